@@ -1,0 +1,233 @@
+/** The steps of bench/scale.mjs: `node bench/scale-steps.mjs <step> <directory> <share>`. */
+
+import { crc32 } from "node:zlib";
+import { systemClock } from "../dist/clock.js";
+import { Engine } from "../dist/engine/engine.js";
+import { openFileStore } from "../dist/stores/file.js";
+import { jsonRecordEnd } from "../dist/wire/json.js";
+
+const [step = "", directory = "", share = "1"] = process.argv.slice(2);
+const MILLION = Math.round(1_000_000 * Number(share));
+const LARGE_APPEND_BYTES = 4 * 1024 * 1024;
+const LARGE_APPENDS = Math.ceil(1100 * Number(share));
+const BATCH = 512;
+const TYPE = "application/octet-stream";
+const NEVER = { kind: "never" };
+const RECORD = Buffer.alloc(100, "x");
+
+async function openEngine(settings) {
+  const start = performance.now();
+  const store = await openFileStore(directory, { durability: "os", ...settings });
+  const engine = new Engine({ store, clock: systemClock, jsonRecordsEnd: jsonRecordEnd });
+  return { store, engine, restartSeconds: (performance.now() - start) / 1000 };
+}
+
+function rssMB() {
+  return process.memoryUsage().rss / 1_000_000;
+}
+
+function nameOf(number) {
+  return `/v1/stream/tenant-${number % 1000}/order-${number}`;
+}
+
+function createCommand(name, data) {
+  const expiry = NEVER;
+  return { name, contentType: TYPE, expiry, isClosed: false, fork: undefined, data };
+}
+
+function appendCommand(data, producer) {
+  return { data, contentType: TYPE, closes: false, producer, streamSeq: undefined };
+}
+
+/** Runs `count` commands, as many at once as a busy server has requests under way. */
+async function inBatches(count, run) {
+  for (let from = 0; from < count; from += BATCH) {
+    const waiting = [];
+    for (let number = from; number < Math.min(count, from + BATCH); number += 1) {
+      waiting.push(run(number));
+    }
+    await Promise.all(waiting);
+  }
+}
+
+/** The longest time between two turns of the event loop while a snapshot is written and appends go on. */
+async function pauseDuring(engine, name, run) {
+  let pauseMs = 0;
+  let last = performance.now();
+  let isOver = false;
+  let appended = Promise.resolve();
+  const turn = () => {
+    const now = performance.now();
+    pauseMs = Math.max(pauseMs, now - last);
+    last = now;
+    if (!isOver) setImmediate(turn);
+  };
+  const appendOn = async () => {
+    while (!isOver) {
+      await engine.append(name, appendCommand(RECORD, undefined));
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  };
+  setImmediate(turn);
+  appended = appendOn();
+  const start = performance.now();
+  await run();
+  const seconds = (performance.now() - start) / 1000;
+  isOver = true;
+  await appended;
+  return { pauseMs, seconds };
+}
+
+/** A noisy machine stops processes as well: the best of three snapshots is what ours cost. */
+async function measureSnapshots(store, engine, name) {
+  const runs = [];
+  for (let run = 0; run < 3; run += 1) {
+    await engine.append(name, appendCommand(RECORD, undefined));
+    runs.push(await pauseDuring(engine, name, () => store.maintain()));
+  }
+  const pauseMs = Math.min(...runs.map((run) => run.pauseMs));
+  return { pauseMs, snapshotSeconds: Math.min(...runs.map((run) => run.seconds)) };
+}
+
+async function fillStreams() {
+  const { store, engine } = await openEngine();
+  const start = performance.now();
+  await inBatches(MILLION, (number) => engine.create(createCommand(nameOf(number), RECORD)));
+  const fillSeconds = (performance.now() - start) / 1000;
+  const filledMB = rssMB();
+  const snapshots = await measureSnapshots(store, engine, nameOf(0));
+  const result = { fillSeconds, rssMB: filledMB, rssAfterSnapshotMB: rssMB(), ...snapshots };
+  await engine.close();
+  return result;
+}
+
+async function openStreams() {
+  const { store, engine, restartSeconds } = await openEngine();
+  if (engine.world.streams.size !== MILLION) throw new Error("streams are missing");
+  for (let number = 1; number < MILLION; number += Math.ceil(MILLION / 97)) {
+    const look = await engine.look(nameOf(number));
+    if (look.kind !== "found") throw new Error(`stream ${number} is missing`);
+    const page = await engine.read(look.state, 0, 1024);
+    if (page.bytes !== RECORD.length) throw new Error(`stream ${number} has other data`);
+  }
+  const result = { restartSeconds, rssMB: rssMB(), replayedChanges: store.recovery.changes };
+  await engine.close();
+  return result;
+}
+
+async function fillAppends() {
+  const { engine } = await openEngine();
+  for (let number = 0; number < 1000; number += 1) {
+    await engine.create(createCommand(nameOf(number), Buffer.alloc(0)));
+  }
+  const count = 10 * MILLION;
+  const start = performance.now();
+  await inBatches(count, (number) => {
+    const producer = { id: `p-${number % 1000}`, epoch: 0, sequence: Math.floor(number / 1000) };
+    return engine.append(nameOf(number % 1000), appendCommand(RECORD, producer));
+  });
+  const seconds = (performance.now() - start) / 1000;
+  process.send({ fillSeconds: seconds, appendsPerSecond: count / seconds, rssMB: rssMB() }, () => {
+    process.kill(process.pid, "SIGKILL");
+  });
+  return new Promise(() => undefined);
+}
+
+async function openAppends() {
+  const { store, engine, restartSeconds } = await openEngine();
+  let bytes = 0;
+  for (const state of engine.world.streams.values()) bytes += state.tail;
+  if (bytes !== 10 * MILLION * RECORD.length) throw new Error(`${bytes} bytes came back`);
+  const { changes, bytes: replayedBytes } = store.recovery;
+  const result = { restartSeconds, replayedChanges: changes, replayedBytes, rssMB: rssMB() };
+  await engine.close();
+  return result;
+}
+
+/** Content that can be made again at any place: each append is its own number over and over. */
+function largeAppend(number) {
+  const bytes = Buffer.allocUnsafe(LARGE_APPEND_BYTES);
+  const words = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+  for (let at = 0; at < words.length; at += 1) words[at] = Math.imul(at + number, 2_654_435_761);
+  return bytes;
+}
+
+async function fillLarge() {
+  const { engine } = await openEngine();
+  await engine.create(createCommand("/large", Buffer.alloc(0)));
+  const start = performance.now();
+  for (let number = 0; number < LARGE_APPENDS; number += 1) {
+    await engine.append("/large", appendCommand(largeAppend(number), undefined));
+  }
+  const seconds = (performance.now() - start) / 1000;
+  const bytes = LARGE_APPENDS * LARGE_APPEND_BYTES;
+  await engine.close();
+  return { bytes, fillSeconds: seconds, megabytesPerSecond: bytes / 1_000_000 / seconds };
+}
+
+async function openLarge() {
+  const { engine, restartSeconds } = await openEngine();
+  const look = await engine.look("/large");
+  if (look.kind !== "found") throw new Error("the stream is missing");
+  const bytes = LARGE_APPENDS * LARGE_APPEND_BYTES;
+  let differingBytes = Math.abs(bytes - look.tail);
+  const start = performance.now();
+  let number = 0;
+  for (let from = 0; from < look.tail;) {
+    const page = await engine.read(look.state, from, 1024 * 1024);
+    for (const append of page.appends) {
+      if (crc32(append) !== crc32(largeAppend(number))) differingBytes += append.length;
+      number += 1;
+    }
+    if (page.next <= from) throw new Error(`the read stops at ${from}`);
+    from = page.next;
+  }
+  const seconds = (performance.now() - start) / 1000;
+  await engine.close();
+  return { restartSeconds, differingBytes, readSeconds: seconds, rssMB: rssMB() };
+}
+
+function producerOf(number) {
+  return { id: `producer-${number}`, epoch: 0, sequence: 0 };
+}
+
+async function fillProducers() {
+  const { store, engine } = await openEngine();
+  await engine.create(createCommand("/one", Buffer.alloc(0)));
+  const start = performance.now();
+  await inBatches(MILLION, (number) =>
+    engine.append("/one", appendCommand(RECORD, producerOf(number))),
+  );
+  const fillSeconds = (performance.now() - start) / 1000;
+  const filledMB = rssMB();
+  const snapshots = await measureSnapshots(store, engine, "/one");
+  const result = { fillSeconds, rssMB: filledMB, rssAfterSnapshotMB: rssMB(), ...snapshots };
+  await engine.close();
+  return result;
+}
+
+async function openProducers() {
+  const { engine, restartSeconds } = await openEngine();
+  let unknownRetries = 0;
+  for (let number = 0; number < MILLION; number += 1) {
+    const outcome = await engine.append("/one", appendCommand(RECORD, producerOf(number)));
+    if (outcome.kind !== "duplicate") unknownRetries += 1;
+  }
+  const result = { restartSeconds, unknownRetries, rssMB: rssMB() };
+  await engine.close();
+  return result;
+}
+
+const STEPS = {
+  fillStreams,
+  openStreams,
+  fillAppends,
+  openAppends,
+  fillLarge,
+  openLarge,
+  fillProducers,
+  openProducers,
+};
+
+const result = await STEPS[step]();
+process.send(result, () => process.disconnect());

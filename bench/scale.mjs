@@ -1,0 +1,132 @@
+/**
+ * What the file store promises at size, each with its bound: `npm run bench:scale [-- --only <case>]`.
+ *
+ * Every step runs in a process of its own, so that its memory and its restart are measured alone. Filling
+ * goes through the engine, not through HTTP.
+ */
+
+import { fork } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { buildIfNeeded, main } from "../scripts/prepare.mjs";
+import { formatMachine, machineOf } from "./machine.mjs";
+
+/** Each case: steps in order, all on one directory, and the bounds on what they measured. */
+const CASES = [
+  {
+    name: "streams",
+    title: "1,000,000 streams with one record each",
+    steps: ["fillStreams", "openStreams"],
+    bounds: [
+      ["memory after filling", "fillStreams", "rssMB", 1000, "MB"],
+      ["longest pause of the event loop during a snapshot", "fillStreams", "pauseMs", 20, "ms"],
+      ["restart from the snapshot", "openStreams", "restartSeconds", 20, "s"],
+      ["memory after the restart", "openStreams", "rssMB", 1000, "MB"],
+    ],
+  },
+  {
+    name: "replay",
+    title: "10,000,000 appends, then a kill: replay is bounded by the snapshot policy",
+    steps: ["fillAppends", "openAppends"],
+    bounds: [
+      // A snapshot is begun after 2,000,000 changes or 256 MiB; what comes while it is written adds to it.
+      ["changes replayed", "openAppends", "replayedChanges", 4_000_000, "changes"],
+      ["restart after the kill", "openAppends", "restartSeconds", 20, "s"],
+    ],
+  },
+  {
+    name: "large",
+    title: "one stream of more than 4 GiB",
+    steps: ["fillLarge", "openLarge"],
+    bounds: [
+      ["bytes that differ after a restart", "openLarge", "differingBytes", 0, "bytes"],
+      ["restart", "openLarge", "restartSeconds", 20, "s"],
+    ],
+  },
+  {
+    name: "producers",
+    title: "1,000,000 producers on one stream",
+    steps: ["fillProducers", "openProducers"],
+    bounds: [
+      ["memory after filling", "fillProducers", "rssMB", 1000, "MB"],
+      ["longest pause of the event loop during a snapshot", "fillProducers", "pauseMs", 20, "ms"],
+      ["restart from the snapshot", "openProducers", "restartSeconds", 20, "s"],
+      ["retries not known as duplicates", "openProducers", "unknownRetries", 0, "retries"],
+    ],
+  },
+];
+
+const stepFile = fileURLToPath(new URL("scale-steps.mjs", import.meta.url));
+
+/** Runs a step and resolves with what it measured. A step that is killed on purpose has sent it before. */
+function runStep(step, directory, size) {
+  return new Promise((resolve, reject) => {
+    const child = fork(stepFile, [step, directory, String(size)], {
+      stdio: ["ignore", "inherit", "inherit", "ipc"],
+    });
+    let result;
+    child.on("message", (message) => {
+      result = message;
+    });
+    child.once("exit", (code, signal) => {
+      if (result === undefined) reject(new Error(`${step} ended with ${code ?? signal}`));
+      else resolve(result);
+    });
+  });
+}
+
+function judge(bounds, results) {
+  let failures = 0;
+  for (const [what, step, field, max, unit] of bounds) {
+    const value = results[step][field];
+    const isMet = value <= max;
+    if (!isMet) failures += 1;
+    const shown = `${formatNumber(value)} ${unit}, at most ${formatNumber(max)}`;
+    console.log(`  ${isMet ? "pass" : "FAIL"}  ${what}: ${shown}`);
+  }
+  return failures;
+}
+
+function formatNumber(value) {
+  return value >= 100
+    ? Math.round(value).toLocaleString("en-US")
+    : String(Number(value.toFixed(2)));
+}
+
+async function runCase({ name, title, steps, bounds }, share) {
+  console.log(`\n${name}: ${title}${share === 1 ? "" : ` (at ${share} of the size)`}`);
+  const directory = mkdtempSync(join(tmpdir(), "hapax-scale-"));
+  const results = {};
+  try {
+    for (const step of steps) {
+      results[step] = await runStep(step, directory, share);
+      const facts = Object.entries(results[step]).map(
+        ([key, value]) => `${key}=${formatNumber(value)}`,
+      );
+      console.log(`        ${step}: ${facts.join(" ")}`);
+    }
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+  return judge(bounds, results);
+}
+
+await main(async () => {
+  const only = optionOf("--only");
+  const share = Number(optionOf("--share") ?? 1);
+  await buildIfNeeded();
+  console.log(formatMachine(machineOf(tmpdir())));
+  let failures = 0;
+  for (const one of CASES) {
+    if (only === undefined || only === one.name) failures += await runCase(one, share);
+  }
+  console.log(failures === 0 ? "\nall bounds are met" : `\n${failures} bounds are not met`);
+  process.exitCode = failures === 0 ? 0 : 1;
+});
+
+function optionOf(name) {
+  const at = process.argv.indexOf(name);
+  return at === -1 ? undefined : process.argv[at + 1];
+}

@@ -1,0 +1,115 @@
+/**
+ * One server of a benchmark in a process of its own: `node bench/server.mjs <kind> [directory]`. It sends
+ * `{ port }` to its parent when it is ready and answers `stats` with what only it can know.
+ */
+
+import { createReadStream, existsSync, readdirSync, statSync } from "node:fs";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const [kind = "bare", directory = ""] = process.argv.slice(2);
+
+/** As many headers as our own answer to an append has. */
+const ANSWER_HEADERS = [
+  ["X-Content-Type-Options", "nosniff"],
+  ["Cross-Origin-Resource-Policy", "cross-origin"],
+  ["Stream-Next-Offset", "0000000000000000_0000000000000100"],
+  ["Producer-Epoch", "0"],
+  ["Producer-Seq", "0"],
+].flat();
+
+const STARTERS = {
+  bare: () => startBare(() => undefined),
+  "bare-json": () => startBare(parseJson),
+  "hapax-fsync": () => startHapax("fsync"),
+  "hapax-os": () => startHapax("os"),
+  "hapax-memory": () => startHapax(undefined),
+  "reference-memory": () => startReference(undefined),
+  "reference-files": () => startReference(directory),
+};
+
+/** The least that a server can do: read the body, answer 204, or stream a file. */
+async function startBare(check) {
+  const server = createServer((request, response) => {
+    if (request.method === "GET") {
+      const file = join(directory, "content");
+      response.writeHead(200, ["Content-Length", String(statSync(file).size)]);
+      createReadStream(file).pipe(response);
+      return;
+    }
+    const chunks = [];
+    request.on("data", (chunk) => chunks.push(chunk));
+    request.on("end", () => {
+      if (chunks.length > 0) check(chunks.length === 1 ? chunks[0] : Buffer.concat(chunks));
+      response.writeHead(204, ANSWER_HEADERS);
+      response.end();
+    });
+  });
+  await new Promise((resolve) =>
+    server.listen({ port: 0, host: "127.0.0.1", backlog: 1024 }, resolve),
+  );
+  return {
+    port: server.address().port,
+    stats: () => ({}),
+    stop: () => server.closeAllConnections(),
+  };
+}
+
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** What checking JSON costs at least: decode it strictly and parse it. */
+function parseJson(body) {
+  JSON.parse(utf8.decode(body));
+}
+
+async function startHapax(durability) {
+  const { startNodeServer } = await import("../dist/runtimes/node.js");
+  let store;
+  if (durability !== undefined) {
+    const { openFileStore } = await import("../dist/stores/file.js");
+    store = await openFileStore(directory, { durability });
+  }
+  const server = await startNodeServer({ port: 0, ...(store === undefined ? {} : { store }) });
+  return {
+    port: Number(new URL(server.url).port),
+    stats: () => (store === undefined ? {} : store.stats()),
+    stop: () => server.stop(),
+  };
+}
+
+async function startReference(dataDir) {
+  const home = process.env.BENCH_REFERENCE ?? "";
+  const entry = join(home, "node_modules", "@durable-streams", "server", "dist", "index.js");
+  if (!existsSync(entry)) throw new Error("the reference server is not installed");
+  const { DurableStreamTestServer } = await import(pathToFileURL(entry).href);
+  const server = new DurableStreamTestServer({ port: 0, ...(dataDir ? { dataDir } : {}) });
+  const url = await server.start();
+  return {
+    port: Number(new URL(url).port),
+    stats: () => (dataDir ? { liveBytes: bytesIn(dataDir) } : {}),
+    stop: () => server.stop(),
+  };
+}
+
+function bytesIn(folder) {
+  let bytes = 0;
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+    if (entry.isFile())
+      bytes += statSync(join(entry.parentPath ?? entry.path, entry.name)).blocks * 512;
+  }
+  return bytes;
+}
+
+const running = await STARTERS[kind]();
+process.on("message", (message) => {
+  if (message.kind === "stats") process.send({ kind: "stats", ...running.stats() });
+  if (message.kind === "stop") {
+    Promise.resolve(running.stop()).then(
+      () => process.exit(0),
+      () => process.exit(1),
+    );
+  }
+});
+process.on("disconnect", () => process.exit(0));
+process.send({ kind: "ready", port: running.port });

@@ -1,0 +1,19 @@
+/**
+ * `npm run test:crash`: the crash tests at full length. 500 cycles of kill -9, a kill at every system call,
+ * 10,000 power cuts, every torn byte, every flipped bit. Takes the better part of an hour.
+ */
+
+import { buildIfNeeded, install, main } from "./prepare.mjs";
+import { run, tool } from "./run.mjs";
+
+const FILES = ["test/power-cut", "test/torn", "test/bit-flips", "test/io-errors", "test/heavy"];
+
+await main(async () => {
+  await install();
+  await buildIfNeeded();
+  const { code } = await run(tool("vitest"), ["run", ...FILES, ...process.argv.slice(2)], {
+    env: { HAPAX_LONG: "1", HAPAX_CRASH_CYCLES: "500" },
+    show: true,
+  });
+  process.exitCode = code;
+});

@@ -1,0 +1,192 @@
+/**
+ * `npm run test:faults`: plants each fault of test/faults/faults.ts in a copy of the tree and demands
+ * that the test it names fails, by an assertion or an error inside that test. A fault that does not
+ * load, that matches no test, or that hangs the run past its limit is not caught.
+ *
+ *   --only <text>   the faults whose name contains the text
+ */
+
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { Failure, install, main } from "./prepare.mjs";
+import { inParallel, isMain, root, run, seconds, tool } from "./run.mjs";
+
+const COPIES = 2;
+// Above the test timeouts of vitest.config.ts, so that vitest reports a hanging test itself.
+const RUN_LIMIT_MS = 90_000;
+const HEAVY_RUN_LIMIT_MS = 240_000;
+const COPIED = ["src", "test", "scripts", "dist", "docs", "examples", "bench"];
+
+/** Compiled by tsc: Node 20 does not read TypeScript. */
+export async function loadFaults(base, scratch) {
+  const source = join(base, "test", "faults", "faults.ts");
+  const args = ["--ignoreConfig", "--noCheck", "--target", "es2023", "--module", "nodenext"];
+  const { code, output } = await run(tool("tsc", base), [...args, "--outDir", scratch, source]);
+  if (code !== 0) throw new Failure(`test/faults/faults.ts does not compile\n${output}`);
+  const compiled = join(scratch, "faults.js");
+  writeFileSync(join(scratch, "package.json"), '{ "type": "module" }');
+  return (await import(pathToFileURL(compiled).href)).faults;
+}
+
+function copyTree(base, target) {
+  mkdirSync(target, { recursive: true });
+  for (const name of COPIED) {
+    if (existsSync(join(base, name))) {
+      cpSync(join(base, name), join(target, name), { recursive: true });
+    }
+  }
+  const configs = ["package.json", "package-lock.json", "vitest.config.ts"];
+  configs.push("tsconfig.json", "tsconfig.build.json", "tsconfig.core.json");
+  configs.push("README.md", "PROTOCOL.md", "GUARANTEES.md", "CHANGELOG.md");
+  for (const name of configs) {
+    if (existsSync(join(base, name))) cpSync(join(base, name), join(target, name));
+  }
+  symlinkSync(join(base, "node_modules"), join(target, "node_modules"), "junction");
+}
+
+function escapeRegExp(text) {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+}
+
+/** Runs one test by its title: `passed`, `failed`, or a sentence that says why neither. */
+async function runTest(tree, { file, test }) {
+  const tally = join(tree, "tally.json");
+  rmSync(tally, { force: true });
+  // A title may be given with its suites, as vitest prints it; its filter joins them by a space.
+  const pattern = `${escapeRegExp(test.replaceAll(" > ", " "))}$`;
+  const args = ["run", file, "-t", pattern, "--reporter", "scripts/tally.mjs"];
+  const env = { HAPAX_TALLY: tally, NODE_ENV: "test" };
+  const limitMs = file.startsWith("test/heavy/") ? HEAVY_RUN_LIMIT_MS : RUN_LIMIT_MS;
+  const result = await run(tool("vitest", tree), args, { cwd: tree, env, limitMs });
+  const { output, isTimedOut, tookMs } = result;
+  const verdict = (state, detail) => ({ state, detail, tookMs, output });
+  if (isTimedOut)
+    return verdict("broken", "the run hung past its limit; vitest reported no timeout");
+  if (!existsSync(tally)) return verdict("broken", "vitest wrote no report");
+  const report = JSON.parse(readFileSync(tally, "utf8"));
+  const [broken] = report.broken;
+  if (broken !== undefined) return verdict("broken", `the test file failed: ${broken.message}`);
+  const named = report.tests.filter(({ name, fullName }) => name === test || fullName === test);
+  const ran = named.filter(({ state }) => state === "passed" || state === "failed");
+  if (ran.length === 0) return verdict("broken", "no test with this title ran");
+  const failed = ran.find(({ state }) => state === "failed");
+  if (failed !== undefined) return verdict("failed", failed.messages[0]);
+  if (report.unhandled.length > 0) return verdict("broken", `outside it: ${report.unhandled[0]}`);
+  return verdict("passed");
+}
+
+/** The problem with an entry itself, before anything runs. */
+function entryProblem(base, { file, find, replace, caughtBy }) {
+  if (!existsSync(join(base, file))) return `${file} does not exist`;
+  if (!existsSync(join(base, caughtBy.file))) return `${caughtBy.file} does not exist`;
+  if (find === replace) return "find and replace are the same";
+  const count = readFileSync(join(base, file), "utf8").split(find).length - 1;
+  if (count !== 1) return `its text occurs ${count} times in ${file}, not once`;
+  return undefined;
+}
+
+/** Tests outside src may start dist/bin.js: the fault has to be in there too. */
+async function rebuild(tree, { caughtBy }) {
+  if (caughtBy.file.startsWith("src/") || !existsSync(join(tree, "dist"))) return undefined;
+  const args = ["-p", "tsconfig.build.json", "--noCheck"];
+  const { code, output, tookMs } = await run(tool("tsc", tree), args, { cwd: tree });
+  return code === 0 ? undefined : { state: "broken", detail: "it does not build", tookMs, output };
+}
+
+async function plant(tree, fault) {
+  const path = join(tree, fault.file);
+  const sound = readFileSync(path, "utf8");
+  try {
+    writeFileSync(
+      path,
+      sound.replace(fault.find, () => fault.replace),
+    );
+    return (await rebuild(tree, fault)) ?? (await runTest(tree, fault.caughtBy));
+  } finally {
+    writeFileSync(path, sound);
+  }
+}
+
+function indent(text) {
+  return text.trimEnd().replace(/^/gm, "        ");
+}
+
+/** Each test that catches something must pass on the sound tree: else its failure proves nothing. */
+async function soundProblems(faults, withTree) {
+  const distinct = new Map(
+    faults.map(({ caughtBy }) => [`${caughtBy.file}\n${caughtBy.test}`, caughtBy]),
+  );
+  const problems = new Map();
+  await inParallel([...distinct], COPIES, async ([key, caughtBy]) => {
+    const verdict = await withTree((tree) => runTest(tree, caughtBy));
+    if (verdict.state === "passed") return;
+    problems.set(key, `without the fault: ${verdict.detail ?? "it fails"}`);
+    console.log(
+      `BROKEN  "${caughtBy.test}" does not pass without a fault: ${verdict.detail ?? ""}`,
+    );
+    console.log(indent(verdict.output));
+  });
+  return problems;
+}
+
+export async function testFaults(base = root, only = "") {
+  const scratch = mkdtempSync(join(tmpdir(), "hapax-faults-"));
+  try {
+    const all = await loadFaults(base, join(scratch, "list"));
+    if (all.length === 0) throw new Failure("test/faults/faults.ts lists no fault");
+    const faults = all.filter(({ name }) => name.includes(only));
+    if (only !== "" && faults.length === 0) throw new Failure(`no fault is named like "${only}"`);
+    const free = Array.from({ length: COPIES }, (_, index) => join(scratch, `copy-${index}`));
+    for (const tree of free) copyTree(base, tree);
+    const withTree = async (work) => {
+      const tree = free.pop();
+      try {
+        return await work(tree);
+      } finally {
+        free.push(tree);
+      }
+    };
+    const entries = new Map(faults.map((fault) => [fault, entryProblem(base, fault)]));
+    const runnable = faults.filter((fault) => entries.get(fault) === undefined);
+    const unsound = await soundProblems(runnable, withTree);
+    const caught = await inParallel(faults, COPIES, async (fault) => {
+      const { file, test } = fault.caughtBy;
+      const problem = entries.get(fault) ?? unsound.get(`${file}\n${test}`);
+      const verdict =
+        problem === undefined
+          ? await withTree((tree) => plant(tree, fault))
+          : { state: "broken", detail: problem, tookMs: 0, output: "" };
+      const isCaught = verdict.state === "failed";
+      const outcome = { failed: "caught", passed: "MISSED", broken: "BROKEN" }[verdict.state];
+      console.log(`${outcome}  ${fault.name}  by "${test}" (${seconds(verdict.tookMs)})`);
+      if (verdict.state === "broken") console.log(indent(`${verdict.detail}\n${verdict.output}`));
+      return isCaught;
+    });
+    const count = caught.filter(Boolean).length;
+    console.log(`planted faults: ${count} caught of ${faults.length}`);
+    if (count < faults.length) throw new Failure("a fault that no test catches is a gap");
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
+}
+
+if (isMain(import.meta.url)) {
+  // The copies run in process groups of their own: leaving by `exit` takes them along.
+  for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => process.exit(1));
+  await main(async () => {
+    await install();
+    const at = process.argv.indexOf("--only");
+    await testFaults(root, at < 0 ? "" : process.argv[at + 1]);
+  });
+}

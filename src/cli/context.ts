@@ -1,0 +1,60 @@
+/**
+ * Everything a command may touch comes in through the context, so that tests run commands in their
+ * own process with their own output, time and signals. `bin.ts` builds the real one.
+ */
+
+import type { Random } from "../random.ts";
+
+export interface Output {
+  /** Settles when the other side has taken the bytes: a slow reader slows the command down. */
+  write(chunk: string | Uint8Array): Promise<void>;
+  readonly isTerminal: boolean;
+}
+
+export interface Input {
+  readonly isTerminal: boolean;
+  readonly bytes: AsyncIterable<Uint8Array>;
+}
+
+export type StopSignal = "SIGINT" | "SIGTERM";
+
+/** What `serve` hands to the runtime. */
+export interface ServeSettings {
+  readonly host: string;
+  readonly port: number;
+  /** Undefined: in memory. */
+  readonly dir?: string;
+  readonly durability: "fsync" | "os";
+  readonly longPollMs: number;
+  readonly bodyMaxBytes: number;
+  readonly sseMaxSeconds: number;
+  readonly publicUrl?: string;
+  readonly testFaults: boolean;
+}
+
+export interface RunningServer {
+  readonly url: string;
+  readonly durability: string;
+  stop(): Promise<void>;
+}
+
+export interface Context {
+  readonly stdin: Input;
+  readonly stdout: Output;
+  readonly stderr: Output;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly fetch: typeof globalThis.fetch;
+  readonly random: Random;
+  nowMs(): number;
+  /** Unlike a timer of the clock port it keeps the process alive: somebody waits for it. */
+  wait(delayMs: number, signal?: AbortSignal): Promise<void>;
+  openFile(path: string): AsyncIterable<Uint8Array>;
+  /** Asks a person at the terminal. */
+  ask(question: string): Promise<string>;
+  /** The returned function removes the listener. */
+  onSignal(listener: (signal: StopSignal) => void): () => void;
+  exitNow(code: number): void;
+  version(): Promise<string>;
+  /** `onNote` hears of what takes long or goes wrong in the background. */
+  startServer(settings: ServeSettings, onNote: (note: string) => void): Promise<RunningServer>;
+}

@@ -1,0 +1,78 @@
+/** `hapax create`. Creating twice with the same configuration is one creation. */
+
+import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
+import type { Context } from "./context.ts";
+import { EXIT, usageFailure } from "./failure.ts";
+import { refusal, send } from "./http.ts";
+import { encodePath, resolveStream, streamPath } from "./target.ts";
+import { createPaint } from "./terminal.ts";
+
+async function runCreate(invocation: Invocation, context: Context): Promise<number> {
+  const target = resolveStream(invocation, context, invocation.positionals[0] ?? "");
+  const answer = await send(context, { target, method: "PUT", headers: createHeaders(invocation) });
+  if (answer.status !== 200 && answer.status !== 201) throw refusal(target, answer);
+  const isCreated = answer.status === 201;
+  const nextOffset = answer.headers.get("stream-next-offset") ?? "";
+  const contentType = answer.headers.get("content-type") ?? "";
+  if (invocation.has("json")) {
+    const closed = answer.headers.get("stream-closed") === "true";
+    const facts = { path: target.label, created: isCreated, contentType, nextOffset, closed };
+    await context.stdout.write(`${JSON.stringify(facts)}\n`);
+    return EXIT.done;
+  }
+  const paint = createPaint(context.stdout, context.env);
+  const verb = isCreated ? paint("green", "created") : "already exists:";
+  const type = contentType === "" ? "" : ` (${contentType})`;
+  await context.stdout.write(`${verb} ${target.label}${type}, next offset ${nextOffset}\n`);
+  return EXIT.done;
+}
+
+function createHeaders(invocation: Invocation): Record<string, string> {
+  const source = invocation.value("fork-from");
+  const contentType = invocation.value("content-type");
+  const headers: Record<string, string> = {};
+  const set = (name: string, value: string | undefined): void => {
+    if (value !== undefined) headers[name] = value;
+  };
+  // A fork takes the type of its source unless told otherwise.
+  set("content-type", contentType ?? (source === undefined ? "application/json" : undefined));
+  set("stream-ttl", invocation.value("ttl"));
+  set("stream-expires-at", invocation.value("expires-at"));
+  set("stream-closed", invocation.has("closed") ? "true" : undefined);
+  const offset = invocation.value("fork-offset");
+  const subOffset = invocation.value("fork-sub-offset");
+  if (source === undefined && (offset ?? subOffset) !== undefined) {
+    throw usageFailure("--fork-offset and --fork-sub-offset need --fork-from");
+  }
+  set("stream-forked-from", source === undefined ? undefined : encodePath(streamPath(source)));
+  set("stream-fork-offset", offset);
+  set("stream-fork-sub-offset", subOffset);
+  return headers;
+}
+
+export const createCommand: Command = {
+  name: "create",
+  summary: "create a stream, or a fork of one",
+  usage: ["hapax create <stream> [options]"],
+  positionalsMin: 1,
+  positionalsMax: 1,
+  options: [
+    { name: "content-type", value: "type", help: "what it holds (default application/json)" },
+    { name: "ttl", value: "seconds", help: "expires so long after the last read or write" },
+    { name: "expires-at", value: "time", help: "expires at a time such as 2030-01-31T12:00:00Z" },
+    { name: "closed", help: "create it closed" },
+    { name: "fork-from", value: "stream", help: "start with the data of another stream" },
+    { name: "fork-offset", value: "offset", help: "… up to this offset (default: its tail)" },
+    { name: "fork-sub-offset", value: "count", help: "… and so many records or bytes more" },
+    ...CLIENT_OPTIONS,
+  ],
+  examples: [
+    ["a stream of JSON records", "hapax create orders"],
+    [
+      "plain text that goes away an hour after its last use",
+      "hapax create log --content-type text/plain --ttl 3600",
+    ],
+    ["a copy to experiment with", "hapax create orders-test --fork-from orders"],
+  ],
+  run: runCreate,
+};

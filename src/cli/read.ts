@@ -1,0 +1,100 @@
+/** `hapax read`: a stream from an offset to its tail, page by page, and then it ends. */
+
+import { parseCount } from "./arguments.ts";
+import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
+import type { Context } from "./context.ts";
+import { CommandFailure, EXIT } from "./failure.ts";
+import { type Answer, refusal, sendWithRetries } from "./http.ts";
+import { createRecordWriter, RECORD_OPTIONS, type RecordWriter } from "./records.ts";
+import { resolveStream, type Target } from "./target.ts";
+import { createProgress } from "./terminal.ts";
+
+/** Once a server has answered, a short absence is worth waiting for. */
+const RETRY_SECONDS = 30;
+
+async function runRead(invocation: Invocation, context: Context): Promise<number> {
+  const target = resolveStream(invocation, context, invocation.positionals[0] ?? "");
+  const limit = { min: 1, max: Number.MAX_SAFE_INTEGER, fallback: Number.MAX_SAFE_INTEGER };
+  let leftBytes = parseCount("limit-bytes", invocation.value("limit-bytes"), limit);
+  // On a terminal the records themselves are progress enough.
+  const isWatched = invocation.has("progress") || !context.stdout.isTerminal;
+  const progress = isWatched
+    ? createProgress(context, "read", invocation.has("progress"))
+    : undefined;
+  let writer: RecordWriter | undefined;
+  let offset = invocation.value("offset") ?? "-1";
+  let isAtTail = false;
+  for (let pages = 0; !isAtTail && leftBytes > 0; pages += 1) {
+    const page = await readPage(context, target, offset, pages === 0 ? 0 : RETRY_SECONDS);
+    writer ??= createRecordWriter(invocation, context, page.contentType);
+    const written = await writer.write(page.body, leftBytes);
+    leftBytes -= written.bytes;
+    await progress?.add(written.records, written.bytes);
+    if (leftBytes > 0) offset = page.nextOffset;
+    isAtTail = page.isAtTail;
+  }
+  await progress?.finish();
+  await writer?.finish();
+  if (invocation.has("show-offset")) await context.stderr.write(`next offset ${offset}\n`);
+  return EXIT.done;
+}
+
+interface Page {
+  readonly contentType: string;
+  readonly body: Uint8Array;
+  readonly nextOffset: string;
+  readonly isAtTail: boolean;
+}
+
+async function readPage(
+  context: Context,
+  target: Target,
+  offset: string,
+  retrySeconds: number,
+): Promise<Page> {
+  const call = { target, method: "GET", query: { offset } } as const;
+  const { answer } = await sendWithRetries(context, call, retrySeconds);
+  if (answer.status !== 200) throw refusal(target, answer);
+  const nextOffset = answer.headers.get("stream-next-offset");
+  if (nextOffset === null) throw notAStream(target);
+  const isAtTail = answer.headers.get("stream-up-to-date") === "true";
+  // A page that neither moves nor reaches the tail would be asked for without end.
+  if (!isAtTail && nextOffset === offset) throw notAStream(target);
+  return { contentType: contentTypeOf(answer), body: answer.body, nextOffset, isAtTail };
+}
+
+function contentTypeOf(answer: Answer): string {
+  return answer.headers.get("content-type") ?? "application/octet-stream";
+}
+
+export function notAStream(target: Target): CommandFailure {
+  return new CommandFailure(EXIT.refused, `${target.url} does not answer like a stream`, [
+    "check the address: hapax head shows what is there",
+  ]);
+}
+
+export const readCommand: Command = {
+  name: "read",
+  summary: "print a stream up to its tail",
+  usage: ["hapax read <stream> [options]"],
+  positionalsMin: 1,
+  positionalsMax: 1,
+  options: [
+    { name: "offset", value: "offset", help: "start after this offset (default: the beginning)" },
+    { name: "limit-bytes", value: "bytes", help: "stop after so many bytes of data" },
+    { name: "show-offset", help: "print the offset to go on from to stderr" },
+    ...RECORD_OPTIONS,
+    { name: "progress", help: "show progress also when stderr is not a terminal" },
+    ...CLIENT_OPTIONS,
+  ],
+  details: [
+    "JSON streams print one record a line, each with the exact bytes that were stored; other streams",
+    "print their bytes. With --limit-bytes the offset shown is that of the last page printed in full.",
+  ],
+  examples: [
+    ["all records", "hapax read orders"],
+    ["those with an id above 100", "hapax read orders | jq 'select(.id > 100)'"],
+    ["a copy of a binary stream", "hapax read photos/1 > photo.jpg"],
+  ],
+  run: runRead,
+};

@@ -1,0 +1,116 @@
+/**
+ * `hapax serve`: settings, the ready line, and an orderly end.
+ *
+ *   CV1  the ready line is printed when requests are accepted and not before;
+ *   CV2  the first SIGTERM or SIGINT drains and ends with 0; a second one ends at once.
+ */
+
+import { isHapaxError } from "../errors.ts";
+import type { Command, Invocation } from "./command.ts";
+import type { Context, RunningServer, ServeSettings, StopSignal } from "./context.ts";
+import { CommandFailure, EXIT, systemCode } from "./failure.ts";
+import { resolveServeSettings, SERVE_OPTIONS } from "./settings.ts";
+
+async function runServe(invocation: Invocation, context: Context): Promise<number> {
+  const settings = resolveServeSettings(invocation, context.env);
+  // Listens for signals before the server starts: one that comes early must not be lost.
+  const signals = watchSignals(context);
+  try {
+    const note = (text: string): void => void context.stderr.write(`hapax: ${text}\n`);
+    const server = await context.startServer(settings, note).catch((error: unknown) => {
+      throw startFailure(settings, error);
+    });
+    await context.stderr.write(`hapax: ${whereDataLives(server, settings)}\n`);
+    if (settings.testFaults) {
+      await context.stderr.write("hapax: clients may inject faults (--test-faults)\n");
+    }
+    await announce(invocation, context, server);
+    const signal = await signals.first;
+    await context.stderr.write(`hapax: ${signal}: finishing the requests under way\n`);
+    await server.stop();
+    return EXIT.done;
+  } finally {
+    signals.forget();
+  }
+}
+
+async function announce(
+  invocation: Invocation,
+  context: Context,
+  { url, durability }: RunningServer,
+): Promise<void> {
+  const line = invocation.has("json")
+    ? JSON.stringify({ listening: url, durability })
+    : `hapax listening on ${url} (durability: ${durability})`;
+  await context.stdout.write(`${line}\n`);
+}
+
+function watchSignals(context: Context) {
+  let forget = (): void => {};
+  const first = new Promise<StopSignal>((resolve) => {
+    let count = 0;
+    forget = context.onSignal((signal) => {
+      count += 1;
+      if (count > 1) context.exitNow(signal === "SIGINT" ? 130 : 143);
+      resolve(signal);
+    });
+  });
+  return {
+    first,
+    forget() {
+      forget();
+    },
+  };
+}
+
+function whereDataLives({ durability }: RunningServer, settings: ServeSettings): string {
+  if (durability === "memory") {
+    return "streams live in memory: they are gone when this process ends";
+  }
+  const kept = durability === "fsync" ? "a power cut" : "the end of this process, not a power cut";
+  return `streams live in ${settings.dir ?? "the store"} and survive ${kept}`;
+}
+
+const START_PROBLEMS: Readonly<Record<string, string>> = {
+  EADDRINUSE: "another program listens there; stop it, or choose another --port (0 for any)",
+  EACCES: "not allowed; ports below 1024 need special rights",
+  EADDRNOTAVAIL: "this machine does not have that address",
+  ENOTFOUND: "the host name is not known",
+};
+
+function startFailure(settings: ServeSettings, error: unknown): unknown {
+  if (isHapaxError(error, "invalid_settings")) {
+    return new CommandFailure(EXIT.usage, error.message, [error.help], {}, { cause: error });
+  }
+  if (isHapaxError(error)) {
+    const problem = { code: error.code };
+    return new CommandFailure(EXIT.refused, error.message, [error.help], problem, { cause: error });
+  }
+  const code = systemCode(error);
+  // Without a code it is a fault of ours, and its stack is worth more than a friendly line.
+  if (code === undefined) return error;
+  const where = `${settings.host} port ${String(settings.port)}`;
+  const reason = START_PROBLEMS[code] ?? (error instanceof Error ? error.message : code);
+  const message = `cannot listen on ${where} (${code}): ${reason}`;
+  return new CommandFailure(EXIT.refused, message, [], { code }, { cause: error });
+}
+
+export const serveCommand: Command = {
+  name: "serve",
+  summary: "run a server",
+  usage: ["hapax serve [options]"],
+  positionalsMin: 0,
+  positionalsMax: 0,
+  options: SERVE_OPTIONS,
+  details: [
+    "Prints `hapax listening on <url> (durability: …)` once it accepts requests. SIGTERM or Ctrl-C lets the",
+    "requests under way finish and ends with exit code 0; a second one ends at once with 143 or 130.",
+  ],
+  examples: [
+    ["on this machine, port 4437", "hapax serve"],
+    ["any free port, another directory", "hapax serve --port 0 --dir /var/lib/hapax"],
+    ["nothing on disk", "hapax serve --memory"],
+    ["the same by the environment", "HAPAX_PORT=8080 hapax serve"],
+  ],
+  run: runServe,
+};

@@ -1,0 +1,149 @@
+import { describe, expect, test } from "vitest";
+
+import { hapax } from "../../test/cli-harness.ts";
+import type { RunningServer, ServeSettings, StopSignal } from "./context.ts";
+
+/** Starts `serve` with a server that only notes what it was given. */
+async function serve(
+  words: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+  signals: readonly StopSignal[] = ["SIGTERM"],
+) {
+  const seen: ServeSettings[] = [];
+  const order: string[] = [];
+  let send = (_signal: StopSignal): void => {};
+  const result = await hapax(["serve", ...words], {
+    env,
+    startServer: async (settings) => {
+      seen.push(settings);
+      await new Promise((resolve) => setImmediate(resolve));
+      order.push("accepting");
+      const server: RunningServer = {
+        url: `http://${settings.host}:${String(settings.port)}`,
+        durability: settings.dir === "/disk" ? "fsync" : "memory",
+        stop: async () => {
+          order.push("stopped");
+          for (const signal of signals.slice(1)) send(signal);
+          await Promise.resolve();
+        },
+      };
+      return server;
+    },
+    onReady: (sender) => {
+      send = sender;
+    },
+    onOutput: (text) => {
+      order.push(text.trim());
+      const [first] = signals;
+      if (first !== undefined) send(first);
+    },
+  });
+  return { ...result, settings: seen[0], order };
+}
+
+describe("settings", () => {
+  test("defaults are loopback, 4437 and the limits of limits.ts", async () => {
+    expect((await serve([])).settings).toEqual({
+      host: "127.0.0.1",
+      port: 4437,
+      dir: "./hapax-data",
+      durability: "fsync",
+      longPollMs: 30_000,
+      bodyMaxBytes: 16 * 1024 * 1024,
+      sseMaxSeconds: 60,
+      testFaults: false,
+    });
+  });
+
+  test("a flag wins over the environment, and the environment over the default", async () => {
+    const env = {
+      HAPAX_PORT: "1",
+      HAPAX_LONG_POLL_MS: "500",
+      HAPAX_TEST_FAULTS: "1",
+      HAPAX_DIR: "",
+    };
+    const { settings } = await serve(["--port", "2", "--public-url", "https://a.example/"], env);
+    expect(settings).toMatchObject({
+      port: 2,
+      longPollMs: 500,
+      testFaults: true,
+      publicUrl: "https://a.example",
+    });
+    expect(settings?.dir).toBe("./hapax-data");
+  });
+
+  test("--memory keeps nothing on disk, and excludes --dir", async () => {
+    expect((await serve(["--memory"])).settings).not.toHaveProperty("dir");
+    const both = await hapax(["serve", "--memory", "--dir", "/disk", "--durability", "none"]);
+    expect(both.code).toBe(2);
+    expect(both.stderr).toContain("--dir and --memory exclude each other");
+    expect(both.stderr).toContain('--durability is "none"; allowed: fsync, os');
+    expect((await serve([], { HAPAX_DURABILITY: "os" })).settings?.durability).toBe("os");
+  });
+
+  test("all problems are reported together with field, value and range", async () => {
+    const words = ["--port", "65536", "--long-poll-ms", "1e3", "--public-url", "ftp://x"];
+    const result = await serve(words, { HAPAX_SSE_MAX_SECONDS: "-1", HAPAX_TEST_FAULTS: "yes" });
+    expect(result.code).toBe(2);
+    expect(result.settings).toBeUndefined();
+    expect(result.stderr).toContain('--port is "65536"; allowed: a whole number from 0 to 65535');
+    expect(result.stderr).toContain('--long-poll-ms is "1e3"; allowed: a whole number from 1');
+    expect(result.stderr).toContain('--public-url is "ftp://x"; allowed: an http or https URL');
+    expect(result.stderr).toContain('HAPAX_SSE_MAX_SECONDS is "-1"; allowed');
+    expect(result.stderr).toContain('HAPAX_TEST_FAULTS is "yes"; allowed: 1, true, 0, false');
+  });
+
+  test.each(["0.0.0.0", "::", "192.168.1.2", "example.org", "128.0.0.1", "127.0.0.1.evil.example"])(
+    "host %s is refused without --insecure-public",
+    async (host) => {
+      const refused = await serve(["--host", host]);
+      expect(refused.code).toBe(2);
+      expect(refused.stderr).toContain("no authentication");
+      expect(refused.settings).toBeUndefined();
+      expect((await serve(["--host", host, "--insecure-public"])).settings?.host).toBe(host);
+    },
+  );
+
+  test.each(["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])(
+    "host %s needs no flag",
+    async (host) => {
+      expect((await serve(["--host", host])).code).toBe(0);
+    },
+  );
+});
+
+describe("serving", () => {
+  test("CV1 the ready line stands alone on stdout, after the server accepts requests", async () => {
+    const result = await serve([]);
+    expect(result.stdout).toBe("hapax listening on http://127.0.0.1:4437 (durability: memory)\n");
+    expect(result.stderr).toContain(
+      "streams live in memory: they are gone when this process ends\n",
+    );
+    expect(result.order).toEqual([
+      "accepting",
+      "hapax listening on http://127.0.0.1:4437 (durability: memory)",
+      "stopped",
+    ]);
+  });
+
+  test("where the data lives, and what it survives, is said", async () => {
+    const onDisk = await serve(["--dir", "/disk"]);
+    expect(onDisk.stderr).toContain("streams live in /disk and survive a power cut");
+    expect(onDisk.stdout).toContain("(durability: fsync)");
+    expect((await serve(["--memory"])).stderr).toContain("streams live in memory");
+  });
+
+  test("CV2 one signal drains and ends with 0; a second one ends at once", async () => {
+    expect(await serve([], {}, ["SIGINT"])).toMatchObject({ code: 0, exits: [] });
+    expect((await serve([], {}, ["SIGINT", "SIGINT"])).exits).toEqual([130]);
+    expect((await serve([], {}, ["SIGINT", "SIGTERM"])).exits).toEqual([143]);
+  });
+
+  test("a port in use is one line and exit code 1", async () => {
+    const result = await hapax(["serve"], {
+      startServer: () => Promise.reject(Object.assign(new Error("x"), { code: "EADDRINUSE" })),
+    });
+    expect(result).toMatchObject({ code: 1, stdout: "" });
+    expect(result.stderr).toMatch(/^hapax: cannot listen on 127\.0\.0\.1 port 4437 .*\n$/);
+  });
+});

@@ -1,0 +1,210 @@
+/**
+ * Settings of `hapax serve`: a flag, else the environment, else the default. Every problem is found before
+ * any is reported, each with its field, its value and what is allowed.
+ */
+
+import { isIP } from "node:net";
+
+import { LIMITS } from "../limits.ts";
+import { quote } from "./arguments.ts";
+import type { Invocation, OptionSpec } from "./command.ts";
+import type { Context, ServeSettings } from "./context.ts";
+import { usageFailure } from "./failure.ts";
+
+const DIRECTORY_DEFAULT = "./hapax-data";
+
+export const SERVE_OPTIONS: readonly OptionSpec[] = [
+  {
+    name: "host",
+    value: "address",
+    env: "HAPAX_HOST",
+    help: "address to listen on (default 127.0.0.1)",
+  },
+  {
+    name: "port",
+    value: "number",
+    env: "HAPAX_PORT",
+    help: "port to listen on, 0 for any free one (default 4437)",
+  },
+  {
+    name: "dir",
+    value: "directory",
+    env: "HAPAX_DIR",
+    help: `where streams are kept (default ${DIRECTORY_DEFAULT})`,
+  },
+  {
+    name: "durability",
+    value: "fsync|os",
+    env: "HAPAX_DURABILITY",
+    help: "fsync survives a power cut, os only the process (default fsync)",
+  },
+  {
+    name: "memory",
+    env: "HAPAX_MEMORY",
+    help: "keep streams in memory: they are gone when the process ends",
+  },
+  {
+    name: "long-poll-ms",
+    value: "ms",
+    env: "HAPAX_LONG_POLL_MS",
+    help: `how long a long-poll waits (default ${String(LIMITS.longPollMs)})`,
+  },
+  {
+    name: "body-max-bytes",
+    value: "bytes",
+    env: "HAPAX_BODY_MAX_BYTES",
+    help: `largest append (default ${String(LIMITS.bodyBytesMax)})`,
+  },
+  {
+    name: "sse-max-seconds",
+    value: "seconds",
+    env: "HAPAX_SSE_MAX_SECONDS",
+    help: `an SSE connection is renewed after this (default ${String(LIMITS.sseMaxSeconds)})`,
+  },
+  {
+    name: "public-url",
+    value: "url",
+    env: "HAPAX_PUBLIC_URL",
+    help: "how clients address this server, e.g. behind a proxy",
+  },
+  {
+    name: "insecure-public",
+    env: "HAPAX_INSECURE_PUBLIC",
+    help: "listen beyond this machine although there is no authentication",
+  },
+  {
+    name: "test-faults",
+    env: "HAPAX_TEST_FAULTS",
+    help: "enable /_test/inject-error; for tests only",
+  },
+];
+
+interface Range {
+  readonly min: number;
+  readonly max: number;
+  readonly fallback: number;
+}
+
+const RANGES: Readonly<Record<string, Range>> = {
+  port: { min: 0, max: 65_535, fallback: 4437 },
+  "long-poll-ms": { min: 1, max: 600_000, fallback: LIMITS.longPollMs },
+  "body-max-bytes": { min: 1, max: LIMITS.bodiesBytesMax, fallback: LIMITS.bodyBytesMax },
+  "sse-max-seconds": { min: 1, max: 86_400, fallback: LIMITS.sseMaxSeconds },
+};
+
+/** One setting as it was given, and by what name to speak of it. */
+interface Given {
+  readonly name: string;
+  readonly text: string;
+}
+
+export function resolveServeSettings(invocation: Invocation, env: Context["env"]): ServeSettings {
+  const problems: string[] = [];
+  const given = (name: string): Given | undefined => giveSetting(invocation, env, name);
+  const count = (name: string): number => parseRange(name, given(name), problems);
+  const dir = checkDirectory(given("dir"), given("memory"), problems);
+  const publicUrl = checkPublicUrl(given("public-url"), problems);
+  const settings: ServeSettings = {
+    host: checkHost(given("host"), problems),
+    port: count("port"),
+    longPollMs: count("long-poll-ms"),
+    bodyMaxBytes: count("body-max-bytes"),
+    sseMaxSeconds: count("sse-max-seconds"),
+    testFaults: parseSwitch(given("test-faults"), problems),
+    durability: checkDurability(given("durability"), problems),
+    ...(dir === undefined ? {} : { dir }),
+    ...(publicUrl === undefined ? {} : { publicUrl }),
+  };
+  const mayBePublic = parseSwitch(given("insecure-public"), problems);
+  if (!isLoopback(settings.host) && !mayBePublic && problems.length === 0) {
+    problems.push(
+      `--host is ${quote(settings.host)}; allowed: a loopback address such as 127.0.0.1, because there ` +
+        "is no authentication yet and everybody who reaches this address could read, write and delete. " +
+        "Put a proxy that authenticates in front, or say --insecure-public if the network is yours alone",
+    );
+  }
+  if (problems.length > 0) {
+    const first =
+      problems.length === 1 ? "a setting is" : `${String(problems.length)} settings are`;
+    throw usageFailure(`${first} not valid`, problems);
+  }
+  return settings;
+}
+
+/** An empty variable counts as absent, as in most tools: `HAPAX_DIR= hapax serve`. */
+function giveSetting(invocation: Invocation, env: Context["env"], name: string): Given | undefined {
+  const flag = invocation.value(name);
+  if (flag !== undefined) return { name: `--${name}`, text: flag };
+  const variable = SERVE_OPTIONS.find((option) => option.name === name)?.env ?? "";
+  const text = env[variable] ?? "";
+  return text === "" ? undefined : { name: variable, text };
+}
+
+function parseRange(name: string, given: Given | undefined, problems: string[]): number {
+  const range = RANGES[name] ?? { min: 0, max: 0, fallback: 0 };
+  if (given === undefined) return range.fallback;
+  const value = /^\d{1,15}$/.test(given.text) ? Number(given.text) : Number.NaN;
+  if (value >= range.min && value <= range.max) return value;
+  const allowed = `a whole number from ${String(range.min)} to ${String(range.max)}`;
+  problems.push(`${given.name} is ${quote(given.text)}; allowed: ${allowed}`);
+  return range.fallback;
+}
+
+/** Undefined: in memory. */
+function checkDirectory(
+  dir: Given | undefined,
+  memory: Given | undefined,
+  problems: string[],
+): string | undefined {
+  if (!parseSwitch(memory, problems)) return dir?.text ?? DIRECTORY_DEFAULT;
+  if (dir !== undefined) problems.push(`${dir.name} and --memory exclude each other`);
+  return undefined;
+}
+
+function checkDurability(given: Given | undefined, problems: string[]): "fsync" | "os" {
+  if (given === undefined || given.text === "fsync") return "fsync";
+  if (given.text === "os") return "os";
+  problems.push(`${given.name} is ${quote(given.text)}; allowed: fsync, os`);
+  return "fsync";
+}
+
+function parseSwitch(given: Given | undefined, problems: string[]): boolean {
+  if (given === undefined) return false;
+  const text = given.text.toLowerCase();
+  if (text === "1" || text === "true") return true;
+  if (text === "0" || text === "false") return false;
+  problems.push(`${given.name} is ${quote(given.text)}; allowed: 1, true, 0, false`);
+  return false;
+}
+
+function checkHost(given: Given | undefined, problems: string[]): string {
+  if (given === undefined) return "127.0.0.1";
+  // Brackets belong to URLs; here they can only mean the address inside.
+  const host = given.text.replace(/^\[(.*)\]$/, "$1");
+  const isName = /^[a-z\d]([a-z\d.-]{0,252})$/i.test(host);
+  if (isIP(host) === 0 && !isName) {
+    problems.push(`${given.name} is ${quote(given.text)}; allowed: an IP address or a host name`);
+  }
+  return host;
+}
+
+function checkPublicUrl(given: Given | undefined, problems: string[]): string | undefined {
+  if (given === undefined) return undefined;
+  const url = URL.canParse(given.text) ? new URL(given.text) : undefined;
+  const isPlain =
+    url !== undefined &&
+    (url.protocol === "http:" || url.protocol === "https:") &&
+    `${url.username}${url.password}${url.search}${url.hash}` === "";
+  if (!isPlain) {
+    const allowed = "an http or https URL without password, query and fragment";
+    problems.push(`${given.name} is ${quote(given.text)}; allowed: ${allowed}`);
+    return undefined;
+  }
+  return url.href.replace(/\/+$/, "");
+}
+
+/** Names other than localhost may mean any address, so they do not count. */
+export function isLoopback(host: string): boolean {
+  if (isIP(host) === 4) return host.startsWith("127.");
+  return host === "::1" || host.toLowerCase() === "localhost";
+}

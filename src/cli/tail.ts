@@ -1,0 +1,266 @@
+/**
+ * `hapax tail`: a stream as it grows, over SSE, through any number of connections.
+ *
+ *   CT1  data is printed when its control event has arrived, and not before. The offset of that event is
+ *       the only place to resume from: printing earlier would print again after a disconnect;
+ *   CT2  a connection resumes at the offset of the last control event, so nothing is left out.
+ */
+
+import { createSseDecoder, type SseDecoder } from "../wire/sse.ts";
+import { parseCount } from "./arguments.ts";
+import { concat } from "./batches.ts";
+import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
+import type { Context } from "./context.ts";
+import { CommandFailure, EXIT, systemCode, usageFailure } from "./failure.ts";
+import { backoffMs, isRetryable, open, refusal, unreachable } from "./http.ts";
+import { notAStream } from "./read.ts";
+import { createRecordWriter, RECORD_OPTIONS, type RecordWriter } from "./records.ts";
+import { resolveStream, type Target } from "./target.ts";
+
+/** Servers recycle connections after about 60 s; one that is silent for longer has died unnoticed. */
+const SILENCE_MS_MAX = 90_000;
+
+interface Position {
+  offset: string;
+  cursor: string | undefined;
+  isClosed: boolean;
+  /** Control events seen: whether a connection brought anything. */
+  controls: number;
+  writer: RecordWriter | undefined;
+}
+
+async function runTail(invocation: Invocation, context: Context): Promise<number> {
+  const target = resolveStream(invocation, context, invocation.positionals[0] ?? "");
+  const range = { min: 0, max: 86_400 * 366, fallback: 60 };
+  const retrySeconds = parseCount("retry-seconds", invocation.value("retry-seconds"), range);
+  const position: Position = {
+    offset: startOffset(invocation),
+    cursor: undefined,
+    isClosed: false,
+    controls: 0,
+    writer: undefined,
+  };
+  const stopped = new AbortController();
+  const forget = context.onSignal(() => {
+    stopped.abort();
+  });
+  try {
+    // The writer needs the content type, and a missing stream is better told before connecting.
+    position.writer = await openWriter(invocation, context, target, stopped.signal);
+    await follow(context, target, position, retrySeconds, stopped.signal);
+  } catch (error) {
+    if (!stopped.signal.aborted || systemCode(error) === "EPIPE") throw error;
+    // Ctrl-C is how a person ends a tail: that is success.
+  } finally {
+    forget();
+  }
+  await position.writer?.finish();
+  return EXIT.done;
+}
+
+function startOffset(invocation: Invocation): string {
+  const offset = invocation.value("offset");
+  if (!invocation.has("from-start")) return offset ?? "now";
+  if (offset !== undefined) throw usageFailure("--from-start and --offset exclude each other");
+  return "-1";
+}
+
+async function openWriter(
+  invocation: Invocation,
+  context: Context,
+  target: Target,
+  signal: AbortSignal,
+): Promise<RecordWriter> {
+  const call = { target, method: "HEAD" } as const;
+  const response = await open(context, call, signal).catch((error: unknown) => {
+    throw unreachable(target, error);
+  });
+  const { status, headers } = response;
+  if (status !== 200) throw refusal(target, { status, headers, body: new Uint8Array(0) });
+  const contentType = headers.get("content-type") ?? "application/octet-stream";
+  return createRecordWriter(invocation, context, contentType);
+}
+
+async function follow(
+  context: Context,
+  target: Target,
+  position: Position,
+  retrySeconds: number,
+  signal: AbortSignal,
+): Promise<void> {
+  let failures = 0;
+  let lastContactMs = context.nowMs();
+  while (!position.isClosed) {
+    const before = position.controls;
+    const failure = await connect(context, target, position, signal);
+    signal.throwIfAborted();
+    if (position.controls > before) {
+      failures = 0;
+      lastContactMs = context.nowMs();
+      // A connection that brought something and ended is the server's recycling: go on at once.
+      if (failure === undefined) continue;
+    }
+    failures += 1;
+    const delayMs = backoffMs(failures, context.random.unit());
+    if (context.nowMs() + delayMs - lastContactMs > retrySeconds * 1000) {
+      throw (failure ?? notAStream(target)).withAdvice([
+        `everything before offset ${position.offset} was printed; go on with --offset ${position.offset}`,
+      ]);
+    }
+    await context.wait(delayMs, signal);
+  }
+}
+
+/** One connection, until it ends. The failure is given back if another connection may help. */
+async function connect(
+  context: Context,
+  target: Target,
+  position: Position,
+  signal: AbortSignal,
+): Promise<CommandFailure | undefined> {
+  const silence = createSilenceGuard();
+  let isPrinting = false;
+  const query = { offset: position.offset, live: "sse", cursor: position.cursor };
+  const call = { target, method: "GET", query } as const;
+  try {
+    const response = await open(context, call, AbortSignal.any([signal, silence.signal]));
+    if (response.status !== 200 || response.body === null) {
+      const body = new Uint8Array(await response.arrayBuffer());
+      const answer = { status: response.status, headers: response.headers, body };
+      const failure = refusal(target, answer);
+      if (isRetryable(answer.status)) return failure;
+      throw failure;
+    }
+    if (!/^text\/event-stream\b/i.test(response.headers.get("content-type") ?? "")) {
+      throw notAStream(target);
+    }
+    const isBase64 = response.headers.get("stream-sse-data-encoding") === "base64";
+    const consumer = createConsumer(position, isBase64);
+    for await (const chunk of response.body) {
+      silence.heard();
+      isPrinting = true;
+      await consumer(chunk);
+      isPrinting = false;
+      if (position.isClosed) break;
+    }
+    return undefined;
+  } catch (error) {
+    // What was refused for good, and what stdout says, no other connection can cure.
+    if (error instanceof CommandFailure || isPrinting) throw error;
+    return unreachable(target, error);
+  } finally {
+    silence.end();
+  }
+}
+
+/** CT1: holds data back until the control event that makes it safe. */
+export function createConsumer(
+  position: Position,
+  isBase64: boolean,
+  decoder: SseDecoder = createSseDecoder(),
+): (chunk: Uint8Array) => Promise<void> {
+  const encoder = new TextEncoder();
+  let held: Uint8Array[] = [];
+  return async (chunk) => {
+    for (const { event, data } of decoder.push(chunk)) {
+      if (event === "data") {
+        held.push(isBase64 ? Buffer.from(data, "base64") : encoder.encode(data));
+      }
+      if (event !== "control") continue;
+      const control = parseControl(data);
+      for (const part of joinable(position, held)) await position.writer?.write(part);
+      held = [];
+      position.offset = control.offset;
+      position.cursor = control.cursor ?? position.cursor;
+      position.isClosed = control.isClosed;
+      position.controls += 1;
+    }
+  };
+}
+
+/** Each JSON event is an array of its own; bytes may be written together. */
+function joinable(position: Position, held: readonly Uint8Array[]): readonly Uint8Array[] {
+  if (position.writer?.isJson === true || held.length < 2) return held;
+  return [
+    concat(
+      held,
+      held.reduce((bytes, part) => bytes + part.length, 0),
+    ),
+  ];
+}
+
+interface Control {
+  readonly offset: string;
+  readonly cursor: string | undefined;
+  readonly isClosed: boolean;
+}
+
+function parseControl(data: string): Control {
+  const refused = new CommandFailure(
+    EXIT.refused,
+    "the server sent a control event without offset",
+  );
+  let value: unknown;
+  try {
+    value = JSON.parse(data);
+  } catch (cause) {
+    throw new CommandFailure(EXIT.refused, refused.message, [], {}, { cause });
+  }
+  const fields = new Map<string, unknown>(Object.entries(value ?? {}));
+  const offset = fields.get("streamNextOffset");
+  const cursor = fields.get("streamCursor");
+  if (typeof offset !== "string" || offset === "") throw refused;
+  return {
+    offset,
+    cursor: typeof cursor === "string" ? cursor : undefined,
+    isClosed: fields.get("streamClosed") === true,
+  };
+}
+
+function createSilenceGuard() {
+  const controller = new AbortController();
+  const cut = (): void => {
+    controller.abort(new Error(`nothing heard for ${String(SILENCE_MS_MAX / 1000)} s`));
+  };
+  let timer = setTimeout(cut, SILENCE_MS_MAX);
+  return {
+    signal: controller.signal,
+    heard() {
+      clearTimeout(timer);
+      timer = setTimeout(cut, SILENCE_MS_MAX);
+    },
+    end() {
+      clearTimeout(timer);
+      // Ends the request too, if it is still under way.
+      controller.abort();
+    },
+  };
+}
+
+export const tailCommand: Command = {
+  name: "tail",
+  summary: "print a stream as it grows",
+  usage: ["hapax tail <stream> [options]"],
+  positionalsMin: 1,
+  positionalsMax: 1,
+  options: [
+    { name: "offset", value: "offset", help: "start after this offset (default: now)" },
+    { name: "from-start", help: "print what is there first" },
+    {
+      name: "retry-seconds",
+      value: "seconds",
+      help: "give up after so long without the server (60)",
+    },
+    ...RECORD_OPTIONS,
+    ...CLIENT_OPTIONS,
+  ],
+  details: [
+    "Connections come and go; each record is printed once. Ends with exit code 0 when the stream is closed",
+    "and when you press Ctrl-C. Line breaks of text streams arrive as LF; `hapax read` is byte exact.",
+  ],
+  examples: [
+    ["what comes from now on", "hapax tail orders"],
+    ["everything, and then what comes", "hapax tail orders --from-start"],
+  ],
+  run: runTail,
+};

@@ -1,0 +1,72 @@
+/**
+ * What can happen to the world, as plain data. A store writes these down, one atomic commit at a time,
+ * and after a crash the same `applyChange` (world.ts) that made the state makes it again from them.
+ *
+ *   C1  a change says what happened, not what was asked: applying it needs no decision;
+ *   C2  applying the same changes to the same world gives the same world, on every machine.
+ */
+
+import type { ProducerClaim } from "./producer.ts";
+import type { Expiry, Fork } from "./stream.ts";
+import type { SubscriptionChange } from "./subscription.ts";
+import type { StreamId, StreamName, TimeMs } from "./types.ts";
+
+export interface StreamCreated {
+  readonly kind: "created";
+  readonly atMs: TimeMs;
+  readonly stream: StreamId;
+  readonly name: StreamName;
+  readonly contentType: string;
+  readonly expiry: Expiry;
+  readonly fork: Fork | undefined;
+}
+
+/** Data, a close, or both. A close alone has no data. */
+export interface Appended {
+  readonly kind: "appended";
+  readonly atMs: TimeMs;
+  readonly stream: StreamId;
+  readonly data: Uint8Array;
+  readonly closes: boolean;
+  readonly producer: ProducerClaim | undefined;
+  readonly streamSeq: string | undefined;
+}
+
+/** The stream is gone for its users, but forks still read its data. */
+export interface StreamDeleted {
+  readonly kind: "deleted";
+  readonly atMs: TimeMs;
+  readonly stream: StreamId;
+}
+
+/** The stream is gone and its data is free. */
+export interface StreamRemoved {
+  readonly kind: "removed";
+  readonly atMs: TimeMs;
+  readonly stream: StreamId;
+}
+
+/** A read or write that moves a sliding expiry. */
+export interface StreamTouched {
+  readonly kind: "touched";
+  readonly atMs: TimeMs;
+  readonly stream: StreamId;
+}
+
+/** A key that signs webhooks and tokens. It lives as long as the world, so that restarts keep it. */
+export interface SigningKeyAdded {
+  readonly kind: "signing_key_added";
+  readonly atMs: TimeMs;
+  /** The key as JSON text; core does not look inside. */
+  readonly key: string;
+}
+
+/** Anything that can happen to the world. */
+export type Change =
+  | StreamCreated
+  | Appended
+  | StreamDeleted
+  | StreamRemoved
+  | StreamTouched
+  | SigningKeyAdded
+  | SubscriptionChange;

@@ -1,0 +1,279 @@
+// All pairs of configurations, all forks of a small stream. PROTOCOL.md §3, §8
+import { describe, expect, test } from "vitest";
+import { appendCommand, createCommand, producerClaim } from "../testing/commands.ts";
+import { decideAppend } from "./append.ts";
+import {
+  CONTENT_TYPE_DEFAULT,
+  type CreateCommand,
+  type CreateDecision,
+  decideCreate,
+  decideForkPoint,
+  type ForkCommand,
+} from "./create.ts";
+import { decideEnding } from "./retention.ts";
+import { type Expiry, NEVER, type StreamState } from "./stream.ts";
+import type { Offset, StreamName, TimeMs } from "./types.ts";
+import { applyChange, createWorld, type World } from "./world.ts";
+
+const NOW = 9 as TimeMs;
+const NAME = "/new" as StreamName;
+const SOURCE = "/source" as StreamName;
+
+const forkAt = (anchor: number | undefined, subOffset = 0): ForkCommand => ({
+  sourceName: SOURCE,
+  anchor: anchor as Offset | undefined,
+  subOffset,
+});
+
+function create(world: World, command: CreateCommand, at?: number): CreateDecision {
+  const { fork } = command;
+  const source =
+    fork === undefined
+      ? undefined
+      : { state: world.streams.get(fork.sourceName), at: at as Offset | undefined };
+  const existing = world.streams.get(command.name);
+  const decision = decideCreate(existing, source, command, world.nextId, NOW);
+  if (decision.kind === "created")
+    for (const change of decision.changes) applyChange(world, change);
+  return decision;
+}
+
+function stateOf(world: World, name: StreamName): StreamState {
+  const state = world.streams.get(name);
+  if (state === undefined) throw new Error(`there is no stream ${name}`);
+  return state;
+}
+
+function end(world: World, name: StreamName): void {
+  for (const change of decideEnding(world.byId, stateOf(world, name), NOW)) {
+    applyChange(world, change);
+  }
+}
+
+/** A world with a source of two appends, "abc" and "def", with a producer and a Stream-Seq. */
+function worldWithSource(parts: Parameters<typeof createCommand>[1] = {}): World {
+  const world = createWorld();
+  create(world, createCommand(SOURCE, parts));
+  const state = stateOf(world, SOURCE);
+  for (const [sequence, text] of ["abc", "def"].entries()) {
+    const producer = producerClaim("p", 0, sequence);
+    const command = appendCommand(text, {
+      producer,
+      streamSeq: `${sequence}`,
+      contentType: state.contentType,
+    });
+    const decision = decideAppend(state, command, NOW);
+    if (decision.kind === "accepted") applyChange(world, decision.change);
+  }
+  return world;
+}
+
+const snapshot = (world: World): unknown =>
+  structuredClone({ streams: world.streams, nextId: world.nextId, timeMs: world.timeMs });
+
+const TYPES = ["text/plain", "Text/Plain; charset=utf-8", "application/json", undefined];
+const EXPIRIES: readonly Expiry[] = [
+  NEVER,
+  { kind: "ttl", seconds: 60 },
+  { kind: "ttl", seconds: 61 },
+  { kind: "at", timeMs: 60_000 },
+];
+const FORKS = [undefined, forkAt(undefined), forkAt(3), forkAt(6), forkAt(3, 1)];
+
+function* configurations(): Generator<CreateCommand> {
+  for (const fork of FORKS)
+    for (const contentType of TYPES)
+      for (const expiry of EXPIRIES)
+        for (const isClosed of [false, true]) {
+          yield createCommand(NAME, { contentType, expiry, isClosed, fork });
+        }
+}
+
+/** The parts of a configuration that must agree, after what is left out has been filled in. */
+function essence(command: CreateCommand): string {
+  const isFork = command.fork !== undefined;
+  const type = command.contentType ?? (isFork ? "text/plain" : CONTENT_TYPE_DEFAULT);
+  const media = type.split(";")[0]?.toLowerCase();
+  const { anchor, subOffset } = command.fork ?? {};
+  return JSON.stringify([isFork, media, command.expiry, command.isClosed, anchor ?? 6, subOffset]);
+}
+
+describe("K1 creating again", () => {
+  test("K1 with the same configuration finds the stream, with another one is a conflict", () => {
+    let count = 0;
+    for (const first of configurations()) {
+      const world = worldWithSource();
+      if (create(world, first, first.fork?.anchor).kind !== "created") continue;
+      for (const second of configurations()) {
+        // A request that names no offset does not contradict one that did.
+        const { fork } = second;
+        const anchor = fork?.anchor ?? first.fork?.anchor;
+        const asked = fork === undefined ? second : { ...second, fork: { ...fork, anchor } };
+        const expected = essence(first) === essence(asked) ? "exists" : "conflict";
+        const existing = world.streams.get(NAME);
+        const { kind } = decideCreate(existing, undefined, second, world.nextId, NOW);
+        if (kind !== expected) expect([first, second, kind]).toBe(expected);
+        count += 1;
+      }
+    }
+    expect(count).toBeGreaterThan(10_000);
+  });
+
+  test("K1 changes nothing, whatever the body says", () => {
+    const world = createWorld();
+    create(world, createCommand(NAME, { text: "first" }));
+    const before = snapshot(world);
+    for (const text of ["", "first", "other"]) {
+      expect(create(world, createCommand(NAME, { text })).kind).toBe("exists");
+    }
+    expect(snapshot(world)).toEqual(before);
+  });
+
+  test("K1 a fork that took its source's expiry is asked for without one, and only so", () => {
+    const world = worldWithSource({ expiry: { kind: "ttl", seconds: 60 } });
+    create(world, createCommand(NAME, { fork: forkAt(undefined) }));
+    for (const expiry of EXPIRIES) {
+      const { kind } = create(world, createCommand(NAME, { fork: forkAt(undefined), expiry }));
+      expect(kind).toBe(expiry.kind === "never" ? "exists" : "conflict");
+    }
+  });
+
+  test("K1 a stream that was closed since is not the one that was asked for", () => {
+    const world = createWorld();
+    create(world, createCommand(NAME, { isClosed: true }));
+    expect(create(world, createCommand(NAME, { isClosed: true })).kind).toBe("exists");
+    expect(create(world, createCommand(NAME)).kind).toBe("conflict");
+  });
+});
+
+test("K1 a new stream has what the request says, and its body is its first append", () => {
+  for (const text of ["", "body"]) {
+    for (const isClosed of [false, true]) {
+      const world = createWorld();
+      const decision = create(
+        world,
+        createCommand(NAME, { text, isClosed, contentType: undefined }),
+      );
+      const tail = text.length;
+      expect(decision).toMatchObject({ kind: "created", tail, isClosed });
+      const state = { contentType: CONTENT_TYPE_DEFAULT, tail, isClosed, id: 1, createdAtMs: NOW };
+      expect(stateOf(world, NAME)).toMatchObject(state);
+    }
+  }
+});
+
+describe("K2 a refused creation changes nothing and leaves no reference", () => {
+  const refusals: readonly [string, (world: World) => void, CreateCommand, string][] = [
+    ["K2 of a fork of nothing", (world) => end(world, SOURCE), forkCommand(), "source_missing"],
+    ["K2 of a fork of a deleted source", softlyDelete, forkCommand(), "source_deleted"],
+    // F47: the wrong type once pinned the source for ever.
+    [
+      "K2 of a fork with another type",
+      () => undefined,
+      createCommand(NAME, { fork: forkAt(undefined), contentType: "text/html" }),
+      "content_type_mismatch",
+    ],
+    [
+      "K2 of a fork at a path that is taken",
+      (world) => void create(world, createCommand(NAME)),
+      forkCommand(),
+      "conflict",
+    ],
+  ];
+
+  function forkCommand(): CreateCommand {
+    return createCommand(NAME, { fork: forkAt(undefined) });
+  }
+
+  function softlyDelete(world: World): void {
+    create(world, createCommand("/child", { fork: forkAt(undefined) }));
+    end(world, SOURCE);
+  }
+
+  test.each(refusals)("%s", (_what, arrange, command, expected) => {
+    const world = worldWithSource();
+    arrange(world);
+    const before = snapshot(world);
+    expect(create(world, command).kind).toBe(expected);
+    expect(snapshot(world)).toEqual(before);
+    expect(world.streams.get(SOURCE)?.forkCount ?? 0).toBe(expected === "source_deleted" ? 1 : 0);
+  });
+
+  test("K2 a source whose only fork was refused is gone when it is deleted", () => {
+    const world = worldWithSource();
+    create(world, createCommand(NAME, { fork: forkAt(undefined), contentType: "text/html" }));
+    end(world, SOURCE);
+    expect(world.byId.size).toBe(0);
+  });
+});
+
+describe("K3 a fork", () => {
+  test("K3 takes over data and type, but no producer, no Stream-Seq and no close", () => {
+    const world = worldWithSource();
+    const close = decideAppend(stateOf(world, SOURCE), appendCommand("", { closes: true }), NOW);
+    if (close.kind === "accepted") applyChange(world, close.change);
+    const command = createCommand(NAME, { fork: forkAt(undefined), contentType: undefined });
+    expect(create(world, command)).toMatchObject({ kind: "created", tail: 6, isClosed: false });
+    const fork = stateOf(world, NAME);
+    expect(fork.producers).toBeUndefined();
+    expect(fork.lastStreamSeq).toBeUndefined();
+    expect(fork).toMatchObject({ isClosed: false, contentType: "text/plain", tail: 6 });
+    const again = appendCommand("x", { producer: producerClaim("p", 0, 0), streamSeq: "0" });
+    expect(decideAppend(fork, again, NOW).kind).toBe("accepted");
+  });
+
+  test("K3 takes its source's expiry unless it has one of its own", () => {
+    for (const inherited of EXPIRIES) {
+      for (const own of EXPIRIES) {
+        const world = worldWithSource({ expiry: inherited });
+        create(world, createCommand(NAME, { fork: forkAt(undefined), expiry: own }));
+        expect(stateOf(world, NAME).expiry).toEqual(own.kind === "never" ? inherited : own);
+      }
+    }
+  });
+
+  test("K3 with a body starts after the data of its source", () => {
+    const world = worldWithSource();
+    const decision = create(world, createCommand(NAME, { fork: forkAt(3), text: "own" }), 3);
+    expect(decision).toMatchObject({ kind: "created", tail: 6 });
+    expect(stateOf(world, NAME).fork).toMatchObject({ at: 3, anchor: 3, subOffset: 0 });
+    expect(stateOf(world, SOURCE).forkCount).toBe(1);
+  });
+});
+
+test("K4 the path of a deleted stream stays taken until the last fork is gone", () => {
+  const world = worldWithSource();
+  create(world, createCommand(NAME, { fork: forkAt(undefined) }));
+  end(world, SOURCE);
+  for (const text of ["", "body"]) {
+    expect(create(world, createCommand(SOURCE, { text })).kind).toBe("in_use");
+  }
+  end(world, NAME);
+  expect(create(world, createCommand(SOURCE)).kind).toBe("created");
+});
+
+describe("where a fork begins", () => {
+  /** The source has the appends [0, 3) and [3, 6); each record is one byte. */
+  const appendAt = (anchor: number): { start: Offset; length: number } | undefined => {
+    if (anchor >= 6) return undefined;
+    return { start: (anchor < 3 ? 0 : 3) as Offset, length: 3 };
+  };
+
+  test("is between two records of one append, or refused, for every anchor and sub-offset", () => {
+    const source = stateOf(worldWithSource(), SOURCE);
+    for (let anchor = 0; anchor <= 8; anchor += 1) {
+      for (let subOffset = 0; subOffset <= 5; subOffset += 1) {
+        const append = appendAt(anchor);
+        const point = decideForkPoint(source, anchor as Offset, subOffset, {
+          start: append?.start,
+          subOffsetBytes: append !== undefined && subOffset <= 3 ? subOffset : undefined,
+        });
+        const isBorder = [0, 3, 6].includes(anchor);
+        const isPossible = isBorder && (subOffset === 0 || (anchor < 6 && subOffset <= 3));
+        expect(point.kind === "at" ? point.at : point.kind).toBe(
+          isPossible ? anchor + subOffset : "invalid_fork",
+        );
+      }
+    }
+  });
+});

@@ -1,0 +1,196 @@
+/**
+ * How a stream comes to be, also as a fork of another one. PROTOCOL.md §3, §8.
+ *
+ *   K1  creating again with the same configuration changes nothing, whatever the body says;
+ *   K2  a refused creation changes nothing: it leaves no reference on a fork's source;
+ *   K3  a fork takes over data only: no producer, no Stream-Seq, no close of its source;
+ *   K4  the path of a deleted stream stays taken while forks need its data.
+ */
+
+import type { Appended, StreamCreated } from "./change.ts";
+import {
+  type Expiry,
+  type Fork,
+  isSameExpiry,
+  isSameMediaType,
+  NEVER,
+  type StreamState,
+} from "./stream.ts";
+import { type Offset, OFFSET_ZERO, type StreamId, type StreamName, type TimeMs } from "./types.ts";
+
+export const CONTENT_TYPE_DEFAULT = "application/octet-stream";
+
+export interface CreateCommand {
+  readonly name: StreamName;
+  readonly contentType: string | undefined;
+  readonly expiry: Expiry;
+  readonly isClosed: boolean;
+  readonly data: Uint8Array;
+  readonly fork: ForkCommand | undefined;
+}
+
+export interface ForkCommand {
+  readonly sourceName: StreamName;
+  /** Undefined: at the source's tail. */
+  readonly anchor: Offset | undefined;
+  readonly subOffset: number;
+}
+
+/** What the engine has read of a fork's source before the decision; see `decideForkPoint`. */
+export interface ForkSource {
+  readonly state: StreamState | undefined;
+  /** Where the fork begins. Undefined: the tail at the time of the decision. */
+  readonly at: Offset | undefined;
+}
+
+export type CreateRefusal =
+  | { readonly kind: "conflict"; readonly reason: string }
+  | { readonly kind: "in_use" }
+  | { readonly kind: "source_missing" }
+  | { readonly kind: "source_deleted" }
+  | { readonly kind: "content_type_mismatch"; readonly expected: string }
+  | { readonly kind: "invalid_fork"; readonly reason: string };
+
+export type CreateDecision =
+  | {
+      readonly kind: "created";
+      readonly changes: readonly [StreamCreated] | readonly [StreamCreated, Appended];
+      readonly contentType: string;
+      readonly tail: Offset;
+      readonly isClosed: boolean;
+    }
+  | {
+      readonly kind: "exists";
+      readonly contentType: string;
+      readonly tail: Offset;
+      readonly isClosed: boolean;
+    }
+  | CreateRefusal;
+
+export function decideCreate(
+  existing: StreamState | undefined,
+  source: ForkSource | undefined,
+  command: CreateCommand,
+  id: StreamId,
+  atMs: TimeMs,
+): CreateDecision {
+  if (existing !== undefined) return decideExisting(existing, command);
+  let fork: Fork | undefined;
+  if (command.fork !== undefined) {
+    const result = decideFork(source, command, command.fork);
+    if ("kind" in result) return result;
+    fork = result;
+  }
+  const inherited = fork === undefined ? undefined : source?.state;
+  const contentType = inherited?.contentType ?? command.contentType ?? CONTENT_TYPE_DEFAULT;
+  const expiry =
+    inherited !== undefined && fork?.inheritsExpiry === true ? inherited.expiry : command.expiry;
+  const created: StreamCreated = {
+    kind: "created",
+    atMs,
+    stream: id,
+    name: command.name,
+    contentType,
+    expiry,
+    fork,
+  };
+  const { data, isClosed } = command;
+  const tail = ((fork?.at ?? OFFSET_ZERO) + data.length) as Offset;
+  if (data.length === 0 && !isClosed) {
+    return { kind: "created", changes: [created], contentType, tail, isClosed };
+  }
+  const appended: Appended = {
+    kind: "appended",
+    atMs,
+    stream: id,
+    data,
+    closes: isClosed,
+    producer: undefined,
+    streamSeq: undefined,
+  };
+  return { kind: "created", changes: [created, appended], contentType, tail, isClosed };
+}
+
+function decideExisting(existing: StreamState, command: CreateCommand): CreateDecision {
+  if (existing.isDeleted) return { kind: "in_use" };
+  const difference = findDifference(existing, command);
+  if (difference !== undefined) return { kind: "conflict", reason: difference };
+  const { contentType, tail, isClosed } = existing;
+  return { kind: "exists", contentType, tail, isClosed };
+}
+
+function findDifference(existing: StreamState, command: CreateCommand): string | undefined {
+  const { fork } = existing;
+  if (fork?.sourceName !== command.fork?.sourceName) return "Stream-Forked-From";
+  // A fork without a type of its own took its source's, and so does the request that repeats it.
+  const contentType =
+    command.contentType ?? (fork === undefined ? CONTENT_TYPE_DEFAULT : existing.contentType);
+  if (!isSameMediaType(existing.contentType, contentType)) return "Content-Type";
+  const expected = fork?.inheritsExpiry === true ? NEVER : existing.expiry;
+  if (!isSameExpiry(expected, command.expiry)) return "Stream-TTL or Stream-Expires-At";
+  if (existing.isClosed !== command.isClosed) return "Stream-Closed";
+  if (fork === undefined || command.fork === undefined) return undefined;
+  const { anchor, subOffset } = command.fork;
+  if (anchor !== undefined && anchor !== fork.anchor) return "Stream-Fork-Offset";
+  if (subOffset !== fork.subOffset) return "Stream-Fork-Sub-Offset";
+  return undefined;
+}
+
+function decideFork(
+  source: ForkSource | undefined,
+  command: CreateCommand,
+  fork: ForkCommand,
+): Fork | CreateRefusal {
+  const state = source?.state;
+  if (source === undefined || state === undefined) return { kind: "source_missing" };
+  if (state.isDeleted) return { kind: "source_deleted" };
+  if (
+    command.contentType !== undefined &&
+    !isSameMediaType(command.contentType, state.contentType)
+  ) {
+    return { kind: "content_type_mismatch", expected: state.contentType };
+  }
+  const anchor = fork.anchor ?? state.tail;
+  return {
+    source: state.id,
+    sourceName: fork.sourceName,
+    anchor,
+    subOffset: fork.subOffset,
+    at: source.at ?? state.tail,
+    inheritsExpiry: command.expiry.kind === "never",
+  };
+}
+
+/** The first append at or after a fork's anchor, as the engine read it from the store. */
+export interface AnchoredAppend {
+  /** Where the append that holds the anchor starts. Undefined when the anchor is the tail. */
+  readonly start: Offset | undefined;
+  /** Byte length of the first `subOffset` records or bytes of it; undefined if it has fewer. */
+  readonly subOffsetBytes: number | undefined;
+}
+
+export type ForkPoint =
+  | { readonly kind: "at"; readonly at: Offset }
+  | { readonly kind: "invalid_fork"; readonly reason: string };
+
+/** Where a fork with a named anchor begins: always between two records. */
+export function decideForkPoint(
+  source: StreamState,
+  anchor: Offset,
+  subOffset: number,
+  append: AnchoredAppend,
+): ForkPoint {
+  if (anchor > source.tail)
+    return { kind: "invalid_fork", reason: "the offset is beyond the tail" };
+  if (append.start !== undefined && append.start !== anchor) {
+    return { kind: "invalid_fork", reason: "the offset is not one that this server handed out" };
+  }
+  if (subOffset === 0) return { kind: "at", at: anchor };
+  if (append.start === undefined) {
+    return { kind: "invalid_fork", reason: "there is no append after the offset" };
+  }
+  if (append.subOffsetBytes === undefined) {
+    return { kind: "invalid_fork", reason: "the sub-offset is larger than the append after it" };
+  }
+  return { kind: "at", at: (anchor + append.subOffsetBytes) as Offset };
+}

@@ -1,0 +1,64 @@
+/**
+ * Patterns of stream names: `*` is one segment, `**` is any number of segments, also none; everything
+ * else is literal, and `%2A` in a literal segment is a star.
+ *
+ *   N9  matching takes time proportional to the length of pattern times name: no pattern is an attack.
+ */
+
+export class Glob {
+  readonly pattern: string;
+  readonly #segments: readonly string[];
+  /** Most names fail on the literal beginning of a pattern, without being split. */
+  readonly #prefix: string;
+
+  constructor(pattern: string) {
+    this.pattern = pattern;
+    this.#segments = splitSegments(pattern);
+    const wild = this.#segments.findIndex((segment) => segment === "*" || segment === "**");
+    const literal = wild === -1 ? this.#segments : this.#segments.slice(0, wild);
+    this.#prefix = literal.map((segment) => `/${decodeStars(segment)}`).join("");
+  }
+
+  /** Names are absolute: they begin with a slash. */
+  matches(name: string): boolean {
+    return name.startsWith(this.#prefix) && matchSegments(this.#segments, splitSegments(name));
+  }
+}
+
+function splitSegments(path: string): readonly string[] {
+  return path.split("/").filter((segment) => segment !== "");
+}
+
+function decodeStars(segment: string): string {
+  return segment.includes("%") ? segment.replaceAll(/%2a/gi, "*") : segment;
+}
+
+// Only the last `**` is ever tried again: an earlier one that took less cannot help a later one.
+function matchSegments(pattern: readonly string[], name: readonly string[]): boolean {
+  let at = 0;
+  let inName = 0;
+  let retryPattern = -1;
+  let retryName = -1;
+  while (inName < name.length) {
+    const expected = pattern[at];
+    if (expected === "**") {
+      retryPattern = at;
+      retryName = inName;
+      at += 1;
+    } else if (
+      expected !== undefined &&
+      (expected === "*" || decodeStars(expected) === name[inName])
+    ) {
+      at += 1;
+      inName += 1;
+    } else if (retryPattern !== -1) {
+      retryName += 1;
+      at = retryPattern + 1;
+      inName = retryName;
+    } else {
+      return false;
+    }
+  }
+  while (pattern[at] === "**") at += 1;
+  return at === pattern.length;
+}

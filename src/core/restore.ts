@@ -1,0 +1,132 @@
+/**
+ * Making a world again from what a store has kept: images of its streams, and then the changes since.
+ *
+ * A snapshot is written while the world goes on, so its images are of different moments. Each carries the
+ * world's version at its moment, and a change that the image already contains is not applied again.
+ *
+ *   RS1  images of any moments, and all changes since the first, give the world that the changes alone give.
+ */
+
+import type { Change } from "./change.ts";
+import type { ProducerState } from "./producer.ts";
+import type { StreamState } from "./stream.ts";
+import { createSubscriptionBook } from "./subscription.ts";
+import { type BookImage, restoreBook } from "./subscription-image.ts";
+import type { ProducerId, StreamId, TimeMs } from "./types.ts";
+import { applyChange, type MutableStream, type MutableWorld, type World } from "./world.ts";
+
+export type StreamImage = Omit<StreamState, "forkCount" | "producers">;
+
+export interface WorldParts {
+  /** The world's version when these were taken. */
+  readonly version: number;
+  readonly nextId: StreamId;
+  readonly timeMs: TimeMs;
+  readonly signingKeys: readonly string[];
+  readonly subscriptions: BookImage;
+}
+
+export class Restoration {
+  readonly #world: MutableWorld;
+  readonly #versions = new Map<StreamId, number>();
+  /** Every stream that was there at this version has an image; one without has gone before it. */
+  #imagesVersion = 0;
+  #partsVersion = 0;
+  #endVersion = 0;
+
+  constructor(world: World) {
+    // The cast opens the door that the types keep shut for everybody else.
+    this.#world = world as unknown as MutableWorld;
+  }
+
+  /** The images were begun when the world had had this many changes. */
+  begin(version: number): void {
+    this.#world.version = version;
+  }
+
+  /** What is not a stream; it is taken after all streams. */
+  parts(parts: WorldParts): void {
+    const world = this.#world;
+    restoreBook(world.subscriptions, parts.subscriptions);
+    world.nextId = parts.nextId;
+    world.timeMs = parts.timeMs;
+    world.signingKeys.push(...parts.signingKeys);
+    this.#partsVersion = parts.version;
+    this.#endVersion = Math.max(this.#endVersion, parts.version);
+  }
+
+  /** Images of this version follow. They are taken in the order of creation, and the last call has the rest. */
+  imagesAt(version: number): void {
+    this.#imagesVersion = version;
+    this.#endVersion = Math.max(this.#endVersion, version);
+  }
+
+  stream(image: StreamImage): void {
+    // Written out: a spread would give each of a million streams a hidden class of its own.
+    const state: MutableStream = {
+      id: image.id,
+      name: image.name,
+      contentType: image.contentType,
+      expiry: image.expiry,
+      fork: image.fork,
+      createdAtMs: image.createdAtMs,
+      tail: image.tail,
+      isClosed: image.isClosed,
+      isDeleted: image.isDeleted,
+      forkCount: 0,
+      lastStreamSeq: image.lastStreamSeq,
+      producers: undefined,
+      accessedAtMs: image.accessedAtMs,
+    };
+    const world = this.#world;
+    world.byId.set(state.id, state);
+    // Of two lives of one path the later one has it.
+    const other = world.streams.get(state.name);
+    if (other === undefined || other.id < state.id) world.streams.set(state.name, state);
+    if (state.id >= world.nextId) world.nextId = (state.id + 1) as StreamId;
+    this.#versions.set(state.id, this.#imagesVersion);
+  }
+
+  producer(stream: StreamId, id: ProducerId, state: ProducerState): void {
+    const found = this.#world.byId.get(stream);
+    if (found === undefined) return;
+    found.producers ??= new Map();
+    found.producers.set(id, state);
+  }
+
+  /** All images are in: fork counts are what the forks say. */
+  finishImages(): void {
+    for (const { fork } of this.#world.byId.values()) {
+      const source = fork === undefined ? undefined : this.#world.byId.get(fork.source);
+      if (source !== undefined) source.forkCount += 1;
+    }
+  }
+
+  /** Whether the changes have caught up with all images. */
+  get isComplete(): boolean {
+    return this.#world.version >= this.#endVersion;
+  }
+
+  /** Applies a change unless an image has it. `ordinal` counts all changes of the world from 0. */
+  replay(change: Change, ordinal: number): void {
+    if (this.#isWanted(change, ordinal)) this.#apply(change, ordinal);
+    this.#world.version = ordinal + 1;
+    if (change.atMs > this.#world.timeMs) this.#world.timeMs = change.atMs;
+  }
+
+  #apply(change: Change, ordinal: number): void {
+    const world = this.#world as unknown as World;
+    const { subscriptions } = this.#world;
+    // What this end of a stream meant to its followers is in the book already, and what came after it.
+    if (ordinal < this.#partsVersion) this.#world.subscriptions = createSubscriptionBook();
+    applyChange(world, change);
+    this.#world.subscriptions = subscriptions;
+  }
+
+  #isWanted(change: Change, ordinal: number): boolean {
+    if (!("stream" in change) || typeof change.stream === "string") {
+      return ordinal >= this.#partsVersion;
+    }
+    return ordinal >= (this.#versions.get(change.stream) ?? this.#imagesVersion);
+  }
+}

@@ -1,0 +1,72 @@
+/**
+ * What a stream is: its configuration, which never changes, and its state, which only `applyChange`
+ * (world.ts) writes. Everything here is small on purpose: a node keeps a million of these in memory.
+ *
+ * The data itself is not here. A stream is a sequence of bytes, cut into appends; the store keeps them
+ * and this state keeps the count (`tail`).
+ */
+
+import type { ProducerState } from "./producer.ts";
+import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "./types.ts";
+
+/** How a stream ends by itself: after a time without reads and writes, at a time, or never. */
+export type Expiry =
+  | { readonly kind: "never" }
+  | { readonly kind: "ttl"; readonly seconds: number }
+  | { readonly kind: "at"; readonly timeMs: number };
+
+export const NEVER: Expiry = { kind: "never" };
+
+/** Where a fork leaves its source. */
+export interface Fork {
+  readonly source: StreamId;
+  readonly sourceName: StreamName;
+  /** The offset that the request named, or the source's tail when it named none. */
+  readonly anchor: Offset;
+  /** Records (JSON) or bytes past the anchor, as the request said. */
+  readonly subOffset: number;
+  /** The first byte that is the fork's own. Everything before it belongs to the source. */
+  readonly at: Offset;
+  /** The request gave no expiry of its own, so that a repeated request must not either. */
+  readonly inheritsExpiry: boolean;
+}
+
+/** What is known of one stream: its configuration, and how far it is. */
+export interface StreamState {
+  readonly id: StreamId;
+  readonly name: StreamName;
+  readonly contentType: string;
+  readonly expiry: Expiry;
+  readonly fork: Fork | undefined;
+  readonly createdAtMs: TimeMs;
+  readonly tail: Offset;
+  readonly isClosed: boolean;
+  /** Deleted or expired while forks still need the data. */
+  readonly isDeleted: boolean;
+  /** Forks that read from this stream. */
+  readonly forkCount: number;
+  readonly lastStreamSeq: string | undefined;
+  readonly producers: ReadonlyMap<ProducerId, ProducerState> | undefined;
+  /** The last read or write, for a sliding expiry. */
+  readonly accessedAtMs: TimeMs;
+}
+
+/** Media type without parameters, lower case: what two content types are compared by. */
+export function mediaType(contentType: string): string {
+  const end = contentType.indexOf(";");
+  return (end === -1 ? contentType : contentType.slice(0, end)).trim().toLowerCase();
+}
+
+export function isSameMediaType(one: string, other: string): boolean {
+  return one === other || mediaType(one) === mediaType(other);
+}
+
+export function isJson(contentType: string): boolean {
+  return contentType === "application/json" || mediaType(contentType) === "application/json";
+}
+
+export function isSameExpiry(one: Expiry, other: Expiry): boolean {
+  if (one.kind === "ttl") return other.kind === "ttl" && one.seconds === other.seconds;
+  if (one.kind === "at") return other.kind === "at" && one.timeMs === other.timeMs;
+  return other.kind === "never";
+}

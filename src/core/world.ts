@@ -1,0 +1,153 @@
+/**
+ * The whole state that decisions are made on, and the one place that changes it.
+ *
+ * `applyChange` changes the world in place. A stream may have a million producers, so a copy of its state
+ * for every append would cost more than the append; in exchange nothing outside this ring can write:
+ * the types are read-only everywhere else.
+ *
+ *   L1  a world is a function of the changes applied to it, in order;
+ *   L2  journal time never goes back;
+ *   L3  a stream's fork count is the number of streams that name it as their source.
+ */
+
+import type { Appended, Change, StreamCreated, StreamRemoved } from "./change.ts";
+import { applyProducer, type ProducerState } from "./producer.ts";
+import type { StreamState } from "./stream.ts";
+import {
+  applyStreamGone,
+  applySubscription,
+  createSubscriptionBook,
+  type SubscriptionBook,
+} from "./subscription.ts";
+import {
+  advance,
+  assert,
+  OFFSET_ZERO,
+  type ProducerId,
+  type StreamId,
+  type StreamName,
+  type TimeMs,
+} from "./types.ts";
+
+/** All that decisions are made on. Read-only for everybody but `applyChange`. */
+export interface World {
+  readonly streams: ReadonlyMap<StreamName, StreamState>;
+  readonly byId: ReadonlyMap<StreamId, StreamState>;
+  /** The id of the next stream. */
+  readonly nextId: StreamId;
+  /** How many changes have been applied: the ordinal of the next one. */
+  readonly version: number;
+  /** Journal time: the latest time of any change. */
+  readonly timeMs: TimeMs;
+  readonly subscriptions: SubscriptionBook;
+  /** Oldest first; the last one signs. */
+  readonly signingKeys: readonly string[];
+}
+
+export type Mutable<T> = { -readonly [Key in keyof T]: T[Key] };
+export type MutableStream = Mutable<Omit<StreamState, "producers">> & {
+  producers: Map<ProducerId, ProducerState> | undefined;
+};
+export type MutableWorld = Mutable<Omit<World, "streams" | "byId" | "signingKeys">> & {
+  readonly streams: Map<StreamName, MutableStream>;
+  readonly byId: Map<StreamId, MutableStream>;
+  readonly signingKeys: string[];
+};
+
+/** A world in which nothing has happened yet. */
+export function createWorld(): World {
+  const world: MutableWorld = {
+    streams: new Map(),
+    byId: new Map(),
+    nextId: 1 as StreamId,
+    version: 0,
+    timeMs: 0 as TimeMs,
+    subscriptions: createSubscriptionBook(),
+    signingKeys: [],
+  };
+  return world;
+}
+
+/** Makes a change happen: in place, at once, without a decision. */
+export function applyChange(readonlyWorld: World, change: Change): void {
+  // The cast opens the door that the types keep shut for everybody else.
+  const world = readonlyWorld as unknown as MutableWorld;
+  world.version += 1;
+  if (change.atMs > world.timeMs) world.timeMs = change.atMs;
+  switch (change.kind) {
+    case "created":
+      applyCreated(world, change);
+      return;
+    case "appended":
+      applyAppended(streamOf(world, change.stream), change);
+      return;
+    case "deleted":
+      streamOf(world, change.stream).isDeleted = true;
+      applyStreamGone(world.subscriptions, streamOf(world, change.stream).name);
+      return;
+    case "removed":
+      applyRemoved(world, change);
+      return;
+    case "touched":
+      streamOf(world, change.stream).accessedAtMs = change.atMs;
+      return;
+    case "signing_key_added":
+      world.signingKeys.push(change.key);
+      return;
+    default:
+      applySubscription(world.subscriptions, change);
+  }
+}
+
+function streamOf(world: MutableWorld, id: StreamId): MutableStream {
+  const stream = world.byId.get(id);
+  assert(stream !== undefined, `L1 a change names a stream that does not exist: id=${id}`);
+  return stream;
+}
+
+function applyCreated(world: MutableWorld, change: StreamCreated): void {
+  const { stream: id, name, fork, atMs } = change;
+  assert(!world.streams.has(name), `L1 a stream is created twice: id=${id}`);
+  const state: MutableStream = {
+    id,
+    name,
+    contentType: change.contentType,
+    expiry: change.expiry,
+    fork,
+    createdAtMs: atMs,
+    tail: fork?.at ?? OFFSET_ZERO,
+    isClosed: false,
+    isDeleted: false,
+    forkCount: 0,
+    lastStreamSeq: undefined,
+    producers: undefined,
+    accessedAtMs: atMs,
+  };
+  world.streams.set(name, state);
+  world.byId.set(id, state);
+  if (id >= world.nextId) world.nextId = (id + 1) as StreamId;
+  if (fork !== undefined) streamOf(world, fork.source).forkCount += 1;
+}
+
+function applyAppended(stream: MutableStream, change: Appended): void {
+  const { producer, streamSeq, atMs } = change;
+  assert(!stream.isClosed, `A2 an append follows a close: id=${stream.id}`);
+  stream.tail = advance(stream.tail, change.data.length);
+  if (change.closes) stream.isClosed = true;
+  if (streamSeq !== undefined) stream.lastStreamSeq = streamSeq;
+  if (atMs > stream.accessedAtMs) stream.accessedAtMs = atMs;
+  if (producer === undefined) return;
+  stream.producers ??= new Map();
+  stream.producers.set(producer.id, applyProducer(producer));
+}
+
+function applyRemoved(world: MutableWorld, change: StreamRemoved): void {
+  const stream = streamOf(world, change.stream);
+  assert(stream.forkCount === 0, `R1 a stream is removed under its forks: id=${stream.id}`);
+  world.byId.delete(stream.id);
+  if (world.streams.get(stream.name) === stream) world.streams.delete(stream.name);
+  applyStreamGone(world.subscriptions, stream.name);
+  // While a world is made again from a snapshot that others wrote into, the source may be gone already.
+  const source = stream.fork === undefined ? undefined : world.byId.get(stream.fork.source);
+  if (source !== undefined) source.forkCount -= 1;
+}

@@ -1,0 +1,400 @@
+/**
+ * The engine: every mutation of a stream goes through here, in order, and every read sees what is durable.
+ *
+ * Each command is one synchronous step (look, decide, stage) followed by one wait. Between the decision and
+ * the state there is no await, so two requests cannot decide on the same state.
+ *
+ *   E1  an answer waits for the newest batch that touches the stream it speaks of, refusals included;
+ *   E2  a stream that has expired is ended through the same batch as any other change;
+ *   E3  what an append causes (links, wakes, wake events) is committed with it, atomically.
+ */
+
+import type { Clock } from "../clock.ts";
+import { type AppendCommand, type AppendDecision, decideAppend } from "../core/append.ts";
+import type { Appended, Change } from "../core/change.ts";
+import {
+  type CreateCommand,
+  type CreateDecision,
+  type CreateRefusal,
+  decideCreate,
+  decideForkPoint,
+  type ForkSource,
+} from "../core/create.ts";
+import { decideEnding, decideTouch, expiresAtMs, isExpired } from "../core/retention.ts";
+import { isJson, type StreamState } from "../core/stream.ts";
+import type { Offset, StreamId, StreamName, TimeMs } from "../core/types.ts";
+import type { World } from "../core/world.ts";
+import { HapaxError } from "../errors.ts";
+import type { Store, StoreSupport } from "../store.ts";
+import { type Batch, GroupCommit } from "./commit.ts";
+import { Deadlines } from "./deadlines.ts";
+import type { AppendObserver } from "./observer.ts";
+import { readAcrossForks } from "./reading.ts";
+import { type TailListener, Tails } from "./tails.ts";
+
+export interface Missing {
+  readonly kind: "missing";
+}
+
+/** Softly deleted: forks still need the data. */
+export interface Gone {
+  readonly kind: "gone";
+}
+
+export interface Found {
+  readonly kind: "found";
+  readonly state: StreamState;
+  /** The durable tail. */
+  readonly tail: Offset;
+  readonly isClosed: boolean;
+}
+
+export type Look = Found | Missing | Gone;
+export type AppendOutcome = AppendDecision | Missing | Gone;
+export type DeleteOutcome = { readonly kind: "deleted" } | Missing | Gone;
+
+export interface ReadPage {
+  /** Where the first append starts: before the offset asked for, if that was inside an append. */
+  readonly start: Offset;
+  readonly appends: readonly Uint8Array[];
+  readonly bytes: number;
+  readonly next: Offset;
+  /** The durable state when the page was made. */
+  readonly tail: Offset;
+  readonly isUpToDate: boolean;
+  /** The stream is closed and this page reaches its end. */
+  readonly isAtEnd: boolean;
+}
+
+/** How many bytes the first records of an append have; the wire knows what a record is. */
+export type RecordsEnd = (append: Uint8Array, records: number) => number | undefined;
+
+export interface EngineParts {
+  readonly store: Store;
+  readonly clock: Clock;
+  /** For JSON streams, whose sub-offsets count records. */
+  readonly jsonRecordsEnd: RecordsEnd;
+  /** Hears of live readers that throw. */
+  readonly onFault?: (error: unknown) => void;
+}
+
+const byText = (one: string, other: string): number => (one < other ? -1 : 1);
+
+const MISSING: Missing = { kind: "missing" };
+const GONE: Gone = { kind: "gone" };
+
+export class Engine {
+  readonly #store: Store;
+  readonly #clock: Clock;
+  readonly #jsonRecordsEnd: RecordsEnd;
+  readonly #commit: GroupCommit;
+  readonly #tails: Tails;
+  readonly #deadlines: Deadlines<StreamId>;
+  #observer: AppendObserver | undefined;
+
+  constructor(parts: EngineParts) {
+    this.#store = parts.store;
+    this.#clock = parts.clock;
+    this.#jsonRecordsEnd = parts.jsonRecordsEnd;
+    this.#tails = new Tails(parts.onFault ?? (() => undefined));
+    this.#commit = new GroupCommit(parts.store, (batch) => {
+      this.#announce(batch);
+    });
+    this.#deadlines = new Deadlines(
+      parts.clock,
+      () => this.nowMs(),
+      (id) => {
+        this.#sweep(id);
+      },
+    );
+    for (const state of this.world.byId.values()) this.#watchExpiry(state);
+  }
+
+  get world(): World {
+    return this.#store.world;
+  }
+
+  /** Why nothing can be written, if so. */
+  get stopped(): HapaxError | undefined {
+    return this.#commit.stopped;
+  }
+
+  get durability(): StoreSupport["durability"] {
+    return this.#store.supports.durability;
+  }
+
+  get liveReaders(): number {
+    return this.#tails.count;
+  }
+
+  /** Journal time: the clock, but never before the latest change. */
+  nowMs(): TimeMs {
+    return Math.max(this.world.timeMs, this.#clock.nowMs()) as TimeMs;
+  }
+
+  observe(observer: AppendObserver): void {
+    this.#observer = observer;
+  }
+
+  /** Everything decided so far is durable. */
+  settled(): Promise<void> {
+    return this.#commit.settled();
+  }
+
+  /** Applies changes that were decided in this same synchronous step; resolves when durable. */
+  submit(changes: readonly Change[]): Promise<void> {
+    if (changes.length === 0) return this.settled();
+    const batch = this.#commit.begin();
+    for (const change of changes) this.#stage(batch, change);
+    return batch.done;
+  }
+
+  append(name: StreamName, command: AppendCommand): Promise<AppendOutcome> {
+    this.#commit.admit(command.data.length);
+    const state = this.#find(name);
+    if (state === undefined) return this.#answer(name, undefined, MISSING);
+    if (state.isDeleted) return this.#answer(name, state, GONE);
+    const decision = decideAppend(state, command, this.nowMs());
+    if (decision.kind !== "accepted") {
+      this.touch(state);
+      return this.#answer(name, state, decision);
+    }
+    const batch = this.#commit.begin();
+    this.#stage(batch, decision.change);
+    return batch.done.then(() => decision);
+  }
+
+  async create(command: CreateCommand): Promise<CreateDecision> {
+    this.#commit.admit(command.data.length);
+    for (;;) {
+      let source: ForkSource | undefined;
+      if (command.fork !== undefined && this.#find(command.name) === undefined) {
+        const found = await this.#findForkSource(command, command.fork.sourceName);
+        if ("kind" in found) return this.#answer(command.fork.sourceName, undefined, found);
+        source = found;
+        // The source may have gone while its data was read: then look again.
+        if (this.#find(command.fork.sourceName) !== source.state) continue;
+      }
+      const existing = this.#find(command.name);
+      if (existing === undefined && command.fork !== undefined && source === undefined) continue;
+      return this.#decideCreate(command, existing, source);
+    }
+  }
+
+  delete(name: StreamName): Promise<DeleteOutcome> {
+    const state = this.#find(name);
+    if (state === undefined) return this.#answer(name, undefined, MISSING);
+    if (state.isDeleted) return this.#answer(name, state, GONE);
+    return this.#end(state).done.then(() => ({ kind: "deleted" }) as const);
+  }
+
+  /** The durable state of a stream. */
+  async look(name: StreamName): Promise<Look> {
+    for (;;) {
+      const state = this.#find(name);
+      const batch = this.#commit.lifecycle(name);
+      if (batch === undefined) {
+        if (state === undefined) return MISSING;
+        return state.isDeleted ? GONE : this.view(state);
+      }
+      await batch.done;
+    }
+  }
+
+  /** The durable state of a stream that was found before, also if it has been deleted since. */
+  view(state: StreamState): Found {
+    const tail = this.#commit.durableTail(state);
+    return { kind: "found", state, tail, isClosed: this.#commit.isDurablyClosed(state) };
+  }
+
+  durableTail(state: StreamState): Offset {
+    return this.#commit.durableTail(state);
+  }
+
+  /** Whole appends from the one that holds `from`. */
+  async read(state: StreamState, from: Offset, bytesMax: number): Promise<ReadPage> {
+    const { tail, isClosed } = this.view(state);
+    const page = await readAcrossForks(this.#store, state, from, tail, bytesMax);
+    let bytes = 0;
+    for (const append of page.appends) bytes += append.length;
+    if (bytes === 0 && from < tail) {
+      // Its data is gone: it was deleted between the look and this read.
+      throw new HapaxError("stream_not_found", "the stream was deleted while it was read");
+    }
+    const next = (bytes === 0 ? Math.min(from, tail) : page.start + bytes) as Offset;
+    const isUpToDate = next >= tail;
+    const { start, appends } = page;
+    return { start, appends, bytes, next, tail, isUpToDate, isAtEnd: isClosed && isUpToDate };
+  }
+
+  /** Tells the listener of everything that becomes durable from now on, until it is taken out. */
+  listen(state: StreamState, listener: TailListener): () => void {
+    const leave = this.#tails.listen(state.id, listener);
+    const isGone = this.world.byId.get(state.id) !== state || state.isDeleted;
+    if (isGone && this.#commit.lifecycle(state.name) === undefined) this.#tellGone(state);
+    return () => {
+      leave();
+      // Its time starts anew when the last reader goes: until now it could not expire.
+      if (this.world.byId.get(state.id) === state) this.touch(state);
+    };
+  }
+
+  /** The end came before the reader did. It hears of it all the same, but not within `listen`. */
+  #tellGone(state: StreamState): void {
+    const { id: stream, tail } = state;
+    const { isClosed } = state;
+    queueMicrotask(() => {
+      this.#tails.publish({ stream, start: tail, tail, isClosed, isGone: true, appends: [] });
+    });
+  }
+
+  /** A read or a refused write: it moves a sliding expiry. Nothing waits for it. */
+  touch(state: StreamState): void {
+    if (state.expiry.kind !== "ttl" || this.stopped !== undefined) return;
+    const change = decideTouch(state, this.nowMs());
+    if (change !== undefined) this.#commit.stage(this.#commit.begin(), change);
+  }
+
+  /** Names in order, after `after`, that start with `prefix`; durable streams only. */
+  list(prefix: string, after: string, count: number): readonly Found[] {
+    let names: StreamName[] = [];
+    const nowMs = this.nowMs();
+    for (const [name, state] of this.world.streams) {
+      if (name <= after || !name.startsWith(prefix) || state.isDeleted) continue;
+      if (this.#commit.lifecycle(name) !== undefined) continue;
+      if (isExpired(state, nowMs, this.#tails.hasListeners(state.id))) continue;
+      names.push(name);
+      // Of a million names only the first few are wanted: the others are dropped on the way.
+      if (names.length >= 4 * count + 1024) names = names.sort(byText).slice(0, 2 * count);
+    }
+    const found: Found[] = [];
+    for (const name of names.sort(byText).slice(0, count)) {
+      const state = this.world.streams.get(name);
+      if (state !== undefined) found.push(this.view(state));
+    }
+    return found;
+  }
+
+  /** Waits for what is under way and closes the store. */
+  async close(): Promise<void> {
+    this.#deadlines.stop();
+    await this.settled().catch(() => undefined); // Whoever waited for it has been told.
+    await this.#store.close();
+  }
+
+  /** The outcome, once the state that it speaks of is durable. */
+  #answer<T>(name: StreamName, state: StreamState | undefined, outcome: T): Promise<T> {
+    const batch = this.#commit.underWay(name, state);
+    return batch === undefined ? Promise.resolve(outcome) : batch.done.then(() => outcome);
+  }
+
+  /** The stream as decided, which may be ahead of what is durable. An expired one is ended here. */
+  #find(name: StreamName): StreamState | undefined {
+    const state = this.world.streams.get(name);
+    if (state === undefined || state.expiry.kind === "never") return state;
+    if (!isExpired(state, this.nowMs(), this.#tails.hasListeners(state.id))) return state;
+    if (this.stopped !== undefined) return undefined;
+    this.#end(state);
+    return this.world.streams.get(name);
+  }
+
+  #end(state: StreamState): Batch {
+    const batch = this.#commit.begin();
+    for (const change of decideEnding(this.world.byId, state, this.nowMs())) {
+      this.#commit.stage(batch, change);
+    }
+    return batch;
+  }
+
+  #decideCreate(
+    command: CreateCommand,
+    existing: StreamState | undefined,
+    source: ForkSource | undefined,
+  ): Promise<CreateDecision> {
+    const decision = decideCreate(existing, source, command, this.world.nextId, this.nowMs());
+    if (decision.kind !== "created") {
+      if (existing !== undefined && !existing.isDeleted) this.touch(existing);
+      const [name, state] =
+        existing === undefined && command.fork !== undefined
+          ? [command.fork.sourceName, source?.state]
+          : [command.name, existing];
+      return this.#answer(name, state, decision);
+    }
+    // A fork has waited since it was admitted.
+    this.#commit.admit(command.data.length);
+    const batch = this.#commit.begin();
+    for (const change of decision.changes) this.#stage(batch, change);
+    const state = this.world.streams.get(command.name);
+    if (state !== undefined) this.#watchExpiry(state);
+    return batch.done.then(() => decision);
+  }
+
+  async #findForkSource(
+    command: CreateCommand,
+    sourceName: StreamName,
+  ): Promise<ForkSource | CreateRefusal> {
+    const state = this.#find(sourceName);
+    const { anchor, subOffset } = command.fork ?? { anchor: undefined, subOffset: 0 };
+    if (state === undefined || state.isDeleted || (anchor === undefined && subOffset === 0)) {
+      return { state, at: undefined };
+    }
+    if (anchor === undefined) {
+      return { kind: "invalid_fork", reason: "a sub-offset needs Stream-Fork-Offset" };
+    }
+    await this.#answer(sourceName, state, undefined);
+    // No offset beyond what is durable was ever handed out, and only what is durable can be read.
+    if (anchor > this.durableTail(state)) {
+      return { kind: "invalid_fork", reason: "the offset is beyond the tail" };
+    }
+    const page = await readAcrossForks(this.#store, state, anchor, this.durableTail(state), 1);
+    const append = page.appends[0];
+    const point = decideForkPoint(state, anchor, subOffset, {
+      start: append === undefined ? undefined : page.start,
+      subOffsetBytes: append === undefined ? undefined : this.#recordsEnd(state, append, subOffset),
+    });
+    return point.kind === "at" ? { state, at: point.at } : point;
+  }
+
+  #recordsEnd(state: StreamState, append: Uint8Array, records: number): number | undefined {
+    if (isJson(state.contentType)) return this.#jsonRecordsEnd(append, records);
+    return records <= append.length ? records : undefined;
+  }
+
+  /** Stages a change, and with an append whatever it causes. */
+  #stage(batch: Batch, change: Change): void {
+    if (this.#observer === undefined || change.kind !== "appended" || change.data.length === 0) {
+      this.#commit.stage(batch, change);
+    } else {
+      this.#stageObserved(batch, change, this.#observer);
+    }
+  }
+
+  #stageObserved(batch: Batch, change: Appended, observer: AppendObserver): void {
+    const state = this.world.byId.get(change.stream);
+    if (state === undefined) return;
+    for (const caused of observer.before(state, change.atMs)) this.#stage(batch, caused);
+    this.#commit.stage(batch, change);
+    for (const caused of observer.after(state, change.atMs)) this.#stage(batch, caused);
+  }
+
+  #announce(batch: Batch): void {
+    for (const advance of batch.advances.values()) {
+      this.#tails.publish(advance);
+    }
+  }
+
+  #watchExpiry(state: StreamState): void {
+    const atMs = expiresAtMs(state);
+    if (atMs !== undefined && !state.isDeleted) this.#deadlines.add(atMs, state.id);
+  }
+
+  #sweep(id: StreamId): void {
+    const state = this.world.byId.get(id);
+    if (state === undefined || state.isDeleted || this.stopped !== undefined) return;
+    if (this.#find(state.name) !== state) return;
+    const nowMs = this.nowMs();
+    const atMs = expiresAtMs(state) ?? nowMs;
+    // Its deadline has passed but somebody reads it live: look again later.
+    this.#deadlines.add(atMs > nowMs ? atMs : nowMs + 1000, id);
+  }
+}

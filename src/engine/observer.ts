@@ -1,0 +1,17 @@
+/**
+ * What follows appends. The engine calls an observer inside the synchronous step of an append with data
+ * (also of a creation with a body), so that causes and effects are one atomic commit.
+ *
+ * An append among the changes that an observer returns is observed like any other.
+ */
+
+import type { Change } from "../core/change.ts";
+import type { StreamState } from "../core/stream.ts";
+import type { TimeMs } from "../core/types.ts";
+
+export interface AppendObserver {
+  /** Before the append is applied; the changes returned are applied first. */
+  before(state: StreamState, atMs: TimeMs): readonly Change[];
+  /** After the append is applied; the changes returned follow it. */
+  after(state: StreamState, atMs: TimeMs): readonly Change[];
+}

@@ -1,0 +1,59 @@
+/**
+ * Reading a stream that may be a fork: bytes before a fork's own first one belong to its source.
+ *
+ *   B1  a read never passes the durable tail of the stream that was asked for;
+ *   B2  a fork shows its source up to the fork point and never what the source got afterwards.
+ */
+
+import type { StreamState } from "../core/stream.ts";
+import { advance, type Offset } from "../core/types.ts";
+import type { World } from "../core/world.ts";
+import type { Page, Store } from "../store.ts";
+
+/** Whole appends from the one that holds `from`, over the borders of forks. */
+export async function readAcrossForks(
+  store: Store,
+  state: StreamState,
+  from: Offset,
+  to: Offset,
+  bytesMax: number,
+): Promise<Page> {
+  const appends: Uint8Array[] = [];
+  let start: Offset | undefined;
+  let position = from;
+  let bytes = 0;
+  while (position < to && bytes < bytesMax) {
+    const owner = findOwner(store.world, state, position, to);
+    const page = await store.read(owner.state.id, position, owner.end, bytesMax - bytes);
+    if (page.appends.length === 0) break;
+    const first = page.appends[0]?.length ?? 0;
+    // A page holds at least one append, however large: do not let a second one run over the limit.
+    if (bytes > 0 && bytes + first > bytesMax) break;
+    start ??= page.start;
+    position = page.start;
+    for (const append of page.appends) {
+      appends.push(append);
+      position = advance(position, append.length);
+      bytes += append.length;
+    }
+  }
+  return { start: start ?? from, appends };
+}
+
+/** The stream that holds the byte at `position`, and where its part ends. */
+function findOwner(
+  world: World,
+  reader: StreamState,
+  position: Offset,
+  to: Offset,
+): { readonly state: StreamState; readonly end: Offset } {
+  let state = reader;
+  let end = to;
+  while (state.fork !== undefined && position < state.fork.at) {
+    const source = world.byId.get(state.fork.source);
+    if (source === undefined) break;
+    if (state.fork.at < end) end = state.fork.at;
+    state = source;
+  }
+  return { state, end };
+}

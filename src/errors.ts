@@ -1,0 +1,299 @@
+/**
+ * Every refusal a caller can meet: one class, one table. docs/errors.md is checked against it.
+ *
+ * A new code is earned only if the caller would act differently on it. `code` is the API; the message
+ * is for people. The HTTP status stands here and nowhere else.
+ */
+
+interface ErrorSpec {
+  readonly status: number;
+  /**
+   * `same`: the call was not done, repeat it as it is. `later`: busy, or the outcome is unknown: repeat
+   * the same call after a pause, its identity makes that safe. `never`: change something first.
+   */
+  readonly retry: "same" | "later" | "never";
+  readonly title: string;
+  readonly help: string;
+}
+
+/** Every code with its HTTP status, what to do about it, and whether repeating the call helps. */
+export const ERRORS = {
+  invalid_request: {
+    status: 400,
+    retry: "never",
+    title: "The request is not well formed",
+    help: "Correct the field that the detail names; PROTOCOL.md has its grammar.",
+  },
+  invalid_json: {
+    status: 400,
+    retry: "never",
+    title: "The body is not valid JSON",
+    help: "Send one JSON value, or a non-empty array whose elements become the records.",
+  },
+  epoch_start: {
+    status: 400,
+    retry: "never",
+    title: "A new epoch starts at sequence 0",
+    help: "Send the first append of a new Producer-Epoch with Producer-Seq: 0.",
+  },
+  token_invalid: {
+    status: 401,
+    retry: "never",
+    title: "The bearer token is missing or not ours",
+    help: "Send the token of the wake or claim in the Authorization header.",
+  },
+  token_expired: {
+    status: 401,
+    retry: "never",
+    title: "The bearer token has expired",
+    help: "Wait for the next wake, or claim again.",
+  },
+  producer_fenced: {
+    status: 403,
+    retry: "never",
+    title: "A newer epoch of this producer exists",
+    help: "Stop this writer, or start a higher Producer-Epoch at Producer-Seq: 0.",
+  },
+  not_found: {
+    status: 404,
+    retry: "never",
+    title: "No such route",
+    help: "Check the path; /_hapax/ and /v1/stream/__ds/ are reserved.",
+  },
+  stream_not_found: {
+    status: 404,
+    retry: "never",
+    title: "No such stream",
+    help: "Create it with PUT first.",
+  },
+  subscription_not_found: {
+    status: 404,
+    retry: "never",
+    title: "No such subscription",
+    help: "Create it with PUT first; a deleted subscription loses its cursors.",
+  },
+  method_not_allowed: {
+    status: 405,
+    retry: "never",
+    title: "The method does not apply to this path",
+    help: "The Allow header lists the methods that do.",
+  },
+  request_timeout: {
+    status: 408,
+    retry: "same",
+    title: "The request did not arrive in time",
+    help: "Send it again, faster or in smaller parts; nothing was stored.",
+  },
+  stream_exists: {
+    status: 409,
+    retry: "never",
+    title: "The stream exists with another configuration",
+    help: "Use another path, or create it with the configuration that it has.",
+  },
+  stream_in_use: {
+    status: 409,
+    retry: "never",
+    title: "The stream was deleted but forks still need its data",
+    help: "Use another path until the last fork is deleted.",
+  },
+  stream_closed: {
+    status: 409,
+    retry: "never",
+    title: "The stream is closed",
+    help: "Nothing can follow a close; read it to its end or use another stream.",
+  },
+  content_type_mismatch: {
+    status: 409,
+    retry: "never",
+    title: "The Content-Type is not the stream's",
+    help: "Send the Content-Type that the stream was created with.",
+  },
+  sequence_regression: {
+    status: 409,
+    retry: "never",
+    title: "Stream-Seq is not greater than the last one accepted",
+    help: "Another writer was here, or this is a retry: read the tail before you go on.",
+  },
+  producer_gap: {
+    status: 409,
+    retry: "later",
+    title: "An earlier append of this producer has not arrived",
+    help: "Send the append that Producer-Expected-Seq names, then this one again.",
+  },
+  subscription_exists: {
+    status: 409,
+    retry: "never",
+    title: "The subscription exists with another configuration",
+    help: "Delete it first, or use another id.",
+  },
+  subscription_fenced: {
+    status: 409,
+    retry: "never",
+    title: "This wake or claim is no longer the current one",
+    help: "Drop the work: a newer generation holds the subscription.",
+  },
+  already_claimed: {
+    status: 409,
+    retry: "later",
+    title: "Another worker holds the subscription",
+    help: "Wait for the next wake event.",
+  },
+  no_pending_work: {
+    status: 409,
+    retry: "later",
+    title: "The subscription has nothing to do",
+    help: "Wait for the next wake event.",
+  },
+  invalid_ack: {
+    status: 409,
+    retry: "never",
+    title: "The acknowledged offset is not valid for the stream",
+    help: "Acknowledge an offset after the last acknowledged one and not beyond the tail.",
+  },
+  stream_gone: {
+    status: 410,
+    retry: "never",
+    title: "The stream was deleted",
+    help: "Its data lives on in forks only; use another path.",
+  },
+  offset_beyond_tail: {
+    status: 410,
+    retry: "never",
+    title: "The stream has never reached this offset",
+    help: "The stream was created anew since the offset was handed out: read it from the start.",
+  },
+  body_too_large: {
+    status: 413,
+    retry: "never",
+    title: "The body is larger than the limit",
+    help: "Split it; --body-max-bytes raises the limit.",
+  },
+  uri_too_long: {
+    status: 414,
+    retry: "never",
+    title: "The path or query is longer than the limit",
+    help: "Use a shorter stream path.",
+  },
+  unsupported_encoding: {
+    status: 415,
+    retry: "never",
+    title: "Compressed request bodies are not accepted",
+    help: "Send the body without Content-Encoding.",
+  },
+  webhook_url_rejected: {
+    status: 400,
+    retry: "never",
+    title: "The webhook address is not allowed",
+    help: "Use a public https:// URL, or http://localhost during development.",
+  },
+  headers_too_large: {
+    status: 431,
+    retry: "never",
+    title: "The header block is larger than the limit",
+    help: "Send fewer or shorter headers.",
+  },
+  too_many: {
+    status: 429,
+    retry: "later",
+    title: "A limit of this server is reached",
+    help: "Wait as long as Retry-After says, then repeat the call.",
+  },
+  internal: {
+    status: 500,
+    retry: "later",
+    title: "A fault of the server",
+    help: "The outcome is unknown: repeat the call with the same identity, and report the fault.",
+  },
+  data_damaged: {
+    status: 500,
+    retry: "never",
+    title: "Stored data does not match its checksum",
+    help: "Run hapax verify on the directory; hapax repair shows what can be saved.",
+  },
+  directory_locked: {
+    status: 503,
+    retry: "later",
+    title: "Another process uses the directory",
+    help: "Stop the other server, or use another directory.",
+  },
+  writes_stopped: {
+    status: 503,
+    retry: "later",
+    title: "The write path has stopped after a failed commit",
+    help: "Reads go on. Restart the server: recovery decides from the log what was stored.",
+  },
+  shutting_down: {
+    status: 503,
+    retry: "later",
+    title: "The server is stopping",
+    help: "Repeat the call when it is back.",
+  },
+  store_closed: {
+    status: 503,
+    retry: "never",
+    title: "The store is closed",
+    help: "Open it again.",
+  },
+  store_full: {
+    status: 507,
+    retry: "later",
+    title: "There is no room to store more",
+    help: "Nothing was stored. Free space; the server goes on by itself.",
+  },
+  invalid_settings: {
+    status: 500,
+    retry: "never",
+    title: "The settings are not valid",
+    help: "Correct the fields that the message names.",
+  },
+  unreachable: {
+    status: 503,
+    retry: "later",
+    title: "The server could not be reached",
+    help: "Check the URL and that the server runs; the outcome of a write is unknown.",
+  },
+} as const satisfies Record<string, ErrorSpec>;
+
+/** One of the codes of `ERRORS`: the only part of an error that programs should look at. */
+export type ErrorCode = keyof typeof ERRORS;
+/** Whether to repeat a refused call: as it is, after a pause, or not at all. */
+export type RetryAdvice = ErrorSpec["retry"];
+
+/**
+ * The one error class of Hapax.
+ *
+ * ```ts
+ * import { HapaxError, isHapaxError } from "hapax";
+ *
+ * const error = new HapaxError("stream_closed", "cannot append to stream=/orders");
+ * console.assert(isHapaxError(error, "stream_closed") && error.retry === "never");
+ * ```
+ */
+export class HapaxError extends Error {
+  override readonly name = "HapaxError";
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+
+  get retry(): RetryAdvice {
+    return ERRORS[this.code].retry;
+  }
+
+  get status(): number {
+    return ERRORS[this.code].status;
+  }
+
+  /** What to do next, in one sentence. */
+  get help(): string {
+    return ERRORS[this.code].help;
+  }
+}
+
+/** By name and code, not by instanceof: two copies of the package may live in one process. */
+export function isHapaxError(value: unknown, code?: ErrorCode): value is HapaxError {
+  if (!(value instanceof Error) || value.name !== "HapaxError") return false;
+  return code === undefined || (value as HapaxError).code === code;
+}

@@ -1,0 +1,358 @@
+/** A request of `node:http` as an Exchange, and an Answer back to it. */
+
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+import { gzip } from "node:zlib";
+import { HapaxError } from "../errors.ts";
+import { LIMITS } from "../limits.ts";
+import type { Answer, Exchange, LiveAnswer, Sink, WholeAnswer } from "../server/exchange.ts";
+import { CORS_EXPOSE, HEADER, SINGLE_HEADERS } from "../wire/headers.ts";
+import { invalid } from "../wire/refusal.ts";
+
+const EMPTY = new Uint8Array(0);
+const COMPRESSIBLE = /^(text\/|application\/(json|.*\+json|xml|.*\+xml|javascript|x-ndjson))/i;
+
+const ACCEPTS_GZIP = /(?:^|[,\s])gzip\s*(?:;\s*q=(?:1(?:\.0*)?|0?\.0*[1-9][0-9]*))?\s*(?:,|$)/i;
+
+/** Bytes of bodies that are being received, over all connections. */
+export class BodyBudget {
+  #bytes = 0;
+
+  take(bytes: number): void {
+    if (this.#bytes + bytes > LIMITS.bodiesBytesMax) {
+      throw new HapaxError("too_many", "too many bodies are being received at once");
+    }
+    this.#bytes += bytes;
+  }
+
+  give(bytes: number): void {
+    this.#bytes -= bytes;
+  }
+}
+
+export class NodeExchange implements Exchange {
+  readonly method: string;
+  readonly path: string;
+  readonly query: string;
+  readonly #request: IncomingMessage;
+  readonly #response: ServerResponse;
+  readonly #budget: BodyBudget;
+  readonly #publicUrl: string | undefined;
+
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    budget: BodyBudget,
+    publicUrl: string | undefined,
+  ) {
+    const target = request.url ?? "/";
+    const mark = target.indexOf("?");
+    this.method = request.method ?? "GET";
+    this.path = mark === -1 ? target : target.slice(0, mark);
+    this.query = mark === -1 ? "" : target.slice(mark + 1);
+    this.#request = request;
+    this.#response = response;
+    this.#budget = budget;
+    this.#publicUrl = publicUrl;
+  }
+
+  get baseUrl(): string {
+    return this.#publicUrl ?? `http://${this.#request.headers.host ?? "localhost"}`;
+  }
+
+  get hasBody(): boolean {
+    const { headers } = this.#request;
+    return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0;
+  }
+
+  header(name: string): string | undefined {
+    const value = this.#request.headers[name];
+    return Array.isArray(value) ? value.join(", ") : value;
+  }
+
+  body(bytesMax: number): Promise<Uint8Array> {
+    if (!this.hasBody) return Promise.resolve(EMPTY);
+    const announced = Number(this.#request.headers["content-length"] ?? 0);
+    if (announced > bytesMax) return Promise.reject(tooLarge(bytesMax));
+    return receive(this.#request, bytesMax, this.#budget);
+  }
+
+  onAbort(run: () => void): void {
+    // It may have gone while the request waited for something else.
+    if (this.#response.closed) run();
+    else this.#response.once("close", run);
+  }
+}
+
+/**
+ * Refuses what Node lets through: headers sent twice, targets that are not a path, a missing Host,
+ * codings of the body beside `chunked`, and expectations that nobody here can meet.
+ */
+export function checkRequest(request: IncomingMessage): void {
+  const { headers, rawHeaders } = request;
+  const target = request.url ?? "";
+  if (!target.startsWith("/") && !(target === "*" && request.method === "OPTIONS")) {
+    throw invalid("the request target", "is not a path");
+  }
+  if (headers.host === undefined && request.httpVersion !== "1.0") {
+    throw invalid("Host", "is missing");
+  }
+  const coding = headers["transfer-encoding"];
+  if (coding !== undefined && coding.toLowerCase() !== "chunked") {
+    throw invalid("Transfer-Encoding", "is not chunked");
+  }
+  const { expect } = headers;
+  if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
+    throw invalid("Expect", "is not 100-continue");
+  }
+  // Node has joined or dropped what was sent twice: then there are fewer names than raw headers.
+  if (Object.keys(headers).length * 2 === rawHeaders.length) return;
+  const seen = new Set<string>();
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index]?.toLowerCase() ?? "";
+    if (seen.has(name) && SINGLE_HEADERS.includes(name)) throw invalid(name, "is sent twice");
+    seen.add(name);
+  }
+}
+
+function tooLarge(bytesMax: number): HapaxError {
+  return new HapaxError("body_too_large", `the limit is ${bytesMax} bytes`);
+}
+
+function receive(
+  request: IncomingMessage,
+  bytesMax: number,
+  budget: BodyBudget,
+): Promise<Uint8Array> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    let isOver = false;
+    // The listeners stay: taking them out costs more than the request that goes with them, and after
+    // a refusal they drop the rest of the body, so that the answer can be seen.
+    const finish = (error?: unknown): void => {
+      if (isOver) return;
+      isOver = true;
+      budget.give(bytes);
+      if (error !== undefined) {
+        chunks.length = 0;
+        reject(error);
+        return;
+      }
+      const [first] = chunks;
+      resolve(first !== undefined && chunks.length === 1 ? first : Buffer.concat(chunks, bytes));
+    };
+    const onData = (chunk: Buffer): void => {
+      if (isOver) return;
+      try {
+        if (bytes + chunk.length > bytesMax) throw tooLarge(bytesMax);
+        budget.take(chunk.length);
+        bytes += chunk.length;
+        chunks.push(chunk);
+      } catch (error) {
+        finish(error);
+      }
+    };
+    const onEnd = (): void => {
+      finish();
+    };
+    const onClose = (): void => {
+      if (isOver) return;
+      finish(new HapaxError("request_timeout", "the connection ended before the body did"));
+    };
+    // Node tells of an error only those who listen for it, and `close` follows every error.
+    request.on("data", onData).on("end", onEnd).on("close", onClose);
+  });
+}
+
+export interface Sending {
+  /** The connection ends with this answer. */
+  readonly isDraining: boolean;
+  /** How long the other side may take nothing before it is cut. */
+  readonly stallMs: number;
+}
+
+export function sendAnswer(
+  request: IncomingMessage,
+  response: ServerResponse,
+  answer: Answer,
+  sending: Sending,
+): void {
+  if (response.destroyed) return;
+  if ("live" in answer) {
+    sendLive(request, response, answer, sending.stallMs);
+    return;
+  }
+  if (answer.drop === true) {
+    request.socket.destroy();
+    return;
+  }
+  const pieces = bodyPieces(request, answer);
+  let bytes = 0;
+  for (const piece of pieces) bytes += piece.length;
+  if (answer.mayCompress === true && isWorthCompressing(request, answer, bytes)) {
+    compress(request, response, answer, pieces, sending);
+    return;
+  }
+  const headers = flatten(request, answer, sending.isDraining);
+  if (answer.status !== 204 && answer.status !== 304 && request.method !== "HEAD") {
+    headers.push("Content-Length", String(bytes));
+  }
+  if (answer.mayCompress === true) headers.push("Vary", "Accept-Encoding");
+  response.writeHead(answer.status, headers);
+  finish(request, response, pieces, sending.stallMs);
+}
+
+function bodyPieces(request: IncomingMessage, answer: WholeAnswer): readonly Uint8Array[] {
+  if (answer.body === undefined || request.method === "HEAD") return [];
+  return answer.body instanceof Uint8Array ? [answer.body] : answer.body;
+}
+
+function finish(
+  request: IncomingMessage,
+  response: ServerResponse,
+  pieces: readonly Uint8Array[],
+  stallMs: number,
+): void {
+  if (pieces.length <= 1) {
+    response.end(pieces[0]);
+  } else {
+    response.cork();
+    for (const piece of pieces) response.write(piece);
+    response.uncork();
+    response.end();
+  }
+  if (!response.writableFinished && response.writableLength > 0) {
+    cutWhenStuck(request.socket, response, stallMs);
+  }
+}
+
+// A client that does not take its answer must not keep the answer in memory.
+function cutWhenStuck(socket: Socket, response: ServerResponse, stallMs: number): void {
+  const cancel = whenStuck(socket, response, stallMs, () => {
+    socket.destroy();
+  });
+  response.once("close", cancel);
+}
+
+/**
+ * Calls `run` when nothing was taken for `delayMs`, or up to twice that. The time limit of a socket will
+ * not do: it starts anew with every byte that is received, and nobody must stay by sending.
+ */
+function whenStuck(
+  socket: Socket,
+  response: ServerResponse,
+  delayMs: number,
+  run: () => void,
+): () => void {
+  let before = untaken(socket, response);
+  const timer = setInterval(() => {
+    const now = untaken(socket, response);
+    // An answer without a socket waits behind another one, and not for the other side.
+    if (now === before && response.socket !== null) run();
+    before = now;
+  }, delayMs);
+  timer.unref();
+  return () => {
+    clearInterval(timer);
+  };
+}
+
+/** Changes whenever the other side takes something. */
+function untaken(socket: Socket, response: ServerResponse): string {
+  // Node tells how far a long write has come only through the handle of the socket.
+  const { _handle: handle } = socket as { _handle?: { readonly writeQueueSize?: number } | null };
+  return `${response.writableLength} ${socket.writableLength} ${handle?.writeQueueSize ?? 0}`;
+}
+
+const ALWAYS: readonly string[] = [
+  "X-Content-Type-Options",
+  "nosniff",
+  "Cross-Origin-Resource-Policy",
+  "cross-origin",
+];
+
+function flatten(request: IncomingMessage, answer: Answer, isDraining: boolean): string[] {
+  const headers = [...ALWAYS];
+  const isRead = request.method === "GET";
+  // Reads may be cached and then served to a browser, so they always say what it may see.
+  if (isRead || request.method === "OPTIONS" || request.headers.origin !== undefined) {
+    headers.push("Access-Control-Allow-Origin", "*", "Access-Control-Expose-Headers", CORS_EXPOSE);
+  }
+  // A stream may hold anything: opened in a browser it must not run as a page of this server.
+  if (isRead) headers.push("Content-Security-Policy", "sandbox; default-src 'none'");
+  if (isDraining) headers.push("Connection", "close");
+  for (const name in answer.headers) {
+    const value = answer.headers[name];
+    if (value !== undefined) headers.push(name, value);
+  }
+  return headers;
+}
+
+function isWorthCompressing(request: IncomingMessage, answer: WholeAnswer, bytes: number): boolean {
+  if (bytes < LIMITS.gzipBytesMin) return false;
+  const accepted = request.headers["accept-encoding"];
+  if (typeof accepted !== "string" || !ACCEPTS_GZIP.test(accepted)) return false;
+  return COMPRESSIBLE.test(answer.headers[HEADER.contentType] ?? "");
+}
+
+function compress(
+  request: IncomingMessage,
+  response: ServerResponse,
+  answer: WholeAnswer,
+  pieces: readonly Uint8Array[],
+  sending: Sending,
+): void {
+  gzip(Buffer.concat(pieces), { level: 1 }, (error, compressed) => {
+    if (response.destroyed) return;
+    if (error !== null) {
+      response.destroy(error);
+      return;
+    }
+    const headers = flatten(request, answer, sending.isDraining);
+    // The bytes differ from those without compression, so the tag is the weak one (RFC 9110, 8.8.3).
+    const at = headers.indexOf(HEADER.etag);
+    if (at !== -1) headers[at + 1] = `W/${headers[at + 1] ?? ""}`;
+    headers.push("Content-Encoding", "gzip", "Vary", "Accept-Encoding");
+    headers.push("Content-Length", String(compressed.length));
+    response.writeHead(answer.status, headers);
+    finish(request, response, [compressed], sending.stallMs);
+  });
+}
+
+function sendLive(
+  request: IncomingMessage,
+  response: ServerResponse,
+  answer: LiveAnswer,
+  stallMs: number,
+): void {
+  response.writeHead(answer.status, flatten(request, answer, false));
+  response.flushHeaders();
+  answer.live(createSink(request.socket, response, stallMs));
+}
+
+function createSink(socket: Socket, response: ServerResponse, stallMs: number): Sink {
+  return {
+    write(bytes) {
+      if (!response.destroyed) response.write(bytes);
+    },
+    get queuedBytes() {
+      return response.writableLength;
+    },
+    onDrain(run) {
+      if (response.writableNeedDrain) response.once("drain", run);
+      else queueMicrotask(run);
+    },
+    onStuck: (delayMs, run) => whenStuck(socket, response, delayMs, run),
+    onClose(run) {
+      response.once("close", run);
+    },
+    end() {
+      response.end();
+      if (response.writableLength > 0) cutWhenStuck(socket, response, stallMs);
+    },
+    cut() {
+      response.destroy();
+    },
+  };
+}

@@ -1,0 +1,91 @@
+// What only this runtime can do wrong: addresses, settings, and the memory that its sockets hold.
+import { connect } from "node:net";
+import { afterEach, expect, test } from "vitest";
+import { LIMITS } from "../limits.ts";
+import { openMemoryStore } from "../stores/memory.ts";
+import { type NodeServer, type NodeServerSettings, startNodeServer } from "./node.ts";
+import { BodyBudget } from "./node-exchange.ts";
+
+const servers: NodeServer[] = [];
+
+afterEach(async () => {
+  for (const server of servers.splice(0)) await server.stop();
+});
+
+async function start(settings: NodeServerSettings = {}): Promise<NodeServer> {
+  const server = await startNodeServer({ port: 0, ...settings });
+  servers.push(server);
+  return server;
+}
+
+test("it listens on this machine only, unless it is told otherwise", async () => {
+  expect((await start()).url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
+  const six = await start({ host: "::1" });
+  expect(six.url).toMatch(/^http:\/\/\[::1\]:\d+$/);
+  expect((await fetch(`${six.url}/_hapax/health`)).status).toBe(200);
+});
+
+test("a port that is taken is an error, and the store is closed", async () => {
+  const first = await start();
+  const store = openMemoryStore();
+  const port = Number(new URL(first.url).port);
+  await expect(startNodeServer({ port, store })).rejects.toMatchObject({ code: "EADDRINUSE" });
+  await expect(store.commit([])).rejects.toMatchObject({ code: "store_closed" });
+});
+
+test("settings that cannot be are refused", async () => {
+  const wrong = { port: 0, longPollMs: -1 };
+  await expect(startNodeServer(wrong)).rejects.toMatchObject({ code: "invalid_settings" });
+  const store = openMemoryStore();
+  const reversed = { port: 0, headersTimeoutMs: 2000, requestTimeoutMs: 1000, store };
+  await expect(startNodeServer(reversed)).rejects.toThrow(/headersTimeout|requestTimeout/);
+  await expect(store.commit([])).rejects.toMatchObject({ code: "store_closed" });
+});
+
+test("a stopped server has closed its store and tells of its durability", async () => {
+  const store = openMemoryStore();
+  const server = await startNodeServer({ port: 0, store });
+  expect(server.durability).toBe("memory");
+  await server.stop();
+  await expect(store.commit([])).rejects.toMatchObject({ code: "store_closed" });
+});
+
+test("bodies being received share one budget, which is given back", () => {
+  const budget = new BodyBudget();
+  budget.take(LIMITS.bodiesBytesMax);
+  expect(() => {
+    budget.take(1);
+  }).toThrow(expect.objectContaining({ code: "too_many" }));
+  budget.give(1);
+  budget.take(1);
+});
+
+test("a client that goes away in the middle of its body is no fault of the server", async () => {
+  const faults: unknown[] = [];
+  const server = await start({ onFault: (error) => faults.push(error) });
+  await fetch(`${server.url}/a`, { method: "PUT", headers: { "content-type": "text/plain" } });
+  const { hostname, port } = new URL(server.url);
+  for (let index = 0; index < 20; index += 1) {
+    const socket = connect(Number(port), hostname);
+    const closed = new Promise((resolve) => socket.once("close", resolve));
+    const head =
+      "POST /a HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n";
+    socket.write(`${head}abc`, () => {
+      socket.resetAndDestroy();
+    });
+    await closed;
+  }
+  const answer = await fetch(`${server.url}/a`);
+  expect([await answer.text(), faults]).toEqual(["", []]);
+});
+
+test("an answer that cannot be sent is a fault that is told, and the server goes on", async () => {
+  const faults: unknown[] = [];
+  const server = await start({
+    publicUrl: "http://not\na.header",
+    onFault: (error) => faults.push(error),
+  });
+  await expect(fetch(`${server.url}/a`, { method: "PUT" })).rejects.toThrow();
+  expect(faults).toMatchObject([{ code: "ERR_INVALID_CHAR" }]);
+  expect((await fetch(`${server.url}/a`)).status).toBe(200);
+});

@@ -1,0 +1,252 @@
+/**
+ * The server on `node:http`: sockets, time limits, and a clean end. Everything else is in server/.
+ */
+
+import {
+  createServer as createHttpServer,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from "node:http";
+import { type AddressInfo, Server as NetServer, type Socket } from "node:net";
+import { totalmem } from "node:os";
+import { systemClock } from "../clock.ts";
+import { ERRORS, type ErrorCode, HapaxError, isHapaxError } from "../errors.ts";
+import { LIMITS } from "../limits.ts";
+import { systemRandom } from "../random.ts";
+import { type Answer, createServer, type HapaxServer } from "../server.ts";
+import { failureAnswer } from "../server/problem.ts";
+import type { ServerSettings } from "../server/settings.ts";
+import type { Store } from "../store.ts";
+import { openMemoryStore } from "../stores/memory.ts";
+import { encodeProblem, PROBLEM_TYPE } from "../wire/refusal.ts";
+import { createNodeCourier } from "./node-courier.ts";
+import { BodyBudget, checkRequest, NodeExchange, sendAnswer } from "./node-exchange.ts";
+
+/** Settings of a server on Node. All are optional. */
+export interface NodeServerSettings extends ServerSettings {
+  /** Default 127.0.0.1: only this machine. */
+  readonly host?: string;
+  /** Default 4437; 0 takes any free port. */
+  readonly port?: number;
+  /** Where clients reach this server, if not at the address it listens on. */
+  readonly publicUrl?: string;
+  /** The store. Default: a new one in memory. The server closes it. */
+  readonly store?: Store;
+  /** Webhooks may go to http://localhost. Default true. */
+  readonly allowLoopbackWebhooks?: boolean;
+  /** Time to send the header block; also how long a new socket may say nothing. Default 10,000. */
+  readonly headersTimeoutMs?: number;
+  /** Time to send the whole request; at least `headersTimeoutMs`. Default 60,000. */
+  readonly requestTimeoutMs?: number;
+  /** How long a socket may be idle between two requests. Default 65,000. */
+  readonly keepAliveTimeoutMs?: number;
+  /** Sockets at once; those beyond it are dropped. Default 20,000. */
+  readonly connectionsMax?: number;
+  /** Hears of bugs and broken parts. Default: standard error. */
+  readonly onFault?: (error: unknown) => void;
+}
+
+/** A server that accepts requests until it is stopped. */
+export interface NodeServer {
+  readonly url: string;
+  readonly durability: string;
+  readonly server: HapaxServer;
+  /** Takes no new requests, lets those under way finish, and closes the store. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts a server and resolves when it accepts requests.
+ *
+ * ```ts
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const answer = await fetch(`${server.url}/v1/stream/orders`, { method: "PUT" });
+ * console.assert(answer.status === 201);
+ * await server.stop();
+ * ```
+ */
+export async function startNodeServer(settings: NodeServerSettings = {}): Promise<NodeServer> {
+  const store = settings.store ?? openMemoryStore({ bytesMax: Math.floor(totalmem() / 2) });
+  const onFault = settings.onFault ?? ((error: unknown) => console.error(error));
+  let listeningUrl = "";
+  const server = createServer(
+    {
+      store,
+      clock: systemClock,
+      random: systemRandom,
+      courier: createNodeCourier({ allowLoopback: settings.allowLoopbackWebhooks ?? true }),
+      publicUrl: () => settings.publicUrl ?? listeningUrl,
+      onFault,
+    },
+    settings,
+  );
+  let http: Server;
+  const sockets = new Sockets();
+  try {
+    http = createListener(server, settings, sockets, onFault);
+    await listen(http, settings.port ?? 4437, settings.host ?? "127.0.0.1");
+  } catch (error) {
+    await server.close();
+    throw error;
+  }
+  listeningUrl = urlOf(http);
+  const url = listeningUrl;
+  return {
+    url,
+    durability: store.supports.durability,
+    server,
+    async stop() {
+      await drain(http, server, sockets);
+      await server.close();
+    },
+  };
+}
+
+function createListener(
+  server: HapaxServer,
+  settings: NodeServerSettings,
+  sockets: Sockets,
+  onFault: (error: unknown) => void,
+): Server {
+  const budget = new BodyBudget();
+  const headersTimeout = settings.headersTimeoutMs ?? LIMITS.headersTimeoutMs;
+  const http = createHttpServer({
+    maxHeaderSize: LIMITS.headerBytesMax,
+    headersTimeout,
+    requestTimeout: settings.requestTimeoutMs ?? LIMITS.requestTimeoutMs,
+    keepAliveTimeout: settings.keepAliveTimeoutMs ?? LIMITS.keepAliveTimeoutMs,
+    connectionsCheckingInterval: Math.min(1000, headersTimeout),
+    // Node would refuse a missing Host without a problem document; checkRequest refuses it with one.
+    requireHostHeader: false,
+    noDelay: true,
+  });
+  http.maxConnections = settings.connectionsMax ?? LIMITS.connectionsMax;
+  const stallMs = server.settings.readerStallMs;
+  const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const exchange = new NodeExchange(request, response, budget, settings.publicUrl);
+    let ready: Answer;
+    try {
+      checkRequest(request);
+      ready = await server.handle(exchange);
+    } catch (error) {
+      if (!isHapaxError(error)) onFault(error);
+      ready = failureAnswer(error);
+    }
+    sendAnswer(request, response, ready, { isDraining: server.isDraining, stallMs });
+  };
+  const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
+    response.on("error", () => undefined); // The other side has gone; `close` tells who must know.
+    sockets.begin(request.socket, response);
+    answer(request, response).catch((error: unknown) => {
+      onFault(error);
+      response.destroy();
+    });
+  };
+  http.on("connection", (socket: Socket) => {
+    sockets.add(socket);
+  });
+  http.on("request", onRequest);
+  http.on("checkExpectation", onRequest);
+  http.on("connect", (_request, socket) => {
+    refuseSocket("method_not_allowed", socket as Socket);
+  });
+  http.on("clientError", (error: NodeJS.ErrnoException, socket) => {
+    if (error.code === "ECONNRESET") socket.destroy();
+    else refuseSocket(socketCode(error.code), socket as Socket);
+  });
+  return http;
+}
+
+/** Node could not even parse the request: a problem document all the same, then the end. */
+function refuseSocket(code: ErrorCode, socket: Socket): void {
+  if (!socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const { status, title } = ERRORS[code];
+  const detail = code === "invalid_request" ? "this is not HTTP/1.1 as we accept it" : title;
+  const body = encodeProblem({ code, detail });
+  const head =
+    `HTTP/1.1 ${status} ${title}\r\nContent-Type: ${PROBLEM_TYPE}\r\n` +
+    `X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n` +
+    `Content-Length: ${body.length}\r\nConnection: close\r\n\r\n`;
+  socket.end(Buffer.concat([Buffer.from(head), body]));
+  // What still arrives is dropped, but only for a moment: then the socket goes.
+  socket.resume();
+  setTimeout(() => socket.destroy(), 1000).unref();
+}
+
+function socketCode(code: string | undefined): ErrorCode {
+  if (code === "HPE_HEADER_OVERFLOW") return "headers_too_large";
+  if (code === "ERR_HTTP_REQUEST_TIMEOUT") return "request_timeout";
+  if (code === "HPE_CHUNK_EXTENSIONS_OVERFLOW") return "body_too_large";
+  return "invalid_request";
+}
+
+function listen(http: Server, port: number, host: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    http.once("error", reject);
+    http.listen({ port, host, backlog: 1024 }, () => {
+      http.off("error", reject);
+      resolve();
+    });
+  });
+}
+
+function urlOf(http: Server): string {
+  const address = http.address();
+  if (address === null || typeof address === "string") {
+    throw new HapaxError("invalid_settings", "the server does not listen on a port");
+  }
+  const { address: host, port, family } = address satisfies AddressInfo;
+  return `http://${family === "IPv6" ? `[${host}]` : host}:${port}`;
+}
+
+/**
+ * The open sockets and how many answers each still owes. Node's own closeIdleConnections would also cut
+ * sockets whose last answer is written but not yet taken, and would leave those that said nothing yet.
+ */
+class Sockets {
+  readonly #owed = new Map<Socket, number>();
+  #isDraining = false;
+
+  add(socket: Socket): void {
+    this.#owed.set(socket, 0);
+    socket.once("close", () => this.#owed.delete(socket));
+  }
+
+  begin(socket: Socket, response: ServerResponse): void {
+    this.#owed.set(socket, (this.#owed.get(socket) ?? 0) + 1);
+    response.once("close", () => {
+      const owed = (this.#owed.get(socket) ?? 1) - 1;
+      if (!socket.destroyed) this.#owed.set(socket, owed);
+      if (this.#isDraining && owed === 0) socket.destroySoon();
+    });
+  }
+
+  /** Ends the sockets that owe nothing, now and as soon as they have answered. */
+  drain(): void {
+    this.#isDraining = true;
+    for (const [socket, owed] of this.#owed) if (owed === 0) socket.destroySoon();
+  }
+}
+
+async function drain(http: Server, server: HapaxServer, sockets: Sockets): Promise<void> {
+  const closed = new Promise<void>((resolve) => {
+    // The close of the socket server: the one of http cuts answers that are not taken yet.
+    NetServer.prototype.close.call(http, () => {
+      resolve();
+    });
+  });
+  server.drain();
+  sockets.drain();
+  const cut = setTimeout(() => {
+    http.closeAllConnections();
+  }, LIMITS.drainMs);
+  await closed;
+  clearTimeout(cut);
+  http.close(); // Nobody is left to cut: this ends the checks of the time limits.
+}

@@ -1,0 +1,23 @@
+/** The end of a server: live readers are asked to go, so that they do not hold it up. */
+
+export class Drain {
+  readonly #leavers = new Set<() => void>();
+  #isDraining = false;
+
+  get isDraining(): boolean {
+    return this.#isDraining;
+  }
+
+  /** Calls `leave` when the server stops; the returned function takes it out. */
+  onDrain(leave: () => void): () => void {
+    this.#leavers.add(leave);
+    return () => {
+      this.#leavers.delete(leave);
+    };
+  }
+
+  start(): void {
+    this.#isDraining = true;
+    for (const leave of [...this.#leavers]) leave();
+  }
+}

@@ -1,0 +1,65 @@
+/**
+ * One request and its answer, as every runtime can offer them. Handlers know nothing else of HTTP: no
+ * `IncomingMessage`, no web `Request`, because building those costs more than an append.
+ */
+
+/** One request, as a runtime offers it to the handlers. */
+export interface Exchange {
+  readonly method: string;
+  /** As sent: still percent-encoded, without the query. */
+  readonly path: string;
+  /** As sent, without the question mark. */
+  readonly query: string;
+  /** Where clients reach this server, without a slash at the end. */
+  readonly baseUrl: string;
+  /** By lower-case name. A header that was sent twice is refused with `invalid_request`. */
+  header(name: string): string | undefined;
+  /** True when a body is announced, so that it can be refused before it is read. */
+  readonly hasBody: boolean;
+  /** The whole body, or `body_too_large`. */
+  body(bytesMax: number): Promise<Uint8Array>;
+  /** Calls `run` once if the other side goes away before the answer is complete. */
+  onAbort(run: () => void): void;
+}
+
+export type AnswerHeaders = Readonly<Record<string, string>>;
+
+/** What a handler answers: everything at once, or a stream of events. */
+export type Answer = WholeAnswer | LiveAnswer;
+
+/** An answer whose body is known when it begins. */
+export interface WholeAnswer {
+  readonly status: number;
+  readonly headers: AnswerHeaders;
+  /** Pieces are sent one after the other; they are shared and must not be changed. */
+  readonly body?: Uint8Array | readonly Uint8Array[];
+  /** The body may be compressed if the client accepts it. */
+  readonly mayCompress?: boolean;
+  /** Drop the connection instead of answering; for injected faults. */
+  readonly drop?: boolean;
+}
+
+/** An answer without an end of its own, such as Server-Sent Events. */
+export interface LiveAnswer {
+  readonly status: number;
+  readonly headers: AnswerHeaders;
+  readonly live: (sink: Sink) => void;
+}
+
+/** The sending half of a live answer. */
+export interface Sink {
+  /** Queues bytes; they may be shared with other sinks and are never changed. */
+  write(bytes: Uint8Array): void;
+  /** Bytes queued that the other side has not taken yet. */
+  readonly queuedBytes: number;
+  /** Calls `run` once when the queue is empty. */
+  onDrain(run: () => void): void;
+  /** Calls `run` once the other side has taken nothing for this long; the returned function cancels. */
+  onStuck(delayMs: number, run: () => void): () => void;
+  /** Calls `run` once when the connection is gone, by whichever side. */
+  onClose(run: () => void): void;
+  /** Ends the answer after what is queued; whoever does not take that is cut. */
+  end(): void;
+  /** Drops the connection and what is queued. */
+  cut(): void;
+}

@@ -1,0 +1,15 @@
+/** What every handler works with. */
+
+import type { Clock } from "../clock.ts";
+import type { Engine } from "../engine/engine.ts";
+import type { Random } from "../random.ts";
+import type { Drain } from "./drain.ts";
+import type { ResolvedSettings } from "./settings.ts";
+
+export interface ServerParts {
+  readonly engine: Engine;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly settings: ResolvedSettings;
+  readonly drain: Drain;
+}

@@ -1,0 +1,167 @@
+/**
+ * GET on a stream: catch-up pages, long-poll, and the door to Server-Sent Events. PROTOCOL.md §7.
+ *
+ *   Q1  `Stream-Up-To-Date` stands exactly on answers that reach the durable tail;
+ *   Q2  `Stream-Closed` stands exactly on answers that reach the end of a closed stream;
+ *   Q3  a reader is never moved back: an offset that the stream has not reached is refused.
+ */
+
+import { decideCursor } from "../core/cursor.ts";
+import { isJson, type StreamState } from "../core/stream.ts";
+import { type Offset, OFFSET_ZERO, type StreamName } from "../core/types.ts";
+import type { Found, ReadPage } from "../engine/engine.ts";
+import { HapaxError } from "../errors.ts";
+import { LIMITS } from "../limits.ts";
+import { HEADER } from "../wire/headers.ts";
+import { withoutLastComma } from "../wire/json.ts";
+import { parseRead, type ReadRequest } from "../wire/read.ts";
+import { formatOffset } from "../wire/values.ts";
+import type { Answer, Exchange } from "./exchange.ts";
+import type { ServerParts } from "./parts.ts";
+import { refuse } from "./problem.ts";
+import { followStream } from "./sse.ts";
+import { STREAM_GONE, STREAM_MISSING } from "./streams.ts";
+
+const CACHED = "public, max-age=60, stale-while-revalidate=300";
+const REVALIDATED = "no-cache";
+const NOT_STORED = "no-store";
+const OPEN = new TextEncoder().encode("[");
+const CLOSE = new TextEncoder().encode("]");
+
+export async function readStream(
+  exchange: Exchange,
+  parts: ServerParts,
+  name: StreamName,
+): Promise<Answer> {
+  const request = parseRead(exchange.query);
+  const look = await parts.engine.look(name);
+  if (look.kind === "missing") return refuse(STREAM_MISSING);
+  if (look.kind === "gone") return refuse(STREAM_GONE);
+  parts.engine.touch(look.state);
+  const from = resolveOffset(request, look);
+  if (request.mode === "sse") return followStream(parts, look.state, from, request.cursor);
+  if (request.mode === "long-poll") return longPoll(exchange, parts, look.state, from, request);
+  return catchUp(exchange, parts, look.state, from, request);
+}
+
+function resolveOffset(request: ReadRequest, found: Found): Offset {
+  const { from } = request;
+  if (from.kind === "start") return OFFSET_ZERO;
+  if (from.kind === "now") return found.tail;
+  // One beyond the tail is what clients ask for that add one to the offset of the last append.
+  if (from.kind === "at" && from.offset <= found.tail + 1) {
+    return Math.min(from.offset, found.tail) as Offset;
+  }
+  throw new HapaxError("offset_beyond_tail", `the tail is ${formatOffset(found.tail)}`);
+}
+
+async function catchUp(
+  exchange: Exchange,
+  parts: ServerParts,
+  state: StreamState,
+  from: Offset,
+  request: ReadRequest,
+): Promise<Answer> {
+  const page = await parts.engine.read(state, from, LIMITS.pageBytesMax);
+  const headers = pageHeaders(state, page);
+  if (request.from.kind === "now") {
+    headers[HEADER.cacheControl] = NOT_STORED;
+    return { status: 200, headers, body: pageBody(state, page) };
+  }
+  const etag = entityTag(state, page);
+  headers[HEADER.etag] = etag;
+  // A page that ends before the tail can never change; one that reaches it can grow.
+  headers[HEADER.cacheControl] = page.isUpToDate ? REVALIDATED : CACHED;
+  if (matches(exchange.header("if-none-match"), etag)) {
+    delete headers[HEADER.contentType];
+    return { status: 304, headers, mayCompress: true }; // It varies as the whole answer would.
+  }
+  return { status: 200, headers, body: pageBody(state, page), mayCompress: true };
+}
+
+async function longPoll(
+  exchange: Exchange,
+  parts: ServerParts,
+  state: StreamState,
+  from: Offset,
+  request: ReadRequest,
+): Promise<Answer> {
+  const ending = await waitForTail(exchange, parts, state, from);
+  if (ending === "gone") return refuse(STREAM_MISSING);
+  const page = await parts.engine.read(state, from, LIMITS.pageBytesMax);
+  const headers = pageHeaders(state, page);
+  const nowMs = parts.clock.nowMs();
+  headers[HEADER.cursor] = decideCursor(request.cursor, nowMs, parts.random.unit());
+  if (page.bytes === 0) {
+    headers[HEADER.cacheControl] = NOT_STORED;
+    delete headers[HEADER.contentType];
+    return { status: 204, headers };
+  }
+  headers[HEADER.etag] = entityTag(state, page);
+  headers[HEADER.cacheControl] = page.isUpToDate ? REVALIDATED : CACHED;
+  return { status: 200, headers, body: pageBody(state, page), mayCompress: true };
+}
+
+/** Resolves when there is data after `from`, or the stream ends, or the time is over. */
+function waitForTail(
+  exchange: Exchange,
+  parts: ServerParts,
+  state: StreamState,
+  from: Offset,
+): Promise<"ready" | "gone"> {
+  const { tail, isClosed } = parts.engine.view(state);
+  if (from < tail || isClosed) return Promise.resolve("ready");
+  return new Promise((resolve) => {
+    const finish = (ending: "ready" | "gone"): void => {
+      leave();
+      cancel();
+      stay();
+      resolve(ending);
+    };
+    const leave = parts.engine.listen(state, (event) => {
+      if (event.isGone) finish("gone");
+      else if (event.tail > from || event.isClosed) finish("ready");
+    });
+    const cancel = parts.clock.after(parts.settings.longPollMs, () => {
+      finish("ready");
+    });
+    const stay = parts.drain.onDrain(() => {
+      finish("ready");
+    });
+    exchange.onAbort(() => {
+      finish("ready");
+    });
+  });
+}
+
+function pageHeaders(state: StreamState, page: ReadPage): Record<string, string> {
+  const headers: Record<string, string> = {
+    [HEADER.contentType]: state.contentType,
+    [HEADER.nextOffset]: formatOffset(page.next),
+  };
+  if (page.isUpToDate) headers[HEADER.upToDate] = "true";
+  if (page.isAtEnd) headers[HEADER.closed] = "true";
+  return headers;
+}
+
+/** The appends as they were stored; JSON gets its brackets and loses its last comma. */
+function pageBody(state: StreamState, page: ReadPage): readonly Uint8Array[] {
+  if (!isJson(state.contentType)) return page.appends;
+  const last = page.appends.at(-1);
+  if (last === undefined) return [OPEN, CLOSE];
+  return [OPEN, ...page.appends.slice(0, -1), withoutLastComma(last), CLOSE];
+}
+
+// The time of creation tells apart streams that had the same path, also over a restart.
+function entityTag(state: StreamState, page: ReadPage): string {
+  const life = `${state.id.toString(36)}-${state.createdAtMs.toString(36)}`;
+  return `"${life}:${page.start}:${page.next}${page.isAtEnd ? ":c" : ""}"`;
+}
+
+function matches(ifNoneMatch: string | undefined, etag: string): boolean {
+  if (ifNoneMatch === undefined) return false;
+  return ifNoneMatch.split(",").some((tag) => {
+    const trimmed = tag.trim();
+    return trimmed === "*" || trimmed.replace(/^W\//, "") === etag;
+  });
+}

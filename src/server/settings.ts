@@ -1,0 +1,52 @@
+/** Settings of the server: plain values, resolved and checked once. */
+
+import { HapaxError } from "../errors.ts";
+import { LIMITS } from "../limits.ts";
+
+/** Settings of a server. All are optional; units stand in the names. */
+export interface ServerSettings {
+  /** How long a long-poll waits for data. Default 30,000. */
+  readonly longPollMs?: number;
+  /** The largest body that is accepted. Default 16 MiB. */
+  readonly bodyMaxBytes?: number;
+  /** After how long an SSE connection is recycled. Default 60. */
+  readonly sseMaxSeconds?: number;
+  /** How long a live reader may take nothing before it is cut. Default 30,000. */
+  readonly readerStallMs?: number;
+  /** Unsent bytes that a live reader may hold. Default 1 MiB. */
+  readonly readerBufferBytes?: number;
+  /** Enables `/_test/inject-error`. Never in production. Default false. */
+  readonly testFaults?: boolean;
+}
+
+/** The settings in force, with every default filled in. */
+export type ResolvedSettings = Required<ServerSettings>;
+
+const RANGES = {
+  longPollMs: [1, 600_000],
+  bodyMaxBytes: [1, 1024 * 1024 * 1024],
+  sseMaxSeconds: [1, 86_400],
+  readerStallMs: [1, 3_600_000],
+  readerBufferBytes: [1024, 1024 * 1024 * 1024],
+} as const satisfies Partial<Record<keyof ServerSettings, readonly [number, number]>>;
+
+/** All problems are reported together, each with the field, the value and what is allowed. */
+export function resolveSettings(settings: ServerSettings = {}): ResolvedSettings {
+  const resolved: ResolvedSettings = Object.freeze({
+    longPollMs: settings.longPollMs ?? LIMITS.longPollMs,
+    bodyMaxBytes: settings.bodyMaxBytes ?? LIMITS.bodyBytesMax,
+    sseMaxSeconds: settings.sseMaxSeconds ?? LIMITS.sseMaxSeconds,
+    readerStallMs: settings.readerStallMs ?? LIMITS.readerStallMs,
+    readerBufferBytes: settings.readerBufferBytes ?? LIMITS.readerBufferBytesMax,
+    testFaults: settings.testFaults ?? false,
+  });
+  const problems: string[] = [];
+  for (const [name, [min, max]] of Object.entries(RANGES)) {
+    const value = resolved[name as keyof typeof RANGES];
+    if (!Number.isSafeInteger(value) || value < min || value > max) {
+      problems.push(`${name}=${value} is not a whole number from ${min} to ${max}`);
+    }
+  }
+  if (problems.length > 0) throw new HapaxError("invalid_settings", problems.join("; "));
+  return resolved;
+}

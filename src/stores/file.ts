@@ -1,0 +1,418 @@
+/**
+ * The file store: one journal for all streams. A commit is one frame: one write that is durable when it
+ * returns, for data and for everything that belongs to it.
+ *
+ * The rooms are in file/: format and records (the bytes), segments (the files), extents (the index),
+ * tail-cache and reading (reads), snapshot, recovery, compaction, lock.
+ *
+ *   FS1  one commit is one frame, and all of a commit is in it;
+ *   FS2  after a failed write nothing is written any more; what was durable can still be read.
+ */
+
+import { mkdirSync } from "node:fs";
+import { resolve } from "node:path";
+import { type Clock, systemClock } from "../clock.ts";
+import type { Change } from "../core/change.ts";
+import { advance, type Offset, type StreamId } from "../core/types.ts";
+import type { World } from "../core/world.ts";
+import { HapaxError, isHapaxError } from "../errors.ts";
+import { type Random, systemRandom } from "../random.ts";
+import type { Page, Store, StoreSupport } from "../store.ts";
+import { findVictims, moveOut } from "./file/compaction.ts";
+import type { Disk } from "./file/disk.ts";
+import type { ExtentIndex } from "./file/extents.ts";
+import { FrameBuilder } from "./file/frame.ts";
+import { lockDirectory } from "./file/lock.ts";
+import { openNodeDisk } from "./file/node-disk.ts";
+import { applyMoves, Placement } from "./file/placement.ts";
+import { readExtents } from "./file/reading.ts";
+import type { Moved } from "./file/records.ts";
+import {
+  recover,
+  type Recovered,
+  type RecoveryProgress,
+  type RecoveryReport,
+} from "./file/recovery.ts";
+import { Segments } from "./file/segments.ts";
+import { snapshotName, writeSnapshot } from "./file/snapshot.ts";
+import { TailCache } from "./file/tail-cache.ts";
+
+export type { RecoveryProgress, RecoveryReport } from "./file/recovery.ts";
+
+/** Settings of the file store. All have defaults that are safe before they are fast. */
+export interface FileStoreSettings {
+  /** `fsync`: a commit survives a power cut. `os`: it survives the process. Default `fsync`. */
+  readonly durability?: "fsync" | "os";
+  /** Size of a journal file. Default 64 MiB. */
+  readonly segmentBytes?: number;
+  /** Newest data kept in memory. Default 64 MiB. */
+  readonly cacheBytes?: number;
+  /** A snapshot is written after so many bytes of journal. Default 256 MiB. */
+  readonly snapshotBytes?: number;
+  /** A snapshot is written after so many changes. Default 2,000,000. */
+  readonly snapshotChanges?: number;
+  /** A snapshot is written after so long, if anything has changed. Default 10 minutes. */
+  readonly snapshotMs?: number;
+  readonly clock?: Clock;
+  readonly random?: Random;
+  readonly onProgress?: RecoveryProgress;
+  /** Hears of what failed in the background: snapshots and compaction. Nothing is lost by it. */
+  readonly onWarning?: (warning: string) => void;
+}
+
+/** Sizes of the journal at this moment. */
+export interface FileStoreStats {
+  readonly segments: number;
+  readonly fileBytes: number;
+  readonly liveBytes: number;
+  readonly commits: number;
+  readonly snapshots: number;
+  readonly isFull: boolean;
+}
+
+/** A store in a directory. See `openFileStore`. */
+export interface FileStore extends Store {
+  readonly recovery: RecoveryReport;
+  stats(): FileStoreStats;
+  /** Writes a snapshot now and gives back what room can be given back. */
+  maintain(): Promise<void>;
+}
+
+/**
+ * Opens the store in a directory, which is created if it is missing. One process at a time.
+ *
+ * ```ts
+ * import { openFileStore } from "hapax/stores/file";
+ * import { mkdtempSync } from "node:fs";
+ * import { tmpdir } from "node:os";
+ * import { join } from "node:path";
+ *
+ * const store = await openFileStore(mkdtempSync(join(tmpdir(), "hapax-")), { segmentBytes: 1 << 20 });
+ * console.assert(store.supports.durability === "fsync");
+ * await store.close();
+ * ```
+ */
+export async function openFileStore(
+  directory: string,
+  settings: FileStoreSettings = {},
+): Promise<FileStore> {
+  const path = resolve(directory);
+  mkdirSync(path, { recursive: true, mode: 0o700 });
+  const lock = await lockDirectory(path);
+  try {
+    const disk = openNodeDisk(path, (settings.durability ?? "fsync") === "fsync");
+    return await openOnDisk(disk, settings, () => lock.release());
+  } catch (error) {
+    await lock.release();
+    throw error;
+  }
+}
+
+/** The same over any disk; `release` is called when the store is closed. */
+export async function openOnDisk(
+  disk: Disk,
+  settings: FileStoreSettings,
+  release: () => Promise<void>,
+): Promise<FileStore> {
+  const recovered = await recover(disk, settings.onProgress ?? (() => undefined));
+  const store = new JournalStore(disk, settings, recovered, release);
+  await store.start(recovered);
+  return store;
+}
+
+interface Waiter {
+  readonly ordinal: number;
+  readonly resolve: () => void;
+  readonly reject: (reason: unknown) => void;
+}
+
+class JournalStore implements FileStore {
+  readonly supports: StoreSupport;
+  readonly world: World;
+  readonly recovery: RecoveryReport;
+  readonly #disk: Disk;
+  readonly #clock: Clock;
+  readonly #settings: FileStoreSettings;
+  readonly #release: () => Promise<void>;
+  readonly #index: ExtentIndex;
+  readonly #segments: Segments;
+  readonly #cache: TailCache;
+  #snapshots: readonly number[];
+  #nextLsn: number;
+  /** Changes that are durable. */
+  #ordinal: number;
+  #writing: Promise<void> = Promise.resolve();
+  #failure: HapaxError | undefined;
+  #isClosed = false;
+  #commits = 0;
+  #bytesSince = 0;
+  #ordinalSince: number;
+  #background: Promise<void> | undefined;
+  #cancelTimer: () => void = () => undefined;
+  #waiters: Waiter[] = [];
+
+  constructor(
+    disk: Disk,
+    settings: FileStoreSettings,
+    recovered: Recovered,
+    release: () => Promise<void>,
+  ) {
+    this.#disk = disk;
+    this.#settings = settings;
+    this.#clock = settings.clock ?? systemClock;
+    this.#release = release;
+    this.supports = { durability: settings.durability ?? "fsync" };
+    this.world = recovered.world;
+    this.recovery = recovered.report;
+    this.#index = recovered.index;
+    this.#snapshots = recovered.snapshots;
+    this.#nextLsn = recovered.nextLsn;
+    this.#ordinal = recovered.world.version;
+    this.#ordinalSince = this.#ordinal - recovered.report.changes;
+    this.#bytesSince = recovered.report.bytes;
+    this.#cache = new TailCache(settings.cacheBytes ?? 64 * 1024 * 1024);
+    this.#segments = new Segments(disk, this.#clock, settings.random ?? systemRandom, {
+      segmentBytes: settings.segmentBytes ?? 64 * 1024 * 1024,
+      readFilesMax: 64,
+    });
+  }
+
+  async start(recovered: Recovered): Promise<void> {
+    for (const name of recovered.unfinished) await this.#disk.remove(name);
+    await this.#segments.adopt(recovered.segments, recovered.spares);
+    await this.#segments.ensureRoom(0, this.#nextLsn, this.#clock.nowMs());
+    this.#segments.prepare();
+    this.#armTimer();
+  }
+
+  roomBytes(): number {
+    return this.#segments.roomBytes();
+  }
+
+  stats(): FileStoreStats {
+    let liveBytes = 0;
+    for (const segment of this.#index.segments()) liveBytes += this.#index.liveBytes(segment);
+    return {
+      segments: this.#segments.list().length,
+      fileBytes: this.#segments.fileBytes,
+      liveBytes,
+      commits: this.#commits,
+      snapshots: this.#snapshots.length,
+      isFull: this.#segments.isFull,
+    };
+  }
+
+  commit(changes: readonly Change[]): Promise<void> {
+    return this.#exclusive(() => this.#commit(changes));
+  }
+
+  async read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page> {
+    this.#requireOpen();
+    const cached = this.#cache.read(stream, from, to, bytesMax);
+    if (cached !== undefined) return cached;
+    for (let attempt = 1; ; attempt += 1) {
+      const extents = this.#index.streams.get(stream);
+      if (extents === undefined) return { start: from, appends: [] };
+      try {
+        return await readExtents(this.#segments, stream, extents, from, to, bytesMax);
+      } catch (error) {
+        // Compaction may have moved it while it was read: then it is found at its new place.
+        if (!isHapaxError(error, "data_damaged") || attempt === 3) throw error;
+      }
+    }
+  }
+
+  async maintain(): Promise<void> {
+    await this.#background;
+    await this.#startBackground();
+    const failure = this.#failure;
+    if (failure !== undefined) throw failure;
+  }
+
+  async close(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#cancelTimer();
+    await this.#background;
+    // An empty frame says that everything before it was complete: a later damage is then seen as such.
+    if (this.#failure === undefined) await this.commit([]).catch(() => undefined);
+    this.#isClosed = true;
+    this.#settleWaiters(new HapaxError("store_closed", "the file store is closed"));
+    await this.#segments.close();
+    await this.#release();
+  }
+
+  #requireOpen(): void {
+    if (this.#isClosed) throw new HapaxError("store_closed", "the file store is closed");
+  }
+
+  /** One write at a time, in the order of the calls: a busy writer does not keep compaction out. */
+  async #exclusive<T>(run: () => Promise<T>): Promise<T> {
+    const before = this.#writing;
+    let finish: () => void = () => undefined;
+    this.#writing = new Promise((done) => {
+      finish = done;
+    });
+    await before;
+    try {
+      this.#requireOpen();
+      if (this.#failure !== undefined) throw this.#failure;
+      return await run();
+    } catch (error) {
+      if (!this.#isClosed) this.#fail(error);
+      throw error;
+    } finally {
+      finish();
+    }
+  }
+
+  #fail(cause: unknown): void {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    this.#failure ??= new HapaxError("writes_stopped", `the journal failed: ${reason}`, { cause });
+    this.#settleWaiters(this.#failure);
+  }
+
+  async #commit(changes: readonly Change[]): Promise<void> {
+    let bytes = 64 * changes.length;
+    for (const change of changes) if (change.kind === "appended") bytes += change.data.length;
+    const builder = new FrameBuilder(Math.min(bytes + 1024, 1024 * 1024));
+    const placement = new Placement();
+    const ends = new Map<StreamId, Offset>();
+    for (const change of changes) {
+      if (change.kind === "appended") {
+        const { stream } = change;
+        const start = ends.get(stream) ?? this.#endOf(stream);
+        builder.data(change, start);
+        ends.set(stream, advance(start, change.data.length));
+        continue;
+      }
+      builder.change(change);
+      placement.change(change);
+      if (change.kind === "created") ends.set(change.stream, change.fork?.at ?? (0 as Offset));
+    }
+    const frame = await this.#writeFrame(builder, changes.length);
+    placement.runs(frame.runs);
+    placement.apply(this.#index, frame.segment, frame.position);
+    for (const { stream, start, data, isBorrowed } of frame.data) {
+      this.#cache.add(stream, start, isBorrowed ? Buffer.from(data) : data);
+    }
+    for (const change of changes) if (change.kind === "removed") this.#cache.remove(change.stream);
+    this.#commits += 1;
+    this.#settleWaiters(undefined);
+    this.#considerBackground();
+  }
+
+  #endOf(stream: StreamId): Offset {
+    const end = this.#index.streams.get(stream)?.end;
+    if (end === undefined) throw new HapaxError("internal", `stream ${stream} is not in the index`);
+    return end;
+  }
+
+  async #writeFrame(builder: FrameBuilder, changes: number) {
+    const nowMs = this.#clock.nowMs();
+    await this.#segments.ensureRoom(builder.bytes, this.#nextLsn, nowMs);
+    const salt = this.#segments.active?.salt ?? 0;
+    const frame = builder.finish({
+      lsn: this.#nextLsn,
+      ordinal: this.#ordinal,
+      timeMs: Math.max(0, nowMs),
+      salt,
+    });
+    const place = await this.#segments.write(frame.buffers, frame.bytes);
+    this.#nextLsn += 1;
+    this.#ordinal += changes;
+    this.#bytesSince += frame.bytes;
+    return { ...frame, ...place };
+  }
+
+  #settleWaiters(failure: HapaxError | undefined): void {
+    if (this.#waiters.length === 0) return;
+    const waiting = this.#waiters;
+    this.#waiters = [];
+    for (const waiter of waiting) {
+      if (failure !== undefined) waiter.reject(failure);
+      else if (waiter.ordinal <= this.#ordinal) waiter.resolve();
+      else this.#waiters.push(waiter);
+    }
+  }
+
+  /** Everything that the world has by now is durable. */
+  #settled(): Promise<void> {
+    const ordinal = this.world.version;
+    if (ordinal <= this.#ordinal) return Promise.resolve();
+    if (this.#failure !== undefined) return Promise.reject(this.#failure);
+    return new Promise((resolvePromise, reject) => {
+      this.#waiters.push({ ordinal, resolve: resolvePromise, reject });
+    });
+  }
+
+  #considerBackground(): void {
+    const { snapshotBytes = 256 * 1024 * 1024, snapshotChanges = 2_000_000 } = this.#settings;
+    const changes = this.#ordinal - this.#ordinalSince;
+    if (this.#bytesSince < snapshotBytes && changes < snapshotChanges) return;
+    void this.#startBackground();
+  }
+
+  #armTimer(): void {
+    this.#cancelTimer = this.#clock.after(this.#settings.snapshotMs ?? 600_000, () => {
+      if (this.#ordinal > this.#ordinalSince) void this.#startBackground();
+      if (!this.#isClosed) this.#armTimer();
+    });
+  }
+
+  /** Snapshot, room, compaction: one after the other, never two at a time. Never rejects. */
+  #startBackground(): Promise<void> {
+    this.#background ??= this.#tidyUp()
+      .catch((error: unknown) => {
+        this.#settings.onWarning?.(error instanceof Error ? error.message : String(error));
+      })
+      .finally(() => {
+        this.#background = undefined;
+      });
+    return this.#background;
+  }
+
+  async #tidyUp(): Promise<void> {
+    if (this.#failure !== undefined) throw this.#failure;
+    await this.#writeSnapshot();
+    await this.#retireSegments();
+    const victims = findVictims(this.#segments, this.#index);
+    if (victims.size === 0) return;
+    await moveOut(this.#segments, this.#index, victims, (records) => this.#writeMoved(records));
+  }
+
+  async #writeSnapshot(): Promise<void> {
+    const lsn = this.#nextLsn - 1;
+    const ordinal = this.#ordinal;
+    if (this.#snapshots[0] === lsn) return;
+    this.#bytesSince = 0;
+    this.#ordinalSince = ordinal;
+    const head = { lsn, ordinal, writtenAtMs: this.#clock.nowMs() };
+    await writeSnapshot(this.#disk, this.world, this.#index, head, () => this.#settled());
+    const [newest, older, ...rest] = [lsn, ...this.#snapshots];
+    this.#snapshots = older === undefined ? [newest ?? lsn] : [newest ?? lsn, older];
+    for (const old of rest) await this.#disk.remove(snapshotName(old));
+  }
+
+  /** CP2: only what the older of the two snapshots does not need. */
+  async #retireSegments(): Promise<void> {
+    const [, older] = this.#snapshots;
+    if (older === undefined) return;
+    const list = this.#segments.list();
+    for (const [at, segment] of list.entries()) {
+      const next = list[at + 1];
+      if (next === undefined || next.firstLsn > older + 1) return;
+      if (this.#index.liveBytes(segment.number) === 0) await this.#segments.retire(segment.number);
+    }
+  }
+
+  #writeMoved(records: readonly Moved[]): Promise<void> {
+    return this.#exclusive(async () => {
+      let bytes = 1024;
+      for (const { data } of records) bytes += data.length + 32;
+      const builder = new FrameBuilder(bytes);
+      for (const record of records) builder.data(record, record.start);
+      const frame = await this.#writeFrame(builder, 0);
+      applyMoves(this.#index, frame.runs, frame.segment, frame.position);
+    });
+  }
+}

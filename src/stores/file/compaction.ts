@@ -1,0 +1,92 @@
+/**
+ * Compaction: what is still alive in segments that are mostly dead is written again, in stream order, at the
+ * journal's end. It is data like any other: a crash at any point leaves it in at least one place.
+ *
+ *   CP1  compaction changes no stream: same bytes, same offsets, same cuts between appends;
+ *   CP2  a segment is given up only when nothing alive is in it and no snapshot needs its frames.
+ */
+
+import type { Offset, StreamId } from "../../core/types.ts";
+import type { Extent, ExtentIndex, StreamExtents } from "./extents.ts";
+import type { Moved } from "./records.ts";
+import { readForMove } from "./reading.ts";
+import type { Segments } from "./segments.ts";
+
+/** Less than this share alive: writing it again is worth the room. */
+const LIVE_SHARE_MAX = 0.5;
+/** One write of compaction. Small, because commits wait behind it. */
+const MOVE_BYTES = 256 * 1024;
+
+/** Writes moved records as one frame, durable when it resolves. */
+export type WriteMoved = (records: readonly Moved[]) => Promise<void>;
+
+/** Segments that are worth it; never the one that is being written. */
+export function findVictims(segments: Segments, index: ExtentIndex): ReadonlySet<number> {
+  const victims = new Set<number>();
+  const last = segments.active?.number;
+  for (const { number, bytes } of segments.list()) {
+    const live = index.liveBytes(number);
+    if (number !== last && live > 0 && live < bytes * LIVE_SHARE_MAX) victims.add(number);
+  }
+  return victims;
+}
+
+/** Moves everything alive out of the victims. Returns the bytes moved. */
+export async function moveOut(
+  segments: Segments,
+  index: ExtentIndex,
+  victims: ReadonlySet<number>,
+  write: WriteMoved,
+): Promise<number> {
+  let pending: Moved[] = [];
+  let pendingBytes = 0;
+  let movedBytes = 0;
+  const flush = async (): Promise<void> => {
+    if (pending.length === 0) return;
+    const records = pending;
+    movedBytes += pendingBytes;
+    pending = [];
+    pendingBytes = 0;
+    await write(records);
+  };
+  // A live iterator: streams may come and go meanwhile, new ones have nothing in old segments.
+  for (const [stream, extents] of index.streams) {
+    for (const group of groupsIn(extents, victims)) {
+      for (const { offset, data } of await readForMove(segments, stream, group)) {
+        pending.push({ kind: "moved", stream, start: offset, data });
+        pendingBytes += data.length;
+      }
+      // Only whole extents may be moved together, so a frame ends between groups.
+      if (pendingBytes >= MOVE_BYTES) await flush();
+      if (!isAlive(index, stream, extents)) break;
+    }
+  }
+  await flush();
+  return movedBytes;
+}
+
+function isAlive(index: ExtentIndex, stream: StreamId, extents: StreamExtents): boolean {
+  return index.streams.get(stream) === extents;
+}
+
+/** Runs of neighbouring extents that lie in victims, in parts of about one write. */
+function groupsIn(extents: StreamExtents, victims: ReadonlySet<number>): readonly Extent[][] {
+  const groups: Extent[][] = [];
+  let group: Extent[] = [];
+  let bytes = 0;
+  let end: Offset | undefined;
+  for (let at = 0; at < extents.count; at += 1) {
+    const extent = extents.at(at);
+    if (!victims.has(extent.segment) || bytes >= MOVE_BYTES) {
+      if (group.length > 0) groups.push(group);
+      group = [];
+      bytes = 0;
+    }
+    if (!victims.has(extent.segment)) continue;
+    group.push(extent);
+    bytes += extent.bytes;
+    end = extent.start;
+  }
+  if (group.length > 0 && end !== undefined) groups.push(group);
+  return groups;
+}

@@ -1,0 +1,180 @@
+/**
+ * Building a frame: one commit as the fewest buffers, with the places of its data.
+ *
+ * Small data is copied beside its record, because one buffer is written faster than many; large data is written
+ * from where it lies. The tail cache shares what was copied; of large data it makes a copy of its own, once it is
+ * written, because the caller may use its buffer again.
+ */
+
+import { crc32 } from "node:zlib";
+import type { Change } from "../../core/change.ts";
+import { advance, type Offset, type StreamId } from "../../core/types.ts";
+import { ByteWriter } from "./bytes.ts";
+import type { Extent } from "./extents.ts";
+import { EXTENT_BYTES_MAX } from "./extents.ts";
+import { alignFrame, FRAME_HEADER_BYTES, FRAME_MAGIC } from "./format.ts";
+import { encodeChange, encodeDataRecord, type Moved } from "./records.ts";
+
+/** From here on copying data costs more than a buffer of its own. */
+const LARGE_BYTES = 16 * 1024;
+
+/** Consecutive data records of one stream in one frame. */
+export interface Run {
+  readonly stream: StreamId;
+  readonly start: Offset;
+  end: Offset;
+  /** Of the first record, from the start of the frame. */
+  readonly at: number;
+  bytes: number;
+}
+
+export interface PlacedData {
+  readonly stream: StreamId;
+  readonly start: Offset;
+  readonly data: Uint8Array;
+  /** The caller's own bytes: whoever keeps them makes a copy. */
+  readonly isBorrowed: boolean;
+}
+
+export interface Frame {
+  readonly buffers: readonly Uint8Array[];
+  readonly bytes: number;
+  readonly runs: readonly Run[];
+  readonly data: readonly PlacedData[];
+}
+
+export interface FrameStart {
+  readonly lsn: number;
+  readonly ordinal: number;
+  readonly timeMs: number;
+  readonly salt: number;
+}
+
+/** Collects the runs of data records, in the frame's order. The reader of a frame does the same. */
+export class Runs {
+  readonly list: Run[] = [];
+
+  add(stream: StreamId, start: Offset, end: Offset, at: number, bytes: number): void {
+    const last = this.list.at(-1);
+    if (
+      last !== undefined &&
+      last.stream === stream &&
+      last.end === start &&
+      last.at + last.bytes === at &&
+      last.bytes + bytes <= EXTENT_BYTES_MAX
+    ) {
+      last.end = end;
+      last.bytes += bytes;
+      return;
+    }
+    this.list.push({ stream, start, end, at, bytes });
+  }
+}
+
+export function toExtent(run: Run, segment: number, framePosition: number): Extent {
+  return { start: run.start, segment, position: framePosition + run.at, bytes: run.bytes };
+}
+
+interface Piece {
+  /** How much of the writer comes before this data. */
+  readonly at: number;
+  readonly data: Uint8Array;
+}
+
+interface Pending {
+  readonly stream: StreamId;
+  readonly start: Offset;
+  readonly length: number;
+  /** Where a copy lies in the writer; undefined for data with a buffer of its own. */
+  readonly at: number | undefined;
+  readonly data: Uint8Array;
+}
+
+export class FrameBuilder {
+  readonly #writer: ByteWriter;
+  readonly #pieces: Piece[] = [];
+  readonly #pending: Pending[] = [];
+  readonly #runs = new Runs();
+  #largeBytes = 0;
+  #records = 0;
+
+  constructor(bytesExpected: number) {
+    this.#writer = new ByteWriter(FRAME_HEADER_BYTES + bytesExpected);
+    this.#writer.zeros(FRAME_HEADER_BYTES);
+  }
+
+  get bytes(): number {
+    return this.#writer.length + this.#largeBytes;
+  }
+
+  change(change: Exclude<Change, { kind: "appended" }>): void {
+    encodeChange(this.#writer, change);
+    this.#records += 1;
+  }
+
+  /** An append or a moved part of one, which starts at `start` in its stream. */
+  data(record: Extract<Change, { kind: "appended" }> | Moved, start: Offset): void {
+    const at = this.bytes;
+    const { data, stream } = record;
+    encodeDataRecord(this.#writer, record, start);
+    const copyAt = data.length < LARGE_BYTES ? this.#writer.length : undefined;
+    if (copyAt === undefined) {
+      this.#pieces.push({ at: this.#writer.length, data });
+      this.#largeBytes += data.length;
+    } else {
+      this.#writer.raw(data);
+    }
+    this.#records += 1;
+    if (data.length === 0) return; // A close alone has nothing to read.
+    this.#pending.push({ stream, start, length: data.length, at: copyAt, data });
+    this.#runs.add(stream, start, advance(start, data.length), at, this.bytes - at);
+  }
+
+  /** `frameBytes` may be asked for first, to choose the segment whose salt this takes. */
+  finish(start: FrameStart): Frame {
+    const bytes = this.bytes;
+    this.#writer.zeros(alignFrame(bytes) - bytes);
+    const written = this.#writer.bytes();
+    written.writeUInt32LE(FRAME_MAGIC, 0);
+    written.writeUInt32LE(bytes - FRAME_HEADER_BYTES, 8);
+    written.writeUInt32LE(this.#records, 12);
+    const header = new ByteWriter(24);
+    header.u64(start.lsn);
+    header.u64(start.ordinal);
+    header.u64(start.timeMs);
+    written.set(header.bytes(), 16);
+    const buffers = this.#cut(written);
+    written.writeUInt32LE(checksum(buffers, bytes, start.salt), 4);
+    const data = this.#pending.map(({ stream, start: from, length, at, data: own }) => ({
+      stream,
+      start: from,
+      data: at === undefined ? own : written.subarray(at, at + length),
+      isBorrowed: at === undefined,
+    }));
+    return { buffers, bytes, runs: this.#runs.list, data };
+  }
+
+  #cut(written: Buffer): Uint8Array[] {
+    if (this.#pieces.length === 0) return [written];
+    const buffers: Uint8Array[] = [];
+    let from = 0;
+    for (const { at, data } of this.#pieces) {
+      buffers.push(written.subarray(from, at), data);
+      from = at;
+    }
+    if (from < written.length) buffers.push(written.subarray(from));
+    return buffers;
+  }
+}
+
+/** Of the frame without its first eight bytes and without the zeros that fill it up. */
+function checksum(buffers: readonly Uint8Array[], bytes: number, salt: number): number {
+  let crc = salt;
+  let left = bytes;
+  for (const [index, buffer] of buffers.entries()) {
+    const part = buffer.subarray(index === 0 ? 8 : 0, Math.min(buffer.length, left));
+    crc = crc32(part, crc);
+    left -= buffer.length;
+  }
+  return crc;
+}

@@ -1,0 +1,209 @@
+/**
+ * Holding the index against the records that are really there.
+ *
+ * Records come in the order of the files. Of each it is known at once whether the index points to it; what the
+ * index points to and no record answered for is looked at one by one at the end, so that a sound directory is
+ * read only in order. Memory: one number a stream.
+ */
+
+import type { StreamState } from "../../core/stream.ts";
+import { OFFSET_ZERO, type Offset, type StreamId } from "../../core/types.ts";
+import type { World } from "../../core/world.ts";
+import { ByteReader, damaged } from "./bytes.ts";
+import type { Disk, DiskFile } from "./disk.ts";
+import type { Extent, ExtentIndex, StreamExtents } from "./extents.ts";
+import { type Problem, problemOf } from "./problem.ts";
+import { decodeDataOnly } from "./records.ts";
+import { parseSegmentName, segmentName } from "./segments.ts";
+import type { DamagedRange } from "./survey.ts";
+
+export interface RecordPlace {
+  readonly segment: number;
+  readonly position: number;
+  readonly bytes: number;
+}
+
+export class IndexCheck {
+  readonly #world: World;
+  readonly #index: ExtentIndex;
+  readonly #foundBytes = new Map<StreamId, number>();
+  readonly #damaged = new Set<number>();
+  #segmentBytes = 0;
+  #misplaced: Problem[] = [];
+  extents = 0;
+
+  constructor(world: World, index: ExtentIndex) {
+    this.#world = world;
+    this.#index = index;
+    for (const { count } of index.streams.values()) this.extents += count;
+  }
+
+  /** A valid record of a frame. Older copies of what was moved are not in the index, and are passed over. */
+  record(stream: StreamId, start: Offset, length: number, place: RecordPlace): void {
+    const extents = this.#index.streams.get(stream);
+    if (extents === undefined || length === 0 || start >= extents.end) return;
+    const at = extents.find(start);
+    if (at >= extents.count) return;
+    const extent = extents.at(at);
+    const into = place.position - extent.position;
+    const isPointedTo =
+      extent.segment === place.segment && into >= 0 && into + place.bytes <= extent.bytes;
+    if (!isPointedTo) return;
+    if ((into === 0) !== (start === extent.start)) {
+      const what = `stream ${stream}: the record at offset ${start} is not where the index says`;
+      this.#misplaced.push(indexProblem(segmentName(place.segment), place.position, what));
+    }
+    this.#foundBytes.set(stream, (this.#foundBytes.get(stream) ?? 0) + length);
+    this.#segmentBytes += place.bytes;
+  }
+
+  /** All records of the segment have come. */
+  endOfSegment(number: number, name: string, damage: readonly DamagedRange[]): readonly Problem[] {
+    const found = this.#misplaced;
+    const liveBytes = this.#index.liveBytes(number);
+    if (damage.length > 0) this.#damaged.add(number);
+    else if (liveBytes !== this.#segmentBytes) {
+      const what = `the index points to ${liveBytes} bytes, and ${this.#segmentBytes} are there`;
+      found.push(indexProblem(name, 0, what));
+    }
+    this.#misplaced = [];
+    this.#segmentBytes = 0;
+    return found;
+  }
+
+  /** What is wrong with each stream, once all segments have been seen. */
+  async *finish(disk: Disk): AsyncGenerator<Problem> {
+    const files = new LastFile(disk);
+    try {
+      for (const state of this.#world.byId.values()) yield* this.#checkStream(state, files);
+    } finally {
+      await files.close();
+    }
+    for (const stream of this.#index.streams.keys()) {
+      if (this.#world.byId.has(stream)) continue;
+      yield indexProblem("the index", 0, `stream ${stream} has data and is not known`);
+    }
+  }
+
+  async *#checkStream(state: StreamState, files: LastFile): AsyncGenerator<Problem> {
+    const { id, name, fork, tail } = state;
+    const extents = this.#index.streams.get(id);
+    if (extents === undefined) {
+      yield indexProblem("the index", 0, `stream ${name} is not in it`);
+      return;
+    }
+    const source = fork === undefined ? undefined : this.#world.byId.get(fork.source);
+    if (fork !== undefined && (source?.tail ?? -1) < fork.at) {
+      yield indexProblem(
+        "the index",
+        0,
+        `stream ${name}: its source ${fork.sourceName} is too short`,
+      );
+    }
+    const first = extents.count === 0 ? extents.end : extents.at(0).start;
+    const start = fork?.at ?? OFFSET_ZERO;
+    if (first !== start || extents.end !== tail) {
+      const range = `${first} to ${extents.end}, not ${start} to ${tail}`;
+      yield indexProblem("the index", 0, `stream ${name}: it has offsets ${range}`);
+    }
+    if ((this.#foundBytes.get(id) ?? 0) === extents.end - first) return;
+    let isExplained = false;
+    for await (const problem of unreadable(state, extents, files)) {
+      isExplained = true;
+      yield problem;
+    }
+    for (let at = 0; at < extents.count && !isExplained; at += 1) {
+      isExplained = this.#damaged.has(extents.at(at).segment);
+    }
+    if (!isExplained) {
+      yield indexProblem("the index", 0, `stream ${name}: its offsets are not covered exactly`);
+    }
+  }
+}
+
+function indexProblem(file: string, offset: number, what: string): Problem {
+  const meaning =
+    "index and journal do not agree: a fault of the software; keep a copy of the directory";
+  return problemOf({ kind: "index", file, offset, what, meaning });
+}
+
+/** The extents of a stream that a reader would stumble over, neighbours as one. */
+async function* unreadable(
+  { id, name }: StreamState,
+  extents: StreamExtents,
+  files: LastFile,
+): AsyncGenerator<Problem> {
+  let open: { readonly extent: Extent; readonly reason: string; to: Offset } | undefined;
+  const describe = ({ extent, reason, to }: NonNullable<typeof open>): Problem => {
+    const what = `stream ${name}, offsets ${extent.start} to ${to}: ${reason}`;
+    const meaning = "reading these offsets fails with data_damaged; the others can be read";
+    const file = segmentName(extent.segment);
+    return problemOf({ kind: "data", file, offset: extent.position, what, meaning });
+  };
+  for (let at = 0; at < extents.count; at += 1) {
+    const extent = extents.at(at);
+    const to = at + 1 < extents.count ? extents.at(at + 1).start : extents.end;
+    const reason = await findFault(id, extent, to, files);
+    if (open !== undefined && reason === open.reason && open.extent.segment === extent.segment) {
+      open.to = to;
+      continue;
+    }
+    if (open !== undefined) yield describe(open);
+    open = reason === undefined ? undefined : { extent, reason, to };
+  }
+  if (open !== undefined) yield describe(open);
+}
+
+async function findFault(
+  stream: StreamId,
+  extent: Extent,
+  end: Offset,
+  files: LastFile,
+): Promise<string | undefined> {
+  try {
+    const bytes = await files.read(extent);
+    const reader = new ByteReader(bytes);
+    let offset: number = extent.start;
+    while (reader.left > 0) {
+      const record = decodeDataOnly(reader);
+      if (record.stream !== stream || record.start !== offset) {
+        throw damaged("another record is there");
+      }
+      offset += record.data.length;
+    }
+    if (bytes.length < extent.bytes || offset !== end) throw damaged("the file ends too early");
+    return undefined;
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+}
+
+/** Neighbouring extents are mostly in one file, so one is kept open. */
+class LastFile {
+  readonly #disk: Disk;
+  #number: number | undefined;
+  #file: DiskFile | undefined;
+  #names: ReadonlySet<number> | undefined;
+
+  constructor(disk: Disk) {
+    this.#disk = disk;
+  }
+
+  async read({ segment, position, bytes }: Extent): Promise<Buffer> {
+    this.#names ??= new Set(
+      (await this.#disk.list()).map(parseSegmentName).filter((number) => number !== undefined),
+    );
+    if (!this.#names.has(segment)) throw damaged("the segment is missing");
+    if (this.#file === undefined || this.#number !== segment) {
+      await this.close();
+      this.#file = await this.#disk.open(segmentName(segment), "read");
+      this.#number = segment;
+    }
+    return this.#file.read(position, bytes);
+  }
+
+  async close(): Promise<void> {
+    await this.#file?.close();
+    this.#file = undefined;
+  }
+}

@@ -1,0 +1,97 @@
+/** What a frame means to the index. Commits and recovery both come through here, so that they agree. */
+
+import type { Change } from "../../core/change.ts";
+import { advance, type Offset, type StreamId } from "../../core/types.ts";
+import { damaged } from "./bytes.ts";
+import type { ExtentIndex } from "./extents.ts";
+import { type Run, Runs, toExtent } from "./frame.ts";
+import type { DecodedRecord } from "./records.ts";
+
+/** Collects a frame's effect on the index while its records are read or written. */
+export class Placement {
+  readonly #created: (readonly [StreamId, Offset])[] = [];
+  readonly #removed: StreamId[] = [];
+  readonly #runs = new Runs();
+  readonly #moves = new Runs();
+
+  change(change: Exclude<Change, { kind: "appended" }>): void {
+    if (change.kind === "created") {
+      this.#created.push([change.stream, change.fork?.at ?? (0 as Offset)]);
+    } else if (change.kind === "removed") {
+      this.#removed.push(change.stream);
+    }
+  }
+
+  record(record: DecodedRecord, at: number, bytes: number): void {
+    if (record.kind === "change") {
+      this.change(record.change);
+      return;
+    }
+    const { stream, data } = record.kind === "moved" ? record : record.change;
+    if (data.length === 0) return;
+    const runs = record.kind === "moved" ? this.#moves : this.#runs;
+    runs.add(stream, record.start, advance(record.start, data.length), at, bytes);
+  }
+
+  /** A frame that has just been written has its runs already. */
+  runs(runs: readonly Run[]): void {
+    this.#runs.list.push(...runs);
+  }
+
+  /** A stream is created before its data and removed after it, so this order is the frame's own. */
+  apply(index: ExtentIndex, segment: number, position: number): void {
+    for (const [stream, start] of this.#created) {
+      if (!index.streams.has(stream)) index.create(stream, start);
+    }
+    for (const run of this.#runs.list) {
+      const extents = index.streams.get(run.stream);
+      // A snapshot's index may already have it.
+      if (extents === undefined || run.end <= extents.end) continue;
+      if (run.start !== extents.end) throw damaged(`stream ${run.stream} has a hole in its data`);
+      index.add(run.stream, toExtent(run, segment, position), run.end);
+    }
+    applyMoves(index, this.#moves.list, segment, position);
+    for (const stream of this.#removed) index.remove(stream);
+  }
+}
+
+/** Points what compaction has moved to its new place. Runs of one stream that touch are one move. */
+export function applyMoves(
+  index: ExtentIndex,
+  runs: readonly Run[],
+  segment: number,
+  position: number,
+): void {
+  for (let first = 0; first < runs.length;) {
+    const group: Run[] = [];
+    for (let next = runs[first]; next !== undefined; next = runs[first + group.length]) {
+      const last = group.at(-1);
+      if (last !== undefined && (last.stream !== next.stream || last.end !== next.start)) break;
+      group.push(next);
+    }
+    moveGroup(index, group, segment, position);
+    first += group.length;
+  }
+}
+
+function moveGroup(
+  index: ExtentIndex,
+  group: readonly Run[],
+  segment: number,
+  position: number,
+): void {
+  const [first] = group;
+  const last = group.at(-1);
+  if (first === undefined || last === undefined) return;
+  const extents = index.streams.get(first.stream);
+  if (extents === undefined) return; // The stream has gone since.
+  const from = extents.find(first.start);
+  const to = extents.find(last.end);
+  const isWhole =
+    from < extents.count &&
+    extents.at(from).start === first.start &&
+    (to === extents.count ? extents.end : extents.at(to).start) === last.end;
+  if (!isWhole) throw damaged(`a moved part of stream ${first.stream} does not fit the index`);
+  const moved = group.map((run) => toExtent(run, segment, position));
+  index.move(first.stream, from, to, moved);
+}

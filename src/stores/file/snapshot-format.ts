@@ -1,0 +1,189 @@
+/**
+ * A snapshot's bytes: blocks, each with its length and checksum, the last one saying that it is the last.
+ *
+ *   block: payload length u32, CRC-32 of the payload u32, payload
+ *   payload: kind u8, then
+ *     1 head        "HAPAXSNP", format version, LSN (frames after it are replayed), changes up to
+ *                   it, time of writing
+ *     2 streams     world version, count, streams: id, name, content type, expiry, fork, created, tail, flags,
+ *                   [Stream-Seq], accessed, extents, producers
+ *     3 producers   stream, producers
+ *     4 extents     stream, extents
+ *     5 end         count of streams, world version, next stream id, time, signing keys, subscriptions (JSON)
+ *   extents: end, count, then start, segment, position, bytes of each
+ *   producers: count, then id, epoch, last sequence of each
+ *
+ * Numbers without a type are varints. A stream with many extents or producers has the first of them with it and
+ * the others in blocks 3 and 4 that follow.
+ *
+ *   SN1  a snapshot that is not whole, or not what was written, is never used.
+ */
+
+import { crc32 } from "node:zlib";
+import type { ProducerState } from "../../core/producer.ts";
+import type { StreamImage, WorldParts } from "../../core/restore.ts";
+import type { StreamState } from "../../core/stream.ts";
+import type { BookImage } from "../../core/subscription-image.ts";
+import type {
+  Epoch,
+  Offset,
+  ProducerId,
+  Sequence,
+  StreamId,
+  StreamName,
+  TimeMs,
+} from "../../core/types.ts";
+import { ByteReader, ByteWriter, damaged, share } from "./bytes.ts";
+import type { Extent } from "./extents.ts";
+import { FORMAT_VERSION } from "./format.ts";
+import { decodeExpiry, decodeFork, encodeExpiry, encodeFork } from "./records.ts";
+
+export const BLOCK_HEADER_BYTES = 8;
+const MAGIC = "HAPAXSNP";
+export const BLOCK = { head: 1, streams: 2, producers: 3, extents: 4, end: 5 } as const;
+const FLAG_CLOSED = 1;
+const FLAG_DELETED = 2;
+const FLAG_STREAM_SEQ = 4;
+
+export interface SnapshotHead {
+  readonly lsn: number;
+  /** Changes of the world up to and with that frame. */
+  readonly ordinal: number;
+  readonly writtenAtMs: number;
+}
+
+export function encodeHead(writer: ByteWriter, head: SnapshotHead): void {
+  writer.u8(BLOCK.head);
+  writer.text(MAGIC);
+  writer.varint(FORMAT_VERSION);
+  writer.varint(head.lsn);
+  writer.varint(head.ordinal);
+  writer.varint(head.writtenAtMs);
+}
+
+export function decodeHead(reader: ByteReader): SnapshotHead {
+  if (reader.text() !== MAGIC) throw damaged("it is not a snapshot");
+  const version = reader.varint();
+  if (version !== FORMAT_VERSION) throw damaged(`its format ${version} is not known here`);
+  const lsn = reader.varint();
+  const ordinal = reader.varint();
+  return { lsn, ordinal, writtenAtMs: reader.varint() };
+}
+
+export interface SnapshotEnd extends WorldParts {
+  readonly streams: number;
+}
+
+export function encodeEnd(writer: ByteWriter, end: SnapshotEnd): void {
+  writer.u8(BLOCK.end);
+  writer.varint(end.streams);
+  writer.varint(end.version);
+  writer.varint(end.nextId);
+  writer.varint(end.timeMs);
+  writer.varint(end.signingKeys.length);
+  for (const key of end.signingKeys) writer.text(key);
+  writer.text(JSON.stringify(end.subscriptions));
+}
+
+export function decodeEnd(reader: ByteReader): SnapshotEnd {
+  const streams = reader.varint();
+  const version = reader.varint();
+  const nextId = reader.varint() as StreamId;
+  const timeMs = reader.varint() as TimeMs;
+  const signingKeys = Array.from({ length: reader.varint() }, () => reader.text());
+  // What this text says was written by encodeEnd and is covered by the block's checksum.
+  const subscriptions = JSON.parse(reader.text()) as BookImage;
+  return { streams, version, nextId, timeMs, signingKeys, subscriptions };
+}
+
+export function encodeStream(writer: ByteWriter, state: StreamState): void {
+  writer.varint(state.id);
+  writer.text(state.name);
+  writer.text(state.contentType);
+  encodeExpiry(writer, state.expiry);
+  encodeFork(writer, state.fork);
+  writer.varint(state.createdAtMs);
+  writer.varint(state.tail);
+  writer.u8(
+    (state.isClosed ? FLAG_CLOSED : 0) |
+      (state.isDeleted ? FLAG_DELETED : 0) |
+      (state.lastStreamSeq === undefined ? 0 : FLAG_STREAM_SEQ),
+  );
+  if (state.lastStreamSeq !== undefined) writer.text(state.lastStreamSeq);
+  writer.varint(state.accessedAtMs);
+}
+
+export function decodeStream(reader: ByteReader): StreamImage {
+  const id = reader.varint() as StreamId;
+  const name = reader.text() as StreamName;
+  const contentType = share(reader.text());
+  const expiry = decodeExpiry(reader);
+  const fork = decodeFork(reader);
+  const createdAtMs = reader.varint() as TimeMs;
+  const tail = reader.varint() as Offset;
+  const flags = reader.u8();
+  const lastStreamSeq = (flags & FLAG_STREAM_SEQ) === 0 ? undefined : reader.text();
+  const accessedAtMs = reader.varint() as TimeMs;
+  const isClosed = (flags & FLAG_CLOSED) !== 0;
+  const isDeleted = (flags & FLAG_DELETED) !== 0;
+  return {
+    id,
+    name,
+    contentType,
+    expiry,
+    fork,
+    createdAtMs,
+    tail,
+    isClosed,
+    isDeleted,
+    lastStreamSeq,
+    accessedAtMs,
+  };
+}
+
+export function encodeProducer(writer: ByteWriter, id: ProducerId, state: ProducerState): void {
+  writer.text(id);
+  writer.varint(state.epoch);
+  writer.varint(state.lastSequence);
+}
+
+export function decodeProducer(reader: ByteReader): readonly [ProducerId, ProducerState] {
+  const id = reader.text() as ProducerId;
+  const epoch = reader.varint() as Epoch;
+  return [id, { epoch, lastSequence: reader.varint() as Sequence }];
+}
+
+export function encodeExtent(writer: ByteWriter, extent: Extent): void {
+  writer.varint(extent.start);
+  writer.varint(extent.segment);
+  writer.varint(extent.position);
+  writer.varint(extent.bytes);
+}
+
+export function decodeExtent(reader: ByteReader): Extent {
+  const start = reader.varint() as Offset;
+  const segment = reader.varint();
+  const position = reader.varint();
+  return { start, segment, position, bytes: reader.varint() };
+}
+
+export function sealBlock(payload: Buffer): Buffer {
+  const header = new ByteWriter(BLOCK_HEADER_BYTES);
+  header.u32(payload.length);
+  header.u32(crc32(payload));
+  return Buffer.concat([header.bytes(), payload]);
+}
+
+/** The payload of the block at the position, checked, and where the next one starts. */
+export function openBlock(
+  bytes: Buffer,
+  at: number,
+): { readonly payload: Buffer; readonly next: number } | undefined {
+  if (at + BLOCK_HEADER_BYTES > bytes.length) return undefined;
+  const length = bytes.readUInt32LE(at);
+  const end = at + BLOCK_HEADER_BYTES + length;
+  if (end > bytes.length) return undefined;
+  const payload = bytes.subarray(at + BLOCK_HEADER_BYTES, end);
+  if (crc32(payload) !== bytes.readUInt32LE(at + 4)) throw damaged("a block has another checksum");
+  return { payload, next: end };
+}

@@ -1,0 +1,175 @@
+/**
+ * A store's directory as it lies there, for the tools that look at one: which files, which headers, which frames,
+ * where the damage is. Recovery stops at the first damage; this goes on behind it.
+ *
+ *   TL1  looking changes nothing: only `list`, and `open` for reading, are ever called.
+ */
+
+import type { Disk } from "./disk.ts";
+import {
+  decodeSegmentHeader,
+  FORMAT_VERSION,
+  SEGMENT_HEADER_BYTES,
+  type SegmentHeader,
+} from "./format.ts";
+import { findFrameBehind, type ScannedFrame, scanSegment } from "./scan.ts";
+import { LOCK_NAME } from "./lock.ts";
+import { parseSegmentName, SPARE_NAME } from "./segments.ts";
+import { parseSnapshotName, UNFINISHED_SNAPSHOT } from "./snapshot.ts";
+
+export const HEADER_COPIES_AT = [0, 2048] as const;
+const HEADER_COPY_BYTES = 64;
+
+export interface SegmentFile {
+  /** As its name says. */
+  readonly number: number;
+  readonly name: string;
+  readonly bytes: number;
+  /** The first copy that is whole, of our version and of this number. */
+  readonly header: SegmentHeader | undefined;
+  readonly copies: readonly HeaderCopy[];
+}
+
+export interface HeaderCopy {
+  readonly at: number;
+  /** Why it cannot be used, if so. */
+  readonly fault: string | undefined;
+}
+
+export interface DirectorySurvey {
+  /** Oldest first. */
+  readonly segments: readonly SegmentFile[];
+  /** LSNs by the files' names, newest first. */
+  readonly snapshots: readonly number[];
+  readonly spares: readonly string[];
+  /** Begun and never finished: the next start removes them. */
+  readonly unfinished: readonly string[];
+  /** Files that are not the store's. */
+  readonly others: readonly string[];
+}
+
+export async function surveyDirectory(disk: Disk): Promise<DirectorySurvey> {
+  const segments: SegmentFile[] = [];
+  const snapshots: number[] = [];
+  const spares: string[] = [];
+  const unfinished: string[] = [];
+  const others: string[] = [];
+  for (const name of [...(await disk.list())].sort()) {
+    const number = parseSegmentName(name);
+    const lsn = parseSnapshotName(name);
+    if (number !== undefined) segments.push(await readSegmentFile(disk, name, number));
+    else if (lsn !== undefined) snapshots.push(lsn);
+    else if (UNFINISHED_SNAPSHOT.test(name) || /^spare-.*\.tmp$/.test(name)) unfinished.push(name);
+    else if (SPARE_NAME.test(name)) spares.push(name);
+    else if (name !== LOCK_NAME) others.push(name);
+  }
+  segments.sort((one, other) => one.number - other.number);
+  snapshots.sort((one, other) => other - one);
+  return { segments, snapshots, spares, unfinished, others };
+}
+
+async function readSegmentFile(disk: Disk, name: string, number: number): Promise<SegmentFile> {
+  const file = await disk.open(name, "read");
+  try {
+    const block = await file.read(0, SEGMENT_HEADER_BYTES);
+    const found = HEADER_COPIES_AT.map((at) => readHeaderCopy(block, at, number));
+    const copies = found.map(({ at, fault }) => ({ at, fault }));
+    const header = found.find(({ fault }) => fault === undefined)?.header;
+    return { number, name, bytes: await file.size(), header, copies };
+  } finally {
+    await file.close();
+  }
+}
+
+function readHeaderCopy(block: Buffer, at: number, number: number) {
+  // The decoder takes either copy, so it is shown one at a time.
+  const alone = Buffer.alloc(SEGMENT_HEADER_BYTES);
+  block.copy(alone, at, at, Math.min(block.length, at + HEADER_COPY_BYTES));
+  const header = decodeSegmentHeader(alone);
+  let fault: string | undefined;
+  if (header === undefined) fault = "it does not match its checksum";
+  else if (header.version !== FORMAT_VERSION)
+    fault = `its format ${header.version} is not known here`;
+  else if (header.number !== number) fault = `it is the header of segment ${header.number}`;
+  return { at, fault, header };
+}
+
+/** A place in a segment where frames should be and are not. */
+export interface DamagedRange {
+  readonly position: number;
+  /** Where the next valid frame begins, or the end of the file. */
+  readonly end: number;
+  readonly firstLsn: number;
+  /** Less than `firstLsn` when no frame is missing and only its place is wrong. */
+  readonly lastLsn: number;
+}
+
+export interface SegmentScan {
+  readonly frames: number;
+  /** Behind the last valid frame. */
+  readonly end: number;
+  /** One more than the LSN of the last frame that was written, as far as can be seen. */
+  readonly nextLsn: number;
+  readonly damage: readonly DamagedRange[];
+  /** Bytes behind the last frame that are no frame: what was being written when the process ended. */
+  readonly isTorn: boolean;
+}
+
+/**
+ * Every valid frame of a segment, also behind damage. `followerLsn` is the first LSN of the segment right after it:
+ * then it is known where this one must end.
+ */
+export async function scanWholeSegment(
+  disk: Disk,
+  segment: { readonly name: string; readonly bytes: number; readonly header: SegmentHeader },
+  followerLsn: number | undefined,
+  take: (frame: ScannedFrame) => void,
+): Promise<SegmentScan> {
+  const { salt, firstLsn } = segment.header;
+  const damage: DamagedRange[] = [];
+  let frames = 0;
+  let position = SEGMENT_HEADER_BYTES;
+  let lsn = firstLsn;
+  const count = (frame: ScannedFrame): void => {
+    frames += 1;
+    take(frame);
+  };
+  const file = await disk.open(segment.name, "read");
+  try {
+    for (;;) {
+      const scan = await scanSegment(file, salt, lsn, count, position);
+      const isWhole = scan.nextLsn === followerLsn;
+      const behind = isWhole
+        ? undefined
+        : await findFrameBehind(file, salt, scan.end, scan.nextLsn);
+      if (behind === undefined) {
+        if (followerLsn !== undefined && !isWhole) {
+          const { end, nextLsn } = scan;
+          const lastLsn = followerLsn - 1;
+          damage.push({ position: end, end: segment.bytes, firstLsn: nextLsn, lastLsn });
+        }
+        const nextLsn = followerLsn ?? scan.nextLsn;
+        const isTorn = followerLsn === undefined && scan.isTorn;
+        return { frames, end: scan.end, nextLsn, damage, isTorn };
+      }
+      const { end, nextLsn } = scan;
+      damage.push({
+        position: end,
+        end: behind.position,
+        firstLsn: nextLsn,
+        lastLsn: behind.lsn - 1,
+      });
+      position = behind.position;
+      lsn = behind.lsn;
+    }
+  } finally {
+    await file.close();
+  }
+}
+
+/** The first LSN of the segment that must come right after this one, if it is there and readable. */
+export function followerLsn(segments: readonly SegmentFile[], at: number): number | undefined {
+  const next = segments[at + 1];
+  if (next === undefined || next.number !== (segments[at]?.number ?? 0) + 1) return undefined;
+  return next.header?.firstLsn;
+}

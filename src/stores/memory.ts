@@ -1,0 +1,109 @@
+/** Reference store: the shortest program that keeps the contract in store.ts. Durable for the process. */
+
+import type { Change } from "../core/change.ts";
+import type { Offset, StreamId } from "../core/types.ts";
+import { createWorld } from "../core/world.ts";
+import { HapaxError } from "../errors.ts";
+import type { Page, Store } from "../store.ts";
+
+/** Settings of a memory store. */
+export interface MemoryStoreSettings {
+  /** Bytes of data that the store takes before writes answer `store_full`. Default: no limit. */
+  readonly bytesMax?: number;
+}
+
+interface MemoryStream {
+  readonly starts: Offset[];
+  readonly appends: Uint8Array[];
+  bytes: number;
+}
+
+/**
+ * Opens a store that lives as long as the process.
+ *
+ * ```ts
+ * import { openMemoryStore } from "hapax/stores/memory";
+ *
+ * const store = openMemoryStore({ bytesMax: 64 * 1024 * 1024 });
+ * console.assert(store.supports.durability === "memory");
+ * await store.close();
+ * ```
+ */
+export function openMemoryStore(settings: MemoryStoreSettings = {}): Store {
+  const world = createWorld();
+  const streams = new Map<StreamId, MemoryStream>();
+  let roomBytes = settings.bytesMax ?? Number.MAX_SAFE_INTEGER;
+  let isOpen = true;
+
+  function requireOpen(): void {
+    if (!isOpen) throw new HapaxError("store_closed", "the memory store is closed");
+  }
+
+  function keep(change: Change): void {
+    if (change.kind === "created") {
+      const start = change.fork?.at ?? 0;
+      streams.set(change.stream, { starts: [start as Offset], appends: [], bytes: 0 });
+    } else if (change.kind === "removed") {
+      roomBytes += streams.get(change.stream)?.bytes ?? 0;
+      streams.delete(change.stream);
+    } else if (change.kind === "appended" && change.data.length > 0) {
+      const stream = streams.get(change.stream);
+      const start = stream?.starts.at(-1);
+      if (stream === undefined || start === undefined) return;
+      // The body of a request is a window into a much larger network buffer: keep the bytes only.
+      stream.appends.push(new Uint8Array(change.data));
+      stream.starts.push((start + change.data.length) as Offset);
+      stream.bytes += change.data.length;
+      roomBytes -= change.data.length;
+    }
+  }
+
+  return {
+    supports: { durability: "memory" },
+    world,
+    roomBytes: () => roomBytes,
+    async commit(changes: readonly Change[]): Promise<void> {
+      requireOpen();
+      for (const change of changes) keep(change);
+    },
+    async read(id: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page> {
+      requireOpen();
+      const stream = streams.get(id);
+      if (stream === undefined) return { start: from, appends: [] };
+      return readPage(stream, from, to, bytesMax);
+    },
+    async close(): Promise<void> {
+      isOpen = false;
+      streams.clear();
+    },
+  };
+}
+
+function readPage(stream: MemoryStream, from: Offset, to: Offset, bytesMax: number): Page {
+  const first = findAppend(stream.starts, from);
+  const start = stream.starts[first];
+  if (start === undefined) return { start: from, appends: [] };
+  const appends: Uint8Array[] = [];
+  let bytes = 0;
+  for (let index = first; index < stream.appends.length; index += 1) {
+    const append = stream.appends[index];
+    const left = to - start - bytes;
+    if (append === undefined || left <= 0) break;
+    if (bytes > 0 && bytes + append.length > bytesMax) break;
+    appends.push(append.length <= left ? append : append.subarray(0, left));
+    bytes += append.length;
+  }
+  return { start, appends };
+}
+
+/** The append that holds the offset: the last one that starts at or before it. */
+function findAppend(starts: readonly Offset[], offset: Offset): number {
+  let low = 0;
+  let high = starts.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >>> 1;
+    if ((starts[middle] ?? Infinity) <= offset) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}

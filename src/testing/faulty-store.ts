@@ -1,0 +1,82 @@
+/** A store that breaks on purpose, at a place that the test chooses, and then keeps to S3. */
+
+import type { Change } from "../core/change.ts";
+import { HapaxError } from "../errors.ts";
+import type { Store } from "../store.ts";
+
+/** Where the store breaks. Calls count from 1. */
+export interface FaultPlan {
+  /** This commit fails, and with it every later one. */
+  readonly failCommit?: number;
+  /** The failed commit reached the disk all the same: the worst case for whoever retries. */
+  readonly isWritten?: boolean;
+  /** This read fails; those after it work again. */
+  readonly failRead?: number;
+}
+
+/** A store whose commits fail or wait as a plan says. */
+export interface FaultyStore extends Store {
+  /** Calls so far, failed ones included. */
+  readonly commits: number;
+  readonly reads: number;
+  /** The next commit fails, whatever the plan says. */
+  failNextCommit(): void;
+  /** The next read fails, whatever the plan says. */
+  failNextRead(): void;
+}
+
+/**
+ * Makes a store fail its k-th commit or read. After a failed commit it takes no other, but reads go on.
+ *
+ * ```ts
+ * import { openMemoryStore } from "hapax/stores/memory";
+ * import { openFaultyStore } from "hapax/testing";
+ *
+ * const store = openFaultyStore(openMemoryStore(), { failCommit: 2 });
+ * await store.commit([]);
+ * const outcome = await store.commit([]).catch(() => "failed");
+ * console.assert(outcome === "failed");
+ * await store.close();
+ * ```
+ */
+export function openFaultyStore(inner: Store, plan: FaultPlan = {}): FaultyStore {
+  let commits = 0;
+  let reads = 0;
+  let failCommit = plan.failCommit ?? Infinity;
+  let failRead = plan.failRead ?? Infinity;
+
+  async function commit(changes: readonly Change[]): Promise<void> {
+    commits += 1;
+    if (commits < failCommit) return inner.commit(changes);
+    if (commits > failCommit) {
+      throw new HapaxError("writes_stopped", `commit ${failCommit} failed before`);
+    }
+    if (plan.isWritten === true) await inner.commit(changes);
+    throw new Error(`commit ${commits} fails on purpose`);
+  }
+
+  return {
+    supports: inner.supports,
+    world: inner.world,
+    roomBytes: () => inner.roomBytes(),
+    get commits() {
+      return commits;
+    },
+    get reads() {
+      return reads;
+    },
+    commit,
+    async read(stream, from, to, bytesMax) {
+      reads += 1;
+      if (reads === failRead) throw new Error(`read ${reads} fails on purpose`);
+      return inner.read(stream, from, to, bytesMax);
+    },
+    failNextCommit() {
+      failCommit = Math.min(failCommit, commits + 1);
+    },
+    failNextRead() {
+      failRead = reads + 1;
+    },
+    close: () => inner.close(),
+  };
+}

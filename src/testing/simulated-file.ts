@@ -1,0 +1,113 @@
+/** One file of the simulated disk: what is on the platter, what is in the page cache, what differs. */
+
+import type { SeededRandom } from "./seeded-random.ts";
+
+const SECTOR_BYTES = 512;
+
+/** The part of a sector that was written since the last sync. */
+interface DirtyPart {
+  from: number;
+  to: number;
+}
+
+/**
+ * The platter and the cache of one file. A sector that was not synced is kept, lost or garbled by a power
+ * cut, each for itself. Only the bytes that were written are at risk: a sector does not lose what was
+ * durable in it before (SQLite calls this powersafe overwrite).
+ */
+export class SimulatedFile {
+  #durable: Buffer = Buffer.alloc(0);
+  #cached: Buffer = Buffer.alloc(0);
+  #durableSize = 0;
+  #size = 0;
+  /** The cache shows something that is not on the platter and will never be. */
+  #hasForgotten = false;
+  readonly #dirty = new Map<number, DirtyPart>();
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** A copy: whoever reads keeps it. */
+  read(position: number, length: number): Buffer {
+    const end = Math.min(this.#size, position + length);
+    return Buffer.from(this.#cached.subarray(Math.min(position, end), end));
+  }
+
+  write(bytes: Uint8Array, position: number): void {
+    const end = position + bytes.length;
+    this.#cached = grown(this.#cached, end);
+    this.#cached.set(bytes, position);
+    this.#size = Math.max(this.#size, end);
+    for (let at = position; at < end;) {
+      const sector = Math.floor(at / SECTOR_BYTES);
+      const to = Math.min(end, (sector + 1) * SECTOR_BYTES);
+      const part = this.#dirty.get(sector);
+      if (part === undefined) this.#dirty.set(sector, { from: at, to });
+      else {
+        part.from = Math.min(part.from, at);
+        part.to = Math.max(part.to, to);
+      }
+      at = to;
+    }
+  }
+
+  sync(): void {
+    for (const part of this.#dirty.values()) this.#keep(part);
+    this.#durable = grown(this.#durable, this.#size);
+    this.#durableSize = this.#size;
+    this.#dirty.clear();
+  }
+
+  /** Only what lies in this range becomes durable, as a synchronous write does it. */
+  syncRange(position: number, end: number): void {
+    const last = Math.floor(Math.max(position, end - 1) / SECTOR_BYTES);
+    for (let sector = Math.floor(position / SECTOR_BYTES); sector <= last; sector += 1) {
+      const part = this.#dirty.get(sector);
+      if (part === undefined) continue;
+      this.#keep(part);
+      this.#dirty.delete(sector);
+    }
+    this.#durableSize = Math.max(this.#durableSize, Math.min(end, this.#size));
+  }
+
+  /** What a failed sync does: the cache still shows the bytes, but nobody will write them any more. */
+  forget(): void {
+    this.#hasForgotten = true;
+    this.#dirty.clear();
+    this.#durable = grown(this.#durable, this.#size);
+    this.#durableSize = this.#size;
+  }
+
+  /** What a power cut leaves: the cache is what is found on the platter. */
+  losePower(random: SeededRandom): void {
+    const isClean = this.#dirty.size === 0 && this.#size === this.#durableSize;
+    if (isClean && !this.#hasForgotten) return;
+    for (const part of this.#dirty.values()) {
+      const fate = random.below(3);
+      if (fate === 0) continue;
+      this.#keep(part);
+      if (fate === 1) continue;
+      for (let at = part.from; at < part.to; at += 1) this.#durable[at] = random.below(256);
+    }
+    if (random.below(2) === 0) this.#durableSize = this.#size;
+    this.#size = this.#durableSize;
+    this.#durable = grown(this.#durable, this.#size);
+    this.#cached = Buffer.from(this.#durable);
+    this.#dirty.clear();
+    this.#hasForgotten = false;
+  }
+
+  #keep({ from, to }: DirtyPart): void {
+    this.#durable = grown(this.#durable, to);
+    this.#durable.set(this.#cached.subarray(from, to), from);
+    this.#durableSize = Math.max(this.#durableSize, to);
+  }
+}
+
+function grown(buffer: Buffer, length: number): Buffer {
+  if (length <= buffer.length) return buffer;
+  const larger = Buffer.alloc(Math.max(length, buffer.length * 2));
+  larger.set(buffer);
+  return larger;
+}

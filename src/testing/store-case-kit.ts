@@ -1,0 +1,184 @@
+/** What the conformance cases of stores are made of: changes in one line, and checks without a runner. */
+
+import type { Change } from "../core/change.ts";
+import { NEVER, type StreamState } from "../core/stream.ts";
+import type { Offset, StreamId, StreamName, TimeMs } from "../core/types.ts";
+import { applyChange, type World } from "../core/world.ts";
+import { isHapaxError } from "../errors.ts";
+import type { Page, Store } from "../store.ts";
+
+/** How a conformance case gets the store that it looks at. Every case gets one of its own. */
+export interface OpenStore {
+  /** What was committed is there again after `close` or `abandon` and another `open`. */
+  readonly isDurable: boolean;
+  /** Opens the store: empty the first time, later with what it has kept. */
+  open(): Promise<Store>;
+  /** Leaves an open store as a killed process leaves it. Called only if the store is durable. */
+  abandon(store: Store): Promise<void>;
+  /** Makes the next commit fail as a broken disk does; undefined if there is no way to. */
+  readonly failNextCommit: ((store: Store) => void) | undefined;
+}
+
+/** One sentence of the contract of stores, as a function that any test runner can call. */
+export interface ConformanceCase {
+  /** The sentence of the contract, with its label. */
+  readonly name: string;
+  /** What a store must offer for the case to make sense. */
+  readonly needs: "nothing" | "durability" | "a failing commit";
+  readonly run: (open: OpenStore) => Promise<void>;
+}
+
+const encoder = new TextEncoder();
+
+export function bytesOf(text: string): Uint8Array {
+  return encoder.encode(text);
+}
+
+export function created(id: number, parts: Partial<StreamState> = {}, atMs = 1): Change {
+  return {
+    kind: "created",
+    atMs: atMs as TimeMs,
+    stream: id as StreamId,
+    name: parts.name ?? (`/case/${id}` as StreamName),
+    contentType: parts.contentType ?? "text/plain",
+    expiry: parts.expiry ?? NEVER,
+    fork: parts.fork,
+  };
+}
+
+export function forked(id: number, source: number, at: number): Change {
+  const fork = {
+    source: source as StreamId,
+    sourceName: `/case/${source}` as StreamName,
+    anchor: at as Offset,
+    subOffset: 0,
+    at: at as Offset,
+    inheritsExpiry: true,
+  };
+  return created(id, { fork });
+}
+
+export function appended(
+  id: number,
+  data: string | Uint8Array,
+  parts: Partial<Extract<Change, { kind: "appended" }>> = {},
+): Change {
+  return {
+    kind: "appended",
+    atMs: 2 as TimeMs,
+    stream: id as StreamId,
+    data: typeof data === "string" ? bytesOf(data) : data,
+    closes: false,
+    producer: undefined,
+    streamSeq: undefined,
+    ...parts,
+  };
+}
+
+export function ended(kind: "deleted" | "removed" | "touched", id: number, atMs = 3): Change {
+  return { kind, atMs: atMs as TimeMs, stream: id as StreamId };
+}
+
+/** One commit, as the engine does it: the world moves first, then the store is told. */
+export async function write(store: Store, ...changes: readonly Change[]): Promise<void> {
+  for (const change of changes) applyChange(store.world, change);
+  await store.commit(changes);
+}
+
+export function read(
+  store: Store,
+  id: number,
+  from: number,
+  to: number,
+  bytesMax = Number.MAX_SAFE_INTEGER,
+): Promise<Page> {
+  return store.read(id as StreamId, from as Offset, to as Offset, bytesMax);
+}
+
+/** Everything between two offsets, page by page. */
+export async function readAll(
+  store: Store,
+  id: number,
+  from: number,
+  to: number,
+): Promise<readonly Uint8Array[]> {
+  const appends: Uint8Array[] = [];
+  for (let position = from; position < to;) {
+    const page = await read(store, id, position, to);
+    equal(page.appends.length > 0, true, `there is data at ${position} of stream ${id}`);
+    equal(page.start, position, `a page starts where the one before it ended`);
+    for (const append of page.appends) {
+      appends.push(append);
+      position += append.length;
+    }
+  }
+  return appends;
+}
+
+export function joined(appends: readonly Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(appends.reduce((sum, append) => sum + append.length, 0));
+  let at = 0;
+  for (const append of appends) {
+    whole.set(append, at);
+    at += append.length;
+  }
+  return whole;
+}
+
+/** Bytes that repeat at no short distance, so that a shift or a swap shows. */
+export function pattern(length: number, seed: number): Uint8Array {
+  const bytes = new Uint8Array(length);
+  let state = seed + 1;
+  for (let index = 0; index < length; index += 1) {
+    state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
+    bytes[index] = state >>> 16;
+  }
+  return bytes;
+}
+
+export function equal(actual: unknown, expected: unknown, what: string): void {
+  const [one, other] = [canonical(actual), canonical(expected)];
+  if (one !== other) {
+    throw new Error(`${what}: expected ${other.slice(0, 300)}, got ${one.slice(0, 300)}`);
+  }
+}
+
+export function equalBytes(actual: Uint8Array, expected: Uint8Array, what: string): void {
+  equal(actual.length, expected.length, `${what}: length`);
+  const at = actual.findIndex((byte, index) => byte !== expected[index]);
+  if (at !== -1) throw new Error(`${what}: byte ${at} is ${actual[at]}, not ${expected[at]}`);
+}
+
+export async function rejects(
+  promise: Promise<unknown>,
+  code: Parameters<typeof isHapaxError>[1],
+  what: string,
+): Promise<void> {
+  const error: unknown = await promise.then(
+    () => "nothing",
+    (reason: unknown) => reason,
+  );
+  const isExpected = code === undefined ? error instanceof Error : isHapaxError(error, code);
+  if (!isExpected) throw new Error(`${what}: expected ${code ?? "an error"}, got ${String(error)}`);
+}
+
+/** The world as text, in an order that does not depend on how it came to be. */
+export function describeWorld(world: World): string {
+  const { streams, byId, nextId, timeMs, signingKeys } = world;
+  const { byId: subscriptions, generationFloor } = world.subscriptions;
+  const ids = [...byId.keys()].toSorted((one, other) => one - other);
+  return canonical({ streams, ids, nextId, timeMs, signingKeys, subscriptions, generationFloor });
+}
+
+function canonical(value: unknown): string {
+  if (value instanceof Uint8Array) return `bytes(${value.join()})`;
+  if (value instanceof Set) return canonical([...value]);
+  if (Array.isArray(value)) return `[${value.map((item) => canonical(item)).join()}]`;
+  if (typeof value === "object" && value !== null) {
+    const entries: [unknown, unknown][] =
+      value instanceof Map ? [...value.entries()] : Object.entries(value);
+    const lines = entries.map(([key, item]) => `${String(key)}:${canonical(item)}`);
+    return `{${lines.toSorted().join()}}`;
+  }
+  return typeof value === "string" ? JSON.stringify(value) : String(value);
+}

@@ -1,0 +1,36 @@
+/** The contract of store.ts as cases that any test runner can run: vitest, bun test, workerd, yours. */
+
+import { storeCases } from "./store-cases.ts";
+import type { ConformanceCase, OpenStore } from "./store-case-kit.ts";
+import { durableStoreCases } from "./store-durable-cases.ts";
+
+export type { ConformanceCase, OpenStore } from "./store-case-kit.ts";
+
+/** Every case of the contract, S1 to S8. `storeConformanceFor` leaves out what cannot be asked. */
+export const storeConformance: readonly ConformanceCase[] = [...storeCases, ...durableStoreCases];
+
+/**
+ * The cases that apply to a store: those about reopening need a durable one, those about failed
+ * commits need a way to make one fail.
+ *
+ * ```ts
+ * import { openMemoryStore } from "hapax/stores/memory";
+ * import { storeConformanceFor } from "hapax/testing";
+ *
+ * const open = {
+ *   isDurable: false,
+ *   open: async () => openMemoryStore(),
+ *   abandon: async () => undefined,
+ *   failNextCommit: undefined,
+ * };
+ * for (const { run } of storeConformanceFor(open)) await run(open);
+ * ```
+ */
+export function storeConformanceFor(
+  open: Pick<OpenStore, "isDurable" | "failNextCommit">,
+): readonly ConformanceCase[] {
+  return storeConformance.filter(({ needs }) => {
+    if (needs === "durability") return open.isDurable;
+    return needs === "nothing" || open.failNextCommit !== undefined;
+  });
+}

@@ -1,0 +1,32 @@
+/**
+ * At most so many at a time; the others wait in order. Node's thread pool has four threads for files, gzip and
+ * names: whoever may ask for many goes through one of these, so that a commit never waits for a thread.
+ */
+export class Turns {
+  readonly #max: number;
+  readonly #waiting: (() => void)[] = [];
+  #running = 0;
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  /** Runs the work as soon as it is its turn. */
+  async run<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#running >= this.#max) {
+      await new Promise<void>((resolve) => {
+        this.#waiting.push(resolve);
+      });
+    } else {
+      this.#running += 1;
+    }
+    try {
+      return await work();
+    } finally {
+      const next = this.#waiting.shift();
+      // The turn is handed on as it is, so that nobody can slip in between.
+      if (next === undefined) this.#running -= 1;
+      else next();
+    }
+  }
+}

@@ -1,0 +1,57 @@
+/** Names of the protocol's headers, lower case for reading and in their usual form for writing. */
+
+/** By lower-case name. Whoever builds it refuses headers that were sent twice. */
+export type HeaderGetter = (name: string) => string | undefined;
+
+export const HEADER = {
+  nextOffset: "Stream-Next-Offset",
+  upToDate: "Stream-Up-To-Date",
+  closed: "Stream-Closed",
+  cursor: "Stream-Cursor",
+  ttl: "Stream-TTL",
+  expiresAt: "Stream-Expires-At",
+  sseEncoding: "Stream-SSE-Data-Encoding",
+  producerEpoch: "Producer-Epoch",
+  producerSeq: "Producer-Seq",
+  producerExpectedSeq: "Producer-Expected-Seq",
+  producerReceivedSeq: "Producer-Received-Seq",
+  contentType: "Content-Type",
+  cacheControl: "Cache-Control",
+  etag: "ETag",
+  location: "Location",
+  retryAfter: "Retry-After",
+  allow: "Allow",
+} as const;
+
+/** Headers that carry the protocol in requests: sending one of them twice is refused. */
+export const SINGLE_HEADERS: readonly string[] = [
+  "host",
+  "content-type",
+  "content-length",
+  "content-encoding",
+  "authorization",
+  "if-match",
+  "if-none-match",
+  "stream-ttl",
+  "stream-expires-at",
+  "stream-closed",
+  "stream-seq",
+  "stream-forked-from",
+  "stream-fork-offset",
+  "stream-fork-sub-offset",
+  "producer-id",
+  "producer-epoch",
+  "producer-seq",
+];
+
+/** What a browser may send and see from another origin. */
+export const CORS_METHODS = "GET, POST, PUT, DELETE, HEAD, OPTIONS";
+export const CORS_ALLOW =
+  "Content-Type, Authorization, If-Match, If-None-Match, Stream-TTL, Stream-Expires-At, " +
+  "Stream-Closed, Stream-Seq, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, " +
+  "Producer-Id, Producer-Epoch, Producer-Seq";
+export const CORS_EXPOSE =
+  "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
+  "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, " +
+  "Producer-Expected-Seq, Producer-Received-Seq, ETag, Content-Type, Content-Encoding, Vary, " +
+  "Location, Retry-After";

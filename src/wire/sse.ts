@@ -1,0 +1,213 @@
+/**
+ * Server-Sent Events of the protocol, both ways (PROTOCOL.md, SSE).
+ *
+ *   event: data            event: control
+ *   data:<payload line>    data:{"streamNextOffset":"…","streamCursor":"…","upToDate":true}
+ *   data:<payload line>
+ *
+ *   Z1  no payload can end its event or begin another: every CR, LF and CRLF starts a `data:` line;
+ *   Z2  a decoder that follows the HTML standard gets the text back, with CR and CRLF as LF. The
+ *       format cannot carry more for text; catch-up reads are byte exact, and base64 is too;
+ *   Z3  the decoder's events do not depend on how the bytes were cut into chunks, and an event
+ *       without its closing blank line is never reported.
+ *
+ * Text is passed through as bytes. A text stream that does not hold UTF-8 reaches live readers with
+ * replacement characters, because the format is UTF-8 by definition.
+ */
+
+import { withoutLastComma } from "./json.ts";
+
+export type SseKind = "json" | "text" | "base64";
+
+export interface ControlEvent {
+  readonly streamNextOffset: string;
+  readonly streamCursor?: string | undefined;
+  readonly upToDate?: boolean | undefined;
+  readonly streamClosed?: boolean | undefined;
+}
+
+export interface SseEvent {
+  readonly event: string;
+  readonly data: string;
+}
+
+export interface SseDecoder {
+  /** The events that these bytes complete, in order. */
+  push(bytes: Uint8Array): SseEvent[];
+}
+
+const LF = 0x0a;
+const CR = 0x0d;
+const SPACE = 0x20;
+const PADDING = 0x3d;
+
+const encoder = new TextEncoder();
+const DATA_HEAD = encoder.encode("event: data\ndata:");
+const JSON_HEAD = encoder.encode("event: data\ndata:[");
+const JSON_TAIL = encoder.encode("]\n\n");
+const TAIL = encoder.encode("\n\n");
+const NEXT_LINE = encoder.encode("\ndata:");
+const ALPHABET = encoder.encode("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
+
+/** How the records of a stream travel in data events. */
+export function sseKind(contentType: string): SseKind {
+  const parameters = contentType.indexOf(";");
+  const essence = (parameters === -1 ? contentType : contentType.slice(0, parameters))
+    .trim()
+    .toLowerCase();
+  if (essence === "application/json") return "json";
+  return essence.startsWith("text/") ? "text" : "base64";
+}
+
+/** One complete `data` event that holds the stored bytes. */
+export function encodeDataEvent(kind: SseKind, stored: Uint8Array): Uint8Array {
+  switch (kind) {
+    case "json":
+      return frameLines(JSON_HEAD, withoutLastComma(stored), JSON_TAIL);
+    case "text":
+      return frameLines(firstLineHead(stored), stored, TAIL);
+    case "base64":
+      return frameBase64(stored);
+  }
+}
+
+/** One complete `control` event. Members that do not hold are left out, as the protocol wants. */
+export function encodeControlEvent(control: ControlEvent): Uint8Array {
+  const { streamNextOffset, streamCursor, upToDate, streamClosed } = control;
+  const json = JSON.stringify({
+    streamNextOffset,
+    ...(streamCursor === undefined ? {} : { streamCursor }),
+    ...(upToDate === true ? { upToDate } : {}),
+    ...(streamClosed === true ? { streamClosed } : {}),
+  });
+  return encoder.encode(`event: control\ndata:${json}\n\n`);
+}
+
+/** A comment that decoders skip: it only shows proxies that the connection lives. */
+export function encodeHeartbeat(): Uint8Array {
+  return encoder.encode(":\n\n");
+}
+
+/**
+ * Decodes as the HTML standard says, except that `id` and `retry` are ignored like unknown fields:
+ * the protocol resumes by offset and never by event id.
+ */
+export function createSseDecoder(): SseDecoder {
+  const utf8 = new TextDecoder("utf-8"); // Drops a byte order mark at the start, and only there.
+  let partialLine = "";
+  let afterCr = false;
+  let event = "";
+  let data: string[] = [];
+
+  function endLine(line: string, events: SseEvent[]): void {
+    if (line === "") {
+      if (data.length > 0) {
+        events.push({ event: event === "" ? "message" : event, data: data.join("\n") });
+      }
+      event = "";
+      data = [];
+      return;
+    }
+    const colon = line.indexOf(":");
+    const field = colon === -1 ? line : line.slice(0, colon);
+    if (field !== "event" && field !== "data") return;
+    const value = colon === -1 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
+    if (field === "event") event = value;
+    else data.push(value);
+  }
+
+  return {
+    push(bytes) {
+      const events: SseEvent[] = [];
+      const text = utf8.decode(bytes, { stream: true });
+      if (text === "") return events;
+      let start = afterCr && text.startsWith("\n") ? 1 : 0;
+      afterCr = false;
+      let lf = text.indexOf("\n", start);
+      let cr = text.indexOf("\r", start);
+      while (lf !== -1 || cr !== -1) {
+        const end = cr === -1 || (lf !== -1 && lf < cr) ? lf : cr;
+        endLine(partialLine + text.slice(start, end), events);
+        partialLine = "";
+        start = end + 1;
+        // A CR ends its line at once. Its LF may come with a later chunk, and is no second line.
+        if (end === cr && start === text.length) afterCr = true;
+        else if (end === cr && lf === start) start++;
+        if (lf !== -1 && lf < start) lf = text.indexOf("\n", start);
+        if (cr !== -1 && cr < start) cr = text.indexOf("\r", start);
+      }
+      partialLine += text.slice(start);
+      return events;
+    },
+  };
+}
+
+/** Decoders drop one space after the colon, so a line that starts with a space is given another. */
+function firstLineHead(payload: Uint8Array): Uint8Array {
+  return payload[0] === SPACE ? encoder.encode("event: data\ndata: ") : DATA_HEAD;
+}
+
+function frameLines(head: Uint8Array, payload: Uint8Array, tail: Uint8Array): Uint8Array {
+  const hasBreaks = payload.includes(LF) || payload.includes(CR);
+  const size = hasBreaks ? linesSize(payload) : payload.length;
+  const frame = new Uint8Array(head.length + size + tail.length);
+  frame.set(head);
+  if (hasBreaks) writeLines(payload, frame, head.length);
+  else frame.set(payload, head.length);
+  frame.set(tail, head.length + size);
+  return frame;
+}
+
+function linesSize(payload: Uint8Array): number {
+  let size = payload.length;
+  for (let at = 0; at < payload.length; at++) {
+    const width = breakWidth(payload, at);
+    if (width === 0) continue;
+    at += width - 1;
+    size += NEXT_LINE.length - width + (payload[at + 1] === SPACE ? 1 : 0);
+  }
+  return size;
+}
+
+function writeLines(payload: Uint8Array, frame: Uint8Array, offset: number): void {
+  let to = offset;
+  for (let at = 0; at < payload.length; at++) {
+    const width = breakWidth(payload, at);
+    if (width === 0) {
+      frame[to++] = payload[at] ?? 0;
+      continue;
+    }
+    frame.set(NEXT_LINE, to);
+    to += NEXT_LINE.length;
+    at += width - 1;
+    if (payload[at + 1] === SPACE) frame[to++] = SPACE;
+  }
+}
+
+/** Bytes of the line break at `at`: 2 for CRLF, 1 for a lone CR or LF, 0 for anything else. */
+function breakWidth(payload: Uint8Array, at: number): 0 | 1 | 2 {
+  const byte = payload[at];
+  if (byte === LF) return 1;
+  if (byte !== CR) return 0;
+  return payload[at + 1] === LF ? 2 : 1;
+}
+
+function frameBase64(stored: Uint8Array): Uint8Array {
+  const size = Math.ceil(stored.length / 3) * 4;
+  const frame = new Uint8Array(DATA_HEAD.length + size + TAIL.length);
+  frame.set(DATA_HEAD);
+  let to = DATA_HEAD.length;
+  for (let at = 0; at < stored.length; at += 3) {
+    // Past the end the typed array gives undefined; those bits are zero and covered by padding.
+    const bits = ((stored[at] ?? 0) << 16) | ((stored[at + 1] ?? 0) << 8) | (stored[at + 2] ?? 0);
+    frame[to] = ALPHABET[bits >> 18] ?? 0;
+    frame[to + 1] = ALPHABET[(bits >> 12) & 63] ?? 0;
+    frame[to + 2] = ALPHABET[(bits >> 6) & 63] ?? 0;
+    frame[to + 3] = ALPHABET[bits & 63] ?? 0;
+    to += 4;
+  }
+  const missing = (3 - (stored.length % 3)) % 3;
+  frame.fill(PADDING, to - missing, to);
+  frame.set(TAIL, to);
+  return frame;
+}

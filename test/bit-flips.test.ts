@@ -1,0 +1,165 @@
+// One bit of a cleanly closed store is wrong: exact data or a loud refusal that names the place.
+import { expect, test } from "vitest";
+import { isHapaxError } from "../src/errors.ts";
+import { openOnDisk } from "../src/stores/file.ts";
+import { createSeededRandom } from "../src/testing/seeded-random.ts";
+import { createSimulatedDisk } from "../src/testing/simulated-disk.ts";
+import { created } from "../src/testing/store-case-kit.ts";
+import { describe } from "./crash/history.ts";
+import { dataOf, type Images, imagesOf, recoverImages } from "./crash/image-disk.ts";
+import { commit, writeSample } from "./crash/sample.ts";
+
+const isLong = process.env["HAPAX_LONG"] !== undefined;
+const LIMIT_MS = isLong ? 3_600_000 : 60_000;
+/** Every bit of the first and of the last bytes; between them a part, unless it is the long run. */
+const EDGE_BYTES = 64;
+const STEP_BITS = 97;
+/** Looking at every detail costs more than a recovery; between these, names and numbers must do. */
+const LOOK_EVERY = 16;
+const JOURNAL = "journal-000000000001.seg";
+
+/** A closed store: its first segment has 16 KiB of frames or more, and so has its snapshot, if any. */
+async function writeStore(hasSnapshot: boolean): Promise<{ images: Images; snapshot: string }> {
+  const disk = createSimulatedDisk(1);
+  // With a snapshot, only the last segment is read when the store is opened.
+  const settings = { segmentBytes: hasSnapshot ? 24 * 1024 : 128 * 1024 };
+  const store = await openOnDisk(disk, settings, async () => {});
+  await writeSample(store, createSeededRandom(1), 16 * 1024);
+  if (hasSnapshot) {
+    const first = store.world.nextId;
+    const ids = Array.from({ length: 500 }, (_, index) => first + index);
+    await commit(
+      store,
+      ids.map((id) => created(id)),
+    );
+    await store.maintain();
+    await commit(store, [created(store.world.nextId)]);
+  }
+  await store.close();
+  const images = await imagesOf(disk.kill());
+  for (const name of images.keys()) if (name.startsWith("spare")) images.delete(name);
+  return { images, snapshot: [...images.keys()].find((name) => name.endsWith(".snap")) ?? "" };
+}
+
+interface Sight {
+  readonly brief: string;
+  readonly whole: string;
+}
+
+async function look(images: Images, isBrief: boolean): Promise<Sight> {
+  const recovered = await recoverImages(images);
+  const { version, nextId, timeMs, streams, byId } = recovered.world;
+  const tails = [...byId.values()].map(({ id, tail }) => `${id} ${tail}`).toSorted();
+  const brief = [version, nextId, timeMs, ...tails, ...[...streams.keys()].toSorted()].join();
+  const data = [...(await dataOf(images, recovered))].toSorted(([one], [other]) => one - other);
+  const texts = data.map(([id, bytes]) => `${id} ${bytes.toString("latin1")}`);
+  const details = isBrief ? "" : describe(recovered.world);
+  return { brief: brief + texts.join(), whole: details };
+}
+
+interface Outcome {
+  exact: number;
+  refused: number;
+}
+
+async function flipBits(images: Images, name: string, from: number, to: number): Promise<Outcome> {
+  const expected = await look(images, false);
+  const file = images.get(name) ?? Buffer.alloc(0);
+  const outcome: Outcome = { exact: 0, refused: 0 };
+  const isAtEdge = (byte: number): boolean => byte < from + EDGE_BYTES || byte >= to - EDGE_BYTES;
+  for (let bit = from * 8; bit < to * 8; bit += 1) {
+    const byte = bit >> 3;
+    if (!isLong && !isAtEdge(byte) && bit % STEP_BITS !== 0) continue;
+    const mask = 1 << (bit & 7);
+    file[byte] = (file[byte] ?? 0) ^ mask;
+    try {
+      const isBrief = (outcome.exact + 1) % LOOK_EVERY !== 0;
+      const found = await look(images, isBrief);
+      if (found.brief !== expected.brief || (!isBrief && found.whole !== expected.whole))
+        throw new Error(`bit ${bit & 7} of byte ${byte} of ${name} changes the data`);
+      outcome.exact += 1;
+    } catch (error) {
+      if (!isHapaxError(error, "data_damaged")) throw error;
+      expect(error.message).toMatch(/file=\S+ offset=\d+$/);
+      outcome.refused += 1;
+    } finally {
+      file[byte] = (file[byte] ?? 0) ^ mask;
+    }
+  }
+  return outcome;
+}
+
+/** Where the last frame, which is empty, has ended. */
+function endOf(journal: Buffer): number {
+  let end = journal.length;
+  while (end > 0 && journal[end - 1] === 0) end -= 1;
+  return end;
+}
+
+test(
+  "RC2 JF2 no bit of a closed journal can be wrong without a refusal, unless nothing depends on it",
+  async () => {
+    const { images } = await writeStore(false);
+    const end = endOf(images.get(JOURNAL) ?? Buffer.alloc(0));
+    expect(end).toBeGreaterThan(4096 + 16 * 1024);
+    const { exact, refused } = await flipBits(images, JOURNAL, 4096, end);
+    // Only the empty last frame and the zeros between frames may be wrong unseen.
+    expect(refused).toBeGreaterThan(exact * 2);
+  },
+  LIMIT_MS,
+);
+
+test(
+  "RC4 no bit of a segment's header can be wrong with other data as the result",
+  async () => {
+    const { images } = await writeStore(false);
+    const { exact, refused } = await flipBits(images, JOURNAL, 0, 4096);
+    // The header is there twice.
+    expect(exact).toBeGreaterThan(1000);
+    expect(refused).toBe(0);
+  },
+  LIMIT_MS,
+);
+
+test(
+  "RD1 behind a snapshot, no bit of the journal can be wrong with other data as the result",
+  async () => {
+    const { images } = await writeStore(true);
+    const end = endOf(images.get(JOURNAL) ?? Buffer.alloc(0));
+    const { refused } = await flipBits(images, JOURNAL, 4096, Math.min(end, 4096 + 20 * 1024));
+    expect(refused).toBeGreaterThan(0);
+  },
+  LIMIT_MS,
+);
+
+test(
+  "SN1 SN4 a wrong bit in the snapshot sends recovery to the journal, with the same result",
+  async () => {
+    const { images, snapshot } = await writeStore(true);
+    const bytes = images.get(snapshot)?.length ?? 0;
+    expect(bytes).toBeGreaterThan(16 * 1024);
+    const { exact, refused } = await flipBits(images, snapshot, 0, bytes);
+    expect(refused).toBe(0);
+    expect(exact).toBeGreaterThan(1500);
+  },
+  LIMIT_MS,
+);
+
+test(
+  "SN1 RC4 a wrong bit in the only snapshot of a journal that does not go back is refused",
+  async () => {
+    const { images, snapshot } = await writeStore(true);
+    const journal = images.get(JOURNAL) ?? Buffer.alloc(0);
+    const bytes = images.get(snapshot)?.length ?? 0;
+    const file = images.get(snapshot) ?? Buffer.alloc(0);
+    images.delete(JOURNAL);
+    for (let byte = 0; byte < bytes; byte += isLong ? 1 : 17) {
+      file[byte] = (file[byte] ?? 0) ^ 16;
+      await expect(recoverImages(images)).rejects.toThrow(`file=${snapshot} offset=`);
+      file[byte] = (file[byte] ?? 0) ^ 16;
+    }
+    images.set(JOURNAL, journal);
+    expect((await look(images, true)).brief).not.toBe("");
+  },
+  LIMIT_MS,
+);

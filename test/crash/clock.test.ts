@@ -1,0 +1,131 @@
+// Expiry across crashes, by journal time: what a directory says at the instant of a kill is opened again at
+// another time of the clock, also at an earlier one.
+import { cpSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import type { Expiry } from "../../src/core/stream.ts";
+import type { StreamName } from "../../src/core/types.ts";
+import { Engine } from "../../src/engine/engine.ts";
+import { type FileStore, openFileStore } from "../../src/stores/file.ts";
+import { appendCommand, createCommand } from "../../src/testing/commands.ts";
+import { createVirtualClock, type VirtualClock } from "../../src/testing/virtual-clock.ts";
+import { inDirectory } from "./processes.ts";
+
+const START_MS = 1_700_000_000_000;
+const TTL: Expiry = { kind: "ttl", seconds: 160 };
+const TTL_MS = 160_000;
+/** A 16th of the TTL: by so much may the end of a stream be late. */
+const GRAIN_MS = 10_000;
+const SLIDING = "/sliding" as StreamName;
+const FIXED = "/fixed" as StreamName;
+const FIXED_AT: Expiry = { kind: "at", timeMs: START_MS + 100_000 };
+
+interface Life {
+  readonly engine: Engine;
+  readonly store: FileStore;
+  readonly clock: VirtualClock;
+}
+
+/** One directory from crash to crash. Each life opens a copy of what the one before it had on disk. */
+class Lives {
+  readonly #root: string;
+  readonly #lives: Life[] = [];
+
+  constructor(root: string) {
+    this.#root = root;
+  }
+
+  /** Copies the files of the life before as they are, as a kill leaves them, and opens the copy. */
+  async next(nowMs: number): Promise<Life> {
+    const number = this.#lives.length;
+    const dir = join(this.#root, String(number));
+    if (number > 0) cpSync(join(this.#root, String(number - 1)), dir, { recursive: true });
+    const clock = createVirtualClock(nowMs);
+    const store = await openFileStore(dir, { clock, segmentBytes: 64 * 1024 });
+    const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+    const life = { engine, store, clock };
+    this.#lives.push(life);
+    return life;
+  }
+
+  async end(): Promise<void> {
+    for (const { store } of this.#lives) await store.close();
+  }
+}
+
+async function withLives(run: (lives: Lives) => Promise<void>): Promise<void> {
+  await inDirectory(async (root) => {
+    const lives = new Lives(root);
+    try {
+      await run(lives);
+    } finally {
+      await lives.end();
+    }
+  });
+}
+
+async function kindOf({ engine }: Life, name: StreamName): Promise<string> {
+  return (await engine.look(name)).kind;
+}
+
+async function born(lives: Lives): Promise<Life> {
+  const life = await lives.next(START_MS);
+  await life.engine.create(createCommand(SLIDING, { expiry: TTL }));
+  await life.engine.create(createCommand(FIXED, { expiry: FIXED_AT }));
+  return life;
+}
+
+for (const [how, hasSnapshot] of [
+  ["the journal", false],
+  ["a snapshot", true],
+] as const) {
+  test(`F31 a TTL goes on while the server is down, from ${how}`, () =>
+    withLives(async (lives) => {
+      const first = await born(lives);
+      first.clock.advance(50_000);
+      await first.engine.append(SLIDING, appendCommand("used"));
+      if (hasSnapshot) await first.store.maintain();
+      // It was used 50 s after its start, so it lives on when its first TTL is over.
+      const second = await lives.next(START_MS + 50_000 + TTL_MS - 1);
+      expect(second.store.recovery.snapshotLsn !== undefined).toBe(hasSnapshot);
+      expect(await kindOf(second, SLIDING)).toBe("found");
+      expect(await kindOf(second, FIXED)).toBe("missing");
+      const third = await lives.next(START_MS + 50_000 + TTL_MS + GRAIN_MS);
+      expect(await kindOf(third, SLIDING)).toBe("missing");
+    }));
+}
+
+test("F31 an expiry is exact across a crash: one millisecond before it, and at it", () =>
+  withLives(async (lives) => {
+    await born(lives);
+    expect(await kindOf(await lives.next(START_MS + 99_999), FIXED)).toBe("found");
+    expect(await kindOf(await lives.next(START_MS + 100_000), FIXED)).toBe("missing");
+  }));
+
+test("F31 a clock that is an hour slow after a crash ends no stream early and never goes back", () =>
+  withLives(async (lives) => {
+    const first = await born(lives);
+    first.clock.advance(20_000);
+    await first.engine.append(SLIDING, appendCommand("used"));
+    const second = await lives.next(START_MS - 3_600_000);
+    expect(second.engine.nowMs()).toBe(START_MS + 20_000);
+    await second.engine.append(SLIDING, appendCommand("used again"));
+    expect(await kindOf(second, SLIDING)).toBe("found");
+    expect(await kindOf(second, FIXED)).toBe("found");
+    // The clock is right again: what was used late lives on, what was to end has ended.
+    const third = await lives.next(START_MS + 20_000 + TTL_MS - 1);
+    expect(await kindOf(third, SLIDING)).toBe("found");
+    expect(await kindOf(third, FIXED)).toBe("missing");
+    const fourth = await lives.next(START_MS + 20_000 + TTL_MS + GRAIN_MS);
+    expect(await kindOf(fourth, SLIDING)).toBe("missing");
+  }));
+
+test("F31 a stream that has expired stays gone when the clock goes back after a crash", () =>
+  withLives(async (lives) => {
+    const first = await born(lives);
+    first.clock.advance(TTL_MS + GRAIN_MS);
+    await first.engine.settled();
+    const second = await lives.next(START_MS);
+    expect(await kindOf(second, SLIDING)).toBe("missing");
+    expect(await kindOf(second, FIXED)).toBe("missing");
+  }));

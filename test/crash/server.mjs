@@ -1,0 +1,61 @@
+// The server of the crash tests: the built one, on a journal with sizes that a test chooses, so that kills
+// fall into rolls, snapshots and compaction. `fault` makes it a server that breaks its promise.
+//
+//   node test/crash/server.mjs '{"dir":"…","segmentBytes":65536,"snapshotBytes":131072}'
+
+import { startNodeServer } from "../../dist/runtimes/node.js";
+import { openFileStore } from "../../dist/stores/file.js";
+
+const { dir, port = 0, fault, ...sizes } = JSON.parse(process.argv[2] ?? "{}");
+const journal = await openFileStore(dir, {
+  ...sizes,
+  onWarning: (warning) => console.error(`warning: ${warning}`),
+});
+const store = broken(journal);
+const server = await startNodeServer({ store, port });
+
+process.on("message", (message) => {
+  if (message !== "maintain") return;
+  journal.maintain().then(
+    () => process.send({ maintained: true, ...journal.stats() }),
+    (error) => process.send({ maintained: false, reason: String(error) }),
+  );
+});
+process.once("SIGTERM", () => void server.stop().then(() => process.exit(0)));
+// The test has ended, however it did: nobody would stop this process any more.
+process.on("disconnect", () => process.exit(0));
+console.log(`hapax listening on ${server.url} (durability: ${server.durability})`);
+
+function broken(inner) {
+  if (fault === "acknowledges-early") return acknowledgesEarly(inner);
+  if (fault === "forgets-producers") forgetProducers(inner.world);
+  return inner;
+}
+
+/** Answers first and writes then: what is killed in between was promised and is not there. */
+function acknowledgesEarly(inner) {
+  let last = Promise.resolve();
+  return {
+    supports: inner.supports,
+    world: inner.world,
+    roomBytes: () => inner.roomBytes(),
+    commit(changes) {
+      last = last
+        .then(() => new Promise((resolve) => setTimeout(resolve, 5)))
+        .then(() => inner.commit(changes));
+      return Promise.resolve();
+    },
+    read: (...range) => inner.read(...range),
+    close: () => inner.close(),
+  };
+}
+
+/** Comes back with the data but without the last number of each producer. */
+function forgetProducers(world) {
+  for (const state of world.byId.values()) {
+    for (const [id, { epoch, lastSequence }] of state.producers ?? []) {
+      if (lastSequence > 0) state.producers.set(id, { epoch, lastSequence: lastSequence - 1 });
+      else state.producers.delete(id);
+    }
+  }
+}

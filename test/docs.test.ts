@@ -1,0 +1,489 @@
+/**
+ * The documents are programs. Every code block of every document and of every doc comment is executed, and
+ * what a block shows as output is compared with what came out.
+ *
+ *   console   `$ ` begins a command, `> ` continues it, the lines below are its output. `…` stands for any
+ *             text, alone on a line for any lines. All blocks of a document share one shell and one fresh
+ *             server. With `terminal=<name>` a block runs beside the others until the document ends.
+ *   sh        one script that must succeed
+ *   ts        compiled against the package as users import it, then run; it must print no error
+ *   text      not executed; the reason stands in brackets behind the word
+ *
+ * The protocol's own examples are among them: PROTOCOL.md §2, §5.1, §7.4, §8, §11.6 and §12.2.
+ */
+
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, beforeAll, describe, expect, test, type TestContext } from "vitest";
+import { ERRORS } from "../src/errors.ts";
+import { LIMITS } from "../src/limits.ts";
+import { resolveSettings } from "../src/server/settings.ts";
+
+const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
+const WAIT_MS = 18_000; // Less than the tests' own limit, so that the output so far is shown.
+
+interface Block {
+  /** Path and line, as an editor opens it. */
+  readonly where: string;
+  readonly language: string;
+  readonly info: string;
+  readonly body: string;
+}
+
+function blocksOf(path: string, text: string, firstLine = 1): readonly Block[] {
+  const blocks: Block[] = [];
+  for (const match of text.matchAll(/^```([^\n]*)\n([\s\S]*?)^```[ ]*$/gm)) {
+    const [, info = "", body = ""] = match;
+    const line = firstLine + text.slice(0, match.index).split("\n").length - 1;
+    const language = info.split(/\s/)[0] ?? "";
+    blocks.push({ where: `${path}:${line}`, language, info, body });
+  }
+  return blocks;
+}
+
+function filesBelow(folder: string, end: string): readonly string[] {
+  return readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && entry.name.endsWith(end))
+    .map((entry) => relative(root, join(entry.parentPath, entry.name)))
+    .toSorted();
+}
+
+const read = (path: string): string => readFileSync(join(root, path), "utf8");
+
+const documents = [
+  ...readdirSync(root).filter((name) => name.endsWith(".md")),
+  ...filesBelow("docs", ".md"),
+].map((path) => ({ path, text: read(path), blocks: blocksOf(path, read(path)) }));
+
+const sources = filesBelow("src", ".ts").filter((path) => !path.endsWith(".test.ts"));
+
+const commentBlocks = sources.flatMap((path) => {
+  const text = read(path);
+  return [...text.matchAll(/^[ ]*\/\*\*[\s\S]*?\*\//gm)].flatMap((comment) => {
+    const line = text.slice(0, comment.index).split("\n").length;
+    return blocksOf(path, comment[0].replace(/^[ ]*(\/\*\*| \*\/| \* ?)/gm, ""), line);
+  });
+});
+
+const allBlocks = [...documents.flatMap(({ blocks }) => blocks), ...commentBlocks];
+
+/** The processes that tests have started, so that none outlives a failure. */
+const running = new Set<ChildProcess>();
+
+function start(command: string, args: readonly string[], env: Record<string, string>) {
+  // A process group of its own: a shell's children must end with it.
+  const child = spawn(command, args, {
+    cwd: root,
+    env: { ...process.env, ...env, NO_COLOR: "1" },
+    detached: true,
+  });
+  running.add(child);
+  child.once("close", () => running.delete(child));
+  child.on("error", () => running.delete(child));
+  let output = "";
+  const listeners = new Set<() => void>();
+  const hear = (chunk: unknown): void => {
+    output += String(chunk);
+    for (const listener of listeners) listener();
+  };
+  child.stdout.setEncoding("utf8").on("data", hear);
+  child.stderr.setEncoding("utf8").on("data", hear);
+  /** The first match of the output so far, as soon as there is one. */
+  const waitFor = (pattern: RegExp): Promise<RegExpExecArray> =>
+    new Promise((resolve, reject) => {
+      const look = (): void => {
+        const match = pattern.exec(output);
+        if (match === null) return;
+        finish();
+        resolve(match);
+      };
+      const fail = (): void => {
+        finish();
+        reject(new Error(`${command} did not print ${String(pattern)}, but:\n${output}`));
+      };
+      const timer = setTimeout(fail, WAIT_MS);
+      const finish = (): void => {
+        clearTimeout(timer);
+        listeners.delete(look);
+        child.off("close", fail);
+        child.off("error", fail);
+      };
+      listeners.add(look);
+      child.on("close", fail);
+      child.on("error", fail);
+      look();
+    });
+  return { child, waitFor };
+}
+
+function stop(child: ChildProcess): void {
+  if (child.pid === undefined || !running.delete(child)) return;
+  try {
+    process.kill(-child.pid, "SIGKILL");
+  } catch (error) {
+    // It ended by itself in this moment.
+    if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
+  }
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const probe = createServer().once("error", reject);
+    probe.listen(0, "127.0.0.1", () => {
+      const address = probe.address();
+      probe.close(() => {
+        if (typeof address === "object" && address !== null) resolve(address.port);
+        else reject(new Error("no port"));
+      });
+    });
+  });
+}
+
+interface Command {
+  readonly text: string;
+  readonly shown: string;
+}
+
+function commandsOf({ language, body, where }: Block): readonly Command[] {
+  if (language === "sh") return [{ text: body, shown: "…" }];
+  const commands: { text: string; shown: string }[] = [];
+  for (const line of body.split("\n").slice(0, -1)) {
+    const last = commands.at(-1);
+    if (line.startsWith("$ ")) commands.push({ text: line.slice(2), shown: "" });
+    else if (last === undefined) throw new Error(`${where}: output comes before a command`);
+    else if (line.startsWith("> ") && last.shown === "") last.text += `\n${line.slice(2)}`;
+    else last.shown += `${line}\n`;
+  }
+  return commands;
+}
+
+const escape = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+
+/** What is shown, as a pattern: `…` in a line is any text, alone it is any lines. */
+function shownPattern(shown: string): RegExp {
+  const lines = shown.trimEnd().split("\n");
+  const parts = lines.map((line, at) => {
+    const end = at === lines.length - 1 ? "" : "\\n";
+    if (line === "…") return end === "" ? "(?:.|\\n)*" : "(?:.*\\n)*?";
+    return line.split("…").map(escape).join(".*") + end;
+  });
+  return new RegExp(`^${parts.join("")}$`);
+}
+
+function expectShown(where: string, command: Command, output: string): void {
+  const came = output.replaceAll("\r\n", "\n").trimEnd();
+  if (shownPattern(command.shown).test(came)) return;
+  // The comparison has failed; as texts, the difference can be seen.
+  expect(came, `${where}: $ ${command.text}`).toBe(command.shown.trimEnd());
+}
+
+/** A shell that stays: functions and variables live on from command to command. */
+function openShell(env: Record<string, string>) {
+  const { child, waitFor } = start("bash", ["--noprofile", "--norc"], env);
+  let count = 0;
+  // On a terminal curl shows no progress by itself.
+  child.stdin?.write('curl() { command curl -sS "$@"; }\n');
+  const send = (text: string): RegExp => {
+    count += 1;
+    const [begin, end] = [`<begin ${count}>`, `<end ${count}`];
+    child.stdin?.write(`echo '${begin}'\n{ ${text}\n} </dev/null 2>&1\necho "${end} $?>"\n`);
+    return new RegExp(`${begin}\\n([\\s\\S]*?)${end} (\\d+)>\\n`);
+  };
+  return {
+    waitFor,
+    begun: () => new RegExp(`<begin ${count}>\\n.*\\S`),
+    send,
+    async run(where: string, command: Command): Promise<void> {
+      const [, output = "", code = ""] = await waitFor(send(command.text));
+      expectShown(where, command, output);
+      expect(code, `${where}: exit code of $ ${command.text}\n${output}`).toBe("0");
+    },
+  };
+}
+
+/** Starts the server of a document: as its first block shows, or silently. */
+async function startServer(blocks: readonly Block[], env: Record<string, string>): Promise<void> {
+  const block = blocks.find(({ body }) => body.startsWith("$ npm start"));
+  if (block === undefined) {
+    await start("node", ["dist/bin.js", "serve"], env).waitFor(/^hapax listening on /m);
+    return;
+  }
+  const [command] = commandsOf(block);
+  const lines = rewritten(command?.shown ?? "", env)
+    .trimEnd()
+    .split("\n");
+  const server = start("npm", ["start"], env);
+  for (const line of lines) await server.waitFor(new RegExp(`^${escape(line)}$`, "m"));
+}
+
+const rewritten = (text: string, env: Record<string, string>): string =>
+  text.replaceAll("4437", env["HAPAX_PORT"] ?? "");
+
+async function runDocument(blocks: readonly Block[]): Promise<void> {
+  const port = String(await freePort());
+  const directory = mkdtempSync(join(tmpdir(), "hapax-docs-"));
+  const env = {
+    HAPAX_PORT: port,
+    HAPAX_URL: `http://127.0.0.1:${port}`,
+    HAPAX_DIR: directory,
+  };
+  await startServer(blocks, env);
+  const shell = openShell(env);
+  const beside: { where: string; command: Command; done: Promise<RegExpExecArray> }[] = [];
+  for (const block of blocks) {
+    for (const { text, shown } of commandsOf(block)) {
+      const command = { text: rewritten(text, env), shown: rewritten(shown, env) };
+      if (text === "npm start") continue;
+      if (!block.info.includes("terminal=")) {
+        await shell.run(block.where, command);
+        continue;
+      }
+      const terminal = openShell(env);
+      const done = terminal.waitFor(terminal.send(command.text));
+      done.catch(() => undefined); // Awaited below, unless an earlier command fails the test.
+      await terminal.waitFor(terminal.begun());
+      beside.push({ where: block.where, command, done });
+    }
+  }
+  for (const { where, command, done } of beside) {
+    const [, output = ""] = await done;
+    expectShown(where, command, output);
+  }
+}
+
+/** CI has the tools that the documents need. Elsewhere a missing one is said, not hidden. */
+function requireTools(context: TestContext): void {
+  for (const tool of ["bash", "curl"]) {
+    if (spawnSync(tool, ["--version"]).status === 0) continue;
+    const reason = `${tool} is not installed: the commands of the documents cannot be run`;
+    const isCi = !["", "false"].includes(process.env["CI"] ?? "");
+    if (isCi) throw new Error(reason);
+    console.warn(reason);
+    context.skip(reason);
+  }
+}
+
+afterAll(() => {
+  for (const child of running) stop(child);
+});
+
+beforeAll(async () => {
+  // A script without types; this is the part of it that is used.
+  const prepare = (await import(new URL("../scripts/prepare.mjs", import.meta.url).href)) as {
+    buildIfNeeded: () => Promise<void>;
+  };
+  await prepare.buildIfNeeded();
+}, 120_000);
+
+test("every code block is of a kind that is executed, or says why it is not", () => {
+  const kinds = ["console", "sh", "ts"];
+  const silent = allBlocks
+    .filter(({ language }) => !kinds.includes(language))
+    .filter(({ language, info }) => language !== "text" || !/^text \(.{10,}\)$/.test(info));
+  expect(silent.map(({ where, info }) => `${where}: \`\`\`${info}`)).toEqual([]);
+  const open = documents.filter(
+    ({ text, blocks }) => (text.match(/^\s*```/gm) ?? []).length !== 2 * blocks.length,
+  );
+  expect(open.map(({ path }) => `${path}: a fence is not closed, or indented`)).toEqual([]);
+  expect(allBlocks.filter(({ language }) => kinds.includes(language)).length).toBeGreaterThan(15);
+});
+
+describe("commands", () => {
+  const withCommands = documents
+    .map(({ path, blocks }) => ({
+      path,
+      blocks: blocks.filter(({ language }) => language === "console" || language === "sh"),
+    }))
+    .filter(({ blocks }) => blocks.length > 0);
+
+  test.for(withCommands)(
+    "the commands of $path print what it shows",
+    { timeout: 60_000 },
+    async ({ blocks }, context) => {
+      requireTools(context);
+      await runDocument(blocks);
+    },
+  );
+
+  test("every example is run by a document", () => {
+    const texts = documents.map(({ text }) => text).join("\n");
+    const examples = filesBelow("examples", "").filter((path) => !path.endsWith(".md"));
+    expect(examples.length).toBeGreaterThan(0);
+    for (const path of examples) expect(texts).toContain(`\n$ node ${path}\n`);
+  });
+});
+
+describe("programs", () => {
+  const programs = allBlocks
+    .filter(({ language }) => language === "ts")
+    .map(({ where, body }, at) => ({ where, body, name: `program-${at}` }));
+  let folder = "";
+  let errors = "";
+
+  afterAll(() => {
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), "hapax-docs-"));
+    // The package as its users have it: by name, through the exports of package.json.
+    const modules = join(folder, "node_modules");
+    mkdirSync(modules);
+    symlinkSync(root, join(modules, "hapax"));
+    symlinkSync(join(root, "node_modules", "@types"), join(modules, "@types"));
+    for (const { name, where, body } of programs) {
+      writeFileSync(join(folder, `${name}.ts`), importsFor(where, body) + body);
+    }
+    const compilerOptions = { noEmit: false, outDir: "out", rootDir: ".", noUnusedLocals: false };
+    const config = { extends: join(root, "tsconfig.json"), compilerOptions, include: ["*.ts"] };
+    writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(config));
+    writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
+    const tsc = join(root, "node_modules", ".bin", "tsc");
+    const result = spawnSync(tsc, ["-p", folder, "--pretty", "false"], { encoding: "utf8" });
+    errors = result.stdout + result.stderr;
+  }, 60_000);
+
+  test.concurrent.for(programs)(
+    "the program at $where compiles and runs",
+    async ({ name }, { expect }) => {
+      const own = errors.split("\n").filter((line) => line.includes(`${name}.ts`));
+      expect(own).toEqual([]);
+      const file = join(folder, "out", `${name}.js`);
+      const child = spawn(process.execPath, [file], { cwd: folder, timeout: WAIT_MS });
+      let complaints = "";
+      // console.assert does not end a program; it is heard here.
+      child.stderr.setEncoding("utf8").on("data", (text: string) => (complaints += text));
+      const code = await new Promise((resolve) => child.on("close", resolve));
+      expect({ code, complaints }).toEqual({ code: 0, complaints: "" });
+    },
+  );
+});
+
+interface Exported {
+  readonly name: string;
+  readonly path: string;
+  readonly kind: string;
+  /** The doc comment right above the declaration. */
+  readonly comment: string | undefined;
+}
+
+/** The names that a module exports, each with the place where it is declared. */
+function exportsOf(path: string): readonly Exported[] {
+  const text = read(path);
+  const found: Exported[] = [];
+  const declaration =
+    /(\/\*\*(?:(?!\*\/)[\s\S])*\*\/\n)?^export (?:declare |abstract |async )*(function\*?|const|class|interface|type) (\w+)/gm;
+  for (const [, comment, kind = "", name = ""] of text.matchAll(declaration)) {
+    found.push({ name, path, kind, comment });
+  }
+  const passedOn = /^export (?:type )?(\*|\{[^}]*\})(?: from "(\.[^"]+)")?/gm;
+  for (const [statement, list = "", from] of text.matchAll(passedOn)) {
+    if (from === undefined) throw new Error(`${path}: not understood: ${statement}`);
+    const there = exportsOf(join(dirname(path), from));
+    const names: readonly string[] = list.match(/\w+(?=\s*[,}])/g) ?? [];
+    found.push(...there.filter(({ name }) => list === "*" || names.includes(name)));
+  }
+  return found;
+}
+
+/** A comment inside the package may speak of its own module without an import. */
+function importsFor(where: string, body: string): string {
+  const path = where.replace(/:\d+$/, "");
+  if (!path.startsWith("src/") || body.includes("import ")) return "";
+  const values = exportsOf(path).filter(
+    ({ name, kind }) => !["interface", "type"].includes(kind) && body.includes(name),
+  );
+  const file = join(root, path.replace(/^src/, "dist").replace(/ts$/, "js"));
+  return `import { ${values.map(({ name }) => name).join(", ")} } from "${file}";\n`;
+}
+
+describe("exported names", () => {
+  const manifest = JSON.parse(read("package.json")) as {
+    exports: Record<string, { default?: string } | string>;
+  };
+  const entries = Object.entries(manifest.exports).flatMap(([entry, target]) => {
+    if (typeof target === "string") return [];
+    const source = (target.default ?? "").replace("./dist/", "src/").replace(/\.js$/, ".ts");
+    const [before = "", after] = source.split("*");
+    const paths =
+      after === undefined
+        ? [source]
+        : sources.filter((path) => dirname(path) === dirname(`${before}x`) && path.endsWith(after));
+    return paths.map((path) => ({ entry: `hapax${entry.slice(1)}`, path }));
+  });
+
+  test("every exported name has a sentence that says what it is", () => {
+    const silent = new Set<string>();
+    for (const { name, path, comment } of entries.flatMap((entry) => exportsOf(entry.path))) {
+      if (comment === undefined || !/[.!?:]\s/.test(comment)) silent.add(`${path}: ${name}`);
+    }
+    expect([...silent]).toEqual([]);
+  });
+
+  test.for(entries)("$entry ($path) shows a program that uses it", ({ path }) => {
+    const names = exportsOf(path);
+    expect(names.length).toBeGreaterThan(0);
+    expect(names.filter(({ comment }) => comment?.includes("```ts")).length).toBeGreaterThan(0);
+  });
+});
+
+describe("facts", () => {
+  test("every status beside an error code is the one of errors.ts", () => {
+    const wrong: string[] = [];
+    let count = 0;
+    for (const { path, text } of documents) {
+      for (const [pair, status = "", code = ""] of text.matchAll(/\b([45]\d\d) `([a-z_]+)`/g)) {
+        count += 1;
+        const known = new Map<string, { status: number }>(Object.entries(ERRORS)).get(code);
+        if (known?.status !== Number(status)) wrong.push(`${path}: ${pair}`);
+      }
+    }
+    expect(wrong).toEqual([]);
+    expect(count).toBeGreaterThan(50);
+  });
+
+  // The codes of PROTOCOL.md §10. What a whole problem looks like is a command of that page.
+  test("docs/errors.md says of every code what errors.ts says", () => {
+    const rows = read("docs/errors.md")
+      .split("\n")
+      .filter((line) => line.startsWith("| `"))
+      .map((line) => line.replaceAll(/ +\|/g, " |"));
+    const expected = Object.entries(ERRORS).map(
+      ([code, { status, retry, title, help }]) =>
+        `| \`${code}\` | ${status} | ${retry} | ${title}. | ${help} |`,
+    );
+    expect(rows.toSorted()).toEqual(expected.toSorted());
+  });
+
+  test("every limit that PROTOCOL.md names is one of limits.ts or a setting", () => {
+    const known = [...Object.keys(LIMITS), ...Object.keys(resolveSettings())];
+    const named = read("PROTOCOL.md").matchAll(/`([a-z]+(?:[A-Z][a-z]+)*(?:Max|Min|Ms|Default))`/g);
+    const names = [...new Set(Array.from(named, (match) => match[1] ?? ""))];
+    expect(names.length).toBeGreaterThan(20);
+    expect(names.filter((name) => !known.includes(name))).toEqual([]);
+  });
+
+  test("every link to a file leads to one", () => {
+    const broken: string[] = [];
+    for (const { path, text } of documents) {
+      for (const [link, target = ""] of text.matchAll(/\]\(([^)#\s]+)(?:#[^)]*)?\)/g)) {
+        if (/^https?:/.test(target)) continue;
+        if (!existsSync(join(root, dirname(path), target))) broken.push(`${path}: ${link}`);
+      }
+    }
+    expect(broken).toEqual([]);
+  });
+});

@@ -1,0 +1,43 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  test: {
+    // A focused test would silence its neighbours on a green run.
+    allowOnly: false,
+    projects: [
+      { extends: true, test: { name: "rules", include: ["src/**/*.test.ts"] } },
+      {
+        extends: true,
+        test: {
+          name: "whole",
+          include: ["test/**/*.test.ts"],
+          exclude: ["test/protocol/**", "test/heavy/**"],
+          testTimeout: 20_000,
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "protocol",
+          include: ["test/protocol/**/*.test.ts"],
+          testTimeout: 60_000,
+          hookTimeout: 60_000,
+          // The published suite imports vitest itself: inlined, it registers with this run's copy.
+          server: { deps: { inline: [/@durable-streams\/server-conformance-tests/] } },
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "heavy",
+          include: ["test/heavy/**/*.test.ts"],
+          testTimeout: 180_000,
+          hookTimeout: 180_000,
+          // Crash and load tests measure a whole machine: after all others, one file at a time.
+          fileParallelism: false,
+          sequence: { groupOrder: 1 },
+        },
+      },
+    ],
+  },
+});
