@@ -25,7 +25,10 @@ export interface Store {
   readonly supports: StoreSupport;
   /** What is known: recovered when the store was opened, moved on by the engine since. */
   readonly world: World;
-  /** Bytes that can still be committed for certain. The engine refuses writes beyond it. */
+  /**
+   * Bytes that can still be committed for certain. The engine refuses writes beyond it; below zero not
+   * even a change without data fits.
+   */
   roomBytes(): number;
   commit(changes: readonly Change[]): Promise<void>;
   read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page>;

@@ -119,6 +119,11 @@ export class Engine {
     return this.#commit.stopped;
   }
 
+  /** The store has no room for data. */
+  get isFull(): boolean {
+    return this.#store.roomBytes() <= 0;
+  }
+
   get durability(): StoreSupport["durability"] {
     return this.#store.supports.durability;
   }

@@ -46,15 +46,15 @@ function listStreams(exchange: Exchange, parts: ServerParts): Answer {
 }
 
 function health(_exchange: Exchange, parts: ServerParts): Answer {
-  const { stopped } = parts.engine;
-  const isWritable = stopped === undefined;
-  return json(isWritable ? 200 : 503, {
-    live: true,
-    ready: isWritable,
-    writes: isWritable ? "open" : "stopped",
-    durability: parts.engine.durability,
-    ...(stopped === undefined ? {} : { code: stopped.code, detail: stopped.message }),
-  });
+  const { stopped, isFull, durability } = parts.engine;
+  if (stopped !== undefined) {
+    const { code, message: detail } = stopped;
+    return json(503, { live: true, ready: false, writes: "stopped", durability, code, detail });
+  }
+  if (isFull) {
+    return json(503, { live: true, ready: false, writes: "full", durability, code: "store_full" });
+  }
+  return json(200, { live: true, ready: true, writes: "open", durability });
 }
 
 export function json(status: number, value: unknown): WholeAnswer {

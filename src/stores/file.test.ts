@@ -144,6 +144,24 @@ test("FS2 after a failed write no other is tried, and what was durable can be re
   await store.close();
 });
 
+test("FS2 a commit that fails while a snapshot is written leaves nobody waiting", async () => {
+  let refused = 0;
+  for (let call = 1; call <= 14; call += 1) {
+    const disk = createSimulatedDisk(call);
+    let isReleased = false;
+    const store = await openOnDisk(disk, SMALL, async () => void (isReleased = true));
+    await write(store, created(1), appended(1, "kept"));
+    await turn();
+    disk.failAt(disk.log.length + call, "EIO");
+    const work = [store.maintain(), write(store, appended(1, "x")), store.maintain()];
+    const results = await Promise.allSettled(work);
+    if (results.some(({ status }) => status === "rejected")) refused += 1;
+    await store.close().catch(() => undefined);
+    expect(isReleased).toBe(true);
+  }
+  expect(refused).toBeGreaterThan(0);
+});
+
 test("S8 large data is the store's own too once the commit has resolved", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openOnDisk(disk, { segmentBytes: 1 << 20 }, async () => {});
@@ -183,7 +201,7 @@ test("S2 compaction gets its turn while commits follow each other without a paus
   const maintained = store.maintain().then(() => (isMaintained = true));
   let commits = 0;
   while (!isMaintained && commits < 2000) {
-    await write(store, ended("touched", 1, 100 + commits));
+    await store.commit([]);
     commits += 1;
   }
   expect(isMaintained).toBe(true);

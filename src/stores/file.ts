@@ -237,8 +237,11 @@ class JournalStore implements FileStore {
     if (this.#failure === undefined) await this.commit([]).catch(() => undefined);
     this.#isClosed = true;
     this.#settleWaiters(new HapaxError("store_closed", "the file store is closed"));
-    await this.#segments.close();
-    await this.#release();
+    try {
+      await this.#segments.close();
+    } finally {
+      await this.#release(); // Whatever becomes of the files, the directory is free for the next one.
+    }
   }
 
   #requireOpen(): void {

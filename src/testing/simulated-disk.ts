@@ -9,7 +9,7 @@
 
 import type { Disk, DiskFile, DiskMode } from "../stores/file/disk.ts";
 import { createSeededRandom, type SeededRandom } from "./seeded-random.ts";
-import { SimulatedFile } from "./simulated-file.ts";
+import { ioError, SimulatedFile } from "./simulated-file.ts";
 
 /**
  * What goes wrong at one call. `EIO`: a write is done in part, a sync loses what it should have synced and
@@ -394,11 +394,4 @@ function shuffled(names: string[], random: SeededRandom): readonly string[] {
     names[other] = name;
   }
   return names;
-}
-
-function ioError(code: string, call: string, name?: string): NodeJS.ErrnoException {
-  const where = name === undefined ? "" : ` '${name}'`;
-  const error: NodeJS.ErrnoException = new Error(`${code}: simulated, ${call}${where}`);
-  error.code = code;
-  return error;
 }

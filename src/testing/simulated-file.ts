@@ -111,3 +111,10 @@ function grown(buffer: Buffer, length: number): Buffer {
   larger.set(buffer);
   return larger;
 }
+
+export function ioError(code: string, call: string, name?: string): NodeJS.ErrnoException {
+  const where = name === undefined ? "" : ` '${name}'`;
+  const error: NodeJS.ErrnoException = new Error(`${code}: simulated, ${call}${where}`);
+  error.code = code;
+  return error;
+}

@@ -17,7 +17,10 @@ export function straceMissing(): string | undefined {
   if (process.platform !== "linux") return `strace is not made for ${process.platform}`;
   const works = (): boolean => runTool("strace", ["-qq", "-o", "/dev/null", "true"]);
   if (works()) return undefined;
-  if (process.getuid?.() === 0) runTool("apt-get", ["install", "-y", "-q", "strace"]);
+  if (process.getuid?.() === 0) {
+    runTool("apt-get", ["update", "-q"]);
+    runTool("apt-get", ["install", "-y", "-q", "strace"]);
+  }
   return works() ? undefined : "strace is missing or may not trace here";
 }
 

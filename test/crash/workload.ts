@@ -27,7 +27,6 @@ export class Workload {
   /** What readers saw, by life of a stream. */
   readonly #seen = new Map<StreamId, string>();
   #generation = 0;
-  #subscriptionGeneration = 0;
 
   constructor(random: SeededRandom, clock: VirtualClock) {
     this.#random = random;
@@ -151,7 +150,6 @@ export class Workload {
     if (chance === 0) return { kind: "signing_key_added", atMs, key: `key at ${atMs}` };
     if (existing === undefined) {
       const generation = engine.world.subscriptions.generationFloor;
-      this.#subscriptionGeneration = Math.max(this.#subscriptionGeneration, generation);
       const stream = "/data/0" as StreamName;
       const way = { kind: "webhook", url: "https://example.com/" } as const;
       const settings = { way, pattern: "/churn/**", streams: [stream], leaseMs: 1000 };

@@ -3,6 +3,7 @@ import { Agent, request } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { LIMITS } from "../../src/limits.ts";
 import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import { openMemoryStore } from "../../src/stores/memory.ts";
 import {
   call,
   type CallOptions,
@@ -622,6 +623,18 @@ describe("our own routes", () => {
     expect((await call("HEAD", server.url, "/_hapax/health")).status).toBe(200);
     const refused = await post("/_hapax/health");
     expect([refused.status, refused.headers.allow]).toEqual([405, "GET, HEAD, OPTIONS"]);
+  });
+
+  test("health tells of a full store, and reads go on", async () => {
+    const small = await startNodeServer({ port: 0, store: openMemoryStore({ bytesMax: 4 }) });
+    const headers = { "content-type": "text/plain" };
+    await call("PUT", small.url, "/full", { headers, body: "1234" });
+    const health = await call("GET", small.url, "/_hapax/health");
+    expect(health.status).toBe(503);
+    expect(JSON.parse(health.text)).toMatchObject({ ready: false, writes: "full" });
+    expect((await call("POST", small.url, "/full", { headers, body: "5" })).status).toBe(507);
+    expect((await call("GET", small.url, "/full")).text).toBe("1234");
+    await small.stop();
   });
 });
 
