@@ -232,12 +232,16 @@ async function fill({ port, path, contentType, body, count }) {
 async function catchUp({ port, path, readers, passes }) {
   const start = performance.now();
   let bytes = 0;
-  const read = async () => {
+  const readPasses = async () => {
     const connection = await Connection.open(port);
-    for (let pass = 0; pass < passes; pass += 1) bytes += await readAll(connection, port, path);
+    for (let pass = 0; pass < passes; pass += 1) {
+      // Not in one statement: the sum of before the wait would forget what others have read meanwhile.
+      const read = await readAll(connection, port, path);
+      bytes += read;
+    }
     connection.close();
   };
-  await Promise.all(Array.from({ length: readers }, read));
+  await Promise.all(Array.from({ length: readers }, readPasses));
   const elapsedMs = performance.now() - start;
   return { bytes, megabytesPerSecond: bytes / 1000 / elapsedMs };
 }

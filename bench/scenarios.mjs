@@ -60,6 +60,7 @@ const BATCHES = {
   contenders: ["bare-json", ...APPENDERS.slice(1)],
 };
 
+/** More bytes than our tail cache holds (64 MiB) are read from the journal, fewer from memory. */
 function catchUpScenario(name, title, bytes, appendBytes, readers) {
   // Filling the reference on files would take longer than everything else together.
   const contenders = ["bare", "hapax-fsync", "reference-memory"];
@@ -83,7 +84,7 @@ export function scenariosOf(isQuick) {
       appendScenario(100, 1, 1),
       appendScenario(100, 64, 1),
       BATCHES,
-      catchUpScenario("catch-up", "64 MiB in appends of 16 KiB, one reader", 64 * MIB, 16_384, 1),
+      catchUpScenario("catch-up", "192 MiB in appends of 16 KiB, one reader", 192 * MIB, 16_384, 1),
       { ...TAIL, count: 100 },
     ];
   }

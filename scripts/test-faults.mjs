@@ -32,6 +32,7 @@ const COPIED = ["src", "test", "scripts", "dist", "docs", "examples", "bench"];
 export async function loadFaults(base, scratch) {
   const source = join(base, "test", "faults", "faults.ts");
   const args = ["--ignoreConfig", "--noCheck", "--target", "es2023", "--module", "nodenext"];
+  args.push("--rewriteRelativeImportExtensions");
   const { code, output } = await run(tool("tsc", base), [...args, "--outDir", scratch, source]);
   if (code !== 0) throw new Failure(`test/faults/faults.ts does not compile\n${output}`);
   const compiled = join(scratch, "faults.js");

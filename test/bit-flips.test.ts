@@ -97,7 +97,7 @@ function endOf(journal: Buffer): number {
 }
 
 test(
-  "RC2 JF2 no bit of a closed journal can be wrong without a refusal, unless nothing depends on it",
+  "G12 RC2 JF2 no bit of a closed journal can be wrong without a refusal, unless nothing depends on it",
   async () => {
     const { images } = await writeStore(false);
     const end = endOf(images.get(JOURNAL) ?? Buffer.alloc(0));

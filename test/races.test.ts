@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { AppendCommand } from "../src/core/append.ts";
 import type { Offset, StreamName } from "../src/core/types.ts";
 import { type AppendOutcome, Engine } from "../src/engine/engine.ts";
+import { isHapaxError } from "../src/errors.ts";
 import { type NodeServer, startNodeServer } from "../src/runtimes/node.ts";
 import { openMemoryStore } from "../src/stores/memory.ts";
 import type { Store } from "../src/store.ts";
@@ -126,7 +127,12 @@ async function follow(world: World, pause: () => Promise<void>): Promise<string>
       });
     }
     await pause();
-    const page = await world.engine.read(look.state, position, 5);
+    const page = await world.engine.read(look.state, position, 5).catch((error: unknown) => {
+      // Deleted between the look and the read: the reader is told, and that is its end.
+      if (isHapaxError(error, "stream_not_found")) return undefined;
+      throw error;
+    });
+    if (page === undefined) return text;
     text += textOf(page.appends);
     position = page.next;
     if (page.isAtEnd) return text;

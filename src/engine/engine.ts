@@ -240,7 +240,7 @@ export class Engine {
     return () => {
       leave();
       // Its time starts anew when the last reader goes: until now it could not expire.
-      if (this.world.byId.get(state.id) === state) this.touch(state);
+      this.touch(state);
     };
   }
 
@@ -256,6 +256,7 @@ export class Engine {
   /** A read or a refused write: it moves a sliding expiry. Nothing waits for it. */
   touch(state: StreamState): void {
     if (state.expiry.kind !== "ttl" || this.stopped !== undefined) return;
+    if (this.world.byId.get(state.id) !== state) return; // It has gone since it was found.
     const change = decideTouch(state, this.nowMs());
     if (change !== undefined) this.#commit.stage(this.#commit.begin(), change);
   }

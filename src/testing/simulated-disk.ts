@@ -18,6 +18,7 @@ import { ioError, SimulatedFile } from "./simulated-file.ts";
  */
 export type DiskFault = "EIO" | "ENOSPC" | "short";
 
+/** The calls of the disk port. */
 export type DiskCallKind =
   | "list"
   | "open"
@@ -30,12 +31,14 @@ export type DiskCallKind =
   | "sync"
   | "close";
 
+/** One call to the disk, as its log shows it. */
 export interface DiskCall {
   readonly kind: DiskCallKind;
   /** The file, and what is done with it: `journal.seg 4096+512`. */
   readonly what: string;
 }
 
+/** A disk in memory that can be stopped, filled and broken at any call. */
 export interface SimulatedDisk extends Disk {
   /** Calls that have begun, in their order. */
   readonly log: readonly DiskCall[];

@@ -66,7 +66,7 @@ function callerOf(url: string): Caller {
 const LIMIT = { timeout: 120_000 + CYCLES * 4000 };
 
 test(
-  "F1 F11 F16 no kill loses, doubles or reorders an append of eight producers",
+  "G11 F1 F11 F16 no kill loses, doubles or reorders an append of eight producers",
   LIMIT,
   async () => {
     const report = await run({ cycles: CYCLES, moments: ["load", "load", "ready", "recovery"] });

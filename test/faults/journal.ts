@@ -1,0 +1,250 @@
+/** Faults in the file store: what every peer gets wrong. */
+
+import type { Fault } from "./faults.ts";
+
+const RECOVERY = "src/stores/file/recovery.test.ts";
+const SEGMENTS = "src/stores/file/segments.test.ts";
+const SNAPSHOT = "src/stores/file/snapshot.test.ts";
+const FILE_STORE = "src/stores/file.test.ts";
+
+export const journalFaults: readonly Fault[] = [
+  {
+    name: "the sync is skipped",
+    guarantee: "G1",
+    file: "src/stores/file/node-disk.ts",
+    find: "durable: isDurable ? O_RDWR | (O_DSYNC ?? 0) : O_RDWR,",
+    replace: "durable: O_RDWR,",
+    caughtBy: {
+      file: "src/stores/file/node-disk.test.ts",
+      test: "DK1 a durable file is opened so that a write returns when it is on the disk",
+    },
+  },
+  {
+    name: "the journal is written through the page cache",
+    guarantee: "G1",
+    file: "src/stores/file/segments.ts",
+    find: `const file = await this.#disk.open(spare.name, "durable");`,
+    replace: `const file = await this.#disk.open(spare.name, "write");`,
+    caughtBy: {
+      file: "test/power-cut.test.ts",
+      test: "RC3 what was acknowledged survives power cuts and kills: seeds 0 to 49",
+    },
+  },
+  {
+    name: "the sync comes after the answer",
+    guarantee: "G1",
+    file: "src/stores/file/segments.ts",
+    find: "await file.write(buffers, position);",
+    replace: "void file.write(buffers, position).catch(() => undefined);",
+    caughtBy: {
+      file: "test/power-cut.test.ts",
+      test: "RC3 what was acknowledged survives power cuts and kills: seeds 0 to 49",
+    },
+  },
+  {
+    name: "no directory sync for a new segment",
+    guarantee: "G1",
+    file: "src/stores/file/segments.ts",
+    find: `await this.#disk.rename(spare.name, name);
+    await this.#disk.syncDirectory();`,
+    replace: "await this.#disk.rename(spare.name, name);",
+    caughtBy: {
+      file: SEGMENTS,
+      test: "SG1 a segment gets its name after its header is durable, and its first frame after its name is",
+    },
+  },
+  {
+    name: "a segment is used again before its old name is gone for good",
+    guarantee: "G1",
+    file: "src/stores/file/segments.ts",
+    find: `    await this.#disk.syncDirectory();
+    this.#spares.push({ name, bytes: segment.bytes });`,
+    replace: `    this.#spares.push({ name, bytes: segment.bytes });
+    await this.#disk.syncDirectory();`,
+    caughtBy: {
+      file: SEGMENTS,
+      test: "SG1 SG2 a segment that is used again is never found under its old name, wherever the power goes",
+    },
+  },
+  {
+    name: "recovery trusts names that a killed process left",
+    guarantee: "G1",
+    file: "src/stores/file/segments.ts",
+    find: `    await this.#disk.syncDirectory();
+    const last = this.list().at(-1);`,
+    replace: "    const last = this.list().at(-1);",
+    caughtBy: {
+      file: RECOVERY,
+      test: "RC3 names that a killed process left are made durable before anything is built on them",
+    },
+  },
+  {
+    name: "recovery trusts the page cache",
+    guarantee: "G4",
+    file: "src/stores/file/segments.ts",
+    find: "await this.#activeFile.sync();",
+    replace: "await this.#activeFile.size();",
+    caughtBy: {
+      file: RECOVERY,
+      test: "RC3 what a killed process left in the page cache is made durable before it is shown",
+    },
+  },
+  {
+    name: "the checksum of a frame is not checked",
+    guarantee: "G8",
+    file: "src/stores/file/format.ts",
+    find: "return end <= bytes.length && crc32(bytes.subarray(at + 8, end), salt) === header.crc;",
+    replace: "return end <= bytes.length && salt >= 0;",
+    caughtBy: {
+      file: "src/stores/file/format.test.ts",
+      test: "JF2 a frame with any bit wrong, or any byte missing, is not valid",
+    },
+  },
+  {
+    name: "the LSN of a frame is not checked",
+    guarantee: "G8",
+    file: "src/stores/file/scan.ts",
+    find: "while (header !== undefined && header.lsn === nextLsn) {",
+    replace: "while (header !== undefined) {",
+    caughtBy: {
+      file: "src/stores/file/scan.test.ts",
+      test: "RC2 a frame whose number is not the next one is not passed over",
+    },
+  },
+  {
+    name: "every use of a segment has the same salt",
+    guarantee: "G8",
+    file: "src/stores/file/format.ts",
+    find: "return end <= bytes.length && crc32(bytes.subarray(at + 8, end), salt) === header.crc;",
+    replace: `const both = [salt, 77].map((start) => crc32(bytes.subarray(at + 8, end), start));
+  return end <= bytes.length && both.includes(header.crc);`,
+    caughtBy: {
+      file: "src/stores/file/scan.test.ts",
+      test: "JF1 a frame of an earlier use is neither a frame nor a proof of damage",
+    },
+  },
+  {
+    name: "a snapshot is renamed before it is synced",
+    guarantee: "G1",
+    file: "src/stores/file/snapshot.ts",
+    find: `    await settle();
+    await file.sync();`,
+    replace: "    await settle();",
+    caughtBy: {
+      file: SNAPSHOT,
+      test: "SN3 a snapshot gets its name only when it is synced and what it contains is durable",
+    },
+  },
+  {
+    name: "a snapshot contains what is not durable yet",
+    guarantee: "G4",
+    file: "src/stores/file/snapshot.ts",
+    find: `    await settle();
+    await file.sync();`,
+    replace: "    await file.sync();",
+    caughtBy: {
+      file: SNAPSHOT,
+      test: "SN3 a snapshot gets its name only when it is synced and what it contains is durable",
+    },
+  },
+  {
+    name: "a damaged snapshot is used",
+    guarantee: "G8",
+    file: "src/stores/file/snapshot-format.ts",
+    find: `if (crc32(payload) !== bytes.readUInt32LE(at + 4)) throw damaged("a block has another checksum");`,
+    replace: "if (crc32(payload) === -1) throw damaged(MAGIC);",
+    caughtBy: {
+      file: "test/bit-flips.test.ts",
+      test: "SN1 SN4 a wrong bit in the snapshot sends recovery to the journal, with the same result",
+    },
+  },
+  {
+    name: "damage in the middle is cut off like a torn end",
+    guarantee: "G1",
+    file: "src/stores/file/recovery.ts",
+    find: "? await findFrameBehind(file, segment.salt, scan.end, scan.nextLsn)",
+    replace: "? await findFrameBehind(file, segment.salt, segment.bytes, scan.nextLsn)",
+    caughtBy: {
+      file: RECOVERY,
+      test: "RC2 RC4 damage in the middle is refused with file, offset and LSN, and nothing is touched",
+    },
+  },
+  {
+    name: "producer state is not in the frame",
+    guarantee: "G2",
+    file: "src/stores/file/records.ts",
+    find: "const { producer, streamSeq } = record;",
+    replace:
+      'const { streamSeq } = record;\n    const producer = undefined as Appended["producer"];',
+    caughtBy: {
+      file: "src/stores/file/records.test.ts",
+      test: "an append comes back with its producer, its close and its place, in one record",
+    },
+  },
+  {
+    name: "data is handed out without its checksum",
+    guarantee: "G8",
+    file: "src/stores/file/records.ts",
+    find: `if (crc32(data) !== crc) throw damaged("the data of a record does not match its checksum");`,
+    replace: `if (crc32(data) === -crc - 1) throw damaged("never");`,
+    caughtBy: {
+      file: "test/bit-flips.test.ts",
+      test: "RD1 behind a snapshot, no bit of the journal can be wrong with other data as the result",
+    },
+  },
+  {
+    name: "segments that the older snapshot needs are given up",
+    guarantee: "G1",
+    file: "src/stores/file.ts",
+    find: "const [, older] = this.#snapshots;",
+    replace: "const [older] = this.#snapshots;",
+    caughtBy: {
+      file: "src/stores/file/compaction.test.ts",
+      test: "CP2 a segment is given up only when neither of the two snapshots needs it",
+    },
+  },
+  {
+    name: "a change that an image has is applied again",
+    guarantee: "G2",
+    file: "src/core/restore.ts",
+    find: "(this.#versions.get(change.stream) ?? this.#imagesVersion)",
+    replace: "(this.#versions.get(change.stream) ?? 0)",
+    caughtBy: {
+      file: "src/core/restore.test.ts",
+      test: "RS1 of several lives of one path within a snapshot, only the last one comes back",
+    },
+  },
+  {
+    name: "a page goes on where the stream lay before it was moved",
+    guarantee: "G10",
+    file: "src/stores/file/reading.ts",
+    find: "if (end <= position) continue;",
+    replace: "if (end <= from) continue;",
+    caughtBy: {
+      file: "src/stores/file/compaction.test.ts",
+      test: "CP1 RD1 whoever reads while a stream is moved sees every append once",
+    },
+  },
+  {
+    name: "writes go on after a failed one",
+    guarantee: "G9",
+    file: "src/stores/file.ts",
+    find: "if (!this.#isClosed) this.#fail(error);",
+    replace: "if (this.#isClosed) this.#fail(error);",
+    caughtBy: {
+      file: FILE_STORE,
+      test: "FS2 after a failed write no other is tried, and what was durable can be read",
+    },
+  },
+  {
+    name: "a short write is taken for success",
+    guarantee: "G1",
+    file: "src/stores/file/node-disk.ts",
+    find: "left = skip(left, count);",
+    replace: "left = skip(left, count).slice(0, 0);",
+    caughtBy: {
+      file: "src/stores/file/node-disk.test.ts",
+      test: "DK1 a write that the kernel takes in parts arrives whole, from one buffer and from many",
+    },
+  },
+];
