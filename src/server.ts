@@ -5,6 +5,7 @@
 
 import type { Clock } from "./clock.ts";
 import type { Courier } from "./courier.ts";
+import type { Defer } from "./engine/commit.ts";
 import { Engine } from "./engine/engine.ts";
 import { SubscriptionEngine } from "./engine/subscriptions.ts";
 import type { Random } from "./random.ts";
@@ -27,6 +28,8 @@ export interface ServerComponents {
   readonly random: Random;
   /** Sends webhooks. */
   readonly courier: Courier;
+  /** When a group commit begins. Default: at the end of the microtask; see `Defer`. */
+  readonly defer?: Defer;
   /** Where webhooks reach this server, without a slash at the end. */
   readonly publicUrl: () => string;
   /** Hears of bugs and broken parts, never of refusals. */
@@ -70,9 +73,15 @@ export function createServer(
   components: ServerComponents,
   settings: ServerSettings = {},
 ): HapaxServer {
-  const { store, clock, random, courier, publicUrl, onFault } = components;
+  const { store, clock, random, courier, publicUrl, onFault, defer } = components;
   const resolved = resolveSettings(settings);
-  const engine = new Engine({ store, clock, jsonRecordsEnd: jsonRecordEnd, onFault });
+  const engine = new Engine({
+    store,
+    clock,
+    jsonRecordsEnd: jsonRecordEnd,
+    onFault,
+    ...(defer === undefined ? {} : { defer }),
+  });
   const subscriptions = new SubscriptionEngine({
     engine,
     clock,

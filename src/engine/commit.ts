@@ -64,10 +64,14 @@ export class Batch {
   }
 }
 
+/** Calls `run` soon: after this synchronous step, and never by a timer. */
+export type Defer = (run: () => void) => void;
+
 export class GroupCommit {
   readonly #store: Store;
   readonly #world: World;
   readonly #onDurable: (batch: Batch) => void;
+  readonly #defer: Defer;
   readonly #flights = new Map<StreamId, Flight>();
   /** Streams that come or go with a batch under way, by name. */
   readonly #lifecycles = new Map<StreamName, Batch>();
@@ -78,7 +82,8 @@ export class GroupCommit {
   #pendingBytes = 0;
   #stopped: HapaxError | undefined;
 
-  constructor(store: Store, onDurable: (batch: Batch) => void) {
+  constructor(store: Store, onDurable: (batch: Batch) => void, defer: Defer = queueMicrotask) {
+    this.#defer = defer;
     this.#store = store;
     this.#world = store.world;
     this.#onDurable = onDurable;
@@ -107,8 +112,8 @@ export class GroupCommit {
     this.#last = batch.done;
     if (!this.#isBusy) {
       this.#isBusy = true;
-      // What arrives in this turn still joins, also the rest of a pipelined read from one socket.
-      queueMicrotask(() => void this.#run());
+      // What arrives in this turn still joins: requests that came together are written together.
+      this.#defer(() => void this.#run());
     }
     return batch;
   }

@@ -26,7 +26,7 @@ import type { Offset, StreamId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import { HapaxError } from "../errors.ts";
 import type { Store, StoreSupport } from "../store.ts";
-import { type Batch, GroupCommit } from "./commit.ts";
+import { type Batch, type Defer, GroupCommit } from "./commit.ts";
 import { Deadlines } from "./deadlines.ts";
 import type { AppendObserver } from "./observer.ts";
 import { readAcrossForks } from "./reading.ts";
@@ -74,6 +74,8 @@ export interface EngineParts {
   readonly clock: Clock;
   /** For JSON streams, whose sub-offsets count records. */
   readonly jsonRecordsEnd: RecordsEnd;
+  /** When a batch begins to be written: at the end of the turn in which its first change came. */
+  readonly defer?: Defer;
   /** Hears of live readers that throw. */
   readonly onFault?: (error: unknown) => void;
 }
@@ -97,9 +99,10 @@ export class Engine {
     this.#clock = parts.clock;
     this.#jsonRecordsEnd = parts.jsonRecordsEnd;
     this.#tails = new Tails(parts.onFault ?? (() => undefined));
-    this.#commit = new GroupCommit(parts.store, (batch) => {
+    const announce = (batch: Batch): void => {
       this.#announce(batch);
-    });
+    };
+    this.#commit = new GroupCommit(parts.store, announce, parts.defer);
     this.#deadlines = new Deadlines(
       parts.clock,
       () => this.nowMs(),

@@ -2,14 +2,19 @@
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import { gzip } from "node:zlib";
+import { promisify } from "node:util";
+import { gzip, type ZlibOptions } from "node:zlib";
 import { HapaxError } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
 import type { Answer, Exchange, LiveAnswer, Sink, WholeAnswer } from "../server/exchange.ts";
+import { Turns } from "../turns.ts";
 import { CORS_EXPOSE, HEADER, SINGLE_HEADERS } from "../wire/headers.ts";
 import { invalid } from "../wire/refusal.ts";
 
 const EMPTY = new Uint8Array(0);
+const gzipAsync = promisify<Buffer, ZlibOptions, Buffer>(gzip);
+/** Readers that ask for compression leave threads of the pool to commits. */
+const compressions = new Turns(1);
 const COMPRESSIBLE = /^(text\/|application\/(json|.*\+json|xml|.*\+xml|javascript|x-ndjson))/i;
 
 const ACCEPTS_GZIP = /(?:^|[,\s])gzip\s*(?:;\s*q=(?:1(?:\.0*)?|0?\.0*[1-9][0-9]*))?\s*(?:,|$)/i;
@@ -303,20 +308,20 @@ function compress(
   pieces: readonly Uint8Array[],
   sending: Sending,
 ): void {
-  gzip(Buffer.concat(pieces), { level: 1 }, (error, compressed) => {
+  const compressed = compressions.run(() => gzipAsync(Buffer.concat(pieces), { level: 1 }));
+  const send = (body: Buffer): void => {
     if (response.destroyed) return;
-    if (error !== null) {
-      response.destroy(error);
-      return;
-    }
     const headers = flatten(request, answer, sending.isDraining);
     // The bytes differ from those without compression, so the tag is the weak one (RFC 9110, 8.8.3).
     const at = headers.indexOf(HEADER.etag);
     if (at !== -1) headers[at + 1] = `W/${headers[at + 1] ?? ""}`;
     headers.push("Content-Encoding", "gzip", "Vary", "Accept-Encoding");
-    headers.push("Content-Length", String(compressed.length));
+    headers.push("Content-Length", String(body.length));
     response.writeHead(answer.status, headers);
-    finish(request, response, [compressed], sending.stallMs);
+    finish(request, response, [body], sending.stallMs);
+  };
+  compressed.then(send, (error: unknown) => {
+    response.destroy(error instanceof Error ? error : undefined);
   });
 }
 

@@ -77,6 +77,8 @@ export async function startNodeServer(settings: NodeServerSettings = {}): Promis
       store,
       clock: systemClock,
       random: systemRandom,
+      // All requests that one look at the sockets has brought are in one batch.
+      defer: (run) => void setImmediate(run),
       courier: createNodeCourier({ allowLoopback: settings.allowLoopbackWebhooks ?? true }),
       publicUrl: () => settings.publicUrl ?? listeningUrl,
       onFault,
@@ -104,6 +106,8 @@ export async function startNodeServer(settings: NodeServerSettings = {}): Promis
     },
   };
 }
+
+const ignore = (): void => undefined;
 
 function createListener(
   server: HapaxServer,
@@ -138,7 +142,7 @@ function createListener(
     sendAnswer(request, response, ready, { isDraining: server.isDraining, stallMs });
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
-    response.on("error", () => undefined); // The other side has gone; `close` tells who must know.
+    response.on("error", ignore); // The other side has gone; `close` tells who must know.
     sockets.begin(request.socket, response);
     answer(request, response).catch((error: unknown) => {
       onFault(error);
@@ -210,28 +214,39 @@ function urlOf(http: Server): string {
  * sockets whose last answer is written but not yet taken, and would leave those that said nothing yet.
  */
 class Sockets {
-  readonly #owed = new Map<Socket, number>();
+  readonly #debts = new Map<Socket, Debt>();
   #isDraining = false;
 
   add(socket: Socket): void {
-    this.#owed.set(socket, 0);
-    socket.once("close", () => this.#owed.delete(socket));
+    // One function for all answers of the socket: this is on the path of every request.
+    const debt: Debt = {
+      answers: 0,
+      pay: () => {
+        debt.answers -= 1;
+        if (this.#isDraining && debt.answers === 0) socket.destroySoon();
+      },
+    };
+    this.#debts.set(socket, debt);
+    socket.once("close", () => this.#debts.delete(socket));
   }
 
   begin(socket: Socket, response: ServerResponse): void {
-    this.#owed.set(socket, (this.#owed.get(socket) ?? 0) + 1);
-    response.once("close", () => {
-      const owed = (this.#owed.get(socket) ?? 1) - 1;
-      if (!socket.destroyed) this.#owed.set(socket, owed);
-      if (this.#isDraining && owed === 0) socket.destroySoon();
-    });
+    const debt = this.#debts.get(socket);
+    if (debt === undefined) return;
+    debt.answers += 1;
+    response.on("close", debt.pay);
   }
 
   /** Ends the sockets that owe nothing, now and as soon as they have answered. */
   drain(): void {
     this.#isDraining = true;
-    for (const [socket, owed] of this.#owed) if (owed === 0) socket.destroySoon();
+    for (const [socket, { answers }] of this.#debts) if (answers === 0) socket.destroySoon();
   }
+}
+
+interface Debt {
+  answers: number;
+  readonly pay: () => void;
 }
 
 async function drain(http: Server, server: HapaxServer, sockets: Sockets): Promise<void> {

@@ -18,6 +18,7 @@
 
 import { assert } from "../core/types.ts";
 import { LIMITS } from "../limits.ts";
+import { readJsonShape } from "./json-grammar.ts";
 
 export type JsonSplit =
   | { readonly kind: "records"; readonly stored: Uint8Array; readonly count: number }
@@ -53,29 +54,44 @@ const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** Checks a body and brings it into the stored form, in a buffer of its own. */
 export function splitJson(body: Uint8Array): JsonSplit {
-  const text = decodeUtf8(body);
-  if (text === undefined) return invalid("the body is not valid UTF-8");
-  if (text.startsWith("\uFEFF")) return invalid("the body starts with a byte order mark");
+  const shape = readJsonShape(body);
+  const isJson = shape !== undefined && (!shape.hasHighBytes || decodeUtf8(body) !== undefined);
+  // What is refused here is looked at again, more slowly, for the sentence that says why.
+  if (!isJson || !shape.isCompact) return splitLoosely(body);
+  if (shape.count === 0) return { kind: "records", stored: NOTHING, count: 0 };
+  const inside = shape.isArray ? body.subarray(1, body.length - 1) : trimmed(body);
+  const stored = new Uint8Array(inside.length + 1);
+  stored.set(inside);
+  stored[inside.length] = COMMA;
+  return { kind: "records", stored, count: shape.count };
+}
 
+function trimmed(body: Uint8Array): Uint8Array {
   let start = 0;
   let end = body.length;
   while (start < end && meaningAt(body, start) === SPACE) start++;
   while (end > start && meaningAt(body, end - 1) === SPACE) end--;
-  const isArray = end - start >= 2 && body[start] === ARRAY_OPEN && body[end - 1] === ARRAY_CLOSE;
-  if (isArray) {
-    start++;
-    end--;
-  }
+  return body.subarray(start, end);
+}
+
+/** The same for bodies with whitespace between the elements, and for those that are not JSON. */
+function splitLoosely(body: Uint8Array): JsonSplit {
+  const text = decodeUtf8(body);
+  if (text === undefined) return invalid("the body is not valid UTF-8");
+  if (text.startsWith("\uFEFF")) return invalid("the body starts with a byte order mark");
+
+  const value = trimmed(body);
+  const isArray = value.length >= 2 && value[0] === ARRAY_OPEN && value.at(-1) === ARRAY_CLOSE;
+  const inside = isArray ? value.subarray(1, -1) : value;
+  const end = inside.length;
 
   // One allocation and one copy; packing then happens in place, in the same pass that counts.
-  const buffer = new Uint8Array(end - start + 1);
-  buffer.set(body.subarray(start, end));
+  const buffer = new Uint8Array(end + 1);
+  buffer.set(inside);
   // The depth is known before JSON.parse runs: engines differ in how they survive deep nesting.
   // Every level takes two bytes, so a short value that is no array needs no scan.
-  const needsScan = isArray || end - start > 2 * LIMITS.jsonDepthMax;
-  const packed = needsScan
-    ? packElements(buffer, end - start)
-    : { length: end - start, separators: 0 };
+  const needsScan = isArray || end > 2 * LIMITS.jsonDepthMax;
+  const packed = needsScan ? packElements(buffer, end) : { length: end, separators: 0 };
   if (packed === undefined) return invalid(`a record nests deeper than ${LIMITS.jsonDepthMax}`);
   const problem = parseProblem(text);
   if (problem !== undefined) return invalid(problem);
