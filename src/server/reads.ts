@@ -7,7 +7,8 @@
  */
 
 import { decideCursor } from "../core/cursor.ts";
-import { isJson, type StreamState } from "../core/stream.ts";
+import { CONTENT_TYPE_DEFAULT } from "../core/create.ts";
+import { isJson, mediaType, type StreamState } from "../core/stream.ts";
 import { type Offset, OFFSET_ZERO, type StreamName } from "../core/types.ts";
 import type { Found, ReadPage } from "../engine/engine.ts";
 import { HapaxError } from "../errors.ts";
@@ -139,6 +140,10 @@ function pageHeaders(state: StreamState, page: ReadPage): Record<string, string>
     [HEADER.contentType]: state.contentType,
     [HEADER.nextOffset]: formatOffset(page.next),
   };
+  // A browser saves bytes of no known kind instead of guessing what they are.
+  if (mediaType(state.contentType) === CONTENT_TYPE_DEFAULT) {
+    headers["Content-Disposition"] = "attachment";
+  }
   if (page.isUpToDate) headers[HEADER.upToDate] = "true";
   if (page.isAtEnd) headers[HEADER.closed] = "true";
   return headers;

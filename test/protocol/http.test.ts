@@ -640,6 +640,16 @@ describe("our own routes", () => {
 
 // PROTOCOL.md §13
 describe("hygiene", () => {
+  test("bytes of no known kind are saved by a browser, not shown", async () => {
+    await call("PUT", server.url, "/v1/stream/bytes", { body: "x" });
+    const bytes = await call("GET", server.url, "/v1/stream/bytes");
+    expect(bytes.headers["content-disposition"]).toBe("attachment");
+    const headers = { "content-type": "text/plain" };
+    await call("PUT", server.url, "/v1/stream/text", { headers, body: "x" });
+    const text = await call("GET", server.url, "/v1/stream/text");
+    expect(text.headers["content-disposition"]).toBeUndefined();
+  });
+
   test("a preflight from a browser is allowed everything that the protocol needs", async () => {
     const answer = await call("OPTIONS", server.url, "/v1/stream/any", {
       headers: { origin: "https://app.test", "access-control-request-method": "POST" },
