@@ -45,7 +45,7 @@ export interface FileStoreSettings {
   readonly durability?: "fsync" | "os";
   /** Size of a journal file. Default 64 MiB. */
   readonly segmentBytes?: number;
-  /** Newest data kept in memory. Default 64 MiB. */
+  /** Newest data kept in memory. More of it costs garbage collection. Default 16 MiB. */
   readonly cacheBytes?: number;
   /** A snapshot is written after so many bytes of journal. Default 256 MiB. */
   readonly snapshotBytes?: number;
@@ -170,7 +170,7 @@ class JournalStore implements FileStore {
     this.#ordinal = recovered.world.version;
     this.#ordinalSince = this.#ordinal - recovered.report.changes;
     this.#bytesSince = recovered.report.bytes;
-    this.#cache = new TailCache(settings.cacheBytes ?? 64 * 1024 * 1024);
+    this.#cache = new TailCache(settings.cacheBytes ?? 16 * 1024 * 1024);
     this.#segments = new Segments(disk, this.#clock, settings.random ?? systemRandom, {
       segmentBytes: settings.segmentBytes ?? 64 * 1024 * 1024,
       readFilesMax: 64,
