@@ -183,14 +183,6 @@ export function normaliseContentType(text: string): ContentType | undefined {
   return lastContentType;
 }
 
-/** Whether two well-formed texts name the same media type; case and parameters do not count. */
-export function sameContentType(a: string, b: string): boolean {
-  // Nearly every append repeats the stream's own text, which was checked at creation.
-  if (a === b) return true;
-  const left = normaliseContentType(a);
-  return left !== undefined && left.essence === normaliseContentType(b)?.essence;
-}
-
 /** Whether a header such as Stream-Closed is set. Any other value counts as absent. */
 export function parseTrue(text: string | undefined): boolean {
   return text !== undefined && /^true$/i.test(text);
