@@ -1,94 +1,24 @@
 /** The steps of bench/scale.mjs: `node bench/scale-steps.mjs <step> <directory> <share>`. */
 
 import { crc32 } from "node:zlib";
-import { systemClock } from "../dist/clock.js";
-import { Engine } from "../dist/engine/engine.js";
-import { openFileStore } from "../dist/stores/file.js";
-import { jsonRecordEnd } from "../dist/wire/json.js";
+import { identitySteps } from "./scale-identities.mjs";
+import {
+  appendCommand,
+  createCommand,
+  inBatches,
+  leaveKilled,
+  measureSnapshots,
+  MILLION,
+  nameOf,
+  openEngine,
+  RECORD,
+  rssMB,
+  SHARE,
+} from "./scale-kit.mjs";
 
-const [step = "", directory = "", share = "1"] = process.argv.slice(2);
-const MILLION = Math.round(1_000_000 * Number(share));
+const [step = ""] = process.argv.slice(2);
 const LARGE_APPEND_BYTES = 4 * 1024 * 1024;
-const LARGE_APPENDS = Math.ceil(1100 * Number(share));
-const BATCH = 512;
-const TYPE = "application/octet-stream";
-const NEVER = { kind: "never" };
-const RECORD = Buffer.alloc(100, "x");
-
-async function openEngine(settings) {
-  const start = performance.now();
-  const store = await openFileStore(directory, { durability: "os", ...settings });
-  const engine = new Engine({ store, clock: systemClock, jsonRecordsEnd: jsonRecordEnd });
-  return { store, engine, restartSeconds: (performance.now() - start) / 1000 };
-}
-
-function rssMB() {
-  return process.memoryUsage().rss / 1_000_000;
-}
-
-function nameOf(number) {
-  return `/v1/stream/tenant-${number % 1000}/order-${number}`;
-}
-
-function createCommand(name, data) {
-  const expiry = NEVER;
-  return { name, contentType: TYPE, expiry, isClosed: false, fork: undefined, data };
-}
-
-function appendCommand(data, producer) {
-  return { data, contentType: TYPE, closes: false, producer, streamSeq: undefined };
-}
-
-/** Runs `count` commands, as many at once as a busy server has requests under way. */
-async function inBatches(count, run) {
-  for (let from = 0; from < count; from += BATCH) {
-    const waiting = [];
-    for (let number = from; number < Math.min(count, from + BATCH); number += 1) {
-      waiting.push(run(number));
-    }
-    await Promise.all(waiting);
-  }
-}
-
-/** The longest time between two turns of the event loop while a snapshot is written and appends go on. */
-async function pauseDuring(engine, name, run) {
-  let pauseMs = 0;
-  let last = performance.now();
-  let isOver = false;
-  let appended = Promise.resolve();
-  const turn = () => {
-    const now = performance.now();
-    pauseMs = Math.max(pauseMs, now - last);
-    last = now;
-    if (!isOver) setImmediate(turn);
-  };
-  const appendOn = async () => {
-    while (!isOver) {
-      await engine.append(name, appendCommand(RECORD, undefined));
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
-  };
-  setImmediate(turn);
-  appended = appendOn();
-  const start = performance.now();
-  await run();
-  const seconds = (performance.now() - start) / 1000;
-  isOver = true;
-  await appended;
-  return { pauseMs, seconds };
-}
-
-/** A noisy machine stops processes as well: the best of three snapshots is what ours cost. */
-async function measureSnapshots(store, engine, name) {
-  const runs = [];
-  for (let run = 0; run < 3; run += 1) {
-    await engine.append(name, appendCommand(RECORD, undefined));
-    runs.push(await pauseDuring(engine, name, () => store.maintain()));
-  }
-  const pauseMs = Math.min(...runs.map((run) => run.pauseMs));
-  const worstPauseMs = Math.max(...runs.map((run) => run.pauseMs));
-  return { pauseMs, worstPauseMs, snapshotSeconds: Math.min(...runs.map((run) => run.seconds)) };
-}
+const LARGE_APPENDS = Math.ceil(1100 * SHARE);
 
 async function fillStreams() {
   const { store, engine } = await openEngine();
@@ -128,10 +58,7 @@ async function fillAppends() {
     return engine.append(nameOf(number % 1000), appendCommand(RECORD, producer));
   });
   const seconds = (performance.now() - start) / 1000;
-  process.send({ fillSeconds: seconds, appendsPerSecond: count / seconds, rssMB: rssMB() }, () => {
-    process.kill(process.pid, "SIGKILL");
-  });
-  return new Promise(() => undefined);
+  return leaveKilled({ fillSeconds: seconds, appendsPerSecond: count / seconds, rssMB: rssMB() });
 }
 
 async function openAppends() {
@@ -228,6 +155,7 @@ const STEPS = {
   openLarge,
   fillProducers,
   openProducers,
+  ...identitySteps,
 };
 
 const result = await STEPS[step]();

@@ -56,6 +56,47 @@ const CASES = [
       ["retries not known as duplicates", "openProducers", "unknownRetries", 0, "retries"],
     ],
   },
+  {
+    name: "keys",
+    title: "1,000,000 idempotency keys in one stream, then a tenth more",
+    steps: ["fillOneKeys", "replayOneKeys", "evictOneKeys"],
+    bounds: [
+      ["memory of the window", "fillOneKeys", "windowMB", 80, "MB"],
+      ["restart after a kill, without a snapshot", "replayOneKeys", "restartSeconds", 20, "s"],
+      ["keys not known after the kill", "replayOneKeys", "unknownKeys", 0, "keys"],
+      ["longest pause during a snapshot, best of three", "replayOneKeys", "pauseMs", 20, "ms"],
+      ["restart from the snapshot", "evictOneKeys", "restartSeconds", 20, "s"],
+      ["keys not known although they are among the last", "evictOneKeys", "unknownKeys", 0, "keys"],
+      ["keys that are known for too long", "evictOneKeys", "keptTooLong", 0, "keys"],
+      ["memory of the window after that", "evictOneKeys", "windowMB", 80, "MB"],
+    ],
+  },
+  {
+    name: "keys-many",
+    title: "1,000,000 idempotency keys over 10,000 streams",
+    steps: ["fillManyKeys", "replayManyKeys", "openManyKeys"],
+    bounds: [
+      ["memory of the windows", "fillManyKeys", "windowMB", 160, "MB"],
+      ["restart after a kill, without a snapshot", "replayManyKeys", "restartSeconds", 20, "s"],
+      ["keys not known after the kill", "replayManyKeys", "unknownKeys", 0, "keys"],
+      ["longest pause during a snapshot, best of three", "replayManyKeys", "pauseMs", 20, "ms"],
+      ["restart from the snapshot", "openManyKeys", "restartSeconds", 20, "s"],
+      ["keys not known after the restart", "openManyKeys", "unknownKeys", 0, "keys"],
+    ],
+  },
+  {
+    name: "sessions",
+    title: "1,000,000 producers with sessions on one stream",
+    steps: ["fillSessions", "replaySessions", "openSessions"],
+    bounds: [
+      ["memory after filling", "fillSessions", "rssMB", 1000, "MB"],
+      ["restart after a kill, without a snapshot", "replaySessions", "restartSeconds", 20, "s"],
+      ["retries not known after the kill", "replaySessions", "unknownRetries", 0, "retries"],
+      ["longest pause during a snapshot, best of three", "replaySessions", "pauseMs", 20, "ms"],
+      ["restart from the snapshot", "openSessions", "restartSeconds", 20, "s"],
+      ["retries not known after the restart", "openSessions", "unknownRetries", 0, "retries"],
+    ],
+  },
 ];
 
 const stepFile = fileURLToPath(new URL("scale-steps.mjs", import.meta.url));
@@ -118,6 +159,7 @@ await main(async () => {
   const share = Number(optionOf("--share") ?? 1);
   await buildIfNeeded();
   console.log(formatMachine(machineOf(tmpdir())));
+  console.log("durability  os: what is measured is memory and restarts, not the disk");
   let failures = 0;
   for (const one of CASES) {
     if (only === undefined || only === one.name) failures += await runCase(one, share);

@@ -70,7 +70,10 @@ async function startHapax(durability) {
     const { openFileStore } = await import("../dist/stores/file.js");
     store = await openFileStore(directory, { durability });
   }
-  const server = await startNodeServer({ port: 0, ...(store === undefined ? {} : { store }) });
+  // compare.mjs can leave it out, to compare with a commit that has none.
+  const hasFastLane = process.env.BENCH_FAST_LANE !== "off";
+  const settings = { port: 0, hasFastLane, ...(store === undefined ? {} : { store }) };
+  const server = await startNodeServer(settings);
   return {
     port: Number(new URL(server.url).port),
     stats: () => (store === undefined ? {} : store.stats()),

@@ -6,7 +6,14 @@
 import { buildIfNeeded, install, main } from "./prepare.mjs";
 import { run, tool } from "./run.mjs";
 
-const FILES = ["test/power-cut", "test/torn", "test/bit-flips", "test/io-errors", "test/heavy"];
+const FILES = [
+  "test/power-cut",
+  "test/torn",
+  "test/bit-flips",
+  "test/io-errors",
+  "test/storms",
+  "test/heavy",
+];
 
 await main(async () => {
   await install();

@@ -54,6 +54,12 @@ export const ERRORS = {
     title: "A newer epoch of this producer exists",
     help: "Stop this writer, or start a higher Producer-Epoch at Producer-Seq: 0.",
   },
+  producer_not_found: {
+    status: 404,
+    retry: "never",
+    title: "The stream does not know this producer",
+    help: "Check the id and the stream; GET /_hapax/producers lists those that it knows.",
+  },
   not_found: {
     status: 404,
     retry: "never",
@@ -120,6 +126,12 @@ export const ERRORS = {
     title: "An earlier append of this producer has not arrived",
     help: "Send the append that Producer-Expected-Seq names, then this one again.",
   },
+  epoch_exhausted: {
+    status: 409,
+    retry: "never",
+    title: "The producer has the highest epoch that there is",
+    help: "Reset it with DELETE /_hapax/producers/<id>?stream=<path>, or use another Producer-Id.",
+  },
   subscription_exists: {
     status: 409,
     retry: "never",
@@ -162,6 +174,18 @@ export const ERRORS = {
     title: "The stream has never reached this offset",
     help: "The stream was created anew since the offset was handed out: read it from the start.",
   },
+  tail_moved: {
+    status: 412,
+    retry: "never",
+    title: "The tail is not the one that If-Match names",
+    help: "Read up to Stream-Next-Offset, decide again, and send that offset in If-Match.",
+  },
+  stream_present: {
+    status: 412,
+    retry: "never",
+    title: "There is a stream at this path",
+    help: "Use another path, or leave out If-None-Match to accept the stream that is there.",
+  },
   body_too_large: {
     status: 413,
     retry: "never",
@@ -186,6 +210,18 @@ export const ERRORS = {
     title: "The webhook address is not allowed",
     help: "Use a public https:// URL, or http://localhost during development.",
   },
+  key_reused: {
+    status: 422,
+    retry: "never",
+    title: "The idempotency key was used for other content",
+    help: "Use a new key for every message, and the same one for its retries only.",
+  },
+  key_expired: {
+    status: 422,
+    retry: "never",
+    title: "The idempotency key is older than the stream remembers keys",
+    help: "Find out whether it was stored before you send it under a new key.",
+  },
   headers_too_large: {
     status: 431,
     retry: "never",
@@ -197,6 +233,12 @@ export const ERRORS = {
     retry: "later",
     title: "A limit of this server is reached",
     help: "Wait as long as Retry-After says, then repeat the call.",
+  },
+  key_window_full: {
+    status: 429,
+    retry: "later",
+    title: "The stream can remember no more idempotency keys now",
+    help: "Wait as long as Retry-After says, or create streams with a larger Stream-Key-Max.",
   },
   internal: {
     status: 500,
@@ -251,6 +293,30 @@ export const ERRORS = {
     retry: "later",
     title: "The server could not be reached",
     help: "Check the URL and that the server runs; the outcome of a write is unknown.",
+  },
+  refused: {
+    status: 400,
+    retry: "never",
+    title: "The server refused the call without one of these codes",
+    help: "The message has its status and its words: another server, or a proxy, has spoken.",
+  },
+  unsupported: {
+    status: 501,
+    retry: "never",
+    title: "The server cannot keep the promise that the call needs",
+    help: "Nothing was sent. Use a server with this extension, or a call that needs less.",
+  },
+  producer_full: {
+    status: 429,
+    retry: "same",
+    title: "The producer holds as much unsent data as it may",
+    help: "Wait for its `ready`, then append again; nothing was taken.",
+  },
+  producer_closed: {
+    status: 409,
+    retry: "never",
+    title: "The producer was closed or given up",
+    help: "Make a new one with `stream.producer()`.",
   },
 } as const satisfies Record<string, ErrorSpec>;
 

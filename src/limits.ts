@@ -3,6 +3,8 @@
  * `ServerSettings` names; the others are part of the protocol or protect the process.
  */
 
+import { ENDS_KEPT, SESSIONS_KEPT } from "./core/producer.ts";
+
 /** The limits by name; PROTOCOL.md refers to them by these names. */
 export const LIMITS = {
   /** One append. Ten times what the published clients send, small enough to hold in memory 64 times. */
@@ -11,12 +13,33 @@ export const LIMITS = {
   bodiesBytesMax: 256 * 1024 * 1024,
   /** The header block. Node's own default; a request of ours has under 1 KiB. */
   headerBytesMax: 16 * 1024,
+  /** The header block of an append on the fast lane; a larger one goes through `node:http`. */
+  laneHeadBytesMax: 4096,
+  /** Requests of one connection under way on the fast lane: enough for one batch, few enough to hold. */
+  pipelinedMax: 64,
   /** A stream path after decoding, in UTF-8 bytes: fits a header, a URL and an index entry. */
   pathBytesMax: 1024,
   /** Path and query as sent; three bytes for each decoded one, and room for offset and cursor. */
   targetBytesMax: 4096,
   /** Producer-Id: the longest ids in use are URLs; kept per producer for the life of the stream. */
   producerIdBytesMax: 256,
+  /** Producer-Session: a UUID, a ULID or 32 bytes as text; up to 17 are kept for a producer. */
+  sessionBytesMax: 64,
+  /** Replaced sessions of a producer that are remembered, and appends whose ends are. */
+  sessionsKept: SESSIONS_KEPT,
+  endsKept: ENDS_KEPT,
+  /** Idempotency-Key, as common services have it. */
+  keyBytesMax: 255,
+  /** A window of a year; its keys are kept in memory. */
+  keyWindowSecondsMax: 366 * 86_400,
+  /** Keys of one stream: about 50 bytes each. */
+  keyCountMax: 10_000_000,
+  /** Prefer: wait. Proxies cut at 60 s. */
+  patienceSecondsMax: 30,
+  /** Appends that wait for their predecessors: more than a client has in flight, and what a flood may hold. */
+  heldPerProducerMax: 256,
+  heldMax: 10_000,
+  heldBytesMax: 64 * 1024 * 1024,
   /** Stream-Seq: kept once per stream. */
   streamSeqBytesMax: 256,
   /** Content-Type: kept once per stream. */
@@ -31,6 +54,8 @@ export const LIMITS = {
   pageBytesMax: 1024 * 1024,
   /** Bytes of records in one SSE data event while catching up. */
   sseEventBytesMax: 256 * 1024,
+  /** What a client holds of one SSE event, in characters: the largest append in base64 is 22 Mi. */
+  sseEventCharsMax: 32 * 1024 * 1024,
   /** Waiting for a long-poll's answer: proxies cut at 60 s, the protocol suggests 30 s. */
   longPollMs: 30_000,
   /** An SSE connection is recycled so that CDNs can collapse readers. */
@@ -50,6 +75,8 @@ export const LIMITS = {
   keepAliveTimeoutMs: 65_000,
   /** How long SIGTERM waits for requests under way before it cuts them. */
   drainMs: 10_000,
+  /** Closing waits while commits land; one that takes longer waits for room that does not come. */
+  closeStallMs: 5_000,
   /** Changes in one group commit: bounds the latency and the size of one write. */
   batchChangesMax: 8192,
   batchBytesMax: 8 * 1024 * 1024,
@@ -64,6 +91,10 @@ export const LIMITS = {
   subscriptionStreamsMax: 10_000,
   subscriptionIdBytesMax: 256,
   subscriptionBodyBytesMax: 1024 * 1024,
+  /** The description of one: a paragraph. It is in every snapshot, 10,000 times if need be. */
+  subscriptionDescriptionBytesMax: 4096,
+  /** A token of a wake or claim outlives any lease: what ends a wake is the lease, which can be extended. */
+  tokenMs: 24 * 3_600_000,
   /** Streams named in one wake; the rest follow with the next wake. */
   wakeStreamsMax: 1000,
   leaseMsDefault: 30_000,

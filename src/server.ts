@@ -5,6 +5,7 @@
 
 import type { Clock } from "./clock.ts";
 import type { Courier } from "./courier.ts";
+import { type Digest, webDigest } from "./digest.ts";
 import type { Defer } from "./engine/commit.ts";
 import { Engine } from "./engine/engine.ts";
 import { SubscriptionEngine } from "./engine/subscriptions.ts";
@@ -30,6 +31,10 @@ export interface ServerComponents {
   readonly courier: Courier;
   /** When a group commit begins. Default: at the end of the microtask; see `Defer`. */
   readonly defer?: Defer;
+  /** SHA-256. Default: the one of the web platform, which answers later. */
+  readonly digest?: Digest;
+  /** Gets one line for every act that changes what is known of others, such as a producer's reset. */
+  readonly onAudit?: (line: string) => void;
   /** Where webhooks reach this server, without a slash at the end. */
   readonly publicUrl: () => string;
   /** Hears of bugs and broken parts, never of refusals. */
@@ -80,6 +85,11 @@ export function createServer(
     clock,
     jsonRecordsEnd: jsonRecordEnd,
     onFault,
+    keyDefaults: {
+      windowSeconds: resolved.keyWindowSeconds,
+      countMax: resolved.keyMax,
+      overflow: resolved.keyOverflow,
+    },
     ...(defer === undefined ? {} : { defer }),
   });
   const subscriptions = new SubscriptionEngine({
@@ -93,10 +103,12 @@ export function createServer(
   engine.observe(subscriptions);
   subscriptions.start().catch(onFault);
   const drain = new Drain();
-  const parts = { engine, clock, random, settings: resolved, drain };
+  const { digest = webDigest, onAudit = () => undefined } = components;
+  const parts = { engine, clock, random, settings: resolved, drain, digest, onAudit };
+  const addresses = { allowLoopback: resolved.allowLoopbackWebhooks };
   const handle = createRouter(
     parts,
-    (exchange) => handleSubscriptions(exchange, subscriptions),
+    (exchange) => handleSubscriptions(exchange, subscriptions, addresses),
     onFault,
   );
   return {
@@ -108,6 +120,7 @@ export function createServer(
     handle,
     drain() {
       drain.start();
+      engine.appends.release();
     },
     async close() {
       drain.start();

@@ -32,7 +32,19 @@ export interface Store {
   roomBytes(): number;
   commit(changes: readonly Change[]): Promise<void>;
   read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page>;
+  /** Sizes at this moment, for metrics. */
+  stats(): StoreStats;
   close(): Promise<void>;
+}
+
+/** Sizes of a store. */
+export interface StoreStats {
+  /** Bytes of stored appends. */
+  readonly liveBytes: number;
+  /** Bytes of the files, or of memory, that hold them. */
+  readonly fileBytes: number;
+  /** How long opening the store took. */
+  readonly recoveryMs: number;
 }
 
 /** What a store promises, as data. The server compares it with its settings before it starts. */

@@ -7,7 +7,7 @@ import {
   type ServerResponse,
 } from "node:http";
 
-import type { Context, RunningServer, ServeSettings, StopSignal } from "../src/cli/context.ts";
+import type { Context, StopSignal } from "../src/cli/context.ts";
 import { runCommandLine } from "../src/cli/run.ts";
 
 export interface World {
@@ -15,8 +15,14 @@ export interface World {
   readonly stdin?: readonly string[] | AsyncIterable<Uint8Array>;
   readonly files?: Readonly<Record<string, string>>;
   readonly isTerminal?: boolean;
+  /** What the command gets for a random id; two runs against one server must differ in it. */
+  readonly id?: string;
   readonly answer?: string;
-  readonly startServer?: (settings: ServeSettings) => Promise<RunningServer>;
+  readonly startServer?: Context["startServer"];
+  /** In the place of the real one: to lose answers, or to do something between two requests. */
+  readonly fetch?: typeof globalThis.fetch;
+  /** Called with every question, before it is answered. */
+  readonly onQuestion?: (question: string) => void;
   /** Called with everything on stdout so far, after each write. */
   readonly onOutput?: (text: string) => void;
   /** Given the function that sends a signal to the command. */
@@ -66,8 +72,8 @@ export async function hapax(words: readonly string[], world: World = {}): Promis
       },
     },
     env: world.env ?? {},
-    fetch: globalThis.fetch,
-    random: { unit: () => 0.5, id: () => "0123456789abcdef" },
+    fetch: world.fetch ?? globalThis.fetch,
+    random: { unit: () => 0.5, id: () => world.id ?? "0123456789abcdef" },
     nowMs: () => nowMs,
     wait: async (delayMs, signal) => {
       waits.push(delayMs);
@@ -77,7 +83,10 @@ export async function hapax(words: readonly string[], world: World = {}): Promis
       signal?.throwIfAborted();
     },
     openFile: (path) => chunks([world.files?.[path] ?? ""]),
-    ask: () => Promise.resolve(world.answer ?? ""),
+    ask: (question) => {
+      world.onQuestion?.(question);
+      return Promise.resolve(world.answer ?? "");
+    },
     onSignal: (listener) => {
       listeners.add(listener);
       return () => listeners.delete(listener);

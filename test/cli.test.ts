@@ -52,7 +52,8 @@ function start(words: readonly string[], env: Readonly<Record<string, string>> =
 
 async function startServer(...words: readonly string[]): Promise<Program & { url: string }> {
   const directory = mkdtempSync(join(tmpdir(), "hapax-cli-"));
-  const program = start(["serve", "--port", "0", "--dir", directory, ...words]);
+  const place = words.includes("--memory") ? [] : ["--dir", directory];
+  const program = start(["serve", "--port", "0", ...place, ...words]);
   void program.done.then(() => {
     rmSync(directory, { recursive: true, force: true });
   });
@@ -164,6 +165,26 @@ describe("serve", () => {
     expect(end.code).toBe(0);
     expect(end.stdout).toBe(`hapax listening on ${own.url} (durability: fsync)\n`);
     expect(end.stderr).toContain("and survive a power cut");
+  });
+
+  test("keys have the settings of the server, and a reset leaves a line with its time", async () => {
+    const own = await startServer("--memory", "--key-max", "1", "--key-overflow", "reject");
+    const run = async (...words: readonly string[]) => {
+      const program = start(words, { HAPAX_URL: own.url });
+      program.child.stdin?.end();
+      return program.done;
+    };
+    await run("append", "orders", "--create", "1", "--key", "a");
+    const refused = await run("append", "orders", "2", "--key", "b", "--retry-seconds", "0");
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toContain("429 key_window_full");
+    await run("append", "orders", "3", "--producer", "till", "--epoch", "9");
+    expect((await run("producers", "orders", "--reset", "till")).code).toBe(0);
+    own.child.kill("SIGTERM");
+    const end = await own.done;
+    expect(end.stderr).toMatch(
+      /^hapax: \d{4}-\d\d-\d\dT\S+Z audit: producer reset: stream="\/v1\/stream\/orders" producer="till" epoch=9 sequence=0$/m,
+    );
   });
 
   test("a port in use is one line on stderr and exit code 1", async () => {

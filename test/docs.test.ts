@@ -364,6 +364,7 @@ describe("programs", () => {
       const file = join(folder, "out", `${name}.js`);
       const child = spawn(process.execPath, [file], { cwd: folder, timeout: WAIT_MS });
       let complaints = "";
+      child.stdout.resume(); // A program whose output nobody takes stops at the end of the pipe.
       // console.assert does not end a program; it is heard here.
       child.stderr.setEncoding("utf8").on("data", (text: string) => (complaints += text));
       const code = await new Promise((resolve) => child.on("close", resolve));

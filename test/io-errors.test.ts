@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import type { StreamName } from "../src/core/types.ts";
 import { Engine } from "../src/engine/engine.ts";
 import { isHapaxError } from "../src/errors.ts";
+import { LIMITS } from "../src/limits.ts";
 import { type FileStore, openOnDisk } from "../src/stores/file.ts";
 import { appendCommand, createCommand, producerClaim } from "../src/testing/commands.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
@@ -12,7 +13,7 @@ import {
   type SimulatedDisk,
 } from "../src/testing/simulated-disk.ts";
 import { createVirtualClock, type VirtualClock } from "../src/testing/virtual-clock.ts";
-import { turn } from "../src/testing/watch.ts";
+import { turn, watch } from "../src/testing/watch.ts";
 import { History } from "./crash/history.ts";
 
 const LIMIT_MS = 60_000;
@@ -187,4 +188,40 @@ test("SG4 a store that finds no room for its first segment says so instead of wa
   await expect(openOnDisk(disk, SETTINGS, async () => {})).rejects.toMatchObject({
     code: "ENOSPC",
   });
+});
+
+test("W2 W3 an engine that is closed on a full disk ends, and who was not written is told so", async () => {
+  const clock = createVirtualClock(1_700_000_000_000);
+  const disk = createSimulatedDisk(4);
+  const store = await openOnDisk(disk, { ...SETTINGS, clock }, async () => {});
+  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  await engine.create(createCommand(KEPT));
+  await turn();
+  // Admitted before anybody knows that the disk is full: two segments are there, a third is not.
+  disk.setCapacity(0);
+  const appends = Array.from({ length: 6 }, (_, at) =>
+    watch(engine.append(KEPT, appendCommand(String(at).repeat(9000)))),
+  );
+  const later = watch(engine.append(KEPT, appendCommand("later")));
+  for (let count = 0; count < 50; count += 1) await turn();
+  expect([...appends, later].some(({ isWaiting }) => isWaiting)).toBe(true);
+  const closing = watch(engine.close());
+  for (let count = 0; count < 50; count += 1) await turn();
+  // As long as it may still get on, it is waited for.
+  expect(closing.isWaiting).toBe(true);
+  clock.advance(LIMITS.closeStallMs);
+  for (let count = 0; count < 50; count += 1) await turn();
+  expect(closing).toMatchObject({ isWaiting: false, error: undefined });
+  const answers = [...appends, later];
+  expect(answers.some(({ isWaiting }) => isWaiting)).toBe(false);
+  const refused = answers.filter(({ error }) => error !== undefined);
+  expect(refused.length).toBeGreaterThan(0);
+  for (const { error } of refused) expect(isHapaxError(error, "writes_stopped")).toBe(true);
+  const after = disk.kill();
+  after.setCapacity(Infinity);
+  const again = await openOnDisk(after, { ...SETTINGS, clock }, async () => {});
+  const [stream] = again.world.byId.values();
+  const acked = appends.filter(({ value }) => value?.kind === "accepted").length * 9000;
+  expect(stream?.tail).toBe(acked + (later.value?.kind === "accepted" ? 5 : 0));
+  await again.close();
 });

@@ -51,7 +51,8 @@ export function createStage() {
         "text/plain",
         { kind: "never" },
       ] as const;
-      stage.commit([{ kind: "created", atMs, stream, name, contentType, expiry, fork }]);
+      const keys = undefined;
+      stage.commit([{ kind: "created", atMs, stream, name, contentType, expiry, fork, keys }]);
     },
     state(name: StreamName) {
       const state = world.streams.get(name);
@@ -63,9 +64,9 @@ export function createStage() {
       const { atMs } = stage;
       const state = stage.state(name);
       stage.commit(decideFound(book, state, atMs));
-      const [closes, producer, streamSeq] = [false, undefined, undefined];
+      const [closes, producer, streamSeq, key] = [false, undefined, undefined, undefined];
       const [stream, data] = [state.id, new Uint8Array(bytes)];
-      stage.commit([{ kind: "appended", atMs, stream, data, closes, producer, streamSeq }]);
+      stage.commit([{ kind: "appended", atMs, stream, data, closes, producer, streamSeq, key }]);
       for (const follower of followersOf(book, name)) {
         const woken = decideAppendWake(follower, name, stage.scene());
         if (woken !== undefined) stage.commit([woken]);

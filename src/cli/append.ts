@@ -1,22 +1,33 @@
 /**
  * `hapax append`: input of any size, stored exactly once.
  *
- *   CA1  each request carries (producer, epoch, sequence) and is repeated under the same three until an
- *       answer arrives; the next one is sent only then;
- *   CA2  what is reported as stored was acknowledged; what is unknown is called unknown.
+ *   CA1  each request carries an identity (a producer and its sequence, or a key) and is repeated under it until
+ *       an answer arrives; the next one is sent only then;
+ *   CA3  with `--key` the whole input is one request, or nothing of it is sent;
+ *   CA4  with `--if-match` the first request names that tail and each other one the end of the one before it:
+ *       the input is stored without foreign appends in between, up to the first that comes.
  */
 
 import { LIMITS } from "../limits.ts";
 import { sseKind } from "../wire/sse.ts";
-import { parseCount } from "./arguments.ts";
+import {
+  appendRefusal,
+  count,
+  emptyTally,
+  report,
+  type Tally,
+  whatIsStored,
+} from "./append-outcome.ts";
+import { parseCount, quote } from "./arguments.ts";
 import { type Batch, batchBytes, batchLines } from "./batches.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
-import { refusal, type Retried, sendWithRetries } from "./http.ts";
+import { type Answer, refusal, sendWithRetries } from "./http.ts";
+import { chooseIdentity, type Identity, identityHeaders, identityOption } from "./identity.ts";
 import { chooseSource, oneDocument, type Source } from "./input.ts";
 import { resolveStream, type Target } from "./target.ts";
-import { countOf, createPaint, createProgress } from "./terminal.ts";
+import { createProgress } from "./terminal.ts";
 
 /** Large enough that the request costs nothing beside its bytes; far below every server's limit. */
 const JSON_BATCH_BYTES_MAX = 256 * 1024;
@@ -27,26 +38,12 @@ const PAUSE_MS = 50;
 interface Job {
   readonly target: Target;
   readonly contentType: string;
-  readonly producerId: string;
-  readonly epoch: number;
+  readonly identity: Identity;
+  /** What `--if-match` says. */
+  readonly firstTail: string | undefined;
   readonly retrySeconds: number;
   readonly closes: boolean;
   readonly signal: AbortSignal;
-}
-
-interface Tally {
-  sequence: number;
-  /** Acknowledged by the server, in this run or before. */
-  records: number;
-  bytes: number;
-  lastLine: number;
-  /** Of them, known to the server before this run sent them. */
-  knownRecords: number;
-  knownRequests: number;
-  nextOffset: string;
-  /** The batch whose answer is awaited. */
-  underWay: Batch | undefined;
-  wasCutByPause: boolean;
 }
 
 async function runAppend(invocation: Invocation, context: Context): Promise<number> {
@@ -58,50 +55,32 @@ async function runAppend(invocation: Invocation, context: Context): Promise<numb
   });
   const range = { min: 0, max: 86_400, fallback: 60 };
   const retrySeconds = parseCount("retry-seconds", invocation.value("retry-seconds"), range);
-  const epoch = { min: 0, max: Number.MAX_SAFE_INTEGER, fallback: 0 };
+  const identity = chooseIdentity(invocation, context);
+  const firstTail = checkOffset(invocation.value("if-match"));
+  const closes = invocation.has("close");
+  const { signal } = stopped;
   const tally = emptyTally();
-  const producerId = invocation.value("producer") ?? `hapax-${context.random.id()}`;
-  if (producerId === "") throw usageFailure("--producer is empty");
   try {
-    const job: Job = {
-      target,
-      contentType: await learnContentType(
-        invocation,
-        context,
-        target,
-        retrySeconds,
-        stopped.signal,
-      ),
-      producerId,
-      epoch: parseCount("epoch", invocation.value("epoch"), epoch),
-      retrySeconds,
-      closes: invocation.has("close"),
-      signal: stopped.signal,
-    };
+    const contentType = await learnContentType(invocation, context, target, retrySeconds, signal);
+    const job: Job = { target, contentType, identity, firstTail, retrySeconds, closes, signal };
     await appendAll(invocation, context, job, source, tally);
-    await report(invocation, context, job, tally);
+    await report(invocation, context, identity, closes, tally);
     return EXIT.done;
   } catch (error) {
-    const failure = stopped.signal.aborted ? interrupted(stopped.signal.reason) : error;
+    const failure = signal.aborted ? interrupted(signal.reason) : error;
     if (!(failure instanceof CommandFailure)) throw failure;
-    throw failure.withAdvice(whatIsStored(tally, producerId, source.kind));
+    throw failure.withAdvice(
+      whatIsStored(tally, identityOption(invocation, identity), source.kind),
+    );
   } finally {
     forget();
   }
 }
 
-function emptyTally(): Tally {
-  return {
-    sequence: 0,
-    records: 0,
-    bytes: 0,
-    lastLine: 0,
-    knownRecords: 0,
-    knownRequests: 0,
-    nextOffset: "",
-    underWay: undefined,
-    wasCutByPause: false,
-  };
+/** Any text that can stand in an entity tag: which offsets there are is for the server to say. */
+function checkOffset(text: string | undefined): string | undefined {
+  if (text === undefined || /^[!#-~]+$/.test(text)) return text;
+  throw usageFailure(`--if-match is ${quote(text)}; allowed: an offset, without quotes`);
 }
 
 async function learnContentType(
@@ -138,22 +117,41 @@ async function appendAll(
   tally: Tally,
 ): Promise<void> {
   const progress = createProgress(context, "appended", invocation.has("progress"));
-  const batches = chooseBatches(invocation, context, job, source);
-  // A close travels with the last batch, so one batch is held back until it is known to be the last.
+  const isKeyed = job.identity.kind === "key";
+  const append = async (batch: Batch | undefined, closes: boolean): Promise<void> => {
+    await appendBatch(context, job, batch, closes, tally);
+    if (batch !== undefined) await progress.add(batch.records, batch.body.length);
+  };
+  // A close travels with the last batch, and a key with the only one: it is held back until that is known.
+  const holds = job.closes || isKeyed;
   let held: Batch | undefined;
   try {
-    for await (const batch of batches) {
+    for await (const batch of chooseBatches(invocation, context, job, source)) {
       job.signal.throwIfAborted();
-      const ready = job.closes ? held : batch;
+      if (isKeyed && held !== undefined) throw tooLargeForKey();
+      const ready = holds ? held : batch;
       held = batch;
-      if (ready !== undefined) {
-        await appendBatch(context, job, ready, false, tally);
-        await progress.add(ready.records, ready.body.length);
-      }
+      if (ready !== undefined) await append(ready, false);
     }
-    if (job.closes) await appendBatch(context, job, held, true, tally);
+    if (held === undefined && !job.closes) refuseEmpty(job);
+    if (job.closes || (isKeyed && held !== undefined)) await append(held, job.closes);
   } finally {
     await progress.finish();
+  }
+}
+
+function tooLargeForKey(): CommandFailure {
+  const limit = String(LIMITS.bodyBytesMax);
+  return usageFailure(`the input needs more than one request of ${limit} bytes; a key is for one`, [
+    "nothing was sent; use --producer for input of any size, or a key for each part",
+  ]);
+}
+
+/** Without a request nobody has looked at the condition or stored the key: that must not look like success. */
+function refuseEmpty({ identity, firstTail }: Job): void {
+  if (identity.kind === "key") throw usageFailure("the input is empty: there is nothing for --key");
+  if (firstTail !== undefined) {
+    throw usageFailure("the input is empty: nothing was appended, and --if-match was not checked");
   }
 }
 
@@ -170,16 +168,20 @@ function chooseBatches(
   if (!isJson && (invocation.has("lines") || invocation.has("document"))) {
     throw usageFailure(`--lines and --document are for JSON; the stream is ${job.contentType}`);
   }
-  // Under a producer that the caller named, the command must be repeatable: no pause may cut.
-  const isPaced = source.kind === "stdin" && invocation.value("producer") === undefined;
+  const isKeyed = job.identity.kind === "key";
+  // Under an identity that the caller named, the command must be repeatable: no pause may cut.
+  const isNamed = isKeyed || invocation.value("producer") !== undefined;
+  const isPaced = source.kind === "stdin" && !isNamed;
   const pause = isPaced ? { pause: () => context.wait(PAUSE_MS) } : {};
+  const lineBytesMax = LIMITS.bodyBytesMax;
   if (!isJson) {
-    return batchBytes(source.bytes, { batchBytesMax: BYTES_BATCH_BYTES_MAX, ...pause });
+    const batchBytesMax = isKeyed ? LIMITS.bodyBytesMax : BYTES_BATCH_BYTES_MAX;
+    return batchBytes(source.bytes, { batchBytesMax, ...pause });
   }
   const isDocument = source.kind === "argument" && !invocation.has("lines");
   if (isDocument || invocation.has("document")) return oneDocument(source);
-  const lineBytesMax = LIMITS.bodyBytesMax;
-  return batchLines(source.bytes, { batchBytesMax: JSON_BATCH_BYTES_MAX, lineBytesMax, ...pause });
+  const batchBytesMax = isKeyed ? LIMITS.bodyBytesMax : JSON_BATCH_BYTES_MAX;
+  return batchLines(source.bytes, { batchBytesMax, lineBytesMax, ...pause });
 }
 
 async function appendBatch(
@@ -189,18 +191,20 @@ async function appendBatch(
   closes: boolean,
   tally: Tally,
 ): Promise<void> {
+  const { target, identity, firstTail } = job;
   tally.underWay = batch;
   tally.wasCutByPause ||= batch?.isCutByPause ?? false;
+  const expectedTail = tally.sequence === 0 ? firstTail : tally.nextOffset;
+  const isConditional = firstTail !== undefined;
   const retried = await sendWithRetries(
     context,
     {
-      target: job.target,
+      target,
       method: "POST",
       signal: job.signal,
       headers: {
-        "producer-id": job.producerId,
-        "producer-epoch": String(job.epoch),
-        "producer-seq": String(tally.sequence),
+        ...identityHeaders(identity, tally.sequence),
+        ...(isConditional ? { "if-match": `"${expectedTail ?? ""}"` } : {}),
         ...(batch === undefined ? {} : { "content-type": job.contentType }),
         ...(closes ? { "stream-closed": "true" } : {}),
       },
@@ -208,87 +212,23 @@ async function appendBatch(
     },
     job.retrySeconds,
   );
-  if (retried.answer.status !== 200 && retried.answer.status !== 204) {
-    throw appendRefusal(job, retried, tally);
+  const { answer } = retried;
+  if (answer.status !== 200 && answer.status !== 204) {
+    const condition = isConditional ? expectedTail : undefined;
+    throw appendRefusal(target, identity, retried, condition, tally);
   }
-  count(tally, batch, retried);
+  count(tally, identity, batch, retried);
+  if (isConditional && batch !== undefined) requireTag(target, answer);
 }
 
-function appendRefusal(job: Job, retried: Retried, tally: Tally): CommandFailure {
-  const { answer, attempts } = retried;
-  // A refusal of the first attempt is final and nothing of it is stored. After an unanswered attempt
-  // only the server's own sequence could tell, and it refused for another reason.
-  if (attempts === 1 && answer.status < 500) tally.underWay = undefined;
-  const failure = refusal(job.target, answer);
-  const newer = answer.headers.get("producer-epoch");
-  if (answer.status !== 403 || newer === null) return failure;
-  return failure.withAdvice([`to take over from it: --epoch ${String(Number(newer) + 1)}`]);
-}
-
-function count(tally: Tally, batch: Batch | undefined, { answer, attempts }: Retried): void {
-  tally.underWay = undefined;
-  tally.sequence += 1;
-  tally.nextOffset = answer.headers.get("stream-next-offset") ?? tally.nextOffset;
-  if (batch === undefined) return;
-  tally.records += batch.records;
-  tally.bytes += batch.body.length;
-  tally.lastLine = batch.lastLine;
-  // 204 to a first attempt: the server had this sequence before this run. After a retry it is ours.
-  if (answer.status === 204 && attempts === 1) {
-    tally.knownRecords += batch.records;
-    tally.knownRequests += 1;
-  }
-}
-
-async function report(
-  invocation: Invocation,
-  context: Context,
-  job: Job,
-  tally: Tally,
-): Promise<void> {
-  const { records, bytes, nextOffset, knownRecords, knownRequests } = tally;
-  if (invocation.has("json")) {
-    const { producerId, epoch, closes } = job;
-    const facts = { records, bytes, requests: tally.sequence, knownRecords, knownRequests };
-    const line = JSON.stringify({ ...facts, nextOffset, producerId, epoch, closed: closes });
-    await context.stdout.write(`${line}\n`);
-    return;
-  }
-  const paint = createPaint(context.stdout, context.env);
-  const what = records > 0 ? countOf(records, "record") : countOf(bytes, "byte");
-  const isAllKnown = knownRequests > 0 && knownRequests === tally.sequence;
-  const verb = isAllKnown ? "already stored" : "appended";
-  const some = knownRequests > 0 && !isAllKnown ? `, ${knownWords(tally)} already stored` : "";
-  const closed = job.closes ? ", stream closed" : "";
-  const next = nextOffset === "" ? "" : `, next offset ${nextOffset}`;
-  await context.stdout.write(`${paint("green", verb)} ${what}${some}${closed}${next}\n`);
-}
-
-function knownWords({ knownRecords, knownRequests }: Tally): string {
-  return knownRecords > 0
-    ? `${countOf(knownRecords, "record")} of them`
-    : `${countOf(knownRequests, "request")} of them`;
-}
-
-function amount({ records, bytes, lastLine }: Tally): string {
-  const lines = lastLine > 0 ? `, up to line ${String(lastLine)}` : "";
-  return records > 0 ? `${countOf(records, "record")}${lines}` : countOf(bytes, "byte");
-}
-
-function whatIsStored(tally: Tally, producerId: string, source: Source["kind"]): string[] {
-  if (tally.underWay === undefined) {
-    return tally.sequence === 0 ? [] : [`stored before that: ${amount(tally)}; nothing after`];
-  }
-  const batch = tally.underWay;
-  const unknown =
-    batch.records > 0 ? countOf(batch.records, "record") : countOf(batch.body.length, "byte");
-  const lines = batch.lastLine > 0 ? `, up to line ${String(batch.lastLine)}` : "";
-  const known = tally.sequence === 0 ? "nothing" : amount(tally);
-  const next =
-    tally.wasCutByPause || source === "nothing"
-      ? "before you send the rest, read the end of the stream to see whether they are there"
-      : `to finish without duplicates: the same command, the same input, and --producer ${producerId}`;
-  return [`known to be stored: ${known}; unknown: the ${unknown} after that${lines}`, next];
+/** A server that does not know the condition takes the append all the same; only the tag tells. */
+function requireTag(target: Target, answer: Answer): void {
+  if (answer.headers.get("etag") !== null && answer.headers.has("stream-next-offset")) return;
+  throw new CommandFailure(
+    EXIT.refused,
+    `appended, but the server did not check --if-match: ${target.label}`,
+    ["its answer has no ETag; compare-and-append is an extension that other servers may not have"],
+  );
 }
 
 function interrupted(reason: unknown): CommandFailure {
@@ -317,6 +257,13 @@ export const appendCommand: Command = {
     { name: "producer", value: "id", help: "identity of this writer (default a random one)" },
     { name: "epoch", value: "number", help: "epoch of the producer (default 0)" },
     {
+      name: "session",
+      value: "nonce",
+      help: "instead of --epoch: a random text; the server numbers the epochs",
+    },
+    { name: "key", value: "key", help: "instead of --producer: the whole input is one append" },
+    { name: "if-match", value: "offset", help: "append only if this is the tail" },
+    {
       name: "retry-seconds",
       value: "seconds",
       help: "give up after so long without an answer (60)",
@@ -329,6 +276,14 @@ export const appendCommand: Command = {
     "never becomes a second record. Input of any size is sent in requests of up to 256 KiB (JSON) or 1 MiB.",
     "With --producer the whole command can be run again after a crash: on the same input, what is stored",
     "already is recognised. Do not reuse the id for other input: it would be taken for a repetition.",
+    "",
+    "--session begins a new epoch of the producer and fences its former writers, without a number to keep.",
+    "",
+    "With --key the input is one request of up to 16 MiB. The stream remembers the key for a while (see",
+    "hapax create): the same key with the same input is stored once, with other input it is refused.",
+    "",
+    "With --if-match the append is refused, with exit code 1, if the stream has another tail. If the input",
+    "needs several requests, each one names the end of the one before it.",
   ],
   examples: [
     ["one record", `hapax append orders '{"id": 1, "item": "tea"}'`],
@@ -337,6 +292,14 @@ export const appendCommand: Command = {
       "hapax append orders --file orders.jsonl --producer import-7",
     ],
     ["follow a log", "tail -f app.jsonl | hapax append logs --create"],
+    [
+      "once, however often this runs today",
+      "hapax append reports --file today.jsonl --key 2026-11-16",
+    ],
+    [
+      "only if nobody else has written since",
+      `hapax append orders '{"id": 2}' --if-match 0000000000000000_0000000000000009`,
+    ],
     ["the last record, and no more", `hapax append orders '{"done": true}' --close`],
   ],
   run: runAppend,

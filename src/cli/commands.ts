@@ -10,6 +10,7 @@ import { EXIT, usageFailure } from "./failure.ts";
 import { commandHelp, generalHelp } from "./help.ts";
 import { inspectCommand } from "./inspect.ts";
 import { headCommand, listCommand } from "./metadata.ts";
+import { producersCommand } from "./producers.ts";
 import { readCommand } from "./read.ts";
 import { repairCommand } from "./repair.ts";
 import { serveCommand } from "./serve.ts";
@@ -47,6 +48,7 @@ export const COMMANDS: readonly Command[] = [
   tailCommand,
   headCommand,
   listCommand,
+  producersCommand,
   closeCommand,
   deleteCommand,
   inspectCommand,

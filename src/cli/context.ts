@@ -28,8 +28,19 @@ export interface ServeSettings {
   readonly longPollMs: number;
   readonly bodyMaxBytes: number;
   readonly sseMaxSeconds: number;
+  readonly keyWindowSeconds: number;
+  readonly keyMax: number;
+  readonly keyOverflow: "evict" | "reject";
   readonly publicUrl?: string;
   readonly testFaults: boolean;
+}
+
+/** What a server tells while it runs. */
+export interface ServeListeners {
+  /** Hears of what takes long or goes wrong in the background. */
+  readonly onNote: (note: string) => void;
+  /** Hears of acts that somebody may ask about later, such as the reset of a producer. */
+  readonly onAudit: (line: string) => void;
 }
 
 export interface RunningServer {
@@ -55,6 +66,5 @@ export interface Context {
   onSignal(listener: (signal: StopSignal) => void): () => void;
   exitNow(code: number): void;
   version(): Promise<string>;
-  /** `onNote` hears of what takes long or goes wrong in the background. */
-  startServer(settings: ServeSettings, onNote: (note: string) => void): Promise<RunningServer>;
+  startServer(settings: ServeSettings, listeners: ServeListeners): Promise<RunningServer>;
 }

@@ -2,14 +2,19 @@
 
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
-import { EXIT, usageFailure } from "./failure.ts";
-import { refusal, send } from "./http.ts";
-import { encodePath, resolveStream, streamPath } from "./target.ts";
-import { createPaint } from "./terminal.ts";
+import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
+import { type Answer, refusal, send } from "./http.ts";
+import { KEY_OPTIONS, keyFacts, keyHeaders } from "./key-settings.ts";
+import { encodePath, resolveStream, streamPath, type Target } from "./target.ts";
+import { createPaint, printable } from "./terminal.ts";
 
 async function runCreate(invocation: Invocation, context: Context): Promise<number> {
   const target = resolveStream(invocation, context, invocation.positionals[0] ?? "");
   const answer = await send(context, { target, method: "PUT", headers: createHeaders(invocation) });
+  // 200 is also what a server answers that does not know the condition.
+  if (invocation.has("if-absent") && (answer.status === 200 || answer.status === 412)) {
+    throw present(target, answer);
+  }
   if (answer.status !== 200 && answer.status !== 201) throw refusal(target, answer);
   const isCreated = answer.status === 201;
   const nextOffset = answer.headers.get("stream-next-offset") ?? "";
@@ -17,7 +22,7 @@ async function runCreate(invocation: Invocation, context: Context): Promise<numb
   if (invocation.has("json")) {
     const closed = answer.headers.get("stream-closed") === "true";
     const facts = { path: target.label, created: isCreated, contentType, nextOffset, closed };
-    await context.stdout.write(`${JSON.stringify(facts)}\n`);
+    await context.stdout.write(`${JSON.stringify({ ...facts, ...keyFacts(answer) })}\n`);
     return EXIT.done;
   }
   const paint = createPaint(context.stdout, context.env);
@@ -25,6 +30,20 @@ async function runCreate(invocation: Invocation, context: Context): Promise<numb
   const type = contentType === "" ? "" : ` (${contentType})`;
   await context.stdout.write(`${verb} ${target.label}${type}, next offset ${nextOffset}\n`);
   return EXIT.done;
+}
+
+function present(target: Target, answer: Answer): CommandFailure {
+  const tail = answer.headers.get("stream-next-offset") ?? undefined;
+  const code = answer.status === 412 ? { code: "stream_present" } : {};
+  return new CommandFailure(
+    EXIT.refused,
+    `not created: there is a stream already: ${target.label}`,
+    [
+      ...(tail === undefined ? [] : [`its next offset is ${printable(tail)}`]),
+      "choose another name, or leave out --if-absent to accept the stream that is there",
+    ],
+    { status: answer.status, ...code, ...(tail === undefined ? {} : { tail }) },
+  );
 }
 
 function createHeaders(invocation: Invocation): Record<string, string> {
@@ -39,6 +58,8 @@ function createHeaders(invocation: Invocation): Record<string, string> {
   set("stream-ttl", invocation.value("ttl"));
   set("stream-expires-at", invocation.value("expires-at"));
   set("stream-closed", invocation.has("closed") ? "true" : undefined);
+  set("if-none-match", invocation.has("if-absent") ? "*" : undefined);
+  Object.assign(headers, keyHeaders(invocation));
   const offset = invocation.value("fork-offset");
   const subOffset = invocation.value("fork-sub-offset");
   if (source === undefined && (offset ?? subOffset) !== undefined) {
@@ -61,16 +82,27 @@ export const createCommand: Command = {
     { name: "ttl", value: "seconds", help: "expires so long after the last read or write" },
     { name: "expires-at", value: "time", help: "expires at a time such as 2030-01-31T12:00:00Z" },
     { name: "closed", help: "create it closed" },
+    { name: "if-absent", help: "refuse if there is a stream already, whatever it is" },
+    ...KEY_OPTIONS,
     { name: "fork-from", value: "stream", help: "start with the data of another stream" },
     { name: "fork-offset", value: "offset", help: "… up to this offset (default: its tail)" },
     { name: "fork-sub-offset", value: "count", help: "… and so many records or bytes more" },
     ...CLIENT_OPTIONS,
+  ],
+  details: [
+    "Creating a stream twice with the same settings is one creation; with --if-absent the second one is",
+    "refused with exit code 1. What is not said about keys is the server's to say (see hapax help serve).",
   ],
   examples: [
     ["a stream of JSON records", "hapax create orders"],
     [
       "plain text that goes away an hour after its last use",
       "hapax create log --content-type text/plain --ttl 3600",
+    ],
+    ["only if nobody else has created it", "hapax create jobs/42 --if-absent"],
+    [
+      "keys that are remembered for a week, and never forgotten before",
+      "hapax create payments --key-window 604800 --key-overflow reject",
     ],
     ["a copy to experiment with", "hapax create orders-test --fork-from orders"],
   ],

@@ -18,6 +18,8 @@ export interface Problem {
   readonly title?: string;
   readonly detail?: string;
   readonly help?: string;
+  /** The offset at which the stream ends, where a condition on it failed. */
+  readonly tail?: string;
 }
 
 export class CommandFailure extends Error {

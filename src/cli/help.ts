@@ -7,11 +7,11 @@ const EXIT_CODES: readonly (readonly [string, string])[] = [
   ["0", "done; also Ctrl-C at `tail`, and an orderly end of `serve`"],
   [
     "1",
-    "refused: by the server, or by you at a question; or `serve` could not start; or damage was found",
+    "refused: by the server, by a condition, or by you at a question; or `serve` could not start; or damage was found",
   ],
   ["2", "the command line, a setting or the input is not valid"],
   ["3", "the server could not be reached"],
-  ["4", "no such stream, or it is gone"],
+  ["4", "no such stream or producer, or it is gone"],
   ["130, 143", "interrupted by SIGINT or SIGTERM before the end"],
 ];
 

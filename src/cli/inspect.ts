@@ -98,7 +98,8 @@ function summaryOf(inspection: Inspection): [string, string][] {
     pairs.push(
       ["live", `${formatBytes(live)} (${percent(live, fileBytes)})`],
       ["streams", `${formatCount(state.streams)} with ${formatBytes(state.dataBytes)} of data`],
-      ["producers", formatCount(state.producers)],
+      ["producers", `${formatCount(state.producers)}, ${countOf(state.sessions, "session")}`],
+      ["idempotency keys", formatCount(state.keys)],
       ["subscriptions", formatCount(state.subscriptions)],
       ["signing keys", formatCount(state.signingKeys)],
     );

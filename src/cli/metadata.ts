@@ -2,14 +2,21 @@
 
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
-import { CommandFailure, EXIT } from "./failure.ts";
+import { EXIT } from "./failure.ts";
 import { type Answer, refusal, send } from "./http.ts";
-import { resolvePath, resolveStream, streamPath, type Target } from "./target.ts";
+import { checkProducerId } from "./identity.ts";
+import { keyFacts, keyPairs } from "./key-settings.ts";
+import { type Entry, jsonLines, readPages } from "./listing.ts";
+import { resolvePath, resolveStream, streamPath } from "./target.ts";
 import { countOf, createPaint, formatPairs, formatTable, printable } from "./terminal.ts";
 
 async function runHead(invocation: Invocation, context: Context): Promise<number> {
   const target = resolveStream(invocation, context, invocation.positionals[0] ?? "");
-  const answer = await send(context, { target, method: "HEAD" });
+  const given = invocation.value("producer");
+  const producerId = given === undefined ? undefined : checkProducerId("producer", given);
+  const headers: Record<string, string> =
+    producerId === undefined ? {} : { "producer-id": producerId };
+  const answer = await send(context, { target, method: "HEAD", headers });
   if (answer.status !== 200) throw refusal(target, answer);
   const header = (name: string): string | undefined => answer.headers.get(name) ?? undefined;
   const closed = header("stream-closed") === "true";
@@ -17,10 +24,12 @@ async function runHead(invocation: Invocation, context: Context): Promise<number
   const expiresAt = header("stream-expires-at");
   const contentType = header("content-type") ?? "";
   const nextOffset = header("stream-next-offset") ?? "";
+  const producer = producerId === undefined ? undefined : producerFacts(producerId, answer);
   if (invocation.has("json")) {
     const ttlSeconds = ttl === undefined ? undefined : Number(ttl);
     const facts = { path: target.label, contentType, nextOffset, closed, ttlSeconds, expiresAt };
-    await context.stdout.write(`${JSON.stringify(facts)}\n`);
+    const line = JSON.stringify({ ...facts, ...keyFacts(answer), producer });
+    await context.stdout.write(`${line}\n`);
     return EXIT.done;
   }
   const pairs: [string, string][] = [
@@ -31,46 +40,60 @@ async function runHead(invocation: Invocation, context: Context): Promise<number
   ];
   if (ttl !== undefined) pairs.push(["time to live", `${ttl} s after the last use`]);
   if (expiresAt !== undefined) pairs.push(["expires at", expiresAt]);
+  pairs.push(...keyPairs(answer));
+  if (producer !== undefined) pairs.push(...producerPairs(producer));
   await context.stdout.write(formatPairs(pairs, createPaint(context.stdout, context.env)));
   return EXIT.done;
 }
 
-const LIST_PATH = "/_hapax/streams";
-const LIST_PAGE = "1000";
-
-interface Listed {
-  readonly path: string;
-  readonly contentType: string;
-  readonly nextOffset: string;
-  readonly closed: boolean;
+interface ProducerFacts {
+  readonly producerId: string;
+  /** Whether the stream has an append of it. */
+  readonly known: boolean;
+  readonly epoch?: number;
+  readonly seq?: number;
+  readonly nextOffset?: string;
 }
+
+function producerFacts(producerId: string, { headers }: Answer): ProducerFacts {
+  const epoch = headers.get("producer-epoch");
+  const seq = headers.get("producer-seq");
+  const nextOffset = headers.get("producer-next-offset");
+  if (epoch === null || seq === null) return { producerId, known: false };
+  const facts = { producerId, known: true, epoch: Number(epoch), seq: Number(seq) };
+  return nextOffset === null ? facts : { ...facts, nextOffset };
+}
+
+function producerPairs(producer: ProducerFacts): [string, string][] {
+  const { producerId, known, epoch, seq, nextOffset } = producer;
+  if (!known) return [["producer", `${producerId}: not known to the stream`]];
+  const pairs: [string, string][] = [
+    ["producer", producerId],
+    ["epoch", String(epoch)],
+    ["last sequence", String(seq)],
+  ];
+  if (nextOffset !== undefined) pairs.push(["stored up to", nextOffset]);
+  return pairs;
+}
+
+const LIST_PATH = "/_hapax/streams";
 
 async function runList(invocation: Invocation, context: Context): Promise<number> {
   const target = resolvePath(invocation, context, LIST_PATH);
   const argument = invocation.positionals[0];
   const prefix = argument === undefined || argument === "" ? undefined : streamPath(argument);
-  const streams: Listed[] = [];
-  let after: string | undefined;
-  do {
-    const query = { prefix, after, limit: LIST_PAGE };
-    const answer = await send(context, { target, method: "GET", query });
-    if (answer.status !== 200) throw listRefusal(target, answer);
-    const page = parsePage(target, answer);
-    if (invocation.has("json")) {
-      await context.stdout.write(page.raw.map((stream) => `${JSON.stringify(stream)}\n`).join(""));
-    }
-    streams.push(...page.streams);
-    // A server that repeats itself must not make us ask for ever.
-    if (page.next !== undefined && page.next === after) throw badListing(target);
-    after = page.next;
-  } while (after !== undefined);
+  const streams: Entry[] = [];
+  for await (const page of readPages(context, target, "streams", { prefix })) {
+    if (invocation.has("json")) await context.stdout.write(jsonLines(page));
+    else streams.push(...page);
+  }
   if (!invocation.has("json")) await printStreams(context, streams, prefix);
   return EXIT.done;
 }
 
 async function printStreams(
   context: Context,
-  streams: readonly Listed[],
+  streams: readonly Entry[],
   prefix: string | undefined,
 ): Promise<void> {
   if (streams.length === 0) {
@@ -79,10 +102,10 @@ async function printStreams(
     return;
   }
   const rows = streams.map((stream) => [
-    stream.path,
-    stream.contentType,
-    stream.nextOffset,
-    stream.closed ? "closed" : "open",
+    stream.text("path"),
+    stream.text("contentType"),
+    stream.text("nextOffset"),
+    stream.isTrue("closed") ? "closed" : "open",
   ]);
   const header = ["STREAM", "CONTENT TYPE", "NEXT OFFSET", "STATE"];
   await context.stdout.write(formatTable(header, rows, createPaint(context.stdout, context.env)));
@@ -91,61 +114,23 @@ async function printStreams(
   }
 }
 
-interface ListPage {
-  readonly raw: readonly unknown[];
-  readonly streams: readonly Listed[];
-  readonly next: string | undefined;
-}
-
-function parsePage(target: Target, answer: Answer): ListPage {
-  const body: unknown = parseJson(target, answer);
-  const fields = new Map<string, unknown>(Object.entries(body ?? {}));
-  const raw = fields.get("streams");
-  const next = fields.get("next");
-  if (!Array.isArray(raw)) throw badListing(target);
-  const streams = raw.map((entry: unknown): Listed => {
-    const stream = new Map<string, unknown>(Object.entries(entry ?? {}));
-    const text = (name: string): string => {
-      const value = stream.get(name);
-      return typeof value === "string" ? value : "";
-    };
-    return {
-      path: text("path"),
-      contentType: text("contentType"),
-      nextOffset: text("nextOffset"),
-      closed: stream.get("closed") === true,
-    };
-  });
-  return { raw, streams, next: typeof next === "string" && next !== "" ? next : undefined };
-}
-
-function parseJson(target: Target, answer: Answer): unknown {
-  try {
-    return JSON.parse(new TextDecoder().decode(answer.body));
-  } catch (cause) {
-    const { message, advice } = badListing(target);
-    throw new CommandFailure(EXIT.refused, message, advice, {}, { cause });
-  }
-}
-
-function badListing(target: Target): CommandFailure {
-  return new CommandFailure(EXIT.refused, `${target.url} does not answer like a listing`);
-}
-
-function listRefusal(target: Target, answer: Answer): CommandFailure {
-  const failure = refusal(target, answer);
-  if (answer.status !== 404) return failure;
-  return failure.withAdvice(["listing is an extension of Hapax: other servers may not have it"]);
-}
-
 export const headCommand: Command = {
   name: "head",
   summary: "show what is known about a stream",
   usage: ["hapax head <stream> [options]"],
   positionalsMin: 1,
   positionalsMax: 1,
-  options: [...CLIENT_OPTIONS],
-  examples: [["type, tail and state", "hapax head orders"]],
+  options: [
+    { name: "producer", value: "id", help: "also what the stream knows of this producer" },
+    ...CLIENT_OPTIONS,
+  ],
+  details: [
+    "Of idempotency keys, the settings that the stream was created with; the others are the server's.",
+  ],
+  examples: [
+    ["type, tail and state", "hapax head orders"],
+    ["how far has this writer come?", "hapax head orders --producer import-7"],
+  ],
   run: runHead,
 };
 

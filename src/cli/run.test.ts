@@ -67,6 +67,27 @@ describe("usage", () => {
     [["read", "a", "--header", "novalue"], "'Name: value'"],
     [["--port", "1", "serve"], "before the command"],
     [["create", "a", "--fork-offset", "1"], "need --fork-from"],
+    [["create", "a", "--key-window", "0"], "allowed: a whole number from 1 to 31622400"],
+    [["create", "a", "--key-max", "1e3"], "allowed: a whole number from 1 to 10000000"],
+    [["create", "a", "--key-overflow", "drop"], "allowed: evict, reject"],
+    [["create", "a", "--key-from", "header"], "allowed: content"],
+    [["append", "a", "1", "--key", "k", "--producer", "p"], "--key and --producer exclude"],
+    [["append", "a", "1", "--key", "k", "--session", "s"], "--key and --session exclude"],
+    [["append", "a", "1", "--key", ""], "allowed: 1 to 255 characters from space to ~"],
+    [["append", "a", "1", "--key", "ä"], "allowed: 1 to 255 characters from space to ~"],
+    [["append", "a", "1", "--session", "s"], "--session needs --producer"],
+    [["append", "a", "1", "--producer", "p", "--session", "s s"], "allowed: 1 to 64 letters"],
+    [
+      ["append", "a", "1", "--producer", "p", "--session", "s", "--epoch", "1"],
+      "--session and --epoch exclude",
+    ],
+    [["append", "a", "1", "--producer", " p"], "no space at the ends"],
+    [["append", "a", "1", "--producer", "p☃"], "printable Latin-1"],
+    [["append", "a", "1", "--if-match", '"0_0"'], "allowed: an offset, without quotes"],
+    [["head", "a", "--producer", ""], "--producer is empty"],
+    [["producers"], "producers needs <stream>"],
+    [["producers", "a", "--new"], "--new takes no stream"],
+    [["producers", "a", "--reset", ".."], "no URL can name that id"],
   ])("%j is exit code 2 and says why", async (words, reason) => {
     const result = await hapax(words);
     expect(result).toMatchObject({ code: 2, stdout: "" });
@@ -228,6 +249,41 @@ describe("output", () => {
     });
     expect(server.received[0]?.headers["content-type"]).toBeUndefined();
   });
+
+  test("create and head speak of keys in the same words", async () => {
+    const keys = {
+      "stream-key-window": "60",
+      "stream-key-max": "1000",
+      "stream-key-overflow": "reject",
+      "stream-key-from": "content",
+    };
+    const facts = { keyWindowSeconds: 60, keyMax: 1000, keyOverflow: "reject", keyFrom: "content" };
+    const server = await answering(200, { ...meta, ...keys });
+    const options = ["--key-window", "60", "--key-max", "1000", "--key-overflow", "reject"];
+    const words = ["create", "x", ...options, "--key-from", "content", "--url", server.url];
+    expect(JSON.parse((await hapax([...words, "--json"])).stdout)).toMatchObject(facts);
+    expect(server.received[0]?.headers).toMatchObject(keys);
+    const head = ["head", "x", "--url", server.url];
+    expect(JSON.parse((await hapax([...head, "--json"])).stdout)).toMatchObject(facts);
+    expect((await hapax(head)).stdout).toContain(
+      "keys kept for  60 s\n" +
+        "keys kept      at most 1,000\n" +
+        "further keys   reject: the new one is refused\n" +
+        "keys from      content\n",
+    );
+  });
+
+  test.each([200, 412])(
+    "create --if-absent takes %i for a stream that is there",
+    async (status) => {
+      const server = await answering(status, meta);
+      const result = await hapax(["create", "x", "--if-absent", "--url", server.url]);
+      expect(server.received[0]?.headers["if-none-match"]).toBe("*");
+      expect(result).toMatchObject({ code: 1, stdout: "" });
+      expect(result.stderr).toContain("not created: there is a stream already: /v1/stream/x\n");
+      expect(result.stderr).toContain("its next offset is 0_7\n");
+    },
+  );
 
   test("delete asks at a terminal, and only there", async () => {
     const server = await answering(204);

@@ -7,19 +7,27 @@
 
 import { isHapaxError } from "../errors.ts";
 import type { Command, Invocation } from "./command.ts";
-import type { Context, RunningServer, ServeSettings, StopSignal } from "./context.ts";
+import type {
+  Context,
+  RunningServer,
+  ServeListeners,
+  ServeSettings,
+  StopSignal,
+} from "./context.ts";
 import { CommandFailure, EXIT, systemCode } from "./failure.ts";
 import { resolveServeSettings, SERVE_OPTIONS } from "./settings.ts";
+import { printable } from "./terminal.ts";
 
 async function runServe(invocation: Invocation, context: Context): Promise<number> {
   const settings = resolveServeSettings(invocation, context.env);
   // Listens for signals before the server starts: one that comes early must not be lost.
   const signals = watchSignals(context);
   try {
-    const note = (text: string): void => void context.stderr.write(`hapax: ${text}\n`);
-    const server = await context.startServer(settings, note).catch((error: unknown) => {
-      throw startFailure(settings, error);
-    });
+    const server = await context
+      .startServer(settings, listenersOf(context))
+      .catch((error: unknown) => {
+        throw startFailure(settings, error);
+      });
     await context.stderr.write(`hapax: ${whereDataLives(server, settings)}\n`);
     if (settings.testFaults) {
       await context.stderr.write("hapax: clients may inject faults (--test-faults)\n");
@@ -32,6 +40,16 @@ async function runServe(invocation: Invocation, context: Context): Promise<numbe
   } finally {
     signals.forget();
   }
+}
+
+function listenersOf(context: Context): ServeListeners {
+  return {
+    onNote: (note) => void context.stderr.write(`hapax: ${note}\n`),
+    onAudit: (line) => {
+      const time = new Date(context.nowMs()).toISOString();
+      void context.stderr.write(`hapax: ${time} audit: ${printable(line)}\n`);
+    },
+  };
 }
 
 async function announce(
@@ -104,7 +122,8 @@ export const serveCommand: Command = {
   options: SERVE_OPTIONS,
   details: [
     "Prints `hapax listening on <url> (durability: …)` once it accepts requests. SIGTERM or Ctrl-C lets the",
-    "requests under way finish and ends with exit code 0; a second one ends at once with 143 or 130.",
+    "requests under way finish and ends with exit code 0; a second one ends at once with 143 or 130. Notes,",
+    "and an audit line with its time for each reset of a producer, go to stderr.",
   ],
   examples: [
     ["on this machine, port 4437", "hapax serve"],

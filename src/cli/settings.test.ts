@@ -51,6 +51,9 @@ describe("settings", () => {
       longPollMs: 30_000,
       bodyMaxBytes: 16 * 1024 * 1024,
       sseMaxSeconds: 60,
+      keyWindowSeconds: 86_400,
+      keyMax: 100_000,
+      keyOverflow: "evict",
       testFaults: false,
     });
   });
@@ -70,6 +73,23 @@ describe("settings", () => {
       publicUrl: "https://a.example",
     });
     expect(settings?.dir).toBe("./hapax-data");
+  });
+
+  test("the keys of streams have defaults that flags and variables change", async () => {
+    const env = { HAPAX_KEY_WINDOW: "60", HAPAX_KEY_MAX: "7", HAPAX_KEY_OVERFLOW: "reject" };
+    const { settings } = await serve(["--key-max", "8"], env);
+    expect(settings).toMatchObject({ keyWindowSeconds: 60, keyMax: 8, keyOverflow: "reject" });
+    const wrong = await serve(["--key-window", "0", "--key-overflow", "drop"], {
+      HAPAX_KEY_MAX: "10000001",
+    });
+    expect(wrong.code).toBe(2);
+    expect(wrong.stderr).toContain(
+      '--key-window is "0"; allowed: a whole number from 1 to 31622400',
+    );
+    expect(wrong.stderr).toContain('--key-overflow is "drop"; allowed: evict, reject');
+    expect(wrong.stderr).toContain(
+      'HAPAX_KEY_MAX is "10000001"; allowed: a whole number from 1 to 10000000',
+    );
   });
 
   test("--memory keeps nothing on disk, and excludes --dir", async () => {
@@ -137,6 +157,32 @@ describe("serving", () => {
     expect(await serve([], {}, ["SIGINT"])).toMatchObject({ code: 0, exits: [] });
     expect((await serve([], {}, ["SIGINT", "SIGINT"])).exits).toEqual([130]);
     expect((await serve([], {}, ["SIGINT", "SIGTERM"])).exits).toEqual([143]);
+  });
+
+  test("notes and audit lines go to stderr, the latter with their time", async () => {
+    let send = (_signal: StopSignal): void => {};
+    const result = await hapax(["serve", "--memory"], {
+      startServer: (_settings, { onNote, onAudit }) => {
+        onNote("a note");
+        onAudit('producer reset: stream="/v1/stream/\u001b[2J"');
+        return Promise.resolve({
+          url: "http://test",
+          durability: "memory",
+          stop: () => Promise.resolve(),
+        });
+      },
+      onReady: (sender) => {
+        send = sender;
+      },
+      onOutput: () => {
+        send("SIGTERM");
+      },
+    });
+    expect(result.code).toBe(0);
+    expect(result.stderr).toContain("hapax: a note\n");
+    expect(result.stderr).toContain(
+      'hapax: 1970-01-01T00:16:40.000Z audit: producer reset: stream="/v1/stream/\\x1b[2J"\n',
+    );
   });
 
   test("a port in use is one line and exit code 1", async () => {

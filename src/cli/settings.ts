@@ -5,6 +5,7 @@
 
 import { isIP } from "node:net";
 
+import { KEY_DEFAULTS, type KeyOverflow } from "../core/keys.ts";
 import { LIMITS } from "../limits.ts";
 import { quote } from "./arguments.ts";
 import type { Invocation, OptionSpec } from "./command.ts";
@@ -62,6 +63,24 @@ export const SERVE_OPTIONS: readonly OptionSpec[] = [
     help: `an SSE connection is renewed after this (default ${String(LIMITS.sseMaxSeconds)})`,
   },
   {
+    name: "key-window",
+    value: "seconds",
+    env: "HAPAX_KEY_WINDOW",
+    help: `for how long streams remember keys (default ${String(KEY_DEFAULTS.windowSeconds)})`,
+  },
+  {
+    name: "key-max",
+    value: "count",
+    env: "HAPAX_KEY_MAX",
+    help: `how many keys a stream remembers (default ${String(KEY_DEFAULTS.countMax)})`,
+  },
+  {
+    name: "key-overflow",
+    value: "evict|reject",
+    env: "HAPAX_KEY_OVERFLOW",
+    help: `when there are more: forget the oldest, or refuse (default ${KEY_DEFAULTS.overflow})`,
+  },
+  {
     name: "public-url",
     value: "url",
     env: "HAPAX_PUBLIC_URL",
@@ -90,6 +109,8 @@ const RANGES: Readonly<Record<string, Range>> = {
   "long-poll-ms": { min: 1, max: 600_000, fallback: LIMITS.longPollMs },
   "body-max-bytes": { min: 1, max: LIMITS.bodiesBytesMax, fallback: LIMITS.bodyBytesMax },
   "sse-max-seconds": { min: 1, max: 86_400, fallback: LIMITS.sseMaxSeconds },
+  "key-window": { min: 1, max: LIMITS.keyWindowSecondsMax, fallback: KEY_DEFAULTS.windowSeconds },
+  "key-max": { min: 1, max: LIMITS.keyCountMax, fallback: KEY_DEFAULTS.countMax },
 };
 
 /** One setting as it was given, and by what name to speak of it. */
@@ -110,6 +131,9 @@ export function resolveServeSettings(invocation: Invocation, env: Context["env"]
     longPollMs: count("long-poll-ms"),
     bodyMaxBytes: count("body-max-bytes"),
     sseMaxSeconds: count("sse-max-seconds"),
+    keyWindowSeconds: count("key-window"),
+    keyMax: count("key-max"),
+    keyOverflow: checkOverflow(given("key-overflow"), problems),
     testFaults: parseSwitch(given("test-faults"), problems),
     durability: checkDurability(given("durability"), problems),
     ...(dir === undefined ? {} : { dir }),
@@ -166,6 +190,13 @@ function checkDurability(given: Given | undefined, problems: string[]): "fsync" 
   if (given.text === "os") return "os";
   problems.push(`${given.name} is ${quote(given.text)}; allowed: fsync, os`);
   return "fsync";
+}
+
+function checkOverflow(given: Given | undefined, problems: string[]): KeyOverflow {
+  if (given === undefined) return KEY_DEFAULTS.overflow;
+  if (given.text === "evict" || given.text === "reject") return given.text;
+  problems.push(`${given.name} is ${quote(given.text)}; allowed: evict, reject`);
+  return KEY_DEFAULTS.overflow;
 }
 
 function parseSwitch(given: Given | undefined, problems: string[]): boolean {

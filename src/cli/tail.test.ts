@@ -2,6 +2,8 @@ import type { ServerResponse } from "node:http";
 
 import { afterEach, expect, test } from "vitest";
 
+import { createSseDecoder } from "../wire/sse.ts";
+import { createConsumer } from "./tail.ts";
 import { hapax, startServer, stopServers, type TestServer } from "../../test/cli-harness.ts";
 
 afterEach(stopServers);
@@ -119,4 +121,17 @@ test("a server that is not there ends a tail with exit code 3, at once", async (
   await stopServers();
   const result = await hapax(["tail", "orders", "--url", server.url]);
   expect(result).toMatchObject({ code: 3, waits: [] });
+});
+
+test("CT2 an event beyond the decoder's limit ends a tail: no other connection can cure it", async () => {
+  const position = {
+    offset: "0",
+    cursor: undefined,
+    isClosed: false,
+    controls: 0,
+    writer: undefined,
+  };
+  const consume = createConsumer(position, false, createSseDecoder(20));
+  const chunk = new TextEncoder().encode(data("x".repeat(30)));
+  await expect(consume(chunk)).rejects.toMatchObject({ name: "CommandFailure", exitCode: 1 });
 });

@@ -6,7 +6,8 @@
  *   CT2  a connection resumes at the offset of the last control event, so nothing is left out.
  */
 
-import { createSseDecoder, type SseDecoder } from "../wire/sse.ts";
+import { isHapaxError } from "../errors.ts";
+import { createSseDecoder, type SseDecoder, type SseEvent } from "../wire/sse.ts";
 import { parseCount } from "./arguments.ts";
 import { concat } from "./batches.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
@@ -162,7 +163,7 @@ export function createConsumer(
   const encoder = new TextEncoder();
   let held: Uint8Array[] = [];
   return async (chunk) => {
-    for (const { event, data } of decoder.push(chunk)) {
+    for (const { event, data } of decode(decoder, chunk)) {
       if (event === "data") {
         held.push(isBase64 ? Buffer.from(data, "base64") : encoder.encode(data));
       }
@@ -176,6 +177,16 @@ export function createConsumer(
       position.controls += 1;
     }
   };
+}
+
+function decode(decoder: SseDecoder, chunk: Uint8Array): readonly SseEvent[] {
+  try {
+    return decoder.push(chunk);
+  } catch (error) {
+    if (!isHapaxError(error)) throw error;
+    // No other connection can cure it: the same event would come again.
+    throw new CommandFailure(EXIT.refused, error.message, [], {}, { cause: error });
+  }
 }
 
 /** Each JSON event is an array of its own; bytes may be written together. */

@@ -36,6 +36,23 @@ export function resolvePath(invocation: Invocation, context: Context, path: stri
   return target(invocation, context, base, joined(base, path), path);
 }
 
+/** A route of the server that has the stream, encoded, and the stream's path as a query names it. */
+export function resolveRoute(
+  invocation: Invocation,
+  context: Context,
+  argument: string,
+  route: string,
+): { readonly target: Target; readonly stream: string } {
+  const base = baseUrl(invocation, context);
+  const { url, label } = resolveStream(invocation, context, argument);
+  // The path of --url belongs to a proxy, which takes it away; of a full URL nobody knows such a part.
+  const isUrl = /^https?:\/\//i.test(argument);
+  const place = isUrl ? new URL(url).origin : `${base.origin}${basePath(base)}`;
+  // Decoded, as in listings: the query encodes it, once.
+  const stream = isUrl ? decodedPath(new URL(url)) : label;
+  return { target: target(invocation, context, base, new URL(place + route), label), stream };
+}
+
 /** `orders` and `/v1/stream/orders` are the same stream. The answer is decoded, as in listings. */
 export function streamPath(argument: string): string {
   const path = argument.startsWith("/") ? argument : `${STREAM_ROOT}${argument}`;
@@ -56,7 +73,11 @@ export function encodePath(path: string): string {
 }
 
 function joined(base: URL, path: string): URL {
-  return new URL(`${base.origin}${base.pathname.replace(/\/+$/, "")}${encodePath(path)}`);
+  return new URL(`${base.origin}${basePath(base)}${encodePath(path)}`);
+}
+
+function basePath(base: URL): string {
+  return base.pathname.replace(/\/+$/, "");
 }
 
 function baseUrl(invocation: Invocation, context: Context): URL {

@@ -1,23 +1,41 @@
-// Every combination of {closed, content type, data, close, producer state and claim, Stream-Seq}, against
+// Every combination of {closed, content type, data, close, producer state and claim, If-Match, Stream-Seq}, against
 // the precedence of the protocol written as a table of its own. PROTOCOL.md §4
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { appendCommand, producerClaim, TEXT } from "../testing/commands.ts";
+import { appendCommand, producerClaim, sessionClaim, TEXT } from "../testing/commands.ts";
 import { type AppendCommand, type AppendDecision, decideAppend } from "./append.ts";
-import type { ProducerClaim } from "./producer.ts";
+import type { ProducerClaim, ProducerMark } from "./producer.ts";
 import { NEVER, type StreamState } from "./stream.ts";
-import type { Epoch, Offset, ProducerId, Sequence, StreamId, StreamName, TimeMs } from "./types.ts";
+import type {
+  Epoch,
+  Offset,
+  ProducerId,
+  Sequence,
+  SessionNonce,
+  StreamId,
+  StreamName,
+  TimeMs,
+} from "./types.ts";
 import { applyChange, createWorld, type World } from "./world.ts";
 
 const NOW = 5 as TimeMs;
 const NAME = "/a" as StreamName;
 
-/** A claim, and what the producer rule says of it when the stream knows "p" at epoch 2, sequence 3. */
-const CLAIMS: readonly [ProducerClaim | undefined, string][] = [
+/**
+ * A claim, what the producer rule says of it, and its epoch if it is accepted. The stream knows "p" at epoch 2,
+ * sequence 3, and "s" at the same numbers in a session.
+ */
+const CLAIMS: readonly [ProducerClaim | undefined, verdict: string, epoch?: number][] = [
   [undefined, "none"],
-  [producerClaim("p", 2, 4), "accepted"],
-  [producerClaim("p", 3, 0), "accepted"],
-  [producerClaim("unknown", 9, 0), "accepted"],
+  [producerClaim("p", 2, 4), "accepted", 2],
+  [producerClaim("p", 3, 0), "accepted", 3],
+  [producerClaim("unknown", 9, 0), "accepted", 9],
+  [sessionClaim("p", "new", 0), "accepted", 3],
+  [sessionClaim("p", "new", 1), "gap"],
+  [sessionClaim("s", "now", 4), "accepted", 2],
+  [sessionClaim("s", "now", 3), "duplicate"],
+  [sessionClaim("s", "before", 0), "fenced"],
+  [producerClaim("s", 2, 4), "fenced"],
   [producerClaim("p", 2, 3), "duplicate"],
   [producerClaim("p", 2, 0), "duplicate"],
   [producerClaim("p", 2, 5), "gap"],
@@ -35,12 +53,23 @@ interface Combination {
     readonly hasData: boolean;
     readonly closes: boolean;
     readonly claim: string;
+    readonly moved: boolean;
     readonly regression: boolean;
   };
 }
 
+const nonce = (text: string): SessionNonce => text as SessionNonce;
+
 function stateOf(isClosed: boolean, lastStreamSeq: string | undefined): StreamState {
-  const known = { epoch: 2 as Epoch, lastSequence: 3 as Sequence };
+  const known = {
+    epoch: 2 as Epoch,
+    lastSequence: 3 as Sequence,
+    session: undefined as SessionNonce | undefined,
+    replaced: undefined as SessionNonce[] | undefined,
+    ends: [1, 3, 6, 8] as Offset[],
+    resets: 0,
+  };
+  const session = { ...known, session: nonce("now"), replaced: [nonce("before")] };
   return {
     id: 1 as StreamId,
     name: NAME,
@@ -53,10 +82,20 @@ function stateOf(isClosed: boolean, lastStreamSeq: string | undefined): StreamSt
     isDeleted: false,
     forkCount: 0,
     lastStreamSeq,
-    producers: new Map([["p" as ProducerId, known]]),
+    producers: new Map([
+      ["p" as ProducerId, known],
+      ["s" as ProducerId, session],
+    ]),
+    keys: undefined,
     accessedAtMs: 1 as TimeMs,
   };
 }
+
+const TAILS = [undefined, 10, 9, 11, "none"] as (Offset | "none" | undefined)[];
+/** Every Stream-Seq with every If-Match; the tail is 10. */
+const ORDERS = [undefined, "a", "m", "z"].flatMap((streamSeq) =>
+  TAILS.map((expectedTail) => [streamSeq, expectedTail] as const),
+);
 
 function* combinations(): Generator<Combination> {
   for (const closed of [false, true])
@@ -65,15 +104,23 @@ function* combinations(): Generator<Combination> {
         for (const closes of [false, true])
           for (const [producer, claim] of CLAIMS)
             for (const last of [undefined, "m"])
-              for (const streamSeq of [undefined, "a", "m", "z"]) {
-                const command = appendCommand(text, { contentType, closes, producer, streamSeq });
+              for (const [streamSeq, expectedTail] of ORDERS) {
+                const parts = { contentType, closes, producer, streamSeq, expectedTail };
+                const command = appendCommand(text, parts);
                 const hasData = text !== "";
                 const wrongType =
                   hasData && (contentType === "text/html" || contentType === undefined);
                 const regression = last === "m" && (streamSeq === "a" || streamSeq === "m");
-                const facts = { closed, wrongType, hasData, closes, claim, regression };
+                const moved = expectedTail !== undefined && expectedTail !== 10;
+                const facts = { closed, wrongType, hasData, closes, claim, moved, regression };
                 yield { state: stateOf(closed, last), command, facts };
               }
+}
+
+/** What is written down of a claim that was accepted. */
+function markOf(claim: ProducerClaim | undefined): ProducerMark | undefined {
+  const epoch = CLAIMS.find(([known]) => known === claim)?.[2];
+  return claim === undefined ? undefined : { ...claim, epoch: epoch as Epoch, resets: 0 };
 }
 
 type Facts = Combination["facts"];
@@ -92,12 +139,13 @@ const PRECEDENCE: readonly [(facts: Facts) => boolean, AppendDecision["kind"]][]
   [({ claim }) => claim === "epoch_start", "epoch_start"],
   [({ claim }) => claim === "gap", "gap"],
   [({ claim }) => claim === "duplicate", "duplicate"],
+  [({ moved }) => moved, "tail_moved"],
   [({ regression }) => regression, "sequence_regression"],
   [() => true, "accepted"],
 ];
 
 describe("every combination", () => {
-  test("A1 is answered by the first rule of the protocol that applies", () => {
+  test("A1 A5 is answered by the first rule of the protocol that applies", () => {
     const seen = new Map<string, number>();
     for (const { state, command, facts } of combinations()) {
       const [, expected] = PRECEDENCE.find(([applies]) => applies(facts)) ?? [];
@@ -109,7 +157,9 @@ describe("every combination", () => {
     expect([...seen.keys()].toSorted()).toEqual(
       [...new Set(PRECEDENCE.map(([, kind]) => kind))].toSorted(),
     );
-    expect([...seen.values()].reduce((sum, count) => sum + count)).toBe(2 * 4 * 2 * 2 * 10 * 2 * 4);
+    expect([...seen.values()].reduce((sum, count) => sum + count)).toBe(
+      2 * 4 * 2 * 2 * CLAIMS.length * 2 * ORDERS.length,
+    );
   });
 
   test("A3 leaves the state as it was, and a refusal carries no change", () => {
@@ -134,13 +184,15 @@ describe("every combination", () => {
           stream: 1,
           data,
           closes,
-          producer,
+          producer: markOf(producer),
           streamSeq,
+          key: undefined,
         };
         expect(decision.change).toEqual(change);
       } else if (decision.kind === "duplicate") {
-        const { isClosed, tail } = state;
-        expect(decision).toEqual({ kind: "duplicate", epoch: 2, lastSequence: 3, tail, isClosed });
+        const { isClosed } = state;
+        const end = command.producer?.sequence === 0 ? 1 : 8;
+        expect(decision).toEqual({ kind: "duplicate", epoch: 2, lastSequence: 3, end, isClosed });
       }
     }
   });
@@ -149,7 +201,7 @@ describe("every combination", () => {
 function worldWithStream(): { world: World; state: StreamState } {
   const world = createWorld();
   const [stream, atMs] = [1 as StreamId, 1 as TimeMs];
-  const parts = { contentType: TEXT, expiry: NEVER, fork: undefined };
+  const parts = { contentType: TEXT, expiry: NEVER, fork: undefined, keys: undefined };
   applyChange(world, { kind: "created", atMs, stream, name: NAME, ...parts });
   const state = world.streams.get(NAME);
   if (state === undefined) throw new Error("the stream was not created");

@@ -2,14 +2,32 @@
  * What an append does to a stream: decide first, apply after. Closing is an append without data.
  *
  * The order of the checks is the protocol's, and clients depend on it (PROTOCOL.md §4):
- *   A1  closed comes before content type, content type before producer, producer before Stream-Seq;
+ *   A1  closed comes before content type, content type before key and producer, those before If-Match, and
+ *       that before Stream-Seq;
  *   A2  on a closed stream the retry of a stored append is a duplicate, a new one is `closed`;
  *   A3  a refused append changes nothing: it consumes no sequence and no Stream-Seq;
- *   A4  closing a closed stream again is not an error.
+ *   A4  closing a closed stream again is not an error;
+ *   A5  an append that names a tail is stored at that tail only, and its retry is a duplicate, not a conflict.
  */
 
 import type { Appended } from "./change.ts";
-import { decideProducer, type ProducerClaim, type ProducerRefusal } from "./producer.ts";
+import {
+  decideKnownKey,
+  decideNewKey,
+  isFromContent,
+  type KeyClaim,
+  type KeyRecord,
+  type KeyRefusal,
+  type KeyScene,
+  type Replayed,
+} from "./keys.ts";
+import {
+  decideProducer,
+  type ProducerClaim,
+  type ProducerMark,
+  type ProducerRefusal,
+  type ProducerState,
+} from "./producer.ts";
 import { isSameMediaType, type StreamState } from "./stream.ts";
 import { advance, type Epoch, type Offset, type Sequence, type TimeMs } from "./types.ts";
 
@@ -20,7 +38,10 @@ export interface AppendCommand {
   readonly contentType: string | undefined;
   readonly closes: boolean;
   readonly producer: ProducerClaim | undefined;
+  readonly key: KeyClaim | undefined;
   readonly streamSeq: string | undefined;
+  /** The tail that the append must find. `none`: what was sent names no tail, and matches none. */
+  readonly expectedTail: Offset | "none" | undefined;
 }
 
 export interface Accepted {
@@ -34,54 +55,99 @@ export interface Duplicate {
   readonly kind: "duplicate";
   readonly epoch: Epoch;
   readonly lastSequence: Sequence;
-  readonly tail: Offset;
+  /** Where the original ended, if that is still known, else the tail. */
+  readonly end: Offset;
   readonly isClosed: boolean;
 }
 
 export type AppendDecision =
   | Accepted
   | Duplicate
+  | Replayed
   | ProducerRefusal
+  | KeyRefusal
   | { readonly kind: "already_closed"; readonly tail: Offset }
   | { readonly kind: "closed"; readonly tail: Offset }
   | { readonly kind: "content_type_mismatch"; readonly expected: string }
+  | { readonly kind: "tail_moved"; readonly tail: Offset }
   | { readonly kind: "sequence_regression"; readonly last: string };
 
+/** `scene` is for appends with a key; others need none. */
 export function decideAppend(
   state: StreamState,
   command: AppendCommand,
   atMs: TimeMs,
+  scene?: KeyScene,
 ): AppendDecision {
-  const { data, producer, streamSeq, closes } = command;
-  if (state.isClosed) return decideOnClosed(state, command);
+  const { data, producer, streamSeq, closes, expectedTail } = command;
+  if (state.isClosed) return decideOnClosed(state, command, atMs, scene);
+  const keyed = scene === undefined ? undefined : keyOf(state, command);
   if (data.length > 0 && !isSameMediaType(command.contentType ?? "", state.contentType)) {
     return { kind: "content_type_mismatch", expected: state.contentType };
   }
+  if (keyed !== undefined && scene !== undefined) {
+    const known = decideKnownKey(state.keys, keyed, scene, false, atMs);
+    if (known !== undefined) return known;
+  }
+  let mark: ProducerMark | undefined;
   if (producer !== undefined) {
     const decision = decideProducer(state.producers?.get(producer.id), producer);
-    if (decision.kind === "duplicate") {
-      const { epoch, lastSequence } = decision.state;
-      return { kind: "duplicate", epoch, lastSequence, tail: state.tail, isClosed: false };
-    }
+    if (decision.kind === "duplicate") return duplicate(state, decision.state, decision.end);
     if (decision.kind !== "accepted") return decision;
+    mark = decision.mark;
+  }
+  if (expectedTail !== undefined && expectedTail !== state.tail) {
+    return { kind: "tail_moved", tail: state.tail };
   }
   const last = state.lastStreamSeq;
   if (streamSeq !== undefined && last !== undefined && !isAfter(streamSeq, last)) {
     return { kind: "sequence_regression", last };
   }
+  let key: KeyRecord | undefined;
+  if (keyed !== undefined && scene !== undefined) {
+    const decision = decideNewKey(state.keys, keyed, scene, atMs);
+    if ("kind" in decision) return decision;
+    key = decision;
+  }
+  const stream = state.id;
   return {
     kind: "accepted",
-    change: { kind: "appended", atMs, stream: state.id, data, closes, producer, streamSeq },
+    change: { kind: "appended", atMs, stream, data, closes, producer: mark, streamSeq, key },
     tail: advance(state.tail, data.length),
     isClosed: closes,
   };
 }
 
-// What the stream knows of a producer stays true after the close: the retry of a stored append is told
-// so, and a fenced writer is told that. Whatever would be new is refused as closed.
-function decideOnClosed(state: StreamState, command: AppendCommand): AppendDecision {
+function keyOf(state: StreamState, command: AppendCommand): KeyClaim | undefined {
+  const { key } = command;
+  return key?.isContent === true && !isFromContent(state.keys) ? undefined : key;
+}
+
+function duplicate(
+  state: StreamState,
+  producer: ProducerState,
+  end: Offset | undefined,
+): Duplicate {
+  const { epoch, lastSequence } = producer;
+  const { tail, isClosed } = state;
+  return { kind: "duplicate", epoch, lastSequence, end: end ?? tail, isClosed };
+}
+
+// What the stream knows of a producer or a key stays true after the close: the retry of a stored append is
+// told so, and a fenced writer is told that. Whatever would be new is refused as closed.
+function decideOnClosed(
+  state: StreamState,
+  command: AppendCommand,
+  atMs: TimeMs,
+  scene: KeyScene | undefined,
+): AppendDecision {
   const { producer, data, closes } = command;
   const { tail } = state;
+  const key = scene === undefined ? undefined : keyOf(state, command);
+  if (key !== undefined && scene !== undefined) {
+    const known = decideKnownKey(state.keys, key, scene, true, atMs);
+    if (known !== undefined) return known;
+  }
   if (producer === undefined) {
     return data.length === 0 && closes
       ? { kind: "already_closed", tail }
@@ -90,8 +156,7 @@ function decideOnClosed(state: StreamState, command: AppendCommand): AppendDecis
   const decision = decideProducer(state.producers?.get(producer.id), producer);
   if (decision.kind === "fenced") return decision;
   if (decision.kind !== "duplicate") return { kind: "closed", tail };
-  const { epoch, lastSequence } = decision.state;
-  return { kind: "duplicate", epoch, lastSequence, tail, isClosed: true };
+  return duplicate(state, decision.state, decision.end);
 }
 
 // A header value is Latin-1, where the order of code units is the order of bytes.

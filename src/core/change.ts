@@ -6,10 +6,11 @@
  *   C2  applying the same changes to the same world gives the same world, on every machine.
  */
 
-import type { ProducerClaim } from "./producer.ts";
+import type { KeyPolicy, KeyRecord } from "./keys.ts";
+import type { ProducerMark } from "./producer.ts";
 import type { Expiry, Fork } from "./stream.ts";
 import type { SubscriptionChange } from "./subscription.ts";
-import type { StreamId, StreamName, TimeMs } from "./types.ts";
+import type { ProducerId, StreamId, StreamName, TimeMs } from "./types.ts";
 
 export interface StreamCreated {
   readonly kind: "created";
@@ -19,6 +20,7 @@ export interface StreamCreated {
   readonly contentType: string;
   readonly expiry: Expiry;
   readonly fork: Fork | undefined;
+  readonly keys: KeyPolicy | undefined;
 }
 
 /** Data, a close, or both. A close alone has no data. */
@@ -28,8 +30,9 @@ export interface Appended {
   readonly stream: StreamId;
   readonly data: Uint8Array;
   readonly closes: boolean;
-  readonly producer: ProducerClaim | undefined;
+  readonly producer: ProducerMark | undefined;
   readonly streamSeq: string | undefined;
+  readonly key: KeyRecord | undefined;
 }
 
 /** The stream is gone for its users, but forks still read its data. */
@@ -53,6 +56,24 @@ export interface StreamTouched {
   readonly stream: StreamId;
 }
 
+/** A producer starts anew: epoch and sequence are forgotten, replaced sessions are not. */
+export interface ProducerReset {
+  readonly kind: "producer_reset";
+  readonly atMs: TimeMs;
+  readonly stream: StreamId;
+  readonly producer: ProducerId;
+  /** How often this producer was reset, this time included. */
+  readonly resets: number;
+}
+
+/** Idempotency keys that are older than their window are forgotten. */
+export interface KeysEvicted {
+  readonly kind: "keys_evicted";
+  readonly atMs: TimeMs;
+  readonly stream: StreamId;
+  readonly evictTo: number;
+}
+
 /** A key that signs webhooks and tokens. It lives as long as the world, so that restarts keep it. */
 export interface SigningKeyAdded {
   readonly kind: "signing_key_added";
@@ -68,5 +89,7 @@ export type Change =
   | StreamDeleted
   | StreamRemoved
   | StreamTouched
+  | ProducerReset
+  | KeysEvicted
   | SigningKeyAdded
   | SubscriptionChange;

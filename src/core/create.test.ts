@@ -1,6 +1,6 @@
-// All pairs of configurations, all forks of a small stream. PROTOCOL.md §3, §8
+// All pairs of configurations, all forks of a small stream. PROTOCOL.md §3, §8, §15, §16.1
 import { describe, expect, test } from "vitest";
-import { appendCommand, createCommand, producerClaim } from "../testing/commands.ts";
+import { appendCommand, createCommand, keyClaim, producerClaim } from "../testing/commands.ts";
 import { decideAppend } from "./append.ts";
 import {
   CONTENT_TYPE_DEFAULT,
@@ -10,6 +10,7 @@ import {
   decideForkPoint,
   type ForkCommand,
 } from "./create.ts";
+import { KEY_DEFAULTS } from "./keys.ts";
 import { decideEnding } from "./retention.ts";
 import { type Expiry, NEVER, type StreamState } from "./stream.ts";
 import type { Offset, StreamName, TimeMs } from "./types.ts";
@@ -160,6 +161,112 @@ test("K1 a new stream has what the request says, and its body is its first appen
       expect(stateOf(world, NAME)).toMatchObject(state);
     }
   }
+});
+
+describe("K5 a request that wants a free path", () => {
+  test("K5 never finds a stream there, whatever its configuration", () => {
+    let count = 0;
+    for (const first of configurations()) {
+      const world = worldWithSource();
+      if (create(world, first, first.fork?.anchor).kind !== "created") continue;
+      const { tail, isClosed } = stateOf(world, NAME);
+      for (const second of configurations()) {
+        const asked = { ...second, isNew: true };
+        const existing = world.streams.get(NAME);
+        const decision = decideCreate(existing, undefined, asked, world.nextId, NOW);
+        const { kind } = decision;
+        if (kind !== "present") expect([first, second, kind]).toBe("present");
+        if (count % 500 === 0) expect(decision).toEqual({ kind: "present", tail, isClosed });
+        count += 1;
+      }
+    }
+    expect(count).toBeGreaterThan(10_000);
+  });
+
+  test("K5 gets a path that is free, once", () => {
+    const world = createWorld();
+    expect(create(world, createCommand(NAME, { isNew: true, text: "mine" })).kind).toBe("created");
+    const before = snapshot(world);
+    expect(create(world, createCommand(NAME, { isNew: true, text: "yours" }))).toEqual({
+      kind: "present",
+      tail: 4,
+      isClosed: false,
+    });
+    expect(snapshot(world)).toEqual(before);
+    end(world, NAME);
+    expect(create(world, createCommand(NAME, { isNew: true })).kind).toBe("created");
+  });
+
+  test("K4 K5 does not get the path of a deleted stream that forks need", () => {
+    const world = worldWithSource();
+    create(world, createCommand("/child", { fork: forkAt(undefined) }));
+    end(world, SOURCE);
+    expect(create(world, createCommand(SOURCE, { isNew: true })).kind).toBe("in_use");
+  });
+});
+
+describe("the window of keys", () => {
+  const KEYS = { windowSeconds: 60, countMax: 5, overflow: "reject", isFromContent: true } as const;
+  const NONE = { windowSeconds: undefined, countMax: undefined, overflow: undefined };
+  const SILENT = { ...NONE, isFromContent: false };
+
+  test("K1 is a part of the configuration, compared in what a repeated request says of it", () => {
+    const world = createWorld();
+    const asked: readonly [keys: CreateCommand["keys"], answer: string][] = [
+      [KEYS, "exists"],
+      [undefined, "exists"],
+      [SILENT, "exists"],
+      [{ ...SILENT, windowSeconds: 60 }, "exists"],
+      [{ ...SILENT, windowSeconds: 61 }, "Stream-Key-Window"],
+      [{ ...SILENT, countMax: 5 }, "exists"],
+      [{ ...SILENT, countMax: 6 }, "Stream-Key-Max"],
+      [{ ...SILENT, overflow: "reject" }, "exists"],
+      [{ ...SILENT, overflow: "evict" }, "Stream-Key-Overflow"],
+      [{ ...SILENT, isFromContent: true }, "exists"],
+    ];
+    expect(create(world, createCommand(NAME, { keys: KEYS }))).toMatchObject({
+      kind: "created",
+      keys: KEYS,
+    });
+    for (const [keys, answer] of asked) {
+      const decision = create(world, createCommand(NAME, { keys }));
+      if (answer === "exists") expect(decision).toMatchObject({ kind: "exists", keys: KEYS });
+      else expect(decision).toEqual({ kind: "conflict", reason: answer });
+    }
+  });
+
+  test("K1 a stream without a setting is not the one that is asked for with it", () => {
+    const world = createWorld();
+    create(world, createCommand(NAME));
+    for (const keys of [
+      { ...SILENT, windowSeconds: 86_400 },
+      { ...SILENT, countMax: 100_000 },
+      { ...SILENT, overflow: "evict" as const },
+      { ...SILENT, isFromContent: true },
+    ]) {
+      expect(create(world, createCommand(NAME, { keys })).kind).toBe("conflict");
+    }
+    expect(create(world, createCommand(NAME, { keys: SILENT }))).toMatchObject({ kind: "exists" });
+  });
+
+  test("K3 a fork has its own, empty at first, and takes over no setting", () => {
+    const world = createWorld();
+    create(world, createCommand(SOURCE, { keys: KEYS }));
+    const source = stateOf(world, SOURCE);
+    const scene = { defaults: KEY_DEFAULTS, durableTail: source.tail };
+    const keyed = appendCommand("x", { key: keyClaim("k", "x") });
+    const decision = decideAppend(source, keyed, NOW, scene);
+    if (decision.kind !== "accepted") throw new Error(decision.kind);
+    applyChange(world, decision.change);
+    create(world, createCommand(NAME, { fork: forkAt(undefined) }));
+    const fork = stateOf(world, NAME);
+    expect(fork.keys).toBeUndefined();
+    expect(decideAppend(source, keyed, NOW, scene).kind).toBe("replayed");
+    expect(decideAppend(fork, keyed, NOW, scene)).toMatchObject({
+      kind: "accepted",
+      change: { key: { ordinal: 0 } },
+    });
+  });
 });
 
 describe("K2 a refused creation changes nothing and leaves no reference", () => {

@@ -4,10 +4,12 @@
  *   K1  creating again with the same configuration changes nothing, whatever the body says;
  *   K2  a refused creation changes nothing: it leaves no reference on a fork's source;
  *   K3  a fork takes over data only: no producer, no Stream-Seq, no close of its source;
- *   K4  the path of a deleted stream stays taken while forks need its data.
+ *   K4  the path of a deleted stream stays taken while forks need its data;
+ *   K5  a request that wants a free path never finds a stream there, whatever its configuration.
  */
 
 import type { Appended, StreamCreated } from "./change.ts";
+import type { KeyPolicy } from "./keys.ts";
 import {
   type Expiry,
   type Fork,
@@ -27,6 +29,9 @@ export interface CreateCommand {
   readonly isClosed: boolean;
   readonly data: Uint8Array;
   readonly fork: ForkCommand | undefined;
+  readonly keys: KeyPolicy | undefined;
+  /** Only if the path is free. */
+  readonly isNew: boolean;
 }
 
 export interface ForkCommand {
@@ -45,6 +50,7 @@ export interface ForkSource {
 
 export type CreateRefusal =
   | { readonly kind: "conflict"; readonly reason: string }
+  | { readonly kind: "present"; readonly tail: Offset; readonly isClosed: boolean }
   | { readonly kind: "in_use" }
   | { readonly kind: "source_missing" }
   | { readonly kind: "source_deleted" }
@@ -58,12 +64,14 @@ export type CreateDecision =
       readonly contentType: string;
       readonly tail: Offset;
       readonly isClosed: boolean;
+      readonly keys: KeyPolicy | undefined;
     }
   | {
       readonly kind: "exists";
       readonly contentType: string;
       readonly tail: Offset;
       readonly isClosed: boolean;
+      readonly keys: KeyPolicy | undefined;
     }
   | CreateRefusal;
 
@@ -93,11 +101,12 @@ export function decideCreate(
     contentType,
     expiry,
     fork,
+    keys: command.keys,
   };
-  const { data, isClosed } = command;
+  const { data, isClosed, keys } = command;
   const tail = ((fork?.at ?? OFFSET_ZERO) + data.length) as Offset;
   if (data.length === 0 && !isClosed) {
-    return { kind: "created", changes: [created], contentType, tail, isClosed };
+    return { kind: "created", changes: [created], contentType, tail, isClosed, keys };
   }
   const appended: Appended = {
     kind: "appended",
@@ -107,16 +116,18 @@ export function decideCreate(
     closes: isClosed,
     producer: undefined,
     streamSeq: undefined,
+    key: undefined,
   };
-  return { kind: "created", changes: [created, appended], contentType, tail, isClosed };
+  return { kind: "created", changes: [created, appended], contentType, tail, isClosed, keys };
 }
 
 function decideExisting(existing: StreamState, command: CreateCommand): CreateDecision {
   if (existing.isDeleted) return { kind: "in_use" };
+  const { contentType, tail, isClosed } = existing;
+  if (command.isNew) return { kind: "present", tail, isClosed };
   const difference = findDifference(existing, command);
   if (difference !== undefined) return { kind: "conflict", reason: difference };
-  const { contentType, tail, isClosed } = existing;
-  return { kind: "exists", contentType, tail, isClosed };
+  return { kind: "exists", contentType, tail, isClosed, keys: existing.keys?.policy };
 }
 
 function findDifference(existing: StreamState, command: CreateCommand): string | undefined {
@@ -129,10 +140,26 @@ function findDifference(existing: StreamState, command: CreateCommand): string |
   const expected = fork?.inheritsExpiry === true ? NEVER : existing.expiry;
   if (!isSameExpiry(expected, command.expiry)) return "Stream-TTL or Stream-Expires-At";
   if (existing.isClosed !== command.isClosed) return "Stream-Closed";
+  if (command.keys !== undefined) {
+    const difference = findKeyDifference(existing.keys?.policy, command.keys);
+    if (difference !== undefined) return difference;
+  }
   if (fork === undefined || command.fork === undefined) return undefined;
   const { anchor, subOffset } = command.fork;
   if (anchor !== undefined && anchor !== fork.anchor) return "Stream-Fork-Offset";
   if (subOffset !== fork.subOffset) return "Stream-Fork-Sub-Offset";
+  return undefined;
+}
+
+// What a request leaves out is not compared: it may come from a client that knows nothing of keys.
+function findKeyDifference(existing: KeyPolicy | undefined, asked: KeyPolicy): string | undefined {
+  const { windowSeconds, countMax, overflow } = asked;
+  if (windowSeconds !== undefined && windowSeconds !== existing?.windowSeconds) {
+    return "Stream-Key-Window";
+  }
+  if (countMax !== undefined && countMax !== existing?.countMax) return "Stream-Key-Max";
+  if (overflow !== undefined && overflow !== existing?.overflow) return "Stream-Key-Overflow";
+  if (asked.isFromContent && existing?.isFromContent !== true) return "Stream-Key-From";
   return undefined;
 }
 

@@ -7,43 +7,48 @@ import { producerClaim } from "../testing/commands.ts";
 import {
   applyProducer,
   decideProducer,
+  type MutableProducer,
   type ProducerClaim,
   type ProducerDecision,
   type ProducerState,
 } from "./producer.ts";
-import type { Epoch, Sequence } from "./types.ts";
+import type { Epoch, Offset, Sequence } from "./types.ts";
 
-const claim = (epoch: number, sequence: number): ProducerClaim =>
-  producerClaim("p", epoch, sequence);
+type EpochClaim = ProducerClaim & { readonly epoch: Epoch };
+
+const claim = (epoch: number, sequence: number): EpochClaim => ({
+  ...producerClaim("p", epoch, sequence),
+  epoch: epoch as Epoch,
+});
 const CLAIMS = [0, 1, 2].flatMap((epoch) => [0, 1, 2].map((sequence) => claim(epoch, sequence)));
 
-function* histories(length: number): Generator<readonly ProducerClaim[]> {
+function* histories(length: number): Generator<readonly EpochClaim[]> {
   if (length === 0) return yield [];
   for (const rest of histories(length - 1)) for (const first of CLAIMS) yield [first, ...rest];
 }
 
 interface Step {
-  readonly sent: ProducerClaim;
+  readonly sent: EpochClaim;
   readonly before: ProducerState | undefined;
   readonly decision: ProducerDecision;
 }
 
-function run(history: readonly ProducerClaim[]): { steps: Step[]; accepted: ProducerClaim[] } {
-  let state: ProducerState | undefined;
+function run(history: readonly EpochClaim[]): { steps: Step[]; accepted: EpochClaim[] } {
+  let state: MutableProducer | undefined;
   const steps: Step[] = [];
-  const accepted: ProducerClaim[] = [];
+  const accepted: EpochClaim[] = [];
   for (const sent of history) {
     const decision = decideProducer(state, sent);
     steps.push({ sent, before: state, decision });
     if (decision.kind !== "accepted") continue;
-    state = applyProducer(sent);
     accepted.push(sent);
+    state = applyProducer(state, decision.mark, accepted.length as Offset);
   }
   return { steps, accepted };
 }
 
 /** What must be answered, judged from the accepted claims alone and from no remembered state. */
-function judge(accepted: readonly ProducerClaim[], sent: ProducerClaim): string {
+function judge(accepted: readonly EpochClaim[], sent: EpochClaim): string {
   const newest = Math.max(-1, ...accepted.map(({ epoch }) => epoch));
   const sameEpoch = accepted.filter(({ epoch }) => epoch === sent.epoch);
   if (sent.epoch < newest) return `fenced by ${newest}`;
@@ -101,7 +106,7 @@ test("P4 an unknown producer starts at 0 in any epoch, and nothing else is accep
   for (const sent of CLAIMS) {
     const expected =
       sent.sequence === 0
-        ? { kind: "accepted" }
+        ? { kind: "accepted", mark: { ...sent, resets: 0 } }
         : { kind: "gap", expected: 0, received: sent.sequence };
     expect(decideProducer(undefined, sent)).toEqual(expected);
   }
@@ -111,7 +116,7 @@ test("P1 P2 P3 P4 every answer of every history is the one the accepted claims c
   let count = 0;
   for (const history of histories(4)) {
     const { steps } = run(history);
-    const accepted: ProducerClaim[] = [];
+    const accepted: EpochClaim[] = [];
     for (const { sent, decision } of steps) {
       const expected = judge(accepted, sent);
       if (describe(decision) !== expected) expect([history, describe(decision)]).toBe(expected);
@@ -128,14 +133,15 @@ test.each([5, 50])(
   (size) => {
     fc.assert(
       fc.property(fc.array(fc.nat(size - 1), { maxLength: 20 * size }), (arrivals) => {
-        let state: ProducerState | undefined;
+        let state: MutableProducer | undefined;
         const stored: number[] = [];
         // Whatever arrived in whatever order, the client then sends everything again, in order.
         const everything = Array.from({ length: size }, (_, sequence) => sequence);
         for (const sequence of [...arrivals, ...everything, ...arrivals]) {
           const sent = claim(0, sequence);
-          if (decideProducer(state, sent).kind !== "accepted") continue;
-          state = applyProducer(sent);
+          const decision = decideProducer(state, sent);
+          if (decision.kind !== "accepted") continue;
+          state = applyProducer(state, decision.mark, stored.length as Offset);
           stored.push(sequence);
         }
         expect(stored).toEqual(everything);
@@ -148,10 +154,12 @@ test.each([5, 50])(
 test("P1 P2 the largest epoch and sequence are ordinary ones", () => {
   const max = Number.MAX_SAFE_INTEGER;
   expect(decideProducer(undefined, claim(max, 0)).kind).toBe("accepted");
-  const state = { epoch: max as Epoch, lastSequence: (max - 1) as Sequence };
-  expect(decideProducer(state, claim(max, max)).kind).toBe("accepted");
+  const nothing = { session: undefined, replaced: undefined, ends: [], resets: 0 };
+  const state = { epoch: max as Epoch, lastSequence: (max - 1) as Sequence, ...nothing };
+  const decision = decideProducer(state, claim(max, max));
+  if (decision.kind !== "accepted") throw new Error(`it is ${decision.kind}`);
   expect(decideProducer(state, claim(max, max - 1)).kind).toBe("duplicate");
   expect(decideProducer(state, claim(max - 1, 0))).toEqual({ kind: "fenced", currentEpoch: max });
-  const last = applyProducer(claim(max, max));
+  const last = applyProducer(state, decision.mark, 1 as Offset);
   expect(decideProducer(last, claim(max, max)).kind).toBe("duplicate");
 });

@@ -2,69 +2,212 @@
  * The rule that makes an append idempotent.
  *
  * A producer numbers its appends 0, 1, 2, … within an epoch. The stream remembers, for each producer,
- * the last number it accepted: enough to tell a retry from a new append.
+ * the last number it accepted: enough to tell a retry from a new append. The epoch is declared by the
+ * client, or it belongs to a session: then the server counts it, and the client has only its nonce.
  *
  * Invariants (the tests carry these names):
  *   P1  an accepted sequence is one more than the last accepted, or 0 in a new epoch;
  *   P2  an epoch never goes back: the older writer is fenced;
  *   P3  a duplicate changes nothing;
- *   P4  a producer that the stream does not know starts at 0: nothing is accepted on faith.
+ *   P4  a producer that the stream does not know starts at 0: nothing is accepted on faith;
+ *   P5  a session begins once: whatever comes of it after it was replaced is fenced, its seq 0 too;
+ *   P6  an epoch that a session has taken belongs to that session alone;
+ *   P7  a duplicate of one of the last appends is told where its original ended.
  *
- * PROTOCOL.md §5. Pure: no clock, no storage, no await.
+ * PROTOCOL.md §5, §14, §18. Pure: no clock, no storage, no await.
  */
 
 import {
   type Epoch,
   nextSequence,
+  type Offset,
   type ProducerId,
   SEQUENCE_ZERO,
   type Sequence,
+  type SessionNonce,
 } from "./types.ts";
 
+/** Nonces of replaced sessions that a producer is fenced by. */
+export const SESSIONS_KEPT = 16;
+/** Appends of a producer whose ends are known. */
+export const ENDS_KEPT = 32;
+const EPOCH_MAX = Number.MAX_SAFE_INTEGER as Epoch;
+const EPOCH_ZERO = 0 as Epoch;
+const NOTHING_ACCEPTED = -1 as Sequence;
+
+/** What a stream knows of a producer. Only `applyProducer` writes it, in place. */
 export interface ProducerState {
   readonly epoch: Epoch;
+  /** -1 after a reset: nothing is accepted yet. */
   readonly lastSequence: Sequence;
+  /** The session that has the epoch. Undefined: the client declared it. */
+  readonly session: SessionNonce | undefined;
+  /** Nonces of sessions that are over, oldest first. */
+  readonly replaced: readonly SessionNonce[] | undefined;
+  /** Where the last appends of the epoch ended; sequence n stands at n modulo ENDS_KEPT. */
+  readonly ends: readonly Offset[];
+  /** How often it was reset. */
+  readonly resets: number;
 }
 
-/** What one append says about itself. */
+/** What one append says about itself: an epoch of its own, or its session. */
 export interface ProducerClaim {
+  readonly id: ProducerId;
+  readonly sequence: Sequence;
+  readonly epoch: Epoch | undefined;
+  readonly session: SessionNonce | undefined;
+}
+
+/** What was accepted, as it is written down: the epoch is known now. */
+export interface ProducerMark {
   readonly id: ProducerId;
   readonly epoch: Epoch;
   readonly sequence: Sequence;
+  readonly session: SessionNonce | undefined;
+  readonly resets: number;
 }
 
 export type ProducerRefusal =
   | { readonly kind: "fenced"; readonly currentEpoch: Epoch }
   | { readonly kind: "gap"; readonly expected: Sequence; readonly received: Sequence }
-  | { readonly kind: "epoch_start"; readonly received: Sequence };
+  | { readonly kind: "epoch_start"; readonly received: Sequence }
+  | { readonly kind: "epoch_exhausted" };
 
 export type ProducerDecision =
-  | { readonly kind: "accepted" }
-  | { readonly kind: "duplicate"; readonly state: ProducerState }
+  | { readonly kind: "accepted"; readonly mark: ProducerMark }
+  | { readonly kind: "duplicate"; readonly state: ProducerState; readonly end: Offset | undefined }
   | ProducerRefusal;
-
-const ACCEPTED: ProducerDecision = { kind: "accepted" };
 
 export function decideProducer(
   state: ProducerState | undefined,
   claim: ProducerClaim,
 ): ProducerDecision {
-  const { epoch, sequence } = claim;
-  if (state === undefined) {
-    if (sequence === SEQUENCE_ZERO) return ACCEPTED;
+  if (claim.session !== undefined) return decideSession(state, claim, claim.session);
+  const { epoch = EPOCH_ZERO, sequence } = claim;
+  if (state === undefined || isReset(state)) {
+    if (sequence === SEQUENCE_ZERO) return accept(state, claim, epoch);
     return { kind: "gap", expected: SEQUENCE_ZERO, received: sequence };
   }
   if (epoch < state.epoch) return { kind: "fenced", currentEpoch: state.epoch };
   if (epoch > state.epoch) {
     // Any other number means that appends of the new epoch were lost before they reached us.
-    return sequence === SEQUENCE_ZERO ? ACCEPTED : { kind: "epoch_start", received: sequence };
+    return sequence === SEQUENCE_ZERO
+      ? accept(state, claim, epoch)
+      : { kind: "epoch_start", received: sequence };
   }
-  if (sequence <= state.lastSequence) return { kind: "duplicate", state };
-  const expected = nextSequence(state.lastSequence);
-  return sequence === expected ? ACCEPTED : { kind: "gap", expected, received: sequence };
+  if (state.session !== undefined) return { kind: "fenced", currentEpoch: state.epoch };
+  return decideSequence(state, claim);
 }
 
-/** The state after an accepted claim. */
-export function applyProducer(claim: ProducerClaim): ProducerState {
-  return { epoch: claim.epoch, lastSequence: claim.sequence };
+function decideSession(
+  state: ProducerState | undefined,
+  claim: ProducerClaim,
+  session: SessionNonce,
+): ProducerDecision {
+  if (state?.session === session) return decideSequence(state, claim);
+  if (state?.replaced?.includes(session) === true) {
+    return { kind: "fenced", currentEpoch: state.epoch };
+  }
+  const { sequence } = claim;
+  if (sequence !== SEQUENCE_ZERO) {
+    return { kind: "gap", expected: SEQUENCE_ZERO, received: sequence };
+  }
+  if (state === undefined || isReset(state)) return accept(state, claim, EPOCH_ZERO);
+  if (state.epoch === EPOCH_MAX) return { kind: "epoch_exhausted" };
+  return accept(state, claim, (state.epoch + 1) as Epoch);
+}
+
+/** Nothing has come since the reset: the stream knows no more than the sessions that are over. */
+function isReset(state: ProducerState): boolean {
+  return state.lastSequence === NOTHING_ACCEPTED;
+}
+
+/** The claim is of the epoch or session that the state has. */
+function decideSequence(state: ProducerState, claim: ProducerClaim): ProducerDecision {
+  const { sequence } = claim;
+  if (sequence <= state.lastSequence) {
+    return { kind: "duplicate", state, end: endOf(state, sequence) };
+  }
+  const expected = nextSequence(state.lastSequence);
+  return sequence === expected
+    ? accept(state, claim, state.epoch)
+    : { kind: "gap", expected, received: sequence };
+}
+
+function accept(
+  state: ProducerState | undefined,
+  claim: ProducerClaim,
+  epoch: Epoch,
+): ProducerDecision {
+  const { id, sequence, session } = claim;
+  return { kind: "accepted", mark: { id, epoch, sequence, session, resets: state?.resets ?? 0 } };
+}
+
+function endOf(state: ProducerState, sequence: Sequence): Offset | undefined {
+  if (sequence <= state.lastSequence - ENDS_KEPT) return undefined;
+  return state.ends[sequence % ENDS_KEPT];
+}
+
+/** Where the last accepted append ended. */
+export function lastEnd(state: ProducerState): Offset | undefined {
+  return state.lastSequence < 0 ? undefined : endOf(state, state.lastSequence);
+}
+
+export interface MutableProducer {
+  epoch: Epoch;
+  lastSequence: Sequence;
+  session: SessionNonce | undefined;
+  replaced: SessionNonce[] | undefined;
+  ends: Offset[];
+  resets: number;
+}
+
+/**
+ * The state after an accepted mark whose append ended at `end`: the same object, or the first one. A mark
+ * that the state already contains changes nothing: an image of a snapshot may be later than the replay.
+ */
+export function applyProducer(
+  state: MutableProducer | undefined,
+  mark: ProducerMark,
+  end: Offset,
+): MutableProducer {
+  const { epoch, sequence, session, resets } = mark;
+  if (state === undefined) {
+    return { epoch, lastSequence: sequence, session, replaced: undefined, ends: [end], resets };
+  }
+  if (isContained(state, mark)) return state;
+  if (epoch !== state.epoch || session !== state.session) {
+    retireSession(state);
+    state.ends = [];
+  }
+  state.epoch = epoch;
+  state.session = session;
+  state.lastSequence = sequence;
+  state.ends[sequence % ENDS_KEPT] = end;
+  return state;
+}
+
+function isContained(state: ProducerState, mark: ProducerMark): boolean {
+  if (mark.resets !== state.resets) return mark.resets < state.resets;
+  if (mark.epoch !== state.epoch) return mark.epoch < state.epoch;
+  return mark.sequence <= state.lastSequence;
+}
+
+/** Forgets epoch and sequence; every session that was known stays fenced. */
+export function applyReset(state: MutableProducer, resets: number): void {
+  if (resets <= state.resets) return;
+  retireSession(state);
+  state.epoch = EPOCH_ZERO;
+  state.lastSequence = NOTHING_ACCEPTED;
+  state.session = undefined;
+  state.ends = [];
+  state.resets = resets;
+}
+
+function retireSession(state: MutableProducer): void {
+  if (state.session === undefined) return;
+  const replaced = state.replaced ?? [];
+  replaced.push(state.session);
+  if (replaced.length > SESSIONS_KEPT) replaced.shift();
+  state.replaced = replaced;
 }

@@ -8,14 +8,25 @@
  */
 
 import type { Change } from "./change.ts";
-import type { ProducerState } from "./producer.ts";
+import { type KeyMark, KeyWindow } from "./key-window.ts";
+import type { KeyPolicy } from "./keys.ts";
+import type { MutableProducer } from "./producer.ts";
 import type { StreamState } from "./stream.ts";
 import { createSubscriptionBook } from "./subscription.ts";
 import { type BookImage, restoreBook } from "./subscription-image.ts";
-import type { ProducerId, StreamId, TimeMs } from "./types.ts";
+import type { Offset, ProducerId, StreamId, TimeMs } from "./types.ts";
 import { applyChange, type MutableStream, type MutableWorld, type World } from "./world.ts";
 
-export type StreamImage = Omit<StreamState, "forkCount" | "producers">;
+export type StreamImage = Omit<StreamState, "forkCount" | "producers" | "keys"> & {
+  readonly keyPolicy: KeyPolicy | undefined;
+};
+
+/** A key as a snapshot has it. */
+export interface KeyImage {
+  readonly mark: KeyMark;
+  readonly end: Offset;
+  readonly atMs: TimeMs;
+}
 
 export interface WorldParts {
   /** The world's version when these were taken. */
@@ -76,6 +87,8 @@ export class Restoration {
       forkCount: 0,
       lastStreamSeq: image.lastStreamSeq,
       producers: undefined,
+      keys:
+        image.keyPolicy === undefined ? undefined : { policy: image.keyPolicy, window: undefined },
       accessedAtMs: image.accessedAtMs,
     };
     const world = this.#world;
@@ -87,11 +100,28 @@ export class Restoration {
     this.#versions.set(state.id, this.#imagesVersion);
   }
 
-  producer(stream: StreamId, id: ProducerId, state: ProducerState): void {
+  /** A later image of the same producer replaces the earlier one. */
+  producer(stream: StreamId, id: ProducerId, state: MutableProducer): void {
     const found = this.#world.byId.get(stream);
     if (found === undefined) return;
     found.producers ??= new Map();
     found.producers.set(id, state);
+  }
+
+  /**
+   * Keys of a window, from this ordinal on. They may be taken at several moments, in order: each time the
+   * window goes on where it was left, and has lost what was evicted meanwhile.
+   */
+  keys(stream: StreamId, first: number, from: number, keys: Iterable<KeyImage>): void {
+    const found = this.#world.byId.get(stream);
+    if (found === undefined) return;
+    found.keys ??= { policy: undefined, window: undefined };
+    let { window } = found.keys;
+    if (window === undefined || from > window.next) window = new KeyWindow(from);
+    found.keys.window = window;
+    // Before the new ones: a key that was evicted meanwhile may be among them again.
+    window.evictTo(first);
+    for (const { mark, end, atMs } of keys) window.add(mark, end, atMs);
   }
 
   /** All images are in: fork counts are what the forks say. */

@@ -6,6 +6,7 @@
  * and this state keeps the count (`tail`).
  */
 
+import type { StreamKeys } from "./keys.ts";
 import type { ProducerState } from "./producer.ts";
 import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "./types.ts";
 
@@ -47,6 +48,7 @@ export interface StreamState {
   readonly forkCount: number;
   readonly lastStreamSeq: string | undefined;
   readonly producers: ReadonlyMap<ProducerId, ProducerState> | undefined;
+  readonly keys: StreamKeys | undefined;
   /** The last read or write, for a sliding expiry. */
   readonly accessedAtMs: TimeMs;
 }

@@ -62,11 +62,12 @@ function createStage() {
   stage.commit(decision.changes);
   for (const name of NAMES) {
     const [stream, contentType, expiry] = [world.nextId, "text/plain", { kind: "never" }] as const;
-    const [closes, producer, streamSeq] = [false, undefined, undefined];
+    const bare = { closes: false, producer: undefined, streamSeq: undefined, key: undefined };
+    const plain = { fork: undefined, keys: undefined };
     const data = new Uint8Array(10);
     stage.commit([
-      { kind: "created", atMs, stream, name, contentType, expiry, fork: undefined },
-      { kind: "appended", atMs, stream, data, closes, producer, streamSeq },
+      { kind: "created", atMs, stream, name, contentType, expiry, ...plain },
+      { kind: "appended", atMs, stream, data, ...bare },
     ]);
     const woken = decideAppendWake(stage.subscription, name, stage.scene());
     if (woken !== undefined) stage.commit([woken]);

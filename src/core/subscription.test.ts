@@ -96,16 +96,15 @@ class History {
     if (!world.streams.has(name)) {
       const [stream, contentType] = [world.nextId, "text/plain"];
       const expiry = { kind: "never" } as const;
-      this.commit([{ kind: "created", atMs, stream, name, contentType, expiry, fork: undefined }]);
+      const plain = { fork: undefined, keys: undefined };
+      this.commit([{ kind: "created", atMs, stream, name, contentType, expiry, ...plain }]);
     }
     const state = world.streams.get(name);
     if (state === undefined) throw new Error("there is no stream");
     this.commit(decideFound(world.subscriptions, state, atMs));
-    const [producer, streamSeq] = [undefined, undefined];
+    const bare = { closes: false, producer: undefined, streamSeq: undefined, key: undefined };
     const data = new Uint8Array(10);
-    this.commit([
-      { kind: "appended", atMs, stream: state.id, data, closes: false, producer, streamSeq },
-    ]);
+    this.commit([{ kind: "appended", atMs, stream: state.id, data, ...bare }]);
     for (const subscription of followersOf(world.subscriptions, name)) {
       const woken = decideAppendWake(subscription, name, this.scene());
       if (woken !== undefined) this.commit([woken]);

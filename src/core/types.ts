@@ -8,6 +8,8 @@ export type StreamName = Brand<string, "StreamName">;
 /** One life of a stream. A stream that is deleted and created again has another id. */
 export type StreamId = Brand<number, "StreamId">;
 export type ProducerId = Brand<string, "ProducerId">;
+/** What tells one life of a writer from the next: random text that the client chose. */
+export type SessionNonce = Brand<string, "SessionNonce">;
 
 /** Place in a stream: the count of stored bytes before it. */
 export type Offset = Brand<number, "Offset">;

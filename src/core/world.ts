@@ -11,7 +11,9 @@
  */
 
 import type { Appended, Change, StreamCreated, StreamRemoved } from "./change.ts";
-import { applyProducer, type ProducerState } from "./producer.ts";
+import { KeyWindow } from "./key-window.ts";
+import type { KeyRecord, MutableStreamKeys } from "./keys.ts";
+import { applyProducer, applyReset, type MutableProducer } from "./producer.ts";
 import type { StreamState } from "./stream.ts";
 import {
   applyStreamGone,
@@ -45,8 +47,9 @@ export interface World {
 }
 
 export type Mutable<T> = { -readonly [Key in keyof T]: T[Key] };
-export type MutableStream = Mutable<Omit<StreamState, "producers">> & {
-  producers: Map<ProducerId, ProducerState> | undefined;
+export type MutableStream = Mutable<Omit<StreamState, "producers" | "keys">> & {
+  producers: Map<ProducerId, MutableProducer> | undefined;
+  keys: MutableStreamKeys | undefined;
 };
 export type MutableWorld = Mutable<Omit<World, "streams" | "byId" | "signingKeys">> & {
   readonly streams: Map<StreamName, MutableStream>;
@@ -91,6 +94,14 @@ export function applyChange(readonlyWorld: World, change: Change): void {
     case "touched":
       streamOf(world, change.stream).accessedAtMs = change.atMs;
       return;
+    case "producer_reset": {
+      const state = streamOf(world, change.stream).producers?.get(change.producer);
+      if (state !== undefined) applyReset(state, change.resets);
+      return;
+    }
+    case "keys_evicted":
+      streamOf(world, change.stream).keys?.window?.evictTo(change.evictTo);
+      return;
     case "signing_key_added":
       world.signingKeys.push(change.key);
       return;
@@ -121,6 +132,7 @@ function applyCreated(world: MutableWorld, change: StreamCreated): void {
     forkCount: 0,
     lastStreamSeq: undefined,
     producers: undefined,
+    keys: change.keys === undefined ? undefined : { policy: change.keys, window: undefined },
     accessedAtMs: atMs,
   };
   world.streams.set(name, state);
@@ -130,15 +142,27 @@ function applyCreated(world: MutableWorld, change: StreamCreated): void {
 }
 
 function applyAppended(stream: MutableStream, change: Appended): void {
-  const { producer, streamSeq, atMs } = change;
+  const { producer, streamSeq, key, atMs } = change;
   assert(!stream.isClosed, `A2 an append follows a close: id=${stream.id}`);
   stream.tail = advance(stream.tail, change.data.length);
   if (change.closes) stream.isClosed = true;
   if (streamSeq !== undefined) stream.lastStreamSeq = streamSeq;
   if (atMs > stream.accessedAtMs) stream.accessedAtMs = atMs;
+  if (key !== undefined) applyKey(stream, key, atMs);
   if (producer === undefined) return;
   stream.producers ??= new Map();
-  stream.producers.set(producer.id, applyProducer(producer));
+  const before = stream.producers.get(producer.id);
+  const after = applyProducer(before, producer, stream.tail);
+  if (before === undefined) stream.producers.set(producer.id, after);
+}
+
+function applyKey(stream: MutableStream, key: KeyRecord, atMs: TimeMs): void {
+  stream.keys ??= { policy: undefined, window: undefined };
+  const window = (stream.keys.window ??= new KeyWindow(key.ordinal));
+  // An image of a snapshot may be later than the replay, and have it.
+  if (key.ordinal < window.next) return;
+  window.evictTo(key.evictTo);
+  window.add(key.mark, stream.tail, atMs);
 }
 
 function applyRemoved(world: MutableWorld, change: StreamRemoved): void {

@@ -67,11 +67,15 @@ export class Batch {
 /** Calls `run` soon: after this synchronous step, and never by a timer. */
 export type Defer = (run: () => void) => void;
 
+/** Called when a commit begins; what it returns is called when the commit is durable. */
+export type CommitWatch = (changes: number) => () => void;
+
 export class GroupCommit {
   readonly #store: Store;
   readonly #world: World;
   readonly #onDurable: (batch: Batch) => void;
   readonly #defer: Defer;
+  readonly #watch: CommitWatch;
   readonly #flights = new Map<StreamId, Flight>();
   /** Streams that come or go with a batch under way, by name. */
   readonly #lifecycles = new Map<StreamName, Batch>();
@@ -80,10 +84,17 @@ export class GroupCommit {
   #isBusy = false;
   #last: Promise<void> = Promise.resolve();
   #pendingBytes = 0;
+  #landed = 0;
   #stopped: HapaxError | undefined;
 
-  constructor(store: Store, onDurable: (batch: Batch) => void, defer: Defer = queueMicrotask) {
+  constructor(
+    store: Store,
+    onDurable: (batch: Batch) => void,
+    defer: Defer = queueMicrotask,
+    watch: CommitWatch = () => () => undefined,
+  ) {
     this.#defer = defer;
+    this.#watch = watch;
     this.#store = store;
     this.#world = store.world;
     this.#onDurable = onDurable;
@@ -92,6 +103,11 @@ export class GroupCommit {
   /** Why nothing can be written, if so. */
   get stopped(): HapaxError | undefined {
     return this.#stopped;
+  }
+
+  /** Batches that have become durable: whoever waits sees by it that the store gets on. */
+  get landed(): number {
+    return this.#landed;
   }
 
   /** Refuses a write of this size before anything is decided. */
@@ -180,6 +196,11 @@ export class GroupCommit {
         entry.isClosed ||= change.closes;
         return;
       }
+      case "producer_reset": {
+        const state = this.#world.byId.get(change.stream);
+        if (state !== undefined) this.#advance(batch, state);
+        return;
+      }
       case "deleted":
       case "removed": {
         const state = this.#world.byId.get(change.stream);
@@ -220,17 +241,20 @@ export class GroupCommit {
         this.#isBusy = false;
         return;
       }
+      const finish = this.#watch(batch.changes.length);
       try {
         await this.#store.commit(batch.changes);
       } catch (cause) {
         this.#stop(batch, cause);
         return;
       }
+      finish();
       this.#land(batch);
     }
   }
 
   #land(batch: Batch): void {
+    this.#landed += 1;
     this.#pendingBytes -= batch.bytes;
     for (const entry of batch.advances.values()) {
       const flight = this.#flights.get(entry.stream);

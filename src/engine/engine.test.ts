@@ -102,7 +102,7 @@ const WAITING: readonly [
     [create(A)],
     append("x", claimed(0, 0)),
     append("x", claimed(0, 0)),
-    { kind: "duplicate", tail: 1 },
+    { kind: "duplicate", end: 1 },
   ],
   [
     "E1 gap after a sequence under way",

@@ -10,7 +10,7 @@
  */
 
 import type { Clock } from "../clock.ts";
-import { type AppendCommand, type AppendDecision, decideAppend } from "../core/append.ts";
+import type { AppendCommand, AppendDecision } from "../core/append.ts";
 import type { Appended, Change } from "../core/change.ts";
 import {
   type CreateCommand,
@@ -20,15 +20,23 @@ import {
   decideForkPoint,
   type ForkSource,
 } from "../core/create.ts";
+import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
 import { decideEnding, decideTouch, expiresAtMs, isExpired } from "../core/retention.ts";
 import { isJson, type StreamState } from "../core/stream.ts";
 import type { Offset, StreamId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import { HapaxError } from "../errors.ts";
-import type { Store, StoreSupport } from "../store.ts";
+import { LIMITS } from "../limits.ts";
+import type { Store, StoreStats, StoreSupport } from "../store.ts";
+import { Appends } from "./appends.ts";
 import { type Batch, type Defer, GroupCommit } from "./commit.ts";
 import { Deadlines } from "./deadlines.ts";
+import { JournalClock } from "./journal-clock.ts";
+import { KeySweeper } from "./key-sweeper.ts";
+import { firstNames } from "./listing.ts";
+import { Meter } from "./meter.ts";
 import type { AppendObserver } from "./observer.ts";
+import type { Patient } from "./patience.ts";
 import { readAcrossForks } from "./reading.ts";
 import { type TailListener, Tails } from "./tails.ts";
 
@@ -76,11 +84,11 @@ export interface EngineParts {
   readonly jsonRecordsEnd: RecordsEnd;
   /** When a batch begins to be written: at the end of the turn in which its first change came. */
   readonly defer?: Defer;
+  /** For streams that say nothing of their keys. */
+  readonly keyDefaults?: KeyDefaults;
   /** Hears of live readers that throw. */
   readonly onFault?: (error: unknown) => void;
 }
-
-const byText = (one: string, other: string): number => (one < other ? -1 : 1);
 
 const MISSING: Missing = { kind: "missing" };
 const GONE: Gone = { kind: "gone" };
@@ -92,6 +100,11 @@ export class Engine {
   readonly #commit: GroupCommit;
   readonly #tails: Tails;
   readonly #deadlines: Deadlines<StreamId>;
+  readonly #journalClock: JournalClock;
+  readonly #keySweeper: KeySweeper;
+  /** Appends, and what is known of their producers. */
+  readonly appends: Appends;
+  readonly meter = new Meter();
   #observer: AppendObserver | undefined;
 
   constructor(parts: EngineParts) {
@@ -102,7 +115,31 @@ export class Engine {
     const announce = (batch: Batch): void => {
       this.#announce(batch);
     };
-    this.#commit = new GroupCommit(parts.store, announce, parts.defer);
+    this.#journalClock = new JournalClock(parts.clock, parts.store.world.timeMs);
+    this.#commit = new GroupCommit(parts.store, announce, parts.defer, (changes) => {
+      const startMs = parts.clock.steadyMs();
+      return () => {
+        this.meter.commit(changes, parts.clock.steadyMs() - startMs);
+      };
+    });
+    const keyDefaults = parts.keyDefaults ?? KEY_DEFAULTS;
+    this.#keySweeper = this.#createKeySweeper(keyDefaults);
+    this.appends = new Appends({
+      clock: parts.clock,
+      commit: this.#commit,
+      meter: this.meter,
+      keyDefaults,
+      keySweeper: this.#keySweeper,
+      nowMs: () => this.nowMs(),
+      find: (name) => this.#find(name),
+      stage: (batch, change) => {
+        this.#stage(batch, change);
+      },
+      touch: (state) => {
+        this.touch(state);
+      },
+      answer: (name, state, outcome) => this.#answer(name, state, outcome),
+    });
     this.#deadlines = new Deadlines(
       parts.clock,
       () => this.nowMs(),
@@ -110,7 +147,10 @@ export class Engine {
         this.#sweep(id);
       },
     );
-    for (const state of this.world.byId.values()) this.#watchExpiry(state);
+    for (const state of this.world.byId.values()) {
+      this.#watchExpiry(state);
+      if (state.keys !== undefined) this.#keySweeper.watch(state);
+    }
   }
 
   get world(): World {
@@ -135,9 +175,24 @@ export class Engine {
     return this.#tails.count;
   }
 
-  /** Journal time: the clock, but never before the latest change. */
+  /** Streams that remember keys. */
+  get keyedStreams(): ReadonlySet<StreamId> {
+    return this.#keySweeper.watched;
+  }
+
+  storeStats(): StoreStats {
+    return this.#store.stats();
+  }
+
+  /** Journal time; see JournalClock. Never before the latest change. */
   nowMs(): TimeMs {
-    return Math.max(this.world.timeMs, this.#clock.nowMs()) as TimeMs;
+    return Math.max(this.world.timeMs, this.#journalClock.nowMs()) as TimeMs;
+  }
+
+  /** The time that a stream's expiry is measured by: one that names a wall-clock time follows that too. */
+  #expiryNowMs(state: StreamState): TimeMs {
+    const nowMs = this.nowMs();
+    return state.expiry.kind === "at" ? (Math.max(nowMs, this.#clock.nowMs()) as TimeMs) : nowMs;
   }
 
   observe(observer: AppendObserver): void {
@@ -157,19 +212,9 @@ export class Engine {
     return batch.done;
   }
 
-  append(name: StreamName, command: AppendCommand): Promise<AppendOutcome> {
-    this.#commit.admit(command.data.length);
-    const state = this.#find(name);
-    if (state === undefined) return this.#answer(name, undefined, MISSING);
-    if (state.isDeleted) return this.#answer(name, state, GONE);
-    const decision = decideAppend(state, command, this.nowMs());
-    if (decision.kind !== "accepted") {
-      this.touch(state);
-      return this.#answer(name, state, decision);
-    }
-    const batch = this.#commit.begin();
-    this.#stage(batch, decision.change);
-    return batch.done.then(() => decision);
+  /** `patient`: the append may wait for those before it. */
+  append(name: StreamName, command: AppendCommand, patient?: Patient): Promise<AppendOutcome> {
+    return this.appends.append(name, command, patient);
   }
 
   async create(command: CreateCommand): Promise<CreateDecision> {
@@ -266,29 +311,48 @@ export class Engine {
 
   /** Names in order, after `after`, that start with `prefix`; durable streams only. */
   list(prefix: string, after: string, count: number): readonly Found[] {
-    let names: StreamName[] = [];
-    const nowMs = this.nowMs();
-    for (const [name, state] of this.world.streams) {
-      if (name <= after || !name.startsWith(prefix) || state.isDeleted) continue;
-      if (this.#commit.lifecycle(name) !== undefined) continue;
-      if (isExpired(state, nowMs, this.#tails.hasListeners(state.id))) continue;
-      names.push(name);
-      // Of a million names only the first few are wanted: the others are dropped on the way.
-      if (names.length >= 4 * count + 1024) names = names.sort(byText).slice(0, 2 * count);
-    }
+    const { streams } = this.world;
+    const isListed = (name: StreamName): boolean => {
+      const state = streams.get(name);
+      if (state === undefined || state.isDeleted || !name.startsWith(prefix)) return false;
+      if (this.#commit.lifecycle(name) !== undefined) return false;
+      return !isExpired(state, this.#expiryNowMs(state), this.#tails.hasListeners(state.id));
+    };
     const found: Found[] = [];
-    for (const name of names.sort(byText).slice(0, count)) {
-      const state = this.world.streams.get(name);
+    for (const name of firstNames(streams.keys(), after, count, isListed)) {
+      const state = streams.get(name);
       if (state !== undefined) found.push(this.view(state));
     }
     return found;
   }
 
-  /** Waits for what is under way and closes the store. */
+  /** Waits for what is under way, as long as it gets on, and closes the store. */
   async close(): Promise<void> {
     this.#deadlines.stop();
-    await this.settled().catch(() => undefined); // Whoever waited for it has been told.
+    this.#keySweeper.stop();
+    this.appends.release();
+    // Whoever waited for it has been told.
+    const settled = this.settled().then(
+      () => true,
+      () => true,
+    );
+    // A commit may wait for room that never comes. Closing ends it, and then it is answered with an error.
+    for (let landed = -1; landed !== this.#commit.landed;) {
+      landed = this.#commit.landed;
+      if (await this.#within(settled, LIMITS.closeStallMs)) break;
+    }
     await this.#store.close();
+  }
+
+  /** Whether it has come to pass before the time is over. */
+  async #within(done: Promise<boolean>, limitMs: number): Promise<boolean> {
+    let cancel: () => void = () => undefined;
+    const late = new Promise<boolean>((resolve) => {
+      cancel = this.#clock.after(limitMs, () => {
+        resolve(false);
+      });
+    });
+    return Promise.race([done, late]).finally(cancel);
   }
 
   /** The outcome, once the state that it speaks of is durable. */
@@ -301,7 +365,8 @@ export class Engine {
   #find(name: StreamName): StreamState | undefined {
     const state = this.world.streams.get(name);
     if (state === undefined || state.expiry.kind === "never") return state;
-    if (!isExpired(state, this.nowMs(), this.#tails.hasListeners(state.id))) return state;
+    const nowMs = this.#expiryNowMs(state);
+    if (!isExpired(state, nowMs, this.#tails.hasListeners(state.id))) return state;
     if (this.stopped !== undefined) return undefined;
     this.#end(state);
     return this.world.streams.get(name);
@@ -312,7 +377,24 @@ export class Engine {
     for (const change of decideEnding(this.world.byId, state, this.nowMs())) {
       this.#commit.stage(batch, change);
     }
+    this.appends.release(state.id);
     return batch;
+  }
+
+  #createKeySweeper(defaults: KeyDefaults): KeySweeper {
+    return new KeySweeper({
+      clock: this.#clock,
+      nowMs: () => this.nowMs(),
+      defaults,
+      find: (id) => this.world.byId.get(id),
+      durableTail: (state) => this.#commit.durableTail(state),
+      submit: (change) => {
+        if (this.stopped !== undefined) return;
+        const before = this.world.byId.get(change.stream)?.keys?.window?.first ?? change.evictTo;
+        this.meter.keysExpired += change.evictTo - before;
+        this.#commit.stage(this.#commit.begin(), change);
+      },
+    });
   }
 
   #decideCreate(

@@ -52,7 +52,7 @@ class Bookkeeper implements AppendObserver {
     const stream = this.#engine.world.streams.get(LOG)?.id;
     if (stream === undefined) throw new Error("there is no log");
     const { data } = appendCommand(text);
-    const rest = { closes: false, producer: undefined, streamSeq: undefined };
+    const rest = { closes: false, producer: undefined, streamSeq: undefined, key: undefined };
     return { kind: "appended", atMs, stream, data, ...rest };
   }
 }

@@ -44,7 +44,7 @@ import type { Random } from "../random.ts";
 import { issueToken, type PublicJwks, readToken, type TokenClaims } from "../signer.ts";
 import type { Engine } from "./engine.ts";
 import type { AppendObserver } from "./observer.ts";
-import { Deliveries, TOKEN_MS } from "./subscriptions/deliveries.ts";
+import { Deliveries } from "./subscriptions/deliveries.ts";
 import type { SubscriptionFormat } from "./subscriptions/format.ts";
 import { SignerOfWorld } from "./subscriptions/signing.ts";
 import {
@@ -233,7 +233,7 @@ export class SubscriptionEngine implements AppendObserver {
     await durable;
     if (decision.kind === "nothing_pending") return { kind: "nothing_pending" };
     const { wakeId, generation } = decision.wake;
-    const expiresAtMs = this.#engine.nowMs() + TOKEN_MS;
+    const expiresAtMs = this.#engine.nowMs() + LIMITS.tokenMs;
     const claims = { subscription: id, kind: "claim", generation, wakeId, expiresAtMs } as const;
     const token = await issueToken(signer, claims);
     return { kind: "claimed", wakeId, generation, token, streams, leaseMs };
@@ -320,8 +320,8 @@ export class SubscriptionEngine implements AppendObserver {
       const state = this.#engine.world.streams.get(way.wakeStream);
       if (state === undefined || !canTakeEvent(state)) continue;
       const data = this.#parts.format.wakeEvent({ subscription, stream, generation, atMs });
-      const [closes, producer, streamSeq] = [false, undefined, undefined];
-      events.push({ kind: "appended", atMs, stream: state.id, data, closes, producer, streamSeq });
+      const bare = { closes: false, producer: undefined, streamSeq: undefined, key: undefined };
+      events.push({ kind: "appended", atMs, stream: state.id, data, ...bare });
     }
     return events.length === 0 ? changes : [...changes, ...events];
   }

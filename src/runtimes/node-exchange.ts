@@ -120,7 +120,7 @@ export function checkRequest(request: IncomingMessage): void {
   }
 }
 
-function tooLarge(bytesMax: number): HapaxError {
+export function tooLarge(bytesMax: number): HapaxError {
   return new HapaxError("body_too_large", `the limit is ${bytesMax} bytes`);
 }
 
@@ -172,7 +172,7 @@ function receive(
 
 export interface Sending {
   /** The connection ends with this answer. */
-  readonly isDraining: boolean;
+  readonly isLast: boolean;
   /** How long the other side may take nothing before it is cut. */
   readonly stallMs: number;
 }
@@ -199,7 +199,7 @@ export function sendAnswer(
     compress(request, response, answer, pieces, sending);
     return;
   }
-  const headers = flatten(request, answer, sending.isDraining);
+  const headers = flatten(request, answer, sending.isLast);
   if (answer.status !== 204 && answer.status !== 304 && request.method !== "HEAD") {
     headers.push("Content-Length", String(bytes));
   }
@@ -263,11 +263,15 @@ function whenStuck(
   };
 }
 
-/** Changes whenever the other side takes something. */
 function untaken(socket: Socket, response: ServerResponse): string {
+  return `${response.writableLength} ${untakenOf(socket)}`;
+}
+
+/** Changes whenever the other side takes something. */
+export function untakenOf(socket: Socket): string {
   // Node tells how far a long write has come only through the handle of the socket.
   const { _handle: handle } = socket as { _handle?: { readonly writeQueueSize?: number } | null };
-  return `${response.writableLength} ${socket.writableLength} ${handle?.writeQueueSize ?? 0}`;
+  return `${socket.writableLength} ${handle?.writeQueueSize ?? 0}`;
 }
 
 const ALWAYS: readonly string[] = [
@@ -277,7 +281,7 @@ const ALWAYS: readonly string[] = [
   "cross-origin",
 ];
 
-function flatten(request: IncomingMessage, answer: Answer, isDraining: boolean): string[] {
+function flatten(request: IncomingMessage, answer: Answer, isLast: boolean): string[] {
   const headers = [...ALWAYS];
   const isRead = request.method === "GET";
   // Reads may be cached and then served to a browser, so they always say what it may see.
@@ -286,7 +290,7 @@ function flatten(request: IncomingMessage, answer: Answer, isDraining: boolean):
   }
   // A stream may hold anything: opened in a browser it must not run as a page of this server.
   if (isRead) headers.push("Content-Security-Policy", "sandbox; default-src 'none'");
-  if (isDraining) headers.push("Connection", "close");
+  if (isLast) headers.push("Connection", "close");
   for (const name in answer.headers) {
     const value = answer.headers[name];
     if (value !== undefined) headers.push(name, value);
@@ -311,7 +315,7 @@ function compress(
   const compressed = compressions.run(() => gzipAsync(Buffer.concat(pieces), { level: 1 }));
   const send = (body: Buffer): void => {
     if (response.destroyed) return;
-    const headers = flatten(request, answer, sending.isDraining);
+    const headers = flatten(request, answer, sending.isLast);
     // The bytes differ from those without compression, so the tag is the weak one (RFC 9110, 8.8.3).
     const at = headers.indexOf(HEADER.etag);
     if (at !== -1) headers[at + 1] = `W/${headers[at + 1] ?? ""}`;

@@ -1,7 +1,5 @@
 /** What `hapax serve` runs: the store that its settings name, and the server over it. */
 
-import { readFileSync } from "node:fs";
-import { LIMITS } from "../limits.ts";
 import { openFileStore } from "../stores/file.ts";
 import type { Store } from "../store.ts";
 import { type NodeServer, type NodeServerSettings, startNodeServer } from "./node.ts";
@@ -14,8 +12,6 @@ export interface ServeStoreSettings extends NodeServerSettings {
 
 /** A recovery that takes longer than this says how far it is, and again after the same time. */
 const PROGRESS_MS = 1000;
-/** For old segments that are read (64), webhooks (64), the runtime, the journal's own files. */
-const DESCRIPTORS_KEPT = 192;
 
 export async function serve(
   settings: ServeStoreSettings,
@@ -23,23 +19,7 @@ export async function serve(
 ): Promise<NodeServer> {
   if (settings.dir === undefined) return startNodeServer(settings);
   const store = await openStore(settings.dir, settings, onNote);
-  const connectionsMax = settings.connectionsMax ?? connectionsFor(descriptorsMax());
-  return startNodeServer({ ...settings, connectionsMax, store });
-}
-
-/** Connections must leave descriptors for the journal: without one for its next file, writes stop. */
-function connectionsFor(descriptors: number): number {
-  const left = Math.max(descriptors - DESCRIPTORS_KEPT, Math.floor(descriptors / 4));
-  return Math.min(LIMITS.connectionsMax, left);
-}
-
-function descriptorsMax(): number {
-  try {
-    const limits = readFileSync("/proc/self/limits", "utf8");
-    return Number(/^Max open files\s+(\d+)/m.exec(limits)?.[1] ?? Infinity);
-  } catch {
-    return Infinity; // Only Linux tells: elsewhere the limit of connections stands alone.
-  }
+  return startNodeServer({ ...settings, store });
 }
 
 async function openStore(
@@ -59,8 +39,13 @@ async function openStore(
       onNote(`recovering: ${Math.floor((bytes / Math.max(bytesTotal, 1)) * 100)} %`);
     },
   });
-  const { frames, changes, torn, warnings } = store.recovery;
+  const { frames, changes, torn, warnings, formerVersion } = store.recovery;
   for (const warning of warnings) onNote(`a snapshot could not be used: ${warning}`);
+  if (formerVersion !== undefined) {
+    onNote(
+      `the journal has the format ${formerVersion}; older software refuses what is written now`,
+    );
+  }
   if (torn !== undefined) {
     onNote(`the last write was cut short and is dropped: file=${torn.file} at=${torn.position}`);
   }

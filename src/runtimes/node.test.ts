@@ -89,3 +89,38 @@ test("an answer that cannot be sent is a fault that is told, and the server goes
   expect(faults).toMatchObject([{ code: "ERR_INVALID_CHAR" }]);
   expect((await fetch(`${server.url}/a`)).status).toBe(200);
 });
+
+test.each([true, false])(
+  "requests that come together on one connection are decided in their order (fast lane: %s)",
+  async (hasFastLane) => {
+    const server = await start({ hasFastLane });
+    const { hostname, port } = new URL(server.url);
+    const head = "HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\n";
+    for (let round = 0; round < 20; round += 1) {
+      const path = `/ordered-${round}`;
+      const requests =
+        `PUT ${path} ${head}\r\n` +
+        `POST ${path} ${head}Content-Length: 1\r\n\r\nx` +
+        `POST ${path} ${head}Content-Length: 0\r\nStream-Closed: true\r\n\r\n`;
+      const socket = connect(Number(port), hostname);
+      // In two pieces, cut anywhere: what is parsed at once depends on it.
+      const cut = 1 + ((round * 13) % (requests.length - 1));
+      socket.write(requests.slice(0, cut), () => socket.write(requests.slice(cut)));
+      let text = "";
+      await new Promise<void>((resolve) => {
+        socket.on("data", (bytes) => {
+          text += bytes.toString("latin1");
+          if (text.split("HTTP/1.1 ").length === 4) resolve();
+        });
+      });
+      socket.destroy();
+      expect(text.match(/HTTP\/1\.1 \d+/g)).toEqual([
+        "HTTP/1.1 201",
+        "HTTP/1.1 204",
+        "HTTP/1.1 204",
+      ]);
+      const answer = await fetch(`${server.url}${path}`);
+      expect([await answer.text(), answer.headers.get("stream-closed")]).toEqual(["x", "true"]);
+    }
+  },
+);

@@ -1,5 +1,6 @@
 /**
- * The server on `node:http`: sockets, time limits, and a clean end. Everything else is in server/.
+ * The server on Node: sockets, time limits, and a clean end. Plain appends go through the fast lane, all other
+ * requests through `node:http`. Everything else is in server/.
  */
 
 import {
@@ -21,7 +22,10 @@ import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { encodeProblem, PROBLEM_TYPE } from "../wire/refusal.ts";
 import { createNodeCourier } from "./node-courier.ts";
+import { nodeDigest } from "./node-digest.ts";
+import { connectionsFor, descriptorsMax } from "./node-descriptors.ts";
 import { BodyBudget, checkRequest, NodeExchange, sendAnswer } from "./node-exchange.ts";
+import { type Lane, openLane } from "./node-lane.ts";
 
 /** Settings of a server on Node. All are optional. */
 export interface NodeServerSettings extends ServerSettings {
@@ -33,16 +37,21 @@ export interface NodeServerSettings extends ServerSettings {
   readonly publicUrl?: string;
   /** The store. Default: a new one in memory. The server closes it. */
   readonly store?: Store;
-  /** Webhooks may go to http://localhost. Default true. */
-  readonly allowLoopbackWebhooks?: boolean;
   /** Time to send the header block; also how long a new socket may say nothing. Default 10,000. */
   readonly headersTimeoutMs?: number;
   /** Time to send the whole request; at least `headersTimeoutMs`. Default 60,000. */
   readonly requestTimeoutMs?: number;
   /** How long a socket may be idle between two requests. Default 65,000. */
   readonly keepAliveTimeoutMs?: number;
-  /** Sockets at once; those beyond it are dropped. Default 20,000. */
+  /**
+   * Sockets at once; those beyond it are dropped. Default 20,000, or as many as the limit of open files
+   * leaves.
+   */
   readonly connectionsMax?: number;
+  /** Whether plain appends go around `node:http`. Default true; false is for tests that compare the two. */
+  readonly hasFastLane?: boolean;
+  /** Gets one line for every act such as a producer's reset. Default: standard error. */
+  readonly onAudit?: (line: string) => void;
   /** Hears of bugs and broken parts. Default: standard error. */
   readonly onFault?: (error: unknown) => void;
 }
@@ -80,17 +89,23 @@ export async function startNodeServer(settings: NodeServerSettings = {}): Promis
       // All requests that one look at the sockets has brought are in one batch.
       defer: (run) => void setImmediate(run),
       courier: createNodeCourier({ allowLoopback: settings.allowLoopbackWebhooks ?? true }),
+      digest: nodeDigest,
+      onAudit: settings.onAudit ?? ((line: string) => console.error(`audit: ${line}`)),
       publicUrl: () => settings.publicUrl ?? listeningUrl,
       onFault,
     },
     settings,
   );
   let http: Server;
+  let lane: Lane | undefined;
   const sockets = new Sockets();
   try {
-    http = createListener(server, settings, sockets, onFault);
+    const budget = new BodyBudget();
+    http = createListener(server, settings, sockets, budget, onFault);
+    if (settings.hasFastLane ?? true) lane = putLaneBefore(http, server, settings, budget, onFault);
     await listen(http, settings.port ?? 4437, settings.host ?? "127.0.0.1");
   } catch (error) {
+    lane?.close();
     await server.close();
     throw error;
   }
@@ -101,7 +116,7 @@ export async function startNodeServer(settings: NodeServerSettings = {}): Promis
     durability: store.supports.durability,
     server,
     async stop() {
-      await drain(http, server, sockets);
+      await drain(http, server, sockets, lane);
       await server.close();
     },
   };
@@ -113,9 +128,9 @@ function createListener(
   server: HapaxServer,
   settings: NodeServerSettings,
   sockets: Sockets,
+  budget: BodyBudget,
   onFault: (error: unknown) => void,
 ): Server {
-  const budget = new BodyBudget();
   const headersTimeout = settings.headersTimeoutMs ?? LIMITS.headersTimeoutMs;
   const http = createHttpServer({
     maxHeaderSize: LIMITS.headerBytesMax,
@@ -127,7 +142,7 @@ function createListener(
     requireHostHeader: false,
     noDelay: true,
   });
-  http.maxConnections = settings.connectionsMax ?? LIMITS.connectionsMax;
+  http.maxConnections = settings.connectionsMax ?? connectionsFor(descriptorsMax());
   const stallMs = server.settings.readerStallMs;
   const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const exchange = new NodeExchange(request, response, budget, settings.publicUrl);
@@ -139,15 +154,21 @@ function createListener(
       if (!isHapaxError(error)) onFault(error);
       ready = failureAnswer(error);
     }
-    sendAnswer(request, response, ready, { isDraining: server.isDraining, stallMs });
+    // The answers behind it are owed as well: only the last one ends the connection.
+    const isLast = server.isDraining && sockets.isNewest(request.socket, response);
+    sendAnswer(request, response, ready, { isLast, stallMs });
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
     response.on("error", ignore); // The other side has gone; `close` tells who must know.
-    sockets.begin(request.socket, response);
-    answer(request, response).catch((error: unknown) => {
-      onFault(error);
-      response.destroy();
-    });
+    const run = (): void => {
+      answer(request, response).catch((error: unknown) => {
+        onFault(error);
+        response.destroy();
+      });
+    };
+    // Node tells of the end of a body after it has parsed the next request: that one must not overtake it.
+    if (sockets.begin(request.socket, response) > 1) setImmediate(run);
+    else run();
   };
   http.on("connection", (socket: Socket) => {
     sockets.add(socket);
@@ -164,7 +185,42 @@ function createListener(
   return http;
 }
 
-/** Node could not even parse the request: a problem document all the same, then the end. */
+/**
+ * Gives new sockets to the lane, and to `node:http` what the lane hands over: those who listen for connections
+ * hear of a socket then. Node counts both kinds together.
+ */
+function putLaneBefore(
+  http: Server,
+  server: HapaxServer,
+  settings: NodeServerSettings,
+  budget: BodyBudget,
+  onFault: (error: unknown) => void,
+): Lane {
+  const adopters = http.listeners("connection");
+  const lane = openLane({
+    server,
+    budget,
+    settings: {
+      headersTimeoutMs: http.headersTimeout,
+      requestTimeoutMs: http.requestTimeout,
+      keepAliveTimeoutMs: http.keepAliveTimeout,
+      stallMs: server.settings.readerStallMs,
+      publicUrl: settings.publicUrl,
+    },
+    handOver(socket) {
+      for (const adopt of adopters) Reflect.apply(adopt, http, [socket]);
+    },
+    refuse: refuseSocket,
+    onFault,
+  });
+  http.removeAllListeners("connection");
+  http.on("connection", (socket: Socket) => {
+    lane.add(socket);
+  });
+  return lane;
+}
+
+/** There is no request that could be answered: a problem document all the same, then the end. */
 function refuseSocket(code: ErrorCode, socket: Socket): void {
   if (!socket.writable) {
     socket.destroy();
@@ -221,8 +277,10 @@ class Sockets {
     // One function for all answers of the socket: this is on the path of every request.
     const debt: Debt = {
       answers: 0,
+      newest: undefined,
       pay: () => {
         debt.answers -= 1;
+        if (debt.answers === 0) debt.newest = undefined; // Else an idle socket would keep its last request.
         if (this.#isDraining && debt.answers === 0) socket.destroySoon();
       },
     };
@@ -230,11 +288,19 @@ class Sockets {
     socket.once("close", () => this.#debts.delete(socket));
   }
 
-  begin(socket: Socket, response: ServerResponse): void {
+  /** Answers how many answers the socket owes with this one. */
+  begin(socket: Socket, response: ServerResponse): number {
     const debt = this.#debts.get(socket);
-    if (debt === undefined) return;
+    if (debt === undefined) return 1;
     debt.answers += 1;
+    debt.newest = response;
     response.on("close", debt.pay);
+    return debt.answers;
+  }
+
+  /** Whether no request has come on this socket after the one with this response. */
+  isNewest(socket: Socket, response: ServerResponse): boolean {
+    return this.#debts.get(socket)?.newest === response;
   }
 
   /** Ends the sockets that owe nothing, now and as soon as they have answered. */
@@ -246,10 +312,16 @@ class Sockets {
 
 interface Debt {
   answers: number;
+  newest: ServerResponse | undefined;
   readonly pay: () => void;
 }
 
-async function drain(http: Server, server: HapaxServer, sockets: Sockets): Promise<void> {
+async function drain(
+  http: Server,
+  server: HapaxServer,
+  sockets: Sockets,
+  lane: Lane | undefined,
+): Promise<void> {
   const closed = new Promise<void>((resolve) => {
     // The close of the socket server: the one of http cuts answers that are not taken yet.
     NetServer.prototype.close.call(http, () => {
@@ -258,10 +330,13 @@ async function drain(http: Server, server: HapaxServer, sockets: Sockets): Promi
   });
   server.drain();
   sockets.drain();
+  lane?.drain();
   const cut = setTimeout(() => {
     http.closeAllConnections();
+    lane?.cut();
   }, LIMITS.drainMs);
   await closed;
   clearTimeout(cut);
+  lane?.close();
   http.close(); // Nobody is left to cut: this ends the checks of the time limits.
 }

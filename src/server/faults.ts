@@ -6,7 +6,7 @@
 import type { Clock } from "../clock.ts";
 import { invalid } from "../wire/refusal.ts";
 import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
-import { json } from "./admin.ts";
+import { json } from "./json.ts";
 import { methodNotAllowed } from "./problem.ts";
 
 export const FAULTS_PATH = "/_test/inject-error";

@@ -1,6 +1,7 @@
 /** What every handler works with. */
 
 import type { Clock } from "../clock.ts";
+import type { Digest } from "../digest.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { Random } from "../random.ts";
 import type { Drain } from "./drain.ts";
@@ -12,4 +13,7 @@ export interface ServerParts {
   readonly random: Random;
   readonly settings: ResolvedSettings;
   readonly drain: Drain;
+  readonly digest: Digest;
+  /** Hears of acts that an operator must be able to find again. */
+  readonly onAudit: (line: string) => void;
 }

@@ -82,11 +82,11 @@ function handleStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
     case "GET":
       return readStream(exchange, parts, path.name);
     case "HEAD":
-      return headStream(parts, path.name);
+      return headStream(exchange, parts, path.name);
     case "PUT":
       return createStream(exchange, parts, path.name);
     case "DELETE":
-      return deleteStream(parts, path.name);
+      return deleteStream(exchange, parts, path.name);
     default:
       return Promise.resolve(methodNotAllowed(STREAM_METHODS));
   }

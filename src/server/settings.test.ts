@@ -11,6 +11,10 @@ test("the defaults are the limits, frozen, with faults off", () => {
     sseMaxSeconds: LIMITS.sseMaxSeconds,
     readerStallMs: LIMITS.readerStallMs,
     readerBufferBytes: LIMITS.readerBufferBytesMax,
+    allowLoopbackWebhooks: true,
+    keyWindowSeconds: 86_400,
+    keyMax: 100_000,
+    keyOverflow: "evict",
     testFaults: false,
   });
   expect(Object.isFrozen(settings)).toBe(true);

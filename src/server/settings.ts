@@ -1,5 +1,6 @@
 /** Settings of the server: plain values, resolved and checked once. */
 
+import { KEY_DEFAULTS, type KeyOverflow } from "../core/keys.ts";
 import { HapaxError } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
 
@@ -15,6 +16,14 @@ export interface ServerSettings {
   readonly readerStallMs?: number;
   /** Unsent bytes that a live reader may hold. Default 1 MiB. */
   readonly readerBufferBytes?: number;
+  /** Webhooks may go to http://localhost. Default true; a subscription that may not is refused. */
+  readonly allowLoopbackWebhooks?: boolean;
+  /** For how long a stream remembers idempotency keys, unless it was created otherwise. Default 86,400. */
+  readonly keyWindowSeconds?: number;
+  /** How many idempotency keys a stream remembers, unless it was created otherwise. Default 100,000. */
+  readonly keyMax?: number;
+  /** What a new key meets in a full window, unless the stream was created otherwise. Default `evict`. */
+  readonly keyOverflow?: KeyOverflow;
   /** Enables `/_test/inject-error`. Never in production. Default false. */
   readonly testFaults?: boolean;
 }
@@ -28,6 +37,8 @@ const RANGES = {
   sseMaxSeconds: [1, 86_400],
   readerStallMs: [1, 3_600_000],
   readerBufferBytes: [1024, 1024 * 1024 * 1024],
+  keyWindowSeconds: [1, LIMITS.keyWindowSecondsMax],
+  keyMax: [1, LIMITS.keyCountMax],
 } as const satisfies Partial<Record<keyof ServerSettings, readonly [number, number]>>;
 
 /** All problems are reported together, each with the field, the value and what is allowed. */
@@ -38,6 +49,10 @@ export function resolveSettings(settings: ServerSettings = {}): ResolvedSettings
     sseMaxSeconds: settings.sseMaxSeconds ?? LIMITS.sseMaxSeconds,
     readerStallMs: settings.readerStallMs ?? LIMITS.readerStallMs,
     readerBufferBytes: settings.readerBufferBytes ?? LIMITS.readerBufferBytesMax,
+    allowLoopbackWebhooks: settings.allowLoopbackWebhooks ?? true,
+    keyWindowSeconds: settings.keyWindowSeconds ?? KEY_DEFAULTS.windowSeconds,
+    keyMax: settings.keyMax ?? KEY_DEFAULTS.countMax,
+    keyOverflow: settings.keyOverflow ?? KEY_DEFAULTS.overflow,
     testFaults: settings.testFaults ?? false,
   });
   const problems: string[] = [];
@@ -46,6 +61,9 @@ export function resolveSettings(settings: ServerSettings = {}): ResolvedSettings
     if (!Number.isSafeInteger(value) || value < min || value > max) {
       problems.push(`${name}=${value} is not a whole number from ${min} to ${max}`);
     }
+  }
+  if (resolved.keyOverflow !== "evict" && resolved.keyOverflow !== "reject") {
+    problems.push(`keyOverflow=${String(resolved.keyOverflow)} is neither evict nor reject`);
   }
   if (problems.length > 0) throw new HapaxError("invalid_settings", problems.join("; "));
   return resolved;

@@ -23,6 +23,10 @@ class ManualClock implements Clock {
     return this.#nowMs;
   }
 
+  steadyMs(): number {
+    return this.#nowMs;
+  }
+
   after(delayMs: number, run: () => void): () => void {
     const key = Symbol("timer");
     this.#timers.set(key, { atMs: this.#nowMs + delayMs, run });

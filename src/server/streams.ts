@@ -1,14 +1,24 @@
 /** Handlers that write streams or describe them: PUT, POST, HEAD, DELETE. They decide nothing. */
 
-import type { Found } from "../engine/engine.ts";
+import type { AppendOutcome, Found } from "../engine/engine.ts";
 import type { StreamName } from "../core/types.ts";
 import { HapaxError } from "../errors.ts";
-import { encodeAppend, parseAppend, parseAppendHead } from "../wire/append.ts";
-import { encodeCreate, parseCreate, parseCreateHead } from "../wire/create.ts";
+import type { AppendCommand } from "../core/append.ts";
+import type { KeyClaim } from "../core/keys.ts";
+import type { ProducerView } from "../engine/appends.ts";
+import {
+  type AppendHead,
+  encodeAppend,
+  parseAppend,
+  parseAppendHead,
+  parseProducerId,
+} from "../wire/append.ts";
+import { encodeCreate, keyHeaders, parseCreate, parseCreateHead } from "../wire/create.ts";
 import { HEADER } from "../wire/headers.ts";
-import type { Refusal } from "../wire/refusal.ts";
+import { keyBytes, markOf } from "../wire/key.ts";
+import { invalid, type Refusal } from "../wire/refusal.ts";
 import { encodeStreamPath, formatOffset, formatRfc3339 } from "../wire/values.ts";
-import type { Answer, Exchange } from "./exchange.ts";
+import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
 
@@ -47,26 +57,105 @@ export async function appendToStream(
   const head = parseAppendHead((header) => exchange.header(header));
   refuseEncoding(exchange);
   const body = await exchange.body(parts.settings.bodyMaxBytes);
-  const command = parseAppend(head, body);
-  const outcome = await parts.engine.append(name, command);
+  let command = parseAppend(head, body);
+  if (isKeyed(parts, name, head, body)) {
+    const key = claimKey(parts, head, command);
+    command = { ...command, key: key instanceof Promise ? await key : key };
+  }
+  if (head.waitMs > 0) return appendPatiently(exchange, parts, name, command, head.waitMs);
+  return answerAppend(await parts.engine.append(name, command), command);
+}
+
+async function appendPatiently(
+  exchange: Exchange,
+  parts: ServerParts,
+  name: StreamName,
+  command: AppendCommand,
+  waitMs: number,
+): Promise<Answer> {
+  const onAbort = (run: () => void): void => {
+    exchange.onAbort(run);
+  };
+  const patient = { waitMs, onAbort, wasHeld: false };
+  const answer = answerAppend(await parts.engine.append(name, command, patient), command);
+  if (!patient.wasHeld) return answer;
+  return { ...answer, headers: { ...answer.headers, [HEADER.preferenceApplied]: "wait" } };
+}
+
+function answerAppend(outcome: AppendOutcome, command: AppendCommand): WholeAnswer {
   if (outcome.kind === "missing") return refuse(STREAM_MISSING);
   if (outcome.kind === "gone") return refuse(STREAM_GONE);
   const answer = encodeAppend(outcome, command);
   return "code" in answer ? refuse(answer) : answer;
 }
 
-export async function deleteStream(parts: ServerParts, name: StreamName): Promise<Answer> {
+function isKeyed(
+  parts: ServerParts,
+  name: StreamName,
+  head: AppendHead,
+  body: Uint8Array,
+): boolean {
+  if (head.key !== undefined) return true;
+  // A close without data can be repeated as it is; it has no content, and no window may be in its way.
+  if (head.producer !== undefined || body.length === 0) return false;
+  return parts.engine.appends.isKeyedByContent(name);
+}
+
+/** At once where the platform hashes at once: then nothing comes between the look and the decision. */
+function claimKey(
+  parts: ServerParts,
+  head: AppendHead,
+  command: AppendCommand,
+): KeyClaim | Promise<KeyClaim> {
+  const { digest } = parts;
+  const content = digest(command.data);
+  const key = head.key === undefined ? undefined : digest(keyBytes(head.key.text));
+  const finish = (keyDigest: Uint8Array | undefined, contentDigest: Uint8Array): KeyClaim => ({
+    mark: markOf(keyDigest, contentDigest, command.closes),
+    isContent: head.key === undefined,
+    timeMs: head.key?.timeMs,
+  });
+  if (content instanceof Promise || key instanceof Promise) {
+    return Promise.all([key, content]).then(([one, other]) => finish(one, other));
+  }
+  return finish(key, content);
+}
+
+export async function deleteStream(
+  exchange: Exchange,
+  parts: ServerParts,
+  name: StreamName,
+): Promise<Answer> {
+  // A condition that is not looked at would be worse than none.
+  if (exchange.header("if-match") !== undefined) throw invalid("If-Match", "is for POST");
   const outcome = await parts.engine.delete(name);
   if (outcome.kind === "missing") return refuse(STREAM_MISSING);
   if (outcome.kind === "gone") return refuse(STREAM_GONE);
   return { status: 204, headers: {} };
 }
 
-export async function headStream(parts: ServerParts, name: StreamName): Promise<Answer> {
+export async function headStream(
+  exchange: Exchange,
+  parts: ServerParts,
+  name: StreamName,
+): Promise<Answer> {
+  const id = exchange.header("producer-id");
+  const producer =
+    id === undefined ? undefined : await parts.engine.appends.producer(name, parseProducerId(id));
   const look = await parts.engine.look(name);
   if (look.kind === "missing") return refuse(STREAM_MISSING);
   if (look.kind === "gone") return refuse(STREAM_GONE);
-  return { status: 200, headers: describe(look) };
+  return { status: 200, headers: { ...describe(look), ...describeProducer(producer) } };
+}
+
+function describeProducer(producer: ProducerView | undefined): Record<string, string> {
+  if (producer === undefined) return {};
+  const headers: Record<string, string> = {
+    [HEADER.producerEpoch]: String(producer.epoch),
+    [HEADER.producerSeq]: String(producer.lastSequence),
+  };
+  if (producer.end !== undefined) headers[HEADER.producerNextOffset] = formatOffset(producer.end);
+  return headers;
 }
 
 function describe(found: Found): Record<string, string> {
@@ -79,7 +168,7 @@ function describe(found: Found): Record<string, string> {
   if (state.expiry.kind === "ttl") headers[HEADER.ttl] = String(state.expiry.seconds);
   if (state.expiry.kind === "at") headers[HEADER.expiresAt] = formatRfc3339(state.expiry.timeMs);
   if (isClosed) headers[HEADER.closed] = "true";
-  return headers;
+  return { ...headers, ...keyHeaders(state.keys?.policy) };
 }
 
 // A compressed body would be stored as it is and served as if it were not.

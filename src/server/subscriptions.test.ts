@@ -10,6 +10,7 @@ import { systemRandom } from "../random.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { jsonRecordEnd } from "../wire/json.ts";
 import { subscriptionFormat } from "../wire/subscription.ts";
+import { createServer, type ServerSettings } from "../server.ts";
 import type { Exchange } from "./exchange.ts";
 import { handleSubscriptions } from "./subscriptions.ts";
 
@@ -69,12 +70,62 @@ function openStage() {
         isClosed: false,
         data: new TextEncoder().encode("1,"),
         fork: undefined,
+        keys: undefined,
+        isNew: false,
       });
     },
   };
 }
 
+/** One request to a whole server. */
+async function askServer(settings: ServerSettings, path: string, body: unknown): Promise<Reply> {
+  const server = createServer(
+    {
+      store: openMemoryStore(),
+      clock: systemClock,
+      random: systemRandom,
+      courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "not in this test" }) },
+      publicUrl: () => BASE_URL,
+      onFault: (error) => {
+        throw error;
+      },
+    },
+    settings,
+  );
+  const exchange: Exchange = {
+    method: "PUT",
+    path: ROOT + path,
+    query: "",
+    baseUrl: BASE_URL,
+    header: () => undefined,
+    hasBody: true,
+    body: () => Promise.resolve(new TextEncoder().encode(JSON.stringify(body))),
+    onAbort: () => undefined,
+  };
+  const answer = await server.handle(exchange);
+  await server.close();
+  const bytes = "body" in answer ? (answer.body as Uint8Array) : new Uint8Array();
+  const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
+  return { status: answer.status, headers: answer.headers, body: value as Reply["body"] };
+}
+
 describe("configuration", () => {
+  test.each(["http://localhost:9/", "http://127.0.0.1:9/", "https://127.0.0.9/"])(
+    "a server that allows no loopback refuses a subscription to %s as it refuses other addresses",
+    async (url) => {
+      const hook = { ...HOOK, webhook: { url } };
+      const other = { ...HOOK, webhook: { url: "https://10.0.0.1/" } };
+      const refused = await askServer({ allowLoopbackWebhooks: false }, "subscriptions/s", hook);
+      const expected = await askServer({}, "subscriptions/s", other);
+      expect(refused.body["code"]).toBe("webhook_url_rejected");
+      expect(refused).toMatchObject({
+        status: expected.status,
+        body: { code: expected.body["code"] },
+      });
+      expect((await askServer({}, "subscriptions/s", hook)).status).toBe(201);
+    },
+  );
+
   test("a subscription is created once, confirmed when repeated, refused when different", async () => {
     const { call } = openStage();
     const created = await call("PUT", "subscriptions/s", HOOK);

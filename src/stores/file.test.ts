@@ -8,7 +8,7 @@ import { createSimulatedDisk } from "../testing/simulated-disk.ts";
 import { appended, created, ended, pattern, readAll, write } from "../testing/store-case-kit.ts";
 import { type OpenStore, storeConformanceFor } from "../testing/store-conformance.ts";
 import { createVirtualClock } from "../testing/virtual-clock.ts";
-import { turn } from "../testing/watch.ts";
+import { turn, watch } from "../testing/watch.ts";
 import { openFileStore, openOnDisk } from "./file.ts";
 import type { Disk, DiskFile } from "./file/disk.ts";
 import { openNodeDisk } from "./file/node-disk.ts";
@@ -162,6 +162,34 @@ test("FS2 a commit that fails while a snapshot is written leaves nobody waiting"
   expect(refused).toBeGreaterThan(0);
 });
 
+test("S7 SG4 closing ends a commit that waits for room: it is refused, and nothing of it is kept", async () => {
+  const disk = createSimulatedDisk(4);
+  const clock = createVirtualClock();
+  let isReleased = false;
+  const store = await openOnDisk(disk, { ...SMALL, clock }, async () => void (isReleased = true));
+  await write(store, created(1), appended(1, "kept"));
+  await turn();
+  disk.setCapacity(0);
+  await write(store, appended(1, pattern(10_000, 1)));
+  const first = watch(write(store, appended(1, pattern(6000, 2)))); // Takes the spare segment.
+  await turn();
+  const waiting = watch(write(store, appended(1, pattern(12_000, 3))));
+  await turn();
+  expect(first).toMatchObject({ isWaiting: false, error: undefined });
+  expect(waiting.isWaiting).toBe(true);
+  const closing = watch(store.close());
+  for (let count = 0; count < 20; count += 1) await turn();
+  expect(waiting.error).toMatchObject({ code: "store_full" });
+  expect(closing).toMatchObject({ isWaiting: false, error: undefined });
+  expect(isReleased).toBe(true);
+  await expect(store.commit([])).rejects.toMatchObject({ code: "store_closed" });
+  const after = disk.kill();
+  after.setCapacity(Infinity);
+  const again = await openOnDisk(after, { ...SMALL, clock }, async () => {});
+  expect(again.world.byId.get(1 as never)?.tail).toBe(4 + 10_000 + 6000);
+  await again.close();
+});
+
 test("S8 large data is the store's own too once the commit has resolved", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openOnDisk(disk, { segmentBytes: 1 << 20 }, async () => {});
@@ -207,6 +235,29 @@ test("S2 compaction gets its turn while commits follow each other without a paus
   expect(isMaintained).toBe(true);
   await maintained;
   await store.close();
+});
+
+test("stats say what is stored, what it takes on the disk, and how long the start took", async () => {
+  const disk = createSimulatedDisk(1);
+  const clock = createVirtualClock();
+  const settings = { ...SMALL, clock };
+  const store = await openOnDisk(disk, settings, async () => {});
+  await write(store, created(1), appended(1, pattern(500, 1)));
+  await write(store, appended(1, pattern(700, 1)));
+  const { liveBytes, fileBytes, recoveryMs } = store.stats();
+  expect(liveBytes).toBeGreaterThanOrEqual(1200);
+  expect(fileBytes).toBeGreaterThan(liveBytes);
+  expect(recoveryMs).toBe(0);
+  await store.close();
+  let frames = 0;
+  const onProgress = (): void => {
+    frames += 1;
+    clock.advance(40);
+  };
+  const again = await openOnDisk(disk.crash(), { ...settings, onProgress }, async () => {});
+  expect(frames).toBe(3);
+  expect(again.stats()).toMatchObject({ liveBytes, recoveryMs: 120 });
+  await again.close();
 });
 
 test("a commit resolves as durable as it says: `os` does not wait for the disk", async () => {

@@ -17,7 +17,7 @@ import { advance, type Offset, type StreamId } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import { HapaxError, isHapaxError } from "../errors.ts";
 import { type Random, systemRandom } from "../random.ts";
-import type { Page, Store, StoreSupport } from "../store.ts";
+import type { Page, Store, StoreStats, StoreSupport } from "../store.ts";
 import { findVictims, moveOut } from "./file/compaction.ts";
 import type { Disk } from "./file/disk.ts";
 import type { ExtentIndex } from "./file/extents.ts";
@@ -33,6 +33,7 @@ import {
   type RecoveryProgress,
   type RecoveryReport,
 } from "./file/recovery.ts";
+import { ReplayBound } from "./file/replay-bound.ts";
 import { Segments } from "./file/segments.ts";
 import { snapshotName, writeSnapshot } from "./file/snapshot.ts";
 import { TailCache } from "./file/tail-cache.ts";
@@ -47,9 +48,9 @@ export interface FileStoreSettings {
   readonly segmentBytes?: number;
   /** Newest data kept in memory. More of it costs garbage collection. Default 16 MiB. */
   readonly cacheBytes?: number;
-  /** A snapshot is written after so many bytes of journal. Default 256 MiB. */
+  /** A snapshot is begun after so many bytes of journal, and twice as many are the most to replay. Default 256 MiB. */
   readonly snapshotBytes?: number;
-  /** A snapshot is written after so many changes. Default 2,000,000. */
+  /** A snapshot is begun after so many changes, and twice as many are the most to replay. Default 2,000,000. */
   readonly snapshotChanges?: number;
   /** A snapshot is written after so long, if anything has changed. Default 10 minutes. */
   readonly snapshotMs?: number;
@@ -61,10 +62,8 @@ export interface FileStoreSettings {
 }
 
 /** Sizes of the journal at this moment. */
-export interface FileStoreStats {
+export interface FileStoreStats extends StoreStats {
   readonly segments: number;
-  readonly fileBytes: number;
-  readonly liveBytes: number;
   readonly commits: number;
   readonly snapshots: number;
   readonly isFull: boolean;
@@ -114,11 +113,17 @@ export async function openOnDisk(
   settings: FileStoreSettings,
   release: () => Promise<void>,
 ): Promise<FileStore> {
+  const clock = settings.clock ?? systemClock;
+  const begunMs = clock.steadyMs();
   const recovered = await recover(disk, settings.onProgress ?? (() => undefined));
   const store = new JournalStore(disk, settings, recovered, release);
   await store.start(recovered);
+  store.recoveryMs = clock.steadyMs() - begunMs;
   return store;
 }
+
+/** What one turn of compaction may move even when a snapshot is due: half a second of a slow disk. */
+const MOVE_BYTES_MIN = 32 * 1024 * 1024;
 
 interface Waiter {
   readonly ordinal: number;
@@ -130,6 +135,7 @@ class JournalStore implements FileStore {
   readonly supports: StoreSupport;
   readonly world: World;
   readonly recovery: RecoveryReport;
+  recoveryMs = 0;
   readonly #disk: Disk;
   readonly #clock: Clock;
   readonly #settings: FileStoreSettings;
@@ -143,10 +149,11 @@ class JournalStore implements FileStore {
   #ordinal: number;
   #writing: Promise<void> = Promise.resolve();
   #failure: HapaxError | undefined;
+  #closing: Promise<void> | undefined;
+  #isClosing = false;
   #isClosed = false;
   #commits = 0;
-  #bytesSince = 0;
-  #ordinalSince: number;
+  readonly #bound: ReplayBound;
   #background: Promise<void> | undefined;
   #cancelTimer: () => void = () => undefined;
   #waiters: Waiter[] = [];
@@ -168,8 +175,9 @@ class JournalStore implements FileStore {
     this.#snapshots = recovered.snapshots;
     this.#nextLsn = recovered.nextLsn;
     this.#ordinal = recovered.world.version;
-    this.#ordinalSince = this.#ordinal - recovered.report.changes;
-    this.#bytesSince = recovered.report.bytes;
+    const { snapshotBytes = 256 * 1024 * 1024, snapshotChanges = 2_000_000 } = settings;
+    const span = { changes: snapshotChanges, bytes: snapshotBytes };
+    this.#bound = new ReplayBound(span, this.#ordinal, recovered.report);
     this.#cache = new TailCache(settings.cacheBytes ?? 16 * 1024 * 1024);
     this.#segments = new Segments(disk, this.#clock, settings.random ?? systemRandom, {
       segmentBytes: settings.segmentBytes ?? 64 * 1024 * 1024,
@@ -180,9 +188,14 @@ class JournalStore implements FileStore {
   async start(recovered: Recovered): Promise<void> {
     for (const name of recovered.unfinished) await this.#disk.remove(name);
     await this.#segments.adopt(recovered.segments, recovered.spares);
-    await this.#segments.ensureRoom(0, this.#nextLsn, this.#clock.nowMs());
+    // After a segment of an older format the next one is begun by the first write: a full disk still opens.
+    if (this.#segments.active === undefined) {
+      await this.#segments.ensureRoom(0, this.#nextLsn, this.#clock.nowMs());
+    }
     this.#segments.prepare();
     this.#armTimer();
+    // A process that never lived long enough for a snapshot must not make the next replay longer.
+    this.#considerBackground();
   }
 
   roomBytes(): number {
@@ -196,6 +209,7 @@ class JournalStore implements FileStore {
       segments: this.#segments.list().length,
       fileBytes: this.#segments.fileBytes,
       liveBytes,
+      recoveryMs: this.recoveryMs,
       commits: this.#commits,
       snapshots: this.#snapshots.length,
       isFull: this.#segments.isFull,
@@ -203,7 +217,7 @@ class JournalStore implements FileStore {
   }
 
   commit(changes: readonly Change[]): Promise<void> {
-    return this.#exclusive(() => this.#commit(changes));
+    return this.#bound.admit(() => this.#exclusive(() => this.#commit(changes)));
   }
 
   async read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page> {
@@ -229,9 +243,16 @@ class JournalStore implements FileStore {
     if (failure !== undefined) throw failure;
   }
 
-  async close(): Promise<void> {
-    if (this.#isClosed) return;
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.#isClosing = true;
     this.#cancelTimer();
+    // Room may never come: who waits for it is told now, and the last frame below does not wait either.
+    this.#segments.stopWaiting();
     await this.#background;
     // An empty frame says that everything before it was complete: a later damage is then seen as such.
     if (this.#failure === undefined) await this.commit([]).catch(() => undefined);
@@ -323,7 +344,7 @@ class JournalStore implements FileStore {
     const place = await this.#segments.write(frame.buffers, frame.bytes);
     this.#nextLsn += 1;
     this.#ordinal += changes;
-    this.#bytesSince += frame.bytes;
+    this.#bound.written(changes, frame.bytes);
     return { ...frame, ...place };
   }
 
@@ -341,6 +362,7 @@ class JournalStore implements FileStore {
   /** Everything that the world has by now is durable. */
   #settled(): Promise<void> {
     const ordinal = this.world.version;
+    this.#bound.snapshotNeeds(ordinal);
     if (ordinal <= this.#ordinal) return Promise.resolve();
     if (this.#failure !== undefined) return Promise.reject(this.#failure);
     return new Promise((resolvePromise, reject) => {
@@ -349,27 +371,29 @@ class JournalStore implements FileStore {
   }
 
   #considerBackground(): void {
-    const { snapshotBytes = 256 * 1024 * 1024, snapshotChanges = 2_000_000 } = this.#settings;
-    const changes = this.#ordinal - this.#ordinalSince;
-    if (this.#bytesSince < snapshotBytes && changes < snapshotChanges) return;
+    if (!this.#bound.isDue || this.#isClosing || this.#failure !== undefined) return;
     void this.#startBackground();
   }
 
   #armTimer(): void {
     this.#cancelTimer = this.#clock.after(this.#settings.snapshotMs ?? 600_000, () => {
-      if (this.#ordinal > this.#ordinalSince) void this.#startBackground();
-      if (!this.#isClosed) this.#armTimer();
+      if (this.#isClosing) return;
+      if (this.#bound.hasChanges) void this.#startBackground();
+      this.#armTimer();
     });
   }
 
   /** Snapshot, room, compaction: one after the other, never two at a time. Never rejects. */
   #startBackground(): Promise<void> {
+    this.#bound.workBegins();
     this.#background ??= this.#tidyUp()
       .catch((error: unknown) => {
         this.#settings.onWarning?.(error instanceof Error ? error.message : String(error));
       })
       .finally(() => {
         this.#background = undefined;
+        this.#considerBackground();
+        if (this.#background === undefined) this.#bound.workEnds();
       });
     return this.#background;
   }
@@ -380,17 +404,21 @@ class JournalStore implements FileStore {
     await this.#retireSegments();
     const victims = findVictims(this.#segments, this.#index);
     if (victims.size === 0) return;
-    await moveOut(this.#segments, this.#index, victims, (records) => this.#writeMoved(records));
+    // A snapshot that has become due comes first, but every turn of this gets something done.
+    const mustStop = (bytes: number): boolean =>
+      this.#bound.isFull || (bytes >= MOVE_BYTES_MIN && this.#bound.isDue);
+    const write = (records: readonly Moved[]): Promise<void> => this.#writeMoved(records);
+    await moveOut(this.#segments, this.#index, victims, write, mustStop);
   }
 
   async #writeSnapshot(): Promise<void> {
     const lsn = this.#nextLsn - 1;
     const ordinal = this.#ordinal;
     if (this.#snapshots[0] === lsn) return;
-    this.#bytesSince = 0;
-    this.#ordinalSince = ordinal;
+    this.#bound.snapshotBegins();
     const head = { lsn, ordinal, writtenAtMs: this.#clock.nowMs() };
     await writeSnapshot(this.#disk, this.world, this.#index, head, () => this.#settled());
+    this.#bound.snapshotCompleted();
     const [newest, older, ...rest] = [lsn, ...this.#snapshots];
     this.#snapshots = older === undefined ? [newest ?? lsn] : [newest ?? lsn, older];
     for (const old of rest) await this.#disk.remove(snapshotName(old));

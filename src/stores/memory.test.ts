@@ -349,6 +349,32 @@ const forgetful: readonly [
     ["S1 what a resolved commit holds survives a kill at any commit"],
   ],
   [
+    "forgets sessions",
+    mapChanges((change) =>
+      change.kind === "appended" && change.producer !== undefined
+        ? [{ ...change, producer: { ...change.producer, session: undefined } }]
+        : [change],
+    ),
+    ["S1 sessions, resets and keys survive a kill at any commit and a reopen"],
+  ],
+  [
+    "forgets keys",
+    mapChanges((change) =>
+      change.kind === "appended" ? [{ ...change, key: undefined }] : [change],
+    ),
+    ["S1 sessions, resets and keys survive a kill at any commit and a reopen"],
+  ],
+  [
+    "forgets that producers were reset",
+    mapChanges((change) => (change.kind === "producer_reset" ? [] : [change])),
+    ["S1 sessions, resets and keys survive a kill at any commit and a reopen"],
+  ],
+  [
+    "brings evicted keys back",
+    mapChanges((change) => (change.kind === "keys_evicted" ? [] : [change])),
+    ["S1 sessions, resets and keys survive a kill at any commit and a reopen"],
+  ],
+  [
     "joins what one commit appended",
     (journal) => journal.map(joinAppends),
     ["S4 appends keep their borders over a reopen"],

@@ -32,6 +32,7 @@ interface MemoryStream {
 export function openMemoryStore(settings: MemoryStoreSettings = {}): Store {
   const world = createWorld();
   const streams = new Map<StreamId, MemoryStream>();
+  let liveBytes = 0;
   let roomBytes = settings.bytesMax ?? Number.MAX_SAFE_INTEGER;
   let isOpen = true;
 
@@ -44,7 +45,9 @@ export function openMemoryStore(settings: MemoryStoreSettings = {}): Store {
       const start = change.fork?.at ?? 0;
       streams.set(change.stream, { starts: [start as Offset], appends: [], bytes: 0 });
     } else if (change.kind === "removed") {
-      roomBytes += streams.get(change.stream)?.bytes ?? 0;
+      const freed = streams.get(change.stream)?.bytes ?? 0;
+      roomBytes += freed;
+      liveBytes -= freed;
       streams.delete(change.stream);
     } else if (change.kind === "appended" && change.data.length > 0) {
       const stream = streams.get(change.stream);
@@ -55,6 +58,7 @@ export function openMemoryStore(settings: MemoryStoreSettings = {}): Store {
       stream.starts.push((start + change.data.length) as Offset);
       stream.bytes += change.data.length;
       roomBytes -= change.data.length;
+      liveBytes += change.data.length;
     }
   }
 
@@ -62,6 +66,7 @@ export function openMemoryStore(settings: MemoryStoreSettings = {}): Store {
     supports: { durability: "memory" },
     world,
     roomBytes: () => roomBytes,
+    stats: () => ({ liveBytes, fileBytes: liveBytes, recoveryMs: 0 }),
     async commit(changes: readonly Change[]): Promise<void> {
       requireOpen();
       for (const change of changes) keep(change);

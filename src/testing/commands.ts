@@ -2,9 +2,10 @@
 
 import type { AppendCommand } from "../core/append.ts";
 import type { CreateCommand } from "../core/create.ts";
+import type { KeyClaim } from "../core/keys.ts";
 import type { ProducerClaim } from "../core/producer.ts";
 import { NEVER } from "../core/stream.ts";
-import type { Epoch, ProducerId, Sequence, StreamName } from "../core/types.ts";
+import type { Epoch, ProducerId, Sequence, SessionNonce, StreamName } from "../core/types.ts";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
@@ -32,13 +33,15 @@ export function createCommand(
     expiry: NEVER,
     isClosed: false,
     fork: undefined,
+    keys: undefined,
+    isNew: false,
     ...rest,
     data: encoder.encode(text),
   };
 }
 
 /**
- * An append of a text; `parts` adds a producer, a Stream-Seq, a close or another type.
+ * An append of a text; `parts` adds a producer, a key, a Stream-Seq, a close or another type.
  *
  * ```ts
  * import { appendCommand, producerClaim } from "hapax/testing";
@@ -55,7 +58,9 @@ export function appendCommand(
     contentType: TEXT,
     closes: false,
     producer: undefined,
+    key: undefined,
     streamSeq: undefined,
+    expectedTail: undefined,
     ...parts,
     data: encoder.encode(text),
   };
@@ -71,7 +76,51 @@ export function appendCommand(
  * ```
  */
 export function producerClaim(id: string, epoch: number, sequence: number): ProducerClaim {
-  return { id: id as ProducerId, epoch: epoch as Epoch, sequence: sequence as Sequence };
+  const numbers = { epoch: epoch as Epoch, sequence: sequence as Sequence };
+  return { id: id as ProducerId, ...numbers, session: undefined };
+}
+
+/**
+ * What a producer says of one append that belongs to a session.
+ *
+ * ```ts
+ * import { sessionClaim } from "hapax/testing";
+ *
+ * console.assert(sessionClaim("till", "today", 0).session === "today");
+ * ```
+ */
+export function sessionClaim(id: string, session: string, sequence: number): ProducerClaim {
+  const nonce = session as SessionNonce;
+  return { id: id as ProducerId, epoch: undefined, sequence: sequence as Sequence, session: nonce };
+}
+
+/**
+ * An idempotency key and the content that comes with it; `parts` makes it a content key or one with a time.
+ *
+ * ```ts
+ * import { keyClaim } from "hapax/testing";
+ *
+ * const [one, other] = [keyClaim("k", "a"), keyClaim("k", "b")];
+ * console.assert(one.mark[0] === other.mark[0] && one.mark[4] !== other.mark[4]);
+ * ```
+ */
+export function keyClaim(
+  key: string,
+  content: string,
+  parts: Partial<Omit<KeyClaim, "mark">> = {},
+): KeyClaim {
+  const mark = Uint32Array.from([...wordsOf(`key ${key}`, 4), ...wordsOf(`body ${content}`, 2)]);
+  return { isContent: false, timeMs: undefined, ...parts, mark };
+}
+
+/** Words that differ as a digest's do; not for anybody who searches for two that agree. */
+function wordsOf(text: string, count: number): number[] {
+  return Array.from({ length: count }, (_, word) => {
+    let hash = 0x811c_9dc5 + word;
+    for (const byte of encoder.encode(text)) hash = Math.imul(hash ^ byte, 0x0100_0193);
+    hash = Math.imul(hash ^ (hash >>> 16), 0x85eb_ca6b);
+    return (hash ^ (hash >>> 13)) >>> 0;
+  });
 }
 
 /**

@@ -59,6 +59,7 @@ export function openFaultyStore(inner: Store, plan: FaultPlan = {}): FaultyStore
     supports: inner.supports,
     world: inner.world,
     roomBytes: () => inner.roomBytes(),
+    stats: () => inner.stats(),
     get commits() {
       return commits;
     },

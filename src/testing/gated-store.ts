@@ -68,6 +68,7 @@ export function openGatedStore(inner: Store): GatedStore {
     supports: inner.supports,
     world: inner.world,
     roomBytes: () => inner.roomBytes(),
+    stats: () => inner.stats(),
     get waiting() {
       return queue.map((entry) => entry.changes);
     },

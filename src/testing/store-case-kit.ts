@@ -1,11 +1,24 @@
 /** What the conformance cases of stores are made of: changes in one line, and checks without a runner. */
 
 import type { Change } from "../core/change.ts";
+import { KeyWindow, type KeyWindowView } from "../core/key-window.ts";
+import type { KeyRecord } from "../core/keys.ts";
+import type { ProducerMark } from "../core/producer.ts";
 import { NEVER, type StreamState } from "../core/stream.ts";
-import type { Offset, StreamId, StreamName, TimeMs } from "../core/types.ts";
+import type {
+  Epoch,
+  Offset,
+  ProducerId,
+  Sequence,
+  SessionNonce,
+  StreamId,
+  StreamName,
+  TimeMs,
+} from "../core/types.ts";
 import { applyChange, type World } from "../core/world.ts";
 import { isHapaxError } from "../errors.ts";
 import type { Page, Store } from "../store.ts";
+import { keyClaim } from "./commands.ts";
 
 /** How a conformance case gets the store that it looks at. Every case gets one of its own. */
 export interface OpenStore {
@@ -43,6 +56,7 @@ export function created(id: number, parts: Partial<StreamState> = {}, atMs = 1):
     contentType: parts.contentType ?? "text/plain",
     expiry: parts.expiry ?? NEVER,
     fork: parts.fork,
+    keys: parts.keys?.policy,
   };
 }
 
@@ -71,8 +85,40 @@ export function appended(
     closes: false,
     producer: undefined,
     streamSeq: undefined,
+    key: undefined,
     ...parts,
   };
+}
+
+/** What is written down of an accepted append of a producer; with a session its epoch belongs to that. */
+export function marked(
+  id: string,
+  epoch: number,
+  sequence: number,
+  parts: { readonly session?: string; readonly resets?: number } = {},
+): ProducerMark {
+  const { session, resets = 0 } = parts;
+  return {
+    id: id as ProducerId,
+    epoch: epoch as Epoch,
+    sequence: sequence as Sequence,
+    session: session as SessionNonce | undefined,
+    resets,
+  };
+}
+
+/** A key as it is written down, which pushes out all below `evictTo`. */
+export function keyed(key: string, ordinal: number, evictTo = 0): KeyRecord {
+  return { mark: keyClaim(key, `content of ${key}`).mark, ordinal, evictTo };
+}
+
+export function reset(id: number, producer: string, resets: number, atMs = 3): Change {
+  const [kind, stream] = ["producer_reset", id as StreamId] as const;
+  return { kind, atMs: atMs as TimeMs, stream, producer: producer as ProducerId, resets };
+}
+
+export function evicted(id: number, evictTo: number, atMs = 3): Change {
+  return { kind: "keys_evicted", atMs: atMs as TimeMs, stream: id as StreamId, evictTo };
 }
 
 export function ended(kind: "deleted" | "removed" | "touched", id: number, atMs = 3): Change {
@@ -170,9 +216,20 @@ export function describeWorld(world: World): string {
   return canonical({ streams, ids, nextId, timeMs, signingKeys, subscriptions, generationFloor });
 }
 
+function entriesOf(window: KeyWindowView): object {
+  const { first, next } = window;
+  const entries = Array.from({ length: next - first }, (_, index) => [
+    [...window.markOf(first + index)],
+    window.endOf(first + index),
+    window.timeOf(first + index),
+  ]);
+  return { first, next, entries };
+}
+
 function canonical(value: unknown): string {
   if (value instanceof Uint8Array) return `bytes(${value.join()})`;
   if (value instanceof Set) return canonical([...value]);
+  if (value instanceof KeyWindow) return canonical(entriesOf(value));
   if (Array.isArray(value)) return `[${value.map((item) => canonical(item)).join()}]`;
   if (typeof value === "object" && value !== null) {
     const entries: [unknown, unknown][] =

@@ -3,7 +3,9 @@
 import type { Change } from "../core/change.ts";
 import type { StreamName, TimeMs } from "../core/types.ts";
 import type { Store } from "../store.ts";
-import { producerClaim } from "./commands.ts";
+import { decideAppend } from "../core/append.ts";
+import { KEY_DEFAULTS } from "../core/keys.ts";
+import { appendCommand, keyClaim, producerClaim, sessionClaim } from "./commands.ts";
 import {
   appended,
   bytesOf,
@@ -13,27 +15,79 @@ import {
   ended,
   equal,
   equalBytes,
+  evicted,
   forked,
   joined,
+  keyed,
+  marked,
   pattern,
   read,
   readAll,
+  reset,
   write,
 } from "./store-case-kit.ts";
 
 /** Something of everything that a world remembers of streams. */
 const HISTORY: readonly (readonly Change[])[] = [
   [created(1, { contentType: "application/json", expiry: { kind: "ttl", seconds: 60 } })],
-  [appended(1, "1,"), appended(1, "2,", { producer: producerClaim("p", 3, 0), streamSeq: "b" })],
+  [appended(1, "1,"), appended(1, "2,", { producer: marked("p", 3, 0), streamSeq: "b" })],
   [created(2, { expiry: { kind: "at", timeMs: 99 } }), appended(2, "closed", { closes: true })],
   [forked(3, 1, 2), appended(3, "3,"), forked(4, 1, 4), forked(5, 4, 4)],
-  [appended(1, "4,", { producer: producerClaim("p", 3, 1), atMs: 40 as TimeMs })],
+  [appended(1, "4,", { producer: marked("p", 3, 1), atMs: 40 as TimeMs })],
   [ended("deleted", 1, 50), ended("removed", 3, 51)],
   [created(6, { name: "/case/gone" as StreamName }, 52), appended(6, "gone")],
   [ended("removed", 6, 60), ended("touched", 2, 61)],
   [{ kind: "signing_key_added", atMs: 70 as TimeMs, key: '{"kty":"OKP"}' }],
   [created(7, { name: "/case/gone" as StreamName }, 71), appended(7, "back", { closes: true })],
 ];
+
+const KEYS = { windowSeconds: 60, countMax: 3, overflow: "reject", isFromContent: true } as const;
+
+/** Sessions that replace each other, a reset, and keys that come and go. */
+const IDENTITIES: readonly (readonly Change[])[] = [
+  [created(1), created(2, { keys: { policy: KEYS, window: undefined } })],
+  [appended(1, "a", { producer: marked("p", 0, 0, { session: "one" }) })],
+  [appended(1, "b", { producer: marked("p", 0, 1, { session: "one" }) })],
+  [appended(1, "c", { producer: marked("p", 1, 0, { session: "two" }) })],
+  [appended(1, "d", { producer: marked("p", 7, 0) })],
+  [appended(1, "e", { producer: marked("p", 8, 0, { session: "three" }) })],
+  [appended(1, "f", { producer: marked("q", 4, 0) }), reset(1, "p", 1)],
+  [appended(1, "g", { producer: marked("p", 0, 0, { session: "four", resets: 1 }) })],
+  [appended(2, "1", { key: keyed("k0", 0) }), appended(2, "22", { key: keyed("k1", 1) })],
+  [appended(2, "333", { key: keyed("k2", 2) }), appended(1, "h", { key: keyed("k0", 0) })],
+  [appended(2, "4444", { key: keyed("k3", 3, 1), atMs: 20 as TimeMs }), evicted(2, 2)],
+  [appended(1, "i", { producer: marked("p", 0, 1, { session: "four", resets: 1 }) })],
+];
+
+/** What must be answered to retries and newcomers after IDENTITIES. */
+function checkIdentities(store: Store, when: string): void {
+  const asked: readonly [id: number, parts: Parameters<typeof appendCommand>[1], answer: object][] =
+    [
+      [1, { producer: sessionClaim("p", "four", 0) }, { kind: "duplicate", end: 7 }],
+      [1, { producer: sessionClaim("p", "four", 1) }, { kind: "duplicate", end: 9 }],
+      [1, { producer: sessionClaim("p", "four", 3) }, { kind: "gap", expected: 2 }],
+      [1, { producer: sessionClaim("p", "one", 0) }, { kind: "fenced", currentEpoch: 0 }],
+      [1, { producer: sessionClaim("p", "two", 0) }, { kind: "fenced" }],
+      [1, { producer: sessionClaim("p", "three", 1) }, { kind: "fenced" }],
+      [1, { producer: producerClaim("p", 0, 2) }, { kind: "fenced" }],
+      [1, { producer: producerClaim("q", 4, 0) }, { kind: "duplicate", end: 6 }],
+      [1, { producer: sessionClaim("p", "five", 0) }, { kind: "accepted" }],
+      [1, { key: keyClaim("k0", "content of k0") }, { kind: "replayed", end: 8 }],
+      [2, { key: keyClaim("k0", "content of k0") }, { kind: "accepted" }],
+      [2, { key: keyClaim("k2", "content of k2") }, { kind: "replayed", end: 6 }],
+      [2, { key: keyClaim("k3", "content of k3") }, { kind: "replayed", end: 10 }],
+      [2, { key: keyClaim("k3", "other") }, { kind: "key_reused" }],
+    ];
+  for (const [id, parts, answer] of asked) {
+    const state = store.world.streams.get(`/case/${id}` as StreamName);
+    if (state === undefined) throw new Error(`stream ${id} is not there ${when}`);
+    const scene = { defaults: KEY_DEFAULTS, durableTail: state.tail };
+    const decision = decideAppend(state, appendCommand("x", parts), 20 as TimeMs, scene);
+    const told = Object.entries(decision).filter(([name]) => name in answer);
+    equal(Object.fromEntries(told), answer, `the answer to ${JSON.stringify(parts)} ${when}`);
+  }
+  equal(store.world.streams.get("/case/2" as StreamName)?.keys?.policy, KEYS, `the policy ${when}`);
+}
 
 async function writeHistory(store: Store): Promise<void> {
   for (const changes of HISTORY) await write(store, ...changes);
@@ -84,6 +138,25 @@ export const durableStoreCases: readonly ConformanceCase[] = [
         equal(describeWorld(store.world), world, `the world after a kill at commit ${index + 1}`);
       }
       await checkHistory(store, "after the last kill");
+      await store.close();
+    },
+  },
+  {
+    name: "S1 sessions, resets and keys survive a kill at any commit and a reopen",
+    needs: "durability",
+    async run(open) {
+      let store = await open.open();
+      for (const [index, changes] of IDENTITIES.entries()) {
+        await write(store, ...changes);
+        const world = describeWorld(store.world);
+        await open.abandon(store);
+        store = await open.open();
+        equal(describeWorld(store.world), world, `the world after a kill at commit ${index + 1}`);
+      }
+      checkIdentities(store, "after the last kill");
+      await store.close();
+      store = await open.open();
+      checkIdentities(store, "after a reopen");
       await store.close();
     },
   },

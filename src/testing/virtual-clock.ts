@@ -48,6 +48,7 @@ export function createVirtualClock(startMs = 0): VirtualClock {
 
   return {
     nowMs: () => wallMs,
+    steadyMs: () => passedMs,
     after(delayMs, run) {
       const timer = { dueMs: passedMs + Math.max(0, delayMs), run };
       timers.add(timer);

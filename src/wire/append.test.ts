@@ -1,4 +1,4 @@
-// PROTOCOL.md §4, §5
+// PROTOCOL.md §4, §5, §14, §15, §16, §17, §18
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { AppendCommand, AppendDecision } from "../core/append.ts";
@@ -32,7 +32,7 @@ describe("from headers and bytes", () => {
     const property = fc.property(fc.maxSafeNat(), fc.maxSafeNat(), (epoch, sequence) => {
       const headers = { "producer-epoch": String(epoch), "producer-seq": String(sequence) };
       const { producer } = parse({ ...TEXT, ...PRODUCER, ...headers });
-      expect(producer).toEqual({ id: "p", epoch, sequence });
+      expect(producer).toEqual({ id: "p", epoch, sequence, session: undefined });
     });
     fc.assert(property);
   });
@@ -68,6 +68,103 @@ describe("from headers and bytes", () => {
     }
   });
 
+  test("H2 a session comes instead of an epoch, and together with the id and the sequence", () => {
+    const headers = { "producer-id": "p", "producer-session": "n-1._~", "producer-seq": "2" };
+    expect(parse({ ...TEXT, ...headers }).producer).toEqual({
+      id: "p",
+      epoch: undefined,
+      sequence: 2,
+      session: "n-1._~",
+    });
+    expect(refusal({ ...TEXT, ...headers, "producer-epoch": "0" })).toBe("invalid_request");
+    const names = Object.entries(headers);
+    for (let mask = 1; mask < 7; mask += 1) {
+      const part = Object.fromEntries(names.filter((_, index) => (mask & (1 << index)) !== 0));
+      expect([mask, refusal({ ...TEXT, ...part })]).toEqual([mask, "invalid_request"]);
+    }
+  });
+
+  test("H1 a nonce is of letters, digits and - . _ ~, up to its limit", () => {
+    const session = (nonce: string): string =>
+      refusal({ ...TEXT, "producer-id": "p", "producer-seq": "0", "producer-session": nonce });
+    const property = fc.property(fc.string({ maxLength: LIMITS.sessionBytesMax + 2 }), (nonce) => {
+      const isNonce = /^[A-Za-z0-9._~-]{1,64}$/.test(nonce);
+      expect(session(nonce)).toBe(isNonce ? "accepted" : "invalid_request");
+    });
+    fc.assert(property);
+    expect(session("n".repeat(LIMITS.sessionBytesMax))).toBe("accepted");
+    expect(session("n".repeat(LIMITS.sessionBytesMax + 1))).toBe("invalid_request");
+    expect(session("")).toBe("invalid_request");
+  });
+
+  test("H2 an append has one identity: a key and producer headers exclude each other", () => {
+    const key = { "idempotency-key": "k1" };
+    const head = parseAppendHead((name) => ({ ...TEXT, ...key })[name]);
+    expect([head.key?.text, head.producer]).toEqual(["k1", undefined]);
+    expect(refusal({ ...TEXT, ...key, ...PRODUCER })).toBe("invalid_request");
+    expect(refusal({ ...TEXT, ...key, "producer-id": "p" })).toBe("invalid_request");
+  });
+
+  test("a command has no key before it is hashed", () => {
+    expect(parse({ ...TEXT, "idempotency-key": "k1" }).key).toBeUndefined();
+  });
+
+  test.each([
+    [undefined, undefined],
+    ['"0000000000000000_0000000000000007"', 7],
+    ['"0000000000000000_0000000000000000"', 0],
+    ["*", "none"],
+    ["", "none"],
+    ['""', "none"],
+    ['"-1"', "none"],
+    ['"now"', "none"],
+    ['"7"', "none"],
+    ["0000000000000000_0000000000000007", "none"],
+    ['W/"0000000000000000_0000000000000007"', "none"],
+    ['"0000000000000000_0000000000000007", "a"', "none"],
+    ['"0000000000000000_0000000000000007" ', "none"],
+  ] as const)("If-Match %s asks for the tail %s", (value, expected) => {
+    const headers = value === undefined ? TEXT : { ...TEXT, "if-match": value };
+    expect(parse(headers).expectedTail).toBe(expected);
+    expect(parse({ ...headers, "stream-closed": "true" }, "").expectedTail).toBe(expected);
+  });
+
+  test("If-None-Match is refused on an append, whatever it says", () => {
+    for (const value of ["*", '"a"', ""]) {
+      expect([value, refusal({ ...TEXT, "if-none-match": value })]).toEqual([
+        value,
+        "invalid_request",
+      ]);
+    }
+  });
+
+  test.each([
+    ["wait=5", 5000],
+    ["WAIT=5", 5000],
+    ['wait="5"', 5000],
+    ["wait = 5", 5000],
+    ["wait=5; foo", 5000],
+    ["respond-async, wait=5", 5000],
+    ["wait=5, respond-async", 5000],
+    ["wait=0", 0],
+    [`wait=${LIMITS.patienceSecondsMax}`, LIMITS.patienceSecondsMax * 1000],
+    [`wait=${LIMITS.patienceSecondsMax + 1}`, LIMITS.patienceSecondsMax * 1000],
+    ["wait=999999999", LIMITS.patienceSecondsMax * 1000],
+    ["wait", 0],
+    ["wait=", 0],
+    ["wait=-5", 0],
+    ["wait=1.5", 0],
+    ["wait=5s", 0],
+    ["waiting=5", 0],
+    ["nowait=5", 0],
+    ["", 0],
+  ])("Prefer: %s is a wait of %d ms", (prefer, waitMs) => {
+    const headers: Record<string, string> = { ...TEXT, ...PRODUCER, prefer };
+    expect(parseAppendHead((name) => headers[name]).waitMs).toBe(waitMs);
+    const plain: Record<string, string> = { ...TEXT, prefer };
+    expect(parseAppendHead((name) => plain[name]).waitMs).toBe(0);
+  });
+
   test("H3 JSON is stored by its own bytes, one comma after each record", () => {
     const json = { "content-type": "application/json; charset=utf-8" };
     const { data } = parse(json, ' [ 1.0 , {"a" : 1e400} ] ');
@@ -98,14 +195,21 @@ describe("to status and headers", () => {
     contentType: "text/plain",
     closes: false,
     producer: undefined,
+    key: undefined,
     streamSeq: undefined,
+    expectedTail: undefined,
   };
   const claim = { id: "p", epoch: 1, sequence: 2 } as AppendCommand["producer"];
-  const accepted = { kind: "accepted", change: {}, tail, isClosed: false } as AppendDecision;
+  const session = { id: "p", sequence: 2, session: "n1" } as AppendCommand["producer"];
+  const mark = { id: "p", epoch: 1, sequence: 2, session: undefined, resets: 0 };
+  // Only the mark of the change is looked at.
+  const accepted = (producer?: typeof mark): AppendDecision =>
+    ({ kind: "accepted", change: { producer }, tail, isClosed: false }) as AppendDecision;
+  const END = "0000000000000000_0000000000000007";
 
   test("success is 204, with a producer 200, and 204 for its close without data", () => {
     const answered = (command: AppendCommand): unknown => {
-      const answer = encodeAppend(accepted, command);
+      const answer = encodeAppend(accepted(command.producer && mark), command);
       return "status" in answer ? answer.status : answer.code;
     };
     expect(answered(plain)).toBe(204);
@@ -113,12 +217,65 @@ describe("to status and headers", () => {
     expect(answered({ ...plain, producer: claim, data: new Uint8Array(0) })).toBe(204);
   });
 
-  test("a duplicate tells the tail and the highest sequence", () => {
+  test("a success tells the epoch that was given to its session", () => {
+    expect(encodeAppend(accepted(mark), { ...plain, producer: session })).toEqual({
+      status: 200,
+      headers: { "Stream-Next-Offset": END, "Producer-Epoch": "1", "Producer-Seq": "2" },
+    });
+  });
+
+  test("an answer has an ETag if the request has named a tail", () => {
+    const command = { ...plain, expectedTail: 6 as Offset };
+    const tagged = { "Stream-Next-Offset": END, ETag: `"${END}"` };
+    expect(encodeAppend(accepted(), command)).toEqual({ status: 204, headers: tagged });
+    const replayed = {
+      kind: "replayed",
+      end: tail,
+      isClosed: false,
+      ageMs: 1,
+      windowMs: 2,
+    } as const;
+    expect(encodeAppend(replayed, command)).toEqual({
+      status: 204,
+      headers: { ...tagged, "Idempotency-Replayed": "true" },
+    });
+    expect(encodeAppend(accepted(), plain)).toEqual({
+      status: 204,
+      headers: { "Stream-Next-Offset": END },
+    });
+  });
+
+  test("a replay tells where its original ended, and whether the stream is closed", () => {
+    const replayed = {
+      kind: "replayed",
+      end: tail,
+      isClosed: true,
+      ageMs: 1,
+      windowMs: 2,
+    } as const;
+    expect(encodeAppend(replayed, plain)).toEqual({
+      status: 204,
+      headers: {
+        "Stream-Next-Offset": END,
+        "Stream-Closed": "true",
+        "Idempotency-Replayed": "true",
+      },
+    });
+  });
+
+  test("a close that was done before is told the tail", () => {
+    expect(encodeAppend({ kind: "already_closed", tail }, plain)).toEqual({
+      status: 204,
+      headers: { "Stream-Next-Offset": END, "Stream-Closed": "true" },
+    });
+  });
+
+  test("a duplicate tells where its original ended and the highest sequence", () => {
     const outcome: AppendDecision = {
       kind: "duplicate",
       epoch: 1 as Epoch,
       lastSequence: 9 as Sequence,
-      tail,
+      end: tail,
       isClosed: true,
     };
     expect(encodeAppend(outcome, { ...plain, producer: claim })).toEqual({
@@ -143,6 +300,16 @@ describe("to status and headers", () => {
     ],
     [{ kind: "epoch_start", received: 3 as Sequence }, 400, {}],
     [{ kind: "sequence_regression", last: "z" }, 409, {}],
+    [{ kind: "epoch_exhausted" }, 409, {}],
+    [
+      { kind: "tail_moved", tail },
+      412,
+      { ETag: '"0000000000000000_0000000000000007"', "Stream-Next-Offset": END },
+    ],
+    [{ kind: "key_reused" }, 422, {}],
+    [{ kind: "key_expired", windowMs: 60_000 }, 422, {}],
+    [{ kind: "key_window_full", retryAfterMs: 1001 }, 429, { "Retry-After": "2" }],
+    [{ kind: "key_window_full", retryAfterMs: 0 }, 429, { "Retry-After": "1" }],
   ] as const)("the refusal %o has its status and its headers", (outcome, status, headers) => {
     const answer = encodeAppend(outcome, plain);
     if ("status" in answer) throw new Error("it was not refused");

@@ -1,50 +1,74 @@
 /**
  * POST on a stream: from headers and bytes to an `AppendCommand`, and from the outcome to status and
- * headers. PROTOCOL.md §4, §5.
+ * headers. PROTOCOL.md §4, §5, §14 to §17.
  *
  *   H1  a header is taken as it stands or refused: nothing is trimmed, rounded or guessed;
- *   H2  the three producer headers come together or not at all;
+ *   H2  the producer headers come together or not at all, and an append has one identity;
  *   H3  JSON is split by bytes and never written anew.
  */
 
 import type { AppendCommand, AppendDecision } from "../core/append.ts";
+import type { KeyClaim } from "../core/keys.ts";
 import type { ProducerClaim } from "../core/producer.ts";
 import { isJson } from "../core/stream.ts";
-import type { Epoch, ProducerId, Sequence } from "../core/types.ts";
+import type { Epoch, Offset, ProducerId, Sequence, SessionNonce } from "../core/types.ts";
 import { HapaxError } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
+import { closedHeaders, encodeAppendRefusal } from "./append-refusal.ts";
 import { HEADER, type HeaderGetter } from "./headers.ts";
 import { splitJson } from "./json.ts";
+import { type KeyHead, parseKey } from "./key.ts";
 import { invalid, type Refusal } from "./refusal.ts";
-import { formatOffset, normaliseContentType, parseCount, parseTrue } from "./values.ts";
+import {
+  formatOffset,
+  normaliseContentType,
+  parseCount,
+  parseOffset,
+  parseTrue,
+} from "./values.ts";
 
 /** What the headers of an append say; known before the body is read. */
-export type AppendHead = Omit<AppendCommand, "data">;
+export type AppendHead = Omit<AppendCommand, "data" | "key"> & {
+  readonly key: KeyHead | undefined;
+  /** How long the append may wait for those before it. */
+  readonly waitMs: number;
+};
 
 const EMPTY = new Uint8Array(0);
 
 export function parseAppendHead(header: HeaderGetter): AppendHead {
+  const producer = parseProducer(header);
+  const key = parseKey(header("idempotency-key"));
+  if (key !== undefined && producer !== undefined) {
+    throw invalid("Idempotency-Key", "and producer headers exclude each other");
+  }
+  if (header("if-none-match") !== undefined) throw invalid("If-None-Match", "is for PUT and GET");
   return {
     contentType: header("content-type"),
     closes: parseTrue(header("stream-closed")),
-    producer: parseProducer(header),
+    producer,
+    key,
     streamSeq: parseStreamSeq(header("stream-seq")),
+    expectedTail: parseIfMatch(header("if-match")),
+    waitMs: producer === undefined ? 0 : parseWaitMs(header("prefer")),
   };
 }
 
+/** The command without its key, which must be hashed first. */
 export function parseAppend(head: AppendHead, body: Uint8Array): AppendCommand {
+  const { contentType, closes, producer, streamSeq, expectedTail } = head;
+  const key: KeyClaim | undefined = undefined;
   if (body.length === 0) {
-    if (!head.closes) throw invalid("the body", "is empty; only a close may have none");
-    return { ...head, data: EMPTY };
+    if (!closes) throw invalid("the body", "is empty; only a close may have none");
+    return { data: EMPTY, contentType, closes, producer, key, streamSeq, expectedTail };
   }
-  const { contentType, closes, producer, streamSeq } = head;
   if (contentType === undefined) throw invalid("Content-Type", "is missing");
   if (normaliseContentType(contentType) === undefined) {
     throw invalid("Content-Type", "is not a media type");
   }
   const data = parseRecords(contentType, body);
   if (data.length === 0) throw new HapaxError("invalid_json", "the array has no elements");
-  return { data, contentType, closes, producer, streamSeq };
+  return { data, contentType, closes, producer, key, streamSeq, expectedTail };
 }
 
 /** The bytes to store. For JSON: each record's own bytes and a comma, so that a read adds brackets only. */
@@ -59,19 +83,63 @@ function parseProducer(header: HeaderGetter): ProducerClaim | undefined {
   const id = header("producer-id");
   const epoch = header("producer-epoch");
   const sequence = header("producer-seq");
-  if (id === undefined && epoch === undefined && sequence === undefined) return undefined;
-  if (id === undefined || epoch === undefined || sequence === undefined) {
-    throw invalid("Producer-Id, Producer-Epoch and Producer-Seq", "must be sent together");
+  const session = header("producer-session");
+  if (id === undefined && epoch === undefined && sequence === undefined && session === undefined) {
+    return undefined;
   }
+  if (epoch !== undefined && session !== undefined) {
+    throw invalid("Producer-Session and Producer-Epoch", "exclude each other");
+  }
+  if (id === undefined || sequence === undefined || (epoch ?? session) === undefined) {
+    throw invalid(
+      "Producer-Id, Producer-Epoch (or Producer-Session) and Producer-Seq",
+      "must be sent together",
+    );
+  }
+  return {
+    id: parseProducerId(id),
+    sequence: requireCount("Producer-Seq", sequence) as Sequence,
+    epoch: epoch === undefined ? undefined : (requireCount("Producer-Epoch", epoch) as Epoch),
+    session: session === undefined ? undefined : parseSession(session),
+  };
+}
+
+/** Producer-Id as a header, or as a part of a path. */
+export function parseProducerId(id: string): ProducerId {
   if (id === "") throw invalid("Producer-Id", "is empty");
   if (id.length > LIMITS.producerIdBytesMax) {
     throw invalid("Producer-Id", `is longer than ${LIMITS.producerIdBytesMax} bytes`);
   }
-  return {
-    id: id as ProducerId,
-    epoch: requireCount("Producer-Epoch", epoch) as Epoch,
-    sequence: requireCount("Producer-Seq", sequence) as Sequence,
-  };
+  return id as ProducerId;
+}
+
+const SESSION = /^[A-Za-z0-9._~-]+$/;
+
+function parseSession(text: string): SessionNonce {
+  if (!SESSION.test(text) || text.length > LIMITS.sessionBytesMax) {
+    const grammar = `is not 1 to ${LIMITS.sessionBytesMax} letters, digits, - . _ or ~`;
+    throw invalid("Producer-Session", grammar);
+  }
+  return text as SessionNonce;
+}
+
+const TAG = /^"([^"]*)"$/;
+
+// What is not one offset in quotes matches no tail: the public draft wants 412 for it, not 400.
+function parseIfMatch(text: string | undefined): Offset | "none" | undefined {
+  if (text === undefined) return undefined;
+  const tag = TAG.exec(text)?.[1];
+  const offset = tag === undefined ? undefined : parseOffset(tag);
+  return offset?.kind === "at" ? offset.offset : "none";
+}
+
+const WAIT = /(?:^|,)\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?=[;,]|$)/i;
+
+// A preference that is not understood is ignored (RFC 7240, 2).
+function parseWaitMs(text: string | undefined): number {
+  if (text === undefined) return 0;
+  const seconds = WAIT.exec(text)?.[1];
+  return Math.min(Number(seconds ?? 0), LIMITS.patienceSecondsMax) * 1000;
 }
 
 function requireCount(name: string, text: string): number {
@@ -100,9 +168,11 @@ export function encodeAppend(
 ): AppendAnswer | Refusal {
   switch (outcome.kind) {
     case "accepted": {
-      const headers: Record<string, string> = { [HEADER.nextOffset]: formatOffset(outcome.tail) };
+      const next = formatOffset(outcome.tail);
+      const headers: Record<string, string> = { [HEADER.nextOffset]: next };
       if (outcome.isClosed) headers[HEADER.closed] = "true";
-      const { producer } = command;
+      if (command.expectedTail !== undefined) headers[HEADER.etag] = `"${next}"`;
+      const { producer } = outcome.change;
       if (producer === undefined) return { status: 204, headers };
       headers[HEADER.producerEpoch] = String(producer.epoch);
       headers[HEADER.producerSeq] = String(producer.sequence);
@@ -110,12 +180,14 @@ export function encodeAppend(
       return { status: command.data.length === 0 ? 204 : 200, headers };
     }
     case "duplicate": {
-      const headers: Record<string, string> = {
-        [HEADER.nextOffset]: formatOffset(outcome.tail),
-        [HEADER.producerEpoch]: String(outcome.epoch),
-        [HEADER.producerSeq]: String(outcome.lastSequence),
-      };
-      if (outcome.isClosed) headers[HEADER.closed] = "true";
+      const headers = repeatedHeaders(outcome, command);
+      headers[HEADER.producerEpoch] = String(outcome.epoch);
+      headers[HEADER.producerSeq] = String(outcome.lastSequence);
+      return { status: 204, headers };
+    }
+    case "replayed": {
+      const headers = repeatedHeaders(outcome, command);
+      headers[HEADER.keyReplayed] = "true";
       return { status: 204, headers };
     }
     case "already_closed":
@@ -125,59 +197,14 @@ export function encodeAppend(
   }
 }
 
-function closedHeaders(tail: string): Record<string, string> {
-  return { [HEADER.nextOffset]: tail, [HEADER.closed]: "true" };
-}
-
-type AppendRefused = Exclude<
-  AppendDecision,
-  { readonly kind: "accepted" | "duplicate" | "already_closed" }
->;
-
-function encodeAppendRefusal(outcome: AppendRefused): Refusal {
-  switch (outcome.kind) {
-    case "closed":
-      return {
-        code: "stream_closed",
-        detail: "the stream was closed before this append",
-        headers: closedHeaders(formatOffset(outcome.tail)),
-      };
-    case "content_type_mismatch":
-      return {
-        code: "content_type_mismatch",
-        detail: `the stream has ${outcome.expected}`,
-        facts: { expected: outcome.expected },
-      };
-    case "fenced":
-      return {
-        code: "producer_fenced",
-        detail: `the current epoch is ${outcome.currentEpoch}`,
-        headers: { [HEADER.producerEpoch]: String(outcome.currentEpoch) },
-        facts: { currentEpoch: outcome.currentEpoch },
-      };
-    case "gap": {
-      const { expected, received } = outcome;
-      return {
-        code: "producer_gap",
-        detail: `expected sequence ${expected}, received ${received}`,
-        headers: {
-          [HEADER.producerExpectedSeq]: String(expected),
-          [HEADER.producerReceivedSeq]: String(received),
-        },
-        facts: { expected, received },
-      };
-    }
-    case "epoch_start":
-      return {
-        code: "epoch_start",
-        detail: `expected sequence 0 in a new epoch, received ${outcome.received}`,
-        facts: { expected: 0, received: outcome.received },
-      };
-    case "sequence_regression":
-      return {
-        code: "sequence_regression",
-        detail: "a Stream-Seq must sort after the last one accepted, byte by byte",
-        facts: { last: outcome.last },
-      };
-  }
+/** A retry is told where its original ended. */
+function repeatedHeaders(
+  outcome: { readonly end: Offset; readonly isClosed: boolean },
+  command: AppendCommand,
+): Record<string, string> {
+  const end = formatOffset(outcome.end);
+  const headers: Record<string, string> = { [HEADER.nextOffset]: end };
+  if (outcome.isClosed) headers[HEADER.closed] = "true";
+  if (command.expectedTail !== undefined) headers[HEADER.etag] = `"${end}"`;
+  return headers;
 }

@@ -1,10 +1,10 @@
-// PROTOCOL.md §3, §8
+// PROTOCOL.md §3, §8, §15, §16
 import { describe, expect, test } from "vitest";
 import type { CreateCommand, CreateDecision } from "../core/create.ts";
 import type { Offset, StreamName } from "../core/types.ts";
 import { ERRORS, isHapaxError } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
-import { encodeCreate, parseCreate, parseCreateHead } from "./create.ts";
+import { encodeCreate, keyHeaders, parseCreate, parseCreateHead } from "./create.ts";
 
 const NAME = "/v1/stream/a" as StreamName;
 const ZERO = "0000000000000000_0000000000000000";
@@ -38,7 +38,54 @@ describe("from headers and bytes", () => {
       isClosed: false,
       data: new Uint8Array(0),
       fork: undefined,
+      keys: undefined,
+      isNew: false,
     });
+  });
+
+  test("a setting of the keys that is given is kept, and one that is not is the server's", () => {
+    const none = {
+      windowSeconds: undefined,
+      countMax: undefined,
+      overflow: undefined,
+      isFromContent: false,
+    };
+    expect(parse({ "stream-key-window": "60" }).keys).toEqual({ ...none, windowSeconds: 60 });
+    expect(parse({ "stream-key-max": "7" }).keys).toEqual({ ...none, countMax: 7 });
+    expect(parse({ "stream-key-overflow": "evict" }).keys).toEqual({ ...none, overflow: "evict" });
+    expect(parse({ "stream-key-overflow": "reject" }).keys?.overflow).toBe("reject");
+    expect(parse({ "stream-key-from": "content" }).keys).toEqual({ ...none, isFromContent: true });
+  });
+
+  test.each([
+    ["stream-key-window", LIMITS.keyWindowSecondsMax],
+    ["stream-key-max", LIMITS.keyCountMax],
+  ])("%s is a whole number from 1 to %d", (name, max) => {
+    for (const value of ["1", "10", String(max)]) {
+      expect([value, refusal({ [name]: value })]).toEqual([value, "accepted"]);
+    }
+    for (const value of ["", "0", "01", "+1", "-1", "1.0", "1e3", " 1", "x", String(max + 1)]) {
+      expect([value, refusal({ [name]: value })]).toEqual([value, "invalid_request"]);
+    }
+  });
+
+  test("the words of the keys' settings are taken as they are written", () => {
+    for (const value of ["", "Evict", "drop", "evict, reject"]) {
+      expect(refusal({ "stream-key-overflow": value })).toBe("invalid_request");
+    }
+    for (const value of ["", "Content", "header", "content, content"]) {
+      expect(refusal({ "stream-key-from": value })).toBe("invalid_request");
+    }
+  });
+
+  test("If-None-Match: * wants a free path, and any other condition is refused", () => {
+    expect(parse({ "if-none-match": "*" }).isNew).toBe(true);
+    for (const value of ["", '"*"', '"a"', "*, *", `"${ZERO}"`]) {
+      expect([value, refusal({ "if-none-match": value })]).toEqual([value, "invalid_request"]);
+    }
+    for (const value of ["*", `"${ZERO}"`, ""]) {
+      expect([value, refusal({ "if-match": value })]).toEqual([value, "invalid_request"]);
+    }
   });
 
   test("a Content-Type that is none counts as absent, and one over the limit is refused", () => {
@@ -109,6 +156,7 @@ describe("to status and headers", () => {
         contentType: "a/b",
         tail: 3 as Offset,
         isClosed: true,
+        keys: undefined,
       },
       "http://test/a",
     );
@@ -118,15 +166,57 @@ describe("to status and headers", () => {
       "Stream-Closed": "true",
     };
     expect(created).toEqual({ status: 201, headers: { Location: "http://test/a", ...headers } });
-    const exists = { contentType: "a/b", tail: 3 as Offset, isClosed: true };
+    const exists = { contentType: "a/b", tail: 3 as Offset, isClosed: true, keys: undefined };
     expect(encodeCreate({ kind: "exists", ...exists }, "http://test/a")).toEqual({
       status: 200,
       headers,
     });
   });
 
+  test("both successes carry the settings of the keys that were given, and no others", () => {
+    const state = { contentType: "a/b", tail: 0 as Offset, isClosed: false };
+    const policy = {
+      windowSeconds: 60,
+      countMax: undefined,
+      overflow: "reject",
+      isFromContent: true,
+    } as const;
+    const given = {
+      "Stream-Key-Window": "60",
+      "Stream-Key-Overflow": "reject",
+      "Stream-Key-From": "content",
+    };
+    const shared = { "Content-Type": "a/b", "Stream-Next-Offset": ZERO, ...given };
+    expect(encodeCreate({ kind: "exists", ...state, keys: policy }, "")).toEqual({
+      status: 200,
+      headers: shared,
+    });
+    const created = { kind: "created", changes: [] as never, ...state, keys: policy } as const;
+    expect(encodeCreate(created, "http://test/a")).toEqual({
+      status: 201,
+      headers: { Location: "http://test/a", ...shared },
+    });
+    const count = { ...policy, windowSeconds: undefined, overflow: undefined, countMax: 5 };
+    expect(keyHeaders({ ...count, isFromContent: false })).toEqual({ "Stream-Key-Max": "5" });
+    expect(keyHeaders(undefined)).toEqual({});
+  });
+
+  test("a path that is not free is told with the tail of what is there", () => {
+    const outcome = { kind: "present", tail: 3 as Offset, isClosed: true } as const;
+    const answer = encodeCreate(outcome, "");
+    expect("code" in answer && [answer.code, answer.headers]).toEqual([
+      "stream_present",
+      {
+        ETag: '"0000000000000000_0000000000000003"',
+        "Stream-Next-Offset": "0000000000000000_0000000000000003",
+        "Stream-Closed": "true",
+      },
+    ]);
+  });
+
   test.each([
     [{ kind: "conflict", reason: "content type" }, 409],
+    [{ kind: "present", tail: 3 as Offset, isClosed: false }, 412],
     [{ kind: "in_use" }, 409],
     [{ kind: "source_missing" }, 404],
     [{ kind: "source_deleted" }, 409],

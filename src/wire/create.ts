@@ -1,11 +1,13 @@
-/** PUT on a stream: from headers and bytes to a `CreateCommand`, and from the outcome back. PROTOCOL.md §3, §8. */
+/** PUT on a stream: from headers and bytes to a `CreateCommand`, and from the outcome back. PROTOCOL.md §3, §8, §15, §16. */
 
 import { CONTENT_TYPE_DEFAULT, type CreateCommand, type ForkCommand } from "../core/create.ts";
 import type { CreateDecision } from "../core/create.ts";
+import type { KeyOverflow, KeyPolicy } from "../core/keys.ts";
 import { type Expiry, NEVER } from "../core/stream.ts";
 import type { StreamName } from "../core/types.ts";
 import { LIMITS } from "../limits.ts";
 import { parseRecords } from "./append.ts";
+import { tailHeaders } from "./append-refusal.ts";
 import { HEADER, type HeaderGetter } from "./headers.ts";
 import { invalid, type Refusal } from "./refusal.ts";
 import {
@@ -29,6 +31,8 @@ export function parseCreateHead(name: StreamName, header: HeaderGetter): CreateH
     expiry: parseExpiry(header("stream-ttl"), header("stream-expires-at")),
     isClosed: parseTrue(header("stream-closed")),
     fork: parseFork(header),
+    keys: parseKeyPolicy(header),
+    isNew: parseIsNew(header),
   };
 }
 
@@ -100,6 +104,54 @@ function parseFork(header: HeaderGetter): ForkCommand | undefined {
   };
 }
 
+function parseKeyPolicy(header: HeaderGetter): KeyPolicy | undefined {
+  const window = header("stream-key-window");
+  const count = header("stream-key-max");
+  const overflow = header("stream-key-overflow");
+  const from = header("stream-key-from");
+  if ((window ?? count ?? overflow ?? from) === undefined) return undefined;
+  if (from !== undefined && from !== "content") throw invalid("Stream-Key-From", "is not content");
+  return {
+    windowSeconds: parseBounded(HEADER.keyWindow, window, LIMITS.keyWindowSecondsMax),
+    countMax: parseBounded(HEADER.keyMax, count, LIMITS.keyCountMax),
+    overflow: parseOverflow(overflow),
+    isFromContent: from !== undefined,
+  };
+}
+
+function parseBounded(name: string, text: string | undefined, max: number): number | undefined {
+  if (text === undefined) return undefined;
+  const value = parseCount(text);
+  if (value === undefined || value < 1 || value > max) {
+    throw invalid(name, `is not a whole number from 1 to ${max}`);
+  }
+  return value;
+}
+
+function parseOverflow(text: string | undefined): KeyOverflow | undefined {
+  if (text === undefined || text === "evict" || text === "reject") return text;
+  throw invalid("Stream-Key-Overflow", "is neither evict nor reject");
+}
+
+function parseIsNew(header: HeaderGetter): boolean {
+  if (header("if-match") !== undefined) throw invalid("If-Match", "is for POST");
+  const tag = header("if-none-match");
+  if (tag !== undefined && tag !== "*") throw invalid("If-None-Match", "is not * on PUT");
+  return tag !== undefined;
+}
+
+/** The settings of a stream's keys that were given. */
+export function keyHeaders(policy: KeyPolicy | undefined): Record<string, string> {
+  const headers: Record<string, string> = {};
+  if (policy === undefined) return headers;
+  const { windowSeconds, countMax, overflow } = policy;
+  if (windowSeconds !== undefined) headers[HEADER.keyWindow] = String(windowSeconds);
+  if (countMax !== undefined) headers[HEADER.keyMax] = String(countMax);
+  if (overflow !== undefined) headers[HEADER.keyOverflow] = overflow;
+  if (policy.isFromContent) headers[HEADER.keyFrom] = "content";
+  return headers;
+}
+
 export interface CreateAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
@@ -110,6 +162,7 @@ export function encodeCreate(outcome: CreateDecision, location: string): CreateA
   switch (outcome.kind) {
     case "created": {
       const headers: Record<string, string> = {
+        ...keyHeaders(outcome.keys),
         [HEADER.location]: location,
         [HEADER.contentType]: outcome.contentType,
         [HEADER.nextOffset]: formatOffset(outcome.tail),
@@ -120,6 +173,7 @@ export function encodeCreate(outcome: CreateDecision, location: string): CreateA
     case "exists": {
       const { contentType, tail, isClosed } = outcome;
       const headers: Record<string, string> = {
+        ...keyHeaders(outcome.keys),
         [HEADER.contentType]: contentType,
         [HEADER.nextOffset]: formatOffset(tail),
       };
@@ -128,6 +182,12 @@ export function encodeCreate(outcome: CreateDecision, location: string): CreateA
     }
     case "conflict":
       return { code: "stream_exists", detail: `it differs in ${outcome.reason}` };
+    case "present":
+      return {
+        code: "stream_present",
+        detail: "the request wants a free path",
+        headers: tailHeaders(outcome.tail, outcome.isClosed),
+      };
     case "in_use":
       return { code: "stream_in_use", detail: "the path was deleted and has living forks" };
     case "source_missing":

@@ -15,6 +15,13 @@ export const HEADER = {
   producerSeq: "Producer-Seq",
   producerExpectedSeq: "Producer-Expected-Seq",
   producerReceivedSeq: "Producer-Received-Seq",
+  producerNextOffset: "Producer-Next-Offset",
+  keyWindow: "Stream-Key-Window",
+  keyMax: "Stream-Key-Max",
+  keyOverflow: "Stream-Key-Overflow",
+  keyFrom: "Stream-Key-From",
+  keyReplayed: "Idempotency-Replayed",
+  preferenceApplied: "Preference-Applied",
   contentType: "Content-Type",
   cacheControl: "Cache-Control",
   etag: "ETag",
@@ -42,6 +49,12 @@ export const SINGLE_HEADERS: readonly string[] = [
   "producer-id",
   "producer-epoch",
   "producer-seq",
+  "producer-session",
+  "idempotency-key",
+  "stream-key-window",
+  "stream-key-max",
+  "stream-key-overflow",
+  "stream-key-from",
 ];
 
 /** What a browser may send and see from another origin. */
@@ -49,9 +62,11 @@ export const CORS_METHODS = "GET, POST, PUT, DELETE, HEAD, OPTIONS";
 export const CORS_ALLOW =
   "Content-Type, Authorization, If-Match, If-None-Match, Stream-TTL, Stream-Expires-At, " +
   "Stream-Closed, Stream-Seq, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, " +
-  "Producer-Id, Producer-Epoch, Producer-Seq";
+  "Producer-Id, Producer-Epoch, Producer-Seq, Producer-Session, Idempotency-Key, Prefer, " +
+  "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From";
 export const CORS_EXPOSE =
   "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
   "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, " +
-  "Producer-Expected-Seq, Producer-Received-Seq, ETag, Content-Type, Content-Encoding, Vary, " +
-  "Location, Retry-After";
+  "Producer-Expected-Seq, Producer-Received-Seq, Producer-Next-Offset, Idempotency-Replayed, " +
+  "Preference-Applied, Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, " +
+  "ETag, Content-Type, Content-Encoding, Vary, Location, Retry-After";

@@ -8,6 +8,7 @@ import {
   type SseEvent,
   sseKind,
 } from "./sse.ts";
+import { LIMITS } from "../limits.ts";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -176,6 +177,35 @@ describe("the decoder", () => {
         expect(decodeAll(...chunked(bytes(stream), cuts))).toEqual(events);
       }),
     );
+  });
+
+  test("Z4 an event beyond the limit is refused for good, however it is cut into lines and chunks", () => {
+    const large: readonly (readonly string[])[] = [
+      [`data:${"x".repeat(60)}`],
+      [`data:${"x".repeat(60)}\n\n`],
+      ["data:", ...Array.from({ length: 60 }, () => "x")],
+      Array.from({ length: 33 }, () => "data:x\n"),
+      Array.from({ length: 65 }, () => "data:\n"),
+      [`:${"x".repeat(64)}`],
+      [`event:${"x".repeat(60)}\ndata:12345`],
+    ];
+    for (const chunks of large) {
+      const sse = createSseDecoder(64);
+      expect(() => chunks.map((chunk) => sse.push(bytes(chunk))), chunks[0]).toThrow(
+        expect.objectContaining({ code: "body_too_large" }),
+      );
+      expect(() => sse.push(bytes("\n\ndata:1\n\n"))).toThrow(/64/);
+    }
+  });
+
+  test("Z4 the limit is for one event, not for all, and an append of the largest size fits", () => {
+    const sse = createSseDecoder(64);
+    const event = `data:${"x".repeat(40)}\n\n`;
+    for (let count = 0; count < 10; count += 1) expect(sse.push(bytes(event))).toHaveLength(1);
+    expect(sse.push(bytes("data:\n".repeat(60)))).toEqual([]);
+    expect(sse.push(bytes("\n"))).toEqual([{ event: "message", data: "\n".repeat(59) }]);
+    const base64 = encodeDataEvent("base64", new Uint8Array(LIMITS.bodyBytesMax));
+    expect(createSseDecoder().push(base64)).toHaveLength(1);
   });
 
   test("Z3 an event is reported with the byte that ends it, also when that is a CR", () => {

@@ -9,12 +9,15 @@
  *   Z2  a decoder that follows the HTML standard gets the text back, with CR and CRLF as LF. The
  *       format cannot carry more for text; catch-up reads are byte exact, and base64 is too;
  *   Z3  the decoder's events do not depend on how the bytes were cut into chunks, and an event
- *       without its closing blank line is never reported.
+ *       without its closing blank line is never reported;
+ *   Z4  the decoder holds a limited part of an event: a larger one is refused, for good.
  *
  * Text is passed through as bytes. A text stream that does not hold UTF-8 reaches live readers with
  * replacement characters, because the format is UTF-8 by definition.
  */
 
+import { HapaxError } from "../errors.ts";
+import { LIMITS } from "../limits.ts";
 import { withoutLastComma } from "./json.ts";
 
 export type SseKind = "json" | "text" | "base64";
@@ -32,7 +35,7 @@ export interface SseEvent {
 }
 
 export interface SseDecoder {
-  /** The events that these bytes complete, in order. */
+  /** The events that these bytes complete, in order. Throws `body_too_large` for one beyond the limit. */
   push(bytes: Uint8Array): SseEvent[];
 }
 
@@ -92,20 +95,37 @@ export function encodeHeartbeat(): Uint8Array {
  * Decodes as the HTML standard says, except that `id` and `retry` are ignored like unknown fields:
  * the protocol resumes by offset and never by event id.
  */
-export function createSseDecoder(): SseDecoder {
+export function createSseDecoder(eventCharsMax: number = LIMITS.sseEventCharsMax): SseDecoder {
   const utf8 = new TextDecoder("utf-8"); // Drops a byte order mark at the start, and only there.
   let partialLine = "";
   let afterCr = false;
   let event = "";
   let data: string[] = [];
+  /** Of the event so far, without the line that is not complete. */
+  let chars = 0;
+  let refusal: HapaxError | undefined;
+
+  function hold(more: number): void {
+    if (chars + more <= eventCharsMax) return;
+    refusal = new HapaxError(
+      "body_too_large",
+      `an event has more than ${eventCharsMax} characters`,
+    );
+    // What was held is of no use to anybody any more.
+    partialLine = "";
+    data = [];
+    throw refusal;
+  }
 
   function endLine(line: string, events: SseEvent[]): void {
+    hold(line.length);
     if (line === "") {
       if (data.length > 0) {
         events.push({ event: event === "" ? "message" : event, data: data.join("\n") });
       }
       event = "";
       data = [];
+      chars = 0;
       return;
     }
     const colon = line.indexOf(":");
@@ -114,10 +134,12 @@ export function createSseDecoder(): SseDecoder {
     const value = colon === -1 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
     if (field === "event") event = value;
     else data.push(value);
+    chars += value.length + 1;
   }
 
   return {
     push(bytes) {
+      if (refusal !== undefined) throw refusal;
       const events: SseEvent[] = [];
       const text = utf8.decode(bytes, { stream: true });
       if (text === "") return events;
@@ -137,6 +159,7 @@ export function createSseDecoder(): SseDecoder {
         if (cr !== -1 && cr < start) cr = text.indexOf("\r", start);
       }
       partialLine += text.slice(start);
+      hold(partialLine.length);
       return events;
     },
   };

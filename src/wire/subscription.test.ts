@@ -105,6 +105,7 @@ describe("creation", () => {
     [{ ...HOOK, pattern: "a//b" }, "pattern"],
     [{ ...HOOK, webhook: { url: 1 } }, "webhook"],
     [{ ...HOOK, lease_ttl_ms: 600_001 }, "lease_ttl_ms"],
+    [{ ...HOOK, description: "é".repeat(2049) }, "description"],
     [{ ...HOOK, lease_ttl_ms: 1000.5 }, "lease_ttl_ms"],
     [{ ...HOOK, lease_ttl_ms: "1000" }, "lease_ttl_ms"],
     [{ ...PULL, wake_stream: undefined }, "wake_stream"],

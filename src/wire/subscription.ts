@@ -52,7 +52,7 @@ export function parseSubscribe(
     fields.fault("at least one of pattern and streams is required");
   }
   const leaseMs = fields.optional("lease_ttl_ms", parseLease, LEASE_RULE) ?? LIMITS.leaseMsDefault;
-  const description = fields.optional("description", parseText, "must be a string");
+  const description = fields.optional("description", parseDescription, DESCRIPTION_RULE);
   const way = type === undefined ? undefined : parseWay(fields, type);
   if (way?.kind === "pull_wake" && streams.includes(way.wakeStream)) {
     fields.fault("streams must not name the wake_stream itself");
@@ -174,6 +174,14 @@ function requireAllowed(url: string, addresses: WebhookAddressSettings): void {
 
 function parseWebhook(value: unknown): string | undefined {
   return isObject(value) && typeof value["url"] === "string" ? value["url"] : undefined;
+}
+
+const DESCRIPTION_RULE = `must be a string of at most ${LIMITS.subscriptionDescriptionBytesMax} bytes`;
+
+function parseDescription(value: unknown): string | undefined {
+  if (typeof value !== "string") return undefined;
+  const bytes = new TextEncoder().encode(value).length;
+  return bytes <= LIMITS.subscriptionDescriptionBytesMax ? value : undefined;
 }
 
 function parseText(value: unknown): string | undefined {

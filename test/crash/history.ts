@@ -4,6 +4,7 @@
  */
 
 import type { Change } from "../../src/core/change.ts";
+import { KeyWindow } from "../../src/core/key-window.ts";
 import type { Offset, StreamId } from "../../src/core/types.ts";
 import { applyChange, createWorld, type World } from "../../src/core/world.ts";
 import type { Store } from "../../src/store.ts";
@@ -37,6 +38,7 @@ export class History {
       supports: store.supports,
       world: store.world,
       roomBytes: () => store.roomBytes(),
+      stats: () => store.stats(),
       read: (stream, from, to, bytesMax) => store.read(stream, from, to, bytesMax),
       close: () => store.close(),
       commit: async (changes) => {
@@ -119,7 +121,17 @@ export function describe(world: World): string {
   });
 }
 
+/** A window keeps its entries to itself: they are asked for one by one. */
+function entriesOf(window: KeyWindow): unknown {
+  const { first, next } = window;
+  const entries = Array.from({ length: next - first }, (_, index) => first + index).map(
+    (ordinal) => [[...window.markOf(ordinal)], window.endOf(ordinal), window.timeOf(ordinal)],
+  );
+  return { first, next, entries };
+}
+
 function canonical(value: unknown): string {
+  if (value instanceof KeyWindow) return canonical(entriesOf(value));
   if (value instanceof Set) return `(${[...value].map(canonical).toSorted().join()})`;
   if (Array.isArray(value)) return `[${value.map(canonical).join()}]`;
   if (typeof value !== "object" || value === null) return JSON.stringify(value) ?? "undefined";

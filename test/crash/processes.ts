@@ -17,7 +17,7 @@ export interface JournalSettings {
   readonly snapshotBytes?: number;
   readonly cacheBytes?: number;
   readonly durability?: "fsync" | "os";
-  readonly fault?: "acknowledges-early" | "forgets-producers";
+  readonly fault?: "acknowledges-early" | "forgets-producers" | "forgets-keys";
 }
 
 export interface StartOptions {

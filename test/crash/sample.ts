@@ -4,9 +4,15 @@ import type { Change } from "../../src/core/change.ts";
 import type { StreamId, StreamName, TimeMs } from "../../src/core/types.ts";
 import { applyChange } from "../../src/core/world.ts";
 import type { FileStore } from "../../src/stores/file.ts";
-import { producerClaim } from "../../src/testing/commands.ts";
 import type { SeededRandom } from "../../src/testing/seeded-random.ts";
-import { appended, created, ended, forked } from "../../src/testing/store-case-kit.ts";
+import {
+  appended,
+  created,
+  ended,
+  forked,
+  keyed,
+  marked,
+} from "../../src/testing/store-case-kit.ts";
 
 /** One commit, as the engine does it: the world moves first, then the store is told. */
 export async function commit(store: FileStore, changes: readonly Change[]): Promise<void> {
@@ -32,9 +38,14 @@ export async function writeSample(
 
 function changesOf(store: FileStore, step: number, data: Uint8Array): readonly Change[] {
   const atMs = (step + 10) as TimeMs;
-  const producer = producerClaim("writer", 0, step);
+  const life = Math.floor(step / 16);
+  const producer = marked("writer", life, step % 16, { session: `life-${life}` });
   const append = appended(1, data, { producer, streamSeq: String(step).padStart(6, "0"), atMs });
-  if (step % 7 !== 3) return step % 5 === 0 ? [append, appended(2, data)] : [append];
+  if (step % 7 !== 3) {
+    const ordinal = store.world.byId.get(2 as StreamId)?.keys?.window?.next ?? 0;
+    const key = keyed(`key ${step}`, ordinal, Math.max(0, ordinal - 3));
+    return step % 5 === 0 ? [append, appended(2, data, { key, atMs })] : [append];
+  }
   const id = store.world.nextId;
   const tail = store.world.byId.get(1 as StreamId)?.tail;
   if (step % 2 === 0) return [append, created(id), appended(id, data), ended("removed", id)];

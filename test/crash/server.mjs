@@ -29,6 +29,7 @@ console.log(`hapax listening on ${server.url} (durability: ${server.durability})
 function broken(inner) {
   if (fault === "acknowledges-early") return acknowledgesEarly(inner);
   if (fault === "forgets-producers") forgetProducers(inner.world);
+  if (fault === "forgets-keys") forgetKeys(inner.world);
   return inner;
 }
 
@@ -46,6 +47,7 @@ function acknowledgesEarly(inner) {
       return Promise.resolve();
     },
     read: (...range) => inner.read(...range),
+    stats: () => inner.stats(),
     close: () => inner.close(),
   };
 }
@@ -53,9 +55,16 @@ function acknowledgesEarly(inner) {
 /** Comes back with the data but without the last number of each producer. */
 function forgetProducers(world) {
   for (const state of world.byId.values()) {
-    for (const [id, { epoch, lastSequence }] of state.producers ?? []) {
-      if (lastSequence > 0) state.producers.set(id, { epoch, lastSequence: lastSequence - 1 });
+    for (const [id, known] of state.producers ?? []) {
+      if (known.lastSequence > 0) known.lastSequence -= 1;
       else state.producers.delete(id);
     }
+  }
+}
+
+/** Comes back with the data but without its idempotency keys. */
+function forgetKeys(world) {
+  for (const state of world.byId.values()) {
+    if (state.keys !== undefined) state.keys = { policy: state.keys.policy, window: undefined };
   }
 }

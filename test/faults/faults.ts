@@ -9,7 +9,11 @@
  */
 
 import { journalFaults } from "./journal.ts";
+import { keyFaults } from "./keys.ts";
+import { laneFaults } from "./lane.ts";
 import { ruleFaults } from "./rules.ts";
+import { sessionFaults } from "./sessions.ts";
+import { stormFaults } from "./storms.ts";
 
 export interface Fault {
   /** What goes wrong, in a few words: `answer before commit`. */
@@ -22,4 +26,11 @@ export interface Fault {
   readonly caughtBy: { readonly file: string; readonly test: string };
 }
 
-export const faults: readonly Fault[] = [...ruleFaults, ...journalFaults];
+export const faults: readonly Fault[] = [
+  ...ruleFaults,
+  ...sessionFaults,
+  ...journalFaults,
+  ...laneFaults,
+  ...keyFaults,
+  ...stormFaults,
+];

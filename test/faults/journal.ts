@@ -6,6 +6,7 @@ const RECOVERY = "src/stores/file/recovery.test.ts";
 const SEGMENTS = "src/stores/file/segments.test.ts";
 const SNAPSHOT = "src/stores/file/snapshot.test.ts";
 const FILE_STORE = "src/stores/file.test.ts";
+const REPLAY_BOUND = "src/stores/file/replay-bound.test.ts";
 
 export const journalFaults: readonly Fault[] = [
   {
@@ -173,12 +174,81 @@ export const journalFaults: readonly Fault[] = [
     name: "producer state is not in the frame",
     guarantee: "G2",
     file: "src/stores/file/records.ts",
-    find: "const { producer, streamSeq } = record;",
+    find: "const { producer, streamSeq, key } = record;",
     replace:
-      'const { streamSeq } = record;\n    const producer = undefined as Appended["producer"];',
+      'const { streamSeq, key } = record;\n    const producer = undefined as Appended["producer"];',
     caughtBy: {
       file: "src/stores/file/records.test.ts",
-      test: "an append comes back with its producer, its close and its place, in one record",
+      test: "an append comes back with its producer, its key, its close and its place, in one record",
+    },
+  },
+  {
+    name: "the ordinal of a key is lost in its record",
+    guarantee: "G2",
+    file: "src/stores/file/key-format.ts",
+    find: "  return { mark, ordinal, evictTo };",
+    replace: "  return { mark, ordinal: ordinal - evictTo, evictTo: 0 };",
+    caughtBy: {
+      file: "src/stores/file/records.test.ts",
+      test: "an append comes back with its producer, its key, its close and its place, in one record",
+    },
+  },
+  {
+    name: "keys are not in the snapshot",
+    guarantee: "G2",
+    file: "src/stores/file/snapshot.ts",
+    find: "        if (keys !== undefined) await this.#allKeys(state, keys);",
+    replace: "        if (keys !== undefined && keys.next < 0) await this.#allKeys(state, keys);",
+    caughtBy: {
+      file: SNAPSHOT,
+      test: "SN1 a snapshot has every session, every reset, every end and every key",
+    },
+  },
+  {
+    name: "a window without keys counts from 0 again",
+    guarantee: "G2",
+    file: "src/stores/file/snapshot.ts",
+    find: "const inline = hasManyKeys ? undefined : window;",
+    replace: "const inline = hasManyKeys || window?.next === window?.first ? undefined : window;",
+    caughtBy: {
+      file: SNAPSHOT,
+      test: "SN1 a snapshot has every session, every reset, every end and every key",
+    },
+  },
+  {
+    name: "session nonces are not in the snapshot",
+    guarantee: "G7",
+    file: "src/stores/file/producer-format.ts",
+    find: "  const { lastSequence, session, replaced, resets } = state;",
+    replace:
+      '  const { lastSequence, resets } = state;\n  const [session, replaced] = [undefined, undefined] as [ProducerState["session"], ProducerState["replaced"]];',
+    caughtBy: {
+      file: SNAPSHOT,
+      test: "SN1 any producer comes back: session, replaced sessions, resets, and the ends that are known",
+    },
+  },
+  {
+    name: "a key that was evicted meanwhile is met again in the next block",
+    guarantee: "G2",
+    file: "src/core/restore.ts",
+    find: `    window.evictTo(first);
+    for (const { mark, end, atMs } of keys) window.add(mark, end, atMs);`,
+    replace: `    for (const { mark, end, atMs } of keys) window.add(mark, end, atMs);
+    window.evictTo(first);`,
+    caughtBy: {
+      file: "src/core/restore.test.ts",
+      test: "RS1 a key that was evicted between two blocks may be in the later one again",
+    },
+  },
+  {
+    name: "frames of this version follow in a segment of an older one",
+    guarantee: "G12",
+    file: "src/stores/file/segments.ts",
+    find: "return segment?.version === FORMAT_VERSION;",
+    replace: "return segment !== undefined && segment.version <= FORMAT_VERSION;",
+    caughtBy: {
+      file: "test/golden.test.ts",
+      test: "SG5 a directory of version 1 is gone on with in a segment of its own, and opens again",
     },
   },
   {
@@ -245,6 +315,50 @@ export const journalFaults: readonly Fault[] = [
     caughtBy: {
       file: "src/stores/file/node-disk.test.ts",
       test: "DK1 a write that the kernel takes in parts arrives whole, from one buffer and from many",
+    },
+  },
+  {
+    name: "no commit waits for a snapshot",
+    guarantee: "G11",
+    file: "src/stores/file/replay-bound.ts",
+    find: "return this.#isWorking && this.isFull && this.#ordinal >= this.#needed;",
+    replace: "return this.#isWorking && this.isFull && this.#ordinal < this.#needed;",
+    caughtBy: {
+      file: REPLAY_BOUND,
+      test: "RB1 while a snapshot is written, commits wait before two spans would be replayed",
+    },
+  },
+  {
+    name: "a snapshot waits for commits that wait for it",
+    guarantee: "G11",
+    file: "src/stores/file/replay-bound.ts",
+    find: "return this.#isWorking && this.isFull && this.#ordinal >= this.#needed;",
+    replace: "return this.#isWorking && this.isFull;",
+    caughtBy: {
+      file: REPLAY_BOUND,
+      test: "RB2 RB4 what the snapshot waits for is let through, in the order of the calls",
+    },
+  },
+  {
+    name: "a failed snapshot keeps commits waiting",
+    guarantee: "G11",
+    file: "src/stores/file.ts",
+    find: "if (this.#background === undefined) this.#bound.workEnds();",
+    replace: "if (this.#background === undefined && !this.#bound.isFull) this.#bound.workEnds();",
+    caughtBy: {
+      file: REPLAY_BOUND,
+      test: "RB3 a snapshot that fails lets the commits go on, and a later one succeeds",
+    },
+  },
+  {
+    name: "closing waits for room on a full disk",
+    guarantee: "G9",
+    file: "src/stores/file.ts",
+    find: "    this.#segments.stopWaiting();\n",
+    replace: "",
+    caughtBy: {
+      file: FILE_STORE,
+      test: "S7 SG4 closing ends a commit that waits for room: it is refused, and nothing of it is kept",
     },
   },
 ];

@@ -6,11 +6,9 @@ export const ruleFaults: readonly Fault[] = [
   {
     name: "answer before the commit",
     guarantee: "G1",
-    file: "src/engine/engine.ts",
-    find: `    this.#stage(batch, decision.change);
-    return batch.done.then(() => decision);`,
-    replace: `    this.#stage(batch, decision.change);
-    return Promise.resolve(decision);`,
+    file: "src/engine/appends.ts",
+    find: "    return batch.done.then(() => decision);",
+    replace: "    return Promise.resolve(decision);",
     caughtBy: {
       file: "src/engine/engine.test.ts",
       test: "G3 W2 none of 20 identical requests is answered before the commit, and one is accepted",
@@ -78,8 +76,8 @@ export const ruleFaults: readonly Fault[] = [
     name: "gap accepted",
     guarantee: "G10",
     file: "src/core/producer.ts",
-    find: `return sequence === expected ? ACCEPTED : { kind: "gap", expected, received: sequence };`,
-    replace: `return sequence >= expected ? ACCEPTED : { kind: "gap", expected, received: sequence };`,
+    find: "  return sequence === expected\n",
+    replace: "  return sequence >= expected\n",
     caughtBy: {
       file: "src/core/producer.test.ts",
       test: "P1 an accepted sequence is the next one, or 0 in a new epoch, in every history",
@@ -89,8 +87,8 @@ export const ruleFaults: readonly Fault[] = [
     name: "dedup window of one",
     guarantee: "G2",
     file: "src/core/producer.ts",
-    find: `if (sequence <= state.lastSequence) return { kind: "duplicate", state };`,
-    replace: `if (sequence === state.lastSequence) return { kind: "duplicate", state };`,
+    find: "  if (sequence <= state.lastSequence) {",
+    replace: "  if (sequence === state.lastSequence) {",
     caughtBy: {
       file: "src/core/producer.test.ts",
       test: "P1 P2 P3 P4 every answer of every history is the one the accepted claims call for",
@@ -100,8 +98,8 @@ export const ruleFaults: readonly Fault[] = [
     name: "producer state forgotten",
     guarantee: "G2",
     file: "src/core/world.ts",
-    find: "  stream.producers.set(producer.id, applyProducer(producer));",
-    replace: "  applyProducer(producer);",
+    find: "  if (before === undefined) stream.producers.set(producer.id, after);",
+    replace: "  void after;",
     caughtBy: {
       file: "src/core/append.test.ts",
       test: "G5 A2 after a close the retry of any stored append is a duplicate, and a new one is closed",
@@ -123,12 +121,12 @@ export const ruleFaults: readonly Fault[] = [
     name: "precedence swapped: content type before closed",
     guarantee: "G5",
     file: "src/core/append.ts",
-    find: "  if (state.isClosed) return decideOnClosed(state, command);\n",
+    find: "  if (state.isClosed) return decideOnClosed(state, command, atMs, scene);\n",
     replace:
-      "  if (state.isClosed && isSameMediaType(command.contentType ?? state.contentType, state.contentType)) return decideOnClosed(state, command);\n",
+      "  if (state.isClosed && isSameMediaType(command.contentType ?? state.contentType, state.contentType)) return decideOnClosed(state, command, atMs, scene);\n",
     caughtBy: {
       file: "src/core/append.test.ts",
-      test: "A1 is answered by the first rule of the protocol that applies",
+      test: "A1 A5 is answered by the first rule of the protocol that applies",
     },
   },
   {

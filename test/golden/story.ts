@@ -1,31 +1,28 @@
 /**
  * The story that the golden directories tell: every kind of record, two snapshots, compaction, and an orderly end.
- * It is told in fixed times, fixed bytes and fixed randomness.
+ * It is told in fixed times, fixed bytes and fixed randomness. Streams 10 to 13 came with format version 2.
  *
  * `HAPAX_MAKE_GOLDEN=v2 npx vitest run test/golden.test.ts` writes the directories of a new format version. Those
  * of a version that was released are never written again: they are what users have on their disks.
  */
 
+import { createHash } from "node:crypto";
 import type { Change } from "../../src/core/change.ts";
 import type { SubscriptionChange } from "../../src/core/subscription.ts";
 import { imageOfBook } from "../../src/core/subscription-image.ts";
-import type {
-  Epoch,
-  Offset,
-  ProducerId,
-  Sequence,
-  StreamId,
-  StreamName,
-  TimeMs,
-} from "../../src/core/types.ts";
+import type { KeyPolicy, KeyRecord, StreamKeys } from "../../src/core/keys.ts";
+import type { Offset, StreamId, StreamName, TimeMs } from "../../src/core/types.ts";
 import { type FileStore, openFileStore } from "../../src/stores/file.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 import {
   appended,
   created,
   ended,
+  evicted,
+  marked,
   pattern,
   readAll,
+  reset,
   write,
 } from "../../src/testing/store-case-kit.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
@@ -46,12 +43,6 @@ const THROW_AWAY_KEY = JSON.stringify({
 
 const name = (text: string): StreamName => `/v1/stream/${text}` as StreamName;
 const at = (ms: number): TimeMs => (START_MS + ms) as TimeMs;
-const producer = (id: string, epoch: number, sequence: number) => ({
-  id: id as ProducerId,
-  epoch: epoch as Epoch,
-  sequence: sequence as Sequence,
-});
-
 const webhook: SubscriptionChange = {
   kind: "subscription_created",
   atMs: at(20),
@@ -143,6 +134,95 @@ const subscriptions: readonly Change[] = [
   { kind: "subscription_deleted", atMs: at(31), subscription: "short-lived" },
 ];
 
+/** What a policy can say, once in each way. */
+const policies = {
+  payments: { windowSeconds: 3600, countMax: 40, overflow: "evict", isFromContent: false },
+  contents: {
+    windowSeconds: undefined,
+    countMax: undefined,
+    overflow: undefined,
+    isFromContent: true,
+  },
+  strict: { windowSeconds: 86_400, countMax: undefined, overflow: "reject", isFromContent: false },
+} as const satisfies Record<string, KeyPolicy>;
+
+const withKeys = (text: string, policy: KeyPolicy) => ({
+  name: name(text),
+  keys: { policy, window: undefined },
+});
+
+/** Streams 10 to 12: payments (45 keys in a window of 40), contents (keys by content), tills (sessions). */
+async function tellIdentities(store: FileStore): Promise<void> {
+  await write(
+    store,
+    created(10, withKeys("payments", policies.payments), at(34)),
+    created(11, withKeys("contents", policies.contents), at(34)),
+    created(12, { name: name("tills") }, at(34)),
+  );
+  for (let from = 0; from < 45; from += 15) {
+    const payments = Array.from({ length: 15 }, (_, index) => payment(from + index));
+    await write(store, ...payments);
+  }
+  await write(
+    store,
+    appended(11, "equal", { atMs: at(90), key: keyOf("equal", 0) }),
+    appended(11, "other", { atMs: at(91), key: keyOf("other", 1) }),
+  );
+  const till = (text: string, producer: ReturnType<typeof marked>): Change =>
+    appended(12, text, { atMs: at(92), producer });
+  await write(
+    store,
+    till("a0", marked("till-3", 0, 0, { session: "nonce-a" })),
+    till("a1", marked("till-3", 0, 1, { session: "nonce-a" })),
+    till("b0", marked("till-3", 1, 0, { session: "nonce-b" })),
+    till("c0", marked("till-3", 2, 0, { session: "nonce-c" })),
+    till("d0", marked("till-5", 0, 0, { session: "nonce-d" })),
+    till("e0", marked("till-6", 0, 0)),
+  );
+  const many = Array.from({ length: 40 }, (_, sequence) => sequence);
+  await write(
+    store,
+    ...many.map((sequence) => till(`${sequence};`, marked("till-4", 0, sequence))),
+  );
+  // One starts anew after its reset, the other has not yet.
+  await write(store, reset(12, "till-5", 1, at(93)), reset(12, "till-6", 1, at(93)));
+  await write(store, till("again", marked("till-5", 0, 0, { resets: 1 })));
+}
+
+/** A key whose mark begins with the digest of its name; its content does not matter here. */
+export function keyOf(key: string, ordinal: number, evictTo = 0): KeyRecord {
+  const digest = createHash("sha256").update(key).digest();
+  const mark = Uint32Array.from({ length: 6 }, (_, word) => digest.readUInt32LE(4 * word));
+  return { mark, ordinal, evictTo };
+}
+
+/** One more than the window has: from the 41st on each pushes out the oldest. */
+function payment(ordinal: number): Change {
+  const key = keyOf(`payment ${ordinal}`, ordinal, Math.max(0, ordinal - 39));
+  return appended(10, `payment ${ordinal}\n`, { atMs: at(40 + ordinal), key });
+}
+
+/** What only replay knows of keys, sessions and resets: each of the newer kinds begins a frame. */
+async function tellLateIdentities(store: FileStore): Promise<void> {
+  await write(store, created(13, withKeys("strict", policies.strict), at(129)));
+  await write(
+    store,
+    appended(13, "once", {
+      atMs: at(130),
+      key: keyOf("once", 0),
+      streamSeq: "0001",
+      closes: true,
+    }),
+  );
+  await write(store, evicted(10, 20, at(131)));
+  await write(store, appended(10, "late\n", { atMs: at(132), key: keyOf("late", 45, 21) }));
+  await write(store, reset(12, "till-4", 1, at(133)));
+  const session = marked("till-4", 1, 0, { session: "nonce-e", resets: 1 });
+  await write(store, appended(12, "late", { atMs: at(134), producer: session }));
+  const next = marked("till-3", 2, 1, { session: "nonce-c" });
+  await write(store, appended(12, "c1", { atMs: at(135), producer: next }));
+}
+
 /** Streams 1 to 6: orders (JSON, producers), log (text, closed), source, its fork, scratch (TTL), doomed. */
 export async function tellStory(directory: string): Promise<void> {
   const clock = createVirtualClock(START_MS);
@@ -152,8 +232,8 @@ export async function tellStory(directory: string): Promise<void> {
   await write(store, created(1, orders, at(0)), created(2, { name: name("log") }, at(0)));
   await write(
     store,
-    appended(1, '{"a":1}', { atMs: at(1), producer: producer("till-1", 0, 0), streamSeq: "0001" }),
-    appended(1, '{"a":2}', { atMs: at(1), producer: producer("till-1", 0, 1), streamSeq: "0002" }),
+    appended(1, '{"a":1}', { atMs: at(1), producer: marked("till-1", 0, 0), streamSeq: "0001" }),
+    appended(1, '{"a":2}', { atMs: at(1), producer: marked("till-1", 0, 1), streamSeq: "0002" }),
     appended(2, "first line\n", { atMs: at(2) }),
   );
   await write(store, { kind: "signing_key_added", atMs: at(3), key: THROW_AWAY_KEY });
@@ -175,6 +255,7 @@ export async function tellStory(directory: string): Promise<void> {
   await write(store, ...subscriptions);
   await write(store, ended("removed", 6, at(32)));
   await write(store, appended(1, pattern(900, 1), { atMs: at(33) }));
+  await tellIdentities(store);
   // The first segment is now mostly dead: a snapshot is written, then what is alive in it moves to the end.
   await store.maintain();
   clock.advance(100);
@@ -198,10 +279,10 @@ async function tellEnd(store: FileStore): Promise<void> {
     store,
     appended(1, '{"a":3}', {
       atMs: at(111),
-      producer: producer("till-1", 1, 0),
+      producer: marked("till-1", 1, 0),
       streamSeq: "0003",
     }),
-    appended(1, '{"b":1}', { atMs: at(111), producer: producer("till-2", 0, 0) }),
+    appended(1, '{"b":1}', { atMs: at(111), producer: marked("till-2", 0, 0) }),
   );
   await store.maintain();
   await write(
@@ -211,7 +292,8 @@ async function tellEnd(store: FileStore): Promise<void> {
     appended(7, "ünïcödé\n", { atMs: at(121) }),
   );
   await write(store, ended("touched", 5, at(122)));
-  await write(store, created(9, { name: name("gone") }, at(123)), ended("deleted", 9, at(124)));
+  await write(store, created(9, { name: name("gone") }, at(123)));
+  await write(store, ended("deleted", 9, at(124)));
   await write(store, ended("removed", 9, at(125)));
   await write(store, {
     kind: "subscription_acked",
@@ -222,10 +304,20 @@ async function tellEnd(store: FileStore): Promise<void> {
   });
   await write(store, { kind: "signing_key_added", atMs: at(127), key: THROW_AWAY_KEY });
   // A close without data.
-  await write(
-    store,
-    appended(7, "", { atMs: at(128), closes: true, producer: producer("p", 2, 0) }),
-  );
+  await write(store, appended(7, "", { atMs: at(128), closes: true, producer: marked("p", 2, 0) }));
+  await tellLateIdentities(store);
+}
+
+/** A window keeps its entries to itself: they are asked for one by one. */
+function describeKeys(keys: StreamKeys | undefined): unknown {
+  const window = keys?.window;
+  if (window === undefined) return keys;
+  const entries: unknown[] = [];
+  for (let ordinal = window.first; ordinal < window.next; ordinal += 1) {
+    const mark = [...window.markOf(ordinal)].map((word) => word.toString(16).padStart(8, "0"));
+    entries.push([mark.join(" "), window.endOf(ordinal), window.timeOf(ordinal)]);
+  }
+  return { policy: keys?.policy, first: window.first, next: window.next, entries };
 }
 
 /** World and data as plain JSON data. */
@@ -238,6 +330,7 @@ export async function describeStore(store: FileStore): Promise<unknown> {
     streams.push({
       ...state,
       producers: [...(state.producers ?? [])],
+      keys: describeKeys(state.keys),
       appends: appends.map((append) => Buffer.from(append).toString("latin1")),
     });
   }

@@ -186,6 +186,12 @@ const TWICE: Readonly<Record<string, readonly [string, string]>> = {
   "producer-id": ["p", "POST"],
   "producer-epoch": ["0", "POST"],
   "producer-seq": ["0", "POST"],
+  "producer-session": ["s", "POST"],
+  "idempotency-key": ["k", "POST"],
+  "stream-key-window": ["60", "PUT"],
+  "stream-key-max": ["10", "PUT"],
+  "stream-key-overflow": ["evict", "PUT"],
+  "stream-key-from": ["content", "PUT"],
 };
 const PRODUCER = { "producer-id": "p", "producer-epoch": "0", "producer-seq": "0" };
 
@@ -199,7 +205,8 @@ const repeated: readonly AbuseCase[] = SINGLE_HEADERS.map((name) => {
   const path = method === "PUT" ? "/v1/stream/new" : TARGET;
   const lines = [`${name}: ${value}`, `${name.toUpperCase()}: ${value}`];
   if (name.startsWith("producer-")) {
-    const others = Object.entries(PRODUCER).filter(([other]) => other !== name);
+    const instead = name === "producer-session" ? "producer-epoch" : name;
+    const others = Object.entries(PRODUCER).filter(([other]) => other !== instead);
     lines.push(...others.map(([other, text]) => `${other}: ${text}`));
   }
   const type = name === "content-type" || method === "GET" ? [] : [JSON_TYPE];

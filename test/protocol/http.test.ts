@@ -216,7 +216,7 @@ describe("appends", () => {
 
 // PROTOCOL.md §5
 describe("idempotent producers", () => {
-  test("a duplicate is 204 with Stream-Next-Offset and the highest sequence, whatever its body", async () => {
+  test("a duplicate is 204 with the original's Stream-Next-Offset and the highest sequence, whatever its body", async () => {
     const path = await fresh();
     for (const sequence of [0, 1, 2]) {
       const headers = { ...TEXT, ...producer("p", 0, sequence) };
@@ -226,7 +226,7 @@ describe("idempotent producers", () => {
     expect([again.status, again.headers["producer-seq"], nextOffset(again)]).toEqual([
       204,
       "2",
-      "0000000000000000_0000000000000003",
+      "0000000000000000_0000000000000001",
     ]);
     expect((await read(path)).text).toBe("012");
   });

@@ -46,9 +46,6 @@ export interface DeliveriesParts {
   readonly submit: (changes: readonly SubscriptionChange[]) => Promise<void>;
 }
 
-/** A token outlives any lease: what ends a wake is the lease, which a callback can extend. */
-export const TOKEN_MS = 24 * 3_600_000;
-
 interface Flight {
   readonly wakeId: string;
   readonly controller: AbortController;
@@ -228,7 +225,7 @@ export class Deliveries {
   async #body(id: SubscriptionId, wake: WakeReference): Promise<Uint8Array | undefined> {
     const { engine, format, publicBaseUrl } = this.#parts;
     const signer = await this.#parts.signer();
-    const expiresAtMs = engine.nowMs() + TOKEN_MS;
+    const expiresAtMs = engine.nowMs() + LIMITS.tokenMs;
     const claims = { subscription: id, kind: "callback", ...wake, expiresAtMs } as const;
     const token = await issueToken(signer, claims);
     const subscription = this.#find(id);

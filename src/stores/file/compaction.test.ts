@@ -1,11 +1,13 @@
 import { expect, test } from "vitest";
-import type { Offset, StreamId } from "../../core/types.ts";
+import type { Offset, ProducerId, StreamId } from "../../core/types.ts";
 import { createSimulatedDisk } from "../../testing/simulated-disk.ts";
 import {
   appended,
   created,
   describeWorld,
   ended,
+  keyed,
+  marked,
   pattern,
   write,
 } from "../../testing/store-case-kit.ts";
@@ -13,11 +15,15 @@ import { type FileStore, openOnDisk } from "../file.ts";
 
 const SETTINGS = { segmentBytes: 16_384, snapshotBytes: 1 << 30, cacheBytes: 0 };
 
-/** Two streams that take turns, so that half of every segment dies with one of them. */
+/** Two streams that take turns, so that half of every segment dies with one of them. The other has identities. */
 async function writeStore(store: FileStore): Promise<void> {
   await write(store, created(1), created(2));
   for (let step = 0; step < 60; step += 1) {
-    await write(store, appended(1, pattern(10 + step * 8, step)), appended(2, pattern(900, step)));
+    const number = Math.floor(step / 2);
+    const producer = marked("writer", number, 0, { session: `nonce ${number}` });
+    const key = keyed(`key ${number}`, number);
+    const own = appended(1, pattern(10 + step * 8, step), step % 2 === 0 ? { producer } : { key });
+    await write(store, own, appended(2, pattern(900, step)));
   }
 }
 
@@ -57,6 +63,9 @@ test("CP1 a stream has the same bytes and the same cuts after it was moved, now 
   const world = describeWorld(store.world);
   const after = await openOnDisk(disk.crash(), SETTINGS, async () => {});
   expect(describeWorld(after.world)).toBe(world);
+  const { keys, producers } = after.world.byId.get(1 as StreamId) ?? {};
+  expect(keys?.window?.next).toBe(30);
+  expect(producers?.get("writer" as ProducerId)?.replaced?.length).toBe(16);
   expect(await appendsOf(after, 1)).toEqual(before);
   await after.close();
 });

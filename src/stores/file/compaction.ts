@@ -31,12 +31,13 @@ export function findVictims(segments: Segments, index: ExtentIndex): ReadonlySet
   return victims;
 }
 
-/** Moves everything alive out of the victims. Returns the bytes moved. */
+/** Moves everything alive out of the victims, unless it must stop before. Returns the bytes moved. */
 export async function moveOut(
   segments: Segments,
   index: ExtentIndex,
   victims: ReadonlySet<number>,
   write: WriteMoved,
+  mustStop: (movedBytes: number) => boolean = () => false,
 ): Promise<number> {
   let pending: Moved[] = [];
   let pendingBytes = 0;
@@ -57,7 +58,10 @@ export async function moveOut(
         pendingBytes += data.length;
       }
       // Only whole extents may be moved together, so a frame ends between groups.
-      if (pendingBytes >= MOVE_BYTES) await flush();
+      if (pendingBytes >= MOVE_BYTES) {
+        await flush();
+        if (mustStop(movedBytes)) return movedBytes;
+      }
       if (!isAlive(index, stream, extents)) break;
     }
   }

@@ -80,6 +80,7 @@ test("a close without data is a record without a place in the index", () => {
       closes: true,
       producer: undefined,
       streamSeq: undefined,
+      key: undefined,
     },
     0 as Offset,
   );

@@ -52,6 +52,14 @@ test("TL1 the golden directory is shown with its files and its state", async () 
   });
 });
 
+test("TL1 sessions and keys are counted, in all and for each stream", async () => {
+  const inspection = await inspect(filesOf(`${golden.replace(/v1$/, "v2")}/whole`));
+  expect(inspection.state).toMatchObject({ streams: 11, producers: 7, sessions: 2, keys: 28 });
+  const counts = new Map([...inspection.streams()].map((stream) => [stream.path, stream]));
+  expect(counts.get("/v1/stream/payments")).toMatchObject({ producers: 0, sessions: 0, keys: 25 });
+  expect(counts.get("/v1/stream/tills")).toMatchObject({ producers: 4, sessions: 2, keys: 0 });
+});
+
 test("every frame is counted, and what is alive is never more than what is used", async () => {
   const directory = freshDirectory();
   folders.push(directory);

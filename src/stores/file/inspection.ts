@@ -45,12 +45,18 @@ export interface StreamReport {
   /** Deleted, and kept because forks need its data. */
   readonly isDeleted: boolean;
   readonly producers: number;
+  /** Producers whose epoch belongs to a session. */
+  readonly sessions: number;
+  /** Idempotency keys in its window. */
+  readonly keys: number;
   readonly extents: number;
 }
 
 export interface StateReport {
   readonly streams: number;
   readonly producers: number;
+  readonly sessions: number;
+  readonly keys: number;
   readonly subscriptions: number;
   readonly signingKeys: number;
   readonly dataBytes: number;
@@ -158,14 +164,20 @@ async function inspectSnapshot(disk: Disk, lsn: number): Promise<SnapshotReport>
 
 function reportState(world: World): StateReport {
   let producers = 0;
+  let sessions = 0;
+  let keys = 0;
   let dataBytes = 0;
   for (const state of world.byId.values()) {
     producers += state.producers?.size ?? 0;
+    sessions += sessionsOf(state);
+    keys += keysOf(state);
     dataBytes += ownBytes(state);
   }
   return {
     streams: world.byId.size,
     producers,
+    sessions,
+    keys,
     subscriptions: world.subscriptions.byId.size,
     signingKeys: world.signingKeys.length,
     dataBytes,
@@ -184,9 +196,21 @@ function* reportStreams({ world, index }: Recovered): Generator<StreamReport> {
       isClosed: state.isClosed,
       isDeleted: state.isDeleted,
       producers: state.producers?.size ?? 0,
+      sessions: sessionsOf(state),
+      keys: keysOf(state),
       extents: index.streams.get(state.id)?.count ?? 0,
     };
   }
+}
+
+function sessionsOf({ producers }: StreamState): number {
+  let count = 0;
+  for (const { session } of producers?.values() ?? []) if (session !== undefined) count += 1;
+  return count;
+}
+
+function keysOf({ keys }: StreamState): number {
+  return keys?.window === undefined ? 0 : keys.window.next - keys.window.first;
 }
 
 function ownBytes({ tail, fork }: StreamState): number {

@@ -1,8 +1,9 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Change } from "../../core/change.ts";
-import type { Offset, StreamId, StreamName, TimeMs } from "../../core/types.ts";
-import { producerClaim } from "../../testing/commands.ts";
+import type { KeyPolicy, KeyRecord } from "../../core/keys.ts";
+import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "../../core/types.ts";
+import { appended, keyed, marked } from "../../testing/store-case-kit.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
 import { decodeDataOnly, decodeRecord, encodeChange, encodeDataRecord } from "./records.ts";
 
@@ -27,6 +28,31 @@ const fork = fc.option(
   }),
   { nil: undefined },
 );
+const keyPolicy: fc.Arbitrary<KeyPolicy> = fc.record({
+  windowSeconds: fc.option(number, { nil: undefined }),
+  countMax: fc.option(number, { nil: undefined }),
+  overflow: fc.constantFrom(undefined, "evict", "reject"),
+  isFromContent: fc.boolean(),
+});
+const word = fc.integer({ min: 0, max: 0xffff_ffff });
+const key: fc.Arbitrary<KeyRecord> = fc
+  .tuple(fc.array(word, { minLength: 6, maxLength: 6 }), number, number)
+  .map(([words, one, other]) => ({
+    mark: Uint32Array.from(words),
+    ordinal: Math.max(one, other),
+    evictTo: Math.min(one, other),
+  }));
+const producer = fc
+  .tuple(
+    text,
+    number,
+    number,
+    fc.option(text, { nil: undefined }),
+    fc.oneof(fc.constant(0), number),
+  )
+  .map(([id, epoch, sequence, session, resets]) =>
+    marked(id, epoch, sequence, session === undefined ? { resets } : { session, resets }),
+  );
 const ended = fc.constantFrom("deleted" as const, "removed" as const, "touched" as const);
 const plainChange: fc.Arbitrary<Exclude<Change, { kind: "appended" }>> = fc.oneof(
   fc.record({
@@ -37,7 +63,16 @@ const plainChange: fc.Arbitrary<Exclude<Change, { kind: "appended" }>> = fc.oneo
     contentType: text,
     expiry,
     fork,
+    keys: fc.option(keyPolicy, { nil: undefined }),
   }),
+  fc.record({
+    kind: fc.constant("producer_reset" as const),
+    atMs,
+    stream,
+    producer: text as fc.Arbitrary<ProducerId>,
+    resets: number,
+  }),
+  fc.record({ kind: fc.constant("keys_evicted" as const), atMs, stream, evictTo: number }),
   fc.record({ kind: ended, atMs, stream }),
   fc.record({ kind: fc.constant("signing_key_added" as const), atMs, key: text }),
   fc.record({ kind: fc.constant("subscription_deleted" as const), atMs, subscription: text }),
@@ -48,13 +83,9 @@ const append = fc.record({
   stream,
   data: fc.uint8Array({ maxLength: 300 }),
   closes: fc.boolean(),
-  producer: fc.option(
-    fc
-      .tuple(text, number, number)
-      .map(([id, epoch, sequence]) => producerClaim(id, epoch, sequence)),
-    { nil: undefined },
-  ),
+  producer: fc.option(producer, { nil: undefined }),
   streamSeq: fc.option(text, { nil: undefined }),
+  key: fc.option(key, { nil: undefined }),
 });
 
 test("every change comes back as it was written", () => {
@@ -69,7 +100,7 @@ test("every change comes back as it was written", () => {
   );
 });
 
-test("an append comes back with its producer, its close and its place, in one record", () => {
+test("an append comes back with its producer, its key, its close and its place, in one record", () => {
   fc.assert(
     fc.property(append, number, (change, at) => {
       const start = at as Offset;
@@ -125,4 +156,57 @@ test("RC4 what is not known is damage: kinds of records, expiries and forks", ()
   expect(() => decodeRecord(new ByteReader(withExpiry))).toThrow("unknown kind 9");
   const withFork = Uint8Array.of(...created, 0, 3);
   expect(() => decodeRecord(new ByteReader(withFork))).toThrow("unknown kind 3");
+  const withKeys = [9, ...created.slice(1), 0, 0];
+  expect(() => decodeRecord(new ByteReader(Uint8Array.of(...withKeys, 32)))).toThrow("flags 32");
+  const both = Uint8Array.of(...withKeys, 4 | 8);
+  expect(() => decodeRecord(new ByteReader(both))).toThrow("both evicts and rejects");
+});
+
+/** An append to stream 1 without data, with these bytes for flags and for what comes after the time. */
+function flagged(flags: number, ...rest: readonly number[]): ByteReader {
+  return new ByteReader(
+    Uint8Array.of(2, 4 + rest.length, 0, 1, flags, 0, 0, ...rest, 0, 0, 0, 0, 0),
+  );
+}
+
+test("RC4 what is not known is damage: flags of an append, and flags that do not go together", () => {
+  expect(decodeRecord(flagged(1))).toMatchObject({ kind: "appended", change: { closes: true } });
+  for (const flags of [64, 128, 255]) {
+    expect(() => decodeRecord(flagged(flags))).toThrow(`unknown flags ${flags}`);
+  }
+  for (const flags of [8, 16, 24]) {
+    expect(() => decodeRecord(flagged(flags, 0, 0))).toThrow("without a producer");
+  }
+  const moved = Uint8Array.of(8, 4, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0);
+  expect(() => decodeRecord(new ByteReader(moved))).toThrow("unknown flags 1");
+  // A key with ordinal 0 that keeps one entry before it.
+  const evicting = [...Buffer.alloc(24), 0, 1];
+  expect(() => decodeRecord(flagged(32, ...evicting))).toThrow("before the first one");
+});
+
+/** The bytes of an append between its time and its data. */
+function metaOf(change: Change): readonly number[] {
+  if (change.kind !== "appended") throw new Error("not an append");
+  const writer = new ByteWriter(8);
+  encodeDataRecord(writer, change, 0 as Offset);
+  const bytes = writer.bytes();
+  return [...bytes.subarray(4, 3 + bytes.readUInt16LE(1))];
+}
+
+test("the fields of version 2 stand where docs/formats says, and cost nothing when they are not there", () => {
+  const atMs = 1 as TimeMs;
+  const append = (parts: Parameters<typeof appended>[2]) => appended(1, "x", { atMs, ...parts });
+  expect(metaOf(append({}))).toEqual([0, 0, 1]);
+  const plain = marked("p", 3, 4);
+  expect(metaOf(append({ producer: plain }))).toEqual([2, 0, 1, 1, 112, 3, 4]);
+  const session = marked("p", 3, 4, { session: "n" });
+  expect(metaOf(append({ producer: session }))).toEqual([2 | 8, 0, 1, 1, 112, 3, 4, 1, 110]);
+  const reset = marked("p", 3, 4, { session: "n", resets: 5 });
+  const withReset = [2 | 8 | 16, 0, 1, 1, 112, 3, 4, 1, 110, 5];
+  expect(metaOf(append({ producer: reset }))).toEqual(withReset);
+  const { mark } = keyed("key", 0);
+  const words = Buffer.alloc(24);
+  for (const [at, value] of mark.entries()) words.writeUInt32LE(value, 4 * at);
+  const withKey = append({ streamSeq: "7", key: { mark, ordinal: 300, evictTo: 299 } });
+  expect(metaOf(withKey)).toEqual([4 | 32, 0, 1, 1, 55, ...words, 172, 2, 1]);
 });

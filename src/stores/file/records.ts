@@ -3,19 +3,26 @@
  *
  *   kind u8, then
  *     1 created       stream, time, name, content type, expiry, fork
- *     2 appended      meta length (u16); stream, flags, start, time, [producer id, epoch, sequence], [Stream-Seq];
+ *     2 appended      meta length (u16); stream, flags (u8: 1 closes, 2 producer, 4 Stream-Seq, 8 session, 16 resets,
+ *                     32 key), start, time, [producer id, epoch, sequence, [session], [resets]], [Stream-Seq],
+ *                     [key: mark (24 bytes), ordinal, ordinal less evictTo];
  *                     data length, CRC-32 of the data (u32), data
  *     3 deleted   4 removed   5 touched      stream, time
  *     6 signing key   time, key
  *     7 subscription  the change as JSON text
  *     8 moved         as 2 with flags 0: data that compaction wrote again; it changes no state
+ *     9 created with keys    as 1, then the key policy (key-format.ts)
+ *     10 producer reset      stream, time, producer id, resets
+ *     11 keys evicted        stream, time, evictTo
  *
+ * Flags from 8 on and kinds from 9 on came with format version 2; all else is as in version 1.
  * Numbers without a type are varints, texts are a varint length and UTF-8. An appended record says where it
  * starts in its stream, so that the index can be checked against it and a record applied twice is seen.
  */
 
 import { crc32 } from "node:zlib";
-import type { Appended, Change, StreamCreated } from "../../core/change.ts";
+import type { Appended, Change, ProducerReset, StreamCreated } from "../../core/change.ts";
+import type { ProducerMark } from "../../core/producer.ts";
 import type { Expiry, Fork } from "../../core/stream.ts";
 import type { SubscriptionChange } from "../../core/subscription.ts";
 import type {
@@ -23,11 +30,18 @@ import type {
   Offset,
   ProducerId,
   Sequence,
+  SessionNonce,
   StreamId,
   StreamName,
   TimeMs,
 } from "../../core/types.ts";
 import { type ByteReader, type ByteWriter, damaged, share } from "./bytes.ts";
+import {
+  decodeKeyPolicy,
+  decodeKeyRecord,
+  encodeKeyPolicy,
+  encodeKeyRecord,
+} from "./key-format.ts";
 
 const KIND = {
   created: 1,
@@ -38,11 +52,19 @@ const KIND = {
   signing_key_added: 6,
   subscription: 7,
   moved: 8,
+  created_with_keys: 9,
+  producer_reset: 10,
+  keys_evicted: 11,
 } as const;
 
 const FLAG_CLOSES = 1;
 const FLAG_PRODUCER = 2;
 const FLAG_STREAM_SEQ = 4;
+const FLAG_SESSION = 8;
+const FLAG_RESETS = 16;
+const FLAG_KEY = 32;
+const FLAGS_OF_PRODUCER = FLAG_SESSION | FLAG_RESETS;
+const FLAGS_KNOWN = FLAG_CLOSES | FLAG_PRODUCER | FLAG_STREAM_SEQ | FLAGS_OF_PRODUCER | FLAG_KEY;
 
 /** Data of a stream that compaction wrote to another place. */
 export interface Moved {
@@ -63,6 +85,19 @@ export function encodeChange(writer: ByteWriter, change: Exclude<Change, Appende
       writer.u8(KIND[change.kind]);
       writer.varint(change.stream);
       writer.varint(change.atMs);
+      return;
+    case "producer_reset":
+      writer.u8(KIND.producer_reset);
+      writer.varint(change.stream);
+      writer.varint(change.atMs);
+      writer.text(change.producer);
+      writer.varint(change.resets);
+      return;
+    case "keys_evicted":
+      writer.u8(KIND.keys_evicted);
+      writer.varint(change.stream);
+      writer.varint(change.atMs);
+      writer.varint(change.evictTo);
       return;
     case "signing_key_added":
       writer.u8(KIND.signing_key_added);
@@ -91,24 +126,45 @@ export function encodeDataRecord(
     writer.varint(start);
     writer.varint(0);
   } else {
-    const { producer, streamSeq } = record;
+    const { producer, streamSeq, key } = record;
     writer.u8(
       (record.closes ? FLAG_CLOSES : 0) |
-        (producer === undefined ? 0 : FLAG_PRODUCER) |
-        (streamSeq === undefined ? 0 : FLAG_STREAM_SEQ),
+        (streamSeq === undefined ? 0 : FLAG_STREAM_SEQ) |
+        (key === undefined ? 0 : FLAG_KEY) |
+        (producer === undefined ? 0 : producerFlags(producer)),
     );
     writer.varint(start);
     writer.varint(record.atMs);
-    if (producer !== undefined) {
-      writer.text(producer.id);
-      writer.varint(producer.epoch);
-      writer.varint(producer.sequence);
-    }
+    if (producer !== undefined) encodeProducerMark(writer, producer);
     if (streamSeq !== undefined) writer.text(streamSeq);
+    if (key !== undefined) encodeKeyRecord(writer, key);
   }
   writer.patchU16(lengthAt, writer.length - metaAt);
   writer.varint(record.data.length);
   writer.u32(crc32(record.data));
+}
+
+function producerFlags({ session, resets }: ProducerMark): number {
+  return (
+    FLAG_PRODUCER | (session === undefined ? 0 : FLAG_SESSION) | (resets === 0 ? 0 : FLAG_RESETS)
+  );
+}
+
+function encodeProducerMark(writer: ByteWriter, mark: ProducerMark): void {
+  writer.text(mark.id);
+  writer.varint(mark.epoch);
+  writer.varint(mark.sequence);
+  if (mark.session !== undefined) writer.text(mark.session);
+  if (mark.resets !== 0) writer.varint(mark.resets);
+}
+
+function decodeProducerMark(reader: ByteReader, flags: number): ProducerMark {
+  const id = reader.text() as ProducerId;
+  const epoch = reader.varint() as Epoch;
+  const sequence = reader.varint() as Sequence;
+  const session = (flags & FLAG_SESSION) === 0 ? undefined : (reader.text() as SessionNonce);
+  const resets = (flags & FLAG_RESETS) === 0 ? 0 : reader.varint();
+  return { id, epoch, sequence, session, resets };
 }
 
 export type DecodedRecord =
@@ -124,13 +180,21 @@ export function decodeRecord(reader: ByteReader): DecodedRecord {
     case KIND.moved:
       return decodeDataRecord(reader, kind === KIND.moved);
     case KIND.created:
-      return { kind: "change", change: decodeCreated(reader) };
+    case KIND.created_with_keys:
+      return { kind: "change", change: decodeCreated(reader, kind === KIND.created_with_keys) };
     case KIND.deleted:
       return { kind: "change", change: { kind: "deleted", ...decodeStreamTime(reader) } };
     case KIND.removed:
       return { kind: "change", change: { kind: "removed", ...decodeStreamTime(reader) } };
     case KIND.touched:
       return { kind: "change", change: { kind: "touched", ...decodeStreamTime(reader) } };
+    case KIND.producer_reset:
+      return { kind: "change", change: decodeReset(reader) };
+    case KIND.keys_evicted: {
+      const place = decodeStreamTime(reader);
+      const change = { kind: "keys_evicted", ...place, evictTo: reader.varint() } as const;
+      return { kind: "change", change };
+    }
     case KIND.signing_key_added: {
       const atMs = reader.varint() as TimeMs;
       return { kind: "change", change: { kind: "signing_key_added", atMs, key: reader.text() } };
@@ -147,15 +211,12 @@ function decodeDataRecord(reader: ByteReader, isMoved: boolean): DecodedRecord {
   const metaEnd = reader.u16() + reader.position;
   const stream = reader.varint() as StreamId;
   const flags = reader.u8();
+  requireFlags(flags, isMoved);
   const start = reader.varint() as Offset;
   const atMs = reader.varint() as TimeMs;
-  let producer: Appended["producer"];
-  if ((flags & FLAG_PRODUCER) !== 0) {
-    const id = reader.text() as ProducerId;
-    const epoch = reader.varint() as Epoch;
-    producer = { id, epoch, sequence: reader.varint() as Sequence };
-  }
+  const producer = (flags & FLAG_PRODUCER) === 0 ? undefined : decodeProducerMark(reader, flags);
   const streamSeq = (flags & FLAG_STREAM_SEQ) === 0 ? undefined : reader.text();
+  const key = (flags & FLAG_KEY) === 0 ? undefined : decodeKeyRecord(reader);
   if (reader.position !== metaEnd) throw damaged("the meta part of a record has another length");
   const data = decodeData(reader);
   if (isMoved) return { kind: "moved", stream, start, data };
@@ -163,8 +224,17 @@ function decodeDataRecord(reader: ByteReader, isMoved: boolean): DecodedRecord {
   return {
     kind: "appended",
     start,
-    change: { kind: "appended", atMs, stream, data, closes, producer, streamSeq },
+    change: { kind: "appended", atMs, stream, data, closes, producer, streamSeq, key },
   };
+}
+
+function requireFlags(flags: number, isMoved: boolean): void {
+  if ((flags & ~(isMoved ? 0 : FLAGS_KNOWN)) !== 0) {
+    throw damaged(`a record has the unknown flags ${flags}`);
+  }
+  if ((flags & FLAGS_OF_PRODUCER) !== 0 && (flags & FLAG_PRODUCER) === 0) {
+    throw damaged("a record has a session or a reset without a producer");
+  }
 }
 
 function decodeData(reader: ByteReader): Buffer {
@@ -200,22 +270,31 @@ function decodeStreamTime(reader: ByteReader): {
 }
 
 function encodeCreated(writer: ByteWriter, change: StreamCreated): void {
-  writer.u8(KIND.created);
+  writer.u8(change.keys === undefined ? KIND.created : KIND.created_with_keys);
   writer.varint(change.stream);
   writer.varint(change.atMs);
   writer.text(change.name);
   writer.text(change.contentType);
   encodeExpiry(writer, change.expiry);
   encodeFork(writer, change.fork);
+  if (change.keys !== undefined) encodeKeyPolicy(writer, change.keys);
 }
 
-function decodeCreated(reader: ByteReader): StreamCreated {
+function decodeReset(reader: ByteReader): ProducerReset {
+  const { stream, atMs } = decodeStreamTime(reader);
+  const producer = reader.text() as ProducerId;
+  return { kind: "producer_reset", atMs, stream, producer, resets: reader.varint() };
+}
+
+function decodeCreated(reader: ByteReader, hasKeys: boolean): StreamCreated {
   const stream = reader.varint() as StreamId;
   const atMs = reader.varint() as TimeMs;
   const name = reader.text() as StreamName;
   const contentType = share(reader.text());
   const expiry = decodeExpiry(reader);
-  return { kind: "created", atMs, stream, name, contentType, expiry, fork: decodeFork(reader) };
+  const fork = decodeFork(reader);
+  const keys = hasKeys ? decodeKeyPolicy(reader) : undefined;
+  return { kind: "created", atMs, stream, name, contentType, expiry, fork, keys };
 }
 
 const NEVER: Expiry = { kind: "never" };

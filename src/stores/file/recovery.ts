@@ -11,7 +11,12 @@ import { HapaxError, isHapaxError } from "../../errors.ts";
 import { damage } from "./bytes.ts";
 import type { Disk } from "./disk.ts";
 import { ExtentIndex } from "./extents.ts";
-import { decodeSegmentHeader, FORMAT_VERSION, SEGMENT_HEADER_BYTES } from "./format.ts";
+import {
+  decodeSegmentHeader,
+  FORMAT_VERSION,
+  isKnownVersion,
+  SEGMENT_HEADER_BYTES,
+} from "./format.ts";
 import { Placement } from "./placement.ts";
 import { findFrameBehind, recordsOf, type ScannedFrame, scanSegment } from "./scan.ts";
 import { parseSegmentName, type Segment, SPARE_NAME } from "./segments.ts";
@@ -39,6 +44,8 @@ export interface RecoveryReport {
   readonly bytes: number;
   /** The journal ended with a frame that was cut short; it had not been acknowledged. */
   readonly torn: { readonly file: string; readonly position: number } | undefined;
+  /** The format of the last segment if it is an older one: after the next write older software refuses the directory. */
+  readonly formerVersion: number | undefined;
   /** Snapshots that could not be used, and why. */
   readonly warnings: readonly string[];
 }
@@ -87,9 +94,15 @@ export async function recover(
       changes: replay.changes,
       bytes: replay.bytes,
       torn: replay.torn,
+      formerVersion: formerVersionOf(segments),
       warnings: base.warnings,
     },
   };
+}
+
+function formerVersionOf(segments: readonly Segment[]): number | undefined {
+  const version = segments.at(-1)?.version;
+  return version === FORMAT_VERSION ? undefined : version;
 }
 
 async function readSegments(disk: Disk, names: readonly string[]): Promise<Segment[]> {
@@ -102,12 +115,12 @@ async function readSegments(disk: Disk, names: readonly string[]): Promise<Segme
       const bytes = await file.size();
       const header = decodeSegmentHeader(await file.read(0, SEGMENT_HEADER_BYTES));
       if (header === undefined) throw damage(name, 0, "the header is not whole");
-      if (header.version !== FORMAT_VERSION) {
+      if (!isKnownVersion(header.version)) {
         throw damage(name, 8, `the format ${header.version} is not known here`);
       }
       if (header.number !== number) throw damage(name, 16, `it is segment ${header.number}`);
-      const { firstLsn, salt } = header;
-      segments.push({ number, name, firstLsn, salt, bytes, end: bytes });
+      const { version, firstLsn, salt } = header;
+      segments.push({ version, number, name, firstLsn, salt, bytes, end: bytes });
     } finally {
       await file.close();
     }

@@ -3,7 +3,12 @@ import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../../testing/simulated-disk.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { turn } from "../../testing/watch.ts";
-import { decodeSegmentHeader, SEGMENT_HEADER_BYTES } from "./format.ts";
+import {
+  decodeSegmentHeader,
+  encodeSegmentHeader,
+  FORMAT_VERSION,
+  SEGMENT_HEADER_BYTES,
+} from "./format.ts";
 import { parseSegmentName, segmentName, Segments } from "./segments.ts";
 
 const SEGMENT_BYTES = 16_384;
@@ -153,6 +158,32 @@ test("SG4 the file of a dead segment is room, also on a full disk", async () => 
   expect(segments.isFull).toBe(true);
   await segments.retire(1);
   expect(segments.isFull).toBe(false);
+  await segments.close();
+});
+
+test("SG5 nothing is written into a segment of an older version, nor promised as room in it", async () => {
+  const disk = createSimulatedDisk(8);
+  const old = { version: FORMAT_VERSION - 1, number: 1, firstLsn: 1, salt: 7, timeMs: 0 };
+  const file = await disk.open(segmentName(1), "create");
+  const block = Buffer.alloc(SEGMENT_BYTES);
+  encodeSegmentHeader(old).copy(block);
+  await file.write([block], 0);
+  await file.sync();
+  await file.close();
+  disk.setCapacity(SEGMENT_BYTES);
+  const { timeMs: _timeMs, ...found } = old;
+  const adopted = { ...found, name: segmentName(1), bytes: SEGMENT_BYTES, end: 4096 };
+  const segments = segmentsOn(disk);
+  await segments.adopt([adopted], []);
+  segments.prepare();
+  await turn();
+  expect(segments.isFull).toBe(true);
+  expect(segments.roomBytes()).toBe(-1);
+  disk.setCapacity(Infinity);
+  await segments.ensureRoom(100, 5, 0);
+  expect(segments.active).toMatchObject({ number: 2, firstLsn: 5, version: FORMAT_VERSION });
+  expect((await segments.write([Buffer.alloc(100, 1)], 100)).segment).toBe(2);
+  expect(await segments.read(1, 0, SEGMENT_BYTES)).toEqual(block);
   await segments.close();
 });
 

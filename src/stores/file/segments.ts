@@ -4,7 +4,8 @@
  *   SG1  a segment bears its name only once its header is durable, and is written to only once its name is;
  *   SG2  a segment's number is never used twice, so old bytes in a file used again are never taken for new;
  *   SG3  room is made before it is needed: a commit writes into zeros that the file system has already given;
- *   SG4  a full disk tears nothing: the segment that could not be made is left alone until there is room.
+ *   SG4  a full disk tears nothing: the segment that could not be made is left alone until there is room;
+ *   SG5  a segment has frames of one format version: after one of an older version the next write begins another.
  */
 
 import type { Clock } from "../../clock.ts";
@@ -14,6 +15,8 @@ import type { Disk, DiskFile } from "./disk.ts";
 import { alignFrame, encodeSegmentHeader, FORMAT_VERSION, SEGMENT_HEADER_BYTES } from "./format.ts";
 
 export interface Segment {
+  /** Format version of its header and of all its frames. */
+  readonly version: number;
   readonly number: number;
   readonly name: string;
   readonly firstLsn: number;
@@ -63,6 +66,8 @@ export class Segments {
   #nextSpare = 1;
   #preparing: Promise<void> | undefined;
   #isFull = false;
+  #isImpatient = false;
+  #endPause: () => void = () => undefined;
   #isClosed = false;
 
   constructor(disk: Disk, clock: Clock, random: Random, settings: SegmentSettings) {
@@ -97,14 +102,14 @@ export class Segments {
   /** A small append takes many times its own bytes, so only a part of what is left is promised. */
   roomBytes(): number {
     if (!this.#isFull) return Number.MAX_SAFE_INTEGER;
-    let left = this.#active === undefined ? 0 : this.#active.bytes - this.#active.end;
+    let left = isWritable(this.#active) ? this.#active.bytes - this.#active.end : 0;
     for (const spare of this.#spares) left += spare.bytes - SEGMENT_HEADER_BYTES;
     const room = Math.floor((left - FULL_RESERVE_BYTES) / FULL_SHARE);
     // Less than none: a create without data needs room too. The reserve is for deletes, which give some back.
     return room > 0 ? room : -1;
   }
 
-  /** Recovery found these. The last one goes on being written, from its end. */
+  /** Recovery found these. The last one goes on being written, from its end, if it is of our version. */
   async adopt(segments: readonly Segment[], spares: readonly string[]): Promise<void> {
     for (const segment of segments) this.#byNumber.set(segment.number, segment);
     for (const name of spares) {
@@ -133,7 +138,7 @@ export class Segments {
   async ensureRoom(frameBytes: number, nextLsn: number, nowMs: number): Promise<void> {
     const needed = alignFrame(frameBytes);
     const active = this.#active;
-    if (active !== undefined && active.end + needed <= active.bytes) return;
+    if (isWritable(active) && active.end + needed <= active.bytes) return;
     await this.#roll(needed, nextLsn, nowMs);
   }
 
@@ -209,6 +214,12 @@ export class Segments {
       });
   }
 
+  /** From now on nobody waits for room: there is some at once, or an error. */
+  stopWaiting(): void {
+    this.#isImpatient = true;
+    this.#endPause();
+  }
+
   async close(): Promise<void> {
     this.#isClosed = true;
     await this.#preparing;
@@ -223,14 +234,16 @@ export class Segments {
     const name = segmentName(number);
     // Unpredictable, so that no payload can pretend to be a frame.
     const salt = Number.parseInt(this.#random.id().slice(0, 8), 16);
-    const header = { version: FORMAT_VERSION, number, firstLsn, salt, timeMs: nowMs };
+    const version = FORMAT_VERSION;
+    const header = { version, number, firstLsn, salt, timeMs: nowMs };
     const old = this.#activeFile;
     const file = await this.#disk.open(spare.name, "durable");
     await file.write([encodeSegmentHeader(header)], 0);
     await this.#disk.rename(spare.name, name);
     await this.#disk.syncDirectory();
     const end = SEGMENT_HEADER_BYTES;
-    const segment: Segment = { number, name, firstLsn, salt, bytes: spare.bytes, end };
+    const { bytes } = spare;
+    const segment: Segment = { version, number, name, firstLsn, salt, bytes, end };
     this.#byNumber.set(number, segment);
     this.#active = segment;
     this.#activeFile = file;
@@ -253,6 +266,11 @@ export class Segments {
       } catch (error) {
         // Without a first segment there is nothing to wait for: whoever opens the store is told.
         if (!isNoRoom(error) || this.#isClosed || this.#active === undefined) throw error;
+        if (this.#isImpatient) {
+          throw new HapaxError("store_full", "closed while a commit waited for room", {
+            cause: error,
+          });
+        }
         // The commit that needs it was admitted before the disk filled: it waits, nothing is lost.
         this.#isFull = true;
         await this.#pause();
@@ -262,7 +280,11 @@ export class Segments {
 
   #pause(): Promise<void> {
     return new Promise((resolve) => {
-      this.#clock.after(FULL_RETRY_MS, resolve);
+      const cancel = this.#clock.after(FULL_RETRY_MS, resolve);
+      this.#endPause = () => {
+        cancel();
+        resolve();
+      };
     });
   }
 
@@ -290,6 +312,11 @@ export class Segments {
     this.#nextSpare += 1;
     return `spare-${String(number).padStart(12, "0")}.${ending}`;
   }
+}
+
+/** SG5: software of an older version would misread what is written now. */
+function isWritable(segment: Segment | undefined): segment is Segment {
+  return segment?.version === FORMAT_VERSION;
 }
 
 /** A bounded number of files open for reading; the one used longest ago is closed first. */

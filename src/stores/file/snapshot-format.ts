@@ -5,51 +5,54 @@
  *   payload: kind u8, then
  *     1 head        "HAPAXSNP", format version, LSN (frames after it are replayed), changes up to
  *                   it, time of writing
- *     2 streams     world version, count, streams: id, name, content type, expiry, fork, created, tail, flags,
- *                   [Stream-Seq], accessed, extents, producers
+ *     2 streams     world version, count (u32), streams: id, name, content type, expiry, fork, created, tail,
+ *                   flags u8 (1 closed, 2 deleted, 4 Stream-Seq, 8 key policy, 16 keys), [Stream-Seq], [key policy],
+ *                   accessed, extents, producers, [keys]
  *     3 producers   stream, producers
  *     4 extents     stream, extents
+ *     6 keys        stream, keys
  *     5 end         count of streams, world version, next stream id, time, signing keys, subscriptions (JSON)
  *   extents: end, count, then start, segment, position, bytes of each
- *   producers: count, then id, epoch, last sequence of each
+ *   producers: count (u32), then each as in producer-format.ts
+ *   keys: as in key-format.ts
  *
  * Numbers without a type are varints. A stream with many extents or producers has the first of them with it and
- * the others in blocks 3 and 4 that follow.
+ * the others in blocks 3 and 4 that follow; one with many keys has them all in blocks 6. Flags from 8 on and block 6
+ * came with format version 2, and producers were shorter in version 1; all else is the same in both.
  *
  *   SN1  a snapshot that is not whole, or not what was written, is never used.
  */
 
 import { crc32 } from "node:zlib";
-import type { ProducerState } from "../../core/producer.ts";
 import type { StreamImage, WorldParts } from "../../core/restore.ts";
 import type { StreamState } from "../../core/stream.ts";
 import type { BookImage } from "../../core/subscription-image.ts";
-import type {
-  Epoch,
-  Offset,
-  ProducerId,
-  Sequence,
-  StreamId,
-  StreamName,
-  TimeMs,
-} from "../../core/types.ts";
+import type { Offset, StreamId, StreamName, TimeMs } from "../../core/types.ts";
 import { ByteReader, ByteWriter, damaged, share } from "./bytes.ts";
 import type { Extent } from "./extents.ts";
-import { FORMAT_VERSION } from "./format.ts";
+import { FORMAT_VERSION, isKnownVersion } from "./format.ts";
+import { decodeKeyPolicy, encodeKeyPolicy } from "./key-format.ts";
 import { decodeExpiry, decodeFork, encodeExpiry, encodeFork } from "./records.ts";
 
 export const BLOCK_HEADER_BYTES = 8;
 const MAGIC = "HAPAXSNP";
-export const BLOCK = { head: 1, streams: 2, producers: 3, extents: 4, end: 5 } as const;
+export const BLOCK = { head: 1, streams: 2, producers: 3, extents: 4, end: 5, keys: 6 } as const;
 const FLAG_CLOSED = 1;
 const FLAG_DELETED = 2;
 const FLAG_STREAM_SEQ = 4;
+const FLAG_KEY_POLICY = 8;
+const FLAG_KEYS = 16;
+const FLAGS_KNOWN = FLAG_CLOSED | FLAG_DELETED | FLAG_STREAM_SEQ | FLAG_KEY_POLICY | FLAG_KEYS;
 
 export interface SnapshotHead {
   readonly lsn: number;
   /** Changes of the world up to and with that frame. */
   readonly ordinal: number;
   readonly writtenAtMs: number;
+}
+
+export interface DecodedHead extends SnapshotHead {
+  readonly version: number;
 }
 
 export function encodeHead(writer: ByteWriter, head: SnapshotHead): void {
@@ -61,13 +64,13 @@ export function encodeHead(writer: ByteWriter, head: SnapshotHead): void {
   writer.varint(head.writtenAtMs);
 }
 
-export function decodeHead(reader: ByteReader): SnapshotHead {
+export function decodeHead(reader: ByteReader): DecodedHead {
   if (reader.text() !== MAGIC) throw damaged("it is not a snapshot");
   const version = reader.varint();
-  if (version !== FORMAT_VERSION) throw damaged(`its format ${version} is not known here`);
+  if (!isKnownVersion(version)) throw damaged(`its format ${version} is not known here`);
   const lsn = reader.varint();
   const ordinal = reader.varint();
-  return { lsn, ordinal, writtenAtMs: reader.varint() };
+  return { version, lsn, ordinal, writtenAtMs: reader.varint() };
 }
 
 export interface SnapshotEnd extends WorldParts {
@@ -96,7 +99,9 @@ export function decodeEnd(reader: ByteReader): SnapshotEnd {
   return { streams, version, nextId, timeMs, signingKeys, subscriptions };
 }
 
-export function encodeStream(writer: ByteWriter, state: StreamState): void {
+/** `hasKeys`: its keys follow its producers. */
+export function encodeStream(writer: ByteWriter, state: StreamState, hasKeys: boolean): void {
+  const policy = state.keys?.policy;
   writer.varint(state.id);
   writer.text(state.name);
   writer.text(state.contentType);
@@ -107,13 +112,22 @@ export function encodeStream(writer: ByteWriter, state: StreamState): void {
   writer.u8(
     (state.isClosed ? FLAG_CLOSED : 0) |
       (state.isDeleted ? FLAG_DELETED : 0) |
-      (state.lastStreamSeq === undefined ? 0 : FLAG_STREAM_SEQ),
+      (state.lastStreamSeq === undefined ? 0 : FLAG_STREAM_SEQ) |
+      (policy === undefined ? 0 : FLAG_KEY_POLICY) |
+      (hasKeys ? FLAG_KEYS : 0),
   );
   if (state.lastStreamSeq !== undefined) writer.text(state.lastStreamSeq);
+  if (policy !== undefined) encodeKeyPolicy(writer, policy);
   writer.varint(state.accessedAtMs);
 }
 
-export function decodeStream(reader: ByteReader): StreamImage {
+export interface DecodedStream {
+  readonly image: StreamImage;
+  /** Its keys follow its producers. */
+  readonly hasKeys: boolean;
+}
+
+export function decodeStream(reader: ByteReader): DecodedStream {
   const id = reader.varint() as StreamId;
   const name = reader.text() as StreamName;
   const contentType = share(reader.text());
@@ -122,11 +136,13 @@ export function decodeStream(reader: ByteReader): StreamImage {
   const createdAtMs = reader.varint() as TimeMs;
   const tail = reader.varint() as Offset;
   const flags = reader.u8();
+  if ((flags & ~FLAGS_KNOWN) !== 0) throw damaged(`a stream has the unknown flags ${flags}`);
   const lastStreamSeq = (flags & FLAG_STREAM_SEQ) === 0 ? undefined : reader.text();
+  const keyPolicy = (flags & FLAG_KEY_POLICY) === 0 ? undefined : decodeKeyPolicy(reader);
   const accessedAtMs = reader.varint() as TimeMs;
   const isClosed = (flags & FLAG_CLOSED) !== 0;
   const isDeleted = (flags & FLAG_DELETED) !== 0;
-  return {
+  const image: StreamImage = {
     id,
     name,
     contentType,
@@ -137,20 +153,10 @@ export function decodeStream(reader: ByteReader): StreamImage {
     isClosed,
     isDeleted,
     lastStreamSeq,
+    keyPolicy,
     accessedAtMs,
   };
-}
-
-export function encodeProducer(writer: ByteWriter, id: ProducerId, state: ProducerState): void {
-  writer.text(id);
-  writer.varint(state.epoch);
-  writer.varint(state.lastSequence);
-}
-
-export function decodeProducer(reader: ByteReader): readonly [ProducerId, ProducerState] {
-  const id = reader.text() as ProducerId;
-  const epoch = reader.varint() as Epoch;
-  return [id, { epoch, lastSequence: reader.varint() as Sequence }];
+  return { image, hasKeys: (flags & FLAG_KEYS) !== 0 };
 }
 
 export function encodeExtent(writer: ByteWriter, extent: Extent): void {

@@ -6,17 +6,18 @@
 import { isHapaxError } from "../../errors.ts";
 import { ByteReader, damaged } from "./bytes.ts";
 import type { Disk } from "./disk.ts";
+import { decodeKeys } from "./key-format.ts";
+import { decodeProducer } from "./producer-format.ts";
 import {
   BLOCK,
   BLOCK_HEADER_BYTES,
   decodeEnd,
   decodeExtent,
   decodeHead,
-  decodeProducer,
+  type DecodedHead,
   decodeStream,
   openBlock,
   type SnapshotEnd,
-  type SnapshotHead,
 } from "./snapshot-format.ts";
 
 export interface SnapshotScan {
@@ -24,7 +25,7 @@ export interface SnapshotScan {
   readonly bytes: number;
   readonly blocks: number;
   readonly streams: number;
-  readonly head: SnapshotHead | undefined;
+  readonly head: DecodedHead | undefined;
   readonly end: SnapshotEnd | undefined;
   /** Why it cannot be used, and where. */
   readonly fault: { readonly offset: number; readonly what: string } | undefined;
@@ -68,7 +69,7 @@ export async function scanSnapshot(
 class BlockReader {
   blocks = 0;
   streams = 0;
-  head: SnapshotHead | undefined;
+  head: DecodedHead | undefined;
   end: SnapshotEnd | undefined;
 
   take(payload: Buffer): void {
@@ -80,7 +81,8 @@ class BlockReader {
     else if (kind === BLOCK.end) this.end = decodeEnd(reader);
     else if (kind === BLOCK.streams) this.#takeStreams(reader);
     else if (kind === BLOCK.extents) readPart(reader, readExtents);
-    else if (kind === BLOCK.producers) readPart(reader, readProducers);
+    else if (kind === BLOCK.producers) readPart(reader, this.#readProducers);
+    else if (kind === BLOCK.keys) readPart(reader, decodeKeys);
     else throw damaged(`a block has the unknown kind ${kind}`);
     if (reader.left > 0) throw damaged("a block has bytes left over");
     this.blocks += 1;
@@ -95,15 +97,22 @@ class BlockReader {
     reader.varint();
     const count = reader.u32();
     for (let taken = 0; taken < count; taken += 1) {
-      decodeStream(reader);
+      const { hasKeys } = decodeStream(reader);
       readExtents(reader);
-      readProducers(reader);
+      this.#readProducers(reader);
+      if (hasKeys) decodeKeys(reader);
     }
     this.streams += count;
   }
+
+  readonly #readProducers = (reader: ByteReader): void => {
+    const count = reader.u32();
+    const version = this.head?.version ?? 0;
+    for (let taken = 0; taken < count; taken += 1) decodeProducer(reader, version);
+  };
 }
 
-function readPart(reader: ByteReader, read: (reader: ByteReader) => void): void {
+function readPart(reader: ByteReader, read: (reader: ByteReader) => unknown): void {
   reader.varint();
   read(reader);
 }
@@ -112,9 +121,4 @@ function readExtents(reader: ByteReader): void {
   reader.varint();
   const count = reader.varint();
   for (let taken = 0; taken < count; taken += 1) decodeExtent(reader);
-}
-
-function readProducers(reader: ByteReader): void {
-  const count = reader.u32();
-  for (let taken = 0; taken < count; taken += 1) decodeProducer(reader);
 }

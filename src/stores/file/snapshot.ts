@@ -7,6 +7,7 @@
  *   SN4  the two newest are kept: if one is damaged the other is used, with a longer replay.
  */
 
+import type { KeyWindowView } from "../../core/key-window.ts";
 import type { ProducerState } from "../../core/producer.ts";
 import type { Restoration } from "../../core/restore.ts";
 import type { StreamState } from "../../core/stream.ts";
@@ -17,18 +18,19 @@ import { isHapaxError } from "../../errors.ts";
 import { ByteReader, ByteWriter, damage, damaged } from "./bytes.ts";
 import type { Disk, DiskFile } from "./disk.ts";
 import { ExtentIndex, type StreamExtents } from "./extents.ts";
+import { decodeKeys, encodeKeys } from "./key-format.ts";
+import { decodeProducer, encodeProducer } from "./producer-format.ts";
 import {
   BLOCK,
   BLOCK_HEADER_BYTES,
   decodeEnd,
   decodeExtent,
   decodeHead,
-  decodeProducer,
+  type DecodedHead,
   decodeStream,
   encodeEnd,
   encodeExtent,
   encodeHead,
-  encodeProducer,
   encodeStream,
   openBlock,
   sealBlock,
@@ -38,9 +40,10 @@ import {
 
 /** What one synchronous piece of work makes: about a millisecond. */
 const BLOCK_BYTES = 64 * 1024;
-/** Extents and producers that are kept with their stream; the others follow in blocks of their own. */
+/** Extents, producers and keys that are kept with their stream; more follow in blocks of their own. */
 const INLINE_MAX = 32;
 const PART_MAX = 4000;
+const KEYS_PART_MAX = 2000;
 const WINDOW_BYTES = 4 * 1024 * 1024;
 
 export function snapshotName(lsn: number): string {
@@ -93,6 +96,13 @@ export async function writeSnapshot(
   await disk.syncDirectory();
 }
 
+/** A stream with more than goes beside it. */
+interface LargeStream {
+  readonly state: StreamState;
+  /** Its keys were not written with it. */
+  readonly keys: KeyWindowView | undefined;
+}
+
 class SnapshotWriter {
   readonly #file: DiskFile;
   #position = 0;
@@ -115,11 +125,15 @@ class SnapshotWriter {
     // A live iterator: it goes on over what is created and removed meanwhile.
     const states = world.byId.values();
     for (let isDone = false; !isDone;) {
-      const large: StreamState[] = [];
+      const large: LargeStream[] = [];
       await this.block((block) => {
         isDone = this.#fillStreams(block, states, world.version, index, large);
       });
-      for (const state of large) await this.#rest(state, index.streams.get(state.id));
+      for (const { state, keys } of large) {
+        await this.#restOfExtents(state, index.streams.get(state.id));
+        await this.#restOfProducers(state);
+        if (keys !== undefined) await this.#allKeys(state, keys);
+      }
     }
   }
 
@@ -128,7 +142,7 @@ class SnapshotWriter {
     states: Iterator<StreamState>,
     version: number,
     index: ExtentIndex,
-    large: StreamState[],
+    large: LargeStream[],
   ): boolean {
     block.u8(BLOCK.streams);
     block.varint(version);
@@ -145,20 +159,24 @@ class SnapshotWriter {
       }
       const state = next.value;
       const extents = index.streams.get(state.id);
-      encodeStream(block, state);
+      const window = state.keys?.window;
+      const hasManyKeys = window !== undefined && window.next - window.first > INLINE_MAX;
+      const inline = hasManyKeys ? undefined : window;
+      encodeStream(block, state, inline !== undefined);
       encodeExtents(block, extents, 0, INLINE_MAX);
-      encodeProducers(block, state.producers?.entries(), INLINE_MAX);
+      encodeProducers(block, state.producers?.entries(), INLINE_MAX, Infinity);
+      if (inline !== undefined) encodeKeys(block, inline, inline.first, INLINE_MAX);
       count += 1;
-      if ((extents?.count ?? 0) > INLINE_MAX || (state.producers?.size ?? 0) > INLINE_MAX) {
-        large.push(state);
-      }
+      const hasMany =
+        (extents?.count ?? 0) > INLINE_MAX || (state.producers?.size ?? 0) > INLINE_MAX;
+      if (hasMany || hasManyKeys) large.push({ state, keys: hasManyKeys ? window : undefined });
     }
     block.patchU32(countAt, count);
     this.count += count;
     return isDone;
   }
 
-  async #rest(state: StreamState, extents: StreamExtents | undefined): Promise<void> {
+  async #restOfExtents(state: StreamState, extents: StreamExtents | undefined): Promise<void> {
     for (let from = INLINE_MAX; extents !== undefined && from < extents.count; from += PART_MAX) {
       await this.block((block) => {
         block.u8(BLOCK.extents);
@@ -166,15 +184,30 @@ class SnapshotWriter {
         encodeExtents(block, extents, from, PART_MAX);
       });
     }
-    const size = state.producers?.size ?? 0;
-    if (size <= INLINE_MAX) return;
+  }
+
+  async #restOfProducers(state: StreamState): Promise<void> {
+    if ((state.producers?.size ?? 0) <= INLINE_MAX) return;
     // Some are written twice, with the same or a later state: the later one counts.
     const producers = state.producers?.entries();
     for (let isDone = false; !isDone;) {
       await this.block((block) => {
         block.u8(BLOCK.producers);
         block.varint(state.id);
-        isDone = encodeProducers(block, producers, PART_MAX) < PART_MAX;
+        isDone = encodeProducers(block, producers, PART_MAX, BLOCK_BYTES);
+      });
+    }
+  }
+
+  /** Up to what there is now: later keys are in the journal. What is evicted meanwhile is left out. */
+  async #allKeys(state: StreamState, window: KeyWindowView): Promise<void> {
+    const goal = window.next;
+    for (let from = window.first, isDone = false; !isDone;) {
+      await this.block((block) => {
+        block.u8(BLOCK.keys);
+        block.varint(state.id);
+        from = encodeKeys(block, window, Math.max(from, window.first), KEYS_PART_MAX);
+        isDone = from >= goal;
       });
     }
   }
@@ -194,22 +227,29 @@ function encodeExtents(
     encodeExtent(block, extents.at(at));
 }
 
+/** Whether these were the last. */
 function encodeProducers(
   block: ByteWriter,
   producers: Iterator<readonly [ProducerId, ProducerState]> | undefined,
   countMax: number,
-): number {
+  bytesMax: number,
+): boolean {
   const countAt = block.length;
   block.u32(0);
   let count = 0;
-  while (producers !== undefined && count < countMax) {
-    const next = producers.next();
-    if (next.done === true) break;
+  let isDone = producers === undefined;
+  // One may have a single end or 32 of them and 17 sessions, so the count alone does not keep a block small.
+  while (!isDone && count < countMax && block.length < bytesMax) {
+    const next = producers?.next();
+    if (next === undefined || next.done === true) {
+      isDone = true;
+      break;
+    }
     encodeProducer(block, next.value[0], next.value[1]);
     count += 1;
   }
   block.patchU32(countAt, count);
-  return count;
+  return isDone;
 }
 
 /** Reads a snapshot into an empty world and index. Throws `data_damaged` unless it is whole. */
@@ -254,7 +294,7 @@ export async function readSnapshot(
 class SnapshotLoader {
   readonly #restoration: Restoration;
   readonly #index: ExtentIndex;
-  #head: SnapshotHead | undefined;
+  #head: DecodedHead | undefined;
   #end: SnapshotEnd | undefined;
   #streams = 0;
 
@@ -272,6 +312,7 @@ class SnapshotLoader {
     else if (kind === BLOCK.streams) this.#takeStreams(reader);
     else if (kind === BLOCK.producers) this.#takeProducers(reader, reader.varint() as StreamId);
     else if (kind === BLOCK.extents) this.#takeExtents(reader, reader.varint() as StreamId);
+    else if (kind === BLOCK.keys) this.#takeKeys(reader, reader.varint() as StreamId);
     else if (kind === BLOCK.end) this.#end = decodeEnd(reader);
     else throw damaged(`a block has the unknown kind ${kind}`);
     if (reader.left > 0) throw damaged("a block has bytes left over");
@@ -290,11 +331,12 @@ class SnapshotLoader {
     this.#restoration.imagesAt(reader.varint());
     const count = reader.u32();
     for (let taken = 0; taken < count; taken += 1) {
-      const image = decodeStream(reader);
+      const { image, hasKeys } = decodeStream(reader);
       this.#restoration.stream(image);
       this.#index.create(image.id, image.fork?.at ?? (0 as Offset));
       this.#takeExtents(reader, image.id);
       this.#takeProducers(reader, image.id);
+      if (hasKeys) this.#takeKeys(reader, image.id);
     }
     this.#streams += count;
   }
@@ -312,9 +354,15 @@ class SnapshotLoader {
 
   #takeProducers(reader: ByteReader, stream: StreamId): void {
     const count = reader.u32();
+    const version = this.#head?.version ?? 0;
     for (let taken = 0; taken < count; taken += 1) {
-      const [id, state] = decodeProducer(reader);
+      const [id, state] = decodeProducer(reader, version);
       this.#restoration.producer(stream, id, state);
     }
+  }
+
+  #takeKeys(reader: ByteReader, stream: StreamId): void {
+    const { first, from, entries } = decodeKeys(reader);
+    this.#restoration.keys(stream, first, from, entries);
   }
 }

@@ -8,7 +8,7 @@
 import type { Disk } from "./disk.ts";
 import {
   decodeSegmentHeader,
-  FORMAT_VERSION,
+  isKnownVersion,
   SEGMENT_HEADER_BYTES,
   type SegmentHeader,
 } from "./format.ts";
@@ -25,7 +25,7 @@ export interface SegmentFile {
   readonly number: number;
   readonly name: string;
   readonly bytes: number;
-  /** The first copy that is whole, of our version and of this number. */
+  /** The first copy that is whole, of a version that we know and of this number. */
   readonly header: SegmentHeader | undefined;
   readonly copies: readonly HeaderCopy[];
 }
@@ -88,7 +88,7 @@ function readHeaderCopy(block: Buffer, at: number, number: number) {
   const header = decodeSegmentHeader(alone);
   let fault: string | undefined;
   if (header === undefined) fault = "it does not match its checksum";
-  else if (header.version !== FORMAT_VERSION)
+  else if (!isKnownVersion(header.version))
     fault = `its format ${header.version} is not known here`;
   else if (header.number !== number) fault = `it is the header of segment ${header.number}`;
   return { at, fault, header };

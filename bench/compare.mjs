@@ -1,0 +1,158 @@
+/**
+ * `node bench/compare.mjs <commit> [--rounds 11] [--seconds 1] [--connections 64] [--least 0.97] [--only memory]`:
+ * this tree against an earlier commit of it, in one run. Appends with producer headers and nothing else, on 64
+ * connections; the two servers run at once, each in its process, and take turns, so that a noisy machine is noisy
+ * for both. Of the ratios of the rounds the median counts. `--control` compares the commit with itself: what is left
+ * of 1 is the noise of the machine. `--without-lane` takes the fast lane away from both, so that what it gains does
+ * not hide what something else costs.
+ */
+
+import { execFileSync } from "node:child_process";
+import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { build, buildIfNeeded, Failure, main } from "../scripts/prepare.mjs";
+import { root } from "../scripts/run.mjs";
+import { formatMachine, machineOf } from "./machine.mjs";
+import { startLoad, startServer } from "./processes.mjs";
+
+const STORES = { memory: "hapax-memory", fsync: "hapax-fsync" };
+const BODY = "x".repeat(100);
+const TYPE = "text/plain";
+
+function optionOf(name, otherwise) {
+  const at = process.argv.indexOf(name);
+  return at === -1 ? otherwise : (process.argv[at + 1] ?? otherwise);
+}
+
+function git(...args) {
+  return execFileSync("git", ["-C", root, ...args], { maxBuffer: 512 * 1024 * 1024 });
+}
+
+function resolveCommit(name) {
+  try {
+    return git("rev-parse", "--short", "--verify", "--end-of-options", `${name}^{commit}`)
+      .toString()
+      .trim();
+  } catch {
+    throw new Failure(`there is no commit ${name}`);
+  }
+}
+
+/** The tree of the commit, built, with this tree's harness: only what is measured differs. */
+async function buildCommit(commit, folder) {
+  const tree = join(folder, "tree");
+  mkdirSync(tree);
+  execFileSync("tar", ["-x", "-C", tree], { input: git("archive", "--format=tar", commit) });
+  symlinkSync(join(root, "node_modules"), join(tree, "node_modules"), "junction");
+  for (const name of ["server.mjs", "processes.mjs"]) {
+    cpSync(join(root, "bench", name), join(tree, "bench", name));
+  }
+  await build(tree);
+  return import(pathToFileURL(join(tree, "bench", "processes.mjs")).href);
+}
+
+async function measure(load, server, round, { connections, seconds }) {
+  const path = `/v1/stream/compare-${round}`;
+  const { port } = server;
+  await load.run({ task: "createStreams", port, paths: [path], contentType: TYPE });
+  const task = { task: "append", port, paths: [path], contentType: TYPE, body: BODY, connections };
+  const times = { warmMs: 300, measureMs: seconds * 1000 };
+  const measured = await load.measure({ ...task, ...times, producer: `round-${round}` }, server);
+  const { perSecond, usage } = measured;
+  const appends = perSecond * usage.seconds;
+  return { perSecond, cpuMicros: ((usage.userMs + usage.systemMs) * 1000) / appends };
+}
+
+function median(values) {
+  const sorted = values.toSorted((one, other) => one - other);
+  const middle = Math.floor(sorted.length / 2);
+  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+/** A B, B A, A B, …: neither is always the one that comes after the other. */
+async function compareOn(kind, starters, folder, plan) {
+  const load = await startLoad();
+  const servers = {};
+  try {
+    for (const [name, start] of Object.entries(starters)) {
+      const directory = join(folder, `${kind}-${name}`);
+      mkdirSync(directory);
+      servers[name] = await start(kind, directory);
+      await measure(load, servers[name], "warm-up", { ...plan, seconds: 2 });
+    }
+    const rounds = [];
+    for (let round = 0; round < plan.rounds; round += 1) {
+      const names = round % 2 === 0 ? ["here", "there"] : ["there", "here"];
+      const measured = {};
+      for (const name of names) measured[name] = await measure(load, servers[name], round, plan);
+      rounds.push(measured);
+    }
+    return rounds;
+  } finally {
+    load.stop();
+    for (const server of Object.values(servers)) await server.stop();
+  }
+}
+
+function report(kind, rounds, here, there, least) {
+  const rates = (name) => median(rounds.map((round) => round[name].perSecond));
+  const cpu = (name) => median(rounds.map((round) => round[name].cpuMicros));
+  const ratios = rounds.map(({ here, there }) => here.perSecond / there.perSecond);
+  const ratio = median(ratios);
+  const cpuRatio = median(rounds.map(({ here, there }) => there.cpuMicros / here.cpuMicros));
+  const shown = (value) => Math.round(value).toLocaleString("en-US");
+  console.log(`\n${kind}: 100 B, producer headers, median of ${rounds.length} rounds`);
+  for (const [title, name] of [
+    [here, "here"],
+    [there, "there"],
+  ]) {
+    const each = `${cpu(name).toFixed(1)} CPU µs each`;
+    console.log(`  ${title.padEnd(9)}  ${shown(rates(name))} appends/s, ${each}`);
+  }
+  console.log(`  rounds     ${ratios.map((one) => one.toFixed(2)).join(" ")}`);
+  console.log(`  by CPU     ${cpuRatio.toFixed(3)}, for machines where others run too`);
+  const verdict = ratio >= least ? "met    " : "NOT met";
+  console.log(`  ${verdict}    ratio ${ratio.toFixed(3)}, at least ${least}`);
+  return ratio >= least;
+}
+
+await main(async () => {
+  if (process.platform !== "linux") throw new Failure("the benchmarks read /proc and need Linux");
+  const [name] = process.argv.slice(2);
+  if (name === undefined || name.startsWith("--")) {
+    throw new Failure("which commit? node bench/compare.mjs <commit>");
+  }
+  const commit = resolveCommit(name);
+  const plan = {
+    rounds: Number(optionOf("--rounds", 11)),
+    seconds: Number(optionOf("--seconds", 1)),
+    connections: Number(optionOf("--connections", 64)),
+  };
+  const least = Number(optionOf("--least", 0.97));
+  const only = optionOf("--only");
+  if (only !== undefined && STORES[only] === undefined) {
+    throw new Failure(`there are these stores: ${Object.keys(STORES).join(", ")}`);
+  }
+  if (process.argv.includes("--without-lane")) process.env.BENCH_FAST_LANE = "off";
+  await buildIfNeeded();
+  const folder = mkdtempSync(join(tmpdir(), "hapax-compare-"));
+  try {
+    const other = await buildCommit(commit, folder);
+    console.log(formatMachine(machineOf(folder)));
+    console.log("durability  as the name says; fsync is before the answer");
+    const isControl = process.argv.includes("--control");
+    const here = isControl ? other.startServer : startServer;
+    const starters = { here, there: other.startServer };
+    let isMet = true;
+    for (const [store, kind] of Object.entries(STORES)) {
+      if (only !== undefined && only !== store) continue;
+      const rounds = await compareOn(kind, starters, folder, plan);
+      isMet = report(kind, rounds, isControl ? commit : "this tree", commit, least) && isMet;
+    }
+    process.exitCode = isMet ? 0 : 1;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});

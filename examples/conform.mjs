@@ -1,0 +1,25 @@
+/**
+ * Asks a server about everything that Hapax has beyond the public protocol, and prints what it does otherwise.
+ *
+ *   npm run build && HAPAX_URL=http://127.0.0.1:4437 node examples/conform.mjs
+ */
+
+import { extensionCases } from "hapax/testing";
+
+const url = process.env.HAPAX_URL ?? "http://127.0.0.1:4437";
+// Those that wait for time to pass come first: the others run meanwhile.
+const cases = extensionCases({ url }).toSorted((one, other) => other.isSlow - one.isSlow);
+const failures = [];
+
+async function work() {
+  for (let each = cases.shift(); each !== undefined; each = cases.shift()) {
+    const { title, run } = each;
+    await run().catch((error) => failures.push(`${title}\n  ${error.message}`));
+  }
+}
+
+const count = cases.length;
+await Promise.all(Array.from({ length: 16 }, work));
+for (const failure of failures) console.log(failure);
+console.log(`${count - failures.length} of ${count} cases passed`);
+process.exitCode = failures.length === 0 ? 0 : 1;

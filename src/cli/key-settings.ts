@@ -1,0 +1,85 @@
+/** How a stream remembers idempotency keys, on the command line and in answers. PROTOCOL.md §16.1. */
+
+import { LIMITS } from "../limits.ts";
+import { parseCount, quote } from "./arguments.ts";
+import type { Invocation, OptionSpec } from "./command.ts";
+import { usageFailure } from "./failure.ts";
+import type { Answer } from "./http.ts";
+import { formatCount } from "./terminal.ts";
+
+/** Options of `create`. */
+export const KEY_OPTIONS: readonly OptionSpec[] = [
+  { name: "key-window", value: "seconds", help: "for how long a key is remembered" },
+  { name: "key-max", value: "count", help: "how many keys are remembered" },
+  {
+    name: "key-overflow",
+    value: "evict|reject",
+    help: "when there are more: forget the oldest, or refuse the new one",
+  },
+  {
+    name: "key-from",
+    value: "content",
+    help: "an append without an identity has its content as its key",
+  },
+];
+
+/** The headers that the options mean. */
+export function keyHeaders(invocation: Invocation): Record<string, string> {
+  const headers: Record<string, string> = {};
+  const count = (name: string, max: number): void => {
+    const text = invocation.value(name);
+    if (text === undefined) return;
+    headers[`stream-${name}`] = String(parseCount(name, text, { min: 1, max, fallback: 1 }));
+  };
+  const oneOf = (name: string, allowed: readonly string[]): void => {
+    const text = invocation.value(name);
+    if (text === undefined) return;
+    if (!allowed.includes(text)) {
+      throw usageFailure(`--${name} is ${quote(text)}; allowed: ${allowed.join(", ")}`);
+    }
+    headers[`stream-${name}`] = text;
+  };
+  count("key-window", LIMITS.keyWindowSecondsMax);
+  count("key-max", LIMITS.keyCountMax);
+  oneOf("key-overflow", ["evict", "reject"]);
+  oneOf("key-from", ["content"]);
+  return headers;
+}
+
+interface KeyFacts {
+  readonly keyWindowSeconds?: number;
+  readonly keyMax?: number;
+  readonly keyOverflow?: string;
+  readonly keyFrom?: string;
+}
+
+/** What an answer says about keys: those settings that the stream was given. */
+export function keyFacts({ headers }: Answer): KeyFacts {
+  const window = headers.get("stream-key-window");
+  const countMax = headers.get("stream-key-max");
+  const overflow = headers.get("stream-key-overflow");
+  const from = headers.get("stream-key-from");
+  return {
+    ...(window === null ? {} : { keyWindowSeconds: Number(window) }),
+    ...(countMax === null ? {} : { keyMax: Number(countMax) }),
+    ...(overflow === null ? {} : { keyOverflow: overflow }),
+    ...(from === null ? {} : { keyFrom: from }),
+  };
+}
+
+/** The same for people. */
+export function keyPairs(answer: Answer): [string, string][] {
+  const { keyWindowSeconds, keyMax, keyOverflow, keyFrom } = keyFacts(answer);
+  const pairs: [string, string][] = [];
+  if (keyWindowSeconds !== undefined)
+    pairs.push(["keys kept for", `${String(keyWindowSeconds)} s`]);
+  if (keyMax !== undefined) pairs.push(["keys kept", `at most ${formatCount(keyMax)}`]);
+  if (keyOverflow !== undefined) pairs.push(["further keys", overflowWords(keyOverflow)]);
+  if (keyFrom !== undefined) pairs.push(["keys from", keyFrom]);
+  return pairs;
+}
+
+function overflowWords(overflow: string): string {
+  if (overflow === "evict") return "evict: the oldest is forgotten";
+  return overflow === "reject" ? "reject: the new one is refused" : overflow;
+}

@@ -1,0 +1,121 @@
+/**
+ * The memory of one stream's idempotency keys: a window of entries, first in, first out.
+ *
+ *   KW1  a key is found, under its own ordinal, exactly while its entry is in the window;
+ *   KW2  entries get consecutive ordinals and leave in that order; one that stays is as it was added;
+ *   KW3  times never go back from one entry to the next;
+ *   KW4  memory follows the entries: 10 MB at most for 100,000, 80 MB for 1,000,000, 1 KiB for one, and
+ *        nothing when all are evicted, whatever the window had before.
+ *
+ * Up to 64 entries are looked through one by one; more have an index. What is in the window when is decided
+ * in keys.ts. PROTOCOL.md §16.
+ */
+
+import { KeyEntries, MARK_WORDS, type KeyMark } from "./key-window-entries.ts";
+import { KeyIndex } from "./key-window-index.ts";
+import { assert, type Offset, type TimeMs } from "./types.ts";
+
+export type { KeyMark } from "./key-window-entries.ts";
+
+const SCANNED_MAX = 64;
+/** With as few entries the index goes: far enough below, so that a window at the limit does not build one each time. */
+const INDEXED_MIN = 32;
+
+/** What decisions may see of a window. */
+export interface KeyWindowView {
+  /** Ordinal of the oldest entry: as many have been evicted before it. */
+  readonly first: number;
+  /** Ordinal of the entry that comes next. */
+  readonly next: number;
+  /** The ordinal of the entry with the key of the mark, if it is in the window. */
+  find(mark: KeyMark): number | undefined;
+  /** Whether the entry has the body's fingerprint of the mark. */
+  isSameBody(ordinal: number, mark: KeyMark): boolean;
+  /** End offset of the stored append. */
+  endOf(ordinal: number): Offset;
+  timeOf(ordinal: number): TimeMs;
+  /** The first ordinal whose time is later, or `next`: all before it are as old or older. */
+  firstAfter(timeMs: number): number;
+  /** A copy, for snapshots. */
+  markOf(ordinal: number): KeyMark;
+  /** What the entries and their index hold, used or not. */
+  readonly memoryBytes: number;
+}
+
+/** The window itself, for whoever applies changes. */
+export class KeyWindow implements KeyWindowView {
+  readonly #entries: KeyEntries;
+  #index: KeyIndex | undefined;
+
+  /** An empty window that has evicted `first` entries before. */
+  constructor(first = 0) {
+    assert(Number.isSafeInteger(first) && first >= 0, "KW2 an ordinal is a whole number");
+    this.#entries = new KeyEntries(first);
+  }
+
+  get first(): number {
+    return this.#entries.first;
+  }
+
+  get next(): number {
+    return this.#entries.next;
+  }
+
+  get memoryBytes(): number {
+    return this.#entries.memoryBytes + (this.#index?.memoryBytes ?? 0);
+  }
+
+  find(mark: KeyMark): number | undefined {
+    return this.#index === undefined ? this.#entries.scan(mark) : this.#index.find(mark);
+  }
+
+  isSameBody(ordinal: number, mark: KeyMark): boolean {
+    return this.#entries.hasBody(ordinal, mark);
+  }
+
+  endOf(ordinal: number): Offset {
+    return this.#entries.endOf(ordinal);
+  }
+
+  timeOf(ordinal: number): TimeMs {
+    return this.#entries.timeOf(ordinal);
+  }
+
+  firstAfter(timeMs: number): number {
+    let low = this.first;
+    let high = this.next;
+    while (low < high) {
+      const middle = low + Math.floor((high - low) / 2);
+      if (this.timeOf(middle) > timeMs) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  markOf(ordinal: number): KeyMark {
+    return this.#entries.markOf(ordinal);
+  }
+
+  /** The key must not be in the window, nor the time before that of the last entry. */
+  add(mark: KeyMark, end: Offset, atMs: TimeMs): void {
+    assert(mark.length === MARK_WORDS, "KW2 a mark has six words");
+    assert(this.find(mark) === undefined, "KW1 a key is added that is in the window");
+    const isFirst = this.next === this.first;
+    assert(isFirst || atMs >= this.timeOf(this.next - 1), "KW3 time goes back");
+    const ordinal = this.#entries.add(mark, end, atMs);
+    if (this.#index !== undefined) this.#index.add(ordinal);
+    else if (this.#entries.size > SCANNED_MAX) this.#index = new KeyIndex(this.#entries);
+  }
+
+  /** Drops all entries before the ordinal, if there are any: time in proportion to their number. */
+  evictTo(ordinal: number): void {
+    assert(ordinal <= this.next, "KW2 entries are evicted that were never added");
+    if (ordinal <= this.first) return;
+    assert(Number.isSafeInteger(ordinal), "KW2 an ordinal is a whole number");
+    if (this.next - ordinal <= INDEXED_MIN) this.#index = undefined;
+    if (this.#index !== undefined) {
+      for (let gone = this.first; gone < ordinal; gone += 1) this.#index.remove(gone);
+    }
+    this.#entries.dropTo(ordinal);
+  }
+}

@@ -1,0 +1,161 @@
+/**
+ * Idempotency keys: what makes an append without numbers idempotent, for as long as the window lasts.
+ *
+ *   KD1  a key that the window has is never stored again: the same content is a replay, other content is refused;
+ *   KD2  an entry is forgotten when it is older than the window or, with `evict`, when the window is full: never
+ *        before, oldest first, and never before its own append is durable;
+ *   KD3  a key that carries its time and is older than the window is refused: nobody can tell whether it was stored;
+ *   KD4  a refused append leaves the window as it was.
+ *
+ * PROTOCOL.md §16. Pure: time and the durable tail come in as arguments.
+ */
+
+import type { KeyMark, KeyWindow, KeyWindowView } from "./key-window.ts";
+import type { Offset, TimeMs } from "./types.ts";
+
+/** What a stream was created with; what is undefined is the server's to say. */
+export interface KeyPolicy {
+  readonly windowSeconds: number | undefined;
+  readonly countMax: number | undefined;
+  readonly overflow: KeyOverflow | undefined;
+  /** An append without identity has its content as its key. */
+  readonly isFromContent: boolean;
+}
+
+/** What a new key meets when the window is full. */
+export type KeyOverflow = "evict" | "reject";
+
+/** The server's own settings, for streams that have none. */
+export interface KeyDefaults {
+  readonly windowSeconds: number;
+  readonly countMax: number;
+  readonly overflow: KeyOverflow;
+}
+
+export const KEY_DEFAULTS: KeyDefaults = {
+  windowSeconds: 86_400,
+  countMax: 100_000,
+  overflow: "evict",
+};
+
+/** What a stream has of keys. Undefined on a stream: no policy, and no key was ever stored. */
+export interface StreamKeys {
+  readonly policy: KeyPolicy | undefined;
+  readonly window: KeyWindowView | undefined;
+}
+
+export interface MutableStreamKeys {
+  readonly policy: KeyPolicy | undefined;
+  window: KeyWindow | undefined;
+}
+
+/** What one append says about itself. */
+export interface KeyClaim {
+  readonly mark: KeyMark;
+  /** The key is the content, and counts only on streams that want that. */
+  readonly isContent: boolean;
+  /** The time that the key itself carries. */
+  readonly timeMs: number | undefined;
+}
+
+/** A key that was stored, as it is written down. */
+export interface KeyRecord {
+  readonly mark: KeyMark;
+  /** Its place among all keys of the stream, from 0. */
+  readonly ordinal: number;
+  /** Entries below this ordinal are forgotten with it. */
+  readonly evictTo: number;
+}
+
+/** What a decision about a key needs beside the stream. */
+export interface KeyScene {
+  readonly defaults: KeyDefaults;
+  readonly durableTail: Offset;
+}
+
+export interface Replayed {
+  readonly kind: "replayed";
+  /** Where the original append ended. */
+  readonly end: Offset;
+  readonly isClosed: boolean;
+  readonly ageMs: number;
+  readonly windowMs: number;
+}
+
+export type KeyRefusal =
+  | { readonly kind: "key_reused" }
+  | { readonly kind: "key_expired"; readonly windowMs: number }
+  | { readonly kind: "key_window_full"; readonly retryAfterMs: number };
+
+/** Whether the key is known; undefined when it is new. */
+export function decideKnownKey(
+  keys: StreamKeys | undefined,
+  claim: KeyClaim,
+  scene: KeyScene,
+  isClosed: boolean,
+  atMs: TimeMs,
+): Replayed | KeyRefusal | undefined {
+  const windowMs = windowMsOf(keys?.policy, scene.defaults);
+  const window = keys?.window;
+  const ordinal = window?.find(claim.mark);
+  if (window !== undefined && ordinal !== undefined) {
+    const ageMs = atMs - window.timeOf(ordinal);
+    if (ageMs < windowMs || window.endOf(ordinal) > scene.durableTail) {
+      if (!window.isSameBody(ordinal, claim.mark)) return { kind: "key_reused" };
+      return { kind: "replayed", end: window.endOf(ordinal), isClosed, ageMs, windowMs };
+    }
+  }
+  if (claim.timeMs !== undefined && claim.timeMs <= atMs - windowMs) {
+    return { kind: "key_expired", windowMs };
+  }
+  return undefined;
+}
+
+/** The record of a new key, and what it pushes out; or why there is no room for it. */
+export function decideNewKey(
+  keys: StreamKeys | undefined,
+  claim: KeyClaim,
+  scene: KeyScene,
+  atMs: TimeMs,
+): KeyRecord | KeyRefusal {
+  const { mark } = claim;
+  const window = keys?.window;
+  if (window === undefined) return { mark, ordinal: 0, evictTo: 0 };
+  const { defaults } = scene;
+  const windowMs = windowMsOf(keys?.policy, defaults);
+  const countMax = keys?.policy?.countMax ?? defaults.countMax;
+  const ordinal = window.next;
+  const firstKept = firstKeptOf(window, windowMs, scene.durableTail, atMs);
+  if (ordinal - firstKept < countMax) return { mark, ordinal, evictTo: firstKept };
+  const overflow = keys?.policy?.overflow ?? defaults.overflow;
+  const evictTo = ordinal - countMax + 1;
+  const isDurable = window.endOf(evictTo - 1) <= scene.durableTail;
+  if (overflow === "evict" && isDurable) return { mark, ordinal, evictTo };
+  const waitMs = overflow === "evict" ? 0 : window.timeOf(firstKept) + windowMs - atMs;
+  return { kind: "key_window_full", retryAfterMs: Math.max(0, waitMs) };
+}
+
+/** The first entry that is remembered: what is not durable has its place, however long the disk takes. */
+export function firstKeptOf(
+  window: KeyWindowView,
+  windowMs: number,
+  durableTail: Offset,
+  atMs: TimeMs,
+): number {
+  let first = firstAliveOf(window, windowMs, atMs);
+  while (first > window.first && window.endOf(first - 1) > durableTail) first -= 1;
+  return first;
+}
+
+/** The first entry that is younger than the window. */
+export function firstAliveOf(window: KeyWindowView, windowMs: number, atMs: TimeMs): number {
+  return window.firstAfter(atMs - windowMs);
+}
+
+export function windowMsOf(policy: KeyPolicy | undefined, defaults: KeyDefaults): number {
+  return (policy?.windowSeconds ?? defaults.windowSeconds) * 1000;
+}
+
+export function isFromContent(keys: StreamKeys | undefined): boolean {
+  return keys?.policy?.isFromContent === true;
+}

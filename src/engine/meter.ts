@@ -1,0 +1,91 @@
+/** What the engine counts. Plain numbers: counting must cost nothing. The server writes them as metrics. */
+
+import type { AppendCommand } from "../core/append.ts";
+import { firstAliveOf, type KeyDefaults, type StreamKeys, windowMsOf } from "../core/keys.ts";
+import type { TimeMs } from "../core/types.ts";
+import type { AppendOutcome } from "./engine.ts";
+
+/** How often each upper bound was met: a histogram as Prometheus has it. */
+export class Histogram {
+  readonly bounds: readonly number[];
+  /** One for each bound, and one for what is above all of them. */
+  readonly counts: number[];
+  sum = 0;
+
+  constructor(bounds: readonly number[]) {
+    this.bounds = bounds;
+    this.counts = Array.from({ length: bounds.length + 1 }, () => 0);
+  }
+
+  observe(value: number): void {
+    const { bounds, counts } = this;
+    let at = 0;
+    while (at < bounds.length && value > (bounds[at] ?? 0)) at += 1;
+    counts[at] = (counts[at] ?? 0) + 1;
+    this.sum += value;
+  }
+}
+
+const SECONDS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5];
+const SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 8192];
+
+export class Meter {
+  readonly outcomes: Record<AppendOutcome["kind"], number> = {
+    accepted: 0,
+    duplicate: 0,
+    replayed: 0,
+    fenced: 0,
+    gap: 0,
+    epoch_start: 0,
+    epoch_exhausted: 0,
+    tail_moved: 0,
+    closed: 0,
+    already_closed: 0,
+    content_type_mismatch: 0,
+    sequence_regression: 0,
+    key_reused: 0,
+    key_expired: 0,
+    key_window_full: 0,
+    missing: 0,
+    gone: 0,
+  };
+  /** Retries that were recognised, by what they were recognised by. */
+  readonly duplicates = { epoch: 0, session: 0, key: 0, content: 0 };
+  appendedBytes = 0;
+  /** Appends that were held for their predecessors. */
+  held = 0;
+  /** Keys forgotten because of their age, and those that a full window pushed out before. */
+  keysExpired = 0;
+  keysPushedOut = 0;
+  /** The oldest retry by a key that was still recognised, as a share of its window. */
+  retryAgeRatioMax = 0;
+  readonly commitSeconds = new Histogram(SECONDS);
+  readonly commitChanges = new Histogram(SIZES);
+
+  append(command: AppendCommand, outcome: AppendOutcome): void {
+    this.outcomes[outcome.kind] += 1;
+    if (outcome.kind === "accepted") {
+      this.appendedBytes += command.data.length;
+    } else if (outcome.kind === "duplicate") {
+      this.duplicates[command.producer?.session === undefined ? "epoch" : "session"] += 1;
+    } else if (outcome.kind === "replayed") {
+      this.duplicates[command.key?.isContent === true ? "content" : "key"] += 1;
+      const ratio = outcome.ageMs / outcome.windowMs;
+      if (ratio > this.retryAgeRatioMax) this.retryAgeRatioMax = ratio;
+    }
+  }
+
+  /** A new key is about to push out all entries of a window below `evictTo`. */
+  keys(keys: StreamKeys | undefined, defaults: KeyDefaults, evictTo: number, atMs: TimeMs): void {
+    const window = keys?.window;
+    if (window === undefined || evictTo <= window.first) return;
+    const alive = firstAliveOf(window, windowMsOf(keys?.policy, defaults), atMs);
+    this.keysExpired += Math.min(evictTo, alive) - window.first;
+    this.keysPushedOut += Math.max(0, evictTo - alive);
+  }
+
+  commit(changes: number, ms: number): void {
+    this.commitChanges.observe(changes);
+    this.commitSeconds.observe(ms / 1000);
+  }
+}

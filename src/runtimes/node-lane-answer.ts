@@ -1,0 +1,90 @@
+/**
+ * Answers as the bytes that `node:http` would send for them, in one string: names, values and their order are
+ * the same. Bodies are bytes and ride along as latin1.
+ *
+ *   LA1  an answer on the lane has the same bytes as the same answer through `node:http`;
+ *   LA2  a header whose value cannot be sent is an error and never splits an answer.
+ */
+
+import { STATUS_CODES } from "node:http";
+import type { Answer, WholeAnswer } from "../server/exchange.ts";
+
+/** What no header value may hold: the rule of `node:http`. */
+// oxlint-disable-next-line no-control-regex -- Control characters are what it looks for.
+const UNSENDABLE = /[^\t\x20-\x7e\x80-\xff]/;
+const ALWAYS = "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: cross-origin\r\n";
+
+const statusLines = new Map<number, string>();
+
+function startOf(status: number): string {
+  let line = statusLines.get(status);
+  if (line === undefined) {
+    line = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "unknown"}\r\n${ALWAYS}`;
+    statusLines.set(status, line);
+  }
+  return line;
+}
+
+/** The end of every head: the date, which changes once a second, and what becomes of the connection. */
+export class HeadEnds {
+  readonly #keepAlive: string;
+  #second = 0;
+  #date = "";
+  #kept = "";
+
+  constructor(keepAliveTimeoutMs: number) {
+    const timeout = `Keep-Alive: timeout=${Math.floor(keepAliveTimeoutMs / 1000)}\r\n`;
+    this.#keepAlive = `Connection: keep-alive\r\n${keepAliveTimeoutMs > 0 ? timeout : ""}\r\n`;
+  }
+
+  /** For a connection that stays open. */
+  get kept(): string {
+    this.#refresh();
+    return this.#kept;
+  }
+
+  /** For one that ends: it has been said with the other headers. */
+  get closed(): string {
+    this.#refresh();
+    return `${this.#date}\r\n`;
+  }
+
+  #refresh(): void {
+    const second = Math.floor(Date.now() / 1000);
+    if (second === this.#second) return;
+    this.#second = second;
+    this.#date = `Date: ${new Date(second * 1000).toUTCString()}\r\n`;
+    this.#kept = this.#date + this.#keepAlive;
+  }
+}
+
+/** The whole answer in latin1. `isLast`: the connection ends with it. */
+export function encodeAnswer(answer: WholeAnswer, ends: HeadEnds, isLast: boolean): string {
+  const { status, headers, body } = answer;
+  let text = startOf(status);
+  if (isLast) text += "Connection: close\r\n";
+  for (const name in headers) {
+    const value = headers[name];
+    if (value === undefined) continue;
+    if (UNSENDABLE.test(value)) throw new Error(`the value of ${name} cannot be sent`);
+    text += `${name}: ${value}\r\n`;
+  }
+  const end = isLast ? ends.closed : ends.kept;
+  if (status === 204 || status === 304) return text + end;
+  const content = latin1Of(body);
+  return `${text}Content-Length: ${content.length}\r\n${end}${content}`;
+}
+
+/** The answer, if it is of a kind that appends have: one that ends, and that nobody compresses. */
+export function requireWhole(answer: Answer): WholeAnswer {
+  if ("live" in answer || answer.mayCompress === true) {
+    throw new Error("an answer of this kind has no place on the lane");
+  }
+  return answer;
+}
+
+function latin1Of(body: WholeAnswer["body"]): string {
+  if (body === undefined) return "";
+  if (!(body instanceof Uint8Array)) return body.map((piece) => latin1Of(piece)).join("");
+  return Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString("latin1");
+}

@@ -1,0 +1,112 @@
+/**
+ * A producer in a snapshot, as bytes.
+ *
+ *   version 1: id, epoch, last sequence
+ *   version 2: id, flags u8 (1 session, 2 replaced sessions, 4 resets, 8 nothing accepted, 16 count of ends), epoch,
+ *              [last sequence], [session], [count and replaced sessions, oldest first], [resets], [count of ends], ends
+ *   ends: of the last sequence, then, going back, how much each was before the one after it
+ *
+ * Numbers are varints. Without a count there are as many ends as the rules keep: 32, or one for each sequence. With
+ * flag 8 there is neither a last sequence nor an end. Who comes from version 1 has ends only of what came since.
+ */
+
+import { ENDS_KEPT, type MutableProducer, type ProducerState } from "../../core/producer.ts";
+import type { Epoch, Offset, ProducerId, Sequence, SessionNonce } from "../../core/types.ts";
+import { type ByteReader, type ByteWriter, damaged } from "./bytes.ts";
+
+const FLAG_SESSION = 1;
+const FLAG_REPLACED = 2;
+const FLAG_RESETS = 4;
+const FLAG_NOTHING = 8;
+const FLAG_END_COUNT = 16;
+const FLAGS_KNOWN = FLAG_SESSION | FLAG_REPLACED | FLAG_RESETS | FLAG_NOTHING | FLAG_END_COUNT;
+const NOTHING_ACCEPTED = -1 as Sequence;
+
+export function encodeProducer(writer: ByteWriter, id: ProducerId, state: ProducerState): void {
+  const { lastSequence, session, replaced, resets } = state;
+  const endCount = countEnds(state);
+  const hasEndCount = endCount !== endsKeptOf(lastSequence);
+  writer.text(id);
+  writer.u8(
+    (session === undefined ? 0 : FLAG_SESSION) |
+      (replaced === undefined ? 0 : FLAG_REPLACED) |
+      (resets === 0 ? 0 : FLAG_RESETS) |
+      (lastSequence < 0 ? FLAG_NOTHING : 0) |
+      (hasEndCount ? FLAG_END_COUNT : 0),
+  );
+  writer.varint(state.epoch);
+  if (lastSequence >= 0) writer.varint(lastSequence);
+  if (session !== undefined) writer.text(session);
+  if (replaced !== undefined) {
+    writer.varint(replaced.length);
+    for (const nonce of replaced) writer.text(nonce);
+  }
+  if (resets !== 0) writer.varint(resets);
+  if (hasEndCount) writer.varint(endCount);
+  let later = 0;
+  for (let back = 0; back < endCount; back += 1) {
+    const end = state.ends[(lastSequence - back) % ENDS_KEPT] ?? 0;
+    writer.varint(back === 0 ? end : later - end);
+    later = end;
+  }
+}
+
+function endsKeptOf(lastSequence: Sequence): number {
+  return Math.min(ENDS_KEPT, lastSequence + 1);
+}
+
+/** Known ends, from the newest back. */
+function countEnds({ lastSequence, ends }: ProducerState): number {
+  const countMax = endsKeptOf(lastSequence);
+  let count = 0;
+  while (count < countMax && ends[(lastSequence - count) % ENDS_KEPT] !== undefined) count += 1;
+  return count;
+}
+
+export type DecodedProducer = readonly [ProducerId, MutableProducer];
+
+/** `version` is that of the snapshot. */
+export function decodeProducer(reader: ByteReader, version: number): DecodedProducer {
+  const id = reader.text() as ProducerId;
+  if (version === 1) {
+    const epoch = reader.varint() as Epoch;
+    const lastSequence = reader.varint() as Sequence;
+    const [session, replaced] = [undefined, undefined];
+    return [id, { epoch, lastSequence, session, replaced, ends: [], resets: 0 }];
+  }
+  const flags = reader.u8();
+  if ((flags & ~FLAGS_KNOWN) !== 0) throw damaged(`a producer has the unknown flags ${flags}`);
+  const epoch = reader.varint() as Epoch;
+  const isEmpty = (flags & FLAG_NOTHING) !== 0;
+  const lastSequence = isEmpty ? NOTHING_ACCEPTED : (reader.varint() as Sequence);
+  const session = (flags & FLAG_SESSION) === 0 ? undefined : (reader.text() as SessionNonce);
+  const replaced = (flags & FLAG_REPLACED) === 0 ? undefined : decodeNonces(reader);
+  const resets = (flags & FLAG_RESETS) === 0 ? 0 : reader.varint();
+  const endsKept = endsKeptOf(lastSequence);
+  const endCount = (flags & FLAG_END_COUNT) === 0 ? endsKept : reader.varint();
+  if (endCount > endsKept) throw damaged("a producer has more ends than are kept");
+  const ends = decodeEnds(reader, lastSequence, endCount);
+  return [id, { epoch, lastSequence, session, replaced, ends, resets }];
+}
+
+function decodeNonces(reader: ByteReader): SessionNonce[] {
+  const nonces: SessionNonce[] = [];
+  const count = reader.varint();
+  for (let taken = 0; taken < count; taken += 1) nonces.push(reader.text() as SessionNonce);
+  return nonces;
+}
+
+function decodeEnds(reader: ByteReader, lastSequence: Sequence, count: number): Offset[] {
+  if (count === 0) return [];
+  let end = reader.varint();
+  // Most of a million have one. A list that grows would take the room of 17.
+  if (lastSequence === 0) return [end as Offset];
+  const ends: Offset[] = [];
+  ends[lastSequence % ENDS_KEPT] = end as Offset;
+  for (let back = 1; back < count; back += 1) {
+    end -= reader.varint();
+    if (end < 0) throw damaged("an append of a producer ends before its stream begins");
+    ends[(lastSequence - back) % ENDS_KEPT] = end as Offset;
+  }
+  return ends;
+}

@@ -1,0 +1,90 @@
+/** The extensions of PROTOCOL.md as cases that any test runner can run against any server. */
+
+import { adminCases } from "./extension-cases-admin.ts";
+import { compareCases } from "./extension-cases-compare.ts";
+import { keyKindCases } from "./extension-cases-key-kinds.ts";
+import { keyCases } from "./extension-cases-keys.ts";
+import { patienceCases } from "./extension-cases-patience.ts";
+import { readingBackCases } from "./extension-cases-reading-back.ts";
+import { sessionCases } from "./extension-cases-sessions.ts";
+import { windowCases } from "./extension-cases-windows.ts";
+import { type CaseSpec, type ExtensionCapability, Site } from "./extension-case-kit.ts";
+
+export type { ExtensionCapability } from "./extension-case-kit.ts";
+
+/** The server that the cases are run against. */
+export interface ExtensionTarget {
+  /** Where it is reached, such as `http://127.0.0.1:4437`. */
+  readonly url: string;
+  /** What it says to have; the cases of the others are left out. Default: everything. */
+  readonly capabilities?: readonly ExtensionCapability[];
+}
+
+/** One sentence of the protocol, as a function that any test runner can call. */
+export interface ExtensionCase {
+  /** The section of PROTOCOL.md, and the sentence. */
+  readonly title: string;
+  /** The section alone, such as `16.1`. */
+  readonly section: string;
+  readonly capability: ExtensionCapability;
+  /** It waits for a second or two of real time; run those at once. */
+  readonly isSlow: boolean;
+  /** Throws an error that says what was expected and what was seen. */
+  readonly run: () => Promise<void>;
+}
+
+const CASES: Readonly<Record<ExtensionCapability, readonly CaseSpec[]>> = {
+  sessions: sessionCases,
+  compare: compareCases,
+  keys: keyCases,
+  windows: [...windowCases, ...keyKindCases],
+  patience: patienceCases,
+  "reading-back": readingBackCases,
+  admin: adminCases,
+};
+
+/** Every capability that there are cases for. */
+export const extensionCapabilities = Object.keys(CASES) as readonly ExtensionCapability[];
+
+/**
+ * The cases for one server. They share nothing, so they can run at once and in any order; each removes the streams
+ * that it has made, all below `/v1/stream/hapax-conformance/`.
+ *
+ * ```ts
+ * import { startNodeServer } from "hapax/node";
+ * import { extensionCases } from "hapax/testing";
+ *
+ * const { url, stop } = await startNodeServer({ port: 0 });
+ * for (const { isSlow, run } of extensionCases({ url, capabilities: ["compare"] })) {
+ *   if (!isSlow) await run();
+ * }
+ * await stop();
+ * ```
+ */
+export function extensionCases(target: ExtensionTarget): readonly ExtensionCase[] {
+  const { url, capabilities = extensionCapabilities } = target;
+  const folder = `/v1/stream/hapax-conformance/${crypto.randomUUID()}`;
+  return capabilities.flatMap((capability) =>
+    CASES[capability]
+      .filter(({ needs = [] }) => needs.every((need) => capabilities.includes(need)))
+      .map((spec, index) => bind(spec, capability, url, `${folder}/${capability}-${index}`)),
+  );
+}
+
+function bind(
+  spec: CaseSpec,
+  capability: ExtensionCapability,
+  url: string,
+  folder: string,
+): ExtensionCase {
+  const { title, isSlow = false } = spec;
+  const section = /^§([\d.]+) /.exec(title)?.[1] ?? "";
+  let runs = 0;
+  const run = async (): Promise<void> => {
+    runs += 1;
+    const site = new Site(url, `${folder}-${runs}`);
+    await spec.run(site);
+    await site.clear();
+  };
+  return { title, section, capability, isSlow, run };
+}

@@ -1,0 +1,373 @@
+// A suite that passes everywhere says nothing: each rule that is broken here must be seen by the cases that are about
+// it. PROTOCOL.md §12, §14, §15, §16, §17, §18.
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import {
+  type ExtensionCapability,
+  extensionCapabilities,
+  type ExtensionCase,
+  extensionCases,
+} from "../../src/testing.ts";
+import { type Passed, type Passing, startWrongServer, tailOf, type Wrong } from "./wrong-server.ts";
+
+let server: NodeServer;
+
+beforeAll(async () => {
+  server = await startNodeServer({ port: 0, onAudit: () => undefined });
+});
+
+afterAll(async () => {
+  await server.stop();
+});
+
+const without = (...names: readonly string[]): Wrong => ({
+  request({ headers }) {
+    for (const name of names) delete headers[name];
+  },
+});
+
+let count = 0;
+const isStream = (path: string): boolean => path.startsWith("/v1/stream/");
+const isReset = (method: string, path: string): boolean =>
+  method === "DELETE" && path.startsWith("/_hapax/producers/");
+
+function refusal(status: number, code: string, headers: Record<string, string> = {}): Passed {
+  const type = { "content-type": "application/problem+json" };
+  return { status, headers: { ...type, ...headers }, body: JSON.stringify({ status, code }) };
+}
+
+async function tellTheTail(
+  passed: Passed,
+  { method, path }: Passing,
+  upstream: string,
+): Promise<Passed> {
+  if (method !== "POST" || passed.status !== 204 || !isStream(path)) return passed;
+  const tail = (await tailOf(upstream, path)).headers["stream-next-offset"];
+  return { ...passed, headers: { ...passed.headers, "stream-next-offset": tail } };
+}
+
+interface Broken {
+  readonly rule: string;
+  readonly wrong: Wrong;
+  readonly seenBy: readonly string[];
+}
+
+const broken: readonly Broken[] = [
+  {
+    rule: "a server that forgets sessions",
+    wrong: {
+      request({ headers }) {
+        count += 1;
+        if ("producer-session" in headers) headers["producer-session"] = `forgotten-${count}`;
+      },
+    },
+    seenBy: [
+      "§14 a repeated append of the session is a duplicate, whatever its body",
+      "§14 the next sequence of the session is accepted",
+      "§14 a replaced session that had 0 and 1 is fenced, also with sequence 0",
+      "§14 thirty copies of the first append at once are stored once",
+      "§14 a nonce with a space is refused",
+      "§15 the retry of a session is a duplicate and no conflict",
+    ],
+  },
+  {
+    rule: "a server that takes all sessions for one",
+    wrong: {
+      request({ headers }) {
+        if ("producer-session" in headers) headers["producer-session"] = "one";
+      },
+    },
+    seenBy: [
+      "§14 the first append of an unknown session begins the next epoch",
+      "§14 the nonces of the last 16 replaced sessions are all fenced",
+      "§14 a replaced session that had 0 and 1 is fenced, also with sequence 2",
+      "§14 of sessions that begin at once the last one goes on and all others are fenced",
+    ],
+  },
+  {
+    rule: "a server that takes a session for the epoch 0",
+    wrong: {
+      request({ headers }) {
+        if ("producer-session" in headers) headers["producer-epoch"] = "0";
+        delete headers["producer-session"];
+      },
+    },
+    seenBy: [
+      "§14 an epoch that a session has is fenced for others, with sequence 1",
+      "§14 a session fences the older epochs of its producer",
+      "§14 no session begins after the highest epoch",
+      "§12.4 the list tells of each producer what the stream knows, in the order of the ids",
+    ],
+  },
+  {
+    rule: "a server that ignores If-Match",
+    wrong: without("if-match"),
+    seenBy: [
+      "§15 at the tail 3 an append for 2 is refused with the tail and stores nothing",
+      "§15 If-Match with a star matches no tail",
+      "§15 of twenty appends at one tail exactly one is stored",
+      "§15 If-Match: * on DELETE is refused and deletes nothing",
+      "§4.1 the tail is compared before Stream-Seq",
+    ],
+  },
+  {
+    rule: "a server that looks at If-Match before it recognises a retry",
+    wrong: {
+      async instead({ method, path, headers }, upstream) {
+        const wanted = headers["if-match"];
+        if (method !== "POST" || wanted === undefined) return undefined;
+        const tail = String((await tailOf(upstream, path)).headers["stream-next-offset"]);
+        const tags = { etag: `"${tail}"`, "stream-next-offset": tail };
+        return wanted === `"${tail}"` ? undefined : refusal(412, "tail_moved", tags);
+      },
+    },
+    seenBy: [
+      "§15 the retry of a producer is a duplicate and no conflict",
+      "§15 the retry of a session is a duplicate and no conflict",
+      "§15 the retry with a key is a duplicate and no conflict",
+      "§4.1 a gap is told before the tail that has moved",
+      "§15 on a closed stream an append for another offset is refused as closed",
+    ],
+  },
+  {
+    rule: "a server that ignores If-None-Match",
+    wrong: without("if-none-match"),
+    seenBy: [
+      "§15 If-None-Match: * is refused where the same stream is",
+      "§15 of ten creations with If-None-Match: * at once exactly one creates",
+      "§15 If-None-Match: * on POST is refused",
+    ],
+  },
+  {
+    rule: "a server that ignores Idempotency-Key",
+    wrong: without("idempotency-key"),
+    seenBy: [
+      "§16 the same key with the same content is told the offset of the original",
+      "§16 the same key with other content is refused and stores nothing",
+      "§16 thirty copies at once are stored once, and all but one are replays",
+      "§16 a key with a bare space is refused",
+      "§16 a key together with an epoch is refused: an append has one identity",
+      "§16.2 a ULID that is older than the window is refused, a younger one is not",
+    ],
+  },
+  {
+    rule: "a server that compares keys without their case",
+    wrong: {
+      request({ headers }) {
+        const key = headers["idempotency-key"];
+        if (typeof key === "string") headers["idempotency-key"] = key.toLowerCase();
+      },
+    },
+    seenBy: ["§16 keys are compared with their case"],
+  },
+  {
+    rule: "a server that has one window of keys with a size of its own",
+    wrong: without("stream-key-window", "stream-key-max", "stream-key-overflow", "stream-key-from"),
+    seenBy: [
+      "§16.1 a stream that was created with Stream-Key-Max says so, and names no other",
+      "§16.1 evict forgets the oldest key, and a later retry of it is a new append",
+      "§16.1 a key is forgotten after the window, counted from when it was stored",
+      "§16.1 Stream-Key-Window: 0 is refused",
+      "§16.3 two equal messages are one, and the second is told where the first ended",
+    ],
+  },
+  {
+    rule: "a server that tells the tail to every retry",
+    wrong: { answer: tellTheTail },
+    seenBy: [
+      "§16 the same key with the same content is told the offset of the original",
+      "§18 duplicates of the last 32 appends of an epoch are told where the original ended, older ones the tail",
+      "§18 the replay of a key is told the original's offset, however old",
+      "§18 on a closed stream a duplicate is told where its original ended",
+    ],
+  },
+  {
+    rule: "a server that has no patience",
+    wrong: without("prefer"),
+    seenBy: [
+      "§17 an append that overtakes the one before it is held and stored after it",
+      "§17 appends in the wrong order are stored in the order of their sequences",
+      "§17 after its time a held append is a gap, as without the header",
+      "§17 a newer epoch ends the waiting",
+    ],
+  },
+  {
+    rule: "a server that stores what its client has given up",
+    wrong: { isDeafToAborts: true },
+    seenBy: ["§17 a held append that the client gives up is not stored"],
+  },
+  {
+    rule: "a server that does not say that it has waited",
+    wrong: {
+      async answer(passed) {
+        const { "preference-applied": _, ...headers } = passed.headers;
+        return { ...passed, headers };
+      },
+    },
+    seenBy: [
+      "§17 an append that overtakes the one before it is held and stored after it",
+      "§17 at most 256 appends of a producer are held, and one more is answered at once",
+    ],
+  },
+  {
+    rule: "a server that cannot be asked about a producer",
+    wrong: {
+      request({ method, headers }) {
+        if (method === "HEAD") delete headers["producer-id"];
+      },
+    },
+    seenBy: [
+      "§18 HEAD with Producer-Id tells epoch, last sequence and where that append ended",
+      "§18 what was answered is read back by the very next HEAD",
+      "§18 HEAD with a Producer-Id that is empty is refused",
+    ],
+  },
+  {
+    rule: "a server whose metrics name streams",
+    wrong: {
+      async answer(passed, { path }) {
+        if (isStream(path)) lastPath = path;
+        if (path !== "/_hapax/metrics") return passed;
+        const help = "# HELP hapax_tail Tail.\n# TYPE hapax_tail gauge\n";
+        const body = `${passed.body}${help}hapax_tail{stream="${lastPath}"} 1\n`;
+        return { ...passed, body };
+      },
+    },
+    seenBy: ["§12.3 no metric names a stream, a producer or a key"],
+  },
+  {
+    rule: "a server whose metrics are not Prometheus text",
+    wrong: {
+      async answer(passed, { path }) {
+        if (path !== "/_hapax/metrics") return passed;
+        return { ...passed, body: passed.body.replaceAll("# TYPE", "# KIND") };
+      },
+    },
+    seenBy: [
+      "§12.3 every line of the metrics is a comment or a sample of a family with help and type",
+    ],
+  },
+  {
+    rule: "a server that assigns one id to all",
+    wrong: {
+      async answer(passed, { method, path }) {
+        if (method !== "POST" || path !== "/_hapax/producers") return passed;
+        return { ...passed, body: JSON.stringify({ producerId: "0".repeat(32), epoch: 0 }) };
+      },
+    },
+    seenBy: ["§12.4 POST assigns an id that nobody else has, and epoch 0"],
+  },
+  {
+    rule: "a server whose reset forgets the fences too",
+    wrong: {
+      request({ method, path, headers }) {
+        if (isReset(method, path)) count += 1;
+        const nonce = headers["producer-session"];
+        if (typeof nonce === "string") headers["producer-session"] = `${nonce}-${count}`;
+      },
+    },
+    seenBy: ["§12.5 after a reset all nonces that were known stay fenced, also the last one"],
+  },
+  {
+    rule: "a server whose reset does nothing",
+    wrong: {
+      async instead({ method, path }) {
+        return isReset(method, path) ? { status: 204, headers: {}, body: "" } : undefined;
+      },
+    },
+    seenBy: [
+      "§12.5 a producer that was reset is not known any more, and its data stays",
+      "§12.5 after a reset in epoch 4, epoch 0 with sequence 0 is accepted",
+      "§12.5 a reset makes room after the highest epoch",
+      "§12.5 a producer that is not known cannot be reset, nor one that was reset before",
+    ],
+  },
+];
+let lastPath = "";
+
+/** A title that no case has would make a test that cannot fail. */
+function casesNamed(url: string, titles: readonly string[]): readonly ExtensionCase[] {
+  const cases = extensionCases({ url });
+  return titles.map((title) => {
+    const found = cases.find((each) => each.title === title);
+    if (found === undefined) throw new Error(`there is no case "${title}"`);
+    return found;
+  });
+}
+
+async function complaintOf(each: ExtensionCase): Promise<string> {
+  return each.run().then(
+    () => "passed",
+    (error: unknown) => (error instanceof Error ? error.message : String(error)),
+  );
+}
+
+describe("each broken rule is seen", () => {
+  test.for(broken.map((each) => [each.rule, each] as const))("%s", async ([, each]) => {
+    const { wrong, seenBy } = each;
+    const proxy = await startWrongServer(server.url, wrong);
+    for (const named of casesNamed(proxy.url, seenBy)) {
+      const complaint = await complaintOf(named);
+      expect([named.title, complaint]).not.toEqual([named.title, "passed"]);
+      // It is the rule that was missed, not the connection.
+      expect(complaint).toMatch(/expected .*got /);
+    }
+    await proxy.stop();
+  });
+});
+
+test("through a proxy that breaks nothing the same cases pass", async () => {
+  const proxy = await startWrongServer(server.url, {});
+  const titles = new Set(broken.flatMap(({ seenBy }) => seenBy));
+  const cases = casesNamed(proxy.url, [...titles]);
+  const complaints = await Promise.all(cases.map(complaintOf));
+  expect(complaints.filter((complaint) => complaint !== "passed")).toEqual([]);
+  await proxy.stop();
+});
+
+/** Servers that do not have one of the extensions. */
+const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
+  sessions: without("producer-session"),
+  compare: {
+    request({ method, headers }) {
+      if (method === "GET") return;
+      delete headers["if-match"];
+      delete headers["if-none-match"];
+    },
+  },
+  keys: without("idempotency-key"),
+  windows: without("stream-key-window", "stream-key-max", "stream-key-overflow", "stream-key-from"),
+  patience: without("prefer"),
+  "reading-back": {
+    request({ method, headers }) {
+      if (method === "HEAD") delete headers["producer-id"];
+    },
+    answer: async (passed, passing, upstream) =>
+      "producer-seq" in passed.headers ? tellTheTail(passed, passing, upstream) : passed,
+  },
+  admin: {
+    async instead({ path }) {
+      return path.startsWith("/_hapax/") ? refusal(404, "not_found") : undefined;
+    },
+  },
+};
+
+describe("a server that says what it lacks", () => {
+  test.for(extensionCapabilities)("is asked nothing that needs %s", async (lack) => {
+    const proxy = await startWrongServer(server.url, lacking[lack]);
+    const capabilities = extensionCapabilities.filter((capability) => capability !== lack);
+    const cases = [...extensionCases({ url: proxy.url, capabilities })].filter(
+      ({ isSlow }) => !isSlow,
+    );
+    const failed: string[] = [];
+    const work = async (): Promise<void> => {
+      for (let each = cases.pop(); each !== undefined; each = cases.pop()) {
+        const complaint = await complaintOf(each);
+        if (complaint !== "passed") failed.push(`${each.title}: ${complaint}`);
+      }
+    };
+    await Promise.all(Array.from({ length: 16 }, work));
+    expect(failed).toEqual([]);
+    await proxy.stop();
+  });
+});
