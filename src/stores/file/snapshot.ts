@@ -42,6 +42,8 @@ import {
 const BLOCK_BYTES = 64 * 1024;
 /** Extents, producers and keys that are kept with their stream; more follow in blocks of their own. */
 const INLINE_MAX = 32;
+/** Keys are small: a block of its own for every hundred of them would cost more than they do. */
+const KEYS_INLINE_MAX = 256;
 const PART_MAX = 4000;
 const KEYS_PART_MAX = 2000;
 const WINDOW_BYTES = 4 * 1024 * 1024;
@@ -160,12 +162,12 @@ class SnapshotWriter {
       const state = next.value;
       const extents = index.streams.get(state.id);
       const window = state.keys?.window;
-      const hasManyKeys = window !== undefined && window.next - window.first > INLINE_MAX;
+      const hasManyKeys = window !== undefined && window.next - window.first > KEYS_INLINE_MAX;
       const inline = hasManyKeys ? undefined : window;
       encodeStream(block, state, inline !== undefined);
       encodeExtents(block, extents, 0, INLINE_MAX);
       encodeProducers(block, state.producers?.entries(), INLINE_MAX, Infinity);
-      if (inline !== undefined) encodeKeys(block, inline, inline.first, INLINE_MAX);
+      if (inline !== undefined) encodeKeys(block, inline, inline.first, KEYS_INLINE_MAX);
       count += 1;
       const hasMany =
         (extents?.count ?? 0) > INLINE_MAX || (state.producers?.size ?? 0) > INLINE_MAX;
