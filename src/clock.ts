@@ -23,3 +23,14 @@ export const systemClock: Clock = {
     };
   },
 };
+
+/** The real one for whoever waits for an answer: its timers keep the process alive until they fire. */
+export const waitingClock: Clock = {
+  ...systemClock,
+  after(delayMs, run) {
+    const timer = setTimeout(run, Math.min(delayMs, 2_147_483_647));
+    return () => {
+      clearTimeout(timer);
+    };
+  },
+};

@@ -27,6 +27,8 @@ import { connectionsFor, descriptorsMax } from "./node-descriptors.ts";
 import { BodyBudget, checkRequest, NodeExchange, sendAnswer } from "./node-exchange.ts";
 import { type Lane, openLane } from "./node-lane.ts";
 
+export { filePosition } from "./node-position.ts";
+
 /** Settings of a server on Node. All are optional. */
 export interface NodeServerSettings extends ServerSettings {
   /** Default 127.0.0.1: only this machine. */

@@ -8,6 +8,8 @@
  *   caughtBy  a test that passes without the fault, by its file and its whole title.
  */
 
+import { clientReadFaults } from "./client-reads.ts";
+import { clientWriteFaults } from "./client-writes.ts";
 import { journalFaults } from "./journal.ts";
 import { keyFaults } from "./keys.ts";
 import { laneFaults } from "./lane.ts";
@@ -33,4 +35,6 @@ export const faults: readonly Fault[] = [
   ...laneFaults,
   ...keyFaults,
   ...stormFaults,
+  ...clientReadFaults,
+  ...clientWriteFaults,
 ];

@@ -1,0 +1,71 @@
+/**
+ * `hapax/client`: writes that happen exactly once, and reads that miss and repeat nothing. Runs wherever
+ * `fetch` does, against any server of the Durable Streams protocol; extensions are used where the server has
+ * them.
+ */
+
+import { Caller } from "./client/attempt.ts";
+import { type ClientSettings, resolveClientSettings } from "./client/settings.ts";
+import { Stream } from "./client/stream.ts";
+import { HapaxError } from "./errors.ts";
+
+export type { Appended } from "./client/appends.ts";
+export type { Batch, StreamRecord } from "./client/batches.ts";
+export type { Receipt } from "./client/batching.ts";
+export type { Created, CreateOptions, ForkOptions } from "./client/create.ts";
+export { AppendFailure, type Unconfirmed } from "./client/failure.ts";
+export type { Following, FollowOptions } from "./client/follow.ts";
+export type { ProducerState, StreamHead } from "./client/head.ts";
+export type { EpochSource } from "./client/identity.ts";
+export {
+  memoryPosition,
+  type PositionStorage,
+  type PositionStore,
+  storagePosition,
+} from "./client/positions.ts";
+export { Producer, type ProducerOptions } from "./client/producer.ts";
+export type { Reconnect } from "./client/line.ts";
+export type { Reading, ReadOptions } from "./client/reading.ts";
+export type { BatchAck } from "./client/sender.ts";
+export type { ClientSettings, Dynamic, RetrySettings } from "./client/settings.ts";
+export { type AppendOptions, Stream, type UpdateOptions } from "./client/stream.ts";
+export {
+  type ClientAnswer,
+  type ClientRequest,
+  fetchTransport,
+  type Transport,
+} from "./client/transport.ts";
+export {
+  documentVisibility,
+  type Visibility,
+  type VisibilityDocument,
+} from "./client/visibility.ts";
+export { type ErrorCode, HapaxError, isHapaxError, type RetryAdvice } from "./errors.ts";
+
+/**
+ * Makes the handle of a stream. Nothing is sent yet. Throws `invalid_settings`.
+ *
+ * ```ts
+ * import { connect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const stream = connect(`${server.url}/v1/stream/greetings`, {
+ *   headers: { Authorization: () => `Bearer ${"asked for anew before every attempt"}` },
+ *   retry: { totalMs: 10_000 },
+ * });
+ * await stream.create({ contentType: "text/plain" });
+ * const { offset } = await stream.append("hello");
+ * console.assert((await stream.head()).offset === offset);
+ * await server.stop();
+ * ```
+ */
+export function connect(url: string | URL, settings: ClientSettings = {}): Stream {
+  let href: string;
+  try {
+    ({ href } = new URL(url));
+  } catch (error) {
+    throw new HapaxError("invalid_settings", `url=${String(url)} is not a URL`, { cause: error });
+  }
+  return new Stream(new Caller(resolveClientSettings(settings)), href);
+}

@@ -1,0 +1,184 @@
+/**
+ * What a reader is given: batches, and the records in them.
+ *
+ *   BT1  a batch ends at a safe point: reading from `nextOffset` gives what follows it, nothing twice and
+ *        nothing left out. Inside a batch there is no such point;
+ *   BT2  nothing is parsed before it is asked for, and then once;
+ *   BT3  `bytes` are the bytes of the answer: JSON numbers that JavaScript cannot hold are still in them.
+ *
+ * Offsets are opaque: they are compared as text, as the protocol allows, and never looked into.
+ */
+
+import { HapaxError } from "../errors.ts";
+import { type SseKind, sseKind } from "../wire/sse.ts";
+
+/**
+ * One record: a JSON value, or a piece of text or bytes of streams that have no records of their own.
+ *
+ * `offset` stands on the last record of a batch only. Whoever stores it together with the effect of the
+ * records up to here, and goes on from it, has each effect exactly once.
+ *
+ * ```ts
+ * import { connect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const stream = connect(`${server.url}/v1/stream/orders`);
+ * await stream.create();
+ * for (const id of [1, 2]) await stream.append({ id });
+ *
+ * const places: boolean[] = [];
+ * for await (const { offset } of stream.read()) places.push(offset !== undefined);
+ * console.assert(places.join() === "false,true"); // Both came in one batch.
+ * await server.stop();
+ * ```
+ */
+export interface StreamRecord<T> {
+  readonly value: T;
+  /** Where to go on after this record. Absent inside a batch: there is no place to go on there. */
+  readonly offset?: string;
+}
+
+/** Records that arrived together, from one safe point to the next. */
+export interface Batch<T> {
+  /** JSON: the values, parsed when this is first looked at. Text: one string. Other types: one `Uint8Array`. */
+  readonly records: readonly T[];
+  /** As they came; of a JSON stream one array. */
+  readonly bytes: Uint8Array;
+  /** The safe point before it. */
+  readonly offset: string;
+  /** The safe point after it: the place to store, and to go on from. */
+  readonly nextOffset: string;
+  /** The batch reaches the tail, as the server saw it. */
+  readonly upToDate: boolean;
+  /** The stream is closed and this was the last of it. */
+  readonly closed: boolean;
+}
+
+/** What a batch is made of. */
+export interface BatchParts {
+  readonly contentType: string;
+  /** The body of a page, or the texts of the data events of one control event. */
+  readonly body: Uint8Array | readonly string[];
+  readonly isBase64?: boolean;
+  readonly offset: string;
+  readonly nextOffset: string;
+  readonly upToDate: boolean;
+  readonly closed: boolean;
+}
+
+const encoder = new TextEncoder();
+// A byte order mark in the middle of a stream is the writer's.
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+const NOTHING = new Uint8Array(0);
+
+/** A batch whose records are made when somebody looks at them. */
+export class LazyBatch<T> implements Batch<T> {
+  readonly offset: string;
+  readonly nextOffset: string;
+  readonly upToDate: boolean;
+  readonly closed: boolean;
+  readonly #kind: SseKind;
+  #body: Uint8Array | readonly string[];
+  readonly #isBase64: boolean;
+  #records: readonly T[] | undefined;
+
+  constructor(parts: BatchParts) {
+    this.offset = parts.offset;
+    this.nextOffset = parts.nextOffset;
+    this.upToDate = parts.upToDate || parts.closed;
+    this.closed = parts.closed;
+    this.#kind = sseKind(parts.contentType);
+    this.#body = parts.body;
+    this.#isBase64 = parts.isBase64 ?? false;
+  }
+
+  /** Whether there is no record in it. Costs nothing, whatever the size. */
+  get isEmpty(): boolean {
+    const body = this.#body;
+    if (!(body instanceof Uint8Array)) return body.every((text) => isNothing(this.#kind, text));
+    return body.length === 0 || (body.length <= 8 && isNothing(this.#kind, decoder.decode(body)));
+  }
+
+  get bytes(): Uint8Array {
+    if (!(this.#body instanceof Uint8Array)) this.#body = this.#joined(this.#body);
+    return this.#body;
+  }
+
+  get records(): readonly T[] {
+    this.#records ??= this.isEmpty ? [] : this.#parse();
+    return this.#records;
+  }
+
+  #joined(texts: readonly string[]): Uint8Array {
+    if (this.#isBase64) return join(texts.map(fromBase64));
+    return encoder.encode(this.#kind === "json" ? joinArrays(texts) : texts.join(""));
+  }
+
+  #parse(): readonly T[] {
+    // Casts: what a stream holds is for its reader to know; `T` is the reader's claim.
+    if (this.#kind === "base64") return [this.bytes as T];
+    const body = this.#body;
+    if (this.#kind === "text") {
+      const isText = !(body instanceof Uint8Array) && !this.#isBase64;
+      return [(isText ? body.join("") : decoder.decode(this.bytes)) as T];
+    }
+    if (body instanceof Uint8Array || this.#isBase64) return parseArray(decoder.decode(this.bytes));
+    return parseArray(body.length === 1 ? (body[0] ?? "") : joinArrays(body));
+  }
+}
+
+/** The records of a batch, the last one with the offset after it. */
+export function* recordsOf<T>(batch: Batch<T>): Generator<StreamRecord<T>, void, undefined> {
+  const { records, nextOffset } = batch;
+  for (const [index, value] of records.entries()) {
+    yield index === records.length - 1 ? { value, offset: nextOffset } : { value };
+  }
+}
+
+/** Bytes one after the other. */
+export function join(pieces: readonly Uint8Array[]): Uint8Array {
+  const [first] = pieces;
+  if (pieces.length <= 1) return first ?? NOTHING;
+  const joined = new Uint8Array(pieces.reduce((size, piece) => size + piece.length, 0));
+  let at = 0;
+  for (const piece of pieces) {
+    joined.set(piece, at);
+    at += piece.length;
+  }
+  return joined;
+}
+
+/** Several arrays of JSON as one; nothing inside them is read. */
+export function joinArrays(texts: readonly string[]): string {
+  const insides = texts.map((text) => text.trim().slice(1, -1).trim());
+  return `[${insides.filter((inside) => inside !== "").join(",")}]`;
+}
+
+function isNothing(kind: SseKind, text: string): boolean {
+  return text === "" || (kind === "json" && /^\s*\[\s*\]\s*$/.test(text));
+}
+
+function parseArray<T>(text: string): readonly T[] {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new HapaxError("internal", "the server's answer is not JSON", { cause });
+  }
+  // Cast: the claim of the reader about its own records.
+  if (Array.isArray(value)) return value as readonly T[];
+  throw new HapaxError("internal", "the server's answer is not an array of records");
+}
+
+function fromBase64(text: string): Uint8Array {
+  let binary: string;
+  try {
+    binary = atob(text); // Passes over line breaks, as the protocol wants.
+  } catch (cause) {
+    throw new HapaxError("internal", "the server's event is not base64", { cause });
+  }
+  const bytes = new Uint8Array(binary.length);
+  for (let at = 0; at < binary.length; at++) bytes[at] = binary.charCodeAt(at);
+  return bytes;
+}

@@ -1,0 +1,47 @@
+/** What a writer hands back when it cannot store everything: the data, and what is known of its outcome. */
+
+import { type ErrorCode, HapaxError } from "../errors.ts";
+
+/** Data that no answer has confirmed. */
+export interface Unconfirmed {
+  /** As it was given to `append` or `send`. */
+  readonly data: unknown;
+  /** `not_stored` is certain. `unknown`: an attempt got no answer, and none can be had any more. */
+  readonly outcome: "not_stored" | "unknown";
+  /** True for the data whose own append failed, false for what stood behind it in the line. */
+  readonly isCause: boolean;
+}
+
+/**
+ * A write that was not confirmed. `code` says why; `unconfirmed` has the data, in the order of the calls.
+ *
+ * ```ts
+ * import { AppendFailure } from "hapax/client";
+ *
+ * const failure = new AppendFailure("producer_fenced", "a newer session exists", [
+ *   { data: { id: 7 }, outcome: "not_stored", isCause: true },
+ * ]);
+ * const again = failure.unconfirmed.filter(({ outcome }) => outcome === "not_stored");
+ * console.assert(again.length === 1 && failure.retry === "never");
+ * ```
+ */
+export class AppendFailure extends HapaxError {
+  readonly unconfirmed: readonly Unconfirmed[];
+
+  constructor(
+    code: ErrorCode,
+    message: string,
+    unconfirmed: readonly Unconfirmed[],
+    options?: ErrorOptions,
+  ) {
+    super(code, message, options);
+    this.unconfirmed = unconfirmed;
+  }
+}
+
+/** The failure of some appends for one cause. */
+export function failureOf(cause: HapaxError, unconfirmed: readonly Unconfirmed[]): AppendFailure {
+  const unknown = unconfirmed.filter(({ outcome }) => outcome === "unknown").length;
+  const count = `not confirmed: ${String(unconfirmed.length)}, of unknown outcome: ${String(unknown)}`;
+  return new AppendFailure(cause.code, `${cause.message} (${count})`, unconfirmed, { cause });
+}

@@ -1,0 +1,273 @@
+/**
+ * Following a stream: what is there, then what comes, over any number of connections. PROTOCOL.md §7
+ *
+ *   FL1  each record after the start is given once and in order, across cut connections, server restarts,
+ *        recycling and changes of the way of reading: every request goes on at the last safe point;
+ *   FL2  a slow reader holds one page or one chunk of a connection, and what it has not asked for stays at the
+ *        server. Cut for it, it catches up by pages from its place;
+ *   FL3  the cursor of the last live answer goes with the next live request;
+ *   FL4  the iteration ends by itself exactly when the stream is closed and all of it was given;
+ *   FL5  `now` is asked for once: from the first answer on the reader has a place, and leaves nothing out;
+ *   FL6  where events do not get through, the same reader goes on by long-poll.
+ *
+ * Text is followed by long-poll unless `live` says otherwise: events cannot carry CR and CRLF, pages are exact.
+ */
+
+import { sseKind } from "../wire/sse.ts";
+import type { Caller } from "./attempt.ts";
+import { type Batch, type LazyBatch, recordsOf, type StreamRecord } from "./batches.ts";
+import { Interruption, Line, type Reconnect, SILENCE_MS_MAX } from "./line.ts";
+import { FIRST_CONTROL_MS_MAX, sseBatches, type SseEnding } from "./live-sse.ts";
+import { nextPage, type Place, placeAt } from "./pages.ts";
+import type { PositionStore } from "./positions.ts";
+import { wholePage } from "./reading.ts";
+import type { Visibility } from "./visibility.ts";
+
+/** Connections in a row that end too soon before events are given up. */
+const SHORT_MAX = 3;
+
+/** An empty answer that comes sooner has not waited: asking again at once would be a busy loop. */
+const WAITED_MS_MIN = 100;
+
+/** The pause between answers that are no failures grows so many times. */
+const PAUSES_MAX = 5;
+
+/**
+ * How to follow a stream. All members are optional.
+ *
+ * ```ts
+ * import { connect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const stream = connect(`${server.url}/v1/stream/orders`);
+ * await stream.create();
+ * await stream.append("the only one");
+ *
+ * const stop = new AbortController();
+ * const follow = stream.follow<string>({
+ *   live: "long-poll",
+ *   onReconnect: ({ error, failures, offset }) => console.log(error.code, failures, offset),
+ *   onUpToDate: () => stop.abort(new Error("seen all")),
+ *   signal: stop.signal,
+ * });
+ * const seen: string[] = [];
+ * try {
+ *   for await (const { value } of follow) seen.push(value);
+ * } catch (error) {
+ *   console.assert(error === stop.signal.reason && seen.length === 1);
+ * }
+ * await server.stop();
+ * ```
+ */
+export interface FollowOptions {
+  /** The offset to begin after; `now` for what comes from now on. Default: the beginning of the stream. */
+  readonly from?: string;
+  /**
+   * How to wait for data. Default `auto`: Server-Sent Events for JSON and bytes, long-poll for text and wherever
+   * events do not get through.
+   */
+  readonly live?: "auto" | "sse" | "long-poll";
+  /** Where the position is kept. What it holds is preferred to `from`. */
+  readonly position?: PositionStore;
+  /** Called when the reader has dealt with all there was, at first and after each time it was behind. */
+  readonly onUpToDate?: (offset: string) => void;
+  /** Hears of every failure that is tried again. */
+  readonly onReconnect?: (reconnect: Reconnect) => void;
+  /**
+   * How long an outage may last, in milliseconds, before the iteration throws what it is about. Default:
+   * `retry.totalMs` of the client; `Infinity` never gives up.
+   */
+  readonly patienceMs?: number;
+  /** Lets go of the connection while the page is hidden. Default: never. See `documentVisibility`. */
+  readonly visibility?: Visibility;
+  /** Ends it; the iteration then throws the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * A stream as it grows, as `stream.follow()` gives it: records, until the stream is closed. Every iteration
+ * begins anew at `from`, or at the kept position.
+ *
+ * `T` is what the records of a JSON stream are; of text it is `string`, of all others `Uint8Array`.
+ *
+ * ```ts
+ * import { connect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const stream = connect(`${server.url}/v1/stream/orders`);
+ * await stream.create();
+ * await stream.append(1);
+ *
+ * const seen: number[] = [];
+ * for await (const { value } of stream.follow<number>()) {
+ *   seen.push(value);
+ *   if (value === 1) await stream.append(2);
+ *   if (value === 2) await stream.close(3);
+ * }
+ * console.assert(seen.join() === "1,2,3"); // Closed: the loop has ended by itself.
+ * await server.stop();
+ * ```
+ */
+export interface Following<T> extends AsyncIterable<StreamRecord<T>> {
+  /**
+   * Batch by batch. One without records tells that the tail was reached, or that the stream is closed.
+   *
+   * ```ts
+   * import { connect } from "hapax/client";
+   * import { startNodeServer } from "hapax/node";
+   *
+   * const server = await startNodeServer({ port: 0 });
+   * const stream = connect(`${server.url}/v1/stream/payments`);
+   * await stream.create();
+   * await stream.append(250);
+   * await stream.close(100);
+   *
+   * // Sum and offset change together, as in one transaction of a database: each record counts once.
+   * let account = { sum: 0, offset: "-1" };
+   * for await (const batch of stream.follow<number>({ from: account.offset }).batches()) {
+   *   const sum = batch.records.reduce((before, cents) => before + cents, account.sum);
+   *   account = { sum, offset: batch.nextOffset };
+   * }
+   * console.assert(account.sum === 350);
+   * await server.stop();
+   * ```
+   */
+  batches(): AsyncIterableIterator<Batch<T>>;
+}
+
+/**
+ * Follows a stream from `from` until it is closed. Errors: `stream_not_found`, `stream_gone`,
+ * `offset_beyond_tail`, and `unreachable` after an outage longer than the patience.
+ */
+export function followStream<T = unknown>(
+  caller: Caller,
+  url: string,
+  options: FollowOptions = {},
+): Following<T> {
+  const open = (): AsyncGenerator<Batch<T>, void, undefined> =>
+    keptBatches<T>(new Line(caller, url, options), options);
+  return {
+    async *[Symbol.asyncIterator]() {
+      for await (const batch of open()) yield* recordsOf(batch);
+    },
+    batches: open,
+  };
+}
+
+/** PN1: what comes after `yield` runs when the reader asks for more. */
+async function* keptBatches<T>(
+  line: Line,
+  options: FollowOptions,
+): AsyncGenerator<Batch<T>, void, undefined> {
+  const { position, onUpToDate } = options;
+  const kept = await position?.load();
+  const follower = new Follower<T>(line, placeAt(kept ?? options.from ?? "-1"), options.live);
+  let wasUpToDate = false;
+  for await (const batch of follower.batches()) {
+    yield batch;
+    await position?.save(batch.nextOffset);
+    if (batch.upToDate && !wasUpToDate) onUpToDate?.(batch.nextOffset);
+    wasUpToDate = batch.upToDate;
+  }
+}
+
+class Follower<T> {
+  readonly #line: Line;
+  readonly #place: Place;
+  #live: "auto" | "sse" | "long-poll";
+  /** Connections in a row that ended too soon, and empty answers in a row that did not wait. */
+  #shorts = 0;
+  #hastes = 0;
+  #wasUpToDate = false;
+
+  constructor(line: Line, place: Place, live: FollowOptions["live"] = "auto") {
+    this.#line = line;
+    this.#place = place;
+    this.#live = live;
+  }
+
+  async *batches(): AsyncGenerator<Batch<T>, void, undefined> {
+    const [line, place] = [this.#line, this.#place];
+    while (!place.closed) {
+      line.throwIfAborted();
+      if (!place.upToDate) {
+        yield* this.#worthTelling(await wholePage<T>(line, place));
+        continue;
+      }
+      await line.untilVisible();
+      try {
+        if (this.#isBySse()) yield* this.#connection();
+        else yield* this.#poll();
+      } catch (error) {
+        if (!(error instanceof Interruption)) throw error;
+        // FL2: whoever was cut may be far behind, and pages are the shorter way.
+        if (this.#isBySse()) place.upToDate = false;
+        await line.recover(error, place.offset, Math.min(this.#shorts, PAUSES_MAX));
+      }
+    }
+  }
+
+  /** Records, the news that the tail is reached, and the end. */
+  *#worthTelling(batch: LazyBatch<T>): Generator<Batch<T>, void, undefined> {
+    const isNews = batch.upToDate && !this.#wasUpToDate;
+    this.#wasUpToDate = batch.upToDate;
+    if (!batch.isEmpty || isNews || batch.closed) yield batch;
+  }
+
+  #isBySse(): boolean {
+    if (this.#live !== "auto") return this.#live === "sse";
+    return sseKind(this.#place.contentType) !== "text";
+  }
+
+  async *#connection(): AsyncGenerator<Batch<T>, void, undefined> {
+    // Who insists on events waits for them as long as for anything else.
+    const firstControlMs = this.#live === "auto" ? FIRST_CONTROL_MS_MAX : SILENCE_MS_MAX;
+    const connection = sseBatches<T>(this.#line, this.#place, firstControlMs);
+    try {
+      for (;;) {
+        const next = await connection.next();
+        if (next.done === true) {
+          this.#decideNext(next.value);
+          return;
+        }
+        yield* this.#worthTelling(next.value);
+      }
+    } finally {
+      // Whoever leaves the loop early lets go of the connection.
+      await connection.return({ kind: "recycled" });
+    }
+  }
+
+  /** FL6. Throws what happened if the same way is to be tried again after a pause. */
+  #decideNext(ending: SseEnding): void {
+    if (ending.why === undefined) {
+      this.#shorts = 0;
+      return;
+    }
+    this.#shorts = ending.kind === "cut" ? 0 : this.#shorts + 1;
+    const isHopeless = ending.kind === "unusable" || this.#shorts >= SHORT_MAX;
+    if (this.#live === "auto" && isHopeless) this.#live = "long-poll";
+    else throw ending.why;
+  }
+
+  async *#poll(): AsyncGenerator<Batch<T>, void, undefined> {
+    const line = this.#line;
+    const guard = line.guard(true);
+    const startedMs = line.clock.steadyMs();
+    try {
+      guard.arm(SILENCE_MS_MAX);
+      const batch = await nextPage<T>(line, this.#place, guard, "long-poll");
+      guard.disarm();
+      yield* this.#worthTelling(batch);
+      const isHasty = batch.isEmpty && line.clock.steadyMs() - startedMs < WAITED_MS_MIN;
+      this.#hastes = isHasty && !batch.closed ? Math.min(this.#hastes + 1, PAUSES_MAX) : 0;
+      if (this.#hastes > 0) await line.rest(this.#hastes);
+    } catch (error) {
+      if (!guard.isHidden) throw error; // Else nothing is wrong: it goes on when the page is seen.
+    } finally {
+      guard.end();
+    }
+  }
+}

@@ -1,0 +1,110 @@
+/**
+ * One page of a stream, asked for once: catch-up and long-poll. PROTOCOL.md §7.1, §7.2
+ *
+ *   PG1  a place moves only when the page up to it has come whole. A page that was cut is asked for again at
+ *        the place where it began, and nothing of it was delivered;
+ *   PG2  the next request goes to the `Stream-Next-Offset` of the last page and carries the last cursor;
+ *   PG3  a reader is never moved back: an answer that ends before the place it was asked for at belongs to
+ *        another stream at the same path.
+ */
+
+import { HapaxError } from "../errors.ts";
+import { join, LazyBatch } from "./batches.ts";
+import { type Guard, Interruption, type Line, says, SILENCE_MS_MAX } from "./line.ts";
+import type { ClientAnswer } from "./transport.ts";
+
+const CONTENT_TYPE_DEFAULT = "application/octet-stream";
+
+/** Where a reader is. Changed only through `advance`. */
+export interface Place {
+  offset: string;
+  cursor: string | undefined;
+  contentType: string;
+  /** The last that was heard of the tail. */
+  upToDate: boolean;
+  closed: boolean;
+}
+
+/** The beginning of a reader. */
+export function placeAt(offset: string): Place {
+  return {
+    offset,
+    cursor: undefined,
+    contentType: CONTENT_TYPE_DEFAULT,
+    upToDate: false,
+    closed: false,
+  };
+}
+
+/** Asks for the page at the place, and moves the place to its end. */
+export async function nextPage<T>(
+  line: Line,
+  place: Place,
+  guard: Guard,
+  live?: "long-poll",
+): Promise<LazyBatch<T>> {
+  const { offset, cursor } = place;
+  const answer = await line.get(
+    {
+      ...(live === undefined || cursor === undefined ? {} : { cursor }),
+      ...(live === undefined ? {} : { live }),
+      offset,
+    },
+    guard,
+  );
+  const body = await wholeBody(line, answer, guard);
+  const nextOffset = answer.header("stream-next-offset");
+  if (nextOffset === undefined || nextOffset === "") throw notAStream();
+  place.contentType = answer.header("content-type") ?? place.contentType;
+  const batch = new LazyBatch<T>({
+    contentType: place.contentType,
+    body,
+    offset,
+    nextOffset,
+    upToDate: says(answer, "stream-up-to-date"),
+    closed: says(answer, "stream-closed"),
+  });
+  advance(place, batch, answer.header("stream-cursor"));
+  // An empty page between two failures of live reading says nothing about live reading.
+  if (live !== undefined || !batch.isEmpty) line.restored();
+  return batch;
+}
+
+/** PG1 PG3: the only place where a place moves. */
+export function advance<T>(place: Place, batch: LazyBatch<T>, cursor: string | undefined): void {
+  const { offset, nextOffset } = batch;
+  const isPlace = offset !== "-1" && offset !== "now";
+  if (isPlace && nextOffset < offset) {
+    throw new HapaxError(
+      "offset_beyond_tail",
+      `the server answers for an earlier place offset=${offset} next=${nextOffset}`,
+    );
+  }
+  if (isPlace && nextOffset === offset && batch.records.length > 0) {
+    throw new HapaxError("internal", `the server sends records without moving offset=${offset}`);
+  }
+  place.offset = nextOffset;
+  place.cursor = cursor ?? place.cursor;
+  // A page that brings nothing and leads nowhere is the tail, whether or not the server says so.
+  place.upToDate = batch.upToDate || (isPlace && nextOffset === offset);
+  place.closed = batch.closed;
+}
+
+/** PG1: the whole body, or an interruption. Each piece that arrives gives the rest new time. */
+async function wholeBody(line: Line, answer: ClientAnswer, guard: Guard): Promise<Uint8Array> {
+  const chunks = answer.chunks()[Symbol.asyncIterator]();
+  const pieces: Uint8Array[] = [];
+  for (;;) {
+    guard.arm(SILENCE_MS_MAX);
+    const next = await line.taken(chunks.next(), guard);
+    if (next.done === true) return join(pieces);
+    pieces.push(next.value);
+  }
+}
+
+/** A portal or a proxy has answered; the server may be back soon. */
+function notAStream(): Interruption {
+  return new Interruption(
+    new HapaxError("internal", "the answer is not one of a stream: it has no Stream-Next-Offset"),
+  );
+}

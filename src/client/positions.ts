@@ -1,0 +1,100 @@
+/**
+ * PORT. Where a consumer is in a stream, kept so that a restart goes on there.
+ *
+ *   PN1  a position is saved when the consumer asks for more after a batch, and not before: what a crash
+ *        interrupts comes again. So effects happen at least once;
+ *   PN2  an effect happens exactly once only if it and the position are stored together, in one transaction of
+ *        the consumer's own database. `batch.nextOffset` is the value to store there, and no store is needed here;
+ *   PN3  a reader that begins at `now` saves that place before anything arrives: a restart leaves nothing out.
+ */
+
+/**
+ * Keeps one offset, for `stream.follow({ position })`. Two readers of one stream need two of them. Effects happen
+ * at least once: the batch in which a process ends comes again.
+ *
+ * ```ts
+ * import { connect, memoryPosition } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const stream = connect(`${server.url}/v1/stream/mails`);
+ * await stream.create();
+ * await stream.append("first");
+ *
+ * const position = memoryPosition(); // Or `filePosition` of "hapax/node", or one of your own.
+ * const seen: string[] = [];
+ * const runUntil = async (last: string) => {
+ *   for await (const { value } of stream.follow<string>({ position })) {
+ *     seen.push(value);
+ *     if (value === last) break; // Not asked for more: the position stays before this batch.
+ *   }
+ * };
+ * await runUntil("first");
+ * await stream.append("second");
+ * await runUntil("second");
+ * console.assert(seen.join() === "first,first,second");
+ * await server.stop();
+ * ```
+ */
+export interface PositionStore {
+  /** The offset that was saved last; `undefined` if there is none. */
+  load(): Promise<string | undefined>;
+  /** Resolves when the offset will be found again. */
+  save(offset: string): Promise<void>;
+}
+
+/**
+ * Keeps the position as long as the process runs.
+ *
+ * ```ts
+ * import { memoryPosition } from "hapax/client";
+ *
+ * const position = memoryPosition();
+ * await position.save("0000000000000000_0000000000000042");
+ * console.assert((await position.load())?.endsWith("42"));
+ * ```
+ */
+export function memoryPosition(offset?: string): PositionStore {
+  let saved = offset;
+  return {
+    load: () => Promise.resolve(saved),
+    save(next) {
+      saved = next;
+      return Promise.resolve();
+    },
+  };
+}
+
+/** The two members of the web's `localStorage` that are used. */
+export interface PositionStorage {
+  getItem(key: string): string | null;
+  setItem(key: string, value: string): void;
+}
+
+/**
+ * Keeps the position in the browser, under a key of its own: `storagePosition(localStorage, "orders")`.
+ *
+ * ```ts
+ * import { storagePosition } from "hapax/client";
+ *
+ * const items = new Map<string, string>();
+ * const storage = {
+ *   getItem: (key: string) => items.get(key) ?? null,
+ *   setItem: (key: string, value: string) => void items.set(key, value),
+ * };
+ * const position = storagePosition(storage, "orders");
+ * console.assert((await position.load()) === undefined);
+ * await position.save("0000000000000000_0000000000000042");
+ * console.assert(items.size === 1);
+ * ```
+ */
+export function storagePosition(storage: PositionStorage, key: string): PositionStore {
+  return {
+    // Storages throw when they are full or forbidden: as a rejection that reaches the reader.
+    load: async () => Promise.resolve(storage.getItem(key) ?? undefined),
+    save: async (offset) => {
+      storage.setItem(key, offset);
+      return Promise.resolve();
+    },
+  };
+}

@@ -1,0 +1,267 @@
+/**
+ * The producer: data in, numbered batches out, and the truth about what became of each.
+ *
+ *   PR1  `flush()` resolves if and only if everything that was given before it is stored. Otherwise it rejects,
+ *        and hands back what is not confirmed, with its data, in the order of the calls;
+ *   PR2  a producer that could not store something is over: it stores nothing behind the gap;
+ *   PR3  it holds at most `pendingBytesMax`: beyond that `append` throws `producer_full` and takes nothing.
+ */
+
+import { HapaxError } from "../errors.ts";
+import { LIMITS } from "../limits.ts";
+import { type Ending, type Item, type Receipt, weightOf } from "./batching.ts";
+import { type AppendFailure, failureOf, type Unconfirmed } from "./failure.ts";
+import { checkProducerId, type EpochSource, identityFor } from "./identity.ts";
+import type { Peer } from "./peer.ts";
+import { encode } from "./records.ts";
+import { type BatchAck, Sender } from "./sender.ts";
+import { SettingsCheck } from "./settings.ts";
+
+/** The share of a full batch from which it is sent beside others; less waits for one of them to end. */
+const PIPELINED_SHARE = 0.25;
+
+/** Options of `stream.producer`. All are optional. */
+export interface ProducerOptions {
+  /** Names the producer across restarts: a new one of the same id fences the old. Default: random. */
+  readonly id?: string;
+  /** For servers without sessions, required there with `id`: higher in each life. A function is asked once. */
+  readonly epoch?: EpochSource;
+  /**
+   * Batches on their way at once, 1 to 256. Default 5; 1 where the server cannot order them. A batch of less
+   * than a quarter of `maxBatchBytes`, and of less than `maxBatchRecords`, goes when no other is on its way.
+   */
+  readonly maxInFlight?: number;
+  /** Bytes of one batch. Default 1 MiB. */
+  readonly maxBatchBytes?: number;
+  /** Records of one batch. Default: no limit. */
+  readonly maxBatchRecords?: number;
+  /** How long a batch waits to be filled, in milliseconds. Default 0: it fills while others are on their way. */
+  readonly lingerMs?: number;
+  /** Bytes held from which `ready` waits. Each append counts 128 bytes more than its data. Default 16 MiB. */
+  readonly highWaterBytes?: number;
+  /** Bytes held beyond which `append` throws. Default: four times `highWaterBytes`. */
+  readonly pendingBytesMax?: number;
+  /** Hears of every stored batch, in order. */
+  readonly onBatchAck?: (ack: BatchAck) => void;
+  /** Hears once, when the producer ends because something was not confirmed. */
+  readonly onError?: (failure: AppendFailure) => void;
+}
+
+interface Waiter {
+  /** How many items have to end. */
+  readonly count: number;
+  readonly resolve: () => void;
+  readonly reject: (failure: AppendFailure) => void;
+}
+
+/**
+ * Writes many records fast, in order, each exactly once. Made by `stream.producer()`.
+ *
+ * Lost answers, timeouts, 408, 425, 429 and 5xx are repeated, always the same batch under the same number. A
+ * batch that is too large is cut smaller. What cannot be stored ends the producer, because what was given after
+ * it stands behind it: everything that is not confirmed is handed back. The code says why: `producer_fenced`
+ * (another one of this id has taken over), `stream_closed`, `producer_gap` (the server has forgotten what it
+ * had acknowledged), `body_too_large` (of one record), `unreachable` (the retries are used up), or that of
+ * another refusal.
+ *
+ * ```ts
+ * import { connect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const stream = connect(`${server.url}/v1/stream/orders`);
+ * await stream.create({ contentType: "application/json" });
+ *
+ * const producer = stream.producer({ id: "orders-1" });
+ * for (let id = 0; id < 1000; id += 1) {
+ *   await producer.ready;
+ *   producer.append({ id });
+ * }
+ * await producer.flush(); // Rejects if anything was not stored.
+ * await producer.close();
+ * console.assert((await stream.resume("orders-1"))?.epoch === 0);
+ * await server.stop();
+ * ```
+ */
+export class Producer {
+  readonly #peer: Peer;
+  readonly #options: ProducerOptions;
+  readonly #sender: Sender;
+  readonly #highWaterBytes: number;
+  readonly #pendingBytesMax: number;
+  readonly #waiters: Waiter[] = [];
+  #unconfirmed: Unconfirmed[] = [];
+  #failure: AppendFailure | undefined;
+  #isClosed = false;
+  #given = 0;
+  #ended = 0;
+  #pendingBytes = 0;
+  #ready: { readonly promise: Promise<void>; readonly resolve: () => void } | undefined;
+
+  constructor(peer: Peer, options: ProducerOptions = {}) {
+    const check = new SettingsCheck();
+    this.#peer = peer;
+    this.#options = options;
+    const highWater = check.number("highWaterBytes", options.highWaterBytes, 16 * 1024 * 1024, 1);
+    this.#highWaterBytes = highWater;
+    const hard = check.number("pendingBytesMax", options.pendingBytesMax, highWater * 4, highWater);
+    this.#pendingBytesMax = hard;
+    const { maxInFlight, maxBatchBytes, maxBatchRecords } = options;
+    const { bodyBytesMax, heldPerProducerMax } = LIMITS;
+    const bytesMax = check.number("maxBatchBytes", maxBatchBytes, 1024 * 1024, 1, bodyBytesMax);
+    const settings = {
+      bytesMax,
+      pipelinedBytesMin: bytesMax * PIPELINED_SHARE,
+      inFlightMax: check.number("maxInFlight", maxInFlight, 5, 1, heldPerProducerMax),
+      recordsMax: check.number("maxBatchRecords", maxBatchRecords, Infinity, 1),
+      lingerMs: check.number("lingerMs", options.lingerMs, 0, 0),
+    };
+    check.end();
+    if (options.id !== undefined) checkProducerId(options.id);
+    this.#sender = new Sender(peer, settings, () => identityFor(peer, options.id, options.epoch), {
+      onAck: (ack) => {
+        this.#settleWaiters();
+        tell(options.onBatchAck, ack);
+      },
+      onEnd: (error) => {
+        this.#onEnd(error);
+      },
+    });
+  }
+
+  /** Data that was given and has not ended. */
+  get pendingCount(): number {
+    return this.#given - this.#ended;
+  }
+
+  /** Batches that are on their way. */
+  get inFlightCount(): number {
+    return this.#sender.inFlight;
+  }
+
+  /** The epoch at the server; `undefined` before the first answer. */
+  get epoch(): number | undefined {
+    return this.#sender.epoch;
+  }
+
+  /** Resolves when less than `highWaterBytes` are held, and when the producer is over. */
+  get ready(): Promise<void> {
+    if (this.#pendingBytes < this.#highWaterBytes || this.#failure !== undefined) {
+      return Promise.resolve();
+    }
+    if (this.#ready === undefined) {
+      let resolve = (): void => undefined;
+      const promise = new Promise<void>((done) => {
+        resolve = done;
+      });
+      this.#ready = { promise, resolve };
+    }
+    return this.#ready.promise;
+  }
+
+  /**
+   * Gives data and does not wait. Throws the failure if the producer is over, `producer_full` if it
+   * holds too much, `producer_closed` after `close()`.
+   */
+  append(data: unknown): void {
+    this.#push(data, () => undefined);
+  }
+
+  /** Gives data; resolves when it is stored, rejects with an `AppendFailure` if it is not confirmed. */
+  send(data: unknown): Promise<Receipt> {
+    return new Promise((resolve, reject) => {
+      this.#push(data, (ending) => {
+        if (ending.kind === "stored") resolve(ending.receipt);
+        else reject(failureOf(ending.error, [unconfirmed(data, ending)]));
+      });
+    });
+  }
+
+  /** PR1. Also rejects if something given before an earlier `flush()` was not confirmed. */
+  flush(): Promise<void> {
+    this.#sender.hurry();
+    return new Promise((resolve, reject) => {
+      this.#waiters.push({ count: this.#given, resolve, reject });
+      this.#settleWaiters();
+    });
+  }
+
+  /** Takes no more data and flushes. The stream stays open. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.flush();
+  }
+
+  /** `await using` closes the producer. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #push(data: unknown, tellEnd: (ending: Ending) => void): void {
+    if (this.#failure !== undefined) throw this.#failure;
+    if (this.#isClosed) throw new HapaxError("producer_closed", "the producer was closed");
+    const piece = encode(data, this.#peer.knownCodec);
+    const item: Item = {
+      data,
+      piece,
+      conditions: undefined,
+      end: (ending) => {
+        this.#pendingBytes -= weightOf(item);
+        this.#ended += 1;
+        if (ending.kind === "unconfirmed") this.#unconfirmed.push(unconfirmed(data, ending));
+        this.#wakeReady();
+        tellEnd(ending);
+      },
+    };
+    if (this.#pendingBytes + weightOf(item) > this.#pendingBytesMax && this.#pendingBytes > 0) {
+      const held = `held=${String(this.#pendingBytes)} max=${String(this.#pendingBytesMax)}`;
+      throw new HapaxError("producer_full", `the producer takes no more data now ${held}`);
+    }
+    this.#pendingBytes += weightOf(item);
+    this.#given += 1;
+    this.#sender.push(item);
+  }
+
+  #wakeReady(): void {
+    if (this.#pendingBytes >= this.#highWaterBytes) return;
+    this.#ready?.resolve();
+    this.#ready = undefined;
+  }
+
+  #settleWaiters(): void {
+    // They were added in the order of their counts.
+    while (this.#waiters.length > 0) {
+      const first = this.#waiters[0];
+      if (first === undefined || (this.#failure === undefined && first.count > this.#ended)) return;
+      // Some have ended and the producer has not told of its end yet: then it is about to.
+      if (this.#failure === undefined && this.#unconfirmed.length > 0) return;
+      this.#waiters.shift();
+      if (this.#failure === undefined) first.resolve();
+      else first.reject(this.#failure);
+    }
+  }
+
+  #onEnd(error: HapaxError): void {
+    const failure = failureOf(error, this.#unconfirmed);
+    this.#failure = failure;
+    this.#unconfirmed = [];
+    this.#ready?.resolve();
+    this.#settleWaiters();
+    tell(this.#options.onError, failure);
+  }
+}
+
+function unconfirmed(data: unknown, ending: Ending & { kind: "unconfirmed" }): Unconfirmed {
+  return { data, outcome: ending.outcome, isCause: ending.isCause };
+}
+
+/** A listener that throws is a fault of its own: it is reported, and changes nothing here. */
+function tell<Value>(listener: ((value: Value) => void) | undefined, value: Value): void {
+  try {
+    listener?.(value);
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
+  }
+}

@@ -1,0 +1,120 @@
+/**
+ * Reading what is there: pages from a place up to the tail, then the end.
+ *
+ *   RG1  each record between the place and the tail is given once and in order, whatever fails on the way;
+ *   RG2  one page is held at a time, and the next one is asked for when the reader wants it;
+ *   RG3  the reading ends when a page reaches the tail, or the end of a closed stream.
+ */
+
+import { sseKind } from "../wire/sse.ts";
+import type { Caller } from "./attempt.ts";
+import {
+  type Batch,
+  join,
+  joinArrays,
+  type LazyBatch,
+  recordsOf,
+  type StreamRecord,
+} from "./batches.ts";
+import { Interruption, Line, type Reconnect, SILENCE_MS_MAX } from "./line.ts";
+import { nextPage, type Place, placeAt } from "./pages.ts";
+
+/** How to read what is there. All members are optional. */
+export interface ReadOptions {
+  /** The offset to begin after. Default: the beginning of the stream. `now` is its tail. */
+  readonly from?: string;
+  /** How long an outage may last, in milliseconds. Default: `retry.totalMs` of the client. */
+  readonly patienceMs?: number;
+  /** Hears of every failure that is tried again. */
+  readonly onReconnect?: (reconnect: Reconnect) => void;
+  /** Ends the reading; the iteration then throws the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * A stream from a place up to its tail, as `stream.read()` gives it. Every iteration reads anew.
+ *
+ * `T` is what the records of a JSON stream are; of text it is `string`, of all others `Uint8Array`.
+ *
+ * ```ts
+ * import { connect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const stream = connect(`${server.url}/v1/stream/orders`);
+ * await stream.create();
+ * await stream.append({ id: 1 });
+ *
+ * let from = "-1"; // The beginning.
+ * for await (const page of stream.read<{ id: number }>().pages()) {
+ *   console.assert(page.records[0]?.id === 1 && page.upToDate);
+ *   from = page.nextOffset;
+ * }
+ * await stream.append({ id: 2 });
+ * const rest = await stream.read<{ id: number }>({ from }).values();
+ * console.assert(rest.length === 1 && rest[0]?.id === 2);
+ * await server.stop();
+ * ```
+ */
+export interface Reading<T> extends AsyncIterable<StreamRecord<T>> {
+  /** Page by page; the last one is `upToDate`. There is at least one, and it may be empty. */
+  pages(): AsyncIterableIterator<Batch<T>>;
+  /** All values at once. */
+  values(): Promise<T[]>;
+  /** All bytes at once, as they were stored; of a JSON stream one array. */
+  bytes(): Promise<Uint8Array>;
+}
+
+/** Reads what is there, from `from` to the tail. Errors: `stream_not_found`, `stream_gone`, `offset_beyond_tail`, `unreachable`. */
+export function readStream<T = unknown>(
+  caller: Caller,
+  url: string,
+  options: ReadOptions = {},
+): Reading<T> {
+  const open = (place: Place): AsyncGenerator<Batch<T>, void, undefined> =>
+    pagesFrom(new Line(caller, url, options), place);
+  const start = (): Place => placeAt(options.from ?? "-1");
+  return {
+    async *[Symbol.asyncIterator]() {
+      for await (const batch of open(start())) yield* recordsOf(batch);
+    },
+    pages: () => open(start()),
+    async values() {
+      const values: T[] = [];
+      for await (const { records } of open(start()))
+        for (const value of records) values.push(value);
+      return values;
+    },
+    async bytes() {
+      const place = start();
+      const pieces: Uint8Array[] = [];
+      for await (const { bytes } of open(place)) pieces.push(bytes);
+      if (pieces.length === 1 || sseKind(place.contentType) !== "json") return join(pieces);
+      const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
+      return new TextEncoder().encode(joinArrays(pieces.map((piece) => utf8.decode(piece))));
+    },
+  };
+}
+
+/** Pages until one reaches the tail. A page that fails is asked for again. */
+async function* pagesFrom<T>(line: Line, place: Place): AsyncGenerator<Batch<T>, void, undefined> {
+  do yield await wholePage<T>(line, place);
+  while (!place.upToDate && !place.closed);
+}
+
+/** RG1: one page, tried until it came whole. */
+export async function wholePage<T>(line: Line, place: Place): Promise<LazyBatch<T>> {
+  for (;;) {
+    line.throwIfAborted();
+    const guard = line.guard(false);
+    try {
+      guard.arm(SILENCE_MS_MAX);
+      return await nextPage<T>(line, place, guard);
+    } catch (error) {
+      if (!(error instanceof Interruption)) throw error;
+      await line.recover(error, place.offset);
+    } finally {
+      guard.end();
+    }
+  }
+}

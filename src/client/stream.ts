@@ -1,0 +1,203 @@
+/** The handle of one stream: everything that can be asked of it. Made by `connect`. */
+
+import { HapaxError, isHapaxError } from "../errors.ts";
+import { type Appended, Appends } from "./appends.ts";
+import { type Caller, refusalOf } from "./attempt.ts";
+import {
+  type Created,
+  type CreateOptions,
+  createStream,
+  forkHeaders,
+  type ForkOptions,
+} from "./create.ts";
+import { type Following, type FollowOptions, followStream } from "./follow.ts";
+import { type ProducerState, producerStateOf, type StreamHead } from "./head.ts";
+import { appendKeyed } from "./keyed.ts";
+import { Peer } from "./peer.ts";
+import { Producer, type ProducerOptions } from "./producer.ts";
+import { type Reading, type ReadOptions, readStream } from "./reading.ts";
+
+/** Options of `stream.append`. All are optional. */
+export interface AppendOptions {
+  /** An idempotency key: the identity of this one append, across processes. */
+  readonly key?: string;
+  /** Stored only if the tail is this offset; else `tail_moved`. */
+  readonly ifMatch?: string;
+  /** `Stream-Seq`: must sort after the last one of the stream; else `sequence_regression`. */
+  readonly seq?: string;
+  /** Gives up waiting. What was sent may be stored all the same. */
+  readonly signal?: AbortSignal;
+}
+
+/** Options of `stream.update`. */
+export interface UpdateOptions {
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * One stream at one URL.
+ *
+ * ```ts
+ * import { connect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const stream = connect(`${server.url}/v1/stream/payments`);
+ * await stream.create();
+ * await stream.append({ id: 1, cents: 250 }); // Exactly once, also if the answer is lost.
+ * await stream.append({ id: 2, cents: 100 }, { key: "payment-2" });
+ *
+ * const records: unknown[] = [];
+ * for await (const { value } of stream.read()) records.push(value);
+ * console.assert(records.length === 2);
+ * await server.stop();
+ * ```
+ */
+export class Stream {
+  readonly url: string;
+  readonly #caller: Caller;
+  readonly #peer: Peer;
+  readonly #appends: Appends;
+
+  constructor(caller: Caller, url: string) {
+    this.url = url;
+    this.#caller = caller;
+    this.#peer = new Peer(caller, url);
+    this.#appends = new Appends(this.#peer);
+  }
+
+  /** Creates the stream. Creating it again with the same configuration changes nothing. */
+  create(options: CreateOptions = {}): Promise<Created> {
+    return createStream(this.#peer, options);
+  }
+
+  /** Describes the stream. Rejects with `stream_not_found` if there is none. */
+  async head(options: { readonly signal?: AbortSignal } = {}): Promise<StreamHead> {
+    const head = await this.#peer.head(options.signal);
+    this.#peer.learn(head);
+    return head;
+  }
+
+  /**
+   * Appends one record, exactly once: repetitions after lost answers carry the same identity. Calls are
+   * stored in their order, also if they do not wait for each other; appends with a key stand outside it.
+   */
+  async append(data: unknown, options: AppendOptions = {}): Promise<Appended> {
+    const { key, ifMatch, seq, signal } = options;
+    const headers = {
+      ...(ifMatch === undefined ? {} : { "If-Match": `"${ifMatch}"` }),
+      ...(seq === undefined ? {} : { "Stream-Seq": seq }),
+    };
+    const conditions = Object.keys(headers).length === 0 ? undefined : headers;
+    if (key !== undefined) return appendKeyed(this.#peer, key, data, conditions, signal);
+    // A close is the only append without data.
+    if (data === undefined) throw new HapaxError("invalid_request", "there is no data to append");
+    return this.#appends.append(data, conditions, signal);
+  }
+
+  /**
+   * Appends what `decide` makes of the stream, only if nothing else was appended since; else decides again.
+   * `decide` may read the stream; `undefined` appends nothing.
+   *
+   * ```ts
+   * import { connect } from "hapax/client";
+   * import { startNodeServer } from "hapax/node";
+   *
+   * const server = await startNodeServer({ port: 0 });
+   * const stream = connect(`${server.url}/v1/stream/counter`);
+   * await stream.create();
+   * const increment = () =>
+   *   stream.update(async () => {
+   *     let last = 0;
+   *     for await (const { value } of stream.read<number>()) last = value;
+   *     return last + 1;
+   *   });
+   * await Promise.all([increment(), increment(), increment()]);
+   * const counts: number[] = [];
+   * for await (const { value } of stream.read<number>()) counts.push(value);
+   * console.assert(counts.join() === "1,2,3");
+   * await server.stop();
+   * ```
+   */
+  async update(
+    decide: (head: StreamHead) => unknown,
+    options: UpdateOptions = {},
+  ): Promise<Appended | undefined> {
+    for (let conflicts = 1; ; conflicts += 1) {
+      // The tail first, then the data: what comes between the two is seen and then refused.
+      const head = await this.head(options);
+      const data: unknown = await decide(head);
+      if (data === undefined) return undefined;
+      try {
+        return await this.append(data, { ...options, ifMatch: head.offset });
+      } catch (error) {
+        if (!isHapaxError(error, "tail_moved")) throw error;
+      }
+      await this.#caller.pause(conflicts, undefined, options.signal);
+    }
+  }
+
+  /** Closes the stream, after all appends that were called before, with a last record if one is given. */
+  close(data?: unknown, options: { readonly signal?: AbortSignal } = {}): Promise<Appended> {
+    return this.#appends.append(data, { "Stream-Closed": "true" }, options.signal);
+  }
+
+  /** Deletes the stream. */
+  async delete(options: { readonly signal?: AbortSignal } = {}): Promise<void> {
+    const { answer, wasUnknown } = await this.#caller.untilAnswered({
+      method: "DELETE",
+      url: this.url,
+      ...options,
+    });
+    if (answer.status >= 200 && answer.status < 300) {
+      answer.discard();
+      return;
+    }
+    const error = await refusalOf(answer);
+    const isGone = error.code === "stream_not_found" || error.code === "stream_gone";
+    // An attempt that got no answer may have been the one that deleted it.
+    if (!wasUnknown || !isGone) throw error;
+  }
+
+  /** Creates a stream at another URL of the same server that begins with the data of this one. */
+  async fork(url: string, options: ForkOptions = {}): Promise<Stream> {
+    const fork = new Stream(this.#caller, new URL(url, this.url).href);
+    await createStream(fork.#peer, options, forkHeaders(this.url, options));
+    return fork;
+  }
+
+  /** Makes a producer, for many records. */
+  producer(options: ProducerOptions = {}): Producer {
+    return new Producer(this.#peer, options);
+  }
+
+  /**
+   * What the stream last stored of a producer, so that a source that can be replayed goes on exactly after
+   * it. `undefined` if the stream does not know it; `unsupported` if the server cannot say.
+   *
+   * The answer is final only when the writer before is dead and its requests have arrived or are gone: it is
+   * the first append of the new session that fences it.
+   */
+  async resume(
+    id: string,
+    options: { readonly signal?: AbortSignal } = {},
+  ): Promise<ProducerState | undefined> {
+    await this.#peer.require("reading back of producers");
+    const headers = { "Producer-Id": id };
+    const call = { method: "HEAD", url: this.url, headers, ...options };
+    const { answer } = await this.#caller.untilAnswered(call);
+    if (answer.status !== 200) throw await refusalOf(answer);
+    answer.discard();
+    return producerStateOf(answer);
+  }
+
+  /** Reads what is there, up to the tail. */
+  read<Value = unknown>(options: ReadOptions = {}): Reading<Value> {
+    return readStream<Value>(this.#caller, this.url, options);
+  }
+
+  /** Reads what is there and then what comes, until the stream is closed. */
+  follow<Value = unknown>(options: FollowOptions = {}): Following<Value> {
+    return followStream<Value>(this.#caller, this.url, options);
+  }
+}

@@ -1,0 +1,87 @@
+/**
+ * PORT. One request out, one answer back. Everything that the client sends goes through this door, so that
+ * a test can lose requests and answers, and a runtime can bring something faster than `fetch`.
+ *
+ * Contract: a transport rejects only when no answer came. The outcome of the request is then unknown: it may
+ * have been done. It never repeats a request and never turns a write into a read by following a redirect.
+ */
+
+/** One request, complete: nothing is added to it on the way. */
+export interface ClientRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body?: Uint8Array;
+  /** Gives the request up; also while its answer's body is still coming. */
+  readonly signal?: AbortSignal;
+}
+
+/** An answer whose head has arrived. Its body is taken once, by one of the three methods. */
+export interface ClientAnswer {
+  readonly status: number;
+  /** By lower-case name. */
+  header(name: string): string | undefined;
+  /** The whole body. Rejects if it is cut. */
+  bytes(): Promise<Uint8Array>;
+  /** The body as it comes, for live reads. */
+  chunks(): AsyncIterable<Uint8Array>;
+  /** Drops the rest. */
+  discard(): void;
+}
+
+/** Sends one request. Rejects only when no answer came. */
+export type Transport = (request: ClientRequest) => Promise<ClientAnswer>;
+
+/**
+ * The transport of every runtime that has `fetch`.
+ *
+ * ```ts
+ * import { connect, fetchTransport } from "hapax/client";
+ *
+ * const seen: string[] = [];
+ * const watched = fetchTransport((_url, init) => {
+ *   seen.push(String(init?.method));
+ *   return Promise.resolve(new Response(null, { status: 204 }));
+ * });
+ * await connect("http://127.0.0.1:4437/v1/stream/orders", { transport: watched }).delete();
+ * console.assert(seen.join() === "DELETE");
+ * ```
+ */
+export function fetchTransport(fetcher: typeof fetch): Transport {
+  return async ({ method, url, headers, body, signal }) => {
+    const response = await fetcher(url, {
+      method,
+      headers,
+      // A redirected POST may become a GET, and the write would be lost.
+      redirect: method === "GET" || method === "HEAD" ? "follow" : "manual",
+      // Bodies are never views of shared memory, which is all that the wider type would allow.
+      ...(body === undefined ? {} : { body: body as Uint8Array<ArrayBuffer> }),
+      ...(signal === undefined ? {} : { signal }),
+    });
+    return {
+      status: response.status,
+      header: (name) => response.headers.get(name) ?? undefined,
+      bytes: async () => new Uint8Array(await response.arrayBuffer()),
+      chunks: () => chunksOf(response),
+      discard() {
+        // What is dropped may fail to be dropped: nobody is interested any more.
+        response.body?.cancel().catch(() => undefined);
+      },
+    };
+  };
+}
+
+async function* chunksOf(response: Response): AsyncGenerator<Uint8Array> {
+  if (response.body === null) return;
+  // Not every runtime can iterate over a body, all have readers.
+  const reader = response.body.getReader();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      yield value;
+    }
+  } finally {
+    reader.cancel().catch(() => undefined);
+  }
+}

@@ -1,0 +1,38 @@
+/** PORT. Whether anybody can see the page; a reader that nobody sees may rest. */
+
+/** Tells whether a page is hidden, and when that changes. */
+export interface Visibility {
+  isHidden(): boolean;
+  /** Calls `run` at every change until the returned function is called. */
+  onChange(run: () => void): () => void;
+}
+
+/** The two members of a browser's `document` that are used. */
+export interface VisibilityDocument {
+  readonly visibilityState: string;
+  addEventListener(type: "visibilitychange", run: () => void): void;
+  removeEventListener(type: "visibilitychange", run: () => void): void;
+}
+
+/**
+ * The visibility of a browser's tab: `stream.follow({ visibility: documentVisibility(document) })` lets go of
+ * its connection while the tab is hidden, and goes on where it was when it is seen again.
+ *
+ * ```ts
+ * import { documentVisibility } from "hapax/client";
+ *
+ * const tab = Object.assign(new EventTarget(), { visibilityState: "hidden" });
+ * console.assert(documentVisibility(tab).isHidden());
+ * ```
+ */
+export function documentVisibility(document: VisibilityDocument): Visibility {
+  return {
+    isHidden: () => document.visibilityState === "hidden",
+    onChange(run) {
+      document.addEventListener("visibilitychange", run);
+      return () => {
+        document.removeEventListener("visibilitychange", run);
+      };
+    },
+  };
+}

@@ -1,0 +1,518 @@
+/** The producer against a real server: each answer that it can get, and what it makes of it. */
+
+import { expect, test } from "vitest";
+import { AppendFailure, type Producer, type ProducerOptions } from "../../src/client.ts";
+import { isHapaxError } from "../../src/errors.ts";
+import { createSeededRandom } from "../../src/testing.ts";
+import { type Fate, openWriteStage, type StageSettings, type WriteStage } from "./writes-stage.ts";
+
+async function withStage(
+  settings: StageSettings,
+  run: (stage: WriteStage) => Promise<void>,
+  contentType = "application/json",
+): Promise<void> {
+  const stage = openWriteStage(settings);
+  await stage.direct("PUT", { "content-type": contentType });
+  await run(stage);
+  await stage.close();
+}
+
+/** One record in each batch, so that a test can name them. */
+const SINGLE: ProducerOptions = { maxBatchRecords: 1 };
+
+async function failureOf(stage: WriteStage, promise: Promise<unknown>): Promise<AppendFailure> {
+  const error: unknown = await stage.drive(
+    promise.then(
+      () => undefined,
+      (reason: unknown) => reason,
+    ),
+  );
+  expect(error).toBeInstanceOf(AppendFailure);
+  return error as AppendFailure;
+}
+
+function appendAll(producer: Producer, count: number): void {
+  for (let id = 0; id < count; id += 1) producer.append(id);
+}
+
+const outcomes = (failure: AppendFailure): unknown[] =>
+  failure.unconfirmed.map(({ data, outcome, isCause }) => [data, outcome, isCause]);
+
+/** The fate of the first attempts of one batch. */
+function befalls(sequence: number, ...fates: readonly Fate[]): WriteStage["fate"] {
+  const left = [...fates];
+  return (sent) => (sent.sequence === sequence ? (left.shift() ?? {}) : {});
+}
+
+test("G19 SD1 SD3 one 503 on batch 1 of 5 loses nothing, and every flush is true", () =>
+  withStage({}, async (stage) => {
+    stage.fate = befalls(1, { status: 503 });
+    const producer = stage.connect().producer(SINGLE);
+    const flushes: Promise<void>[] = [];
+    for (let id = 0; id < 5; id += 1) {
+      producer.append({ id });
+      flushes.push(producer.flush());
+    }
+    await stage.drive(Promise.all(flushes));
+    expect(await stage.stored()).toEqual([0, 1, 2, 3, 4].map((id) => ({ id })));
+    expect(producer.pendingCount).toBe(0);
+    const attempts = stage.sent.filter(({ sequence }) => sequence === 1);
+    expect(attempts).toHaveLength(2);
+    expect(attempts[0]).toEqual(attempts[1]);
+  }));
+
+test("SD2 fifty in flight with random lost answers keep their order", () =>
+  withStage({}, async (stage) => {
+    const random = createSeededRandom(50);
+    stage.fate = (sent) => ({
+      thereMs: random.below(300),
+      ...(sent.sequence !== undefined && random.below(3) === 0 ? { lost: "answer" } : {}),
+    });
+    const producer = stage.connect().producer({ ...SINGLE, maxInFlight: 50 });
+    appendAll(producer, 400);
+    let inFlightMost = 0;
+    const flushed = producer.flush();
+    for (let round = 0; round < 20; round += 1) {
+      await stage.pass(10);
+      inFlightMost = Math.max(inFlightMost, producer.inFlightCount);
+    }
+    await stage.drive(flushed);
+    expect(inFlightMost).toBe(50);
+    expect(await stage.stored()).toEqual(Array.from({ length: 400 }, (_, id) => id));
+    expect(stage.sent.length).toBeGreaterThan(500);
+  }));
+
+test("PR2 a zombie writes nothing after another took over, and hears that it is fenced", () =>
+  withStage({}, async (stage) => {
+    const zombie = stage.connect().producer({ ...SINGLE, id: "writer" });
+    zombie.append("z0");
+    await stage.drive(zombie.flush());
+    const heir = stage.connect().producer({ ...SINGLE, id: "writer" });
+    heir.append("h0");
+    await stage.drive(heir.flush());
+    let heard: AppendFailure | undefined;
+    zombie.append("z1");
+    zombie.append("z2");
+    const failure = await failureOf(stage, zombie.flush());
+    expect(failure.code).toBe("producer_fenced");
+    expect(outcomes(failure)).toEqual([
+      ["z1", "not_stored", true],
+      ["z2", "not_stored", false],
+    ]);
+    expect(() => {
+      zombie.append("z3");
+    }).toThrow(failure);
+    heard = await failureOf(stage, zombie.send("z4"));
+    expect(heard.code).toBe("producer_fenced");
+    expect(await stage.stored()).toEqual(["z0", "h0"]);
+    expect([zombie.epoch, heir.epoch]).toEqual([0, 1]);
+  }));
+
+test("SD4 an append whose answer was lost before the fence is unknown, and it was stored indeed", () =>
+  withStage({}, async (stage) => {
+    const zombie = stage.connect().producer({ ...SINGLE, id: "writer" });
+    zombie.append("z0");
+    await stage.drive(zombie.flush());
+    stage.fate = befalls(1, { lost: "answer", isSilent: true });
+    zombie.append("z1");
+    await stage.pass(1_000);
+    const heir = stage.connect().producer({ ...SINGLE, id: "writer" });
+    heir.append("h0");
+    await stage.drive(heir.flush());
+    const failure = await failureOf(stage, zombie.flush());
+    expect(failure.code).toBe("producer_fenced");
+    expect(outcomes(failure)).toEqual([["z1", "unknown", true]]);
+    expect(await stage.stored()).toEqual(["z0", "z1", "h0"]);
+  }));
+
+test("SD4 a gap that cannot be filled ends the producer: the server has forgotten it", () =>
+  withStage({}, async (stage) => {
+    const producer = stage.connect().producer({ ...SINGLE, id: "writer" });
+    appendAll(producer, 3);
+    await stage.drive(producer.flush());
+    await stage.direct("DELETE");
+    await stage.direct("PUT", { "content-type": "application/json" });
+    producer.append(3);
+    producer.append(4);
+    const failure = await failureOf(stage, producer.flush());
+    expect(failure.code).toBe("producer_gap");
+    expect(outcomes(failure)).toEqual([
+      [3, "not_stored", true],
+      [4, "not_stored", false],
+    ]);
+    expect(await stage.stored()).toEqual([]);
+  }));
+
+test("SD2 batches that overtake each other by more than the server waits are sent again", () =>
+  withStage({}, async (stage) => {
+    stage.fate = befalls(0, { thereMs: 12_000 });
+    const producer = stage.connect().producer(SINGLE);
+    appendAll(producer, 4);
+    await stage.drive(producer.flush());
+    expect(await stage.stored()).toEqual([0, 1, 2, 3]);
+    // Held for five seconds, answered with a gap, and sent again when the first one was there.
+    expect(stage.sent.filter(({ sequence }) => sequence === 3)).toHaveLength(2);
+  }));
+
+test("SD4 a closed stream hands back what came after the close", () =>
+  withStage({}, async (stage) => {
+    const producer = stage.connect().producer(SINGLE);
+    producer.append(0);
+    await stage.drive(producer.flush());
+    await stage.direct("POST", { "stream-closed": "true" });
+    producer.append(1);
+    const failure = await failureOf(stage, producer.flush());
+    expect(failure.code).toBe("stream_closed");
+    expect(outcomes(failure)).toEqual([[1, "not_stored", true]]);
+  }));
+
+test("SD5 a batch that is too large is cut smaller, and the numbers stay right", () =>
+  withStage({ server: { bodyMaxBytes: 100 } }, async (stage) => {
+    const acks: number[] = [];
+    const producer = stage.connect().producer({
+      maxBatchRecords: 32,
+      onBatchAck: ({ sequence, records }) => acks.push(sequence, records),
+    });
+    const records = Array.from({ length: 64 }, (_, id) => `record ${String(id)}`);
+    for (const record of records) producer.append(record);
+    await stage.drive(producer.flush());
+    expect(await stage.stored()).toEqual(records);
+    const sequences = acks.filter((_, at) => at % 2 === 0);
+    expect(sequences).toEqual(sequences.map((_, at) => at));
+    expect(acks.filter((_, at) => at % 2 === 1).reduce((sum, count) => sum + count)).toBe(64);
+  }));
+
+test("SD1 SD5 a batch is not cut while one behind it is unknown: the producer ends instead", () =>
+  withStage({ server: { bodyMaxBytes: 60 } }, async (stage) => {
+    const producer = stage.connect().producer({ maxBatchRecords: 4, maxInFlight: 2 });
+    // The first batch is too large; the second is small, and a copy of it is still on its way.
+    const late = befalls(1, { lost: "late", lateMs: 4_000 });
+    stage.fate = (sent, at) => (sent.sequence === 0 ? { thereMs: 1_000 } : late(sent, at));
+    for (const data of ["a", "b", "c", "d"]) producer.append(data.repeat(20));
+    for (const data of ["e", "f", "g", "h"]) producer.append(data);
+    const failure = await failureOf(stage, producer.flush());
+    expect(failure.code).toBe("body_too_large");
+    expect(failure.unconfirmed.map(({ outcome }) => outcome)).toEqual(
+      Array.from({ length: 8 }, () => "not_stored"),
+    );
+    await stage.pass(10_000);
+    expect(await stage.stored()).toEqual([]);
+  }));
+
+test("SD5 a single record that is too large is named; those before it are stored", () =>
+  withStage({ server: { bodyMaxBytes: 60 } }, async (stage) => {
+    const producer = stage.connect().producer();
+    const large = "x".repeat(100);
+    for (const data of ["a", "b", large, "c"]) producer.append(data);
+    const failure = await failureOf(stage, producer.flush());
+    expect(failure.code).toBe("body_too_large");
+    expect(outcomes(failure)).toEqual([
+      [large, "not_stored", true],
+      ["c", "not_stored", false],
+    ]);
+    expect(await stage.stored()).toEqual(["a", "b"]);
+  }));
+
+test("SD5 a record that the server cannot take as JSON is found in its batch", () =>
+  withStage({}, async (stage) => {
+    const producer = stage.connect().producer();
+    const deep: unknown = JSON.parse("[".repeat(600) + "]".repeat(600));
+    for (const data of [0, 1, 2, deep, 4, 5]) producer.append(data);
+    const failure = await failureOf(stage, producer.flush());
+    expect(failure.code).toBe("invalid_json");
+    expect(failure.unconfirmed.filter(({ isCause }) => isCause)).toEqual([
+      { data: deep, outcome: "not_stored", isCause: true },
+    ]);
+    expect(await stage.stored()).toEqual([0, 1, 2]);
+  }));
+
+test("SD4 another refusal hands back its batch and those behind it, which stay unstored", () =>
+  withStage({}, async (stage) => {
+    stage.fate = befalls(1, { status: 402, words: "pay first" });
+    const failures: AppendFailure[] = [];
+    const producer = stage.connect().producer({
+      ...SINGLE,
+      onError: (failure) => failures.push(failure),
+    });
+    const sends = [0, 1, 2, 3].map((data) => producer.send(data));
+    const ends = await stage.drive(Promise.allSettled(sends));
+    expect(ends.map(({ status }) => status)).toEqual([
+      "fulfilled",
+      "rejected",
+      "rejected",
+      "rejected",
+    ]);
+    const failure = await failureOf(stage, producer.flush());
+    expect(failures).toEqual([failure]);
+    expect([failure.code, failure.retry]).toEqual(["refused", "never"]);
+    expect(failure.message).toContain("pay first status=402");
+    expect(outcomes(failure)).toEqual([
+      [1, "not_stored", true],
+      [2, "not_stored", false],
+      [3, "not_stored", false],
+    ]);
+    await stage.pass(10_000);
+    expect(await stage.stored()).toEqual([0]);
+  }));
+
+test("SD3 SD4 giving up is unknown for what was sent, certain for what was not", () =>
+  withStage({}, async (stage) => {
+    const producer = stage
+      .connect({ retry: { totalMs: 1_000 } })
+      .producer({ ...SINGLE, maxInFlight: 2 });
+    producer.append("before");
+    await stage.drive(producer.flush());
+    stage.fate = (sent) => ({ lost: sent.method === "HEAD" ? "request" : "answer" });
+    appendAll(producer, 4);
+    const failure = await failureOf(stage, producer.flush());
+    expect(failure.code).toBe("unreachable");
+    expect(outcomes(failure)).toEqual([
+      [0, "unknown", true],
+      [1, "unknown", false],
+      [2, "not_stored", false],
+      [3, "not_stored", false],
+    ]);
+    expect(await stage.stored()).toEqual(["before", 0, 1]);
+  }));
+
+test("SD3 before it gives up the producer asks what is stored, and goes on if all is", () =>
+  withStage({}, async (stage) => {
+    const producer = stage
+      .connect({ retry: { totalMs: 1_000 } })
+      .producer({ ...SINGLE, maxInFlight: 2 });
+    producer.append("before");
+    await stage.drive(producer.flush());
+    stage.fate = (sent) =>
+      sent.method === "POST" && (sent.sequence ?? 9) < 3 ? { lost: "answer" } : {};
+    const receipts = Promise.all(["a", "b", "c"].map((data) => producer.send(data)));
+    expect(await stage.drive(receipts)).toMatchObject([
+      { sequence: 1, isDuplicate: true, offset: undefined },
+      { sequence: 2, isDuplicate: true, offset: undefined },
+      { sequence: 3, isDuplicate: false },
+    ]);
+    await stage.drive(producer.flush());
+    expect(await stage.stored()).toEqual(["before", "a", "b", "c"]);
+  }));
+
+test("PR1 a receipt has the place of the batch, also if the answer was lost", () =>
+  withStage({}, async (stage) => {
+    stage.fate = befalls(0, { lost: "answer" });
+    const producer = stage.connect().producer(SINGLE);
+    const [first, second] = await stage.drive(
+      Promise.all([producer.send("a"), producer.send("b")]),
+    );
+    expect(first).toMatchObject({ epoch: 0, sequence: 0, isDuplicate: true });
+    expect(second).toMatchObject({ epoch: 0, sequence: 1, isDuplicate: false });
+    const head = await stage.direct("HEAD");
+    expect(second?.offset).toBe(head.header("stream-next-offset"));
+    expect(String(first?.offset) < String(second?.offset)).toBe(true);
+  }));
+
+test("PR3 a producer never holds more than its limit, and says when there is room", () =>
+  withStage({}, async (stage) => {
+    const options = { highWaterBytes: 1_000, pendingBytesMax: 2_000 };
+    const producer = stage.connect().producer(options);
+    let taken = 0;
+    const fill = (): unknown => {
+      try {
+        for (; taken < 1_000; taken += 1) producer.append(taken);
+        return undefined;
+      } catch (error) {
+        return error;
+      }
+    };
+    expect(isHapaxError(fill(), "producer_full")).toBe(true);
+    // Each record of a byte or two counts 128 more.
+    expect(taken).toBe(15);
+    expect(producer.pendingCount).toBe(15);
+    await stage.drive(producer.ready);
+    producer.append(taken);
+    await stage.drive(producer.close());
+    expect(await stage.stored()).toHaveLength(16);
+    expect(() => {
+      producer.append(1);
+    }).toThrow(expect.objectContaining({ code: "producer_closed" }));
+  }));
+
+test("PR3 back-pressure bounds what waits for a server that does not answer", () =>
+  withStage({}, async (stage) => {
+    stage.fate = () => ({ status: 503 });
+    const producer = stage
+      .connect({ retry: { totalMs: 5_000 } })
+      .producer({ highWaterBytes: 10_000, pendingBytesMax: 20_000 });
+    let isReady = false;
+    let given = 0;
+    const feed = (async () => {
+      while (given < 10_000) {
+        isReady = false;
+        await producer.ready;
+        isReady = true;
+        producer.append(given);
+        given += 1;
+      }
+    })().catch((error: unknown) => error);
+    await stage.pass(2_000);
+    expect(isReady).toBe(false);
+    expect(given).toBeLessThan(100);
+    // The end of the producer wakes whoever waits.
+    expect(await stage.drive(feed)).toBeInstanceOf(AppendFailure);
+  }));
+
+test("BQ1 batches fill while others are on their way, and go beside them when they are worth it", () =>
+  withStage({}, async (stage) => {
+    stage.fate = () => ({ thereMs: 100 });
+    const acks: number[] = [];
+    const producer = stage.connect().producer({
+      maxBatchBytes: 1_000,
+      onBatchAck: ({ records }) => acks.push(records),
+    });
+    await stage.drive(producer.send("warm"));
+    for (let id = 0; id < 30; id += 1) {
+      producer.append(id);
+      await stage.pass(10);
+      expect(producer.inFlightCount).toBe(1);
+    }
+    await stage.drive(producer.flush());
+    // The first goes at once and alone; what came meanwhile shares a batch.
+    expect(acks.slice(0, 2)).toEqual([1, 1]);
+    expect(Math.min(...acks.slice(2, -1))).toBeGreaterThan(3);
+    expect(await stage.stored()).toHaveLength(31);
+    for (const fill of ["a", "b", "c"]) {
+      producer.append(fill.repeat(300));
+      await stage.pass(10);
+    }
+    expect(producer.inFlightCount).toBe(3);
+    await stage.drive(producer.flush());
+    expect(await stage.stored()).toHaveLength(34);
+  }));
+
+test("BQ2 lingering waits for a full batch, for its time, or for a flush", () =>
+  withStage({}, async (stage) => {
+    const options = { lingerMs: 1_000, maxBatchRecords: 3 };
+    const producer = stage.connect().producer(options);
+    const sent = (): number => stage.sent.filter(({ sequence }) => sequence !== undefined).length;
+    producer.append(0);
+    producer.append(1);
+    await stage.pass(900);
+    expect(sent()).toBe(0);
+    producer.append(2);
+    await stage.pass(50);
+    expect(sent()).toBe(1);
+    producer.append(3);
+    await stage.pass(1_100);
+    expect(sent()).toBe(2);
+    producer.append(4);
+    await stage.drive(producer.flush());
+    expect(sent()).toBe(3);
+    expect(await stage.stored()).toEqual([0, 1, 2, 3, 4]);
+    // A flush with nothing to send hurries nobody later.
+    await stage.drive(producer.flush());
+    producer.append(5);
+    await stage.pass(900);
+    expect(sent()).toBe(3);
+    await stage.drive(producer.close());
+  }));
+
+test("bytes and text are stored one after the other, as they were when they were given", () =>
+  withStage(
+    {},
+    async (stage) => {
+      const producer = stage.connect().producer();
+      const buffer = new Uint8Array([97, 98]);
+      producer.append(buffer);
+      buffer.fill(0);
+      producer.append("cé😀");
+      await stage.drive(producer.flush());
+      expect(await stage.stored()).toEqual(["abcé😀"]);
+      expect(() => {
+        producer.append({ not: "bytes" });
+      }).toThrow(expect.objectContaining({ code: "invalid_request" }));
+    },
+    "text/plain",
+  ));
+
+test("PE2 SD2 on a server without sessions one batch is on its way at a time, under an epoch", () =>
+  withStage({ isBase: true }, async (stage) => {
+    const random = createSeededRandom(3);
+    stage.fate = (sent) =>
+      sent.sequence !== undefined && random.below(3) === 0 ? { lost: "answer" } : {};
+    const producer = stage.connect().producer(SINGLE);
+    appendAll(producer, 50);
+    const flushed = producer.flush();
+    let inFlightMost = 0;
+    for (let round = 0; round < 50; round += 1) {
+      await stage.pass(10);
+      inFlightMost = Math.max(inFlightMost, producer.inFlightCount);
+    }
+    await stage.drive(flushed);
+    expect(inFlightMost).toBe(1);
+    expect(await stage.stored()).toEqual(Array.from({ length: 50 }, (_, id) => id));
+    const appends = stage.sent.filter(({ sequence }) => sequence !== undefined);
+    expect(appends.every(({ headers }) => headers["Producer-Epoch"] === "0")).toBe(true);
+    expect(appends.some(({ headers }) => "Prefer" in headers)).toBe(false);
+  }));
+
+test("a named producer needs an epoch where there are no sessions, and one that is new", () =>
+  withStage({ isBase: true }, async (stage) => {
+    const without = stage.connect().producer({ id: "writer" });
+    without.append("never sent");
+    const failure = await failureOf(stage, without.flush());
+    expect(failure.code).toBe("unsupported");
+    expect(outcomes(failure)).toEqual([["never sent", "not_stored", false]]);
+    let epoch = 4;
+    const epochs = (): number => (epoch += 1);
+    const first = stage.connect().producer({ id: "writer", epoch: epochs });
+    first.append("a");
+    await stage.drive(first.flush());
+    const again = stage.connect().producer({ id: "writer", epoch: 5 });
+    again.append("would be taken for a repetition");
+    const reused = await failureOf(stage, again.flush());
+    expect(reused.code).toBe("producer_fenced");
+    const second = stage.connect().producer({ id: "writer", epoch: epochs });
+    second.append("b");
+    await stage.drive(second.flush());
+    expect(await stage.stored()).toEqual(["a", "b"]);
+    expect(second.epoch).toBe(6);
+  }));
+
+test("a server that knows no producers is found out by its first answer", () =>
+  withStage({}, async (stage) => {
+    stage.fate = (sent) => (sent.sequence === undefined ? {} : { status: 204 });
+    const producer = stage.connect().producer(SINGLE);
+    producer.append("a");
+    const failure = await failureOf(stage, producer.flush());
+    expect(failure.code).toBe("unsupported");
+    expect(outcomes(failure)).toEqual([["a", "unknown", true]]);
+  }));
+
+test("options that cannot be kept are refused together", () =>
+  withStage({}, async (stage) => {
+    const stream = stage.connect();
+    expect(() => stream.producer({ maxInFlight: 0, maxBatchBytes: -1, lingerMs: NaN })).toThrow(
+      /maxBatchBytes=-1.*maxInFlight=0.*lingerMs=NaN/,
+    );
+    expect(() => stream.producer({ id: "two\nlines" })).toThrow(/id must be/);
+    await Promise.resolve();
+  }));
+
+test("the connection's signal ends a producer; what was sent is unknown", () =>
+  withStage({}, async (stage) => {
+    const controller = new AbortController();
+    const producer = stage
+      .connect({ signal: controller.signal })
+      .producer({ ...SINGLE, maxInFlight: 1 });
+    await stage.drive(producer.send("a"));
+    stage.fate = () => ({ thereMs: 5_000 });
+    producer.append("b");
+    producer.append("c");
+    await stage.pass(100);
+    controller.abort();
+    const failure = await failureOf(stage, producer.flush());
+    expect(failure.code).toBe("producer_closed");
+    expect(outcomes(failure)).toEqual([
+      ["b", "unknown", true],
+      ["c", "not_stored", false],
+    ]);
+    await stage.pass(6_000);
+    expect(await stage.stored()).toEqual(["a", "b"]);
+  }));

@@ -1,0 +1,97 @@
+/** Faults of readers: what would be given twice, left out, or asked for without its cursor. */
+
+import type { Fault } from "./faults.ts";
+
+const STORMS = "test/client/reads-storms.test.ts";
+const FOLLOW = "test/client/reads-follow.test.ts";
+const PATIENCE = "test/client/reads-patience.test.ts";
+const POSITIONS = "test/client/reads-positions.test.ts";
+const PAGES = "src/client/pages.ts";
+
+export const clientReadFaults: readonly Fault[] = [
+  {
+    name: "a reader is given data without its control event",
+    guarantee: "G20",
+    file: "src/client/live-sse.ts",
+    find: `if (event === "data") this.#hold(data);`,
+    replace: `if (event === "data" && data === "-") this.#hold(data);
+      else if (event === "data") {
+        const { contentType, offset } = this.#place;
+        const flags = { upToDate: false, closed: false, isBase64: this.isBase64 };
+        yield new LazyBatch<T>({ contentType, body: [data], offset, nextOffset: offset, ...flags });
+      }`,
+    caughtBy: {
+      file: STORMS,
+      test: "LS1 an answer that is cut or ended at every byte gives each record once",
+    },
+  },
+  {
+    name: "a reader goes on where a page began that does not reach the tail",
+    guarantee: "G20",
+    file: PAGES,
+    find: "place.offset = nextOffset;",
+    replace: "place.offset = batch.upToDate ? nextOffset : offset;",
+    caughtBy: {
+      file: POSITIONS,
+      test: "RG2 RG3 asks for a page when it is wanted, and ends at the tail",
+    },
+  },
+  {
+    name: "a page that was cut is taken for a whole one",
+    guarantee: "G20",
+    file: PAGES,
+    find: "const next = await line.taken(chunks.next(), guard);",
+    replace: `const cut = { done: true, value: undefined } as const;
+    const next = await line.taken(chunks.next(), guard).catch(() => cut);`,
+    caughtBy: {
+      file: STORMS,
+      test: "RG1 PG1 pages that are cut at every byte are read once and in order",
+    },
+  },
+  {
+    name: "a reader forgets its cursor",
+    guarantee: "G20",
+    file: PAGES,
+    find: "place.cursor = cursor ?? place.cursor;",
+    replace: `place.cursor = cursor === "" ? cursor : undefined;`,
+    caughtBy: {
+      file: FOLLOW,
+      test: "FL3 is echoed as it was given, also from control events",
+    },
+  },
+  {
+    name: "a reader asks for now again after a lost connection",
+    guarantee: "G20",
+    file: PAGES,
+    find: "place.offset = nextOffset;",
+    replace: `place.offset = offset === "now" ? offset : nextOffset;`,
+    caughtBy: {
+      file: FOLLOW,
+      test: "FL5 at now gives what comes from then on, also over a lost connection",
+    },
+  },
+  {
+    name: "a reader lets itself be moved back",
+    guarantee: "G20",
+    file: PAGES,
+    find: "if (isPlace && nextOffset < offset) {",
+    replace: `if (isPlace && nextOffset < offset && offset === "") {`,
+    caughtBy: {
+      file: PATIENCE,
+      test: "PG3 a server that answers for an earlier place is refused, in every way of reading",
+    },
+  },
+  {
+    name: "a position is saved before the consumer is done",
+    guarantee: "G20",
+    file: "src/client/follow.ts",
+    find: `    yield batch;
+    await position?.save(batch.nextOffset);`,
+    replace: `    await position?.save(batch.nextOffset);
+    yield batch;`,
+    caughtBy: {
+      file: POSITIONS,
+      test: "PN1 is saved when the consumer has dealt with a batch and asks for more",
+    },
+  },
+];
