@@ -57,4 +57,9 @@ export interface StoreSupport {
 export interface Page {
   readonly start: Offset;
   readonly appends: readonly Uint8Array[];
+  /**
+   * Says that nobody will look at the appends again, so that the store may use their memory for another page.
+   * Nobody has to say it.
+   */
+  readonly release?: () => void;
 }

@@ -72,6 +72,8 @@ export interface ReadPage {
   readonly isUpToDate: boolean;
   /** The stream is closed and this page reaches its end. */
   readonly isAtEnd: boolean;
+  /** Says that nobody will look at the appends again. Nobody has to say it. */
+  readonly release: () => void;
 }
 
 /** How many bytes the first records of an append have; the wire knows what a record is. */
@@ -276,8 +278,9 @@ export class Engine {
     }
     const next = (bytes === 0 ? Math.min(from, tail) : page.start + bytes) as Offset;
     const isUpToDate = next >= tail;
-    const { start, appends } = page;
-    return { start, appends, bytes, next, tail, isUpToDate, isAtEnd: isClosed && isUpToDate };
+    const { start, appends, release } = page;
+    const isAtEnd = isClosed && isUpToDate;
+    return { start, appends, bytes, next, tail, isUpToDate, isAtEnd, release };
   }
 
   /** Tells the listener of everything that becomes durable from now on, until it is taken out. */

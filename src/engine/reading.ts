@@ -17,9 +17,10 @@ export async function readAcrossForks(
   from: Offset,
   to: Offset,
   bytesMax: number,
-): Promise<Page> {
+): Promise<Required<Page>> {
   const appends: Uint8Array[] = [];
   let start: Offset | undefined;
+  const releases: (() => void)[] = [];
   let position = from;
   let bytes = 0;
   while (position < to && bytes < bytesMax) {
@@ -29,6 +30,7 @@ export async function readAcrossForks(
     const first = page.appends[0]?.length ?? 0;
     // A page holds at least one append, however large: do not let a second one run over the limit.
     if (bytes > 0 && bytes + first > bytesMax) break;
+    if (page.release !== undefined) releases.push(page.release);
     start ??= page.start;
     position = page.start;
     for (const append of page.appends) {
@@ -37,7 +39,10 @@ export async function readAcrossForks(
       bytes += append.length;
     }
   }
-  return { start: start ?? from, appends };
+  const release = (): void => {
+    for (const one of releases) one();
+  };
+  return { start: start ?? from, appends, release };
 }
 
 /** The stream that holds the byte at `position`, and where its part ends. */

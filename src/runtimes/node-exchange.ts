@@ -205,6 +205,8 @@ export function sendAnswer(
   }
   if (answer.mayCompress === true) headers.push("Vary", "Accept-Encoding");
   response.writeHead(answer.status, headers);
+  // `finish` comes when the kernel has taken the last byte; a connection that breaks before has none.
+  if (answer.onSent !== undefined) response.once("finish", answer.onSent);
   finish(request, response, pieces, sending.stallMs);
 }
 

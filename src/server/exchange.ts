@@ -35,6 +35,8 @@ export interface WholeAnswer {
   readonly body?: Uint8Array | readonly Uint8Array[];
   /** The body may be compressed if the client accepts it. */
   readonly mayCompress?: boolean;
+  /** Hears that the body has left whole, so that nobody looks at it any more. It is not told if it has not. */
+  readonly onSent?: () => void;
   /** Drop the connection instead of answering; for injected faults. */
   readonly drop?: boolean;
 }

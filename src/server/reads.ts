@@ -77,7 +77,7 @@ async function catchUp(
     delete headers[HEADER.contentType];
     return { status: 304, headers, mayCompress: true }; // It varies as the whole answer would.
   }
-  return { status: 200, headers, body: pageBody(state, page), mayCompress: true };
+  return wholePage(state, page, headers);
 }
 
 async function longPoll(
@@ -100,7 +100,12 @@ async function longPoll(
   }
   headers[HEADER.etag] = entityTag(state, page);
   headers[HEADER.cacheControl] = page.isUpToDate ? REVALIDATED : CACHED;
-  return { status: 200, headers, body: pageBody(state, page), mayCompress: true };
+  return wholePage(state, page, headers);
+}
+
+function wholePage(state: StreamState, page: ReadPage, headers: Record<string, string>): Answer {
+  const body = pageBody(state, page);
+  return { status: 200, headers, body, mayCompress: true, onSent: page.release };
 }
 
 /** Resolves when there is data after `from`, or the stream ends, or the time is over. */

@@ -361,4 +361,15 @@ export const journalFaults: readonly Fault[] = [
       test: "S7 SG4 closing ends a commit that waits for room: it is refused, and nothing of it is kept",
     },
   },
+  {
+    name: "the memory of a page is used again before the page has left",
+    guarantee: "G8",
+    file: "src/runtimes/node-exchange.ts",
+    find: `if (answer.onSent !== undefined) response.once("finish", answer.onSent);`,
+    replace: "answer.onSent?.();",
+    caughtBy: {
+      file: "test/slow-readers.test.ts",
+      test: "RB1 pages that wait for a slow reader are not written over by those of a quick one",
+    },
+  },
 ];

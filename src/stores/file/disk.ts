@@ -25,8 +25,8 @@ export type DiskMode = "read" | "write" | "durable" | "create";
 
 export interface DiskFile {
   size(): Promise<number>;
-  /** Up to `length` bytes from `position`; fewer only at the end of the file. */
-  read(position: number, length: number): Promise<Buffer>;
+  /** Up to `length` bytes from `position`; fewer only at the end of the file. At the start of `into`, if given. */
+  read(position: number, length: number, into?: Buffer): Promise<Buffer>;
   write(buffers: readonly Uint8Array[], position: number): Promise<void>;
   sync(): Promise<void>;
   close(): Promise<void>;

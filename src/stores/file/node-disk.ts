@@ -52,7 +52,7 @@ function createFile(fd: number, isDurable: boolean, syncsEachWrite: boolean): Di
     async size() {
       return (await fstat(fd)).size;
     },
-    read: (position, length) => reads.run(() => readFully(fd, position, length)),
+    read: (position, length, into) => reads.run(() => readFully(fd, position, length, into)),
     async write(buffers, position) {
       await writeFully(fd, buffers, position);
       if (syncsEachWrite) await sync();
@@ -62,8 +62,12 @@ function createFile(fd: number, isDurable: boolean, syncsEachWrite: boolean): Di
   };
 }
 
-async function readFully(fd: number, position: number, length: number): Promise<Buffer> {
-  const buffer = Buffer.allocUnsafe(length);
+async function readFully(
+  fd: number,
+  position: number,
+  length: number,
+  buffer: Buffer = Buffer.allocUnsafe(length),
+): Promise<Buffer> {
   let filled = 0;
   while (filled < length) {
     const count = await new Promise<number>((resolve, reject) => {

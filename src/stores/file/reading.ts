@@ -24,6 +24,10 @@ export async function readExtents(
   bytesMax: number,
 ): Promise<Page> {
   const appends: Uint8Array[] = [];
+  const lent: Buffer[] = [];
+  const release = (): void => {
+    for (const buffer of lent.splice(0)) segments.buffers.give(buffer);
+  };
   let start: Offset | undefined;
   let bytes = 0;
   let position = from;
@@ -32,11 +36,13 @@ export async function readExtents(
     const index = extents.find(position);
     if (index === extents.count) break;
     const span = takeSpan(extents, index, to, bytesMax - bytes);
-    for (const { offset, data } of await readSpan(segments, stream, span)) {
+    const into = segments.buffers.take(spanBytes(span));
+    if (into !== undefined) lent.push(into);
+    for (const { offset, data } of await readSpan(segments, stream, span, into)) {
       const end = advance(offset, data.length);
       if (end <= position) continue;
       if (offset >= to || (bytes > 0 && bytes + data.length > bytesMax)) {
-        return { start: start ?? from, appends };
+        return { start: start ?? from, appends, release };
       }
       start ??= offset;
       appends.push(end <= to ? data : data.subarray(0, to - offset));
@@ -44,7 +50,7 @@ export async function readExtents(
       position = end;
     }
   }
-  return { start: start ?? from, appends };
+  return { start: start ?? from, appends, release };
 }
 
 /** Extents that follow each other on disk, as many as the page may need. */
@@ -70,6 +76,14 @@ function takeSpan(
   return span;
 }
 
+function spanBytes(span: readonly Extent[]): number {
+  const [first] = span;
+  const last = span.at(-1);
+  return first === undefined || last === undefined
+    ? 0
+    : last.position + last.bytes - first.position;
+}
+
 interface FoundAppend {
   readonly offset: Offset;
   readonly data: Uint8Array;
@@ -79,12 +93,11 @@ async function readSpan(
   segments: Segments,
   stream: StreamId,
   span: readonly Extent[],
+  into?: Buffer,
 ): Promise<readonly FoundAppend[]> {
   const [first] = span;
-  const last = span.at(-1);
-  if (first === undefined || last === undefined) return [];
-  const length = last.position + last.bytes - first.position;
-  const bytes = await segments.read(first.segment, first.position, length);
+  if (first === undefined) return [];
+  const bytes = await segments.read(first.segment, first.position, spanBytes(span), into);
   const found: FoundAppend[] = [];
   for (const extent of span) {
     const at = extent.position - first.position;

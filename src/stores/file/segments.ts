@@ -13,6 +13,7 @@ import { HapaxError } from "../../errors.ts";
 import type { Random } from "../../random.ts";
 import type { Disk, DiskFile } from "./disk.ts";
 import { alignFrame, encodeSegmentHeader, FORMAT_VERSION, SEGMENT_HEADER_BYTES } from "./format.ts";
+import { ReadBuffers } from "./read-buffers.ts";
 
 export interface Segment {
   /** Format version of its header and of all its frames. */
@@ -54,6 +55,8 @@ interface Spare {
 }
 
 export class Segments {
+  /** For what is read from them. */
+  readonly buffers = new ReadBuffers();
   readonly #disk: Disk;
   readonly #clock: Clock;
   readonly #random: Random;
@@ -158,18 +161,15 @@ export class Segments {
     return { segment: active.number, position };
   }
 
-  async read(number: number, position: number, length: number): Promise<Buffer> {
+  async read(number: number, position: number, length: number, into?: Buffer): Promise<Buffer> {
     const segment = this.#byNumber.get(number);
     if (segment === undefined) {
       throw new HapaxError("data_damaged", `segment ${segmentName(number)} is missing`);
     }
     // Also the active one has a file of its own for reading: the other is closed when the segment is full.
-    return this.#readers.read(
-      this.#disk,
-      segment.name,
-      this.#settings.readFilesMax,
-      position,
-      length,
+    const filesMax = this.#settings.readFilesMax;
+    return this.#readers.use(this.#disk, segment.name, filesMax, (file) =>
+      file.read(position, length, into),
     );
   }
 
@@ -323,20 +323,18 @@ function isWritable(segment: Segment | undefined): segment is Segment {
 class ReadFiles {
   readonly #files = new Map<string, { readonly file: Promise<DiskFile>; users: number }>();
 
-  async read(
+  async use<Result>(
     disk: Disk,
     name: string,
     filesMax: number,
-    position: number,
-    length: number,
-  ): Promise<Buffer> {
+    work: (file: DiskFile) => Promise<Result>,
+  ): Promise<Result> {
     const entry = this.#files.get(name) ?? { file: disk.open(name, "read"), users: 0 };
     this.#files.delete(name);
     this.#files.set(name, entry);
     entry.users += 1;
     try {
-      const file = await entry.file;
-      return await file.read(position, length);
+      return await work(await entry.file);
     } catch (error) {
       if (this.#files.get(name) === entry) this.#files.delete(name);
       throw error;
