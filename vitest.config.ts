@@ -5,7 +5,11 @@ export default defineConfig({
     // A focused test would silence its neighbours on a green run.
     allowOnly: false,
     projects: [
-      { extends: true, test: { name: "rules", include: ["src/**/*.test.ts"] } },
+      // Properties take seconds, and several times that on a machine that does other things as well.
+      {
+        extends: true,
+        test: { name: "rules", include: ["src/**/*.test.ts"], testTimeout: 30_000 },
+      },
       {
         extends: true,
         test: {

@@ -26,7 +26,7 @@ export {
 export { Producer, type ProducerOptions } from "./client/producer.ts";
 export type { Reconnect } from "./client/line.ts";
 export type { Reading, ReadOptions } from "./client/reading.ts";
-export type { BatchAck } from "./client/sender.ts";
+export type { BatchAck } from "./client/sender-events.ts";
 export type { ClientSettings, Dynamic, RetrySettings } from "./client/settings.ts";
 export { type AppendOptions, Stream, type UpdateOptions } from "./client/stream.ts";
 export {

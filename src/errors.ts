@@ -1,9 +1,14 @@
 /**
- * Every refusal a caller can meet: one class, one table. docs/errors.md is checked against it.
+ * Every refusal a caller can meet: one table. docs/errors.md is checked against it.
  *
  * A new code is earned only if the caller would act differently on it. `code` is the API; the message
- * is for people. The HTTP status stands here and nowhere else.
+ * is for people. The HTTP status stands here; error-codes.ts repeats those that the client alone needs, and does not
+ * compile if they differ.
  */
+
+import { setErrors } from "./error-codes.ts";
+
+export { HapaxError, isErrorCode, isHapaxError } from "./error-codes.ts";
 
 interface ErrorSpec {
   readonly status: number;
@@ -29,6 +34,12 @@ export const ERRORS = {
     retry: "never",
     title: "The body is not valid JSON",
     help: "Send one JSON value, or a non-empty array whose elements become the records.",
+  },
+  identity_missing: {
+    status: 400,
+    retry: "never",
+    title: "A transaction needs an identity",
+    help: "Send Idempotency-Key or producer headers: they make a retry safe.",
   },
   epoch_start: {
     status: 400,
@@ -77,6 +88,18 @@ export const ERRORS = {
     retry: "never",
     title: "No such subscription",
     help: "Create it with PUT first; a deleted subscription loses its cursors.",
+  },
+  transaction_not_found: {
+    status: 404,
+    retry: "never",
+    title: "No such transaction is committed",
+    help: "It may still be under way: send it again under the same identity to be sure.",
+  },
+  group_not_found: {
+    status: 404,
+    retry: "never",
+    title: "No such group",
+    help: "Create it with PUT first; a deleted group loses its offsets.",
   },
   method_not_allowed: {
     status: 405,
@@ -161,6 +184,30 @@ export const ERRORS = {
     retry: "never",
     title: "The acknowledged offset is not valid for the stream",
     help: "Acknowledge an offset after the last acknowledged one and not beyond the tail.",
+  },
+  group_exists: {
+    status: 409,
+    retry: "never",
+    title: "The group exists with another configuration",
+    help: "Delete it first, or use another name.",
+  },
+  lease_lost: {
+    status: 409,
+    retry: "never",
+    title: "The lease of the stream is over",
+    help: "Drop what was done since the last commit, and claim again: another member may be at it.",
+  },
+  member_lost: {
+    status: 409,
+    retry: "never",
+    title: "The group does not know this member any more",
+    help: "Drop what was done since the last commit, and join again.",
+  },
+  offset_regressed: {
+    status: 409,
+    retry: "never",
+    title: "The offset is before the committed one",
+    help: "Commit offsets in their order; only a reset moves one back.",
   },
   stream_gone: {
     status: 410,
@@ -325,41 +372,4 @@ export type ErrorCode = keyof typeof ERRORS;
 /** Whether to repeat a refused call: as it is, after a pause, or not at all. */
 export type RetryAdvice = ErrorSpec["retry"];
 
-/**
- * The one error class of Hapax.
- *
- * ```ts
- * import { HapaxError, isHapaxError } from "hapax";
- *
- * const error = new HapaxError("stream_closed", "cannot append to stream=/orders");
- * console.assert(isHapaxError(error, "stream_closed") && error.retry === "never");
- * ```
- */
-export class HapaxError extends Error {
-  override readonly name = "HapaxError";
-  readonly code: ErrorCode;
-
-  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.code = code;
-  }
-
-  get retry(): RetryAdvice {
-    return ERRORS[this.code].retry;
-  }
-
-  get status(): number {
-    return ERRORS[this.code].status;
-  }
-
-  /** What to do next, in one sentence. */
-  get help(): string {
-    return ERRORS[this.code].help;
-  }
-}
-
-/** By name and code, not by instanceof: two copies of the package may live in one process. */
-export function isHapaxError(value: unknown, code?: ErrorCode): value is HapaxError {
-  if (!(value instanceof Error) || value.name !== "HapaxError") return false;
-  return code === undefined || (value as HapaxError).code === code;
-}
+setErrors(ERRORS);

@@ -5,10 +5,20 @@
 
 import { ENDS_KEPT, SESSIONS_KEPT } from "./core/producer.ts";
 
+// Those that the client needs too stand alone, so that its bundle goes without the others.
+
+/** One append. Ten times what the published clients send, small enough to hold in memory 64 times. */
+export const BODY_BYTES_MAX = 16 * 1024 * 1024;
+/** Producer-Id: the longest ids in use are URLs; kept per producer for the life of the stream. */
+export const PRODUCER_ID_BYTES_MAX = 256;
+/** Appends of a producer that wait for their predecessors: more than a client has in flight. */
+export const HELD_PER_PRODUCER_MAX = 256;
+/** What a client holds of one SSE event, in characters: the largest append in base64 is 22 Mi. */
+export const SSE_EVENT_CHARS_MAX = 32 * 1024 * 1024;
+
 /** The limits by name; PROTOCOL.md refers to them by these names. */
 export const LIMITS = {
-  /** One append. Ten times what the published clients send, small enough to hold in memory 64 times. */
-  bodyBytesMax: 16 * 1024 * 1024,
+  bodyBytesMax: BODY_BYTES_MAX,
   /** All bodies being received at once, over all connections: what a flood may hold in memory. */
   bodiesBytesMax: 256 * 1024 * 1024,
   /** The header block. Node's own default; a request of ours has under 1 KiB. */
@@ -21,8 +31,7 @@ export const LIMITS = {
   pathBytesMax: 1024,
   /** Path and query as sent; three bytes for each decoded one, and room for offset and cursor. */
   targetBytesMax: 4096,
-  /** Producer-Id: the longest ids in use are URLs; kept per producer for the life of the stream. */
-  producerIdBytesMax: 256,
+  producerIdBytesMax: PRODUCER_ID_BYTES_MAX,
   /** Producer-Session: a UUID, a ULID or 32 bytes as text; up to 17 are kept for a producer. */
   sessionBytesMax: 64,
   /** Replaced sessions of a producer that are remembered, and appends whose ends are. */
@@ -36,8 +45,8 @@ export const LIMITS = {
   keyCountMax: 10_000_000,
   /** Prefer: wait. Proxies cut at 60 s. */
   patienceSecondsMax: 30,
-  /** Appends that wait for their predecessors: more than a client has in flight, and what a flood may hold. */
-  heldPerProducerMax: 256,
+  heldPerProducerMax: HELD_PER_PRODUCER_MAX,
+  /** Appends that wait for their predecessors, in all: what a flood may hold. */
   heldMax: 10_000,
   heldBytesMax: 64 * 1024 * 1024,
   /** Stream-Seq: kept once per stream. */
@@ -54,8 +63,7 @@ export const LIMITS = {
   pageBytesMax: 1024 * 1024,
   /** Bytes of records in one SSE data event while catching up. */
   sseEventBytesMax: 256 * 1024,
-  /** What a client holds of one SSE event, in characters: the largest append in base64 is 22 Mi. */
-  sseEventCharsMax: 32 * 1024 * 1024,
+  sseEventCharsMax: SSE_EVENT_CHARS_MAX,
   /** Waiting for a long-poll's answer: proxies cut at 60 s, the protocol suggests 30 s. */
   longPollMs: 30_000,
   /** An SSE connection is recycled so that CDNs can collapse readers. */
@@ -97,6 +105,14 @@ export const LIMITS = {
   tokenMs: 24 * 3_600_000,
   /** Streams named in one wake; the rest follow with the next wake. */
   wakeStreamsMax: 1000,
+  /** Operations of one transaction. They are decided in one step, which nobody must wait long for. */
+  transactionOperationsMax: 1000,
+  /** Answers of transactions that are kept, in all. The last half of it always is. */
+  outcomeBytesMax: 128 * 1024 * 1024,
+  /** Groups of one server, and their names. */
+  groupsMax: 10_000,
+  groupIdBytesMax: 256,
+  groupBodyBytesMax: 1024 * 1024,
   leaseMsDefault: 30_000,
   leaseMsMin: 1_000,
   leaseMsMax: 600_000,

@@ -8,6 +8,7 @@ import type { Courier } from "./courier.ts";
 import { type Digest, webDigest } from "./digest.ts";
 import type { Defer } from "./engine/commit.ts";
 import { Engine } from "./engine/engine.ts";
+import { GroupEngine } from "./engine/groups.ts";
 import { SubscriptionEngine } from "./engine/subscriptions.ts";
 import type { Random } from "./random.ts";
 import { Drain } from "./server/drain.ts";
@@ -104,7 +105,17 @@ export function createServer(
   subscriptions.start().catch(onFault);
   const drain = new Drain();
   const { digest = webDigest, onAudit = () => undefined } = components;
-  const parts = { engine, clock, random, settings: resolved, drain, digest, onAudit };
+  const parts = {
+    engine,
+    groups: new GroupEngine(engine),
+    subscriptions,
+    clock,
+    random,
+    settings: resolved,
+    drain,
+    digest,
+    onAudit,
+  };
   const addresses = { allowLoopback: resolved.allowLoopbackWebhooks };
   const handle = createRouter(
     parts,

@@ -13,14 +13,16 @@
  *   S5  a read stops after `bytesMax`, but always answers at least one append if there is one;
  *   S6  the data of a removed stream is gone, and a later stream never shows it;
  *   S7  after close every call rejects with `store_closed`;
- *   S8  the store owns what it keeps: a caller may reuse its buffers once the commit has resolved.
+ *   S8  the store owns what it keeps: a caller may reuse its buffers once the commit has resolved;
+ *   S9  what a stream was trimmed of may be gone: a read there answers what is kept, or nothing, and never with an
+ *       error. From the offset of the trim on all is as before.
  */
 
 import type { Change } from "./core/change.ts";
 import type { Offset, StreamId } from "./core/types.ts";
 import type { World } from "./core/world.ts";
 
-/** Where streams are kept. The contract S1 to S8 stands at the head of this file. */
+/** Where streams are kept. The contract S1 to S9 stands at the head of this file. */
 export interface Store {
   readonly supports: StoreSupport;
   /** What is known: recovered when the store was opened, moved on by the engine since. */

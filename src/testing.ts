@@ -1,5 +1,37 @@
-/** For those who test Hapax or build on it: the contract of stores, and a world that can be steered. */
+/** For those who test Hapax or build on it: the contract of stores, a world to steer, a checker of histories. */
 
+export { type CheckSettings, checkHistory, explainVerdict } from "./testing/checker.ts";
+export type { FinalState, Verdict, VerdictCounts } from "./testing/checker.ts";
+export type { FoundCommit } from "./testing/checker-commits.ts";
+export { type HistoryFile, openHistoryFile, readHistory } from "./testing/checker-files.ts";
+export {
+  type AppendCall,
+  type Call,
+  type ClaimCall,
+  type ClaimResult,
+  type CommitCall,
+  createHistory,
+  type FoundRecord,
+  type History,
+  type HistoryEvent,
+  type HistorySettings,
+  type Observation,
+  type OpenCall,
+  type Ordered,
+  type ReadCall,
+  type ReadResult,
+  type TransactionCall,
+  type WrittenCommit,
+  type WrittenRecord,
+  type WrittenRecords,
+} from "./testing/checker-history.ts";
+export {
+  CHECKER_RULES,
+  type CheckerRule,
+  type Problem,
+  type ProblemPlace,
+} from "./testing/checker-problems.ts";
+export type { Pipeline } from "./testing/checker-streams.ts";
 export {
   appendCommand,
   createCommand,
@@ -8,7 +40,17 @@ export {
   sessionClaim,
   textOf,
 } from "./testing/commands.ts";
-export { type FaultProxy, type FaultProxySettings, openFaultProxy } from "./testing/fault-proxy.ts";
+export {
+  type FaultCounts,
+  type FaultProxy,
+  type FaultProxySettings,
+  type FaultShares,
+  type Harm,
+  type MadeUpAnswer,
+  openFaultProxy,
+  type ProxiedRequest,
+  type ProxyFate,
+} from "./testing/fault-proxy.ts";
 export {
   type ExtensionCapability,
   extensionCapabilities,
@@ -34,3 +76,4 @@ export {
 } from "./testing/store-conformance.ts";
 export { createVirtualClock, type VirtualClock } from "./testing/virtual-clock.ts";
 export { turn, watch, type Watched } from "./testing/watch.ts";
+export { type SinkCase, sinkConformance, type SinkTarget } from "./testing/sink-conformance.ts";

@@ -57,6 +57,7 @@ const worldOf = (version: string): unknown =>
   JSON.parse(readFileSync(join(golden, version, "world.json"), "utf8"));
 
 interface DescribedWorld {
+  readonly groups: unknown;
   readonly streams: readonly {
     readonly name: string;
     readonly tail: number;
@@ -64,10 +65,12 @@ interface DescribedWorld {
   }[];
 }
 
-/** A world as a description of version 1 has it: what producers have known since was not there to describe. */
+/** A world as a description of an older version has it: groups, and what producers know, were not there to describe. */
 function inTermsOf(version: string, world: unknown): unknown {
-  if (version !== "v1") return world;
-  const described = world as DescribedWorld;
+  if (version !== "v1" && version !== "v2") return world;
+  const { groups, ...described } = world as DescribedWorld;
+  expect(groups).toEqual({ nextToken: 1, groups: [] });
+  if (version === "v2") return described;
   const streams = described.streams.map(({ producers, ...stream }) => ({
     ...stream,
     producers: producers.map(([id, { ends: _ends, resets: _resets, ...state }]) => [id, state]),
@@ -232,8 +235,9 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
     const kinds = new Set(
       frames.filter(({ records }) => records > 0).map(({ payload }) => payload[0]),
     );
-    const newer = number === 1 ? [] : [9, 10, 11];
-    expect(kinds).toEqual(new Set([1, 2, 3, 4, 5, 6, 7, 8, ...newer]));
+    const since2 = number < 2 ? [] : [9, 10, 11];
+    const since3 = number < 3 ? [] : [12, 13];
+    expect(kinds).toEqual(new Set([1, 2, 3, 4, 5, 6, 7, 8, ...since2, ...since3]));
   });
 
   test("an appended record with producer and Stream-Seq has its fields where they belong", () => {
@@ -272,8 +276,9 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
         kinds.push(payload[0] ?? 0);
         at += 8 + length;
       }
-      // More than 32 keys are in a block of their own.
-      expect(kinds).toEqual(number === 1 ? [1, 2, 5] : [1, 2, 6, 2, 5]);
+      // Many keys are in a block of their own (here, what was many then), and so are the cursors of groups.
+      const expected = [[], [1, 2, 5], [1, 2, 6, 2, 5], [1, 2, 7, 5]];
+      expect(kinds).toEqual(expected[number]);
       expect(bytes.toString("latin1", 9, 18)).toBe("\u0008HAPAXSNP");
       expect(bytes[18]).toBe(number); // format version
       expect(name).toBe(`snapshot-${String(bytes[19]).padStart(16, "0")}.snap`);
@@ -281,22 +286,27 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
   });
 });
 
-test("SG5 a directory of version 1 is gone on with in a segment of its own, and opens again", async () => {
-  for (const which of ["whole", "torn"] as const) {
-    const directory = copyOf("v1", which);
+test("SG5 a directory of an older version is gone on with in a segment of its own, and opens again", async () => {
+  for (const [version, which] of [
+    ["v1", "whole"],
+    ["v1", "torn"],
+    ["v2", "whole"],
+    ["v2", "torn"],
+  ] as const) {
+    const directory = copyOf(version, which);
     const segments = segmentsOf(directory);
     const before = segments.map((name) => readFileSync(join(directory, name)));
     const store = await openFileStore(directory, { segmentBytes: SEGMENT_BYTES });
-    expect(store.recovery.formerVersion).toBe(1);
+    expect(store.recovery.formerVersion).toBe(Number(version.slice(1)));
     // To look at it changes nothing.
     expect(segmentsOf(directory)).toEqual(segments);
-    await write(store, appended(8, "in version 2", { key: keyOf("first", 0) }));
+    await write(store, appended(8, "in version 3", { key: keyOf("first", 0) }));
     await write(store, reset(1, "till-1", 1));
     await store.close();
     const after = segmentsOf(directory);
     expect(after.length).toBe(segments.length + 1);
     expect(segments.map((name) => readFileSync(join(directory, name)))).toEqual(before);
-    expect(readFileSync(join(directory, after.at(-1) ?? "")).readUInt32LE(8)).toBe(2);
+    expect(readFileSync(join(directory, after.at(-1) ?? "")).readUInt32LE(8)).toBe(3);
     const again = await openFileStore(directory, { segmentBytes: SEGMENT_BYTES });
     expect(again.recovery.formerVersion).toBeUndefined();
     const { keys, tail } = again.world.byId.get(8 as StreamId) ?? {};
@@ -429,5 +439,77 @@ describe("the bytes that came with v2 are what docs/formats says", () => {
     const ends = producer("till-4", 3 + 1 + 31);
     expect(ends.slice(0, 4)).toEqual([0, 0, 39, 12 + 10 * 2 + 30 * 3]);
     expect(ends.slice(4)).toEqual([...Array.from({ length: 30 }, () => 3), 2]);
+  });
+});
+
+describe("the bytes that came with v3 are what docs/formats says", () => {
+  const directory = join(golden, "v3", "whole");
+  const payloads = segmentsOf(directory)
+    .flatMap((name) => framesOf(readFileSync(join(directory, name))))
+    .map(({ payload }) => payload);
+  /** A text behind its length, which is one or two bytes of seven bits. */
+  const textAt = (bytes: Buffer, at: number): readonly [text: string, end: number] => {
+    const low = bytes[at] ?? 0;
+    const isLong = low > 127;
+    const length = isLong ? (low & 127) + 128 * (bytes[at + 1] ?? 0) : low;
+    const from = at + (isLong ? 2 : 1);
+    return [bytes.toString("utf8", from, from + length), from + length];
+  };
+
+  test("a change of a group is JSON behind its kind, and a trim has stream, time and offset", () => {
+    const committed = payloads.findLast((payload) => payload[0] === 12) ?? Buffer.alloc(0);
+    const [text, end] = textAt(committed, 1);
+    expect(end).toBe(committed.length);
+    expect(JSON.parse(text)).toEqual({
+      kind: "group_committed",
+      atMs: START_MS + 136,
+      group: "shippers",
+      member: "pod-a#1",
+      expiresAtMs: START_MS + 30_096,
+      offsets: [["/v1/stream/log", 21]],
+      finished: ["/v1/stream/log"],
+    });
+    const trim = payloads.findLast((payload) => payload[0] === 13) ?? Buffer.alloc(0);
+    expect(trim[1]).toBe(14);
+    const time = trim.subarray(2, 8).reduceRight((sum, byte) => sum * 128 + (byte & 127), 0);
+    expect(time).toBe(START_MS + 138);
+    expect([...trim.subarray(8)]).toEqual([58]);
+  });
+
+  test("SN1 a snapshot has the cursors in blocks of their own, and the groups at its end", () => {
+    const name = readdirSync(directory).find((entry) => entry.endsWith(".snap"));
+    const bytes = readFileSync(join(directory, name ?? ""));
+    const blocks: Buffer[] = [];
+    for (let at = 0; at < bytes.length; at += 8 + bytes.readUInt32LE(at)) {
+      blocks.push(bytes.subarray(at + 8, at + 8 + bytes.readUInt32LE(at)));
+    }
+    const [cursors = Buffer.alloc(0), end = Buffer.alloc(0)] = blocks.slice(-2);
+    expect([cursors[0], cursors.readUInt32LE(1)]).toEqual([7, 1]);
+    const [group, textFrom] = textAt(cursors, 5);
+    const [list, cursorsEnd] = textAt(cursors, textFrom);
+    expect([group, cursorsEnd]).toEqual(["shippers", cursors.length]);
+    const holder = "pod-a#1";
+    expect(JSON.parse(list)).toEqual([
+      { stream: "/v1/stream/log", offset: 11, token: 3, holder, isFinished: false },
+      { stream: "/v1/stream/orders", offset: 14, token: 4, holder, isFinished: false },
+      { stream: "/v1/stream/tills", offset: 0, token: 6, isFinished: false },
+    ]);
+    const at = end.lastIndexOf('{"nextToken"') - 2;
+    const [text, endOfText] = textAt(end, at);
+    expect([end[at - 1], endOfText]).toEqual([3, end.length]); // three cursors in all
+    const id = "pod-a#1";
+    const expiresAtMs = START_MS + 30_096;
+    expect(JSON.parse(text)).toMatchObject({
+      nextToken: 7,
+      groups: [
+        { id: "shippers", members: [{ id, ordinal: 1, expiresAtMs, isActive: true, max: 10 }] },
+      ],
+    });
+    expect(Object.keys((JSON.parse(text) as { groups: object[] }).groups[0] ?? {})).toEqual([
+      "id",
+      "settings",
+      "createdAtMs",
+      "members",
+    ]);
   });
 });

@@ -81,7 +81,7 @@ async function readWhole(): Promise<Buffer> {
   }
 }
 
-test("RB1 pages that wait for a slow reader are not written over by those of a quick one", async () => {
+test("PB1 pages that wait for a slow reader are not written over by those of a quick one", async () => {
   const slow = askForAll();
   for (let pass = 0; pass < 3; pass += 1) expect((await readWhole()).equals(content)).toBe(true);
   expect((await takeAll(slow)).equals(content)).toBe(true);

@@ -5,8 +5,10 @@ import { appendCommand } from "./append.ts";
 import type { Command, Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { createCommand } from "./create.ts";
+import { deadLettersCommand } from "./dead-letters.ts";
 import { closeCommand, deleteCommand } from "./ending.ts";
 import { EXIT, usageFailure } from "./failure.ts";
+import { groupsCommand } from "./groups.ts";
 import { commandHelp, generalHelp } from "./help.ts";
 import { inspectCommand } from "./inspect.ts";
 import { headCommand, listCommand } from "./metadata.ts";
@@ -49,6 +51,8 @@ export const COMMANDS: readonly Command[] = [
   headCommand,
   listCommand,
   producersCommand,
+  groupsCommand,
+  deadLettersCommand,
   closeCommand,
   deleteCommand,
   inspectCommand,

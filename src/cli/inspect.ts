@@ -101,6 +101,7 @@ function summaryOf(inspection: Inspection): [string, string][] {
       ["producers", `${formatCount(state.producers)}, ${countOf(state.sessions, "session")}`],
       ["idempotency keys", formatCount(state.keys)],
       ["subscriptions", formatCount(state.subscriptions)],
+      ["groups", formatCount(state.groups)],
       ["signing keys", formatCount(state.signingKeys)],
     );
   }

@@ -36,6 +36,18 @@ export function resolvePath(invocation: Invocation, context: Context, path: stri
   return target(invocation, context, base, joined(base, path), path);
 }
 
+/** A route that is encoded already; `label` is for messages. */
+export function resolveEncoded(
+  invocation: Invocation,
+  context: Context,
+  route: string,
+  label: string,
+): Target {
+  const base = baseUrl(invocation, context);
+  const url = new URL(`${base.origin}${basePath(base)}${route}`);
+  return target(invocation, context, base, url, label);
+}
+
 /** A route of the server that has the stream, encoded, and the stream's path as a query names it. */
 export function resolveRoute(
   invocation: Invocation,

@@ -7,13 +7,14 @@
  *        refused as well, because they could end up before it.
  */
 
-import { HapaxError } from "../errors.ts";
-import { type Ending, type Item, weightOf } from "./batching.ts";
-import { failureOf } from "./failure.ts";
+import type { Ending } from "./batching.ts";
+import type { Entry, Listener } from "./entries.ts";
+import { failureOf, unconfirmed } from "./failure.ts";
 import { identityFor } from "./identity.ts";
 import type { Peer } from "./peer.ts";
-import { encode } from "./records.ts";
-import { Sender, type SenderSettings } from "./sender.ts";
+import { encode, NO_DATA } from "./records.ts";
+import { Sender } from "./sender.ts";
+import type { SenderSettings } from "./sender-events.ts";
 
 /** The server's word that an append is stored. */
 export interface Appended {
@@ -37,7 +38,6 @@ const PENDING_BYTES_MAX = 64 * 1024 * 1024;
 export class Appends {
   readonly #peer: Peer;
   #sender: Sender | undefined;
-  #pendingBytes = 0;
 
   constructor(peer: Peer) {
     this.#peer = peer;
@@ -49,69 +49,45 @@ export class Appends {
     conditions: Readonly<Record<string, string>> | undefined,
     signal: AbortSignal | undefined,
   ): Promise<Appended> {
+    const { caller, knownCodec } = this.#peer;
     return new Promise((resolve, reject) => {
-      const aborted = this.#peer.caller.abortedBy(signal);
+      const aborted = caller.abortedBy(signal);
       if (aborted !== undefined) throw aborted;
-      const piece = data === undefined ? undefined : encode(data, this.#peer.knownCodec);
-      const onAbort = (): void => {
-        this.#sender?.withdraw(item);
-        finish();
-        reject(this.#peer.caller.abortedBy(signal) ?? new Error("aborted"));
-      };
-      const finish = (): void => {
-        unlisten();
-        this.#pendingBytes -= weightOf(item);
-      };
-      const item: Item = {
-        data,
-        piece,
-        conditions,
-        end: (ending) => {
-          if (isAnswered) return;
-          if (this.#goesOn(ending)) {
-            this.#push(item);
-            return;
-          }
-          isAnswered = true;
-          finish();
-          if (ending.kind === "stored") resolve(ending.receipt);
-          else {
-            const { error, outcome, isCause } = ending;
-            reject(failureOf(error, [{ data, outcome, isCause }]));
-          }
-        },
-      };
+      const encoded = data === undefined ? NO_DATA : encode(data, knownCodec);
       let isAnswered = false;
-      const unlisten = this.#peer.caller.onAbort(signal, () => {
-        if (isAnswered) return;
+      const finish = (): void => {
         isAnswered = true;
-        onAbort();
-      });
-      this.#pendingBytes += weightOf(item);
-      if (this.#pendingBytes > PENDING_BYTES_MAX) {
+        unlisten();
+      };
+      const listener: Listener = (ending) => {
+        if (isAnswered) return;
+        if (goesOn(ending)) {
+          this.#push(entry, Infinity);
+          return;
+        }
         finish();
-        throw new HapaxError("producer_full", "too many appends of this handle have no answer yet");
-      }
-      this.#push(item);
+        if ("receipt" in ending) resolve(ending.receipt);
+        else reject(failureOf(ending.error, [unconfirmed(data, ending)]));
+      };
+      const entry = { encoded, listener, conditions };
+      this.#push(entry, PENDING_BYTES_MAX);
+      const unlisten = caller.onAbort(signal, () => {
+        if (isAnswered) return;
+        this.#sender?.withdraw(listener);
+        finish();
+        reject(caller.abortedBy(signal));
+      });
     });
   }
 
-  /** AP2. */
-  #goesOn(ending: Ending): boolean {
-    if (ending.kind === "stored" || ending.isCause) return false;
-    return ending.outcome === "not_stored" && ending.isOpen;
-  }
-
-  #push(item: Item): void {
+  #push(entry: Entry, heldBytesMax: number): void {
     // A sender that has stopped still takes what comes, and hands it back in order.
     this.#sender ??= this.#open();
-    this.#sender.push(item);
+    this.#sender.push(entry, heldBytesMax);
   }
 
   #open(): Sender {
     const sender = new Sender(this.#peer, SETTINGS, () => identityFor(this.#peer), {
-      onAck: () => undefined,
-      onEnd: () => undefined,
       onEnding: () => {
         // From here on what is handed back belongs to its successor.
         if (this.#sender === sender) this.#sender = undefined;
@@ -119,4 +95,9 @@ export class Appends {
     });
     return sender;
   }
+}
+
+/** AP2. */
+function goesOn(ending: Ending): boolean {
+  return !("receipt" in ending) && !ending.isCause && ending.isOpen;
 }

@@ -9,48 +9,34 @@
  *   AT4  whoever gets an answer hears whether an earlier attempt may have been done.
  */
 
-import { type ErrorCode, ERRORS, HapaxError, isHapaxError } from "../errors.ts";
+import { type ErrorCode, HapaxError, isErrorCode, isHapaxError } from "../errors.ts";
+import { textOf } from "./bytes.ts";
+import { says } from "./head.ts";
 import { httpDateMs } from "./http-date.ts";
-import type { Dynamic, ResolvedClientSettings, RetrySettings } from "./settings.ts";
+import type { Dynamic, ResolvedClientSettings } from "./settings.ts";
 import type { ClientAnswer } from "./transport.ts";
+import { errorOf } from "./deferred.ts";
+import { Attempt } from "./request.ts";
+import type { Visibility } from "./visibility.ts";
 
 /** One call: what all its attempts have in common. */
 export interface Call {
   readonly method: string;
   readonly url: string;
   readonly headers?: Readonly<Record<string, string>>;
-  readonly body?: Uint8Array;
-  readonly signal?: AbortSignal;
-  /** One attempt until its whole body, or until `chunks()` is called. Default: that of the settings. */
+  readonly body?: Uint8Array | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** One attempt until its whole body. Default: that of the settings. */
   readonly timeoutMs?: number;
-}
-
-/** Why an attempt is repeated: no answer, or one that says "again". */
-export interface RetryReason {
-  readonly attempt: number;
-  /** `undefined` if no answer came. */
-  readonly status: number | undefined;
-  readonly error: HapaxError | undefined;
-  /** The attempt may have been done. */
-  readonly isUnknown: boolean;
-}
-
-export interface RepeatOptions {
-  onRetry?(reason: RetryReason): void;
-  /** Instead of those of the connection. */
-  readonly retry?: Required<RetrySettings>;
+  /** Ends it when the page is hidden. */
+  readonly visibility?: Visibility | undefined;
 }
 
 export interface Answered {
   readonly answer: ClientAnswer;
-  readonly attempts: number;
   /** An attempt may have been done: it got no answer, or one that leaves that open. */
   readonly wasUnknown: boolean;
 }
-
-type Heard =
-  | { readonly answer: ClientAnswer; readonly error: undefined }
-  | { readonly answer: undefined; readonly error: HapaxError };
 
 /** Sends the calls of one connection. */
 export class Caller {
@@ -81,47 +67,33 @@ export class Caller {
 
   /** Why the call or the connection was given up, if it was. */
   abortedBy(signal: AbortSignal | undefined): Error | undefined {
-    const aborted = [signal, this.settings.signal].find((one) => one?.aborted === true);
-    return aborted === undefined ? undefined : reasonOf(aborted);
+    const aborted = [signal, this.settings.signal].find((one) => one?.aborted);
+    return aborted && errorOf(aborted.reason);
   }
 
   /** One try. Rejects with `unreachable` if no answer came, with the signal's reason if it was given up. */
-  async once(call: Call): Promise<ClientAnswer> {
-    const attempt = new Attempt(this, call);
-    try {
-      const [headers, url] = await attempt.orEnd(this.#dressed(call));
-      const request = { method: call.method, url, headers, signal: attempt.signal };
-      const { transport } = this.settings;
-      const sent = transport(call.body === undefined ? request : { ...request, body: call.body });
-      return attempt.guard(await attempt.orEnd(sent));
-    } catch (error) {
-      attempt.end();
-      throw attempt.errorOf(error);
-    }
+  once(call: Call): Promise<ClientAnswer> {
+    return new Attempt(this, call).send();
   }
 
   /**
    * Repeats the same call until an answer that is not worth repeating, or until the time is over: then
    * the last answer is returned, or `unreachable` thrown if there was none.
    */
-  async untilAnswered(call: Call, options: RepeatOptions = {}): Promise<Answered> {
-    const { clock } = this.settings;
-    const { totalMs } = options.retry ?? this.settings.retry;
-    const deadlineMs = clock.steadyMs() + totalMs;
+  async untilAnswered(call: Call): Promise<Answered> {
+    const { clock, retry } = this.settings;
+    const deadlineMs = clock.steadyMs() + retry.totalMs;
     let wasUnknown = false;
     for (let attempts = 1; ; attempts += 1) {
-      const { answer, error } = await this.#attempt(call);
-      if (answer !== undefined && !isRetryable(answer.status)) {
-        return { answer, attempts, wasUnknown };
-      }
-      const pauseMs = this.pauseMs(attempts, answer, options.retry);
-      const isUnknown = answer === undefined || leavesOpen(answer.status);
-      wasUnknown ||= isUnknown;
+      const heard = await this.once(call).catch(ifUnreachable);
+      const answer = "code" in heard ? undefined : heard;
+      if (answer !== undefined && !isRetryable(answer.status)) return { answer, wasUnknown };
+      const pauseMs = this.pauseMs(attempts, answer);
+      wasUnknown ||= answer === undefined || leavesOpen(answer.status);
       if (clock.steadyMs() + pauseMs > deadlineMs) {
-        if (error !== undefined) throw error;
-        return { answer, attempts, wasUnknown };
+        if ("code" in heard) throw heard;
+        return { answer: heard, wasUnknown };
       }
-      options.onRetry?.({ attempt: attempts, status: answer?.status, error, isUnknown });
       answer?.discard();
       await this.wait(pauseMs, call.signal);
     }
@@ -137,8 +109,8 @@ export class Caller {
   }
 
   /** How long to wait after the n-th failure in a row: half the ceiling, and a random half. */
-  pauseMs(failures: number, answer: ClientAnswer | undefined, retry = this.settings.retry): number {
-    const { clock, random } = this.settings;
+  pauseMs(failures: number, answer: ClientAnswer | undefined): number {
+    const { clock, random, retry } = this.settings;
     const ceilingMs = Math.min(retry.maxMs, retry.minMs * 2 ** Math.min(failures - 1, 30));
     const backoffMs = ceilingMs * (0.5 + random.unit() / 2);
     return Math.max(backoffMs, retryAfterMs(answer?.header("retry-after"), clock.nowMs()));
@@ -160,25 +132,31 @@ export class Caller {
     });
   }
 
-  async #attempt(call: Call): Promise<Heard> {
-    try {
-      return { answer: await this.once(call), error: undefined };
-    } catch (error) {
-      if (isHapaxError(error, "unreachable")) return { answer: undefined, error };
-      throw error;
-    }
-  }
-
   /** The headers and the URL of one attempt, with what the settings add. */
-  async #dressed(call: Call): Promise<readonly [Readonly<Record<string, string>>, string]> {
+  async dressed(call: Call): Promise<readonly [Readonly<Record<string, string>>, string]> {
     const { headers, params } = this.settings;
-    const added = await resolved(headers);
-    const query = await resolved(params);
-    if (query.length === 0) return [{ ...Object.fromEntries(added), ...call.headers }, call.url];
-    const url = new URL(call.url);
-    for (const [name, value] of query) url.searchParams.set(name, value);
-    return [{ ...Object.fromEntries(added), ...call.headers }, url.href];
+    const added = Object.fromEntries(await resolved(headers));
+    const url = withQuery(call.url, await resolved(params));
+    return [{ ...added, ...call.headers }, url];
   }
+}
+
+/** The error, if it says that no answer came; else it is thrown. */
+export function ifUnreachable(error: unknown): HapaxError {
+  if (isHapaxError(error, "unreachable")) return error;
+  throw error;
+}
+
+/** The URL with more parameters, sorted, so that caches see one URL for one place. */
+export function withQuery(
+  url: string,
+  query: readonly (readonly [string, string | undefined])[],
+): string {
+  if (query.length === 0) return url;
+  const whole = new URL(url);
+  for (const [name, value] of query) if (value !== undefined) whole.searchParams.set(name, value);
+  whole.searchParams.sort();
+  return whole.href;
 }
 
 async function resolved(values: Readonly<Record<string, Dynamic>>): Promise<[string, string][]> {
@@ -187,109 +165,6 @@ async function resolved(values: Readonly<Record<string, Dynamic>>): Promise<[str
     typeof value === "string" ? value : await value(),
   ]);
   return Promise.all(pairs);
-}
-
-/** The life of one attempt: its time limit and the signals that end it. */
-class Attempt {
-  readonly #controller = new AbortController();
-  readonly #caller: Caller;
-  readonly #call: Call;
-  readonly #unlisten: () => void;
-  #cancelTimer: () => void = () => undefined;
-  #endedBy: (error: unknown) => void = () => undefined;
-  readonly #ended: Promise<never>;
-
-  constructor(caller: Caller, call: Call) {
-    this.#caller = caller;
-    this.#call = call;
-    this.#ended = new Promise((_, reject) => {
-      this.#endedBy = reject;
-    });
-    // Nobody may be waiting when the time is over.
-    this.#ended.catch(() => undefined);
-    const timeoutMs = call.timeoutMs ?? caller.settings.timeoutMs;
-    if (timeoutMs !== Infinity) {
-      this.#cancelTimer = caller.settings.clock.after(timeoutMs, () => {
-        this.#cut(new HapaxError("unreachable", `no answer within ms=${String(timeoutMs)}`));
-      });
-    }
-    const onAbort = (): void => {
-      const reason = caller.abortedBy(call.signal);
-      if (reason !== undefined) this.#cut(reason);
-    };
-    this.#unlisten = caller.onAbort(call.signal, onAbort);
-    onAbort();
-  }
-
-  get signal(): AbortSignal {
-    return this.#controller.signal;
-  }
-
-  /** The promise, unless the attempt ends before it: a transport need not look at its signal. */
-  orEnd<Value>(promise: Promise<Value>): Promise<Value> {
-    // If the attempt ends first, nobody hears how the request ended.
-    promise.catch(() => undefined);
-    return Promise.race([promise, this.#ended]);
-  }
-
-  /** The answer, with the attempt's end at the end of its body. */
-  guard(answer: ClientAnswer): ClientAnswer {
-    return {
-      status: answer.status,
-      header: (name) => answer.header(name),
-      bytes: async () => {
-        try {
-          return await this.orEnd(answer.bytes());
-        } catch (error) {
-          throw this.errorOf(error);
-        } finally {
-          this.end();
-        }
-      },
-      chunks: () => this.#chunks(answer),
-      discard: () => {
-        this.end();
-        answer.discard();
-      },
-    };
-  }
-
-  /** What a failure means to whoever called: given up by the signal's owner, or not reached. */
-  errorOf(error: unknown): Error {
-    const aborted = this.#caller.abortedBy(this.#call.signal);
-    if (aborted !== undefined) return aborted;
-    if (isHapaxError(error)) return error;
-    const reason = error instanceof Error ? error.message : String(error);
-    return new HapaxError("unreachable", `no answer (${reason}) from url=${this.#call.url}`, {
-      cause: error,
-    });
-  }
-
-  end(): void {
-    this.#cancelTimer();
-    this.#unlisten();
-  }
-
-  async *#chunks(answer: ClientAnswer): AsyncGenerator<Uint8Array> {
-    this.#cancelTimer();
-    try {
-      yield* answer.chunks();
-    } catch (error) {
-      throw this.errorOf(error);
-    } finally {
-      this.end();
-    }
-  }
-
-  #cut(reason: unknown): void {
-    this.#controller.abort(reason);
-    this.#endedBy(reason);
-  }
-}
-
-function reasonOf(signal: AbortSignal): Error {
-  const reason: unknown = signal.reason;
-  return reason instanceof Error ? reason : new Error(`aborted: ${String(reason)}`);
 }
 
 /** Whether the same call may get another answer later. */
@@ -330,6 +205,13 @@ const CODE_BY_STATUS: Readonly<Record<number, ErrorCode>> = {
 const REFUSAL_BYTES_MAX = 64 * 1024;
 const DETAIL_CHARS_MAX = 500;
 
+/** Why the answer is a refusal; nothing if it is a good one, whose body is then dropped. */
+export async function refusalIn(answer: ClientAnswer): Promise<HapaxError | undefined> {
+  if (![200, 201, 204].includes(answer.status)) return refusalOf(answer);
+  answer.discard();
+  return undefined;
+}
+
 /** A refusal as a `HapaxError`: with the server's code if it is one of ours, else by status and headers. */
 export async function refusalOf(answer: ClientAnswer): Promise<HapaxError> {
   return (await problemOf(answer)).error;
@@ -338,49 +220,35 @@ export async function refusalOf(answer: ClientAnswer): Promise<HapaxError> {
 /** A refusal, and whether it is one of this project's own servers that speaks. PROTOCOL.md §10. */
 export async function problemOf(
   answer: ClientAnswer,
-): Promise<{ readonly error: HapaxError; readonly isOurs: boolean }> {
-  const text = await textOf(answer);
-  const { type, detail } = problemMembers(text);
-  const named = type?.startsWith(TYPE_PREFIX) === true ? type.slice(TYPE_PREFIX.length) : "";
-  const isOurs = named !== "";
-  const code = Object.hasOwn(ERRORS, named) ? (named as ErrorCode) : codeOf(answer);
-  const words = (detail ?? text).slice(0, DETAIL_CHARS_MAX).trim();
-  const message = `${words === "" ? ERRORS[code].title : words} status=${String(answer.status)}`;
-  return { error: new HapaxError(code, message), isOurs };
+): Promise<{ readonly error: HapaxError; readonly isOurs: boolean; readonly isCut: boolean }> {
+  const { status } = answer;
+  // A refusal whose words were cut is still this refusal.
+  const bytes = await answer.bytes().catch(ifUnreachable);
+  const isCut = "code" in bytes;
+  const text = isCut ? "" : textOf(bytes.subarray(0, REFUSAL_BYTES_MAX));
+  const { type, detail } = membersOf(text);
+  const [before, named = ""] = typeof type === "string" ? type.split("urn:hapax:error:") : [];
+  const isOurs = before === "" && named !== "";
+  const code = isOurs && isErrorCode(named) ? named : codeOf(answer);
+  const words = (typeof detail === "string" ? detail : text).slice(0, DETAIL_CHARS_MAX).trim();
+  const error = new HapaxError(code, `${words || code} status=${status}`, { status });
+  return { error, isOurs, isCut };
 }
 
-const TYPE_PREFIX = "urn:hapax:error:";
-
-async function textOf(answer: ClientAnswer): Promise<string> {
+/** The members of a JSON object; none of anything else. */
+export function membersOf(text: string): Readonly<Partial<Record<string, unknown>>> {
   try {
-    const bytes = await answer.bytes();
-    return new TextDecoder().decode(bytes.subarray(0, REFUSAL_BYTES_MAX));
-  } catch (error) {
-    // A refusal whose words were cut is still this refusal.
-    if (isHapaxError(error, "unreachable")) return "";
-    throw error;
-  }
-}
-
-function problemMembers(text: string): { readonly type?: string; readonly detail?: string } {
-  try {
-    const value: unknown = JSON.parse(text);
-    if (typeof value !== "object" || value === null) return {};
-    const members = new Map<string, unknown>(Object.entries(value));
-    const [type, detail] = [members.get("type"), members.get("detail")];
-    return {
-      ...(typeof type === "string" ? { type } : {}),
-      ...(typeof detail === "string" ? { detail } : {}),
-    };
+    // Cast: every value but null has members, if only unknown ones.
+    return (JSON.parse(text) ?? {}) as Partial<Record<string, unknown>>;
   } catch {
-    return {}; // Plain text, as other servers answer.
+    return {};
   }
 }
 
 function codeOf(answer: ClientAnswer): ErrorCode {
   const { status } = answer;
   if (status === 409) {
-    if (answer.header("stream-closed")?.toLowerCase() === "true") return "stream_closed";
+    if (says(answer, "stream-closed")) return "stream_closed";
     if (answer.header("producer-expected-seq") !== undefined) return "producer_gap";
     return "refused";
   }

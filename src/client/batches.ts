@@ -10,7 +10,9 @@
  */
 
 import { HapaxError } from "../errors.ts";
-import { type SseKind, sseKind } from "../wire/sse.ts";
+import { bytesOf, join, textOf } from "./bytes.ts";
+import { kindOf } from "./records.ts";
+import type { SseKind } from "../wire/sse.ts";
 
 /**
  * One record: a JSON value, or a piece of text or bytes of streams that have no records of their own.
@@ -39,7 +41,29 @@ export interface StreamRecord<T> {
   readonly offset?: string;
 }
 
-/** Records that arrived together, from one safe point to the next. */
+/**
+ * Records that arrived together, from one safe point to the next.
+ *
+ * ```ts
+ * import { connect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const stream = connect(`${server.url}/v1/stream/orders`);
+ * await stream.create();
+ * await stream.append({ id: 1 });
+ * await stream.close({ id: 2 });
+ *
+ * let place = "-1"; // The beginning.
+ * for await (const batch of stream.follow<{ id: number }>().batches()) {
+ *   console.assert(batch.offset === place); // Nothing between two batches is left out.
+ *   place = batch.nextOffset;
+ *   if (batch.closed) console.assert(batch.upToDate);
+ * }
+ * console.assert(place === (await stream.head()).offset);
+ * await server.stop();
+ * ```
+ */
 export interface Batch<T> {
   /** JSON: the values, parsed when this is first looked at. Text: one string. Other types: one `Uint8Array`. */
   readonly records: readonly T[];
@@ -67,11 +91,6 @@ export interface BatchParts {
   readonly closed: boolean;
 }
 
-const encoder = new TextEncoder();
-// A byte order mark in the middle of a stream is the writer's.
-const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
-const NOTHING = new Uint8Array(0);
-
 /** A batch whose records are made when somebody looks at them. */
 export class LazyBatch<T> implements Batch<T> {
   readonly offset: string;
@@ -88,7 +107,7 @@ export class LazyBatch<T> implements Batch<T> {
     this.nextOffset = parts.nextOffset;
     this.upToDate = parts.upToDate || parts.closed;
     this.closed = parts.closed;
-    this.#kind = sseKind(parts.contentType);
+    this.#kind = kindOf(parts.contentType);
     this.#body = parts.body;
     this.#isBase64 = parts.isBase64 ?? false;
   }
@@ -97,12 +116,15 @@ export class LazyBatch<T> implements Batch<T> {
   get isEmpty(): boolean {
     const body = this.#body;
     if (!(body instanceof Uint8Array)) return body.every((text) => isNothing(this.#kind, text));
-    return body.length === 0 || (body.length <= 8 && isNothing(this.#kind, decoder.decode(body)));
+    return body.length === 0 || (body.length <= 8 && isNothing(this.#kind, textOf(body)));
   }
 
   get bytes(): Uint8Array {
-    if (!(this.#body instanceof Uint8Array)) this.#body = this.#joined(this.#body);
-    return this.#body;
+    const body = this.#body;
+    if (body instanceof Uint8Array) return body;
+    const bytes = this.#isBase64 ? join(body.map(fromBase64)) : bytesOf(this.#text());
+    this.#body = bytes;
+    return bytes;
   }
 
   get records(): readonly T[] {
@@ -110,21 +132,16 @@ export class LazyBatch<T> implements Batch<T> {
     return this.#records;
   }
 
-  #joined(texts: readonly string[]): Uint8Array {
-    if (this.#isBase64) return join(texts.map(fromBase64));
-    return encoder.encode(this.#kind === "json" ? joinArrays(texts) : texts.join(""));
+  #text(): string {
+    const body = this.#body;
+    if (body instanceof Uint8Array || this.#isBase64) return textOf(this.bytes);
+    return this.#kind === "json" ? joinArrays(body) : body.join("");
   }
 
   #parse(): readonly T[] {
     // Casts: what a stream holds is for its reader to know; `T` is the reader's claim.
-    if (this.#kind === "base64") return [this.bytes as T];
-    const body = this.#body;
-    if (this.#kind === "text") {
-      const isText = !(body instanceof Uint8Array) && !this.#isBase64;
-      return [(isText ? body.join("") : decoder.decode(this.bytes)) as T];
-    }
-    if (body instanceof Uint8Array || this.#isBase64) return parseArray(decoder.decode(this.bytes));
-    return parseArray(body.length === 1 ? (body[0] ?? "") : joinArrays(body));
+    if (this.#kind === "json") return parseArray(this.#text());
+    return [(this.#kind === "text" ? this.#text() : this.bytes) as T];
   }
 }
 
@@ -136,21 +153,10 @@ export function* recordsOf<T>(batch: Batch<T>): Generator<StreamRecord<T>, void,
   }
 }
 
-/** Bytes one after the other. */
-export function join(pieces: readonly Uint8Array[]): Uint8Array {
-  const [first] = pieces;
-  if (pieces.length <= 1) return first ?? NOTHING;
-  const joined = new Uint8Array(pieces.reduce((size, piece) => size + piece.length, 0));
-  let at = 0;
-  for (const piece of pieces) {
-    joined.set(piece, at);
-    at += piece.length;
-  }
-  return joined;
-}
-
 /** Several arrays of JSON as one; nothing inside them is read. */
 export function joinArrays(texts: readonly string[]): string {
+  const [first] = texts;
+  if (first !== undefined && texts.length === 1) return first;
   const insides = texts.map((text) => text.trim().slice(1, -1).trim());
   return `[${insides.filter((inside) => inside !== "").join(",")}]`;
 }
@@ -160,15 +166,15 @@ function isNothing(kind: SseKind, text: string): boolean {
 }
 
 function parseArray<T>(text: string): readonly T[] {
-  let value: unknown;
+  let cause: unknown;
   try {
-    value = JSON.parse(text);
-  } catch (cause) {
-    throw new HapaxError("internal", "the server's answer is not JSON", { cause });
+    const value: unknown = JSON.parse(text);
+    // Cast: the claim of the reader about its own records.
+    if (Array.isArray(value)) return value as readonly T[];
+  } catch (error) {
+    cause = error;
   }
-  // Cast: the claim of the reader about its own records.
-  if (Array.isArray(value)) return value as readonly T[];
-  throw new HapaxError("internal", "the server's answer is not an array of records");
+  throw new HapaxError("internal", "answer is not a JSON array", { cause });
 }
 
 function fromBase64(text: string): Uint8Array {
@@ -176,7 +182,7 @@ function fromBase64(text: string): Uint8Array {
   try {
     binary = atob(text); // Passes over line breaks, as the protocol wants.
   } catch (cause) {
-    throw new HapaxError("internal", "the server's event is not base64", { cause });
+    throw new HapaxError("internal", "event is not base64", { cause });
   }
   const bytes = new Uint8Array(binary.length);
   for (let at = 0; at < binary.length; at++) bytes[at] = binary.charCodeAt(at);

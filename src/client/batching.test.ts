@@ -1,43 +1,45 @@
 import { expect, test } from "vitest";
 import { createSeededRandom } from "../testing/seeded-random.ts";
-import { Backlog, type Item } from "./batching.ts";
-import { codecOf, encode, join } from "./records.ts";
+import { Backlog } from "./batching.ts";
+import { type Codec, codecOf, encode } from "./records.ts";
+import { bodyOf, dataOf, type Entry, type Listener } from "./entries.ts";
 
 const JSON_TYPE = codecOf("application/json; charset=utf-8");
+const TEXT_TYPE = codecOf("text/plain");
 
-function item(data: unknown, conditions?: Record<string, string>): Item {
-  return { data, piece: encode(data, JSON_TYPE), conditions, end: () => undefined };
+const lengthOf = (entries: readonly Entry[]): number => bodyOf(entries, JSON_TYPE)?.length ?? 0;
+const allOf = (entries: readonly Entry[]): unknown[] => entries.map(dataOf);
+const entryOf = (data: unknown, codec?: Codec): Entry => ({ encoded: encode(data, codec) });
+
+function backlogOf(given: readonly unknown[]): Backlog {
+  const backlog = new Backlog();
+  for (const data of given) backlog.push(entryOf(data, JSON_TYPE));
+  return backlog;
 }
-
-const bodyOf = (items: readonly Item[]): Uint8Array =>
-  join(
-    items.flatMap(({ piece }) => (piece === undefined ? [] : [piece])),
-    JSON_TYPE,
-  );
 
 test("BQ1 BQ2 whatever the sizes, batches keep the order and their limits, and fill them", () => {
   const random = createSeededRandom(4);
   for (let round = 0; round < 300; round += 1) {
     const limits = { bytesMax: 2 + random.below(200), recordsMax: 1 + random.below(10) };
     const given = Array.from({ length: random.below(60) }, (_, id) =>
-      `${String(id)}é😀`.repeat(random.below(8)),
+      `${String(id)}xyz`.repeat(random.below(8)),
     );
-    const backlog = new Backlog();
-    for (const data of given) backlog.push(item(data));
+    const backlog = backlogOf(given);
     const taken: unknown[] = [];
     while (backlog.length > 0) {
       const batch = backlog.take(limits);
-      const body = bodyOf(batch);
-      expect(batch.length).toBeGreaterThan(0);
-      expect(batch.length).toBeLessThanOrEqual(limits.recordsMax);
-      if (batch.length > 1) expect(body.length).toBeLessThanOrEqual(limits.bytesMax);
-      const { first } = backlog;
-      if (first !== undefined && batch.length < limits.recordsMax) {
-        // One more would not have fitted; the sum may count one comma too many.
-        expect(bodyOf([...batch, first]).length).toBeGreaterThanOrEqual(limits.bytesMax);
+      const records = allOf(batch);
+      expect(JSON.parse(new TextDecoder().decode(bodyOf(batch, JSON_TYPE)))).toEqual(records);
+      expect(records.length).toBeGreaterThan(0);
+      expect(records.length).toBeLessThanOrEqual(limits.recordsMax);
+      if (records.length > 1) expect(lengthOf(batch)).toBeLessThanOrEqual(limits.bytesMax);
+      const next = given[taken.length + records.length];
+      if (next !== undefined && records.length < limits.recordsMax) {
+        const more = [...batch, entryOf(next, JSON_TYPE)];
+        expect(lengthOf(more)).toBeGreaterThan(limits.bytesMax);
       }
-      if (random.below(4) === 0 && taken.length < 500) backlog.putBack(batch);
-      else taken.push(...batch.map(({ data }) => data));
+      if (random.below(4) === 0) backlog.putBack(batch);
+      else taken.push(...records);
     }
     expect(taken).toEqual(given);
     expect(backlog.contentBytes).toBe(0);
@@ -45,42 +47,104 @@ test("BQ1 BQ2 whatever the sizes, batches keep the order and their limits, and f
 });
 
 test("BQ1 a long line is taken from its front without copying it each time", () => {
-  const backlog = new Backlog();
-  for (let id = 0; id < 100_000; id += 1) backlog.push(item(id));
+  const backlog = backlogOf(Array.from({ length: 100_000 }, (_, id) => id));
   let inOrder = 0;
   for (let id = 0; id < 100_000; id += 1) {
-    if (backlog.take({ bytesMax: 1, recordsMax: 1 })[0]?.data === id) inOrder += 1;
+    if (allOf(backlog.take({ bytesMax: 1, recordsMax: 1 }))[0] === id) inOrder += 1;
   }
   expect(inOrder).toBe(100_000);
 });
 
-test("BQ3 a piece with conditions goes alone, and the others stay before and behind it", () => {
-  const backlog = new Backlog();
+test("BQ1 BQ2 a line of many buffers is cut where the limit is, and its size is exact", () => {
+  const given = Array.from({ length: 5_000 }, (_, id) => `${String(id)}${"x".repeat(id % 90)}`);
+  const backlog = backlogOf(given);
+  expect(backlog.contentBytes).toBe(lengthOf(given.map((one) => entryOf(one, JSON_TYPE))) - 1);
+  const taken: unknown[] = [];
+  while (backlog.length > 0) {
+    const batch = backlog.take({ bytesMax: 100_000, recordsMax: Infinity });
+    if (backlog.length > 0) expect(lengthOf(batch)).toBeGreaterThan(100_000 - 100);
+    taken.push(...allOf(batch));
+  }
+  expect(taken).toEqual(given);
+});
+
+test("BQ3 a record with conditions goes alone, and the others stay before and behind it", () => {
+  const backlog = backlogOf([1, 2]);
   const close = { "Stream-Closed": "true" };
-  for (const one of [item(1), item(2), item(3, close), item(4, close), item(5)]) backlog.push(one);
+  backlog.push({ ...entryOf(3, JSON_TYPE), conditions: close });
+  backlog.push({ ...entryOf(4, JSON_TYPE), conditions: close });
+  backlog.push(entryOf(5, JSON_TYPE));
   const batches: unknown[][] = [];
   while (backlog.length > 0) {
-    const batch = backlog.take({ bytesMax: 1_000, recordsMax: 10 });
-    batches.push(batch.map(({ data }) => data));
+    batches.push(allOf(backlog.take({ bytesMax: 1_000, recordsMax: 10 })));
   }
   expect(batches).toEqual([[1, 2], [3], [4], [5]]);
 });
 
-test("BQ1 a piece can be taken back while it waits", () => {
-  const backlog = new Backlog();
-  const [one, two, three] = [item(1), item(2), item(3)];
-  for (const each of [one, two, three]) backlog.push(each);
-  expect(backlog.remove(two)).toBe(true);
-  expect(backlog.remove(two)).toBe(false);
-  expect(backlog.takeAll()).toEqual([one, three]);
-  expect(backlog.length).toBe(0);
+test("BQ1 a record can be taken back while it waits, from the front, the middle and the end", () => {
+  for (const out of [0, 1, 2]) {
+    const backlog = new Backlog();
+    const listeners: Listener[] = [0, 1, 2].map(() => () => undefined);
+    for (const [id, listener] of listeners.entries()) {
+      backlog.push({ ...entryOf(`é${String(id)}`, JSON_TYPE), listener });
+    }
+    const listener = listeners[out] ?? (() => undefined);
+    expect(backlog.remove(listener)).toBe(true);
+    expect(backlog.remove(listener)).toBe(false);
+    expect(backlog.length).toBe(2);
+    backlog.push(entryOf("last", JSON_TYPE));
+    const left = ["é0", "é1", "é2"].filter((_, id) => id !== out);
+    expect(allOf(backlog.takeAll())).toEqual([...left, "last"]);
+    expect([backlog.length, backlog.contentBytes]).toEqual([0, 0]);
+  }
 });
 
-test("sizes are those of UTF-8, also of lone surrogates", () => {
-  const bytes = codecOf("text/plain");
-  for (const text of ["a", "é", "€", "😀", "\ud83d", "\ude00x", "a\ud83d\ud83d\ude00", "\u0000"]) {
-    const piece = encode(text, bytes);
-    expect(piece.size, JSON.stringify(text)).toBe(new TextEncoder().encode(text).length);
-    expect(join([piece], bytes).length).toBe(piece.size);
+const TEXTS = [
+  "a",
+  "é",
+  "€",
+  "😀",
+  "\ud83d",
+  "\ude00x",
+  "a\ud83d\ud83d\ude00",
+  "\u0000",
+  "\ufeffb",
+];
+
+test("RU1 the bytes of texts are those that each has alone, also of lone surrogates side by side", () => {
+  for (const one of TEXTS) {
+    for (const other of TEXTS) {
+      const backlog = new Backlog();
+      for (const text of [one, other]) backlog.push(entryOf(text, TEXT_TYPE));
+      const utf8 = new TextEncoder();
+      const expected = [...utf8.encode(one), ...utf8.encode(other)];
+      const entries = backlog.takeAll();
+      expect([...(bodyOf(entries, TEXT_TYPE) ?? [])]).toEqual(expected);
+      expect(allOf(entries)).toEqual([one, other]);
+    }
+  }
+});
+
+test("RU1 RU2 what was given before the type was known fits both types, or is refused", () => {
+  for (const text of TEXTS) {
+    const entry = entryOf(text);
+    const utf8 = new TextEncoder();
+    expect(bodyOf([entry], JSON_TYPE)).toEqual(utf8.encode(JSON.stringify([text])));
+    expect(bodyOf([entry], TEXT_TYPE)).toEqual(utf8.encode(text));
+    expect(dataOf(entry)).toEqual(text);
+  }
+  const bytes = entryOf(new Uint8Array([1, 2]));
+  expect(bodyOf([bytes], TEXT_TYPE)).toEqual(new Uint8Array([1, 2]));
+  expect(() => bodyOf([bytes], JSON_TYPE)).toThrow("data must be a JSON value");
+  for (const misfit of ["", 1, { a: 1 }]) {
+    expect(() => bodyOf([entryOf(misfit)], TEXT_TYPE)).toThrow("not empty");
+  }
+});
+
+test("data is copied when it is given, also of a Buffer", () => {
+  for (const bytes of [new Uint8Array([1, 2]), Buffer.from([1, 2])]) {
+    const entry = entryOf(bytes, TEXT_TYPE);
+    bytes.fill(9);
+    expect(dataOf(entry)).toEqual(new Uint8Array([1, 2]));
   }
 });

@@ -2,24 +2,24 @@
  * What waits to be sent, and how much of it goes into one batch.
  *
  *   BQ1  batches are taken in the order of the calls, and what is put back stands in front again;
- *   BQ2  a batch has at most `bytesMax` bytes and `recordsMax` records; a single piece that is larger goes alone;
- *   BQ3  a piece with conditions of its own (a close, If-Match, Stream-Seq) is a batch of its own.
+ *   BQ2  a batch has at most `bytesMax` bytes and `recordsMax` records; a single record that is larger goes alone;
+ *   BQ3  a record with conditions of its own (a close, If-Match, Stream-Seq) is a batch of its own.
  */
 
 import type { HapaxError } from "../errors.ts";
-import type { Piece } from "./records.ts";
+import { type Entry, type Listener, sizeOf } from "./entries.ts";
 
-/** How one piece of data ended. */
-export type Ending =
-  | { readonly kind: "stored"; readonly receipt: Receipt }
-  | {
-      readonly kind: "unconfirmed";
-      readonly error: HapaxError;
-      readonly outcome: "not_stored" | "unknown";
-      readonly isCause: boolean;
-      /** The cause was refused for good, so that what stood behind it can be sent by another writer. */
-      readonly isOpen: boolean;
-    };
+/** How one record ended. */
+export type Ending = { readonly receipt: Receipt } | NotConfirmed;
+
+/** The end of what was not confirmed. */
+export interface NotConfirmed {
+  readonly error: HapaxError;
+  readonly outcome: "not_stored" | "unknown";
+  readonly isCause: boolean;
+  /** The cause was refused for good, so that what stood behind it is not stored and can be sent by another writer. */
+  readonly isOpen: boolean;
+}
 
 /** The server's word that an append is stored. */
 export interface Receipt {
@@ -29,115 +29,95 @@ export interface Receipt {
    */
   readonly offset: string | undefined;
   readonly epoch: number;
-  /** The number of the batch. All records of a batch have the same. */
+  /** The number of the batch. All records of a batch have the same. Under a new random id they begin anew. */
   readonly sequence: number;
   /** An earlier attempt had stored it. */
   readonly isDuplicate: boolean;
 }
 
-/** One piece of data on its way. */
-export interface Item {
-  readonly data: unknown;
-  /** Nothing for a close without data. */
-  readonly piece: Piece | undefined;
-  /** Headers of an append that goes alone. */
-  readonly conditions: Readonly<Record<string, string>> | undefined;
-  readonly end: (ending: Ending) => void;
-}
-
-/** What one item takes in memory beside its content, roughly: so that tiny ones are limited too. */
-const ITEM_OVERHEAD_BYTES = 128;
-/** What stands between two records, and around them. */
-const SEPARATOR_BYTES = 1;
+/** What a record takes in memory beside its content, at most: so that tiny ones are limited too. */
+export const RECORD_OVERHEAD_BYTES = 128;
 
 export interface BatchLimits {
   readonly bytesMax: number;
   readonly recordsMax: number;
 }
 
-/** The line of items. */
+/** The line of records. Its bytes are characters of texts: how many bytes they are is known when they are sent. */
 export class Backlog {
   // A queue with a moving start: taking from the front of a long array would copy it each time.
-  #items: Item[] = [];
+  #entries: Entry[] = [];
   #start = 0;
-  /** Bytes of the content. */
   contentBytes = 0;
 
+  /** What the records take in memory. */
+  get heldBytes(): number {
+    return this.contentBytes + this.length * RECORD_OVERHEAD_BYTES;
+  }
+
+  /** Records. */
   get length(): number {
-    return this.#items.length - this.#start;
+    return this.#entries.length - this.#start;
   }
 
-  get first(): Item | undefined {
-    return this.#items[this.#start];
+  /** The conditions of the next batch. */
+  get conditions(): Entry["conditions"] {
+    return this.#entries[this.#start]?.conditions;
   }
 
-  push(item: Item): void {
-    this.#items.push(item);
-    this.contentBytes += sizeOf(item);
+  push(entry: Entry): void {
+    this.#entries.push(entry);
+    this.contentBytes += sizeOf([entry]);
   }
 
   /** BQ1. */
-  putBack(items: readonly Item[]): void {
-    this.#items = [...items, ...this.#items.slice(this.#start)];
+  putBack(entries: readonly Entry[]): void {
+    this.#entries = [...entries, ...this.#entries.slice(this.#start)];
     this.#start = 0;
-    for (const item of items) this.contentBytes += sizeOf(item);
+    this.contentBytes += sizeOf(entries);
   }
 
-  /** Takes out one item, if it is still here. */
-  remove(item: Item): boolean {
-    const at = this.#items.indexOf(item, this.#start);
-    if (at < 0) return false;
-    this.#items.splice(at, 1);
-    this.contentBytes -= sizeOf(item);
+  /** Takes out the record of a listener, if it is still here. */
+  remove(listener: Listener): boolean {
+    const at = this.#entries.findIndex((entry) => entry.listener === listener);
+    if (at < this.#start) return false;
+    this.contentBytes -= sizeOf(this.#entries.splice(at, 1));
     return true;
   }
 
   /** Whether the next batch cannot grow any more. */
   isFull({ bytesMax, recordsMax }: BatchLimits): boolean {
-    return this.length >= recordsMax || this.contentBytes + 2 >= bytesMax;
+    return this.length >= recordsMax || this.contentBytes >= bytesMax;
   }
 
-  /** BQ2, BQ3. The items of the next batch; at least one if there is one. */
-  take({ bytesMax, recordsMax }: BatchLimits): Item[] {
-    let bytes = 2;
-    let end = this.#start;
-    for (; end < this.#items.length && end - this.#start < recordsMax; end += 1) {
-      const item = this.#items[end];
-      if (item === undefined) break;
-      bytes += sizeOf(item) + SEPARATOR_BYTES;
-      if (end > this.#start && (bytes > bytesMax || item.conditions !== undefined)) break;
-      if (item.conditions !== undefined) {
-        end += 1;
-        break;
-      }
+  /** BQ2, BQ3. The records of the next batch; at least one if there is one. */
+  take({ bytesMax, recordsMax }: BatchLimits): readonly Entry[] {
+    const taken: Entry[] = [];
+    let bytes = 1; // The frame of an array is one more than its commas.
+    for (let at = this.#start; at < this.#entries.length; at += 1) {
+      const entry = this.#entries[at];
+      if (entry === undefined) break;
+      bytes += sizeOf([entry]);
+      const isAlone = (entry.conditions ?? taken[0]?.conditions) !== undefined;
+      const isFull = isAlone || bytes > bytesMax || taken.length >= recordsMax;
+      if (isFull && taken.length > 0) break;
+      taken.push(entry);
     }
-    const taken = this.#items.slice(this.#start, end);
-    this.#start = end;
-    for (const item of taken) this.contentBytes -= sizeOf(item);
-    this.#shrink();
+    this.contentBytes -= sizeOf(taken);
+    this.#start += taken.length;
+    // Those that were taken are not held for long, and a copy is of less than was taken since the last.
+    if (this.#start > this.length) {
+      this.#entries = this.#entries.slice(this.#start);
+      this.#start = 0;
+    }
     return taken;
   }
 
-  takeAll(): readonly Item[] {
-    const taken = this.#items.slice(this.#start);
-    this.#items = [];
+  takeAll(): readonly Entry[] {
+    const taken = this.#entries.slice(this.#start);
+    this.#entries = [];
     this.#start = 0;
     this.contentBytes = 0;
     return taken;
   }
-
-  #shrink(): void {
-    if (this.#start < 1024 || this.#start * 2 < this.#items.length) return;
-    this.#items = this.#items.slice(this.#start);
-    this.#start = 0;
-  }
-}
-
-function sizeOf(item: Item): number {
-  return item.piece?.size ?? 0;
-}
-
-/** What an item counts against the limits of memory. */
-export function weightOf(item: Item): number {
-  return sizeOf(item) + ITEM_OVERHEAD_BYTES;
 }

@@ -1,10 +1,11 @@
 /** Creating streams and forks. PROTOCOL.md §3, §8 and §15. */
 
 import { HapaxError } from "../errors.ts";
-import { refusalOf } from "./attempt.ts";
+import { refusalIn } from "./attempt.ts";
+import { bodyOf } from "./entries.ts";
 import { headOf, type StreamHead } from "./head.ts";
 import type { Peer } from "./peer.ts";
-import { codecOf, encode, join } from "./records.ts";
+import { codecOf, encode } from "./records.ts";
 
 /** Options of `stream.create`. All are optional. */
 export interface CreateOptions {
@@ -44,76 +45,69 @@ export interface Created extends StreamHead {
   readonly isCreated: boolean;
 }
 
-/** Creates the stream of a peer. */
+/** Creates the stream of a peer, as a fork if there is a source. */
 export async function createStream(
   peer: Peer,
-  options: CreateOptions,
-  fork: Readonly<Record<string, string>> = {},
+  options: ForkOptions,
+  source?: Peer,
 ): Promise<Created> {
-  const isFork = Object.keys(fork).length > 0;
-  const contentType = options.contentType ?? (isFork ? undefined : peer.knownCodec?.contentType);
-  const type = contentType ?? (isFork ? undefined : "application/json");
-  if (hasKeys(options)) await peer.require("idempotency keys");
-  if (options.isNew === true) await peer.require("If-None-Match");
-  const headers = {
-    ...headersOf(options),
-    ...fork,
-    ...(type === undefined ? {} : { "Content-Type": type }),
-  };
-  const call = {
-    method: "PUT",
-    url: peer.url,
-    headers,
-    ...(options.data === undefined ? {} : { body: bodyOf(options.data, type) }),
-    ...(options.signal === undefined ? {} : { signal: options.signal }),
-  };
-  const { answer, wasUnknown } = await peer.caller.untilAnswered(call);
-  if (answer.status !== 200 && answer.status !== 201) {
-    const error = await refusalOf(answer);
-    if (error.code !== "stream_present" || !wasUnknown) throw error;
-    const message = `${error.message}; an attempt that got no answer may have created it`;
-    throw new HapaxError(error.code, message, { cause: error });
+  const { data, signal } = options;
+  // A fork names the type of its source: without it a repetition is refused where the type is compared.
+  const codec = source === undefined ? peer.knownCodec : await source.codec();
+  const type = options.contentType ?? codec?.contentType ?? "application/json";
+  const headers = headersOf(options, type, source?.url);
+  if (Object.keys(headers).some((name) => name.startsWith("Stream-Key"))) {
+    await peer.require("idempotency keys");
   }
-  answer.discard();
+  if (options.isNew === true) await peer.require("If-None-Match");
+  const body = data === undefined ? undefined : firstBody(data, type);
+  const call = { method: "PUT", url: peer.url, headers, body, signal };
+  const { answer, wasUnknown } = await peer.caller.untilAnswered(call);
+  const error = await refusalIn(answer);
+  if (error !== undefined) {
+    const { code, message, status } = error;
+    if (code !== "stream_present" || !wasUnknown) throw error;
+    throw new HapaxError(code, `${message}, maybe by a lost attempt`, { cause: error, status });
+  }
   const head = headOf(answer);
   peer.learn(head);
   return { ...head, isCreated: answer.status === 201 || wasUnknown };
 }
 
-function bodyOf(data: unknown, contentType: string | undefined): Uint8Array {
-  if (contentType === undefined) {
-    throw new HapaxError("invalid_request", "a fork with data needs its contentType");
-  }
+function firstBody(data: unknown, contentType: string): Uint8Array | undefined {
   const codec = codecOf(contentType);
-  return join([encode(data, codec)], codec);
+  return bodyOf([{ encoded: encode(data, codec) }], codec);
 }
 
-function hasKeys({ keyWindowSeconds, keyMax, keyOverflow, keyFrom }: CreateOptions): boolean {
-  return [keyWindowSeconds, keyMax, keyOverflow, keyFrom].some((value) => value !== undefined);
-}
-
-function headersOf(options: CreateOptions): Record<string, string> {
-  const values: readonly (readonly [string, string | number | undefined])[] = [
-    ["Stream-TTL", options.ttlSeconds],
-    ["Stream-Expires-At", options.expiresAt],
-    ["Stream-Closed", options.isClosed === true ? "true" : undefined],
-    ["If-None-Match", options.isNew === true ? "*" : undefined],
-    ["Stream-Key-Window", options.keyWindowSeconds],
-    ["Stream-Key-Max", options.keyMax],
-    ["Stream-Key-Overflow", options.keyOverflow],
-    ["Stream-Key-From", options.keyFrom],
-  ];
-  const given = values.filter(([, value]) => value !== undefined);
-  return Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
-}
-
-/** The headers that make a stream a fork of another one. */
-export function forkHeaders(sourceUrl: string, options: ForkOptions): Record<string, string> {
-  return {
-    "Stream-Forked-From": new URL(sourceUrl).pathname,
-    ...(options.offset === undefined ? {} : { "Stream-Fork-Offset": options.offset }),
-    ...(options.subOffset === undefined
+function headersOf(
+  options: ForkOptions,
+  contentType: string,
+  sourceUrl: string | undefined,
+): Record<string, string> {
+  return given({
+    "Content-Type": contentType,
+    "Stream-TTL": options.ttlSeconds,
+    "Stream-Expires-At": options.expiresAt,
+    "Stream-Closed": options.isClosed === true ? "true" : undefined,
+    "If-None-Match": options.isNew === true ? "*" : undefined,
+    "Stream-Key-Window": options.keyWindowSeconds,
+    "Stream-Key-Max": options.keyMax,
+    "Stream-Key-Overflow": options.keyOverflow,
+    "Stream-Key-From": options.keyFrom,
+    ...(sourceUrl === undefined
       ? {}
-      : { "Stream-Fork-Sub-Offset": String(options.subOffset) }),
-  };
+      : {
+          "Stream-Forked-From": new URL(sourceUrl).pathname,
+          "Stream-Fork-Offset": options.offset,
+          "Stream-Fork-Sub-Offset": options.subOffset,
+        }),
+  });
+}
+
+/** Headers without those that have no value. */
+export function given(
+  headers: Readonly<Record<string, string | number | undefined>>,
+): Record<string, string> {
+  const entries = Object.entries(headers).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(entries.map(([name, value]) => [name, String(value)]));
 }

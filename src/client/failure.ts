@@ -1,10 +1,11 @@
 /** What a writer hands back when it cannot store everything: the data, and what is known of its outcome. */
 
 import { type ErrorCode, HapaxError } from "../errors.ts";
+import type { NotConfirmed } from "./batching.ts";
 
 /** Data that no answer has confirmed. */
 export interface Unconfirmed {
-  /** As it was given to `append` or `send`. */
+  /** What was given, as it would have been stored: storing it now stores the same bytes. */
   readonly data: unknown;
   /** `not_stored` is certain. `unknown`: an attempt got no answer, and none can be had any more. */
   readonly outcome: "not_stored" | "unknown";
@@ -32,16 +33,22 @@ export class AppendFailure extends HapaxError {
     code: ErrorCode,
     message: string,
     unconfirmed: readonly Unconfirmed[],
-    options?: ErrorOptions,
+    options?: ErrorOptions & { status?: number },
   ) {
     super(code, message, options);
     this.unconfirmed = unconfirmed;
   }
 }
 
+/** What is handed back of data that ended so. */
+export function unconfirmed(data: unknown, { outcome, isCause }: NotConfirmed): Unconfirmed {
+  return { data, outcome, isCause };
+}
+
 /** The failure of some appends for one cause. */
-export function failureOf(cause: HapaxError, unconfirmed: readonly Unconfirmed[]): AppendFailure {
-  const unknown = unconfirmed.filter(({ outcome }) => outcome === "unknown").length;
-  const count = `not confirmed: ${String(unconfirmed.length)}, of unknown outcome: ${String(unknown)}`;
-  return new AppendFailure(cause.code, `${cause.message} (${count})`, unconfirmed, { cause });
+export function failureOf(cause: HapaxError, all: readonly Unconfirmed[]): AppendFailure {
+  const { code, message, status } = cause;
+  const unknown = all.filter(({ outcome }) => outcome === "unknown").length;
+  const count = `unconfirmed=${all.length} unknown=${unknown}`;
+  return new AppendFailure(code, `${message} (${count})`, all, { cause, status });
 }

@@ -4,12 +4,15 @@
  */
 
 import { HapaxError, isHapaxError } from "../errors.ts";
-import { refusalOf } from "./attempt.ts";
-import type { Item, Receipt } from "./batching.ts";
-import { numberOf } from "./head.ts";
+import { refusalIn } from "./attempt.ts";
+import { type Deferred, errorOf } from "./deferred.ts";
+import type { Backlog, BatchLimits, Receipt } from "./batching.ts";
+import { given } from "./create.ts";
+import { numberOf, producerStateOf } from "./head.ts";
+import { bodyOf, type Entry, sizeOf } from "./entries.ts";
 import type { Identity } from "./identity.ts";
 import type { Peer } from "./peer.ts";
-import { join } from "./records.ts";
+import type { Codec } from "./records.ts";
 import type { ClientAnswer } from "./transport.ts";
 
 /** Seconds that the server may hold a batch for its predecessor: a lost one is sent again sooner. */
@@ -17,79 +20,97 @@ const PATIENCE_SECONDS_MAX = 5;
 
 export interface Batch {
   readonly sequence: number;
-  readonly items: readonly Item[];
+  readonly entries: readonly Entry[];
+  /** What they count as held. */
+  readonly heldBytes: number;
+  /** One for all attempts. */
   readonly body: Uint8Array | undefined;
-  readonly headers: Readonly<Record<string, string>>;
-  /** Ends when this batch is neither sent nor waited for any more. */
-  readonly done: Promise<void>;
-  readonly finish: () => void;
+  headers?: Readonly<Record<string, string>>;
+  /** Resolves when this batch is neither sent nor waited for any more. */
+  readonly done: Deferred<void>;
   /** One for each batch: a signal with many listeners is taken for a leak. */
   readonly abort: AbortController;
   /** An attempt got no answer, or one that leaves its outcome open. */
   wasLost: boolean;
-  receipt: Receipt | undefined;
+  receipt?: Receipt;
   hasEnded: boolean;
 }
 
-export type Verdict =
-  | { readonly kind: "stored"; readonly receipt: Receipt }
-  | { readonly kind: "gap"; readonly error: HapaxError }
-  | { readonly kind: "refused"; readonly error: HapaxError };
+/** What an answer means: stored, or an error. */
+export interface Verdict {
+  readonly receipt?: Receipt;
+  readonly error?: HapaxError;
+  /** What the server said of the stream's end. */
+  readonly tail?: string | undefined;
+}
 
-/** The bytes and the identity of a batch, made once for all its attempts. */
+/**
+ * BQ2, SD7. The records of the next batch, and their bytes or what is wrong with them. Less than twice `accepted`
+ * bytes are cut down to these.
+ */
+export function takeBatch(
+  backlog: Backlog,
+  limits: BatchLimits,
+  codec: Codec | undefined,
+  accepted: number,
+): { entries: readonly Entry[]; body?: Uint8Array | undefined; error?: HapaxError } {
+  let { bytesMax } = limits;
+  for (;;) {
+    const entries = backlog.take({ ...limits, bytesMax });
+    try {
+      const body = bodyOf(entries, codec);
+      const size = body?.length ?? 0;
+      const sizeMax = size > accepted && size < 2 * accepted ? accepted : limits.bytesMax;
+      if (size <= sizeMax || entries.length === 1) return { entries, body };
+      backlog.putBack(entries);
+      // Characters were counted, of which some are more bytes.
+      bytesMax = Math.floor((sizeOf(entries) * sizeMax) / size);
+    } catch (error) {
+      return { entries, error: asHapaxError(error) };
+    }
+  }
+}
+
+/** Gives a batch its headers, or says why it cannot be sent. */
 export function dressBatch(
   peer: Peer,
   identity: Identity,
-  items: readonly Item[],
-  sequence: number,
+  batch: Batch,
   isPipelined: boolean,
-): Pick<Batch, "body" | "headers"> {
-  const conditions = items[0]?.conditions;
-  if (identity.kind === "epoch" && conditions?.["If-Match"] !== undefined) {
-    throw new HapaxError("unsupported", "the server does not have If-Match");
+): HapaxError | undefined {
+  const { body, sequence } = batch;
+  const conditions = conditionsOf(batch);
+  if (!identity.isSession && conditions?.["If-Match"] !== undefined) {
+    return new HapaxError("unsupported", "no If-Match at this server");
   }
-  const codec = peer.knownCodec;
-  const pieces = items.flatMap(({ piece }) => (piece === undefined ? [] : [piece]));
-  const body = codec === undefined || pieces.length === 0 ? undefined : join(pieces, codec);
   // Well below the time limit of an attempt, so that what is held has an answer, and not an unknown outcome.
   const { timeoutMs } = peer.caller.settings;
   const patience = Math.min(PATIENCE_SECONDS_MAX, Math.floor(timeoutMs / 2000));
-  const mayWait = identity.kind === "session" && isPipelined && patience > 0;
-  const headers = {
+  const mayWait = identity.isSession && isPipelined && patience > 0;
+  batch.headers = given({
     ...identity.headers,
-    "Producer-Seq": String(sequence),
-    ...(body === undefined ? {} : { "Content-Type": codec?.contentType ?? "" }),
-    ...(mayWait ? { Prefer: `wait=${String(patience)}` } : {}),
+    "Producer-Seq": sequence,
+    "Content-Type": body && peer.knownCodec?.contentType,
+    Prefer: mayWait ? `wait=${patience}` : undefined,
     ...conditions,
-  };
-  return { body, headers };
+  });
+  return undefined;
 }
 
-/** Sends a batch until it has an answer; `onLost` hears of every attempt that has none. */
-export async function askServer(
-  peer: Peer,
-  identity: Identity,
-  batch: Batch,
-  onLost: () => void,
-): Promise<Verdict> {
-  const { body, headers, abort } = batch;
-  const call = { method: "POST", url: peer.url, headers, signal: abort.signal };
-  const { answer, wasUnknown } = await peer.caller.untilAnswered(
-    body === undefined ? call : { ...call, body },
-    {
-      onRetry: ({ isUnknown }) => {
-        batch.wasLost ||= isUnknown;
-        if (isUnknown) onLost();
-      },
-    },
-  );
+/** The conditions of a batch, which then is one record. */
+export function conditionsOf({ entries }: Batch): Entry["conditions"] {
+  return entries[0]?.conditions;
+}
+
+/** Sends a batch until it has an answer. */
+export async function askServer(peer: Peer, identity: Identity, batch: Batch): Promise<Verdict> {
+  const { body, headers = {}, abort } = batch;
+  const call = { method: "POST", url: peer.url, headers, body, signal: abort.signal };
+  const { answer, wasUnknown } = await peer.caller.untilAnswered(call);
   batch.wasLost ||= wasUnknown;
-  if (answer.status !== 200 && answer.status !== 204) {
-    const error = await refusalOf(answer);
-    return { kind: error.code === "producer_gap" ? "gap" : "refused", error };
-  }
-  answer.discard();
-  return verdictOf(identity, batch, answer);
+  const error = await refusalIn(answer);
+  if (error === undefined) return verdictOf(identity, batch, answer);
+  return { error, tail: answer.header("stream-next-offset") };
 }
 
 function verdictOf(identity: Identity, batch: Batch, answer: ClientAnswer): Verdict {
@@ -98,28 +119,53 @@ function verdictOf(identity: Identity, batch: Batch, answer: ClientAnswer): Verd
   const isDuplicate = answer.status === 204 && batch.body !== undefined;
   if (epoch === undefined) {
     batch.wasLost = true;
-    const message = "the server took an append and said nothing of its producer";
-    return { kind: "refused", error: new HapaxError("unsupported", message) };
+    const message = "answer without Producer-Epoch";
+    return { error: new HapaxError("unsupported", message) };
   }
-  if (isDuplicate && !batch.wasLost && identity.isChosen && sequence === 0) {
+  const mayBeUsed = !identity.isSession && !identity.isRandom;
+  if (isDuplicate && !batch.wasLost && mayBeUsed && sequence === 0) {
     // Unless a proxy has sent it twice, it is another life's append that the server knows.
     batch.wasLost = true;
-    const message = `epoch=${String(epoch)} was used before: the append counted as a repetition`;
-    return { kind: "refused", error: new HapaxError("producer_fenced", message) };
+    const message = `epoch=${epoch} was used before`;
+    return { error: new HapaxError("producer_fenced", message) };
   }
   const offset = answer.header("stream-next-offset");
-  return { kind: "stored", receipt: { offset, epoch, sequence, isDuplicate } };
+  return { receipt: { offset, epoch, sequence, isDuplicate } };
+}
+
+/** One last question to the server, which can only turn `unknown` into stored: the last sequence, or -1. */
+export async function lastStored(
+  peer: Peer,
+  identity: Identity | undefined,
+  epoch: number | undefined,
+): Promise<number> {
+  if (epoch === undefined || identity?.isSession !== true) return -1;
+  try {
+    const headers = { "Producer-Id": identity.id };
+    const answer = await peer.caller.once({ method: "HEAD", url: peer.url, headers });
+    answer.discard();
+    const state = producerStateOf(answer);
+    return state?.epoch === epoch ? state.sequence : -1;
+  } catch {
+    return -1; // Not reachable, as before: it stays unknown.
+  }
 }
 
 /** Refusals that an append which is stored never gets when it is repeated. PROTOCOL.md §4.1. */
 export function isFinal(identity: Identity | undefined, { code }: HapaxError): boolean {
-  if (identity?.kind !== "session") return false;
+  if (identity?.isSession !== true) return false;
   return code === "stream_closed" || code === "tail_moved" || code === "sequence_regression";
 }
 
-/** A condition of the append that does not hold. */
-export function isConditional({ code }: HapaxError): boolean {
-  return code === "tail_moved" || code === "sequence_regression";
+/** A condition of the append that does not hold, and never will: an If-Match from before the tail. */
+export function isOverForGood(
+  { code }: HapaxError,
+  conditions: Entry["conditions"],
+  tail = "",
+): boolean {
+  if (conditions === undefined) return false;
+  if (code === "tail_moved") return (conditions["If-Match"] ?? "") < `"${tail}"`;
+  return code === "sequence_regression";
 }
 
 /** Refusals that a smaller batch may not get. */
@@ -130,6 +176,5 @@ export function isDivisible({ code }: HapaxError): boolean {
 /** Whatever ended a batch, as an error with a code. */
 export function asHapaxError(error: unknown): HapaxError {
   if (isHapaxError(error)) return error;
-  const message = error instanceof Error ? error.message : String(error);
-  return new HapaxError("producer_closed", `given up: ${message}`, { cause: error });
+  return new HapaxError("producer_closed", errorOf(error).message, { cause: error });
 }

@@ -13,13 +13,13 @@
  * Text is followed by long-poll unless `live` says otherwise: events cannot carry CR and CRLF, pages are exact.
  */
 
-import { sseKind } from "../wire/sse.ts";
 import type { Caller } from "./attempt.ts";
 import { type Batch, type LazyBatch, recordsOf, type StreamRecord } from "./batches.ts";
-import { Interruption, Line, type Reconnect, SILENCE_MS_MAX } from "./line.ts";
-import { FIRST_CONTROL_MS_MAX, sseBatches, type SseEnding } from "./live-sse.ts";
+import { Line, type Reconnect, SILENCE_MS_MAX } from "./line.ts";
+import { FIRST_CONTROL_MS_MAX, sseBatches, type SseFailure } from "./live-sse.ts";
 import { nextPage, type Place, placeAt } from "./pages.ts";
 import type { PositionStore } from "./positions.ts";
+import { kindOf } from "./records.ts";
 import { wholePage } from "./reading.ts";
 import type { Visibility } from "./visibility.ts";
 
@@ -201,9 +201,9 @@ class Follower<T> {
         if (this.#isBySse()) yield* this.#connection();
         else yield* this.#poll();
       } catch (error) {
-        if (!(error instanceof Interruption)) throw error;
         // FL2: whoever was cut may be far behind, and pages are the shorter way.
         if (this.#isBySse()) place.upToDate = false;
+        if (line.isHidden) continue; // Nothing is wrong: it goes on when the page is seen.
         await line.recover(error, place.offset, Math.min(this.#shorts, PAUSES_MAX));
       }
     }
@@ -218,7 +218,7 @@ class Follower<T> {
 
   #isBySse(): boolean {
     if (this.#live !== "auto") return this.#live === "sse";
-    return sseKind(this.#place.contentType) !== "text";
+    return kindOf(this.#place.contentType) !== "text";
   }
 
   async *#connection(): AsyncGenerator<Batch<T>, void, undefined> {
@@ -236,38 +236,26 @@ class Follower<T> {
       }
     } finally {
       // Whoever leaves the loop early lets go of the connection.
-      await connection.return({ kind: "recycled" });
+      await connection.return(undefined);
     }
   }
 
   /** FL6. Throws what happened if the same way is to be tried again after a pause. */
-  #decideNext(ending: SseEnding): void {
-    if (ending.why === undefined) {
-      this.#shorts = 0;
-      return;
-    }
-    this.#shorts = ending.kind === "cut" ? 0 : this.#shorts + 1;
-    const isHopeless = ending.kind === "unusable" || this.#shorts >= SHORT_MAX;
+  #decideNext(failure: SseFailure | undefined): void {
+    const kind = failure?.kind ?? "cut";
+    this.#shorts = kind === "cut" ? 0 : this.#shorts + 1;
+    const isHopeless = kind === "unusable" || this.#shorts >= SHORT_MAX;
     if (this.#live === "auto" && isHopeless) this.#live = "long-poll";
-    else throw ending.why;
+    else if (failure !== undefined) throw failure.why;
   }
 
   async *#poll(): AsyncGenerator<Batch<T>, void, undefined> {
     const line = this.#line;
-    const guard = line.guard(true);
     const startedMs = line.clock.steadyMs();
-    try {
-      guard.arm(SILENCE_MS_MAX);
-      const batch = await nextPage<T>(line, this.#place, guard, "long-poll");
-      guard.disarm();
-      yield* this.#worthTelling(batch);
-      const isHasty = batch.isEmpty && line.clock.steadyMs() - startedMs < WAITED_MS_MIN;
-      this.#hastes = isHasty && !batch.closed ? Math.min(this.#hastes + 1, PAUSES_MAX) : 0;
-      if (this.#hastes > 0) await line.rest(this.#hastes);
-    } catch (error) {
-      if (!guard.isHidden) throw error; // Else nothing is wrong: it goes on when the page is seen.
-    } finally {
-      guard.end();
-    }
+    const batch = await nextPage<T>(line, this.#place, "long-poll");
+    yield* this.#worthTelling(batch);
+    const isHasty = batch.isEmpty && line.clock.steadyMs() - startedMs < WAITED_MS_MIN;
+    this.#hastes = isHasty && !batch.closed ? Math.min(this.#hastes + 1, PAUSES_MAX) : 0;
+    if (this.#hastes > 0) await line.rest(this.#hastes);
   }
 }

@@ -28,7 +28,7 @@ export function headOf(answer: ClientAnswer): StreamHead {
   return {
     offset: answer.header("stream-next-offset") ?? "",
     contentType: answer.header("content-type") ?? "",
-    isClosed: answer.header("stream-closed")?.toLowerCase() === "true",
+    isClosed: says(answer, "stream-closed"),
     ttlSeconds: numberOf(answer, "stream-ttl"),
     expiresAt: answer.header("stream-expires-at"),
     keyWindowSeconds: numberOf(answer, "stream-key-window"),
@@ -46,4 +46,9 @@ export function producerStateOf(answer: ClientAnswer): ProducerState | undefined
 export function numberOf(answer: ClientAnswer, name: string): number | undefined {
   const text = answer.header(name);
   return text !== undefined && /^\d{1,16}$/.test(text) ? Number(text) : undefined;
+}
+
+/** Whether a header says `true`, in any case. */
+export function says(answer: ClientAnswer, name: string): boolean {
+  return answer.header(name)?.toLowerCase() === "true";
 }

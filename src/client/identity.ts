@@ -4,17 +4,18 @@
  */
 
 import { HapaxError } from "../errors.ts";
-import { LIMITS } from "../limits.ts";
+import { PRODUCER_ID_BYTES_MAX } from "../limits.ts";
 import type { Peer } from "./peer.ts";
 
 /** The identity of all appends of one life of a writer. It never changes. */
 export interface Identity {
   readonly id: string;
-  readonly kind: "session" | "epoch";
+  /** Of a session, not of an epoch. */
+  readonly isSession: boolean;
   /** Of the life: session or epoch. The sequence is added for each batch. */
   readonly headers: Readonly<Record<string, string>>;
-  /** An epoch that the user has named may have been used before; a random identity cannot. */
-  readonly isChosen: boolean;
+  /** The id is nobody else's. One that the user has chosen may have been used before. */
+  readonly isRandom: boolean;
 }
 
 /** The epoch for a server without sessions: a number, or what keeps numbers across restarts. */
@@ -28,31 +29,27 @@ export async function identityFor(
 ): Promise<Identity> {
   const { random } = peer.caller.settings;
   const id = chosenId ?? random.id();
+  const isRandom = chosenId === undefined;
   if (await peer.isOurs()) {
     const headers = { "Producer-Id": id, "Producer-Session": random.id() };
-    return { id, kind: "session", headers, isChosen: false };
+    return { id, isSession: true, headers, isRandom };
   }
-  const isChosen = chosenId !== undefined;
-  if (isChosen && epochs === undefined) {
+  if (!isRandom && epochs === undefined) {
     // Under epoch 0 the appends of an earlier life would make the first ones of this life duplicates.
-    throw new HapaxError("unsupported", `the server has no sessions: give an epoch for id=${id}`);
+    throw new HapaxError("unsupported", "no sessions at this server: give an epoch");
   }
   const epoch = typeof epochs === "function" ? await epochs() : (epochs ?? 0);
   if (!Number.isSafeInteger(epoch) || epoch < 0) {
-    throw new HapaxError("invalid_settings", `epoch=${String(epoch)} is not from 0 to 2^53-1`);
+    throw new HapaxError("invalid_settings", `epoch=${epoch} is not one`);
   }
   const headers = { "Producer-Id": id, "Producer-Epoch": String(epoch) };
-  return { id, kind: "epoch", headers, isChosen };
+  return { id, isSession: false, headers, isRandom };
 }
 
 /** Throws `invalid_settings` for an id that no server takes. */
 export function checkProducerId(id: string): void {
-  if (
-    /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/.test(id) &&
-    id.length <= LIMITS.producerIdBytesMax
-  ) {
-    return;
-  }
-  const max = String(LIMITS.producerIdBytesMax);
-  throw new HapaxError("invalid_settings", `id must be 1 to ${max} visible ASCII characters`);
+  const isVisible = /^[ -~]+$/.test(id) && id === id.trim();
+  if (isVisible && id.length <= PRODUCER_ID_BYTES_MAX) return;
+  const max = String(PRODUCER_ID_BYTES_MAX);
+  throw new HapaxError("invalid_settings", `id must be 1 to ${max} ASCII characters`);
 }

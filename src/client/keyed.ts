@@ -3,15 +3,16 @@
  *
  *   KP1  no attempt begins later than 0.8 of the stream's window after the first: a repetition that comes
  *        after the window would be a second append. A retry policy that allows it is refused;
- *   KP2  a key is never sent to a server that would ignore it.
+ *   KP2  a key is never sent to a server that would ignore it; who gives up hears what is known of the append.
  */
 
 import { HapaxError } from "../errors.ts";
 import type { Appended } from "./appends.ts";
-import { refusalOf } from "./attempt.ts";
-import { failureOf } from "./failure.ts";
+import { ifUnreachable, refusalIn } from "./attempt.ts";
+import { bodyOf } from "./entries.ts";
+import { failureOf, type Unconfirmed } from "./failure.ts";
 import type { Peer } from "./peer.ts";
-import { encode, join } from "./records.ts";
+import { encode } from "./records.ts";
 
 const WINDOW_SHARE = 0.8;
 
@@ -22,26 +23,30 @@ export async function appendKeyed(
   conditions: Readonly<Record<string, string>> | undefined,
   signal: AbortSignal | undefined,
 ): Promise<Appended> {
-  const early = encode(data, peer.knownCodec);
+  const encoded = encode(data, peer.knownCodec);
   const headers = { "Idempotency-Key": quoted(key), ...conditions };
   await peer.require("idempotency keys");
   await checkWindow(peer);
   const codec = await peer.codec();
-  const { answer, wasUnknown } = await peer.caller.untilAnswered({
+  const call = {
     method: "POST",
     url: peer.url,
     headers: { ...headers, "Content-Type": codec.contentType },
-    body: join([early], codec),
-    ...(signal === undefined ? {} : { signal }),
-  });
-  if (answer.status !== 200 && answer.status !== 204) {
-    const error = await refusalOf(answer);
+    body: bodyOf([{ encoded }], codec),
+    signal,
+  };
+  const fail = (error: HapaxError, outcome: Unconfirmed["outcome"]): never => {
+    throw failureOf(error, [{ data, outcome, isCause: true }]);
+  };
+  const { answer, wasUnknown } = await peer.caller
+    .untilAnswered(call)
+    .catch((error: unknown) => fail(ifUnreachable(error), "unknown"));
+  const error = await refusalIn(answer);
+  if (error !== undefined) {
     // Only these say for certain that no earlier attempt was stored: a known key is answered before them.
     const isCertain = !wasUnknown || error.code === "tail_moved" || error.code === "stream_closed";
-    const outcome = isCertain ? "not_stored" : "unknown";
-    throw failureOf(error, [{ data, outcome, isCause: true }]);
+    fail(error, isCertain ? "not_stored" : "unknown");
   }
-  answer.discard();
   const isDuplicate = answer.header("idempotency-replayed") === "true";
   return { offset: answer.header("stream-next-offset"), isDuplicate };
 }
@@ -54,14 +59,14 @@ async function checkWindow(peer: Peer): Promise<void> {
   if (retry.totalMs <= limitMs) return;
   throw new HapaxError(
     "invalid_settings",
-    `retry.totalMs=${String(retry.totalMs)} outlives the keys of the stream: at most ${String(limitMs)}`,
+    `retry.totalMs=${retry.totalMs} outlives keys, max=${limitMs}`,
   );
 }
 
 /** As a string of RFC 9651, which can hold every character of a key. */
 function quoted(key: string): string {
-  if (!/^[\x20-\x7e]{1,255}$/.test(key)) {
-    throw new HapaxError("invalid_request", "key must be 1 to 255 characters from space to ~");
+  if (!/^[ -~]{1,255}$/.test(key)) {
+    throw new HapaxError("invalid_request", "key must be 1 to 255 ASCII characters");
   }
   return `"${key.replace(/["\\]/g, "\\$&")}"`;
 }

@@ -12,8 +12,10 @@
  */
 
 import type { Clock } from "../clock.ts";
-import { HapaxError, isHapaxError } from "../errors.ts";
-import { type Caller, isRetryable, refusalOf } from "./attempt.ts";
+import { type HapaxError, isHapaxError } from "../errors.ts";
+import { type Caller, isRetryable, refusalOf, withQuery } from "./attempt.ts";
+import { deferred } from "./deferred.ts";
+import { Attempt } from "./request.ts";
 import type { ClientAnswer } from "./transport.ts";
 import type { Visibility } from "./visibility.ts";
 
@@ -23,7 +25,32 @@ export const SILENCE_MS_MAX = 90_000;
 /** How much of the patience the time between two failures can take: five failures at least. */
 const LAP_SHARE = 1 / 4;
 
-/** A failure that a reader was told of and that is being tried again. */
+/**
+ * A failure that a reader was told of and that is being tried again.
+ *
+ * ```ts
+ * import { connect, type Reconnect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * let failures = 1;
+ * const stream = connect(`${server.url}/v1/stream/orders`, {
+ *   // The first read gets no answer.
+ *   fetch: (url, init) =>
+ *     init?.method === "GET" && (failures -= 1) >= 0
+ *       ? Promise.reject(new Error("cut"))
+ *       : fetch(url, init),
+ * });
+ * await stream.create();
+ * await stream.append(1);
+ *
+ * const heard: Reconnect[] = [];
+ * const values = await stream.read({ onReconnect: (one) => heard.push(one) }).values();
+ * console.assert(values.length === 1 && heard.length === 1);
+ * console.assert(heard[0]?.error.code === "unreachable" && heard[0].offset === "-1");
+ * await server.stop();
+ * ```
+ */
 export interface Reconnect {
   /** What went wrong, with its code. */
   readonly error: HapaxError;
@@ -33,32 +60,16 @@ export interface Reconnect {
   readonly offset: string;
 }
 
-/** Something that another try may cure. Never leaves this folder. */
+/** Something that another try may cure, beside `unreachable`, which always may be. Never leaves this folder. */
 export class Interruption extends Error {
-  override readonly name = "Interruption";
   readonly error: HapaxError;
   readonly answer: ClientAnswer | undefined;
 
   constructor(error: HapaxError, answer?: ClientAnswer) {
-    super(error.message, { cause: error });
+    super(error.message);
     this.error = error;
     this.answer = answer;
   }
-}
-
-/** Ends one request: by its owner, the user's signal, silence, or a hidden page. */
-export interface Guard {
-  readonly signal: AbortSignal;
-  /** Gives the request so much time from now, instead of what it had. */
-  arm(delayMs: number): void;
-  /** It may take any time: the other side is not what is waited for. */
-  disarm(): void;
-  /** Whether its time was over. */
-  readonly isSilent: boolean;
-  /** Whether it was ended because nobody sees the page. */
-  readonly isHidden: boolean;
-  /** Ends the request if it is still under way. */
-  end(): void;
 }
 
 /** What a line is for. */
@@ -73,12 +84,9 @@ export interface LineSettings {
 /** Sends the requests of one reader and counts what goes wrong. */
 export class Line {
   readonly clock: Clock;
-  readonly visibility: Visibility | undefined;
   readonly #caller: Caller;
   readonly #url: string;
-  readonly #signal: AbortSignal | undefined;
-  readonly #patienceMs: number;
-  readonly #onReconnect: ((reconnect: Reconnect) => void) | undefined;
+  readonly #settings: LineSettings;
   #failures = 0;
   #outageMs = 0;
   #lastFailureMs = 0;
@@ -86,91 +94,34 @@ export class Line {
   constructor(caller: Caller, url: string, settings: LineSettings) {
     this.#caller = caller;
     this.#url = url;
+    this.#settings = settings;
     this.clock = caller.settings.clock;
-    this.#signal = settings.signal;
-    this.#patienceMs = settings.patienceMs ?? caller.settings.retry.totalMs;
-    this.visibility = settings.visibility;
-    this.#onReconnect = settings.onReconnect;
   }
 
-  /** One request, one answer with a good status. Throws `Interruption` or what cannot be cured. */
-  async get(
-    query: Readonly<Record<string, string>>,
-    guard: Guard,
-    alsoGood?: ReadonlySet<number>,
-  ): Promise<ClientAnswer> {
-    const url = withQuery(this.#url, query);
-    // The guard knows better than a fixed time how long a live read may take.
-    const call = { method: "GET", url, signal: guard.signal, timeoutMs: Infinity };
-    const answer = await this.taken(this.#caller.once(call), guard);
-    const { status } = answer;
-    if (status === 200 || status === 204 || alsoGood?.has(status) === true) return answer;
-    const error = await this.taken(refusalOf(answer), guard);
-    if (isRetryable(status) && error.retry !== "never") {
-      throw new Interruption(error, answer);
-    }
-    throw error;
+  /** Whether nobody sees the page. */
+  get isHidden(): boolean {
+    return this.#settings.visibility?.isHidden() === true;
   }
 
-  /** What comes over the network; its failures are interruptions. */
-  async taken<R>(promise: Promise<R>, guard: Guard): Promise<R> {
-    try {
-      return await promise;
-    } catch (error) {
-      throw this.#lost(error, guard);
-    }
-  }
-
-  #lost(error: unknown, guard: Guard): unknown {
-    this.throwIfAborted();
-    if (isHapaxError(error)) return error.code === "unreachable" ? new Interruption(error) : error;
-    const why = guard.isSilent ? "nothing was heard for too long" : "the connection was lost";
-    return new Interruption(new HapaxError("unreachable", why, { cause: error }));
-  }
-
-  /** LI3. With `isLive` it also ends when the page is hidden. */
-  guard(isLive: boolean): Guard {
-    const controller = new AbortController();
-    const parent = this.#signal;
-    let cancel = (): void => undefined;
-    let isSilent = false;
-    let isHidden = false;
-    const abort = (): void => {
-      controller.abort(parent?.aborted === true ? parent.reason : undefined);
-    };
-    const visibility = isLive ? this.visibility : undefined;
-    const forget = visibility?.onChange(() => {
-      if (!visibility.isHidden()) return;
-      isHidden = true;
-      abort();
+  /** LI3. One request, which its owner ends. A live one also ends when the page is hidden. */
+  begin(query: Readonly<Record<string, string | undefined>>): Attempt {
+    const { signal, visibility } = this.#settings;
+    return new Attempt(this.#caller, {
+      method: "GET",
+      url: withQuery(this.#url, Object.entries(query)),
+      signal,
+      timeoutMs: SILENCE_MS_MAX,
+      visibility: query["live"] === undefined ? undefined : visibility,
     });
-    parent?.addEventListener("abort", abort, { once: true });
-    if (parent?.aborted === true) abort();
-    return {
-      signal: controller.signal,
-      get isSilent() {
-        return isSilent;
-      },
-      get isHidden() {
-        return isHidden;
-      },
-      arm: (delayMs) => {
-        cancel();
-        cancel = this.clock.after(delayMs, () => {
-          isSilent = true;
-          abort();
-        });
-      },
-      disarm: () => {
-        cancel();
-      },
-      end() {
-        cancel();
-        forget?.();
-        parent?.removeEventListener("abort", abort);
-        controller.abort();
-      },
-    };
+  }
+
+  /** Sends it, for an answer with a good status. Throws what another try may cure, or what it cannot. */
+  async get(attempt: Attempt, alsoGood: readonly number[] = []): Promise<void> {
+    const { status } = await attempt.send();
+    if ([200, 204, ...alsoGood].includes(status)) return;
+    const error = await refusalOf(attempt);
+    const isOver = !isRetryable(status) || error.retry === "never";
+    throw isOver ? error : new Interruption(error, attempt);
   }
 
   /** A live answer or data has come: the outage is over. */
@@ -180,11 +131,14 @@ export class Line {
   }
 
   /**
-   * LI1 LI2: counts a failure, tells of it, and waits, as after at least `count` failures. Throws what the
-   * outage is about when it is too long.
+   * LI1 LI2: counts a failure, tells of it, and waits, as after at least `count` failures. Throws what no other
+   * try can cure, and what the outage is about when it is too long.
    */
-  async recover({ error, answer }: Interruption, offset: string, count = 0): Promise<void> {
-    const patienceMs = this.#patienceMs;
+  async recover(reason: unknown, offset: string, count = 0): Promise<void> {
+    this.throwIfAborted();
+    if (!isCurable(reason)) throw reason;
+    const { error, answer } = reason instanceof Interruption ? reason : { error: reason };
+    const { patienceMs = this.#caller.settings.retry.totalMs, onReconnect } = this.#settings;
     const nowMs = this.clock.steadyMs();
     const lapMs = this.#failures === 0 ? 0 : nowMs - this.#lastFailureMs;
     this.#outageMs += Math.min(lapMs, patienceMs * LAP_SHARE);
@@ -192,50 +146,38 @@ export class Line {
     this.#failures += 1;
     const pauseMs = this.#caller.pauseMs(Math.max(this.#failures, count), answer);
     if (this.#outageMs + pauseMs > patienceMs) throw error;
-    this.#onReconnect?.({ error, failures: this.#failures, offset });
-    await this.#caller.wait(pauseMs, this.#signal);
+    onReconnect?.({ error, failures: this.#failures, offset });
+    await this.#caller.wait(pauseMs, this.#settings.signal);
   }
 
   /** A pause that grows with the count. */
   async rest(count: number): Promise<void> {
-    await this.#caller.pause(count, undefined, this.#signal);
+    await this.#caller.pause(count, undefined, this.#settings.signal);
   }
 
   throwIfAborted(): void {
-    this.#signal?.throwIfAborted();
+    this.#settings.signal?.throwIfAborted();
     this.#caller.settings.signal?.throwIfAborted();
   }
 
   /** Resolves when the page can be seen. */
   async untilVisible(): Promise<void> {
-    const { visibility } = this;
-    if (visibility === undefined || !visibility.isHidden()) return;
-    const signal = this.#signal;
-    let forget = (): void => undefined;
-    let stop = (): void => undefined;
-    await new Promise<void>((resolve) => {
-      stop = resolve;
-      forget = visibility.onChange(() => {
-        if (!visibility.isHidden()) resolve();
-      });
-      signal?.addEventListener("abort", stop, { once: true });
-      if (signal?.aborted === true) resolve();
+    const { signal, visibility } = this.#settings;
+    if (!this.isHidden) return;
+    this.throwIfAborted();
+    const { promise, resolve } = deferred<void>();
+    const forget = visibility?.onChange(() => {
+      if (!this.isHidden) resolve();
     });
-    forget();
-    signal?.removeEventListener("abort", stop);
-    signal?.throwIfAborted();
+    const unlisten = this.#caller.onAbort(signal, resolve);
+    await promise;
+    forget?.();
+    unlisten();
+    this.throwIfAborted();
   }
 }
 
-/** Sorted, so that caches see one URL for one place. */
-function withQuery(url: string, query: Readonly<Record<string, string>>): string {
-  const whole = new URL(url);
-  for (const [name, value] of Object.entries(query)) whole.searchParams.set(name, value);
-  whole.searchParams.sort();
-  return whole.href;
-}
-
-/** Whether a header says `true`, in any case. */
-export function says(answer: ClientAnswer, name: string): boolean {
-  return answer.header(name)?.toLowerCase() === "true";
+/** LI1. */
+export function isCurable(reason: unknown): reason is Interruption | HapaxError {
+  return reason instanceof Interruption || isHapaxError(reason, "unreachable");
 }

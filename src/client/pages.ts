@@ -9,9 +9,11 @@
  */
 
 import { HapaxError } from "../errors.ts";
-import { join, LazyBatch } from "./batches.ts";
-import { type Guard, Interruption, type Line, says, SILENCE_MS_MAX } from "./line.ts";
-import type { ClientAnswer } from "./transport.ts";
+import type { Attempt } from "./request.ts";
+import { LazyBatch } from "./batches.ts";
+import { join } from "./bytes.ts";
+import { says } from "./head.ts";
+import { Interruption, type Line, SILENCE_MS_MAX } from "./line.ts";
 
 const CONTENT_TYPE_DEFAULT = "application/octet-stream";
 
@@ -40,34 +42,34 @@ export function placeAt(offset: string): Place {
 export async function nextPage<T>(
   line: Line,
   place: Place,
-  guard: Guard,
   live?: "long-poll",
 ): Promise<LazyBatch<T>> {
   const { offset, cursor } = place;
-  const answer = await line.get(
-    {
-      ...(live === undefined || cursor === undefined ? {} : { cursor }),
-      ...(live === undefined ? {} : { live }),
+  const answer = line.begin({ cursor: live && cursor, live, offset });
+  try {
+    await line.get(answer);
+    const body = await wholeBody(answer);
+    const nextOffset = answer.header("stream-next-offset") ?? "";
+    if (nextOffset === "") {
+      // A portal or a proxy has answered; the server may be back soon.
+      throw new Interruption(new HapaxError("internal", "answer without Stream-Next-Offset"));
+    }
+    place.contentType = answer.header("content-type") ?? place.contentType;
+    const batch = new LazyBatch<T>({
+      contentType: place.contentType,
+      body,
       offset,
-    },
-    guard,
-  );
-  const body = await wholeBody(line, answer, guard);
-  const nextOffset = answer.header("stream-next-offset");
-  if (nextOffset === undefined || nextOffset === "") throw notAStream();
-  place.contentType = answer.header("content-type") ?? place.contentType;
-  const batch = new LazyBatch<T>({
-    contentType: place.contentType,
-    body,
-    offset,
-    nextOffset,
-    upToDate: says(answer, "stream-up-to-date"),
-    closed: says(answer, "stream-closed"),
-  });
-  advance(place, batch, answer.header("stream-cursor"));
-  // An empty page between two failures of live reading says nothing about live reading.
-  if (live !== undefined || !batch.isEmpty) line.restored();
-  return batch;
+      nextOffset,
+      upToDate: says(answer, "stream-up-to-date"),
+      closed: says(answer, "stream-closed"),
+    });
+    advance(place, batch, answer.header("stream-cursor"));
+    // An empty page between two failures of live reading says nothing about live reading.
+    if (live !== undefined || !batch.isEmpty) line.restored();
+    return batch;
+  } finally {
+    answer.cut();
+  }
 }
 
 /** PG1 PG3: the only place where a place moves. */
@@ -75,13 +77,10 @@ export function advance<T>(place: Place, batch: LazyBatch<T>, cursor: string | u
   const { offset, nextOffset } = batch;
   const isPlace = offset !== "-1" && offset !== "now";
   if (isPlace && nextOffset < offset) {
-    throw new HapaxError(
-      "offset_beyond_tail",
-      `the server answers for an earlier place offset=${offset} next=${nextOffset}`,
-    );
+    throw new HapaxError("offset_beyond_tail", `offset=${nextOffset} is before ${offset}`);
   }
   if (isPlace && nextOffset === offset && batch.records.length > 0) {
-    throw new HapaxError("internal", `the server sends records without moving offset=${offset}`);
+    throw new HapaxError("internal", `records without a new offset=${offset}`);
   }
   place.offset = nextOffset;
   place.cursor = cursor ?? place.cursor;
@@ -90,21 +89,12 @@ export function advance<T>(place: Place, batch: LazyBatch<T>, cursor: string | u
   place.closed = batch.closed;
 }
 
-/** PG1: the whole body, or an interruption. Each piece that arrives gives the rest new time. */
-async function wholeBody(line: Line, answer: ClientAnswer, guard: Guard): Promise<Uint8Array> {
-  const chunks = answer.chunks()[Symbol.asyncIterator]();
+/** PG1: the whole body. Each piece that arrives gives the rest new time. */
+async function wholeBody(answer: Attempt): Promise<Uint8Array> {
   const pieces: Uint8Array[] = [];
-  for (;;) {
-    guard.arm(SILENCE_MS_MAX);
-    const next = await line.taken(chunks.next(), guard);
-    if (next.done === true) return join(pieces);
-    pieces.push(next.value);
+  for await (const piece of answer.chunks()) {
+    pieces.push(piece);
+    answer.arm(SILENCE_MS_MAX);
   }
-}
-
-/** A portal or a proxy has answered; the server may be back soon. */
-function notAStream(): Interruption {
-  return new Interruption(
-    new HapaxError("internal", "the answer is not one of a stream: it has no Stream-Next-Offset"),
-  );
+  return join(pieces);
 }

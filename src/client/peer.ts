@@ -6,13 +6,17 @@
  *        of ours, which a browser would have to ask for first, and other servers would not allow;
  *   PE2  only a refusal in our own words (the problem type, PROTOCOL.md §10) makes it one of ours. Whatever else
  *        is answered, the client does with the public protocol, which ours speak as well: an error here
- *        costs speed and extensions, never a record.
+ *        costs speed and extensions, never a record. An answer that was cut, or that says "later", says nothing.
  */
 
 import { HapaxError } from "../errors.ts";
-import { type Caller, problemOf, refusalOf } from "./attempt.ts";
+import { type Caller, isRetryable, problemOf, refusalIn } from "./attempt.ts";
 import { type Codec, codecOf } from "./records.ts";
 import { type StreamHead, headOf } from "./head.ts";
+import type { ClientAnswer } from "./transport.ts";
+
+/** Answers in a row that were cut before the question is given up. */
+const CUTS_MAX = 9;
 
 /** One stream at one server: what the client needs to know before it writes. */
 export class Peer {
@@ -20,8 +24,7 @@ export class Peer {
   readonly url: string;
   #codec: Codec | undefined;
   #isOurs: boolean | undefined;
-  #keyWindowSeconds: number | undefined;
-  #isLearnt = false;
+  #head: StreamHead | undefined;
 
   constructor(caller: Caller, url: string) {
     this.caller = caller;
@@ -33,8 +36,7 @@ export class Peer {
   /** Remembers what an answer said of the stream. */
   learn(head: StreamHead): void {
     if (head.contentType !== "") this.#codec = codecOf(head.contentType);
-    this.#keyWindowSeconds = head.keyWindowSeconds;
-    this.#isLearnt = true;
+    this.#head = head;
   }
 
   /** The codec, if it is known already. */
@@ -45,37 +47,51 @@ export class Peer {
   async codec(): Promise<Codec> {
     if (this.#codec === undefined) this.learn(await this.head());
     if (this.#codec !== undefined) return this.#codec;
-    throw new HapaxError("refused", `the server names no Content-Type of url=${this.url}`);
+    throw new HapaxError("refused", `answer without Content-Type url=${this.url}`);
   }
 
   /** What the stream says of its window of keys; `undefined`: the server's default. */
   async keyWindowSeconds(): Promise<number | undefined> {
-    if (!this.#isLearnt) this.learn(await this.head());
-    return this.#keyWindowSeconds;
+    if (this.#head === undefined) this.learn(await this.head());
+    return this.#head?.keyWindowSeconds;
   }
 
   async head(signal?: AbortSignal): Promise<StreamHead> {
-    const call = { method: "HEAD", url: this.url, ...(signal === undefined ? {} : { signal }) };
+    return headOf(await this.ask({}, signal));
+  }
+
+  /** The answer to `HEAD`. */
+  async ask(
+    headers: Readonly<Record<string, string>>,
+    signal?: AbortSignal,
+  ): Promise<ClientAnswer> {
+    const call = { method: "HEAD", url: this.url, headers, signal };
     const { answer } = await this.caller.untilAnswered(call);
-    if (answer.status !== 200) throw await refusalOf(answer);
-    answer.discard();
-    return headOf(answer);
+    const error = await refusalIn(answer);
+    if (error !== undefined) throw error;
+    return answer;
   }
 
   /** PE1, PE2. Asked once. */
   async isOurs(): Promise<boolean> {
     if (this.#isOurs !== undefined) return this.#isOurs;
     const call = { method: "POST", url: this.url };
-    const { answer } = await this.caller.untilAnswered(call);
-    const { isOurs } = await problemOf(answer);
-    // Another refusal, such as of a token, says nothing of the server: the next writer asks again.
-    if (isOurs || answer.status === 400) this.#isOurs = isOurs;
-    return isOurs;
+    for (let cuts = 1; ; cuts += 1) {
+      const { answer } = await this.caller.untilAnswered(call);
+      const { error, isOurs, isCut } = await problemOf(answer);
+      if (isRetryable(answer.status) || cuts > CUTS_MAX) throw error;
+      if (!isCut) {
+        // Another refusal, such as of a token, says nothing of the server: the next writer asks again.
+        if (isOurs || answer.status === 400) this.#isOurs = isOurs;
+        return isOurs;
+      }
+      await this.caller.pause(cuts, undefined, undefined);
+    }
   }
 
   /** Throws `unsupported` for what only our servers keep. */
   async require(extension: string): Promise<void> {
     if (await this.isOurs()) return;
-    throw new HapaxError("unsupported", `the server does not have ${extension} url=${this.url}`);
+    throw new HapaxError("unsupported", `no ${extension} at this server url=${this.url}`);
   }
 }

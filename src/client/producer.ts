@@ -4,17 +4,21 @@
  *   PR1  `flush()` resolves if and only if everything that was given before it is stored. Otherwise it rejects,
  *        and hands back what is not confirmed, with its data, in the order of the calls;
  *   PR2  a producer that could not store something is over: it stores nothing behind the gap;
- *   PR3  it holds at most `pendingBytesMax`: beyond that `append` throws `producer_full` and takes nothing.
+ *   PR3  it holds at most `pendingBytesMax`: beyond that `append` throws `producer_full` and takes nothing. Text
+ *        counts a byte for each character.
  */
 
 import { HapaxError } from "../errors.ts";
-import { LIMITS } from "../limits.ts";
-import { type Ending, type Item, type Receipt, weightOf } from "./batching.ts";
-import { type AppendFailure, failureOf, type Unconfirmed } from "./failure.ts";
+import { type Deferred, deferred } from "./deferred.ts";
+import { BODY_BYTES_MAX, HELD_PER_PRODUCER_MAX } from "../limits.ts";
+import type { Receipt } from "./batching.ts";
+import { type AppendFailure, failureOf, unconfirmed, type Unconfirmed } from "./failure.ts";
 import { checkProducerId, type EpochSource, identityFor } from "./identity.ts";
 import type { Peer } from "./peer.ts";
 import { encode } from "./records.ts";
-import { type BatchAck, Sender } from "./sender.ts";
+import { dataOf, type Listener } from "./entries.ts";
+import { Sender } from "./sender.ts";
+import type { BatchAck } from "./sender-events.ts";
 import { SettingsCheck } from "./settings.ts";
 
 /** The share of a full batch from which it is sent beside others; less waits for one of them to end. */
@@ -28,7 +32,8 @@ export interface ProducerOptions {
   readonly epoch?: EpochSource;
   /**
    * Batches on their way at once, 1 to 256. Default 5; 1 where the server cannot order them. A batch of less
-   * than a quarter of `maxBatchBytes`, and of less than `maxBatchRecords`, goes when no other is on its way.
+   * than a quarter of `maxBatchBytes`, and of less than `maxBatchRecords`, goes when no other is on its way. Behind
+   * one that is larger than all that were accepted nothing is sent until it is: it may be too large.
    */
   readonly maxInFlight?: number;
   /** Bytes of one batch. Default 1 MiB. */
@@ -48,7 +53,7 @@ export interface ProducerOptions {
 }
 
 interface Waiter {
-  /** How many items have to end. */
+  /** How many records have to end. */
   readonly count: number;
   readonly resolve: () => void;
   readonly reject: (failure: AppendFailure) => void;
@@ -58,7 +63,8 @@ interface Waiter {
  * Writes many records fast, in order, each exactly once. Made by `stream.producer()`.
  *
  * Lost answers, timeouts, 408, 425, 429 and 5xx are repeated, always the same batch under the same number. A
- * batch that is too large is cut smaller. What cannot be stored ends the producer, because what was given after
+ * batch that is too large is cut smaller. If others were sent behind it already, a producer without `id` goes on
+ * with all of them under a new random one, and one with an `id` ends: its numbers were used. What cannot be stored ends the producer, because what was given after
  * it stands behind it: everything that is not confirmed is handed back. The code says why: `producer_fenced`
  * (another one of this id has taken over), `stream_closed`, `producer_gap` (the server has forgotten what it
  * had acknowledged), `body_too_large` (of one record), `unreachable` (the retries are used up), or that of
@@ -85,7 +91,6 @@ interface Waiter {
  */
 export class Producer {
   readonly #peer: Peer;
-  readonly #options: ProducerOptions;
   readonly #sender: Sender;
   readonly #highWaterBytes: number;
   readonly #pendingBytesMax: number;
@@ -95,24 +100,21 @@ export class Producer {
   #isClosed = false;
   #given = 0;
   #ended = 0;
-  #pendingBytes = 0;
-  #ready: { readonly promise: Promise<void>; readonly resolve: () => void } | undefined;
+  #ready: Deferred<void> | undefined;
 
   constructor(peer: Peer, options: ProducerOptions = {}) {
     const check = new SettingsCheck();
     this.#peer = peer;
-    this.#options = options;
     const highWater = check.number("highWaterBytes", options.highWaterBytes, 16 * 1024 * 1024, 1);
     this.#highWaterBytes = highWater;
     const hard = check.number("pendingBytesMax", options.pendingBytesMax, highWater * 4, highWater);
     this.#pendingBytesMax = hard;
     const { maxInFlight, maxBatchBytes, maxBatchRecords } = options;
-    const { bodyBytesMax, heldPerProducerMax } = LIMITS;
-    const bytesMax = check.number("maxBatchBytes", maxBatchBytes, 1024 * 1024, 1, bodyBytesMax);
+    const bytesMax = check.number("maxBatchBytes", maxBatchBytes, 1024 * 1024, 1, BODY_BYTES_MAX);
     const settings = {
       bytesMax,
       pipelinedBytesMin: bytesMax * PIPELINED_SHARE,
-      inFlightMax: check.number("maxInFlight", maxInFlight, 5, 1, heldPerProducerMax),
+      inFlightMax: check.number("maxInFlight", maxInFlight, 5, 1, HELD_PER_PRODUCER_MAX),
       recordsMax: check.number("maxBatchRecords", maxBatchRecords, Infinity, 1),
       lingerMs: check.number("lingerMs", options.lingerMs, 0, 0),
     };
@@ -120,11 +122,22 @@ export class Producer {
     if (options.id !== undefined) checkProducerId(options.id);
     this.#sender = new Sender(peer, settings, () => identityFor(peer, options.id, options.epoch), {
       onAck: (ack) => {
+        this.#ended += ack.records;
+        this.#wakeReady();
         this.#settleWaiters();
         tell(options.onBatchAck, ack);
       },
+      onUnconfirmed: (entries, ending) => {
+        for (const entry of entries) this.#unconfirmed.push(unconfirmed(dataOf(entry), ending));
+        this.#ended += entries.length;
+        this.#wakeReady();
+      },
       onEnd: (error) => {
-        this.#onEnd(error);
+        this.#failure = failureOf(error, this.#unconfirmed);
+        this.#unconfirmed = [];
+        this.#ready?.resolve();
+        this.#settleWaiters();
+        tell(options.onError, this.#failure);
       },
     });
   }
@@ -146,16 +159,10 @@ export class Producer {
 
   /** Resolves when less than `highWaterBytes` are held, and when the producer is over. */
   get ready(): Promise<void> {
-    if (this.#pendingBytes < this.#highWaterBytes || this.#failure !== undefined) {
+    if (this.#sender.heldBytes < this.#highWaterBytes || this.#failure !== undefined) {
       return Promise.resolve();
     }
-    if (this.#ready === undefined) {
-      let resolve = (): void => undefined;
-      const promise = new Promise<void>((done) => {
-        resolve = done;
-      });
-      this.#ready = { promise, resolve };
-    }
+    this.#ready ??= deferred();
     return this.#ready.promise;
   }
 
@@ -164,14 +171,14 @@ export class Producer {
    * holds too much, `producer_closed` after `close()`.
    */
   append(data: unknown): void {
-    this.#push(data, () => undefined);
+    this.#push(data);
   }
 
   /** Gives data; resolves when it is stored, rejects with an `AppendFailure` if it is not confirmed. */
   send(data: unknown): Promise<Receipt> {
     return new Promise((resolve, reject) => {
       this.#push(data, (ending) => {
-        if (ending.kind === "stored") resolve(ending.receipt);
+        if ("receipt" in ending) resolve(ending.receipt);
         else reject(failureOf(ending.error, [unconfirmed(data, ending)]));
       });
     });
@@ -197,33 +204,16 @@ export class Producer {
     await this.close();
   }
 
-  #push(data: unknown, tellEnd: (ending: Ending) => void): void {
+  #push(data: unknown, listener?: Listener): void {
     if (this.#failure !== undefined) throw this.#failure;
-    if (this.#isClosed) throw new HapaxError("producer_closed", "the producer was closed");
-    const piece = encode(data, this.#peer.knownCodec);
-    const item: Item = {
-      data,
-      piece,
-      conditions: undefined,
-      end: (ending) => {
-        this.#pendingBytes -= weightOf(item);
-        this.#ended += 1;
-        if (ending.kind === "unconfirmed") this.#unconfirmed.push(unconfirmed(data, ending));
-        this.#wakeReady();
-        tellEnd(ending);
-      },
-    };
-    if (this.#pendingBytes + weightOf(item) > this.#pendingBytesMax && this.#pendingBytes > 0) {
-      const held = `held=${String(this.#pendingBytes)} max=${String(this.#pendingBytesMax)}`;
-      throw new HapaxError("producer_full", `the producer takes no more data now ${held}`);
-    }
-    this.#pendingBytes += weightOf(item);
+    if (this.#isClosed) throw new HapaxError("producer_closed", "closed");
+    const encoded = encode(data, this.#peer.knownCodec);
+    this.#sender.push({ encoded, listener }, this.#pendingBytesMax);
     this.#given += 1;
-    this.#sender.push(item);
   }
 
   #wakeReady(): void {
-    if (this.#pendingBytes >= this.#highWaterBytes) return;
+    if (this.#sender.heldBytes >= this.#highWaterBytes) return;
     this.#ready?.resolve();
     this.#ready = undefined;
   }
@@ -240,19 +230,6 @@ export class Producer {
       else first.reject(this.#failure);
     }
   }
-
-  #onEnd(error: HapaxError): void {
-    const failure = failureOf(error, this.#unconfirmed);
-    this.#failure = failure;
-    this.#unconfirmed = [];
-    this.#ready?.resolve();
-    this.#settleWaiters();
-    tell(this.#options.onError, failure);
-  }
-}
-
-function unconfirmed(data: unknown, ending: Ending & { kind: "unconfirmed" }): Unconfirmed {
-  return { data, outcome: ending.outcome, isCause: ending.isCause };
 }
 
 /** A listener that throws is a fault of its own: it is reported, and changes nothing here. */

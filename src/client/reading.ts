@@ -6,20 +6,37 @@
  *   RG3  the reading ends when a page reaches the tail, or the end of a closed stream.
  */
 
-import { sseKind } from "../wire/sse.ts";
 import type { Caller } from "./attempt.ts";
-import {
-  type Batch,
-  join,
-  joinArrays,
-  type LazyBatch,
-  recordsOf,
-  type StreamRecord,
-} from "./batches.ts";
-import { Interruption, Line, type Reconnect, SILENCE_MS_MAX } from "./line.ts";
+import { type Batch, joinArrays, type LazyBatch, recordsOf, type StreamRecord } from "./batches.ts";
+import { bytesOf, join, textOf } from "./bytes.ts";
+import { Line, type Reconnect } from "./line.ts";
 import { nextPage, type Place, placeAt } from "./pages.ts";
+import { kindOf } from "./records.ts";
 
-/** How to read what is there. All members are optional. */
+/**
+ * How to read what is there. All members are optional.
+ *
+ * ```ts
+ * import { connect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const stream = connect(`${server.url}/v1/stream/orders`);
+ * await stream.create();
+ * const { offset } = await stream.append("read before");
+ * await stream.append("new");
+ *
+ * const values = await stream
+ *   .read<string>({
+ *     ...(offset === undefined ? {} : { from: offset }),
+ *     patienceMs: 5000,
+ *     signal: AbortSignal.timeout(10_000),
+ *   })
+ *   .values();
+ * console.assert(values.join() === "new");
+ * await server.stop();
+ * ```
+ */
 export interface ReadOptions {
   /** The offset to begin after. Default: the beginning of the stream. `now` is its tail. */
   readonly from?: string;
@@ -89,9 +106,8 @@ export function readStream<T = unknown>(
       const place = start();
       const pieces: Uint8Array[] = [];
       for await (const { bytes } of open(place)) pieces.push(bytes);
-      if (pieces.length === 1 || sseKind(place.contentType) !== "json") return join(pieces);
-      const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
-      return new TextEncoder().encode(joinArrays(pieces.map((piece) => utf8.decode(piece))));
+      if (pieces.length === 1 || kindOf(place.contentType) !== "json") return join(pieces);
+      return bytesOf(joinArrays(pieces.map(textOf)));
     },
   };
 }
@@ -106,15 +122,10 @@ async function* pagesFrom<T>(line: Line, place: Place): AsyncGenerator<Batch<T>,
 export async function wholePage<T>(line: Line, place: Place): Promise<LazyBatch<T>> {
   for (;;) {
     line.throwIfAborted();
-    const guard = line.guard(false);
     try {
-      guard.arm(SILENCE_MS_MAX);
-      return await nextPage<T>(line, place, guard);
+      return await nextPage<T>(line, place);
     } catch (error) {
-      if (!(error instanceof Interruption)) throw error;
       await line.recover(error, place.offset);
-    } finally {
-      guard.end();
     }
   }
 }

@@ -2,56 +2,44 @@
  * The line of batches of one writer: numbered, several on their way at once, stored in order, each once.
  *
  *   SD1  a batch that was sent keeps its bytes and its identity (id, session or epoch, sequence) for all its
- *        attempts. Its number is given to other bytes only if it is certain that it was not stored and
- *        that no attempt of it is still on its way: every attempt had an answer;
+ *        attempts. A number that was sent is never given to other bytes, because a copy of the request may
+ *        arrive late and take it. The one exception: its batch was answered with a refusal that every copy of
+ *        it gets as well (too large, not JSON, a condition that can hold no more), and nothing was sent behind;
  *   SD2  batches are stored in the order of the calls. Several are on their way only where the server waits
  *        for what was overtaken (PROTOCOL.md §17); else one at a time;
- *   SD3  an item ends as stored if and only if the server said so: of its batch, or of a later one of the
+ *   SD3  a record ends as stored if and only if the server said so: of its batch, or of a later one of the
  *        same identity, which it accepts only after it;
- *   SD4  what cannot be stored ends the writer, after everything on its way has ended. Each item is handed
+ *   SD4  what cannot be stored ends the writer, after everything on its way has ended. Each record is handed
  *        back: `not_stored` only if that is certain, else `unknown`. Certain means: if nothing on the way
  *        repeats requests by itself, or if no other writer takes over or deletes the stream meanwhile;
  *   SD5  a batch that is too large, or has a record that is not taken, is cut smaller, until the record is
- *        alone. If SD1 forbids that, the writer ends;
- *   SD6  a condition that does not hold (If-Match, Stream-Seq) ends its own item alone.
+ *        alone. If others were sent behind it, a writer of a random id goes on under a new one, when all before
+ *        is stored; under the old one nothing behind can be stored any more. A writer of a chosen id ends;
+ *   SD6  a condition that does not hold (If-Match, Stream-Seq) ends its own record alone;
+ *   SD7  nothing is sent behind a batch that is larger than all that were accepted, until it is accepted: so that
+ *        SD5 seldom ends a writer. Beside others a batch of less than twice that size is cut down to it
+ *        instead, so that the line seldom waits.
  */
 
 import { HapaxError } from "../errors.ts";
-import { Backlog, type BatchLimits, type Ending, type Item, type Receipt } from "./batching.ts";
+import { deferred, nothing } from "./deferred.ts";
+import { Backlog, type NotConfirmed, type Receipt, RECORD_OVERHEAD_BYTES } from "./batching.ts";
 import {
   askServer,
   asHapaxError,
   type Batch,
+  conditionsOf,
   dressBatch,
-  isConditional,
   isDivisible,
   isFinal,
+  isOverForGood,
+  lastStored,
+  takeBatch,
 } from "./flight.ts";
-import { producerStateOf } from "./head.ts";
+import { type Entry, type Listener, sizeOf, tellAll } from "./entries.ts";
 import type { Identity } from "./identity.ts";
 import type { Peer } from "./peer.ts";
-
-export interface SenderSettings extends BatchLimits {
-  readonly inFlightMax: number;
-  readonly lingerMs: number;
-  /** From here on a batch is worth a request of its own beside those on their way. */
-  readonly pipelinedBytesMin: number;
-}
-
-/** What `onBatchAck` hears of one stored batch. */
-export interface BatchAck extends Receipt {
-  /** How many records the batch had. */
-  readonly records: number;
-}
-
-/** What a sender tells its owner. */
-export interface SenderEvents {
-  onAck(ack: BatchAck): void;
-  /** The writer takes no more items: what comes now goes to another. No item has been told yet. */
-  onEnding?(): void;
-  /** The writer has ended, and all items have been told. */
-  onEnd(error: HapaxError): void;
-}
+import type { SenderEvents, SenderSettings } from "./sender-events.ts";
 
 /** The first batch of those that cannot be stored. */
 interface Stop {
@@ -68,6 +56,7 @@ export class Sender {
   readonly #backlog = new Backlog();
   /** In the order of their numbers; ended ones stay until all before them have ended. */
   readonly #flight: Batch[] = [];
+  #flightBytes = 0;
   #limits: SenderSettings;
   #identity: Identity | undefined;
   #nextSequence = 0;
@@ -75,12 +64,14 @@ export class Sender {
   #storedMax = -1;
   #stop: Stop | undefined;
   #hasEnded = false;
-  /** The batch that is being cut smaller; those behind it come back. */
-  #cut: Batch | undefined;
+  /** SD7. Of one batch. */
+  #acceptedBytes = 0;
+  /** SD5. The first batch that has to be cut smaller with others behind it. */
+  #broken: Batch | undefined;
   #isDue = false;
   #isScheduled = false;
   #isStarting = false;
-  #cancelLinger: () => void = () => undefined;
+  #cancelLinger: () => void = nothing;
 
   constructor(
     peer: Peer,
@@ -98,14 +89,26 @@ export class Sender {
     return this.#epoch;
   }
 
+  /** What has not ended, in bytes of memory. */
+  get heldBytes(): number {
+    return this.#backlog.heldBytes + this.#flightBytes;
+  }
+
   /** Batches that were sent and have not ended. */
   get inFlight(): number {
     return this.#flight.length;
   }
 
-  /** Takes an item. After the end of the writer nothing may be given to it. */
-  push(item: Item): void {
-    this.#backlog.push(item);
+  /**
+   * Takes a record; throws `producer_full` if others are held and it would be too much with them. After the end
+   * of the writer nothing may be given to it.
+   */
+  push(entry: Entry, heldBytesMax: number): void {
+    const { heldBytes } = this;
+    if (heldBytes > 0 && heldBytes + sizeOf([entry]) + RECORD_OVERHEAD_BYTES > heldBytesMax) {
+      throw new HapaxError("producer_full", `held=${heldBytes} max=${heldBytesMax}`);
+    }
+    this.#backlog.push(entry);
     if (this.#backlog.length === 1 && this.#limits.lingerMs > 0) {
       const { clock } = this.#peer.caller.settings;
       this.#cancelLinger();
@@ -113,12 +116,13 @@ export class Sender {
         this.hurry();
       });
     }
-    this.#schedule();
+    // Most of the time a batch is filling and nothing is to be done: every ending looks again.
+    if (this.#identity === undefined || this.#mayLaunch()) this.#schedule();
   }
 
-  /** Takes an item back that was not sent yet. */
-  withdraw(item: Item): boolean {
-    return this.#backlog.remove(item);
+  /** Takes the record of a listener back that was not sent yet. */
+  withdraw(listener: Listener): boolean {
+    return this.#backlog.remove(listener);
   }
 
   /** Sends what is there without lingering. */
@@ -144,7 +148,8 @@ export class Sender {
     try {
       const [identity] = await Promise.all([this.#makeIdentity(), this.#peer.codec()]);
       this.#identity = identity;
-      if (identity.kind === "epoch") this.#limits = { ...this.#limits, inFlightMax: 1 };
+      this.#isStarting = false;
+      if (!identity.isSession) this.#limits = { ...this.#limits, inFlightMax: 1 };
       this.#schedule();
     } catch (error) {
       // Nothing was sent, so that this is certain of everything.
@@ -159,12 +164,14 @@ export class Sender {
   }
 
   #mayLaunch(): boolean {
-    const { first } = this.#backlog;
-    if (first === undefined || this.#stop !== undefined || this.#cut !== undefined) return false;
+    const isHeld = this.#stop !== undefined || this.#broken !== undefined;
+    if (isHeld || this.#backlog.length === 0) return false;
     if (this.#flight.length >= this.#limits.inFlightMax) return false;
+    // SD7. Only the last one can be larger.
+    if ((this.#flight.at(-1)?.body?.length ?? 0) > this.#acceptedBytes) return false;
     // An append with conditions is alone on its way: if it is refused, its number is free again.
-    const isAlone = (item: Item | undefined): boolean => item?.conditions !== undefined;
-    if (this.#flight.length > 0 && (isAlone(first) || isAlone(this.#flight[0]?.items[0]))) {
+    const first = this.#flight[0];
+    if (first !== undefined && (conditionsOf(first) ?? this.#backlog.conditions) !== undefined) {
       return false;
     }
     if (this.#backlog.isFull(this.#limits)) return true;
@@ -176,30 +183,34 @@ export class Sender {
   }
 
   #launch(identity: Identity): void {
-    const items = this.#backlog.take(this.#limits);
+    const accepted = this.#flight.length > 0 ? this.#acceptedBytes : 0;
+    const codec = this.#peer.knownCodec;
+    const { entries, body, error } = takeBatch(this.#backlog, this.#limits, codec, accepted);
+    const heldBytes = sizeOf(entries) + entries.length * RECORD_OVERHEAD_BYTES;
+    this.#flightBytes += heldBytes;
     if (this.#backlog.length === 0) {
       this.#isDue = false;
       this.#cancelLinger();
     }
-    let finish = (): void => undefined;
-    const done = new Promise<void>((resolve) => {
-      finish = resolve;
-    });
     const sequence = this.#nextSequence;
     this.#nextSequence += 1;
-    const abort = new AbortController();
-    const state = { wasLost: false, receipt: undefined, hasEnded: false };
-    const plain = { sequence, items, done, finish, abort, ...state };
+    const batch: Batch = {
+      sequence,
+      entries,
+      heldBytes,
+      body,
+      done: deferred(),
+      abort: new AbortController(),
+      wasLost: false,
+      hasEnded: false,
+    };
+    this.#flight.push(batch);
     const isPipelined = this.#limits.inFlightMax > 1;
-    try {
-      const dress = dressBatch(this.#peer, identity, items, sequence, isPipelined);
-      const batch: Batch = { ...plain, ...dress };
-      this.#flight.push(batch);
+    const refusal = error ?? dressBatch(this.#peer, identity, batch, isPipelined);
+    if (refusal === undefined) {
       void this.#drive(batch, identity);
-    } catch (error) {
-      const batch: Batch = { ...plain, body: undefined, headers: {} };
-      this.#flight.push(batch);
-      this.#refused(batch, asHapaxError(error));
+    } else {
+      this.#refused(batch, refusal);
       this.#ended(batch);
     }
   }
@@ -209,7 +220,7 @@ export class Sender {
       while (!(await this.#round(batch, identity)));
     } catch (error) {
       batch.wasLost = true;
-      this.#stopAt(batch, asHapaxError(error), false);
+      if (!this.#isMoving(batch)) this.#stopAt(batch, asHapaxError(error), false);
     }
     this.#ended(batch);
   }
@@ -218,35 +229,34 @@ export class Sender {
   async #round(batch: Batch, identity: Identity): Promise<boolean> {
     // Sent with all before it acknowledged: a gap is then no matter of order.
     const isFirst = batch === this.#flight[0];
-    const verdict = await askServer(this.#peer, identity, batch, () => {
-      this.#resumeAfterCut();
-    });
-    if (verdict.kind === "stored") {
-      batch.receipt = verdict.receipt;
-      this.#epoch = verdict.receipt.epoch;
+    const { receipt, error, tail } = await askServer(this.#peer, identity, batch);
+    if (this.#isMoving(batch)) return true;
+    if (receipt !== undefined) {
+      batch.receipt = receipt;
+      this.#epoch = receipt.epoch;
       this.#storedMax = Math.max(this.#storedMax, batch.sequence);
+      this.#acceptedBytes = Math.max(this.#acceptedBytes, batch.body?.length ?? 0);
       return true;
     }
-    if (verdict.kind === "refused" || isFirst) {
-      this.#refused(batch, verdict.error);
+    if (error !== undefined && (error.code !== "producer_gap" || isFirst)) {
+      this.#refused(batch, error, tail);
       return true;
     }
     const before = this.#flight[this.#flight.indexOf(batch) - 1];
-    if (before?.hasEnded === false) await before.done;
+    if (before?.hasEnded === false) await before.done.promise;
     else await this.#peer.caller.pause(1, undefined, batch.abort.signal);
-    return this.#comesBack(batch) || this.#stop !== undefined;
+    return this.#isMoving(batch) || this.#stop !== undefined;
   }
 
-  #refused(batch: Batch, error: HapaxError): void {
+  #refused(batch: Batch, error: HapaxError, tail?: string): void {
     const isCertain = !batch.wasLost || isFinal(this.#identity, error);
-    if (isCertain && batch.items[0]?.conditions !== undefined && isConditional(error)) {
+    if (isCertain && isOverForGood(error, conditionsOf(batch), tail)) {
       // SD6. It was alone on its way.
-      this.#nextSequence = batch.sequence;
-      this.#flight.pop();
-      endItems(batch.items, { error, outcome: "not_stored", isCause: true, isOpen: true });
-    } else if (!batch.wasLost && batch.items.length > 1 && isDivisible(error)) {
+      this.#takeBack(batch);
+      this.#endAll(batch.entries, error, "not_stored", true, true);
+    } else if (!batch.wasLost && batch.entries.length > 1 && isDivisible(error)) {
       this.#cutSmaller(batch, error);
-    } else if (!this.#comesBack(batch)) {
+    } else {
       this.#stopAt(batch, error, isCertain && error.code !== "producer_gap");
     }
   }
@@ -255,16 +265,48 @@ export class Sender {
   #cutSmaller(batch: Batch, error: HapaxError): void {
     const { bytesMax, recordsMax } = this.#limits;
     const bytes = batch.body?.length ?? bytesMax;
-    this.#limits =
+    const half = (one: number, other: number): number => Math.min(one, Math.ceil(other / 2));
+    const smaller =
       error.code === "body_too_large"
-        ? { ...this.#limits, bytesMax: Math.min(bytesMax, Math.ceil(bytes / 2)) }
-        : { ...this.#limits, recordsMax: Math.min(recordsMax, Math.ceil(batch.items.length / 2)) };
-    if (this.#cut === undefined || batch.sequence < this.#cut.sequence) this.#cut = batch;
+        ? { bytesMax: half(bytesMax, bytes) }
+        : { recordsMax: half(recordsMax, batch.entries.length) };
+    this.#limits = { ...this.#limits, ...smaller };
+    if (this.#flight.at(-1) === batch) {
+      this.#takeBack(batch);
+      this.#backlog.putBack(batch.entries);
+      this.#isDue = true;
+    } else if (this.#identity?.isRandom === true && this.#stop === undefined) {
+      this.#broken = batch;
+    } else {
+      this.#stopAt(batch, error, true);
+    }
   }
 
-  /** Whether the batch goes back into the line because one before it is being cut smaller. */
-  #comesBack(batch: Batch): boolean {
-    return this.#cut !== undefined && batch.sequence > this.#cut.sequence;
+  /** SD1. The last batch that was sent is not in the line any more, and its number is free again. */
+  #takeBack(batch: Batch): void {
+    this.#nextSequence = batch.sequence;
+    this.#flight.pop();
+    this.#flightBytes -= batch.heldBytes;
+  }
+
+  /** SD5. Whether the batch goes, or has gone, back into the line to be sent under another identity. */
+  #isMoving(batch: Batch): boolean {
+    const first = this.#broken?.sequence ?? Infinity;
+    return batch.sequence > first || !this.#flight.includes(batch);
+  }
+
+  /** SD5. All before the broken batch is stored: the rest goes on under a new identity. */
+  #move(): void {
+    if (this.#broken === undefined || this.#broken !== this.#flight[0]) return;
+    this.#backlog.putBack(this.#flight.flatMap(({ entries }) => entries));
+    for (const { abort } of this.#flight.splice(0)) abort.abort();
+    this.#flightBytes = 0;
+    this.#broken = undefined;
+    this.#identity = undefined;
+    this.#nextSequence = 0;
+    this.#storedMax = -1;
+    this.#epoch = undefined;
+    this.#isDue = true;
   }
 
   #stopAt({ sequence }: Batch, error: HapaxError, isCertain: boolean): void {
@@ -285,39 +327,20 @@ export class Sender {
   /** A batch is neither sent nor waited for any more. */
   #ended(batch: Batch): void {
     batch.hasEnded = true;
-    batch.finish();
+    batch.done.resolve();
     for (let first = this.#flight[0]; first?.receipt !== undefined; first = this.#flight[0]) {
       this.#flight.shift();
       this.#acknowledge(first, first.receipt);
     }
     this.#abortBehindStop();
-    this.#resumeAfterCut();
+    this.#move();
     this.#schedule();
   }
 
   #acknowledge(batch: Batch, receipt: Receipt): void {
-    for (const item of batch.items) item.end({ kind: "stored", receipt });
-    this.#events.onAck({ ...receipt, records: batch.items.length });
-  }
-
-  /** SD5. When all batches behind the one that was too large have come back, they are numbered anew. */
-  #resumeAfterCut(): void {
-    const cut = this.#cut;
-    if (cut === undefined || this.#stop !== undefined) return;
-    const behind = this.#flight.filter(({ sequence }) => sequence >= cut.sequence);
-    if (behind.some(({ wasLost }) => wasLost)) {
-      // SD1. A copy of it may still be on its way, under a number that would now be another batch's.
-      const message = "a batch has to be cut smaller while one behind it got no answer";
-      this.#cut = undefined;
-      this.#stopAt(cut, new HapaxError("body_too_large", message), true);
-      return;
-    }
-    if (!behind.every(({ hasEnded }) => hasEnded)) return;
-    this.#cut = undefined;
-    this.#flight.splice(this.#flight.indexOf(cut));
-    this.#backlog.putBack(behind.flatMap(({ items }) => items));
-    this.#nextSequence = cut.sequence;
-    this.#isDue = true;
+    this.#flightBytes -= batch.heldBytes;
+    tellAll(batch.entries, { receipt });
+    this.#events.onAck?.({ ...receipt, records: batch.entries.length });
   }
 
   #endIfIdle(): void {
@@ -331,10 +354,12 @@ export class Sender {
   /** SD3, SD4. Everything that was sent has ended: what is known of each? */
   async #end(stop: Stop): Promise<void> {
     const isOpen = this.#flight.some(({ wasLost, receipt }) => wasLost && receipt === undefined);
-    if (isOpen && !stop.isCertain) await this.#askWhatIsStored();
-    while (this.#flight.length > 0 && (this.#flight[0]?.sequence ?? 0) <= this.#storedMax) {
-      const batch = this.#flight.shift();
-      if (batch === undefined) break;
+    if (isOpen && !stop.isCertain) {
+      const sequence = await lastStored(this.#peer, this.#identity, this.#epoch);
+      this.#storedMax = Math.max(this.#storedMax, sequence);
+    }
+    for (const batch of this.#flight.filter(({ sequence }) => sequence <= this.#storedMax)) {
+      this.#flight.shift();
       const { sequence } = batch;
       const known = { offset: undefined, epoch: this.#epoch ?? 0, sequence, isDuplicate: true };
       this.#acknowledge(batch, batch.receipt ?? known);
@@ -348,40 +373,28 @@ export class Sender {
     }
     this.#events.onEnding?.();
     const causeAt = Math.max(stop.sequence, this.#storedMax + 1);
-    for (const { items, sequence, wasLost } of this.#flight) {
-      const outcome = wasLost && !stop.isCertain ? "unknown" : "not_stored";
-      const isCause = sequence === causeAt;
-      endItems(items, { error: stop.error, outcome, isCause, isOpen: stop.isCertain });
+    const { error, isCertain } = stop;
+    for (const { entries, sequence, wasLost } of this.#flight) {
+      const outcome = wasLost && !isCertain ? "unknown" : "not_stored";
+      this.#endAll(entries, error, outcome, sequence === causeAt, isCertain);
     }
     this.#flight.length = 0;
-    endItems(this.#backlog.takeAll(), {
-      error: stop.error,
-      outcome: "not_stored",
-      isCause: false,
-      isOpen: stop.isCertain,
-    });
-    this.#events.onEnd(stop.error);
+    this.#flightBytes = 0;
+    // Without an identity nothing was tried: whatever is here is what could not be begun.
+    const isCause = this.#identity === undefined;
+    this.#endAll(this.#backlog.takeAll(), error, "not_stored", isCause, isCertain);
+    this.#events.onEnd?.(error);
   }
 
-  /** One last question to the server; its answer can only turn `unknown` into stored. */
-  async #askWhatIsStored(): Promise<void> {
-    const { caller, url } = this.#peer;
-    const id = this.#identity?.id;
-    if (id === undefined || this.#epoch === undefined || this.#identity?.kind !== "session") return;
-    try {
-      const answer = await caller.once({ method: "HEAD", url, headers: { "Producer-Id": id } });
-      answer.discard();
-      const state = producerStateOf(answer);
-      if (state?.epoch === this.#epoch) this.#storedMax = Math.max(this.#storedMax, state.sequence);
-    } catch {
-      return; // Not reachable, as before: it stays unknown.
-    }
+  #endAll(
+    entries: readonly Entry[],
+    error: HapaxError,
+    outcome: NotConfirmed["outcome"],
+    isCause: boolean,
+    isOpen: boolean,
+  ): void {
+    const ending = { error, outcome, isCause, isOpen };
+    tellAll(entries, ending);
+    this.#events.onUnconfirmed?.(entries, ending);
   }
-}
-
-function endItems(
-  items: readonly Item[],
-  end: Omit<Ending & { kind: "unconfirmed" }, "kind">,
-): void {
-  for (const item of items) item.end({ kind: "unconfirmed", ...end });
 }

@@ -24,7 +24,7 @@ export interface ClientSettings {
   readonly headers?: Readonly<Record<string, Dynamic>>;
   /** Added to the query of every request. */
   readonly params?: Readonly<Record<string, Dynamic>>;
-  /** How requests travel. Default: `fetchTransport` of `fetch`. */
+  /** How requests travel. Default: `fetchTransport` of `fetch`. On Node `hapax/client/node` has a faster one. */
   readonly transport?: Transport;
   /** Used by the default transport. Default: the platform's. */
   readonly fetch?: typeof fetch;
@@ -63,7 +63,7 @@ export class SettingsCheck {
   number(name: string, value: number | undefined, fallback: number, min: number, max = Infinity) {
     const chosen = value ?? fallback;
     if (!(chosen >= min && chosen <= max)) {
-      this.problem(`${name}=${String(chosen)} is not from ${String(min)} to ${String(max)}`);
+      this.problem(`${name}=${chosen} is not from ${min} to ${max}`);
     }
     return chosen;
   }
@@ -84,6 +84,7 @@ export class SettingsCheck {
 export function resolveClientSettings(settings: ClientSettings = {}): ResolvedClientSettings {
   const check = new SettingsCheck();
   const { retry = {} } = settings;
+  const minMs = check.number("retry.minMs", retry.minMs, 100, 1);
   const resolved = {
     headers: settings.headers ?? {},
     params: settings.params ?? {},
@@ -92,17 +93,14 @@ export function resolveClientSettings(settings: ClientSettings = {}): ResolvedCl
     random: settings.random ?? systemRandom,
     retry: {
       totalMs: check.number("retry.totalMs", retry.totalMs, 60_000, 0),
-      minMs: check.number("retry.minMs", retry.minMs, 100, 1),
-      maxMs: check.number("retry.maxMs", retry.maxMs, Math.max(10_000, retry.minMs ?? 0), 1),
+      minMs,
+      maxMs: check.number("retry.maxMs", retry.maxMs, Math.max(10_000, minMs), minMs),
     },
     timeoutMs: check.number("timeoutMs", settings.timeoutMs, 30_000, 1),
     contentType: settings.contentType,
     keyWindowSeconds: check.number("keyWindowSeconds", settings.keyWindowSeconds, 86_400, 1),
     signal: settings.signal,
   };
-  if (resolved.retry.minMs > resolved.retry.maxMs) {
-    check.problem(`retry.minMs=${String(retry.minMs)} is above retry.maxMs=${String(retry.maxMs)}`);
-  }
   check.end();
   return Object.freeze(resolved);
 }

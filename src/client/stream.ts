@@ -2,12 +2,12 @@
 
 import { HapaxError, isHapaxError } from "../errors.ts";
 import { type Appended, Appends } from "./appends.ts";
-import { type Caller, refusalOf } from "./attempt.ts";
+import { type Caller, refusalIn } from "./attempt.ts";
 import {
   type Created,
   type CreateOptions,
   createStream,
-  forkHeaders,
+  given,
   type ForkOptions,
 } from "./create.ts";
 import { type Following, type FollowOptions, followStream } from "./follow.ts";
@@ -55,13 +55,11 @@ export interface UpdateOptions {
  */
 export class Stream {
   readonly url: string;
-  readonly #caller: Caller;
   readonly #peer: Peer;
   readonly #appends: Appends;
 
   constructor(caller: Caller, url: string) {
     this.url = url;
-    this.#caller = caller;
     this.#peer = new Peer(caller, url);
     this.#appends = new Appends(this.#peer);
   }
@@ -84,14 +82,12 @@ export class Stream {
    */
   async append(data: unknown, options: AppendOptions = {}): Promise<Appended> {
     const { key, ifMatch, seq, signal } = options;
-    const headers = {
-      ...(ifMatch === undefined ? {} : { "If-Match": `"${ifMatch}"` }),
-      ...(seq === undefined ? {} : { "Stream-Seq": seq }),
-    };
-    const conditions = Object.keys(headers).length === 0 ? undefined : headers;
+    const tail = ifMatch === undefined ? undefined : `"${ifMatch}"`;
+    const hasConditions = (tail ?? seq) !== undefined;
+    const conditions = hasConditions ? given({ "If-Match": tail, "Stream-Seq": seq }) : undefined;
     if (key !== undefined) return appendKeyed(this.#peer, key, data, conditions, signal);
     // A close is the only append without data.
-    if (data === undefined) throw new HapaxError("invalid_request", "there is no data to append");
+    if (data === undefined) throw new HapaxError("invalid_request", "no data");
     return this.#appends.append(data, conditions, signal);
   }
 
@@ -133,7 +129,7 @@ export class Stream {
       } catch (error) {
         if (!isHapaxError(error, "tail_moved")) throw error;
       }
-      await this.#caller.pause(conflicts, undefined, options.signal);
+      await this.#peer.caller.pause(conflicts, undefined, options.signal);
     }
   }
 
@@ -144,25 +140,21 @@ export class Stream {
 
   /** Deletes the stream. */
   async delete(options: { readonly signal?: AbortSignal } = {}): Promise<void> {
-    const { answer, wasUnknown } = await this.#caller.untilAnswered({
+    const { answer, wasUnknown } = await this.#peer.caller.untilAnswered({
       method: "DELETE",
       url: this.url,
       ...options,
     });
-    if (answer.status >= 200 && answer.status < 300) {
-      answer.discard();
-      return;
-    }
-    const error = await refusalOf(answer);
-    const isGone = error.code === "stream_not_found" || error.code === "stream_gone";
+    const error = await refusalIn(answer);
+    const isGone = error?.code === "stream_not_found" || error?.code === "stream_gone";
     // An attempt that got no answer may have been the one that deleted it.
-    if (!wasUnknown || !isGone) throw error;
+    if (error !== undefined && !(wasUnknown && isGone)) throw error;
   }
 
   /** Creates a stream at another URL of the same server that begins with the data of this one. */
   async fork(url: string, options: ForkOptions = {}): Promise<Stream> {
-    const fork = new Stream(this.#caller, new URL(url, this.url).href);
-    await createStream(fork.#peer, options, forkHeaders(this.url, options));
+    const fork = new Stream(this.#peer.caller, new URL(url, this.url).href);
+    await createStream(fork.#peer, options, this.#peer);
     return fork;
   }
 
@@ -182,22 +174,17 @@ export class Stream {
     id: string,
     options: { readonly signal?: AbortSignal } = {},
   ): Promise<ProducerState | undefined> {
-    await this.#peer.require("reading back of producers");
-    const headers = { "Producer-Id": id };
-    const call = { method: "HEAD", url: this.url, headers, ...options };
-    const { answer } = await this.#caller.untilAnswered(call);
-    if (answer.status !== 200) throw await refusalOf(answer);
-    answer.discard();
-    return producerStateOf(answer);
+    await this.#peer.require("resume");
+    return producerStateOf(await this.#peer.ask({ "Producer-Id": id }, options.signal));
   }
 
   /** Reads what is there, up to the tail. */
   read<Value = unknown>(options: ReadOptions = {}): Reading<Value> {
-    return readStream<Value>(this.#caller, this.url, options);
+    return readStream<Value>(this.#peer.caller, this.url, options);
   }
 
   /** Reads what is there and then what comes, until the stream is closed. */
   follow<Value = unknown>(options: FollowOptions = {}): Following<Value> {
-    return followStream<Value>(this.#caller, this.url, options);
+    return followStream<Value>(this.#peer.caller, this.url, options);
   }
 }

@@ -11,9 +11,9 @@ export interface ClientRequest {
   readonly method: string;
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  readonly body?: Uint8Array;
+  readonly body?: Uint8Array | undefined;
   /** Gives the request up; also while its answer's body is still coming. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** An answer whose head has arrived. Its body is taken once, by one of the three methods. */
@@ -55,8 +55,8 @@ export function fetchTransport(fetcher: typeof fetch): Transport {
       // A redirected POST may become a GET, and the write would be lost.
       redirect: method === "GET" || method === "HEAD" ? "follow" : "manual",
       // Bodies are never views of shared memory, which is all that the wider type would allow.
-      ...(body === undefined ? {} : { body: body as Uint8Array<ArrayBuffer> }),
-      ...(signal === undefined ? {} : { signal }),
+      body: (body as Uint8Array<ArrayBuffer> | undefined) ?? null,
+      signal: signal ?? null,
     });
     return {
       status: response.status,

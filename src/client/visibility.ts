@@ -1,6 +1,28 @@
 /** PORT. Whether anybody can see the page; a reader that nobody sees may rest. */
 
-/** Tells whether a page is hidden, and when that changes. */
+/**
+ * Tells whether a page is hidden, and when that changes.
+ *
+ * ```ts
+ * import { type Visibility } from "hapax/client";
+ *
+ * // An app of another kind: whether its window is minimised.
+ * const listeners = new Set<() => void>();
+ * let isMinimised = false;
+ * const visibility: Visibility = {
+ *   isHidden: () => isMinimised,
+ *   onChange(run) {
+ *     listeners.add(run);
+ *     return () => void listeners.delete(run);
+ *   },
+ * };
+ * const stop = visibility.onChange(() => console.assert(visibility.isHidden()));
+ * isMinimised = true;
+ * for (const run of listeners) run();
+ * stop();
+ * console.assert(listeners.size === 0);
+ * ```
+ */
 export interface Visibility {
   isHidden(): boolean;
   /** Calls `run` at every change until the returned function is called. */

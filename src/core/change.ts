@@ -6,11 +6,12 @@
  *   C2  applying the same changes to the same world gives the same world, on every machine.
  */
 
+import type { GroupChange } from "./group-state.ts";
 import type { KeyPolicy, KeyRecord } from "./keys.ts";
 import type { ProducerMark } from "./producer.ts";
 import type { Expiry, Fork } from "./stream.ts";
 import type { SubscriptionChange } from "./subscription.ts";
-import type { ProducerId, StreamId, StreamName, TimeMs } from "./types.ts";
+import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "./types.ts";
 
 export interface StreamCreated {
   readonly kind: "created";
@@ -74,6 +75,14 @@ export interface KeysEvicted {
   readonly evictTo: number;
 }
 
+/** Data before this offset is needed no more. Only streams that the server keeps for itself are trimmed. */
+export interface StreamTrimmed {
+  readonly kind: "trimmed";
+  readonly atMs: TimeMs;
+  readonly stream: StreamId;
+  readonly to: Offset;
+}
+
 /** A key that signs webhooks and tokens. It lives as long as the world, so that restarts keep it. */
 export interface SigningKeyAdded {
   readonly kind: "signing_key_added";
@@ -91,5 +100,7 @@ export type Change =
   | StreamTouched
   | ProducerReset
   | KeysEvicted
+  | StreamTrimmed
   | SigningKeyAdded
-  | SubscriptionChange;
+  | SubscriptionChange
+  | GroupChange;

@@ -12,6 +12,8 @@ import { type KeyMark, KeyWindow } from "./key-window.ts";
 import type { KeyPolicy } from "./keys.ts";
 import type { MutableProducer } from "./producer.ts";
 import type { StreamState } from "./stream.ts";
+import { createGroupBook } from "./group.ts";
+import { type GroupBookImage, restoreGroups } from "./group-image.ts";
 import { createSubscriptionBook } from "./subscription.ts";
 import { type BookImage, restoreBook } from "./subscription-image.ts";
 import type { Offset, ProducerId, StreamId, TimeMs } from "./types.ts";
@@ -35,6 +37,8 @@ export interface WorldParts {
   readonly timeMs: TimeMs;
   readonly signingKeys: readonly string[];
   readonly subscriptions: BookImage;
+  /** Undefined: written before there were groups. */
+  readonly groups: GroupBookImage | undefined;
 }
 
 export class Restoration {
@@ -59,6 +63,7 @@ export class Restoration {
   parts(parts: WorldParts): void {
     const world = this.#world;
     restoreBook(world.subscriptions, parts.subscriptions);
+    if (parts.groups !== undefined) restoreGroups(world.groups, parts.groups);
     world.nextId = parts.nextId;
     world.timeMs = parts.timeMs;
     world.signingKeys.push(...parts.signingKeys);
@@ -146,11 +151,15 @@ export class Restoration {
 
   #apply(change: Change, ordinal: number): void {
     const world = this.#world as unknown as World;
-    const { subscriptions } = this.#world;
-    // What this end of a stream meant to its followers is in the book already, and what came after it.
-    if (ordinal < this.#partsVersion) this.#world.subscriptions = createSubscriptionBook();
+    const { subscriptions, groups } = this.#world;
+    // What this change of a stream meant to its followers is in the books already, and what came after it.
+    if (ordinal < this.#partsVersion) {
+      this.#world.subscriptions = createSubscriptionBook();
+      this.#world.groups = createGroupBook();
+    }
     applyChange(world, change);
     this.#world.subscriptions = subscriptions;
+    this.#world.groups = groups;
   }
 
   #isWanted(change: Change, ordinal: number): boolean {

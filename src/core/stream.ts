@@ -53,6 +53,11 @@ export interface StreamState {
   readonly accessedAtMs: TimeMs;
 }
 
+/** Kept by the server for itself. Paths begin with a slash, so that no request can name one. */
+export function isSystemStream(name: StreamName): boolean {
+  return !name.startsWith("/");
+}
+
 /** Media type without parameters, lower case: what two content types are compared by. */
 export function mediaType(contentType: string): string {
   const end = contentType.indexOf(";");

@@ -11,6 +11,8 @@
  */
 
 import type { Appended, Change, StreamCreated, StreamRemoved } from "./change.ts";
+import { applyGroup, applyStreamFound, applyStreamLost, createGroupBook } from "./group.ts";
+import type { GroupBook } from "./group-state.ts";
 import { KeyWindow } from "./key-window.ts";
 import type { KeyRecord, MutableStreamKeys } from "./keys.ts";
 import { applyProducer, applyReset, type MutableProducer } from "./producer.ts";
@@ -42,6 +44,7 @@ export interface World {
   /** Journal time: the latest time of any change. */
   readonly timeMs: TimeMs;
   readonly subscriptions: SubscriptionBook;
+  readonly groups: GroupBook;
   /** Oldest first; the last one signs. */
   readonly signingKeys: readonly string[];
 }
@@ -66,6 +69,7 @@ export function createWorld(): World {
     version: 0,
     timeMs: 0 as TimeMs,
     subscriptions: createSubscriptionBook(),
+    groups: createGroupBook(),
     signingKeys: [],
   };
   return world;
@@ -80,13 +84,14 @@ export function applyChange(readonlyWorld: World, change: Change): void {
   switch (change.kind) {
     case "created":
       applyCreated(world, change);
+      applyStreamFound(world.groups, change);
       return;
     case "appended":
       applyAppended(streamOf(world, change.stream), change);
       return;
     case "deleted":
       streamOf(world, change.stream).isDeleted = true;
-      applyStreamGone(world.subscriptions, streamOf(world, change.stream).name);
+      applyGone(world, streamOf(world, change.stream).name);
       return;
     case "removed":
       applyRemoved(world, change);
@@ -102,12 +107,30 @@ export function applyChange(readonlyWorld: World, change: Change): void {
     case "keys_evicted":
       streamOf(world, change.stream).keys?.window?.evictTo(change.evictTo);
       return;
+    case "trimmed":
+      return; // The store forgets the data; the stream goes on at its tail.
     case "signing_key_added":
       world.signingKeys.push(change.key);
+      return;
+    case "group_created":
+    case "group_deleted":
+    case "group_joined":
+    case "group_claimed":
+    case "group_committed":
+    case "group_released":
+    case "group_left":
+    case "group_reset":
+      applyGroup(world.groups, change);
       return;
     default:
       applySubscription(world.subscriptions, change);
   }
+}
+
+/** The stream of this name is gone for those who follow it. */
+function applyGone(world: MutableWorld, name: StreamName): void {
+  applyStreamGone(world.subscriptions, name);
+  applyStreamLost(world.groups, name);
 }
 
 function streamOf(world: MutableWorld, id: StreamId): MutableStream {
@@ -170,7 +193,7 @@ function applyRemoved(world: MutableWorld, change: StreamRemoved): void {
   assert(stream.forkCount === 0, `R1 a stream is removed under its forks: id=${stream.id}`);
   world.byId.delete(stream.id);
   if (world.streams.get(stream.name) === stream) world.streams.delete(stream.name);
-  applyStreamGone(world.subscriptions, stream.name);
+  applyGone(world, stream.name);
   // While a world is made again from a snapshot that others wrote into, the source may be gone already.
   const source = stream.fork === undefined ? undefined : world.byId.get(stream.fork.source);
   if (source !== undefined) source.forkCount -= 1;

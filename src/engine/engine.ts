@@ -15,22 +15,21 @@ import type { Appended, Change } from "../core/change.ts";
 import {
   type CreateCommand,
   type CreateDecision,
-  type CreateRefusal,
   decideCreate,
-  decideForkPoint,
   type ForkSource,
 } from "../core/create.ts";
 import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
 import { decideEnding, decideTouch, expiresAtMs, isExpired } from "../core/retention.ts";
-import { isJson, type StreamState } from "../core/stream.ts";
+import { isSystemStream, type StreamState } from "../core/stream.ts";
 import type { Offset, StreamId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import { HapaxError } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
 import type { Store, StoreStats, StoreSupport } from "../store.ts";
-import { Appends } from "./appends.ts";
+import { type AppendParts, Appends } from "./appends.ts";
 import { type Batch, type Defer, GroupCommit } from "./commit.ts";
 import { Deadlines } from "./deadlines.ts";
+import { findForkSource, type ForkParts, type RecordsEnd } from "./fork-source.ts";
 import { JournalClock } from "./journal-clock.ts";
 import { KeySweeper } from "./key-sweeper.ts";
 import { firstNames } from "./listing.ts";
@@ -39,6 +38,7 @@ import type { AppendObserver } from "./observer.ts";
 import type { Patient } from "./patience.ts";
 import { readAcrossForks } from "./reading.ts";
 import { type TailListener, Tails } from "./tails.ts";
+import { type TransactionParts, Transactions } from "./transactions.ts";
 
 export interface Missing {
   readonly kind: "missing";
@@ -76,9 +76,6 @@ export interface ReadPage {
   readonly release: () => void;
 }
 
-/** How many bytes the first records of an append have; the wire knows what a record is. */
-export type RecordsEnd = (append: Uint8Array, records: number) => number | undefined;
-
 export interface EngineParts {
   readonly store: Store;
   readonly clock: Clock;
@@ -88,6 +85,8 @@ export interface EngineParts {
   readonly defer?: Defer;
   /** For streams that say nothing of their keys. */
   readonly keyDefaults?: KeyDefaults;
+  /** Answers of transactions that are kept. Default: the limit. */
+  readonly outcomeBytesMax?: number;
   /** Hears of live readers that throw. */
   readonly onFault?: (error: unknown) => void;
 }
@@ -98,7 +97,7 @@ const GONE: Gone = { kind: "gone" };
 export class Engine {
   readonly #store: Store;
   readonly #clock: Clock;
-  readonly #jsonRecordsEnd: RecordsEnd;
+  readonly #forks: ForkParts;
   readonly #commit: GroupCommit;
   readonly #tails: Tails;
   readonly #deadlines: Deadlines<StreamId>;
@@ -106,13 +105,22 @@ export class Engine {
   readonly #keySweeper: KeySweeper;
   /** Appends, and what is known of their producers. */
   readonly appends: Appends;
+  readonly transactions: Transactions;
   readonly meter = new Meter();
   #observer: AppendObserver | undefined;
 
   constructor(parts: EngineParts) {
     this.#store = parts.store;
     this.#clock = parts.clock;
-    this.#jsonRecordsEnd = parts.jsonRecordsEnd;
+    this.#forks = {
+      store: parts.store,
+      jsonRecordsEnd: parts.jsonRecordsEnd,
+      find: (name) => this.#find(name),
+      durable: async (name, state) => {
+        await this.#answer(name, state, undefined);
+        return this.durableTail(state);
+      },
+    };
     this.#tails = new Tails(parts.onFault ?? (() => undefined));
     const announce = (batch: Batch): void => {
       this.#announce(batch);
@@ -126,22 +134,9 @@ export class Engine {
     });
     const keyDefaults = parts.keyDefaults ?? KEY_DEFAULTS;
     this.#keySweeper = this.#createKeySweeper(keyDefaults);
-    this.appends = new Appends({
-      clock: parts.clock,
-      commit: this.#commit,
-      meter: this.meter,
-      keyDefaults,
-      keySweeper: this.#keySweeper,
-      nowMs: () => this.nowMs(),
-      find: (name) => this.#find(name),
-      stage: (batch, change) => {
-        this.#stage(batch, change);
-      },
-      touch: (state) => {
-        this.touch(state);
-      },
-      answer: (name, state, outcome) => this.#answer(name, state, outcome),
-    });
+    const lent = this.#lend(parts, keyDefaults);
+    this.appends = new Appends(lent);
+    this.transactions = new Transactions(lent);
     this.#deadlines = new Deadlines(
       parts.clock,
       () => this.nowMs(),
@@ -153,6 +148,29 @@ export class Engine {
       this.#watchExpiry(state);
       if (state.keys !== undefined) this.#keySweeper.watch(state);
     }
+  }
+
+  /** What appends and transactions are made of. */
+  #lend(parts: EngineParts, keyDefaults: KeyDefaults): AppendParts & TransactionParts {
+    return {
+      store: parts.store,
+      clock: parts.clock,
+      commit: this.#commit,
+      meter: this.meter,
+      keyDefaults,
+      keySweeper: this.#keySweeper,
+      nowMs: () => this.nowMs(),
+      find: (name) => this.#find(name),
+      stage: this.#stage.bind(this),
+      touch: this.touch.bind(this),
+      answer: (name, state, outcome) => this.#answer(name, state, outcome),
+      observer: () => this.#observer,
+      outcomeBytesMax: parts.outcomeBytesMax ?? LIMITS.outcomeBytesMax,
+      created: this.#watchExpiry.bind(this),
+      closed: (state) => {
+        this.appends.release(state.id);
+      },
+    };
   }
 
   get world(): World {
@@ -206,6 +224,11 @@ export class Engine {
     return this.#commit.settled();
   }
 
+  /** Refuses a write of this size, before anything is decided, if there is no room for it. */
+  admit(bytes: number): void {
+    this.#commit.admit(bytes);
+  }
+
   /** Applies changes that were decided in this same synchronous step; resolves when durable. */
   submit(changes: readonly Change[]): Promise<void> {
     if (changes.length === 0) return this.settled();
@@ -224,7 +247,7 @@ export class Engine {
     for (;;) {
       let source: ForkSource | undefined;
       if (command.fork !== undefined && this.#find(command.name) === undefined) {
-        const found = await this.#findForkSource(command, command.fork.sourceName);
+        const found = await findForkSource(this.#forks, command.fork);
         if ("kind" in found) return this.#answer(command.fork.sourceName, undefined, found);
         source = found;
         // The source may have gone while its data was read: then look again.
@@ -318,6 +341,7 @@ export class Engine {
     const isListed = (name: StreamName): boolean => {
       const state = streams.get(name);
       if (state === undefined || state.isDeleted || !name.startsWith(prefix)) return false;
+      if (isSystemStream(name)) return false;
       if (this.#commit.lifecycle(name) !== undefined) return false;
       return !isExpired(state, this.#expiryNowMs(state), this.#tails.hasListeners(state.id));
     };
@@ -421,37 +445,6 @@ export class Engine {
     const state = this.world.streams.get(command.name);
     if (state !== undefined) this.#watchExpiry(state);
     return batch.done.then(() => decision);
-  }
-
-  async #findForkSource(
-    command: CreateCommand,
-    sourceName: StreamName,
-  ): Promise<ForkSource | CreateRefusal> {
-    const state = this.#find(sourceName);
-    const { anchor, subOffset } = command.fork ?? { anchor: undefined, subOffset: 0 };
-    if (state === undefined || state.isDeleted || (anchor === undefined && subOffset === 0)) {
-      return { state, at: undefined };
-    }
-    if (anchor === undefined) {
-      return { kind: "invalid_fork", reason: "a sub-offset needs Stream-Fork-Offset" };
-    }
-    await this.#answer(sourceName, state, undefined);
-    // No offset beyond what is durable was ever handed out, and only what is durable can be read.
-    if (anchor > this.durableTail(state)) {
-      return { kind: "invalid_fork", reason: "the offset is beyond the tail" };
-    }
-    const page = await readAcrossForks(this.#store, state, anchor, this.durableTail(state), 1);
-    const append = page.appends[0];
-    const point = decideForkPoint(state, anchor, subOffset, {
-      start: append === undefined ? undefined : page.start,
-      subOffsetBytes: append === undefined ? undefined : this.#recordsEnd(state, append, subOffset),
-    });
-    return point.kind === "at" ? { state, at: point.at } : point;
-  }
-
-  #recordsEnd(state: StreamState, append: Uint8Array, records: number): number | undefined {
-    if (isJson(state.contentType)) return this.#jsonRecordsEnd(append, records);
-    return records <= append.length ? records : undefined;
   }
 
   /** Stages a change, and with an append whatever it causes. */

@@ -59,6 +59,10 @@ export class Meter {
   keysPushedOut = 0;
   /** The oldest retry by a key that was still recognised, as a share of its window. */
   retryAgeRatioMax = 0;
+  /** Transactions by what became of them. */
+  readonly transactions = { committed: 0, replayed: 0, refused: 0 };
+  /** Of groups: claims, offsets or signs of life that were committed, and commits that came too late. */
+  readonly groups = { claims: 0, commits: 0, lostLeases: 0 };
   readonly commitSeconds = new Histogram(SECONDS);
   readonly commitChanges = new Histogram(SIZES);
 

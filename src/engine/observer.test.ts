@@ -48,6 +48,10 @@ class Bookkeeper implements AppendObserver {
     return state.name === A ? [this.#note(`after ${state.tail};`, atMs)] : [];
   }
 
+  acked(changes: readonly Change[]): readonly Change[] {
+    return changes;
+  }
+
   #note(text: string, atMs: TimeMs): Change {
     const stream = this.#engine.world.streams.get(LOG)?.id;
     if (stream === undefined) throw new Error("there is no log");

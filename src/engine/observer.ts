@@ -7,6 +7,7 @@
 
 import type { Change } from "../core/change.ts";
 import type { StreamState } from "../core/stream.ts";
+import type { SubscriptionChange } from "../core/subscription.ts";
 import type { TimeMs } from "../core/types.ts";
 
 export interface AppendObserver {
@@ -14,4 +15,6 @@ export interface AppendObserver {
   before(state: StreamState, atMs: TimeMs): readonly Change[];
   /** After the append is applied; the changes returned follow it. */
   after(state: StreamState, atMs: TimeMs): readonly Change[];
+  /** Changes of subscriptions that a transaction makes; the changes returned are applied instead. */
+  acked(changes: readonly SubscriptionChange[]): readonly Change[];
 }

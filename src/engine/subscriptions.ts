@@ -161,6 +161,27 @@ export class SubscriptionEngine implements AppendObserver {
     return this.#withEvents(changes);
   }
 
+  acked(changes: readonly SubscriptionChange[]): readonly Change[] {
+    this.#armWhenDurable(changes);
+    return this.#withEvents(changes);
+  }
+
+  /** Whether a token is good for reports about this wake. */
+  async checkToken(
+    id: SubscriptionId,
+    token: string,
+    wake: WakeReference,
+  ): Promise<TokenRefusal | NoSubscription | { readonly kind: "fenced" } | undefined> {
+    const way = this.#book.byId.get(id)?.settings.way;
+    const found = await this.#authorise(
+      id,
+      way?.kind === "webhook" ? "callback" : "claim",
+      token,
+      wake,
+    );
+    return "kind" in found ? this.#settled(found) : undefined;
+  }
+
   async subscribe(id: SubscriptionId, settings: SubscriptionSettings): Promise<SubscribeOutcome> {
     // The key comes first, because the step below must not wait in its middle.
     const keyId = await this.#keyId(settings);

@@ -1,18 +1,20 @@
-/** Routes of our own under `/_hapax/`: streams, health, metrics, producers. PROTOCOL.md §12. */
+/** Routes of our own under `/_hapax/`: streams, health, metrics; others have a file each. PROTOCOL.md §12. */
 
 import { HapaxError } from "../errors.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../wire/values.ts";
 import type { Answer, Exchange } from "./exchange.ts";
+import { GROUPS_PATH, handleGroups } from "./groups.ts";
 import { json, parseLimit, queryText } from "./json.ts";
 import { showMetrics } from "./metrics.ts";
 import type { ServerParts } from "./parts.ts";
 import { methodNotAllowed } from "./problem.ts";
 import { handleProducers, PRODUCERS_PATH } from "./producers.ts";
+import { handleTransactions, TRANSACTIONS_PATH } from "./transactions.ts";
 
 export function handleAdmin(exchange: Exchange, parts: ServerParts): Answer | Promise<Answer> {
   const { path } = exchange;
-  if (path === PRODUCERS_PATH || path.startsWith(`${PRODUCERS_PATH}/`)) {
-    return handleProducers(exchange, parts);
+  for (const [root, handle] of ROOTS) {
+    if (path === root || path.startsWith(`${root}/`)) return handle(exchange, parts);
   }
   const handler = ROUTES.get(path);
   if (handler === undefined) {
@@ -23,6 +25,15 @@ export function handleAdmin(exchange: Exchange, parts: ServerParts): Answer | Pr
   }
   return handler(exchange, parts);
 }
+
+type Handler = (exchange: Exchange, parts: ServerParts) => Answer | Promise<Answer>;
+
+/** Routes that have more below them. */
+const ROOTS: readonly (readonly [string, Handler])[] = [
+  [TRANSACTIONS_PATH, handleTransactions],
+  [GROUPS_PATH, handleGroups],
+  [PRODUCERS_PATH, handleProducers],
+];
 
 const ROUTES = new Map<string, (exchange: Exchange, parts: ServerParts) => Answer>([
   ["/_hapax/streams", listStreams],

@@ -79,6 +79,7 @@ function formatMetrics(parts: ServerParts): string {
   const text = new MetricsText();
   writeAppends(text, engine.meter);
   writeKeys(text, parts);
+  writeTransactions(text, parts);
   writeCommits(text, engine.meter);
   const { liveBytes, fileBytes, recoveryMs } = engine.storeStats();
   const isOpen = engine.stopped === undefined && !engine.isFull;
@@ -135,6 +136,33 @@ function writeKeys(text: MetricsText, parts: ServerParts): void {
     meter.retryAgeRatioMax,
   );
   text.one("hapax_held_appends", "gauge", "Appends held at this moment.", engine.appends.held);
+}
+
+function writeTransactions(text: MetricsText, parts: ServerParts): void {
+  const { transactions, groups } = parts.engine.meter;
+  text.family(
+    "hapax_transactions_total",
+    "counter",
+    "Transactions by what became of them.",
+    Object.entries(transactions).map(([outcome, count]) => [{ outcome }, count]),
+  );
+  text.one("hapax_group_claims_total", "counter", "Claims of members.", groups.claims);
+  text.one("hapax_group_commits_total", "counter", "Commits of leases.", groups.commits);
+  text.one(
+    "hapax_group_leases_lost_total",
+    "counter",
+    "Leases that were over when their holder committed.",
+    groups.lostLeases,
+  );
+  const totals = parts.groups.totals();
+  text.one("hapax_groups", "gauge", "Groups.", totals.groups);
+  text.one("hapax_group_members", "gauge", "Members of groups that have claimed.", totals.members);
+  text.one(
+    "hapax_group_lag_bytes",
+    "gauge",
+    "Bytes between the committed offsets and the tails, of all groups.",
+    totals.lag,
+  );
 }
 
 function writeCommits(text: MetricsText, meter: ServerParts["engine"]["meter"]): void {

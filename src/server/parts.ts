@@ -3,12 +3,16 @@
 import type { Clock } from "../clock.ts";
 import type { Digest } from "../digest.ts";
 import type { Engine } from "../engine/engine.ts";
+import type { GroupEngine } from "../engine/groups.ts";
+import type { SubscriptionEngine } from "../engine/subscriptions.ts";
 import type { Random } from "../random.ts";
 import type { Drain } from "./drain.ts";
 import type { ResolvedSettings } from "./settings.ts";
 
 export interface ServerParts {
   readonly engine: Engine;
+  readonly groups: GroupEngine;
+  readonly subscriptions: SubscriptionEngine;
   readonly clock: Clock;
   readonly random: Random;
   readonly settings: ResolvedSettings;

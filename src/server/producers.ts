@@ -88,7 +88,7 @@ async function resetProducer(
 }
 
 /** As JSON in ASCII, so that no id can forge a line or steer a terminal. */
-function quoteForAudit(text: string): string {
+export function quoteForAudit(text: string): string {
   return JSON.stringify(text).replaceAll(
     /[^ -~]/g,
     (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,

@@ -3,6 +3,7 @@
 import { HapaxError } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
 import { CORS_ALLOW, CORS_METHODS } from "../wire/headers.ts";
+import { ADMIN_PREFIX, isReserved, SUBSCRIPTIONS_PREFIX, TEST_PREFIX } from "../wire/reserved.ts";
 import { parseStreamPath } from "../wire/values.ts";
 import { handleAdmin } from "./admin.ts";
 import type { Answer, Exchange } from "./exchange.ts";
@@ -12,11 +13,6 @@ import { failureAnswer, methodNotAllowed } from "./problem.ts";
 import { readStream } from "./reads.ts";
 import { appendToStream, createStream, deleteStream, headStream } from "./streams.ts";
 
-export const SUBSCRIPTIONS_PREFIX = "/v1/stream/__ds/";
-export const ADMIN_PREFIX = "/_hapax/";
-const TEST_PREFIX = "/_test/";
-const RESERVED = [SUBSCRIPTIONS_PREFIX, ADMIN_PREFIX, TEST_PREFIX];
-const RESERVED_ROOTS = [SUBSCRIPTIONS_PREFIX, ADMIN_PREFIX].map((prefix) => prefix.slice(0, -1));
 const STREAM_METHODS = "GET, POST, PUT, DELETE, HEAD, OPTIONS";
 
 const PREFLIGHT: Answer = {
@@ -90,10 +86,4 @@ function handleStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
     default:
       return Promise.resolve(methodNotAllowed(STREAM_METHODS));
   }
-}
-
-// A reserved path in another spelling, such as %5F%5Fds, must not become a stream beside it.
-function isReserved(name: string): boolean {
-  for (const prefix of RESERVED) if (name.startsWith(prefix)) return true;
-  return RESERVED_ROOTS.includes(name);
 }

@@ -172,7 +172,7 @@ function describe(found: Found): Record<string, string> {
 }
 
 // A compressed body would be stored as it is and served as if it were not.
-function refuseEncoding(exchange: Exchange): void {
+export function refuseEncoding(exchange: Exchange): void {
   const encoding = exchange.header("content-encoding");
   if (encoding === undefined || encoding.toLowerCase() === "identity") return;
   throw new HapaxError("unsupported_encoding", `Content-Encoding is ${encoding.slice(0, 64)}`);

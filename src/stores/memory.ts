@@ -49,6 +49,11 @@ export function openMemoryStore(settings: MemoryStoreSettings = {}): Store {
       roomBytes += freed;
       liveBytes -= freed;
       streams.delete(change.stream);
+    } else if (change.kind === "trimmed") {
+      const stream = streams.get(change.stream);
+      const freed = stream === undefined ? 0 : trim(stream, change.to);
+      roomBytes += freed;
+      liveBytes -= freed;
     } else if (change.kind === "appended" && change.data.length > 0) {
       const stream = streams.get(change.stream);
       const start = stream?.starts.at(-1);
@@ -84,10 +89,21 @@ export function openMemoryStore(settings: MemoryStoreSettings = {}): Store {
   };
 }
 
+/** Forgets whole appends before the offset; returns their bytes. */
+function trim(stream: MemoryStream, to: Offset): number {
+  const count = findAppend(stream.starts, to);
+  const from = stream.starts[0] ?? 0;
+  stream.starts.splice(0, count);
+  stream.appends.splice(0, count);
+  const freed = (stream.starts[0] ?? 0) - from;
+  stream.bytes -= freed;
+  return freed;
+}
+
 function readPage(stream: MemoryStream, from: Offset, to: Offset, bytesMax: number): Page {
   const first = findAppend(stream.starts, from);
   const start = stream.starts[first];
-  if (start === undefined) return { start: from, appends: [] };
+  if (start === undefined || start > from) return { start: from, appends: [] };
   const appends: Uint8Array[] = [];
   let bytes = 0;
   for (let index = first; index < stream.appends.length; index += 1) {

@@ -11,7 +11,9 @@ export type ExtensionCapability =
   | "windows"
   | "patience"
   | "reading-back"
-  | "admin";
+  | "admin"
+  | "transactions"
+  | "groups";
 
 /** One case before it knows its server. */
 export interface CaseSpec {
@@ -139,7 +141,7 @@ export class CaseAnswer {
 
 export interface CaseRequest {
   readonly headers?: HeaderMap;
-  readonly body?: string;
+  readonly body?: string | Uint8Array<ArrayBuffer>;
   readonly signal?: AbortSignal;
 }
 
@@ -154,8 +156,12 @@ export class Site {
     this.#folder = folder;
   }
 
+  urlOf(path: string): string {
+    return this.#url + path;
+  }
+
   async request(method: string, path: string, request: CaseRequest = {}): Promise<CaseAnswer> {
-    const response = await fetch(this.#url + path, { method, ...request });
+    const response = await fetch(this.urlOf(path), { method, ...request });
     const shown = Object.entries(request.headers ?? {})
       .filter(([name]) => name !== "Content-Type")
       .map(([name, value]) => `, ${name}: ${value.slice(0, 80)}`);
@@ -168,6 +174,18 @@ export class Site {
     const path = `${this.#folder}/${this.#paths.length}${end}`;
     this.#paths.push(path);
     return new CaseStream(this, path, type);
+  }
+
+  /** A name that no group has; the group is not created. */
+  newGroup(end = ""): string {
+    const name = `${this.#folder}/group-${this.#paths.length}${end}`;
+    this.#paths.push(`/_hapax/groups/${encodeURIComponent(name)}`);
+    return name;
+  }
+
+  /** A pattern of all streams of the case. */
+  get pattern(): string {
+    return `${this.#folder}/**`;
   }
 
   /** A new stream of text. */

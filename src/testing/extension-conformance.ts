@@ -3,10 +3,16 @@
 import { adminCases } from "./extension-cases-admin.ts";
 import { compareCases } from "./extension-cases-compare.ts";
 import { keyKindCases } from "./extension-cases-key-kinds.ts";
+import { groupCommitCases } from "./extension-cases-group-commits.ts";
+import { groupLeaseCases } from "./extension-cases-group-leases.ts";
+import { groupCases } from "./extension-cases-groups.ts";
 import { keyCases } from "./extension-cases-keys.ts";
 import { patienceCases } from "./extension-cases-patience.ts";
 import { readingBackCases } from "./extension-cases-reading-back.ts";
 import { sessionCases } from "./extension-cases-sessions.ts";
+import { transactionAnswerCases } from "./extension-cases-transaction-answers.ts";
+import { transactionDecisionCases } from "./extension-cases-transaction-decisions.ts";
+import { transactionCases } from "./extension-cases-transactions.ts";
 import { windowCases } from "./extension-cases-windows.ts";
 import { type CaseSpec, type ExtensionCapability, Site } from "./extension-case-kit.ts";
 
@@ -41,6 +47,8 @@ const CASES: Readonly<Record<ExtensionCapability, readonly CaseSpec[]>> = {
   patience: patienceCases,
   "reading-back": readingBackCases,
   admin: adminCases,
+  transactions: [...transactionCases, ...transactionDecisionCases, ...transactionAnswerCases],
+  groups: [...groupCases, ...groupLeaseCases, ...groupCommitCases],
 };
 
 /** Every capability that there are cases for. */

@@ -1,12 +1,17 @@
 /**
- * A network that loses things, as a proxy before a server: by a seed it drops requests before the server has seen
- * them, drops answers after the server has given them, and holds requests back so that others overtake them.
+ * A network that cannot be trusted, as a proxy before a server: by a seed it loses, cuts, delays, reorders and
+ * repeats requests, loses, cuts and delays answers, lets connections fall silent, and answers in the server's name.
  *
- *   FX1  what happens to the n-th request depends on the seed and on n alone;
- *   FX2  a dropped answer was given by the server; a dropped request never reached it;
- *   FX3  what is not dropped arrives as it was sent, both ways.
+ *   FX1  what happens to the n-th request depends on the seed and on n alone, unless the test chooses it;
+ *   FX2  the server never acts on a request that was dropped, cut, silenced or refused, and has answered those
+ *        whose answer was;
+ *   FX3  what is not harmed arrives as it was sent, both ways;
+ *   FX4  a silenced connection stays open, and nothing comes on it any more;
+ *   FX5  a duplicated request arrives twice, and its client hears one answer;
+ *   FX6  a reordered request arrives after the server has answered a later one, if one comes in time.
  *
- * Whoever is dropped loses its connection, and with it every answer that was still to come on it.
+ * Whoever is dropped loses its connection, and with it every answer that was still to come on it. What the proxy
+ * holds back arrives also if the client has given up meanwhile.
  */
 
 import {
@@ -16,23 +21,30 @@ import {
   request as sendRequest,
   type ServerResponse,
 } from "node:http";
-import type { AddressInfo } from "node:net";
-import { createSeededRandom, type SeededRandom } from "./seeded-random.ts";
+import type { AddressInfo, Socket } from "node:net";
+import {
+  checkShares,
+  COUNTED,
+  drawFate,
+  type FaultCounts,
+  type FaultProxySettings,
+  type MadeUpAnswer,
+  noCounts,
+  type ProxyFate,
+} from "./fault-proxy-fate.ts";
+import { keptHeaders, makeUp, passPart, sendPart } from "./fault-proxy-parts.ts";
 
-/** What goes wrong, and how often. Shares are from 0 to 1, and 0 unless they are given. */
-export interface FaultProxySettings {
-  readonly seed: number;
-  /** Share of the requests that the server answers without the client hearing of it. */
-  readonly dropAnswers?: number;
-  /** Share of the requests that never reach the server. */
-  readonly dropRequests?: number;
-  /** Share of the requests that are held back, each for up to `delayMsMax`. */
-  readonly delayRequests?: number;
-  /** Default 20. */
-  readonly delayMsMax?: number;
-}
+export type {
+  FaultCounts,
+  FaultProxySettings,
+  FaultShares,
+  Harm,
+  MadeUpAnswer,
+  ProxiedRequest,
+  ProxyFate,
+} from "./fault-proxy-fate.ts";
 
-/** A proxy that loses requests and answers. See `openFaultProxy`. */
+/** A proxy that harms requests and answers. See `openFaultProxy`. */
 export interface FaultProxy {
   /** What the client calls instead of the server. */
   readonly url: string;
@@ -41,21 +53,16 @@ export interface FaultProxy {
   readonly droppedRequests: number;
   readonly droppedAnswers: number;
   readonly delayedRequests: number;
-  /** Nothing goes wrong from now on. */
+  readonly counts: FaultCounts;
+  /** Nothing goes wrong from now on. Connections that fell silent stay so. */
   heal(): void;
-  /** Cuts all connections and takes no new ones. */
+  /** Sends on at once what is held back, and resolves when the server has answered all that was sent to it. */
+  drain(): Promise<void>;
+  /** Cuts all connections and takes no new ones. What is held back never arrives. */
   close(): Promise<void>;
 }
 
-/** What becomes of one request. */
-interface Fate {
-  readonly dropsRequest: boolean;
-  readonly dropsAnswer: boolean;
-  readonly delayMs: number;
-}
-
-const UNHARMED: Fate = { dropsRequest: false, dropsAnswer: false, delayMs: 0 };
-const HOP_BY_HOP = new Set(["connection", "keep-alive", "proxy-connection", "upgrade"]);
+const REFUSAL: MadeUpAnswer = { status: 503 };
 
 /**
  * Opens a proxy before the server at `target`, which may also be a function if the address changes.
@@ -74,35 +81,87 @@ const HOP_BY_HOP = new Set(["connection", "keep-alive", "proxy-connection", "upg
  * await proxy.close();
  * await server.stop();
  * ```
+ *
+ * All harms together, as a writer has to bear them; `fateOf` chooses the fate of single requests.
+ *
+ * ```ts
+ * import { connect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ * import { openFaultProxy } from "hapax/testing";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const proxy = await openFaultProxy(server.url, {
+ *   seed: 7,
+ *   dropAnswers: 0.1,
+ *   cutRequests: 0.05,
+ *   silenceAnswers: 0.05,
+ *   refuseAnswers: 0.1,
+ *   duplicateRequests: 0.2,
+ *   reorderRequests: 0.2,
+ *   fateOf: ({ number }) =>
+ *     number === 3 ? { harm: "refuseRequests", refusal: { status: 429, retryAfter: "0" } } : undefined,
+ * });
+ * const settings = { timeoutMs: 200, retry: { minMs: 1, maxMs: 10 } };
+ * const stream = connect(`${proxy.url}/v1/stream/orders`, settings);
+ * await stream.create();
+ * const producer = stream.producer({ maxBatchRecords: 2 });
+ * for (let id = 0; id < 20; id += 1) producer.append(id);
+ * await producer.flush();
+ *
+ * await proxy.drain();
+ * const records: unknown[] = [];
+ * for await (const { value } of connect(`${server.url}/v1/stream/orders`).read()) records.push(value);
+ * console.assert(records.length === 20 && records.every((id, at) => id === at));
+ * console.assert(proxy.counts.refusedRequests === 1);
+ * await proxy.close();
+ * await server.stop();
+ * ```
  */
 export async function openFaultProxy(
   target: string | (() => string | Promise<string>),
   settings: FaultProxySettings,
 ): Promise<FaultProxy> {
+  checkShares(settings);
   const proxy = new LossyProxy(typeof target === "string" ? () => target : target, settings);
   await proxy.listen();
   return proxy;
 }
 
+/** A request that is complete at the proxy. */
+interface Passing {
+  readonly number: number;
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly body: Buffer;
+  readonly fate: ProxyFate;
+}
+
+/** Something that waits for its time, or for what releases it earlier. */
+interface Hold {
+  /** The request that waits to be overtaken. */
+  readonly overtaken: number | undefined;
+  readonly release: () => void;
+}
+
 class LossyProxy implements FaultProxy {
   readonly #target: () => string | Promise<string>;
   readonly #settings: FaultProxySettings;
-  readonly #random: SeededRandom;
   readonly #agent = new Agent({ keepAlive: true });
-  readonly #timers = new Set<NodeJS.Timeout>();
+  readonly #holds = new Set<Hold>();
+  readonly #silent = new WeakSet<Socket>();
+  readonly #underWay = new Set<Promise<void>>();
   readonly #server = createServer({ keepAliveTimeout: 0 }, (request, response) => {
     this.#take(request, response);
   });
+  readonly counts = noCounts();
   requests = 0;
-  droppedRequests = 0;
-  droppedAnswers = 0;
-  delayedRequests = 0;
   #isHealed = false;
+  #isDraining = false;
+  #isClosed = false;
 
   constructor(target: () => string | Promise<string>, settings: FaultProxySettings) {
     this.#target = target;
     this.#settings = settings;
-    this.#random = createSeededRandom(settings.seed);
     this.#server.on("clientError", (_error, socket) => {
       socket.destroy();
     });
@@ -112,6 +171,18 @@ class LossyProxy implements FaultProxy {
     // A server that listens on a port has an address of this kind.
     const { port } = this.#server.address() as AddressInfo;
     return `http://127.0.0.1:${port}`;
+  }
+
+  get droppedRequests(): number {
+    return this.counts.droppedRequests;
+  }
+
+  get droppedAnswers(): number {
+    return this.counts.droppedAnswers;
+  }
+
+  get delayedRequests(): number {
+    return this.counts.delayedRequests;
   }
 
   listen(): Promise<void> {
@@ -125,9 +196,16 @@ class LossyProxy implements FaultProxy {
     this.#isHealed = true;
   }
 
+  async drain(): Promise<void> {
+    this.#isDraining = true;
+    this.#releaseAll();
+    while (this.#underWay.size > 0) await Promise.all(this.#underWay);
+    this.#isDraining = false;
+  }
+
   close(): Promise<void> {
-    for (const timer of this.#timers) clearTimeout(timer);
-    this.#timers.clear();
+    this.#isClosed = true;
+    this.#releaseAll();
     this.#agent.destroy();
     return new Promise((resolve) => {
       this.#server.close(() => {
@@ -137,104 +215,167 @@ class LossyProxy implements FaultProxy {
     });
   }
 
-  /** As many numbers are drawn for each request, whatever they say. */
-  #nextFate(): Fate {
-    const {
-      dropAnswers = 0,
-      dropRequests = 0,
-      delayRequests = 0,
-      delayMsMax = 20,
-    } = this.#settings;
-    const [request, answer, delay, length] = [1, 2, 3, 4].map(() => this.#random.unit());
-    if (this.#isHealed) return UNHARMED;
-    const isDelayed = (delay ?? 1) < delayRequests;
-    return {
-      dropsRequest: (request ?? 1) < dropRequests,
-      dropsAnswer: (answer ?? 1) < dropAnswers,
-      delayMs: isDelayed ? 1 + Math.floor((length ?? 0) * delayMsMax) : 0,
-    };
-  }
-
   #take(request: IncomingMessage, response: ServerResponse): void {
-    const fate = this.#nextFate();
-    this.requests += 1;
     // The client may go at any time; what it had sent may still arrive.
     request.on("error", () => undefined);
     response.on("error", () => undefined);
+    if (this.#silent.has(request.socket)) {
+      request.resume();
+      return;
+    }
+    this.requests += 1;
+    const number = this.requests;
+    const fate = this.#fateOf(request, number);
     const pieces: Buffer[] = [];
     request.on("data", (piece: Buffer) => pieces.push(piece));
     request.on("end", () => {
-      if (fate.dropsRequest) {
-        this.droppedRequests += 1;
-        request.socket.destroy();
-        return;
-      }
-      const body = Buffer.concat(pieces);
-      if (fate.delayMs === 0) {
-        void this.#pass(request, response, body, fate);
-        return;
-      }
-      this.delayedRequests += 1;
-      const timer = setTimeout(() => {
-        this.#timers.delete(timer);
-        void this.#pass(request, response, body, fate);
-      }, fate.delayMs);
-      this.#timers.add(timer);
+      const passing = { number, request, response, body: Buffer.concat(pieces), fate };
+      this.#track(this.#carry(passing));
     });
   }
 
-  async #pass(
-    request: IncomingMessage,
-    response: ServerResponse,
-    body: Buffer,
-    fate: Fate,
-  ): Promise<void> {
-    let target: URL;
+  #fateOf(
+    { method = "GET", url: path = "/", headers }: IncomingMessage,
+    number: number,
+  ): ProxyFate {
+    if (this.#isHealed) return {};
+    const chosen = this.#settings.fateOf?.({ number, method, path, headers });
+    return chosen ?? drawFate(this.#settings, number);
+  }
+
+  /** The way of a request to the server, and the harms that it meets there. */
+  async #carry(passing: Passing): Promise<void> {
+    const { number, request, response, body, fate } = passing;
+    const { harm, delayMs = 0, overtakenMsMax } = fate;
+    if (delayMs > 0) {
+      this.counts.delayedRequests += 1;
+      await this.#hold(delayMs);
+    }
+    if (overtakenMsMax !== undefined) {
+      this.counts.reorderedRequests += 1;
+      await this.#hold(overtakenMsMax, number);
+    }
+    if (harm?.endsWith("Requests") === true) this.counts[COUNTED[harm]] += 1;
+    if (harm === "dropRequests") request.socket.destroy();
+    else if (harm === "silenceRequests") this.#silent.add(request.socket);
+    else if (harm === "refuseRequests") makeUp(response, fate.refusal ?? REFUSAL);
+    else {
+      const target = await this.#targetUrl();
+      if (this.#isClosed) return;
+      if (target === undefined) request.socket.destroy();
+      else if (harm !== "cutRequests") await this.#passOn(target, passing);
+      else {
+        await sendPart(target, request, body, fate.passedShare ?? 0.5);
+        request.socket.destroy();
+      }
+    }
+  }
+
+  async #targetUrl(): Promise<URL | undefined> {
     try {
-      target = new URL(await this.#target());
+      return new URL(await this.#target());
     } catch {
-      request.socket.destroy();
+      return undefined;
+    }
+  }
+
+  /** FX5. */
+  async #passOn(target: URL, passing: Passing): Promise<void> {
+    const { copyAfterMs, hearsCopy = false } = passing.fate;
+    if (copyAfterMs === undefined || passing.request.method === "GET") {
+      await this.#send(target, passing, true);
       return;
     }
-    const { method, url: path, rawHeaders } = request;
+    this.counts.duplicatedRequests += 1;
+    const first = this.#send(target, passing, !hearsCopy);
+    await this.#hold(copyAfterMs);
+    if (!this.#isClosed) await this.#send(target, passing, hearsCopy);
+    await first;
+  }
+
+  /** One request to the server; resolves when its answer has ended, or cannot come any more. */
+  #send(target: URL, passing: Passing, isHeard: boolean): Promise<void> {
+    const { request, response, body, number } = passing;
     const sent = sendRequest({
-      method,
-      path,
+      method: request.method,
+      path: request.url,
       hostname: target.hostname,
       port: target.port,
-      headers: keptHeaders(rawHeaders),
+      headers: keptHeaders(request.rawHeaders),
       agent: this.#agent,
     });
-    const cut = (): void => {
-      request.socket.destroy();
-    };
-    sent.on("error", cut);
-    sent.on("response", (answer) => {
-      if (fate.dropsAnswer) {
-        this.droppedAnswers += 1;
-        answer.resume();
-        cut();
-        return;
-      }
-      const { statusCode = 502, statusMessage, rawHeaders: headers } = answer;
-      response.writeHead(statusCode, statusMessage, keptHeaders(headers));
-      answer.on("error", cut);
-      answer.pipe(response);
+    return new Promise((resolve) => {
+      sent.once("close", resolve);
+      sent.on("error", () => {
+        if (isHeard) request.socket.destroy();
+      });
+      sent.on("response", (answer) => {
+        answer.on("error", () => {
+          if (isHeard) request.socket.destroy();
+        });
+        this.#releaseOvertaken(number);
+        if (isHeard) this.#track(this.#answer(passing, answer));
+        else answer.resume();
+      });
+      // A client that goes is gone for the server too, unless the server is to have answered.
+      const mayEnd = isHeard && (passing.fate.harm === undefined || request.method === "GET");
+      response.once("close", () => {
+        if (mayEnd && !response.writableFinished) sent.destroy();
+      });
+      sent.end(body);
     });
-    // A client that goes is gone for the server too.
-    response.once("close", () => {
-      if (!response.writableFinished && !fate.dropsAnswer) sent.destroy();
-    });
-    sent.end(body);
   }
-}
 
-/** Names and values in turn, without those that speak of one connection only. */
-function keptHeaders(raw: readonly string[]): string[] {
-  const kept: string[] = [];
-  for (let at = 0; at + 1 < raw.length; at += 2) {
-    const [name = "", value = ""] = raw.slice(at, at + 2);
-    if (!HOP_BY_HOP.has(name.toLowerCase())) kept.push(name, value);
+  /** The way of an answer to the client, and the harms that it meets there. */
+  async #answer({ request, response, fate }: Passing, answer: IncomingMessage): Promise<void> {
+    const { harm, answerDelayMs = 0 } = fate;
+    if (answerDelayMs > 0) {
+      this.counts.delayedAnswers += 1;
+      await this.#hold(answerDelayMs);
+    }
+    if (harm !== undefined) this.counts[COUNTED[harm]] += 1;
+    if (harm === "cutAnswers") {
+      passPart(answer, response, fate.passedShare ?? 0.5);
+    } else if (harm === undefined) {
+      const { statusCode = 502, statusMessage, rawHeaders } = answer;
+      response.writeHead(statusCode, statusMessage, keptHeaders(rawHeaders));
+      answer.pipe(response);
+    } else {
+      answer.resume();
+      if (harm === "silenceAnswers") this.#silent.add(request.socket);
+      else if (harm === "refuseAnswers") makeUp(response, fate.refusal ?? REFUSAL);
+      else request.socket.destroy();
+    }
   }
-  return kept;
+
+  /** Resolves after so long, or when a request after `overtaken` was answered, or when nothing may wait. */
+  #hold(delayMs: number, overtaken?: number): Promise<void> {
+    if (this.#isDraining || this.#isClosed) return Promise.resolve();
+    return new Promise((resolve) => {
+      const release = (): void => {
+        clearTimeout(timer);
+        this.#holds.delete(hold);
+        resolve();
+      };
+      const hold: Hold = { overtaken, release };
+      const timer = setTimeout(release, delayMs);
+      this.#holds.add(hold);
+    });
+  }
+
+  /** FX6. */
+  #releaseOvertaken(number: number): void {
+    for (const { overtaken = Infinity, release } of [...this.#holds]) {
+      if (overtaken < number) release();
+    }
+  }
+
+  #releaseAll(): void {
+    for (const { release } of [...this.#holds]) release();
+  }
+
+  #track(work: Promise<void>): void {
+    this.#underWay.add(work);
+    void work.finally(() => this.#underWay.delete(work));
+  }
 }

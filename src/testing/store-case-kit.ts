@@ -1,6 +1,7 @@
 /** What the conformance cases of stores are made of: changes in one line, and checks without a runner. */
 
 import type { Change } from "../core/change.ts";
+import type { GroupBook } from "../core/group-state.ts";
 import { KeyWindow, type KeyWindowView } from "../core/key-window.ts";
 import type { KeyRecord } from "../core/keys.ts";
 import type { ProducerMark } from "../core/producer.ts";
@@ -121,6 +122,13 @@ export function evicted(id: number, evictTo: number, atMs = 3): Change {
   return { kind: "keys_evicted", atMs: atMs as TimeMs, stream: id as StreamId, evictTo };
 }
 
+/** Data before the offset is needed no more. Only a system stream is trimmed: its name has no slash in front. */
+export function trimmed(id: number, to: number, atMs = 3): Change {
+  return { kind: "trimmed", atMs: atMs as TimeMs, stream: id as StreamId, to: to as Offset };
+}
+
+export const SYSTEM_STREAM = "hapax:case" as StreamName;
+
 export function ended(kind: "deleted" | "removed" | "touched", id: number, atMs = 3): Change {
   return { kind, atMs: atMs as TimeMs, stream: id as StreamId };
 }
@@ -213,7 +221,32 @@ export function describeWorld(world: World): string {
   const { streams, byId, nextId, timeMs, signingKeys } = world;
   const { byId: subscriptions, generationFloor } = world.subscriptions;
   const ids = [...byId.keys()].toSorted((one, other) => one - other);
-  return canonical({ streams, ids, nextId, timeMs, signingKeys, subscriptions, generationFloor });
+  const groups = describeGroups(world.groups);
+  return canonical({
+    streams,
+    ids,
+    nextId,
+    timeMs,
+    signingKeys,
+    subscriptions,
+    generationFloor,
+    groups,
+  });
+}
+
+/** What is free and what a member holds are sets: their order says nothing. */
+function describeGroups({ byId, globs, nextToken }: GroupBook): object {
+  const groups = [...byId.values()].map((group) => ({
+    ...group,
+    // Absent and undefined are the same.
+    settings: { ...group.settings, pattern: group.settings.pattern },
+    free: [...group.free].toSorted(),
+    members: [...group.members.values()].map((member) => ({
+      ...member,
+      holds: [...member.holds].toSorted(),
+    })),
+  }));
+  return { nextToken, globs: [...globs.keys()].toSorted(), groups };
 }
 
 function entriesOf(window: KeyWindowView): object {

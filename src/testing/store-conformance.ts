@@ -3,11 +3,17 @@
 import { storeCases } from "./store-cases.ts";
 import type { ConformanceCase, OpenStore } from "./store-case-kit.ts";
 import { durableStoreCases } from "./store-durable-cases.ts";
+import { groupStoreCases, trimStoreCases } from "./store-trim-cases.ts";
 
 export type { ConformanceCase, OpenStore } from "./store-case-kit.ts";
 
-/** Every case of the contract, S1 to S8. `storeConformanceFor` leaves out what cannot be asked. */
-export const storeConformance: readonly ConformanceCase[] = [...storeCases, ...durableStoreCases];
+/** Every case of the contract, S1 to S9. `storeConformanceFor` leaves out what cannot be asked. */
+export const storeConformance: readonly ConformanceCase[] = [
+  ...storeCases,
+  ...trimStoreCases,
+  ...durableStoreCases,
+  ...groupStoreCases,
+];
 
 /**
  * The cases that apply to a store: those about reopening need a durable one, those about failed

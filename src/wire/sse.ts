@@ -17,7 +17,7 @@
  */
 
 import { HapaxError } from "../errors.ts";
-import { LIMITS } from "../limits.ts";
+import { SSE_EVENT_CHARS_MAX } from "../limits.ts";
 import { withoutLastComma } from "./json.ts";
 
 export type SseKind = "json" | "text" | "base64";
@@ -45,12 +45,15 @@ const SPACE = 0x20;
 const PADDING = 0x3d;
 
 const encoder = new TextEncoder();
-const DATA_HEAD = encoder.encode("event: data\ndata:");
-const JSON_HEAD = encoder.encode("event: data\ndata:[");
-const JSON_TAIL = encoder.encode("]\n\n");
-const TAIL = encoder.encode("\n\n");
-const NEXT_LINE = encoder.encode("\ndata:");
-const ALPHABET = encoder.encode("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
+// Pure, so that a bundle that only decodes goes without them.
+const DATA_HEAD = /* @__PURE__ */ encoder.encode("event: data\ndata:");
+const JSON_HEAD = /* @__PURE__ */ encoder.encode("event: data\ndata:[");
+const JSON_TAIL = /* @__PURE__ */ encoder.encode("]\n\n");
+const TAIL = /* @__PURE__ */ encoder.encode("\n\n");
+const NEXT_LINE = /* @__PURE__ */ encoder.encode("\ndata:");
+const ALPHABET = /* @__PURE__ */ encoder.encode(
+  "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+);
 
 /** How the records of a stream travel in data events. */
 export function sseKind(contentType: string): SseKind {
@@ -95,7 +98,7 @@ export function encodeHeartbeat(): Uint8Array {
  * Decodes as the HTML standard says, except that `id` and `retry` are ignored like unknown fields:
  * the protocol resumes by offset and never by event id.
  */
-export function createSseDecoder(eventCharsMax: number = LIMITS.sseEventCharsMax): SseDecoder {
+export function createSseDecoder(eventCharsMax: number = SSE_EVENT_CHARS_MAX): SseDecoder {
   const utf8 = new TextDecoder("utf-8"); // Drops a byte order mark at the start, and only there.
   let partialLine = "";
   let afterCr = false;

@@ -40,9 +40,13 @@ export const clientReadFaults: readonly Fault[] = [
     name: "a page that was cut is taken for a whole one",
     guarantee: "G20",
     file: PAGES,
-    find: "const next = await line.taken(chunks.next(), guard);",
-    replace: `const cut = { done: true, value: undefined } as const;
-    const next = await line.taken(chunks.next(), guard).catch(() => cut);`,
+    find: "  for await (const piece of answer.chunks()) {",
+    replace: `  const whole = async function* (): AsyncGenerator<Uint8Array> {
+    try {
+      yield* answer.chunks();
+    } catch {}
+  };
+  for await (const piece of whole()) {`,
     caughtBy: {
       file: STORMS,
       test: "RG1 PG1 pages that are cut at every byte are read once and in order",

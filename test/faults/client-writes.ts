@@ -8,14 +8,58 @@ const SENDER = "src/client/sender.ts";
 
 export const clientWriteFaults: readonly Fault[] = [
   {
-    name: "client: a batch of unknown outcome is numbered anew",
+    name: "client: numbers behind a batch that is cut are given to other records",
     guarantee: "G19",
     file: SENDER,
-    find: "    if (behind.some(({ wasLost }) => wasLost)) {",
-    replace: "    if (behind.some(({ wasLost }) => wasLost && behind.length === 0)) {",
+    find: "    this.#identity = undefined;\n    this.#nextSequence = 0;",
+    replace: "    this.#nextSequence = this.#storedMax + 1;",
     caughtBy: {
       file: PRODUCER,
-      test: "SD1 SD5 a batch is not cut while one behind it is unknown: the producer ends instead",
+      test: "SD1 SD5 a producer of a random id goes on under a new one if others were sent behind a batch that is cut",
+    },
+  },
+  {
+    name: "client: what is behind a batch that is cut goes on before what is before it is stored",
+    guarantee: "G19",
+    file: SENDER,
+    find: "    if (this.#broken === undefined || this.#broken !== this.#flight[0]) return;",
+    replace: "    if (this.#broken === undefined) return;",
+    caughtBy: {
+      file: PRODUCER,
+      test: "SD5 what was stored before a batch that is cut stays before what goes on under a new id",
+    },
+  },
+  {
+    name: "client: a named producer takes a new session behind a batch that is cut",
+    guarantee: "G19",
+    file: SENDER,
+    find: "this.#identity?.isRandom === true && this.#stop === undefined",
+    replace: "this.#stop === undefined",
+    caughtBy: {
+      file: PRODUCER,
+      test: "SD5 a named producer ends if others were sent behind a batch that would be cut, and knows that none is stored",
+    },
+  },
+  {
+    name: "client: batches are sent behind one that may be too large",
+    guarantee: "G19",
+    file: SENDER,
+    find: "    if ((this.#flight.at(-1)?.body?.length ?? 0) > this.#acceptedBytes) return false;",
+    replace: "    if ((this.#flight.at(-1)?.body?.length ?? 0) < 0) return false;",
+    caughtBy: {
+      file: PRODUCER,
+      test: "SD7 nothing is sent behind a batch larger than all before, and beside others a little larger one is cut down",
+    },
+  },
+  {
+    name: "client: the number of a condition that may still hold is used again",
+    guarantee: "G19",
+    file: "src/client/flight.ts",
+    find: `  if (code === "tail_moved") return (conditions["If-Match"] ?? "") < \`"\${tail}"\`;`,
+    replace: `  if (code === "tail_moved") return tail !== "-";`,
+    caughtBy: {
+      file: STREAM,
+      test: "SD1 SD6 the number of an append whose condition may still come true is not used again",
     },
   },
   {
@@ -44,8 +88,8 @@ export const clientWriteFaults: readonly Fault[] = [
     name: "client: a condition that does not hold uses up its number",
     guarantee: "G19",
     file: SENDER,
-    find: "      this.#nextSequence = batch.sequence;\n      this.#flight.pop();",
-    replace: "      this.#flight.pop();",
+    find: "    this.#nextSequence = batch.sequence;\n    this.#flight.pop();",
+    replace: "    this.#flight.pop();",
     caughtBy: {
       file: STREAM,
       test: "SD6 a condition that does not hold refuses its own append alone, and its number is used again",
@@ -55,10 +99,10 @@ export const clientWriteFaults: readonly Fault[] = [
     name: "client: a repetition comes under a new identity",
     guarantee: "G19",
     file: "src/client/attempt.ts",
-    find: "      const { answer, error } = await this.#attempt(call);",
+    find: "      const heard = await this.once(call).catch(ifUnreachable);",
     replace:
       '      const headers = { ...call.headers, "Producer-Session": `try-${String(attempts)}` };\n' +
-      "      const { answer, error } = await this.#attempt({ ...call, headers });",
+      "      const heard = await this.once({ ...call, headers }).catch(ifUnreachable);",
     caughtBy: { file: STREAM, test: "AP1 a plain append is stored once when its answer is lost" },
   },
   {
@@ -74,7 +118,7 @@ export const clientWriteFaults: readonly Fault[] = [
     guarantee: "G7",
     file: SENDER,
     find: "    const isCertain = !batch.wasLost || isFinal(this.#identity, error);",
-    replace: "    const isCertain = batch.items.length > 0;",
+    replace: "    const isCertain = batch.entries.length > 0;",
     caughtBy: {
       file: PRODUCER,
       test: "SD4 an append whose answer was lost before the fence is unknown, and it was stored indeed",
@@ -84,8 +128,8 @@ export const clientWriteFaults: readonly Fault[] = [
     name: "client: batches overtake each other and nobody waits",
     guarantee: "G19",
     file: SENDER,
-    find: `    if (verdict.kind === "refused" || isFirst) {`,
-    replace: `    if (verdict.kind !== undefined || isFirst) {`,
+    find: `(error.code !== "producer_gap" || isFirst)`,
+    replace: `(error.code !== undefined || isFirst)`,
     caughtBy: {
       file: PRODUCER,
       test: "SD2 batches that overtake each other by more than the server waits are sent again",
@@ -95,8 +139,8 @@ export const clientWriteFaults: readonly Fault[] = [
     name: "client: what stands behind an unknown outcome goes on",
     guarantee: "G19",
     file: "src/client/appends.ts",
-    find: `    return ending.outcome === "not_stored" && ending.isOpen;`,
-    replace: `    return ending.outcome === "not_stored";`,
+    find: `!ending.isCause && ending.isOpen;`,
+    replace: `!ending.isCause && ending.outcome === "not_stored";`,
     caughtBy: {
       file: STREAM,
       test: "AP2 appends that were never sent stay behind one of unknown outcome",
@@ -117,8 +161,8 @@ export const clientWriteFaults: readonly Fault[] = [
     name: "client: a lost attempt is forgotten when an answer comes",
     guarantee: "G19",
     file: "src/client/attempt.ts",
-    find: "      wasUnknown ||= isUnknown;",
-    replace: "      wasUnknown = isUnknown;",
+    find: "      wasUnknown ||= answer === undefined",
+    replace: "      wasUnknown = answer === undefined",
     caughtBy: {
       file: "src/client/attempt.test.ts",
       test: "AT4 after lost, 429, 404 the outcome of an attempt was unknown",
@@ -127,12 +171,45 @@ export const clientWriteFaults: readonly Fault[] = [
   {
     name: "client: a producer takes what it cannot hold",
     guarantee: "G19",
-    file: "src/client/producer.ts",
-    find: "    if (this.#pendingBytes + weightOf(item) > this.#pendingBytesMax && this.#pendingBytes > 0) {",
-    replace: "    if (this.#pendingBytesMax < 0) {",
+    file: SENDER,
+    find: "    if (heldBytes > 0 && heldBytes",
+    replace: "    if (heldBytes < 0 && heldBytes",
     caughtBy: {
       file: PRODUCER,
       test: "PR3 a producer never holds more than its limit, and says when there is room",
+    },
+  },
+  {
+    name: "client: texts side by side become one character",
+    guarantee: "G19",
+    file: "src/client/entries.ts",
+    find: "  if (!codec.isJson) return join(entries.map((entry) => partOf(entry, codec)));",
+    replace: '  if (!codec.isJson) return bytesOf(entries.map(dataOf).join(""));',
+    caughtBy: {
+      file: "src/client/batching.test.ts",
+      test: "RU1 the bytes of texts are those that each has alone, also of lone surrogates side by side",
+    },
+  },
+  {
+    name: "client: the buffer of a caller is sent as it is later",
+    guarantee: "G19",
+    file: "src/client/records.ts",
+    find: "content: new Uint8Array(data) };",
+    replace: "content: data.slice() };",
+    caughtBy: {
+      file: "src/client/batching.test.ts",
+      test: "data is copied when it is given, also of a Buffer",
+    },
+  },
+  {
+    name: "client: a write follows a redirect on Node",
+    guarantee: "G19",
+    file: "src/runtimes/node-client.ts",
+    find: '  if (method !== "GET" && method !== "HEAD") return undefined;',
+    replace: '  if (method === "TRACE") return undefined;',
+    caughtBy: {
+      file: "test/client/transport.test.ts",
+      test: "nodeTransport > NT2 a write is not sent again to where a redirect leads; a read is",
     },
   },
 ];

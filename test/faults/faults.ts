@@ -8,14 +8,18 @@
  *   caughtBy  a test that passes without the fault, by its file and its whole title.
  */
 
+import { chaosFaults } from "./chaos.ts";
 import { clientReadFaults } from "./client-reads.ts";
 import { clientWriteFaults } from "./client-writes.ts";
 import { journalFaults } from "./journal.ts";
 import { keyFaults } from "./keys.ts";
 import { laneFaults } from "./lane.ts";
+import { pipelineFaults } from "./pipelines.ts";
+import { processingFaults } from "./processing.ts";
 import { ruleFaults } from "./rules.ts";
 import { sessionFaults } from "./sessions.ts";
 import { stormFaults } from "./storms.ts";
+import { transactionFaults } from "./transactions.ts";
 
 export interface Fault {
   /** What goes wrong, in a few words: `answer before commit`. */
@@ -35,6 +39,10 @@ export const faults: readonly Fault[] = [
   ...laneFaults,
   ...keyFaults,
   ...stormFaults,
+  ...transactionFaults,
   ...clientReadFaults,
   ...clientWriteFaults,
+  ...processingFaults,
+  ...pipelineFaults,
+  ...chaosFaults,
 ];

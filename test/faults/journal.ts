@@ -6,6 +6,7 @@ const RECOVERY = "src/stores/file/recovery.test.ts";
 const SEGMENTS = "src/stores/file/segments.test.ts";
 const SNAPSHOT = "src/stores/file/snapshot.test.ts";
 const FILE_STORE = "src/stores/file.test.ts";
+const TRIM = "src/stores/file/trim.test.ts";
 const REPLAY_BOUND = "src/stores/file/replay-bound.test.ts";
 
 export const journalFaults: readonly Fault[] = [
@@ -248,7 +249,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "return segment !== undefined && segment.version <= FORMAT_VERSION;",
     caughtBy: {
       file: "test/golden.test.ts",
-      test: "SG5 a directory of version 1 is gone on with in a segment of its own, and opens again",
+      test: "SG5 a directory of an older version is gone on with in a segment of its own, and opens again",
     },
   },
   {
@@ -369,7 +370,74 @@ export const journalFaults: readonly Fault[] = [
     replace: "answer.onSent?.();",
     caughtBy: {
       file: "test/slow-readers.test.ts",
-      test: "RB1 pages that wait for a slow reader are not written over by those of a quick one",
+      test: "PB1 pages that wait for a slow reader are not written over by those of a quick one",
+    },
+  },
+  {
+    name: "changes of groups are not replayed",
+    guarantee: "G11",
+    file: "src/core/restore.ts",
+    find: "return ordinal >= this.#partsVersion;",
+    replace: 'return ordinal >= this.#partsVersion && !("group" in change);',
+    caughtBy: {
+      file: FILE_STORE,
+      test: "file: S1 groups survive a kill at any commit and a reopen",
+    },
+  },
+  {
+    name: "groups are not in the snapshot",
+    guarantee: "G22",
+    file: "src/stores/file/snapshot.ts",
+    find: "const groups = imageOfGroups(world.groups);",
+    replace: "const groups = { ...imageOfGroups(world.groups), groups: [] };",
+    caughtBy: {
+      file: "src/stores/file/group-format.test.ts",
+      test: "SN1 groups come back from a snapshot alone, at every moment of their life",
+    },
+  },
+  {
+    name: "a trim forgets the extent that reaches over its offset",
+    guarantee: "G1",
+    file: "src/stores/file/extents.ts",
+    find: "const gone = this.find(to);",
+    replace: "const gone = Math.min(this.#count, this.find(to) + 1);",
+    caughtBy: {
+      file: TRIM,
+      test: "S9 CP2 the room of what was trimmed is given back, and what is left is moved out of the way",
+    },
+  },
+  {
+    name: "what was trimmed while it was moved stops the journal",
+    guarantee: "G9",
+    file: "src/stores/file/placement.ts",
+    find: "const kept = group.filter((run) => run.end > extents.first);",
+    replace: "const kept = group;",
+    caughtBy: {
+      file: TRIM,
+      test: "S9 CP1 a trim while what it forgets is moved leaves the rest, also after a loss of power",
+    },
+  },
+  {
+    name: "a page goes on behind what was trimmed",
+    guarantee: "G10",
+    file: "src/stores/file/reading.ts",
+    find: "if (extents.first > position) break;",
+    replace: "if (extents.first > to) break;",
+    caughtBy: {
+      file: TRIM,
+      test: "S9 CP2 the room of what was trimmed is given back, and what is left is moved out of the way",
+    },
+  },
+  {
+    name: "a snapshot goes on with the wrong extents after a trim",
+    guarantee: "G11",
+    file: "src/stores/file/snapshot.ts",
+    find: "from = encodeExtents(block, extents, extents.find(from), PART_MAX);",
+    replace:
+      "from = encodeExtents(block, extents, Math.max(INLINE_MAX, extents.find(from)), PART_MAX);",
+    caughtBy: {
+      file: TRIM,
+      test: "S9 SN1 a trim while a snapshot is written: whatever blocks have it, replay makes the same index",
     },
   },
 ];

@@ -1,8 +1,9 @@
 /**
  * The story that the golden directories tell: every kind of record, two snapshots, compaction, and an orderly end.
- * It is told in fixed times, fixed bytes and fixed randomness. Streams 10 to 13 came with format version 2.
+ * It is told in fixed times, fixed bytes and fixed randomness. Streams 10 to 13 came with format version 2, stream 14
+ * and the groups with version 3.
  *
- * `HAPAX_MAKE_GOLDEN=v2 npx vitest run test/golden.test.ts` writes the directories of a new format version. Those
+ * `HAPAX_MAKE_GOLDEN=v3 npx vitest run test/golden.test.ts` writes the directories of a new format version. Those
  * of a version that was released are never written again: they are what users have on their disks.
  */
 
@@ -10,7 +11,10 @@ import { createHash } from "node:crypto";
 import type { Change } from "../../src/core/change.ts";
 import type { SubscriptionChange } from "../../src/core/subscription.ts";
 import { imageOfBook } from "../../src/core/subscription-image.ts";
+import { imageOfGroups } from "../../src/core/group-image.ts";
+import type { GroupChange } from "../../src/core/group-state.ts";
 import type { KeyPolicy, KeyRecord, StreamKeys } from "../../src/core/keys.ts";
+import { isSystemStream, type StreamState } from "../../src/core/stream.ts";
 import type { Offset, StreamId, StreamName, TimeMs } from "../../src/core/types.ts";
 import { type FileStore, openFileStore } from "../../src/stores/file.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
@@ -21,8 +25,10 @@ import {
   evicted,
   marked,
   pattern,
+  read,
   readAll,
   reset,
+  trimmed,
   write,
 } from "../../src/testing/store-case-kit.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
@@ -256,6 +262,7 @@ export async function tellStory(directory: string): Promise<void> {
   await write(store, ended("removed", 6, at(32)));
   await write(store, appended(1, pattern(900, 1), { atMs: at(33) }));
   await tellIdentities(store);
+  await tellSystem(store);
   // The first segment is now mostly dead: a snapshot is written, then what is alive in it moves to the end.
   await store.maintain();
   clock.advance(100);
@@ -306,6 +313,99 @@ async function tellEnd(store: FileStore): Promise<void> {
   // A close without data.
   await write(store, appended(7, "", { atMs: at(128), closes: true, producer: marked("p", 2, 0) }));
   await tellLateIdentities(store);
+  await tellLateSystem(store);
+}
+
+/** Where the data begins that the stream has itself and still has. */
+async function findStart(store: FileStore, state: StreamState): Promise<number> {
+  if (!isSystemStream(state.name)) return state.fork?.at ?? 0;
+  for (let start = 0; start < state.tail; start += 1) {
+    if ((await read(store, state.id, start, state.tail)).appends.length > 0) return start;
+  }
+  return state.tail;
+}
+
+const LOG = "hapax:transactions" as StreamName;
+const offset = (value: number): Offset => value as Offset;
+
+const shippers: GroupChange = {
+  kind: "group_created",
+  atMs: at(95),
+  group: "shippers",
+  settings: {
+    pattern: "/v1/stream/o*",
+    streams: [name("log"), name("tills")],
+    start: { kind: "offset", offset: offset(7) },
+    leaseMs: 30_000,
+  },
+  cursors: [
+    [name("log"), offset(0)],
+    [name("orders"), offset(7)],
+    [name("tills"), offset(2)],
+  ],
+};
+
+const inShippers = { group: "shippers", expiresAtMs: at(30_096) } as const;
+const unchanged = { dropped: [], granted: [], asked: [], kept: [] } as const;
+const claimed = { ...inShippers, ...unchanged, kind: "group_claimed", atMs: at(97) } as const;
+
+/** Two members share three streams; one of them leaves, and a group that nobody needs is deleted. */
+const groups: readonly GroupChange[] = [
+  shippers,
+  { ...shippers, group: "short-lived", settings: { ...shippers.settings, pattern: undefined } },
+  { ...inShippers, kind: "group_joined", atMs: at(96), member: "pod-a#1", ordinal: 1 },
+  { ...inShippers, kind: "group_joined", atMs: at(96), member: "pod-b#2", ordinal: 2 },
+  {
+    ...claimed,
+    member: "pod-a#1",
+    max: 10,
+    granted: [
+      [name("log"), 3],
+      [name("orders"), 4],
+      [name("tills"), 5],
+    ],
+  },
+  { ...claimed, member: "pod-b#2", max: 1, asked: [[name("tills"), at(30_097)]] },
+  { kind: "group_released", atMs: at(98), group: "shippers", streams: [name("tills")] },
+  { ...claimed, atMs: at(99), member: "pod-b#2", max: 1, granted: [[name("tills"), 6]] },
+  {
+    ...inShippers,
+    kind: "group_committed",
+    atMs: at(100),
+    member: "pod-a#1",
+    offsets: [
+      [name("log"), offset(11)],
+      [name("orders"), offset(14)],
+    ],
+    finished: [],
+  },
+  { kind: "group_left", atMs: at(101), group: "shippers", member: "pod-b#2" },
+  { kind: "group_reset", atMs: at(102), group: "shippers", offsets: [[name("tills"), offset(0)]] },
+  { kind: "group_deleted", atMs: at(103), group: "short-lived" },
+];
+
+/** Stream 14: the log of transactions, a part of which is needed no more. Then the groups. */
+async function tellSystem(store: FileStore): Promise<void> {
+  await write(store, created(14, { name: LOG, contentType: "application/json" }, at(94)));
+  for (let entry = 0; entry < 8; entry += 1) {
+    await write(store, appended(14, `{"entry":${entry}}`, { atMs: at(94) }));
+  }
+  await write(store, trimmed(14, 3 * 11, at(94)));
+  await write(store, ...groups);
+}
+
+/** What only replay knows of them. The trim ends within an append, which stays. */
+async function tellLateSystem(store: FileStore): Promise<void> {
+  await write(store, {
+    ...inShippers,
+    kind: "group_committed",
+    atMs: at(136),
+    member: "pod-a#1",
+    offsets: [[name("log"), offset(21)]],
+    finished: [name("log")],
+  });
+  await write(store, appended(14, '{"entry":8}', { atMs: at(137) }));
+  await write(store, trimmed(14, 5 * 11 + 3, at(138)));
 }
 
 /** A window keeps its entries to itself: they are asked for one by one. */
@@ -325,7 +425,7 @@ export async function describeStore(store: FileStore): Promise<unknown> {
   const { world } = store;
   const streams: unknown[] = [];
   for (const state of [...world.byId.values()].toSorted((one, other) => one.id - other.id)) {
-    const start = state.fork?.at ?? 0;
+    const start = await findStart(store, state);
     const appends = await readAll(store, state.id, start, state.tail);
     streams.push({
       ...state,
@@ -342,6 +442,7 @@ export async function describeStore(store: FileStore): Promise<unknown> {
     streams,
     signingKeys: world.signingKeys,
     subscriptions: imageOfBook(world.subscriptions),
+    groups: imageOfGroups(world.groups),
   };
   // Absent and undefined are the same in JSON.
   return JSON.parse(JSON.stringify(description)) as unknown;

@@ -1,5 +1,5 @@
 // A suite that passes everywhere says nothing: each rule that is broken here must be seen by the cases that are about
-// it. PROTOCOL.md §12, §14, §15, §16, §17, §18.
+// it. PROTOCOL.md §12, §14 to §20.
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
 import {
@@ -8,7 +8,17 @@ import {
   type ExtensionCase,
   extensionCases,
 } from "../../src/testing.ts";
-import { type Passed, type Passing, startWrongServer, tailOf, type Wrong } from "./wrong-server.ts";
+import { brokenGroups } from "./wrong-groups.ts";
+import {
+  type Broken,
+  type Passed,
+  type Passing,
+  refusal,
+  startWrongServer,
+  tailOf,
+  type Wrong,
+} from "./wrong-server.ts";
+import { brokenTransactions } from "./wrong-transactions.ts";
 
 let server: NodeServer;
 
@@ -31,11 +41,6 @@ const isStream = (path: string): boolean => path.startsWith("/v1/stream/");
 const isReset = (method: string, path: string): boolean =>
   method === "DELETE" && path.startsWith("/_hapax/producers/");
 
-function refusal(status: number, code: string, headers: Record<string, string> = {}): Passed {
-  const type = { "content-type": "application/problem+json" };
-  return { status, headers: { ...type, ...headers }, body: JSON.stringify({ status, code }) };
-}
-
 async function tellTheTail(
   passed: Passed,
   { method, path }: Passing,
@@ -44,12 +49,6 @@ async function tellTheTail(
   if (method !== "POST" || passed.status !== 204 || !isStream(path)) return passed;
   const tail = (await tailOf(upstream, path)).headers["stream-next-offset"];
   return { ...passed, headers: { ...passed.headers, "stream-next-offset": tail } };
-}
-
-interface Broken {
-  readonly rule: string;
-  readonly wrong: Wrong;
-  readonly seenBy: readonly string[];
 }
 
 const broken: readonly Broken[] = [
@@ -282,6 +281,8 @@ const broken: readonly Broken[] = [
       "§12.5 a producer that is not known cannot be reset, nor one that was reset before",
     ],
   },
+  ...brokenTransactions,
+  ...brokenGroups,
 ];
 let lastPath = "";
 
@@ -325,6 +326,26 @@ test("through a proxy that breaks nothing the same cases pass", async () => {
   await proxy.stop();
 });
 
+const TRANSACTIONS = "/_hapax/transactions";
+const GROUPS = "/_hapax/groups";
+
+function withoutRoute(root: string): Wrong {
+  return {
+    async instead({ path }) {
+      return path.startsWith(root) ? refusal(404, "not_found") : undefined;
+    },
+  };
+}
+
+/** Transactions have keys of their own. */
+function onStreams(wrong: Wrong): Wrong {
+  return {
+    request(passing) {
+      if (isStream(passing.path)) wrong.request?.(passing);
+    },
+  };
+}
+
 /** Servers that do not have one of the extensions. */
 const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
   sessions: without("producer-session"),
@@ -335,7 +356,7 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
       delete headers["if-none-match"];
     },
   },
-  keys: without("idempotency-key"),
+  keys: onStreams(without("idempotency-key")),
   windows: without("stream-key-window", "stream-key-max", "stream-key-overflow", "stream-key-from"),
   patience: without("prefer"),
   "reading-back": {
@@ -347,9 +368,12 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
   },
   admin: {
     async instead({ path }) {
+      if (path.startsWith(TRANSACTIONS) || path.startsWith(GROUPS)) return undefined;
       return path.startsWith("/_hapax/") ? refusal(404, "not_found") : undefined;
     },
   },
+  transactions: withoutRoute(TRANSACTIONS),
+  groups: withoutRoute(GROUPS),
 };
 
 describe("a server that says what it lacks", () => {

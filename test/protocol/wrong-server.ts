@@ -16,17 +16,19 @@ export interface Passing {
   readonly method: string;
   readonly path: string;
   readonly headers: IncomingHttpHeaders;
+  body: Buffer;
 }
 
 export interface Passed {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
+  /** One letter for each byte, so that every body passes as it is. */
   readonly body: string;
 }
 
 /** How the server is wrong. Without members it is right. */
 export interface Wrong {
-  /** Changes the headers of a request in place. */
+  /** Changes the headers or the body of a request in place. */
   readonly request?: (passing: Passing) => void;
   /** Answers in place of the server behind. */
   readonly instead?: (passing: Passing, upstream: string) => Promise<Passed | undefined>;
@@ -34,6 +36,24 @@ export interface Wrong {
   readonly answer?: (passed: Passed, passing: Passing, upstream: string) => Promise<Passed>;
   /** Goes on with a request whose client has gone. */
   readonly isDeafToAborts?: boolean;
+}
+
+/** A rule that a server breaks, and titles of cases that must see it. */
+export interface Broken {
+  readonly rule: string;
+  readonly wrong: Wrong;
+  readonly seenBy: readonly string[];
+}
+
+export function refusal(
+  status: number,
+  code: string,
+  headers: Record<string, string> = {},
+  facts: Record<string, unknown> = {},
+): Passed {
+  const type = { "content-type": "application/problem+json" };
+  const body = JSON.stringify({ status, code, ...facts });
+  return { status, headers: { ...type, ...headers }, body };
 }
 
 export interface WrongServer {
@@ -46,6 +66,8 @@ export async function startWrongServer(upstream: string, wrong: Wrong): Promise<
   const server = createServer((incoming, outgoing) => {
     pass(incoming, outgoing, upstream, wrong, agent).catch(() => outgoing.destroy());
   });
+  // A client must not find that its idle connection is closed just when it sends.
+  server.keepAliveTimeout = 60_000;
   await new Promise<void>((resolve) => void server.listen(0, "127.0.0.1", resolve));
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
@@ -71,34 +93,41 @@ async function pass(
   const pieces: Buffer[] = [];
   for await (const piece of incoming) pieces.push(piece as Buffer);
   const { method = "", url: path = "" } = incoming;
-  const passing: Passing = { method, path, headers: { ...incoming.headers } };
+  const passing: Passing = {
+    method,
+    path,
+    headers: { ...incoming.headers },
+    body: Buffer.concat(pieces),
+  };
   wrong.request?.(passing);
   let passed = await wrong.instead?.(passing, upstream);
-  passed ??= await forward(passing, Buffer.concat(pieces), upstream, agent, (abort) => {
+  passed ??= await forward(passing, upstream, agent, (abort) => {
     if (wrong.isDeafToAborts !== true) outgoing.once("close", abort);
   });
   passed = (await wrong.answer?.(passed, passing, upstream)) ?? passed;
   const headers = { ...passed.headers };
   delete headers["content-length"];
   delete headers["transfer-encoding"];
-  outgoing.writeHead(passed.status, headers).end(passed.body);
+  outgoing.writeHead(passed.status, headers).end(passed.body, "latin1");
 }
 
 function forward(
   passing: Passing,
-  body: Buffer,
   upstream: string,
   agent: Agent,
   onGone: (abort: () => void) => void,
 ): Promise<Passed> {
-  const { method, path, headers } = passing;
+  const { method, path, body, headers: given } = passing;
+  // A changed body has a length of its own.
+  const headers = { ...given };
+  if ("content-length" in headers) headers["content-length"] = String(body.length);
   return new Promise((resolve, reject) => {
     const sent = request(upstream + path, { method, headers, agent });
     onGone(() => sent.destroy());
     sent.on("error", reject);
     sent.on("response", (response) => {
       let text = "";
-      response.setEncoding("utf8").on("data", (piece: string) => (text += piece));
+      response.setEncoding("latin1").on("data", (piece: string) => (text += piece));
       response.on("error", reject);
       response.on("end", () => {
         resolve({ status: response.statusCode ?? 0, headers: response.headers, body: text });

@@ -98,3 +98,47 @@ test("IX2 the live bytes of a segment are those of the extents that point into i
   index.remove(one);
   expect([...index.segments()]).toEqual([]);
 });
+
+test("IX3 IX2 a trim forgets the extents before it whole, as often as it comes, and the rest goes on", () => {
+  const shape = fc.record({
+    sizes: fc.array(fc.integer({ min: 1, max: 9 }), { maxLength: 12 }),
+    trims: fc.array(fc.nat(120), { maxLength: 4 }),
+    more: fc.array(fc.integer({ min: 1, max: 9 }), { maxLength: 5 }),
+  });
+  fc.assert(
+    fc.property(shape, ({ sizes, trims, more }) => {
+      const index = new ExtentIndex();
+      const stream = 1 as StreamId;
+      const extents = index.create(stream, 3 as Offset);
+      let kept: { readonly extent: Extent; readonly end: number }[] = [];
+      let end = 3;
+      const add = (size: number): void => {
+        const added = extent(end, end % 3, end * 1000, size + 20);
+        end += size;
+        index.add(stream, added, end as Offset);
+        kept.push({ extent: added, end });
+      };
+      const check = (): void => {
+        const found = Array.from({ length: extents.count }, (_, at) => extents.at(at));
+        expect(found).toEqual(kept.map((one) => one.extent));
+        expect([extents.first, extents.end]).toEqual([kept[0]?.extent.start ?? end, end]);
+        for (const segment of [0, 1, 2]) {
+          const live = kept.filter((one) => one.extent.segment === segment);
+          expect(index.liveBytes(segment)).toBe(
+            live.reduce((sum, one) => sum + one.extent.bytes, 0),
+          );
+        }
+      };
+      for (const size of sizes) add(size);
+      for (const to of trims) {
+        index.trim(stream, to as Offset);
+        kept = kept.filter((one) => one.end > to);
+        check();
+      }
+      for (const size of more) add(size);
+      check();
+      index.remove(stream);
+      expect([...index.segments()]).toEqual([]);
+    }),
+  );
+});

@@ -5,7 +5,8 @@
  * million appends cost 200 MB at most; compaction writes runs together again.
  *
  *   IX1  the extents of a stream follow each other in its offsets, without hole or overlap;
- *   IX2  the live bytes of a segment are the bytes of the extents that point into it.
+ *   IX2  the live bytes of a segment are the bytes of the extents that point into it;
+ *   IX3  a trim forgets whole extents that end at or before its offset, and nothing else.
  */
 
 import { assert, type Offset, type StreamId } from "../../core/types.ts";
@@ -45,6 +46,11 @@ export class StreamExtents {
 
   get count(): number {
     return this.#count;
+  }
+
+  /** Offset of the first byte that is kept; the end if none is. */
+  get first(): Offset {
+    return this.#count === 0 ? this.end : this.at(0).start;
   }
 
   at(index: number): Extent {
@@ -109,6 +115,20 @@ export class StreamExtents {
     }
   }
 
+  /** IX3: forgets what ends at or before the offset, and returns it. A second time there is nothing left to forget. */
+  trim(to: Offset): readonly Extent[] {
+    const gone = this.find(to);
+    if (gone === 0) return [];
+    const forgotten = Array.from({ length: gone }, (_, index) => this.at(index));
+    const count = this.#count - gone;
+    const only = count === 1 ? this.at(gone) : undefined;
+    this.#starts = count > 1 ? this.#starts?.slice(gone, this.#count) : undefined;
+    this.#places = count > 1 ? this.#places?.slice(gone * 3, this.#count * 3) : undefined;
+    this.#count = count;
+    if (only !== undefined) this.#put(0, only);
+    return forgotten;
+  }
+
   #put(index: number, extent: Extent): void {
     if (this.#starts === undefined || this.#places === undefined) {
       this.#start = extent.start;
@@ -166,6 +186,12 @@ export class ExtentIndex {
     this.streams.delete(stream);
     for (let index = 0; index < extents.count; index += 1) {
       const { segment, bytes } = extents.at(index);
+      this.#count(segment, -bytes);
+    }
+  }
+
+  trim(stream: StreamId, to: Offset): void {
+    for (const { segment, bytes } of this.streams.get(stream)?.trim(to) ?? []) {
       this.#count(segment, -bytes);
     }
   }

@@ -5,7 +5,7 @@
  *
  *   header block, 4096 bytes: the same 64 bytes twice, at 0 and at 2048, zeros between
  *     0   8  "HAPAXSEG"
- *     8   4  format version, 2; segments of version 1 have fewer kinds of records, and are read too
+ *     8   4  format version, 3; segments of versions 1 and 2 have fewer kinds of records, and are read too
  *     12  4  CRC-32 of bytes 16..63, started with the format version
  *     16  8  number of the segment: never used twice, also when the file is
  *     24  8  LSN of its first frame
@@ -31,7 +31,7 @@ import { crc32 } from "node:zlib";
 import { ByteReader, ByteWriter } from "./bytes.ts";
 
 /** What is written. */
-export const FORMAT_VERSION = 2;
+export const FORMAT_VERSION = 3;
 const FORMAT_VERSION_OLDEST = 1;
 export const SEGMENT_HEADER_BYTES = 4096;
 const HEADER_COPY_AT = 2048;

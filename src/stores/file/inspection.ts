@@ -1,7 +1,6 @@
 /** What is in a directory: files, streams, state. It says how things are; verification.ts says whether they are right. */
 
 import type { StreamState } from "../../core/stream.ts";
-import type { World } from "../../core/world.ts";
 import { isHapaxError } from "../../errors.ts";
 import type { Disk } from "./disk.ts";
 import type { ExtentIndex } from "./extents.ts";
@@ -39,7 +38,7 @@ export interface StreamReport {
   readonly path: string;
   readonly contentType: string;
   readonly tail: number;
-  /** Of its own data: a fork does not count its source's. */
+  /** Of its own data that is kept: a fork does not count its source's. */
   readonly dataBytes: number;
   readonly isClosed: boolean;
   /** Deleted, and kept because forks need its data. */
@@ -58,6 +57,7 @@ export interface StateReport {
   readonly sessions: number;
   readonly keys: number;
   readonly subscriptions: number;
+  readonly groups: number;
   readonly signingKeys: number;
   readonly dataBytes: number;
   /** Changes since the directory was new. */
@@ -114,7 +114,7 @@ export async function inspectDisk(
     lsn: first === undefined || last < first ? undefined : { first, last },
     torn: recovered?.report.torn,
     snapshotUsed: recovered?.report.snapshotLsn,
-    state: recovered === undefined ? undefined : reportState(recovered.world),
+    state: recovered === undefined ? undefined : reportState(recovered),
     refusal,
     streams: () => (recovered === undefined ? [] : reportStreams(recovered)),
   };
@@ -162,7 +162,7 @@ async function inspectSnapshot(disk: Disk, lsn: number): Promise<SnapshotReport>
   };
 }
 
-function reportState(world: World): StateReport {
+function reportState({ world, index }: Recovered): StateReport {
   let producers = 0;
   let sessions = 0;
   let keys = 0;
@@ -171,7 +171,7 @@ function reportState(world: World): StateReport {
     producers += state.producers?.size ?? 0;
     sessions += sessionsOf(state);
     keys += keysOf(state);
-    dataBytes += ownBytes(state);
+    dataBytes += keptBytes(state, index);
   }
   return {
     streams: world.byId.size,
@@ -179,6 +179,7 @@ function reportState(world: World): StateReport {
     sessions,
     keys,
     subscriptions: world.subscriptions.byId.size,
+    groups: world.groups.byId.size,
     signingKeys: world.signingKeys.length,
     dataBytes,
     changes: world.version,
@@ -192,7 +193,7 @@ function* reportStreams({ world, index }: Recovered): Generator<StreamReport> {
       path: state.name,
       contentType: state.contentType,
       tail: state.tail,
-      dataBytes: ownBytes(state),
+      dataBytes: keptBytes(state, index),
       isClosed: state.isClosed,
       isDeleted: state.isDeleted,
       producers: state.producers?.size ?? 0,
@@ -213,6 +214,6 @@ function keysOf({ keys }: StreamState): number {
   return keys?.window === undefined ? 0 : keys.window.next - keys.window.first;
 }
 
-function ownBytes({ tail, fork }: StreamState): number {
-  return tail - (fork?.at ?? 0);
+function keptBytes({ id, tail }: StreamState, index: ExtentIndex): number {
+  return tail - (index.streams.get(id)?.first ?? tail);
 }

@@ -11,6 +11,7 @@ import type { DecodedRecord } from "./records.ts";
 export class Placement {
   readonly #created: (readonly [StreamId, Offset])[] = [];
   readonly #removed: StreamId[] = [];
+  readonly #trimmed: (readonly [StreamId, Offset])[] = [];
   readonly #runs = new Runs();
   readonly #moves = new Runs();
 
@@ -19,6 +20,8 @@ export class Placement {
       this.#created.push([change.stream, change.fork?.at ?? (0 as Offset)]);
     } else if (change.kind === "removed") {
       this.#removed.push(change.stream);
+    } else if (change.kind === "trimmed") {
+      this.#trimmed.push([change.stream, change.to]);
     }
   }
 
@@ -38,7 +41,7 @@ export class Placement {
     this.#runs.list.push(...runs);
   }
 
-  /** A stream is created before its data and removed after it, so this order is the frame's own. */
+  /** A stream is created before its data, trimmed and removed after it, so this order is the frame's own. */
   apply(index: ExtentIndex, segment: number, position: number): void {
     for (const [stream, start] of this.#created) {
       if (!index.streams.has(stream)) index.create(stream, start);
@@ -51,6 +54,7 @@ export class Placement {
       index.add(run.stream, toExtent(run, segment, position), run.end);
     }
     applyMoves(index, this.#moves.list, segment, position);
+    for (const [stream, to] of this.#trimmed) index.trim(stream, to);
     for (const stream of this.#removed) index.remove(stream);
   }
 }
@@ -80,18 +84,21 @@ function moveGroup(
   segment: number,
   position: number,
 ): void {
-  const [first] = group;
-  const last = group.at(-1);
-  if (first === undefined || last === undefined) return;
-  const extents = index.streams.get(first.stream);
+  const extents = index.streams.get(group[0]?.stream ?? (0 as StreamId));
   if (extents === undefined) return; // The stream has gone since.
-  const from = extents.find(first.start);
+  // While it was moved the stream may have been trimmed. A run that holds the first byte that is kept stays whole.
+  const kept = group.filter((run) => run.end > extents.first);
+  const [first] = kept;
+  const last = kept.at(-1);
+  if (first === undefined || last === undefined) return;
+  const start = Math.max(first.start, extents.first) as Offset;
+  const from = extents.find(start);
   const to = extents.find(last.end);
   const isWhole =
     from < extents.count &&
-    extents.at(from).start === first.start &&
+    extents.at(from).start === start &&
     (to === extents.count ? extents.end : extents.at(to).start) === last.end;
   if (!isWhole) throw damaged(`a moved part of stream ${first.stream} does not fit the index`);
-  const moved = group.map((run) => toExtent(run, segment, position));
+  const moved = kept.map((run) => toExtent(run, segment, position));
   index.move(first.stream, from, to, moved);
 }

@@ -2,7 +2,7 @@
  * Memory for pages, used again: a new megabyte for every page makes the garbage collector run more often than
  * anything else that a server of old data does (decision 0017).
  *
- *   RB1  a buffer is handed out again only after its user has given it back, and once for each time that he did.
+ *   PB1  a buffer is handed out again only after its user has given it back, and once for each time that he did.
  */
 
 /** A page of the usual limit with what stands between its records. Only the touched part of it takes memory. */

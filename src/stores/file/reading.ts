@@ -35,6 +35,8 @@ export async function readExtents(
     // Looked up anew each time: compaction may have cut the stream into other extents meanwhile.
     const index = extents.find(position);
     if (index === extents.count) break;
+    // Trimmed, maybe just now: a page has no holes.
+    if (extents.first > position) break;
     const span = takeSpan(extents, index, to, bytesMax - bytes);
     const into = segments.buffers.take(spanBytes(span));
     if (into !== undefined) lent.push(into);

@@ -4,6 +4,7 @@ import type { Change } from "../../core/change.ts";
 import type { KeyPolicy, KeyRecord } from "../../core/keys.ts";
 import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "../../core/types.ts";
 import { appended, keyed, marked } from "../../testing/store-case-kit.ts";
+import { GROUPS } from "../../testing/store-trim-cases.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
 import { decodeDataOnly, decodeRecord, encodeChange, encodeDataRecord } from "./records.ts";
 
@@ -53,6 +54,7 @@ const producer = fc
   .map(([id, epoch, sequence, session, resets]) =>
     marked(id, epoch, sequence, session === undefined ? { resets } : { session, resets }),
   );
+const streamName = text as fc.Arbitrary<StreamName>;
 const ended = fc.constantFrom("deleted" as const, "removed" as const, "touched" as const);
 const plainChange: fc.Arbitrary<Exclude<Change, { kind: "appended" }>> = fc.oneof(
   fc.record({
@@ -76,6 +78,29 @@ const plainChange: fc.Arbitrary<Exclude<Change, { kind: "appended" }>> = fc.oneo
   fc.record({ kind: ended, atMs, stream }),
   fc.record({ kind: fc.constant("signing_key_added" as const), atMs, key: text }),
   fc.record({ kind: fc.constant("subscription_deleted" as const), atMs, subscription: text }),
+  fc.record({
+    kind: fc.constant("trimmed" as const),
+    atMs,
+    stream,
+    to: number as fc.Arbitrary<Offset>,
+  }),
+  fc.record({
+    kind: fc.constant("group_joined" as const),
+    atMs,
+    group: text,
+    member: text,
+    ordinal: number,
+    expiresAtMs: atMs,
+  }),
+  fc.record({
+    kind: fc.constant("group_committed" as const),
+    atMs,
+    group: text,
+    member: text,
+    expiresAtMs: atMs,
+    offsets: fc.array(fc.tuple(streamName, number as fc.Arbitrary<Offset>)),
+    finished: fc.array(streamName),
+  }),
 );
 const append = fc.record({
   kind: fc.constant("appended" as const),
@@ -209,4 +234,27 @@ test("the fields of version 2 stand where docs/formats says, and cost nothing wh
   for (const [at, value] of mark.entries()) words.writeUInt32LE(value, 4 * at);
   const withKey = append({ streamSeq: "7", key: { mark, ordinal: 300, evictTo: 299 } });
   expect(metaOf(withKey)).toEqual([4 | 32, 0, 1, 1, 55, ...words, 172, 2, 1]);
+});
+
+test("S1 every change of groups has a record of its kind, and none of them is taken for a subscription's", () => {
+  const seen = new Set<string>();
+  for (const change of GROUPS.flat()) {
+    if (!change.kind.startsWith("group_") || change.kind === "appended") continue;
+    seen.add(change.kind);
+    const writer = new ByteWriter(8);
+    encodeChange(writer, change);
+    expect(writer.bytes()[0]).toBe(12);
+    expect(decodeRecord(new ByteReader(writer.bytes()))).toEqual({ kind: "change", change });
+  }
+  expect(seen.size).toBe(8);
+});
+
+test("the fields of version 3 stand where docs/formats says", () => {
+  const writer = new ByteWriter(8);
+  const [atMs, to] = [5 as TimeMs, 300 as Offset];
+  encodeChange(writer, { kind: "trimmed", atMs, stream: 7 as StreamId, to });
+  encodeChange(writer, { kind: "group_deleted", atMs, group: "g" });
+  const json = '{"kind":"group_deleted","atMs":5,"group":"g"}';
+  const group = [12, json.length, ...Buffer.from(json)];
+  expect([...writer.bytes()]).toEqual([13, 7, 5, 172, 2, ...group]);
 });

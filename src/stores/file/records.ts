@@ -14,8 +14,11 @@
  *     9 created with keys    as 1, then the key policy (key-format.ts)
  *     10 producer reset      stream, time, producer id, resets
  *     11 keys evicted        stream, time, evictTo
+ *     12 group               the change as JSON text
+ *     13 trimmed             stream, time, offset
  *
- * Flags from 8 on and kinds from 9 on came with format version 2; all else is as in version 1.
+ * Flags from 8 on and kinds from 9 on came with format version 2, kinds from 12 on with version 3; all else is as in
+ * version 1.
  * Numbers without a type are varints, texts are a varint length and UTF-8. An appended record says where it
  * starts in its stream, so that the index can be checked against it and a record applied twice is seen.
  */
@@ -23,6 +26,7 @@
 import { crc32 } from "node:zlib";
 import type { Appended, Change, ProducerReset, StreamCreated } from "../../core/change.ts";
 import type { ProducerMark } from "../../core/producer.ts";
+import type { GroupChange } from "../../core/group-state.ts";
 import type { Expiry, Fork } from "../../core/stream.ts";
 import type { SubscriptionChange } from "../../core/subscription.ts";
 import type {
@@ -55,6 +59,8 @@ const KIND = {
   created_with_keys: 9,
   producer_reset: 10,
   keys_evicted: 11,
+  group: 12,
+  trimmed: 13,
 } as const;
 
 const FLAG_CLOSES = 1;
@@ -104,9 +110,43 @@ export function encodeChange(writer: ByteWriter, change: Exclude<Change, Appende
       writer.varint(change.atMs);
       writer.text(change.key);
       return;
+    case "trimmed":
+      writer.u8(KIND.trimmed);
+      writer.varint(change.stream);
+      writer.varint(change.atMs);
+      writer.varint(change.to);
+      return;
     default:
-      writer.u8(KIND.subscription);
+      writer.u8(textKindOf(change));
       writer.text(JSON.stringify(change));
+  }
+}
+
+/** Changes that are plain JSON data, each named here: none is taken for another. */
+function textKindOf(change: GroupChange | SubscriptionChange): number {
+  switch (change.kind) {
+    case "group_created":
+    case "group_deleted":
+    case "group_joined":
+    case "group_claimed":
+    case "group_committed":
+    case "group_released":
+    case "group_left":
+    case "group_reset":
+      return KIND.group;
+    case "subscription_created":
+    case "subscription_linked":
+    case "subscription_unlinked":
+    case "subscription_woken":
+    case "subscription_claimed":
+    case "subscription_delivered":
+    case "subscription_delivery_failed":
+    case "subscription_acked":
+    case "subscription_released":
+    case "subscription_deleted":
+      return KIND.subscription;
+    default:
+      return change satisfies never;
   }
 }
 
@@ -195,13 +235,22 @@ export function decodeRecord(reader: ByteReader): DecodedRecord {
       const change = { kind: "keys_evicted", ...place, evictTo: reader.varint() } as const;
       return { kind: "change", change };
     }
+    case KIND.trimmed: {
+      const place = decodeStreamTime(reader);
+      const change = { kind: "trimmed", ...place, to: reader.varint() as Offset } as const;
+      return { kind: "change", change };
+    }
     case KIND.signing_key_added: {
       const atMs = reader.varint() as TimeMs;
       return { kind: "change", change: { kind: "signing_key_added", atMs, key: reader.text() } };
     }
     case KIND.subscription:
+    case KIND.group:
       // What this text says was written by encodeChange and is covered by the frame's checksum.
-      return { kind: "change", change: JSON.parse(reader.text()) as SubscriptionChange };
+      return {
+        kind: "change",
+        change: JSON.parse(reader.text()) as SubscriptionChange | GroupChange,
+      };
     default:
       throw damaged(`a record has the unknown kind ${kind}`);
   }

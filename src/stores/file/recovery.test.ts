@@ -153,9 +153,9 @@ test("RC4 a segment that is missing, empty, misnamed or of another version is re
       },
     ],
     [
-      "the format 3 is not known here",
+      "the format 4 is not known here",
       async (disk) => {
-        const header = { version: 3, number: 2, firstLsn: 1, salt: 0, timeMs: 0 };
+        const header = { version: 4, number: 2, firstLsn: 1, salt: 0, timeMs: 0 };
         await overwrite(disk, segmentName(2), 0, encodeSegmentHeader(header).toString("latin1"));
       },
     ],

@@ -20,7 +20,8 @@ import {
 import { Placement } from "./placement.ts";
 import { findFrameBehind, recordsOf, type ScannedFrame, scanSegment } from "./scan.ts";
 import { parseSegmentName, type Segment, SPARE_NAME } from "./segments.ts";
-import { parseSnapshotName, readSnapshot, snapshotName, UNFINISHED_SNAPSHOT } from "./snapshot.ts";
+import { parseSnapshotName, snapshotName, UNFINISHED_SNAPSHOT } from "./snapshot.ts";
+import { readSnapshot } from "./snapshot-reading.ts";
 
 export interface Recovered {
   readonly world: World;

@@ -52,7 +52,7 @@ export interface CutPlan {
   /** Frames that can be read and would go; the damaged ones are not among them. */
   readonly framesReadable: number;
   readonly losses: readonly StreamLoss[];
-  /** Changes of subscriptions and signing keys. */
+  /** Changes of subscriptions, groups and signing keys. */
   readonly otherChanges: number;
   readonly actions: readonly RepairAction[];
   /** Why this cut does not lead to a journal that opens, if so. */

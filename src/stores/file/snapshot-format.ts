@@ -11,19 +11,23 @@
  *     3 producers   stream, producers
  *     4 extents     stream, extents
  *     6 keys        stream, keys
- *     5 end         count of streams, world version, next stream id, time, signing keys, subscriptions (JSON)
+ *     7 cursors     of groups, as in group-format.ts
+ *     5 end         count of streams, world version, next stream id, time, signing keys, subscriptions (JSON), groups
  *   extents: end, count, then start, segment, position, bytes of each
  *   producers: count (u32), then each as in producer-format.ts
  *   keys: as in key-format.ts
+ *   groups: as in group-format.ts
  *
  * Numbers without a type are varints. A stream with many extents or producers has the first of them with it and
  * the others in blocks 3 and 4 that follow; one with many keys has them all in blocks 6. Flags from 8 on and block 6
- * came with format version 2, and producers were shorter in version 1; all else is the same in both.
+ * came with format version 2, and producers were shorter in version 1; groups and block 7 came with version 3. All else
+ * is the same in all of them.
  *
  *   SN1  a snapshot that is not whole, or not what was written, is never used.
  */
 
 import { crc32 } from "node:zlib";
+import type { GroupBookImage } from "../../core/group-image.ts";
 import type { StreamImage, WorldParts } from "../../core/restore.ts";
 import type { StreamState } from "../../core/stream.ts";
 import type { BookImage } from "../../core/subscription-image.ts";
@@ -31,12 +35,21 @@ import type { Offset, StreamId, StreamName, TimeMs } from "../../core/types.ts";
 import { ByteReader, ByteWriter, damaged, share } from "./bytes.ts";
 import type { Extent } from "./extents.ts";
 import { FORMAT_VERSION, isKnownVersion } from "./format.ts";
+import { encodeGroups, type GroupCollector } from "./group-format.ts";
 import { decodeKeyPolicy, encodeKeyPolicy } from "./key-format.ts";
 import { decodeExpiry, decodeFork, encodeExpiry, encodeFork } from "./records.ts";
 
 export const BLOCK_HEADER_BYTES = 8;
 const MAGIC = "HAPAXSNP";
-export const BLOCK = { head: 1, streams: 2, producers: 3, extents: 4, end: 5, keys: 6 } as const;
+export const BLOCK = {
+  head: 1,
+  streams: 2,
+  producers: 3,
+  extents: 4,
+  end: 5,
+  keys: 6,
+  cursors: 7,
+} as const;
 const FLAG_CLOSED = 1;
 const FLAG_DELETED = 2;
 const FLAG_STREAM_SEQ = 4;
@@ -77,7 +90,11 @@ export interface SnapshotEnd extends WorldParts {
   readonly streams: number;
 }
 
-export function encodeEnd(writer: ByteWriter, end: SnapshotEnd): void {
+/** The cursors of its groups must have been written before. */
+export function encodeEnd(
+  writer: ByteWriter,
+  end: SnapshotEnd & { readonly groups: GroupBookImage },
+): void {
   writer.u8(BLOCK.end);
   writer.varint(end.streams);
   writer.varint(end.version);
@@ -86,17 +103,24 @@ export function encodeEnd(writer: ByteWriter, end: SnapshotEnd): void {
   writer.varint(end.signingKeys.length);
   for (const key of end.signingKeys) writer.text(key);
   writer.text(JSON.stringify(end.subscriptions));
+  encodeGroups(writer, end.groups);
 }
 
-export function decodeEnd(reader: ByteReader): SnapshotEnd {
+/** `version` is that of the snapshot; the collector has the cursors of its blocks. */
+export function decodeEnd(
+  reader: ByteReader,
+  version: number,
+  collector: GroupCollector,
+): SnapshotEnd {
   const streams = reader.varint();
-  const version = reader.varint();
+  const worldVersion = reader.varint();
   const nextId = reader.varint() as StreamId;
   const timeMs = reader.varint() as TimeMs;
   const signingKeys = Array.from({ length: reader.varint() }, () => reader.text());
   // What this text says was written by encodeEnd and is covered by the block's checksum.
   const subscriptions = JSON.parse(reader.text()) as BookImage;
-  return { streams, version, nextId, timeMs, signingKeys, subscriptions };
+  const groups = version < 3 ? undefined : collector.takeGroups(reader);
+  return { streams, version: worldVersion, nextId, timeMs, signingKeys, subscriptions, groups };
 }
 
 /** `hasKeys`: its keys follow its producers. */

@@ -1,11 +1,12 @@
 /**
  * A snapshot block by block, without making a world of it: for the tools that look at a directory. Every checksum
- * and every field is read; memory stays at one block.
+ * and every field is read; memory stays at one block and the groups.
  */
 
 import { isHapaxError } from "../../errors.ts";
 import { ByteReader, damaged } from "./bytes.ts";
 import type { Disk } from "./disk.ts";
+import { GroupCollector } from "./group-format.ts";
 import { decodeKeys } from "./key-format.ts";
 import { decodeProducer } from "./producer-format.ts";
 import {
@@ -71,6 +72,7 @@ class BlockReader {
   streams = 0;
   head: DecodedHead | undefined;
   end: SnapshotEnd | undefined;
+  readonly #groups = new GroupCollector();
 
   take(payload: Buffer): void {
     const reader = new ByteReader(payload);
@@ -78,11 +80,12 @@ class BlockReader {
     if ((this.head === undefined) !== (kind === BLOCK.head)) throw damaged("it has no head");
     if (this.end !== undefined) throw damaged("it goes on after its end");
     if (kind === BLOCK.head) this.head = decodeHead(reader);
-    else if (kind === BLOCK.end) this.end = decodeEnd(reader);
+    else if (kind === BLOCK.end) this.#takeEnd(reader);
     else if (kind === BLOCK.streams) this.#takeStreams(reader);
     else if (kind === BLOCK.extents) readPart(reader, readExtents);
     else if (kind === BLOCK.producers) readPart(reader, this.#readProducers);
     else if (kind === BLOCK.keys) readPart(reader, decodeKeys);
+    else if (kind === BLOCK.cursors) this.#groups.takeCursors(reader);
     else throw damaged(`a block has the unknown kind ${kind}`);
     if (reader.left > 0) throw damaged("a block has bytes left over");
     this.blocks += 1;
@@ -91,6 +94,10 @@ class BlockReader {
   finish(): void {
     if (this.head === undefined || this.end === undefined) throw damaged("it has no end");
     if (this.end.streams !== this.streams) throw damaged("it has another number of streams");
+  }
+
+  #takeEnd(reader: ByteReader): void {
+    this.end = decodeEnd(reader, this.head?.version ?? 0, this.#groups);
   }
 
   #takeStreams(reader: ByteReader): void {

@@ -1,5 +1,5 @@
 /**
- * Writing and reading snapshots: the whole state at about one moment, so that recovery need not start at the
+ * Writing snapshots: the whole state at about one moment, so that recovery need not start at the
  * journal's first frame.
  *
  *   SN2  a snapshot is written piece by piece, each in well under 20 ms, while commits go on;
@@ -7,34 +7,26 @@
  *   SN4  the two newest are kept: if one is damaged the other is used, with a longer replay.
  */
 
+import { type GroupBookImage, imageOfGroups } from "../../core/group-image.ts";
 import type { KeyWindowView } from "../../core/key-window.ts";
 import type { ProducerState } from "../../core/producer.ts";
-import type { Restoration } from "../../core/restore.ts";
 import type { StreamState } from "../../core/stream.ts";
 import { imageOfBook } from "../../core/subscription-image.ts";
-import type { Offset, ProducerId, StreamId } from "../../core/types.ts";
+import { OFFSET_ZERO, type Offset, type ProducerId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
-import { isHapaxError } from "../../errors.ts";
-import { ByteReader, ByteWriter, damage, damaged } from "./bytes.ts";
+import { ByteWriter } from "./bytes.ts";
 import type { Disk, DiskFile } from "./disk.ts";
-import { ExtentIndex, type StreamExtents } from "./extents.ts";
-import { decodeKeys, encodeKeys } from "./key-format.ts";
-import { decodeProducer, encodeProducer } from "./producer-format.ts";
+import type { ExtentIndex, StreamExtents } from "./extents.ts";
+import { encodeCursors, slicesOf } from "./group-format.ts";
+import { encodeKeys } from "./key-format.ts";
+import { encodeProducer } from "./producer-format.ts";
 import {
   BLOCK,
-  BLOCK_HEADER_BYTES,
-  decodeEnd,
-  decodeExtent,
-  decodeHead,
-  type DecodedHead,
-  decodeStream,
   encodeEnd,
   encodeExtent,
   encodeHead,
   encodeStream,
-  openBlock,
   sealBlock,
-  type SnapshotEnd,
   type SnapshotHead,
 } from "./snapshot-format.ts";
 
@@ -46,7 +38,6 @@ const INLINE_MAX = 32;
 const KEYS_INLINE_MAX = 256;
 const PART_MAX = 4000;
 const KEYS_PART_MAX = 2000;
-const WINDOW_BYTES = 4 * 1024 * 1024;
 
 export function snapshotName(lsn: number): string {
   return `snapshot-${String(lsn).padStart(16, "0")}.snap`;
@@ -76,16 +67,20 @@ export async function writeSnapshot(
       encodeHead(block, head);
     });
     await writer.streams(world, index);
-    await writer.block((block) => {
-      encodeEnd(block, {
-        streams: writer.count,
-        version: world.version,
-        nextId: world.nextId,
-        timeMs: world.timeMs,
-        signingKeys: world.signingKeys,
-        subscriptions: imageOfBook(world.subscriptions),
-      });
+    // What is not a stream is of one moment. Only writing the cursors, and making them text, takes several turns.
+    const groups = imageOfGroups(world.groups);
+    const end = new ByteWriter(BLOCK_BYTES);
+    encodeEnd(end, {
+      streams: writer.count,
+      version: world.version,
+      nextId: world.nextId,
+      timeMs: world.timeMs,
+      signingKeys: world.signingKeys,
+      subscriptions: imageOfBook(world.subscriptions),
+      groups,
     });
+    await writer.cursors(groups);
+    await writer.write(end);
     await settle();
     await file.sync();
   } catch (error) {
@@ -103,6 +98,10 @@ interface LargeStream {
   readonly state: StreamState;
   /** Its keys were not written with it. */
   readonly keys: KeyWindowView | undefined;
+  readonly extents: StreamExtents | undefined;
+  /** Extents up to here were written with it, and there were some up to there. */
+  readonly writtenTo: Offset;
+  readonly extentsEnd: Offset;
 }
 
 class SnapshotWriter {
@@ -118,6 +117,10 @@ class SnapshotWriter {
   async block(fill: (block: ByteWriter) => void): Promise<void> {
     const block = new ByteWriter(BLOCK_BYTES + 4096);
     fill(block);
+    await this.write(block);
+  }
+
+  async write(block: ByteWriter): Promise<void> {
     const sealed = sealBlock(block.bytes());
     await this.#file.write([sealed], this.#position);
     this.#position += sealed.length;
@@ -131,11 +134,23 @@ class SnapshotWriter {
       await this.block((block) => {
         isDone = this.#fillStreams(block, states, world.version, index, large);
       });
-      for (const { state, keys } of large) {
-        await this.#restOfExtents(state, index.streams.get(state.id));
+      for (const stream of large) {
+        const { state, keys } = stream;
+        await this.#restOfExtents(stream);
         await this.#restOfProducers(state);
         if (keys !== undefined) await this.#allKeys(state, keys);
       }
+    }
+  }
+
+  async cursors(groups: GroupBookImage): Promise<void> {
+    if (groups.groups.every(({ cursors }) => cursors.length === 0)) return;
+    const slices = slicesOf(groups);
+    for (let isDone = false; !isDone;) {
+      await this.block((block) => {
+        block.u8(BLOCK.cursors);
+        isDone = encodeCursors(block, slices, BLOCK_BYTES);
+      });
     }
   }
 
@@ -165,25 +180,29 @@ class SnapshotWriter {
       const hasManyKeys = window !== undefined && window.next - window.first > KEYS_INLINE_MAX;
       const inline = hasManyKeys ? undefined : window;
       encodeStream(block, state, inline !== undefined);
-      encodeExtents(block, extents, 0, INLINE_MAX);
+      const writtenTo = encodeExtents(block, extents, 0, INLINE_MAX);
+      const extentsEnd = extents?.end ?? writtenTo;
       encodeProducers(block, state.producers?.entries(), INLINE_MAX, Infinity);
       if (inline !== undefined) encodeKeys(block, inline, inline.first, KEYS_INLINE_MAX);
       count += 1;
       const hasMany =
         (extents?.count ?? 0) > INLINE_MAX || (state.producers?.size ?? 0) > INLINE_MAX;
-      if (hasMany || hasManyKeys) large.push({ state, keys: hasManyKeys ? window : undefined });
+      if (!hasMany && !hasManyKeys) continue;
+      const keys = hasManyKeys ? window : undefined;
+      large.push({ state, keys, extents, writtenTo, extentsEnd });
     }
     block.patchU32(countAt, count);
     this.count += count;
     return isDone;
   }
 
-  async #restOfExtents(state: StreamState, extents: StreamExtents | undefined): Promise<void> {
-    for (let from = INLINE_MAX; extents !== undefined && from < extents.count; from += PART_MAX) {
+  /** By offset: meanwhile a trim may have made of the first extent another. Later ones are in the journal. */
+  async #restOfExtents({ state, extents, writtenTo, extentsEnd }: LargeStream): Promise<void> {
+    for (let from = writtenTo; extents !== undefined && from < extentsEnd;) {
       await this.block((block) => {
         block.u8(BLOCK.extents);
         block.varint(state.id);
-        encodeExtents(block, extents, from, PART_MAX);
+        from = encodeExtents(block, extents, extents.find(from), PART_MAX);
       });
     }
   }
@@ -215,18 +234,21 @@ class SnapshotWriter {
   }
 }
 
+/** Where they end. */
 function encodeExtents(
   block: ByteWriter,
   extents: StreamExtents | undefined,
   from: number,
   countMax: number,
-): void {
+): Offset {
   const to = Math.min(extents?.count ?? 0, from + countMax);
   const isAll = extents === undefined || to === extents.count;
-  block.varint(isAll ? (extents?.end ?? 0) : extents.at(to).start);
+  const end = isAll ? (extents?.end ?? OFFSET_ZERO) : extents.at(to).start;
+  block.varint(end);
   block.varint(Math.max(0, to - from));
   for (let at = from; extents !== undefined && at < to; at += 1)
     encodeExtent(block, extents.at(at));
+  return end;
 }
 
 /** Whether these were the last. */
@@ -252,119 +274,4 @@ function encodeProducers(
   }
   block.patchU32(countAt, count);
   return isDone;
-}
-
-/** Reads a snapshot into an empty world and index. Throws `data_damaged` unless it is whole. */
-export async function readSnapshot(
-  disk: Disk,
-  name: string,
-  restoration: Restoration,
-  index: ExtentIndex,
-): Promise<SnapshotHead> {
-  const file = await disk.open(name, "read");
-  const loader = new SnapshotLoader(restoration, index);
-  let position = 0;
-  try {
-    const fileBytes = await file.size();
-    let length = WINDOW_BYTES;
-    while (position < fileBytes) {
-      const start = position;
-      const window = await file.read(start, length);
-      for (let block = openBlock(window, 0); block !== undefined;) {
-        loader.take(block.payload);
-        position = start + block.next;
-        block = openBlock(window, block.next);
-      }
-      if (position > start) {
-        length = WINDOW_BYTES;
-        continue;
-      }
-      // The block is larger than the window, or it is cut off.
-      if (start + window.length >= fileBytes) throw damaged("it ends within a block");
-      length = window.readUInt32LE(0) + BLOCK_HEADER_BYTES;
-      if (start + length > fileBytes) throw damaged("it ends within a block");
-    }
-    return loader.finish();
-  } catch (error) {
-    if (!isHapaxError(error, "data_damaged")) throw error;
-    throw damage(name, position, error.message, error);
-  } finally {
-    await file.close();
-  }
-}
-
-class SnapshotLoader {
-  readonly #restoration: Restoration;
-  readonly #index: ExtentIndex;
-  #head: DecodedHead | undefined;
-  #end: SnapshotEnd | undefined;
-  #streams = 0;
-
-  constructor(restoration: Restoration, index: ExtentIndex) {
-    this.#restoration = restoration;
-    this.#index = index;
-  }
-
-  take(payload: Buffer): void {
-    const reader = new ByteReader(payload);
-    const kind = reader.u8();
-    if ((this.#head === undefined) !== (kind === BLOCK.head)) throw damaged("it has no head");
-    if (this.#end !== undefined) throw damaged("it goes on after its end");
-    if (kind === BLOCK.head) this.#head = decodeHead(reader);
-    else if (kind === BLOCK.streams) this.#takeStreams(reader);
-    else if (kind === BLOCK.producers) this.#takeProducers(reader, reader.varint() as StreamId);
-    else if (kind === BLOCK.extents) this.#takeExtents(reader, reader.varint() as StreamId);
-    else if (kind === BLOCK.keys) this.#takeKeys(reader, reader.varint() as StreamId);
-    else if (kind === BLOCK.end) this.#end = decodeEnd(reader);
-    else throw damaged(`a block has the unknown kind ${kind}`);
-    if (reader.left > 0) throw damaged("a block has bytes left over");
-  }
-
-  finish(): SnapshotHead {
-    if (this.#head === undefined || this.#end === undefined) throw damaged("it has no end");
-    if (this.#end.streams !== this.#streams) throw damaged("it has another number of streams");
-    this.#restoration.begin(this.#head.ordinal);
-    this.#restoration.parts(this.#end);
-    this.#restoration.finishImages();
-    return this.#head;
-  }
-
-  #takeStreams(reader: ByteReader): void {
-    this.#restoration.imagesAt(reader.varint());
-    const count = reader.u32();
-    for (let taken = 0; taken < count; taken += 1) {
-      const { image, hasKeys } = decodeStream(reader);
-      this.#restoration.stream(image);
-      this.#index.create(image.id, image.fork?.at ?? (0 as Offset));
-      this.#takeExtents(reader, image.id);
-      this.#takeProducers(reader, image.id);
-      if (hasKeys) this.#takeKeys(reader, image.id);
-    }
-    this.#streams += count;
-  }
-
-  #takeExtents(reader: ByteReader, stream: StreamId): void {
-    const end = reader.varint() as Offset;
-    const count = reader.varint();
-    let extent = count > 0 ? decodeExtent(reader) : undefined;
-    for (let taken = 1; extent !== undefined; taken += 1) {
-      const next = taken < count ? decodeExtent(reader) : undefined;
-      this.#index.add(stream, extent, next?.start ?? end);
-      extent = next;
-    }
-  }
-
-  #takeProducers(reader: ByteReader, stream: StreamId): void {
-    const count = reader.u32();
-    const version = this.#head?.version ?? 0;
-    for (let taken = 0; taken < count; taken += 1) {
-      const [id, state] = decodeProducer(reader, version);
-      this.#restoration.producer(stream, id, state);
-    }
-  }
-
-  #takeKeys(reader: ByteReader, stream: StreamId): void {
-    const { first, from, entries } = decodeKeys(reader);
-    this.#restoration.keys(stream, first, from, entries);
-  }
 }

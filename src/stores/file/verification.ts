@@ -6,7 +6,8 @@
  *
  *   VF1  a sound directory has no problem, also right after a kill: a torn end is not damage;
  *   VF2  a changed byte that matters to anybody is a problem with its file, its offset and what it means;
- *   VF3  every byte of every stream, from its fork point to its tail, is found in exactly one valid record.
+ *   VF3  every byte of every stream, from its fork point to its tail, is found in exactly one valid record; only of a
+ *        stream that the server keeps for itself the beginning may be gone.
  */
 
 import { isHapaxError } from "../../errors.ts";

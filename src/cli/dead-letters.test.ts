@@ -1,0 +1,117 @@
+import { afterEach, beforeEach, expect, test } from "vitest";
+
+import { hapax } from "../../test/cli-harness.ts";
+import { connectServer } from "../processing.ts";
+import { envelopeOf } from "../processing/dead-letter.ts";
+import { type NodeServer, startNodeServer } from "../runtimes/node.ts";
+import { createVirtualClock } from "../testing/virtual-clock.ts";
+
+let server: NodeServer;
+let runs = 0;
+beforeEach(async () => {
+  server = await startNodeServer({ port: 0 });
+  const api = connectServer(server.url);
+  await api.transaction((tx) => {
+    for (const name of ["orders", "checked", "dead"]) tx.create(`/v1/stream/${name}`);
+    tx.create("/v1/stream/photos", { contentType: "image/png" });
+    tx.append("/v1/stream/dead", "no letter at all");
+    tx.append("/v1/stream/dead", letter("orders", 0, { n: 1 }));
+    tx.append("/v1/stream/dead", letter("orders", 1, { n: 2 }));
+    tx.append("/v1/stream/dead", letter("photos", 0, new Uint8Array([1, 2, 255])));
+  });
+});
+afterEach(() => server.stop());
+
+function letter(name: string, index: number, record: unknown): unknown {
+  const stream = `/v1/stream/${name}`;
+  const id = `billing${stream}/0/${String(index)}`;
+  const error = new TypeError("no\u001bnumber");
+  const facts = { id, stream, offset: "0", index, record, error, attempts: 5 };
+  return envelopeOf(facts, createVirtualClock(Date.UTC(2026, 0, 2)));
+}
+
+/** Each run is a process with ids of its own. */
+const run = (words: readonly string[], id = `run-${String((runs += 1))}`) =>
+  hapax(["dead-letters", ...words, "--url", server.url], { id });
+
+const valuesOf = (name: string) =>
+  connectServer(server.url).stream(`/v1/stream/${name}`).read().values();
+
+test("DL3 dead-letters lists what is pending, as a table and as JSON", async () => {
+  const table = await run(["list", "dead"]);
+  expect(table.stdout).toMatch(/^ID +ATTEMPTS +AT +ERROR\n/);
+  expect(table.stdout.split("\n")[1]).toMatch(
+    /^billing\/v1\/stream\/orders\/0\/0 +5 +2026-01-02T00:00:00.000Z +TypeError: no\\x1bnumber$/,
+  );
+  const lines = (await run(["list", "dead", "--json"])).stdout.trim().split("\n");
+  expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
+    { index: 0, record: { n: 1 } },
+    { index: 1, record: { n: 2 } },
+    { stream: "/v1/stream/photos", base64: "AQL/" },
+  ]);
+});
+
+test("DL1 DL2 dead-letters replays a record to its stream once, however often it is run", async () => {
+  const words = ["replay", "dead", "billing/v1/stream/orders/0/1"];
+  expect(await run(words)).toMatchObject({
+    code: 0,
+    stdout: "replayed billing/v1/stream/orders/0/1\n",
+  });
+  expect((await run(words)).stdout).toBe("not pending billing/v1/stream/orders/0/1\n");
+  expect(await valuesOf("orders")).toEqual([{ n: 2 }]);
+  expect((await valuesOf("dead")).at(-1)).toMatchObject({
+    id: "billing/v1/stream/orders/0/1",
+    handled: "replayed",
+    to: "/v1/stream/orders",
+  });
+});
+
+test("DL2 two replays at once append every record once between them, also bytes", async () => {
+  const all = ["replay", "dead", "--all"];
+  const results = await Promise.all([run(all), run(all), run(all)]);
+  expect(results.map(({ code }) => code)).toEqual([0, 0, 0]);
+  expect(await valuesOf("orders")).toEqual([{ n: 1 }, { n: 2 }]);
+  expect(await valuesOf("photos")).toEqual([new Uint8Array([1, 2, 255])]);
+  expect((await run(["list", "dead"])).stderr).toBe("no dead letters in /v1/stream/dead\n");
+});
+
+test("DL2 dead-letters replays to another stream, and discards", async () => {
+  const replayed = await run([
+    "replay",
+    "dead",
+    "billing/v1/stream/orders/0/0",
+    "--to",
+    "checked",
+    "--json",
+  ]);
+  expect(JSON.parse(replayed.stdout)).toEqual({
+    id: "billing/v1/stream/orders/0/0",
+    handled: "replayed",
+  });
+  expect(await valuesOf("checked")).toEqual([{ n: 1 }]);
+  expect((await run(["discard", "dead", "--all"])).stdout).toBe(
+    "discarded billing/v1/stream/orders/0/1\ndiscarded billing/v1/stream/photos/0/0\n",
+  );
+  expect(await valuesOf("orders")).toEqual([]);
+  expect((await run(["replay", "dead", "--all"])).stdout).toBe("");
+});
+
+test("dead-letters says what is missing or contradicts itself, and what is not there", async () => {
+  for (const [words, message] of [
+    [["show", "dead"], 'does not know "show"'],
+    [["replay", "dead"], "replay needs ids, or --all"],
+    [["discard", "dead", "x", "--all"], "exclude each other"],
+    [["list", "dead", "--all"], "list shows all"],
+    [["discard", "dead", "x", "--to", "orders"], "--to is for replay"],
+    [["replay", "dead", "x", "--to", "http://a/b"], "a stream of the same server"],
+  ] as const) {
+    const result = await run(words);
+    expect(result.code).toBe(2);
+    expect(result.stderr).toContain(message);
+  }
+  expect((await run(["list", "nothing"])).code).toBe(4);
+  // The stream of the record is gone: nothing is noted.
+  await connectServer(server.url).stream("/v1/stream/orders").delete();
+  expect((await run(["replay", "dead", "billing/v1/stream/orders/0/0"])).code).toBe(4);
+  expect((await run(["list", "dead"])).stdout).toContain("/orders/0/0");
+});

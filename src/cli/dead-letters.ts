@@ -1,0 +1,168 @@
+/** `hapax dead-letters`: the records that pipelines have put aside, and what becomes of them. */
+
+import { HapaxError } from "../errors.ts";
+import { connectServer } from "../processing.ts";
+import { type DeadLetter, DeadLetters, type Handled } from "../processing/dead-letter.ts";
+import { quote } from "./arguments.ts";
+import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
+import type { Context } from "./context.ts";
+import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
+import { resolveRoute, streamPath } from "./target.ts";
+import { countOf, createPaint, formatTable, printable } from "./terminal.ts";
+
+/** A person waits: longer than a short absence is not worth it. */
+const RETRY_MS = 10_000;
+
+const ACTIONS = ["list", "replay", "discard"] as const;
+type Action = (typeof ACTIONS)[number];
+
+async function runDeadLetters(invocation: Invocation, context: Context): Promise<number> {
+  const [word = "", argument = "", ...ids] = invocation.positionals;
+  const action = ACTIONS.find((one) => one === word);
+  if (action === undefined) {
+    throw usageFailure(`dead-letters does not know ${quote(word)}`, [
+      `what it does: ${ACTIONS.join(", ")}`,
+    ]);
+  }
+  checkWords(invocation, action, ids);
+  const { target, stream } = resolveRoute(invocation, context, argument, "");
+  const hapax = connectServer(target.url, {
+    headers: Object.fromEntries(target.headers),
+    fetch: context.fetch,
+    random: context.random,
+    retry: { totalMs: RETRY_MS },
+  });
+  const letters = new DeadLetters(hapax, stream);
+  try {
+    const pending = await letters.pending();
+    if (action === "list") {
+      await list(invocation, context, stream, pending);
+    } else {
+      const chosen = invocation.has("all") ? pending.map(({ id }) => id) : ids;
+      await handle(invocation, context, letters, action, chosen);
+    }
+    return EXIT.done;
+  } catch (error) {
+    throw error instanceof HapaxError ? failureOf(error, target.label, action) : error;
+  }
+}
+
+function checkWords(invocation: Invocation, action: Action, ids: readonly string[]): void {
+  const isAll = invocation.has("all");
+  if (action === "list" && (ids.length > 0 || isAll)) {
+    throw usageFailure("list shows all that are pending: it takes no id and no --all");
+  }
+  if (action !== "list" && ids.length === 0 && !isAll) {
+    throw usageFailure(`${action} needs ids, or --all`, ["see: hapax dead-letters list <stream>"]);
+  }
+  if (ids.length > 0 && isAll) throw usageFailure("--all and ids exclude each other");
+  const to = invocation.value("to");
+  if (to === undefined) return;
+  if (action !== "replay") throw usageFailure("--to is for replay");
+  if (/^https?:\/\//i.test(to)) {
+    throw usageFailure("--to is a stream of the same server: a name or a path");
+  }
+}
+
+async function list(
+  invocation: Invocation,
+  context: Context,
+  stream: string,
+  pending: readonly DeadLetter[],
+): Promise<void> {
+  if (invocation.has("json")) {
+    for (const letter of pending) await context.stdout.write(`${lineOf(letter)}\n`);
+    return;
+  }
+  if (pending.length === 0) {
+    await context.stderr.write(`no dead letters in ${printable(stream)}\n`);
+    return;
+  }
+  const rows = pending.map(({ id, attempts, at, error }) => [
+    id,
+    String(attempts),
+    at,
+    `${error.name}: ${error.message}`,
+  ]);
+  const paint = createPaint(context.stdout, context.env);
+  await context.stdout.write(formatTable(["ID", "ATTEMPTS", "AT", "ERROR"], rows, paint));
+  if (context.stderr.isTerminal) {
+    await context.stderr.write(`${countOf(pending.length, "dead letter")}\n`);
+  }
+}
+
+/** As it is stored: bytes in base64. */
+function lineOf({ record, ...letter }: DeadLetter): string {
+  if (!(record instanceof Uint8Array)) return JSON.stringify({ ...letter, record });
+  return JSON.stringify({ ...letter, base64: Buffer.from(record).toString("base64") });
+}
+
+async function handle(
+  invocation: Invocation,
+  context: Context,
+  letters: DeadLetters,
+  action: "replay" | "discard",
+  ids: readonly string[],
+): Promise<void> {
+  const given = invocation.value("to");
+  const to = given === undefined ? undefined : streamPath(given);
+  const paint = createPaint(context.stdout, context.env);
+  for (const id of ids) {
+    const handled: Handled =
+      action === "replay" ? await letters.replay(id, to) : await letters.discard(id);
+    const words = handled === "not_pending" ? "not pending" : paint("green", handled);
+    const line = invocation.has("json")
+      ? JSON.stringify({ id, handled })
+      : `${words} ${printable(id)}`;
+    await context.stdout.write(`${line}\n`);
+  }
+}
+
+function failureOf(error: HapaxError, label: string, action: Action): CommandFailure {
+  const { code, status, message } = error;
+  const isMissing = code === "stream_not_found" || code === "stream_gone";
+  const isUnknown = "outcome" in error && error.outcome === "unknown";
+  const exitCode = isMissing
+    ? EXIT.notFound
+    : code === "unreachable"
+      ? EXIT.unreachable
+      : EXIT.refused;
+  const advice = isUnknown
+    ? [`whether it was done is not known: the same ${action} again is safe`]
+    : [];
+  const problem = { status, code, detail: message, help: error.help };
+  const words = `${label}: ${printable(message)} (${String(status)} ${code})`;
+  return new CommandFailure(exitCode, words, advice, problem, { cause: error });
+}
+
+export const deadLettersCommand: Command = {
+  name: "dead-letters",
+  summary: "list, replay or discard the records that pipelines have put aside",
+  usage: [
+    "hapax dead-letters list <stream> [options]",
+    "hapax dead-letters replay <stream> <id>... [options]",
+    "hapax dead-letters discard <stream> <id>... [options]",
+  ],
+  positionalsMin: 2,
+  positionalsMax: Number.POSITIVE_INFINITY,
+  options: [
+    { name: "all", help: "with replay and discard: all that are pending" },
+    {
+      name: "to",
+      value: "stream",
+      help: "with replay: append there instead of to the stream it is from",
+    },
+    ...CLIENT_OPTIONS,
+  ],
+  details: [
+    "<stream> is the one that the pipeline puts dead letters in. A replay appends the record again, as the last",
+    "one of its stream, and notes in <stream> that it is handled: both or neither, and once, however often the",
+    "command is run. A discard only notes it. Nothing is removed from any stream.",
+  ],
+  examples: [
+    ["what went wrong?", "hapax dead-letters list billing-dead"],
+    ["once the cause is gone", "hapax dead-letters replay billing-dead --all"],
+    ["look at them elsewhere", "hapax dead-letters replay billing-dead --all --to orders-to-check"],
+  ],
+  run: runDeadLetters,
+};

@@ -1,0 +1,51 @@
+/**
+ * Server-Sent Events, as a client takes them apart. The general decoder is wire/sse.ts; this one is smaller.
+ *
+ *   EV1  it gives the events of the general decoder, however the bytes are cut into chunks. One difference: a
+ *        line that ends with a lone CR at the end of a chunk ends with the next chunk, which may bring the LF;
+ *   EV2  `chars` is what it holds of the event under way, give or take a chunk: the limit is its owner's.
+ */
+
+import type { SseEvent } from "../wire/sse.ts";
+
+export class Events {
+  readonly #utf8 = new TextDecoder(); // Drops a byte order mark at the start, and only there.
+  /** A CR at the end of the last chunk. */
+  #carry = "";
+  #line = "";
+  #event = "";
+  #data: string[] = [];
+  /** Characters held. */
+  chars = 0;
+
+  /** The events that these bytes complete, in order. */
+  *push(bytes: Uint8Array): Generator<SseEvent, void, undefined> {
+    let text = this.#carry + this.#utf8.decode(bytes, { stream: true });
+    this.#carry = text.endsWith("\r") ? "\r" : "";
+    if (this.#carry !== "") text = text.slice(0, -1);
+    const [first = "", ...lines] = text.split(/\r\n?|\n/);
+    this.#line += first;
+    this.chars += text.length;
+    for (const line of lines) {
+      if (this.#line === "") yield* this.#dispatch();
+      else this.#take(this.#line);
+      this.#line = line;
+    }
+  }
+
+  *#dispatch(): Generator<SseEvent, void, undefined> {
+    const [event, data] = [this.#event, this.#data];
+    this.#event = "";
+    this.#data = [];
+    this.chars = 0;
+    if (data.length > 0) yield { event, data: data.join("\n") };
+  }
+
+  #take(line: string): void {
+    const [head, field] = /^(data|event)(?:: ?|$)/.exec(line) ?? [];
+    if (head === undefined) return;
+    const value = line.slice(head.length);
+    if (field === "data") this.#data.push(value);
+    else this.#event = value;
+  }
+}

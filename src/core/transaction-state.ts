@@ -1,0 +1,91 @@
+/**
+ * The words of transactions. A transaction is known by its identity in the log of transactions: a stream that
+ * the server keeps for itself, whose producers and keys are those of the transactions and whose records are their
+ * answers. So what makes a stream's retries safe makes those of transactions safe, in the same frames. PROTOCOL.md §19.
+ */
+
+import type { CreateCommand } from "./create.ts";
+import type { GroupId, LeaseToken, MemberId } from "./group-state.ts";
+import type { Ack, SubscriptionId } from "./subscription-state.ts";
+import type { WakeReference } from "./subscription-decide.ts";
+import type { Offset, StreamName } from "./types.ts";
+
+/** The stream that remembers transactions. */
+export const TRANSACTION_LOG = "hapax:transactions" as StreamName;
+
+/** A lease, as its holder names it. */
+export interface LeaseClaim {
+  readonly group: GroupId;
+  readonly member: MemberId;
+  readonly stream: StreamName;
+  readonly token: LeaseToken;
+}
+
+export interface AppendOperation {
+  readonly kind: "append";
+  readonly stream: StreamName;
+  /** Undefined: that of the stream. */
+  readonly contentType: string | undefined;
+  /** Bytes as they will be stored. */
+  readonly data: Uint8Array;
+  readonly closes: boolean;
+}
+
+export interface CreateOperation {
+  readonly kind: "create";
+  /** Without data and without a fork. */
+  readonly command: CreateCommand;
+}
+
+export interface CloseOperation {
+  readonly kind: "close";
+  readonly stream: StreamName;
+}
+
+export interface CommitOperation {
+  readonly kind: "commit";
+  readonly lease: LeaseClaim;
+  readonly offset: Offset;
+}
+
+/** The token of the wake has been checked. */
+export interface AckOperation {
+  readonly kind: "ack";
+  readonly subscription: SubscriptionId;
+  readonly wake: WakeReference;
+  readonly acks: readonly Ack[];
+  readonly isDone: boolean;
+}
+
+export type Expectation =
+  | { readonly kind: "expect_tail"; readonly stream: StreamName; readonly offset: Offset | "none" }
+  | { readonly kind: "expect_absent"; readonly stream: StreamName }
+  | { readonly kind: "expect_lease"; readonly lease: LeaseClaim };
+
+/** Why an operation cannot be done, as it was found outside of the decision. */
+export type UnfitReason =
+  | { readonly kind: "invalid_json"; readonly detail: string }
+  | { readonly kind: "not_json"; readonly expected: string }
+  | { readonly kind: "token_invalid" | "token_expired" }
+  | { readonly kind: "subscription_missing" | "subscription_fenced" };
+
+/** One that the present state makes impossible to read. It is refused in its place, so that a retry is known first. */
+export interface UnfitOperation {
+  readonly kind: "unfit";
+  readonly reason: UnfitReason;
+}
+
+export type Operation =
+  | AppendOperation
+  | CreateOperation
+  | CloseOperation
+  | CommitOperation
+  | AckOperation
+  | UnfitOperation
+  | Expectation;
+
+/** What one operation came to: the tail after it, for those that are about a stream. */
+export interface OperationOutcome {
+  readonly stream: StreamName;
+  readonly tail: Offset;
+}

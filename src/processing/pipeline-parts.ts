@@ -1,0 +1,121 @@
+/** What the strategies of a pipeline share: their parts, and what they tell. */
+
+import { webDigest } from "../digest.ts";
+import { isHapaxError } from "../errors.ts";
+import type { Connection } from "./connection.ts";
+import { envelopeOf } from "./dead-letter.ts";
+import type { LeasedBatch } from "./held.ts";
+import type { StreamTarget } from "./paths.ts";
+import { type Outcome, type Page, RecordFailure, recordId } from "./pipeline-attempts.ts";
+import type { PipelineSettings } from "./pipeline-settings.ts";
+
+/** What one commit came to. */
+export interface Advance {
+  readonly stream: string;
+  readonly offset: string;
+  readonly records: number;
+  readonly outputs: number;
+  readonly deadLetters: number;
+}
+
+/** How effects and offsets are stored together. One of three. */
+export interface Strategy<T> {
+  prepare(): Promise<void>;
+  /** Resolves when the batch is processed and committed. */
+  process(batch: LeasedBatch<T>): Promise<void>;
+}
+
+/** What a strategy is made of. */
+export interface PipelineParts<T, Tx> {
+  readonly hapax: Connection;
+  readonly settings: PipelineSettings<T, Tx>;
+  /** Aborts when the pipeline is told to end. */
+  readonly stop: AbortSignal;
+  readonly counters: { failures: number };
+  readonly advance: (advance: Advance) => void;
+}
+
+/** The lease is somebody else's, although its server has not said so yet: leave, and join anew. */
+export class Overtaken extends Error {
+  override readonly name = "Overtaken";
+}
+
+/** What lasts as long as a lease. */
+export class PerLease<Value> {
+  readonly #values = new Map<number, Promise<Value>>();
+
+  /** Made with the first batch of the lease, forgotten with its end, or if it cannot be made. */
+  get<T>({ lease, signal }: LeasedBatch<T>, make: () => Promise<Value>): Promise<Value> {
+    const { token } = lease;
+    const existing = this.#values.get(token);
+    if (existing !== undefined) return existing;
+    const forget = (): void => {
+      this.#values.delete(token);
+    };
+    const made = make();
+    made.catch(forget);
+    this.#values.set(token, made);
+    signal.addEventListener("abort", forget, { once: true });
+    if (signal.aborted) forget();
+    return made;
+  }
+}
+
+/** A record that was given up, as it is put aside. Throws a `RecordFailure` if there is no place for it. */
+export function deadLetterOf<T, Tx>(
+  settings: PipelineSettings<T, Tx>,
+  page: Page<T>,
+  index: number,
+  failed: Extract<Outcome<unknown>, { kind: "failed" }>,
+): { readonly id: string; readonly envelope: unknown } {
+  const { group, deadLetter, clock } = settings;
+  const { stream, offset } = page;
+  const id = recordId(group, stream, offset, index);
+  const { error, attempts } = failed;
+  if (deadLetter === undefined) throw new RecordFailure(id, stream, attempts, error);
+  const letter = { id, stream, offset, index, record: page.records[index], error, attempts };
+  return { id, envelope: envelopeOf(letter, clock) };
+}
+
+/** Puts a record aside under its own id: done again, it changes nothing as long as the stream remembers keys. */
+export async function putAside<T, Tx>(
+  { hapax, settings }: PipelineParts<T, Tx>,
+  { id, envelope }: { readonly id: string; readonly envelope: unknown },
+  signal: AbortSignal,
+): Promise<void> {
+  const { deadLetter } = settings;
+  if (deadLetter === undefined) return;
+  try {
+    await hapax.stream(deadLetter).append(envelope, { key: await keyOf(id), signal });
+  } catch (error) {
+    // The letter of an earlier attempt is there, with another time or message.
+    if (!isHapaxError(error, "key_reused")) throw error;
+  }
+}
+
+const KEY_CHARS_MAX = 255;
+
+/** An id as an idempotency key. */
+export async function keyOf(id: string): Promise<string> {
+  if (id.length <= KEY_CHARS_MAX) return id;
+  const digest = await webDigest(new TextEncoder().encode(id));
+  const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0"));
+  return `sha-256:${hex.join("")}`;
+}
+
+/** Creates a JSON stream unless there is one, however it is configured. */
+export async function createUnlessThere(hapax: Connection, path: StreamTarget): Promise<void> {
+  const stream = hapax.stream(path);
+  try {
+    await stream.head();
+  } catch (error) {
+    if (!isHapaxError(error, "stream_not_found")) throw error;
+    await stream.create({ contentType: "application/json" });
+  }
+}
+
+/** The path of a stream, if it is one of this server; else the target as it is. */
+export function pathOn(hapax: Connection, target: StreamTarget): StreamTarget {
+  if (typeof target === "string" || !target.url.startsWith(`${hapax.url}/`)) return target;
+  return decodeURIComponent(target.url.slice(hapax.url.length));
+}

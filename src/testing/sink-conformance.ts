@@ -1,0 +1,138 @@
+/** The contract of sink.ts as cases that any test runner can run. */
+
+import { strict as assert } from "node:assert";
+import { isHapaxError } from "../errors.ts";
+import type { Sink, SinkPlace } from "../sink.ts";
+
+/** How a case gets at a database. */
+export interface SinkTarget<Tx> {
+  /** A sink over the same database, as another process would have it. */
+  open(): Promise<Sink<Tx>>;
+  /** An effect of a transaction. */
+  write(tx: Tx, text: string): Promise<void>;
+  /** All effects that were committed, in their order. */
+  read(): Promise<readonly string[]>;
+}
+
+/** One case. It throws if the sink breaks the contract. */
+export interface SinkCase {
+  readonly title: string;
+  readonly run: <Tx>(target: SinkTarget<Tx>) => Promise<void>;
+}
+
+let places = 0;
+
+function freshPlace(): SinkPlace {
+  places += 1;
+  return { pipeline: `pipeline-${places}`, stream: "/v1/stream/in" };
+}
+
+async function isLost(work: Promise<unknown>): Promise<boolean> {
+  try {
+    await work;
+    return false;
+  } catch (error) {
+    if (isHapaxError(error, "lease_lost")) return true;
+    throw error;
+  }
+}
+
+async function committed<Tx>(target: SinkTarget<Tx>, prefix: string): Promise<readonly string[]> {
+  return (await target.read()).filter((text) => text.startsWith(prefix));
+}
+
+/**
+ * Every case of the contract, SK1 to SK3.
+ *
+ * ```ts
+ * import { sinkConformance } from "hapax/testing";
+ *
+ * console.assert(sinkConformance.length > 0);
+ * ```
+ */
+export const sinkConformance: readonly SinkCase[] = [
+  {
+    title: "SK1 an effect is there with its position, and both are gone with an error",
+    run: async (target) => {
+      const place = freshPlace();
+      const sink = await target.open();
+      assert.equal(await sink.take(place, 1), undefined);
+      const work = (text: string) => (tx: Parameters<typeof target.write>[0]) =>
+        target.write(tx, `${place.pipeline} ${text}`);
+      await sink.move(place, 1, { from: undefined, to: "a" }, work("one"));
+      await assert.rejects(
+        sink.move(place, 1, { from: "a", to: "b" }, async (tx) => {
+          await work("two")(tx);
+          throw new Error("it broke");
+        }),
+        /it broke/,
+      );
+      assert.deepEqual(await committed(target, place.pipeline), [`${place.pipeline} one`]);
+      assert.equal(await (await target.open()).take(place, 1), "a");
+    },
+  },
+  {
+    title: "SK2 a smaller token moves nothing, and its effects do not stay",
+    run: async (target) => {
+      const place = freshPlace();
+      const [old, heir] = [await target.open(), await target.open()];
+      await old.take(place, 1);
+      assert.equal(await heir.take(place, 2), undefined);
+      const late = old.move(place, 1, { from: undefined, to: "a" }, (tx) =>
+        target.write(tx, `${place.pipeline} late`),
+      );
+      assert.equal(await isLost(late), true);
+      assert.equal(await isLost(old.take(place, 1)), true);
+      await heir.move(place, 2, { from: undefined, to: "b" }, (tx) =>
+        target.write(tx, `${place.pipeline} heir`),
+      );
+      assert.deepEqual(await committed(target, place.pipeline), [`${place.pipeline} heir`]);
+    },
+  },
+  {
+    title: "SK3 a position moves only from where it is",
+    run: async (target) => {
+      const place = freshPlace();
+      const sink = await target.open();
+      await sink.take(place, 1);
+      const moveTo = (from: string | undefined, to: string) =>
+        sink.move(place, 1, { from, to }, (tx) => target.write(tx, `${place.pipeline} ${to}`));
+      await moveTo(undefined, "a");
+      assert.equal(await isLost(moveTo(undefined, "a")), true);
+      assert.equal(await isLost(moveTo("b", "c")), true);
+      await moveTo("a", "b");
+      const effects = [`${place.pipeline} a`, `${place.pipeline} b`];
+      assert.deepEqual(await committed(target, place.pipeline), effects);
+    },
+  },
+  {
+    title:
+      "SK2 of many that move at once with tokens of their own, only the newest has effects from then on",
+    run: async (target) => {
+      const place = freshPlace();
+      const sinks = await Promise.all(Array.from({ length: 6 }, () => target.open()));
+      let at: string | undefined;
+      for (const [index, sink] of sinks.entries()) {
+        at = await sink.take(place, index + 1);
+        const all = sinks
+          .slice(0, index + 1)
+          .map((one, token) =>
+            isLost(
+              one.move(place, token + 1, { from: at, to: `p${index}` }, (tx) =>
+                target.write(tx, `${place.pipeline} ${token}`),
+              ),
+            ),
+          );
+        const lost = await Promise.all(all);
+        assert.deepEqual(lost, [...Array.from({ length: index }, () => true), false]);
+      }
+      assert.equal((await committed(target, place.pipeline)).length, sinks.length);
+    },
+  },
+  {
+    title: "SK1 the table is made once, whoever comes first",
+    run: async (target) => {
+      await Promise.all(Array.from({ length: 4 }, async () => (await target.open()).prepare()));
+    },
+  },
+];

@@ -1,0 +1,150 @@
+/** Faults of pipelines: effects without their offset, offsets without their effects, and work of the wrong holder. */
+
+import type { Fault } from "./faults.ts";
+
+const SERVER = "test/processing/pipeline-server.test.ts";
+const SINK = "test/processing/pipeline-sink.test.ts";
+const IDENTITY = "test/processing/pipeline-identity.test.ts";
+
+export const pipelineFaults: readonly Fault[] = [
+  {
+    name: "the offset of a page is committed outside the transaction of its outputs",
+    guarantee: "G22",
+    file: "src/processing/pipeline-server.ts",
+    find: "      tx.commit(batch);\n",
+    replace: "",
+    caughtBy: {
+      file: SERVER,
+      test: "PI1 PV2 and comes back leaves no effect: outputs and state are those of the next one",
+    },
+  },
+  {
+    name: "a page whose commit is unknown is processed again under the same lease",
+    guarantee: "G21",
+    file: "src/processing/pipeline-server.ts",
+    find: `if (isKnown || !isHapaxError(error, "invalid_request")) throw error;`,
+    replace: `if (isKnown || isHapaxError(error, "invalid_request")) throw error;`,
+    caughtBy: {
+      file: SERVER,
+      test: "PI2 whose commit cannot be known goes on from what the server says",
+    },
+  },
+  {
+    name: "the state that a failed attempt wrote stays",
+    guarantee: "G21",
+    file: "src/processing/pipeline-attempts.ts",
+    find: "    page.state?.drop();\n",
+    replace: "",
+    caughtBy: {
+      file: SERVER,
+      test: "ST1 ST3 PA1 of an attempt that failed is as it was before, and so are the outputs",
+    },
+  },
+  {
+    name: "the outputs of a failed attempt are kept",
+    guarantee: "G21",
+    file: "src/processing/pipeline-attempts.ts",
+    find: `      { page, group, index: span.from, attempt, tx },
+      this.#resolve,
+    );
+`,
+    replace: `      { page, group, index: span.from, attempt, tx },
+      this.#resolve,
+    );
+    const kept = page as { outputs?: Output[] };
+    if (attempt > 1) context.outputs.push(...(kept.outputs ?? []));
+    kept.outputs = context.outputs;
+`,
+    caughtBy: {
+      file: SERVER,
+      test: "ST1 ST3 PA1 of an attempt that failed is as it was before, and so are the outputs",
+    },
+  },
+  {
+    name: "the state is not rebuilt when a stream is taken over",
+    guarantee: "G21",
+    file: "src/processing/pipeline-server.ts",
+    find: "await state.restore(changelog, batch.signal);",
+    replace: "await changelog.create();",
+    caughtBy: { file: SERVER, test: "ST2 is rebuilt by whoever takes a stream over" },
+  },
+  {
+    name: "a dead letter is stored apart from the offset",
+    guarantee: "G21",
+    file: "src/processing/pipeline-server.ts",
+    find: "tx.append(settings.deadLetter, envelope);",
+    replace: "void this.#parts.hapax.stream(settings.deadLetter).append(envelope);",
+    caughtBy: { file: SERVER, test: "PV1 is not put aside if its offset is not committed" },
+  },
+  {
+    name: "the position in a sink is moved by whoever asks",
+    guarantee: "G22",
+    file: "src/sinks/table.ts",
+    find: `  requireToken(row, place, token);
+  if (row === undefined) throw lost(place, "the place was never taken");
+  const at = row.position ?? undefined;
+`,
+    replace: `  if (row === undefined) throw lost(place, "the place was never taken");
+  const at = token > 0 ? from : undefined;
+`,
+    caughtBy: {
+      file: SINK,
+      test: "PK2 PK3 a holder that sleeps in the middle of a page moves nothing when it wakes up",
+    },
+  },
+  {
+    name: "the offset of the server wins over the position in the sink",
+    guarantee: "G22",
+    file: "src/processing/pipeline-sink.ts",
+    find: "const from = offsetOf(held.position) ?? batch.offset;",
+    replace: "const from = batch.offset;",
+    caughtBy: {
+      file: SINK,
+      test: "PK1 a crash after the sink's commit and before the server's leaves nothing to be done twice",
+    },
+  },
+  {
+    name: "an outage of the sink counts against a record",
+    guarantee: "G21",
+    file: "src/processing/pipeline-sink.ts",
+    find: "        if (!wasAway) return { cause };",
+    replace: "        if (wasAway || !wasAway) return { cause };",
+    caughtBy: {
+      file: SINK,
+      test: "PK4 an outage of the sink is nobody's fault, and a commit without an answer is looked up",
+    },
+  },
+  {
+    name: "the id of an output depends on who delivers it",
+    guarantee: "G15",
+    file: "src/processing/pipeline-identity.ts",
+    find: "const id = this.#attempts.idOf(page, index);",
+    replace: "const id = `${this.#attempts.idOf(page, index)}/${String(Math.random())}`;",
+    caughtBy: {
+      file: IDENTITY,
+      test: "PA3 PD1 PD2 PD3 what a holder delivered but did not commit comes again under the same ids, from whomever",
+    },
+  },
+  {
+    name: "the offset is committed before the sink has confirmed",
+    guarantee: "G15",
+    file: "src/processing/pipeline-identity.ts",
+    find: "    await this.#write(outputs, signal);\n",
+    replace: "    await batch.commit();\n    await this.#write(outputs, signal);\n",
+    caughtBy: {
+      file: IDENTITY,
+      test: "PD3 nothing is committed before the sink has confirmed it, however often it fails",
+    },
+  },
+  {
+    name: "a dead letter is replayed whatever others have done since it was read",
+    guarantee: "G21",
+    file: "src/processing/dead-letter.ts",
+    find: "          tx.expect(this.#stream, { offset: this.#offset });\n",
+    replace: "",
+    caughtBy: {
+      file: "src/cli/dead-letters.test.ts",
+      test: "DL2 two replays at once append every record once between them, also bytes",
+    },
+  },
+];

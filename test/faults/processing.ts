@@ -1,0 +1,158 @@
+/** Faults of transactions and consumers. */
+
+import type { Fault } from "./faults.ts";
+
+const CONSUMER = "test/processing/consumer.test.ts";
+const TRANSACTIONS = "test/processing/transactions.test.ts";
+const [HELD, LANES] = ["src/processing/held.ts", "src/processing/lanes.ts"];
+const MEMBERSHIP = "src/processing/membership.ts";
+
+export const processingFaults: readonly Fault[] = [
+  {
+    name: "processing: the offset is not in the transaction",
+    guarantee: "G21",
+    file: "src/processing/draft.ts",
+    find: "    this.#other({ commit: { ...wireLease(lease), offset: to } });",
+    replace: "    this.#other({ expect: wireLease(lease) });",
+    caughtBy: {
+      file: CONSUMER,
+      test: "CO2 HL1 a transaction that commits a batch stores output and offset, and lets the next batch come",
+    },
+  },
+  {
+    name: "processing: a zombie's commit is sent without its token",
+    guarantee: "G22",
+    file: "src/processing/draft.ts",
+    find: "    this.#other({ commit: { ...wireLease(lease), offset: to } });",
+    replace: "    this.#other({ expect: { stream: `/no${lease.stream}`, absent: true } });",
+    caughtBy: {
+      file: CONSUMER,
+      test: "HL3 MB4 a member that was paused beyond its lease stores nothing, and joins again",
+    },
+  },
+  {
+    name: "processing: a repetition comes under a new identity",
+    guarantee: "G21",
+    file: "src/processing/calls.ts",
+    find: "    const { answer, wasUnknown } = await patient.untilAnswered(call);",
+    replace:
+      '    const headers = { ...call.headers, ...(cuts > 1 ? { "Producer-Epoch": String(cuts) } : {}) };\n' +
+      "    const { answer, wasUnknown } = await patient.untilAnswered({ ...call, headers });",
+    caughtBy: {
+      file: TRANSACTIONS,
+      test: "TN1 CL1 an answer that was cut in its body is asked for again",
+    },
+  },
+  {
+    name: "processing: the number of a refused transaction is used again",
+    guarantee: "G21",
+    file: LANES,
+    find: "      lane.epoch += 1;\n      lane.sequence = 0;",
+    replace: "      lane.sequence = sequence;",
+    caughtBy: {
+      file: TRANSACTIONS,
+      test: "LX2 a handle whose transaction was given up goes on under another number",
+    },
+  },
+  {
+    name: "processing: a refusal is called certain while an attempt is on its way",
+    guarantee: "G21",
+    file: LANES,
+    find: "    const isCertain = !settled.wasUnknown || FINAL.has(error.code);",
+    replace: "    const isCertain = !settled.wasUnknown || FINAL.size > 0;",
+    caughtBy: {
+      file: TRANSACTIONS,
+      test: "LX3 a refusal after an attempt without an answer is certain: the late attempt finds the door shut",
+    },
+  },
+  {
+    name: "processing: data is encoded when it is sent and not when it is given",
+    guarantee: "G21",
+    file: "src/processing/draft.ts",
+    find: "    const record = encode(data, createdAs ?? this.#codecs.known(stream));",
+    replace:
+      "    const first = encode(data, createdAs ?? this.#codecs.known(stream));\n" +
+      '    const record = { ...first, get content() { return first.form === "json" ? JSON.stringify(data) : first.content; } } as Encoded;',
+    caughtBy: {
+      file: TRANSACTIONS,
+      test: "TD2 data is stored as it was when it was given",
+    },
+  },
+  {
+    name: "processing: the heartbeat is forgotten",
+    guarantee: "G22",
+    file: MEMBERSHIP,
+    find: "    const beatMs = Math.min(heartbeatMs, this.#leaseMs / 3);",
+    replace: "    const beatMs = Math.max(heartbeatMs, this.#leaseMs * 60);",
+    caughtBy: {
+      file: CONSUMER,
+      test: "MB1 a member is heard of while its worker takes longer than the lease, and loses nothing",
+    },
+  },
+  {
+    name: "processing: a batch is given before the one before it is committed",
+    guarantee: "G22",
+    file: MEMBERSHIP,
+    find: "        if (batch.records.length > 0) await held.offer(batch);",
+    replace: "        if (batch.records.length > 0) void held.offer(batch);",
+    caughtBy: {
+      file: CONSUMER,
+      test: "CO1 HL1 the next batch of a stream comes only after the one before is committed or done",
+    },
+  },
+  {
+    name: "processing: what is asked back is not handed over before its time is over",
+    guarantee: "G23",
+    file: HELD,
+    find: "    if (!isIdle || this.#done > this.#committed) return;",
+    replace: '    if (!isIdle || this.#done >= "") return;',
+    caughtBy: {
+      file: CONSUMER,
+      test: "HL2 a stream that is asked back is handed over after its batch, and nothing is done twice",
+    },
+  },
+  {
+    name: "processing: a worker that does not end is never told",
+    guarantee: "G23",
+    file: HELD,
+    find: "    this.#cancelDeadline = afterMs(() => {\n      this.#host.handOver(this);\n    });",
+    replace: "    this.#cancelDeadline = afterMs(() => undefined);",
+    caughtBy: {
+      file: CONSUMER,
+      test: "HL2 HL3 a worker that does not end is told before the time is over, and the other one goes on",
+    },
+  },
+  {
+    name: "processing: a lease that was given back is taken up again",
+    guarantee: "G22",
+    file: MEMBERSHIP,
+    find: "      if (!this.#held.has(token) && !this.#returned.has(token)) this.#adopt(stream, token, offset);",
+    replace: "      if (!this.#held.has(token)) this.#adopt(stream, token, offset);",
+    caughtBy: {
+      file: CONSUMER,
+      test: "MB3 a lease that was given back is not taken up again by an older answer",
+    },
+  },
+  {
+    name: "processing: done counts as committed",
+    guarantee: "G22",
+    file: HELD,
+    find: "        this.#settle(batch.nextOffset, false);",
+    replace: "        this.#settle(batch.nextOffset, true);",
+    caughtBy: {
+      file: CONSUMER,
+      test: "CO1 HL1 the next batch of a stream comes only after the one before is committed or done",
+    },
+  },
+  {
+    name: "processing: the partition of a key changes",
+    guarantee: "G21",
+    file: "src/processing/partitioned.ts",
+    find: "  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);",
+    replace: "  hash = Math.imul(hash ^ (hash >>> 15), 0xc2b2ae35);",
+    caughtBy: {
+      file: "src/processing/partitioned.test.ts",
+      test: "PT1 the partition of a key never changes",
+    },
+  },
+];

@@ -1,0 +1,124 @@
+/** A real server, a bad network before it, and handles through it. */
+
+import { connectServer, type ConsumerEvent } from "../../src/processing.ts";
+import type { Connection } from "../../src/processing/connection.ts";
+import type { ClientSettings } from "../../src/client/settings.ts";
+import { fetchTransport, type Transport } from "../../src/client/transport.ts";
+import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import type { Store } from "../../src/store.ts";
+import {
+  type FaultProxy,
+  type FaultProxySettings,
+  openFaultProxy,
+} from "../../src/testing/fault-proxy.ts";
+
+/** Short times, so that what is lost is found out soon. */
+export const QUICK: ClientSettings = { timeoutMs: 1000, retry: { minMs: 2, maxMs: 20 } };
+
+export interface ProcessingStage {
+  readonly server: NodeServer;
+  readonly proxy: FaultProxy;
+  /** Past the proxy. */
+  readonly direct: Connection;
+  readonly connect: (settings?: ClientSettings) => Connection;
+  readonly close: () => Promise<void>;
+}
+
+export async function openStage(
+  settings: Partial<FaultProxySettings> = {},
+  store?: Store,
+): Promise<ProcessingStage> {
+  const server = await startNodeServer({
+    port: 0,
+    onAudit: () => undefined,
+    ...(store === undefined ? {} : { store }),
+  });
+  const proxy = await openFaultProxy(server.url, { seed: 1, ...settings });
+  return {
+    server,
+    proxy,
+    direct: connectServer(server.url),
+    connect: (client = {}) => connectServer(proxy.url, { ...QUICK, ...client }),
+    async close() {
+      await proxy.close();
+      await server.stop();
+    },
+  };
+}
+
+/** All that can go wrong with a request, each now and then. */
+export function badNetwork(seed: number): FaultProxySettings {
+  return {
+    seed,
+    dropRequests: 0.04,
+    dropAnswers: 0.08,
+    cutRequests: 0.03,
+    cutAnswers: 0.04,
+    silenceRequests: 0.005,
+    silenceAnswers: 0.005,
+    refuseRequests: 0.03,
+    refuseAnswers: 0.04,
+    duplicateRequests: 0.06,
+    delayRequests: 0.1,
+    delayAnswers: 0.1,
+    delayMsMax: 20,
+  };
+}
+
+/** What a consumer tells of itself, to be waited for. */
+export class Events {
+  readonly all: ConsumerEvent[] = [];
+  readonly #waiting = new Set<() => void>();
+
+  readonly take = (event: ConsumerEvent): void => {
+    this.all.push(event);
+    for (const look of [...this.#waiting]) look();
+  };
+
+  count(kind: ConsumerEvent["kind"]): number {
+    return this.all.filter((event) => event.kind === kind).length;
+  }
+
+  /** Resolves when so many of the kind have been told. */
+  until(kind: ConsumerEvent["kind"], count = 1): Promise<void> {
+    return new Promise((resolve) => {
+      const look = (): void => {
+        if (this.count(kind) < count) return;
+        this.#waiting.delete(look);
+        resolve();
+      };
+      this.#waiting.add(look);
+      look();
+    });
+  }
+}
+
+/** A transport that can be held up: a process that is paused, with its requests still to come. */
+export function pausable(): {
+  readonly transport: Transport;
+  readonly pause: () => void;
+  readonly resume: () => void;
+  readonly sent: string[];
+} {
+  const fetching = fetchTransport(fetch);
+  let gate: Promise<void> | undefined;
+  let open = (): void => undefined;
+  const sent: string[] = [];
+  return {
+    sent,
+    transport: async (request) => {
+      await gate;
+      sent.push(`${request.method} ${new URL(request.url).pathname}`);
+      return fetching(request);
+    },
+    pause() {
+      gate ??= new Promise((resolve) => {
+        open = resolve;
+      });
+    },
+    resume() {
+      gate = undefined;
+      open();
+    },
+  };
+}
