@@ -33,6 +33,8 @@ import { LIMITS } from "../src/limits.ts";
 import { resolveSettings } from "../src/server/settings.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
+/** Programs run at once, and one of them is a whole suite. */
+const PROGRAM_MS = 60_000;
 const WAIT_MS = 18_000; // Less than the tests' own limit, so that the output so far is shown.
 
 interface Block {
@@ -359,11 +361,12 @@ describe("programs", () => {
 
   test.concurrent.for(programs)(
     "the program at $where compiles and runs",
+    { timeout: PROGRAM_MS + 10_000 },
     async ({ name }, { expect }) => {
       const own = errors.split("\n").filter((line) => line.includes(`${name}.ts`));
       expect(own).toEqual([]);
       const file = join(folder, "out", `${name}.js`);
-      const child = spawn(process.execPath, [file], { cwd: folder, timeout: WAIT_MS });
+      const child = spawn(process.execPath, [file], { cwd: folder, timeout: PROGRAM_MS });
       let complaints = "";
       child.stdout.resume(); // A program whose output nobody takes stops at the end of the pipe.
       // console.assert does not end a program; it is heard here.

@@ -10,6 +10,8 @@ export class Addresses {
   /** Without a slash at the end. */
   readonly base: string;
   readonly #prefix: string;
+  /** The handle that was asked for last: thousands of records go to the same one. */
+  #last: { readonly url: string; readonly path: string } | undefined;
 
   constructor(url: string | URL) {
     let whole: URL;
@@ -42,9 +44,15 @@ export class Addresses {
       if (target.startsWith("/")) return target;
       throw new HapaxError("invalid_request", `stream=${target} is not an absolute path`);
     }
-    const { origin, pathname } = new URL(target.url);
+    const { url } = target;
+    if (url === this.#last?.url) return this.#last.path;
+    const { origin, pathname } = new URL(url);
     const isHere = origin + this.#prefix === this.base && pathname.startsWith(`${this.#prefix}/`);
-    if (isHere) return decodeURIComponent(pathname.slice(this.#prefix.length));
-    throw new HapaxError("invalid_request", `stream=${target.url} is not on ${this.base}`);
+    if (!isHere) {
+      throw new HapaxError("invalid_request", `stream=${url} is not on ${this.base}`);
+    }
+    const path = decodeURIComponent(pathname.slice(this.#prefix.length));
+    this.#last = { url, path };
+    return path;
   }
 }
