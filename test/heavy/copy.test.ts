@@ -8,7 +8,7 @@ const IS_LONG = process.env["HAPAX_LONG"] !== undefined;
 const EXACT = { missing: 0, twice: 0, outOfOrder: 0, beside: 0 };
 // With an id for each record there is a request for each record.
 const RECORDS = IS_LONG
-  ? { transaction: 100_000, sqlite: 100_000, postgres: 100_000, identity: 20_000 }
+  ? { transaction: 100_000, sqlite: 100_000, postgres: 100_000, identity: 4000 }
   : { transaction: 1200, sqlite: 800, postgres: 800, identity: 240 };
 const SHORT = { streams: 4, members: 2, leaseMs: 1000, times: 1 };
 const SETTINGS = IS_LONG ? { streams: 8, members: 4, leaseMs: 1500, times: 6 } : SHORT;

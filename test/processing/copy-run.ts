@@ -97,7 +97,7 @@ class CopyRun {
     const { strategy, streams, records, troubles, seed } = this.#settings;
     const isLossy = troubles.includes("lose answers");
     const address = async (): Promise<string> => (await this.#server).url;
-    this.#proxy = await openFaultProxy(address, { seed, dropAnswers: isLossy ? 0.02 : 0 });
+    this.#proxy = await openFaultProxy(address, { seed, dropAnswers: isLossy ? 0.3 : 0 });
     // The test itself has a network without losses, at the same address over all kills.
     this.#direct = connectServer("http://copy", {
       fetch: async (input, init) => {
