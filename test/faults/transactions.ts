@@ -115,14 +115,14 @@ export const transactionFaults: readonly Fault[] = [
     caughtBy: { file: ENGINE, test: "TE1 is one commit of the store" },
   },
   {
-    name: "expectations see what the transaction itself has done",
+    name: "an expected tail is only the least that it may be",
     guarantee: "G21",
     file: "src/core/transaction.ts",
     find: "return tail === expectation.offset ? undefined :",
     replace: "return tail >= Number(expectation.offset) ? undefined :",
     caughtBy: {
       file: OPERATIONS,
-      test: "TX1 is applied whole, or refused with nothing changed and for a reason that holds one by one",
+      test: "TX2 are about the state before, wherever they stand",
     },
   },
   {
