@@ -5,7 +5,8 @@ import type { Context } from "./context.ts";
 import { CommandFailure, EXIT } from "./failure.ts";
 import { refusal, send } from "./http.ts";
 import { resolveStream } from "./target.ts";
-import { createPaint, printable } from "./terminal.ts";
+import { tell } from "./tell.ts";
+import { printable } from "./terminal.ts";
 
 async function runClose(invocation: Invocation, context: Context): Promise<number> {
   const target = resolveStream(invocation, context, invocation.positionals[0] ?? "");
@@ -31,20 +32,6 @@ async function runDelete(invocation: Invocation, context: Context): Promise<numb
   if (answer.status !== 200 && answer.status !== 204) throw refusal(target, answer);
   await tell(invocation, context, { path: target.label, deleted: true }, "deleted", target.label);
   return EXIT.done;
-}
-
-async function tell(
-  invocation: Invocation,
-  context: Context,
-  facts: object,
-  verb: string,
-  rest: string,
-): Promise<void> {
-  const paint = createPaint(context.stdout, context.env);
-  const line = invocation.has("json")
-    ? JSON.stringify(facts)
-    : `${paint("green", verb)} ${printable(rest)}`;
-  await context.stdout.write(`${line}\n`);
 }
 
 export const closeCommand: Command = {

@@ -7,6 +7,7 @@ import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
 import { type Answer, send } from "./http.ts";
 import { type Entry, extensionRefusal, jsonLines, readEntry, readPages } from "./listing.ts";
 import { resolveEncoded, resolvePath, streamPath, type Target } from "./target.ts";
+import { tell } from "./tell.ts";
 import { countOf, createPaint, formatPairs, formatTable, printable } from "./terminal.ts";
 
 const GROUPS_PATH = "/_hapax/groups";
@@ -223,20 +224,6 @@ async function confirm(
   const question = printable(`${lines.join("\n")}\nGo on? [y/N] `);
   const answer = (await context.ask(question)).trim().toLowerCase();
   if (answer !== "y" && answer !== "yes") throw new CommandFailure(EXIT.refused, refused);
-}
-
-async function tell(
-  invocation: Invocation,
-  context: Context,
-  facts: object,
-  verb: string,
-  rest: string,
-): Promise<void> {
-  const paint = createPaint(context.stdout, context.env);
-  const line = invocation.has("json")
-    ? JSON.stringify(facts)
-    : `${paint("green", verb)} ${printable(rest)}`;
-  await context.stdout.write(`${line}\n`);
 }
 
 export const groupsCommand: Command = {
