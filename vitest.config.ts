@@ -4,6 +4,8 @@ export default defineConfig({
   test: {
     // A focused test would silence its neighbours on a green run.
     allowOnly: false,
+    // A fault is caught in every run or in none: properties try the same cases each time.
+    setupFiles: process.env["HAPAX_PLANTED"] === undefined ? [] : ["test/faults/same-cases.ts"],
     projects: [
       // Properties take seconds, and several times that on a machine that does other things as well.
       {

@@ -4,6 +4,8 @@
  * load, that matches no test, or that hangs the run past its limit is not caught.
  *
  *   --only <text>   the faults whose name contains the text
+ *
+ * HAPAX_SOUND names the tally of a run on the sound tree: tests that passed there are not run again without a fault.
  */
 
 import {
@@ -17,7 +19,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { pathToFileURL } from "node:url";
 import { Failure, install, main } from "./prepare.mjs";
 import { inParallel, isMain, root, run, seconds, tool } from "./run.mjs";
@@ -67,7 +69,7 @@ async function runTest(tree, { file, test }) {
   // A title may be given with its suites, as vitest prints it; its filter joins them by a space.
   const pattern = `${escapeRegExp(test.replaceAll(" > ", " "))}$`;
   const args = ["run", file, "-t", pattern, "--reporter", "scripts/tally.mjs"];
-  const env = { HAPAX_TALLY: tally, NODE_ENV: "test" };
+  const env = { HAPAX_TALLY: tally, HAPAX_PLANTED: "true", NODE_ENV: "test" };
   const limitMs = file.startsWith("test/heavy/") ? HEAVY_RUN_LIMIT_MS : RUN_LIMIT_MS;
   const result = await run(tool("vitest", tree), args, { cwd: tree, env, limitMs });
   const { output, isTimedOut, tookMs } = result;
@@ -123,11 +125,29 @@ function indent(text) {
   return text.trimEnd().replace(/^/gm, "        ");
 }
 
-/** Each test that catches something must pass on the sound tree: else its failure proves nothing. */
-async function soundProblems(faults, withTree) {
-  const distinct = new Map(
-    faults.map(({ caughtBy }) => [`${caughtBy.file}\n${caughtBy.test}`, caughtBy]),
+/** Which tests passed in the run whose tally HAPAX_SOUND names, as file and title. */
+function passedBefore(base) {
+  const tally = process.env.HAPAX_SOUND;
+  if (tally === undefined || !existsSync(tally)) return new Set();
+  const passed = JSON.parse(readFileSync(tally, "utf8")).tests.filter(
+    ({ state }) => state === "passed",
   );
+  return new Set(
+    passed.flatMap(({ file, name, fullName }) =>
+      [name, fullName].map((title) => `${relative(base, file)}\n${title}`),
+    ),
+  );
+}
+
+/** Each test that catches something must pass on the sound tree: else its failure proves nothing. */
+async function soundProblems(base, faults, withTree) {
+  const sound = passedBefore(base);
+  const distinct = new Map(
+    faults
+      .map(({ caughtBy }) => [`${caughtBy.file}\n${caughtBy.test}`, caughtBy])
+      .filter(([key]) => !sound.has(key)),
+  );
+  console.log(`${distinct.size} tests to run without a fault first`);
   const problems = new Map();
   await inParallel([...distinct], COPIES, async ([key, caughtBy]) => {
     const verdict = await withTree((tree) => runTest(tree, caughtBy));
@@ -160,7 +180,7 @@ export async function testFaults(base = root, only = "") {
     };
     const entries = new Map(faults.map((fault) => [fault, entryProblem(base, fault)]));
     const runnable = faults.filter((fault) => entries.get(fault) === undefined);
-    const unsound = await soundProblems(runnable, withTree);
+    const unsound = await soundProblems(base, runnable, withTree);
     const caught = await inParallel(faults, COPIES, async (fault) => {
       const { file, test } = fault.caughtBy;
       const problem = entries.get(fault) ?? unsound.get(`${file}\n${test}`);

@@ -13,20 +13,14 @@ import { isMain, root, run, tool } from "./run.mjs";
 
 const isCi = process.env.CI !== undefined && process.env.CI !== "" && process.env.CI !== "false";
 
-async function runVitest(args) {
-  const folder = mkdtempSync(join(tmpdir(), "hapax-test-"));
-  const tally = join(folder, "tally.json");
-  try {
-    const reporters = ["--reporter=default", `--reporter=${join(root, "scripts", "tally.mjs")}`];
-    const { code } = await run(tool("vitest"), ["run", ...reporters, ...args], {
-      show: true,
-      env: { HAPAX_TALLY: tally, NODE_ENV: "test" },
-    });
-    const report = existsSync(tally) ? JSON.parse(readFileSync(tally, "utf8")) : undefined;
-    return { code, tests: report?.tests ?? [] };
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+async function runVitest(args, tally) {
+  const reporters = ["--reporter=default", `--reporter=${join(root, "scripts", "tally.mjs")}`];
+  const { code } = await run(tool("vitest"), ["run", ...reporters, ...args], {
+    show: true,
+    env: { HAPAX_TALLY: tally, NODE_ENV: "test" },
+  });
+  const report = existsSync(tally) ? JSON.parse(readFileSync(tally, "utf8")) : undefined;
+  return { code, tests: report?.tests ?? [] };
 }
 
 /** The last lines of a run, and what in them makes it fail. */
@@ -63,16 +57,28 @@ async function attempt(name, work, problems) {
 async function test(args) {
   await install();
   await buildIfNeeded();
+  const folder = mkdtempSync(join(tmpdir(), "hapax-test-"));
+  try {
+    await testAll(args, join(folder, "tally.json"));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function testAll(args, tally) {
   const isWhole = args.length === 0;
   const problems = [];
   if (isWhole) await attempt("check failed", check, problems);
-  const { code, tests } = await runVitest(args);
+  const { code, tests } = await runVitest(args, tally);
   if (isWhole) {
     await attempt(
       "planted faults were not caught",
       async () => {
         const faults = join(root, "scripts", "test-faults.mjs");
-        const result = await run(process.execPath, [faults], { show: true });
+        const result = await run(process.execPath, [faults], {
+          show: true,
+          env: { HAPAX_SOUND: tally },
+        });
         if (result.code !== 0) throw new Failure("test-faults failed");
       },
       problems,

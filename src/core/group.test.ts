@@ -325,6 +325,19 @@ describe("shares", () => {
 });
 
 describe("a member", () => {
+  test("GD4 that holds a stream again holds it by the new token only", () => {
+    const history = new History(SETTINGS, 1);
+    const member = history.join();
+    const [first] = history.claim(member) ?? [];
+    if (first === undefined) throw new Error("nothing was claimed");
+    expect(history.release(first)).toBe(1);
+    const [second] = history.claim(member) ?? [];
+    expect(second?.stream).toBe(first.stream);
+    expect(history.commit(first, 0)).toBe("lease_lost");
+    expect(history.release(first)).toBe(0);
+    expect(history.held(member)).toEqual([second]);
+  });
+
   test("GD2 that has not called for its time loses its streams to the next one that claims", () => {
     const history = new History(SETTINGS, 3);
     const [one, other] = [history.join(), history.join()];

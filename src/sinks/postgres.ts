@@ -1,23 +1,14 @@
 /**
  * `hapax/sinks/postgres`: positions in the user's own PostgreSQL. Takes a pool of `pg`, or whatever has its shape.
  *
- *   PS1  the row of a place is locked from the first statement of a transaction on: two holders never work at once;
- *   PS2  a connection whose transaction failed in an unknown way is not used again.
+ *   PS1  the row of a place is locked from the first statement of a transaction on: two holders never work at once.
  */
 
+import { type PgClient, type PgPool, pgSession } from "../databases/postgres.ts";
 import type { Sink } from "../sink.ts";
 import { CREATE_TABLE, readRow, requireMovable, requireToken } from "./table.ts";
 
-/** One connection of `pg`. */
-export interface PgClient {
-  query(text: string, values?: unknown[]): Promise<{ readonly rows: readonly unknown[] }>;
-  release(error?: Error | boolean): void;
-}
-
-/** A pool of `pg`. */
-export interface PgPool {
-  connect(): Promise<PgClient>;
-}
+export type { PgClient, PgPool } from "../databases/postgres.ts";
 
 const FIND =
   "SELECT position, token FROM hapax_positions WHERE pipeline = $1 AND stream = $2 FOR UPDATE";
@@ -46,33 +37,16 @@ const LOCK = "SELECT pg_advisory_xact_lock(7165437012345)";
  * console.assert(typeof pay === "function");
  * ```
  */
-export function postgresSink<Client extends PgClient>(pool: {
-  connect(): Promise<Client>;
-}): Sink<Client> {
-  async function transaction<T>(work: (client: Client) => Promise<T>): Promise<T> {
-    const client = await pool.connect();
-    let broken: Error | undefined;
-    try {
-      await client.query("BEGIN");
-      const result = await work(client);
-      await client.query("COMMIT");
-      return result;
-    } catch (error) {
-      broken = await rollBack(client);
-      throw error;
-    } finally {
-      client.release(broken);
-    }
-  }
-
+export function postgresSink<Client extends PgClient>(pool: PgPool<Client>): Sink<Client> {
+  const session = pgSession(pool);
   return {
     prepare: () =>
-      transaction(async (client) => {
+      session.transaction(async (client) => {
         await client.query(LOCK);
         await client.query(CREATE_TABLE);
       }),
     take: ({ pipeline, stream }, token) =>
-      transaction(async (client) => {
+      session.transaction(async (client) => {
         await client.query(CLAIM, [pipeline, stream, token]);
         const { rows } = await client.query(FIND, [pipeline, stream]);
         const row = readRow(rows[0]);
@@ -81,21 +55,11 @@ export function postgresSink<Client extends PgClient>(pool: {
         return row?.position ?? undefined;
       }),
     move: ({ pipeline, stream }, token, { from, to }, work) =>
-      transaction(async (client) => {
+      session.transaction(async (client) => {
         const { rows } = await client.query(FIND, [pipeline, stream]);
         requireMovable(readRow(rows[0]), { pipeline, stream }, token, from);
         await work(client);
         await client.query(PUT, [pipeline, stream, to, token]);
       }),
   };
-}
-
-/** PS2: the error if the connection cannot even roll back. */
-async function rollBack(client: PgClient): Promise<Error | undefined> {
-  try {
-    await client.query("ROLLBACK");
-    return undefined;
-  } catch (error) {
-    return error instanceof Error ? error : new Error(String(error));
-  }
 }

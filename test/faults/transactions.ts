@@ -15,7 +15,7 @@ export const transactionFaults: readonly Fault[] = [
     replace: "return cursor?.holder === member && token > 0 ? cursor : undefined;",
     caughtBy: {
       file: GROUP,
-      test: "GD4 GD5 leaves every lease but the current ones without effect, whenever it is used again",
+      test: "GD4 that holds a stream again holds it by the new token only",
     },
   },
   {

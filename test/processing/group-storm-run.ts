@@ -16,6 +16,8 @@ export interface GroupStormSettings {
   /** Joins, leaves, deaths and sleeps. */
   readonly acts: number;
   readonly leaseMs: number;
+  /** From one act to the next, in leases; a tenth unless told. */
+  readonly leasesPerAct?: number;
   /** A fault of the members, to see that it is noticed: the offset is committed apart from the output. */
   readonly isCareless?: boolean;
 }
@@ -131,7 +133,7 @@ class Storm {
   }
 
   async run(): Promise<GroupStormReport> {
-    const { streams, records, acts, members, leaseMs } = this.#settings;
+    const { streams, records, acts, members, leaseMs, leasesPerAct = 0.1 } = this.#settings;
     await this.#admin.stream(OUT).create();
     for (let stream = 0; stream < streams; stream += 1)
       await this.#admin.stream(input(stream)).create();
@@ -143,7 +145,7 @@ class Storm {
         await this.#write(record);
       }
       if (act < acts) await this.#act();
-      await new Promise((resolve) => setTimeout(resolve, leaseMs / 10));
+      await new Promise((resolve) => setTimeout(resolve, leaseMs * leasesPerAct));
     }
     const lastMs = performance.now();
     while (this.#workers.length < members) this.#join();
