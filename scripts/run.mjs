@@ -60,7 +60,7 @@ export function run(command, args, { cwd = root, env = {}, show = false, limitMs
   });
 }
 
-function killGroup(pid) {
+export function killGroup(pid) {
   try {
     process.kill(-pid, "SIGKILL");
   } catch (error) {

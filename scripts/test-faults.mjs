@@ -8,6 +8,7 @@
  * HAPAX_SOUND names the tally of a run on the sound tree: tests that passed there are not run again without a fault.
  */
 
+import { spawn } from "node:child_process";
 import {
   cpSync,
   existsSync,
@@ -22,7 +23,7 @@ import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { pathToFileURL } from "node:url";
 import { Failure, install, main } from "./prepare.mjs";
-import { inParallel, isMain, root, run, seconds, tool } from "./run.mjs";
+import { inParallel, isMain, killGroup, root, run, seconds, tool } from "./run.mjs";
 
 const COPIES = 2;
 // Above the test timeouts of vitest.config.ts, so that vitest reports a hanging test itself.
@@ -62,22 +63,94 @@ function escapeRegExp(text) {
   return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
 
+/** A copy of the tree, and the vitest that stays up in it. */
+class Tree {
+  #runner;
+  /** What was written since the last run: vitest has the old text. */
+  #changed = new Set();
+
+  constructor(base) {
+    this.base = base;
+  }
+
+  write(file, text) {
+    writeFileSync(join(this.base, file), text);
+    this.#changed.add(file);
+  }
+
+  /** Runs tests by their title: their report, or a sentence that says why there is none. */
+  async run(file, pattern, limitMs) {
+    this.#runner ??= await startRunner(this.base);
+    const changed = [...this.#changed];
+    this.#changed.clear();
+    const answer = await this.#runner.ask({ file, pattern, changed }, limitMs);
+    // Whatever went wrong there must not meet the next one.
+    if (answer.report === undefined) this.close();
+    return answer;
+  }
+
+  close() {
+    this.#runner?.kill();
+    this.#runner = undefined;
+  }
+}
+
+async function startRunner(base) {
+  const child = spawn(process.execPath, [join(base, "scripts", "fault-runner.mjs")], {
+    cwd: base,
+    env: { ...process.env, HAPAX_PLANTED: "true", NODE_ENV: "test" },
+    stdio: ["ignore", "pipe", "pipe", "ipc"],
+    // Its own group: a worker in an endless loop outlives its parent otherwise.
+    detached: process.platform !== "win32",
+  });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding("utf8").on("data", (chunk) => (output += chunk));
+  }
+  const kill = () => {
+    process.off("exit", kill);
+    if (process.platform === "win32") child.kill("SIGKILL");
+    else killGroup(child.pid);
+  };
+  process.on("exit", kill);
+  const next = (limitMs) =>
+    new Promise((resolve) => {
+      const settle = (answer) => {
+        clearTimeout(timer);
+        child.off("message", settle);
+        child.off("exit", ended);
+        resolve({ ...answer, output });
+        output = "";
+      };
+      const ended = () => settle({ problem: "vitest ended without a report" });
+      const timer = setTimeout(
+        () => settle({ problem: "the run hung past its limit; vitest reported no timeout" }),
+        limitMs,
+      );
+      child.on("message", settle);
+      child.on("exit", ended);
+    });
+  const { isReady, problem, output: said } = await next(RUN_LIMIT_MS);
+  if (isReady !== true) throw new Failure(`vitest did not start: ${problem}\n${said}`);
+  const ask = async (request, limitMs) => {
+    const answer = next(limitMs);
+    child.send(request);
+    const { report, error, problem: why, output: printed } = await answer;
+    return { report, problem: why ?? error, output: printed };
+  };
+  return { ask, kill };
+}
+
 /** Runs one test by its title: `passed`, `failed`, or a sentence that says why neither. */
 async function runTest(tree, { file, test }) {
-  const tally = join(tree, "tally.json");
-  rmSync(tally, { force: true });
   // A title may be given with its suites, as vitest prints it; its filter joins them by a space.
   const pattern = `${escapeRegExp(test.replaceAll(" > ", " "))}$`;
-  const args = ["run", file, "-t", pattern, "--reporter", "scripts/tally.mjs"];
-  const env = { HAPAX_TALLY: tally, HAPAX_PLANTED: "true", NODE_ENV: "test" };
   const limitMs = file.startsWith("test/heavy/") ? HEAVY_RUN_LIMIT_MS : RUN_LIMIT_MS;
-  const result = await run(tool("vitest", tree), args, { cwd: tree, env, limitMs });
-  const { output, isTimedOut, tookMs } = result;
+  const startMs = performance.now();
+  const { report, problem, output } = await tree.run(file, pattern, limitMs);
+  const tookMs = performance.now() - startMs;
   const verdict = (state, detail) => ({ state, detail, tookMs, output });
-  if (isTimedOut)
-    return verdict("broken", "the run hung past its limit; vitest reported no timeout");
-  if (!existsSync(tally)) return verdict("broken", "vitest wrote no report");
-  const report = JSON.parse(readFileSync(tally, "utf8"));
+  if (report === undefined) return verdict("broken", problem);
   const [broken] = report.broken;
   if (broken !== undefined) return verdict("broken", `the test file failed: ${broken.message}`);
   const named = report.tests.filter(({ name, fullName }) => name === test || fullName === test);
@@ -108,16 +181,15 @@ async function rebuild(tree, { caughtBy }) {
 }
 
 async function plant(tree, fault) {
-  const path = join(tree, fault.file);
-  const sound = readFileSync(path, "utf8");
+  const sound = readFileSync(join(tree.base, fault.file), "utf8");
   try {
-    writeFileSync(
-      path,
+    tree.write(
+      fault.file,
       sound.replace(fault.find, () => fault.replace),
     );
-    return (await rebuild(tree, fault)) ?? (await runTest(tree, fault.caughtBy));
+    return (await rebuild(tree.base, fault)) ?? (await runTest(tree, fault.caughtBy));
   } finally {
-    writeFileSync(path, sound);
+    tree.write(fault.file, sound);
   }
 }
 
@@ -163,13 +235,17 @@ async function soundProblems(base, faults, withTree) {
 
 export async function testFaults(base = root, only = "") {
   const scratch = mkdtempSync(join(tmpdir(), "hapax-faults-"));
+  const trees = Array.from(
+    { length: COPIES },
+    (_, index) => new Tree(join(scratch, `copy-${index}`)),
+  );
   try {
     const all = await loadFaults(base, join(scratch, "list"));
     if (all.length === 0) throw new Failure("test/faults/faults.ts lists no fault");
     const faults = all.filter(({ name }) => name.includes(only));
     if (only !== "" && faults.length === 0) throw new Failure(`no fault is named like "${only}"`);
-    const free = Array.from({ length: COPIES }, (_, index) => join(scratch, `copy-${index}`));
-    for (const tree of free) copyTree(base, tree);
+    const free = [...trees];
+    for (const tree of free) copyTree(base, tree.base);
     const withTree = async (work) => {
       const tree = free.pop();
       try {
@@ -198,6 +274,7 @@ export async function testFaults(base = root, only = "") {
     console.log(`planted faults: ${count} caught of ${faults.length}`);
     if (count < faults.length) throw new Failure("a fault that no test catches is a gap");
   } finally {
+    for (const tree of trees) tree.close();
     rmSync(scratch, { recursive: true, force: true });
   }
 }
