@@ -41,6 +41,12 @@ export const ERRORS = {
     title: "A transaction needs an identity",
     help: "Send Idempotency-Key or producer headers: they make a retry safe.",
   },
+  key_missing: {
+    status: 400,
+    retry: "never",
+    title: "The operation needs an Idempotency-Key",
+    help: "Send one that is new for every operation, and the same one for its retries.",
+  },
   epoch_start: {
     status: 400,
     retry: "never",
@@ -209,6 +215,36 @@ export const ERRORS = {
     title: "The offset is before the committed one",
     help: "Commit offsets in their order; only a reset moves one back.",
   },
+  in_progress: {
+    status: 409,
+    retry: "later",
+    title: "The work of this key is under way",
+    help: "Repeat the same call after a pause: it answers with the result, or takes the work over.",
+  },
+  outcome_unknown: {
+    status: 409,
+    retry: "never",
+    title: "The work was begun, and nobody knows whether it had its effect",
+    help: "Find out, and tell it by `reconcile`; it is not repeated before.",
+  },
+  attempts_exhausted: {
+    status: 409,
+    retry: "never",
+    title: "The work was begun as often as allowed, and never ended",
+    help: "See why it ends its process or fails, then raise attemptsMax or delete the entry.",
+  },
+  failure_kept: {
+    status: 409,
+    retry: "never",
+    title: "The work has failed, and its failure is kept",
+    help: "The message is that of the failure. Use a new key to try again.",
+  },
+  answer_not_kept: {
+    status: 409,
+    retry: "never",
+    title: "The work is done, but its answer was too large to keep",
+    help: "Read the result in another way, or raise answerBytesMax.",
+  },
   stream_gone: {
     status: 410,
     retry: "never",
@@ -220,6 +256,12 @@ export const ERRORS = {
     retry: "never",
     title: "The stream has never reached this offset",
     help: "The stream was created anew since the offset was handed out: read it from the start.",
+  },
+  position_lost: {
+    status: 410,
+    retry: "never",
+    title: "The position of a relay is not in this database any more",
+    help: "Compare what was published with the business data, then do what the message says.",
   },
   tail_moved: {
     status: 412,
@@ -322,6 +364,12 @@ export const ERRORS = {
     retry: "never",
     title: "The store is closed",
     help: "Open it again.",
+  },
+  schema_newer: {
+    status: 503,
+    retry: "never",
+    title: "The tables were made by a newer version",
+    help: "Update this program; nothing was changed.",
   },
   store_full: {
     status: 507,

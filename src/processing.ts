@@ -44,7 +44,11 @@ export type {
 } from "./processing/pipeline-settings.ts";
 export { streamSink, type StreamSinkOptions } from "./processing/pipeline-stream-sink.ts";
 export type { PipelineState, StateSettings } from "./processing/state.ts";
-export type { Committed, TransactionOptions } from "./processing/transactions.ts";
+export type {
+  Committed,
+  TransactionOptions,
+  TransactionProducer,
+} from "./processing/transactions.ts";
 export type { Sink, SinkPlace } from "./sink.ts";
 export { type ErrorCode, HapaxError, isHapaxError, type RetryAdvice } from "./errors.ts";
 

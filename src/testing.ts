@@ -77,3 +77,28 @@ export {
 export { createVirtualClock, type VirtualClock } from "./testing/virtual-clock.ts";
 export { turn, watch, type Watched } from "./testing/watch.ts";
 export { type SinkCase, sinkConformance, type SinkTarget } from "./testing/sink-conformance.ts";
+export { setFailpoint } from "./failpoint.ts";
+export {
+  type CrashCase,
+  type CrashEffects,
+  type CrashEnd,
+  type CrashHalt,
+  type CrashProcess,
+  type CrashTarget,
+  type CrashTask,
+  type CrashWork,
+  ledgerCrashes,
+  ledgerZombies,
+  runCrashTask,
+  startCrashProcess,
+} from "./testing/ledger-crashes.ts";
+export {
+  type LedgerCase,
+  ledgerConformance,
+  type LedgerTarget,
+} from "./testing/ledger-conformance.ts";
+export {
+  type OutboxCase,
+  outboxConformance,
+  type OutboxTarget,
+} from "./testing/outbox-conformance.ts";

@@ -12,6 +12,7 @@ import { groupsCommand } from "./groups.ts";
 import { commandHelp, generalHelp } from "./help.ts";
 import { inspectCommand } from "./inspect.ts";
 import { headCommand, listCommand } from "./metadata.ts";
+import { outboxCommand } from "./outbox.ts";
 import { producersCommand } from "./producers.ts";
 import { readCommand } from "./read.ts";
 import { repairCommand } from "./repair.ts";
@@ -53,6 +54,7 @@ export const COMMANDS: readonly Command[] = [
   producersCommand,
   groupsCommand,
   deadLettersCommand,
+  outboxCommand,
   closeCommand,
   deleteCommand,
   inspectCommand,

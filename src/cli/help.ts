@@ -10,14 +10,15 @@ const EXIT_CODES: readonly (readonly [string, string])[] = [
     "refused: by the server, by a condition, or by you at a question; or `serve` could not start; or damage was found",
   ],
   ["2", "the command line, a setting or the input is not valid"],
-  ["3", "the server could not be reached"],
-  ["4", "no such stream or producer, or it is gone"],
+  ["3", "the server or the database could not be reached"],
+  ["4", "no such stream, producer or outbox, or it is gone"],
   ["130, 143", "interrupted by SIGINT or SIGTERM before the end"],
 ];
 
 const ENVIRONMENT: readonly (readonly [string, string])[] = [
   ["HAPAX_URL", "the server, like --url"],
   ["HAPAX_TOKEN", "sent as `Authorization: Bearer …`, to the server of HAPAX_URL or --url only"],
+  ["HAPAX_DATABASE", "the database of `outbox`, like --database"],
   ["NO_COLOR, FORCE_COLOR", "no colours, or colours also without a terminal"],
 ];
 

@@ -31,6 +31,15 @@ export function frameOf(operations: readonly unknown[], bodies: readonly Uint8Ar
   return frame;
 }
 
+/** How many operations a frame of `frameOf` has. */
+export function operationsIn(frame: Uint8Array): number {
+  const size = new DataView(frame.buffer, frame.byteOffset).getUint32(0);
+  const head = JSON.parse(new TextDecoder().decode(frame.subarray(4, 4 + size))) as {
+    readonly operations: readonly unknown[];
+  };
+  return head.operations.length;
+}
+
 /** The body of one append: of a JSON stream one array. Throws `invalid_request` for data that does not fit. */
 export function bodyOf(records: readonly Encoded[], codec: Codec): Uint8Array {
   if (codec.isJson) {

@@ -4,8 +4,8 @@
  *   LX1  every attempt of a transaction has the same id, epoch and sequence, and no other transaction has them;
  *   LX2  a number is used again by nobody: after a transaction that was refused or given up its lane begins a new
  *        epoch, which fences whatever of the old one is still on its way;
- *   LX3  a refusal after an attempt of unknown outcome counts as "not stored" only when the old epoch is fenced: from
- *        then on the lost attempt cannot arrive any more.
+ *   LX3  after an attempt of unknown outcome a refusal is not the last word: the number is used up by a transaction that
+ *        changes nothing. If that is done, no lost attempt will ever be; if one was done first, its answer comes instead.
  *
  * Keys would need no lanes, but are forgotten: above 100,000 of them in the time of the retries a repetition could be
  * stored twice. A producer is not forgotten. Epochs are declared and not sessions, because a higher epoch fences
@@ -13,9 +13,9 @@
  */
 
 import type { Caller } from "../client/attempt.ts";
-import { type Settled, settle } from "./calls.ts";
+import { membersOf, type Settled, settle } from "./calls.ts";
 import { transactionFailure } from "./failure.ts";
-import { FRAME_TYPE, frameOf } from "./frame.ts";
+import { FRAME_TYPE, frameOf, operationsIn } from "./frame.ts";
 
 /** Transactions under way at once; the others wait. Each has a connection where there is no multiplexing. */
 const LANES_MAX = 32;
@@ -70,28 +70,39 @@ export class Lanes {
       lane.sequence = sequence + 1;
       return settled;
     }
-    renew();
     const { error } = settled.refusal;
     const isCertain = !settled.wasUnknown || FINAL.has(error.code);
-    if (isCertain || (await this.#fence(lane, signal))) return settled;
-    throw transactionFailure(error, "unknown");
+    const last = isCertain ? "refused" : await this.#useUp(lane, body, signal);
+    if (last === "used_up" || typeof last === "object") lane.sequence = sequence + 1;
+    else renew();
+    if (typeof last === "object") return last;
+    if (last === "unknown") throw transactionFailure(error, "unknown");
+    return settled;
   }
 
-  /** LX3. Whether what the lane had sent before can do nothing any more. */
-  async #fence(lane: Lane, signal: AbortSignal | undefined): Promise<boolean> {
-    // A condition that always holds: a transaction that changes nothing.
+  /** LX3. The answer of the lost attempt if that was done after all. */
+  async #useUp(
+    lane: Lane,
+    body: Uint8Array,
+    signal: AbortSignal | undefined,
+  ): Promise<Settled | "used_up" | "unknown"> {
+    // A condition that always holds; so often that its answer cannot be taken for the other one's.
+    const count = operationsIn(body) === 1 ? 2 : 1;
     const stream = `/${this.#caller.settings.random.id()}`;
-    const body = frameOf([{ expect: { stream, absent: true } }], []);
-    let isFenced = false;
+    const holds = { expect: { stream, absent: true } };
+    const nothing = frameOf(
+      Array.from({ length: count }, () => holds),
+      [],
+    );
     try {
-      const settled = await settle(this.#caller, { ...this.#callOf(lane, body), signal });
-      isFenced = settled.refusal === undefined;
+      const settled = await settle(this.#caller, { ...this.#callOf(lane, nothing), signal });
+      const operations = membersOf(settled.text).get("operations");
+      // Refused, or committed so long ago that nobody knows which one it was.
+      if (settled.refusal !== undefined || !Array.isArray(operations)) return "unknown";
+      return operations.length === count ? "used_up" : settled;
     } catch {
-      isFenced = false; // What the caller hears is the refusal, and that its outcome is unknown.
+      return "unknown"; // What the caller hears is the refusal, and that its outcome is unknown.
     }
-    if (isFenced) lane.sequence = 1;
-    else lane.epoch += 1;
-    return isFenced;
   }
 
   #callOf(lane: Lane, body: Uint8Array) {

@@ -37,7 +37,9 @@ const LOCK = "SELECT pg_advisory_xact_lock(7165437012345)";
  * console.assert(typeof pay === "function");
  * ```
  */
-export function postgresSink<Client extends PgClient>(pool: PgPool<Client>): Sink<Client> {
+export function postgresSink<Client extends PgClient>(
+  pool: Pick<PgPool<Client>, "connect">,
+): Sink<Client> {
   const session = pgSession(pool);
   return {
     prepare: () =>

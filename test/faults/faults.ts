@@ -14,6 +14,13 @@ import { clientWriteFaults } from "./client-writes.ts";
 import { journalFaults } from "./journal.ts";
 import { keyFaults } from "./keys.ts";
 import { laneFaults } from "./lane.ts";
+import { callerFaults } from "./callers.ts";
+import { idempotencyFaults } from "./idempotency.ts";
+import { ledgerFaults } from "./ledgers.ts";
+import { onceFaults } from "./once.ts";
+import { outboxFaults } from "./outbox.ts";
+import { outboxDecodingFaults } from "./outbox-decoding.ts";
+import { outboxPostgresFaults } from "./outbox-postgres.ts";
 import { pipelineFaults } from "./pipelines.ts";
 import { processingFaults } from "./processing.ts";
 import { ruleFaults } from "./rules.ts";
@@ -45,4 +52,11 @@ export const faults: readonly Fault[] = [
   ...processingFaults,
   ...pipelineFaults,
   ...chaosFaults,
+  ...outboxPostgresFaults,
+  ...outboxFaults,
+  ...outboxDecodingFaults,
+  ...onceFaults,
+  ...ledgerFaults,
+  ...idempotencyFaults,
+  ...callerFaults,
 ];

@@ -66,6 +66,17 @@ export const processingFaults: readonly Fault[] = [
     },
   },
   {
+    name: "processing: a lost attempt that was done after the refusal is told as not stored",
+    guarantee: "G21",
+    file: LANES,
+    find: '      return operations.length === count ? "used_up" : settled;',
+    replace: '      return operations.length >= 0 ? "used_up" : settled;',
+    caughtBy: {
+      file: TRANSACTIONS,
+      test: "LX3 an attempt that lands after the refusal, before the number is used up, is told as committed",
+    },
+  },
+  {
     name: "processing: data is encoded when it is sent and not when it is given",
     guarantee: "G21",
     file: "src/processing/draft.ts",

@@ -1,7 +1,7 @@
 /** Transactions over real sockets, with a bad network between. PROTOCOL.md §19. */
 
 import { afterEach, describe, expect, test } from "vitest";
-import { TransactionFailure } from "../../src/processing.ts";
+import { connectServer, TransactionFailure } from "../../src/processing.ts";
 import type { Connection } from "../../src/processing/connection.ts";
 import { isHapaxError } from "../../src/errors.ts";
 import { openFileStore } from "../../src/stores/file.ts";
@@ -218,6 +218,41 @@ describe("the outcome", () => {
     expect(attempts).toBeGreaterThanOrEqual(3);
     expect(await direct.stream(A).read().values()).toEqual([]);
     expect(await direct.stream(B).read().values()).toEqual([]);
+  });
+
+  test("LX3 an attempt that lands after the refusal, before the number is used up, is told as committed", async () => {
+    const { direct, server } = await stage();
+    await direct.stream(B).create();
+    let first: (() => Promise<Response>) | undefined;
+    let attempts = 0;
+    const hapax = connectServer(server.url, {
+      contentType: "application/json",
+      retry: { minMs: 1, maxMs: 5 },
+      fetch: async (input, init) => {
+        const send = (): Promise<Response> => fetch(input, init);
+        if (!new Request(input).url.endsWith(TRANSACTIONS)) return send();
+        attempts += 1;
+        if (attempts === 1) {
+          first = send;
+          throw new TypeError("the network is gone");
+        }
+        if (attempts === 3) {
+          await direct.stream(A).create();
+          await first?.();
+        }
+        return send();
+      },
+    });
+    const { offsets, isReplay } = await hapax.transaction((tx) => {
+      tx.append(A, "late");
+      tx.append(B, "late");
+    });
+    expect([attempts, offsets.size, isReplay]).toEqual([3, 2, true]);
+    expect(await direct.stream(A).read().values()).toEqual(["late"]);
+    await hapax.transaction((tx) => {
+      tx.append(A, "next");
+    });
+    expect(await direct.stream(A).read().values()).toEqual(["late", "next"]);
   });
 
   test("LX2 a late copy of a refused transaction is never taken for the next one", async () => {

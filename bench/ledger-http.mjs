@@ -1,0 +1,55 @@
+/** What idempotency keys cost a request. */
+
+import { fork } from "node:child_process";
+import { Agent, request as send } from "node:http";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { compare, rateOf } from "./ledger-once.mjs";
+
+async function startApi(kind, folder) {
+  const path = fileURLToPath(new URL("ledger-server.mjs", import.meta.url));
+  const child = fork(path, [kind, join(folder, `${kind}.db`)]);
+  const { port } = await new Promise((resolve, reject) => {
+    child.once("message", resolve);
+    child.once("exit", (code) => reject(new Error(`the API ended with code ${code}`)));
+  });
+  return { port, stop: () => child.disconnect() };
+}
+
+function post(agent, port, key) {
+  const body = '{"cents":100}';
+  const headers = { "Content-Type": "application/json", "Content-Length": body.length };
+  headers["Idempotency-Key"] = `"${key}"`;
+  return new Promise((resolve, reject) => {
+    const options = { agent, port, method: "POST", path: "/payments", headers };
+    const request = send({ ...options, host: "127.0.0.1" }, (response) => {
+      response.resume();
+      response.once("end", () => {
+        if (response.statusCode === 201) resolve();
+        else reject(new Error(`the API answered ${response.statusCode}`));
+      });
+    });
+    request.once("error", reject);
+    request.end(body);
+  });
+}
+
+export async function measureHttp(folder, { calls, width, rounds }) {
+  const agent = new Agent({ keepAlive: true, maxSockets: width });
+  const apis = { bare: await startApi("bare", folder), keyed: await startApi("keyed", folder) };
+  const round = (api, part) => (number) =>
+    rateOf(calls, width, (index) => post(agent, api.port, `${part}-${number}-${index}`));
+  try {
+    return await compare(
+      {
+        "without keys": round(apis.bare, "new"),
+        "with keys": round(apis.keyed, "new"),
+        "with keys, repeated": round(apis.keyed, "new"),
+      },
+      rounds,
+    );
+  } finally {
+    agent.destroy();
+    for (const api of Object.values(apis)) api.stop();
+  }
+}

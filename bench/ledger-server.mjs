@@ -1,0 +1,49 @@
+/**
+ * An API to be measured, in a process of its own: `node ledger-server.mjs <kind> <database>`. Each request inserts one
+ * row. `bare` does it in a transaction, `keyed` behind idempotency keys in the same database.
+ */
+
+import { createServer } from "node:http";
+import Database from "libsql";
+import { createIdempotency, GLOBAL } from "../dist/idempotency.js";
+import { withIdempotency } from "../dist/idempotency/node.js";
+import { sqliteLedger } from "../dist/ledgers/sqlite.js";
+
+const [, , kind, file] = process.argv;
+const connection = new Database(file);
+connection.exec("PRAGMA journal_mode = WAL");
+connection.exec("PRAGMA synchronous = FULL");
+connection.exec("CREATE TABLE IF NOT EXISTS payments (id INTEGER PRIMARY KEY, cents INTEGER)");
+const ledger = sqliteLedger(connection);
+await ledger.migrate();
+const insert = connection.prepare("INSERT INTO payments (cents) VALUES (?)");
+
+async function readJson(request) {
+  const chunks = [];
+  for await (const chunk of request) chunks.push(chunk);
+  return JSON.parse(Buffer.concat(chunks).toString("utf8"));
+}
+
+function answer(response, body) {
+  response.writeHead(201, { "Content-Type": "application/json" });
+  response.end(JSON.stringify(body));
+}
+
+const bare = async (request, response) => {
+  const { cents } = await readJson(request);
+  await ledger.transaction(async () => insert.run(cents));
+  answer(response, { cents });
+};
+
+const engine = createIdempotency(ledger, { scope: GLOBAL });
+const keyed = withIdempotency(engine, async (request, response) => {
+  const { cents } = await readJson(request);
+  const { tx } = engine.contextOf(request);
+  if (tx !== connection) throw new Error("it is not the transaction of the request");
+  insert.run(cents);
+  answer(response, { cents });
+});
+
+const server = createServer(kind === "bare" ? bare : keyed);
+server.listen(0, "127.0.0.1", () => process.send({ port: server.address().port }));
+process.on("disconnect", () => process.exit(0));

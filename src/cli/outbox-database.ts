@@ -1,0 +1,202 @@
+/**
+ * The database of an outbox, opened with the user's own driver: whichever of those that a ledger takes is found from the
+ * working directory. This package has no driver of its own.
+ */
+
+import { stat } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+import { isPgPool, type PgPool, type PostgresSql } from "../databases/postgres.ts";
+import type { SqliteConnection } from "../databases/sqlite.ts";
+import type { Ledger } from "../ledger.ts";
+import { describeSlot } from "../ledgers/postgres-slot.ts";
+import { postgresLedger } from "../ledgers/postgres.ts";
+import { sqliteLedger } from "../ledgers/sqlite.ts";
+import { CommandFailure, EXIT, systemCode, usageFailure } from "./failure.ts";
+
+/** An open outbox. What a transaction is does not matter here. */
+export interface OutboxDatabase {
+  /** For people: without a password. */
+  readonly label: string;
+  readonly ledger: Ledger<unknown>;
+  /** The ledger as the relay of this position has it: on PostgreSQL there are several ways to read an outbox. */
+  ledgerAt(relay: string, position: string | undefined): Promise<Ledger<unknown>>;
+  close(): Promise<void>;
+}
+
+export interface DatabaseSettings {
+  /** Where drivers are looked for. */
+  readonly directory: string;
+  readonly schema: string | undefined;
+}
+
+type Module = Readonly<Record<string, unknown>>;
+type Loaded = { readonly name: string; readonly module: Module };
+
+const POSTGRES_DRIVERS = ["pg", "postgres"];
+const SQLITE_DRIVERS = ["bun:sqlite", "node:sqlite", "better-sqlite3", "libsql"];
+const TABLE = "hapax_outbox_held";
+
+/** `text` is a URL of PostgreSQL, or the path of a SQLite file. */
+export function openOutboxDatabase(
+  text: string,
+  settings: DatabaseSettings,
+): Promise<OutboxDatabase> {
+  if (/^postgres(ql)?:\/\//i.test(text)) return openPostgres(text, settings);
+  if (/^[a-z][a-z0-9+.-]+:\/\//i.test(text)) {
+    throw usageFailure("--database is a URL of PostgreSQL, or the path of a SQLite file");
+  }
+  if (settings.schema !== undefined) throw usageFailure("--schema is for PostgreSQL");
+  return openSqlite(text, settings);
+}
+
+async function openSqlite(path: string, settings: DatabaseSettings): Promise<OutboxDatabase> {
+  // Every driver would make the file that is missing.
+  await requireFile(path);
+  const { name, module } = await loadDriver(SQLITE_DRIVERS, settings.directory, "SQLite");
+  const make = module[SQLITE_CLASSES[name] ?? "default"] as new (
+    path: string,
+  ) => SqliteConnection & {
+    close(): void;
+  };
+  const connection = new make(path);
+  const close = async (): Promise<void> => {
+    connection.close();
+  };
+  try {
+    // A relay may be writing: not all drivers wait for it by themselves.
+    connection.exec("PRAGMA busy_timeout = 5000");
+    const found = connection.prepare(`SELECT 1 FROM sqlite_master WHERE name = '${TABLE}'`).get();
+    if (found === undefined || found === null) throw noOutbox(path);
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  const ledger = asLedger(sqliteLedger(connection));
+  return { label: path, ledger, ledgerAt: () => Promise.resolve(ledger), close };
+}
+
+const SQLITE_CLASSES: Readonly<Record<string, string>> = {
+  "bun:sqlite": "Database",
+  "node:sqlite": "DatabaseSync",
+};
+
+async function requireFile(path: string): Promise<void> {
+  try {
+    if ((await stat(path)).isFile()) return;
+  } catch (error) {
+    const code = systemCode(error);
+    if (code === undefined) throw error;
+    throw new CommandFailure(EXIT.notFound, `cannot open ${JSON.stringify(path)} (${code})`);
+  }
+  throw usageFailure(`${JSON.stringify(path)} is not a file`);
+}
+
+interface PostgresClient {
+  readonly client: PgPool | PostgresSql;
+  readonly close: () => Promise<void>;
+}
+
+async function openPostgres(url: string, settings: DatabaseSettings): Promise<OutboxDatabase> {
+  const label = url.replace(/^(\w+:\/\/[^/@]*?):[^/@]*@/, "$1:***@");
+  const loaded = await loadDriver(POSTGRES_DRIVERS, settings.directory, "PostgreSQL");
+  const { client, close } = connectPostgres(loaded, url);
+  const { schema } = settings;
+  const open = (way: "log" | "decoding" | "messages"): Ledger<unknown> => {
+    const wanted = { ...(schema === undefined ? {} : { schema }), outbox: { way } };
+    return isPgPool(client)
+      ? asLedger(postgresLedger(client, wanted))
+      : asLedger(postgresLedger(client, wanted));
+  };
+  const ledger = open("log");
+  try {
+    // The first statement: it also tells whether the database is there.
+    await ledger.outbox.held({ relay: "", max: 1 });
+  } catch (error) {
+    await close();
+    throw systemCode(error) === "42P01" ? noOutbox(label) : error;
+  }
+  return {
+    label,
+    ledger,
+    close,
+    async ledgerAt(relay, position) {
+      const slot = slotOf(position);
+      if (slot === undefined) return ledger;
+      const scope = schema === undefined ? {} : { schema };
+      const messages = await describeSlot(client, relay, { way: "messages", ...scope });
+      return open(messages?.slot === slot ? "messages" : "decoding");
+    },
+  };
+}
+
+/** Positions of logical decoding name their slot. */
+function slotOf(position: string | undefined): string | undefined {
+  const slot: unknown = Object(JSON.parse(position ?? "{}"))["slot"];
+  return typeof slot === "string" ? slot : undefined;
+}
+
+function connectPostgres({ name, module }: Loaded, url: string): PostgresClient {
+  if (name === "pg") {
+    const fields = (module["default"] ?? module) as Module;
+    const Pool = fields["Pool"] as new (settings: object) => PgPool & {
+      on(event: "error", listener: () => void): void;
+      end(): Promise<void>;
+    };
+    const pool = new Pool({ connectionString: url, max: 2 });
+    // Whoever uses a connection hears of its loss; an idle one is nobody's.
+    pool.on("error", () => undefined);
+    return { client: pool, close: () => pool.end() };
+  }
+  const connect = module["default"] as (
+    url: string,
+    settings: object,
+  ) => PostgresSql & { end(): Promise<void> };
+  const sql = connect(url, { max: 2, onnotice: () => undefined });
+  return { client: sql, close: () => sql.end() };
+}
+
+/** The first one that is installed. */
+async function loadDriver(
+  names: readonly string[],
+  directory: string,
+  database: string,
+): Promise<Loaded> {
+  for (const name of names) {
+    const module = await tryImport(name, directory);
+    if (module !== undefined) return { name, module };
+  }
+  const installed = names.filter((name) => !name.includes(":"));
+  throw usageFailure(`no driver for ${database} was found from ${directory}`, [
+    `install one of them there: ${installed.map((name) => `npm install ${name}`).join(", or ")}`,
+  ]);
+}
+
+/** Undefined: there is none of this name. One that is there and does not load is a failure. */
+async function tryImport(name: string, directory: string): Promise<Module | undefined> {
+  if (name.startsWith("bun:") && !("bun" in process.versions)) return undefined;
+  const isBuiltIn = name.includes(":");
+  let place: string;
+  try {
+    const found = createRequire(join(directory, "package.json")).resolve(name);
+    place = isBuiltIn ? name : pathToFileURL(found).href;
+  } catch (error) {
+    const code = systemCode(error);
+    if (code === "MODULE_NOT_FOUND" || code === "ERR_UNKNOWN_BUILTIN_MODULE") return undefined;
+    throw error;
+  }
+  return (await import(place)) as Module;
+}
+
+function noOutbox(label: string): CommandFailure {
+  return new CommandFailure(EXIT.notFound, `there is no outbox in ${label}`, [
+    "its tables are made by `await ledger.migrate()`; on PostgreSQL --schema says where they are",
+  ]);
+}
+
+/** Only what needs no transaction of the caller's is used, or gives its own back. */
+function asLedger<Tx>(ledger: Ledger<Tx>): Ledger<unknown> {
+  return ledger as Ledger<unknown>;
+}

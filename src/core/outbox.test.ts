@@ -1,0 +1,174 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import {
+  applyOutcomes,
+  backoffMs,
+  type BatchNumber,
+  beginIntent,
+  decideFailed,
+  fingerprintFailure,
+  headsOf,
+  type KeyedEvent,
+  type Outcome,
+  type RetryPolicy,
+  selectEvents,
+} from "./outbox.ts";
+
+const policy: RetryPolicy = { minMs: 100, maxMs: 1000, attemptsMax: 3, afterDead: "block" };
+const span = { kind: "span", from: "0", to: "9" } as const;
+const failure = { fingerprint: "f", message: "m" };
+const PUBLISHED: Outcome = { kind: "published" };
+const SKIPPED: Outcome = { kind: "skipped" };
+const FAILED: Outcome = { kind: "failed", failure, isFinal: false };
+const FINAL: Outcome = { kind: "failed", failure, isFinal: true };
+const START: BatchNumber = { epoch: 4, sequence: 7 };
+
+function eventsOf(...keys: readonly (string | undefined)[]): readonly KeyedEvent[] {
+  return keys.map((key) => ({ key, attempts: 0 }));
+}
+
+describe("what goes", () => {
+  test("OE3 events of keys that wait stay behind, all others go in their order", () => {
+    const events = eventsOf("a", "b", undefined, "a", "c");
+    const intent = beginIntent(span, events, (key) => key === "a");
+    expect(selectEvents(intent, events.length)).toEqual([1, 2, 4]);
+    expect(intent.marks).toEqual([
+      { at: 0, kind: "blocked" },
+      { at: 3, kind: "blocked" },
+    ]);
+  });
+
+  test("OE3 of held events the first of every key goes, and every one without", () => {
+    const events = eventsOf("a", undefined, "a", "b", undefined).map((one, at) => ({ ...one, at }));
+    expect(headsOf(events).map(({ at }) => at)).toEqual([0, 1, 3, 4]);
+  });
+});
+
+describe("what an outcome leads to", () => {
+  const apply = (
+    keys: readonly (string | undefined)[],
+    outcomes: readonly Outcome[],
+    other: Partial<RetryPolicy> = {},
+  ) => {
+    const events = eventsOf(...keys);
+    const intent = beginIntent(span, events, () => false);
+    const sent = selectEvents(intent, events.length);
+    const round = applyOutcomes(START, intent, events, sent, outcomes, { ...policy, ...other });
+    return { round, left: selectEvents(round.intent, events.length) };
+  };
+
+  test("OE2 the next number follows a batch that was published as a whole", () => {
+    const { round, left } = apply(["a", "b"], [PUBLISHED, PUBLISHED]);
+    expect([round.epoch, round.sequence, left]).toEqual([4, 8, []]);
+  });
+
+  test("OE1 OE2 what is left of a batch goes under a new epoch", () => {
+    const { round, left } = apply(["a", "b", "c"], [SKIPPED, FINAL, SKIPPED]);
+    expect([round.epoch, round.sequence, left]).toEqual([5, 0, [0, 2]]);
+  });
+
+  test("OE3 OE4 behind a failure its key waits, and nothing else", () => {
+    const keys = ["a", "b", "a", undefined, "b"];
+    const { round, left } = apply(keys, [SKIPPED, FAILED, SKIPPED, SKIPPED, SKIPPED]);
+    expect(left).toEqual([0, 2, 3]);
+    expect(round.intent.marks.map(({ at, kind }) => [at, kind])).toEqual([
+      [1, "failed"],
+      [4, "blocked"],
+    ]);
+  });
+
+  test("OE3 behind a dead event its key goes on only if that is wanted", () => {
+    const outcomes = [FINAL, SKIPPED];
+    expect(apply(["a", "a"], outcomes).left).toEqual([]);
+    expect(apply(["a", "a"], outcomes, { afterDead: "continue" }).left).toEqual([1]);
+    expect(apply(["a", "a"], [FAILED, SKIPPED], { afterDead: "continue" }).left).toEqual([]);
+  });
+
+  test("OE1 a batch that was refused, and nobody says why, is halved under new numbers", () => {
+    const events = eventsOf("a", "b", "c");
+    let round = applyOutcomes(
+      START,
+      beginIntent(span, events, () => false),
+      events,
+      [0, 1, 2],
+      [SKIPPED, SKIPPED, SKIPPED],
+      policy,
+    );
+    expect(round.hasProgressed).toBe(false);
+    expect(selectEvents(round.intent, 3)).toEqual([0, 1]);
+    round = applyOutcomes(round, round.intent, events, [0, 1], [SKIPPED, SKIPPED], policy);
+    expect(selectEvents(round.intent, 3)).toEqual([0]);
+    expect([round.epoch, round.sequence]).toEqual([6, 0]);
+    round = applyOutcomes(round, round.intent, events, [0], [FINAL], policy);
+    expect(selectEvents(round.intent, 3)).toEqual([1]);
+  });
+
+  test("OE1 OE3 OE4 whatever is said, no number has two contents and no event overtakes its key", () => {
+    const outcome = fc.constantFrom(PUBLISHED, SKIPPED, FAILED, FINAL);
+    const keys = fc.array(fc.option(fc.constantFrom("a", "b", "c"), { nil: undefined }), {
+      minLength: 1,
+      maxLength: 8,
+    });
+    fc.assert(
+      fc.property(keys, fc.infiniteStream(outcome), (names, stream) => {
+        const events = eventsOf(...names);
+        const contents = new Map<string, string>();
+        let number: BatchNumber = { epoch: 0, sequence: 0 };
+        let intent = beginIntent(span, events, () => false);
+        const order: number[] = [];
+        for (let rounds = 0; rounds < 200; rounds += 1) {
+          const sent = selectEvents(intent, events.length);
+          if (sent.length === 0) break;
+          const name = `${number.epoch}.${number.sequence}`;
+          expect(contents.has(name)).toBe(false);
+          contents.set(name, sent.join());
+          // A publisher that keeps the order: behind what was not published nothing of the key is.
+          const stopped = new Set<string>();
+          const outcomes = sent.map((at) => {
+            const key = names[at];
+            if (key !== undefined && stopped.has(key)) return SKIPPED;
+            const said = stream.next().value ?? PUBLISHED;
+            if (said.kind === "published") order.push(at);
+            else if (key !== undefined) stopped.add(key);
+            return said;
+          });
+          const round = applyOutcomes(number, intent, events, sent, outcomes, policy);
+          ({ intent } = round);
+          number = { epoch: round.epoch, sequence: round.sequence };
+        }
+        for (const key of ["a", "b", "c"]) {
+          const ofKey = names.flatMap((name, at) => (name === key ? [at] : []));
+          const published = order.filter((at) => names[at] === key);
+          expect(published).toEqual(ofKey.slice(0, published.length));
+        }
+      }),
+    );
+  });
+});
+
+describe("what becomes of failures", () => {
+  test("OE5 a pause doubles up to its maximum, and is never less than half of it", () => {
+    expect([1, 2, 3, 9].map((n) => backoffMs(n, policy, 0))).toEqual([50, 100, 200, 500]);
+    expect([1, 2, 3, 9].map((n) => backoffMs(n, policy, 1))).toEqual([100, 200, 400, 1000]);
+    expect(backoffMs(1_000_000, policy, 1)).toBe(1000);
+  });
+
+  test("OE5 after so many attempts, or when trying again is of no use, it is dead", () => {
+    expect(decideFailed(0, false, policy, 1)).toEqual({
+      state: "waiting",
+      attempts: 1,
+      dueInMs: 100,
+    });
+    expect(decideFailed(2, false, policy, 1)).toEqual({ state: "dead", attempts: 3, dueInMs: 0 });
+    expect(decideFailed(0, true, policy, 1)).toEqual({ state: "dead", attempts: 1, dueInMs: 0 });
+  });
+
+  test("OE5 failures that differ in numbers and ids alone are the same", () => {
+    const one = fingerprintFailure("Error", "order 17 of 2026-11-16 (id 9f8e-77) timed out");
+    expect(fingerprintFailure("Error", "order 4 of 2025-01-02 (id 0aaa-12) timed out")).toBe(one);
+    expect(fingerprintFailure("Error", "order 17 was refused")).not.toBe(one);
+    expect(
+      fingerprintFailure("TypeError", "order 17 of 2026-11-16 (id 9f8e-77) timed out"),
+    ).not.toBe(one);
+  });
+});

@@ -1,0 +1,22 @@
+/** Every limit of idempotency keys on the server side, with its reason. */
+
+/** An answer is kept in a row: larger ones go out and are not kept. */
+export const ANSWER_BYTES_DEFAULT = 1024 * 1024;
+/** What a row of the databases carries without harm. */
+export const ANSWER_BYTES_MAX = 64 * 1024 * 1024;
+/** A request is held in memory as a whole, because it is compared. */
+export const BODY_BYTES_DEFAULT = 16 * 1024 * 1024;
+export const BODY_BYTES_MAX = 256 * 1024 * 1024;
+/** The body of a request that is kept for the completer, and the values of all its phases. */
+export const STORED_BYTES_DEFAULT = 256 * 1024;
+export const PROGRESS_BYTES_MAX = 1024 * 1024;
+/** `Prefer: wait`. Proxies cut at 60 s. */
+export const WAIT_MS_DEFAULT = 30_000;
+/** Looking for abandoned requests. */
+export const COMPLETER_EVERY_MS_DEFAULT = 10_000;
+export const COMPLETER_BATCH_DEFAULT = 20;
+export const COMPLETER_ATTEMPTS_DEFAULT = 10;
+/** Requests that nobody can complete, and that are looked past to find others. */
+export const COMPLETER_PASSED_MAX = 10_000;
+/** The longest pause between two attempts of one request. */
+export const COMPLETER_PAUSE_MS_MAX = 3_600_000;

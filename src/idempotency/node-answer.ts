@@ -1,0 +1,231 @@
+/**
+ * The answer of a handler of `node:http` and Express, held back until it is committed.
+ *
+ *   HA1  nothing of an answer reaches the client before `send`, however it is written;
+ *   HA2  what the handler sees of its response is what it would see without this: sent headers, an ended response.
+ *
+ * Other middleware may have put its own functions over those of the response, before or after: all are called.
+ */
+
+import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from "node:http";
+import type { Answer } from "./answer.ts";
+import { concat } from "./request.ts";
+
+type Callback = (error?: Error | null) => void;
+
+/** What may stand behind a chunk: an encoding, a callback, or both. */
+type Rest = readonly (BufferEncoding | Callback | undefined)[];
+
+type WriteHeadArguments = readonly (
+  | string
+  | OutgoingHttpHeaders
+  | OutgoingHttpHeader[]
+  | undefined
+)[];
+
+export class HeldAnswer {
+  /** Resolves when the handler has ended its response; rejects if it has destroyed it. */
+  readonly ended: Promise<Answer>;
+  readonly #response: ServerResponse;
+  readonly #chunks: Uint8Array[] = [];
+  readonly #before: { readonly status: number; readonly headers: OutgoingHttpHeaders };
+  #length = 0;
+  #isHolding = true;
+  #isBegun = false;
+  #isEnded = false;
+  #end: (answer: Answer) => void = () => undefined;
+  #fail: (error: Error) => void = () => undefined;
+  #onSent: Callback | undefined;
+  /** Middleware may have put its own `end` over ours, and does not expect a second call. */
+  #realEnd: (body: Uint8Array | undefined) => void = () => undefined;
+
+  constructor(response: ServerResponse) {
+    this.#response = response;
+    this.#before = { status: response.statusCode, headers: { ...response.getHeaders() } };
+    this.ended = new Promise((resolve, reject) => {
+      this.#end = resolve;
+      this.#fail = reject;
+    });
+    this.ended.catch(() => undefined); // Whoever holds it waits for it, or has ended it before.
+    this.#takeOver();
+  }
+
+  /** Sends what was held back, with further headers. */
+  send(extra: Answer["headers"]): void {
+    const response = this.#response;
+    this.#isHolding = false;
+    for (const [name, value] of extra) response.setHeader(name, value);
+    const body = concat(this.#chunks, this.#length);
+    if (this.#onSent !== undefined) response.once("finish", this.#onSent);
+    this.#realEnd(body.length === 0 ? undefined : body);
+  }
+
+  /** Sends another answer than the one that was held back. */
+  replace(answer: Answer): void {
+    this.drop();
+    putHead(this.#response, answer);
+    this.#realEnd(answer.body);
+  }
+
+  get isEnded(): boolean {
+    return this.#isEnded;
+  }
+
+  /** Drops what was held back: the response is as it was before the handler, for somebody else to answer. */
+  drop(): void {
+    const response = this.#response;
+    this.#isHolding = false;
+    this.#isBegun = false;
+    this.#isEnded = false;
+    for (const name of response.getHeaderNames()) response.removeHeader(name);
+    for (const [name, value] of Object.entries(this.#before.headers))
+      if (value !== undefined) response.setHeader(name, value);
+    response.statusCode = this.#before.status;
+    response.statusMessage = "";
+  }
+
+  #takeOver(): void {
+    const response = this.#response;
+    const real = {
+      writeHead: response.writeHead.bind(response),
+      write: response.write.bind(response),
+      end: response.end.bind(response),
+      flushHeaders: response.flushHeaders.bind(response),
+      destroy: response.destroy.bind(response),
+    };
+    this.#realEnd = (body) => void real.end(body);
+    const own = {
+      writeHead: (status: number, ...rest: WriteHeadArguments) => {
+        if (!this.#isHolding) return Reflect.apply(real.writeHead, response, [status, ...rest]);
+        this.#writeHead(status, rest);
+        return response;
+      },
+      write: (chunk: unknown, ...rest: Rest) => {
+        if (!this.#isHolding)
+          return Reflect.apply(real.write, response, [chunk, ...rest]) as boolean;
+        this.#write(chunk, rest);
+        return true;
+      },
+      end: (...all: readonly unknown[]) => {
+        if (!this.#isHolding) return Reflect.apply(real.end, response, all);
+        this.#endWith(all);
+        return response;
+      },
+      flushHeaders: () => {
+        if (this.#isHolding) this.#isBegun = true;
+        else Reflect.apply(real.flushHeaders, response, []);
+      },
+      destroy: (error?: Error) => {
+        if (this.#isHolding && !this.#isEnded)
+          this.#fail(error ?? new Error("the handler has destroyed its response"));
+        return Reflect.apply(real.destroy, response, [error]);
+      },
+    };
+    // Overloads of the types cannot be written as one function.
+    Object.assign(response, own as object);
+    const wasSent = (): boolean =>
+      Reflect.get(Object.getPrototypeOf(response), "headersSent", response);
+    const wasEnded = (): boolean =>
+      Reflect.get(Object.getPrototypeOf(response), "writableEnded", response);
+    Object.defineProperties(response, {
+      headersSent: { configurable: true, get: () => this.#isBegun || wasSent() },
+      writableEnded: { configurable: true, get: () => this.#isEnded || wasEnded() },
+    });
+  }
+
+  #writeHead(status: number, rest: WriteHeadArguments): void {
+    const response = this.#response;
+    const [first, second] = rest;
+    response.statusCode = status;
+    if (typeof first === "string") response.statusMessage = first;
+    for (const [name, value] of pairsOf(typeof first === "string" ? second : first))
+      response.setHeader(name, value);
+    this.#isBegun = true;
+  }
+
+  #write(chunk: unknown, rest: Rest): void {
+    const [first] = rest;
+    const encoding = typeof first === "string" ? first : "utf8";
+    const callback = rest.find((one) => typeof one === "function");
+    if (this.#isEnded) {
+      callback?.(new Error("write after end"));
+      return;
+    }
+    this.#isBegun = true;
+    this.#keep(chunk, encoding);
+    if (callback !== undefined) queueMicrotask(callback);
+  }
+
+  #endWith(all: readonly unknown[]): void {
+    const callback = all.find((one): one is Callback => typeof one === "function");
+    if (this.#isEnded) {
+      if (callback !== undefined) queueMicrotask(callback);
+      return;
+    }
+    const [chunk, encoding] = all;
+    if (chunk !== undefined && chunk !== null && typeof chunk !== "function")
+      this.#keep(chunk, typeof encoding === "string" ? (encoding as BufferEncoding) : "utf8");
+    this.#isBegun = true;
+    this.#isEnded = true;
+    this.#onSent = callback;
+    const body = concat(this.#chunks, this.#length);
+    this.#end({
+      status: this.#response.statusCode,
+      headers: headersOf(this.#response.getHeaders()),
+      body,
+    });
+  }
+
+  #keep(chunk: unknown, encoding: BufferEncoding): void {
+    if (typeof chunk !== "string" && !(chunk instanceof Uint8Array))
+      throw new TypeError("a response takes strings and bytes only");
+    // A copy of bytes: their owner may use the memory again after the call.
+    const bytes = typeof chunk === "string" ? Buffer.from(chunk, encoding) : Uint8Array.from(chunk);
+    this.#chunks.push(bytes);
+    this.#length += bytes.length;
+  }
+}
+
+/** The headers of `writeHead`: an object, a flat list, or a list of pairs. */
+function pairsOf(
+  headers: WriteHeadArguments[number],
+): readonly (readonly [string, number | string | readonly string[]])[] {
+  if (headers === undefined || typeof headers === "string") return [];
+  if (!Array.isArray(headers))
+    return Object.entries(headers).flatMap(([name, value]) =>
+      value === undefined ? [] : [[name, value] as const],
+    );
+  const pairs: (readonly [string, number | string | readonly string[]])[] = [];
+  for (let at = 0; at < headers.length; at += 1) {
+    const one = headers[at];
+    if (Array.isArray(one)) pairs.push([String(one[0]), String(one[1])]);
+    else {
+      at += 1;
+      pairs.push([String(one), headers[at] ?? ""]);
+    }
+  }
+  return pairs;
+}
+
+function headersOf(headers: OutgoingHttpHeaders): Answer["headers"] {
+  return Object.entries(headers).flatMap(([name, value]): [string, string][] => {
+    if (value === undefined) return [];
+    return Array.isArray(value)
+      ? value.map((one): [string, string] => [name, one])
+      : [[name, String(value)]];
+  });
+}
+
+/** Sends an answer of the engine: a repetition or a refusal. */
+export function sendAnswer(response: ServerResponse, answer: Answer): void {
+  putHead(response, answer);
+  response.end(answer.body);
+}
+
+function putHead(response: ServerResponse, { status, headers }: Answer): void {
+  response.statusCode = status;
+  const all = new Map<string, string[]>();
+  for (const [name, value] of headers) all.set(name, [...(all.get(name) ?? []), value]);
+  for (const [name, values] of all)
+    response.setHeader(name, values.length === 1 ? (values[0] ?? "") : values);
+}

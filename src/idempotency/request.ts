@@ -1,0 +1,102 @@
+/** A request as the engine sees it, whatever the framework is. */
+
+import { HapaxError } from "../errors.ts";
+
+/** A request with a key. `Source` is what the framework has for it. */
+export interface IdempotencyRequest<Source = unknown> {
+  readonly method: string;
+  /** Absolute. Adapters of `node:http` do not trust the Host header, and put `http://localhost` before the path. */
+  readonly url: string;
+  readonly headers: Headers;
+  readonly body: RequestBody;
+  /** The request of the framework: of `fetch`, `node:http`, Express, Fastify, or the context of Hono. */
+  readonly source: Source;
+  /** Aborts when its client has gone: nobody waits any more, but what has begun goes on. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** The bytes, or what somebody has parsed from them before. */
+export type RequestBody =
+  | { readonly kind: "bytes"; readonly bytes: Uint8Array }
+  | { readonly kind: "parsed"; readonly value: unknown };
+
+const NOTHING = new Uint8Array(0);
+const encoder = new TextEncoder();
+
+/** What a framework left in `request.body`. */
+export function bodyOf(value: unknown, contentType: string | null): RequestBody {
+  if (value === undefined) return { kind: "bytes", bytes: NOTHING };
+  if (value instanceof Uint8Array) return { kind: "bytes", bytes: value };
+  if (value instanceof ArrayBuffer) return { kind: "bytes", bytes: new Uint8Array(value) };
+  // A JSON text may be one string.
+  if (typeof value === "string" && !isJson(essenceOf(contentType)))
+    return { kind: "bytes", bytes: encoder.encode(value) };
+  return { kind: "parsed", value };
+}
+
+/** The bytes of a body; of a parsed one, some that say the same. */
+export function bytesOf(body: RequestBody): Uint8Array {
+  if (body.kind === "bytes") return body.bytes;
+  return encoder.encode(JSON.stringify(body.value) ?? "");
+}
+
+/** The type without its parameters, in lower case. */
+export function essenceOf(contentType: string | null): string {
+  return (contentType ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
+}
+
+export function isJson(essence: string): boolean {
+  return essence === "application/json" || essence.endsWith("+json") || essence === "text/json";
+}
+
+/** The path and the query. */
+export function targetOf(url: string): string {
+  const { pathname, search } = new URL(url);
+  return pathname + search;
+}
+
+/** Reads the whole body of a request of `fetch`. Throws `body_too_large`. */
+export async function readBody(request: Request, bytesMax: number): Promise<Uint8Array> {
+  if (Number(request.headers.get("content-length") ?? 0) > bytesMax) throw tooLarge(bytesMax);
+  if (request.body === null) return NOTHING;
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  const reader = request.body.getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return concat(chunks, length);
+    length += value.length;
+    if (length > bytesMax) {
+      await reader.cancel();
+      throw tooLarge(bytesMax);
+    }
+    chunks.push(value);
+  }
+}
+
+/** Headers as `node:http` has them. */
+export function headersOf(all: Readonly<Record<string, string | string[] | undefined>>): Headers {
+  const headers = new Headers();
+  for (const [name, value] of Object.entries(all)) {
+    // HTTP/2 has the target among its headers.
+    if (value === undefined || name.startsWith(":")) continue;
+    for (const one of Array.isArray(value) ? value : [value]) headers.append(name, one);
+  }
+  return headers;
+}
+
+export function tooLarge(bytesMax: number): HapaxError {
+  return new HapaxError("body_too_large", `the body is too large; bodyBytesMax=${bytesMax}`);
+}
+
+export function concat(chunks: readonly Uint8Array[], length: number): Uint8Array {
+  const [first] = chunks;
+  if (first !== undefined && chunks.length === 1) return first;
+  const all = new Uint8Array(length);
+  let at = 0;
+  for (const chunk of chunks) {
+    all.set(chunk, at);
+    at += chunk.length;
+  }
+  return all;
+}

@@ -1,0 +1,272 @@
+/**
+ * The statements of a ledger in SQL, and what their rows mean. Each is one statement that checks and writes at once
+ * (LG2); the dialects differ in their clock, their tokens and their locks.
+ *
+ * Texts are few and always the same, so that clients can keep them prepared: what varies is bound.
+ */
+
+import type { EntryState } from "../core/claim.ts";
+import type { Entry, EntryFilter, EntryWrite, Expected, Place, PlacedEntry } from "../ledger.ts";
+
+/** What all clients take. */
+export type SqlValue = string | number | null | Uint8Array;
+
+export interface Statement {
+  readonly text: string;
+  readonly values: readonly SqlValue[];
+}
+
+/** A hundred years: who says "never" with a number gets as much as every database can add to its clock. */
+const DELAY_MS_MAX = 100 * 366 * 86_400_000;
+
+/** Where the databases differ. Times are theirs (LG4). */
+export interface Dialect {
+  /** The table of entries. */
+  readonly entries: string;
+  /** Of the value at this place, from 1. */
+  readonly placeholder: (place: number) => string;
+  /** The moment so many milliseconds from now; of NULL it is NULL. */
+  readonly after: (placeholder: string) => string;
+  readonly now: string;
+  /** As `now`, in a form that an index can be searched for. */
+  readonly soughtNow: string;
+  /** Milliseconds from one moment to another. */
+  readonly between: (from: string, to: string) => string;
+  /** `data` as columns: `bytes`, and `isempty` where a client cannot tell empty bytes from none. */
+  readonly data: string;
+  /** A token that was never given. */
+  readonly nextToken: string;
+  /** Columns that a new entry answers beside token and revision, each after a comma. */
+  readonly ofNew: string;
+  /** Of a row in a transaction, and of rows that nobody else works on. */
+  readonly lockRow: string;
+  readonly lockFree: string;
+  /** The condition for exactly those rows that a `FROM … WHERE …` has chosen. */
+  readonly isChosen: (from: string) => string;
+}
+
+type Row = Readonly<Record<string, unknown>>;
+
+/** One statement in the making: values are bound in the order in which the text names them. */
+class Draft {
+  readonly values: SqlValue[] = [];
+  readonly #dialect: Dialect;
+
+  constructor(dialect: Dialect) {
+    this.#dialect = dialect;
+  }
+
+  bind(value: SqlValue | undefined): string {
+    this.values.push(value ?? null);
+    return this.#dialect.placeholder(this.values.length);
+  }
+
+  after(delayMs: number | undefined): string {
+    return this.#dialect.after(
+      this.bind(delayMs === undefined ? undefined : Math.min(delayMs, DELAY_MS_MAX)),
+    );
+  }
+
+  isAt({ kind, scope, key }: Place): string {
+    return `kind = ${this.bind(kind)} AND scope = ${this.bind(scope)} AND key = ${this.bind(key)}`;
+  }
+
+  /** LG2 */
+  isAsExpected(expected: Exclude<Expected, { readonly kind: "absent" }>): string {
+    const token = `token = ${this.bind(expected.token)}`;
+    return expected.kind === "owned"
+      ? `${token} AND state = 'running'`
+      : `${token} AND revision = ${this.bind(expected.revision)}`;
+  }
+
+  end(text: string): Statement {
+    return { text, values: this.values };
+  }
+}
+
+/** LG1: `isLocked` in a transaction. */
+export function findStatement(dialect: Dialect, place: Place, isLocked: boolean): Statement {
+  const draft = new Draft(dialect);
+  const where = draft.isAt(place);
+  const lock = isLocked ? dialect.lockRow : "";
+  return draft.end(`SELECT ${columnsOf(dialect)} FROM ${dialect.entries} WHERE ${where}${lock}`);
+}
+
+/** Answers one row with token and revision, or none. */
+export function putStatement(
+  dialect: Dialect,
+  place: Place,
+  expected: Expected,
+  write: EntryWrite,
+): Statement {
+  return expected.kind === "absent"
+    ? insertStatement(dialect, place, write)
+    : updateStatement(dialect, place, expected, write);
+}
+
+// What is made anew has a new token, whatever was asked for: one that was deleted and made again must not look unchanged.
+function insertStatement(dialect: Dialect, place: Place, write: EntryWrite): Statement {
+  const draft = new Draft(dialect);
+  const { kind, scope, key } = place;
+  const values = [
+    ...[kind, scope, key].map((text) => draft.bind(text)),
+    dialect.nextToken,
+    "1",
+    draft.bind(write.state),
+    draft.bind(write.attempts),
+    draft.after(write.leaseMs),
+    draft.after(write.keepMs),
+    dialect.now,
+    draft.bind(write.fingerprint === "same" ? undefined : write.fingerprint.value),
+    draft.bind(write.data === "same" ? undefined : write.data.value),
+  ];
+  return draft.end(`INSERT INTO ${dialect.entries}
+  (kind, scope, key, token, revision, state, attempts, lease_until, expires_at, made_at, fingerprint, data)
+  VALUES (${values.join(", ")})
+  ON CONFLICT (kind, scope, key) DO NOTHING RETURNING token, revision${dialect.ofNew}`);
+}
+
+// Columns that stay are left out: large data is not written again at every renewal.
+function updateStatement(
+  dialect: Dialect,
+  place: Place,
+  expected: Exclude<Expected, { readonly kind: "absent" }>,
+  { state, token, attempts, leaseMs, keepMs, fingerprint, data }: EntryWrite,
+): Statement {
+  const draft = new Draft(dialect);
+  const sets = [
+    "revision = revision + 1",
+    `state = ${draft.bind(state)}`,
+    `attempts = ${draft.bind(attempts)}`,
+    `lease_until = ${draft.after(leaseMs)}`,
+    `expires_at = ${draft.after(keepMs)}`,
+    ...(token === "next" ? [`token = ${dialect.nextToken}`] : []),
+    ...(fingerprint === "same" ? [] : [`fingerprint = ${draft.bind(fingerprint.value)}`]),
+    ...(data === "same" ? [] : [`data = ${draft.bind(data.value)}`]),
+  ];
+  const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}`;
+  return draft.end(
+    `UPDATE ${dialect.entries} SET ${sets.join(", ")} WHERE ${where} RETURNING token, revision`,
+  );
+}
+
+/** Gives an entry that was just made another token. It is no write of its own: the revision stays. */
+export function redrawStatement(
+  dialect: Dialect,
+  place: Place,
+  { token, revision }: { readonly token: number; readonly revision: number },
+): Statement {
+  const draft = new Draft(dialect);
+  const expected = { kind: "unchanged", token, revision } as const;
+  const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}`;
+  const set = `token = ${dialect.nextToken}`;
+  return draft.end(`UPDATE ${dialect.entries} SET ${set} WHERE ${where} RETURNING token, revision`);
+}
+
+/** Answers one row, or none. */
+export function removeStatement(
+  dialect: Dialect,
+  place: Place,
+  expected: Exclude<Expected, { readonly kind: "absent" }>,
+): Statement {
+  const draft = new Draft(dialect);
+  const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}`;
+  return draft.end(`DELETE FROM ${dialect.entries} WHERE ${where} RETURNING token`);
+}
+
+export function scanStatement(dialect: Dialect, filter: EntryFilter): Statement {
+  const draft = new Draft(dialect);
+  const { kind, scope, state, isAbandoned, max } = filter;
+  const where = [
+    `kind = ${draft.bind(kind)}`,
+    ...(scope === undefined ? [] : [`scope = ${draft.bind(scope)}`]),
+    // As text of the statement, not bound: an index of some states serves only who names one.
+    ...(state === undefined ? [] : [`state = '${STATES[state]}'`]),
+    ...(isAbandoned === true ? [`lease_until <= ${dialect.soughtNow}`] : []),
+  ].join(" AND ");
+  return draft.end(`SELECT kind, scope, key, ${columnsOf(dialect)} FROM ${dialect.entries}
+  WHERE ${where} ORDER BY made_at, token LIMIT ${draft.bind(max)}`);
+}
+
+/** LG8; answers one row for each that was deleted. */
+export function sweepStatement(dialect: Dialect, max: number): Statement {
+  const draft = new Draft(dialect);
+  const { soughtNow, lockFree } = dialect;
+  const isFree = `state <> 'running' OR lease_until IS NULL OR lease_until <= ${soughtNow}`;
+  const limit = draft.bind(max);
+  const where = dialect.isChosen(
+    `FROM ${dialect.entries} WHERE expires_at <= ${soughtNow} AND (${isFree})
+    ORDER BY expires_at LIMIT ${limit}${lockFree}`,
+  );
+  return draft.end(`DELETE FROM ${dialect.entries} WHERE ${where} RETURNING token`);
+}
+
+const STATES: Readonly<Record<EntryState, EntryState>> = {
+  running: "running",
+  done: "done",
+  failed: "failed",
+  released: "released",
+};
+
+// One lower-case word each: clients may be set to write the names in another way.
+function columnsOf({ between, now, data }: Dialect): string {
+  return `token, revision, state, attempts, fingerprint, ${data}, ${between(now, "lease_until")} AS lease,
+  ${between(now, "expires_at")} AS keep, ${between("made_at", now)} AS age`;
+}
+
+/** Token and revision of a row. */
+export function writtenOf(row: Row): { readonly token: number; readonly revision: number } {
+  return { token: integerOf(row["token"]), revision: integerOf(row["revision"]) };
+}
+
+/** LG9: `bytesOf` as the client has them. */
+export function entryOf(row: Row, bytesOf: (value: unknown) => Uint8Array | undefined): Entry {
+  return {
+    ...writtenOf(row),
+    state: stateOf(row["state"]),
+    attempts: integerOf(row["attempts"]),
+    leaseLeftMs: leftOf(row["lease"]),
+    keepLeftMs: leftOf(row["keep"]),
+    ageMs: leftOf(row["age"]) ?? 0,
+    fingerprint: row["fingerprint"] === null ? undefined : textOf(row["fingerprint"]),
+    data: Number(row["isempty"]) === 1 ? new Uint8Array(0) : bytesOf(row["bytes"]),
+  };
+}
+
+export function placedOf(
+  row: Row,
+  bytesOf: (value: unknown) => Uint8Array | undefined,
+): PlacedEntry {
+  const place = {
+    kind: textOf(row["kind"]),
+    scope: textOf(row["scope"]),
+    key: textOf(row["key"]),
+  };
+  return { ...entryOf(row, bytesOf), place };
+}
+
+/** PostgreSQL's clients have large integers as text, unless the user has set them otherwise. */
+export function integerOf(value: unknown): number {
+  const integer = typeof value === "number" ? value : Number(textOf(value));
+  if (!Number.isSafeInteger(integer)) throw new RangeError(`no safe integer: ${String(value)}`);
+  return integer;
+}
+
+export function textOf(value: unknown): string {
+  if (typeof value === "string") return value;
+  if (typeof value === "bigint") return value.toString();
+  throw new TypeError(`a column with text has a ${typeof value}`);
+}
+
+function stateOf(value: unknown): EntryState {
+  for (const state of Object.values(STATES)) if (state === value) return state;
+  throw new TypeError(`no state of an entry: ${String(value)}`);
+}
+
+// Rounded up, so that what is left never becomes nothing before it is.
+function leftOf(value: unknown): number | undefined {
+  if (value === null || value === undefined) return undefined;
+  const leftMs = Number(value);
+  if (Number.isNaN(leftMs)) throw new TypeError("a column with a time has none");
+  return Math.ceil(leftMs);
+}

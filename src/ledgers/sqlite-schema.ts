@@ -1,0 +1,47 @@
+/** The tables of a ledger in SQLite; docs/formats/ledger.md has every column. Times are milliseconds since 1970. */
+
+import type { MigrationPart } from "./migrations.ts";
+import { SQLITE_OUTBOX_MIGRATIONS } from "./sqlite-outbox-schema.ts";
+
+/** LG4: the database's clock, in every version of SQLite. The same in all of one statement. */
+export const SQLITE_NOW = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
+
+export const SQLITE_MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS hapax_migrations (
+  part TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  applied_at INTEGER NOT NULL,
+  PRIMARY KEY (part, version)
+)`;
+
+const ENTRIES = [
+  `CREATE TABLE IF NOT EXISTS hapax_entries (
+  kind TEXT NOT NULL,
+  scope TEXT NOT NULL,
+  key TEXT NOT NULL,
+  token INTEGER NOT NULL,
+  revision INTEGER NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('running', 'done', 'failed', 'released')),
+  attempts INTEGER NOT NULL,
+  lease_until INTEGER,
+  expires_at INTEGER,
+  made_at INTEGER NOT NULL,
+  fingerprint TEXT,
+  data BLOB,
+  PRIMARY KEY (kind, scope, key)
+)`,
+  `CREATE INDEX IF NOT EXISTS hapax_entries_expiry ON hapax_entries (expires_at) WHERE expires_at IS NOT NULL`,
+  // What is not over yet is little, however much is kept: whoever looks after it finds it at once.
+  `CREATE INDEX IF NOT EXISTS hapax_entries_open ON hapax_entries (kind, state, made_at)
+  WHERE state = 'running' OR state = 'released'`,
+  // One row for ever: what was given is never given again, also when all entries are gone (LG3).
+  `CREATE TABLE IF NOT EXISTS hapax_tokens (
+  id INTEGER PRIMARY KEY CHECK (id = 1),
+  last INTEGER NOT NULL
+)`,
+  `INSERT INTO hapax_tokens (id, last) VALUES (1, 0) ON CONFLICT (id) DO NOTHING`,
+];
+
+export const SQLITE_PARTS: readonly MigrationPart[] = [
+  { name: "entries", steps: [{ id: "entries and tokens", sql: ENTRIES }] },
+  { name: "outbox", steps: SQLITE_OUTBOX_MIGRATIONS },
+];

@@ -1,0 +1,321 @@
+/**
+ * One attempt to do the work of a key: claim it, work, and record the end. What is left behind when something fails on the
+ * way is decided here.
+ *
+ *   ON3  work in a transaction is committed with its record, under the token of the claim, or not at all;
+ *   ON4  a commit without an answer is looked up under a lock: what was committed counts, what was not is undone, and only
+ *        what nobody can find out is unknown;
+ *   ON5  what the work throws reaches its caller as it is, after its key was released, kept as failed, or forgotten;
+ *   ON6  work elsewhere that must be asked for is not repeated before it was: not after a crash, and not after it threw.
+ */
+
+import { HapaxError, isHapaxError } from "../errors.ts";
+import { failpoint } from "../failpoint.ts";
+import type { Entry, Ledger } from "../ledger.ts";
+import { acquire, type Claim } from "./claiming.ts";
+import { growingPauses, pause } from "./pauses.ts";
+import { encodeFailure } from "./result.ts";
+import type { Bytes, Encodable, JobWork, OnceJob } from "./settings.ts";
+
+/** The end of the work, whoever did it. */
+export interface Ended {
+  readonly kind: "ended";
+  readonly data: Bytes;
+  readonly token: number;
+  readonly isReplayed: boolean;
+  /** Undefined: it has just been kept. */
+  readonly keepLeftMs: number | undefined;
+}
+
+/** What an attempt comes to, for its caller and for those who have joined it. */
+export type Outcome =
+  | Ended
+  | { readonly kind: "running" | "failed" | "exhausted" | "mismatch"; readonly entry: Entry }
+  | { readonly kind: "threw"; readonly error: unknown };
+
+type Worked<Tx, Effect> = Extract<JobWork<Tx>, { readonly effect: Effect }>;
+
+/** `onClaimed` is called when it is certain that this attempt does the work. */
+export async function attemptOnce<Tx>(
+  ledger: Ledger<Tx>,
+  job: OnceJob<Tx>,
+  isKnown: boolean,
+  onClaimed: () => void,
+): Promise<Outcome> {
+  const { work } = job;
+  let claim: Claim<Tx> | undefined;
+  try {
+    const key = work.effect === "transaction" ? "" : await work.key();
+    const acquired = await acquire(ledger, job.place, job.terms, job.tools, isKnown);
+    if (acquired.kind === "done") return replayed(acquired.entry);
+    if (acquired.kind !== "claimed") return { kind: acquired.kind, entry: acquired.entry };
+    ({ claim } = acquired);
+    onClaimed();
+    if (work.effect === "transaction") {
+      return ledger.isJoined
+        ? await workJoined(ledger, claim, job, work)
+        : await workInTransaction(ledger, claim, job, work);
+    }
+    if (acquired.needsProbe && work.effect === "probed") {
+      const ended = await probe(ledger, claim, job, work, key, acquired.isExhausted);
+      if (ended !== undefined) return ended;
+    }
+    return await workElsewhere(ledger, claim, job, work, key);
+  } catch (error) {
+    return { kind: "threw", error };
+  } finally {
+    // However it ended: nobody works under this claim any more.
+    claim?.stop();
+  }
+}
+
+function replayed({ data, token, keepLeftMs }: Entry): Ended {
+  return { kind: "ended", data, token, isReplayed: true, keepLeftMs };
+}
+
+function endedBy<Tx>({ token }: Claim<Tx>, data: Bytes): Ended {
+  return { kind: "ended", data, token, isReplayed: false, keepLeftMs: undefined };
+}
+
+function signalOf<Tx>(claim: Claim<Tx>, { signal }: OnceJob<Tx>): AbortSignal {
+  return signal === undefined ? claim.signal : AbortSignal.any([claim.signal, signal]);
+}
+
+/** ON3 */
+async function workInTransaction<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "transaction">,
+): Promise<Ended> {
+  const { signal } = claim;
+  let thrown: { readonly error: unknown } | undefined;
+  let ended: Ended | undefined;
+  try {
+    await ledger.transaction(async (tx) => {
+      if (signal.aborted) throw signal.reason as Error;
+      if (ledger.supports.isExclusive) claim.stop();
+      await failpoint("once.began");
+      let data: Bytes;
+      try {
+        const { token, attempts } = claim;
+        const result = await work.run({
+          tx,
+          signal: signalOf(claim, job),
+          token,
+          attempt: attempts,
+        });
+        data = result();
+      } catch (error) {
+        thrown = { error };
+        throw error;
+      }
+      await failpoint("once.worked");
+      await claim.complete(ledger.in(tx), "done", data);
+      await failpoint("once.completed");
+      ended = endedBy(claim, data);
+    });
+  } catch (error) {
+    if (thrown !== undefined) return await fail(ledger, claim, job, thrown.error);
+    if (ended !== undefined) return await settle(ledger, claim, job, ended, error);
+    // It did not begin, or could not be recorded: the transaction is rolled back, whatever the database says of it.
+    await leave(() => claim.release());
+    throw error;
+  }
+  await failpoint("once.committed");
+  return endedBy(claim, (ended as Ended | undefined)?.data);
+}
+
+/** All of it stays or goes with the caller's transaction; nothing is to be renewed, as nobody sees the claim before. */
+async function workJoined<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "transaction">,
+): Promise<Ended> {
+  claim.stop();
+  return await ledger.transaction(async (tx) => {
+    await failpoint("once.began");
+    const { token, attempts } = claim;
+    const data = (await work.run({ tx, signal: signalOf(claim, job), token, attempt: attempts }))();
+    await failpoint("once.worked");
+    await claim.complete(ledger, "done", data);
+    await failpoint("once.completed");
+    return endedBy(claim, data);
+  });
+}
+
+async function workElsewhere<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "repeatable" | "probed">,
+  key: string,
+): Promise<Ended> {
+  let data: Bytes;
+  try {
+    await failpoint("once.began");
+    const { token, attempts } = claim;
+    const result = await work.run({ key, signal: signalOf(claim, job), token, attempt: attempts });
+    data = result();
+  } catch (error) {
+    return await fail(ledger, claim, job, error);
+  }
+  await failpoint("once.worked");
+  await record(ledger, claim, job, data);
+  await failpoint("once.committed");
+  return endedBy(claim, data);
+}
+
+/** ON6: undefined if it has not happened, and may be done now. */
+async function probe<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "probed">,
+  key: string,
+  isExhausted: boolean,
+): Promise<Ended | undefined> {
+  const attempt = isExhausted ? claim.attempts : claim.attempts - 1;
+  let result: Encodable | undefined;
+  try {
+    const answer = await work.reconcile({ key, attempt, signal: signalOf(claim, job) });
+    if (answer.kind === "unknown") throw unknownOutcome(job, undefined);
+    if (answer.kind === "not_done" && isExhausted) throw exhausted(job, claim.attempts);
+    if (answer.kind === "done") ({ result } = answer);
+    if (result === undefined) return undefined;
+    const data = result();
+    await record(ledger, claim, job, data);
+    return { ...endedBy(claim, data), isReplayed: true };
+  } catch (error) {
+    await leave(() => claim.abandon());
+    throw error;
+  }
+}
+
+/** Records what has happened elsewhere. The database may be gone for a moment; the effect is not. */
+async function record<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  data: Bytes,
+): Promise<void> {
+  const nextMs = growingPauses(job.tools.random);
+  const endMs = job.clock.steadyMs() + job.terms.leaseMs;
+  for (;;) {
+    try {
+      await completeElsewhere(ledger, claim, data);
+      return;
+    } catch (error) {
+      if (isHapaxError(error, "lease_lost") || job.clock.steadyMs() >= endMs) throw error;
+    }
+    await pause(job.clock, nextMs());
+  }
+}
+
+/** A record whose answer was lost looks like a lost claim when it is written again: the entry knows. */
+async function completeElsewhere<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  data: Bytes,
+): Promise<void> {
+  try {
+    await claim.complete(ledger, "done", data);
+  } catch (error) {
+    if (!isHapaxError(error, "lease_lost")) throw error;
+    const entry = await ledger.entries.find(claim.place);
+    if (entry?.state !== "done" || entry.token !== claim.token) throw error;
+  }
+}
+
+/** ON4: nobody answered the commit. The entry is locked until that transaction has ended, one way or the other. */
+async function settle<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  ended: Ended,
+  error: unknown,
+): Promise<Ended> {
+  const entry = await lookUp(ledger, job, error);
+  if (entry?.token === claim.token && entry.state === "done") return ended;
+  if (entry?.token === claim.token && entry.state === "running") {
+    await leave(() => claim.release());
+    throw error;
+  }
+  if (entry === undefined) throw unknownOutcome(job, error);
+  const message = `somebody else has taken the work; ${job.where}`;
+  throw new HapaxError("lease_lost", message, { cause: error });
+}
+
+/** Tries for the length of a lease to read the entry in a transaction. */
+async function lookUp<Tx>(
+  ledger: Ledger<Tx>,
+  job: OnceJob<Tx>,
+  cause: unknown,
+): Promise<Entry | undefined> {
+  const over = new AbortController();
+  const cancel = job.clock.after(job.terms.leaseMs, () => {
+    over.abort(unknownOutcome(job, cause));
+  });
+  const nextMs = growingPauses(job.tools.random);
+  const reading = async (): Promise<Entry | undefined> => {
+    for (;;) {
+      try {
+        return await ledger.transaction((tx) => ledger.in(tx).entries.find(job.place));
+      } catch {
+        // The database is not back yet; `cause` is told if it never is.
+      }
+      await pause(job.clock, nextMs(), over.signal);
+    }
+  };
+  const given = new Promise<never>((_, reject) => {
+    over.signal.addEventListener("abort", () => {
+      reject(over.signal.reason as Error);
+    });
+  });
+  try {
+    return await Promise.race([reading(), given]);
+  } finally {
+    cancel();
+  }
+}
+
+/** ON5: the key after work that threw. The error is told in any case, and to nobody else. */
+async function fail<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  error: unknown,
+): Promise<never> {
+  job.tools.meter.add("failures_total", 1, { primitive: "once" });
+  // Whoever was told to stop has not failed.
+  const isStopped = job.signal?.aborted === true || claim.signal.aborted;
+  const policy = isStopped && job.onFailure === "remember" ? "retry" : job.onFailure;
+  await leave(() => {
+    if (policy === "remember") return claim.complete(ledger, "failed", encodeFailure(error));
+    if (policy === "forget") return claim.forget();
+    // ON6: that it threw does not say that it has not happened.
+    return job.work.effect === "probed" ? claim.abandon() : claim.release();
+  });
+  throw error;
+}
+
+/** What cannot be left in order is left to its lease: the error that led here is the one to tell. */
+async function leave(work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch {
+    // The claim is lost, or the database is gone: the lease ends by itself in both cases.
+  }
+}
+
+export function unknownOutcome<Tx>(job: OnceJob<Tx>, cause: unknown): HapaxError {
+  job.tools.meter.add("unknown_total", 1, { primitive: "once" });
+  const message = `nobody knows whether the work had its effect; ${job.where}`;
+  return new HapaxError("outcome_unknown", message, { cause });
+}
+
+export function exhausted<Tx>(job: OnceJob<Tx>, attempts: number): HapaxError {
+  const message = `begun as often as allowed; attempts=${attempts} ${job.where}`;
+  return new HapaxError("attempts_exhausted", message);
+}

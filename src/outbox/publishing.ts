@@ -1,0 +1,182 @@
+/** What the two ways of a relay share: a batch is published until its outcome is known, with pauses. */
+
+import { backoffMs, type Outcome } from "../core/outbox.ts";
+import { isHapaxError } from "../errors.ts";
+import type { Ledger } from "../ledger.ts";
+import type { OutboxEvent, OutboxLog } from "../outbox-log.ts";
+import type { BatchIdentity, PublishBatch, Publisher, PublishOutcome } from "./publisher.ts";
+import type { ResolvedRelaySettings } from "./relay-settings.ts";
+import { failureOf } from "./relay-state.ts";
+
+/** What the parts of a relay share. */
+export interface RelayParts<Tx> {
+  readonly ledger: Ledger<Tx>;
+  /** The ledger's; one for all parts, because it remembers which hints it has seen. */
+  readonly outbox: OutboxLog<Tx>;
+  readonly publisher: Publisher;
+  readonly settings: ResolvedRelaySettings;
+  /** Of the database. */
+  readonly source: string;
+  /** How often an unknown outcome is repeated; `Infinity` for a relay that runs on. */
+  readonly repeatsMax: number;
+  /** Ends pauses. */
+  readonly stopping: AbortSignal;
+  /** Ends also what is being published. */
+  readonly cut: AbortSignal;
+  readonly tally: Tally;
+}
+
+/** What a relay has done. */
+export interface Tally {
+  published: number;
+  failed: number;
+  dead: number;
+}
+
+/** An event, and how often it was tried before. */
+export interface Tried {
+  readonly event: OutboxEvent;
+  readonly attempts: number;
+}
+
+/** One batch on its way. */
+export interface Sending {
+  readonly identity: BatchIdentity;
+  readonly tried: readonly Tried[];
+  /** It may have been sent before. */
+  readonly isRepeat: boolean;
+  /** It was refused before, and is to be cancelled. */
+  readonly isCancelling: boolean;
+  /** Called before it is cancelled. */
+  readonly onCancel: () => Promise<void>;
+  /** Ends what is being published. */
+  readonly publishing: AbortSignal;
+  /** Ends the pauses. */
+  readonly pausing: AbortSignal;
+}
+
+/**
+ * Repeats the same batch under the same identity while its outcome is unknown. A refusal that an earlier attempt may
+ * overtake is made certain first. Throws what the signals say.
+ */
+export async function publishUntilKnown<Tx>(
+  parts: RelayParts<Tx>,
+  sending: Sending,
+): Promise<readonly Outcome[]> {
+  const { settings, repeatsMax } = parts;
+  let { isCancelling } = sending;
+  let said: readonly PublishOutcome[] = sending.tried.map(() => ({ kind: "skipped" }));
+  for (let repeats = 1; ; repeats += 1) {
+    const batch = batchOf(parts, sending, repeats > 1 || sending.isRepeat);
+    try {
+      if (!isCancelling) {
+        const answer = await parts.publisher.publish(batch);
+        if (!("isUncertain" in answer)) return resolveOutcomes(parts, sending, answer);
+        said = answer.outcomes;
+        await sending.onCancel();
+        isCancelling = true;
+      }
+      return resolveOutcomes(parts, sending, await cancelled(parts.publisher, batch, said));
+    } catch (error) {
+      sending.publishing.throwIfAborted();
+      if (isHapaxError(error, "lease_lost")) throw error;
+      settings.meter.add("publish_failures_total", 1, { outcome: "unknown" });
+      if (repeats > repeatsMax) throw error;
+      settings.onError(error);
+      await backOff(settings, repeats, sending.pausing);
+    }
+  }
+}
+
+function batchOf<Tx>(
+  { settings, source }: RelayParts<Tx>,
+  { identity, tried, publishing }: Sending,
+  isRepeat: boolean,
+): PublishBatch {
+  return {
+    relay: settings.name,
+    source,
+    identity,
+    events: tried.map(({ event }) => event),
+    attempts: tried.map(({ attempts }) => attempts + 1),
+    isRepeat,
+    concurrency: settings.concurrency,
+    signal: publishing,
+  };
+}
+
+/** What was said of a batch is true if it is cancelled; otherwise it was published after all. */
+async function cancelled(
+  publisher: Publisher,
+  batch: PublishBatch,
+  said: readonly PublishOutcome[],
+): Promise<readonly PublishOutcome[]> {
+  if (publisher.cancel === undefined) throw new Error("a publisher that is uncertain has `cancel`");
+  const outcome = await publisher.cancel(batch);
+  return outcome === "cancelled" ? said : batch.events.map(() => ({ kind: "published" }));
+}
+
+/** What a publisher has said, as it is kept. */
+function resolveOutcomes<Tx>(
+  { settings: { meter }, tally }: RelayParts<Tx>,
+  { tried: { length: count } }: Sending,
+  outcomes: readonly PublishOutcome[],
+): readonly Outcome[] {
+  if (outcomes.length !== count) {
+    throw new Error(`the publisher answered ${outcomes.length} outcomes for ${count} events`);
+  }
+  const resolved = outcomes.map((outcome): Outcome => {
+    if (outcome.kind !== "failed") return outcome;
+    const { error, isFinal } = outcome;
+    return { kind: "failed", failure: failureOf(error), isFinal };
+  });
+  const of = (kind: Outcome["kind"]): number => resolved.filter((one) => one.kind === kind).length;
+  const [published, failed] = [of("published"), of("failed")];
+  tally.published += published;
+  tally.failed += failed;
+  if (published > 0) meter.add("published_total", published);
+  if (failed > 0) meter.add("publish_failures_total", failed, { outcome: "failed" });
+  return resolved;
+}
+
+/** The pause after the n-th failure in a row. */
+export function backOff(
+  { clock, retry, random }: ResolvedRelaySettings,
+  failures: number,
+  signal: AbortSignal,
+): Promise<void> {
+  return pause(clock, backoffMs(failures, retry, random.unit()), signal);
+}
+
+/** Lets time pass; throws the reason of the signal if it aborts. */
+export async function pause(
+  clock: ResolvedRelaySettings["clock"],
+  delayMs: number,
+  signal: AbortSignal,
+): Promise<void> {
+  signal.throwIfAborted();
+  await new Promise<void>((resolve) => {
+    const end = (): void => {
+      cancel();
+      signal.removeEventListener("abort", end);
+      resolve();
+    };
+    const cancel = clock.after(delayMs, end);
+    signal.addEventListener("abort", end);
+  });
+  signal.throwIfAborted();
+}
+
+/** How long a relay works without a pause in which others of its process get on. */
+const BREATH_MS = 20;
+
+/** Clients that answer at once, and functions that do, would leave no time to anybody else. */
+export function createBreath<Tx>({ settings, stopping }: RelayParts<Tx>): () => Promise<void> {
+  const { clock } = settings;
+  let sinceMs = clock.steadyMs();
+  return async () => {
+    if (clock.steadyMs() - sinceMs < BREATH_MS || stopping.aborted) return;
+    await pause(clock, 0, stopping);
+    sinceMs = clock.steadyMs();
+  };
+}

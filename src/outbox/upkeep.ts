@@ -1,0 +1,65 @@
+/** What a relay does beside publishing: it deletes what all relays have passed, and measures how far behind it is. */
+
+import { noMeter } from "../meter.ts";
+import type { RelayParts } from "./publishing.ts";
+import { relayPositions } from "./relay-state.ts";
+
+/** More relays than anybody has; if there are more, nothing is deleted. */
+const RELAYS_MAX = 1000;
+const MEASURE_EVERY_MS = 15_000;
+/** Counted up to here. */
+const COUNTED_MAX = 1000;
+
+export class Upkeep<Tx> {
+  readonly #parts: RelayParts<Tx>;
+  #cleanAtMs = -Infinity;
+  #measureAtMs = -Infinity;
+
+  constructor(parts: RelayParts<Tx>) {
+    this.#parts = parts;
+  }
+
+  /** Does what is due. Answers whether there is more to delete. Failures are told, and hold up nothing. */
+  async run(position: string | undefined): Promise<boolean> {
+    const { settings, stopping } = this.#parts;
+    if (stopping.aborted) return false;
+    try {
+      await this.#measure(position);
+      return await this.#clean();
+    } catch (error) {
+      settings.onError(error);
+      return false;
+    }
+  }
+
+  async #clean(): Promise<boolean> {
+    const { ledger, outbox, settings } = this.#parts;
+    const { cleanup, clock } = settings;
+    if (cleanup === undefined || outbox.way === "rows" || clock.steadyMs() < this.#cleanAtMs) {
+      return false;
+    }
+    this.#cleanAtMs = clock.steadyMs() + cleanup.everyMs;
+    const positions = await relayPositions(ledger, RELAYS_MAX);
+    if (positions === undefined) return false;
+    const deleted = await outbox.clean(positions, cleanup.keepMs, cleanup.batchMax);
+    if (deleted > 0) settings.meter.add("swept_total", deleted, { primitive: "outbox" });
+    const hasMore = deleted >= cleanup.batchMax;
+    if (hasMore) this.#cleanAtMs = -Infinity;
+    return hasMore;
+  }
+
+  async #measure(position: string | undefined): Promise<void> {
+    const { outbox, settings } = this.#parts;
+    const { meter, clock, name } = settings;
+    if (meter === noMeter || clock.steadyMs() < this.#measureAtMs) return;
+    this.#measureAtMs = clock.steadyMs() + MEASURE_EVERY_MS;
+    const labels = { relay: name };
+    const { oldestMs, slotBytes } = await outbox.lag(position);
+    meter.set("relay_lag_seconds", oldestMs / 1000, labels);
+    if (slotBytes !== undefined) meter.set("slot_lag_bytes", slotBytes, labels);
+    const count = async (state: "waiting" | "dead"): Promise<number> =>
+      (await outbox.held({ relay: name, state, max: COUNTED_MAX })).length;
+    meter.set("held_events", await count("waiting"), labels);
+    meter.set("dead_letters", await count("dead"), labels);
+  }
+}

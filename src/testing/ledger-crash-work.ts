@@ -1,0 +1,285 @@
+/**
+ * What a process of the crash suite does: one piece of work with one primitive, until a failpoint ends or stops it. The
+ * other side, which starts the processes and counts what they leave behind, is ledger-crashes.ts.
+ */
+
+import { writeSync } from "node:fs";
+import { HapaxError, isHapaxError } from "../errors.ts";
+import { failpoint, setFailpoint } from "../failpoint.ts";
+import { createIdempotency, type FetchHandler, type Idempotency } from "../idempotency.ts";
+import type { Ledger } from "../ledger.ts";
+import { GLOBAL } from "../once/check.ts";
+import { createInbox } from "../once/inbox.ts";
+import { acquireLease } from "../once/lease.ts";
+import { processOnce } from "../once/process-once.ts";
+import type { OnceProbed } from "../once/settings.ts";
+import { createOutbox, createRelay, functionPublisher, type Relay } from "../outbox.ts";
+
+/** The user's own data, of which each piece must be there once. */
+export interface CrashEffects<Tx> {
+  /** Adds a row in the transaction. */
+  write(tx: Tx, text: string): Promise<void>;
+  /** Whether the row is there, as the transaction sees it. */
+  has(tx: Tx, text: string): Promise<boolean>;
+  /** A receiver elsewhere, which keeps one text under each key: what comes again changes nothing. */
+  deliver(key: string, text: string): Promise<void>;
+  /** Whether the receiver has the text. */
+  isDelivered(text: string): Promise<boolean>;
+}
+
+/** What a process is to do, as plain data: it goes to it as JSON. */
+export interface CrashTask {
+  readonly work: CrashWork;
+  /** Of the key, the message, the lease, …: one for each case. */
+  readonly id: string;
+  readonly leaseMs: number;
+  /** How often it is done, one after the other. */
+  readonly times: number;
+  readonly halt?: CrashHalt;
+}
+
+/** Where the process ends or stops. */
+export interface CrashHalt {
+  /** A failpoint. */
+  readonly at: string;
+  /** When it comes by there for the n-th time. */
+  readonly occurrence: number;
+  /** `kill`: SIGKILL, as by a crash. `stop`: SIGSTOP, as a machine that stands still. */
+  readonly by: "kill" | "stop";
+}
+
+/** What a process says on its standard output, a line each. */
+export const CRASH_SAYS = {
+  stopping: "crash-suite: stopping",
+  done: "crash-suite: done",
+  /** Followed by a code of `ERRORS`, or the message of another error. */
+  failed: "crash-suite: failed ",
+} as const;
+
+interface Stage<Tx> {
+  readonly ledger: Ledger<Tx>;
+  readonly effects: CrashEffects<Tx>;
+  readonly task: CrashTask;
+  /** Long enough for the lease of somebody who is gone. */
+  readonly waitMs: number;
+}
+
+type Work = <Tx>(stage: Stage<Tx>) => Promise<void>;
+
+async function onceInTransaction<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
+  const { id, leaseMs } = task;
+  const settings = { scope: GLOBAL, leaseMs, waitMs };
+  await processOnce(ledger, id, ({ tx }) => effects.write(tx, `${id} row`), settings);
+}
+
+/** The effect is elsewhere, under a key that is the same in every attempt. */
+async function onceRepeatable<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
+  const { id, leaseMs } = task;
+  const settings = { scope: GLOBAL, leaseMs, waitMs, effect: "repeatable" } as const;
+  await processOnce(ledger, id, ({ key }) => effects.deliver(key, `${id} letter`), settings);
+}
+
+/** The effect is elsewhere and knows no keys: whoever takes over asks first whether it is there. */
+async function onceProbed<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
+  const { id, leaseMs } = task;
+  const text = `${id} row`;
+  const settings: OnceProbed<void> = {
+    scope: GLOBAL,
+    leaseMs,
+    waitMs,
+    effect: "probed",
+    reconcile: async () =>
+      (await ledger.transaction((tx) => effects.has(tx, text)))
+        ? { kind: "done", result: undefined }
+        : { kind: "not_done" },
+  };
+  const work = (): Promise<void> => ledger.transaction((tx) => effects.write(tx, text));
+  await processOnce(ledger, id, work, settings);
+}
+
+async function inbox<Tx>({ ledger, effects, task }: Stage<Tx>): Promise<void> {
+  const { id } = task;
+  const messages = createInbox(ledger, { consumer: "crash-suite", retainMs: 3_600_000 });
+  await messages.handle({ id, source: "crash-suite" }, (tx) => effects.write(tx, `${id} row`));
+}
+
+/** A lease alone keeps no record: the work looks first whether it was done. */
+async function lease<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
+  const { id, leaseMs } = task;
+  const text = `${id} row`;
+  const held = await acquireLease(ledger, id, { leaseMs, waitMs });
+  if (held === undefined) throw new Error(`nobody gives the lease back: ${id}`);
+  const isDone = await ledger.transaction((tx) => effects.has(tx, text));
+  // Of the suite: whoever stands still here writes what it should not, and must be stopped by its token.
+  await failpoint("lease.decided");
+  await held.transaction(async (tx) => {
+    if (!isDone) await effects.write(tx, text);
+    await failpoint("lease.wrote");
+  });
+  await held.release();
+}
+
+/** A request with a key; its record and its row are one transaction. */
+async function http<Tx>(stage: Stage<Tx>): Promise<void> {
+  const { ledger, effects, task } = stage;
+  const { id, leaseMs } = task;
+  const idempotency = createIdempotency(ledger, { scope: GLOBAL, leaseMs });
+  await request(stage, idempotency, async (_request, { tx }) => {
+    await effects.write(tx, `${id} row`);
+    return new Response(id, { status: 201 });
+  });
+}
+
+/** A request in phases: two transactions, and a call of another system between them. */
+async function httpInPhases<Tx>(stage: Stage<Tx>): Promise<void> {
+  const { ledger, effects, task } = stage;
+  const { id, leaseMs } = task;
+  const idempotency = createIdempotency(ledger, { scope: GLOBAL, leaseMs, mode: "phases" });
+  await request(stage, idempotency, async (_request, context) => {
+    await context.phase("order", ({ tx }) => effects.write(tx, `${id} row`));
+    await context.phase("send", ({ key }) => effects.deliver(key, `${id} letter`), {
+      effect: "call",
+    });
+    await context.phase("ship", ({ tx }) => effects.write(tx, `${id} second row`));
+    return new Response(id, { status: 201 });
+  });
+}
+
+async function request<Tx>(
+  { task, waitMs }: Stage<Tx>,
+  idempotency: Idempotency<Tx>,
+  handler: FetchHandler<Tx>,
+): Promise<void> {
+  const headers = { "idempotency-key": `"${task.id}"`, prefer: `wait=${Math.ceil(waitMs / 1000)}` };
+  const asked = new Request("http://localhost/orders", { method: "POST", headers, body: task.id });
+  // A server has its socket, which keeps its process while it waits.
+  const alive = setInterval(() => undefined, 1000);
+  try {
+    const answer = await idempotency.handle(asked, handler);
+    const text = await answer.text();
+    if (answer.status === 201 && text === task.id) return;
+    const isTaken = text.includes("urn:hapax:error:in_progress");
+    throw new HapaxError(isTaken ? "in_progress" : "refused", `${answer.status} ${text}`);
+  } finally {
+    clearInterval(alive);
+  }
+}
+
+const LETTERS = ["letter", "second letter"];
+
+/** A row and two events in one transaction, and a relay of their own that takes them to the receiver. */
+async function outbox<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
+  const { id, leaseMs } = task;
+  const events = createOutbox(ledger);
+  const add = async (tx: Tx): Promise<void> => {
+    await effects.write(tx, `${id} row`);
+    for (const payload of LETTERS) await events.add(tx, { topic: id, key: id, payload });
+  };
+  await processOnce(ledger, id, ({ tx }) => add(tx), { scope: GLOBAL, leaseMs, waitMs });
+  // The relay of a log gets all events of the database; those of other cases are none of this one's business.
+  const publisher = functionPublisher(async ({ topic, payload }, { idempotencyKey }) => {
+    const text = `${id} ${new TextDecoder().decode(payload)}`;
+    if (topic === id) await effects.deliver(idempotencyKey, text);
+  });
+  const name = encodeURIComponent(id);
+  const relay = createRelay(ledger, publisher, { name, leaseMs, cleanup: false });
+  // Somebody who is gone still has the lease for a while: of the relay, or of its rows.
+  const endMs = Date.now() + waitMs;
+  while (!(await ranOnce(relay)) || !(await areDelivered(effects, id)) || (await hasRows(ledger))) {
+    if (Date.now() > endMs) throw new Error(`the events are not published: ${id}`);
+    await new Promise((resolve) => setTimeout(resolve, leaseMs / 10));
+  }
+}
+
+async function ranOnce<Tx>(relay: Relay<Tx>): Promise<boolean> {
+  try {
+    await relay.runOnce();
+    return true;
+  } catch (error) {
+    if (isHapaxError(error, "in_progress")) return false;
+    throw error;
+  }
+}
+
+async function areDelivered<Tx>(effects: CrashEffects<Tx>, id: string): Promise<boolean> {
+  for (const letter of LETTERS) if (!(await effects.isDelivered(`${id} ${letter}`))) return false;
+  return true;
+}
+
+/** Rows that are published and not settled are still there: somebody has to take them over. */
+async function hasRows<Tx>({ outbox: log }: Ledger<Tx>): Promise<boolean> {
+  return log.way === "rows" && (await log.lag(undefined)).oldestMs > 0;
+}
+
+const WORKS = {
+  once: onceInTransaction,
+  "once repeatable": onceRepeatable,
+  "once probed": onceProbed,
+  inbox,
+  lease,
+  http,
+  "http in phases": httpInPhases,
+  outbox,
+} as const satisfies Record<string, Work>;
+
+/** What there is to do. */
+export type CrashWork = keyof typeof WORKS;
+
+/**
+ * Does a task in this process, and says on its standard output what came of it. `hapax/testing` exports it for the worker
+ * script of your own ledger: open the ledger, call this, close it.
+ *
+ * ```ts
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ * import { runCrashTask } from "hapax/testing";
+ *
+ * const rows: string[] = [];
+ * const effects = {
+ *   write: async (_tx: unknown, text: string) => void rows.push(text),
+ *   has: async (_tx: unknown, text: string) => rows.includes(text),
+ *   deliver: async () => undefined,
+ *   isDelivered: async () => false,
+ * };
+ * await runCrashTask(memoryLedger(), effects, { work: "once", id: "a", leaseMs: 1000, times: 2 });
+ * console.assert(rows.join() === "a row");
+ * ```
+ */
+export async function runCrashTask<Tx>(
+  ledger: Ledger<Tx>,
+  effects: CrashEffects<Tx>,
+  task: CrashTask,
+): Promise<void> {
+  if (task.halt !== undefined) setFailpoint(haltOf(task.halt));
+  try {
+    for (let time = 0; time < task.times; time += 1) {
+      await WORKS[task.work]({ ledger, effects, task, waitMs: task.leaseMs * 20 });
+    }
+    say(CRASH_SAYS.done);
+  } catch (error) {
+    say(
+      CRASH_SAYS.failed + (isHapaxError(error) ? error.code : String(error).replaceAll("\n", " ")),
+    );
+  } finally {
+    setFailpoint(undefined);
+  }
+}
+
+function haltOf({ at, occurrence, by }: CrashHalt): (name: string) => void {
+  let left = occurrence;
+  return (name) => {
+    if (name !== at) return;
+    left -= 1;
+    if (left !== 0) return;
+    if (by === "kill") {
+      process.kill(process.pid, "SIGKILL");
+    } else {
+      say(CRASH_SAYS.stopping);
+      process.kill(process.pid, "SIGSTOP");
+    }
+  };
+}
+
+/** At once: a process that is killed or stopped in the next moment has said it. */
+function say(line: string): void {
+  writeSync(1, `${line}\n`);
+}

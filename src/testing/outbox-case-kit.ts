@@ -1,0 +1,172 @@
+/** What the cases of the outbox have in common: a target, relays, and how spans and batches are gone through. */
+
+import { strict as assert } from "node:assert";
+import type { Ledger } from "../ledger.ts";
+import type {
+  HeldEvent,
+  NewOutboxEvent,
+  OutboxBatch,
+  OutboxEvent,
+  OutboxLog,
+  OutboxRows,
+  OutboxSpans,
+} from "../outbox-log.ts";
+
+/** How a case gets at a database. */
+export interface OutboxTarget<Tx> {
+  /** A ledger over the same database, its tables made, as another process would have it. */
+  open(): Promise<Ledger<Tx>>;
+}
+
+/** One case. It throws if the outbox breaks the contract, and answers why if it does not apply. */
+export interface OutboxCase {
+  readonly title: string;
+  /** Which outboxes it is for. */
+  readonly way: "spans" | "rows" | "both";
+  readonly run: <Tx>(target: OutboxTarget<Tx>) => Promise<string | undefined>;
+}
+
+/** Few names: a relay may cost the database something that stays. */
+export const RELAY = "conformance-a";
+export const OTHER_RELAY = "conformance-b";
+export const LEASE_MS = 30_000;
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** An event whose payload is a text. */
+export function eventOf(text: string, key?: string): NewOutboxEvent {
+  const payload = encoder.encode(text);
+  return key === undefined ? { topic: "t", payload } : { topic: "t", key, payload };
+}
+
+export function textsOf(events: readonly OutboxEvent[]): readonly string[] {
+  return events.map(({ payload }) => decoder.decode(payload));
+}
+
+/** Adds events in a transaction of their own. */
+export function add<Tx>(
+  ledger: Ledger<Tx>,
+  ...events: readonly NewOutboxEvent[]
+): Promise<readonly string[]> {
+  return ledger.transaction((tx) => ledger.in(tx).outbox.add(tx, events));
+}
+
+export function spansOf<Tx>({ outbox }: Ledger<Tx>): OutboxSpans<Tx> {
+  assert.equal(outbox.way, "spans");
+  // The assertion above does not narrow a union for the compiler.
+  return outbox as OutboxSpans<Tx>;
+}
+
+export function rowsOf<Tx>({ outbox }: Ledger<Tx>): OutboxRows<Tx> {
+  assert.equal(outbox.way, "rows");
+  return outbox as OutboxRows<Tx>;
+}
+
+/** Opens a ledger with nothing held; of rows nothing is left either. */
+export async function openFresh<Tx>(target: OutboxTarget<Tx>): Promise<Ledger<Tx>> {
+  const ledger = await target.open();
+  await clearHeld(ledger);
+  if (ledger.outbox.way === "rows") await takeAll(ledger, ledger.outbox);
+  return ledger;
+}
+
+async function clearHeld<Tx>(ledger: Ledger<Tx>): Promise<void> {
+  for (const relay of [RELAY, OTHER_RELAY]) {
+    const held = await ledger.outbox.held({ relay, max: 10_000 });
+    const ids = held.map(({ event }) => event.id);
+    await ledger.transaction((tx) => ledger.in(tx).outbox.hold(relay, [], ids));
+  }
+}
+
+/** Goes through all spans from a position on, at most `max` events each. */
+export async function follow<Tx>(
+  log: OutboxSpans<Tx>,
+  from: string,
+  max: number,
+): Promise<{ readonly to: string; readonly pages: readonly (readonly OutboxEvent[])[] }> {
+  const pages: (readonly OutboxEvent[])[] = [];
+  let at = from;
+  // A span may be empty, as when it holds only what others wrote; it must not be so for ever.
+  for (let empty = 0; empty < 100;) {
+    const span = await log.plan(at, max);
+    if (span === undefined) return { to: at, pages };
+    assert.equal(span.from, at);
+    const page = await log.read(span);
+    empty = page.length === 0 ? empty + 1 : 0;
+    if (page.length > 0) pages.push(page);
+    at = span.to;
+  }
+  throw new Error("OL3 spans without events do not end");
+}
+
+/** Claims and settles until there is nothing; answers the batches. */
+export async function takeAll<Tx>(
+  ledger: Ledger<Tx>,
+  rows: OutboxRows<Tx>,
+  max = 100,
+): Promise<readonly OutboxBatch[]> {
+  const batches: OutboxBatch[] = [];
+  for (;;) {
+    const batch = await rows.claim(RELAY, max, LEASE_MS);
+    if (batch === undefined) return batches;
+    batches.push(batch);
+    assert.equal(await settle(ledger, batch, idsOf(batch.events)), true);
+  }
+}
+
+export function settle<Tx>(
+  ledger: Ledger<Tx>,
+  batch: OutboxBatch,
+  done: readonly string[],
+): Promise<boolean> {
+  return ledger.transaction((tx) => rowsOf(ledger.in(tx)).settle(batch, done));
+}
+
+export function idsOf(events: readonly OutboxEvent[]): readonly string[] {
+  return events.map(({ id }) => id);
+}
+
+/** Everything that is there now, whichever the way: from a position of before, or by claiming it. */
+export async function readAll<Tx>(
+  ledger: Ledger<Tx>,
+  from: string | undefined,
+): Promise<readonly OutboxEvent[]> {
+  const { outbox } = ledger;
+  if (outbox.way === "rows") {
+    return (await takeAll(ledger, outbox)).flatMap(({ events }) => events);
+  }
+  assert.notEqual(from, undefined);
+  return (await follow(outbox, from ?? "", 100)).pages.flat();
+}
+
+/** Where to read on from later; nothing for rows. */
+export async function mark<Tx>(outbox: OutboxLog<Tx>): Promise<string | undefined> {
+  return outbox.way === "spans" ? await outbox.start("end", RELAY) : undefined;
+}
+
+export function heldOf(event: OutboxEvent, facts: Partial<HeldEvent> = {}): HeldEvent {
+  return {
+    relay: RELAY,
+    event,
+    state: "waiting",
+    attempts: 1,
+    dueInMs: 0,
+    failure: { fingerprint: "f", message: "it broke" },
+    ...facts,
+  };
+}
+
+/** Two transactions at once cannot be had where one excludes all others. */
+export function whyNotTwo<Tx>({ supports }: Ledger<Tx>): string | undefined {
+  return supports.isExclusive ? "one transaction at a time: none can commit late" : undefined;
+}
+
+/** A promise that somebody else fulfils. */
+export function gate(): { readonly opened: Promise<void>; readonly open: () => void } {
+  let open: () => void = () => undefined;
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { opened, open };
+}

@@ -1,0 +1,20 @@
+/**
+ * One call of an operation in a process of its own, so that it can be killed: `node caller.mjs <settings as JSON>`.
+ * Prints the status of the answer. See fetch.test.ts.
+ */
+
+import { createIdempotentFetch } from "../../dist/idempotency/fetch.js";
+import { fileKeyStore } from "../../dist/idempotency/key-file.js";
+import { setFailpoint } from "../../dist/failpoint.js";
+
+const { url, folder, operation, dieAt } = JSON.parse(process.argv[2] ?? "{}");
+setFailpoint((name) => {
+  if (name === dieAt) process.kill(process.pid, "SIGKILL");
+});
+const call = createIdempotentFetch({
+  store: fileKeyStore(folder),
+  windowMs: 600_000,
+  retry: { minMs: 10 },
+});
+const response = await call(operation, url, { json: { operation } });
+console.log(response.status);

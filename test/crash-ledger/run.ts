@@ -1,0 +1,106 @@
+/** The databases of the crash suite, with the tables of the business, and the processes over them. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import Database from "libsql";
+import { postgresLedger } from "../../src/ledgers/postgres.ts";
+import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
+import {
+  type CrashCase,
+  type CrashTarget,
+  type CrashWork,
+  startCrashProcess,
+} from "../../src/testing/ledger-crashes.ts";
+import { startPostgres, whyNoPostgres } from "../databases/postgres.ts";
+
+export interface CrashStage extends CrashTarget {
+  close(): Promise<void>;
+}
+
+const WORKER = fileURLToPath(new URL("worker.mjs", import.meta.url));
+const FOUND = "SELECT text FROM effects UNION ALL SELECT text FROM letters";
+
+interface Row {
+  readonly text: string;
+}
+
+async function openSqliteStage(): Promise<CrashStage> {
+  const folder = mkdtempSync(join(tmpdir(), "hapax-crash-ledger-"));
+  const file = join(folder, "crash.db");
+  const connection = new Database(file, { timeout: 5000 });
+  connection.exec("PRAGMA journal_mode = WAL");
+  connection.exec("CREATE TABLE effects (id INTEGER PRIMARY KEY, text TEXT)");
+  connection.exec("CREATE TABLE letters (key TEXT PRIMARY KEY, text TEXT)");
+  await sqliteLedger(connection).migrate();
+  return {
+    isExclusive: true,
+    start: (task) => startCrashProcess(WORKER, { database: "sqlite", file }, task),
+    // Cast: two columns of text, in the order of the query.
+    read: async () => (connection.prepare(FOUND).all() as readonly Row[]).map(({ text }) => text),
+    async close() {
+      connection.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function openPostgresStage(settings: object): Promise<CrashStage> {
+  const postgres = await startPostgres();
+  const { pool, host } = postgres;
+  await pool.query("CREATE TABLE effects (id SERIAL, text TEXT)");
+  await pool.query("CREATE TABLE letters (key TEXT PRIMARY KEY, text TEXT)");
+  await postgresLedger(pool).migrate();
+  return {
+    isExclusive: false,
+    start: (task) => startCrashProcess(WORKER, { database: "postgres", host, ...settings }, task),
+    read: async () => (await pool.query<Row>(FOUND)).rows.map(({ text }) => text),
+    close: () => postgres.stop(),
+  };
+}
+
+export interface CrashDatabase {
+  readonly name: string;
+  readonly isExclusive: boolean;
+  /** The only work that is other there than elsewhere, one case after the other; undefined: all, at once. */
+  readonly only?: CrashWork;
+  readonly open: () => Promise<CrashStage>;
+}
+
+const reason = whyNoPostgres();
+if (reason !== undefined && process.env["CI"] === "true") throw new Error(reason);
+if (reason !== undefined) console.log(`skipped: crashes over PostgreSQL: ${reason}`);
+
+/** Rows and their transaction apart: to see that the suite notices it. */
+export const CARELESS: CrashDatabase | undefined =
+  reason === undefined
+    ? { name: "careless", isExclusive: false, open: () => openPostgresStage({ isCareless: true }) }
+    : undefined;
+
+/** Those that can be had here. */
+export const CRASH_DATABASES: readonly CrashDatabase[] = [
+  { name: "SQLite", isExclusive: true, open: openSqliteStage },
+  ...(reason === undefined
+    ? [
+        { name: "PostgreSQL", isExclusive: false, open: () => openPostgresStage({}) },
+        {
+          name: "PostgreSQL with an outbox of rows",
+          isExclusive: false,
+          only: "outbox" as const,
+          open: () => openPostgresStage({ outbox: { way: "rows" } }),
+        },
+      ]
+    : []),
+];
+
+/** The cases that say something about a database. */
+export function casesFor<Case extends Pick<CrashCase, "work" | "needsShared">>(
+  cases: readonly Case[],
+  { only, isExclusive }: CrashDatabase,
+): readonly Case[] {
+  return cases.filter(
+    ({ work, needsShared }) =>
+      (only === undefined || work === only) && !(needsShared && isExclusive),
+  );
+}

@@ -1,0 +1,147 @@
+/**
+ * Faults of callers: what would send an operation under two keys, under one that is forgotten, or with other content. And
+ * of processes that stood still: what would let them write when their work is somebody else's.
+ */
+
+import type { Fault } from "./faults.ts";
+
+const FETCH = "src/idempotency/fetch.test.ts";
+const STORES = "src/idempotency/key-store.test.ts";
+const RULES = "src/core/caller-key.test.ts";
+const ZOMBIES = "test/heavy/ledger-zombies.test.ts";
+
+export const callerFaults: readonly Fault[] = [
+  {
+    name: "a call is sent before its key is kept",
+    guarantee: "G26",
+    file: "src/idempotency/fetch.ts",
+    find: "const record = await store.put(operation, fresh);",
+    replace: "const record: KeyRecord = fresh;\n    void store.put(operation, fresh);",
+    caughtBy: {
+      file: FETCH,
+      test: "HW1 nothing is sent before the store has said that the key is kept",
+    },
+  },
+  {
+    name: "every attempt has a key of its own",
+    guarantee: "G26",
+    file: "src/idempotency/fetch.ts",
+    find: 'headers.set(keyHeader, keySyntax === "quoted" ? `"${key}"` : key);',
+    replace:
+      'headers.set(keyHeader, keySyntax === "quoted" ? `"${this.#settings.random.id()}"` : key);',
+    caughtBy: {
+      file: FETCH,
+      test: "HW1 is the same in all attempts, also in those of another process and at once",
+    },
+  },
+  {
+    name: "the second key of an operation takes the place of the first",
+    guarantee: "G26",
+    file: "src/idempotency/key-store.ts",
+    find: "      if (there !== undefined && there.key !== record.key) return there;\n",
+    replace: "",
+    caughtBy: {
+      file: STORES,
+      test: "storage > HW8 of many keys for one operation the first stays, and everybody is told that one",
+    },
+  },
+  {
+    name: "of two processes the second writes over the key of the first",
+    guarantee: "G26",
+    file: "src/idempotency/key-file.ts",
+    find: "await fs.link(written, path);",
+    replace: "await fs.rename(written, path);",
+    caughtBy: {
+      file: STORES,
+      test: "file > HW8 of many keys for one operation the first stays, and everybody is told that one",
+    },
+  },
+  {
+    name: "a call is sent when its key may be forgotten",
+    guarantee: "G26",
+    file: "src/core/caller-key.ts",
+    find: "return nowMs + timeoutMs > lastMs(record, windowMs)",
+    replace: "return nowMs + timeoutMs > Infinity * lastMs(record, windowMs)",
+    caughtBy: {
+      file: RULES,
+      test: "HW2 sends if and only if the attempt ends within the window and before the expiry",
+    },
+  },
+  {
+    name: "what the server says of a key is not kept",
+    guarantee: "G26",
+    file: "src/idempotency/fetch.ts",
+    find: "if (next !== record) record = await store.put(call.operation, next);",
+    replace: "record = next;",
+    caughtBy: {
+      file: FETCH,
+      test: "HW2 what the server says of a key counts after a restart, by the server's own clock",
+    },
+  },
+  {
+    name: "patience may outlast the window",
+    guarantee: "G26",
+    file: "src/idempotency/fetch-settings.ts",
+    find: 'check.whole("retry.totalMs", retry.totalMs, totalMs, 0, patienceMs)',
+    replace: 'check.whole("retry.totalMs", retry.totalMs, totalMs, 0, patienceMs * 10)',
+    caughtBy: {
+      file: FETCH,
+      test: "HW2 patience that could outlast the window is refused, with all other problems",
+    },
+  },
+  {
+    name: "the name of an operation takes any content",
+    guarantee: "G26",
+    file: "src/core/caller-key.ts",
+    find: '  if (record.digest !== attempt.digest) return "reused";\n',
+    replace: "",
+    caughtBy: {
+      file: FETCH,
+      test: "HW3 a name that was used for another content is refused before anything is sent",
+    },
+  },
+  {
+    name: "a part of an answer is taken for the answer",
+    guarantee: "G26",
+    file: "src/idempotency/fetch.ts",
+    find: "const bytes = await response.clone().arrayBuffer();",
+    replace: "const bytes = new ArrayBuffer(0);",
+    caughtBy: {
+      file: FETCH,
+      test: "HW4 an answer that ends before its end is no answer",
+    },
+  },
+  {
+    name: "Retry-After is not waited for",
+    guarantee: "G26",
+    file: "src/idempotency/fetch.ts",
+    find: "return Math.max(backoffMs, retryAfterMs(heard.response.headers, nowMs));",
+    replace: "return Math.min(backoffMs, 1 + retryAfterMs(heard.response.headers, nowMs));",
+    caughtBy: {
+      file: FETCH,
+      test: "HW4 Retry-After is waited for, as seconds and as a date",
+    },
+  },
+  {
+    name: "a process that has lost its lease may commit",
+    guarantee: "G29",
+    file: "src/once/lease.ts",
+    find: 'if (entry?.token !== token || entry.state !== "running") {',
+    replace: "if ((entry?.token ?? 0) > token + 1_000_000) {",
+    caughtBy: {
+      file: ZOMBIES,
+      test: "SQLite > G29 a lease: stopped at lease.decided beyond its lease, it can neither write nor record",
+    },
+  },
+  {
+    name: "a process that has lost its claim may record",
+    guarantee: "G25",
+    file: "src/once/claiming.ts",
+    find: "    if (written !== undefined) return;\n",
+    replace: "    if (written !== undefined || this.attempts > 0) return;\n",
+    caughtBy: {
+      file: ZOMBIES,
+      test: "SQLite > G25 processOnce in a transaction: stopped at once.claimed beyond its lease, it can neither write nor record",
+    },
+  },
+];

@@ -1,0 +1,114 @@
+/** Faults of idempotency keys on the server side: what would be done twice, answered too early, or answered to others. */
+
+import type { Fault } from "./faults.ts";
+
+const ENGINE = "src/idempotency/engine.test.ts";
+const PHASES = "src/idempotency/phases.test.ts";
+const SERVERS = "test/idempotency/servers.test.ts";
+
+export const idempotencyFaults: readonly Fault[] = [
+  {
+    name: "a key with other content waits while the first request is under way",
+    guarantee: "G26",
+    file: "src/idempotency/engine.ts",
+    find: "        if (isOther(flight.fingerprint, fingerprint)) return this.#mismatch();\n",
+    replace: "",
+    caughtBy: {
+      file: ENGINE,
+      test: "HI2 draft 2.7: it does so while the first is under way, and not 409",
+    },
+  },
+  {
+    name: "the keys of two tenants meet",
+    guarantee: "G26",
+    file: "src/idempotency/engine.ts",
+    find: `place = { kind: "http", scope: await this.#scopeOf(request), key: parsed.key };`,
+    replace: `place = { kind: "http", scope: (await this.#scopeOf(request)) && GLOBAL, key: parsed.key };`,
+    caughtBy: {
+      file: ENGINE,
+      test: "HI6 draft 5: the key counts together with who the client is",
+    },
+  },
+  {
+    name: "an answer leaves before its commit",
+    guarantee: "G26",
+    file: "src/idempotency/run.ts",
+    find: "      await this.#commit(answer);\n",
+    replace: "      void this.#commit(answer);\n",
+    caughtBy: { file: ENGINE, test: "HI3 answers only after the commit" },
+  },
+  {
+    name: "the writes of a failed handler are committed",
+    guarantee: "G26",
+    file: "src/idempotency/run.ts",
+    find: "await this.#transaction?.rollBack();",
+    replace: "await this.#transaction?.commit(() => Promise.resolve());",
+    caughtBy: {
+      file: ENGINE,
+      test: "HI4 takes the writes of a handler that throws back, and lets a retry run",
+    },
+  },
+  {
+    name: "a commit whose answer was lost counts as failed",
+    guarantee: "G26",
+    file: "src/idempotency/run.ts",
+    find: "      if (await this.#isCommitted()) return;\n",
+    replace: "",
+    caughtBy: {
+      file: ENGINE,
+      test: "HI8 answers what was committed, also if the commit is not known to be done",
+    },
+  },
+  {
+    name: "cookies are repeated to whoever asks",
+    guarantee: "G26",
+    file: "src/idempotency/answer.ts",
+    find: `  "set-cookie",\n`,
+    replace: "",
+    caughtBy: {
+      file: ENGINE,
+      test: "HI7 repeats status, headers and bytes, but neither cookies nor what belongs to a connection",
+    },
+  },
+  {
+    name: "the order of JSON members makes other content",
+    guarantee: "G26",
+    file: "src/core/canonical-json.ts",
+    find: "(one < other ? -1 : 1)",
+    replace: "(one === other ? 1 : 0)",
+    caughtBy: {
+      file: ENGINE,
+      test: "HF3 takes the same JSON in another order for the same content",
+    },
+  },
+  {
+    name: "a finished phase runs again",
+    guarantee: "G26",
+    file: "src/idempotency/phases.ts",
+    find: "if (this.#done.has(name)) return",
+    replace: "if (this.#done.has(name) && this.#done.size > 9) return",
+    caughtBy: {
+      file: PHASES,
+      test: "HP1 HP2 run once each, whichever of them an attempt ends after",
+    },
+  },
+  {
+    name: "requests whose process died are not finished",
+    guarantee: "G26",
+    file: "src/idempotency/completer.ts",
+    find: `{ kind: "http", state: "running", isAbandoned: true }`,
+    replace: `{ kind: "http", state: "done", isAbandoned: true }`,
+    caughtBy: {
+      file: PHASES,
+      test: "HC1 finishes a request whose process died and whose client never came back",
+    },
+  },
+  {
+    name: "a response is ended while it is held back",
+    guarantee: "G26",
+    file: "src/idempotency/node-answer.ts",
+    find: "        this.#endWith(all);\n",
+    replace: "        this.#endWith(all);\n        Reflect.apply(real.end, response, all);\n",
+    caughtBy: { file: SERVERS, test: "HA1 nothing is sent before the commit" },
+  },
+];

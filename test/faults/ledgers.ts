@@ -1,0 +1,120 @@
+/** Faults of the ledgers: what would be claimed twice, seen too early, kept too short, or done by those who lost it. */
+
+import type { Fault } from "./faults.ts";
+
+const ALL = "test/ledgers.test.ts";
+const SQLITE = "test/ledgers/sqlite.test.ts";
+const POSTGRES = "test/ledgers/postgres.test.ts";
+
+export const ledgerFaults: readonly Fault[] = [
+  {
+    name: "an owner writes what is done already",
+    guarantee: "G25",
+    file: "src/ledgers/entry-statements.ts",
+    find: "? `${token} AND state = 'running'`",
+    replace: "? token",
+    caughtBy: {
+      file: ALL,
+      test: "SQLite with journal_mode delete > LG2 nobody owns what is done, failed or released",
+    },
+  },
+  {
+    name: "a write does not look whether the entry has changed",
+    guarantee: "G25",
+    file: "src/ledgers/entry-statements.ts",
+    find: ": `${token} AND revision = ${this.bind(expected.revision)}`;",
+    replace: ": token;",
+    caughtBy: {
+      file: ALL,
+      test: "SQLite with journal_mode delete > LG2 what is not as expected is left as it is",
+    },
+  },
+  {
+    name: "a sweep deletes what somebody works on",
+    guarantee: "G25",
+    file: "src/ledgers/entry-statements.ts",
+    find: "const isFree = `state <> 'running' OR lease_until IS NULL",
+    replace: "const isFree = `state <> 'none' OR lease_until IS NULL",
+    caughtBy: {
+      file: ALL,
+      test: "SQLite with journal_mode wal > LG8 a sweep deletes what is past its retention, so many at once, and nothing else",
+    },
+  },
+  {
+    name: "a ledger in SQLite sees its own open transaction",
+    guarantee: "G25",
+    file: "src/ledgers/sqlite-entries.ts",
+    find: "(isJoined ? now(work) : session.read(work))",
+    replace: "(isJoined ? now(work) : now(work))",
+    caughtBy: {
+      file: ALL,
+      test: "SQLite with journal_mode delete > LG1 nobody sees what a transaction wrote before it is committed, not even its own ledger",
+    },
+  },
+  {
+    name: "tokens in SQLite go back with a transaction",
+    guarantee: "G29",
+    file: "src/ledgers/sqlite-entries.ts",
+    find: "        raise(session, given.max);\n        return failure;",
+    replace: "        return failure;",
+    caughtBy: {
+      file: SQLITE,
+      test: "LQ2 a transaction that fails leaves its tokens behind, and nothing else",
+    },
+  },
+  {
+    name: "a token in PostgreSQL that was drawn early is given late",
+    guarantee: "G29",
+    file: "src/ledgers/postgres-entries.ts",
+    find: 'expected.kind !== "absent" || row["newest"] === "true"',
+    replace: 'expected.kind !== "absent" || row["newest"] !== ""',
+    caughtBy: {
+      file: POSTGRES,
+      test: "LO6 LG3 a token that was drawn early and put late is drawn again",
+    },
+  },
+  {
+    name: "connections to PostgreSQL keep tokens for themselves",
+    guarantee: "G29",
+    file: "src/ledgers/postgres-schema.ts",
+    find: "NO CYCLE CACHE 1`",
+    replace: "NO CYCLE CACHE 20`",
+    caughtBy: {
+      file: ALL,
+      test: "PostgreSQL > with pg > LG3 every token is greater than all before it, whoever gives it, whatever was deleted",
+    },
+  },
+  {
+    name: "leases in PostgreSQL begin with the transaction",
+    guarantee: "G29",
+    file: "src/ledgers/postgres-entries.ts",
+    find: "after: (placeholder) => `clock_timestamp() +",
+    replace: "after: (placeholder) => `now() +",
+    caughtBy: {
+      file: POSTGRES,
+      test: "LO2 a lease that is taken late in a transaction begins late",
+    },
+  },
+  {
+    name: "what a transaction found in PostgreSQL is not locked",
+    guarantee: "G25",
+    file: "src/ledgers/postgres-entries.ts",
+    find: 'lockRow: " FOR UPDATE",',
+    replace: 'lockRow: "",',
+    caughtBy: {
+      file: ALL,
+      test: "PostgreSQL > with pg > LG1 what was found in a transaction is not changed by others until its end",
+    },
+  },
+  {
+    name: "a failed transaction in PostgreSQL is told as committed",
+    guarantee: "G25",
+    file: "src/databases/postgres.ts",
+    find: 'if (command === "ROLLBACK")',
+    replace: 'if (command === "")',
+    caughtBy: {
+      file: POSTGRES,
+      test: "PS3 a transaction in which a statement failed is not told as committed",
+    },
+  },
+];

@@ -1,0 +1,121 @@
+/** Faults of processOnce, the inbox, leases and versions: what would be done twice, lost, or done by those who may not. */
+
+import type { Fault } from "./faults.ts";
+
+const CLAIMING = "src/once/claiming.ts";
+const ATTEMPT = "src/once/attempt.ts";
+const INBOX = "src/once/inbox.ts";
+const LEASE = "src/once/lease.ts";
+const LOST = "test/once/lost.test.ts";
+const CLAIM_TEST = "src/core/claim.test.ts";
+const OUTCOMES = "test/once/outcomes.test.ts";
+
+export const onceFaults: readonly Fault[] = [
+  {
+    name: "a claim that is held can be taken",
+    guarantee: "G25",
+    file: "src/core/claim.ts",
+    find: `if (leaseLeftMs > 0) return { kind: "running", leaseLeftMs };`,
+    replace: `if (leaseLeftMs > 1e9) return { kind: "running", leaseLeftMs };`,
+    caughtBy: {
+      file: CLAIM_TEST,
+      test: "OC1 gives nobody a key that somebody holds",
+    },
+  },
+  {
+    name: "work is recorded after its transaction",
+    guarantee: "G25",
+    file: ATTEMPT,
+    find: `await claim.complete(ledger.in(tx), "done", data);`,
+    replace: `if (ledger.isJoined) await claim.complete(ledger.in(tx), "done", data);`,
+    caughtBy: {
+      file: LOST,
+      test: "ON3 CK3 has no effect and leaves no record, whenever its work ends",
+    },
+  },
+  {
+    name: "a lost claim is completed without a word",
+    guarantee: "G25",
+    file: CLAIMING,
+    find: "    if (written !== undefined) return;\n    this.#tools",
+    replace: "    if (written !== undefined || this.token > 0) return;\n    this.#tools",
+    caughtBy: {
+      file: "src/once/claiming.test.ts",
+      test: "CK3 cannot be completed after it was taken, and its transaction is undone",
+    },
+  },
+  {
+    name: "a commit without an answer is told as failed",
+    guarantee: "G25",
+    file: ATTEMPT,
+    find: `if (entry?.token === claim.token && entry.state === "done") return ended;`,
+    replace: `if (entry?.token === -1 && entry.state === "done") return ended;`,
+    caughtBy: { file: LOST, test: "ON4 counts if it was stored" },
+  },
+  {
+    name: "work elsewhere that threw counts as not done",
+    guarantee: "G25",
+    file: ATTEMPT,
+    find: `return job.work.effect === "probed" ? claim.abandon() : claim.release();`,
+    replace: `return job.waitMs < 0 ? claim.abandon() : claim.release();`,
+    caughtBy: {
+      file: OUTCOMES,
+      test: "ON6 is asked for before it is repeated, and its result is kept",
+    },
+  },
+  {
+    name: "an old message is taken for new",
+    guarantee: "G27",
+    file: "src/core/inbox-window.ts",
+    find: `if (ageMs >= retainMs) return { kind: "expired", headroom: 0 };`,
+    replace: `if (ageMs >= retainMs * 1e9) return { kind: "expired", headroom: 0 };`,
+    caughtBy: {
+      file: "src/once/inbox.test.ts",
+      test: "IB4 refuses a message that is older than it remembers, and notes nothing of it",
+    },
+  },
+  {
+    name: "a message that was noted is handled again",
+    guarantee: "G27",
+    file: INBOX,
+    find: `if (!isNew) return { kind: "duplicate" };`,
+    replace: `if (!isNew && ledger.isJoined) return { kind: "duplicate" };`,
+    caughtBy: {
+      file: "src/once/inbox.test.ts",
+      test: "IB1 handles a message once, and reports it when it comes again",
+    },
+  },
+  {
+    name: "the token of a lease is not compared",
+    guarantee: "G29",
+    file: LEASE,
+    find: `if (entry?.token !== token || entry.state !== "running") {`,
+    replace: `if (entry?.state !== "running") {`,
+    caughtBy: {
+      file: "src/once/lease.test.ts",
+      test: "LE4 can be proved by whoever works for its holder",
+    },
+  },
+  {
+    name: "a guarded transaction does not look at its lease",
+    guarantee: "G29",
+    file: LEASE,
+    find: "      await fenced(this.#ledger, tx, this, { meter: this.#claim.meter });\n",
+    replace: "",
+    caughtBy: {
+      file: "src/once/lease.test.ts",
+      test: "LE4 commits nothing after it was taken or given back",
+    },
+  },
+  {
+    name: "a repeated write is told of a conflict",
+    guarantee: "G30",
+    file: "src/core/version.ts",
+    find: "const writer = ids[version - made];",
+    replace: "const writer = ids[version - made + 1];",
+    caughtBy: {
+      file: "src/core/version.test.ts",
+      test: "VN1 VN2 VN3 is told the truth in all histories of five writes",
+    },
+  },
+];

@@ -1,0 +1,131 @@
+/** Faults of the outbox: what would be lost, published twice, or out of the order of its key. */
+
+import type { Fault } from "./faults.ts";
+
+const RULES = "src/core/outbox.test.ts";
+const RELAY = "test/outbox/relay.test.ts";
+const HAPAX = "test/outbox/hapax-publisher.test.ts";
+const WHATEVER =
+  "OR1 OR2 OR3 OR4 OR7 whatever is lost, late or frozen, every event is stored once in the order of its key";
+
+export const outboxFaults: readonly Fault[] = [
+  {
+    name: "a batch is sent before its intent is kept",
+    guarantee: "G28",
+    file: "src/outbox/relay-work.ts",
+    find: "if (!isRepeat) await this.#keep(ledger, { ...this.#state, intent });",
+    replace: "if (!isRepeat) this.#state = { ...this.#state, intent };",
+    caughtBy: { file: RELAY, test: WHATEVER },
+  },
+  {
+    name: "a relay that lost its lease settles all the same",
+    guarantee: "G28",
+    file: "src/outbox/relay-work.ts",
+    find: "await this.#claim.progress(joined, encodeState(next));",
+    replace: "await this.#claim.progress(joined, encodeState(next)).catch(() => undefined);",
+    caughtBy: {
+      file: RELAY,
+      test: "OR2 and wakes after another has settled what it failed with holds nothing back again",
+    },
+  },
+  {
+    name: "the rest of a refused batch goes under the next sequence",
+    guarantee: "G28",
+    file: "src/core/outbox.ts",
+    find: "return isWhole ? { epoch, sequence: sequence + 1 } : { epoch: epoch + 1, sequence: 0 };",
+    replace:
+      "return isWhole || sequence >= 0 ? { epoch, sequence: sequence + 1 } : { epoch, sequence };",
+    caughtBy: { file: RULES, test: "OE1 OE2 what is left of a batch goes under a new epoch" },
+  },
+  {
+    name: "an unknown outcome goes again under another number",
+    guarantee: "G28",
+    file: "src/outbox/publishing.ts",
+    find: "      await backOff(settings, repeats, sending.pausing);",
+    replace: "      return resolveOutcomes(parts, sending, said);",
+    caughtBy: { file: RELAY, test: WHATEVER },
+  },
+  {
+    name: "events overtake one of their key that has failed",
+    guarantee: "G28",
+    file: "src/core/outbox.ts",
+    find: '} else if (mark === undefined && waiting.has(key)) marks.set(at, { at, kind: "blocked" });',
+    replace: '} else if (waiting.size < 0) marks.set(at, { at, kind: "blocked" });',
+    caughtBy: { file: RULES, test: "OE3 OE4 behind a failure its key waits, and nothing else" },
+  },
+  {
+    name: "events overtake those of their key that are held",
+    guarantee: "G28",
+    file: "src/outbox/relay-work.ts",
+    find: "beginIntent(subject, events, (key) => waiting.has(key)),",
+    replace: "beginIntent(subject, events, (key) => waiting.has(`not ${key}`)),",
+    caughtBy: { file: RELAY, test: WHATEVER },
+  },
+  {
+    name: "a function is called for what is behind a failure",
+    guarantee: "G28",
+    file: "src/outbox/publisher.ts",
+    find: "if (!(await tryOne(event, at))) break;",
+    replace: "await tryOne(event, at);",
+    caughtBy: {
+      file: RELAY,
+      test: "OP1 OP2 OR4 a poisoned key holds up itself alone, in its order",
+    },
+  },
+  {
+    name: "what waits behind a letter waits for ever",
+    guarantee: "G28",
+    file: "src/outbox/relay-work.ts",
+    find: 'next?.state === "waiting" && next.failure === undefined && next.dueInMs > 0;',
+    replace: 'next?.state === "waiting" && next.failure !== undefined && next.dueInMs > 0;',
+    caughtBy: {
+      file: RELAY,
+      test: "OD2 a replayed letter goes first, and what waited behind it follows in order",
+    },
+  },
+  {
+    name: "events of two databases have the same idempotency keys",
+    guarantee: "G28",
+    file: "src/outbox/publisher.ts",
+    find: "const idempotencyKey = `outbox:${source}:${event.id}`;",
+    replace: "const idempotencyKey = `outbox:${source.length}:${event.id}`;",
+    caughtBy: {
+      file: RELAY,
+      test: "OP3 an event has one idempotency key in all attempts, and other databases have others",
+    },
+  },
+  {
+    name: "what one relay has passed is deleted, whatever others need",
+    guarantee: "G28",
+    file: "src/outbox/upkeep.ts",
+    find: "const deleted = await outbox.clean(positions, cleanup.keepMs, cleanup.batchMax);",
+    replace:
+      "const deleted = await outbox.clean(positions.slice(-1), cleanup.keepMs, cleanup.batchMax);",
+    caughtBy: {
+      file: RELAY,
+      test: "OR9 only what all relays are past is deleted, and nothing that is held",
+    },
+  },
+  {
+    name: "a batch goes to the server without its number",
+    guarantee: "G28",
+    file: "src/outbox/hapax-publisher.ts",
+    find: '"key" in identity ? { key: identity.key, signal } : { producer: identity, signal };',
+    replace: '"key" in identity ? { key: identity.key, signal } : { signal };',
+    caughtBy: {
+      file: HAPAX,
+      test: "OP5 every event is in its stream once, whatever the network does and wherever relays die",
+    },
+  },
+  {
+    name: "a refusal counts while an attempt is on its way",
+    guarantee: "G28",
+    file: "src/outbox/hapax-publisher.ts",
+    find: 'if (error.outcome === "unknown") return { isUncertain: true, outcomes: skipped };',
+    replace: 'if (error.outcome === "unknown") return skipped;',
+    caughtBy: {
+      file: HAPAX,
+      test: "OP7 a refused batch whose first attempt arrives late is not stored twice",
+    },
+  },
+];

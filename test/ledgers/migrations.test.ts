@@ -1,0 +1,238 @@
+// The tables of a ledger: made once, whoever comes first, and never changed by a program that does not know them.
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import Database from "libsql";
+import pg from "pg";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import type { EntryWrite, Place } from "../../src/ledger.ts";
+import { postgresLedger } from "../../src/ledgers/postgres.ts";
+import { ledgerSchema, sqliteLedger } from "../../src/ledgers/sqlite.ts";
+import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
+
+type Connection = InstanceType<typeof Database>;
+
+const PAGE = readFileSync(new URL("../../docs/formats/ledger.md", import.meta.url), "utf8");
+const ABSENT = { kind: "absent" } as const;
+const CLAIM: EntryWrite = {
+  state: "running",
+  token: "next",
+  attempts: 1,
+  leaseMs: 60_000,
+  keepMs: undefined,
+  fingerprint: { value: undefined },
+  data: { value: undefined },
+};
+const placeOf = (key: string): Place => ({ kind: "once", scope: "", key });
+
+const endings: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const end of endings.splice(0).toReversed()) await end();
+});
+
+function newFile(): string {
+  const folder = mkdtempSync(join(tmpdir(), "hapax-ledger-"));
+  endings.push(() => {
+    rmSync(folder, { recursive: true });
+  });
+  return join(folder, "ledger.db");
+}
+
+function connect(file: string): Connection {
+  const connection = new Database(file, { timeout: 0 });
+  endings.push(() => {
+    connection.close();
+  });
+  return connection;
+}
+
+function tablesOf(connection: Connection): readonly string[] {
+  const rows = connection
+    .prepare(
+      "SELECT type || ' ' || name || ' ' || coalesce(sql, '') AS text FROM sqlite_master ORDER BY name",
+    )
+    .all() as readonly { readonly text: string }[];
+  return rows.map(({ text }) => text);
+}
+
+describe("migrations of a ledger in SQLite", () => {
+  test("LM1 LG7 twenty that begin at once on an empty database make the tables once", async () => {
+    const file = newFile();
+    const ledgers = Array.from({ length: 20 }, () => sqliteLedger(connect(file)));
+    await Promise.all(ledgers.map((ledger) => ledger.migrate()));
+    const tokens = new Set<number | undefined>();
+    for (const [index, { entries }] of ledgers.entries())
+      tokens.add((await entries.put(placeOf(`${index}`), ABSENT, CLAIM))?.token);
+    expect(tokens.size).toBe(20);
+  });
+
+  test("LM1 a step that fails leaves nothing behind, and can be done later", async () => {
+    const connection = connect(newFile());
+    const ledger = sqliteLedger(connection);
+    connection.exec("CREATE TABLE hapax_outbox_held (mine TEXT)");
+    const before = tablesOf(connection);
+    await expect(ledger.migrate()).rejects.toThrow();
+    expect(tablesOf(connection)).toEqual(before);
+    connection.exec("DROP TABLE hapax_outbox_held");
+    await ledger.migrate();
+    expect(await ledger.entries.put(placeOf("a"), ABSENT, CLAIM)).toBeDefined();
+  });
+
+  test("LM2 LG7 tables of a newer version are refused and left alone", async () => {
+    const connection = connect(newFile());
+    const ledger = sqliteLedger(connection);
+    connection.exec(
+      "CREATE TABLE hapax_migrations (part TEXT, version INTEGER, applied_at INTEGER)",
+    );
+    connection.exec("INSERT INTO hapax_migrations VALUES ('outbox', 99, 0), ('later', 7, 0)");
+    const before = tablesOf(connection);
+    await expect(ledger.migrate()).rejects.toMatchObject({ code: "schema_newer" });
+    expect(tablesOf(connection)).toEqual(before);
+  });
+
+  test("LM3 the schema by hand is that of migrate", async () => {
+    const [byHand, bySelf] = [connect(newFile()), connect(newFile())];
+    for (const sql of ledgerSchema("sqlite")) byHand.exec(sql);
+    await sqliteLedger(bySelf).migrate();
+    expect(tablesOf(byHand)).toEqual(tablesOf(bySelf));
+    await sqliteLedger(byHand).migrate();
+    const versions = "SELECT part, version FROM hapax_migrations ORDER BY part, version";
+    expect(byHand.prepare(versions).all()).toEqual(bySelf.prepare(versions).all());
+  });
+
+  test("the page of the format names every table and every column", async () => {
+    const connection = connect(newFile());
+    await sqliteLedger(connection).migrate();
+    const rows = connection
+      .prepare(
+        `SELECT m.name AS "table", c.name AS "column" FROM sqlite_master m, pragma_table_info(m.name) c
+         WHERE m.type = 'table' AND m.name LIKE 'hapax%'`,
+      )
+      .all() as readonly { readonly table: string; readonly column: string }[];
+    expect(rows.length).toBeGreaterThan(20);
+    for (const { table, column } of rows)
+      expect([PAGE.includes(`\`${table}\``), PAGE.includes(`\`${column}\``), column]).toEqual([
+        true,
+        true,
+        column,
+      ]);
+  });
+});
+
+const reason = whyNoPostgres();
+if (reason !== undefined && process.env["CI"] === "true") throw new Error(reason);
+if (reason !== undefined) console.log(`skipped: migrations on PostgreSQL: ${reason}`);
+
+describe.skipIf(reason !== undefined)("migrations of a ledger in PostgreSQL", () => {
+  let server: TestPostgres;
+  beforeAll(async () => {
+    server = await startPostgres();
+  }, 60_000);
+  afterAll(async () => {
+    await server.stop();
+  });
+
+  const newPool = (max = 4): pg.Pool => {
+    const pool = new pg.Pool({ host: server.host, user: "postgres", database: "postgres", max });
+    pool.on("error", () => undefined);
+    endings.push(() => pool.end());
+    return pool;
+  };
+
+  const shapeOf = async (schema: string): Promise<unknown> => {
+    const { rows } = await server.pool.query(
+      `SELECT table_name, column_name, data_type, is_nullable, column_default, collation_name
+       FROM information_schema.columns WHERE table_schema = $1 ORDER BY table_name, column_name`,
+      [schema],
+    );
+    const { rows: indexes } = await server.pool.query<{ text: string }>(
+      "SELECT indexdef AS text FROM pg_indexes WHERE schemaname = $1 ORDER BY indexname",
+      [schema],
+    );
+    return JSON.parse(JSON.stringify([rows, indexes]).replaceAll(`${schema}.`, ""));
+  };
+
+  test("LM1 LG7 twenty that begin at once on an empty schema make the tables once", async () => {
+    const ledgers = Array.from({ length: 20 }, () =>
+      postgresLedger<pg.PoolClient>(newPool(1), { schema: "twenty" }),
+    );
+    await Promise.all(ledgers.map((ledger) => ledger.migrate()));
+    const { rows } = await server.pool.query(
+      "SELECT part, count(*)::int AS count FROM twenty.hapax_migrations GROUP BY part, version",
+    );
+    expect(rows).toEqual(
+      expect.arrayContaining([
+        { part: "entries", count: 1 },
+        { part: "outbox", count: 1 },
+      ]),
+    );
+    const [first, second] = ledgers;
+    const place = placeOf("a");
+    expect(await first?.entries.put(place, ABSENT, CLAIM)).toEqual({ token: 1, revision: 1 });
+    expect(await second?.entries.find(place)).toBeDefined();
+    const other = postgresLedger<pg.PoolClient>(newPool(), { schema: "twenty-one" });
+    await other.migrate();
+    expect(await other.entries.find(place)).toBeUndefined();
+  });
+
+  test("LM1 a step that fails leaves nothing behind, and can be done later", async () => {
+    await server.pool.query("CREATE SCHEMA half; CREATE VIEW half.hapax_outbox AS SELECT 1 AS one");
+    const before = await shapeOf("half");
+    const ledger = postgresLedger<pg.PoolClient>(newPool(), { schema: "half" });
+    await expect(ledger.migrate()).rejects.toThrow("hapax_outbox");
+    expect(await shapeOf("half")).toEqual(before);
+    await server.pool.query("DROP VIEW half.hapax_outbox");
+    await ledger.migrate();
+    expect(await ledger.entries.put(placeOf("a"), ABSENT, CLAIM)).toBeDefined();
+  });
+
+  test("LM2 LG7 tables of a newer version are refused and left alone", async () => {
+    await server.pool.query(`CREATE SCHEMA newer;
+      CREATE TABLE newer.hapax_migrations (part text, version integer, applied_at timestamptz);
+      INSERT INTO newer.hapax_migrations VALUES ('entries', 99, now()), ('later', 7, now())`);
+    const before = await shapeOf("newer");
+    const ledger = postgresLedger<pg.PoolClient>(newPool(), { schema: "newer" });
+    await expect(ledger.migrate()).rejects.toMatchObject({ code: "schema_newer" });
+    expect(await shapeOf("newer")).toEqual(before);
+  });
+
+  test("LM3 the schema by hand is that of migrate, and the search path stays as it was", async () => {
+    const pool = newPool();
+    const hand = await pool.connect();
+    await hand.query("BEGIN");
+    await hand.query("CREATE SCHEMA byhand; SET LOCAL search_path TO byhand");
+    for (const sql of ledgerSchema("postgres")) await hand.query(sql);
+    await hand.query("COMMIT");
+    hand.release();
+    const ledger = postgresLedger<pg.PoolClient>(pool, { schema: "byself" });
+    await ledger.transaction(async (tx) => {
+      await tx.query("SET LOCAL search_path TO byhand, public");
+      await ledger.in(tx).migrate();
+      const { rows } = await tx.query("SHOW search_path");
+      expect(rows).toEqual([{ search_path: "byhand, public" }]);
+    });
+    expect(await shapeOf("byhand")).toEqual(await shapeOf("byself"));
+    await postgresLedger<pg.PoolClient>(pool, { schema: "byhand" }).migrate();
+    const { rows } = await pool.query(
+      "SELECT part, version FROM byhand.hapax_migrations EXCEPT SELECT part, version FROM byself.hapax_migrations",
+    );
+    expect(rows).toEqual([]);
+  });
+
+  test("the page of the format names every table and every column", async () => {
+    await postgresLedger<pg.PoolClient>(newPool(), { schema: "page" }).migrate();
+    const { rows } = await server.pool.query<{ table: string; column: string }>(
+      `SELECT table_name AS table, column_name AS column FROM information_schema.columns
+       WHERE table_schema = 'page'
+       UNION ALL SELECT sequence_name, sequence_name FROM information_schema.sequences
+       WHERE sequence_schema = 'page' AND sequence_name NOT LIKE '%_id_seq'`,
+    );
+    expect(rows.length).toBeGreaterThan(30);
+    for (const { table, column } of rows)
+      expect([PAGE.includes(`\`${table}\``), PAGE.includes(`\`${column}\``), column]).toEqual([
+        true,
+        true,
+        column,
+      ]);
+  });
+});

@@ -1,0 +1,248 @@
+// processOnce: work that throws, work elsewhere, work in the caller's transaction, and settings.
+import { describe, expect, test } from "vitest";
+import type { MemoryTransaction } from "../../src/ledgers/memory.ts";
+import { type OnceTransactionContext, processOnce, type Reconciled } from "../../src/once.ts";
+import { stage } from "./stage.ts";
+
+describe("work that throws", () => {
+  const fail = (): never => {
+    throw new RangeError("too much");
+  };
+
+  test("ON5 ON3 is undone, told as it is, and done again by the next call", async () => {
+    const { ledger, effects, write, settings, place, count } = stage();
+    const error = new RangeError("too much");
+    const call = processOnce(
+      ledger,
+      "k",
+      ({ tx }) => {
+        write(tx, "paid");
+        throw error;
+      },
+      settings,
+    );
+    expect(await call.catch((one) => one)).toBe(error);
+    expect(effects).toEqual([]);
+    expect(await ledger.entries.find(place)).toMatchObject({ state: "released", attempts: 1 });
+    const next = await processOnce(ledger, "k", ({ attempt }) => attempt, settings);
+    expect(next).toMatchObject({ result: 2, isReplayed: false });
+    expect(count("failures_total")).toBe(1);
+  });
+
+  test("ON5 is remembered with its name and message, if that is wished", async () => {
+    const { ledger, elsewhere, settings } = stage();
+    const options = { ...settings, onFailure: "remember" } as const;
+    await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
+    const later = await processOnce(elsewhere(), "k", () => 1, options).catch((one) => one);
+    expect(later).toMatchObject({
+      code: "failure_kept",
+      message: "RangeError: too much; scope=* key=k",
+      cause: { name: "RangeError", message: "too much" },
+    });
+  });
+
+  test("ON5 is not remembered if it was told to stop", async () => {
+    const { ledger, settings, place } = stage();
+    const stop = new AbortController();
+    const call = processOnce(
+      ledger,
+      "k",
+      async ({ signal }) => {
+        stop.abort(new Error("enough"));
+        signal.throwIfAborted();
+      },
+      { ...settings, onFailure: "remember", signal: stop.signal },
+    );
+    await expect(call).rejects.toThrow("enough");
+    expect(await ledger.entries.find(place)).toMatchObject({ state: "released" });
+  });
+
+  test("ON5 is forgotten, and counts for nothing, if that is wished", async () => {
+    const { ledger, settings, place } = stage();
+    const options = { ...settings, onFailure: "forget", attemptsMax: 1 } as const;
+    await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
+    expect(await ledger.entries.find(place)).toBeUndefined();
+    expect((await processOnce(ledger, "k", ({ attempt }) => attempt, options)).result).toBe(1);
+  });
+
+  test("ON5 OC6 is tried as often as allowed, and no more", async () => {
+    const { ledger, settings } = stage();
+    const options = { ...settings, attemptsMax: 2 };
+    for (let time = 0; time < 2; time += 1)
+      await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
+    const third = processOnce(ledger, "k", fail, options);
+    await expect(third).rejects.toMatchObject({ code: "attempts_exhausted" });
+    expect((await processOnce(ledger, "k", () => 1, settings)).result).toBe(1);
+  });
+});
+
+describe("work elsewhere", () => {
+  test("ON1 has the same key in every attempt, in ASCII, and short", async () => {
+    const { ledger, settings } = stage();
+    const long = "é".repeat(200);
+    for (const key of ["order 17", long]) {
+      const keys: string[] = [];
+      const call = () =>
+        processOnce(
+          ledger,
+          key,
+          (context) => {
+            keys.push(context.key);
+            if (keys.length === 1) throw new Error("timeout");
+            return context.attempt;
+          },
+          { ...settings, effect: "repeatable" },
+        );
+      await expect(call()).rejects.toThrow("timeout");
+      expect((await call()).result).toBe(2);
+      expect(keys[0]).toBe(keys[1]);
+      expect(keys[0]).toMatch(/^[\x21-\x7e]{5,255}$/);
+    }
+  });
+
+  /** A call whose effect happens, and whose answer is lost. */
+  const probed = (answers: readonly Reconciled<string>[]) => {
+    const { ledger, settings, place, count } = stage();
+    const log: string[] = [];
+    const left = [...answers];
+    const call = (extra: { attemptsMax?: number } = {}) =>
+      processOnce(
+        ledger,
+        "k",
+        ({ attempt }) => {
+          log.push(`run ${attempt}`);
+          if (attempt === 1) throw new Error("timeout");
+          return "receipt";
+        },
+        {
+          ...settings,
+          ...extra,
+          effect: "probed",
+          reconcile: async ({ key, attempt }) => {
+            log.push(`ask ${key} ${attempt}`);
+            const answer = left.shift();
+            if (answer === undefined) throw new Error("nobody answers");
+            return answer;
+          },
+        },
+      );
+    return { ledger, call, log, place, count };
+  };
+
+  test("ON6 is asked for before it is repeated, and its result is kept", async () => {
+    const { call, log } = probed([{ kind: "done", result: "first receipt" }]);
+    await expect(call()).rejects.toThrow("timeout");
+    expect(await call()).toMatchObject({ result: "first receipt", isReplayed: true });
+    expect(await call()).toMatchObject({ result: "first receipt", isReplayed: true });
+    expect(log).toEqual(["run 1", "ask */k 1"]);
+  });
+
+  test("ON6 is repeated only after it was found not to have happened", async () => {
+    const { call, log } = probed([{ kind: "not_done" }]);
+    await expect(call()).rejects.toThrow("timeout");
+    expect(await call()).toMatchObject({ result: "receipt", isReplayed: false });
+    expect(log).toEqual(["run 1", "ask */k 1", "run 2"]);
+  });
+
+  test("ON6 is not repeated while nobody knows, however often it is called", async () => {
+    const { call, log, count, ledger, place } = probed([{ kind: "unknown" }, { kind: "unknown" }]);
+    await expect(call()).rejects.toThrow("timeout");
+    await expect(call()).rejects.toMatchObject({ code: "outcome_unknown" });
+    await expect(call()).rejects.toMatchObject({ code: "outcome_unknown" });
+    await expect(call()).rejects.toThrow("nobody answers");
+    expect(log).toEqual(["run 1", "ask */k 1", "ask */k 2", "ask */k 3"]);
+    expect(count("unknown_total")).toBe(2);
+    expect(await ledger.entries.find(place)).toMatchObject({ state: "running" });
+  });
+
+  test("ON6 OC5 is still asked for when it may not be repeated any more", async () => {
+    const { call, log } = probed([{ kind: "not_done" }, { kind: "done", result: "late" }]);
+    await expect(call({ attemptsMax: 1 })).rejects.toThrow("timeout");
+    await expect(call({ attemptsMax: 1 })).rejects.toMatchObject({ code: "attempts_exhausted" });
+    expect(await call({ attemptsMax: 1 })).toMatchObject({ result: "late" });
+    expect(log).toEqual(["run 1", "ask */k 1", "ask */k 1"]);
+  });
+});
+
+describe("in the caller's transaction", () => {
+  const work =
+    (write: (tx: MemoryTransaction, text: string) => void) =>
+    ({ tx }: OnceTransactionContext<MemoryTransaction>): string => {
+      write(tx, "paid");
+      return "receipt";
+    };
+
+  test("ON9 everything stays with it, or goes with it", async () => {
+    const { ledger, effects, write, settings, place } = stage();
+    const call = (tx: MemoryTransaction) => processOnce(ledger.in(tx), "k", work(write), settings);
+    const undone = ledger.transaction(async (tx) => {
+      await call(tx);
+      expect(effects).toEqual(["paid"]);
+      throw new Error("no");
+    });
+    await expect(undone).rejects.toThrow("no");
+    expect([effects, await ledger.entries.find(place)]).toEqual([[], undefined]);
+    expect(await ledger.transaction(call)).toMatchObject({ result: "receipt", isReplayed: false });
+    expect(await ledger.transaction(call)).toMatchObject({ result: "receipt", isReplayed: true });
+    expect(await processOnce(ledger, "k", () => "other", settings)).toMatchObject({
+      result: "receipt",
+    });
+    expect(effects).toEqual(["paid"]);
+  });
+
+  test("ON9 many at once have one effect", async () => {
+    const { ledger, effects, write, settings } = stage();
+    const calls = Array.from({ length: 10 }, () =>
+      ledger.transaction((tx) => processOnce(ledger.in(tx), "k", work(write), settings)),
+    );
+    const results = await Promise.all(calls);
+    expect(results.filter(({ isReplayed }) => !isReplayed)).toHaveLength(1);
+    expect(effects).toEqual(["paid"]);
+  });
+
+  test("ON9 what could not be kept there is refused", async () => {
+    const { ledger, settings } = stage();
+    await ledger.transaction(async (tx) => {
+      const inside = ledger.in(tx);
+      const unsupported = { code: "unsupported" };
+      const elsewhere = { ...settings, effect: "repeatable" } as const;
+      await expect(processOnce(inside, "k", () => 1, elsewhere)).rejects.toMatchObject(unsupported);
+      const remembering = { ...settings, onFailure: "remember", waitMs: 5 } as const;
+      await expect(processOnce(inside, "k", () => 1, remembering)).rejects.toMatchObject(
+        unsupported,
+      );
+    });
+  });
+});
+
+describe("settings of processOnce", () => {
+  test("are checked before anything is done, all together", async () => {
+    const { ledger, settings, place } = stage();
+    const wrong = {
+      ...settings,
+      scope: "",
+      leaseMs: 5,
+      retainMs: 1,
+      attemptsMax: 0,
+      waitMs: -1,
+      effect: "probed",
+      onFailure: "forget",
+      reconcile: async () => ({ kind: "unknown" }) as const,
+    } as const;
+    const error: unknown = await processOnce(ledger, "k", () => 1, wrong).catch((one) => one);
+    expect(error).toMatchObject({ code: "invalid_settings" });
+    for (const name of ["scope", "leaseMs", "retainMs", "attemptsMax", "waitMs", "onFailure"])
+      expect((error as Error).message).toContain(name);
+    expect(await ledger.entries.find(place)).toBeUndefined();
+  });
+
+  test("refuse keys that a database cannot keep", async () => {
+    const { ledger, settings } = stage();
+    for (const key of ["", "a\0b", "x".repeat(513), "é".repeat(257), "\ud800"]) {
+      const call = processOnce(ledger, key, () => 1, settings);
+      await expect(call).rejects.toMatchObject({ code: "invalid_request" });
+    }
+    for (const key of ["x".repeat(512), "é".repeat(256), "👍", " "])
+      expect((await processOnce(ledger, key, () => 1, settings)).result).toBe(1);
+  });
+});

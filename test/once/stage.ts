@@ -1,0 +1,45 @@
+/** A ledger in memory whose time is moved by hand, with business data that is undone with its transaction. */
+
+import type { Ledger } from "../../src/ledger.ts";
+import { memoryLedger, type MemoryTransaction } from "../../src/ledgers/memory.ts";
+import type { Meter } from "../../src/meter.ts";
+import { GLOBAL } from "../../src/once.ts";
+import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
+
+/** What is due has been done when this resolves: nothing here waits for anything but promises. */
+export const flush = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+export interface Gate {
+  readonly opened: Promise<void>;
+  readonly open: () => void;
+}
+
+export function gate(): Gate {
+  let open: () => void = () => undefined;
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { opened, open: () => open() };
+}
+
+export function stage() {
+  const clock = createVirtualClock();
+  const ledger = memoryLedger({ clock });
+  const counted: string[] = [];
+  const levels = new Map<string, number>();
+  const meter: Meter = {
+    add: (name, value) => counted.push(...Array.from({ length: value }, () => name)),
+    set: (name, value) => void levels.set(name, value),
+  };
+  const effects: string[] = [];
+  const write = (tx: MemoryTransaction, text: string): void => {
+    effects.push(text);
+    tx.undo(() => void effects.splice(effects.lastIndexOf(text), 1));
+  };
+  const settings = { scope: GLOBAL, clock, meter, leaseMs: 1_000 };
+  /** As another process has it: it does not know what is under way in this one. */
+  const elsewhere = (): Ledger<MemoryTransaction> => ({ ...ledger });
+  const place = { kind: "once", scope: GLOBAL, key: "k" };
+  const count = (name: string): number => counted.filter((one) => one === name).length;
+  return { clock, ledger, elsewhere, effects, write, settings, place, count, levels };
+}

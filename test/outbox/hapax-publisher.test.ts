@@ -1,0 +1,278 @@
+// The outbox into streams of a real server, with a bad network between. PROTOCOL.md §19
+import { afterEach, describe, expect, test } from "vitest";
+import { setFailpoint } from "../../src/failpoint.ts";
+import { memoryLedger } from "../../src/ledgers/memory.ts";
+import {
+  createDeadLetters,
+  createOutbox,
+  createRelay,
+  type OutboxMessage,
+  type RelaySettings,
+} from "../../src/outbox.ts";
+import { hapaxPublisher, type HapaxPublisherSettings } from "../../src/outbox/hapax-publisher.ts";
+import type { Connection } from "../../src/processing/connection.ts";
+import { badNetwork, openStage, QUICK } from "../processing/stage.ts";
+
+const closing: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  setFailpoint(undefined);
+  for (const close of closing.splice(0).toReversed()) await close();
+});
+
+const relaySettings: RelaySettings = {
+  batchMax: 7,
+  retry: { minMs: 1, maxMs: 5, attemptsMax: 1000 },
+  onError: () => undefined,
+};
+
+async function open(network: Parameters<typeof openStage>[0] = {}) {
+  const stage = await openStage(network);
+  closing.push(() => stage.close());
+  const ledger = memoryLedger();
+  const outbox = createOutbox(ledger);
+  const add = (...messages: readonly OutboxMessage[]) =>
+    ledger.transaction((tx) => outbox.addAll(tx, messages));
+  const relayOf = (settings: Partial<HapaxPublisherSettings> = {}, other: RelaySettings = {}) =>
+    createRelay(
+      ledger,
+      hapaxPublisher({
+        url: stage.proxy.url,
+        clientSettings: { ...QUICK, timeoutMs: 200 },
+        streamOf: ({ topic }) => `/v1/stream/${topic}`,
+        envelope: false,
+        ...settings,
+      }),
+      { ...relaySettings, ...other },
+    );
+  return { ...stage, ledger, add, relayOf, letters: createDeadLetters(ledger) };
+}
+
+function valuesOf(direct: Connection, topic: string): Promise<readonly unknown[]> {
+  return direct.stream(`/v1/stream/${topic}`).read().values();
+}
+
+describe("the publisher of Hapax", () => {
+  test("OP5 every event is in its stream once, whatever the network does and wherever relays die", async () => {
+    const { add, relayOf, direct, proxy } = await open(badNetwork(3));
+    for (const topic of ["x", "y"]) await direct.stream(`/v1/stream/${topic}`).create();
+    const numbers = Array.from({ length: 120 }, (_, index) => index);
+    for (const n of numbers) await add({ topic: n % 3 === 0 ? "y" : "x", key: "k", payload: n });
+    let deaths = 0;
+    let points = 0;
+    setFailpoint((name) => {
+      if (!name.startsWith("outbox.")) return;
+      points += 1;
+      if (points % 5 !== 0 || deaths >= 12) return;
+      deaths += 1;
+      throw new Error("it dies here");
+    });
+    for (let life = 0; life < 40; life += 1) {
+      const isDone = await relayOf()
+        .runOnce()
+        .then(
+          () => true,
+          () => false,
+        );
+      if (isDone) break;
+    }
+    setFailpoint(undefined);
+    proxy.heal();
+    await proxy.drain();
+    expect(deaths).toBe(12);
+    expect(await valuesOf(direct, "x")).toEqual(numbers.filter((n) => n % 3 !== 0));
+    expect(await valuesOf(direct, "y")).toEqual(numbers.filter((n) => n % 3 === 0));
+    expect(proxy.droppedAnswers).toBeGreaterThan(0);
+  }, 15_000);
+
+  test("OP6 events of a stream that is not there are dead letters, all others are stored", async () => {
+    const { add, relayOf, direct, letters } = await open();
+    await direct.stream("/v1/stream/x").create();
+    await direct.stream("/v1/stream/closed").create();
+    await direct.stream("/v1/stream/closed").close();
+    await add(
+      { topic: "x", key: "a", payload: 1 },
+      { topic: "nowhere", key: "b", payload: 2 },
+      { topic: "x", key: "b", payload: 3 },
+      { topic: "closed", key: "c", payload: 4 },
+      { topic: "x", key: "a", payload: 5 },
+    );
+    const report = await relayOf().runOnce();
+    expect(report).toMatchObject({ published: 2, dead: 2 });
+    expect(await valuesOf(direct, "x")).toEqual([1, 5]);
+    const dead = await letters.list();
+    expect(dead.map(({ failure }) => failure?.message.split(":")[0])).toEqual([
+      "stream_not_found",
+      "stream_closed",
+    ]);
+    await direct.stream("/v1/stream/nowhere").create();
+    await letters.replay({ key: "b" });
+    await relayOf().runOnce();
+    expect(await valuesOf(direct, "nowhere")).toEqual([2]);
+    expect(await valuesOf(direct, "x")).toEqual([1, 5, 3]);
+  });
+
+  test("OP6 data that does not fit its stream is a dead letter, and found among others", async () => {
+    const { add, relayOf, direct, letters } = await open();
+    await direct.stream("/v1/stream/x").create();
+    const messages = Array.from({ length: 6 }, (_, n) => ({ topic: "x", payload: n as unknown }));
+    messages[3] = { topic: "x", payload: Uint8Array.of(1, 2) };
+    await add(...messages);
+    await relayOf().runOnce();
+    expect(await valuesOf(direct, "x")).toEqual([0, 1, 2, 4, 5]);
+    expect(await letters.list()).toHaveLength(1);
+  });
+
+  test("OP6 no event is given up because a server cannot take any", async () => {
+    const { add, ledger, letters } = await open();
+    await add({ topic: "x", payload: 1 });
+    const fetch = () => Promise.resolve(new Response("no", { status: 401 }));
+    const publisher = hapaxPublisher({
+      url: "http://nowhere.invalid",
+      streamOf: () => "/v1/stream/x",
+      clientSettings: { ...QUICK, fetch, contentType: "application/json" },
+    });
+    const relay = createRelay(ledger, publisher, {
+      ...relaySettings,
+      retry: { minMs: 1, maxMs: 1, attemptsMax: 2 },
+    });
+    await expect(relay.runOnce()).rejects.toMatchObject({ outcome: "not_stored" });
+    expect(await letters.list()).toEqual([]);
+  });
+
+  test("OP7 a refused batch whose first attempt arrives late is not stored twice", async () => {
+    // The first request with the batch is held back; the second is refused, because there is no stream.
+    let held = 0;
+    const { add, relayOf, direct, proxy } = await open({
+      seed: 1,
+      fateOf: ({ path, method }) => {
+        if (method !== "POST" || !path.endsWith("/transactions")) return undefined;
+        held += 1;
+        return held === 1 ? { delayMs: 60_000 } : undefined;
+      },
+    });
+    await direct.stream("/v1/stream/x").create();
+    await add({ topic: "x", key: "a", payload: 1 }, { topic: "late", key: "b", payload: 2 });
+    // After the refusal, and before the rest goes, the held one arrives; by now it could be stored as a whole.
+    let arrivals = 0;
+    setFailpoint(async (name) => {
+      if (name !== "outbox.published" || arrivals > 0) return;
+      arrivals += 1;
+      await direct.stream("/v1/stream/late").create();
+      proxy.heal();
+      await proxy.drain();
+    });
+    const contentType = "application/json";
+    await relayOf({ clientSettings: { ...QUICK, timeoutMs: 50, contentType } }).runOnce();
+    expect(arrivals).toBe(1);
+    expect(await valuesOf(direct, "x")).toEqual([1]);
+    expect(await valuesOf(direct, "late")).toEqual([2]);
+  });
+
+  test("OP5 records have what their events have, and streams are created if that is wanted", async () => {
+    const { add, relayOf, direct } = await open();
+    await add(
+      { topic: "x", key: "k", payload: { n: 1 }, headers: { a: "b" } },
+      { topic: "x", payload: "text" },
+      { topic: "x", payload: Uint8Array.of(1, 2, 255) },
+    );
+    await relayOf({ envelope: true, create: {} }).runOnce();
+    const type = (contentType: string) => ({ "content-type": contentType });
+    expect(await valuesOf(direct, "x")).toEqual([
+      {
+        id: "1",
+        topic: "x",
+        key: "k",
+        headers: { a: "b", ...type("application/json") },
+        payload: { n: 1 },
+      },
+      {
+        id: "2",
+        topic: "x",
+        key: null,
+        headers: type("text/plain; charset=utf-8"),
+        payload: "text",
+      },
+      {
+        id: "3",
+        topic: "x",
+        key: null,
+        headers: type("application/octet-stream"),
+        payload: "AQL/",
+      },
+    ]);
+    expect(() => hapaxPublisher({ streamOf: () => "" })).toThrow(/url or connection/);
+  });
+
+  test("OP5 two relays of a name, one frozen while it publishes: each event is stored once", async () => {
+    const { add, relayOf, direct } = await open();
+    await direct.stream("/v1/stream/x").create();
+    const numbers = Array.from({ length: 30 }, (_, index) => index);
+    for (const n of numbers) await add({ topic: "x", key: "k", payload: n });
+    let thaw: () => void = () => undefined;
+    let isFrozen = false;
+    setFailpoint((name) => {
+      if (name !== "outbox.planned" || isFrozen) return undefined;
+      isFrozen = true;
+      return new Promise<void>((resolve) => {
+        thaw = resolve;
+      });
+    });
+    // Its timers fire no more once it is frozen, as those of a stopped process.
+    const clock = {
+      nowMs: () => performance.now(),
+      steadyMs: () => performance.now(),
+      after: () => () => undefined,
+    };
+    const frozen = relayOf({}, { leaseMs: 30, clock }).runOnce();
+    const other = relayOf({}, { leaseMs: 30 });
+    for (let attempt = 0; attempt < 1000; attempt += 1) {
+      const isBusy = await other.runOnce().then(
+        () => false,
+        () => true,
+      );
+      if (!isBusy) break;
+    }
+    thaw();
+    await expect(frozen).rejects.toMatchObject({ code: "lease_lost" });
+    expect(await valuesOf(direct, "x")).toEqual(numbers);
+  });
+});
+
+describe("a transaction under numbers of its own", () => {
+  test("TN4 is stored once, answered as it was, and fenced by a later epoch", async () => {
+    const { direct } = await open();
+    const stream = "/v1/stream/x";
+    await direct.stream(stream).create();
+    const append = (data: unknown, epoch: number, sequence: number) =>
+      direct.transaction(
+        (tx) => {
+          tx.append(stream, data);
+        },
+        { producer: { id: "p", epoch, sequence } },
+      );
+    const first = await append(1, 0, 0);
+    const again = await append("other", 0, 0);
+    expect(first).toMatchObject({ isReplay: false, hasAnswer: true });
+    expect(again).toMatchObject({ isReplay: true, hasAnswer: true, offsets: first.offsets });
+    await expect(append(3, 0, 2)).rejects.toMatchObject({ code: "producer_gap" });
+    await append(2, 1, 0);
+    await expect(append(3, 0, 1)).rejects.toMatchObject({ code: "producer_fenced" });
+    expect(await direct.stream(stream).read().values()).toEqual([1, 2]);
+  });
+
+  test("TN4 is refused with numbers that are none, or with a key beside them", async () => {
+    const { direct } = await open();
+    const producer = { id: "p", epoch: 0, sequence: 0 };
+    for (const options of [
+      { producer: { ...producer, id: "" } },
+      { producer: { ...producer, epoch: -1 } },
+      { producer: { ...producer, sequence: 0.5 } },
+      { producer, key: "k" },
+    ]) {
+      const sent = direct.transaction((tx) => {
+        tx.create("/v1/stream/x");
+      }, options);
+      await expect(sent).rejects.toMatchObject({ code: "invalid_request" });
+    }
+  });
+});

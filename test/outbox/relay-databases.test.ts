@@ -1,0 +1,249 @@
+// Relays on real databases: SQLite in a file, and PostgreSQL by its log and by rows that many relays take.
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import Database from "libsql";
+import type pg from "pg";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { setFailpoint } from "../../src/failpoint.ts";
+import type { Ledger } from "../../src/ledger.ts";
+import { postgresLedger } from "../../src/ledgers/postgres.ts";
+import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
+import {
+  createDeadLetters,
+  createOutbox,
+  createRelay,
+  functionPublisher,
+  type Publisher,
+  type RelaySettings,
+} from "../../src/outbox.ts";
+import { hapaxPublisher } from "../../src/outbox/hapax-publisher.ts";
+import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
+import { badNetwork, openStage, QUICK } from "../processing/stage.ts";
+import { textOf } from "./relay-kit.ts";
+
+const settings: RelaySettings = {
+  batchMax: 5,
+  pollMs: 20,
+  leaseMs: 300,
+  retry: { minMs: 1, maxMs: 20, attemptsMax: 3 },
+  onError: () => undefined,
+};
+
+afterEach(() => {
+  setFailpoint(undefined);
+});
+
+async function addAll<Tx>(ledger: Ledger<Tx>, texts: readonly string[]): Promise<void> {
+  const outbox = createOutbox(ledger);
+  for (const text of texts) {
+    const [key = ""] = text.split(".");
+    await ledger.transaction((tx) => outbox.add(tx, { topic: "x", key, payload: text }));
+  }
+}
+
+const texts = Array.from({ length: 60 }, (_, index) => `${"abc"[index % 3]}.${index}`);
+const ofKey = (all: readonly string[], key: string) => all.filter((one) => one.startsWith(key));
+
+/** Two relays over two handles, until everything is there; once for each idempotency key, as a receiver has it. */
+async function relayAll<Tx>(
+  ledgers: readonly Ledger<Tx>[],
+  count: number,
+  poison: string | undefined,
+): Promise<readonly string[]> {
+  const seen = new Set<string>();
+  const received: string[] = [];
+  let finish: () => void = () => undefined;
+  const done = new Promise<void>((resolve) => {
+    finish = resolve;
+  });
+  const publisher = functionPublisher(async (event, { idempotencyKey }) => {
+    const text = textOf(event);
+    if (text === poison) throw new Error("poison");
+    if (seen.has(idempotencyKey)) return;
+    seen.add(idempotencyKey);
+    received.push(text);
+    if (received.length === count) finish();
+  });
+  const relays = ledgers.map((ledger) => createRelay(ledger, publisher, settings));
+  const running = relays.map((relay) => relay.run());
+  await done;
+  await Promise.all(relays.map((relay) => relay.stop()));
+  await Promise.all(running);
+  return received;
+}
+
+describe("on SQLite", () => {
+  test("OR4 OR7 two relays over two connections publish every event in the order of its key, around a poisoned one", async () => {
+    const file = join(mkdtempSync(join(tmpdir(), "hapax-relay-")), "relay.db");
+    const connections = [0, 1].map(() => new Database(file, { timeout: 10 }));
+    const ledgers = connections.map((connection) => sqliteLedger(connection));
+    const [ledger] = ledgers;
+    if (ledger === undefined) throw new Error("there is a ledger");
+    await ledger.migrate();
+    const adding = addAll(ledger, texts);
+    const received = await relayAll(ledgers, texts.length - 14, "c.20");
+    await adding;
+    for (const key of ["a", "b"]) expect(ofKey(received, key)).toEqual(ofKey(texts, key));
+    expect(ofKey(received, "c")).toEqual(ofKey(texts, "c").slice(0, 6));
+    for (const connection of connections) connection.close();
+  });
+});
+
+describe("a relay with much to do", () => {
+  test("OR8 leaves time to others of its process, also if nothing that it does takes any", async () => {
+    const connection = new Database(":memory:");
+    const ledger = sqliteLedger(connection);
+    await ledger.migrate();
+    const outbox = createOutbox(ledger);
+    const messages = Array.from({ length: 1500 }, (_, payload) => ({ topic: "x", payload }));
+    await ledger.transaction((tx) => outbox.addAll(tx, messages));
+    let ticks = 0;
+    const ticking = setInterval(() => (ticks += 1), 1);
+    const publisher = functionPublisher(() => Promise.resolve());
+    const { published } = await createRelay(ledger, publisher, { batchMax: 1 }).runOnce();
+    clearInterval(ticking);
+    connection.close();
+    expect(published).toBe(1500);
+    expect(ticks).toBeGreaterThan(2);
+  });
+});
+
+const reason = whyNoPostgres();
+if (reason !== undefined && process.env["CI"] === "true") throw new Error(reason);
+if (reason !== undefined) console.log(`skipped: relays on PostgreSQL: ${reason}`);
+
+describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
+  let server: TestPostgres;
+  beforeAll(async () => {
+    server = await startPostgres();
+    await postgresLedger<pg.PoolClient>(server.pool).migrate();
+  });
+  afterAll(async () => {
+    await server.stop();
+  });
+  beforeEach(async () => {
+    await server.pool.query(
+      "TRUNCATE hapax_outbox, hapax_outbox_held, hapax_outbox_batches, hapax_entries",
+    );
+  });
+  const open = (way: "log" | "rows") =>
+    postgresLedger<pg.PoolClient>(server.openPool(), { outbox: { way } });
+
+  for (const way of ["log", "rows"] as const) {
+    test(`OR4 OR7 two relays on the ${way} publish every event in the order of its key, around a poisoned one`, async () => {
+      const ledgers = [open(way), open(way)];
+      const [ledger] = ledgers;
+      if (ledger === undefined) throw new Error("there is a ledger");
+      const adding = addAll(ledger, texts);
+      const received = await relayAll(ledgers, texts.length - 14, "c.20");
+      await adding;
+      for (const key of ["a", "b"]) expect(ofKey(received, key)).toEqual(ofKey(texts, key));
+      expect(ofKey(received, "c")).toEqual(ofKey(texts, "c").slice(0, 6));
+    });
+
+    test(`OD2 OD3 letters on the ${way} are replayed and discarded, and their keys go on`, async () => {
+      const ledger = open(way);
+      const letters = createDeadLetters(ledger);
+      const received: string[] = [];
+      const poison = new Set(["a.1", "b.1"]);
+      const publisher = functionPublisher(async (event) => {
+        if (poison.has(textOf(event))) throw new Error("poison");
+        received.push(textOf(event));
+      });
+      const relay = createRelay(ledger, publisher, { ...settings, retry: { attemptsMax: 1 } });
+      await addAll(ledger, ["a.1", "b.1", "a.2", "b.2", "c.1"]);
+      await relay.runOnce();
+      expect(received).toEqual(["c.1"]);
+      expect((await letters.groups()).map(({ count }) => count)).toEqual([2]);
+      await letters.discard({ key: "a" });
+      poison.clear();
+      await letters.replay();
+      await relay.runOnce();
+      expect(ofKey(received, "a")).toEqual(["a.2"]);
+      expect(ofKey(received, "b")).toEqual(["b.1", "b.2"]);
+    });
+
+    test(`OR1 OR5 OP5 relays on the ${way} that die everywhere store every event once in a stream`, async () => {
+      const stage = await openStage(badNetwork(5));
+      await stage.direct.stream("/v1/stream/x").create();
+      const ledger = open(way);
+      await addAll(ledger, texts);
+      const publisher = hapaxPublisher({
+        url: stage.proxy.url,
+        clientSettings: { ...QUICK, timeoutMs: 200 },
+        streamOf: () => "/v1/stream/x",
+        envelope: false,
+      });
+      let [points, deaths] = [0, 0];
+      setFailpoint((name) => {
+        if (!name.startsWith("outbox.")) return;
+        points += 1;
+        if (points % 4 !== 0 || deaths >= 8) return;
+        deaths += 1;
+        throw new Error("it dies here");
+      });
+      const relay = createRelay(ledger, publisher, {
+        ...settings,
+        leaseMs: 50,
+        retry: { minMs: 1, maxMs: 5, attemptsMax: 100 },
+      });
+      const running = relay.run();
+      const stream = stage.direct.stream("/v1/stream/x");
+      const seen: unknown[] = [];
+      for await (const { value } of stream.follow()) {
+        seen.push(value);
+        if (seen.length === texts.length) break;
+      }
+      await relay.stop();
+      await running;
+      await stage.proxy.drain();
+      const stored = (await stream.read().values()).map(String);
+      for (const key of ["a", "b", "c"]) expect(ofKey(stored, key)).toEqual(ofKey(texts, key));
+      expect([stored.length, deaths]).toEqual([texts.length, 8]);
+      await stage.close();
+    });
+  }
+
+  test("OR5 OR6 a relay whose batch was taken over can settle nothing, and the heir has its identity", async () => {
+    const identities: string[] = [];
+    let thaw: () => void = () => undefined;
+    let isFrozen = false;
+    const publisher: Publisher = {
+      publish: async ({ events, identity }) => {
+        identities.push(JSON.stringify([identity, events.map(({ id }) => id)]));
+        if (!isFrozen) {
+          isFrozen = true;
+          await new Promise<void>((resolve) => {
+            thaw = resolve;
+          });
+        }
+        return events.map(() => ({ kind: "published" }));
+      },
+    };
+    const [one, other] = [open("rows"), open("rows")];
+    await addAll(one, ["a.1", "b.1"]);
+    // Its timers never fire, as those of a stopped process.
+    const clock = { nowMs: () => 0, steadyMs: () => 0, after: () => () => undefined };
+    const frozen = createRelay(one, publisher, { ...settings, leaseMs: 30, clock }).runOnce();
+    const heir = createRelay(other, publisher, { ...settings, leaseMs: 30 });
+    while (identities.length < 2) await heir.runOnce();
+    thaw();
+    await expect(frozen).rejects.toMatchObject({ code: "lease_lost" });
+    expect(identities[1]).toBe(identities[0]);
+    const { rows } = await server.pool.query("SELECT id FROM hapax_outbox");
+    expect(rows).toEqual([]);
+  });
+
+  test("OR6 rows of a key wait behind a dead one: going on without it is refused", () => {
+    const make = () =>
+      createRelay(
+        open("rows"),
+        functionPublisher(() => Promise.resolve()),
+        {
+          afterDead: "continue",
+        },
+      );
+    expect(make).toThrow(expect.objectContaining({ code: "unsupported" }));
+  });
+});
