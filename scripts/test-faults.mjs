@@ -3,7 +3,7 @@
  * that the test it names fails, by an assertion or an error inside that test. A fault that does not
  * load, that matches no test, or that hangs the run past its limit is not caught.
  *
- *   --only <text>   the faults whose name contains the text
+ *   --only <text>   the faults whose name contains the text, or that break the guarantee of this label
  *
  * HAPAX_SOUND names the tally of a run on the sound tree: tests that passed there are not run again without a fault.
  */
@@ -242,7 +242,7 @@ export async function testFaults(base = root, only = "") {
   try {
     const all = await loadFaults(base, join(scratch, "list"));
     if (all.length === 0) throw new Failure("test/faults/faults.ts lists no fault");
-    const faults = all.filter(({ name }) => name.includes(only));
+    const faults = all.filter(({ name, guarantee }) => name.includes(only) || guarantee === only);
     if (only !== "" && faults.length === 0) throw new Failure(`no fault is named like "${only}"`);
     const free = [...trees];
     for (const tree of free) copyTree(base, tree.base);

@@ -71,12 +71,15 @@ class Draft {
     return `kind = ${this.bind(kind)} AND scope = ${this.bind(scope)} AND key = ${this.bind(key)}`;
   }
 
-  /** LG2 */
+  /**
+   * LG2. The state of an owner is no condition of its own: that would invite the index of what is open, which has every
+   * claim that was ever made until the database has cleaned it.
+   */
   isAsExpected(expected: Exclude<Expected, { readonly kind: "absent" }>): string {
-    const token = `token = ${this.bind(expected.token)}`;
+    const token = this.bind(expected.token);
     return expected.kind === "owned"
-      ? `${token} AND state = 'running'`
-      : `${token} AND revision = ${this.bind(expected.revision)}`;
+      ? `token = CASE WHEN state = 'running' THEN CAST(${token} AS BIGINT) END`
+      : `token = ${token} AND revision = ${this.bind(expected.revision)}`;
   }
 
   end(text: string): Statement {

@@ -11,8 +11,8 @@ export const ledgerFaults: readonly Fault[] = [
     name: "an owner writes what is done already",
     guarantee: "G25",
     file: "src/ledgers/entry-statements.ts",
-    find: "? `${token} AND state = 'running'`",
-    replace: "? token",
+    find: "CASE WHEN state = 'running' THEN CAST(${token} AS BIGINT) END",
+    replace: "CAST(${token} AS BIGINT)",
     caughtBy: {
       file: ALL,
       test: "SQLite with journal_mode delete > LG2 nobody owns what is done, failed or released",
@@ -22,8 +22,8 @@ export const ledgerFaults: readonly Fault[] = [
     name: "a write does not look whether the entry has changed",
     guarantee: "G25",
     file: "src/ledgers/entry-statements.ts",
-    find: ": `${token} AND revision = ${this.bind(expected.revision)}`;",
-    replace: ": token;",
+    find: ": `token = ${token} AND revision = ${this.bind(expected.revision)}`;",
+    replace: ": `token = ${token}`;",
     caughtBy: {
       file: ALL,
       test: "SQLite with journal_mode delete > LG2 what is not as expected is left as it is",
