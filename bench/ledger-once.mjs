@@ -45,6 +45,17 @@ export function measureOnce(ledger, insert, { calls, width, rounds }) {
       rateOf(calls, width, (number) => ledger.transaction((tx) => insert(tx, number))),
     processOnce: (round) =>
       rateOf(calls, width, (number) => once(`${width}/${round}/${number}`, number)),
+    "processOnce, joined": (round) =>
+      rateOf(calls, width, (number) =>
+        ledger.transaction((joined) =>
+          processOnce(
+            ledger.in(joined),
+            `joined/${width}/${round}/${number}`,
+            ({ tx }) => insert(tx, number),
+            { scope: "bench" },
+          ),
+        ),
+      ),
     "processOnce, repeated": (round) =>
       rateOf(calls, width, (number) => once(`${width}/${round}/${number}`, number)),
   };
