@@ -20,7 +20,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, relative } from "node:path";
+import { dirname, join, posix, relative } from "node:path";
 import { pathToFileURL } from "node:url";
 import { Failure, install, main } from "./prepare.mjs";
 import { inParallel, isMain, killGroup, root, run, seconds, tool } from "./run.mjs";
@@ -172,11 +172,21 @@ function entryProblem(base, { file, find, replace, caughtBy }) {
   return undefined;
 }
 
-/** Tests outside src may start dist/bin.js: the fault has to be in there too. */
-async function rebuild(tree, { caughtBy }) {
-  if (caughtBy.file.startsWith("src/") || !existsSync(join(tree, "dist"))) return undefined;
+/** Whether a test, or what it imports outside of src, starts programs of dist. */
+function startsPrograms(base, file, seen = new Set()) {
+  if (seen.has(file) || file.startsWith("src/") || !existsSync(join(base, file))) return false;
+  seen.add(file);
+  const text = readFileSync(join(base, file), "utf8");
+  if (/\bdist\//.test(text)) return true;
+  const imports = [...text.matchAll(/(?:\bfrom|\bimport\(|\bnew URL\()\s*"([^":]+\.\w+)"/g)];
+  return imports.some(([, path]) => startsPrograms(base, posix.join(dirname(file), path), seen));
+}
+
+/** The fault has to be in what such a test starts. */
+async function rebuild(base, { caughtBy }) {
+  if (!startsPrograms(base, caughtBy.file)) return undefined;
   const args = ["-p", "tsconfig.build.json", "--noCheck"];
-  const { code, output, tookMs } = await run(tool("tsc", tree), args, { cwd: tree });
+  const { code, output, tookMs } = await run(tool("tsc", base), args, { cwd: base });
   return code === 0 ? undefined : { state: "broken", detail: "it does not build", tookMs, output };
 }
 

