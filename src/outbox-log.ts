@@ -79,9 +79,15 @@ interface OutboxCommon<Tx> {
   add(tx: Tx, events: readonly NewOutboxEvent[]): Promise<readonly string[]>;
   /** Resolves when there may be something new, and at the latest after so long. Only a hint: nothing depends on it. */
   wait(delayMs: number, signal: AbortSignal): Promise<void>;
-  /** Held events, and the keys that have some. */
   held(filter: HeldFilter): Promise<readonly HeldEvent[]>;
-  heldKeys(relay: string): Promise<ReadonlySet<string>>;
+  /** How many `held` would answer: without reading them. */
+  countHeld(filter: HeldFilter): Promise<number>;
+  /** Those of these keys that have held events; `state`: of this state. Costs no more where very many are held. */
+  heldKeys(
+    relay: string,
+    among: readonly string[],
+    state?: HeldEvent["state"],
+  ): Promise<ReadonlySet<string>>;
   /** Inside a transaction of `ledger.in(tx)`: puts by relay and id, then removes by id. */
   hold(relay: string, puts: readonly HeldWrite[], removes: readonly string[]): Promise<void>;
   /** What is not published yet, roughly: for gauges. `position` as the relay has it. */
@@ -108,6 +114,11 @@ export interface OutboxSpans<Tx> extends OutboxCommon<Tx> {
   plan(from: string, max: number): Promise<OutboxSpan | undefined>;
   /** OL2 */
   read(span: OutboxSpan): Promise<readonly OutboxEvent[]>;
+  /**
+   * `transaction`: `clean` belongs into the transaction in which the positions were read, so that no relay begins in
+   * between. `alone`: no relay needs what it deletes, and it uses connections of its own.
+   */
+  readonly cleansIn: "transaction" | "alone";
   /** OL7: `positions` of all relays. Deletes at most `max` events older than `keepMs`; answers how many. */
   clean(positions: readonly string[], keepMs: number, max: number): Promise<number>;
 }
@@ -123,8 +134,16 @@ export interface OutboxBatch {
 /** Events as rows that relays take in batches: many relays of one name at once. */
 export interface OutboxRows<Tx> extends OutboxCommon<Tx> {
   readonly way: "rows";
-  /** OL5 */
-  claim(relay: string, max: number, leaseMs: number): Promise<OutboxBatch | undefined>;
+  /**
+   * OL5. The keys of held events are left alone: `block` those of dead ones too, `continue` only those that wait to be
+   * tried again.
+   */
+  claim(
+    relay: string,
+    max: number,
+    leaseMs: number,
+    afterDead: "block" | "continue",
+  ): Promise<OutboxBatch | undefined>;
   /** Answers whether it is still held. */
   renew(batch: OutboxBatch, leaseMs: number): Promise<boolean>;
   /**
@@ -133,6 +152,11 @@ export interface OutboxRows<Tx> extends OutboxCommon<Tx> {
    * changes nothing, if it was taken meanwhile.
    */
   settle(batch: OutboxBatch, done: readonly string[]): Promise<boolean>;
+  /**
+   * Inside a transaction of `ledger.in(tx)`: the batches of a relay that will not come back are over, and their rows free.
+   * Answers false if one of them is under its lease.
+   */
+  giveUp(relay: string): Promise<boolean>;
 }
 
 /** The outbox of a ledger. */

@@ -17,6 +17,7 @@ export {
   type OutboxDeadLetter,
   type OutboxDeadLetters,
 } from "./outbox/dead-letters.ts";
+export { type ForgetOptions, forgetRelay, type ForgottenRelay } from "./outbox/forgetting.ts";
 export {
   type BatchIdentity,
   functionPublisher,

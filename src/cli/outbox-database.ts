@@ -11,7 +11,7 @@ import { pathToFileURL } from "node:url";
 import { isPgPool, type PgPool, type PostgresSql } from "../databases/postgres.ts";
 import type { SqliteConnection } from "../databases/sqlite.ts";
 import type { Ledger } from "../ledger.ts";
-import { describeSlot } from "../ledgers/postgres-slot.ts";
+import { describeSlot, dropSlot } from "../ledgers/postgres-slot.ts";
 import { postgresLedger } from "../ledgers/postgres.ts";
 import { sqliteLedger } from "../ledgers/sqlite.ts";
 import { CommandFailure, EXIT, systemCode, usageFailure } from "./failure.ts";
@@ -23,6 +23,10 @@ export interface OutboxDatabase {
   readonly ledger: Ledger<unknown>;
   /** The ledger as the relay of this position has it: on PostgreSQL there are several ways to read an outbox. */
   ledgerAt(relay: string, position: string | undefined): Promise<Ledger<unknown>>;
+  /** The ledger by which a relay is forgotten, whichever way it went. */
+  readonly forgetting: Ledger<unknown>;
+  /** Drops the slot that a position names; answers its name, and undefined if it names none. */
+  dropSlot(relay: string, position: string | undefined): Promise<string | undefined>;
   close(): Promise<void>;
 }
 
@@ -75,7 +79,14 @@ async function openSqlite(path: string, settings: DatabaseSettings): Promise<Out
     throw error;
   }
   const ledger = asLedger(sqliteLedger(connection));
-  return { label: path, ledger, ledgerAt: () => Promise.resolve(ledger), close };
+  return {
+    label: path,
+    ledger,
+    ledgerAt: () => Promise.resolve(ledger),
+    forgetting: ledger,
+    dropSlot: () => Promise.resolve(undefined),
+    close,
+  };
 }
 
 const SQLITE_CLASSES: Readonly<Record<string, string>> = {
@@ -104,7 +115,7 @@ async function openPostgres(url: string, settings: DatabaseSettings): Promise<Ou
   const loaded = await loadDriver(POSTGRES_DRIVERS, settings.directory, "PostgreSQL");
   const { client, close } = connectPostgres(loaded, url);
   const { schema } = settings;
-  const open = (way: "log" | "decoding" | "messages"): Ledger<unknown> => {
+  const open = (way: "log" | "rows" | "decoding" | "messages"): Ledger<unknown> => {
     const wanted = { ...(schema === undefined ? {} : { schema }), outbox: { way } };
     return isPgPool(client)
       ? asLedger(postgresLedger(client, wanted))
@@ -121,7 +132,19 @@ async function openPostgres(url: string, settings: DatabaseSettings): Promise<Ou
   return {
     label,
     ledger,
+    // Batches of rows are given up with it.
+    forgetting: open("rows"),
     close,
+    async dropSlot(relay, position) {
+      const slot = slotOf(position);
+      if (slot === undefined) return undefined;
+      const scope = schema === undefined ? {} : { schema };
+      for (const way of ["decoding", "messages"] as const) {
+        const found = await describeSlot(client, relay, { way, ...scope });
+        if (found?.slot === slot) await dropSlot(client, relay, { way, ...scope });
+      }
+      return slot;
+    },
     async ledgerAt(relay, position) {
       const slot = slotOf(position);
       if (slot === undefined) return ledger;

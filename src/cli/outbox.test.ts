@@ -130,6 +130,33 @@ test("OD3 outbox discards what is named, and asks a person first", async () => {
   expect(published).toEqual(["4"]);
 });
 
+test("OF1 OF2 outbox forgets a relay, and asks a person first", async () => {
+  let question = "";
+  const asked = { isTerminal: true, onQuestion: (text: string) => (question = text) };
+  const words = ["forget", "--relay", "relay"];
+  const refused = await run(words, { ...asked, answer: "n" });
+  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining("not forgotten") });
+  expect(question).toContain("It has 3 events that wait behind a failure: kept.");
+  expect((await run(words, { ...asked, answer: "y" })).stdout).toContain(
+    " relay relay; 3 held events kept\n",
+  );
+  expect(jsonOf((await run([...words, "--discard-held", "--json"])).stdout)).toEqual([
+    { relay: "relay", isFound: true, heldKept: 0, heldDiscarded: 3, isUnfinished: false },
+  ]);
+  expect((await run(words)).stdout).toBe("forgot relay relay; there was none\n");
+  const connection = new Database(file);
+  const past = "julianday('now') - 2440587.5) * 86400000";
+  await relay();
+  connection.exec(
+    `UPDATE hapax_entries SET state = 'running', lease_until = (${past} + 60000 WHERE key = 'relay'`,
+  );
+  connection.close();
+  expect(await run(words)).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining("in_progress"),
+  });
+});
+
 test("outbox says what is missing or contradicts itself", async () => {
   for (const [words, message] of [
     [["show"], 'does not know "show"'],
@@ -137,7 +164,9 @@ test("outbox says what is missing or contradicts itself", async () => {
     [["discard", "--all", "--key", "a"], "exclude each other"],
     [["list", "--all"], "--all is for outbox replay, discard"],
     [["status", "--key", "a"], "--key is for outbox list, replay, discard"],
-    [["replay", "--all", "--yes"], "--yes is for outbox discard"],
+    [["replay", "--all", "--yes"], "--yes is for outbox discard, forget"],
+    [["forget"], "forget needs --relay"],
+    [["discard", "--all", "--discard-held"], "--discard-held is for outbox forget"],
     [["list", "--max", "0"], "a whole number from 1"],
     [["list", "--schema", "s"], "--schema is for PostgreSQL"],
   ] as const) {

@@ -8,6 +8,7 @@ import {
   type DeadLetterGroup,
   type OutboxDeadLetter,
 } from "../outbox/dead-letters.ts";
+import { forgetRelay } from "../outbox/forgetting.ts";
 import { parseState, relayPlace } from "../outbox/relay-state.ts";
 import { parseCount, quote } from "./arguments.ts";
 import type { Command, Invocation } from "./command.ts";
@@ -22,7 +23,7 @@ const LISTED = { min: 1, max: 100_000, fallback: 100 };
 /** Held events are counted up to here. */
 const COUNTED_MAX = 10_000;
 
-const ACTIONS = { list, replay: change, discard: change, status } as const;
+const ACTIONS = { list, replay: change, discard: change, status, forget } as const;
 type ActionName = keyof typeof ACTIONS;
 
 /** The options that belong to some actions only. */
@@ -32,7 +33,8 @@ const OPTIONS_OF: Readonly<Record<string, readonly ActionName[]>> = {
   fingerprint: ["list", "replay", "discard"],
   max: ["list"],
   all: ["replay", "discard"],
-  yes: ["discard"],
+  yes: ["discard", "forget"],
+  "discard-held": ["forget"],
 };
 
 interface Work {
@@ -87,6 +89,9 @@ function checkWords(invocation: Invocation, word: string): ActionName {
     throw usageFailure(`outbox ${action} needs --id, --key, --fingerprint, or --all`, [
       "see: hapax outbox list, hapax outbox status",
     ]);
+  }
+  if (action === "forget" && !invocation.has("relay")) {
+    throw usageFailure("outbox forget needs --relay", ["see: hapax outbox status"]);
   }
   return action;
 }
@@ -163,7 +168,8 @@ async function change({ action, invocation, context, database }: Work): Promise<
   // What was asked about is what is discarded: not what came meanwhile.
   const found = await letters.list({ ...filterOf(invocation), max: LISTED.max });
   const question = `Discard ${countOf(found.length, "dead letter")} of relay ${relay}?`;
-  if (found.length > 0) await confirm(invocation, context, question);
+  const warning = "They will never be published. This cannot be undone.";
+  if (found.length > 0) await confirm(invocation, context, `${question}\n${warning}`, "discarded");
   const count = await letters.discard(found.map(({ event }) => event.id));
   const text = `${countOf(count, "dead letter")} of relay ${relay}`;
   await tell(invocation, context, { relay, discarded: count }, "discarded", text);
@@ -171,11 +177,46 @@ async function change({ action, invocation, context, database }: Work): Promise<
 }
 
 /** A script has decided already; a person at a terminal may have meant fewer. */
-async function confirm(invocation: Invocation, context: Context, question: string): Promise<void> {
+async function confirm(
+  invocation: Invocation,
+  context: Context,
+  question: string,
+  what: string,
+): Promise<void> {
   if (!context.stdin.isTerminal || !context.stderr.isTerminal || invocation.has("yes")) return;
-  const words = `${question}\nThey will never be published. This cannot be undone.\nGo on? [y/N] `;
-  const answer = (await context.ask(printable(words))).trim().toLowerCase();
-  if (answer !== "y" && answer !== "yes") throw new CommandFailure(EXIT.refused, "not discarded");
+  const answer = (await context.ask(printable(`${question}\nGo on? [y/N] `))).trim().toLowerCase();
+  if (answer !== "y" && answer !== "yes") throw new CommandFailure(EXIT.refused, `not ${what}`);
+}
+
+async function forget({ invocation, context, database }: Work): Promise<number> {
+  const relay = relayOf(invocation);
+  const discardsHeld = invocation.has("discard-held");
+  const held = await database.ledger.outbox.countHeld({ relay, max: COUNTED_MAX });
+  const events = `${counted(held)} ${held === 1 ? "event that waits" : "events that wait"}`;
+  const question = `Forget relay ${relay}? What it has not published, it never will.
+It has ${events} behind a failure: ${discardsHeld ? "thrown away" : "kept"}. This cannot be undone.`;
+  await confirm(invocation, context, question, "forgotten");
+  const { position, ...forgotten } = await forgetRelay(database.forgetting, relay, {
+    discardsHeld,
+  });
+  // Last: a slot that is gone before would stop a relay that is still known.
+  const slot = await database.dropSlot(relay, position);
+  const { isFound, heldKept, heldDiscarded, isUnfinished } = forgotten;
+  const notes = [
+    isFound ? "" : "; there was none",
+    heldKept > 0 ? `; ${countOf(heldKept, "held event")} kept` : "",
+    heldDiscarded > 0 ? `; ${countOf(heldDiscarded, "held event")} discarded` : "",
+    isUnfinished ? "; a batch was under way, and may have been published" : "",
+    slot === undefined ? "" : `; slot ${slot} dropped`,
+  ];
+  await tell(
+    invocation,
+    context,
+    { relay, ...forgotten, slot },
+    "forgot",
+    `relay ${relay}${notes.join("")}`,
+  );
+  return EXIT.done;
 }
 
 interface RelayStatus {
@@ -234,8 +275,8 @@ async function statusOf(
   position: string | undefined,
 ): Promise<RelayStatus> {
   const { outbox } = database.ledger;
-  const count = async (state: "waiting" | "dead"): Promise<number> =>
-    (await outbox.held({ relay, state, max: COUNTED_MAX })).length;
+  const count = (state: "waiting" | "dead"): Promise<number> =>
+    outbox.countHeld({ relay, state, max: COUNTED_MAX });
   const { outbox: own } = await database.ledgerAt(relay, position);
   const lag = position === undefined ? undefined : await own.lag(position);
   return {
@@ -272,12 +313,14 @@ function failureOf(error: unknown): unknown {
 
 export const outboxCommand: Command = {
   name: "outbox",
-  summary: "see how far relays are; list, replay or discard the events that they have given up",
+  summary:
+    "see how far relays are; replay or discard the events that they have given up; forget relays",
   usage: [
     "hapax outbox status --database <database> [options]",
     "hapax outbox list --database <database> [options]",
     "hapax outbox replay --database <database> --id <id> | --key <key> | --fingerprint <f> | --all",
     "hapax outbox discard --database <database> --id <id> | --key <key> | --fingerprint <f> | --all",
+    "hapax outbox forget --database <database> --relay <name> [--discard-held]",
   ],
   positionalsMin: 1,
   positionalsMax: 1,
@@ -295,13 +338,18 @@ export const outboxCommand: Command = {
     { name: "fingerprint", value: "fingerprint", help: "events that failed in this way" },
     { name: "all", help: "replay, discard: all of the relay" },
     { name: "max", value: "count", help: "list: so many at most (default 100)" },
-    { name: "yes", short: "y", help: "discard: do not ask" },
+    {
+      name: "discard-held",
+      help: "forget: throw away what waits behind a failure, and dead letters",
+    },
+    { name: "yes", short: "y", help: "discard, forget: do not ask" },
   ],
   details: [
     "The database is that of the application: it is opened with the driver of the working directory, which is pg or",
     "postgres, or node:sqlite, better-sqlite3, libsql or bun:sqlite. A relay gives up an event after so many failures;",
     "later events of its key wait behind it. A replay lets the relay try again, in the order of the key; a discard",
-    "throws the event away, and its key goes on. Relays may run meanwhile.",
+    "throws the event away, and its key goes on. Relays may run meanwhile. Events are deleted when every relay that is",
+    "known has passed them: forget one that will not run again. Its replication slot, if it has one, is dropped.",
   ],
   examples: [
     ["what went wrong?", "hapax outbox status --database postgres://localhost/shop"],

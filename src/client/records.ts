@@ -22,6 +22,15 @@ export interface Codec {
   readonly isJson: boolean;
 }
 
+/** A JSON value that is a text already, checked by its maker: it is appended as it is, every digit of it. */
+export class JsonText {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
 /** No data: what an append that only closes has. */
 export const NO_DATA: Encoded = { form: "text", content: "" };
 
@@ -39,6 +48,10 @@ export function kindOf(contentType: string): SseKind {
 
 /** Encodes data for a stream, or for one whose type is not known yet. Throws `invalid_request`. */
 export function encode(data: unknown, codec: Codec | undefined): Encoded {
+  if (data instanceof JsonText) {
+    if (codec?.isJson === false) return encode(JSON.parse(data.text), codec);
+    return { form: "json", content: data.text };
+  }
   if (data instanceof Uint8Array) {
     // A copy: buffers are often filled again by their owner. Not `slice`, which of a `Buffer` copies nothing.
     if (codec?.isJson !== true && data.length > 0) {

@@ -19,8 +19,7 @@ export function canonicalText(text: string): string | undefined {
   try {
     value = JSON.parse(text);
     // Only a text with long numbers is read twice.
-    if (/[0-9]{16}|[0-9.][eE]|[0-9]\.[0-9]{15}/.test(text))
-      value = JSON.parse(withExactNumbers(text));
+    if (/[0-9.]{16}|[0-9][eE]/.test(text)) value = JSON.parse(withExactNumbers(text));
   } catch {
     return undefined;
   }
@@ -75,7 +74,8 @@ function appendObject(parts: string[], value: object, depth: number): boolean {
 /** HF2: numbers that would be rounded become strings that keep all their digits. */
 function withExactNumbers(text: string): string {
   return text.replaceAll(TOKENS, (token) => {
-    if (token.startsWith('"')) return token;
+    // The second costs most numbers of a large text the long way.
+    if (token.startsWith('"') || String(Number(token)) === token) return token;
     const exact = decimalOf(token);
     return exact === decimalOf(String(Number(token))) ? token : JSON.stringify(EXACT + exact);
   });

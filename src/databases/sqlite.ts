@@ -3,10 +3,12 @@
  *
  *   SQ1  transactions of one connection are one after the other: it has one at a time;
  *   SQ2  a database that another connection writes to is waited for, without stopping this process;
- *   SQ3  a commit that readers hold up is tried again: it is neither lost nor told as failed.
+ *   SQ3  a commit that readers hold up is tried again: it is neither lost nor told as failed;
+ *   SQ4  nobody waits for ever for a turn that does not end: it may be waiting for whoever waits for it.
  */
 
 import { waitingClock } from "../clock.ts";
+import { HapaxError } from "../errors.ts";
 
 /** A statement of any of the clients; each types the values in its own way. */
 export interface SqliteStatement {
@@ -34,8 +36,21 @@ interface Statement {
 const BUSY_MS = 10;
 const BUSY_ATTEMPTS = 1000;
 
-/** The turns of each connection: two sinks or ledgers over one connection wait for each other. */
-const turns = new WeakMap<SqliteConnection, Promise<unknown>>();
+/** SQ4: longer than anybody should keep a database from all others, who are refused long before. */
+const TURN_MS = 60_000;
+
+/** Those who want to use a connection, one after the other. */
+interface Line {
+  /** The end of the last turn. */
+  last: Promise<unknown>;
+  /** Turns that were begun. */
+  begun: number;
+  /** Turns that are not over, begun or not. */
+  open: number;
+}
+
+/** Of each connection: two sinks or ledgers over one connection wait for each other. */
+const lines = new WeakMap<SqliteConnection, Line>();
 
 const sessions = new WeakMap<SqliteConnection, SqliteSession<SqliteConnection>>();
 
@@ -50,12 +65,19 @@ export class SqliteSession<Connection extends SqliteConnection> {
 
   /** SQ1 */
   inTurn<T>(work: () => T | Promise<T>): Promise<T> {
-    const turn = (turns.get(this.connection) ?? Promise.resolve()).then(work);
-    turns.set(
-      this.connection,
-      turn.catch(() => undefined),
-    );
-    return turn;
+    const line = lineOf(this.connection);
+    const patience = line.open > 0 ? patienceIn(line) : undefined;
+    line.open += 1;
+    const turn = line.last.then(() => {
+      patience?.end();
+      line.begun += 1;
+      return work();
+    });
+    const over = (): void => {
+      line.open -= 1;
+    };
+    line.last = turn.then(over, over);
+    return patience === undefined ? turn : Promise.race([turn, patience.lost]);
   }
 
   /** In its turn, at once for writing: one that reads first could be refused when it writes. */
@@ -114,6 +136,41 @@ export class SqliteSession<Connection extends SqliteConnection> {
       // The error that led here is the one to tell.
     }
   }
+}
+
+function lineOf(connection: SqliteConnection): Line {
+  let line = lines.get(connection);
+  if (line === undefined) {
+    line = { last: Promise.resolve(), begun: 0, open: 0 };
+    lines.set(connection, line);
+  }
+  return line;
+}
+
+/** SQ4: `lost` rejects when one turn has lasted too long. `end`, at the caller's own turn, throws if it had given up. */
+function patienceIn(line: Line): { readonly lost: Promise<never>; readonly end: () => void } {
+  let cancel: () => void = () => undefined;
+  let error: HapaxError | undefined;
+  const lost = new Promise<never>((_, reject) => {
+    const wait = (begun: number): void => {
+      cancel = waitingClock.after(TURN_MS, () => {
+        if (line.begun !== begun) {
+          wait(line.begun);
+          return;
+        }
+        const what = `one transaction of the connection is open for more than ${TURN_MS} ms`;
+        const why = "a call inside it that does not use ledger.in(tx) waits for its end";
+        error = new HapaxError("too_many", `${what}; ${why}`);
+        reject(error);
+      });
+    };
+    wait(line.begun);
+  });
+  const end = (): void => {
+    cancel();
+    if (error !== undefined) throw error;
+  };
+  return { lost, end };
 }
 
 /** SQ2: another connection of this process may hold it, which gets on only if this one waits aside. */

@@ -68,16 +68,18 @@ export class NotStarted extends Error {
   }
 }
 
-/** For requests that no key is for. */
-export const NO_CONTEXT: IdempotencyContext<unknown> = {
-  key: undefined,
-  scope: undefined,
-  attempt: 1,
-  signal: new AbortController().signal,
-  get tx(): unknown {
-    throw new HapaxError("unsupported", "requests of this method have no transaction");
-  },
-  phase: () =>
-    Promise.reject(new HapaxError("unsupported", "requests of this method have no phases")),
-  notStarted: <T>(answer?: T): T => answer as T,
-};
+/** For requests that no key is for. A new one each time: whoever listens to its signal is not remembered for ever. */
+export function noContext(): IdempotencyContext<unknown> {
+  return {
+    key: undefined,
+    scope: undefined,
+    attempt: 1,
+    signal: new AbortController().signal,
+    get tx(): unknown {
+      throw new HapaxError("unsupported", "requests of this method have no transaction");
+    },
+    phase: () =>
+      Promise.reject(new HapaxError("unsupported", "requests of this method have no phases")),
+    notStarted: <T>(answer?: T): T => answer as T,
+  };
+}

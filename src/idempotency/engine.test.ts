@@ -722,6 +722,20 @@ describe("an engine", () => {
     expect(again.headers.get("Idempotency-Expires")).toBeNull();
   });
 
+  test("HI1 a request without a key has a signal of its own, which nobody else listens to", async () => {
+    const { send } = open({ required: false });
+    const signals = new Set<AbortSignal>();
+    const handler: FetchHandler<MemoryTransaction> = async (_request, { signal }) => {
+      signals.add(signal);
+      return new Response();
+    };
+    await send({ key: null, handler });
+    await send({ key: null, handler });
+    await send({ key: null, method: "GET", handler });
+    await send({ key: null, method: "GET", handler });
+    expect(signals.size).toBe(4);
+  });
+
   test("HI5 refuses a key whose time is before everything that is kept, if it is told to", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 0, 3));
     const ledger = memoryLedger({ clock });

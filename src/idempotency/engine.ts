@@ -19,11 +19,11 @@ import { growingPauses, pause, unlessAborted } from "../once/pauses.ts";
 import { keyTimeMs } from "../wire/key.ts";
 import { type Answer, answerOf, problemOf, replayOf, responseOf } from "./answer.ts";
 import { type Completer, type CompleterSettings, createCompleter } from "./completer.ts";
-import { type IdempotencyContext, NO_CONTEXT, NotStarted } from "./context.ts";
+import { type IdempotencyContext, noContext, NotStarted } from "./context.ts";
 import { fingerprintOf } from "./fingerprint.ts";
 import { decodeAnswer, decodeProgress, encodeProgress, type StoredRequest } from "./record.ts";
 import { bytesOf, type IdempotencyRequest, readBody } from "./request.ts";
-import { type Kept, Run, takenOver } from "./run.ts";
+import { type Kept, Run } from "./run.ts";
 import type { IdempotencySettings, ResolvedSettings } from "./settings.ts";
 import { resolveSettings } from "./settings.ts";
 
@@ -62,7 +62,7 @@ export class Idempotency<Tx, Source = unknown> {
   /** Answers a request in `fetch` style: by the handler, by the answer that was kept, or by a refusal. */
   async handle(request: Request, handler: FetchHandler<Tx>): Promise<Response> {
     if (!this.concerns(request.method, request.headers.has(this.settings.header)))
-      return handler(request, NO_CONTEXT as IdempotencyContext<Tx>);
+      return handler(request, noContext() as IdempotencyContext<Tx>);
     const refusal = this.refusalOf(request.method, request.headers.get(this.settings.header));
     if (refusal !== undefined) return responseOf(refusal);
     let bytes: Uint8Array;
@@ -98,8 +98,8 @@ export class Idempotency<Tx, Source = unknown> {
       await run.fail(error);
       if (error instanceof NotStarted && error.response !== undefined)
         return answerOf(error.response, this.settings.answerBytesMax);
-      if (isHapaxError(error, "lease_lost") && run.context.signal.aborted)
-        return takenOver(this.settings.describedBy);
+      const lost = run.answerTo(error);
+      if (lost !== undefined) return lost;
       throw error;
     }
     return run.finish(answer);
@@ -297,7 +297,7 @@ export class Idempotency<Tx, Source = unknown> {
     const { completes, storedHeaders, storedBytesMax } = this.settings;
     if (!completes) return undefined;
     const body = bytesOf(request.body);
-    if (body.length > storedBytesMax) return undefined;
+    if (body === undefined || body.length > storedBytesMax) return undefined;
     const headers = storedHeaders.flatMap((name): [string, string][] => {
       const value = request.headers.get(name);
       return value === null ? [] : [[name, value]];

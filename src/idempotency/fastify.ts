@@ -11,7 +11,7 @@
 
 import type { Answer } from "./answer.ts";
 import type { Idempotency } from "./engine.ts";
-import { bodyOf, concat, headersOf } from "./request.ts";
+import { bodyOf, concat, headersOf, urlOf } from "./request.ts";
 import type { Run } from "./run.ts";
 
 /** A request of Fastify, in as much as it is used. */
@@ -93,6 +93,10 @@ export function fastifyIdempotency<Tx, Source>(engine: Idempotency<Tx, Source>):
 class Hooks<Tx, Source> {
   readonly #engine: Idempotency<Tx, Source>;
   readonly #runs = new WeakMap<FastifyRequestLike, Run<Tx>>();
+  /** Of repetitions and refusals. */
+  readonly #bodies = new WeakMap<FastifyRequestLike, Uint8Array>();
+  /** HI10: what is sent instead of the answer that Fastify makes of the error. */
+  readonly #lost = new WeakMap<FastifyRequestLike, Answer>();
 
   constructor(engine: Idempotency<Tx, Source>) {
     this.#engine = engine;
@@ -112,10 +116,9 @@ class Hooks<Tx, Source> {
     });
     const begun = await engine.begin({
       method: request.method,
-      // The host is the client's word: the path is all that counts.
-      url: new URL(request.originalUrl, "http://localhost").href,
+      url: urlOf(request.originalUrl),
       headers,
-      body: bodyOf(request.body, headers.get("content-type")),
+      body: bodyOf(request.body, headers),
       source: request as Source, // The user says what its framework has: here it is this.
       signal: gone.signal,
     });
@@ -125,7 +128,9 @@ class Hooks<Tx, Source> {
       return undefined;
     }
     put(reply, begun.answer);
-    reply.send(bufferOf(begun.answer.body));
+    this.#bodies.set(request, begun.answer.body);
+    // Fastify would give bytes a type that the first answer may not have had: they come in `onSend`.
+    reply.send(undefined);
     return reply;
   };
 
@@ -135,7 +140,11 @@ class Hooks<Tx, Source> {
     _reply: FastifyReplyLike,
     error: unknown,
   ): Promise<void> => {
-    await this.#take(request)?.fail(error);
+    const run = this.#take(request);
+    if (run === undefined) return;
+    await run.fail(error);
+    const lost = run.answerTo(error);
+    if (lost !== undefined) this.#lost.set(request, lost);
   };
 
   readonly onSend = async (
@@ -144,6 +153,10 @@ class Hooks<Tx, Source> {
     payload: unknown,
   ): Promise<unknown> => {
     const run = this.#take(request);
+    const lost = this.#lost.get(request);
+    if (lost !== undefined) return replace(reply, lost);
+    const body = this.#bodies.get(request);
+    if (body !== undefined) return body.length === 0 ? undefined : bufferOf(body);
     if (run === undefined) return payload;
     let answer: Answer;
     let rest: AsyncIterable<unknown> | undefined;
@@ -156,11 +169,7 @@ class Hooks<Tx, Source> {
       throw error;
     }
     const final = await run.finish(answer);
-    if (final.body !== answer.body) {
-      for (const name of Object.keys(reply.getHeaders())) reply.removeHeader(name);
-      put(reply, final);
-      return bufferOf(final.body);
-    }
+    if (final.body !== answer.body) return replace(reply, final);
     for (const [name, value] of final.headers.slice(answer.headers.length))
       reply.header(name, value);
     if (rest !== undefined) return joined(answer.body, rest);
@@ -201,6 +210,13 @@ function headOf(reply: FastifyReplyLike): Pick<Answer, "status" | "headers"> {
 function put(reply: FastifyReplyLike, { status, headers }: Answer): void {
   reply.code(status);
   for (const [name, value] of headers) reply.header(name, value);
+}
+
+/** Another answer than the one that was to be sent. */
+function replace(reply: FastifyReplyLike, answer: Answer): Buffer {
+  for (const name of Object.keys(reply.getHeaders())) reply.removeHeader(name);
+  put(reply, answer);
+  return bufferOf(answer.body);
 }
 
 interface ReadPayload {

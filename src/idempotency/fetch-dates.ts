@@ -14,7 +14,7 @@ export function expiryOf(headers: Headers, sentAtMs: number): number | undefined
 /** How long to wait before the next attempt: seconds, or a date. 0 if the server does not say so. */
 export function retryAfterMs(headers: Headers, nowMs: number): number {
   const text = headers.get("retry-after");
-  if (text !== null && /^\d{1,9}$/.test(text)) return Number(text) * 1000;
+  if (text !== null && /^\d+$/.test(text)) return Number(text) * 1000;
   const serverMs = httpDateMs(headers.get("date")) ?? nowMs;
   return Math.max(0, (httpDateMs(text) ?? serverMs) - serverMs);
 }

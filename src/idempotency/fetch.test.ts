@@ -390,6 +390,24 @@ describe("repeating", () => {
     }
   });
 
+  test("HW4 a Retry-After that nobody can wait for ends the call, however many digits it has", async () => {
+    const stage = new Stage(answer(503, { "retry-after": "99999999999" }));
+    expect((await stage.call()).status).toBe(503);
+    expect(stage.sent).toHaveLength(1);
+  });
+
+  test("HW4 HW5 a redirection is an answer: it is not followed by a call without its content", async () => {
+    const stage = new Stage(answer(302, { location: "https://api.test/other" }));
+    const modes: unknown[] = [];
+    const fetchOf: typeof fetch = (input, init) => {
+      modes.push(init?.redirect);
+      return stage.fetch(input, init);
+    };
+    expect((await stage.call(undefined, { fetch: fetchOf })).status).toBe(302);
+    await stage.call({ json: { cents: 5 }, redirect: "follow" }, { fetch: fetchOf });
+    expect(modes).toEqual(["manual", "follow"]);
+  });
+
   test("HW4 pauses double up to a ceiling, with jitter between the half and the whole", async () => {
     const stage = new Stage("fails");
     const retry = { minMs: 100, maxMs: 400, attemptsMax: 6, totalMs: 8000 };

@@ -9,7 +9,8 @@
  *   HW3  the name of an operation belongs to one content: with another it is refused before anything is sent;
  *   HW4  no answer, a part of one, 408, 425, 429, 5xx and 409 while the work is under way are repeated, after a pause that
  *        doubles with jitter and is never shorter than `Retry-After`. Every other answer is final, and so is a kept one;
- *   HW5  all attempts send the same bytes; what may not be readable twice is refused;
+ *   HW5  all attempts send the same bytes; what may not be readable twice is refused, and a redirection is not followed
+ *        unless the caller says so;
  *   HW6  a name is free again when the caller says so by `done`, and never by itself: not even past the window, for then a
  *        repeated call would be a second effect.
  *
@@ -239,9 +240,12 @@ class IdempotentCaller {
     try {
       const response = await this.#settings.fetch(content.url, {
         ...rest,
+        // HW5: 301 to 303 would be followed by a GET without the content, and its answer taken for that of the call.
+        redirect: rest.redirect ?? "manual",
         method: content.method,
         headers,
-        body: content.body ?? null,
+        // Not the bytes themselves: Node 20 cannot send those again to where a 307 or 308 points.
+        body: content.body === undefined ? null : new Blob([content.body]),
         signal: ended.signal,
       });
       // HW4: an answer counts when it is there as a whole; its reader has a copy that cannot fail.

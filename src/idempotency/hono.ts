@@ -4,16 +4,16 @@
  *   HA6  an error that Hono has made an answer of is a failure: its writes are rolled back, and its key is free.
  */
 
-import { isHapaxError } from "../errors.ts";
+import { type HapaxError, isHapaxError } from "../errors.ts";
 import { answerOf, responseOf } from "./answer.ts";
 import { NotStarted } from "./context.ts";
 import type { Idempotency } from "./engine.ts";
-import { tooLarge } from "./request.ts";
+import { readBody, tooLarge } from "./request.ts";
 
-/** The context of Hono, in as much as it is used. */
+/** The context of Hono, in as much as it is used. `raw` is replaced by a request that can still be read. */
 export interface HonoContext {
   readonly req: {
-    readonly raw: Request;
+    raw: Request;
     /** Hono keeps what it has read, for whoever reads it next. */
     arrayBuffer(): Promise<ArrayBuffer>;
   };
@@ -65,6 +65,8 @@ export function honoIdempotency<Tx, Source>(
     }
     if (c.error !== undefined) {
       await run.fail(c.error);
+      const lost = run.answerTo(c.error);
+      if (lost !== undefined) replace(c, responseOf(lost));
       if (c.error instanceof NotStarted && c.error.response !== undefined)
         replace(c, c.error.response);
       return undefined;
@@ -81,13 +83,22 @@ export function honoIdempotency<Tx, Source>(
   };
 }
 
-async function readOf(
-  c: HonoContext,
-  bytesMax: number,
-): Promise<Uint8Array | ReturnType<typeof tooLarge>> {
-  if (Number(c.req.raw.headers.get("content-length") ?? 0) > bytesMax) return tooLarge(bytesMax);
-  const bytes = new Uint8Array(await c.req.arrayBuffer());
-  return bytes.length > bytesMax ? tooLarge(bytesMax) : bytes;
+async function readOf(c: HonoContext, bytesMax: number): Promise<Uint8Array | HapaxError> {
+  const { raw } = c.req;
+  if (raw.bodyUsed) {
+    const bytes = new Uint8Array(await c.req.arrayBuffer());
+    return bytes.length > bytesMax ? tooLarge(bytesMax) : bytes;
+  }
+  try {
+    const bytes = await readBody(raw, bytesMax);
+    // The type wants bytes that no other thread can change; ours are never shared.
+    const body = bytes as Uint8Array<ArrayBuffer>;
+    if (bytes.length > 0) c.req.raw = new Request(raw, { method: raw.method, body });
+    return bytes;
+  } catch (error) {
+    if (isHapaxError(error, "body_too_large")) return error;
+    throw error;
+  }
 }
 
 /** Hono would add the headers of the answer that was there. */

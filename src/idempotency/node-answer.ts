@@ -29,6 +29,8 @@ export class HeldAnswer {
   readonly #response: ServerResponse;
   readonly #chunks: Uint8Array[] = [];
   readonly #before: { readonly status: number; readonly headers: OutgoingHttpHeaders };
+  /** As it was when the handler ended it. */
+  #after: { readonly status: number; readonly headers: OutgoingHttpHeaders };
   #length = 0;
   #isHolding = true;
   #isBegun = false;
@@ -42,6 +44,7 @@ export class HeldAnswer {
   constructor(response: ServerResponse) {
     this.#response = response;
     this.#before = { status: response.statusCode, headers: { ...response.getHeaders() } };
+    this.#after = this.#before;
     this.ended = new Promise((resolve, reject) => {
       this.#end = resolve;
       this.#fail = reject;
@@ -54,6 +57,7 @@ export class HeldAnswer {
   send(extra: Answer["headers"]): void {
     const response = this.#response;
     this.#isHolding = false;
+    this.#restore();
     for (const [name, value] of extra) response.setHeader(name, value);
     const body = concat(this.#chunks, this.#length);
     if (this.#onSent !== undefined) response.once("finish", this.#onSent);
@@ -82,6 +86,18 @@ export class HeldAnswer {
       if (value !== undefined) response.setHeader(name, value);
     response.statusCode = this.#before.status;
     response.statusMessage = "";
+  }
+
+  /** What the handler has set behind the end would not have been sent, and is not kept. */
+  #restore(): void {
+    const response = this.#response;
+    const { status, headers } = this.#after;
+    response.statusCode = status;
+    for (const name of response.getHeaderNames())
+      if (headers[name] === undefined) response.removeHeader(name);
+    for (const [name, value] of Object.entries(headers))
+      if (value !== undefined && value !== response.getHeader(name))
+        response.setHeader(name, value);
   }
 
   #takeOver(): void {
@@ -169,11 +185,9 @@ export class HeldAnswer {
     this.#isEnded = true;
     this.#onSent = callback;
     const body = concat(this.#chunks, this.#length);
-    this.#end({
-      status: this.#response.statusCode,
-      headers: headersOf(this.#response.getHeaders()),
-      body,
-    });
+    const { statusCode: status } = this.#response;
+    this.#after = { status, headers: { ...this.#response.getHeaders() } };
+    this.#end({ status, headers: headersOf(this.#after.headers), body });
   }
 
   #keep(chunk: unknown, encoding: BufferEncoding): void {
@@ -195,16 +209,25 @@ function pairsOf(
     return Object.entries(headers).flatMap(([name, value]) =>
       value === undefined ? [] : [[name, value] as const],
     );
-  const pairs: (readonly [string, number | string | readonly string[]])[] = [];
+  // A name may come several times.
+  const all = new Map<string, [name: string, values: string[]]>();
+  const add = (name: string, value: unknown): void => {
+    const values = Array.isArray(value) ? value.map(String) : [String(value)];
+    const before = all.get(name.toLowerCase())?.[1] ?? [];
+    all.set(name.toLowerCase(), [name, [...before, ...values]]);
+  };
   for (let at = 0; at < headers.length; at += 1) {
     const one = headers[at];
-    if (Array.isArray(one)) pairs.push([String(one[0]), String(one[1])]);
+    if (Array.isArray(one)) add(String(one[0]), one[1]);
     else {
       at += 1;
-      pairs.push([String(one), headers[at] ?? ""]);
+      add(String(one), headers[at] ?? "");
     }
   }
-  return pairs;
+  return [...all.values()].map(([name, values]) => [
+    name,
+    values.length === 1 ? (values[0] ?? "") : values,
+  ]);
 }
 
 function headersOf(headers: OutgoingHttpHeaders): Answer["headers"] {

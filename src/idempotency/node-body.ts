@@ -5,7 +5,8 @@
  */
 
 import type { IncomingMessage } from "node:http";
-import { bodyOf, concat, type RequestBody, tooLarge } from "./request.ts";
+import { HapaxError } from "../errors.ts";
+import { bodyOf, concat, headersOf, type RequestBody, tooLarge } from "./request.ts";
 
 /** Express puts what its parsers have made here. */
 type ParsedMessage = IncomingMessage & { readonly body?: unknown };
@@ -15,13 +16,22 @@ export async function bodyOfMessage(
   request: ParsedMessage,
   bytesMax: number,
 ): Promise<RequestBody> {
-  const contentType = request.headers["content-type"] ?? null;
-  if (request.readableEnded || !request.readable) return bodyOf(request.body, contentType);
+  // Whoever went before the end has sent no request, and above all not one without a body.
+  if (request.destroyed && !request.readableEnded && request.body === undefined) throw left();
+  if (request.readableEnded || !request.readable)
+    return bodyOf(request.body, headersOf(request.headers));
+  // There a body that has been read cannot be put back.
+  if (request.httpVersionMajor >= 2)
+    throw new HapaxError("unsupported", "the adapter of node:http takes HTTP/1 only");
   if (Number(request.headers["content-length"] ?? 0) > bytesMax) throw tooLarge(bytesMax);
   // The end may be in the packet that is being parsed now. Listening just before it arrives would end the stream.
   await Promise.resolve();
   const bytes = await peek(request, bytesMax);
   return { kind: "bytes", bytes };
+}
+
+function left(): Error {
+  return new Error("the client has gone before its request was complete");
 }
 
 /**
@@ -40,7 +50,7 @@ function peek(request: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
       reject(error);
     };
     const gone = (): void => {
-      fail(new Error("the client has gone before its request was complete"));
+      fail(left());
     };
     const take = (): void => {
       while (request.readableLength > 0) {

@@ -12,7 +12,7 @@ import { NotStarted } from "./context.ts";
 import type { Begun, Idempotency } from "./engine.ts";
 import { HeldAnswer, sendAnswer } from "./node-answer.ts";
 import { bodyOfMessage } from "./node-body.ts";
-import { headersOf } from "./request.ts";
+import { headersOf, urlOf } from "./request.ts";
 import type { Run } from "./run.ts";
 
 /** What `http.createServer` takes; it may be asynchronous. */
@@ -185,8 +185,7 @@ async function begin<Tx, Source>(
     response.setHeader("Connection", "close");
     return { kind: "answer", answer: engine.problem(error.code, error.message) };
   }
-  // The host is the client's word: the path is all that counts.
-  const url = new URL(request.originalUrl ?? request.url ?? "/", "http://localhost").href;
+  const url = urlOf(request.originalUrl ?? request.url ?? "/");
   const source = request as Source; // The user says what its framework has: here it is this.
   const begun = await engine.begin({ method, url, headers, body, source, signal: gone.signal });
   if (begun.kind === "run") engine.remember(request, begun.run);
@@ -211,6 +210,11 @@ async function conduct<Tx, Source>(
     done.catch(settings.onError);
   } catch (error) {
     await run.fail(error);
+    const lost = run.answerTo(error);
+    if (lost !== undefined) {
+      held.replace(lost);
+      return;
+    }
     held.drop();
     throw error;
   } finally {

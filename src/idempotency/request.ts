@@ -18,24 +18,34 @@ export interface IdempotencyRequest<Source = unknown> {
 /** The bytes, or what somebody has parsed from them before. */
 export type RequestBody =
   | { readonly kind: "bytes"; readonly bytes: Uint8Array }
-  | { readonly kind: "parsed"; readonly value: unknown };
+  | { readonly kind: "parsed"; readonly value: unknown }
+  /** There is a body, and somebody has read it, or will, without leaving it where it can be compared. */
+  | { readonly kind: "unseen" };
 
 const NOTHING = new Uint8Array(0);
 const encoder = new TextEncoder();
 
 /** What a framework left in `request.body`. */
-export function bodyOf(value: unknown, contentType: string | null): RequestBody {
-  if (value === undefined) return { kind: "bytes", bytes: NOTHING };
+export function bodyOf(value: unknown, headers: Headers): RequestBody {
+  // Nothing and something unknown must not look the same: all requests would.
+  if (value === undefined)
+    return hasBody(headers) ? { kind: "unseen" } : { kind: "bytes", bytes: NOTHING };
   if (value instanceof Uint8Array) return { kind: "bytes", bytes: value };
   if (value instanceof ArrayBuffer) return { kind: "bytes", bytes: new Uint8Array(value) };
   // A JSON text may be one string.
-  if (typeof value === "string" && !isJson(essenceOf(contentType)))
+  if (typeof value === "string" && !isJson(essenceOf(headers.get("content-type"))))
     return { kind: "bytes", bytes: encoder.encode(value) };
   return { kind: "parsed", value };
 }
 
-/** The bytes of a body; of a parsed one, some that say the same. */
-export function bytesOf(body: RequestBody): Uint8Array {
+/** RFC 9112, 6. */
+function hasBody(headers: Headers): boolean {
+  return headers.has("transfer-encoding") || Number(headers.get("content-length") ?? 0) > 0;
+}
+
+/** The bytes of a body; of a parsed one, some that say the same; undefined if nobody knows them. */
+export function bytesOf(body: RequestBody): Uint8Array | undefined {
+  if (body.kind === "unseen") return undefined;
   if (body.kind === "bytes") return body.bytes;
   return encoder.encode(JSON.stringify(body.value) ?? "");
 }
@@ -49,10 +59,20 @@ export function isJson(essence: string): boolean {
   return essence === "application/json" || essence.endsWith("+json") || essence === "text/json";
 }
 
-/** The path and the query. */
+/**
+ * The address of a request of `node:http`. The host is the client's word: the path is all that counts. It is as it was
+ * sent, since routers take it so: `//a/b` is a path, and no host.
+ */
+export function urlOf(target: string): string {
+  const path = target.startsWith("/") ? target : target.replace(AUTHORITY, "");
+  return `http://localhost${path.startsWith("/") ? "" : "/"}${path}`;
+}
+
+const AUTHORITY = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i;
+
+/** The path and the query, as they are. */
 export function targetOf(url: string): string {
-  const { pathname, search } = new URL(url);
-  return pathname + search;
+  return url.replace(AUTHORITY, "").split("#", 1)[0] ?? "";
 }
 
 /** Reads the whole body of a request of `fetch`. Throws `body_too_large`. */

@@ -35,9 +35,6 @@ export interface Kept {
   readonly expiresAtMs: number;
 }
 
-/** For requests that no claim can be lost of. */
-const NEVER = new AbortController().signal;
-
 export class Run<Tx> {
   readonly context: IdempotencyContext<Tx>;
   readonly #parts: RunParts<Tx>;
@@ -65,7 +62,8 @@ export class Run<Tx> {
     const { ledger, settings, claim, progress } = parts;
     this.#parts = parts;
     this.#transaction = transaction;
-    const signal = claim?.signal ?? NEVER;
+    // Not one for all: whoever listens to it would be remembered for ever.
+    const signal = claim?.signal ?? new AbortController().signal;
     const { scope, key } = claim?.place ?? {};
     // Without a key every attempt is a work of its own.
     const root = claim === undefined ? [settings.tools.random.id()] : [scope ?? "", key ?? ""];
@@ -106,6 +104,12 @@ export class Run<Tx> {
     if (error instanceof NotStarted) this.#isNotStarted = true;
     else this.#parts.settings.tools.meter.add("failures_total", 1, { primitive: "http" });
     await this.#undo();
+  }
+
+  /** HI10: what a client is told if the work has failed because it is, or may soon be, somebody else's. */
+  answerTo(error: unknown): Answer | undefined {
+    const isLost = isHapaxError(error, "lease_lost") && this.context.signal.aborted;
+    return isLost ? takenOver(this.#parts.settings.describedBy) : undefined;
   }
 
   /** The rule is the user's, and may fail as a handler may. */
@@ -215,7 +219,7 @@ export class Run<Tx> {
 }
 
 /** HI10: that the lease is lost is for this process to know; its client just asks again. */
-export function takenOver(describedBy: string | undefined): Answer {
+function takenOver(describedBy: string | undefined): Answer {
   const detail = "somebody else has taken the work over";
   return problemOf("in_progress", detail, { retryAfterMs: 1000, describedBy });
 }

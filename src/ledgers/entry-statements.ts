@@ -36,8 +36,8 @@ export interface Dialect {
   readonly data: string;
   /** A token that was never given. */
   readonly nextToken: string;
-  /** Columns that a new entry answers beside token and revision, each after a comma. */
-  readonly ofNew: string;
+  /** Columns that a write with a new token answers beside token and revision, each after a comma. */
+  readonly ofDrawn: string;
   /** Of a row in a transaction, and of rows that nobody else works on. */
   readonly lockRow: string;
   readonly lockFree: string;
@@ -126,7 +126,7 @@ function insertStatement(dialect: Dialect, place: Place, write: EntryWrite): Sta
   return draft.end(`INSERT INTO ${dialect.entries}
   (kind, scope, key, token, revision, state, attempts, lease_until, expires_at, made_at, fingerprint, data)
   VALUES (${values.join(", ")})
-  ON CONFLICT (kind, scope, key) DO NOTHING RETURNING token, revision${dialect.ofNew}`);
+  ON CONFLICT (kind, scope, key) DO NOTHING RETURNING token, revision${dialect.ofDrawn}`);
 }
 
 // Columns that stay are left out: large data is not written again at every renewal.
@@ -148,12 +148,12 @@ function updateStatement(
     ...(data === "same" ? [] : [`data = ${draft.bind(data.value)}`]),
   ];
   const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}`;
-  return draft.end(
-    `UPDATE ${dialect.entries} SET ${sets.join(", ")} WHERE ${where} RETURNING token, revision`,
-  );
+  const drawn = token === "next" ? dialect.ofDrawn : "";
+  return draft.end(`UPDATE ${dialect.entries} SET ${sets.join(", ")} WHERE ${where}
+  RETURNING token, revision${drawn}`);
 }
 
-/** Gives an entry that was just made another token. It is no write of its own: the revision stays. */
+/** Gives an entry that has just got its token another one. It is no write of its own: the revision stays. */
 export function redrawStatement(
   dialect: Dialect,
   place: Place,

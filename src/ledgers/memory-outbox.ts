@@ -45,6 +45,7 @@ export function createMemoryOutbox(
   let hintsSeen = 0;
   return {
     way: "spans",
+    cleansIn: "transaction",
     add: (tx, events) => Promise.resolve(add(state, clock, tx, events)),
     wait: (delayMs, signal) => {
       if (state.hints === hintsSeen) return wait(state, clock, delayMs, signal);
@@ -75,12 +76,16 @@ export function createMemoryOutbox(
         return over.length;
       }),
     held: (filter) => alone(() => held(state, clock, filter)),
-    heldKeys: (relay) =>
+    countHeld: (filter) => alone(() => held(state, clock, filter).length),
+    heldKeys: (relay, among, wanted) =>
       alone(() => {
-        const keys = [...state.held.values()].map((one) =>
-          one.relay === relay ? one.event.key : undefined,
-        );
-        return new Set(keys.filter((key) => key !== undefined));
+        const has = new Set<string>();
+        for (const one of state.held.values()) {
+          const { key } = one.event;
+          if (key === undefined || one.relay !== relay) continue;
+          if (wanted === undefined || one.state === wanted) has.add(key);
+        }
+        return new Set(among.filter((key) => has.has(key)));
       }),
     hold: (relay, puts, removes) =>
       alone((tx) => {

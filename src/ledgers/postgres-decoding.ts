@@ -103,6 +103,7 @@ export function createPostgresDecoding<Tx>(
   };
   return {
     way: "spans",
+    cleansIn: "alone",
     ...createPostgresHeld(joined ?? session.query, log.tables, false),
     add: (tx, events) =>
       log.prefix === undefined

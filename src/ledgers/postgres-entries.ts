@@ -1,5 +1,5 @@
 /**
- * Entries in PostgreSQL. Each call is one statement and one round trip, alone or in the caller's transaction; a new entry
+ * Entries in PostgreSQL. Each call is one statement and one round trip, alone or in the caller's transaction; a new token
  * costs a second one if somebody else drew a token at the same moment (LO6).
  *
  *   LO1  no state of a session is used: everything works behind a pooler that changes connections between transactions;
@@ -7,8 +7,8 @@
  *   LO3  `find` in a transaction locks the row; `put` of what is absent waits for whoever is making the same entry, and
  *        then finds it there, or makes it if the other was rolled back: PostgreSQL's unique index does that;
  *   LO4  a call of its own that was refused for the sake of a serialisable default is repeated: it has done nothing;
- *   LO6  the token of a new entry was drawn last, or is drawn again once the entry is there: one that was drawn early and
- *        put late would be smaller than one that was given, and given back, for the same place meanwhile.
+ *   LO6  a new token was drawn last, or is drawn again once it is in its entry: one that was drawn early and put late would
+ *        be smaller than one that was given, and given back or rolled back, for the same place meanwhile.
  */
 
 import type { Query, Row } from "../databases/postgres.ts";
@@ -47,8 +47,8 @@ function dialectOf(schema: string | undefined): Dialect {
     between: (from, to) => `(extract(epoch FROM ${to} - ${from}) * 1000)::float8`,
     data: "data AS bytes",
     nextToken: `nextval('${sequence}')`,
-    // LO6: asked when the row is there. As text, whatever the client makes of a boolean.
-    ofNew: `, (token = (SELECT last_value FROM ${prefix}hapax_tokens))::text AS newest`,
+    // LO6: asked when the row has it. As text, whatever the client makes of a boolean.
+    ofDrawn: `, (token = (SELECT last_value FROM ${prefix}hapax_tokens))::text AS newest`,
     lockRow: " FOR UPDATE",
     lockFree: " FOR UPDATE SKIP LOCKED",
     isChosen: (from) => `ctid = ANY (ARRAY(SELECT ctid ${from}))`,
@@ -76,7 +76,8 @@ export function postgresEntries(
       const [row] = await all(putStatement(dialect, place, expected, write));
       if (row === undefined) return undefined;
       const written = writtenOf(row);
-      if (expected.kind !== "absent" || row["newest"] === "true") return written;
+      const isDrawn = expected.kind === "absent" || write.token === "next";
+      if (!isDrawn || row["newest"] === "true") return written;
       // Nothing comes back if it was taken meanwhile, its lease being that short.
       const [again] = await all(redrawStatement(dialect, place, written));
       return again === undefined ? undefined : writtenOf(again);

@@ -28,7 +28,7 @@ export function createPostgresHeld(
   query: Query,
   tables: OutboxTables,
   moves: boolean,
-): Pick<OutboxLog<unknown>, "held" | "heldKeys" | "hold"> {
+): Pick<OutboxLog<unknown>, "held" | "countHeld" | "heldKeys" | "hold"> {
   return {
     async held(filter) {
       const { where, values } = conditionsOf(filter);
@@ -38,10 +38,23 @@ export function createPostgresHeld(
       );
       return rows.map(heldOf);
     },
-    async heldKeys(relay) {
+    async countHeld(filter) {
+      const { where, values } = conditionsOf(filter);
       const rows = await query(
-        `SELECT DISTINCT key FROM ${tables.held} WHERE relay = $1 AND key IS NOT NULL`,
-        [relay],
+        `SELECT count(*)::text AS count FROM
+           (SELECT 1 FROM ${tables.held} WHERE ${where} LIMIT $${values.length + 1}) AS counted`,
+        [...values, filter.max],
+      );
+      return number(rows[0], "count");
+    },
+    // Key by key through the index: one key may have very many.
+    async heldKeys(relay, among, state) {
+      if (among.length === 0) return new Set();
+      const isSo = state === undefined ? "" : "AND state = $3";
+      const rows = await query(
+        `SELECT key FROM json_array_elements_text($2::text::json) AS asked (key)
+         WHERE EXISTS (SELECT 1 FROM ${tables.held} AS held WHERE relay = $1 AND held.key = asked.key ${isSo})`,
+        [relay, JSON.stringify([...new Set(among)]), ...(state === undefined ? [] : [state])],
       );
       return new Set(rows.map((row) => text(row, "key")));
     },
@@ -119,7 +132,8 @@ function conditionsOf(filter: HeldFilter): {
     parts.push(
       `event_id IN (SELECT json_array_elements_text(${bound(JSON.stringify(filter.ids))}::text::json))`,
     );
-  if (filter.isDue === true) parts.push("due_at <= clock_timestamp()");
+  // Not clock_timestamp(), which no index can be asked for.
+  if (filter.isDue === true) parts.push("due_at <= statement_timestamp()");
   return { where: parts.join(" AND "), values };
 }
 

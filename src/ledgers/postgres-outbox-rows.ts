@@ -3,7 +3,7 @@
  * are short transactions, one at a time, so that each sees all batches before it.
  *
  *   PO10  an event is in one batch at most, and the events of a key in one batch at a time, in the order of their ids;
- *         a key that has held events has none;
+ *         a key that has held events has none, unless all are dead and the relay goes on without them;
  *   PO11  a batch whose lease is over is taken as a whole, under its id and a greater token: the one before can then
  *         neither renew nor settle it;
  *   PO12  what was done is deleted with the batch, in the caller's transaction; what was not is free again.
@@ -23,7 +23,7 @@ import {
   text,
 } from "./postgres-outbox-tables.ts";
 
-type Rows<Tx> = Pick<OutboxRows<Tx>, "way" | "claim" | "renew" | "settle" | "lag">;
+type Rows<Tx> = Pick<OutboxRows<Tx>, "way" | "claim" | "renew" | "settle" | "giveUp" | "lag">;
 
 /** A relay that stops inside a claim holds up the others for so long at most: then the database ends its session. */
 const CLAIM_STALL_MS = 10_000;
@@ -36,13 +36,13 @@ export function createPostgresRows<Tx>(
 ): Rows<Tx> {
   return {
     way: "rows",
-    claim: (relay, max, leaseMs) =>
+    claim: (relay, max, leaseMs, afterDead) =>
       session.transaction(async (tx) => {
         const inside = session.in(tx);
         await beginClaim(inside, tables);
         return (
           (await takeOver(inside, tables, relay, leaseMs)) ??
-          (await claimFree(inside, tables, relay, max, leaseMs))
+          (await claimFree(inside, tables, relay, max, leaseMs, afterDead))
         );
       }),
     async renew({ id, token }, leaseMs) {
@@ -65,6 +65,16 @@ export function createPostgresRows<Tx>(
         [text(batch, "ids"), JSON.stringify(done)],
       );
       return true;
+    },
+    async giveUp(relay) {
+      await query(
+        `DELETE FROM ${tables.batches} WHERE relay = $1 AND lease_until <= clock_timestamp()`,
+        [relay],
+      );
+      const left = await query(`SELECT 1 AS one FROM ${tables.batches} WHERE relay = $1 LIMIT 1`, [
+        relay,
+      ]);
+      return left.length === 0;
     },
     async lag() {
       const [row] = await query(
@@ -121,12 +131,14 @@ async function claimFree(
   relay: string,
   max: number,
   leaseMs: number,
+  afterDead: "block" | "continue",
 ): Promise<OutboxBatch | undefined> {
+  const isWaiting = afterDead === "continue" ? "AND state = 'waiting'" : "";
   const rows = await query(
     `SELECT ${EVENT_COLUMNS} FROM ${outbox} AS event
      WHERE id NOT IN (SELECT unnest(event_ids) FROM ${batches})
        AND (key IS NULL OR key NOT IN (SELECT unnest(keys) FROM ${batches}
-         UNION ALL SELECT key FROM ${held} WHERE relay = $1 AND key IS NOT NULL))
+         UNION ALL SELECT key FROM ${held} WHERE relay = $1 AND key IS NOT NULL ${isWaiting}))
      ORDER BY event.id LIMIT $2`,
     [relay, max],
   );

@@ -65,4 +65,11 @@ export const POSTGRES_OUTBOX_MIGRATIONS: readonly PostgresMigration[] = [
       "CREATE INDEX IF NOT EXISTS hapax_outbox_held_by_key ON hapax_outbox_held (relay, key, place)",
     ],
   },
+  {
+    // What is due is found among any number that wait behind it.
+    id: "outbox-2",
+    sql: [
+      "CREATE INDEX IF NOT EXISTS hapax_outbox_held_by_due ON hapax_outbox_held (relay, state, due_at)",
+    ],
+  },
 ];

@@ -44,7 +44,10 @@ import {
   text,
 } from "./postgres-outbox-tables.ts";
 
-type Log<Tx> = Pick<OutboxSpans<Tx>, "way" | "start" | "plan" | "read" | "clean" | "lag">;
+type Log<Tx> = Pick<
+  OutboxSpans<Tx>,
+  "way" | "cleansIn" | "start" | "plan" | "read" | "clean" | "lag"
+>;
 
 /** A difference of so many events is sorted for every page of it: about a millisecond. */
 const SMALL_MAX = 5000;
@@ -64,6 +67,7 @@ export function createPostgresSpans<Tx>(
   };
   return {
     way: "spans",
+    cleansIn: "transaction",
     async start(at) {
       await requireOwnNumbers(query, tables);
       await writeOrigin(session.query, tables);

@@ -139,12 +139,18 @@ function ledgerOf<Tx>(
     },
     migrate: () =>
       query === undefined
-        ? session.transaction((tx) => migrate(session.in(tx), schema))
+        ? session.transaction((tx) => migrateAlone(session.in(tx), schema))
         : migrate(query, schema),
     transaction: async (work) =>
       joined === undefined ? session.transaction(work) : work(joined.tx),
     in: (tx) => ledgerOf(session, { tx }, settings),
   };
+}
+
+/** LG7: under a stricter default, what others have made while this one waited for the lock would not be seen. */
+async function migrateAlone(query: Query, schema: string | undefined): Promise<void> {
+  await query("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
+  await migrate(query, schema);
 }
 
 /** LG7: inside a transaction, under a lock that ends with it. */

@@ -53,7 +53,7 @@ const DIALECT: Dialect = {
   // libsql ends the process over a list of rows with bytes that are empty.
   data: "NULLIF(data, x'') AS bytes, data = x'' AS isempty",
   nextToken: "(SELECT last + 1 FROM hapax_tokens WHERE id = 1)",
-  ofNew: "",
+  ofDrawn: "",
   lockRow: "",
   lockFree: "",
   isChosen: (from) => `rowid IN (SELECT rowid ${from})`,

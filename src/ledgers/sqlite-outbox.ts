@@ -32,12 +32,16 @@ const READ = `SELECT CAST(id AS TEXT) AS event_id, topic, key, ${BYTES}, headers
 const CLEAN = `DELETE FROM hapax_outbox WHERE id IN (SELECT id FROM hapax_outbox
   WHERE id <= ? AND added_at <= ${NOW_MS} - ? ORDER BY id LIMIT ?) RETURNING id`;
 const LAG = `SELECT ${NOW_MS} - added_at AS age FROM hapax_outbox WHERE id > ? ORDER BY id LIMIT 1`;
-const HELD_KEYS = `SELECT DISTINCT key FROM hapax_outbox_held WHERE relay = ? AND key IS NOT NULL`;
+/** Key by key through the index: one key may have very many. */
+const HELD_KEYS = `SELECT value AS key FROM json_each(?) WHERE EXISTS
+  (SELECT 1 FROM hapax_outbox_held AS held WHERE held.relay = ? AND held.key = value AND held.state IN (?, ?))`;
 const HOLD = `INSERT INTO hapax_outbox_held
     (relay, event_id, topic, key, payload, headers, added_at, state, attempts, due_at, fingerprint, message)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ${NOW_MS} + ?, ?, ?)
   ON CONFLICT (relay, event_id) DO UPDATE SET state = excluded.state, attempts = excluded.attempts,
     due_at = excluded.due_at, fingerprint = excluded.fingerprint, message = excluded.message`;
+const HELD = `SELECT relay, event_id, topic, key, ${BYTES}, headers, added_at, state, attempts,
+  due_at - ${NOW_MS} AS due_in, fingerprint, message FROM hapax_outbox_held`;
 const RELEASE = "DELETE FROM hapax_outbox_held WHERE relay = ? AND event_id = ?";
 
 /** Who waits for events of a connection, and how often some were added: also by transactions that failed. */
@@ -64,6 +68,7 @@ export function createSqliteOutbox<Connection extends SqliteConnection>(
     joined ? Promise.resolve().then(work) : session.transaction(work);
   return {
     way: "spans",
+    cleansIn: "transaction",
     add: async (tx, events) => {
       requireOwn(session.connection, tx);
       const ids = events.map(({ topic, key, payload, headers = {} }) =>
@@ -94,11 +99,17 @@ export function createSqliteOutbox<Connection extends SqliteConnection>(
       }),
     held: (filter) =>
       reading(() => {
-        const { sql, values } = heldQuery(filter);
-        return all(sql, ...values).map(heldOf);
+        const { where, values } = heldWhere(filter);
+        const sql = `${HELD} WHERE ${where} ORDER BY number LIMIT ?`;
+        return all(sql, ...values, filter.max).map(heldOf);
       }),
-    heldKeys: (relay) =>
-      reading(() => new Set(all(HELD_KEYS, relay).map(({ key }) => String(key)))),
+    countHeld: (filter) =>
+      reading(() => {
+        const { where, values } = heldWhere(filter);
+        return numberOf(all(countOf(where), ...values, filter.max)[0]?.["count"]);
+      }),
+    heldKeys: (...asked) =>
+      reading(() => new Set(all(HELD_KEYS, ...keyValues(...asked)).map(({ key }) => String(key)))),
     hold: (relay, puts, removes) =>
       writing(() => {
         for (const put of puts) session.prepare(HOLD).run(...holdValues(relay, put));
@@ -133,11 +144,11 @@ function wait({ waiting }: Hints, delayMs: number, signal: AbortSignal): Promise
   });
 }
 
-function heldQuery(filter: HeldFilter): {
-  readonly sql: string;
+function heldWhere(filter: HeldFilter): {
+  readonly where: string;
   readonly values: readonly SqliteValue[];
 } {
-  const { relay, state, key, ids, fingerprint, isDue, max } = filter;
+  const { relay, state, key, ids, fingerprint, isDue } = filter;
   const conditions = ["relay = ?"];
   const values: SqliteValue[] = [relay];
   const require = (column: string, value: string | undefined): void => {
@@ -154,10 +165,20 @@ function heldQuery(filter: HeldFilter): {
     values.push(JSON.stringify(ids));
   }
   if (isDue === true) conditions.push(`due_at <= ${NOW_MS}`);
-  const sql = `SELECT relay, event_id, topic, key, ${BYTES}, headers, added_at, state, attempts,
-    due_at - ${NOW_MS} AS due_in, fingerprint, message FROM hapax_outbox_held
-    WHERE ${conditions.join(" AND ")} ORDER BY number LIMIT ?`;
-  return { sql, values: [...values, max] };
+  return { where: conditions.join(" AND "), values };
+}
+
+function countOf(where: string): string {
+  return `SELECT COUNT(*) AS count FROM (SELECT 1 FROM hapax_outbox_held WHERE ${where} LIMIT ?)`;
+}
+
+function keyValues(
+  relay: string,
+  among: readonly string[],
+  state?: HeldEvent["state"],
+): readonly SqliteValue[] {
+  const states = state === undefined ? ["waiting", "dead"] : [state, state];
+  return [JSON.stringify([...new Set(among)]), relay, ...states];
 }
 
 function holdValues(relay: string, put: HeldWrite): readonly SqliteValue[] {

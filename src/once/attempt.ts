@@ -13,7 +13,7 @@ import { HapaxError, isHapaxError } from "../errors.ts";
 import { failpoint } from "../failpoint.ts";
 import type { Entry, Ledger } from "../ledger.ts";
 import { acquire, type Claim } from "./claiming.ts";
-import { growingPauses, pause } from "./pauses.ts";
+import { growingPauses, onAbort, pause } from "./pauses.ts";
 import { encodeFailure } from "./result.ts";
 import type { Bytes, Encodable, JobWork, OnceJob } from "./settings.ts";
 
@@ -77,8 +77,28 @@ function endedBy<Tx>({ token }: Claim<Tx>, data: Bytes): Ended {
   return { kind: "ended", data, token, isReplayed: false, keepLeftMs: undefined };
 }
 
-function signalOf<Tx>(claim: Claim<Tx>, { signal }: OnceJob<Tx>): AbortSignal {
-  return signal === undefined ? claim.signal : AbortSignal.any([claim.signal, signal]);
+/**
+ * Gives the work a signal for both: the claim that is lost, and the caller who has had enough. By hand, and taken back:
+ * one of `AbortSignal.any` that somebody has listened to stays for as long as the caller's signal does.
+ */
+async function heeding<Tx, T>(
+  claim: Claim<Tx>,
+  { signal }: OnceJob<Tx>,
+  run: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  if (signal === undefined) return await run(claim.signal);
+  const either = new AbortController();
+  const stops = [claim.signal, signal].map((source) => {
+    if (source.aborted) either.abort(source.reason);
+    return onAbort(source, () => {
+      either.abort(source.reason);
+    });
+  });
+  try {
+    return await run(either.signal);
+  } finally {
+    for (const stop of stops) stop();
+  }
 }
 
 /** ON3 */
@@ -98,13 +118,10 @@ async function workInTransaction<Tx>(
       await failpoint("once.began");
       let data: Bytes;
       try {
-        const { token, attempts } = claim;
-        const result = await work.run({
-          tx,
-          signal: signalOf(claim, job),
-          token,
-          attempt: attempts,
-        });
+        const { token, attempts: attempt } = claim;
+        const result = await heeding(claim, job, (heard) =>
+          work.run({ tx, signal: heard, token, attempt }),
+        );
         data = result();
       } catch (error) {
         thrown = { error };
@@ -136,8 +153,9 @@ async function workJoined<Tx>(
   claim.stop();
   return await ledger.transaction(async (tx) => {
     await failpoint("once.began");
-    const { token, attempts } = claim;
-    const data = (await work.run({ tx, signal: signalOf(claim, job), token, attempt: attempts }))();
+    const { token, attempts: attempt } = claim;
+    const result = await heeding(claim, job, (signal) => work.run({ tx, signal, token, attempt }));
+    const data = result();
     await failpoint("once.worked");
     await claim.complete(ledger, "done", data);
     await failpoint("once.completed");
@@ -155,8 +173,10 @@ async function workElsewhere<Tx>(
   let data: Bytes;
   try {
     await failpoint("once.began");
-    const { token, attempts } = claim;
-    const result = await work.run({ key, signal: signalOf(claim, job), token, attempt: attempts });
+    // ON6: no token stops it elsewhere. Whoever has taken the key meanwhile may have been told that it has not happened.
+    claim.requireHeld();
+    const { token, attempts: attempt } = claim;
+    const result = await heeding(claim, job, (signal) => work.run({ key, signal, token, attempt }));
     data = result();
   } catch (error) {
     return await fail(ledger, claim, job, error);
@@ -179,7 +199,7 @@ async function probe<Tx>(
   const attempt = isExhausted ? claim.attempts : claim.attempts - 1;
   let result: Encodable | undefined;
   try {
-    const answer = await work.reconcile({ key, attempt, signal: signalOf(claim, job) });
+    const answer = await heeding(claim, job, (signal) => work.reconcile({ key, attempt, signal }));
     if (answer.kind === "unknown") throw unknownOutcome(job, undefined);
     if (answer.kind === "not_done" && isExhausted) throw exhausted(job, claim.attempts);
     if (answer.kind === "done") ({ result } = answer);

@@ -29,6 +29,10 @@ export class Check {
     return chosen;
   }
 
+  word(name: string, value: string, words: readonly string[]): void {
+    if (!words.includes(value)) this.problem(`${name}=${value} is none of ${words.join(", ")}`);
+  }
+
   /** What every database can keep: not empty, not too long, without NUL and without half characters. */
   name(name: string, value: string): string {
     const problem = problemOfName(value);

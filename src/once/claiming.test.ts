@@ -52,6 +52,16 @@ describe("a claim", () => {
     claim.stop();
   });
 
+  test("OC4 keeps the content that it is of when it is taken by somebody who does not compare", async () => {
+    const { ledger, tools, claimOn } = stage();
+    const first = await claimOn(ledger, { ...TERMS, fingerprint: "a" });
+    await first.release();
+    const second = await claimOn(ledger);
+    second.stop();
+    const other = await acquire(ledger, PLACE, { ...TERMS, fingerprint: "b" }, tools);
+    expect(other.kind).toBe("mismatch");
+  });
+
   test("CK2 is renewed for as long as it is held, and taken when it is not any more", async () => {
     const { ledger, tools, claimOn, advance } = stage();
     const claim = await claimOn(ledger);

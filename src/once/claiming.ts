@@ -87,7 +87,8 @@ export async function acquire<Tx>(
       attempts: decision.attempts,
       leaseMs: terms.leaseMs,
       keepMs: keepWhileRunning(terms),
-      fingerprint: { value: terms.fingerprint },
+      // Whoever does not compare leaves it to those who do.
+      fingerprint: isNew || terms.fingerprint !== undefined ? { value: terms.fingerprint } : "same",
       data: isNew ? { value: undefined } : "same",
     });
     if (written !== undefined) {
@@ -180,6 +181,12 @@ export class Claim<Tx> implements ClaimFacts {
 
   get meter(): Meter {
     return this.#tools.meter;
+  }
+
+  /** CK2: throws the signal's reason. Looks at the time itself: after a pause of the process the timers come late. */
+  requireHeld(): void {
+    if (!this.#isResting() && this.#tools.clock.steadyMs() >= this.#deadlineMs) this.#lose();
+    this.signal.throwIfAborted();
   }
 
   /** Keeps what was done so far, under the token; inside a transaction, pass `ledger.in(tx)`. */

@@ -11,30 +11,66 @@ export function pause(clock: Clock, delayMs: number, signal?: AbortSignal): Prom
       reject(asError(signal.reason));
       return;
     }
+    let stopListening: () => void = () => undefined;
     const cancel = clock.after(delayMs, () => {
-      signal?.removeEventListener("abort", onAbort);
+      stopListening();
       resolve();
     });
-    const onAbort = (): void => {
+    if (signal === undefined) return;
+    stopListening = onAbort(signal, () => {
       cancel();
-      reject(asError(signal?.reason));
-    };
-    signal?.addEventListener("abort", onAbort, { once: true });
+      reject(asError(signal.reason));
+    });
   });
+}
+
+/** Who wants to know of a signal, and what it calls. */
+interface Listening {
+  readonly runs: Set<() => void>;
+  readonly tell: () => void;
+}
+
+const listening = new WeakMap<AbortSignal, Listening>();
+
+/**
+ * Calls `run` when the signal aborts; the returned function takes it back. However many ask for it, a signal has one
+ * listener of theirs: Node warns of a leak at the eleventh.
+ */
+export function onAbort(signal: AbortSignal, run: () => void): () => void {
+  const { runs, tell } = listening.get(signal) ?? listenTo(signal);
+  // The same function may be given twice.
+  const own = (): void => {
+    run();
+  };
+  runs.add(own);
+  return () => {
+    if (!runs.delete(own) || runs.size > 0) return;
+    signal.removeEventListener("abort", tell);
+    listening.delete(signal);
+  };
+}
+
+function listenTo(signal: AbortSignal): Listening {
+  const runs = new Set<() => void>();
+  const tell = (): void => {
+    for (const run of [...runs]) run();
+  };
+  signal.addEventListener("abort", tell, { once: true });
+  const made = { runs, tell };
+  listening.set(signal, made);
+  return made;
 }
 
 /** What the promise comes to, unless the signal aborts before; the promise goes on in any case. */
 export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   return new Promise((resolve, reject) => {
-    const onAbort = (): void => {
+    const giveUp = (): void => {
       reject(asError(signal.reason));
     };
-    if (signal.aborted) onAbort();
-    signal.addEventListener("abort", onAbort, { once: true });
-    promise.then(resolve, reject).finally(() => {
-      signal.removeEventListener("abort", onAbort);
-    });
+    if (signal.aborted) giveUp();
+    const stopListening = onAbort(signal, giveUp);
+    promise.then(resolve, reject).finally(stopListening);
   });
 }
 

@@ -16,7 +16,11 @@ const decoder = new TextDecoder("utf-8", { fatal: true });
 
 /** JSON, refusing what JSON would drop or change without a word. */
 export const jsonCodec: ResultCodec<unknown> = {
-  encode: (result) => encoder.encode(JSON.stringify(result, refuseOthers)),
+  encode(result) {
+    const text = JSON.stringify(result, refuseOthers) as string | undefined;
+    if (text === undefined) throw new TypeError("its toJSON says nothing");
+    return encoder.encode(text);
+  },
   decode: (bytes) => JSON.parse(decoder.decode(bytes)),
 };
 
@@ -26,8 +30,17 @@ function refuseOthers(key: string, value: unknown): unknown {
     typeof value !== "symbol" &&
     typeof value !== "bigint" &&
     (typeof value !== "number" || Number.isFinite(value));
-  if (!isCarried) throw new TypeError(`JSON cannot carry a ${typeof value} at ${key || "its top"}`);
+  const what = isCarried ? nameOfEmptied(value) : typeof value;
+  if (what !== undefined) throw new TypeError(`JSON cannot carry a ${what} at ${key || "its top"}`);
   return value;
+}
+
+/** Of what would come back as an object without its content, or as a list with other content. */
+function nameOfEmptied(value: unknown): string | undefined {
+  if (value instanceof Map) return "Map";
+  if (value instanceof Set) return "Set";
+  if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) return "buffer of bytes";
+  return Array.isArray(value) && value.includes(undefined) ? "list with undefined" : undefined;
 }
 
 /** The bytes of a result. Throws `invalid_request` if it cannot be kept. */

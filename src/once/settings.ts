@@ -164,8 +164,7 @@ export function resolveOnce<Tx, T>(
     check.problem(
       "onFailure=forget would repeat, unasked, what effect=probed says must be asked for",
     );
-  if (effect === "probed" && !("reconcile" in settings))
-    check.problem("effect=probed needs reconcile");
+  checkWords(check, fn, settings);
   check.end();
   // T is whatever the work answers; JSON is the default for all of them.
   const codec = settings.codec ?? (jsonCodec as ResultCodec<T>);
@@ -181,6 +180,16 @@ export function resolveOnce<Tx, T>(
     work: workOf(fn, settings, place, (result) => () => encodeResult(result, codec, bytesMax)),
     where: `scope=${scope} key=${key}`,
   };
+}
+
+/** Whoever writes no TypeScript has nobody else to say so: a wrong `effect` would lose its key without a word. */
+function checkWords<T>(check: Check, fn: unknown, settings: OnceSettings<T>): void {
+  const { effect = "transaction", onFailure = "retry" } = settings;
+  if (typeof fn !== "function") check.problem("the work is not a function");
+  check.word("effect", effect, ["transaction", "repeatable", "probed"]);
+  check.word("onFailure", onFailure, ["retry", "remember", "forget"]);
+  if (settings.effect === "probed" && typeof settings.reconcile !== "function")
+    check.problem("effect=probed needs reconcile");
 }
 
 function workOf<Tx, T>(

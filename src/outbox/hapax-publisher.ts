@@ -3,11 +3,13 @@
  *
  *   OP5  a batch has the number that its relay gave it: however often it is sent, by whichever relay, it is stored once;
  *   OP6  a refusal fails the events of the stream that it names, and the others go under another number;
- *   OP7  a batch counts as refused only when no attempt of it can arrive any more: its number is used up by nothing.
+ *   OP7  a batch counts as refused only when no attempt of it can arrive any more: its number is used up by nothing;
+ *   OP9  JSON is stored as it was added, text for text: numbers keep all their digits.
  */
 
 import { HapaxError, isHapaxError } from "../errors.ts";
 import type { OutboxEvent } from "../outbox-log.ts";
+import { JsonText } from "../client/records.ts";
 import type { ClientSettings } from "../client/settings.ts";
 import {
   type Committed,
@@ -273,12 +275,21 @@ function recordOf(event: OutboxEvent, isWrapped: boolean): unknown {
   const isJson = type.startsWith("application/json");
   const isText = type.startsWith("text/");
   if (!isWrapped && !isJson && !isText) return payload;
-  const value: unknown = isJson
-    ? JSON.parse(decoder.decode(payload))
-    : isText
-      ? decoder.decode(payload)
-      : base64Of(payload);
+  if (isJson) {
+    const text = jsonTextOf(payload);
+    if (!isWrapped) return new JsonText(text);
+    const facts = JSON.stringify({ id, topic, key: key ?? null, headers });
+    return new JsonText(`${facts.slice(0, -1)},"payload":${text}}`);
+  }
+  const value = isText ? decoder.decode(payload) : base64Of(payload);
   return isWrapped ? { id, topic, key: key ?? null, headers, payload: value } : value;
+}
+
+/** OP9. Throws for what is no JSON. */
+function jsonTextOf(payload: Uint8Array): string {
+  const text = decoder.decode(payload);
+  JSON.parse(text);
+  return text;
 }
 
 function base64Of(bytes: Uint8Array): string {

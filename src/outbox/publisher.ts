@@ -4,9 +4,12 @@
  *   OP1  events of one key are tried one after the other, in their order; those of other keys meanwhile, up to so many;
  *   OP2  after a failure the later events of its key are not tried in this batch;
  *   OP3  an event has the same idempotency key in every attempt, and no event of any other database has it;
- *   OP4  what was thrown is told of its event alone; a batch that was given up is unknown as a whole.
+ *   OP4  what was thrown is told of its event alone; a batch that was given up is unknown as a whole;
+ *   OP8  a call that does not end fails its event after so long: it holds up neither other keys nor those who wait for it.
  */
 
+import { type Clock, waitingClock } from "../clock.ts";
+import { HapaxError } from "../errors.ts";
 import type { OutboxEvent } from "../outbox-log.ts";
 
 /** The name of a batch: the same for the same events, and never for others. */
@@ -86,14 +89,24 @@ export interface PublishContext {
 export interface FunctionPublisherSettings {
   /** Whether trying again is of no use. Default: never. */
   readonly isFinal?: (error: unknown) => boolean;
+  /**
+   * How long one call may take, in milliseconds. Then its signal aborts, and the event has failed and is tried again: the
+   * call may arrive all the same. Default 60,000.
+   */
+  readonly callMs?: number;
+  readonly clock?: Clock;
 }
+
+const CALL_MS = 60_000;
+const DAY_MS = 86_400_000;
 
 const PUBLISHED: PublishOutcome = { kind: "published" };
 const SKIPPED: PublishOutcome = { kind: "skipped" };
 
 /**
  * Publishes by a function of yours: an HTTP call, a client of a broker. It may be called more than once for an event,
- * always with the same idempotency key. Throwing says that it has failed, and that it may be tried again.
+ * always with the same idempotency key. Throwing says that it has failed, and that it may be tried again; so does a call
+ * that takes longer than `callMs`. Throws `invalid_settings`.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";
@@ -116,7 +129,11 @@ export function functionPublisher(
   publish: (event: OutboxEvent, context: PublishContext) => Promise<void>,
   settings: FunctionPublisherSettings = {},
 ): Publisher {
-  const { isFinal = () => false } = settings;
+  const { isFinal = () => false, callMs = CALL_MS, clock = waitingClock } = settings;
+  if (!(Number.isSafeInteger(callMs) && callMs >= 1 && callMs <= DAY_MS)) {
+    const words = `callMs=${callMs} is not a whole number from 1 to ${DAY_MS}`;
+    throw new HapaxError("invalid_settings", words);
+  }
   return {
     async publish({ events, attempts, source, concurrency, signal }) {
       const outcomes: PublishOutcome[] = events.map(() => SKIPPED);
@@ -124,11 +141,14 @@ export function functionPublisher(
         signal.throwIfAborted();
         const idempotencyKey = `outbox:${source}:${event.id}`;
         try {
-          await publish(event, { idempotencyKey, attempt: attempts[at] ?? 1, signal });
+          const attempt = attempts[at] ?? 1;
+          await within(clock, callMs, signal, (own) =>
+            publish(event, { idempotencyKey, attempt, signal: own }),
+          );
           outcomes[at] = PUBLISHED;
           return true;
         } catch (error) {
-          outcomes[at] = { kind: "failed", error, isFinal: isFinal(error) };
+          outcomes[at] = failedBy(error, isFinal);
           return false;
         }
       };
@@ -150,6 +170,44 @@ export function functionPublisher(
       return outcomes;
     },
   };
+}
+
+/** OP4: a question that throws is a failure of its event too. */
+function failedBy(error: unknown, isFinal: (error: unknown) => boolean): PublishOutcome {
+  try {
+    return { kind: "failed", error, isFinal: isFinal(error) };
+  } catch (thrown) {
+    return { kind: "failed", error: thrown, isFinal: false };
+  }
+}
+
+/** OP8. Not `AbortSignal.any`: what it makes stays with the signal of the relay, which lives for days. */
+async function within(
+  clock: Clock,
+  callMs: number,
+  signal: AbortSignal,
+  call: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const own = new AbortController();
+  const abort = (): void => {
+    own.abort(signal.reason);
+  };
+  signal.addEventListener("abort", abort);
+  let cancel: () => void = () => undefined;
+  const over = new Promise<never>((_, reject) => {
+    cancel = clock.after(callMs, () => {
+      const words = `the call has not ended within callMs=${callMs}, and may still arrive`;
+      const late = new HapaxError("outcome_unknown", words);
+      own.abort(late);
+      reject(late);
+    });
+  });
+  try {
+    await Promise.race([call(own.signal), over]);
+  } finally {
+    cancel();
+    signal.removeEventListener("abort", abort);
+  }
 }
 
 interface Placed {

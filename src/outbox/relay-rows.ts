@@ -29,7 +29,8 @@ export class RowsWork<Tx> {
   /** One batch. Answers whether there was any. */
   async step(): Promise<boolean> {
     const { settings, stopping } = this.#parts;
-    const batch = await this.#rows.claim(settings.name, this.#batchMax, settings.leaseMs);
+    const { name, leaseMs, retry } = settings;
+    const batch = await this.#rows.claim(name, this.#batchMax, leaseMs, retry.afterDead);
     if (batch === undefined) return false;
     if (batch.isTakeover) settings.meter.add("takeovers_total", 1, { primitive: "relay" });
     await failpoint("outbox.planned");

@@ -1,7 +1,7 @@
 /**
  * What a relay keeps in the ledger: its entry, with its lease, and the id of the database that all of them share.
  *
- * The entry of a relay has kind `relay`, scope `outbox`, and the relay's name as key. Its data is JSON: `version`,
+ * The entry of a relay has kind `relay`, scope `outbox`, and the relay's name as key. Its data is JSON: `version`, `life`,
  * `position`, `epoch` and `sequence` of the next batch, and `intent` while one is under way. That of the database has
  * scope `identity`.
  */
@@ -15,6 +15,14 @@ import type { Random } from "../random.ts";
 const KIND = "relay";
 const SCOPE = "outbox";
 const IDENTITY: Place = { kind: KIND, scope: "identity", key: "id" };
+const IDENTIFIED = {
+  state: "done",
+  token: "next",
+  attempts: 1,
+  leaseMs: undefined,
+  keepMs: undefined,
+  fingerprint: { value: undefined },
+} as const;
 const VERSION = 1;
 /** Of a failure, for people. */
 const MESSAGE_CHARS_MAX = 1000;
@@ -34,6 +42,7 @@ export function isRelayName(name: string): boolean {
 }
 
 export const NEW_RELAY: RelayState = {
+  life: undefined,
   position: undefined,
   epoch: 0,
   sequence: 0,
@@ -52,8 +61,8 @@ export function parseState(data: Uint8Array | undefined): RelayState {
     const words = `the relay was used by a newer version; version=${String(kept.version)}`;
     throw new HapaxError("schema_newer", words);
   }
-  const { position, epoch, sequence, intent } = kept;
-  return { position, epoch, sequence, intent };
+  const { life, position, epoch, sequence, intent } = kept;
+  return { life, position, epoch, sequence, intent };
 }
 
 /** The positions of all relays; undefined while one has none yet, and could begin anywhere. */
@@ -67,6 +76,26 @@ export async function relayPositions<Tx>(
   return known.length === positions.length && found.length < max ? known : undefined;
 }
 
+/**
+ * Inside a transaction: whoever begins a relay and whoever deletes events wait for each other. Otherwise a relay could
+ * begin between the look at the positions of all and the deletion, and plan a stretch whose events then vanish.
+ */
+export async function lockRelays<Tx>({ entries }: Ledger<Tx>): Promise<void> {
+  await entries.find(IDENTITY);
+}
+
+/** The same, with a write: a transaction of another isolation, which saw the relays of before, then fails. */
+export async function tellNewRelay<Tx>({ entries }: Ledger<Tx>): Promise<void> {
+  const found = await entries.find(IDENTITY);
+  if (found === undefined) throw new HapaxError("lease_lost", "the id of the database is gone");
+  const { token, revision } = found;
+  await entries.put(
+    IDENTITY,
+    { kind: "unchanged", token, revision },
+    { ...IDENTIFIED, data: "same" },
+  );
+}
+
 /** The id of the database: made once, by whoever comes first. */
 export async function ledgerId<Tx>({ entries }: Ledger<Tx>, random: Random): Promise<string> {
   for (;;) {
@@ -75,25 +104,27 @@ export async function ledgerId<Tx>({ entries }: Ledger<Tx>, random: Random): Pro
     await entries.put(
       IDENTITY,
       { kind: "absent" },
-      {
-        state: "done",
-        token: "next",
-        attempts: 1,
-        leaseMs: undefined,
-        keepMs: undefined,
-        fingerprint: { value: undefined },
-        data: { value: encoder.encode(random.id()) },
-      },
+      { ...IDENTIFIED, data: { value: encoder.encode(random.id()) } },
     );
   }
 }
 
 /** What is kept of an error, with the digest by which equal ones are found together. */
 export function failureOf(error: unknown): HeldFailure {
-  const { name, message } = error instanceof Error ? error : new Error(String(error));
+  const { name, message } = error instanceof Error ? error : { name: "Error", message: error };
   const code: unknown = error instanceof Error && "code" in error ? error.code : undefined;
-  const kind = typeof code === "string" ? code : name;
+  const kind = textOf(typeof code === "string" ? code : name);
+  const said = textOf(message);
   // Not every database can keep a NUL in a text.
-  const text = `${kind}: ${message}`.replaceAll("\0", "").slice(0, MESSAGE_CHARS_MAX);
-  return { fingerprint: fingerprintFailure(kind, message), message: text };
+  const text = `${kind}: ${said}`.replaceAll("\0", "").slice(0, MESSAGE_CHARS_MAX);
+  return { fingerprint: fingerprintFailure(kind, said), message: text };
+}
+
+/** Anything can be thrown, also what cannot be made a text: it must not hold up the others. */
+function textOf(value: unknown): string {
+  try {
+    return String(value);
+  } catch {
+    return typeof value;
+  }
 }

@@ -23,7 +23,7 @@ import type { Claim } from "../once/claiming.ts";
 import type { HeldEvent, HeldWrite, OutboxEvent, OutboxLog } from "../outbox-log.ts";
 import { backOff, publishUntilKnown, type RelayParts, type Tried } from "./publishing.ts";
 import type { ResolvedRelaySettings } from "./relay-settings.ts";
-import { encodeState, parseState } from "./relay-state.ts";
+import { encodeState, parseState, tellNewRelay } from "./relay-state.ts";
 
 /** Those behind a failure wait with it: they are not due before it is dealt with. A hundred years. */
 const PARKED_MS = 36_600 * 86_400_000;
@@ -67,9 +67,25 @@ export class RelayWork<Tx> {
   /** A new relay finds its beginning. */
   async begin(): Promise<void> {
     const { settings, ledger } = this.#parts;
-    if (this.#outbox.way === "rows" || this.#state.position !== undefined) return;
-    const position = await this.#outbox.start(settings.from, settings.name);
-    await this.#keep(ledger, { ...this.#state, position });
+    const { way } = this.#outbox;
+    const { life, position } = this.#state;
+    const isNew = this.#claim.data === undefined;
+    if (!isNew && (way === "rows" || position !== undefined)) return;
+    const begun = {
+      ...this.#state,
+      life: isNew ? settings.random.id() : life,
+      position:
+        this.#outbox.way === "rows"
+          ? undefined
+          : await this.#outbox.start(settings.from, settings.name),
+    };
+    // OR9
+    await ledger.transaction(async (tx) => {
+      const joined = ledger.in(tx);
+      await tellNewRelay(joined);
+      await this.#claim.progress(joined, encodeState(begun));
+    });
+    this.#state = begun;
   }
 
   /** What was begun, what is due, and the next stretch. Answers whether there was anything. */
@@ -118,15 +134,9 @@ export class RelayWork<Tx> {
   /** OR4: the keys of these events behind which they have to wait. */
   async #waitingKeys(events: readonly Going[]): Promise<ReadonlySet<string>> {
     const { name, retry } = this.#parts.settings;
-    const held = await this.#outbox.heldKeys(name);
-    const keys = new Set<string>();
-    for (const { key } of events) if (key !== undefined && held.has(key)) keys.add(key);
-    if (retry.afterDead === "block") return keys;
-    for (const key of [...keys]) {
-      const filter = { relay: name, key, state: "waiting", max: 1 } as const;
-      if ((await this.#outbox.held(filter)).length === 0) keys.delete(key);
-    }
-    return keys;
+    const keys = events.flatMap(({ key }) => (key === undefined ? [] : [key]));
+    const state = retry.afterDead === "block" ? undefined : "waiting";
+    return await this.#outbox.heldKeys(name, keys, state);
   }
 
   /** OR1: the same events in the same order as when the intent was kept. */
@@ -179,10 +189,10 @@ export class RelayWork<Tx> {
     tried: readonly Tried[],
     isRepeat: boolean,
   ): Promise<readonly Outcome[]> {
-    const { ledger, source, settings } = this.#parts;
+    const { ledger } = this.#parts;
     const { epoch, sequence } = this.#state;
     return publishUntilKnown(this.#parts, {
-      identity: { id: `outbox:${source}:${settings.name}`, epoch, sequence },
+      identity: { id: this.#producerId(), epoch, sequence },
       tried,
       isRepeat,
       isCancelling: intent.isCancelling,
@@ -191,6 +201,12 @@ export class RelayWork<Tx> {
       publishing: this.#publishing,
       pausing: this.#pausing,
     });
+  }
+
+  #producerId(): string {
+    const { source, settings } = this.#parts;
+    const { life } = this.#state;
+    return `outbox:${source}:${settings.name}${life === undefined ? "" : `:${life}`}`;
   }
 
   /** OR2 */

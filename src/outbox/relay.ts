@@ -56,10 +56,6 @@ export function createRelay<Tx>(
   if (ledger.supports.outbox.length === 0) {
     throw new HapaxError("unsupported", `the ledger has no outbox; ledger=${ledger.name}`);
   }
-  if (ledger.outbox.way === "rows" && resolved.retry.afterDead === "continue") {
-    const words = "rows of a key wait behind a dead one: afterDead=continue needs a log";
-    throw new HapaxError("unsupported", words);
-  }
   return new Relay(ledger, publisher, resolved);
 }
 

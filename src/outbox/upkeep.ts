@@ -1,8 +1,10 @@
 /** What a relay does beside publishing: it deletes what all relays have passed, and measures how far behind it is. */
 
+import type { Ledger } from "../ledger.ts";
 import { noMeter } from "../meter.ts";
 import type { RelayParts } from "./publishing.ts";
-import { relayPositions } from "./relay-state.ts";
+import type { RelayCleanup } from "./relay-settings.ts";
+import { lockRelays, relayPositions } from "./relay-state.ts";
 
 /** More relays than anybody has; if there are more, nothing is deleted. */
 const RELAYS_MAX = 1000;
@@ -39,9 +41,15 @@ export class Upkeep<Tx> {
       return false;
     }
     this.#cleanAtMs = clock.steadyMs() + cleanup.everyMs;
-    const positions = await relayPositions(ledger, RELAYS_MAX);
-    if (positions === undefined) return false;
-    const deleted = await outbox.clean(positions, cleanup.keepMs, cleanup.batchMax);
+    // OR9
+    const deleted =
+      outbox.cleansIn === "alone"
+        ? await cleanIn(ledger, cleanup)
+        : await ledger.transaction(async (tx) => {
+            const joined = ledger.in(tx);
+            await lockRelays(joined);
+            return await cleanIn(joined, cleanup);
+          });
     if (deleted > 0) settings.meter.add("swept_total", deleted, { primitive: "outbox" });
     const hasMore = deleted >= cleanup.batchMax;
     if (hasMore) this.#cleanAtMs = -Infinity;
@@ -57,9 +65,19 @@ export class Upkeep<Tx> {
     const { oldestMs, slotBytes } = await outbox.lag(position);
     meter.set("relay_lag_seconds", oldestMs / 1000, labels);
     if (slotBytes !== undefined) meter.set("slot_lag_bytes", slotBytes, labels);
-    const count = async (state: "waiting" | "dead"): Promise<number> =>
-      (await outbox.held({ relay: name, state, max: COUNTED_MAX })).length;
+    const count = (state: "waiting" | "dead"): Promise<number> =>
+      outbox.countHeld({ relay: name, state, max: COUNTED_MAX });
     meter.set("held_events", await count("waiting"), labels);
     meter.set("dead_letters", await count("dead"), labels);
   }
+}
+
+async function cleanIn<Tx>(
+  ledger: Ledger<Tx>,
+  { keepMs, batchMax }: Required<RelayCleanup>,
+): Promise<number> {
+  const { outbox } = ledger;
+  const positions = await relayPositions(ledger, RELAYS_MAX);
+  if (positions === undefined || outbox.way === "rows") return 0;
+  return await outbox.clean(positions, keepMs, batchMax);
 }

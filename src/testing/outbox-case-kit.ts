@@ -108,7 +108,7 @@ export async function takeAll<Tx>(
 ): Promise<readonly OutboxBatch[]> {
   const batches: OutboxBatch[] = [];
   for (;;) {
-    const batch = await rows.claim(RELAY, max, LEASE_MS);
+    const batch = await rows.claim(RELAY, max, LEASE_MS, "block");
     if (batch === undefined) return batches;
     batches.push(batch);
     assert.equal(await settle(ledger, batch, idsOf(batch.events)), true);

@@ -66,8 +66,8 @@ export const ledgerFaults: readonly Fault[] = [
     name: "a token in PostgreSQL that was drawn early is given late",
     guarantee: "G29",
     file: "src/ledgers/postgres-entries.ts",
-    find: 'expected.kind !== "absent" || row["newest"] === "true"',
-    replace: 'expected.kind !== "absent" || row["newest"] !== ""',
+    find: '!isDrawn || row["newest"] === "true"',
+    replace: '!isDrawn || row["newest"] !== ""',
     caughtBy: {
       file: POSTGRES,
       test: "LO6 LG3 a token that was drawn early and put late is drawn again",

@@ -118,4 +118,37 @@ export const onceFaults: readonly Fault[] = [
       test: "VN1 VN2 VN3 is told the truth in all histories of five writes",
     },
   },
+  {
+    name: "work elsewhere begins on a claim that is over",
+    guarantee: "G25",
+    file: "src/once/attempt.ts",
+    find: "    claim.requireHeld();",
+    replace: '    claim.meter.add("claims_total", 0);',
+    caughtBy: {
+      file: "test/once/late.test.ts",
+      test: "CK2 ON6 work is not begun on an answer of reconcile that came after the lease",
+    },
+  },
+  {
+    name: "a takeover that does not compare forgets the content of its key",
+    guarantee: "G25",
+    file: "src/once/claiming.ts",
+    find: 'isNew || terms.fingerprint !== undefined ? { value: terms.fingerprint } : "same"',
+    replace: "{ value: terms.fingerprint }",
+    caughtBy: {
+      file: "src/once/claiming.test.ts",
+      test: "OC4 keeps the content that it is of when it is taken by somebody who does not compare",
+    },
+  },
+  {
+    name: "whoever waits for its own transaction waits for ever",
+    guarantee: "G25",
+    file: "src/databases/sqlite.ts",
+    find: "        reject(error);",
+    replace: "        if (begun < 0) reject(error);",
+    caughtBy: {
+      file: "test/once/turns.test.ts",
+      test: "SQ4 a call that waits for the end of its own transaction is refused, and all others go on",
+    },
+  },
 ];

@@ -4,6 +4,7 @@ import type { Fault } from "./faults.ts";
 
 const RULES = "src/core/outbox.test.ts";
 const RELAY = "test/outbox/relay.test.ts";
+const FORGETTING = "test/outbox/forgetting.test.ts";
 const HAPAX = "test/outbox/hapax-publisher.test.ts";
 const WHATEVER =
   "OR1 OR2 OR3 OR4 OR7 whatever is lost, late or frozen, every event is stored once in the order of its key";
@@ -98,9 +99,8 @@ export const outboxFaults: readonly Fault[] = [
     name: "what one relay has passed is deleted, whatever others need",
     guarantee: "G28",
     file: "src/outbox/upkeep.ts",
-    find: "const deleted = await outbox.clean(positions, cleanup.keepMs, cleanup.batchMax);",
-    replace:
-      "const deleted = await outbox.clean(positions.slice(-1), cleanup.keepMs, cleanup.batchMax);",
+    find: "return await outbox.clean(positions, keepMs, batchMax);",
+    replace: "return await outbox.clean(positions.slice(-1), keepMs, batchMax);",
     caughtBy: {
       file: RELAY,
       test: "OR9 only what all relays are past is deleted, and nothing that is held",
@@ -126,6 +126,61 @@ export const outboxFaults: readonly Fault[] = [
     caughtBy: {
       file: HAPAX,
       test: "OP7 a refused batch whose first attempt arrives late is not stored twice",
+    },
+  },
+  {
+    name: "a relay begins while others delete what it plans",
+    guarantee: "G28",
+    file: "src/outbox/upkeep.ts",
+    find: 'outbox.cleansIn === "alone"',
+    replace: 'outbox.cleansIn !== "rows"',
+    caughtBy: {
+      file: FORGETTING,
+      test: "OR9 a relay that begins while others delete keeps the stretch that it has planned",
+    },
+  },
+  {
+    name: "a relay that is made anew uses the numbers of the one before",
+    guarantee: "G28",
+    file: "src/outbox/relay-work.ts",
+    find: "life: isNew ? settings.random.id() : life,",
+    replace: "life,",
+    caughtBy: {
+      file: FORGETTING,
+      test: "OF3 a relay that is made anew under an old name loses nothing at a target that remembers its numbers",
+    },
+  },
+  {
+    name: "a relay that somebody runs is forgotten",
+    guarantee: "G28",
+    file: "src/outbox/forgetting.ts",
+    find: "(entry.leaseLeftMs ?? 0) > 0",
+    replace: "(entry.leaseLeftMs ?? 0) < 0",
+    caughtBy: {
+      file: FORGETTING,
+      test: "OF1 a relay is not forgotten while somebody runs it, and is when its lease is over",
+    },
+  },
+  {
+    name: "a call that never ends holds up the relay",
+    guarantee: "G28",
+    file: "src/outbox/publisher.ts",
+    find: "      reject(late);\n",
+    replace: "",
+    caughtBy: {
+      file: RELAY,
+      test: "OP8 a call that never ends fails its event after a while, and everybody else goes on",
+    },
+  },
+  {
+    name: "JSON is read and written again on its way",
+    guarantee: "G28",
+    file: "src/outbox/hapax-publisher.ts",
+    find: "  JSON.parse(text);\n  return text;",
+    replace: "  return JSON.stringify(JSON.parse(text));",
+    caughtBy: {
+      file: HAPAX,
+      test: "OP9 JSON is stored as it was added, with every digit, alone and in an envelope",
     },
   },
 ];

@@ -236,6 +236,19 @@ describe("settings of processOnce", () => {
     expect(await ledger.entries.find(place)).toBeUndefined();
   });
 
+  test("refuse words that are none, and functions that are none", async () => {
+    const { ledger, settings, place } = stage();
+    const calls = [
+      processOnce(ledger, "k", () => 1, { ...settings, effect: "repeatble" } as never),
+      processOnce(ledger, "k", () => 1, { ...settings, onFailure: "never" } as never),
+      processOnce(ledger, "k", () => 1, { ...settings, effect: "probed", reconcile: 1 } as never),
+      processOnce(ledger, "k", undefined as never, settings),
+    ];
+    for (const call of calls)
+      await expect(call).rejects.toMatchObject({ code: "invalid_settings" });
+    expect(await ledger.entries.find(place)).toBeUndefined();
+  });
+
   test("refuse keys that a database cannot keep", async () => {
     const { ledger, settings } = stage();
     for (const key of ["", "a\0b", "x".repeat(513), "é".repeat(257), "\ud800"]) {

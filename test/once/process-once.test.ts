@@ -298,6 +298,11 @@ describe("processOnce", () => {
       { deep: [() => 1] },
       NaN,
       Symbol("s"),
+      new Map([["a", 1]]),
+      { deep: new Set([1]) },
+      new Uint8Array(2),
+      [1, undefined],
+      { toJSON: () => undefined },
       "x".repeat(99),
     ]) {
       const call = processOnce<MemoryTransaction, unknown>(

@@ -350,6 +350,20 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     expect((await follow(log, at)).pages).toEqual([["ours"]]);
   });
 
+  test("OF1 SL1 a relay that is forgotten on the command line leaves no slot behind", async () => {
+    const ledger = postgresLedger<pg.PoolClient>(server.openPool(), { outbox: { way } });
+    const publisher = functionPublisher(() => Promise.resolve());
+    await createRelay(ledger, publisher, { name: "old" }).runOnce();
+    const before = await describeSlot(server.pool, "old", { way });
+    const url = `postgres://postgres@localhost/postgres?host=${encodeURIComponent(server.host)}`;
+    const words = ["outbox", "forget", "--relay", "old", "--database", url];
+    expect(await hapax(words)).toMatchObject({
+      code: 0,
+      stdout: `forgot relay old; slot ${before?.slot} dropped\n`,
+    });
+    expect(await describeSlot(server.pool, "old", { way })).toBeUndefined();
+  });
+
   test("SL1 tells that a slot is gone, was made anew, or is of another database, and skips nothing", async () => {
     const log = openStill(way);
     const at = await log.start("beginning", "relay");

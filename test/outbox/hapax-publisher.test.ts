@@ -52,6 +52,26 @@ function valuesOf(direct: Connection, topic: string): Promise<readonly unknown[]
 }
 
 describe("the publisher of Hapax", () => {
+  test("OP9 JSON is stored as it was added, with every digit, alone and in an envelope", async () => {
+    const { add, relayOf, direct, letters } = await open();
+    const headers = { "content-type": "application/json" };
+    const payload = '{"id":12345678901234567890,"price":1.10, "a":[1e400]}';
+    const textOf = async (topic: string): Promise<string> => {
+      const stream = direct.stream(`/v1/stream/${topic}`);
+      return new TextDecoder().decode(await stream.read().bytes());
+    };
+    await add({ topic: "x", payload, headers }, { topic: "x", payload: "{no", headers });
+    await add({ topic: "y", key: "k", payload, headers });
+    await relayOf({ create: {}, envelope: false }).runOnce();
+    expect(await textOf("x")).toBe(`[${payload}]`);
+    expect(await letters.list()).toHaveLength(1);
+    await add({ topic: "z", key: "k", payload, headers });
+    await relayOf({ create: {}, envelope: true }).runOnce();
+    expect(await textOf("z")).toBe(
+      `[{"id":"4","topic":"z","key":"k","headers":{"content-type":"application/json"},"payload":${payload}}]`,
+    );
+  });
+
   test("OP5 every event is in its stream once, whatever the network does and wherever relays die", async () => {
     const { add, relayOf, direct, proxy } = await open(badNetwork(3));
     for (const topic of ["x", "y"]) await direct.stream(`/v1/stream/${topic}`).create();

@@ -611,7 +611,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
       await blocker.query(
         "SELECT pg_advisory_xact_lock(hashtextextended('hapax_outbox_batches', 0))",
       );
-      const claims = [1, 2, 3].map(() => openRows(pool).claim(RELAY, 2, LEASE_MS));
+      const claims = [1, 2, 3].map(() => openRows(pool).claim(RELAY, 2, LEASE_MS, "block"));
       await untilWaiting(3);
       await blocker.commit();
       const batches = (await Promise.all(claims)).filter((batch) => batch !== undefined);
@@ -626,7 +626,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
   test("PO10 leaves alone the keys of held events, and of this relay only", async () => {
     await addNow(event("a1", "a"), event("b1", "b"), event("free"));
     const rows = openRows();
-    const batch = await rows.claim(RELAY, 1, LEASE_MS);
+    const batch = await rows.claim(RELAY, 1, LEASE_MS, "block");
     const [first] = batch?.events ?? [];
     if (batch === undefined || first === undefined) throw new Error("there is something");
     const failure = { fingerprint: "f", message: "it \0 broke" };
@@ -643,9 +643,9 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
       expect(await joined.settle(batch, [])).toBe(true);
     });
     await addNow(event("a2", "a"));
-    const next = await rows.claim(RELAY, 10, LEASE_MS);
+    const next = await rows.claim(RELAY, 10, LEASE_MS, "block");
     expect(textsOf(next?.events ?? [])).toEqual(["b1", "free"]);
-    const other = await rows.claim("other", 10, LEASE_MS);
+    const other = await rows.claim("other", 10, LEASE_MS, "block");
     expect(textsOf(other?.events ?? [])).toEqual(["a2"]);
   });
 
@@ -654,7 +654,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     async (order) => {
       await addNow(event("a1", "a"), event("b1", "b"));
       const rows = openRows();
-      const batch = await rows.claim(RELAY, 10, LEASE_MS);
+      const batch = await rows.claim(RELAY, 10, LEASE_MS, "block");
       const [first, second] = batch?.events ?? [];
       if (batch === undefined || first === undefined || second === undefined)
         throw new Error("there is something");
@@ -674,14 +674,14 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
         ["a1"],
       );
       await inTransaction((joined) => joined.hold(RELAY, [], [first.id]));
-      expect(await rows.claim(RELAY, 10, LEASE_MS)).toBeUndefined();
+      expect(await rows.claim(RELAY, 10, LEASE_MS, "block")).toBeUndefined();
     },
   );
 
   test("PO12 deletes nothing if the transaction of its settling is rolled back, and nothing that is not its own", async () => {
     const [, otherId = ""] = await addNow(event("a1", "a"), event("b1", "b"), event("a2", "a"));
     const rows = openRows();
-    const batch = await rows.claim(RELAY, 1, LEASE_MS);
+    const batch = await rows.claim(RELAY, 1, LEASE_MS, "block");
     if (batch === undefined) throw new Error("there is something");
     const ids = batch.events.map(({ id }) => id);
     await expect(
@@ -692,14 +692,14 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     ).rejects.toThrow("it broke");
     expect(await rows.renew(batch, LEASE_MS)).toBe(true);
     expect(await inTransaction((joined) => joined.settle(batch, [...ids, otherId]))).toBe(true);
-    const next = await rows.claim(RELAY, 10, LEASE_MS);
+    const next = await rows.claim(RELAY, 10, LEASE_MS, "block");
     expect(textsOf(next?.events ?? [])).toEqual(["b1", "a2"]);
   });
 
   test("PO11 does not settle a batch that is being taken over, nor renew it", async () => {
     await addNow(event("a1", "a"), event("b1", "b"));
     const rows = openRows();
-    const batch = await rows.claim(RELAY, 10, LEASE_MS);
+    const batch = await rows.claim(RELAY, 10, LEASE_MS, "block");
     if (batch === undefined) throw new Error("there is something");
     const taker = await openWriter();
     await taker.begin();
@@ -715,7 +715,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     expect(await settled).toBe(false);
     expect(await rows.renew(batch, LEASE_MS)).toBe(false);
     await server.pool.query("UPDATE hapax_outbox_batches SET lease_until = now()");
-    const taken = await rows.claim(RELAY, 1, LEASE_MS);
+    const taken = await rows.claim(RELAY, 1, LEASE_MS, "block");
     expect(taken).toMatchObject({ id: batch.id, isTakeover: true });
     expect(taken?.token).toBeGreaterThan(batch.token);
     expect(textsOf(taken?.events ?? [])).toEqual(["a1", "b1"]);
@@ -724,10 +724,10 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
   test("PO11 drops a lost batch whose rows somebody has deleted by hand", async () => {
     await addNow(event("a1", "a"));
     const rows = openRows();
-    await rows.claim(RELAY, 10, -1);
+    await rows.claim(RELAY, 10, -1, "block");
     await server.pool.query("DELETE FROM hapax_outbox");
     await addNow(event("a2", "a"));
-    const batch = await rows.claim(RELAY, 10, LEASE_MS);
+    const batch = await rows.claim(RELAY, 10, LEASE_MS, "block");
     expect(batch?.isTakeover).toBe(false);
     expect(textsOf(batch?.events ?? [])).toEqual(["a2"]);
   });
@@ -748,7 +748,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     };
     const rows = createPostgresOutbox(spying, undefined, { way: "rows" });
     if (rows.way !== "rows") throw new Error("no rows");
-    await rows.claim(RELAY, 1, LEASE_MS);
+    await rows.claim(RELAY, 1, LEASE_MS, "block");
     expect(seen).toEqual([{ idle_in_transaction_session_timeout: "10s" }]);
     const { rows: after } = await pool.query("SHOW idle_in_transaction_session_timeout");
     expect(after).toEqual([{ idle_in_transaction_session_timeout: "0" }]);

@@ -320,6 +320,66 @@ describe("a function as publisher", () => {
     expect(most).toBe(3);
   });
 
+  test("OP8 a call that never ends fails its event after a while, and everybody else goes on", async () => {
+    const { ledger, add, clock } = openStage();
+    const done: string[] = [];
+    const reasons: unknown[] = [];
+    const publisher = functionPublisher(
+      (event, { signal }) => {
+        if (textOf(event) !== "a.1") return Promise.resolve(void done.push(textOf(event)));
+        signal.addEventListener("abort", () => reasons.push(signal.reason));
+        return new Promise(() => undefined);
+      },
+      { callMs: 5000, clock },
+    );
+    await add("a.1", "a.2", "b.1");
+    const settings = { clock, leaseMs: 1000, concurrency: 1, retry: { attemptsMax: 1 } };
+    let report: unknown;
+    const running = createRelay(ledger, publisher, settings)
+      .runOnce()
+      .then((made) => (report = made));
+    await pump(clock, () => report !== undefined);
+    await running;
+    expect(report).toEqual({ published: 1, failed: 1, dead: 1 });
+    expect(done).toEqual(["b.1"]);
+    expect(reasons).toMatchObject([{ code: "outcome_unknown" }]);
+    for (const callMs of [0, 1.5, Infinity]) {
+      const make = () => functionPublisher(() => Promise.resolve(), { callMs });
+      expect(make).toThrow(expect.objectContaining({ code: "invalid_settings" }));
+    }
+  });
+
+  test("OP4 whatever is thrown, and whatever the question about it throws, concerns its event alone", async () => {
+    const { ledger, add, clock } = openStage();
+    const odd = Object.assign(new Error("x"), { message: Object.create(null) as string });
+    const thrown: readonly unknown[] = [undefined, Object.create(null), odd, "a-".repeat(500_000)];
+    const done: string[] = [];
+    const publisher = functionPublisher(
+      (event) => {
+        const [key = "", index = ""] = textOf(event).split(".");
+        // oxlint-disable-next-line no-throw-literal, only-throw-error -- Users do it.
+        if (key === "bad") throw thrown[Number(index)];
+        done.push(textOf(event));
+        return Promise.resolve();
+      },
+      {
+        isFinal: (error) => {
+          if (error === undefined) throw new TypeError("no code");
+          return true;
+        },
+      },
+    );
+    await add("bad.0", ...[1, 2, 3].map((index) => `bad.${index}`), "b.1");
+    const relay = createRelay(ledger, publisher, {
+      clock,
+      retry: { attemptsMax: 1 },
+      afterDead: "continue",
+    });
+    for (let run = 0; run < 5; run += 1) await relay.runOnce();
+    expect(done).toEqual(["b.1"]);
+    expect(await createDeadLetters(ledger).list()).toHaveLength(4);
+  });
+
   test("OP4 a failure that is final is not tried again", async () => {
     const { ledger, add, clock } = openStage();
     const publisher = functionPublisher(() => Promise.reject(new Error("no")), {

@@ -1,0 +1,146 @@
+// processOnce: whoever learns too late that it has, or may begin, the work elsewhere does not begin it.
+import { getEventListeners } from "node:events";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { expect, test } from "vitest";
+import type { Clock } from "../../src/clock.ts";
+import type { Ledger } from "../../src/ledger.ts";
+import type { MemoryTransaction } from "../../src/ledgers/memory.ts";
+import { type OnceProbed, processOnce, type Reconciled } from "../../src/once.ts";
+import { onAbort } from "../../src/once/pauses.ts";
+import { flush, gate, stage } from "./stage.ts";
+
+/** As a process has it that was stopped and goes on: time has passed, and no timer has come by yet. */
+function stopped(clock: Clock): Clock {
+  return { ...clock, steadyMs: () => clock.steadyMs(), after: () => () => undefined };
+}
+
+function probed(base: ReturnType<typeof stage>["settings"]) {
+  const charges: string[] = [];
+  const charge = (who: string) => () => {
+    charges.push(who);
+    return who;
+  };
+  const reconcile = async (): Promise<Reconciled<string>> => {
+    const [result] = charges;
+    return result === undefined ? { kind: "not_done" } : { kind: "done", result };
+  };
+  const settings: OnceProbed<string> = { ...base, effect: "probed", reconcile };
+  return { charges, charge, settings };
+}
+
+test("CK2 ON6 work whose claim was answered after its lease is not begun", async () => {
+  const { clock, ledger, elsewhere, settings: base } = stage();
+  const { charges, charge, settings } = probed(base);
+  const [written, answer] = [gate(), gate()];
+  const slow: Ledger<MemoryTransaction> = {
+    ...ledger,
+    entries: {
+      ...ledger.entries,
+      async put(...args) {
+        const put = await ledger.entries.put(...args);
+        written.open();
+        await answer.opened;
+        return put;
+      },
+    },
+  };
+  const first = processOnce(slow, "k", charge("first"), settings).catch((error) => error);
+  await written.opened;
+  clock.advance(1_001);
+  await processOnce(elsewhere(), "k", charge("second"), settings);
+  answer.open();
+  expect(await first).toMatchObject({ code: "lease_lost" });
+  expect(charges).toEqual(["second"]);
+});
+
+test("CK2 ON6 work is not begun on an answer of reconcile that came after the lease", async () => {
+  const { clock, ledger, elsewhere, settings: base } = stage();
+  const { charges, charge, settings } = probed(base);
+  const lost = processOnce(
+    ledger,
+    "k",
+    () => {
+      throw new Error("no answer");
+    },
+    settings,
+  );
+  await expect(lost).rejects.toThrow("no answer");
+  const [asked, answer] = [gate(), gate()];
+  const first = processOnce(ledger, "k", charge("first"), {
+    ...settings,
+    clock: stopped(clock),
+    async reconcile(): Promise<Reconciled<string>> {
+      asked.open();
+      await answer.opened;
+      return { kind: "not_done" };
+    },
+  }).catch((error) => error);
+  await asked.opened;
+  clock.advance(1_001);
+  await processOnce(elsewhere(), "k", charge("second"), settings);
+  answer.open();
+  expect(await first).toMatchObject({ code: "lease_lost" });
+  expect(charges).toEqual(["second"]);
+});
+
+test("ON5 the signal that work has heard goes with it, however long the caller's lives", async () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as () => void;
+  const { ledger, settings } = stage();
+  const stop = new AbortController();
+  const heard: WeakRef<AbortSignal>[] = [];
+  for (let time = 0; time < 10; time += 1)
+    await processOnce(
+      ledger,
+      `k${time}`,
+      ({ signal }) => {
+        signal.addEventListener("abort", () => undefined);
+        heard.push(new WeakRef(signal));
+      },
+      { ...settings, signal: stop.signal },
+    );
+  // What a turn has seen stays until its end.
+  await flush();
+  collect();
+  expect(heard.filter((one) => one.deref() !== undefined).length).toBeLessThan(3);
+  expect(getEventListeners(stop.signal, "abort")).toEqual([]);
+});
+
+test("ON5 the signal of the work aborts with the caller's, and with the reason of it", async () => {
+  const { ledger, settings } = stage();
+  const stop = new AbortController();
+  const reason = new Error("enough");
+  for (const isBefore of [false, true]) {
+    const call = processOnce(
+      ledger,
+      "k",
+      async ({ signal }) => {
+        if (!isBefore) stop.abort(reason);
+        signal.throwIfAborted();
+      },
+      { ...settings, signal: stop.signal },
+    );
+    await expect(call).rejects.toBe(reason);
+  }
+});
+
+test("ON5 ON7 many calls at once have one listener of the caller's signal, and all hear of it", async () => {
+  const { ledger, settings } = stage();
+  const stop = new AbortController();
+  const call = (key: string) =>
+    processOnce(
+      ledger,
+      key,
+      ({ signal }) => new Promise((_, reject) => onAbort(signal, () => reject(signal.reason))),
+      { ...settings, effect: "repeatable", signal: stop.signal },
+    );
+  // Half of them work, and half have joined.
+  const calls = Array.from({ length: 40 }, (_, index) => call(`k${index % 20}`));
+  await flush();
+  expect(getEventListeners(stop.signal, "abort")).toHaveLength(1);
+  const reason = new Error("enough");
+  stop.abort(reason);
+  for (const one of await Promise.allSettled(calls)) expect(one).toMatchObject({ reason });
+  expect(getEventListeners(stop.signal, "abort")).toEqual([]);
+});
