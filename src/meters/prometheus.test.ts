@@ -1,4 +1,5 @@
 // What is counted reads back, whatever the labels are.
+import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { METRICS } from "../meter.ts";
@@ -87,4 +88,15 @@ describe("counting", () => {
     expect(lines).toContain('hapax_ledger_claims_total{id="0"} 2');
     expect(lines).toContain('hapax_ledger_claims_total{overflow="true"} 4800');
   });
+});
+
+test("docs/guides/toolkit-metrics.md lists every metric, with its kind and its meaning, and no other", () => {
+  const page = readFileSync(
+    new URL("../../docs/guides/toolkit-metrics.md", import.meta.url),
+    "utf8",
+  );
+  const rows = [...page.matchAll(/^\| `hapax_ledger_(\w+)` +\| (\w+) +\| ([^|]*?) +\|/gm)].map(
+    ([, name, kind, help]) => [name, { kind, help }],
+  );
+  expect(rows).toEqual(Object.entries(METRICS));
 });

@@ -1,59 +1,13 @@
 // The tables of a ledger: made once, whoever comes first, and never changed by a program that does not know them.
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import Database from "libsql";
+import { readFileSync } from "node:fs";
 import pg from "pg";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import type { EntryWrite, Place } from "../../src/ledger.ts";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { postgresLedger } from "../../src/ledgers/postgres.ts";
 import { ledgerSchema, sqliteLedger } from "../../src/ledgers/sqlite.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
-
-type Connection = InstanceType<typeof Database>;
+import { ABSENT, CLAIM, connect, endings, newFile, placeOf, tablesOf } from "./kit.ts";
 
 const PAGE = readFileSync(new URL("../../docs/formats/ledger.md", import.meta.url), "utf8");
-const ABSENT = { kind: "absent" } as const;
-const CLAIM: EntryWrite = {
-  state: "running",
-  token: "next",
-  attempts: 1,
-  leaseMs: 60_000,
-  keepMs: undefined,
-  fingerprint: { value: undefined },
-  data: { value: undefined },
-};
-const placeOf = (key: string): Place => ({ kind: "once", scope: "", key });
-
-const endings: (() => unknown)[] = [];
-afterEach(async () => {
-  for (const end of endings.splice(0).toReversed()) await end();
-});
-
-function newFile(): string {
-  const folder = mkdtempSync(join(tmpdir(), "hapax-ledger-"));
-  endings.push(() => {
-    rmSync(folder, { recursive: true });
-  });
-  return join(folder, "ledger.db");
-}
-
-function connect(file: string): Connection {
-  const connection = new Database(file, { timeout: 0 });
-  endings.push(() => {
-    connection.close();
-  });
-  return connection;
-}
-
-function tablesOf(connection: Connection): readonly string[] {
-  const rows = connection
-    .prepare(
-      "SELECT type || ' ' || name || ' ' || coalesce(sql, '') AS text FROM sqlite_master ORDER BY name",
-    )
-    .all() as readonly { readonly text: string }[];
-  return rows.map(({ text }) => text);
-}
 
 describe("migrations of a ledger in SQLite", () => {
   test("LM1 LG7 twenty that begin at once on an empty database make the tables once", async () => {

@@ -2,21 +2,12 @@
 import pg from "pg";
 import postgres from "postgres";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import type { EntryWrite, Ledger, Place } from "../../src/ledger.ts";
+import type { Ledger, Place } from "../../src/ledger.ts";
 import { type PgPool, postgresLedger } from "../../src/ledgers/postgres.ts";
 import { ledgerConformance } from "../../src/testing/ledger-conformance.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
+import { ABSENT, CLAIM } from "./kit.ts";
 
-const ABSENT = { kind: "absent" } as const;
-const CLAIM: EntryWrite = {
-  state: "running",
-  token: "next",
-  attempts: 1,
-  leaseMs: 60_000,
-  keepMs: undefined,
-  fingerprint: { value: undefined },
-  data: { value: undefined },
-};
 const reason = whyNoPostgres();
 if (reason !== undefined && process.env["CI"] === "true") throw new Error(reason);
 if (reason !== undefined) console.log(`skipped: ledgers on PostgreSQL: ${reason}`);

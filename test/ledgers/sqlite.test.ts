@@ -1,61 +1,13 @@
 // What the ledger in SQLite promises beside the contract, over libsql; the contract itself over other clients.
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import Database from "libsql";
-import { afterEach, describe, expect, test } from "vitest";
-import type { EntryWrite, Place } from "../../src/ledger.ts";
+import { describe, expect, test } from "vitest";
 import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
 import { ledgerConformance } from "../../src/testing/ledger-conformance.ts";
 import { programOf, requirePart } from "../client/runtimes-kit.ts";
 import { conform } from "./conform.ts";
-
-type Connection = InstanceType<typeof Database>;
-
-const ABSENT = { kind: "absent" } as const;
-const CLAIM: EntryWrite = {
-  state: "running",
-  token: "next",
-  attempts: 1,
-  leaseMs: 60_000,
-  keepMs: undefined,
-  fingerprint: { value: undefined },
-  data: { value: undefined },
-};
-const placeOf = (key: string): Place => ({ kind: "once", scope: "", key });
-
-const endings: (() => void)[] = [];
-afterEach(() => {
-  for (const end of endings.splice(0).toReversed()) end();
-});
-
-function newFile(): string {
-  const folder = mkdtempSync(join(tmpdir(), "hapax-ledger-"));
-  endings.push(() => {
-    rmSync(folder, { recursive: true });
-  });
-  return join(folder, "ledger.db");
-}
-
-function connect(file: string): Connection {
-  const connection = new Database(file, { timeout: 0 });
-  endings.push(() => {
-    connection.close();
-  });
-  return connection;
-}
-
-function tablesOf(connection: Connection): readonly string[] {
-  const rows = connection
-    .prepare(
-      "SELECT type || ' ' || name || ' ' || coalesce(sql, '') AS text FROM sqlite_master ORDER BY name",
-    )
-    .all() as readonly { readonly text: string }[];
-  return rows.map(({ text }) => text);
-}
+import { ABSENT, CLAIM, connect, newFile, placeOf, tablesOf } from "./kit.ts";
 
 describe("a ledger in SQLite", () => {
   test("LQ1 a call of its own is not a part of an open transaction, and does not go with it", async () => {
