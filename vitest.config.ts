@@ -1,9 +1,12 @@
+import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
   test: {
     // A focused test would silence its neighbours on a green run.
     allowOnly: false,
+    // vitest leaves a core to itself, and on a machine of two would run one file at a time; most tests wait for something.
+    maxWorkers: Math.max(2, availableParallelism()),
     // A fault is caught in every run or in none: properties try the same cases each time.
     setupFiles: process.env["HAPAX_PLANTED"] === undefined ? [] : ["test/faults/same-cases.ts"],
     projects: [
