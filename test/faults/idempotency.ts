@@ -4,7 +4,7 @@ import type { Fault } from "./faults.ts";
 
 const ENGINE = "src/idempotency/engine.test.ts";
 const PHASES = "src/idempotency/phases.test.ts";
-const SERVERS = "test/idempotency/servers.test.ts";
+const HOSTILE = "test/idempotency/hostile.test.ts";
 
 export const idempotencyFaults: readonly Fault[] = [
   {
@@ -109,6 +109,9 @@ export const idempotencyFaults: readonly Fault[] = [
     file: "src/idempotency/node-answer.ts",
     find: "        this.#endWith(all);\n",
     replace: "        this.#endWith(all);\n        Reflect.apply(real.end, response, all);\n",
-    caughtBy: { file: SERVERS, test: "HA1 nothing is sent before the commit" },
+    caughtBy: {
+      file: HOSTILE,
+      test: "HA2 all headers of a list go out, and what is set behind the end does not",
+    },
   },
 ];
