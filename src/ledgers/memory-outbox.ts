@@ -11,6 +11,7 @@ import type {
   OutboxSpans,
 } from "../outbox-log.ts";
 import type { MemoryTransaction } from "./memory-transaction.ts";
+import { untilWoken } from "./outbox-hints.ts";
 
 interface NumberedEvent {
   readonly number: number;
@@ -48,7 +49,7 @@ export function createMemoryOutbox(
     cleansIn: "transaction",
     add: (tx, events) => Promise.resolve(add(state, clock, tx, events)),
     wait: (delayMs, signal) => {
-      if (state.hints === hintsSeen) return wait(state, clock, delayMs, signal);
+      if (state.hints === hintsSeen) return untilWoken(state.waiting, clock, delayMs, signal);
       hintsSeen = state.hints;
       return Promise.resolve();
     },
@@ -138,26 +139,6 @@ function add(
   state.hints += 1;
   for (const wake of [...state.waiting]) wake();
   return added.map(({ event }) => event.id);
-}
-
-function wait(
-  { waiting }: MemoryOutboxState,
-  clock: Clock,
-  delayMs: number,
-  signal: AbortSignal,
-): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => {
-    const end = (): void => {
-      cancel();
-      waiting.delete(end);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const cancel = clock.after(delayMs, end);
-    waiting.add(end);
-    signal.addEventListener("abort", end);
-  });
 }
 
 function read({ events }: MemoryOutboxState, { from, to }: OutboxSpan): readonly OutboxEvent[] {

@@ -15,6 +15,7 @@ import {
 } from "../databases/sqlite.ts";
 import { HapaxError } from "../errors.ts";
 import type { HeldEvent, HeldFilter, HeldWrite, OutboxEvent, OutboxSpans } from "../outbox-log.ts";
+import { untilWoken } from "./outbox-hints.ts";
 
 type Row = Readonly<Record<string, unknown>>;
 
@@ -79,7 +80,8 @@ export function createSqliteOutbox<Connection extends SqliteConnection>(
       return ids;
     },
     wait: (delayMs, signal) => {
-      if (hints.count === hintsSeen) return wait(hints, delayMs, signal);
+      if (hints.count === hintsSeen)
+        return untilWoken(hints.waiting, waitingClock, delayMs, signal);
       hintsSeen = hints.count;
       return Promise.resolve();
     },
@@ -127,21 +129,6 @@ function requireOwn(connection: SqliteConnection, tx: SqliteConnection): void {
   if (tx === connection) return;
   const words = "the transaction is of another connection than the ledger's";
   throw new HapaxError("invalid_request", words);
-}
-
-function wait({ waiting }: Hints, delayMs: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => {
-    const end = (): void => {
-      cancel();
-      waiting.delete(end);
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const cancel = waitingClock.after(delayMs, end);
-    waiting.add(end);
-    signal.addEventListener("abort", end);
-  });
 }
 
 function heldWhere(filter: HeldFilter): {
