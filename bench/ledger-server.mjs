@@ -14,9 +14,9 @@ const connection = new Database(file);
 connection.exec("PRAGMA journal_mode = WAL");
 connection.exec("PRAGMA synchronous = FULL");
 connection.exec("CREATE TABLE IF NOT EXISTS payments (id INTEGER PRIMARY KEY, cents INTEGER)");
-const ledger = sqliteLedger(connection);
+const ledger = sqliteLedger(() => connection);
 await ledger.migrate();
-const insert = connection.prepare("INSERT INTO payments (cents) VALUES (?)");
+const insert = (tx, cents) => tx.prepare("INSERT INTO payments (cents) VALUES (?)").run(cents);
 
 async function readJson(request) {
   const chunks = [];
@@ -31,16 +31,14 @@ function answer(response, body) {
 
 const bare = async (request, response) => {
   const { cents } = await readJson(request);
-  await ledger.transaction(async () => insert.run(cents));
+  await ledger.transaction(async (tx) => insert(tx, cents));
   answer(response, { cents });
 };
 
 const engine = createIdempotency(ledger, { scope: GLOBAL });
 const keyed = withIdempotency(engine, async (request, response) => {
   const { cents } = await readJson(request);
-  const { tx } = engine.contextOf(request);
-  if (tx !== connection) throw new Error("it is not the transaction of the request");
-  insert.run(cents);
+  insert(engine.contextOf(request).tx, cents);
   answer(response, { cents });
 });
 

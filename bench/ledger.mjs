@@ -32,14 +32,13 @@ async function measureSqlite(folder, plan) {
   connection.exec("PRAGMA journal_mode = WAL");
   connection.exec("PRAGMA synchronous = FULL");
   connection.exec("CREATE TABLE effects (id INTEGER PRIMARY KEY, number INTEGER)");
-  const ledger = sqliteLedger(connection);
+  const ledger = sqliteLedger(() => connection);
   await ledger.migrate();
-  const statement = connection.prepare("INSERT INTO effects (number) VALUES (?)");
-  const insert = async (_, number) => {
-    statement.run(number);
+  const insert = async (tx, number) => {
+    tx.prepare("INSERT INTO effects (number) VALUES (?)").run(number);
   };
   const results = await measureOnce(ledger, insert, { ...plan, width: 1 });
-  connection.close();
+  ledger.close();
   return results;
 }
 

@@ -47,7 +47,7 @@ async function relay({ database, url }) {
 
 /** Reads the stream, at least once; books each order once. */
 async function book({ file, url }) {
-  const ledger = sqliteLedger(new Database(file));
+  const ledger = sqliteLedger(() => new Database(file));
   const inbox = createInbox(ledger, { consumer: "books", retainMs: 86_400_000 });
   const group = { group: "books", streams: [STREAM], leaseMs: 1000, pollMs: 50 };
   await connectServer(url, { retry: RETRY })
@@ -106,7 +106,9 @@ async function main() {
   const books = new Database(file);
   books.exec("PRAGMA journal_mode = WAL");
   books.exec("CREATE TABLE booked (place INTEGER PRIMARY KEY, orderId INT, cents INT)");
-  await sqliteLedger(books).migrate();
+  const booksLedger = sqliteLedger(() => new Database(file));
+  await booksLedger.migrate();
+  booksLedger.close();
 
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;

@@ -35,8 +35,7 @@ async function readJson(request) {
 
 /** The API: the payment and the answer are committed together. */
 async function serve(file, port) {
-  const connection = openDatabase(file);
-  const ledger = sqliteLedger(connection);
+  const ledger = sqliteLedger(() => openDatabase(file));
   await ledger.migrate();
   const engine = createIdempotency(ledger, {
     scope: ({ headers }) => headers.get("x-tenant") ?? "nobody",

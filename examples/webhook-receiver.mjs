@@ -15,10 +15,11 @@ const SECRET = "whsec_example";
 const DAY_MS = 86_400_000;
 const sign = (body) => createHmac("sha256", SECRET).update(body).digest();
 
-const connection = new Database(":memory:");
-connection.exec("CREATE TABLE bookings (event TEXT, cents INTEGER)");
-const ledger = sqliteLedger(connection);
+const ledger = sqliteLedger(() => new Database(":memory:"));
 await ledger.migrate();
+await ledger.transaction(async (tx) =>
+  tx.exec("CREATE TABLE bookings (event TEXT, cents INTEGER)"),
+);
 // The sender repeats for three days: the inbox refuses to remember for less.
 const inbox = createInbox(ledger, {
   consumer: "bookkeeping",
@@ -73,7 +74,9 @@ for (let number = 1; number <= 50; number += 1) {
 const old = await deliver({ id: "evt_0", cents: 100, sentAtMs: Date.now() - 30 * DAY_MS });
 const forged = await fetch(url, { method: "POST", body: "{}" });
 
-const { rows } = connection.prepare("SELECT COUNT(*) AS rows FROM bookings").get();
+const { rows } = await ledger.transaction(async (tx) =>
+  tx.prepare("SELECT COUNT(*) AS rows FROM bookings").get(),
+);
 console.log(
   `150 deliveries of 50 events: ${JSON.stringify({ ...counts, failed: counts.failed - 1 })}`,
 );

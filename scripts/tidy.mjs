@@ -156,17 +156,20 @@ function protocolSections(tree) {
   return problems;
 }
 
-/** Rows `| G1 | … | tests |`: the last column quotes the tests that hold the promise. */
+/** Sections `## G1`: the list behind `**Tests:**` quotes the tests that hold the promise. */
 function guarantees(tree) {
   if (!tree.has("GUARANTEES.md")) return ["GUARANTEES.md is missing"];
   const titles = testTitles(tree);
-  const rows = tree.read("GUARANTEES.md").match(/^\|\s*G\d+\s*\|.*$/gm) ?? [];
-  const problems = rows.length === 0 ? ["GUARANTEES.md has no row | G1 | … |"] : [];
-  for (const row of rows) {
-    const cells = row.replace(/\|\s*$/, "").split(/(?<!\\)\|/);
-    const label = cells[1].trim();
+  const sections = tree
+    .read("GUARANTEES.md")
+    .split(/^## /m)
+    .filter((text) => /^G\d/.test(text));
+  const problems = sections.length === 0 ? ["GUARANTEES.md has no section ## G1"] : [];
+  for (const section of sections) {
+    const label = /^G\d+/.exec(section)[0];
     if (!hasLabel(titles, label)) problems.push(`GUARANTEES.md: no test title carries ${label}`);
-    const quotes = [...cells.at(-1).matchAll(/`([^`]+)`/g)].map((match) => match[1]);
+    const [, tests = ""] = section.split("**Tests:**");
+    const quotes = [...tests.matchAll(/^\s*- `([^`]+)`$/gm)].map((match) => match[1]);
     if (quotes.length === 0) problems.push(`GUARANTEES.md: ${label} quotes no test`);
     for (const quoted of quotes) {
       if (!isTitle(titles, quoted)) problems.push(`GUARANTEES.md: ${label}: no test "${quoted}"`);

@@ -10,18 +10,15 @@ export interface Clock {
   after(delayMs: number, run: () => void): () => void;
 }
 
-const nowMs = (): number => Date.now();
-const steadyMs = (): number => performance.now();
-// setTimeout fires at once for delays above 2^31-1 ms. Early is harmless: callers look at the time.
-const timerOf = (delayMs: number, run: () => void): ReturnType<typeof setTimeout> =>
-  setTimeout(run, Math.min(delayMs, 2_147_483_647));
+/** setTimeout fires at once for longer delays. Early is harmless: callers look at the time. */
+const DELAY_MS_MAX = 2_147_483_647;
 
 /** The real one. Its timers do not keep a process alive. */
 export const systemClock: Clock = {
-  nowMs,
-  steadyMs,
+  nowMs: () => Date.now(),
+  steadyMs: () => performance.now(),
   after(delayMs, run) {
-    const timer = timerOf(delayMs, run);
+    const timer = setTimeout(run, Math.min(delayMs, DELAY_MS_MAX));
     if (typeof timer === "object" && "unref" in timer) timer.unref();
     return () => {
       clearTimeout(timer);
@@ -31,10 +28,10 @@ export const systemClock: Clock = {
 
 /** The real one for whoever waits for an answer: its timers keep the process alive until they fire. */
 export const waitingClock: Clock = {
-  nowMs,
-  steadyMs,
+  nowMs: () => Date.now(),
+  steadyMs: () => performance.now(),
   after(delayMs, run) {
-    const timer = timerOf(delayMs, run);
+    const timer = setTimeout(run, Math.min(delayMs, DELAY_MS_MAX));
     return () => {
       clearTimeout(timer);
     };

@@ -251,6 +251,12 @@ export const ERRORS = {
     title: "The stream was deleted",
     help: "Its data lives on in forks only; use another path.",
   },
+  stream_replaced: {
+    status: 410,
+    retry: "never",
+    title: "The stream was deleted and created anew since the position was stored",
+    help: "Nothing of the new stream was read. Read it from its beginning, with a new position.",
+  },
   offset_beyond_tail: {
     status: 410,
     retry: "never",
@@ -305,6 +311,12 @@ export const ERRORS = {
     title: "The idempotency key was used for other content",
     help: "Use a new key for every message, and the same one for its retries only.",
   },
+  producer_seq_reused: {
+    status: 422,
+    retry: "never",
+    title: "The producer's number was used for other content",
+    help: "Two writers share one producer id, or one forgot its number. Nothing was stored: use a new id, epoch or session.",
+  },
   key_expired: {
     status: 422,
     retry: "never",
@@ -334,6 +346,18 @@ export const ERRORS = {
     retry: "later",
     title: "A fault of the server",
     help: "The outcome is unknown: repeat the call with the same identity, and report the fault.",
+  },
+  directory_unusable: {
+    status: 500,
+    retry: "never",
+    title: "The directory cannot be read or written",
+    help: "Correct its path, its owner, its mode or its file system, as the message says; nothing was changed.",
+  },
+  format_unknown: {
+    status: 500,
+    retry: "never",
+    title: "Another version of Hapax wrote the directory",
+    help: "Nothing was changed. Open it with the version that wrote it, or use another directory.",
   },
   data_damaged: {
     status: 500,

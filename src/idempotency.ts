@@ -7,6 +7,7 @@ import type { Ledger } from "./ledger.ts";
 import { Idempotency } from "./idempotency/engine.ts";
 import type { IdempotencySettings } from "./idempotency/settings.ts";
 
+export type { JsonOf } from "./core/json-of.ts";
 export type { Answer } from "./idempotency/answer.ts";
 export type { Completer, CompleterSettings } from "./idempotency/completer.ts";
 export { type IdempotencyContext, NotStarted, type Phase } from "./idempotency/context.ts";

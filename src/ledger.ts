@@ -37,6 +37,8 @@ export interface Entry {
   readonly attempts: number;
   /** Zero or less: the lease is over. Undefined if there is none. */
   readonly leaseLeftMs: number | undefined;
+  /** How long the lease was when it was given: more is left only if the database's clock was set back. */
+  readonly leaseMs?: number | undefined;
   /** Zero or less: it counts no more. Undefined: it is kept for ever. */
   readonly keepLeftMs: number | undefined;
   /** Since it was made. */
@@ -127,8 +129,11 @@ export interface Ledger<Tx> {
   readonly outbox: OutboxLog<Tx>;
   /** LG7 */
   migrate(): Promise<void>;
-  /** Commits when `work` is done, and rolls back when it throws. */
-  transaction<T>(work: (tx: Tx) => Promise<T>): Promise<T>;
+  /**
+   * Commits when `work` is done, and rolls back when it throws. When `signal` aborts it rolls back at once, whatever the
+   * work does, and rejects with the signal's reason. `tx` refuses every call after the end.
+   */
+  transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T>;
   /** LG5: the same ledger inside a transaction that the caller began and ends. */
   in(tx: Tx): Ledger<Tx>;
 }

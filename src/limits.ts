@@ -3,6 +3,7 @@
  * `ServerSettings` names; the others are part of the protocol or protect the process.
  */
 
+import { FORK_DEPTH_MAX } from "./core/create.ts";
 import { ENDS_KEPT, SESSIONS_KEPT } from "./core/producer.ts";
 
 // Those that the client needs too stand alone, so that its bundle goes without the others.
@@ -21,6 +22,11 @@ export const LIMITS = {
   bodyBytesMax: BODY_BYTES_MAX,
   /** All bodies being received at once, over all connections: what a flood may hold in memory. */
   bodiesBytesMax: 256 * 1024 * 1024,
+  /** A body that brings less over `bodyWindowMs` is cut: the largest one would take 4 hours. */
+  bodyBytesPerSecondMin: 1024,
+  bodyWindowMs: 10_000,
+  /** What the largest body needs to arrive within `requestTimeoutMs`; slower ones make room when there is none. */
+  bodyBytesPerSecondFull: 256 * 1024,
   /** The header block. Node's own default; a request of ours has under 1 KiB. */
   headerBytesMax: 16 * 1024,
   /** The header block of an append on the fast lane; a larger one goes through `node:http`. */
@@ -59,6 +65,16 @@ export const LIMITS = {
   jsonDepthMax: 512,
   /** A TTL of 100 years, so that deadlines in milliseconds stay exact integers. */
   ttlSecondsMax: 100 * 366 * 86_400,
+  /**
+   * Answers to reads that are being made or sent, over all connections: what readers that take nothing may hold. With bodies
+   * (256 MiB), what is not yet durable (256 MiB), appends that wait (64 MiB) and outcomes (128 MiB) a server stays below 1 GiB.
+   */
+  answersBytesMax: 256 * 1024 * 1024,
+  /** While others wait for room, an answer has this long, and a second for each `answerBytesPerSecondFull`. */
+  answerWantedMs: 10_000,
+  answerBytesPerSecondFull: 256 * 1024,
+  /** And this long, while an address waits that would hold less: a page at 3 Mbit a second. */
+  answerGreedyMs: 3_000,
   /** Bytes of one catch-up page: large enough to stream at disk speed, small enough to share. */
   pageBytesMax: 1024 * 1024,
   /** Bytes of records in one SSE data event while catching up. */
@@ -72,8 +88,9 @@ export const LIMITS = {
   sseHeartbeatMs: 15_000,
   /** Unsent bytes that one live reader may hold before it is cut; it can resume at its offset. */
   readerBufferBytesMax: 1024 * 1024,
-  /** A live reader that takes nothing for this long is cut. */
+  /** A reader that takes less than `readerBytesPerSecondMin` for this long is cut. */
   readerStallMs: 30_000,
+  readerBytesPerSecondMin: 1024,
   /** Sockets at once. A reader costs about 20 KiB: 20,000 stay under 0.5 GiB. */
   connectionsMax: 20_000,
   /** Time to send the header block, and the whole request. Slow senders cannot hold a socket. */
@@ -92,6 +109,20 @@ export const LIMITS = {
   pendingBytesMax: 256 * 1024 * 1024,
   /** Compressing less than this costs more than it saves. */
   gzipBytesMin: 1024,
+  /** Long work is cut into slices of about this length, with a turn of the event loop between them. */
+  turnMs: 5,
+  /** Bytes that are handed to live readers in one turn: some milliseconds, also if they do not read. */
+  turnBytesMax: 4 * 1024 * 1024,
+  /** Things that are looked at in one turn: some tenths of a microsecond each. */
+  turnStepsMax: 5000,
+  /** Streams that expire in one turn: about 5 µs each. */
+  turnStreamsMax: 1000,
+  /** Bytes of appends that live readers are still to be told of. Beyond it they read the store. */
+  tellingBytesMax: 16 * 1024 * 1024,
+  /** Forks of forks: a read looks through all of them. */
+  forkDepthMax: FORK_DEPTH_MAX,
+  /** Names that one page of the list looks at: deleted and expired ones are passed over. */
+  listLookedMax: 5000,
   /** Streams listed in one answer. */
   listMax: 1000,
   /** Subscriptions of one server, explicit streams of one subscription, acks of one call. */
@@ -113,6 +144,8 @@ export const LIMITS = {
   groupsMax: 10_000,
   groupIdBytesMax: 256,
   groupBodyBytesMax: 1024 * 1024,
+  /** Streams that a group names one by one: they are remembered in one turn. A pattern has no such bound. */
+  groupStreamsMax: 10_000,
   leaseMsDefault: 30_000,
   leaseMsMin: 1_000,
   leaseMsMax: 600_000,

@@ -5,6 +5,7 @@
  */
 
 export type { EntryState } from "./core/claim.ts";
+export type { JsonOf } from "./core/json-of.ts";
 export type { VersionDecision } from "./core/version.ts";
 export { type ErrorCode, HapaxError, isHapaxError, type RetryAdvice } from "./errors.ts";
 export type {

@@ -129,6 +129,8 @@ export interface OutboxBatch {
   readonly token: number;
   readonly isTakeover: boolean;
   readonly events: readonly OutboxEvent[];
+  /** How many of its rows were deleted by hand since it was taken first. */
+  readonly missing: number;
 }
 
 /** Events as rows that relays take in batches: many relays of one name at once. */

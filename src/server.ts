@@ -11,13 +11,14 @@ import { Engine } from "./engine/engine.ts";
 import { GroupEngine } from "./engine/groups.ts";
 import { SubscriptionEngine } from "./engine/subscriptions.ts";
 import type { Random } from "./random.ts";
+import { AnswerBudget } from "./server/answer-budget.ts";
 import { Drain } from "./server/drain.ts";
 import type { Answer, Exchange } from "./server/exchange.ts";
 import { createRouter } from "./server/router.ts";
 import { resolveSettings, type ResolvedSettings, type ServerSettings } from "./server/settings.ts";
 import { handleSubscriptions } from "./server/subscriptions.ts";
 import type { Store } from "./store.ts";
-import { jsonRecordEnd } from "./wire/json.ts";
+import { isJsonRecordStart, jsonRecordEnd } from "./wire/json.ts";
 import { subscriptionFormat } from "./wire/subscription.ts";
 
 export type { Answer, Exchange, LiveAnswer, Sink, WholeAnswer } from "./server/exchange.ts";
@@ -84,7 +85,9 @@ export function createServer(
   const engine = new Engine({
     store,
     clock,
+    random,
     jsonRecordsEnd: jsonRecordEnd,
+    isJsonRecordStart,
     onFault,
     keyDefaults: {
       windowSeconds: resolved.keyWindowSeconds,
@@ -107,12 +110,13 @@ export function createServer(
   const { digest = webDigest, onAudit = () => undefined } = components;
   const parts = {
     engine,
-    groups: new GroupEngine(engine),
+    groups: new GroupEngine(engine, random),
     subscriptions,
     clock,
     random,
     settings: resolved,
     drain,
+    answers: new AnswerBudget(clock, resolved.answersMaxBytes),
     digest,
     onAudit,
   };

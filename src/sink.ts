@@ -5,7 +5,10 @@
  * Contract, held by testing/sink-conformance.ts against every implementation:
  *   SK1  effects and position are committed together, or neither is;
  *   SK2  once a place was taken with a token, every smaller token moves nothing there, and neither do its effects stay;
- *   SK3  a position moves only from where the caller believes it to be.
+ *   SK3  a position moves only from where the caller believes it to be;
+ *   SK4  what is no fault of the work is told as `unreachable`: a connection that is lost, a deadlock, a database that
+ *        restarts; or as `store_full` if there is no room. The same may succeed later. A database that will never take
+ *        it, because a name or a password is wrong, is `invalid_settings`. Any other error is that of the work.
  */
 
 /** One stream of one pipeline. */
@@ -24,14 +27,14 @@ export interface Sink<Tx> {
    */
   take(place: SinkPlace, token: number): Promise<string | undefined>;
   /**
-   * One transaction: what `work` does with it, and the position from `from` to `to`. Throws `lease_lost` and keeps
-   * nothing if the place was taken with a greater token or is somewhere else. After any other error the outcome may be
-   * unknown: `take` tells.
+   * One transaction: what `work` does with it, and the position from `from` to what `work` returns. Throws `lease_lost`
+   * and keeps nothing if the place was taken with a greater token or is somewhere else. After any other error the outcome
+   * may be unknown: `take` tells.
    */
   move(
     place: SinkPlace,
     token: number,
-    positions: { readonly from: string | undefined; readonly to: string },
-    work: (tx: Tx) => void | Promise<void>,
+    from: string | undefined,
+    work: (tx: Tx) => string | Promise<string>,
   ): Promise<void>;
 }

@@ -28,8 +28,8 @@ export interface Store {
   /** What is known: recovered when the store was opened, moved on by the engine since. */
   readonly world: World;
   /**
-   * Bytes that can still be committed for certain. The engine refuses writes beyond it; below zero not
-   * even a change without data fits.
+   * Bytes that can still be committed for certain. The engine refuses writes beyond it. Below zero not
+   * even a change without data fits, unless it frees room; below minus one not even that.
    */
   roomBytes(): number;
   commit(changes: readonly Change[]): Promise<void>;

@@ -50,6 +50,31 @@ function before(nthPost: number, act: () => Promise<unknown>): typeof globalThis
 /** A line that fills a request of its own. */
 const large = (letter: string): string => `${JSON.stringify(letter.repeat(200 * 1024))}\n`;
 
+describe("--producer", () => {
+  beforeEach(() => hapax(["create", "orders"]));
+
+  test.each([
+    ["--epoch", "4"],
+    ["--session", "n1"],
+  ])(
+    "other input under a number that was used fails with %s, and nothing of it is counted or stored",
+    async (...identity) => {
+      const words = ["--producer", "import", ...identity];
+      await hapax(["append", "orders", '{"id":1}', ...words]);
+      expect((await hapax(["append", "orders", '{"id":1}', ...words])).stdout).toMatch(/^already/);
+      const other = await hapax(["append", "orders", '{"id":2}', ...words]);
+      expect([other.code, other.stdout]).toEqual([1, ""]);
+      expect(other.stderr).toContain("other content");
+      const json = await hapax(["append", "orders", '{"id":2}', ...words, "--json"]);
+      expect([json.code, json.stdout + json.stderr]).toEqual([
+        1,
+        expect.stringContaining('"code":"producer_seq_reused"'),
+      ]);
+      expect((await hapax(["read", "orders"])).stdout).toBe('{"id":1}\n');
+    },
+  );
+});
+
 describe("--key", () => {
   beforeEach(() => hapax(["create", "orders"]));
 

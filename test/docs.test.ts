@@ -7,6 +7,7 @@
  *             server. With `terminal=<name>` a block runs beside the others until the document ends.
  *   sh        one script that must succeed
  *   ts        compiled against the package as users import it, then run; it must print no error
+ *   js        saved as .mjs and run as it is printed, by the Node that runs the tests
  *   text      not executed; the reason stands in brackets behind the word
  *
  * The protocol's own examples are among them: PROTOCOL.md §2, §5.1, §7.4, §8, §11.6 and §12.2.
@@ -291,7 +292,7 @@ beforeAll(async () => {
 }, 120_000);
 
 test("every code block is of a kind that is executed, or says why it is not", () => {
-  const kinds = ["console", "sh", "ts"];
+  const kinds = ["console", "sh", "ts", "js"];
   const silent = allBlocks
     .filter(({ language }) => !kinds.includes(language))
     .filter(({ language, info }) => language !== "text" || !/^text \(.{10,}\)$/.test(info));
@@ -331,8 +332,14 @@ describe("commands", () => {
 describe("programs", () => {
   // The reference repeats the doc comments, whose own blocks are here.
   const programs = allBlocks
-    .filter(({ language, where }) => language === "ts" && !where.startsWith("docs/reference/"))
-    .map(({ where, body }, at) => ({ where, body, name: `program-${at}` }));
+    .filter(({ language }) => language === "ts" || language === "js")
+    .filter(({ where }) => !where.startsWith("docs/reference/"))
+    .map(({ where, language, body }, at) => ({
+      where,
+      body,
+      name: `program-${at}`,
+      isPlain: language === "js",
+    }));
   let folder = "";
   let errors = "";
 
@@ -347,8 +354,9 @@ describe("programs", () => {
     mkdirSync(modules);
     symlinkSync(root, join(modules, "hapax"));
     symlinkSync(join(root, "node_modules", "@types"), join(modules, "@types"));
-    for (const { name, where, body } of programs) {
-      writeFileSync(join(folder, `${name}.ts`), importsFor(where, body) + body);
+    for (const { name, where, body, isPlain } of programs) {
+      const file = isPlain ? `${name}.mjs` : `${name}.ts`;
+      writeFileSync(join(folder, file), isPlain ? body : importsFor(where, body) + body);
     }
     const compilerOptions = { noEmit: false, outDir: "out", rootDir: ".", noUnusedLocals: false };
     const config = { extends: join(root, "tsconfig.json"), compilerOptions, include: ["*.ts"] };
@@ -360,12 +368,12 @@ describe("programs", () => {
   }, 60_000);
 
   test.concurrent.for(programs)(
-    "the program at $where compiles and runs",
+    "the program at $where runs",
     { timeout: PROGRAM_MS + 10_000 },
-    async ({ name }, { expect }) => {
+    async ({ name, isPlain }, { expect }) => {
       const own = errors.split("\n").filter((line) => line.includes(`${name}.ts`));
       expect(own).toEqual([]);
-      const file = join(folder, "out", `${name}.js`);
+      const file = isPlain ? join(folder, `${name}.mjs`) : join(folder, "out", `${name}.js`);
       const child = spawn(process.execPath, [file], { cwd: folder, timeout: PROGRAM_MS });
       let complaints = "";
       child.stdout.resume(); // A program whose output nobody takes stops at the end of the pipe.
@@ -474,7 +482,7 @@ describe("facts", () => {
   });
 
   test("every limit that PROTOCOL.md names is one of limits.ts or a setting", () => {
-    const members = ["leaseMs"]; // Of bodies, and not limits.
+    const members = ["leaseMs", "delayMs", "jitterMs"]; // Of bodies, and not limits.
     const known = [...Object.keys(LIMITS), ...Object.keys(resolveSettings()), ...members];
     const named = read("PROTOCOL.md").matchAll(/`([a-z]+(?:[A-Z][a-z]+)*(?:Max|Min|Ms|Default))`/g);
     const names = [...new Set(Array.from(named, (match) => match[1] ?? ""))];

@@ -1,8 +1,6 @@
-// Directories that earlier versions wrote must open for ever, and their bytes are what the documents say. The
-// offsets here are written by hand from docs/formats/journal.md and snapshot.md, not taken from the code.
+// Directories of every released format must open, and their bytes are what the documents say. The offsets here are written by hand from docs/formats/journal.md and snapshot.md, not taken from the code.
 import {
   cpSync,
-  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -16,13 +14,13 @@ import { fileURLToPath } from "node:url";
 import { crc32 } from "node:zlib";
 import { createHash } from "node:crypto";
 import { afterAll, describe, expect, test } from "vitest";
-import type { ProducerId, StreamId } from "../src/core/types.ts";
 import { openFileStore } from "../src/stores/file.ts";
 import { FORMAT_VERSION } from "../src/stores/file/format.ts";
+import { inspectDisk } from "../src/stores/file/inspection.ts";
 import { openNodeDisk } from "../src/stores/file/node-disk.ts";
+import { planRepair } from "../src/stores/file/repair.ts";
 import { type Problem, verifyDisk } from "../src/stores/file/verification.ts";
-import { appended, marked, reset, write } from "../src/testing/store-case-kit.ts";
-import { describeStore, keyOf, SEGMENT_BYTES, START_MS, tellStory } from "./golden/story.ts";
+import { describeStore, SEGMENT_BYTES, START_MS, tellStory } from "./golden/story.ts";
 
 const golden = fileURLToPath(new URL("golden", import.meta.url));
 const root = mkdtempSync(join(tmpdir(), "hapax-golden-"));
@@ -56,32 +54,11 @@ const segmentsOf = (directory: string): readonly string[] =>
 const worldOf = (version: string): unknown =>
   JSON.parse(readFileSync(join(golden, version, "world.json"), "utf8"));
 
-interface DescribedWorld {
-  readonly groups: unknown;
-  readonly streams: readonly {
-    readonly name: string;
-    readonly tail: number;
-    readonly producers: readonly (readonly [string, Readonly<Record<string, unknown>>])[];
-  }[];
-}
-
-/** A world as a description of an older version has it: groups, and what producers know, were not there to describe. */
-function inTermsOf(version: string, world: unknown): unknown {
-  if (version !== "v1" && version !== "v2") return world;
-  const { groups, ...described } = world as DescribedWorld;
-  expect(groups).toEqual({ nextToken: 1, groups: [] });
-  if (version === "v2") return described;
-  const streams = described.streams.map(({ producers, ...stream }) => ({
-    ...stream,
-    producers: producers.map(([id, { ends: _ends, resets: _resets, ...state }]) => [id, state]),
-  }));
-  return { ...described, streams };
-}
-
-/** What is asked for with HAPAX_MAKE_GOLDEN; a released version is never made again. */
+/** What is asked for with HAPAX_MAKE_GOLDEN. */
 async function makeGolden(version: string): Promise<void> {
   const whole = join(golden, version, "whole");
   const torn = join(golden, version, "torn");
+  rmSync(join(golden, version), { recursive: true, force: true });
   mkdirSync(join(golden, version));
   await tellStory(whole);
   for (const name of readdirSync(whole)) if (name.startsWith("spare-")) rmSync(join(whole, name));
@@ -112,6 +89,7 @@ interface ReadFrame {
   readonly at: number;
   readonly end: number;
   readonly lsn: number;
+  readonly crc: number;
   readonly ordinal: number;
   readonly timeMs: number;
   readonly payload: Buffer;
@@ -136,6 +114,7 @@ function framesOf(bytes: Buffer): readonly ReadFrame[] {
     frames.push({
       at,
       end: next,
+      crc: bytes.readUInt32LE(at + 4),
       records: bytes.readUInt32LE(at + 12),
       lsn: Number(bytes.readBigUInt64LE(at + 16)),
       ordinal: Number(bytes.readBigUInt64LE(at + 24)),
@@ -148,7 +127,7 @@ function framesOf(bytes: Buffer): readonly ReadFrame[] {
 }
 
 const MAKE = process.env["HAPAX_MAKE_GOLDEN"] ?? "";
-if (/^v\d+$/.test(MAKE) && !existsSync(join(golden, MAKE))) await makeGolden(MAKE);
+if (MAKE === `v${FORMAT_VERSION}`) await makeGolden(MAKE);
 
 const versions = readdirSync(golden).filter((entry) => /^v\d+$/.test(entry));
 
@@ -168,7 +147,7 @@ test("what is written today tells the same story as the newest golden files", as
 describe.each(versions)("%s", (version) => {
   test("RC3 the golden directory opens with every stream, producer, key and subscription", async () => {
     const { world, recovery } = await describeDirectory(copyOf(version, "whole"));
-    expect(inTermsOf(version, world)).toEqual(worldOf(version));
+    expect(world).toEqual(worldOf(version));
     expect(recovery.snapshotLsn).toBeDefined();
     expect(recovery.changes).toBeGreaterThan(5);
     expect(recovery.torn).toBeUndefined();
@@ -177,7 +156,7 @@ describe.each(versions)("%s", (version) => {
 
   test("RC1 with a torn end it opens as the same world", async () => {
     const { world, recovery } = await describeDirectory(copyOf(version, "torn"));
-    expect(inTermsOf(version, world)).toEqual(worldOf(version));
+    expect(world).toEqual(worldOf(version));
     expect(recovery.torn).toBeDefined();
   });
 
@@ -199,21 +178,45 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
   const directory = join(golden, version, "whole");
   const segments = segmentsOf(directory).map((name) => readFileSync(join(directory, name)));
   const frames = segments.flatMap((bytes) => framesOf(bytes));
+  const store = readFileSync(join(directory, "STORE"));
+
+  test("ID2 STORE has two equal copies, and knows the last segment and the last frame", () => {
+    expect(store.length).toBe(8192);
+    expect(store.toString("latin1", 0, 8)).toBe("HAPAXSTO");
+    expect(store.readUInt32LE(8)).toBe(number);
+    expect(store.readUInt32LE(12)).toBe(crc32(store.subarray(16, 80), number));
+    expect(Number(store.readBigUInt64LE(32))).toBe(1); // opened once
+    expect(Number(store.readBigUInt64LE(48))).toBe(6);
+    expect(Number(store.readBigUInt64LE(56))).toBe(frames.at(-1)?.lsn);
+    const last = segments.at(-1);
+    const at = framesOf(last ?? Buffer.alloc(0)).at(-1)?.at ?? 0;
+    expect(store.readUInt32LE(64)).toBe(last?.readUInt32LE(at + 4));
+    expect(store.readUInt32LE(68)).toBe(1); // closed in order
+    expect(store.subarray(72, 4096).every((byte) => byte === 0)).toBe(true);
+    expect(store.subarray(4096, 8192)).toEqual(store.subarray(0, 4096));
+  });
 
   test("JF1 a segment begins with two equal copies of its header", () => {
     for (const [at, bytes] of segments.entries()) {
       expect(bytes.length).toBe(SEGMENT_BYTES);
-      expect(bytes.toString("latin1", 0, 8)).toBe("HAPAXSEG");
+      expect(bytes.toString("latin1", 0, 8)).toBe("HAPAXJNL");
       expect(bytes.readUInt32LE(8)).toBe(number);
-      expect(bytes.readUInt32LE(12)).toBe(crc32(bytes.subarray(16, 64), number));
+      expect(bytes.readUInt32LE(12)).toBe(crc32(bytes.subarray(16, 96), number));
       expect(`journal-${String(bytes.readBigUInt64LE(16)).padStart(12, "0")}.seg`).toBe(
         segmentsOf(directory)[at],
       );
       expect(Number(bytes.readBigUInt64LE(24))).toBe(framesOf(bytes)[0]?.lsn);
       expect(Number(bytes.readBigUInt64LE(36))).toBeGreaterThanOrEqual(START_MS);
-      expect(bytes.subarray(44, 2048).every((byte) => byte === 0)).toBe(true);
-      expect(bytes.subarray(2048, 2112)).toEqual(bytes.subarray(0, 64));
-      expect(bytes.subarray(2112, 4096).every((byte) => byte === 0)).toBe(true);
+      expect(Number(bytes.readBigUInt64LE(44))).toBe(SEGMENT_BYTES);
+      // The CRC of the frame before the first one; of the oldest segment it is not there any more.
+      const before = segments[at - 1];
+      const last = before === undefined ? undefined : framesOf(before).at(-1);
+      if (last !== undefined)
+        expect(bytes.readUInt32LE(52)).toBe(before?.readUInt32LE(last.at + 4));
+      expect(bytes.subarray(56, 72)).toEqual(store.subarray(16, 32));
+      expect(bytes.subarray(72, 2048).every((byte) => byte === 0)).toBe(true);
+      expect(bytes.subarray(2048, 2144)).toEqual(bytes.subarray(0, 96));
+      expect(bytes.subarray(2144, 4096).every((byte) => byte === 0)).toBe(true);
     }
   });
 
@@ -235,9 +238,7 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
     const kinds = new Set(
       frames.filter(({ records }) => records > 0).map(({ payload }) => payload[0]),
     );
-    const since2 = number < 2 ? [] : [9, 10, 11];
-    const since3 = number < 3 ? [] : [12, 13];
-    expect(kinds).toEqual(new Set([1, 2, 3, 4, 5, 6, 7, 8, ...since2, ...since3]));
+    expect(kinds).toEqual(new Set([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]));
   });
 
   test("an appended record with producer and Stream-Seq has its fields where they belong", () => {
@@ -255,12 +256,14 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
     expect(time).toBe(START_MS + 111);
     expect(bytes.toString("latin1", 13, 20)).toBe("\u0006till-1");
     expect([bytes[20], bytes[21]]).toEqual([1, 0]); // epoch, sequence
-    expect(bytes.toString("latin1", 22, 27)).toBe("\u00040003");
-    expect(metaEnd).toBe(27);
-    expect(bytes[27]).toBe(7);
-    expect(bytes.readUInt32LE(28)).toBe(crc32('{"a":3}'));
-    expect(bytes.toString("latin1", 32, 39)).toBe('{"a":3}');
-    expect(bytes[39]).toBe(2); // the next record
+    // MurmurHash3 of the data with the seed 0x9747b28c, by another implementation.
+    expect(bytes.readUInt32LE(22)).toBe(0xbe99d91d);
+    expect(bytes.toString("latin1", 26, 31)).toBe("\u00040003");
+    expect(metaEnd).toBe(31);
+    expect(bytes[31]).toBe(7);
+    expect(bytes.readUInt32LE(32)).toBe(crc32('{"a":3}'));
+    expect(bytes.toString("latin1", 36, 43)).toBe('{"a":3}');
+    expect(bytes[43]).toBe(2); // the next record
   });
 
   test("SN1 a snapshot is blocks with length and checksum, from a head to an end", () => {
@@ -276,77 +279,76 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
         kinds.push(payload[0] ?? 0);
         at += 8 + length;
       }
-      // Many keys are in a block of their own (here, what was many then), and so are the cursors of groups.
-      const expected = [[], [1, 2, 5], [1, 2, 6, 2, 5], [1, 2, 7, 5]];
-      expect(kinds).toEqual(expected[number]);
-      expect(bytes.toString("latin1", 9, 18)).toBe("\u0008HAPAXSNP");
+      // The cursors of groups are in a block of their own.
+      expect(kinds).toEqual([1, 2, 7, 5]);
+      expect(bytes.toString("latin1", 9, 18)).toBe("\u0008HAPAXIMG");
       expect(bytes[18]).toBe(number); // format version
-      expect(name).toBe(`snapshot-${String(bytes[19]).padStart(16, "0")}.snap`);
+      expect(bytes.subarray(19, 35)).toEqual(store.subarray(16, 32));
+      expect(name).toBe(`snapshot-${String(bytes[35]).padStart(16, "0")}.snap`);
+      const frame = frames.find(({ lsn }) => lsn === bytes[35]);
+      expect(bytes.readUInt32LE(36)).toBe(frame?.crc);
     }
   });
 });
 
-test("SG5 a directory of an older version is gone on with in a segment of its own, and opens again", async () => {
-  for (const [version, which] of [
-    ["v1", "whole"],
-    ["v1", "torn"],
-    ["v2", "whole"],
-    ["v2", "torn"],
+test("JF3 a directory of another format is refused by server and tools, and stays as it is", async () => {
+  const newer = (bytes: Buffer): void => {
+    for (const at of [0, 2048]) {
+      bytes.writeUInt32LE(2, at + 8);
+      bytes.writeUInt32LE(crc32(bytes.subarray(at + 16, at + 96), 2), at + 12);
+    }
+  };
+  const former = (bytes: Buffer): void => {
+    for (const at of [0, 2048]) bytes.write("HAPAXSEG", at, "latin1");
+  };
+  for (const [harm, message] of [
+    [newer, "its format is 2, this version of Hapax knows format 1"],
+    [former, "a development version of Hapax from before the first release wrote it"],
   ] as const) {
-    const directory = copyOf(version, which);
-    const segments = segmentsOf(directory);
-    const before = segments.map((name) => readFileSync(join(directory, name)));
-    const store = await openFileStore(directory, { segmentBytes: SEGMENT_BYTES });
-    expect(store.recovery.formerVersion).toBe(Number(version.slice(1)));
-    // To look at it changes nothing.
-    expect(segmentsOf(directory)).toEqual(segments);
-    await write(store, appended(8, "in version 3", { key: keyOf("first", 0) }));
-    await write(store, reset(1, "till-1", 1));
-    await store.close();
-    const after = segmentsOf(directory);
-    expect(after.length).toBe(segments.length + 1);
-    expect(segments.map((name) => readFileSync(join(directory, name)))).toEqual(before);
-    expect(readFileSync(join(directory, after.at(-1) ?? "")).readUInt32LE(8)).toBe(3);
-    const again = await openFileStore(directory, { segmentBytes: SEGMENT_BYTES });
-    expect(again.recovery.formerVersion).toBeUndefined();
-    const { keys, tail } = again.world.byId.get(8 as StreamId) ?? {};
-    expect([tail, keys?.window?.next]).toEqual([12, 1]);
-    const orders = again.world.byId.get(1 as StreamId);
-    expect(orders?.producers?.get("till-1" as ProducerId)?.resets).toBe(1);
-    await again.close();
+    const directory = copyOf("v1", "whole");
+    for (const name of segmentsOf(directory)) {
+      const bytes = readFileSync(join(directory, name));
+      harm(bytes);
+      writeFileSync(join(directory, name), bytes);
+    }
+    await expectRefusal(directory, message);
   }
 });
 
-test("P7 of a producer of version 1 the ends are known that the journal still has, and no other", async () => {
-  const directory = copyOf("v1", "whole");
-  const store = await openFileStore(directory, { segmentBytes: SEGMENT_BYTES });
-  const producersOf = (id: number) => store.world.byId.get(id as StreamId)?.producers;
-  // The snapshot has this one with its numbers alone; the next one is only in frames after it.
-  expect(producersOf(1)?.get("till-2" as ProducerId)).toEqual({
-    epoch: 0,
-    lastSequence: 0,
-    session: undefined,
-    replaced: undefined,
-    ends: [],
-    resets: 0,
-  });
-  const { tail } = store.world.byId.get(7 as StreamId) ?? {};
-  expect(producersOf(7)?.get("p" as ProducerId)).toMatchObject({ ends: [tail] });
-  // What comes from now on is known, also over a snapshot and a restart.
-  await write(store, appended(1, "1234567", { producer: marked("till-2", 0, 1) }));
-  const state = producersOf(1)?.get("till-2" as ProducerId);
-  expect([state?.lastSequence, state?.ends[0], state?.ends[1]]).toEqual([1, undefined, 935]);
-  await store.maintain();
-  await store.close();
-  const again = await openFileStore(directory, { segmentBytes: SEGMENT_BYTES });
-  expect(again.recovery.changes).toBe(0);
-  const found = again.world.byId.get(1 as StreamId)?.producers?.get("till-2" as ProducerId);
-  expect(found).toEqual(state);
-  await again.close();
+test("JF3 so is one with a snapshot of another format", async () => {
+  for (const [harm, message] of [
+    [(payload: Buffer) => (payload[10] = 2), "its format is 2, this version"],
+    [(payload: Buffer) => payload.write("HAPAXSNP", 2, "latin1"), "a development version of Hapax"],
+  ] as const) {
+    const directory = copyOf("v1", "whole");
+    const names = readdirSync(directory).filter((name) => name.endsWith(".snap"));
+    const path = join(directory, names.toSorted().at(-1) ?? "");
+    const bytes = readFileSync(path);
+    const payload = bytes.subarray(8, 8 + bytes.readUInt32LE(0));
+    harm(payload);
+    bytes.writeUInt32LE(crc32(payload), 4);
+    writeFileSync(path, bytes);
+    await expectRefusal(directory, message);
+  }
 });
 
-describe("the bytes that came with v2 are what docs/formats says", () => {
-  const directory = join(golden, "v2", "whole");
+async function expectRefusal(directory: string, message: string): Promise<void> {
+  const contents = (): unknown =>
+    readdirSync(directory).map((name) => [name, readFileSync(join(directory, name))]);
+  const before = contents();
+  const refusal = { code: "format_unknown", message: expect.stringContaining(message) as unknown };
+  await expect(openFileStore(directory)).rejects.toMatchObject(refusal);
+  const disk = openNodeDisk(directory, true);
+  const nothing = async (): Promise<void> => undefined;
+  const verifying = verifyDisk(disk, { onProblem: nothing, onProgress: nothing });
+  await expect(verifying).rejects.toMatchObject(refusal);
+  await expect(inspectDisk(disk, nothing)).rejects.toMatchObject(refusal);
+  await expect(planRepair(disk, undefined, nothing)).rejects.toMatchObject(refusal);
+  expect(contents()).toEqual(before);
+}
+
+describe("the bytes of keys, sessions and resets are what docs/formats says", () => {
+  const directory = join(golden, "v1", "whole");
   const payloads = segmentsOf(directory)
     .flatMap((name) => framesOf(readFileSync(join(directory, name))))
     .map(({ payload }) => payload);
@@ -365,8 +367,9 @@ describe("the bytes that came with v2 are what docs/formats says", () => {
     const rest = bytes.subarray(start + 6, 3 + bytes.readUInt16LE(1));
     expect(rest.toString("latin1", 0, 7)).toBe("\u0006till-4");
     expect([rest[7], rest[8]]).toEqual([1, 0]); // epoch, sequence
-    expect(rest.toString("latin1", 9, 17)).toBe("\u0007nonce-e");
-    expect([...rest.subarray(17)]).toEqual([1]); // resets
+    expect(rest.readUInt32LE(9)).toBe(0x09347505); // of "late"
+    expect(rest.toString("latin1", 13, 21)).toBe("\u0007nonce-e");
+    expect([...rest.subarray(21)]).toEqual([1]); // resets
     const without = find((payload) => payload.includes("nonce-c") && payload.includes("c1"));
     expect(without[4]).toBe(2 | 8);
   });
@@ -385,11 +388,13 @@ describe("the bytes that came with v2 are what docs/formats says", () => {
   test("created with keys, producer reset and keys evicted have their fields where they belong", () => {
     const created = find(isOf(9));
     expect(created[1]).toBe(13);
-    expect(timeAt(created, 2)).toBe(129);
-    expect(created.toString("latin1", 8, 26)).toBe("\u0011/v1/stream/strict");
-    expect(created.toString("latin1", 26, 37)).toBe("\u000atext/plain");
+    // The run, 2^51 and 13, has 8 bytes with 7 bits each.
+    expect([...created.subarray(2, 10)]).toEqual([128 | 13, 128, 128, 128, 128, 128, 128, 4]);
+    expect(timeAt(created, 10)).toBe(129);
+    expect(created.toString("latin1", 16, 34)).toBe("\u0011/v1/stream/strict");
+    expect(created.toString("latin1", 34, 45)).toBe("\u000atext/plain");
     // Expiry, fork; the flags: seconds and reject; 86,400 = 5 * 2^14 + 35 * 2^7.
-    expect([...created.subarray(37)]).toEqual([0, 0, 1 | 8, 128, 128 | 35, 5]);
+    expect([...created.subarray(45)]).toEqual([0, 0, 1 | 8, 128, 128 | 35, 5]);
     const resets = payloads.filter(isOf(10)).at(-1) ?? Buffer.alloc(0);
     expect(resets[1]).toBe(12);
     expect(timeAt(resets, 2)).toBe(133);
@@ -410,11 +415,11 @@ describe("the bytes that came with v2 are what docs/formats says", () => {
     for (let at = 0; at < bytes.length; at += 8 + bytes.readUInt32LE(at)) {
       blocks.push(bytes.subarray(at + 8, at + 8 + bytes.readUInt32LE(at)));
     }
-    const [, , keys = Buffer.alloc(0), streams = Buffer.alloc(0)] = blocks;
+    const [, streams = Buffer.alloc(0)] = blocks;
     // Stream 10: the first is 5, from there on, 40 of them.
-    expect([...keys.subarray(0, 5)]).toEqual([6, 10, 5, 0, 40]);
     const digest = createHash("sha256").update("payment 5").digest();
-    expect(keys.subarray(5, 29)).toEqual(digest.subarray(0, 24));
+    const keys = streams.subarray(streams.indexOf(digest.subarray(0, 24)) - 5);
+    expect([...keys.subarray(2, 5)]).toEqual([5, 0, 40]);
     expect(keys[29]).toBe(6 * 10); // the end of "payment 5\n"
     expect(timeAt(keys, 30)).toBe(45);
     const second = createHash("sha256").update("payment 6").digest();
@@ -422,7 +427,8 @@ describe("the bytes that came with v2 are what docs/formats says", () => {
     expect([keys[60], keys[61]]).toEqual([10, 1]); // ten bytes and a millisecond later
     // Stream 11 has a policy (16: from content), no extents beyond its first, no producers, and two keys inline.
     const contents = streams.indexOf("/v1/stream/contents");
-    expect(streams[contents - 2]).toBe(11);
+    const run = [128 | 11, 128, 128, 128, 128, 128, 128, 4];
+    expect([...streams.subarray(contents - 10, contents - 1)]).toEqual([11, ...run]);
     expect(streams.includes(createHash("sha256").update("equal").digest().subarray(0, 24))).toBe(
       true,
     );
@@ -432,18 +438,21 @@ describe("the bytes that came with v2 are what docs/formats says", () => {
     };
     // Session and replaced ones, epoch 2, sequence 0, "nonce-c", two others, the end of "a0a1b0c0".
     const session = [...Buffer.from("\u0007nonce-c\u0002\u0007nonce-a\u0007nonce-b", "latin1")];
-    expect(producer("till-3", 29)).toEqual([1 | 2, 2, 0, ...session, 8]);
+    expect(producer("till-3", 33)).toEqual([1 | 2, 2, 0, ...session, 8, 0x5e, 0xe5, 0xa9, 0x13]);
     // Nothing is accepted since the reset.
     expect(producer("till-6", 3)).toEqual([4 | 8, 0, 1]);
     // 32 ends: that of "39;" behind the six above, then back by 3 for two digits and by 2 for one.
     const ends = producer("till-4", 3 + 1 + 31);
     expect(ends.slice(0, 4)).toEqual([0, 0, 39, 12 + 10 * 2 + 30 * 3]);
     expect(ends.slice(4)).toEqual([...Array.from({ length: 30 }, () => 3), 2]);
+    // And a digest for each, of "39;" first.
+    const digests = producer("till-4", 35 + 4 * 32).slice(35);
+    expect(digests.slice(0, 8)).toEqual([0xc7, 0xbb, 0x17, 0xd6, 0xcc, 0xcd, 0x27, 0x74]);
   });
 });
 
-describe("the bytes that came with v3 are what docs/formats says", () => {
-  const directory = join(golden, "v3", "whole");
+describe("the bytes of groups and trims are what docs/formats says", () => {
+  const directory = join(golden, "v1", "whole");
   const payloads = segmentsOf(directory)
     .flatMap((name) => framesOf(readFileSync(join(directory, name))))
     .map(({ payload }) => payload);

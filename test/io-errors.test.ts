@@ -5,6 +5,7 @@ import { Engine } from "../src/engine/engine.ts";
 import { isHapaxError } from "../src/errors.ts";
 import { LIMITS } from "../src/limits.ts";
 import { type FileStore, openOnDisk } from "../src/stores/file.ts";
+import { STORE_BYTES } from "../src/stores/file/store-file.ts";
 import { appendCommand, createCommand, producerClaim } from "../src/testing/commands.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
 import {
@@ -153,7 +154,7 @@ test("SG4 a full disk answers store_full, tears nothing, and goes on by itself w
   const store = await openOnDisk(disk, { ...SETTINGS, clock }, async () => {});
   const engine = engineOver(store, history, clock);
   await engine.create(createCommand(KEPT));
-  disk.setCapacity(3 * 16_384 + 100);
+  disk.setCapacity(3 * 16_384 + STORE_BYTES + 100);
   let accepted = 0;
   let refusal: unknown;
   while (refusal === undefined) {

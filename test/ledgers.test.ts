@@ -64,7 +64,7 @@ for (const journal of ["delete", "wal"]) {
     });
     runAll<Connection>({
       async open() {
-        const ledger = sqliteLedger(connect());
+        const ledger = sqliteLedger(() => connect());
         await ledger.migrate();
         return ledger;
       },

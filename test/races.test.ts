@@ -4,7 +4,8 @@ import { Agent, type IncomingMessage, request } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { AppendCommand } from "../src/core/append.ts";
 import type { Offset, StreamName } from "../src/core/types.ts";
-import { type AppendOutcome, Engine } from "../src/engine/engine.ts";
+import { Engine } from "../src/engine/engine.ts";
+import type { AppendOutcome } from "../src/engine/outcomes.ts";
 import { isHapaxError } from "../src/errors.ts";
 import { type NodeServer, startNodeServer } from "../src/runtimes/node.ts";
 import { openMemoryStore } from "../src/stores/memory.ts";
@@ -515,9 +516,9 @@ describe("500 tries over real sockets", { timeout: 60_000 }, () => {
     const { status, text } = await send("GET", `${path}?offset=${from}&live=sse`);
     expect(status).toBe(200);
     expect(text).toContain('"streamClosed":true');
-    const blocks = text.split("\n\n").filter((block) => block.startsWith("event: data"));
-    const lines = blocks.flatMap((block) => block.split("\n").slice(1));
-    return lines.map((line) => line.replace(/^data: ?/, "")).join("");
+    const blocks = text.split("\n\n").filter((block) => /^event: data$/m.test(block));
+    const lines = blocks.flatMap((block) => block.split("\n"));
+    return lines.map((line) => /^data: ?(.*)$/.exec(line)?.[1] ?? "").join("");
   }
 
   test("append and close in one with readers at the tail: the last record always arrives", async () => {

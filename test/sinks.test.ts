@@ -23,7 +23,7 @@ describe("SQLite", () => {
   connect().exec("CREATE TABLE effects (id INTEGER PRIMARY KEY, text TEXT)");
   const target: SinkTarget<Connection> = {
     async open() {
-      const sink = sqliteSink(connect());
+      const sink = sqliteSink(() => connect());
       await sink.prepare();
       return sink;
     },
@@ -78,20 +78,21 @@ describe("a SQLite sink", () => {
 
   test("SQ1 has one transaction at a time, whoever asks, and their effects are not mixed", async () => {
     const connection = new Database(":memory:");
-    const sink = sqliteSink(connection);
+    const sink = sqliteSink(() => connection);
     await sink.prepare();
     await sink.take(place, 1);
     const log: string[] = [];
-    const work = (name: string) => async () => {
+    const work = (name: string, to: string) => async () => {
       log.push(`${name} begins`);
       await new Promise((resolve) => setImmediate(resolve));
       log.push(`${name} ends`);
       if (name === "b") throw new Error("b fails");
+      return to;
     };
     const moves = [
-      sink.move(place, 1, { from: undefined, to: "1" }, work("a")),
-      sink.move(place, 1, { from: "1", to: "2" }, work("b")),
-      sink.move(place, 1, { from: "1", to: "3" }, work("c")),
+      sink.move(place, 1, undefined, work("a", "1")),
+      sink.move(place, 1, "1", work("b", "2")),
+      sink.move(place, 1, "1", work("c", "3")),
     ];
     const outcomes = await Promise.allSettled(moves);
     expect(outcomes.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "fulfilled"]);
@@ -103,13 +104,15 @@ describe("a SQLite sink", () => {
   test("SQ2 waits for another connection that writes, while this process goes on", async () => {
     const file = join(mkdtempSync(join(tmpdir(), "hapax-sink-")), "busy.db");
     const [one, other] = [new Database(file, { timeout: 0 }), new Database(file, { timeout: 0 })];
-    const [first, second] = [sqliteSink(one), sqliteSink(other)];
+    const [first, second] = [sqliteSink(() => one), sqliteSink(() => other)];
     await first.prepare();
     await first.take(place, 1);
     let finish: () => void = () => undefined;
-    const held = first.move(place, 1, { from: undefined, to: "1" }, () => {
-      return new Promise<void>((resolve) => {
-        finish = resolve;
+    const held = first.move(place, 1, undefined, () => {
+      return new Promise<string>((resolve) => {
+        finish = () => {
+          resolve("1");
+        };
       });
     });
     await new Promise((resolve) => setImmediate(resolve));
@@ -133,7 +136,7 @@ describe.skipIf(reason !== undefined)("a PostgreSQL sink", () => {
     await old.take(place, 1);
     const order: string[] = [];
     let taking: Promise<unknown> = Promise.resolve();
-    await old.move(place, 1, { from: undefined, to: "1" }, async () => {
+    await old.move(place, 1, undefined, async () => {
       taking = heir.take(place, 2).then((at) => order.push(`taken at ${at}`));
       // Somebody waits for the lock now: the database says so.
       for (;;) {
@@ -141,6 +144,7 @@ describe.skipIf(reason !== undefined)("a PostgreSQL sink", () => {
         if (rows.length > 0) break;
       }
       order.push("worked");
+      return "1";
     });
     await taking;
     expect(order).toEqual(["worked", "taken at 1"]);

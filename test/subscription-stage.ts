@@ -7,6 +7,7 @@ import { decideFound, decideSubscribe, followersOf } from "../src/core/subscript
 import type { Subscription, SubscriptionSettings } from "../src/core/subscription-state.ts";
 import { assert, type StreamName, type TimeMs } from "../src/core/types.ts";
 import { applyChange, createWorld } from "../src/core/world.ts";
+import { RUN } from "../src/testing/commands.ts";
 
 export const ORDERS = "/v1/stream/orders" as StreamName;
 export const EVENTS = "/v1/stream/events/one" as StreamName;
@@ -39,7 +40,8 @@ export function createStage() {
     scene(wakeStreamsMax = 10): Scene {
       wakes += 1;
       const { streams } = world;
-      return { streams, atMs: stage.atMs, wakeId: `wake-${wakes}`, wakeStreamsMax };
+      const isBoundary = (): boolean => true;
+      return { streams, atMs: stage.atMs, wakeId: `wake-${wakes}`, wakeStreamsMax, isBoundary };
     },
     pass(ms: number): void {
       stage.atMs = (stage.atMs + ms) as TimeMs;
@@ -51,8 +53,8 @@ export function createStage() {
         "text/plain",
         { kind: "never" },
       ] as const;
-      const keys = undefined;
-      stage.commit([{ kind: "created", atMs, stream, name, contentType, expiry, fork, keys }]);
+      const rest = { run: RUN, keys: undefined };
+      stage.commit([{ kind: "created", atMs, stream, name, contentType, expiry, fork, ...rest }]);
     },
     state(name: StreamName) {
       const state = world.streams.get(name);

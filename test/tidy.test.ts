@@ -37,7 +37,7 @@ const sound: Readonly<Record<string, string>> = {
   "test/protocol/one.test.ts": `describe("${section}1 and ${section}2.1", () => {});\n`,
   "PROTOCOL.md": "# Protocol\n\n## 1 One\n\n### 1.1 First\n\n## 2. Two\n\n### 2.1 Second\n",
   "GUARANTEES.md":
-    "| label | promise | tests |\n| --- | --- | --- |\n| G901 | `x` | `ZZ1 G901 it holds` |\n",
+    "# Guarantees\n\n## G901\n\n**It holds: `x`.**\n\n- **Tests:**\n  - `ZZ1 G901 it holds`\n",
   "docs/errors.md": "| code | status |\n| --- | --- |\n| `gone` | 410 |\n",
   "docs/decisions/0001-one.md":
     "# One\n\n## Status\n\n## Context\n\n## Decision\n\n## Consequences\n",
@@ -99,17 +99,17 @@ const planted: readonly Planted[] = [
   {
     check: "guarantees",
     problem: "GUARANTEES.md: no test title carries G902",
-    changes: { "GUARANTEES.md": "| G902 | promise | `ZZ1 G901 it holds` |\n" },
+    changes: { "GUARANTEES.md": "## G902\n\n- **Tests:**\n  - `ZZ1 G901 it holds`\n" },
   },
   {
     check: "guarantees",
     problem: 'GUARANTEES.md: G901: no test "ZZ1 it is renamed"',
-    changes: { "GUARANTEES.md": "| G901 | promise | `ZZ1 it is renamed` |\n" },
+    changes: { "GUARANTEES.md": "## G901\n\n- **Tests:**\n  - `ZZ1 it is renamed`\n" },
   },
   {
     check: "guarantees",
     problem: "GUARANTEES.md: G901 quotes no test",
-    changes: { "GUARANTEES.md": "| G901 | `x` | believe us |\n" },
+    changes: { "GUARANTEES.md": "## G901\n\n- **Holds for:** `x`\n- **Tests:** believe us\n" },
   },
   {
     check: "guarantees",

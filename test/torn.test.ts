@@ -1,8 +1,9 @@
-// A journal cut at every byte: recovery finds the longest valid prefix, never an error, never a phantom.
+// A journal whose writing ended at any byte: recovery finds the longest valid prefix, never an error, never a phantom.
 import { describe as suite, expect, test } from "vitest";
 import { openOnDisk } from "../src/stores/file.ts";
 import { SEGMENT_HEADER_BYTES } from "../src/stores/file/format.ts";
 import { scanSegment } from "../src/stores/file/scan.ts";
+import { STORE_NAME } from "../src/stores/file/store-file.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
 import { createSimulatedDisk } from "../src/testing/simulated-disk.ts";
 import { appended } from "../src/testing/store-case-kit.ts";
@@ -23,13 +24,21 @@ interface Frame {
   readonly to: number;
 }
 
-async function writeJournal(seed: number, bytes: number): Promise<Buffer> {
+interface Journal {
+  readonly image: Buffer;
+  /** As it was when the process was killed. */
+  readonly store: Buffer;
+}
+
+async function writeJournal(seed: number, bytes: number): Promise<Journal> {
   const disk = createSimulatedDisk(seed);
   const store = await openOnDisk(disk, { segmentBytes: SEGMENT_BYTES }, async () => {});
   await writeSample(store, createSeededRandom(seed), bytes);
-  const image = (await imagesOf(disk.kill())).get(NAME);
-  if (image === undefined) throw new Error("the journal is not in one segment");
-  return image;
+  const images = await imagesOf(disk.kill());
+  const [image, mark] = [images.get(NAME), images.get(STORE_NAME)];
+  if (image === undefined || mark === undefined)
+    throw new Error("the journal is not in one segment");
+  return { image, store: mark };
 }
 
 async function framesOf(image: Buffer): Promise<readonly Frame[]> {
@@ -41,15 +50,24 @@ async function framesOf(image: Buffer): Promise<readonly Frame[]> {
   return frames;
 }
 
+function imagesWith(image: Buffer, store: Buffer): Map<string, Buffer> {
+  return new Map([
+    [NAME, image],
+    [STORE_NAME, store],
+  ]);
+}
+
 /** What recovery must find when the first `count` frames are whole. */
 class Expected {
   readonly #image: Buffer;
+  readonly #store: Buffer;
   readonly #frames: readonly Frame[];
   readonly #worlds = new Map<number, string>();
   readonly #versions = new Map<number, number>();
 
-  constructor(image: Buffer, frames: readonly Frame[]) {
+  constructor({ image, store }: Journal, frames: readonly Frame[]) {
     this.#image = image;
+    this.#store = store;
     this.#frames = frames;
   }
 
@@ -59,7 +77,7 @@ class Expected {
     const whole = Buffer.alloc(this.#image.length);
     const end = this.#frames[count - 1]?.to ?? SEGMENT_HEADER_BYTES;
     this.#image.copy(whole, 0, 0, end);
-    const images = new Map([[NAME, whole]]);
+    const images = imagesWith(whole, this.#store);
     const recovered = await recoverImages(images);
     const data = [...(await dataOf(images, recovered))].map(([id, bytes]) => [
       id,
@@ -77,7 +95,7 @@ function isWhole(found: Buffer, image: Buffer, frame: Frame, cut: number): boole
   return found.subarray(cut, frame.to).equals(image.subarray(cut, frame.to));
 }
 
-type Filling = "nothing" | "zeros" | "old bytes" | "random bytes";
+type Filling = "zeros" | "old bytes" | "random bytes";
 
 function fill(filling: Filling, old: Buffer): Buffer {
   if (filling === "old bytes") return Buffer.from(old);
@@ -88,9 +106,10 @@ function fill(filling: Filling, old: Buffer): Buffer {
   return bytes;
 }
 
-async function cutEverywhere(filling: Filling, image: Buffer, old: Buffer): Promise<number> {
+async function cutEverywhere(filling: Filling, journal: Journal, old: Buffer): Promise<number> {
+  const { image, store } = journal;
   const frames = await framesOf(image);
-  const expected = new Expected(image, frames);
+  const expected = new Expected(journal, frames);
   const end = frames.at(-1)?.to ?? 0;
   const found = fill(filling, old);
   image.copy(found, 0, 0, SEGMENT_HEADER_BYTES);
@@ -105,9 +124,8 @@ async function cutEverywhere(filling: Filling, image: Buffer, old: Buffer): Prom
     copied = cut;
     while (before < frames.length && (frames[before]?.to ?? 0) <= cut) before += 1;
     const torn = frames[before];
-    const content = filling === "nothing" ? found.subarray(0, cut) : found;
-    const count = before + (torn !== undefined && isWhole(content, image, torn, cut) ? 1 : 0);
-    const images = new Map([[NAME, content]]);
+    const count = before + (torn !== undefined && isWhole(found, image, torn, cut) ? 1 : 0);
+    const images = imagesWith(found, store);
     const recovered = await recoverImages(images);
     const { version, text } = await expected.world(count);
     if (recovered.nextLsn !== count + 1 || recovered.world.version !== version) {
@@ -129,13 +147,13 @@ async function cutEverywhere(filling: Filling, image: Buffer, old: Buffer): Prom
 }
 
 suite("RC1 JF2 a journal of 64 KiB that is cut anywhere", async () => {
-  const image = await writeJournal(1, 64 * 1024);
-  const old = await writeJournal(2, 70 * 1024);
-  for (const filling of ["nothing", "zeros", "old bytes", "random bytes"] as const) {
+  const journal = await writeJournal(1, 64 * 1024);
+  const { image: old } = await writeJournal(2, 70 * 1024);
+  for (const filling of ["zeros", "old bytes", "random bytes"] as const) {
     test(
       `recovers its longest valid prefix before ${filling}`,
       async () => {
-        const cuts = await cutEverywhere(filling, image, old);
+        const cuts = await cutEverywhere(filling, journal, old);
         expect(cuts).toBeGreaterThan(isLong ? 64 * 1024 : 4_000);
       },
       LIMIT_MS,
@@ -143,9 +161,17 @@ suite("RC1 JF2 a journal of 64 KiB that is cut anywhere", async () => {
   }
 });
 
+test("ID2 a file that is shorter than it was made is refused, wherever it ends", async () => {
+  const { image, store } = await writeJournal(1, 64 * 1024);
+  for (let bytes = SEGMENT_HEADER_BYTES; bytes < image.length; bytes += 997) {
+    const recovering = recoverImages(imagesWith(image.subarray(0, bytes), store));
+    await expect(recovering).rejects.toThrow(`the file has ${bytes} of ${image.length} bytes`);
+  }
+});
+
 test("JF1 frames of an earlier use of the file are never taken for new ones, though their numbers fit", async () => {
-  const image = await writeJournal(1, 8 * 1024);
-  const old = await writeJournal(2, 16 * 1024);
+  const { image, store } = await writeJournal(1, 8 * 1024);
+  const { image: old } = await writeJournal(2, 16 * 1024);
   const frames = await framesOf(image);
   const oldFrames = await framesOf(old);
   // The journal ends where, in the earlier use, a frame with the very next number begins.
@@ -155,7 +181,7 @@ test("JF1 frames of an earlier use of the file are never taken for new ones, tho
     const found = Buffer.alloc(SEGMENT_BYTES);
     image.copy(found, 0, 0, frame.to);
     old.copy(found, Math.ceil(frame.to / 8) * 8, next.from);
-    expect((await recoverImages(new Map([[NAME, found]]))).nextLsn).toBe(at + 2);
+    expect((await recoverImages(imagesWith(found, store))).nextLsn).toBe(at + 2);
   }
 });
 

@@ -4,7 +4,8 @@ import { cpSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Offset, StreamName } from "../src/core/types.ts";
-import { type AppendOutcome, Engine } from "../src/engine/engine.ts";
+import { Engine } from "../src/engine/engine.ts";
+import type { AppendOutcome } from "../src/engine/outcomes.ts";
 import { type FileStore, openFileStore, openOnDisk } from "../src/stores/file.ts";
 import type { Disk } from "../src/stores/file/disk.ts";
 import {
@@ -81,7 +82,10 @@ class Lives {
 
   async next(nowMs = START_MS): Promise<Life> {
     const dir = join(this.#root, String(this.#lives.length));
-    if (this.#lives.length > 0) cpSync(this.dir, dir, { recursive: true });
+    if (this.#lives.length > 0) {
+      const filter = (path: string): boolean => !path.endsWith(".sock");
+      cpSync(this.dir, dir, { recursive: true, filter });
+    }
     const clock = createVirtualClock(nowMs);
     const store = await openFileStore(dir, { clock, segmentBytes: SEGMENT_BYTES });
     const life = new Life(store, clock);

@@ -138,7 +138,11 @@ export function whatIsStored(
 }
 
 /** These say what the stream has, after the look for a duplicate: no attempt of the append was stored. */
-const FINAL_CODES: readonly (string | undefined)[] = ["tail_moved", "key_reused"];
+const FINAL_CODES: readonly (string | undefined)[] = [
+  "tail_moved",
+  "key_reused",
+  "producer_seq_reused",
+];
 
 /** The failure that a refused append means. `expectedTail` is what `--if-match` has come to. */
 export function appendRefusal(
@@ -160,6 +164,31 @@ export function appendRefusal(
   if (answer.status !== 403 || newer === null || identity.kind === "key") return failure;
   const how = identity.kind === "session" ? "a new --session" : `--epoch ${epochAfter(newer)}`;
   return failure.withAdvice([`to take over from it: ${how}`]);
+}
+
+/**
+ * A server of the public protocol answers a number that it knows with 204, whatever comes under it. Ours says if that was
+ * something else: then nothing of it is stored.
+ */
+export function reusedNumber(
+  target: Target,
+  identity: Identity,
+  { answer }: Retried,
+  tally: Tally,
+): CommandFailure | undefined {
+  if (answer.headers.get("producer-seq-reused") !== "true") return undefined;
+  tally.underWay = undefined;
+  const epoch = answer.headers.get("producer-epoch") ?? "0";
+  const id = identity.kind === "key" ? "" : ` ${shellWord(identity.producerId)}`;
+  return new CommandFailure(
+    EXIT.refused,
+    `append ${String(tally.sequence)} of producer${id} was stored before with other content: ${target.label}`,
+    [
+      "nothing of this append is stored. To append other input, name another --producer,",
+      `or begin anew under this one with --epoch ${epochAfter(epoch)}`,
+    ],
+    { code: "producer_seq_reused" },
+  );
 }
 
 const epochAfter = (epoch: string): string => String(Number(epoch) + 1);

@@ -15,6 +15,7 @@ import {
   count,
   emptyTally,
   report,
+  reusedNumber,
   type Tally,
   whatIsStored,
 } from "./append-outcome.ts";
@@ -217,6 +218,8 @@ async function appendBatch(
     const condition = isConditional ? expectedTail : undefined;
     throw appendRefusal(target, identity, retried, condition, tally);
   }
+  const reused = reusedNumber(target, identity, retried, tally);
+  if (reused !== undefined) throw reused;
   count(tally, identity, batch, retried);
   if (isConditional && batch !== undefined) requireTag(target, answer);
 }
@@ -275,7 +278,7 @@ export const appendCommand: Command = {
     "Every request carries an identity and is repeated under it when no answer comes back: a lost answer",
     "never becomes a second record. Input of any size is sent in requests of up to 256 KiB (JSON) or 1 MiB.",
     "With --producer the whole command can be run again after a crash: on the same input, what is stored",
-    "already is recognised. Do not reuse the id for other input: it would be taken for a repetition.",
+    "already is recognised. Do not reuse the id for other input: that is refused, or taken for a repetition.",
     "",
     "--session begins a new epoch of the producer and fences its former writers, without a number to keep.",
     "",

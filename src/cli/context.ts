@@ -32,7 +32,9 @@ export interface ServeSettings {
   readonly keyMax: number;
   readonly keyOverflow: "evict" | "reject";
   readonly publicUrl?: string;
+  readonly stateOffsets: boolean;
   readonly testFaults: boolean;
+  readonly allowLoopbackWebhooks: boolean;
 }
 
 /** What a server tells while it runs. */

@@ -91,9 +91,11 @@ async function list(
   }
 }
 
-/** As it is stored: bytes in base64. */
-function lineOf({ record, ...letter }: DeadLetter): string {
-  if (!(record instanceof Uint8Array)) return JSON.stringify({ ...letter, record });
+/** As it is stored: JSON with every digit, bytes in base64. */
+function lineOf({ record, recordText, ...letter }: DeadLetter): string {
+  if (recordText !== undefined)
+    return `${JSON.stringify(letter).slice(0, -1)},"record":${recordText}}`;
+  if (!(record instanceof Uint8Array)) return JSON.stringify(letter);
   return JSON.stringify({ ...letter, base64: Buffer.from(record).toString("base64") });
 }
 

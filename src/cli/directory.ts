@@ -39,9 +39,10 @@ export async function withDirectory<T>(
   // Loaded here: every other command starts faster without the file store.
   const { openNodeDisk } = await import("../stores/file/node-disk.ts");
   const { lockDirectory, lockForReading } = await import("../stores/file/lock.ts");
+  const { asDirectoryError } = await import("../stores/file/directory-error.ts");
   const disk = openNodeDisk(path, true);
-  await requireStore(given, path, disk);
   try {
+    await requireStore(given, path, disk);
     const lock =
       hold === "none"
         ? undefined
@@ -52,7 +53,7 @@ export async function withDirectory<T>(
       await lock?.release();
     }
   } catch (error) {
-    throw asFailure(error, invocation);
+    throw asFailure(asDirectoryError(error, path), invocation);
   }
 }
 
@@ -67,7 +68,7 @@ async function requireStore(given: string, path: string, disk: Disk): Promise<vo
   }
   if (!isDirectory) throw usageFailure(`${quote(given)} is not a directory`);
   const names = await disk.list();
-  if (!names.some((name) => /^(journal|snapshot|spare)-\d+\.(seg|snap|tmp)$/.test(name))) {
+  if (!names.some((name) => /^((journal|snapshot|spare)-\d+\.(seg|snap|tmp)|STORE)$/.test(name))) {
     throw usageFailure(`no streams are kept in ${quote(given)}`, [
       "name the directory that the server was given with --dir",
     ]);

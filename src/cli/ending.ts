@@ -3,7 +3,7 @@
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT } from "./failure.ts";
-import { refusal, send } from "./http.ts";
+import { refusal, send, sendAct } from "./http.ts";
 import { resolveStream } from "./target.ts";
 import { tell } from "./tell.ts";
 import { printable } from "./terminal.ts";
@@ -28,7 +28,7 @@ async function runDelete(invocation: Invocation, context: Context): Promise<numb
     const answer = (await context.ask(question)).trim().toLowerCase();
     if (answer !== "y" && answer !== "yes") throw new CommandFailure(EXIT.refused, "not deleted");
   }
-  const answer = await send(context, { target, method: "DELETE" });
+  const answer = await sendAct(context, { target, method: "DELETE" });
   if (answer.status !== 200 && answer.status !== 204) throw refusal(target, answer);
   await tell(invocation, context, { path: target.label, deleted: true }, "deleted", target.label);
   return EXIT.done;

@@ -4,7 +4,7 @@ import { nearest, quote } from "./arguments.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
-import { type Answer, send } from "./http.ts";
+import { type Answer, send, sendAct } from "./http.ts";
 import { type Entry, extensionRefusal, jsonLines, readEntry, readPages } from "./listing.ts";
 import { resolveEncoded, resolvePath, streamPath, type Target } from "./target.ts";
 import { tell } from "./tell.ts";
@@ -173,7 +173,7 @@ async function create(invocation: Invocation, context: Context, group: string): 
 function sendJson(
   context: Context,
   target: Target,
-  method: "PUT" | "POST",
+  method: "PUT",
   value: unknown,
 ): Promise<Answer> {
   const body = new TextEncoder().encode(JSON.stringify(value));
@@ -191,7 +191,9 @@ async function reset(invocation: Invocation, context: Context, group: string): P
   const target = targetOf(invocation, context, group, "/reset");
   const what = `${stream ?? "all streams"} of group ${group}`;
   await confirm(invocation, context, [`Move ${what} to ${to}?`, ...RESET_RULE], "not reset");
-  const answer = await sendJson(context, target, "POST", { stream, to });
+  const body = new TextEncoder().encode(JSON.stringify({ stream, to }));
+  const call = { target, method: "POST", headers: JSON_HEADERS, body } as const;
+  const answer = await sendAct(context, call);
   if (answer.status !== 200) throw extensionRefusal(target, answer);
   const streams = readEntry(target, answer).number("streams") ?? 0;
   const text = `${countOf(streams, "stream")} of group ${group} to ${to}`;
@@ -207,7 +209,7 @@ async function remove(invocation: Invocation, context: Context, group: string): 
   const target = targetOf(invocation, context, group);
   const question = [`Delete group ${group} with all its offsets? This cannot be undone.`];
   await confirm(invocation, context, question, "not deleted");
-  const answer = await send(context, { target, method: "DELETE" });
+  const answer = await sendAct(context, { target, method: "DELETE" });
   if (answer.status !== 200 && answer.status !== 204) throw extensionRefusal(target, answer);
   await tell(invocation, context, { group, deleted: true }, "deleted", `group ${group}`);
   return EXIT.done;

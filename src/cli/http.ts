@@ -68,6 +68,15 @@ export async function open(context: Context, call: Call, signal: AbortSignal): P
   });
 }
 
+/** For how long an act of administration is repeated whose answer does not come. */
+const ACT_RETRY_SECONDS = 30;
+
+/** An act under a key of its own: the server does it once, however often it is sent. PROTOCOL.md §12.7. */
+export async function sendAct(context: Context, call: Call): Promise<Answer> {
+  const headers = { ...call.headers, "Idempotency-Key": `"${context.random.id()}"` };
+  return (await sendWithRetries(context, { ...call, headers }, ACT_RETRY_SECONDS)).answer;
+}
+
 /** Repeats a call that got no answer, or one that says "again", until `retrySeconds` have passed. */
 export async function sendWithRetries(
   context: Context,
@@ -171,13 +180,25 @@ export function refusal(target: Target, answer: Answer): CommandFailure {
   const exitCode = answer.status === 404 || answer.status === 410 ? EXIT.notFound : EXIT.refused;
   const code = problem.code === undefined ? "" : ` ${problem.code}`;
   const title = problem.title ?? standardTitle(answer);
-  const advice = [problem.detail, problem.help].filter((line) => line !== undefined);
+  const isForeign = problem.code === undefined && isPage(answer);
+  const advice = isForeign
+    ? [NO_SERVER]
+    : [problem.detail, problem.help].filter((line) => line !== undefined);
   return new CommandFailure(
     exitCode,
     printable(`${title} (${String(answer.status)}${code}): ${target.label}`),
     advice.map(printable),
     { ...problem, title, status: answer.status },
   );
+}
+
+/** What to say of an address where something answers, and not as the protocol does. */
+export const NO_SERVER =
+  "this is no Durable Streams server: something else answers there; check --url or HAPAX_URL, and the port";
+
+/** For people to read in a browser: no server of the protocol answers so. */
+function isPage(answer: Answer): boolean {
+  return /^text\/html\b/i.test(answer.headers.get("content-type") ?? "");
 }
 
 function standardTitle(answer: Answer): string {

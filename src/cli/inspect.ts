@@ -57,7 +57,7 @@ async function printReport(
   inspection: Inspection,
 ): Promise<void> {
   const paint = createPaint(context.stdout, context.env);
-  const parts = [formatPairs(summaryOf(inspection), paint)];
+  const parts = [formatPairs(summaryOf(inspection, context.nowMs()), paint)];
   const segments = inspection.segments.map((segment) => [
     segment.file,
     segment.firstLsn === undefined ? "unknown" : String(segment.firstLsn),
@@ -87,7 +87,7 @@ async function printReport(
   await context.stdout.write(parts.join("\n"));
 }
 
-function summaryOf(inspection: Inspection): [string, string][] {
+function summaryOf(inspection: Inspection, nowMs: number): [string, string][] {
   const { lsn, torn, state, refusal, segments, spares, unfinished, others } = inspection;
   const fileBytes = segments.reduce((sum, segment) => sum + segment.fileBytes, 0);
   const range = lsn === undefined ? "no frame" : `LSN ${lsn.first} to ${lsn.last}`;
@@ -103,6 +103,7 @@ function summaryOf(inspection: Inspection): [string, string][] {
       ["subscriptions", formatCount(state.subscriptions)],
       ["groups", formatCount(state.groups)],
       ["signing keys", formatCount(state.signingKeys)],
+      ["journal time", describeTime(state.timeMs, nowMs)],
     );
   }
   pairs.push(["spare files", formatCount(spares.length)]);
@@ -115,6 +116,17 @@ function summaryOf(inspection: Inspection): [string, string][] {
   if (refusal !== undefined) pairs.push(["damaged", `${refusal} (see: hapax verify)`]);
   return pairs;
 }
+
+/** A journal that is ahead was written by a server whose clock was: expiry follows it until the clock catches up. */
+function describeTime(timeMs: number, nowMs: number): string {
+  const aheadMs = timeMs - nowMs;
+  if (aheadMs < AHEAD_MS) return formatTime(timeMs);
+  const hours = (aheadMs / 3_600_000).toFixed(1);
+  return `${formatTime(timeMs)}, ${hours} hours ahead of this machine: a server ran with a wrong clock`;
+}
+
+/** Clocks of machines differ by less. */
+const AHEAD_MS = 60_000;
 
 const TORN = "never acknowledged; the next start writes over it";
 const UNFINISHED = "the next start removes it";

@@ -7,6 +7,7 @@ import { type Answer, refusal, send } from "./http.ts";
 import { checkProducerId } from "./identity.ts";
 import { keyFacts, keyPairs } from "./key-settings.ts";
 import { type Entry, jsonLines, readPages } from "./listing.ts";
+import { notAStream } from "./read.ts";
 import { resolvePath, resolveStream, streamPath } from "./target.ts";
 import { countOf, createPaint, formatPairs, formatTable, printable } from "./terminal.ts";
 
@@ -18,6 +19,7 @@ async function runHead(invocation: Invocation, context: Context): Promise<number
     producerId === undefined ? {} : { "producer-id": producerId };
   const answer = await send(context, { target, method: "HEAD", headers });
   if (answer.status !== 200) throw refusal(target, answer);
+  if (!answer.headers.has("stream-next-offset")) throw notAStream(target);
   const header = (name: string): string | undefined => answer.headers.get(name) ?? undefined;
   const closed = header("stream-closed") === "true";
   const ttl = header("stream-ttl");

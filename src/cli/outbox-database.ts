@@ -78,7 +78,7 @@ async function openSqlite(path: string, settings: DatabaseSettings): Promise<Out
     await close();
     throw error;
   }
-  const ledger = asLedger(sqliteLedger(connection));
+  const ledger = asLedger(sqliteLedger(() => connection));
   return {
     label: path,
     ledger,
@@ -111,7 +111,7 @@ interface PostgresClient {
 }
 
 async function openPostgres(url: string, settings: DatabaseSettings): Promise<OutboxDatabase> {
-  const label = url.replace(/^(\w+:\/\/[^/@]*?):[^/@]*@/, "$1:***@");
+  const label = url.replace(/^(\w+:\/\/[^/@:]*):[^/@]*@/, "$1:***@");
   const loaded = await loadDriver(POSTGRES_DRIVERS, settings.directory, "PostgreSQL");
   const { client, close } = connectPostgres(loaded, url);
   const { schema } = settings;

@@ -19,7 +19,7 @@ beforeEach(async () => {
   broken = new Set(["a", "b"]);
   published = [];
   const connection = new Database(file);
-  const ledger = sqliteLedger(connection);
+  const ledger = sqliteLedger(() => connection);
   await ledger.migrate();
   const outbox = createOutbox(ledger);
   await ledger.transaction((tx) =>
@@ -41,7 +41,11 @@ async function relay(): Promise<void> {
     if (broken.has(key ?? "")) throw new TypeError(`no route to\u001b ${key === "a" ? "A" : "B"}`);
     published.push(id);
   });
-  await createRelay(sqliteLedger(connection), publisher, { retry: { attemptsMax: 1 } }).runOnce();
+  await createRelay(
+    sqliteLedger(() => connection),
+    publisher,
+    { retry: { attemptsMax: 1 } },
+  ).runOnce();
   connection.close();
 }
 

@@ -3,7 +3,7 @@
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
-import { send } from "./http.ts";
+import { send, sendAct } from "./http.ts";
 import { checkProducerId } from "./identity.ts";
 import { type Entry, extensionRefusal, jsonLines, readEntry, readPages } from "./listing.ts";
 import { resolvePath, resolveRoute, type Target } from "./target.ts";
@@ -84,7 +84,7 @@ async function reset(
     const answer = (await context.ask(printable(question))).trim().toLowerCase();
     if (answer !== "y" && answer !== "yes") throw new CommandFailure(EXIT.refused, "not reset");
   }
-  const answer = await send(context, { target, method: "DELETE", query: { stream } });
+  const answer = await sendAct(context, { target, method: "DELETE", query: { stream } });
   if (answer.status !== 200 && answer.status !== 204) throw extensionRefusal(target, answer);
   const paint = createPaint(context.stdout, context.env);
   const line = invocation.has("json")

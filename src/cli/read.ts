@@ -4,7 +4,7 @@ import { parseCount } from "./arguments.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT } from "./failure.ts";
-import { type Answer, refusal, sendWithRetries } from "./http.ts";
+import { type Answer, NO_SERVER, refusal, sendWithRetries } from "./http.ts";
 import { createRecordWriter, RECORD_OPTIONS, type RecordWriter } from "./records.ts";
 import { resolveStream, type Target } from "./target.ts";
 import { createProgress } from "./terminal.ts";
@@ -69,7 +69,7 @@ function contentTypeOf(answer: Answer): string {
 
 export function notAStream(target: Target): CommandFailure {
   return new CommandFailure(EXIT.refused, `${target.url} does not answer like a stream`, [
-    "check the address: hapax head shows what is there",
+    NO_SERVER,
   ]);
 }
 

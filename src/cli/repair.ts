@@ -105,6 +105,10 @@ function describeAction(action: RepairAction): string {
   if (action.kind === "restore_header") {
     return `  write the header of ${action.file} again from its copy at ${action.fromCopyAt}`;
   }
+  if (action.kind === "lengthen") {
+    return `  fill ${action.file} up with zeros to ${formatBytes(action.bytes)}`;
+  }
+  if (action.kind === "write_store") return `  write STORE again (${action.why})`;
   return `  cut ${action.file} at ${action.position}, before LSN ${action.lsn}; a copy goes to quarantine`;
 }
 
@@ -136,7 +140,9 @@ function describeCut(cut: CutPlan, cutAtLsn: number | undefined): string[] {
     lines.push(`    … and ${countOf(losses.length - LISTED_MAX, "stream")} more (--json has all)`);
   }
   if (cut.otherChanges > 0) {
-    lines.push(`    ${countOf(cut.otherChanges, "change")} of subscriptions and signing keys`);
+    lines.push(
+      `    ${countOf(cut.otherChanges, "change")} of subscriptions, groups and signing keys`,
+    );
   }
   if (damaged > 0) lines.push("    what the damaged frames contain is not known");
   return lines;

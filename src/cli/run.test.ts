@@ -14,6 +14,25 @@ function answering(status: number, headers: Readonly<Record<string, string>> = {
 const methodsAndPaths = (server: TestServer) =>
   server.received.map(({ method, url }) => `${method} ${url.pathname}`);
 
+describe("something else at the address", () => {
+  const page = { "content-type": "text/html; charset=utf-8" };
+
+  test.each([
+    ["read", 404],
+    ["append", 404],
+    ["create", 405],
+    ["read", 200],
+    ["head", 200],
+  ] as const)("%s of a web page that answers %i says so", async (command, status) => {
+    const server = await answering(status, page, "<h1>It works!</h1>");
+    const data = command === "append" ? ["1"] : [];
+    const result = await hapax([command, "orders", ...data, "--url", server.url]);
+    expect(result.code).not.toBe(0);
+    expect(result.stderr).toContain("this is no Durable Streams server");
+    expect(result.stderr).not.toContain("<h1>");
+  });
+});
+
 describe("help", () => {
   test.each([[[]], [["help"]], [["--help"]], [["-h"]]])("%j lists every command", async (words) => {
     const result = await hapax(words);
@@ -46,6 +65,7 @@ describe("help", () => {
   test("version answers the package's version", async () => {
     expect((await hapax(["version"])).stdout).toBe("hapax 1.2.3\n");
     expect((await hapax(["--version"])).stdout).toBe("hapax 1.2.3\n");
+    expect((await hapax(["-v"])).stdout).toBe("hapax 1.2.3\n");
   });
 });
 

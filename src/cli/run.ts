@@ -8,7 +8,7 @@ import { CommandFailure, EXIT, systemCode } from "./failure.ts";
 import { commandHelp, generalHelp } from "./help.ts";
 import { createPaint } from "./terminal.ts";
 
-const VERSION_OPTION: OptionSpec = { name: "version", help: "print the version" };
+const VERSION_OPTION: OptionSpec = { name: "version", short: "v", help: "print the version" };
 
 /** Runs one command line, the program's own name left out, and answers its exit code. */
 export async function runCommandLine(words: readonly string[], context: Context): Promise<number> {
@@ -36,7 +36,8 @@ async function dispatch(words: readonly string[], context: Context): Promise<num
   const split = splitCommand(globals, words);
   const paint = createPaint(context.stdout, context.env);
   if (split.commandName === undefined) {
-    if (split.words.includes("--version")) return findCommand("version").run(NOTHING, context);
+    const isVersion = split.words.includes("--version") || split.words.includes("-v");
+    if (isVersion) return findCommand("version").run(NOTHING, context);
     await context.stdout.write(generalHelp(COMMANDS, paint));
     return EXIT.done;
   }

@@ -54,7 +54,9 @@ describe("settings", () => {
       keyWindowSeconds: 86_400,
       keyMax: 100_000,
       keyOverflow: "evict",
+      stateOffsets: false,
       testFaults: false,
+      allowLoopbackWebhooks: true,
     });
   });
 
@@ -73,6 +75,13 @@ describe("settings", () => {
       publicUrl: "https://a.example",
     });
     expect(settings?.dir).toBe("./hapax-data");
+  });
+
+  test("webhooks to this machine can be switched off, by a flag and by a variable", async () => {
+    const byFlag = await serve(["--no-loopback-webhooks"]);
+    expect(byFlag.settings?.allowLoopbackWebhooks).toBe(false);
+    const byVariable = await serve([], { HAPAX_NO_LOOPBACK_WEBHOOKS: "1" });
+    expect(byVariable.settings?.allowLoopbackWebhooks).toBe(false);
   });
 
   test("the keys of streams have defaults that flags and variables change", async () => {

@@ -6,6 +6,7 @@
 import { isIP } from "node:net";
 
 import { KEY_DEFAULTS, type KeyOverflow } from "../core/keys.ts";
+import { withoutLastSlashes } from "../core/slashes.ts";
 import { LIMITS } from "../limits.ts";
 import { quote } from "./arguments.ts";
 import type { Invocation, OptionSpec } from "./command.ts";
@@ -92,6 +93,16 @@ export const SERVE_OPTIONS: readonly OptionSpec[] = [
     help: "listen beyond this machine although there is no authentication",
   },
   {
+    name: "state-offsets",
+    env: "HAPAX_STATE_OFFSETS",
+    help: "add headers.offset to records of the State protocol in every read",
+  },
+  {
+    name: "no-loopback-webhooks",
+    env: "HAPAX_NO_LOOPBACK_WEBHOOKS",
+    help: "refuse webhooks to localhost; set it when clients are not yours",
+  },
+  {
     name: "test-faults",
     env: "HAPAX_TEST_FAULTS",
     help: "enable /_test/inject-error; for tests only",
@@ -134,7 +145,9 @@ export function resolveServeSettings(invocation: Invocation, env: Context["env"]
     keyWindowSeconds: count("key-window"),
     keyMax: count("key-max"),
     keyOverflow: checkOverflow(given("key-overflow"), problems),
+    stateOffsets: parseSwitch(given("state-offsets"), problems),
     testFaults: parseSwitch(given("test-faults"), problems),
+    allowLoopbackWebhooks: !parseSwitch(given("no-loopback-webhooks"), problems),
     durability: checkDurability(given("durability"), problems),
     ...(dir === undefined ? {} : { dir }),
     ...(publicUrl === undefined ? {} : { publicUrl }),
@@ -231,7 +244,7 @@ function checkPublicUrl(given: Given | undefined, problems: string[]): string | 
     problems.push(`${given.name} is ${quote(given.text)}; allowed: ${allowed}`);
     return undefined;
   }
-  return url.href.replace(/\/+$/, "");
+  return withoutLastSlashes(url.href);
 }
 
 /** Names other than localhost may mean any address, so they do not count. */

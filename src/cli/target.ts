@@ -6,6 +6,7 @@
  * of `--url`: it is never sent to another origin, so that pasting a URL cannot give it away.
  */
 
+import { withoutLastSlashes } from "../core/slashes.ts";
 import { quote } from "./arguments.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
@@ -89,7 +90,7 @@ function joined(base: URL, path: string): URL {
 }
 
 function basePath(base: URL): string {
-  return base.pathname.replace(/\/+$/, "");
+  return withoutLastSlashes(base.pathname);
 }
 
 function baseUrl(invocation: Invocation, context: Context): URL {

@@ -2,6 +2,9 @@
  * The plain appends of a handle: exactly once by themselves, through an implied producer of a random id.
  *
  *   AP1  appends are stored in the order of the calls, also of calls that do not wait for each other;
+ *   AP3  an append that is given up is over for its caller at once. When no other waits, nothing more is sent, and a
+ *        process that has nothing else to do can end. What was sent may still be stored. It comes
+ *        before what is appended later, unless it was the first append of all;
  *   AP2  an append that is refused takes none of its neighbours with it: those that were certainly not stored
  *        go on under a new identity, in their order. If the outcome of one is unknown, those behind it are
  *        refused as well, because they could end up before it.
@@ -38,6 +41,10 @@ const PENDING_BYTES_MAX = 64 * 1024 * 1024;
 export class Appends {
   readonly #peer: Peer;
   #sender: Sender | undefined;
+  /** AP3: of a writer that was given up. */
+  #usedId: string | undefined;
+  /** Calls that are not answered. */
+  #waiting = 0;
 
   constructor(peer: Peer) {
     this.#peer = peer;
@@ -57,6 +64,7 @@ export class Appends {
       let isAnswered = false;
       const finish = (): void => {
         isAnswered = true;
+        this.#waiting -= 1;
         unlisten();
       };
       const listener: Listener = (ending) => {
@@ -71,10 +79,17 @@ export class Appends {
       };
       const entry = { encoded, listener, conditions };
       this.#push(entry, PENDING_BYTES_MAX);
+      this.#waiting += 1;
       const unlisten = caller.onAbort(signal, () => {
         if (isAnswered) return;
-        this.#sender?.withdraw(listener);
+        const sender = this.#sender;
+        sender?.withdraw(listener);
         finish();
+        // AP3. One that has sent nothing, or has nothing on its way, is of use to the next append.
+        if (this.#waiting === 0 && sender && (sender.inFlight > 0 || sender.epoch === undefined)) {
+          this.#usedId = sender.abandon();
+          this.#sender = undefined;
+        }
         reject(caller.abortedBy(signal));
       });
     });
@@ -87,12 +102,17 @@ export class Appends {
   }
 
   #open(): Sender {
-    const sender = new Sender(this.#peer, SETTINGS, () => identityFor(this.#peer), {
-      onEnding: () => {
-        // From here on what is handed back belongs to its successor.
-        if (this.#sender === sender) this.#sender = undefined;
+    const sender = new Sender(
+      this.#peer,
+      SETTINGS,
+      (signal) => identityFor(this.#peer, undefined, undefined, signal, this.#usedId),
+      {
+        onEnding: () => {
+          // From here on what is handed back belongs to its successor.
+          if (this.#sender === sender) this.#sender = undefined;
+        },
       },
-    });
+    );
     return sender;
   }
 }

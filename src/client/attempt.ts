@@ -15,7 +15,6 @@ import { says } from "./head.ts";
 import { httpDateMs } from "./http-date.ts";
 import type { Dynamic, ResolvedClientSettings } from "./settings.ts";
 import type { ClientAnswer } from "./transport.ts";
-import { errorOf } from "./deferred.ts";
 import { Attempt } from "./request.ts";
 import type { Visibility } from "./visibility.ts";
 
@@ -65,10 +64,10 @@ export class Caller {
     for (const run of [...this.#onEnd]) run();
   };
 
-  /** Why the call or the connection was given up, if it was. */
+  /** Why the call or the connection was given up: the signal's own reason, or undefined. */
   abortedBy(signal: AbortSignal | undefined): Error | undefined {
-    const aborted = [signal, this.settings.signal].find((one) => one?.aborted);
-    return aborted && errorOf(aborted.reason);
+    // Mostly an error. A caller who gave something else compares with just that.
+    return [signal, this.settings.signal].find((one) => one?.aborted)?.reason as Error | undefined;
   }
 
   /** One try. Rejects with `unreachable` if no answer came, with the signal's reason if it was given up. */
@@ -189,17 +188,12 @@ const CODE_BY_STATUS: Readonly<Record<number, ErrorCode>> = {
   400: "invalid_request",
   401: "token_invalid",
   404: "stream_not_found",
-  405: "method_not_allowed",
   408: "request_timeout",
   410: "stream_gone",
   412: "tail_moved",
   413: "body_too_large",
-  414: "uri_too_long",
-  415: "unsupported_encoding",
   425: "too_many",
   429: "too_many",
-  431: "headers_too_large",
-  507: "store_full",
 };
 
 const REFUSAL_BYTES_MAX = 64 * 1024;
@@ -227,9 +221,9 @@ export async function problemOf(
   const isCut = "code" in bytes;
   const text = isCut ? "" : textOf(bytes.subarray(0, REFUSAL_BYTES_MAX));
   const { type, detail } = membersOf(text);
-  const [before, named = ""] = typeof type === "string" ? type.split("urn:hapax:error:") : [];
-  const isOurs = before === "" && named !== "";
-  const code = isOurs && isErrorCode(named) ? named : codeOf(answer);
+  const [, named = ""] = /^urn:hapax:error:(.+)/.exec(String(type)) ?? [];
+  const isOurs = named !== "";
+  const code = isErrorCode(named) ? named : codeOf(answer);
   const words = (typeof detail === "string" ? detail : text).slice(0, DETAIL_CHARS_MAX).trim();
   const error = new HapaxError(code, `${words || code} status=${status}`, { status });
   return { error, isOurs, isCut };

@@ -4,6 +4,8 @@
  *   BT1  a batch ends at a safe point: reading from `nextOffset` gives what follows it, nothing twice and
  *        nothing left out. Inside a batch there is no such point;
  *   BT2  nothing is parsed before it is asked for, and then once;
+ *   BT4  no text ends inside of a character: an append that does, as of a writer that cuts its text anywhere, is given
+ *        together with the next one. Only at the tail of a `read()`, and where a stream is closed, there is no next one;
  *   BT3  `bytes` are the bytes of the answer: JSON numbers that JavaScript cannot hold are still in them.
  *
  * Offsets are opaque: they are compared as text, as the protocol allows, and never looked into.
@@ -11,6 +13,7 @@
 
 import { HapaxError } from "../errors.ts";
 import { bytesOf, join, textOf } from "./bytes.ts";
+import { SSE_EVENT_CHARS_MAX } from "../limits.ts";
 import { kindOf } from "./records.ts";
 import type { SseKind } from "../wire/sse.ts";
 
@@ -71,12 +74,20 @@ export interface Batch<T> {
   readonly bytes: Uint8Array;
   /** The safe point before it. */
   readonly offset: string;
-  /** The safe point after it: the place to store, and to go on from. */
+  /** The safe point after it. */
   readonly nextOffset: string;
+  /**
+   * `nextOffset`, and the life of the stream: the text to store, and to go on from. It is refused with
+   * `stream_replaced` if the stream was deleted and created anew since; an offset alone may be one of both. Of a server
+   * that does not tell lives it is `nextOffset`.
+   */
+  readonly position: string;
   /** The batch reaches the tail, as the server saw it. */
   readonly upToDate: boolean;
   /** The stream is closed and this was the last of it. */
   readonly closed: boolean;
+  /** The content type of the stream. */
+  readonly contentType: string;
 }
 
 /** What a batch is made of. */
@@ -86,6 +97,7 @@ export interface BatchParts {
   readonly body: Uint8Array | readonly string[];
   readonly isBase64?: boolean;
   readonly offset: string;
+  readonly life?: string | undefined;
   readonly nextOffset: string;
   readonly upToDate: boolean;
   readonly closed: boolean;
@@ -95,8 +107,11 @@ export interface BatchParts {
 export class LazyBatch<T> implements Batch<T> {
   readonly offset: string;
   readonly nextOffset: string;
+  readonly position: string;
   readonly upToDate: boolean;
   readonly closed: boolean;
+  readonly contentType: string;
+  readonly #life: string | undefined;
   readonly #kind: SseKind;
   #body: Uint8Array | readonly string[];
   readonly #isBase64: boolean;
@@ -105,8 +120,11 @@ export class LazyBatch<T> implements Batch<T> {
   constructor(parts: BatchParts) {
     this.offset = parts.offset;
     this.nextOffset = parts.nextOffset;
+    this.#life = parts.life;
+    this.position = parts.nextOffset + (parts.life ? `/${parts.life}` : "");
     this.upToDate = parts.upToDate || parts.closed;
     this.closed = parts.closed;
+    this.contentType = parts.contentType;
     this.#kind = kindOf(parts.contentType);
     this.#body = parts.body;
     this.#isBase64 = parts.isBase64 ?? false;
@@ -116,7 +134,24 @@ export class LazyBatch<T> implements Batch<T> {
   get isEmpty(): boolean {
     const body = this.#body;
     if (!(body instanceof Uint8Array)) return body.every((text) => isNothing(this.#kind, text));
-    return body.length === 0 || (body.length <= 8 && isNothing(this.#kind, textOf(body)));
+    return body.length <= 8 && isNothing(this.#kind, textOf(body));
+  }
+
+  /** BT4: the last bytes are the beginning of a character. */
+  get isCut(): boolean {
+    const body = this.#body;
+    if (this.#kind !== "text" || this.closed || !(body instanceof Uint8Array)) return false;
+    const decoder = new TextDecoder();
+    decoder.decode(body.subarray(-3), { stream: true });
+    return decoder.decode() !== "";
+  }
+
+  /** This batch with one before it, as one. */
+  behind(before: LazyBatch<T>): LazyBatch<T> {
+    const { nextOffset, upToDate, closed, contentType } = this;
+    const facts = { nextOffset, upToDate, closed, contentType, life: this.#life };
+    const body = join([before.bytes, this.bytes]);
+    return new LazyBatch<T>({ ...facts, offset: before.offset, body });
   }
 
   get bytes(): Uint8Array {
@@ -142,6 +177,22 @@ export class LazyBatch<T> implements Batch<T> {
     // Casts: what a stream holds is for its reader to know; `T` is the reader's claim.
     if (this.#kind === "json") return parseArray(this.#text());
     return [(this.#kind === "text" ? this.#text() : this.bytes) as T];
+  }
+}
+
+/** BT4: where one batch of text ends and the next one begins. */
+export class Seam<T> {
+  #held: LazyBatch<T> | undefined;
+
+  /** The batch with what was held back before it; nothing if it is held back itself. `isLast`: nothing follows it. */
+  join(next: LazyBatch<T>, isLast: boolean): LazyBatch<T> | undefined {
+    const held = this.#held;
+    const batch = held === undefined ? next : next.behind(held);
+    // What does not go on as UTF-8 does is no text of ours: it is not held any longer. Nor is what grows too large.
+    const goesOn = held === undefined || ((next.bytes[0] ?? 0x80) & 0xc0) === 0x80;
+    const isHeld = !isLast && goesOn && batch.isCut && batch.bytes.length < SSE_EVENT_CHARS_MAX;
+    this.#held = isHeld ? batch : undefined;
+    return isHeld ? undefined : batch;
   }
 }
 
@@ -174,7 +225,7 @@ function parseArray<T>(text: string): readonly T[] {
   } catch (error) {
     cause = error;
   }
-  throw new HapaxError("internal", "answer is not a JSON array", { cause });
+  throw new HapaxError("internal", "no JSON array", { cause });
 }
 
 function fromBase64(text: string): Uint8Array {
@@ -182,7 +233,7 @@ function fromBase64(text: string): Uint8Array {
   try {
     binary = atob(text); // Passes over line breaks, as the protocol wants.
   } catch (cause) {
-    throw new HapaxError("internal", "event is not base64", { cause });
+    throw new HapaxError("internal", "no base64", { cause });
   }
   const bytes = new Uint8Array(binary.length);
   for (let at = 0; at < binary.length; at++) bytes[at] = binary.charCodeAt(at);

@@ -1,6 +1,5 @@
 /** Creating streams and forks. PROTOCOL.md §3, §8 and §15. */
 
-import { HapaxError } from "../errors.ts";
 import { refusalIn } from "./attempt.ts";
 import { bodyOf } from "./entries.ts";
 import { headOf, type StreamHead } from "./head.ts";
@@ -28,7 +27,7 @@ export interface CreateOptions {
   readonly keyOverflow?: "evict" | "reject";
   /** `content`: an append without identity has its content as key. */
   readonly keyFrom?: "content";
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Options of `stream.fork`. */
@@ -53,21 +52,20 @@ export async function createStream(
 ): Promise<Created> {
   const { data, signal } = options;
   // A fork names the type of its source: without it a repetition is refused where the type is compared.
-  const codec = source === undefined ? peer.knownCodec : await source.codec();
+  const codec = source === undefined ? peer.knownCodec : await source.codec(signal);
   const type = options.contentType ?? codec?.contentType ?? "application/json";
   const headers = headersOf(options, type, source?.url);
   if (Object.keys(headers).some((name) => name.startsWith("Stream-Key"))) {
-    await peer.require("idempotency keys");
+    await peer.require("idempotency keys", signal);
   }
-  if (options.isNew === true) await peer.require("If-None-Match");
+  if (options.isNew === true) await peer.require("If-None-Match", signal);
   const body = data === undefined ? undefined : firstBody(data, type);
   const call = { method: "PUT", url: peer.url, headers, body, signal };
   const { answer, wasUnknown } = await peer.caller.untilAnswered(call);
   const error = await refusalIn(answer);
   if (error !== undefined) {
-    const { code, message, status } = error;
-    if (code !== "stream_present" || !wasUnknown) throw error;
-    throw new HapaxError(code, `${message}, maybe by a lost attempt`, { cause: error, status });
+    if (wasUnknown && error.code === "stream_present") error.message += ", maybe by a lost attempt";
+    throw error;
   }
   const head = headOf(answer);
   peer.learn(head);

@@ -18,6 +18,9 @@ import type { ClientAnswer } from "./transport.ts";
 /** Seconds that the server may hold a batch for its predecessor: a lost one is sent again sooner. */
 const PATIENCE_SECONDS_MAX = 5;
 
+/** The number of a batch is that of other data. */
+export const SEQ_REUSED = "producer_seq_reused";
+
 export interface Batch {
   readonly sequence: number;
   readonly entries: readonly Entry[];
@@ -108,7 +111,14 @@ export async function askServer(peer: Peer, identity: Identity, batch: Batch): P
   const call = { method: "POST", url: peer.url, headers, body, signal: abort.signal };
   const { answer, wasUnknown } = await peer.caller.untilAnswered(call);
   batch.wasLost ||= wasUnknown;
-  const error = await refusalIn(answer);
+  let error = await refusalIn(answer);
+  // A server of the public protocol has no refusal for a number that was used for other data. PROTOCOL.md §5.2.
+  if (answer.header("producer-seq-reused") === "true") {
+    const message = `sequence=${batch.sequence} has other content`;
+    error = new HapaxError(SEQ_REUSED, message, { status: 422 });
+  }
+  // No attempt of this batch was stored, and none can be.
+  if (error?.code === SEQ_REUSED) batch.wasLost = false;
   if (error === undefined) return verdictOf(identity, batch, answer);
   return { error, tail: answer.header("stream-next-offset") };
 }

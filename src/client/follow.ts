@@ -10,11 +10,12 @@
  *   FL5  `now` is asked for once: from the first answer on the reader has a place, and leaves nothing out;
  *   FL6  where events do not get through, the same reader goes on by long-poll.
  *
- * Text is followed by long-poll unless `live` says otherwise: events cannot carry CR and CRLF, pages are exact.
+ * Text is followed by long-poll unless `live` says otherwise: events can carry neither CR and CRLF
+ * nor a character whose bytes lie in two appends; pages are exact.
  */
 
 import type { Caller } from "./attempt.ts";
-import { type Batch, type LazyBatch, recordsOf, type StreamRecord } from "./batches.ts";
+import { type Batch, type LazyBatch, recordsOf, Seam, type StreamRecord } from "./batches.ts";
 import { Line, type Reconnect, SILENCE_MS_MAX } from "./line.ts";
 import { FIRST_CONTROL_MS_MAX, sseBatches, type SseFailure } from "./live-sse.ts";
 import { nextPage, type Place, placeAt } from "./pages.ts";
@@ -61,8 +62,8 @@ const PAUSES_MAX = 5;
  * ```
  */
 export interface FollowOptions {
-  /** The offset to begin after; `now` for what comes from now on. Default: the beginning of the stream. */
-  readonly from?: string;
+  /** The offset or position to begin after; `now` for what comes from now on. Default: the beginning of the stream. */
+  readonly from?: string | undefined;
   /**
    * How to wait for data. Default `auto`: Server-Sent Events for JSON and bytes, long-poll for text and wherever
    * events do not get through.
@@ -82,7 +83,7 @@ export interface FollowOptions {
   /** Lets go of the connection while the page is hidden. Default: never. See `documentVisibility`. */
   readonly visibility?: Visibility;
   /** Ends it; the iteration then throws the signal's reason. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /**
@@ -139,7 +140,7 @@ export interface Following<T> extends AsyncIterable<StreamRecord<T>> {
 
 /**
  * Follows a stream from `from` until it is closed. Errors: `stream_not_found`, `stream_gone`,
- * `offset_beyond_tail`, and `unreachable` after an outage longer than the patience.
+ * `stream_replaced`, `offset_beyond_tail`, and `unreachable` after an outage longer than the patience.
  */
 export function followStream<T = unknown>(
   caller: Caller,
@@ -167,7 +168,7 @@ async function* keptBatches<T>(
   let wasUpToDate = false;
   for await (const batch of follower.batches()) {
     yield batch;
-    await position?.save(batch.nextOffset);
+    await position?.save(batch.position);
     if (batch.upToDate && !wasUpToDate) onUpToDate?.(batch.nextOffset);
     wasUpToDate = batch.upToDate;
   }
@@ -181,6 +182,7 @@ class Follower<T> {
   #shorts = 0;
   #hastes = 0;
   #wasUpToDate = false;
+  readonly #seam = new Seam<T>();
 
   constructor(line: Line, place: Place, live: FollowOptions["live"] = "auto") {
     this.#line = line;
@@ -210,7 +212,9 @@ class Follower<T> {
   }
 
   /** Records, the news that the tail is reached, and the end. */
-  *#worthTelling(batch: LazyBatch<T>): Generator<Batch<T>, void, undefined> {
+  *#worthTelling(next: LazyBatch<T>): Generator<Batch<T>, void, undefined> {
+    const batch = this.#seam.join(next, false);
+    if (batch === undefined) return;
     const isNews = batch.upToDate && !this.#wasUpToDate;
     this.#wasUpToDate = batch.upToDate;
     if (!batch.isEmpty || isNews || batch.closed) yield batch;

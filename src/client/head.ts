@@ -6,6 +6,8 @@ import type { ClientAnswer } from "./transport.ts";
 export interface StreamHead {
   /** The tail: where the next append goes. Opaque. */
   readonly offset: string;
+  /** Names this life of the path: a stream that is created anew there has another one. Only Hapax says it. */
+  readonly life: string | undefined;
   readonly contentType: string;
   readonly isClosed: boolean;
   /** The sliding expiry, in seconds. */
@@ -27,6 +29,7 @@ export interface ProducerState {
 export function headOf(answer: ClientAnswer): StreamHead {
   return {
     offset: answer.header("stream-next-offset") ?? "",
+    life: answer.header("stream-life"),
     contentType: answer.header("content-type") ?? "",
     isClosed: says(answer, "stream-closed"),
     ttlSeconds: numberOf(answer, "stream-ttl"),

@@ -2,8 +2,8 @@
 
 /** Milliseconds since 1970, or nothing if it is not such a date. */
 export function httpDateMs(text: string): number | undefined {
-  if (!/^\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT$/.test(text)) return undefined;
   // oxlint-disable-next-line no-restricted-globals -- It reads a text and no clock.
   const ms = Date.parse(text);
-  return Number.isNaN(ms) ? undefined : ms;
+  // Platforms take many texts for dates; those of HTTP end like this.
+  return text.endsWith(" GMT") && ms >= 0 ? ms : undefined;
 }

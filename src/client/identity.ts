@@ -26,11 +26,14 @@ export async function identityFor(
   peer: Peer,
   chosenId?: string,
   epochs?: EpochSource,
+  signal?: AbortSignal,
+  /** A random one that was used before: its earlier session is fenced. */
+  usedId?: string,
 ): Promise<Identity> {
   const { random } = peer.caller.settings;
-  const id = chosenId ?? random.id();
+  const id = chosenId ?? usedId ?? random.id();
   const isRandom = chosenId === undefined;
-  if (await peer.isOurs()) {
+  if (await peer.isOurs(signal)) {
     const headers = { "Producer-Id": id, "Producer-Session": random.id() };
     return { id, isSession: true, headers, isRandom };
   }
@@ -39,7 +42,8 @@ export async function identityFor(
     throw new HapaxError("unsupported", "no sessions at this server: give an epoch");
   }
   const epoch = typeof epochs === "function" ? await epochs() : (epochs ?? 0);
-  if (!Number.isSafeInteger(epoch) || epoch < 0) {
+  // Fractions are for the server to refuse.
+  if (!(epoch >= 0)) {
     throw new HapaxError("invalid_settings", `epoch=${epoch} is not one`);
   }
   const headers = { "Producer-Id": id, "Producer-Epoch": String(epoch) };

@@ -25,9 +25,9 @@ export async function appendKeyed(
 ): Promise<Appended> {
   const encoded = encode(data, peer.knownCodec);
   const headers = { "Idempotency-Key": quoted(key), ...conditions };
-  await peer.require("idempotency keys");
-  await checkWindow(peer);
-  const codec = await peer.codec();
+  await peer.require("idempotency keys", signal);
+  await checkWindow(peer, signal);
+  const codec = await peer.codec(signal);
   const call = {
     method: "POST",
     url: peer.url,
@@ -52,9 +52,9 @@ export async function appendKeyed(
 }
 
 /** KP1. */
-async function checkWindow(peer: Peer): Promise<void> {
+async function checkWindow(peer: Peer, signal: AbortSignal | undefined): Promise<void> {
   const { keyWindowSeconds, retry } = peer.caller.settings;
-  const seconds = (await peer.keyWindowSeconds()) ?? keyWindowSeconds;
+  const seconds = (await peer.keyWindowSeconds(signal)) ?? keyWindowSeconds;
   const limitMs = WINDOW_SHARE * seconds * 1000;
   if (retry.totalMs <= limitMs) return;
   throw new HapaxError(

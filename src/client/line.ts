@@ -156,23 +156,22 @@ export class Line {
   }
 
   throwIfAborted(): void {
-    this.#settings.signal?.throwIfAborted();
-    this.#caller.settings.signal?.throwIfAborted();
+    // The reason as it was given, also if it is no error: the caller compares it.
+    for (const one of [this.#settings.signal, this.#caller.settings.signal]) one?.throwIfAborted();
   }
 
   /** Resolves when the page can be seen. */
   async untilVisible(): Promise<void> {
     const { signal, visibility } = this.#settings;
-    if (!this.isHidden) return;
-    this.throwIfAborted();
-    const { promise, resolve } = deferred<void>();
-    const forget = visibility?.onChange(() => {
-      if (!this.isHidden) resolve();
-    });
-    const unlisten = this.#caller.onAbort(signal, resolve);
-    await promise;
-    forget?.();
-    unlisten();
+    while (this.isHidden) {
+      this.throwIfAborted();
+      const { promise, resolve } = deferred<void>();
+      const forget = visibility?.onChange(resolve);
+      const unlisten = this.#caller.onAbort(signal, resolve);
+      await promise;
+      forget?.();
+      unlisten();
+    }
     this.throwIfAborted();
   }
 }

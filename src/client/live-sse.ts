@@ -40,8 +40,8 @@ export async function* sseBatches<T>(
   place: Place,
   firstControlMs: number,
 ): AsyncGenerator<LazyBatch<T>, SseFailure | undefined, undefined> {
-  const { offset, cursor } = place;
-  const answer = line.begin({ cursor, live: "sse", offset });
+  const { offset, life, cursor } = place;
+  const answer = line.begin({ cursor, life, live: "sse", offset });
   const held = new Held<T>(place);
   const startedMs = line.clock.steadyMs();
   const isShort = (): boolean => line.clock.steadyMs() - startedMs < LIFE_MS_MIN;
@@ -59,7 +59,7 @@ export async function* sseBatches<T>(
       if (held.controls > 0) answer.arm(SILENCE_MS_MAX);
     }
     if (!isShort()) return undefined;
-    return { kind: "short", why: new HapaxError("unreachable", "ended early") };
+    return { kind: "short", why: new HapaxError("unreachable", "cut") };
   } catch (error) {
     if (error instanceof Unusable) return { kind: "unusable", why: error.error };
     if (!isCurable(error)) throw error;
@@ -107,7 +107,7 @@ class Held<T> {
     }
     if (this.#chars + this.#events.chars <= SSE_EVENT_CHARS_MAX) return;
     // The same event would come again with every connection; pages have no such limit.
-    throw new Unusable(new HapaxError("body_too_large", "data without control event"));
+    throw new Unusable(new HapaxError("body_too_large", "no control event"));
   }
 
   #hold(data: string): void {
@@ -119,13 +119,12 @@ class Held<T> {
     const place = this.#place;
     const { streamNextOffset: nextOffset, streamCursor: cursor, upToDate, streamClosed } = control;
     if (typeof nextOffset !== "string" || nextOffset === "") {
-      throw new Unusable(new HapaxError("internal", "control event without offset"));
+      throw new Unusable(new HapaxError("internal", "control without offset"));
     }
     const batch = new LazyBatch<T>({
-      contentType: place.contentType,
+      ...place,
       body: this.#texts,
       isBase64: this.isBase64,
-      offset: place.offset,
       nextOffset,
       upToDate: upToDate === true,
       closed: streamClosed === true,

@@ -4,6 +4,10 @@
  *   PG1  a place moves only when the page up to it has come whole. A page that was cut is asked for again at
  *        the place where it began, and nothing of it was delivered;
  *   PG2  the next request goes to the `Stream-Next-Offset` of the last page and carries the last cursor;
+ *   PG5  a page that is shorter than its offsets say was cut on its way, also if its length was mended, and is asked
+ *        for again. Offsets of servers that tell no lives are opaque, so that theirs are not compared;
+ *   PG4  the life of the stream that the first answer names goes with every request after it: a stream that was
+ *        created anew at the path refuses it with `stream_replaced`;
  *   PG3  a reader is never moved back: an answer that ends before the place it was asked for at belongs to
  *        another stream at the same path.
  */
@@ -12,14 +16,15 @@ import { HapaxError } from "../errors.ts";
 import type { Attempt } from "./request.ts";
 import { LazyBatch } from "./batches.ts";
 import { join } from "./bytes.ts";
+import { kindOf } from "./records.ts";
 import { says } from "./head.ts";
 import { Interruption, type Line, SILENCE_MS_MAX } from "./line.ts";
-
-const CONTENT_TYPE_DEFAULT = "application/octet-stream";
 
 /** Where a reader is. Changed only through `advance`. */
 export interface Place {
   offset: string;
+  /** Of the stream, if the server says it. */
+  life: string | undefined;
   cursor: string | undefined;
   contentType: string;
   /** The last that was heard of the tail. */
@@ -27,12 +32,15 @@ export interface Place {
   closed: boolean;
 }
 
-/** The beginning of a reader. */
-export function placeAt(offset: string): Place {
+/** The beginning of a reader: at an offset, or at a position, `<offset>/<life>`. */
+export function placeAt(position: string): Place {
+  const [offset = "", life] = position.split("/");
   return {
     offset,
+    life,
     cursor: undefined,
-    contentType: CONTENT_TYPE_DEFAULT,
+    // Until a server says it: bytes.
+    contentType: "",
     upToDate: false,
     closed: false,
   };
@@ -44,8 +52,8 @@ export async function nextPage<T>(
   place: Place,
   live?: "long-poll",
 ): Promise<LazyBatch<T>> {
-  const { offset, cursor } = place;
-  const answer = line.begin({ cursor: live && cursor, live, offset });
+  const { offset, life, cursor } = place;
+  const answer = line.begin({ cursor: live && cursor, life, live, offset });
   try {
     await line.get(answer);
     const body = await wholeBody(answer);
@@ -55,10 +63,17 @@ export async function nextPage<T>(
       throw new Interruption(new HapaxError("internal", "answer without Stream-Next-Offset"));
     }
     place.contentType = answer.header("content-type") ?? place.contentType;
+    place.life = answer.header("stream-life") ?? life;
+    // PG5. Offsets of a server that tells lives count stored bytes, and a page of JSON has one byte more. A life that the
+    // reader named says nothing of the server.
+    const isCounted = answer.header("stream-life") !== undefined && offset !== "now";
+    const stored = isCounted ? countOf(nextOffset) - countOf(offset) : 0;
+    if (stored > 0 && body.length - Number(kindOf(place.contentType) === "json") < stored) {
+      throw new HapaxError("unreachable", "page cut");
+    }
     const batch = new LazyBatch<T>({
-      contentType: place.contentType,
+      ...place,
       body,
-      offset,
       nextOffset,
       upToDate: says(answer, "stream-up-to-date"),
       closed: says(answer, "stream-closed"),
@@ -72,6 +87,11 @@ export async function nextPage<T>(
   }
 }
 
+/** Stored bytes before an offset; none before `-1`. PROTOCOL.md §7.4. */
+function countOf(offset: string): number {
+  return Number(offset.slice(17));
+}
+
 /** PG1 PG3: the only place where a place moves. */
 export function advance<T>(place: Place, batch: LazyBatch<T>, cursor: string | undefined): void {
   const { offset, nextOffset } = batch;
@@ -80,7 +100,7 @@ export function advance<T>(place: Place, batch: LazyBatch<T>, cursor: string | u
     throw new HapaxError("offset_beyond_tail", `offset=${nextOffset} is before ${offset}`);
   }
   if (isPlace && nextOffset === offset && batch.records.length > 0) {
-    throw new HapaxError("internal", `records without a new offset=${offset}`);
+    throw new HapaxError("internal", `no new offset=${offset}`);
   }
   place.offset = nextOffset;
   place.cursor = cursor ?? place.cursor;

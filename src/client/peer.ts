@@ -44,20 +44,23 @@ export class Peer {
     return this.#codec;
   }
 
-  async codec(): Promise<Codec> {
-    if (this.#codec === undefined) this.learn(await this.head());
+  async codec(signal?: AbortSignal): Promise<Codec> {
+    if (this.#codec === undefined) await this.head(signal);
     if (this.#codec !== undefined) return this.#codec;
     throw new HapaxError("refused", `answer without Content-Type url=${this.url}`);
   }
 
   /** What the stream says of its window of keys; `undefined`: the server's default. */
-  async keyWindowSeconds(): Promise<number | undefined> {
-    if (this.#head === undefined) this.learn(await this.head());
+  async keyWindowSeconds(signal?: AbortSignal): Promise<number | undefined> {
+    if (this.#head === undefined) await this.head(signal);
     return this.#head?.keyWindowSeconds;
   }
 
+  /** What the stream says of itself, which is learned. */
   async head(signal?: AbortSignal): Promise<StreamHead> {
-    return headOf(await this.ask({}, signal));
+    const head = headOf(await this.ask({}, signal));
+    this.learn(head);
+    return head;
   }
 
   /** The answer to `HEAD`. */
@@ -73,9 +76,9 @@ export class Peer {
   }
 
   /** PE1, PE2. Asked once. */
-  async isOurs(): Promise<boolean> {
+  async isOurs(signal?: AbortSignal): Promise<boolean> {
     if (this.#isOurs !== undefined) return this.#isOurs;
-    const call = { method: "POST", url: this.url };
+    const call = { method: "POST", url: this.url, signal };
     for (let cuts = 1; ; cuts += 1) {
       const { answer } = await this.caller.untilAnswered(call);
       const { error, isOurs, isCut } = await problemOf(answer);
@@ -85,13 +88,13 @@ export class Peer {
         if (isOurs || answer.status === 400) this.#isOurs = isOurs;
         return isOurs;
       }
-      await this.caller.pause(cuts, undefined, undefined);
+      await this.caller.pause(cuts, undefined, signal);
     }
   }
 
   /** Throws `unsupported` for what only our servers keep. */
-  async require(extension: string): Promise<void> {
-    if (await this.isOurs()) return;
-    throw new HapaxError("unsupported", `no ${extension} at this server url=${this.url}`);
+  async require(extension: string, signal?: AbortSignal): Promise<void> {
+    if (await this.isOurs(signal)) return;
+    throw new HapaxError("unsupported", `no ${extension} at this server`);
   }
 }

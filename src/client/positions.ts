@@ -4,12 +4,14 @@
  *   PN1  a position is saved when the consumer asks for more after a batch, and not before: what a crash
  *        interrupts comes again. So effects happen at least once;
  *   PN2  an effect happens exactly once only if it and the position are stored together, in one transaction of
- *        the consumer's own database. `batch.nextOffset` is the value to store there, and no store is needed here;
+ *        the consumer's own database. `batch.position` is the value to store there, and no store is needed here;
+ *   PN4  a position names the life of its stream: one that was created anew at the path refuses it, and the reader ends
+ *        with `stream_replaced` instead of going on in the middle of another stream;
  *   PN3  a reader that begins at `now` saves that place before anything arrives: a restart leaves nothing out.
  */
 
 /**
- * Keeps one offset, for `stream.follow({ position })`. Two readers of one stream need two of them. Effects happen
+ * Keeps one position, for `stream.follow({ position })`. Two readers of one stream need two of them. Effects happen
  * at least once: the batch in which a process ends comes again.
  *
  * ```ts
@@ -37,10 +39,10 @@
  * ```
  */
 export interface PositionStore {
-  /** The offset that was saved last; `undefined` if there is none. */
+  /** The position that was saved last; `undefined` if there is none. */
   load(): Promise<string | undefined>;
-  /** Resolves when the offset will be found again. */
-  save(offset: string): Promise<void>;
+  /** Resolves when the position will be found again. Up to 300 printable characters. */
+  save(position: string): Promise<void>;
 }
 
 /**

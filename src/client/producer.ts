@@ -120,26 +120,31 @@ export class Producer {
     };
     check.end();
     if (options.id !== undefined) checkProducerId(options.id);
-    this.#sender = new Sender(peer, settings, () => identityFor(peer, options.id, options.epoch), {
-      onAck: (ack) => {
-        this.#ended += ack.records;
-        this.#wakeReady();
-        this.#settleWaiters();
-        tell(options.onBatchAck, ack);
+    this.#sender = new Sender(
+      peer,
+      settings,
+      (signal) => identityFor(peer, options.id, options.epoch, signal),
+      {
+        onAck: (ack) => {
+          this.#ended += ack.records;
+          this.#wakeReady();
+          this.#settleWaiters();
+          tell(options.onBatchAck, ack);
+        },
+        onUnconfirmed: (entries, ending) => {
+          for (const entry of entries) this.#unconfirmed.push(unconfirmed(dataOf(entry), ending));
+          this.#ended += entries.length;
+          this.#wakeReady();
+        },
+        onEnd: (error) => {
+          this.#failure = failureOf(error, this.#unconfirmed);
+          this.#unconfirmed = [];
+          this.#ready?.resolve();
+          this.#settleWaiters();
+          tell(options.onError, this.#failure);
+        },
       },
-      onUnconfirmed: (entries, ending) => {
-        for (const entry of entries) this.#unconfirmed.push(unconfirmed(dataOf(entry), ending));
-        this.#ended += entries.length;
-        this.#wakeReady();
-      },
-      onEnd: (error) => {
-        this.#failure = failureOf(error, this.#unconfirmed);
-        this.#unconfirmed = [];
-        this.#ready?.resolve();
-        this.#settleWaiters();
-        tell(options.onError, this.#failure);
-      },
-    });
+    );
   }
 
   /** Data that was given and has not ended. */

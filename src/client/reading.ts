@@ -7,7 +7,14 @@
  */
 
 import type { Caller } from "./attempt.ts";
-import { type Batch, joinArrays, type LazyBatch, recordsOf, type StreamRecord } from "./batches.ts";
+import {
+  type Batch,
+  joinArrays,
+  type LazyBatch,
+  recordsOf,
+  Seam,
+  type StreamRecord,
+} from "./batches.ts";
 import { bytesOf, join, textOf } from "./bytes.ts";
 import { Line, type Reconnect } from "./line.ts";
 import { nextPage, type Place, placeAt } from "./pages.ts";
@@ -38,14 +45,14 @@ import { kindOf } from "./records.ts";
  * ```
  */
 export interface ReadOptions {
-  /** The offset to begin after. Default: the beginning of the stream. `now` is its tail. */
-  readonly from?: string;
+  /** The offset or position to begin after. Default: the beginning of the stream. `now` is its tail. */
+  readonly from?: string | undefined;
   /** How long an outage may last, in milliseconds. Default: `retry.totalMs` of the client. */
   readonly patienceMs?: number;
   /** Hears of every failure that is tried again. */
   readonly onReconnect?: (reconnect: Reconnect) => void;
   /** Ends the reading; the iteration then throws the signal's reason. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /**
@@ -82,7 +89,7 @@ export interface Reading<T> extends AsyncIterable<StreamRecord<T>> {
   bytes(): Promise<Uint8Array>;
 }
 
-/** Reads what is there, from `from` to the tail. Errors: `stream_not_found`, `stream_gone`, `offset_beyond_tail`, `unreachable`. */
+/** Reads what is there, from `from` to the tail. Errors: `stream_not_found`, `stream_gone`, `stream_replaced`, `offset_beyond_tail`, `unreachable`. */
 export function readStream<T = unknown>(
   caller: Caller,
   url: string,
@@ -114,8 +121,11 @@ export function readStream<T = unknown>(
 
 /** Pages until one reaches the tail. A page that fails is asked for again. */
 async function* pagesFrom<T>(line: Line, place: Place): AsyncGenerator<Batch<T>, void, undefined> {
-  do yield await wholePage<T>(line, place);
-  while (!place.upToDate && !place.closed);
+  const seam = new Seam<T>();
+  do {
+    const page = seam.join(await wholePage<T>(line, place), place.upToDate);
+    if (page !== undefined) yield page;
+  } while (!place.upToDate && !place.closed);
 }
 
 /** RG1: one page, tried until it came whole. */

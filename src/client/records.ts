@@ -67,9 +67,9 @@ export function encode(data: unknown, codec: Codec | undefined): Encoded {
 }
 
 /** For data that does not fit the stream. */
-export function misfit(codec: Codec | undefined): HapaxError {
+export function misfit(codec: Codec | undefined, cause?: unknown): HapaxError {
   const wanted = codec?.isJson === false ? "a string or a Uint8Array, not empty" : "a JSON value";
-  return new HapaxError("invalid_request", `data must be ${wanted}`);
+  return new HapaxError("invalid_request", `data must be ${wanted}`, { cause });
 }
 
 /** Nothing for what JSON cannot say. */
@@ -77,6 +77,6 @@ function jsonOf(data: unknown): string | undefined {
   try {
     return JSON.stringify(data);
   } catch (error) {
-    throw new HapaxError("invalid_request", "data must be a JSON value", { cause: error });
+    throw misfit(undefined, error);
   }
 }

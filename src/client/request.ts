@@ -8,7 +8,7 @@
 
 import { HapaxError, isHapaxError } from "../errors.ts";
 import type { Call, Caller } from "./attempt.ts";
-import { deferred, errorOf, nothing } from "./deferred.ts";
+import { errorOf, nothing } from "./deferred.ts";
 import type { ClientAnswer } from "./transport.ts";
 
 /** Until there is one. */
@@ -22,15 +22,14 @@ export class Attempt implements ClientAnswer {
   #answer: ClientAnswer = NO_ANSWER;
   #unlisten: () => void;
   #cancelTimer = nothing;
-  readonly #ended = deferred<never>();
+  /** Tells the one who waits. */
+  #giveUp: (reason: unknown) => void = nothing;
   /** Its time was over. */
   isSilent = false;
 
   constructor(caller: Caller, call: Call) {
     this.#caller = caller;
     this.#call = call;
-    // Nobody may be waiting when the time is over.
-    this.#ended.promise.catch(nothing);
     this.arm(call.timeoutMs ?? caller.settings.timeoutMs);
     const { signal, visibility } = call;
     const onAbort = (): void => {
@@ -94,12 +93,19 @@ export class Attempt implements ClientAnswer {
 
   /** Whoever takes the body in pieces gives each its time. */
   async *chunks(): AsyncGenerator<Uint8Array> {
+    const pieces = this.#answer.chunks()[Symbol.asyncIterator]();
     try {
-      yield* this.#answer.chunks();
+      for (;;) {
+        const piece = await this.#orEnd(pieces.next());
+        if (piece.done) return;
+        yield piece.value;
+      }
     } catch (error) {
       throw this.#errorOf(error);
     } finally {
       this.#end();
+      // Not waited for: it may stand behind a piece that never comes.
+      pieces.return?.().catch(nothing);
     }
   }
 
@@ -112,7 +118,7 @@ export class Attempt implements ClientAnswer {
   cut(reason?: unknown): void {
     this.#end();
     this.#controller.abort(reason);
-    this.#ended.reject(reason);
+    this.#giveUp(reason);
   }
 
   /** It needs no limits any more. */
@@ -124,9 +130,13 @@ export class Attempt implements ClientAnswer {
 
   /** The promise, unless the attempt ends before it: a transport need not look at its signal. */
   #orEnd<Value>(promise: Promise<Value>): Promise<Value> {
-    // If the attempt ends first, nobody hears how the request ended.
-    promise.catch(nothing);
-    return Promise.race([promise, this.#ended.promise]);
+    const { signal } = this.#controller;
+    // No race: what a long answer is raced against would hold a listener for every piece.
+    return new Promise((resolve, reject) => {
+      this.#giveUp = reject;
+      if (signal.aborted) reject(signal.reason);
+      promise.then(resolve, reject);
+    });
   }
 
   /** What a failure means to whoever called: given up by the signal's owner, or not reached. */
@@ -134,9 +144,18 @@ export class Attempt implements ClientAnswer {
     const aborted = this.#caller.abortedBy(this.#call.signal);
     if (aborted !== undefined) return aborted;
     if (isHapaxError(error)) return error;
-    const { message } = errorOf(error);
-    return new HapaxError("unreachable", `no answer (${message}) url=${this.#call.url}`, {
+    // `fetch failed` alone says nothing: what failed is its cause.
+    const { message, cause } = errorOf(error);
+    const why = cause === undefined ? message : `${message}: ${causeOf(cause)}`;
+    return new HapaxError("unreachable", `no answer (${why}) url=${this.#call.url}`, {
       cause: error,
     });
   }
+}
+
+/** The code of the system, such as ECONNREFUSED, or the words. */
+function causeOf(cause: unknown): string {
+  // Cast: every value but null and undefined has members, if only unknown ones.
+  const { code, message } = cause as { readonly code?: unknown; readonly message?: unknown };
+  return String(code ?? message ?? cause);
 }

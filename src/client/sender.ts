@@ -35,6 +35,7 @@ import {
   isOverForGood,
   lastStored,
   takeBatch,
+  SEQ_REUSED,
 } from "./flight.ts";
 import { type Entry, type Listener, sizeOf, tellAll } from "./entries.ts";
 import type { Identity } from "./identity.ts";
@@ -52,7 +53,7 @@ interface Stop {
 export class Sender {
   readonly #peer: Peer;
   readonly #events: SenderEvents;
-  readonly #makeIdentity: () => Promise<Identity>;
+  readonly #makeIdentity: (signal: AbortSignal) => Promise<Identity>;
   readonly #backlog = new Backlog();
   /** In the order of their numbers; ended ones stay until all before them have ended. */
   readonly #flight: Batch[] = [];
@@ -72,11 +73,12 @@ export class Sender {
   #isScheduled = false;
   #isStarting = false;
   #cancelLinger: () => void = nothing;
+  readonly #opening = new AbortController();
 
   constructor(
     peer: Peer,
     settings: SenderSettings,
-    makeIdentity: () => Promise<Identity>,
+    makeIdentity: (signal: AbortSignal) => Promise<Identity>,
     events: SenderEvents,
   ) {
     this.#peer = peer;
@@ -125,6 +127,17 @@ export class Sender {
     return this.#backlog.remove(listener);
   }
 
+  /**
+   * Ends it at once, without a word to those who wait: for a writer whose records were all given up. Answers its id, if
+   * the server knows its session: another session of that id fences what is still on its way.
+   */
+  abandon(): string | undefined {
+    this.#hasEnded = true;
+    this.#opening.abort();
+    for (const { abort } of this.#flight) abort.abort();
+    return this.#epoch === undefined ? undefined : this.#identity?.id;
+  }
+
   /** Sends what is there without lingering. */
   hurry(): void {
     this.#isDue = this.#backlog.length > 0;
@@ -145,8 +158,9 @@ export class Sender {
   async #start(): Promise<void> {
     if (this.#hasEnded || this.#stop !== undefined) return;
     this.#isStarting = true;
+    const { signal } = this.#opening;
     try {
-      const [identity] = await Promise.all([this.#makeIdentity(), this.#peer.codec()]);
+      const [identity] = await Promise.all([this.#makeIdentity(signal), this.#peer.codec(signal)]);
       this.#identity = identity;
       this.#isStarting = false;
       if (!identity.isSession) this.#limits = { ...this.#limits, inFlightMax: 1 };
@@ -257,7 +271,9 @@ export class Sender {
     } else if (!batch.wasLost && batch.entries.length > 1 && isDivisible(error)) {
       this.#cutSmaller(batch, error);
     } else {
-      this.#stopAt(batch, error, isCertain && error.code !== "producer_gap");
+      // A gap, or another's number: those behind it may be stored all the same.
+      const mayGoOn = error.code === "producer_gap" || error.code === SEQ_REUSED;
+      this.#stopAt(batch, error, isCertain && !mayGoOn);
     }
   }
 
@@ -354,15 +370,21 @@ export class Sender {
   /** SD3, SD4. Everything that was sent has ended: what is known of each? */
   async #end(stop: Stop): Promise<void> {
     const isOpen = this.#flight.some(({ wasLost, receipt }) => wasLost && receipt === undefined);
-    if (isOpen && !stop.isCertain) {
+    if (stop.error.code === SEQ_REUSED) {
+      // The server has numbers of another writer: a number alone says nothing of this one's data.
+      this.#storedMax = -1;
+    } else if (isOpen && !stop.isCertain) {
       const sequence = await lastStored(this.#peer, this.#identity, this.#epoch);
       this.#storedMax = Math.max(this.#storedMax, sequence);
     }
-    for (const batch of this.#flight.filter(({ sequence }) => sequence <= this.#storedMax)) {
-      this.#flight.shift();
-      const { sequence } = batch;
+    for (const batch of this.#flight.splice(0)) {
+      const { sequence, receipt } = batch;
+      if (receipt === undefined && sequence > this.#storedMax) {
+        this.#flight.push(batch);
+        continue;
+      }
       const known = { offset: undefined, epoch: this.#epoch ?? 0, sequence, isDuplicate: true };
-      this.#acknowledge(batch, batch.receipt ?? known);
+      this.#acknowledge(batch, receipt ?? known);
     }
     if (this.#flight.length === 0 && stop.sequence <= this.#storedMax) {
       // It was stored after all.

@@ -38,7 +38,7 @@ export interface ClientSettings {
   /** How long the server remembers idempotency keys, in seconds, unless the stream says so. Default 86,400. */
   readonly keyWindowSeconds?: number;
   /** Ends everything that this connection does. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Settings with their defaults. */

@@ -25,13 +25,16 @@ export interface AppendOptions {
   readonly ifMatch?: string;
   /** `Stream-Seq`: must sort after the last one of the stream; else `sequence_regression`. */
   readonly seq?: string;
-  /** Gives up waiting. What was sent may be stored all the same. */
-  readonly signal?: AbortSignal;
+  /**
+   * Gives up waiting, at once. What was sent may be stored all the same. When no other append waits, nothing more is
+   * sent: a process that has nothing else to do can end.
+   */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Options of `stream.update`. */
 export interface UpdateOptions {
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /**
@@ -70,10 +73,8 @@ export class Stream {
   }
 
   /** Describes the stream. Rejects with `stream_not_found` if there is none. */
-  async head(options: { readonly signal?: AbortSignal } = {}): Promise<StreamHead> {
-    const head = await this.#peer.head(options.signal);
-    this.#peer.learn(head);
-    return head;
+  head(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<StreamHead> {
+    return this.#peer.head(options.signal);
   }
 
   /**
@@ -134,15 +135,20 @@ export class Stream {
   }
 
   /** Closes the stream, after all appends that were called before, with a last record if one is given. */
-  close(data?: unknown, options: { readonly signal?: AbortSignal } = {}): Promise<Appended> {
+  close(
+    data?: unknown,
+    options: { readonly signal?: AbortSignal | undefined } = {},
+  ): Promise<Appended> {
     return this.#appends.append(data, { "Stream-Closed": "true" }, options.signal);
   }
 
   /** Deletes the stream. */
-  async delete(options: { readonly signal?: AbortSignal } = {}): Promise<void> {
+  async delete(options: { readonly signal?: AbortSignal | undefined } = {}): Promise<void> {
     const { answer, wasUnknown } = await this.#peer.caller.untilAnswered({
       method: "DELETE",
       url: this.url,
+      // A stream that is created anew meanwhile is not the one that was meant.
+      headers: { "Idempotency-Key": this.#peer.caller.settings.random.id() },
       ...options,
     });
     const error = await refusalIn(answer);
@@ -172,9 +178,9 @@ export class Stream {
    */
   async resume(
     id: string,
-    options: { readonly signal?: AbortSignal } = {},
+    options: { readonly signal?: AbortSignal | undefined } = {},
   ): Promise<ProducerState | undefined> {
-    await this.#peer.require("resume");
+    await this.#peer.require("resume", options.signal);
     return producerStateOf(await this.#peer.ask({ "Producer-Id": id }, options.signal));
   }
 

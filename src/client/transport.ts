@@ -6,6 +6,8 @@
  * have been done. It never repeats a request and never turns a write into a read by following a redirect.
  */
 
+import { nothing } from "./deferred.ts";
+
 /** One request, complete: nothing is added to it on the way. */
 export interface ClientRequest {
   readonly method: string;
@@ -65,7 +67,7 @@ export function fetchTransport(fetcher: typeof fetch): Transport {
       chunks: () => chunksOf(response),
       discard() {
         // What is dropped may fail to be dropped: nobody is interested any more.
-        response.body?.cancel().catch(() => undefined);
+        response.body?.cancel().catch(nothing);
       },
     };
   };
@@ -82,6 +84,6 @@ async function* chunksOf(response: Response): AsyncGenerator<Uint8Array> {
       yield value;
     }
   } finally {
-    reader.cancel().catch(() => undefined);
+    reader.cancel().catch(nothing);
   }
 }

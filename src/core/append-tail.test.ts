@@ -8,6 +8,7 @@ import {
   keyClaim,
   producerClaim,
   sessionClaim,
+  RUN,
 } from "../testing/commands.ts";
 import { type AppendCommand, type AppendDecision, decideAppend } from "./append.ts";
 import { decideCreate } from "./create.ts";
@@ -25,7 +26,14 @@ class Stream {
   readonly #world: World = createWorld();
 
   constructor() {
-    const created = decideCreate(undefined, undefined, createCommand(A), this.#world.nextId, NOW);
+    const created = decideCreate(
+      undefined,
+      undefined,
+      createCommand(A),
+      this.#world.nextId,
+      RUN,
+      NOW,
+    );
     if (created.kind !== "created") throw new Error(created.kind);
     for (const change of created.changes) applyChange(this.#world, change);
   }
@@ -156,8 +164,38 @@ describe("a duplicate", () => {
         lastSequence: 49,
         end: isKept ? ends[sequence] : stream.state.tail,
         isClosed: false,
+        isOther: isKept && sizes[sequence] !== 1,
       });
     }
+  });
+
+  test("P8 of a session is refused if its content is another one, for the last 32 appends", () => {
+    const stream = new Stream();
+    for (let sequence = 0; sequence < 50; sequence += 1) {
+      stream.send(`text ${sequence}`, { producer: sessionClaim("p", "s", sequence) });
+    }
+    for (let sequence = 0; sequence < 50; sequence += 1) {
+      const parts = { producer: sessionClaim("p", "s", sequence) };
+      const isKept = sequence >= 50 - ENDS_KEPT;
+      const refused = isKept ? { kind: "reused", received: sequence } : { kind: "duplicate" };
+      expect(stream.send(`text ${sequence}`, parts).kind).toBe("duplicate");
+      expect(stream.send("another text", parts)).toMatchObject(refused);
+      expect(stream.send(`text ${sequence}`, { ...parts, closes: true })).toMatchObject(refused);
+    }
+    expect(stream.send("text 50", { producer: sessionClaim("p", "s", 50) }).kind).toBe("accepted");
+  });
+
+  test("P8 A2 is told the same on a closed stream, and nothing of an epoch that is over", () => {
+    const stream = new Stream();
+    stream.send("one", { producer: producerClaim("q", 0, 0) });
+    stream.send("two", { producer: producerClaim("q", 1, 0) });
+    stream.send("end", { producer: sessionClaim("p", "s", 0), closes: true });
+    const end = { producer: sessionClaim("p", "s", 0) };
+    expect(stream.send("end", { ...end, closes: true }).kind).toBe("duplicate");
+    expect(stream.send("end", end)).toEqual({ kind: "reused", received: 0 });
+    const other = { producer: producerClaim("q", 1, 0) };
+    expect(stream.send("two", other)).toMatchObject({ kind: "duplicate", isOther: false });
+    expect(stream.send("one", other)).toMatchObject({ kind: "duplicate", isOther: true });
   });
 
   test("P7 is told the same after the close, and the end of a close without data is the tail", () => {
@@ -165,8 +203,8 @@ describe("a duplicate", () => {
     stream.send("one", { producer: sessionClaim("p", "s", 0) });
     stream.send("two", { producer: sessionClaim("p", "s", 1) });
     stream.send("", { producer: sessionClaim("p", "s", 2), closes: true });
-    const ends = [0, 1, 2].map((sequence) =>
-      stream.send("", { producer: sessionClaim("p", "s", sequence) }),
+    const ends = ["one", "two", ""].map((text, sequence) =>
+      stream.send(text, { producer: sessionClaim("p", "s", sequence), closes: text === "" }),
     );
     expect(ends).toMatchObject([
       { kind: "duplicate", end: 3, isClosed: true },

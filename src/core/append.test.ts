@@ -2,8 +2,9 @@
 // the precedence of the protocol written as a table of its own. PROTOCOL.md §4
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { appendCommand, producerClaim, sessionClaim, TEXT } from "../testing/commands.ts";
+import { appendCommand, producerClaim, sessionClaim, TEXT, RUN } from "../testing/commands.ts";
 import { type AppendCommand, type AppendDecision, decideAppend } from "./append.ts";
+import { digestContent } from "./content-digest.ts";
 import type { ProducerClaim, ProducerMark } from "./producer.ts";
 import { NEVER, type StreamState } from "./stream.ts";
 import type {
@@ -58,6 +59,10 @@ interface Combination {
   };
 }
 
+/** Ends without digests: what a content has to say is told below. */
+const RECENT: number[] = [];
+for (const [sequence, end] of [1, 3, 6, 8].entries()) RECENT[2 * sequence] = end;
+
 const nonce = (text: string): SessionNonce => text as SessionNonce;
 
 function stateOf(isClosed: boolean, lastStreamSeq: string | undefined): StreamState {
@@ -66,7 +71,7 @@ function stateOf(isClosed: boolean, lastStreamSeq: string | undefined): StreamSt
     lastSequence: 3 as Sequence,
     session: undefined as SessionNonce | undefined,
     replaced: undefined as SessionNonce[] | undefined,
-    ends: [1, 3, 6, 8] as Offset[],
+    recent: RECENT,
     resets: 0,
   };
   const session = { ...known, session: nonce("now"), replaced: [nonce("before")] };
@@ -76,6 +81,7 @@ function stateOf(isClosed: boolean, lastStreamSeq: string | undefined): StreamSt
     contentType: TEXT,
     expiry: NEVER,
     fork: undefined,
+    run: RUN,
     createdAtMs: 1 as TimeMs,
     tail: 10 as Offset,
     isClosed,
@@ -118,9 +124,13 @@ function* combinations(): Generator<Combination> {
 }
 
 /** What is written down of a claim that was accepted. */
-function markOf(claim: ProducerClaim | undefined): ProducerMark | undefined {
+function markOf(
+  claim: ProducerClaim | undefined,
+  { data, closes }: AppendCommand,
+): ProducerMark | undefined {
+  const digest = digestContent(data, closes);
   const epoch = CLAIMS.find(([known]) => known === claim)?.[2];
-  return claim === undefined ? undefined : { ...claim, epoch: epoch as Epoch, resets: 0 };
+  return claim === undefined ? undefined : { ...claim, epoch: epoch as Epoch, resets: 0, digest };
 }
 
 type Facts = Combination["facts"];
@@ -184,7 +194,7 @@ describe("every combination", () => {
           stream: 1,
           data,
           closes,
-          producer: markOf(producer),
+          producer: markOf(producer, command),
           streamSeq,
           key: undefined,
         };
@@ -192,7 +202,8 @@ describe("every combination", () => {
       } else if (decision.kind === "duplicate") {
         const { isClosed } = state;
         const end = command.producer?.sequence === 0 ? 1 : 8;
-        expect(decision).toEqual({ kind: "duplicate", epoch: 2, lastSequence: 3, end, isClosed });
+        const known = { epoch: 2, lastSequence: 3, end, isClosed, isOther: false };
+        expect(decision).toEqual({ kind: "duplicate", ...known });
       }
     }
   });
@@ -201,7 +212,7 @@ describe("every combination", () => {
 function worldWithStream(): { world: World; state: StreamState } {
   const world = createWorld();
   const [stream, atMs] = [1 as StreamId, 1 as TimeMs];
-  const parts = { contentType: TEXT, expiry: NEVER, fork: undefined, keys: undefined };
+  const parts = { run: RUN, contentType: TEXT, expiry: NEVER, fork: undefined, keys: undefined };
   applyChange(world, { kind: "created", atMs, stream, name: NAME, ...parts });
   const state = world.streams.get(NAME);
   if (state === undefined) throw new Error("the stream was not created");

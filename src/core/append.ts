@@ -11,6 +11,7 @@
  */
 
 import type { Appended } from "./change.ts";
+import { digestContent } from "./content-digest.ts";
 import {
   decideKnownKey,
   decideNewKey,
@@ -24,9 +25,9 @@ import {
 import {
   decideProducer,
   type ProducerClaim,
+  type ProducerDecision,
   type ProducerMark,
   type ProducerRefusal,
-  type ProducerState,
 } from "./producer.ts";
 import { isSameMediaType, type StreamState } from "./stream.ts";
 import { advance, type Epoch, type Offset, type Sequence, type TimeMs } from "./types.ts";
@@ -38,6 +39,8 @@ export interface AppendCommand {
   readonly contentType: string | undefined;
   readonly closes: boolean;
   readonly producer: ProducerClaim | undefined;
+  /** Of what a number of the producer stands for, if that is not the data and the close. */
+  readonly digest?: number;
   readonly key: KeyClaim | undefined;
   readonly streamSeq: string | undefined;
   /** The tail that the append must find. `none`: what was sent names no tail, and matches none. */
@@ -58,6 +61,8 @@ export interface Duplicate {
   /** Where the original ended, if that is still known, else the tail. */
   readonly end: Offset;
   readonly isClosed: boolean;
+  /** The original had other content: what was sent now is not stored, and never will be. */
+  readonly isOther: boolean;
 }
 
 export type AppendDecision =
@@ -91,8 +96,9 @@ export function decideAppend(
   }
   let mark: ProducerMark | undefined;
   if (producer !== undefined) {
-    const decision = decideProducer(state.producers?.get(producer.id), producer);
-    if (decision.kind === "duplicate") return duplicate(state, decision.state, decision.end);
+    const digest = digestOf(command);
+    const decision = decideProducer(state.producers?.get(producer.id), producer, digest);
+    if (decision.kind === "duplicate") return duplicate(state, decision);
     if (decision.kind !== "accepted") return decision;
     mark = decision.mark;
   }
@@ -123,14 +129,17 @@ function keyOf(state: StreamState, command: AppendCommand): KeyClaim | undefined
   return key?.isContent === true && !isFromContent(state.keys) ? undefined : key;
 }
 
+function digestOf({ digest, data, closes }: AppendCommand): number {
+  return digest ?? digestContent(data, closes);
+}
+
 function duplicate(
-  state: StreamState,
-  producer: ProducerState,
-  end: Offset | undefined,
+  { tail, isClosed }: StreamState,
+  known: Extract<ProducerDecision, { readonly kind: "duplicate" }>,
 ): Duplicate {
-  const { epoch, lastSequence } = producer;
-  const { tail, isClosed } = state;
-  return { kind: "duplicate", epoch, lastSequence, end: end ?? tail, isClosed };
+  const { epoch, lastSequence } = known.state;
+  const { end, isOther } = known;
+  return { kind: "duplicate", epoch, lastSequence, isOther, end: end ?? tail, isClosed };
 }
 
 // What the stream knows of a producer or a key stays true after the close: the retry of a stored append is
@@ -153,10 +162,11 @@ function decideOnClosed(
       ? { kind: "already_closed", tail }
       : { kind: "closed", tail };
   }
-  const decision = decideProducer(state.producers?.get(producer.id), producer);
-  if (decision.kind === "fenced") return decision;
+  const known = state.producers?.get(producer.id);
+  const decision = decideProducer(known, producer, digestOf(command));
+  if (decision.kind === "fenced" || decision.kind === "reused") return decision;
   if (decision.kind !== "duplicate") return { kind: "closed", tail };
-  return duplicate(state, decision.state, decision.end);
+  return duplicate(state, decision);
 }
 
 // A header value is Latin-1, where the order of code units is the order of bytes.

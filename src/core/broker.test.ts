@@ -2,7 +2,7 @@
 // next sequence is written, the last ones again are duplicates, everything else is an error. PROTOCOL.md §5, §14
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { appendCommand, createCommand, sessionClaim } from "../testing/commands.ts";
+import { appendCommand, createCommand, sessionClaim, RUN } from "../testing/commands.ts";
 import { decideAppend } from "./append.ts";
 import { decideCreate } from "./create.ts";
 import type { StreamName, TimeMs } from "./types.ts";
@@ -16,7 +16,14 @@ class Broker {
   readonly log: string[] = [];
 
   constructor() {
-    const created = decideCreate(undefined, undefined, createCommand(LOG), this.#world.nextId, NOW);
+    const created = decideCreate(
+      undefined,
+      undefined,
+      createCommand(LOG),
+      this.#world.nextId,
+      RUN,
+      NOW,
+    );
     if (created.kind !== "created") throw new Error(created.kind);
     for (const change of created.changes) applyChange(this.#world, change);
   }

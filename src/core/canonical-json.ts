@@ -13,17 +13,30 @@ const DEPTH_MAX = 512;
 const EXACT = "\u0000number:";
 const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/g;
 
-/** The canonical form of a JSON text; undefined if it is none, or is too deep. */
-export function canonicalText(text: string): string | undefined {
-  let value: unknown;
+/** What a JSON text says: to a parser of this language, and with every digit. */
+export interface CanonicalForms {
+  readonly plain: string;
+  /** The same as `plain` if no number would be rounded. */
+  readonly exact: string;
+}
+
+/** The canonical forms of a JSON text; undefined if it is none, or is too deep. */
+export function canonicalForms(text: string): CanonicalForms | undefined {
   try {
-    value = JSON.parse(text);
+    const plain = canonicalValue(JSON.parse(text));
+    if (plain === undefined) return undefined;
     // Only a text with long numbers is read twice.
-    if (/[0-9.]{16}|[0-9][eE]/.test(text)) value = JSON.parse(withExactNumbers(text));
+    if (!/[0-9.]{16}|[0-9][eE]/.test(text)) return { plain, exact: plain };
+    const exact = canonicalValue(JSON.parse(withExactNumbers(text)));
+    return exact === undefined ? undefined : { plain, exact };
   } catch {
     return undefined;
   }
-  return canonicalValue(value);
+}
+
+/** The exact canonical form of a JSON text; undefined if it is none, or is too deep. */
+export function canonicalText(text: string): string | undefined {
+  return canonicalForms(text)?.exact;
 }
 
 /** The canonical form of a value that came from JSON; undefined if it is too deep, or did not come from there. */

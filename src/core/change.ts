@@ -11,12 +11,13 @@ import type { KeyPolicy, KeyRecord } from "./keys.ts";
 import type { ProducerMark } from "./producer.ts";
 import type { Expiry, Fork } from "./stream.ts";
 import type { SubscriptionChange } from "./subscription.ts";
-import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "./types.ts";
+import type { Offset, ProducerId, Run, StreamId, StreamName, TimeMs } from "./types.ts";
 
 export interface StreamCreated {
   readonly kind: "created";
   readonly atMs: TimeMs;
   readonly stream: StreamId;
+  readonly run: Run;
   readonly name: StreamName;
   readonly contentType: string;
   readonly expiry: Expiry;

@@ -11,6 +11,8 @@
  * Time is what is left of a lease: the database computes it. Pure.
  */
 
+import { isOtherContent } from "./content-fingerprint.ts";
+
 /**
  * `running`: somebody works on it, or did until its lease ended. `done`: with a result. `failed`: with the failure, to
  * be remembered. `released`: nobody works on it, and it may be claimed; its attempts count.
@@ -58,7 +60,7 @@ export type ClaimDecision =
 export function decideClaim(entry: ClaimEntry | undefined, request: ClaimRequest): ClaimDecision {
   if (entry === undefined || isOver(entry))
     return { kind: "claim", attempts: 1, isTakeover: false };
-  if (isOtherContent(entry, request)) return { kind: "mismatch" };
+  if (isOtherContent(entry.fingerprint, request.fingerprint)) return { kind: "mismatch" };
   switch (entry.state) {
     case "done":
       return { kind: "done" };
@@ -87,14 +89,6 @@ export function decideClaim(entry: ClaimEntry | undefined, request: ClaimRequest
 function isOver({ state, keepLeftMs, leaseLeftMs }: ClaimEntry): boolean {
   if (keepLeftMs === undefined || keepLeftMs > 0) return false;
   return state !== "running" || (leaseLeftMs ?? 0) <= 0;
-}
-
-function isOtherContent(entry: ClaimEntry, { fingerprint }: ClaimRequest): boolean {
-  return (
-    fingerprint !== undefined &&
-    entry.fingerprint !== undefined &&
-    fingerprint !== entry.fingerprint
-  );
 }
 
 function again(

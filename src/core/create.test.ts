@@ -1,9 +1,11 @@
 // All pairs of configurations, all forks of a small stream. PROTOCOL.md §3, §8, §15, §16.1
 import { describe, expect, test } from "vitest";
-import { appendCommand, createCommand, keyClaim, producerClaim } from "../testing/commands.ts";
+import { appendCommand, createCommand, keyClaim, producerClaim, RUN } from "../testing/commands.ts";
 import { decideAppend } from "./append.ts";
 import {
   CONTENT_TYPE_DEFAULT,
+  FORK_DEPTH_MAX,
+  forkDepth,
   type CreateCommand,
   type CreateDecision,
   decideCreate,
@@ -31,9 +33,13 @@ function create(world: World, command: CreateCommand, at?: number): CreateDecisi
   const source =
     fork === undefined
       ? undefined
-      : { state: world.streams.get(fork.sourceName), at: at as Offset | undefined };
+      : {
+          state: world.streams.get(fork.sourceName),
+          at: at as Offset | undefined,
+          depth: forkDepth(world.byId, world.streams.get(fork.sourceName)),
+        };
   const existing = world.streams.get(command.name);
-  const decision = decideCreate(existing, source, command, world.nextId, NOW);
+  const decision = decideCreate(existing, source, command, world.nextId, RUN, NOW);
   if (decision.kind === "created")
     for (const change of decision.changes) applyChange(world, change);
   return decision;
@@ -112,7 +118,7 @@ describe("K1 creating again", () => {
         const asked = fork === undefined ? second : { ...second, fork: { ...fork, anchor } };
         const expected = essence(first) === essence(asked) ? "exists" : "conflict";
         const existing = world.streams.get(NAME);
-        const { kind } = decideCreate(existing, undefined, second, world.nextId, NOW);
+        const { kind } = decideCreate(existing, undefined, second, world.nextId, RUN, NOW);
         if (kind !== expected) expect([first, second, kind]).toBe(expected);
         count += 1;
       }
@@ -173,7 +179,7 @@ describe("K5 a request that wants a free path", () => {
       for (const second of configurations()) {
         const asked = { ...second, isNew: true };
         const existing = world.streams.get(NAME);
-        const decision = decideCreate(existing, undefined, asked, world.nextId, NOW);
+        const decision = decideCreate(existing, undefined, asked, world.nextId, RUN, NOW);
         const { kind } = decision;
         if (kind !== "present") expect([first, second, kind]).toBe("present");
         if (count % 500 === 0) expect(decision).toEqual({ kind: "present", tail, isClosed });
@@ -383,4 +389,23 @@ describe("where a fork begins", () => {
       }
     }
   });
+});
+
+test("K2 forks of forks go as deep as the limit, and a deeper one is refused and leaves nothing", () => {
+  const world = createWorld();
+  const nameOf = (depth: number): StreamName => `/deep/${depth}` as StreamName;
+  const forkOf = (depth: number): CreateCommand => {
+    const fork = { sourceName: nameOf(depth), anchor: undefined, subOffset: 0 };
+    return createCommand(nameOf(depth + 1), { fork });
+  };
+  create(world, createCommand(nameOf(0)));
+  for (let depth = 0; depth < FORK_DEPTH_MAX; depth += 1) {
+    expect(create(world, forkOf(depth)).kind).toBe("created");
+  }
+  expect(create(world, forkOf(FORK_DEPTH_MAX))).toMatchObject({ kind: "invalid_fork" });
+  expect(world.streams.get(nameOf(FORK_DEPTH_MAX))?.forkCount).toBe(0);
+  // A request that repeats a creation is answered as before, and an earlier one can be forked again.
+  expect(create(world, forkOf(FORK_DEPTH_MAX - 1)).kind).toBe("exists");
+  const beside = { ...forkOf(FORK_DEPTH_MAX - 1), name: "/beside" as StreamName };
+  expect(create(world, beside).kind).toBe("created");
 });

@@ -18,7 +18,32 @@ import {
   NEVER,
   type StreamState,
 } from "./stream.ts";
-import { type Offset, OFFSET_ZERO, type StreamId, type StreamName, type TimeMs } from "./types.ts";
+import {
+  type Offset,
+  OFFSET_ZERO,
+  type Run,
+  type StreamId,
+  type StreamName,
+  type TimeMs,
+} from "./types.ts";
+
+/**
+ * Forks of forks. A read looks through all of them for the bytes that it wants, and so does whoever deletes the last:
+ * without a limit a chain would cost its square.
+ */
+export const FORK_DEPTH_MAX = 100;
+
+/** How many forks a stream is away from one that is no fork; it stops counting at the limit. */
+export function forkDepth(
+  byId: ReadonlyMap<StreamId, StreamState>,
+  state: StreamState | undefined,
+): number {
+  let depth = 0;
+  for (let next = state; next?.fork !== undefined && depth < FORK_DEPTH_MAX; depth += 1) {
+    next = byId.get(next.fork.source);
+  }
+  return depth;
+}
 
 export const CONTENT_TYPE_DEFAULT = "application/octet-stream";
 
@@ -46,6 +71,8 @@ export interface ForkSource {
   readonly state: StreamState | undefined;
   /** Where the fork begins. Undefined: the tail at the time of the decision. */
   readonly at: Offset | undefined;
+  /** How many forks it is away from a stream that is no fork; see `forkDepth`. */
+  readonly depth: number;
 }
 
 export type CreateRefusal =
@@ -80,6 +107,7 @@ export function decideCreate(
   source: ForkSource | undefined,
   command: CreateCommand,
   id: StreamId,
+  run: Run,
   atMs: TimeMs,
 ): CreateDecision {
   if (existing !== undefined) return decideExisting(existing, command);
@@ -97,6 +125,7 @@ export function decideCreate(
     kind: "created",
     atMs,
     stream: id,
+    run,
     name: command.name,
     contentType,
     expiry,
@@ -176,6 +205,10 @@ function decideFork(
     !isSameMediaType(command.contentType, state.contentType)
   ) {
     return { kind: "content_type_mismatch", expected: state.contentType };
+  }
+  if (source.depth >= FORK_DEPTH_MAX) {
+    const reason = `the source is a fork of a fork, ${FORK_DEPTH_MAX} deep; fork an earlier one, or copy it`;
+    return { kind: "invalid_fork", reason };
   }
   const anchor = fork.anchor ?? state.tail;
   return {

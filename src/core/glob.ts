@@ -8,20 +8,20 @@
 export class Glob {
   readonly pattern: string;
   readonly #segments: readonly string[];
-  /** Most names fail on the literal beginning of a pattern, without being split. */
-  readonly #prefix: string;
+  /** The literal beginning: most names fail on it, without being split. */
+  readonly prefix: string;
 
   constructor(pattern: string) {
     this.pattern = pattern;
     this.#segments = splitSegments(pattern);
     const wild = this.#segments.findIndex((segment) => segment === "*" || segment === "**");
     const literal = wild === -1 ? this.#segments : this.#segments.slice(0, wild);
-    this.#prefix = literal.map((segment) => `/${decodeStars(segment)}`).join("");
+    this.prefix = literal.map((segment) => `/${decodeStars(segment)}`).join("");
   }
 
   /** Names are absolute: they begin with a slash. */
   matches(name: string): boolean {
-    return name.startsWith(this.#prefix) && matchSegments(this.#segments, splitSegments(name));
+    return name.startsWith(this.prefix) && matchSegments(this.#segments, splitSegments(name));
   }
 }
 

@@ -6,7 +6,8 @@
  *        handed over has passed;
  *   GD3  no more is asked back than those who are short can be given by it;
  *   GD4  a commit or release changes something only with the newest token of its stream, and by its holder;
- *   GD5  a refused call changes nothing.
+ *   GD5  a refused call changes nothing;
+ *   GD6  a position is between two records: inside one, what was committed would come again.
  */
 
 import { Glob } from "./glob.ts";
@@ -25,16 +26,27 @@ import type {
   Member,
   MemberId,
 } from "./group-state.ts";
-import { isSystemStream, type StreamState } from "./stream.ts";
+import { decideNumber } from "./numbers.ts";
+import { type IsBoundary, isSystemStream, type StreamState } from "./stream.ts";
 import { OFFSET_ZERO, type Offset, type StreamName, type TimeMs } from "./types.ts";
 
 export type Streams = ReadonlyMap<StreamName, StreamState>;
+
+/** Streams that one claim gives, and that are asked back at a time. The rest follows with the next claims. */
+export const GRANTED_MAX = 2000;
+export const ASKED_MAX = 1000;
 
 export type GroupCreation =
   | { readonly kind: "created"; readonly change: GroupChange }
   | { readonly kind: "exists" }
   | { readonly kind: "conflict"; readonly reason: string }
-  | { readonly kind: "beyond_tail"; readonly stream: StreamName };
+  | PositionRefusal;
+
+/** Why a group cannot begin or go on there. */
+export interface PositionRefusal {
+  readonly kind: "beyond_tail" | "inside_record";
+  readonly stream: StreamName;
+}
 
 export function decideGroup(
   book: GroupBook,
@@ -42,6 +54,7 @@ export function decideGroup(
   id: GroupId,
   settings: GroupSettings,
   atMs: TimeMs,
+  isBoundary: IsBoundary,
 ): GroupCreation {
   const existing = book.byId.get(id);
   if (existing !== undefined) {
@@ -55,11 +68,26 @@ export function decideGroup(
   for (const state of candidates) {
     if (state.isDeleted || isSystemStream(state.name)) continue;
     if (!named.has(state.name) && glob?.matches(state.name) !== true) continue;
-    const offset = offsetAt(settings.start, state);
-    if (offset === undefined) return { kind: "beyond_tail", stream: state.name };
+    const offset = offsetAt(settings.start, state, isBoundary);
+    if (typeof offset !== "number") return offset;
     cursors.push([state.name, offset]);
   }
   return { kind: "created", change: { kind: "group_created", atMs, group: id, settings, cursors } };
+}
+
+/** Where a group begins on a stream, or why it cannot. Undefined: it does not follow it, or has it already. */
+export function decideFound(
+  book: GroupBook,
+  group: Pick<Group, "id" | "settings" | "cursors">,
+  state: StreamState,
+  isBoundary: IsBoundary,
+): Offset | PositionRefusal | undefined {
+  const { id, settings, cursors } = group;
+  const { name } = state;
+  if (state.isDeleted || isSystemStream(name) || cursors.has(name)) return undefined;
+  const isNamed = book.named.get(name)?.has(id) === true;
+  if (!isNamed && book.globs.get(id)?.matches(name) !== true) return undefined;
+  return offsetAt(settings.start, state, isBoundary);
 }
 
 function* pick(streams: Streams, names: ReadonlySet<StreamName>): Generator<StreamState> {
@@ -69,11 +97,17 @@ function* pick(streams: Streams, names: ReadonlySet<StreamName>): Generator<Stre
   }
 }
 
-/** Undefined: the stream does not reach so far. */
-function offsetAt(start: GroupStart, state: StreamState): Offset | undefined {
+/** GD6 */
+function offsetAt(
+  start: GroupStart,
+  state: StreamState,
+  isBoundary: IsBoundary,
+): Offset | PositionRefusal {
   if (start.kind === "beginning") return OFFSET_ZERO;
   if (start.kind === "tail") return state.tail;
-  return start.offset <= state.tail ? start.offset : undefined;
+  if (start.offset > state.tail) return { kind: "beyond_tail", stream: state.name };
+  if (!isBoundary(state, start.offset)) return { kind: "inside_record", stream: state.name };
+  return start.offset;
 }
 
 function findDifference(one: GroupSettings, other: GroupSettings): string | undefined {
@@ -83,14 +117,16 @@ function findDifference(one: GroupSettings, other: GroupSettings): string | unde
   return one.leaseMs === other.leaseMs ? undefined : "leaseMs";
 }
 
+/** `nonce` makes the member one that was never there, also before a restore whose clock is wrong. */
 export function decideJoin(
   book: GroupBook,
   group: Group,
   name: string,
+  nonce: string,
   atMs: TimeMs,
 ): Extract<GroupChange, { kind: "group_joined" }> {
-  const ordinal = book.nextToken;
-  const member = `${name}-${ordinal}`;
+  const ordinal = decideNumber(book.nextToken, atMs);
+  const member = `${name}-${nonce}`;
   const expiresAtMs = (atMs + group.settings.leaseMs) as TimeMs;
   return { kind: "group_joined", atMs, group: group.id, member, ordinal, expiresAtMs };
 }
@@ -124,17 +160,18 @@ export function decideClaim(
   }
   const shares = shareOut(group.openCount, live);
   const share = shares.get(id) ?? 0;
-  const free = findFree(group, id, new Set(dropped), atMs);
-  const missing = Math.max(0, share - member.holds.size);
+  const gone = new Set(dropped);
+  const missing = Math.min(Math.max(0, share - member.holds.size), GRANTED_MAX);
   const granted: [StreamName, LeaseToken][] = [];
-  let token = book.nextToken;
-  for (const stream of free) {
-    if (granted.length === missing) break;
+  let token = decideNumber(book.nextToken, atMs);
+  for (const stream of missing === 0 ? [] : findFree(group, id, gone, atMs)) {
     granted.push([stream, token]);
     token += 1;
+    if (granted.length === missing) break;
   }
   const given = new Set(granted.map(([stream]) => stream));
-  const wanted = askedCounts(group, live, shares, given, free.length - granted.length, id);
+  const freeLeft = countFree(group, id, gone, atMs) - granted.length;
+  const wanted = askedCounts(group, live, shares, given, freeLeft, id);
   const untilMs = (atMs + leaseMs) as TimeMs;
   const { asked, kept } = adjustAsked(group, wanted, given, untilMs);
   const expiresAtMs = untilMs;
@@ -174,23 +211,44 @@ export function shareOut(count: number, members: readonly Member[]): ReadonlyMap
   return shares;
 }
 
-/** GD2: what this member may be given, in no promised order. */
-function findFree(
+/** GD2: what this member may be given, in no promised order. As much is looked at as is taken. */
+function* findFree(
   group: Group,
   id: MemberId,
   dropped: ReadonlySet<MemberId>,
   atMs: TimeMs,
-): readonly StreamName[] {
-  const free = [...group.free];
-  for (const member of group.members.values()) {
-    if (member.id === id) continue;
-    for (const stream of member.holds) {
-      const askedUntilMs = group.cursors.get(stream)?.askedUntilMs;
-      const isOver = askedUntilMs !== undefined && askedUntilMs <= atMs;
-      if (dropped.has(member.id) || isOver) free.push(stream);
-    }
+): Generator<StreamName, void, undefined> {
+  yield* group.free;
+  for (const streams of group.left.values()) yield* streams;
+  for (const other of dropped) yield* group.members.get(other)?.holds ?? [];
+  yield* findOverdue(group, id, dropped, atMs);
+}
+
+function countFree(
+  group: Group,
+  id: MemberId,
+  dropped: ReadonlySet<MemberId>,
+  atMs: TimeMs,
+): number {
+  let count = group.free.size;
+  for (const streams of group.left.values()) count += streams.size;
+  for (const other of dropped) count += group.members.get(other)?.holds.size ?? 0;
+  for (const _ of findOverdue(group, id, dropped, atMs)) count += 1;
+  return count;
+}
+
+/** Streams of live members whose time to be handed over has passed. */
+function* findOverdue(
+  group: Group,
+  id: MemberId,
+  dropped: ReadonlySet<MemberId>,
+  atMs: TimeMs,
+): Generator<StreamName, void, undefined> {
+  for (const stream of group.asked) {
+    const { holder, askedUntilMs } = group.cursors.get(stream) ?? {};
+    if (holder === undefined || holder === id || dropped.has(holder)) continue;
+    if (askedUntilMs !== undefined && askedUntilMs <= atMs) yield stream;
   }
-  return free;
 }
 
 /** GD3: how many streams each member is to hand over. */
@@ -213,7 +271,7 @@ function askedCounts(
     if (excess > 0) over.push({ id, excess });
     else short -= excess;
   }
-  let wanted = Math.max(0, short - freeLeft);
+  let wanted = Math.min(Math.max(0, short - freeLeft), ASKED_MAX);
   const counts = new Map<MemberId, number>();
   for (const { id, excess } of over.toSorted((one, other) => other.excess - one.excess)) {
     const count = Math.min(excess, wanted);
@@ -230,21 +288,24 @@ function adjustAsked(
   given: ReadonlySet<StreamName>,
   untilMs: TimeMs,
 ): { readonly asked: readonly [StreamName, TimeMs][]; readonly kept: readonly StreamName[] } {
-  const asked: [StreamName, TimeMs][] = [];
+  const left = new Map(wanted);
   const kept: StreamName[] = [];
-  for (const member of group.members.values()) {
-    let left = wanted.get(member.id) ?? 0;
+  for (const stream of group.asked) {
+    const holder = group.cursors.get(stream)?.holder;
+    if (holder === undefined || given.has(stream)) continue;
+    const count = left.get(holder) ?? 0;
+    if (count > 0) left.set(holder, count - 1);
+    else kept.push(stream);
+  }
+  const asked: [StreamName, TimeMs][] = [];
+  for (const [id, count] of left) {
+    if (count === 0) continue;
     const others: StreamName[] = [];
-    for (const stream of member.holds) {
-      if (given.has(stream)) continue;
-      if (group.cursors.get(stream)?.askedUntilMs === undefined) others.push(stream);
-      else if (left > 0) left -= 1;
-      else kept.push(stream);
+    for (const stream of group.members.get(id)?.holds ?? []) {
+      if (!given.has(stream) && !group.asked.has(stream)) others.push(stream);
     }
     // The newest ones: who has held a stream for long keeps it.
-    for (const stream of others.slice(Math.max(0, others.length - left))) {
-      if (left > 0) asked.push([stream, untilMs]);
-    }
+    for (const stream of others.slice(-count)) asked.push([stream, untilMs]);
   }
   return { asked, kept };
 }
@@ -261,7 +322,8 @@ export type CommitRefusal =
   | MemberLost
   | { readonly kind: "lease_lost"; readonly streams: readonly StreamName[] }
   | { readonly kind: "offset_regressed"; readonly stream: StreamName; readonly offset: Offset }
-  | { readonly kind: "beyond_tail"; readonly stream: StreamName; readonly tail: Offset };
+  | { readonly kind: "beyond_tail"; readonly stream: StreamName; readonly tail: Offset }
+  | { readonly kind: "inside_record"; readonly stream: StreamName };
 
 export type CommitDecision =
   | { readonly kind: "committed"; readonly change: GroupCommitted }
@@ -273,6 +335,7 @@ export function decideCommit(
   commits: readonly LeaseCommit[],
   streams: Streams,
   atMs: TimeMs,
+  isBoundary: IsBoundary,
 ): CommitDecision {
   if (!group.members.has(id)) return MEMBER_LOST;
   const lost: StreamName[] = [];
@@ -289,6 +352,10 @@ export function decideCommit(
     if (offset === undefined || cursor === undefined || state === undefined) continue;
     if (offset < cursor.offset) return { kind: "offset_regressed", stream, offset: cursor.offset };
     if (offset > state.tail) return { kind: "beyond_tail", stream, tail: state.tail };
+    // GD6. Where the cursor stands already was decided before.
+    if (offset !== cursor.offset && !isBoundary(state, offset)) {
+      return { kind: "inside_record", stream };
+    }
     // The same stream twice in one call: the further one counts, as if they had come in order.
     if (offset > (offsets.get(stream) ?? cursor.offset)) offsets.set(stream, offset);
     if (state.isClosed && offset === state.tail) finished.add(stream);
@@ -319,6 +386,8 @@ export function findLease(
   stream: StreamName,
   token: LeaseToken,
 ): Cursor | undefined {
+  // A cursor may still name a member that has left.
+  if (!group.members.has(member)) return undefined;
   const cursor = group.cursors.get(stream);
   return cursor?.holder === member && cursor.token === token ? cursor : undefined;
 }
@@ -346,25 +415,25 @@ export function decideLeave(group: Group, member: MemberId, atMs: TimeMs): reado
 export type ResetDecision =
   | { readonly kind: "reset"; readonly change: GroupReset }
   | { readonly kind: "stream_missing"; readonly stream: StreamName }
-  | { readonly kind: "beyond_tail"; readonly stream: StreamName };
+  | PositionRefusal;
 
 /** Undefined `only`: all streams of the group. */
 export function decideGroupReset(
   group: Group,
-  only: StreamName | undefined,
+  only: readonly StreamName[] | undefined,
   to: GroupStart,
   streams: Streams,
   atMs: TimeMs,
+  isBoundary: IsBoundary,
 ): ResetDecision {
-  if (only !== undefined && !group.cursors.has(only)) {
-    return { kind: "stream_missing", stream: only };
-  }
+  const missing = only?.find((stream) => !group.cursors.has(stream));
+  if (missing !== undefined) return { kind: "stream_missing", stream: missing };
   const offsets: [StreamName, Offset][] = [];
-  for (const stream of only === undefined ? group.cursors.keys() : [only]) {
+  for (const stream of only ?? group.cursors.keys()) {
     const state = streams.get(stream);
     if (state === undefined) continue;
-    const offset = offsetAt(to, state);
-    if (offset === undefined) return { kind: "beyond_tail", stream };
+    const offset = offsetAt(to, state, isBoundary);
+    if (typeof offset !== "number") return offset;
     offsets.push([stream, offset]);
   }
   return { kind: "reset", change: { kind: "group_reset", atMs, group: group.id, offsets } };
@@ -372,9 +441,6 @@ export function decideGroupReset(
 
 /** Of the streams that a member holds, those that it is asked to hand over. */
 export function handOverOf(group: Group, id: MemberId): readonly StreamName[] {
-  const asked: StreamName[] = [];
-  for (const stream of group.members.get(id)?.holds ?? []) {
-    if (group.cursors.get(stream)?.askedUntilMs !== undefined) asked.push(stream);
-  }
-  return asked;
+  if (!group.members.has(id)) return [];
+  return [...group.asked].filter((stream) => group.cursors.get(stream)?.holder === id);
 }

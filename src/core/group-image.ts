@@ -31,7 +31,14 @@ export function imageOfGroups(book: GroupBook): GroupBookImage {
       members: [...members.values()].map(({ id: member, ordinal, expiresAtMs, isActive, max }) => {
         return { id: member, ordinal, expiresAtMs, isActive, max };
       }),
-      cursors: [...cursors.values()].map((cursor) => ({ ...cursor })),
+      cursors: Array.from(cursors.values(), (cursor) => {
+        const { holder } = cursor;
+        // One that has left holds nothing.
+        return {
+          ...cursor,
+          holder: holder !== undefined && members.has(holder) ? holder : undefined,
+        };
+      }),
     })),
   };
 }
@@ -50,6 +57,7 @@ export function restoreGroups(readonlyBook: GroupBook, image: GroupBookImage): v
       // JSON leaves out what is undefined.
       const { holder, askedUntilMs } = cursor;
       group.cursors.set(cursor.stream, { ...cursor, holder, askedUntilMs });
+      if (askedUntilMs !== undefined) group.asked.add(cursor.stream);
       if (cursor.isFinished) continue;
       group.openCount += 1;
       if (holder === undefined) group.free.add(cursor.stream);

@@ -7,7 +7,7 @@ import type { Glob } from "./glob.ts";
 import type { Offset, StreamName, TimeMs } from "./types.ts";
 
 export type GroupId = string;
-/** Given once: the name that the member chose, and a number from the counter of the tokens. */
+/** Given once: the name that the member chose, and random letters. */
 export type MemberId = string;
 /** Number of a lease. A higher one fences every lower one; none is given twice. */
 export type LeaseToken = number;
@@ -33,6 +33,7 @@ export interface Cursor {
   readonly offset: Offset;
   /** The last token that was given for it; 0 if none was. */
   readonly token: LeaseToken;
+  /** It holds nothing if it is no member any more. */
   readonly holder: MemberId | undefined;
   /** Asked back: from then on the stream is free for others, whatever its holder does. */
   readonly askedUntilMs: TimeMs | undefined;
@@ -59,8 +60,15 @@ export interface Group {
   readonly createdAtMs: TimeMs;
   readonly cursors: ReadonlyMap<StreamName, Cursor>;
   readonly members: ReadonlyMap<MemberId, Member>;
-  /** Streams that nobody holds and that are not finished. */
+  /** Streams without a holder that are not finished. */
   readonly free: ReadonlySet<StreamName>;
+  /**
+   * What members held when they went: free too. Their cursors still name the member, which is no member any more, so
+   * that leaving costs the same however much is held.
+   */
+  readonly left: ReadonlyMap<MemberId, ReadonlySet<StreamName>>;
+  /** Streams whose holder is asked for them. */
+  readonly asked: ReadonlySet<StreamName>;
   /** Cursors that are not finished: what is shared out. */
   readonly openCount: number;
 }
@@ -69,6 +77,8 @@ export interface Group {
 export interface GroupBook {
   readonly byId: ReadonlyMap<GroupId, Group>;
   readonly globs: ReadonlyMap<GroupId, Glob>;
+  /** The groups that name a stream, which need not exist. */
+  readonly named: ReadonlyMap<StreamName, ReadonlySet<GroupId>>;
   /** The next token, and the number of the next member. It only grows. */
   readonly nextToken: LeaseToken;
 }
@@ -81,6 +91,12 @@ interface GroupChangeBase {
 export interface GroupCreated extends GroupChangeBase {
   readonly kind: "group_created";
   readonly settings: GroupSettings;
+  readonly cursors: readonly (readonly [StreamName, Offset])[];
+}
+
+/** More streams that were there when the group was made: a creation over very many goes in slices. */
+export interface GroupFound extends GroupChangeBase {
+  readonly kind: "group_found";
   readonly cursors: readonly (readonly [StreamName, Offset])[];
 }
 
@@ -137,6 +153,7 @@ export interface GroupReset extends GroupChangeBase {
 /** Anything that can happen to a group. Plain JSON data. */
 export type GroupChange =
   | GroupCreated
+  | GroupFound
   | GroupDeleted
   | GroupJoined
   | GroupClaimed

@@ -1,7 +1,8 @@
 /**
  * What a group is, and the one place that changes it. The decisions are in group-decide.ts. PROTOCOL.md §20.
  *
- *   GR1  a token is given once: tokens and members are numbered by one counter that only grows;
+ *   GR1  a token is given once: tokens and members are numbered by one counter that only grows, and is never below the
+ *        clock (numbers.ts);
  *   GR2  a stream has at most one holder, and only the newest token of a stream counts;
  *   GR3  a committed offset never goes back, unless an administrator resets it;
  *   GR4  no offset of a deleted stream is ever held against the stream created after it;
@@ -10,6 +11,7 @@
 
 import type { StreamCreated } from "./change.ts";
 import { Glob } from "./glob.ts";
+import { GlobIndex } from "./glob-index.ts";
 import type {
   Cursor,
   Group,
@@ -30,18 +32,28 @@ import { assert, OFFSET_ZERO, type Offset, type StreamName } from "./types.ts";
 type Mutable<T> = { -readonly [Key in keyof T]: T[Key] };
 type MutableCursor = Mutable<Cursor>;
 export type MutableMember = Mutable<Omit<Member, "holds">> & { readonly holds: Set<StreamName> };
-export type MutableGroup = Mutable<Omit<Group, "cursors" | "members" | "free">> & {
+export type MutableGroup = Mutable<
+  Omit<Group, "cursors" | "members" | "free" | "left" | "asked">
+> & {
   readonly cursors: Map<StreamName, MutableCursor>;
   readonly members: Map<MemberId, MutableMember>;
   readonly free: Set<StreamName>;
+  readonly left: Map<MemberId, Set<StreamName>>;
+  readonly asked: Set<StreamName>;
 };
-export type MutableGroupBook = Mutable<Omit<GroupBook, "byId" | "globs">> & {
+export type MutableGroupBook = Mutable<Omit<GroupBook, "byId" | "globs" | "named">> & {
   readonly byId: Map<GroupId, MutableGroup>;
-  readonly globs: Map<GroupId, Glob>;
+  readonly globs: GlobIndex<GroupId>;
+  readonly named: Map<StreamName, Set<GroupId>>;
 };
 
 export function createGroupBook(): GroupBook {
-  const book: MutableGroupBook = { byId: new Map(), globs: new Map(), nextToken: 1 };
+  const book: MutableGroupBook = {
+    byId: new Map(),
+    globs: new GlobIndex(),
+    named: new Map(),
+    nextToken: 1,
+  };
   return book;
 }
 
@@ -58,10 +70,17 @@ export function addGroup(
     cursors: new Map(),
     members: new Map(),
     free: new Set(),
+    left: new Map(),
+    asked: new Set(),
     openCount: 0,
   };
   book.byId.set(id, added);
   if (settings.pattern !== undefined) book.globs.set(id, new Glob(settings.pattern));
+  for (const stream of settings.streams) {
+    const ids = book.named.get(stream);
+    if (ids === undefined) book.named.set(stream, new Set([id]));
+    else ids.add(id);
+  }
   return added;
 }
 
@@ -72,7 +91,13 @@ export function applyGroup(readonlyBook: GroupBook, change: GroupChange): void {
     case "group_created":
       applyCreated(book, change);
       return;
+    case "group_found":
+      for (const [stream, offset] of change.cursors) {
+        addCursor(groupOf(book, change.group), stream, offset);
+      }
+      return;
     case "group_deleted":
+      forgetNames(book, groupOf(book, change.group));
       book.byId.delete(change.group);
       book.globs.delete(change.group);
       return;
@@ -103,18 +128,28 @@ export function applyGroup(readonlyBook: GroupBook, change: GroupChange): void {
 export function applyStreamFound(readonlyBook: GroupBook, change: StreamCreated): void {
   const book = readonlyBook as unknown as MutableGroupBook;
   if (isSystemStream(change.name)) return;
-  for (const group of book.byId.values()) {
-    const isFollowed =
-      group.settings.streams.includes(change.name) ||
-      book.globs.get(group.id)?.matches(change.name) === true;
-    if (isFollowed) addCursor(group, change.name, OFFSET_ZERO);
+  for (const group of followersOf(book, change.name)) addCursor(group, change.name, OFFSET_ZERO);
+}
+
+/** The groups that name the stream, or match it: no other has a cursor of it. */
+function followersOf(book: MutableGroupBook, stream: StreamName): readonly MutableGroup[] {
+  if (book.byId.size === 0) return [];
+  const ids = new Set([...(book.named.get(stream) ?? []), ...book.globs.matching(stream)]);
+  return Array.from(ids, (id) => groupOf(book, id));
+}
+
+function forgetNames(book: MutableGroupBook, group: MutableGroup): void {
+  for (const stream of group.settings.streams) {
+    const ids = book.named.get(stream);
+    ids?.delete(group.id);
+    if (ids?.size === 0) book.named.delete(stream);
   }
 }
 
 /** GR4: the stream of this name is gone, and with it what the groups knew of it. */
 export function applyStreamLost(readonlyBook: GroupBook, stream: StreamName): void {
   const book = readonlyBook as unknown as MutableGroupBook;
-  for (const group of book.byId.values()) {
+  for (const group of followersOf(book, stream)) {
     const cursor = group.cursors.get(stream);
     if (cursor === undefined) continue;
     release(group, stream);
@@ -176,8 +211,11 @@ function applyClaimed(book: MutableGroupBook, group: MutableGroup, change: Group
     member.holds.add(stream);
     group.free.delete(stream);
   }
-  for (const [stream, untilMs] of change.asked) cursorOf(group, stream).askedUntilMs = untilMs;
-  for (const stream of change.kept) cursorOf(group, stream).askedUntilMs = undefined;
+  for (const [stream, untilMs] of change.asked) {
+    cursorOf(group, stream).askedUntilMs = untilMs;
+    group.asked.add(stream);
+  }
+  for (const stream of change.kept) keep(group, cursorOf(group, stream));
 }
 
 function applyCommitted(group: MutableGroup, change: GroupCommitted): void {
@@ -212,18 +250,34 @@ function applyReset(group: MutableGroup, change: GroupReset): void {
 /** The lease of this stream is over; its token stays used. */
 function release(group: MutableGroup, stream: StreamName): void {
   const cursor = cursorOf(group, stream);
-  cursor.askedUntilMs = undefined;
-  if (cursor.holder === undefined) return;
-  group.members.get(cursor.holder)?.holds.delete(stream);
+  keep(group, cursor);
+  const { holder } = cursor;
+  if (holder === undefined) return;
+  group.members.get(holder)?.holds.delete(stream);
+  const left = group.left.get(holder);
+  left?.delete(stream);
+  if (left?.size === 0) group.left.delete(holder);
   cursor.holder = undefined;
   if (!cursor.isFinished) group.free.add(stream);
 }
 
+/** It is asked back no more. */
+function keep(group: MutableGroup, cursor: MutableCursor): void {
+  cursor.askedUntilMs = undefined;
+  group.asked.delete(cursor.stream);
+}
+
+/** The member is gone at once; its streams are free, and are taken out of `left` when others get them. */
 function drop(group: MutableGroup, id: MemberId): void {
   const member = group.members.get(id);
   if (member === undefined) return;
-  for (const stream of member.holds) release(group, stream);
   group.members.delete(id);
+  if (member.holds.size === 0) return;
+  group.left.set(id, member.holds);
+  for (const stream of group.asked) {
+    const cursor = cursorOf(group, stream);
+    if (cursor.holder === id) keep(group, cursor);
+  }
 }
 
 /** A member is live until the latest time that it was told. */

@@ -1,7 +1,7 @@
 // Windows of keys against a plain list of what was stored, and every row of the tables of PROTOCOL.md §16.
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { appendCommand, createCommand, keyClaim } from "../testing/commands.ts";
+import { appendCommand, createCommand, keyClaim, RUN } from "../testing/commands.ts";
 import { type AppendCommand, type AppendDecision, decideAppend } from "./append.ts";
 import { decideCreate } from "./create.ts";
 import { KEY_DEFAULTS, type KeyClaim, type KeyDefaults, type KeyPolicy } from "./keys.ts";
@@ -31,7 +31,7 @@ class Stream {
     this.#defaults = defaults;
     const command = createCommand(A, { keys: keys === undefined ? undefined : policyOf(keys) });
     const { nextId } = this.#world;
-    const created = decideCreate(undefined, undefined, command, nextId, this.atMs as TimeMs);
+    const created = decideCreate(undefined, undefined, command, nextId, RUN, this.atMs as TimeMs);
     if (created.kind !== "created") throw new Error(created.kind);
     for (const change of created.changes) applyChange(this.#world, change);
   }

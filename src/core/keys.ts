@@ -71,6 +71,8 @@ export interface KeyRecord {
 export interface KeyScene {
   readonly defaults: KeyDefaults;
   readonly durableTail: Offset;
+  /** What the time that a key carries is compared with, if not with that of the decision. */
+  readonly keyMs?: number;
 }
 
 export interface Replayed {
@@ -105,7 +107,7 @@ export function decideKnownKey(
       return { kind: "replayed", end: window.endOf(ordinal), isClosed, ageMs, windowMs };
     }
   }
-  if (claim.timeMs !== undefined && claim.timeMs <= atMs - windowMs) {
+  if (claim.timeMs !== undefined && claim.timeMs <= (scene.keyMs ?? atMs) - windowMs) {
     return { kind: "key_expired", windowMs };
   }
   return undefined;

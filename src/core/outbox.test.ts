@@ -15,7 +15,7 @@ import {
 } from "./outbox.ts";
 
 const policy: RetryPolicy = { minMs: 100, maxMs: 1000, attemptsMax: 3, afterDead: "block" };
-const span = { kind: "span", from: "0", to: "9" } as const;
+const span = { kind: "span", from: "0", to: "9", ids: [] } as const;
 const failure = { fingerprint: "f", message: "m" };
 const PUBLISHED: Outcome = { kind: "published" };
 const SKIPPED: Outcome = { kind: "skipped" };

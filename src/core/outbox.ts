@@ -22,9 +22,13 @@ export interface Failure {
   readonly message: string;
 }
 
-/** What became of one event of an intent, by its place; without a mark it is still to be sent. */
+/**
+ * What became of one event of an intent, by its place; without a mark it is still to be sent. `gone`: an operator has deleted
+ * its row.
+ */
 export type Mark =
   | { readonly at: number; readonly kind: "published" }
+  | { readonly at: number; readonly kind: "gone" }
   | { readonly at: number; readonly kind: "blocked" }
   | {
       readonly at: number;
@@ -33,9 +37,14 @@ export type Mark =
       readonly isFinal: boolean;
     };
 
-/** The events that an intent is about. Both are read again as they were. */
+/** The events that an intent is about. Both are read again as they were; the ids tell what is gone since. */
 export type Subject =
-  | { readonly kind: "span"; readonly from: string; readonly to: string }
+  | {
+      readonly kind: "span";
+      readonly from: string;
+      readonly to: string;
+      readonly ids: readonly string[];
+    }
   | { readonly kind: "held"; readonly ids: readonly string[] };
 
 /** What a relay is about to publish. Kept before anything is sent. */
@@ -44,6 +53,8 @@ export interface Intent {
   readonly marks: readonly Mark[];
   /** At most so many at once; undefined: all. */
   readonly takeMax: number | undefined;
+  /** How many the batch under the present number has, if not all that may go: no more fit. */
+  readonly sent?: number | undefined;
   /** The batch was refused, and is being cancelled, because an attempt may still be on its way. */
   readonly isCancelling: boolean;
 }
@@ -94,15 +105,23 @@ export function beginIntent(
 
 /** The places of the events that go next, in their order. */
 export function selectEvents(
-  { marks, takeMax }: Pick<Intent, "marks" | "takeMax">,
+  { marks, takeMax, sent }: Pick<Intent, "marks" | "takeMax" | "sent">,
   count: number,
 ): readonly number[] {
   const marked = new Set(marks.map(({ at }) => at));
   const left: number[] = [];
-  for (let at = 0; at < count && left.length < (takeMax ?? count); at += 1) {
+  const max = sent ?? takeMax ?? count;
+  for (let at = 0; at < count && left.length < max; at += 1) {
     if (!marked.has(at)) left.push(at);
   }
   return left;
+}
+
+/** OE1: the places of these events are theirs, and what is left goes on without them. */
+export function markGone(intent: Intent, gone: readonly number[]): Intent {
+  const marks = new Map(intent.marks.map((mark) => [mark.at, mark]));
+  for (const at of gone) if (!marks.has(at)) marks.set(at, { at, kind: "gone" });
+  return { ...intent, marks: inOrder(marks) };
 }
 
 /** An intent after one batch, and the number for what comes next. */

@@ -20,6 +20,7 @@ const claim = (epoch: number, sequence: number): EpochClaim => ({
   ...producerClaim("p", epoch, sequence),
   epoch: epoch as Epoch,
 });
+const DIGEST = 7;
 const CLAIMS = [0, 1, 2].flatMap((epoch) => [0, 1, 2].map((sequence) => claim(epoch, sequence)));
 
 function* histories(length: number): Generator<readonly EpochClaim[]> {
@@ -38,7 +39,7 @@ function run(history: readonly EpochClaim[]): { steps: Step[]; accepted: EpochCl
   const steps: Step[] = [];
   const accepted: EpochClaim[] = [];
   for (const sent of history) {
-    const decision = decideProducer(state, sent);
+    const decision = decideProducer(state, sent, DIGEST);
     steps.push({ sent, before: state, decision });
     if (decision.kind !== "accepted") continue;
     accepted.push(sent);
@@ -106,9 +107,9 @@ test("P4 an unknown producer starts at 0 in any epoch, and nothing else is accep
   for (const sent of CLAIMS) {
     const expected =
       sent.sequence === 0
-        ? { kind: "accepted", mark: { ...sent, resets: 0 } }
+        ? { kind: "accepted", mark: { ...sent, resets: 0, digest: DIGEST } }
         : { kind: "gap", expected: 0, received: sent.sequence };
-    expect(decideProducer(undefined, sent)).toEqual(expected);
+    expect(decideProducer(undefined, sent, DIGEST)).toEqual(expected);
   }
 });
 
@@ -139,7 +140,7 @@ test.each([5, 50])(
         const everything = Array.from({ length: size }, (_, sequence) => sequence);
         for (const sequence of [...arrivals, ...everything, ...arrivals]) {
           const sent = claim(0, sequence);
-          const decision = decideProducer(state, sent);
+          const decision = decideProducer(state, sent, DIGEST);
           if (decision.kind !== "accepted") continue;
           state = applyProducer(state, decision.mark, stored.length as Offset);
           stored.push(sequence);
@@ -153,13 +154,16 @@ test.each([5, 50])(
 // F22: the largest epoch a client can name is not a trap for the arithmetic.
 test("P1 P2 the largest epoch and sequence are ordinary ones", () => {
   const max = Number.MAX_SAFE_INTEGER;
-  expect(decideProducer(undefined, claim(max, 0)).kind).toBe("accepted");
-  const nothing = { session: undefined, replaced: undefined, ends: [], resets: 0 };
+  expect(decideProducer(undefined, claim(max, 0), DIGEST).kind).toBe("accepted");
+  const nothing = { session: undefined, replaced: undefined, recent: [], resets: 0 };
   const state = { epoch: max as Epoch, lastSequence: (max - 1) as Sequence, ...nothing };
-  const decision = decideProducer(state, claim(max, max));
+  const decision = decideProducer(state, claim(max, max), DIGEST);
   if (decision.kind !== "accepted") throw new Error(`it is ${decision.kind}`);
-  expect(decideProducer(state, claim(max, max - 1)).kind).toBe("duplicate");
-  expect(decideProducer(state, claim(max - 1, 0))).toEqual({ kind: "fenced", currentEpoch: max });
+  expect(decideProducer(state, claim(max, max - 1), DIGEST).kind).toBe("duplicate");
+  expect(decideProducer(state, claim(max - 1, 0), DIGEST)).toEqual({
+    kind: "fenced",
+    currentEpoch: max,
+  });
   const last = applyProducer(state, decision.mark, 1 as Offset);
-  expect(decideProducer(last, claim(max, max)).kind).toBe("duplicate");
+  expect(decideProducer(last, claim(max, max), DIGEST).kind).toBe("duplicate");
 });

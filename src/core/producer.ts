@@ -12,7 +12,8 @@
  *   P4  a producer that the stream does not know starts at 0: nothing is accepted on faith;
  *   P5  a session begins once: whatever comes of it after it was replaced is fenced, its seq 0 too;
  *   P6  an epoch that a session has taken belongs to that session alone;
- *   P7  a duplicate of one of the last appends is told where its original ended.
+ *   P7  a duplicate of one of the last appends is told where its original ended;
+ *   P8  of the last appends, a number that comes again with other content is never taken for a retry.
  *
  * PROTOCOL.md §5, §14, §18. Pure: no clock, no storage, no await.
  */
@@ -29,7 +30,7 @@ import {
 
 /** Nonces of replaced sessions that a producer is fenced by. */
 export const SESSIONS_KEPT = 16;
-/** Appends of a producer whose ends are known. */
+/** Appends of a producer whose ends and digests are known. */
 export const ENDS_KEPT = 32;
 const EPOCH_MAX = Number.MAX_SAFE_INTEGER as Epoch;
 const EPOCH_ZERO = 0 as Epoch;
@@ -44,8 +45,11 @@ export interface ProducerState {
   readonly session: SessionNonce | undefined;
   /** Nonces of sessions that are over, oldest first. */
   readonly replaced: readonly SessionNonce[] | undefined;
-  /** Where the last appends of the epoch ended; sequence n stands at n modulo ENDS_KEPT. */
-  readonly ends: readonly Offset[];
+  /**
+   * Of the last appends of the epoch, where each ended and the digest of its content behind that. Sequence n stands at
+   * `recentAt(n)`. One list and not two: most of a million producers have one append, and a list costs more than that.
+   */
+  readonly recent: readonly number[];
   /** How often it was reset. */
   readonly resets: number;
 }
@@ -65,46 +69,59 @@ export interface ProducerMark {
   readonly sequence: Sequence;
   readonly session: SessionNonce | undefined;
   readonly resets: number;
+  /** Of the content (content-digest.ts). */
+  readonly digest: number;
 }
 
 export type ProducerRefusal =
   | { readonly kind: "fenced"; readonly currentEpoch: Epoch }
   | { readonly kind: "gap"; readonly expected: Sequence; readonly received: Sequence }
   | { readonly kind: "epoch_start"; readonly received: Sequence }
-  | { readonly kind: "epoch_exhausted" };
+  | { readonly kind: "epoch_exhausted" }
+  /** The number was used for other content. */
+  | { readonly kind: "reused"; readonly received: Sequence };
 
 export type ProducerDecision =
   | { readonly kind: "accepted"; readonly mark: ProducerMark }
-  | { readonly kind: "duplicate"; readonly state: ProducerState; readonly end: Offset | undefined }
+  | {
+      readonly kind: "duplicate";
+      readonly state: ProducerState;
+      readonly end: Offset | undefined;
+      /** The original had other content. With a session that is a refusal; the public protocol knows none. */
+      readonly isOther: boolean;
+    }
   | ProducerRefusal;
 
+/** `digest` is that of the content. Without one the decision is a look: what would be accepted must not be applied. */
 export function decideProducer(
   state: ProducerState | undefined,
   claim: ProducerClaim,
+  digest: number | undefined,
 ): ProducerDecision {
-  if (claim.session !== undefined) return decideSession(state, claim, claim.session);
+  if (claim.session !== undefined) return decideSession(state, claim, claim.session, digest);
   const { epoch = EPOCH_ZERO, sequence } = claim;
   if (state === undefined || isReset(state)) {
-    if (sequence === SEQUENCE_ZERO) return accept(state, claim, epoch);
+    if (sequence === SEQUENCE_ZERO) return accept(state, claim, epoch, digest);
     return { kind: "gap", expected: SEQUENCE_ZERO, received: sequence };
   }
   if (epoch < state.epoch) return { kind: "fenced", currentEpoch: state.epoch };
   if (epoch > state.epoch) {
     // Any other number means that appends of the new epoch were lost before they reached us.
     return sequence === SEQUENCE_ZERO
-      ? accept(state, claim, epoch)
+      ? accept(state, claim, epoch, digest)
       : { kind: "epoch_start", received: sequence };
   }
   if (state.session !== undefined) return { kind: "fenced", currentEpoch: state.epoch };
-  return decideSequence(state, claim);
+  return decideSequence(state, claim, digest);
 }
 
 function decideSession(
   state: ProducerState | undefined,
   claim: ProducerClaim,
   session: SessionNonce,
+  digest: number | undefined,
 ): ProducerDecision {
-  if (state?.session === session) return decideSequence(state, claim);
+  if (state?.session === session) return decideSequence(state, claim, digest);
   if (state?.replaced?.includes(session) === true) {
     return { kind: "fenced", currentEpoch: state.epoch };
   }
@@ -112,9 +129,9 @@ function decideSession(
   if (sequence !== SEQUENCE_ZERO) {
     return { kind: "gap", expected: SEQUENCE_ZERO, received: sequence };
   }
-  if (state === undefined || isReset(state)) return accept(state, claim, EPOCH_ZERO);
+  if (state === undefined || isReset(state)) return accept(state, claim, EPOCH_ZERO, digest);
   if (state.epoch === EPOCH_MAX) return { kind: "epoch_exhausted" };
-  return accept(state, claim, (state.epoch + 1) as Epoch);
+  return accept(state, claim, (state.epoch + 1) as Epoch, digest);
 }
 
 /** Nothing has come since the reset: the stream knows no more than the sessions that are over. */
@@ -123,29 +140,54 @@ function isReset(state: ProducerState): boolean {
 }
 
 /** The claim is of the epoch or session that the state has. */
-function decideSequence(state: ProducerState, claim: ProducerClaim): ProducerDecision {
+function decideSequence(
+  state: ProducerState,
+  claim: ProducerClaim,
+  digest: number | undefined,
+): ProducerDecision {
   const { sequence } = claim;
   if (sequence <= state.lastSequence) {
-    return { kind: "duplicate", state, end: endOf(state, sequence) };
+    const isOther = hasOtherContent(state, sequence, digest);
+    if (isOther && claim.session !== undefined) return { kind: "reused", received: sequence };
+    return { kind: "duplicate", state, end: endOf(state, sequence), isOther };
   }
   const expected = nextSequence(state.lastSequence);
   return sequence === expected
-    ? accept(state, claim, state.epoch)
+    ? accept(state, claim, state.epoch, digest)
     : { kind: "gap", expected, received: sequence };
+}
+
+/** P8 */
+function hasOtherContent(
+  state: ProducerState,
+  sequence: Sequence,
+  digest: number | undefined,
+): boolean {
+  if (digest === undefined || sequence <= state.lastSequence - ENDS_KEPT) return false;
+  const known = state.recent[recentAt(sequence) + 1];
+  return known !== undefined && known !== digest;
 }
 
 function accept(
   state: ProducerState | undefined,
   claim: ProducerClaim,
   epoch: Epoch,
+  digest = 0,
 ): ProducerDecision {
   const { id, sequence, session } = claim;
-  return { kind: "accepted", mark: { id, epoch, sequence, session, resets: state?.resets ?? 0 } };
+  const resets = state?.resets ?? 0;
+  return { kind: "accepted", mark: { id, epoch, sequence, session, resets, digest } };
+}
+
+/** Where `recent` has the end of this append; its digest is behind it. */
+export function recentAt(sequence: Sequence): number {
+  return 2 * (sequence % ENDS_KEPT);
 }
 
 function endOf(state: ProducerState, sequence: Sequence): Offset | undefined {
   if (sequence <= state.lastSequence - ENDS_KEPT) return undefined;
-  return state.ends[sequence % ENDS_KEPT];
+  // Cast: at an even place there is an end, and nothing else.
+  return state.recent[recentAt(sequence)] as Offset | undefined;
 }
 
 /** Where the last accepted append ended. */
@@ -158,7 +200,7 @@ export interface MutableProducer {
   lastSequence: Sequence;
   session: SessionNonce | undefined;
   replaced: SessionNonce[] | undefined;
-  ends: Offset[];
+  recent: number[];
   resets: number;
 }
 
@@ -171,19 +213,22 @@ export function applyProducer(
   mark: ProducerMark,
   end: Offset,
 ): MutableProducer {
-  const { epoch, sequence, session, resets } = mark;
+  const { epoch, sequence, session, resets, digest } = mark;
   if (state === undefined) {
-    return { epoch, lastSequence: sequence, session, replaced: undefined, ends: [end], resets };
+    const recent = [end, digest];
+    return { epoch, lastSequence: sequence, session, replaced: undefined, recent, resets };
   }
   if (isContained(state, mark)) return state;
   if (epoch !== state.epoch || session !== state.session) {
     retireSession(state);
-    state.ends = [];
+    state.recent = [];
   }
   state.epoch = epoch;
   state.session = session;
   state.lastSequence = sequence;
-  state.ends[sequence % ENDS_KEPT] = end;
+  const at = recentAt(sequence);
+  state.recent[at] = end;
+  state.recent[at + 1] = digest;
   return state;
 }
 
@@ -200,7 +245,7 @@ export function applyReset(state: MutableProducer, resets: number): void {
   state.epoch = EPOCH_ZERO;
   state.lastSequence = NOTHING_ACCEPTED;
   state.session = undefined;
-  state.ends = [];
+  state.recent = [];
   state.resets = resets;
 }
 

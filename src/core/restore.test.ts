@@ -24,6 +24,7 @@ import type {
   ProducerId,
   Sequence,
   SessionNonce,
+  Run,
   StreamId,
   StreamName,
   TimeMs,
@@ -107,7 +108,17 @@ class Story {
     const policy = { windowSeconds: 2, countMax: 5, overflow: undefined, isFromContent: true };
     const keys = step % 2 === 0 ? policy : undefined;
     const { atMs } = this;
-    this.#apply({ kind: "created", atMs, stream, name, contentType, expiry, fork, keys });
+    this.#apply({
+      kind: "created",
+      atMs,
+      stream,
+      run: (step + 1) as Run,
+      name,
+      contentType,
+      expiry,
+      fork,
+      keys,
+    });
   }
 
   #append(state: StreamState, step: number): void {
@@ -137,7 +148,7 @@ class Story {
     const sequence = (isNew ? 0 : (known?.lastSequence ?? -1) + 1) as Sequence;
     const epoch = ((known?.epoch ?? 0) + (isNew ? 1 : 0)) as Epoch;
     const claim = { id, sequence, session, epoch: session === undefined ? epoch : undefined };
-    const decision = decideProducer(known, claim);
+    const decision = decideProducer(known, claim, step);
     return decision.kind === "accepted" ? decision.mark : undefined;
   }
 
@@ -412,15 +423,9 @@ function plain(world: World): unknown {
     .map((state) => ({ ...state, keys: plainKeys(state) }));
   const names = new Map([...world.streams].map(([name, { id }]) => [name, id]));
   const globsOfGroups = [...groups.globs.keys()];
-  const allGroups = [...groups.byId.values()].map((group) => ({
-    ...group,
-    cursors: [...group.cursors.values()],
-    free: [...group.free].toSorted(),
-    members: [...group.members.values()].map(({ holds, ...member }) => ({
-      ...member,
-      holds: [...holds].toSorted(),
-    })),
-  }));
+  // The image: what has left is told from what is free by the live book alone.
+  const allGroups = imageOfGroups(groups).groups;
+  const openCounts = [...groups.byId.values()].map(({ openCount }) => openCount);
   const { nextToken } = groups;
   return {
     ...rest,
@@ -430,6 +435,7 @@ function plain(world: World): unknown {
     globs: [...globs.keys()],
     globsOfGroups,
     allGroups,
+    openCounts,
     nextToken,
   };
 }
@@ -531,6 +537,7 @@ test("RS1 a key that was evicted between two blocks may be in the later one agai
     kind: "created",
     atMs: 1 as TimeMs,
     stream: 1 as StreamId,
+    run: 1 as Run,
     name: "/a" as StreamName,
     contentType,
     expiry: { kind: "never" },

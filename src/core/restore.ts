@@ -37,8 +37,7 @@ export interface WorldParts {
   readonly timeMs: TimeMs;
   readonly signingKeys: readonly string[];
   readonly subscriptions: BookImage;
-  /** Undefined: written before there were groups. */
-  readonly groups: GroupBookImage | undefined;
+  readonly groups: GroupBookImage;
 }
 
 export class Restoration {
@@ -63,7 +62,7 @@ export class Restoration {
   parts(parts: WorldParts): void {
     const world = this.#world;
     restoreBook(world.subscriptions, parts.subscriptions);
-    if (parts.groups !== undefined) restoreGroups(world.groups, parts.groups);
+    restoreGroups(world.groups, parts.groups);
     world.nextId = parts.nextId;
     world.timeMs = parts.timeMs;
     world.signingKeys.push(...parts.signingKeys);
@@ -81,6 +80,7 @@ export class Restoration {
     // Written out: a spread would give each of a million streams a hidden class of its own.
     const state: MutableStream = {
       id: image.id,
+      run: image.run,
       name: image.name,
       contentType: image.contentType,
       expiry: image.expiry,
@@ -101,6 +101,7 @@ export class Restoration {
     // Of two lives of one path the later one has it.
     const other = world.streams.get(state.name);
     if (other === undefined || other.id < state.id) world.streams.set(state.name, state);
+    world.names.add(state.name);
     if (state.id >= world.nextId) world.nextId = (state.id + 1) as StreamId;
     this.#versions.set(state.id, this.#imagesVersion);
   }

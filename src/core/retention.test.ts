@@ -2,7 +2,7 @@
 // is compared with a model that recounts everything. PROTOCOL.md §6, §9
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createCommand } from "../testing/commands.ts";
+import { createCommand, RUN } from "../testing/commands.ts";
 import { decideCreate } from "./create.ts";
 import { decideEnding, decideTouch, expiresAtMs, isExpired } from "./retention.ts";
 import { type Expiry, NEVER, type StreamState } from "./stream.ts";
@@ -90,9 +90,9 @@ function stepWorld(world: World, step: Step): void {
   const fork = step.kind === "fork" ? { sourceName, anchor: undefined, subOffset: 0 } : undefined;
   const expiry = step.kind === "fork" ? NEVER : expiryOf(step.name);
   const command = createCommand(step.name, { fork, expiry });
-  const source = fork && { state: world.streams.get(sourceName), at: undefined };
+  const source = fork && { state: world.streams.get(sourceName), at: undefined, depth: 0 };
   const existing = world.streams.get(command.name);
-  const decision = decideCreate(existing, source, command, world.nextId, 1 as TimeMs);
+  const decision = decideCreate(existing, source, command, world.nextId, RUN, 1 as TimeMs);
   if (decision.kind === "created")
     for (const change of decision.changes) applyChange(world, change);
 }
@@ -166,7 +166,14 @@ test("R2 a chain of deleted sources goes with its last fork, from the fork upwar
 function streamWith(expiry: Expiry, createdAtMs = 0): { world: World; state: StreamState } {
   const world = createWorld();
   const command = createCommand("/a", { expiry });
-  const decision = decideCreate(undefined, undefined, command, world.nextId, createdAtMs as TimeMs);
+  const decision = decideCreate(
+    undefined,
+    undefined,
+    command,
+    world.nextId,
+    RUN,
+    createdAtMs as TimeMs,
+  );
   if (decision.kind === "created")
     for (const change of decision.changes) applyChange(world, change);
   const state = world.streams.get("/a" as StreamName);

@@ -29,8 +29,8 @@ class Producer {
   tail = 0;
   readonly accepted: ProducerClaim[] = [];
 
-  send(claim: ProducerClaim): ProducerDecision {
-    const decision = decideProducer(this.state, claim);
+  send(claim: ProducerClaim, digest = 7): ProducerDecision {
+    const decision = decideProducer(this.state, claim, digest);
     if (decision.kind === "accepted") {
       this.accepted.push(claim);
       this.tail += 10;
@@ -192,7 +192,7 @@ describe("after a reset", () => {
 
   test("P3 a reset that the state contains, or a mark from before it, changes nothing", () => {
     const producer = known(epoch(5, 0));
-    const decision = decideProducer(producer.state, epoch(5, 1));
+    const decision = decideProducer(producer.state, epoch(5, 1), 7);
     producer.reset();
     const { state } = producer;
     if (state === undefined || decision.kind !== "accepted") throw new Error("it was not accepted");

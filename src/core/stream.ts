@@ -8,7 +8,7 @@
 
 import type { StreamKeys } from "./keys.ts";
 import type { ProducerState } from "./producer.ts";
-import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "./types.ts";
+import type { Offset, ProducerId, Run, StreamId, StreamName, TimeMs } from "./types.ts";
 
 /** How a stream ends by itself: after a time without reads and writes, at a time, or never. */
 export type Expiry =
@@ -35,6 +35,7 @@ export interface Fork {
 /** What is known of one stream: its configuration, and how far it is. */
 export interface StreamState {
   readonly id: StreamId;
+  readonly run: Run;
   readonly name: StreamName;
   readonly contentType: string;
   readonly expiry: Expiry;
@@ -51,6 +52,20 @@ export interface StreamState {
   readonly keys: StreamKeys | undefined;
   /** The last read or write, for a sliding expiry. */
   readonly accessedAtMs: TimeMs;
+}
+
+/**
+ * Whether nothing is cut at this offset: it is the beginning, the end of an append that is durable, or, of JSON, the
+ * end of a record. The state does not know where they end, so the engine answers.
+ */
+export type IsBoundary = (state: StreamState, offset: Offset) => boolean;
+
+/**
+ * Names one life of a stream: a path that is deleted and created again has another one, also if the server's data was
+ * restored from a copy in between. The id is unique among the streams of one run, and the run is random.
+ */
+export function lifeOf({ id, run }: Pick<StreamState, "id" | "run">): string {
+  return `${id.toString(36)}-${run.toString(36)}`;
 }
 
 /** Kept by the server for itself. Paths begin with a slash, so that no request can name one. */

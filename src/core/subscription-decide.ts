@@ -6,6 +6,8 @@
  * pending work by then, the next wake begins in the same step, so that none is ever lost (N5).
  */
 
+import { decideNumber } from "./numbers.ts";
+import type { IsBoundary } from "./stream.ts";
 import type { Streams } from "./subscription-link.ts";
 import type {
   Ack,
@@ -27,6 +29,7 @@ export interface Scene {
   readonly wakeId: string;
   /** Streams named in one wake; the rest follow with the next. */
   readonly wakeStreamsMax: number;
+  readonly isBoundary: IsBoundary;
 }
 
 /** Which wake somebody speaks of. */
@@ -144,7 +147,7 @@ export function decideAck(
   if (fenced !== undefined) return fenced;
   const offsets = new Map<StreamName, Offset>();
   for (const { stream, offset } of acks) {
-    const reason = findAckFault(subscription, stream, offset, scene.streams);
+    const reason = findAckFault(subscription, stream, offset, scene);
     if (reason !== undefined) return { kind: "invalid_ack", stream, reason };
     // The same stream twice in one call: the further one counts, as if they had come in order.
     const other = offsets.get(stream);
@@ -286,7 +289,7 @@ function findAckFault(
   subscription: Subscription,
   stream: StreamName,
   offset: Offset,
-  streams: Streams,
+  { streams, isBoundary }: Scene,
 ): string | undefined {
   const { phase } = subscription;
   const link = subscription.links.get(stream);
@@ -302,6 +305,9 @@ function findAckFault(
   if (offset < 0) return "nothing is before the first record";
   if (link.acked !== undefined && offset < link.acked) return "the offset is before the acked one";
   if (offset > state.tail) return "the offset is beyond the tail";
+  if (offset !== link.acked && !isBoundary(state, offset)) {
+    return "the offset is inside a record; send one that the stream has handed out";
+  }
   return undefined;
 }
 
@@ -334,7 +340,7 @@ function wokenChange(
     atMs,
     subscription: id,
     wakeId,
-    generation: generation + 1,
+    generation: decideNumber(generation + 1, atMs),
     tails,
     leaseUntilMs: isWebhook ? leaseAfterAttempt(settings.leaseMs, retry, atMs) : undefined,
   };

@@ -24,7 +24,10 @@ export type SubscribeDecision =
   | { readonly kind: "exists"; readonly subscription: Subscription }
   | { readonly kind: "conflict"; readonly reason: string };
 
-/** `matchesMax` bounds the matches that are listed at once; the others are found by their next append. */
+/**
+ * `matchesMax` bounds the matches that are listed at once, and with them the streams that are looked at; the others are
+ * found by their next append.
+ */
 export function decideSubscribe(
   book: SubscriptionBook,
   streams: Streams,
@@ -50,8 +53,10 @@ export function decideSubscribe(
   if (glob !== undefined) {
     const named = new Set(settings.streams);
     let count = 0;
+    let looked = 0;
     for (const [stream, state] of streams) {
-      if (count === matchesMax) break;
+      looked += 1;
+      if (count === matchesMax || looked > 2 * matchesMax) break;
       if (state.isDeleted || named.has(stream) || !isFollowed(stream)) continue;
       links.push({ stream, isExplicit: false, isGlob: true, acked: ackedAtTail(state) });
       count += 1;
@@ -109,10 +114,10 @@ export function decideFound(
   // The common case is decided in constant time: no pattern at all, or all of them asked before.
   if (book.globs.size === 0 || book.settledStreams.has(state)) return [];
   const changes: SubscriptionChange[] = [];
-  for (const [id, glob] of book.globs) {
+  for (const id of book.globs.matching(state.name)) {
     const subscription = book.byId.get(id);
     if (subscription === undefined || subscription.links.get(state.name)?.isGlob === true) continue;
-    if (!isFollowable(subscription.settings, state.name) || !glob.matches(state.name)) continue;
+    if (!isFollowable(subscription.settings, state.name)) continue;
     const acked = ackedAtTail(state);
     const links = [{ stream: state.name, isExplicit: false, isGlob: true, acked }];
     changes.push({ kind: "subscription_linked", atMs, subscription: id, links });

@@ -4,6 +4,7 @@
  */
 
 import type { Glob } from "./glob.ts";
+import type { GlobIndex } from "./glob-index.ts";
 import type { StreamState } from "./stream.ts";
 import type { Offset, StreamName, TimeMs } from "./types.ts";
 
@@ -86,7 +87,7 @@ export interface SubscriptionBook {
   /** The highest generation of any deleted subscription: new ones start there (N1). */
   readonly generationFloor: Generation;
   readonly byStream: ReadonlyMap<StreamName, ReadonlySet<SubscriptionId>>;
-  readonly globs: ReadonlyMap<SubscriptionId, Glob>;
+  readonly globs: ReadonlyMap<SubscriptionId, Glob> & Pick<GlobIndex<SubscriptionId>, "matching">;
   /** A memo: streams that every matching pattern already follows. See subscription-link.ts. */
   readonly settledStreams: WeakSet<StreamState>;
 }

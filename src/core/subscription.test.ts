@@ -26,6 +26,7 @@ import type { DeliveryWay, Subscription } from "./subscription-state.ts";
 import { createSubscriptionBook } from "./subscription.ts";
 import { assert, type Offset, type StreamId, type StreamName, type TimeMs } from "./types.ts";
 import { applyChange, createWorld, type World } from "./world.ts";
+import { RUN } from "../testing/commands.ts";
 
 const ID = "sub";
 const NAMED = "/v1/stream/named" as StreamName;
@@ -61,7 +62,9 @@ class History {
   scene(): Scene {
     this.wakes += 1;
     const { atMs } = this;
-    return { streams: this.world.streams, atMs, wakeId: `wake-${this.wakes}`, wakeStreamsMax: 10 };
+    const { streams } = this.world;
+    const isBoundary = (): boolean => true;
+    return { streams, atMs, wakeId: `wake-${this.wakes}`, wakeStreamsMax: 10, isBoundary };
   }
 
   commit(changes: readonly Change[]): void {
@@ -96,7 +99,7 @@ class History {
     if (!world.streams.has(name)) {
       const [stream, contentType] = [world.nextId, "text/plain"];
       const expiry = { kind: "never" } as const;
-      const plain = { fork: undefined, keys: undefined };
+      const plain = { run: RUN, fork: undefined, keys: undefined };
       this.commit([{ kind: "created", atMs, stream, name, contentType, expiry, ...plain }]);
     }
     const state = world.streams.get(name);

@@ -6,10 +6,11 @@
  * followed stream has more, there is one wake: announced to workers or delivered to a webhook, then held
  * under a lease until it is done, released or the lease is over.
  *
- *   N1  the generation only grows, also when a subscription is deleted and its id is used again;
+ *   N1  the generation only grows, also when a subscription is deleted and its id is used again, and is never below the
+ *       clock (numbers.ts);
  *   N2  an ack, callback or release changes something only with the current generation and wake id,
  *       and only while the lease runs;
- *   N3  an acked offset never goes back and never passes the tail;
+ *   N3  an acked offset never goes back, never passes the tail, and is between two records;
  *   N4  at most one wake: none begins while another is announced, in delivery or held;
  *   N5  no wake-up is lost: a subscription with pending work is never idle;
  *   N6  no offset of a deleted stream is ever held against the stream created after it;
@@ -18,6 +19,7 @@
  */
 
 import { Glob } from "./glob.ts";
+import { GlobIndex } from "./glob-index.ts";
 import type {
   ChangeBase,
   Link,
@@ -47,7 +49,7 @@ type MutableSubscription = Mutable<Omit<Subscription, "links">> & {
 type MutableBook = Mutable<Omit<SubscriptionBook, "byId" | "byStream" | "globs">> & {
   readonly byId: Map<SubscriptionId, MutableSubscription>;
   readonly byStream: Map<StreamName, Set<SubscriptionId>>;
-  readonly globs: Map<SubscriptionId, Glob>;
+  readonly globs: GlobIndex<SubscriptionId>;
 };
 
 const IDLE: Phase = { kind: "idle" };
@@ -57,7 +59,7 @@ export function createSubscriptionBook(): SubscriptionBook {
     byId: new Map(),
     generationFloor: 0,
     byStream: new Map(),
-    globs: new Map(),
+    globs: new GlobIndex(),
     settledStreams: new WeakSet(),
   };
   return book;

@@ -2,7 +2,7 @@
 
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createCommand } from "../testing/commands.ts";
+import { createCommand, RUN } from "../testing/commands.ts";
 import { decideClaim, decideGroup, decideJoin } from "./group-decide.ts";
 import { decideAppendWake, decideClaim as decideWakeClaim } from "./subscription-decide.ts";
 import { decideSubscribe } from "./subscription-link.ts";
@@ -18,7 +18,9 @@ const AT_MS = 1000 as TimeMs;
 const TEXT = "text/plain";
 
 function scene(world: World) {
-  return { streams: world.streams, atMs: AT_MS, wakeId: "wake", wakeStreamsMax: 10 };
+  const { streams } = world;
+  const wakes = { wakeId: "wake", wakeStreamsMax: 10 };
+  return { streams, run: RUN, atMs: AT_MS, ...wakes, isBoundary: () => true };
 }
 
 function decide(world: World, ...operations: readonly Operation[]): OperationsDecision {
@@ -71,11 +73,11 @@ function leaseOf(world: World): LeaseClaim {
     start: { kind: "beginning" },
     leaseMs: 1000,
   } as const;
-  const created = decideGroup(world.groups, world.streams, "g", settings, AT_MS);
+  const created = decideGroup(world.groups, world.streams, "g", settings, AT_MS, () => true);
   if (created.kind === "created") applyChange(world, created.change);
   const group = world.groups.byId.get("g");
   if (group === undefined) throw new Error("there is no group");
-  const joined = decideJoin(world.groups, group, "m", AT_MS);
+  const joined = decideJoin(world.groups, group, "m", "1", AT_MS);
   applyChange(world, joined);
   const claimed = decideClaim(world.groups, group, joined.member, 99, AT_MS);
   if (claimed.kind === "claimed") applyChange(world, claimed.change);

@@ -27,7 +27,7 @@ import type {
   Operation,
   UnfitReason,
 } from "./transaction-state.ts";
-import type { Offset, StreamId, StreamName } from "./types.ts";
+import type { Offset, Run, StreamId, StreamName } from "./types.ts";
 import type { World } from "./world.ts";
 
 /** Why an operation cannot be done. */
@@ -64,10 +64,14 @@ interface Preview {
   readonly isClosed: boolean;
 }
 
+export interface TransactionScene extends Scene {
+  readonly run: Run;
+}
+
 export function decideOperations(
   world: World,
   operations: readonly Operation[],
-  scene: Scene,
+  scene: TransactionScene,
 ): OperationsDecision {
   for (const [operation, expectation] of operations.entries()) {
     if (!isExpectation(expectation)) continue;
@@ -117,13 +121,13 @@ function findLostLease(world: World, lease: LeaseClaim): OperationRefusal | unde
 
 class Decider {
   readonly #world: World;
-  readonly #scene: Scene;
+  readonly #scene: TransactionScene;
   readonly #previews = new Map<StreamName, Preview>();
   /** Cursors and subscriptions that were moved: each by one operation only. */
   readonly #moved = new Set<string>();
   #nextId: number;
 
-  constructor(world: World, scene: Scene) {
+  constructor(world: World, scene: TransactionScene) {
     this.#world = world;
     this.#scene = scene;
     this.#nextId = world.nextId;
@@ -177,7 +181,8 @@ class Decider {
     const existing = this.#world.streams.get(name);
     if (preview !== undefined && existing === undefined) return this.#createAgain(command, preview);
     const id = this.#nextId as StreamId;
-    const decision = decideCreate(existing, undefined, command, id, this.#scene.atMs);
+    const { run, atMs } = this.#scene;
+    const decision = decideCreate(existing, undefined, command, id, run, atMs);
     if (decision.kind === "exists") return { kind: "stream", changes: [], name };
     if (decision.kind === "in_use") return { kind: "stream_gone", stream: name };
     if (decision.kind === "conflict") return { kind: "create_conflict", reason: decision.reason };
@@ -218,7 +223,9 @@ class Decider {
     const { stream, token, member } = lease;
     if (!this.#isFirst(`group ${lease.group} ${stream}`)) return { kind: "named_twice" };
     const commits = [{ stream, token, offset }];
-    const decision = decideCommit(group, member, commits, this.#world.streams, this.#scene.atMs);
+    const { atMs, isBoundary } = this.#scene;
+    const { streams } = this.#world;
+    const decision = decideCommit(group, member, commits, streams, atMs, isBoundary);
     if (decision.kind !== "committed") return decision;
     return { kind: "group", changes: [decision.change] };
   }

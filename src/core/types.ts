@@ -7,6 +7,8 @@ type Brand<T, Name extends string> = T & { readonly [brand]: Name };
 export type StreamName = Brand<string, "StreamName">;
 /** One life of a stream. A stream that is deleted and created again has another id. */
 export type StreamId = Brand<number, "StreamId">;
+/** A random number of the server's process that created a stream. After a restore ids are given again; this is not. */
+export type Run = Brand<number, "Run">;
 export type ProducerId = Brand<string, "ProducerId">;
 /** What tells one life of a writer from the next: random text that the client chose. */
 export type SessionNonce = Brand<string, "SessionNonce">;

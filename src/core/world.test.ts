@@ -9,6 +9,7 @@ import {
   producerClaim,
   sessionClaim,
   textOf,
+  RUN,
 } from "../testing/commands.ts";
 import { describeWorld } from "../testing/store-case-kit.ts";
 import { decideAppend } from "./append.ts";
@@ -139,8 +140,8 @@ function decideNew(
     expiry: seconds === undefined ? { kind: "never" } : { kind: "ttl", seconds },
     fork: isFork ? { sourceName, anchor: undefined, subOffset: 0 } : undefined,
   });
-  const source = { state: world.streams.get(sourceName), at: undefined };
-  const decision = decideCreate(existing, source, created, world.nextId, atMs);
+  const source = { state: world.streams.get(sourceName), at: undefined, depth: 0 };
+  const decision = decideCreate(existing, source, created, world.nextId, RUN, atMs);
   return decision.kind === "created" ? decision.changes : [];
 }
 
@@ -309,6 +310,7 @@ test("L1 A2 R1 a change that cannot have happened is a bug and not a state", () 
     kind: "created",
     atMs: 1 as TimeMs,
     contentType: "a/b",
+    run: RUN,
     keys: undefined,
   } as const;
   const parts = { ...created, expiry: { kind: "never" }, fork: undefined } as const;

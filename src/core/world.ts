@@ -15,6 +15,7 @@ import { applyGroup, applyStreamFound, applyStreamLost, createGroupBook } from "
 import type { GroupBook } from "./group-state.ts";
 import { KeyWindow } from "./key-window.ts";
 import type { KeyRecord, MutableStreamKeys } from "./keys.ts";
+import { NameIndex } from "./name-index.ts";
 import { applyProducer, applyReset, type MutableProducer } from "./producer.ts";
 import type { StreamState } from "./stream.ts";
 import {
@@ -37,6 +38,8 @@ import {
 export interface World {
   readonly streams: ReadonlyMap<StreamName, StreamState>;
   readonly byId: ReadonlyMap<StreamId, StreamState>;
+  /** The names of `streams`, in order. */
+  readonly names: Pick<NameIndex<StreamName>, "from" | "size">;
   /** The id of the next stream. */
   readonly nextId: StreamId;
   /** How many changes have been applied: the ordinal of the next one. */
@@ -54,7 +57,8 @@ export type MutableStream = Mutable<Omit<StreamState, "producers" | "keys">> & {
   producers: Map<ProducerId, MutableProducer> | undefined;
   keys: MutableStreamKeys | undefined;
 };
-export type MutableWorld = Mutable<Omit<World, "streams" | "byId" | "signingKeys">> & {
+export type MutableWorld = Mutable<Omit<World, "streams" | "byId" | "names" | "signingKeys">> & {
+  readonly names: NameIndex<StreamName>;
   readonly streams: Map<StreamName, MutableStream>;
   readonly byId: Map<StreamId, MutableStream>;
   readonly signingKeys: string[];
@@ -65,6 +69,7 @@ export function createWorld(): World {
   const world: MutableWorld = {
     streams: new Map(),
     byId: new Map(),
+    names: new NameIndex(),
     nextId: 1 as StreamId,
     version: 0,
     timeMs: 0 as TimeMs,
@@ -113,6 +118,7 @@ export function applyChange(readonlyWorld: World, change: Change): void {
       world.signingKeys.push(change.key);
       return;
     case "group_created":
+    case "group_found":
     case "group_deleted":
     case "group_joined":
     case "group_claimed":
@@ -144,6 +150,7 @@ function applyCreated(world: MutableWorld, change: StreamCreated): void {
   assert(!world.streams.has(name), `L1 a stream is created twice: id=${id}`);
   const state: MutableStream = {
     id,
+    run: change.run,
     name,
     contentType: change.contentType,
     expiry: change.expiry,
@@ -159,6 +166,7 @@ function applyCreated(world: MutableWorld, change: StreamCreated): void {
     accessedAtMs: atMs,
   };
   world.streams.set(name, state);
+  world.names.add(name);
   world.byId.set(id, state);
   if (id >= world.nextId) world.nextId = (id + 1) as StreamId;
   if (fork !== undefined) streamOf(world, fork.source).forkCount += 1;
@@ -192,7 +200,10 @@ function applyRemoved(world: MutableWorld, change: StreamRemoved): void {
   const stream = streamOf(world, change.stream);
   assert(stream.forkCount === 0, `R1 a stream is removed under its forks: id=${stream.id}`);
   world.byId.delete(stream.id);
-  if (world.streams.get(stream.name) === stream) world.streams.delete(stream.name);
+  if (world.streams.get(stream.name) === stream) {
+    world.streams.delete(stream.name);
+    world.names.delete(stream.name);
+  }
   applyGone(world, stream.name);
   // While a world is made again from a snapshot that others wrote into, the source may be gone already.
   const source = stream.fork === undefined ? undefined : world.byId.get(stream.fork.source);

@@ -1,26 +1,30 @@
 /**
- * One SQLite connection of the user: `node:sqlite`, better-sqlite3, libsql, bun:sqlite. What sinks and ledgers share.
+ * One SQLite connection: `node:sqlite`, better-sqlite3, libsql, bun:sqlite. What sinks and ledgers share.
  *
  *   SQ1  transactions of one connection are one after the other: it has one at a time;
- *   SQ2  a database that another connection writes to is waited for, without stopping this process;
+ *   SQ2  a database that another connection writes to is waited for, without stopping this process, for a bounded time;
  *   SQ3  a commit that readers hold up is tried again: it is neither lost nor told as failed;
- *   SQ4  nobody waits for ever for a turn that does not end: it may be waiting for whoever waits for it.
+ *   SQ4  a turn that does not end is given up: it may be waiting for the caller who waits for it;
+ *   SQ5  a ledger or a sink has a connection of its own: a second owner is refused, and so is all further use of a
+ *        connection with which others wrote while one of its transactions was open.
  */
 
 import { waitingClock } from "../clock.ts";
 import { HapaxError } from "../errors.ts";
+import { Loan, loanOf, refuseControl, unlessEnded } from "./lending.ts";
 
-/** A statement of any of the clients; each types the values in its own way. */
+/** A statement of any of the clients. Each takes values of its own types: texts, numbers, bytes and null are taken by all. */
 export interface SqliteStatement {
-  run(...values: never[]): unknown;
-  get(...values: never[]): unknown;
-  all?(...values: never[]): unknown;
+  run(...values: unknown[]): unknown;
+  get(...values: unknown[]): unknown;
+  all?(...values: unknown[]): unknown;
 }
 
 /** A connection of any of the clients. */
 export interface SqliteConnection {
   exec(sql: string): unknown;
   prepare(sql: string): SqliteStatement;
+  close?(): unknown;
 }
 
 /** What all of them take. */
@@ -32,9 +36,9 @@ interface Statement {
   all(...values: readonly SqliteValue[]): unknown;
 }
 
-/** For ten seconds beside the client's own timeout. */
+/** SQ2: between two attempts, and in all. The client's own timeout, which stops the whole process, is turned off. */
 const BUSY_MS = 10;
-const BUSY_ATTEMPTS = 1000;
+const BUSY_MS_MAX = 10_000;
 
 /** SQ4: longer than anybody should keep a database from all others, who are refused long before. */
 const TURN_MS = 60_000;
@@ -58,13 +62,49 @@ const sessions = new WeakMap<SqliteConnection, SqliteSession<SqliteConnection>>(
 export class SqliteSession<Connection extends SqliteConnection> {
   readonly connection: Connection;
   readonly #statements = new Map<string, Statement>();
+  #isLent = false;
+  #shared: HapaxError | undefined;
 
   constructor(connection: Connection) {
     this.connection = connection;
   }
 
+  /** Whether the work of a transaction has the connection now. */
+  get isLent(): boolean {
+    return this.#isLent;
+  }
+
+  /**
+   * Does the work of the transaction that is open, with a stand-in for the connection. SQ5: what others wrote meanwhile
+   * is committed with a transaction that succeeds, and told as lost if it fails; nothing else is done after it.
+   */
+  async lend<T>(work: (tx: Connection) => T | Promise<T>, signal?: AbortSignal): Promise<T> {
+    const loan = lendConnection(this);
+    this.#isLent = true;
+    try {
+      const result = await unlessEnded(Promise.resolve(work(loan.tx)), signal);
+      loan.count();
+      if (!mayHaveTransaction(this.connection))
+        throw new HapaxError("invalid_request", "the transaction was ended before its work was");
+      return result;
+    } catch (error) {
+      loan.count();
+      if (loan.isShared()) throw sharedConnection("is rolled back with it", error);
+      throw error;
+    } finally {
+      if (loan.isShared()) this.#shared = sharedConnection("was committed with it", undefined);
+      this.#isLent = false;
+      loan.end();
+    }
+  }
+
   /** SQ1 */
-  inTurn<T>(work: () => T | Promise<T>): Promise<T> {
+  async inTurn<T>(work: () => T | Promise<T>): Promise<T> {
+    if (this.#shared !== undefined) throw this.#shared;
+    return this.#inTurn(work);
+  }
+
+  #inTurn<T>(work: () => T | Promise<T>): Promise<T> {
     const line = lineOf(this.connection);
     const patience = line.open > 0 ? patienceIn(line) : undefined;
     line.open += 1;
@@ -175,14 +215,165 @@ function patienceIn(line: Line): { readonly lost: Promise<never>; readonly end: 
 
 /** SQ2: another connection of this process may hold it, which gets on only if this one waits aside. */
 async function patiently<T>(work: () => T): Promise<T> {
-  for (let attempt = 1; ; attempt += 1) {
+  const endMs = waitingClock.steadyMs() + BUSY_MS_MAX;
+  for (;;) {
     try {
       return work();
     } catch (error) {
-      if (!isBusy(error) || attempt === BUSY_ATTEMPTS) throw error;
+      if (!isBusy(error) || waitingClock.steadyMs() >= endMs) throw error;
       await new Promise<void>((resolve) => void waitingClock.after(BUSY_MS, resolve));
     }
   }
+}
+
+/** How a ledger or a sink opens its connection: `() => new Database(path)`. */
+export type OpenSqlite<Connection extends SqliteConnection> = () => Connection;
+
+const owned = new WeakSet<SqliteConnection>();
+
+/** SQ5: opens a connection for one owner. Throws `invalid_settings`. */
+export function ownSqliteSession<Connection extends SqliteConnection>(
+  open: OpenSqlite<Connection>,
+  owner: "sqliteLedger" | "sqliteSink",
+): SqliteSession<Connection> {
+  const way = `${owner}(() => new Database(path))`;
+  if (typeof open !== "function")
+    throw new HapaxError(
+      "invalid_settings",
+      `${owner} takes a function that opens a connection for it alone: ${way}`,
+    );
+  const connection = open();
+  // Callers without types may hand over a promise.
+  if (typeof (connection as Partial<SqliteConnection> | undefined)?.exec !== "function")
+    throw new HapaxError("invalid_settings", `${way}: the function must return the connection`);
+  if (owned.has(connection))
+    throw new HapaxError(
+      "invalid_settings",
+      `the connection belongs to another ledger or sink; open one for each: ${way}`,
+    );
+  owned.add(connection);
+  connection.exec("PRAGMA busy_timeout = 0");
+  return sqliteSessionOf(connection);
+}
+
+/** The owner is done with it. */
+export function closeSqlite({ connection }: SqliteSession<SqliteConnection>): void {
+  owned.delete(connection);
+  connection.close?.();
+}
+
+/** Runs what belongs to the open transaction of a caller. */
+export type RunJoined = <T>(work: () => T) => T;
+
+/** The session of the caller's transaction: of a stand-in, or of a connection on which the caller began one. */
+export function joinSqlite<Connection extends SqliteConnection>(
+  tx: Connection,
+): { readonly session: SqliteSession<Connection>; readonly run: RunJoined } {
+  const lent = loanOf(tx);
+  if (lent === undefined) {
+    if (!mayHaveTransaction(tx))
+      throw new HapaxError("invalid_request", "the connection has no transaction: begin one first");
+    const session = sqliteSessionOf(tx);
+    if (session.isLent)
+      throw new HapaxError(
+        "invalid_request",
+        "a transaction of the ledger is open on the connection: use the tx that its work was given",
+      );
+    return { session, run: (work) => work() };
+  }
+  const loan = lent.loan as Loan<object> & Partial<Counted>;
+  loan.require();
+  return {
+    session: sqliteSessionOf(lent.target),
+    run: (work) => {
+      loan.require();
+      loan.count?.();
+      try {
+        return work();
+      } finally {
+        loan.recount?.();
+      }
+    },
+  };
+}
+
+/** Whether two names of a connection are of the same one. */
+export function isSameConnection(one: SqliteConnection, other: SqliteConnection): boolean {
+  return (loanOf(one)?.target ?? one) === (loanOf(other)?.target ?? other);
+}
+
+interface Counted {
+  /** SQ5: looks for changes that did not come through the loan. */
+  count(): void;
+  /** What has changed since `count` came through the loan. */
+  recount(): void;
+  isShared(): boolean;
+}
+
+/** What a connection hands out may write: statements, functions that run in a transaction. Rows and bytes are data. */
+function mayWrite(result: object): boolean {
+  if (typeof result === "function") return true;
+  if (Array.isArray(result) || ArrayBuffer.isView(result) || result instanceof Promise)
+    return false;
+  const prototype: unknown = Reflect.getPrototypeOf(result);
+  return prototype !== null && prototype !== Object.prototype;
+}
+
+/** Of what those answer, rows that come one by one: a statement may write when the first is asked for. */
+const ITERATING: ReadonlySet<PropertyKey> = new Set(["iterate", Symbol.iterator]);
+
+function lendConnection<Connection extends SqliteConnection>(
+  session: SqliteSession<Connection>,
+): Loan<Connection> & Counted {
+  const { connection } = session;
+  const total = (): number => {
+    const row = session.prepare("SELECT total_changes() AS total").get();
+    return Number((row as Readonly<Record<string, unknown>>)["total"]);
+  };
+  let seen = total();
+  let isShared = false;
+  /** Since `seen` nothing but the work has run: others get their turn when it awaits. */
+  let isFresh = false;
+  const count = (): void => {
+    if (!isFresh && total() !== seen) isShared = true;
+  };
+  const recount = (): void => {
+    seen = total();
+    if (isFresh) return;
+    isFresh = true;
+    queueMicrotask(() => {
+      isFresh = false;
+    });
+  };
+  const loan = new Loan(connection, {
+    before(name, args, isOutermost) {
+      if (isOutermost && typeof args[0] === "string") refuseControl(args[0]);
+      if (name === "close")
+        throw new HapaxError("invalid_request", "the connection is the ledger's: do not close it");
+      if (name !== "prepare") count();
+    },
+    after(name) {
+      if (name !== "prepare") recount();
+    },
+    answer: (name, result, lend, isOutermost) =>
+      (isOutermost ? mayWrite(result) : ITERATING.has(name)) ? lend(result) : result,
+  });
+  return Object.assign(loan, { count, recount, isShared: () => isShared });
+}
+
+function sharedConnection(what: string, cause: unknown): HapaxError {
+  const problem = `others wrote with the connection while a transaction was open; their write ${what}`;
+  const next = "Open a connection for the ledger or sink alone: () => new Database(path)";
+  return new HapaxError("invalid_settings", `${problem}. ${next}`, { cause });
+}
+
+/** better-sqlite3, libsql and Bun say `inTransaction`, Node says `isTransaction`; one that says nothing may have one. */
+function mayHaveTransaction(connection: SqliteConnection): boolean {
+  const { inTransaction, isTransaction } = connection as {
+    readonly inTransaction?: unknown;
+    readonly isTransaction?: unknown;
+  };
+  return inTransaction !== false && isTransaction !== false;
 }
 
 /** The session of a connection: its statements are prepared once, whoever asks. */

@@ -17,7 +17,8 @@ import {
 import { type GatedStore, openGatedStore } from "../testing/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../testing/virtual-clock.ts";
 import { turn, watch } from "../testing/watch.ts";
-import { type AppendOutcome, Engine } from "./engine.ts";
+import { Engine } from "./engine.ts";
+import type { AppendOutcome } from "./outcomes.ts";
 
 const A = "/a" as StreamName;
 const P = "p" as ProducerId;

@@ -11,12 +11,14 @@ import type { StreamState } from "../core/stream.ts";
 import type { Epoch, Offset, ProducerId, Sequence, StreamName, TimeMs } from "../core/types.ts";
 import type { Clock } from "../clock.ts";
 import type { StreamId } from "../core/types.ts";
+import type { Act } from "./acts.ts";
 import type { Batch, GroupCommit } from "./commit.ts";
-import type { AppendOutcome, Gone, Missing } from "./engine.ts";
+import type { AppendOutcome, Gone, Missing } from "./outcomes.ts";
 import type { KeySweeper } from "./key-sweeper.ts";
-import { firstNames } from "./listing.ts";
+import { FirstNames } from "./listing.ts";
 import type { Meter } from "./meter.ts";
 import { type Held, isAhead, Patience, type Patient } from "./patience.ts";
+import { Slices } from "./turn-budget.ts";
 
 /** What a stream knows of a producer, durably. */
 export interface ProducerView {
@@ -42,6 +44,8 @@ export interface AppendParts {
   readonly keyDefaults: KeyDefaults;
   readonly keySweeper: KeySweeper;
   readonly nowMs: () => TimeMs;
+  /** What the time that a key carries is compared with. */
+  readonly keyMs: () => number;
   readonly find: (name: StreamName) => StreamState | undefined;
   readonly stage: (batch: Batch, change: Change) => void;
   readonly touch: (state: StreamState) => void;
@@ -112,8 +116,8 @@ export class Appends {
     return this.#parts.answer(name, state, view);
   }
 
-  /** Producers of a stream in the order of their ids. */
-  producers(
+  /** Producers of a stream in the order of their ids. A stream may have a million of them: they are looked at in slices. */
+  async producers(
     name: StreamName,
     after: string,
     count: number,
@@ -122,9 +126,14 @@ export class Appends {
     if (state === undefined) return this.#parts.answer(name, undefined, MISSING);
     if (state.isDeleted) return this.#parts.answer(name, state, GONE);
     const known = state.producers;
+    const slices = new Slices(this.#parts.clock);
+    const names = new FirstNames<ProducerId>(after, count);
+    for (const [id, { lastSequence }] of known ?? []) {
+      if (!slices.take()) await slices.turn();
+      if (lastSequence >= 0) names.add(id);
+    }
     const views: ProducerView[] = [];
-    const isKnown = (id: ProducerId): boolean => (known?.get(id)?.lastSequence ?? -1) >= 0;
-    for (const id of firstNames(known?.keys() ?? [], after, count, isKnown)) {
+    for (const id of names.take()) {
       const producer = known?.get(id);
       const view = producer === undefined ? undefined : viewProducer(id, producer);
       if (view !== undefined) views.push(view);
@@ -133,7 +142,7 @@ export class Appends {
   }
 
   /** Forgets epoch and sequence of a producer; its sessions stay fenced. */
-  resetProducer(name: StreamName, id: ProducerId): Promise<ResetOutcome> {
+  resetProducer(name: StreamName, id: ProducerId, act?: Act): Promise<ResetOutcome> {
     this.#commit.admit(0);
     const { find, answer, stage, nowMs } = this.#parts;
     const state = find(name);
@@ -144,10 +153,12 @@ export class Appends {
     if (known === undefined || before === undefined) {
       return answer(name, state, { kind: "producer_missing" } as const);
     }
+    act?.guard();
     const resets = known.resets + 1;
     const batch = this.#commit.begin();
     const { id: stream } = state;
     stage(batch, { kind: "producer_reset", atMs: nowMs(), stream, producer: id, resets });
+    act?.note({});
     if (this.#patience.count > 0) this.#releaseNext(state, id);
     return batch.done.then(() => ({ kind: "reset", before }) as const);
   }
@@ -156,7 +167,8 @@ export class Appends {
     const atMs = this.#parts.nowMs();
     if (command.key === undefined) return decideAppend(state, command, atMs);
     const { keyDefaults: defaults, meter } = this.#parts;
-    const scene = { defaults, durableTail: this.#commit.durableTail(state) };
+    const keyMs = this.#parts.keyMs();
+    const scene = { defaults, durableTail: this.#commit.durableTail(state), keyMs };
     const decision = decideAppend(state, command, atMs, scene);
     if (decision.kind === "accepted") {
       meter.keys(state.keys, defaults, decision.change.key?.evictTo ?? 0, atMs);

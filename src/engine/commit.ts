@@ -20,6 +20,19 @@ import { HapaxError } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
 import type { Store } from "../store.ts";
 
+/** What a change without data takes in a store, at most. */
+const CHANGE_BYTES = 64;
+
+/** Whether there is room: asked in the synchronous step that decides. */
+export interface Room {
+  /** Refuses a write of this size before anything is decided. */
+  admit(bytes: number): void;
+  /** The same for a change that frees room. */
+  admitRemoval(): void;
+  /** For what can wait: on a full disk it must not take the room that deletes need. */
+  readonly hasRoomToSpare: boolean;
+}
+
 /** What one batch did to one stream. */
 export interface Advance {
   readonly stream: StreamId;
@@ -70,7 +83,7 @@ export type Defer = (run: () => void) => void;
 /** Called when a commit begins; what it returns is called when the commit is durable. */
 export type CommitWatch = (changes: number) => () => void;
 
-export class GroupCommit {
+export class GroupCommit implements Room {
   readonly #store: Store;
   readonly #world: World;
   readonly #onDurable: (batch: Batch) => void;
@@ -110,7 +123,6 @@ export class GroupCommit {
     return this.#landed;
   }
 
-  /** Refuses a write of this size before anything is decided. */
   admit(bytes: number): void {
     if (this.#stopped !== undefined) throw this.#stopped;
     if (this.#pendingBytes + bytes > LIMITS.pendingBytesMax) {
@@ -118,6 +130,19 @@ export class GroupCommit {
     }
     if (this.#pendingBytes + bytes > this.#store.roomBytes()) {
       throw new HapaxError("store_full", `there is no room for ${bytes} more bytes`);
+    }
+  }
+
+  get hasRoomToSpare(): boolean {
+    let changes = 0;
+    for (const batch of this.#waiting) changes += batch.changes.length;
+    return this.#stopped === undefined && changes * CHANGE_BYTES <= this.#store.roomBytes();
+  }
+
+  admitRemoval(): void {
+    if (this.#stopped !== undefined) throw this.#stopped;
+    if (this.#store.roomBytes() < -1) {
+      throw new HapaxError("store_full", "there is no room even for a delete");
     }
   }
 

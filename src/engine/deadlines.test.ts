@@ -6,6 +6,7 @@ import type { StreamName } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { appendCommand, createCommand } from "../testing/commands.ts";
 import { type GatedStore, openGatedStore } from "../testing/gated-store.ts";
+import { LIMITS } from "../limits.ts";
 import { createVirtualClock, type VirtualClock } from "../testing/virtual-clock.ts";
 import { turn, watch } from "../testing/watch.ts";
 import { Deadlines } from "./deadlines.ts";
@@ -30,6 +31,31 @@ test("every deadline fires once, at its time, earliest first", () => {
       expect(clock.pending).toBe(0);
     }),
   );
+});
+
+test("deadlines that are due together fire in slices, each once", () => {
+  const turns: (() => void)[] = [];
+  const after = (_: number, run: () => void) => {
+    turns.push(run);
+    return () => undefined;
+  };
+  const clock = { ...createVirtualClock(), after };
+  const fired: number[] = [];
+  const deadlines = new Deadlines<number>(
+    clock,
+    () => 10,
+    (item) => fired.push(item),
+  );
+  const count = 2 * LIMITS.turnStreamsMax + 10;
+  for (let item = 0; item < count; item += 1) deadlines.add(10, item);
+  const slices: number[] = [];
+  for (let next = turns.shift(); next !== undefined; next = turns.shift()) {
+    const before = fired.length;
+    next();
+    slices.push(fired.length - before);
+  }
+  expect(slices).toEqual([LIMITS.turnStreamsMax, LIMITS.turnStreamsMax, 10]);
+  expect(new Set(fired).size).toBe(count);
 });
 
 test("there is one timer, however many deadlines there are", () => {

@@ -1,6 +1,11 @@
-/** A heap of deadlines, earliest first, with one timer. What it wakes for is checked again by its owner. */
+/**
+ * A heap of deadlines, earliest first, with one timer. What it wakes for is checked again by its owner. Deadlines that
+ * are due together are done in slices, so that a hundred thousand of them hold up nothing.
+ */
 
 import type { Clock } from "../clock.ts";
+import { LIMITS } from "../limits.ts";
+import { TurnBudget } from "./turn-budget.ts";
 
 interface Entry<T> {
   readonly atMs: number;
@@ -54,13 +59,13 @@ export class Deadlines<T> {
 
   #fire(): void {
     const nowMs = this.#nowMs();
-    const due: T[] = [];
+    const budget = new TurnBudget(this.#clock, LIMITS.turnStreamsMax);
     for (let first = this.#heap[0]; first !== undefined && first.atMs <= nowMs;) {
-      due.push(first.item);
+      if (!budget.take()) break;
       this.#removeFirst();
+      this.#due(first.item);
       first = this.#heap[0];
     }
-    for (const item of due) this.#due(item);
     if (!this.#isStopped) this.#arm();
   }
 

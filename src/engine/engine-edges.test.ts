@@ -2,6 +2,7 @@
 import { expect, test } from "vitest";
 import type { CreateDecision } from "../core/create.ts";
 import type { Offset, StreamName } from "../core/types.ts";
+import { LIMITS } from "../limits.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import {
@@ -113,4 +114,33 @@ test("W4 a reader that throws is reported and does not hold up the writes of oth
   await engine.append(SOURCE, appendCommand("x"));
   expect(await engine.append(SOURCE, appendCommand("y"))).toMatchObject({ kind: "accepted" });
   expect(faults).toEqual([broken, broken]);
+});
+
+test("a page of the list looks at its own names, and passes over many that are not listed in pages", async () => {
+  const store = openMemoryStore();
+  const clock = createVirtualClock(1_800_000_000_000);
+  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  const count = 2 * LIMITS.listLookedMax + 10;
+  const expiry = { kind: "at", timeMs: clock.nowMs() + 1000 } as const;
+  const nameOf = (index: number): StreamName =>
+    `/s/${String(index).padStart(6, "0")}` as StreamName;
+  await Promise.all(
+    Array.from({ length: count }, (_, index) =>
+      engine.create(createCommand(nameOf(index), index === count - 1 ? {} : { expiry })),
+    ),
+  );
+  expect(engine.list("", nameOf(7), 2)).toMatchObject({
+    found: [{ state: { name: nameOf(8) } }, { state: { name: nameOf(9) } }],
+    next: nameOf(9),
+  });
+  expect(engine.list("/s/00001", "", 99).found.length).toBe(10);
+  expect(engine.list("/t", "", 99)).toEqual({ found: [], next: undefined });
+  // They have expired, and nothing has swept them yet.
+  clock.jump(1000);
+  const pages = [];
+  for (let after: string | undefined = ""; after !== undefined; after = pages.at(-1)?.next) {
+    pages.push(engine.list("", after, 10));
+  }
+  expect(pages.map(({ found }) => found.length)).toEqual([0, 0, 1]);
+  await engine.close();
 });

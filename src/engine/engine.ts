@@ -10,7 +10,7 @@
  */
 
 import type { Clock } from "../clock.ts";
-import type { AppendCommand, AppendDecision } from "../core/append.ts";
+import type { AppendCommand } from "../core/append.ts";
 import type { Appended, Change } from "../core/change.ts";
 import {
   type CreateCommand,
@@ -21,66 +21,48 @@ import {
 import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
 import { decideEnding, decideTouch, expiresAtMs, isExpired } from "../core/retention.ts";
 import { isSystemStream, type StreamState } from "../core/stream.ts";
-import type { Offset, StreamId, StreamName, TimeMs } from "../core/types.ts";
+import type { Offset, Run, StreamId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import { HapaxError } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
+import { type Random, systemRandom } from "../random.ts";
 import type { Store, StoreStats, StoreSupport } from "../store.ts";
+import type { Act } from "./acts.ts";
 import { type AppendParts, Appends } from "./appends.ts";
-import { type Batch, type Defer, GroupCommit } from "./commit.ts";
+import { type Batch, type Defer, GroupCommit, type Room } from "./commit.ts";
 import { Deadlines } from "./deadlines.ts";
 import { findForkSource, type ForkParts, type RecordsEnd } from "./fork-source.ts";
 import { JournalClock } from "./journal-clock.ts";
 import { KeySweeper } from "./key-sweeper.ts";
-import { firstNames } from "./listing.ts";
+import { Boundaries, type IsRecordStart } from "./boundaries.ts";
+import { pageOfNames, type StreamPage } from "./listing.ts";
 import { Meter } from "./meter.ts";
 import type { AppendObserver } from "./observer.ts";
+import type {
+  AppendOutcome,
+  DeleteOutcome,
+  Found,
+  Gone,
+  Look,
+  Missing,
+  ReadPage,
+} from "./outcomes.ts";
 import type { Patient } from "./patience.ts";
 import { readAcrossForks } from "./reading.ts";
+import { drawRun } from "./run.ts";
 import { type TailListener, Tails } from "./tails.ts";
 import { type TransactionParts, Transactions } from "./transactions.ts";
-
-export interface Missing {
-  readonly kind: "missing";
-}
-
-/** Softly deleted: forks still need the data. */
-export interface Gone {
-  readonly kind: "gone";
-}
-
-export interface Found {
-  readonly kind: "found";
-  readonly state: StreamState;
-  /** The durable tail. */
-  readonly tail: Offset;
-  readonly isClosed: boolean;
-}
-
-export type Look = Found | Missing | Gone;
-export type AppendOutcome = AppendDecision | Missing | Gone;
-export type DeleteOutcome = { readonly kind: "deleted" } | Missing | Gone;
-
-export interface ReadPage {
-  /** Where the first append starts: before the offset asked for, if that was inside an append. */
-  readonly start: Offset;
-  readonly appends: readonly Uint8Array[];
-  readonly bytes: number;
-  readonly next: Offset;
-  /** The durable state when the page was made. */
-  readonly tail: Offset;
-  readonly isUpToDate: boolean;
-  /** The stream is closed and this page reaches its end. */
-  readonly isAtEnd: boolean;
-  /** Says that nobody will look at the appends again. Nobody has to say it. */
-  readonly release: () => void;
-}
+import { Slices } from "./turn-budget.ts";
 
 export interface EngineParts {
   readonly store: Store;
   readonly clock: Clock;
+  /** Default: the platform's. */
+  readonly random?: Random;
   /** For JSON streams, whose sub-offsets count records. */
   readonly jsonRecordsEnd: RecordsEnd;
+  /** For JSON streams, where a group may stand at any record. Default: at appends only. */
+  readonly isJsonRecordStart?: IsRecordStart;
   /** When a batch begins to be written: at the end of the turn in which its first change came. */
   readonly defer?: Defer;
   /** For streams that say nothing of their keys. */
@@ -106,12 +88,17 @@ export class Engine {
   /** Appends, and what is known of their producers. */
   readonly appends: Appends;
   readonly transactions: Transactions;
+  readonly boundaries: Boundaries;
   readonly meter = new Meter();
+  readonly #run: Run;
+  /** Streams that were read on a full disk: they do not expire before that can be written down. */
+  readonly #unwritten = new Set<StreamId>();
   #observer: AppendObserver | undefined;
 
   constructor(parts: EngineParts) {
     this.#store = parts.store;
     this.#clock = parts.clock;
+    this.#run = drawRun(parts.random ?? systemRandom);
     this.#forks = {
       store: parts.store,
       jsonRecordsEnd: parts.jsonRecordsEnd,
@@ -121,16 +108,20 @@ export class Engine {
         return this.durableTail(state);
       },
     };
-    this.#tails = new Tails(parts.onFault ?? (() => undefined));
-    const announce = (batch: Batch): void => {
-      this.#announce(batch);
-    };
+    this.#tails = new Tails(parts.clock, parts.onFault ?? (() => undefined));
+    const announce = (batch: Batch): void => this.#announce(batch);
     this.#journalClock = new JournalClock(parts.clock, parts.store.world.timeMs);
     this.#commit = new GroupCommit(parts.store, announce, parts.defer, (changes) => {
       const startMs = parts.clock.steadyMs();
       return () => {
         this.meter.commit(changes, parts.clock.steadyMs() - startMs);
       };
+    });
+    this.boundaries = new Boundaries({
+      store: parts.store,
+      isJsonRecordStart: parts.isJsonRecordStart ?? (() => false),
+      durableTail: (state) => this.durableTail(state),
+      durable: (name, state) => this.#answer(name, state, undefined),
     });
     const keyDefaults = parts.keyDefaults ?? KEY_DEFAULTS;
     this.#keySweeper = this.#createKeySweeper(keyDefaults);
@@ -159,7 +150,10 @@ export class Engine {
       meter: this.meter,
       keyDefaults,
       keySweeper: this.#keySweeper,
+      boundaries: this.boundaries,
+      run: this.#run,
       nowMs: () => this.nowMs(),
+      keyMs: () => this.#journalClock.unboundMs(),
       find: (name) => this.#find(name),
       stage: this.#stage.bind(this),
       touch: this.touch.bind(this),
@@ -209,10 +203,18 @@ export class Engine {
     return Math.max(this.world.timeMs, this.#journalClock.nowMs()) as TimeMs;
   }
 
-  /** The time that a stream's expiry is measured by: one that names a wall-clock time follows that too. */
+  /**
+   * The time that a stream's expiry is measured by. One that names a wall-clock time follows that clock, also ahead of
+   * journal time; a journal that a wrong clock has put ahead does not end it early.
+   */
   #expiryNowMs(state: StreamState): TimeMs {
-    const nowMs = this.nowMs();
-    return state.expiry.kind === "at" ? (Math.max(nowMs, this.#clock.nowMs()) as TimeMs) : nowMs;
+    if (state.expiry.kind !== "at") return this.nowMs();
+    return Math.max(this.#journalClock.unboundMs(), this.#clock.nowMs()) as TimeMs;
+  }
+
+  /** For work on many things that need not be of one moment. */
+  slices(): Slices {
+    return new Slices(this.#clock);
   }
 
   observe(observer: AppendObserver): void {
@@ -224,9 +226,9 @@ export class Engine {
     return this.#commit.settled();
   }
 
-  /** Refuses a write of this size, before anything is decided, if there is no room for it. */
-  admit(bytes: number): void {
-    this.#commit.admit(bytes);
+  /** To be asked before `submit`. */
+  get room(): Room {
+    return this.#commit;
   }
 
   /** Applies changes that were decided in this same synchronous step; resolves when durable. */
@@ -259,11 +261,15 @@ export class Engine {
     }
   }
 
-  delete(name: StreamName): Promise<DeleteOutcome> {
+  delete(name: StreamName, act?: Act): Promise<DeleteOutcome> {
     const state = this.#find(name);
     if (state === undefined) return this.#answer(name, undefined, MISSING);
     if (state.isDeleted) return this.#answer(name, state, GONE);
-    return this.#end(state).done.then(() => ({ kind: "deleted" }) as const);
+    this.#commit.admitRemoval();
+    act?.guard();
+    const batch = this.#end(state);
+    act?.note({});
+    return batch.done.then(() => ({ kind: "deleted" }) as const);
   }
 
   /** The durable state of a stream. */
@@ -303,6 +309,7 @@ export class Engine {
     const isUpToDate = next >= tail;
     const { start, appends, release } = page;
     const isAtEnd = isClosed && isUpToDate;
+    if (!isUpToDate) this.boundaries.remember(state.id, next);
     return { start, appends, bytes, next, tail, isUpToDate, isAtEnd, release };
   }
 
@@ -320,10 +327,9 @@ export class Engine {
 
   /** The end came before the reader did. It hears of it all the same, but not within `listen`. */
   #tellGone(state: StreamState): void {
-    const { id: stream, tail } = state;
-    const { isClosed } = state;
+    const { id: stream, tail, isClosed } = state;
     queueMicrotask(() => {
-      this.#tails.publish({ stream, start: tail, tail, isClosed, isGone: true, appends: [] });
+      this.#tails.publish([{ stream, start: tail, tail, isClosed, isGone: true, appends: [] }]);
     });
   }
 
@@ -332,25 +338,21 @@ export class Engine {
     if (state.expiry.kind !== "ttl" || this.stopped !== undefined) return;
     if (this.world.byId.get(state.id) !== state) return; // It has gone since it was found.
     const change = decideTouch(state, this.nowMs());
-    if (change !== undefined) this.#commit.stage(this.#commit.begin(), change);
+    if (change === undefined) return;
+    if (this.#commit.hasRoomToSpare) this.#commit.stage(this.#commit.begin(), change);
+    else this.#unwritten.add(state.id);
   }
 
   /** Names in order, after `after`, that start with `prefix`; durable streams only. */
-  list(prefix: string, after: string, count: number): readonly Found[] {
-    const { streams } = this.world;
-    const isListed = (name: StreamName): boolean => {
+  list(prefix: string, after: string, limit: number): StreamPage {
+    const { streams, names } = this.world;
+    return pageOfNames(names, { prefix, after, limit }, (name) => {
       const state = streams.get(name);
-      if (state === undefined || state.isDeleted || !name.startsWith(prefix)) return false;
-      if (isSystemStream(name)) return false;
-      if (this.#commit.lifecycle(name) !== undefined) return false;
-      return !isExpired(state, this.#expiryNowMs(state), this.#tails.hasListeners(state.id));
-    };
-    const found: Found[] = [];
-    for (const name of firstNames(streams.keys(), after, count, isListed)) {
-      const state = streams.get(name);
-      if (state !== undefined) found.push(this.view(state));
-    }
-    return found;
+      if (state === undefined || state.isDeleted || isSystemStream(name)) return undefined;
+      if (this.#commit.lifecycle(name) !== undefined) return undefined;
+      const isRead = this.#isRead(state.id);
+      return isExpired(state, this.#expiryNowMs(state), isRead) ? undefined : this.view(state);
+    });
   }
 
   /** Waits for what is under way, as long as it gets on, and closes the store. */
@@ -393,14 +395,20 @@ export class Engine {
     const state = this.world.streams.get(name);
     if (state === undefined || state.expiry.kind === "never") return state;
     const nowMs = this.#expiryNowMs(state);
-    if (!isExpired(state, nowMs, this.#tails.hasListeners(state.id))) return state;
+    if (!isExpired(state, nowMs, this.#isRead(state.id))) return state;
     if (this.stopped !== undefined) return undefined;
     this.#end(state);
     return this.world.streams.get(name);
   }
 
+  /** Live, or since its sliding expiry was last written down. */
+  #isRead(id: StreamId): boolean {
+    return this.#tails.hasListeners(id) || this.#unwritten.has(id);
+  }
+
   #end(state: StreamState): Batch {
     const batch = this.#commit.begin();
+    this.#unwritten.delete(state.id);
     for (const change of decideEnding(this.world.byId, state, this.nowMs())) {
       this.#commit.stage(batch, change);
     }
@@ -416,10 +424,11 @@ export class Engine {
       find: (id) => this.world.byId.get(id),
       durableTail: (state) => this.#commit.durableTail(state),
       submit: (change) => {
-        if (this.stopped !== undefined) return;
+        if (!this.#commit.hasRoomToSpare) return this.stopped === undefined ? "later" : "never";
         const before = this.world.byId.get(change.stream)?.keys?.window?.first ?? change.evictTo;
         this.meter.keysExpired += change.evictTo - before;
         this.#commit.stage(this.#commit.begin(), change);
+        return "written";
       },
     });
   }
@@ -429,7 +438,8 @@ export class Engine {
     existing: StreamState | undefined,
     source: ForkSource | undefined,
   ): Promise<CreateDecision> {
-    const decision = decideCreate(existing, source, command, this.world.nextId, this.nowMs());
+    const { nextId } = this.world;
+    const decision = decideCreate(existing, source, command, nextId, this.#run, this.nowMs());
     if (decision.kind !== "created") {
       if (existing !== undefined && !existing.isDeleted) this.touch(existing);
       const [name, state] =
@@ -465,9 +475,10 @@ export class Engine {
   }
 
   #announce(batch: Batch): void {
-    for (const advance of batch.advances.values()) {
-      this.#tails.publish(advance);
+    for (const { stream, tail } of batch.advances.values()) {
+      if (this.#tails.hasListeners(stream)) this.boundaries.remember(stream, tail);
     }
+    this.#tails.publish(batch.advances.values());
   }
 
   #watchExpiry(state: StreamState): void {
@@ -479,6 +490,7 @@ export class Engine {
     const state = this.world.byId.get(id);
     if (state === undefined || state.isDeleted || this.stopped !== undefined) return;
     if (this.#find(state.name) !== state) return;
+    if (this.#unwritten.delete(id)) this.touch(state);
     const nowMs = this.nowMs();
     const atMs = expiresAtMs(state) ?? nowMs;
     // Its deadline has passed but somebody reads it live: look again later.

@@ -4,6 +4,7 @@ import {
   type CreateRefusal,
   decideForkPoint,
   type ForkCommand,
+  forkDepth,
   type ForkSource,
 } from "../core/create.ts";
 import { isJson, type StreamState } from "../core/stream.ts";
@@ -30,7 +31,7 @@ export async function findForkSource(
   const { sourceName, anchor, subOffset } = fork;
   const state = parts.find(sourceName);
   if (state === undefined || state.isDeleted || (anchor === undefined && subOffset === 0)) {
-    return { state, at: undefined };
+    return { state, at: undefined, depth: forkDepth(parts.store.world.byId, state) };
   }
   if (anchor === undefined) {
     return { kind: "invalid_fork", reason: "a sub-offset needs Stream-Fork-Offset" };
@@ -44,7 +45,8 @@ export async function findForkSource(
     start: append === undefined ? undefined : page.start,
     subOffsetBytes: append === undefined ? undefined : recordsEnd(parts, state, append, subOffset),
   });
-  return point.kind === "at" ? { state, at: point.at } : point;
+  if (point.kind !== "at") return point;
+  return { state, at: point.at, depth: forkDepth(parts.store.world.byId, state) };
 }
 
 function recordsEnd(

@@ -14,6 +14,19 @@ describe("journal time", () => {
     expect(new JournalClock(clock, START_MS + HOUR_MS).nowMs()).toBe(START_MS + HOUR_MS);
   });
 
+  test("JC3 the time for keys starts at the wall clock, whatever is stored, and runs with the steady one", () => {
+    const clock = createVirtualClock(START_MS);
+    const journal = new JournalClock(clock, START_MS + 48 * HOUR_MS);
+    expect(journal.unboundMs()).toBe(START_MS);
+    clock.advance(HOUR_MS);
+    expect(journal.unboundMs()).toBe(START_MS + HOUR_MS);
+    // Setting the wall clock moves it by a thousandth of the time that passes, and no more.
+    clock.jump(-24 * HOUR_MS);
+    clock.advance(HOUR_MS);
+    expect(journal.unboundMs()).toBeGreaterThan(START_MS + 2 * HOUR_MS - 0.002 * HOUR_MS);
+    expect(new JournalClock(clock, 0).unboundMs()).toBe(clock.nowMs());
+  });
+
   const move = fc.record({
     passedMs: fc.oneof(fc.constant(0), fc.nat(5), fc.nat(100_000)),
     jumpMs: fc.oneof(fc.constant(0), fc.integer({ min: -3 * HOUR_MS, max: 3 * HOUR_MS })),

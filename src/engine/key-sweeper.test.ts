@@ -178,7 +178,10 @@ describe("nothing is swept", () => {
       defaults: KEY_DEFAULTS,
       find: () => (isThere ? state : undefined),
       durableTail: () => Infinity as Offset,
-      submit: (change) => submitted.push(change),
+      submit: (change) => {
+        submitted.push(change);
+        return "written";
+      },
     });
     sweeper.watch(state);
     expect([...sweeper.watched]).toEqual([state.id]);

@@ -16,6 +16,8 @@ import { Deadlines } from "./deadlines.ts";
 const STEP = 2000;
 /** Between two looks at a stream that still has keys to forget later. */
 const REST_MS = 1000;
+/** The same when it could not be written down. */
+const FULL_REST_MS = 10_000;
 
 export interface SweeperParts {
   readonly clock: Clock;
@@ -23,8 +25,8 @@ export interface SweeperParts {
   readonly defaults: KeyDefaults;
   readonly find: (id: StreamId) => StreamState | undefined;
   readonly durableTail: (state: StreamState) => Offset;
-  /** Applies the change, unless nothing can be written. */
-  readonly submit: (change: KeysEvicted) => void;
+  /** Applies the change, unless the disk is full, or nothing can be written any more. */
+  readonly submit: (change: KeysEvicted) => "written" | "later" | "never";
 }
 
 export class KeySweeper {
@@ -78,8 +80,9 @@ export class KeySweeper {
     const kept = firstKeptOf(window, windowMs, this.#parts.durableTail(state), atMs);
     const evictTo = Math.min(kept, window.first + STEP);
     if (evictTo > window.first) {
-      this.#parts.submit({ kind: "keys_evicted", atMs, stream: id, evictTo });
-      if (window.first < evictTo) return; // Nothing can be written any more.
+      const outcome = this.#parts.submit({ kind: "keys_evicted", atMs, stream: id, evictTo });
+      if (outcome === "later") this.#deadlines.add(atMs + FULL_REST_MS, id);
+      if (outcome !== "written") return;
     }
     if (evictTo < kept) this.#deadlines.add(atMs + 1, id);
     else this.#wait(state);

@@ -3,7 +3,7 @@
 import type { AppendCommand } from "../core/append.ts";
 import { firstAliveOf, type KeyDefaults, type StreamKeys, windowMsOf } from "../core/keys.ts";
 import type { TimeMs } from "../core/types.ts";
-import type { AppendOutcome } from "./engine.ts";
+import type { AppendOutcome } from "./outcomes.ts";
 
 /** How often each upper bound was met: a histogram as Prometheus has it. */
 export class Histogram {
@@ -38,6 +38,7 @@ export class Meter {
     gap: 0,
     epoch_start: 0,
     epoch_exhausted: 0,
+    reused: 0,
     tail_moved: 0,
     closed: 0,
     already_closed: 0,
@@ -67,7 +68,9 @@ export class Meter {
   readonly commitChanges = new Histogram(SIZES);
 
   append(command: AppendCommand, outcome: AppendOutcome): void {
-    this.outcomes[outcome.kind] += 1;
+    const isReused = outcome.kind === "duplicate" && outcome.isOther;
+    this.outcomes[isReused ? "reused" : outcome.kind] += 1;
+    if (isReused) return;
     if (outcome.kind === "accepted") {
       this.appendedBytes += command.data.length;
     } else if (outcome.kind === "duplicate") {

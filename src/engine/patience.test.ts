@@ -18,7 +18,8 @@ import { openFaultyStore } from "../testing/faulty-store.ts";
 import { openGatedStore } from "../testing/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../testing/virtual-clock.ts";
 import { turn, watch, type Watched } from "../testing/watch.ts";
-import { type AppendOutcome, Engine } from "./engine.ts";
+import { Engine } from "./engine.ts";
+import type { AppendOutcome } from "./outcomes.ts";
 
 const A = "/a" as StreamName;
 const WAIT_MS = 5_000;

@@ -83,7 +83,7 @@ export class Patience<T> {
   next(state: StreamState, id: ProducerId): Held<T> | undefined {
     const list = this.#streams.get(state.id)?.get(id);
     const known = state.producers?.get(id);
-    const held = list?.find(({ claim }) => !isAhead(decideProducer(known, claim)));
+    const held = list?.find(({ claim }) => !isAhead(decideProducer(known, claim, undefined)));
     if (held !== undefined) this.#drop(held);
     return held;
   }

@@ -32,6 +32,8 @@ const WEBHOOK: SubscriptionSettings = {
 };
 
 const START_MS = 1_800_000_000_000;
+/** The first generation: it begins at the clock. */
+const FIRST = START_MS * 1000;
 
 async function openStage(store: Store = openMemoryStore(), startMs = START_MS) {
   const clock = createVirtualClock(startMs);
@@ -95,7 +97,7 @@ describe("pull-wake", () => {
         type: "wake",
         subscription_id: "s",
         stream: "orders",
-        generation: 1,
+        generation: FIRST,
         ts: stage.clock.nowMs(),
       },
     ]);
@@ -112,19 +114,22 @@ describe("pull-wake", () => {
     expect(await subscriptions.claim("s", "other")).toEqual({
       kind: "held",
       holder: "zombie",
-      generation: 1,
+      generation: FIRST,
     });
     stage.clock.advance(1000);
     await stage.engine.settled();
-    expect((await stage.events()).map(({ generation }) => generation)).toEqual([1, 2]);
+    expect((await stage.events()).map(({ generation }) => generation)).toEqual([
+      FIRST,
+      FIRST + 1_000_000,
+    ]);
     const successor = requireClaimed(await subscriptions.claim("s", "other"));
-    expect(successor.generation).toBe(2);
+    expect(successor.generation).toBe(FIRST + 1_000_000);
     const late = everything(zombie, true);
     expect(await subscriptions.report("s", "claim", zombie.token, late)).toEqual({
       kind: "fenced",
     });
     // Neither does the old token speak for the new wake.
-    const mixed = { ...late, wakeId: successor.wakeId, generation: 2 };
+    const mixed = { ...late, wakeId: successor.wakeId, generation: successor.generation };
     expect(await subscriptions.report("s", "claim", zombie.token, mixed)).toEqual({
       kind: "fenced",
     });
@@ -147,7 +152,7 @@ describe("pull-wake", () => {
     await subscriptions.subscribe("s", PULL);
     await stage.append(ORDERS);
     const fresh = requireClaimed(await subscriptions.claim("s", "two"));
-    expect(fresh.generation).toBe(2);
+    expect(fresh.generation).toBe(FIRST + 1);
     expect(await subscriptions.release("s", old.token, old)).toEqual({ kind: "fenced" });
     await subscriptions.subscribe("t", PULL);
     expect(await subscriptions.release("t", fresh.token, fresh)).toEqual({ kind: "token_invalid" });
@@ -179,8 +184,8 @@ describe("pull-wake", () => {
     // A server that starts when the lease is over: the claim comes before its first timer.
     const later = await openStage(stage.store, START_MS + 1000);
     const { generation } = requireClaimed(await later.subscriptions.claim("s", "other"));
-    expect(generation).toBe(2);
-    expect((await later.events()).map((event) => event.generation)).toEqual([1]);
+    expect(generation).toBe(FIRST + 1_000_000);
+    expect((await later.events()).map((event) => event.generation)).toEqual([FIRST]);
   });
 
   test.each(["missing", "closed", "not JSON"])(

@@ -35,7 +35,7 @@ import type {
   SubscriptionId,
   SubscriptionSettings,
 } from "../core/subscription-state.ts";
-import { isJson, type StreamState } from "../core/stream.ts";
+import { type IsBoundary, isJson, type StreamState } from "../core/stream.ts";
 import type { StreamName, TimeMs } from "../core/types.ts";
 import type { Courier } from "../courier.ts";
 import { HapaxError } from "../errors.ts";
@@ -44,7 +44,7 @@ import type { Random } from "../random.ts";
 import { issueToken, type PublicJwks, readToken, type TokenClaims } from "../signer.ts";
 import type { Engine } from "./engine.ts";
 import type { AppendObserver } from "./observer.ts";
-import { Deliveries } from "./subscriptions/deliveries.ts";
+import { Deliveries, FULL_REST_MS } from "./subscriptions/deliveries.ts";
 import type { SubscriptionFormat } from "./subscriptions/format.ts";
 import { SignerOfWorld } from "./subscriptions/signing.ts";
 import {
@@ -112,6 +112,7 @@ export class SubscriptionEngine implements AppendObserver {
   readonly #engine: Engine;
   readonly #signer: SignerOfWorld;
   readonly #deliveries: Deliveries;
+  #cancelStart: () => void = () => undefined;
 
   constructor(parts: SubscriptionParts) {
     this.#parts = parts;
@@ -121,13 +122,19 @@ export class SubscriptionEngine implements AppendObserver {
       ...parts,
       signer: () => this.#signer.get(),
       scene: (atMs) => this.#scene(atMs),
-      submit: (changes) => this.#submit(changes),
+      submit: (changes) => this.#stage(changes),
     });
   }
 
   /** Begins to follow appends, and goes on with the deliveries and leases that it finds. */
   async start(): Promise<void> {
     this.#engine.observe(this);
+    this.#deliveries.start();
+    await this.#wakePending();
+  }
+
+  /** On a full disk this is done later, and nothing else waits for it. */
+  async #wakePending(): Promise<void> {
     const scene = this.#scene(this.#engine.nowMs());
     const changes: SubscriptionChange[] = [];
     for (const subscription of this.#book.byId.values()) {
@@ -135,12 +142,22 @@ export class SubscriptionEngine implements AppendObserver {
       const woken = decideWake(subscription, { ...scene, wakeId });
       if (woken !== undefined) changes.push(woken);
     }
-    this.#deliveries.start();
-    if (changes.length > 0) await this.#submit(changes);
+    if (changes.length === 0) return;
+    if (this.#engine.room.hasRoomToSpare || this.#engine.stopped !== undefined) {
+      await this.#stage(changes);
+      return;
+    }
+    this.#cancelStart = this.#parts.clock.after(FULL_REST_MS, () => {
+      this.#wakePending().catch((error: unknown) => {
+        // When writes have stopped the next start finds the same. Anything else is a bug, and must not go unseen.
+        if (this.#engine.stopped === undefined) throw error;
+      });
+    });
   }
 
   /** Ends timers and deliveries. What they were for is in the world, for the next start. */
   stop(): void {
+    this.#cancelStart();
     this.#deliveries.stop();
   }
 
@@ -215,8 +232,10 @@ export class SubscriptionEngine implements AppendObserver {
   }
 
   /** Deleting what is not there is no error. */
-  unsubscribe(id: SubscriptionId): Promise<void> {
-    return this.#submit(decideUnsubscribe(this.#book, id, this.#engine.nowMs()));
+  async unsubscribe(id: SubscriptionId): Promise<void> {
+    const changes = decideUnsubscribe(this.#book, id, this.#engine.nowMs());
+    if (changes.length > 0) this.#engine.room.admitRemoval();
+    return this.#stage(changes);
   }
 
   async link(id: SubscriptionId, names: readonly StreamName[]): Promise<boolean> {
@@ -269,9 +288,19 @@ export class SubscriptionEngine implements AppendObserver {
   ): Promise<ReportOutcome> {
     const found = await this.#authorise(id, kind, token, report);
     if ("kind" in found) return this.#settled(found);
-    const scene = this.#scene(this.#engine.nowMs());
     const { acks, isDone } = report;
-    const decision = decideAck(found.subscription, report, acks, isDone, scene);
+    const check = this.#engine.boundaries.check();
+    for (;;) {
+      const subscription = this.#book.byId.get(id);
+      if (subscription === undefined) return this.#settled(MISSING);
+      const scene = this.#scene(this.#engine.nowMs(), check.isBoundary);
+      const decision = decideAck(subscription, report, acks, isDone, scene);
+      if (check.isOpen) await check.learn();
+      else return this.#reported(decision);
+    }
+  }
+
+  async #reported(decision: AckDecision): Promise<ReportOutcome> {
     if (decision.kind === "invalid_ack") return this.#settled(decision);
     await this.#submit(decision.changes);
     if (decision.kind === "fenced") return { kind: "fenced" };
@@ -300,10 +329,11 @@ export class SubscriptionEngine implements AppendObserver {
     return this.#engine.world.subscriptions;
   }
 
-  #scene(atMs: TimeMs): Scene {
+  /** Only acks ask which offsets were handed out. */
+  #scene(atMs: TimeMs, isBoundary: IsBoundary = () => false): Scene {
     const wakeId = this.#parts.random.id();
     const { streams } = this.#engine.world;
-    return { streams, atMs, wakeId, wakeStreamsMax: LIMITS.wakeStreamsMax };
+    return { streams, atMs, wakeId, wakeStreamsMax: LIMITS.wakeStreamsMax, isBoundary };
   }
 
   async #settled<T>(outcome: T): Promise<T> {
@@ -311,7 +341,13 @@ export class SubscriptionEngine implements AppendObserver {
     return outcome;
   }
 
-  async #submit(changes: readonly SubscriptionChange[]): Promise<void> {
+  /** What a client asks for: refused on a full disk. */
+  #submit(changes: readonly SubscriptionChange[]): Promise<void> {
+    if (changes.length > 0) this.#engine.room.admit(0);
+    return this.#stage(changes);
+  }
+
+  async #stage(changes: readonly SubscriptionChange[]): Promise<void> {
     await this.#engine.submit(this.#withEvents(changes));
     for (const { subscription } of changes) this.#deliveries.arm(subscription);
   }

@@ -7,6 +7,7 @@ import { type GatedStore, openGatedStore } from "../testing/gated-store.ts";
 import { createSeededRandom } from "../testing/seeded-random.ts";
 import { createVirtualClock } from "../testing/virtual-clock.ts";
 import { turn } from "../testing/watch.ts";
+import { LIMITS } from "../limits.ts";
 import type { Advance } from "./commit.ts";
 import { Engine } from "./engine.ts";
 import { type TailEvent, Tails } from "./tails.ts";
@@ -20,20 +21,30 @@ function advanceOf(stream: number): Advance {
   return { stream: stream as StreamId, start: zero, tail: zero, ...rest };
 }
 
+/** A clock whose turns a test takes one by one. */
+function steppedClock() {
+  const turns: (() => void)[] = [];
+  const after = (_: number, run: () => void) => {
+    turns.push(run);
+    return () => undefined;
+  };
+  return { clock: { ...createVirtualClock(), after }, turns };
+}
+
 describe("the list of readers", () => {
   test("T1 tells each reader of a stream once, and those of other streams nothing", () => {
-    const tails = new Tails(() => undefined);
+    const tails = new Tails(createVirtualClock(), () => undefined);
     const told: string[] = [];
     tails.listen(ONE, () => told.push("one"));
     tails.listen(ONE, () => told.push("two"));
     tails.listen(2 as StreamId, () => told.push("other"));
-    tails.publish(advanceOf(1));
-    tails.publish(advanceOf(3));
+    tails.publish([advanceOf(1)]);
+    tails.publish([advanceOf(3)]);
     expect(told).toEqual(["one", "two"]);
   });
 
   test("T1 a reader that leaves, also twice, is told nothing more and leaves nothing behind", () => {
-    const tails = new Tails(() => undefined);
+    const tails = new Tails(createVirtualClock(), () => undefined);
     const told: string[] = [];
     const leave = tails.listen(ONE, () => told.push("left"));
     tails.listen(ONE, () => told.push("stays"));
@@ -41,12 +52,12 @@ describe("the list of readers", () => {
     leave();
     leave();
     expect([tails.count, tails.hasListeners(ONE)]).toEqual([1, true]);
-    tails.publish(advanceOf(1));
+    tails.publish([advanceOf(1)]);
     expect(told).toEqual(["stays"]);
   });
 
   test("T1 readers may leave and come while they are told", () => {
-    const tails = new Tails(() => undefined);
+    const tails = new Tails(createVirtualClock(), () => undefined);
     const told: string[] = [];
     const leave = tails.listen(ONE, () => {
       told.push("first");
@@ -54,11 +65,113 @@ describe("the list of readers", () => {
       tails.listen(ONE, () => told.push("late"));
     });
     tails.listen(ONE, () => told.push("second"));
-    tails.publish(advanceOf(1));
+    tails.publish([advanceOf(1)]);
     expect(told).toEqual(["first", "second"]);
-    tails.publish(advanceOf(1));
+    tails.publish([advanceOf(1)]);
     expect(told).toEqual(["first", "second", "second", "late"]);
     expect([tails.count, tails.hasListeners(2 as StreamId)]).toEqual([2, false]);
+  });
+
+  test("T3 one turn tells as many as its bytes allow, and the others follow in order", () => {
+    const { clock, turns } = steppedClock();
+    const tails = new Tails(clock, () => undefined);
+    const told: string[] = [];
+    for (let index = 0; index < 40; index += 1) {
+      tails.listen(ONE, ({ tail }) => told.push(`${tail}:${index}`));
+    }
+    const appends: [Uint8Array] = [new Uint8Array(256 * 1024)];
+    const from = (start: number): Advance => ({
+      ...advanceOf(1),
+      start: start as Offset,
+      tail: (start + 1) as Offset,
+      appends,
+    });
+    tails.publish([from(0)]);
+    const perTurn = told.length;
+    expect(perTurn).toBeLessThanOrEqual(LIMITS.turnBytesMax / appends[0].length);
+    expect(perTurn).toBeGreaterThan(1);
+    // What comes meanwhile waits for its turn, and those who go meanwhile are told nothing more.
+    tails.publish([from(1)]);
+    expect(told.length).toBe(perTurn);
+    for (let count = 2, next = turns.shift(); next !== undefined; count += 1) {
+      next();
+      expect(told.length).toBeLessThanOrEqual(count * perTurn);
+      next = turns.shift();
+    }
+    const everybody = Array.from({ length: 40 }, (_, index) => index);
+    expect(told).toEqual([1, 2].flatMap((tail) => everybody.map((index) => `${tail}:${index}`)));
+  });
+
+  test("T1 T3 who leaves before its turn is told nothing more", () => {
+    const { clock, turns } = steppedClock();
+    const tails = new Tails(clock, () => undefined);
+    const told: number[] = [];
+    const leaves = Array.from({ length: 40 }, (_, index) =>
+      tails.listen(ONE, () => told.push(index)),
+    );
+    tails.publish([{ ...advanceOf(1), appends: [new Uint8Array(1024 * 1024)] }]);
+    const soFar = told.length;
+    for (const leave of leaves.slice(soFar)) leave();
+    for (let next = turns.shift(); next !== undefined; next = turns.shift()) next();
+    expect(told.length).toBe(soFar);
+  });
+
+  test("T4 appends that come faster than readers are told are not held: readers are sent to the store", () => {
+    const { clock, turns } = steppedClock();
+    const tails = new Tails(clock, () => undefined);
+    const events = new Set<TailEvent>();
+    for (let index = 0; index < 100; index += 1) tails.listen(ONE, (event) => events.add(event));
+    const bytes = 1024 * 1024;
+    for (let index = 0; index < 100; index += 1) {
+      const [start, tail] = [(index * bytes) as Offset, ((index + 1) * bytes) as Offset];
+      tails.publish([{ ...advanceOf(1), start, tail, appends: [new Uint8Array(bytes)] }]);
+    }
+    for (let next = turns.shift(); next !== undefined; next = turns.shift()) next();
+    const whole = [...events].filter(({ appends }) => appends.length > 0);
+    // One telling sends them there for all that comes until its turn.
+    expect(events.size).toBeLessThanOrEqual(whole.length + 2);
+    expect(whole.length).toBeLessThanOrEqual(LIMITS.tellingBytesMax / bytes);
+    // No reader can stand where such an event begins, and each learns the newest tail.
+    for (const { appends, start } of events) expect(appends.length === 0).toBe(start < 0);
+    expect(Math.max(...[...events].map(({ tail }) => tail))).toBe(100 * bytes);
+  });
+
+  test("T4 so are small ones, when each of very many readers has to be remembered for each of them", () => {
+    const { clock, turns } = steppedClock();
+    const tails = new Tails(clock, () => undefined);
+    const events = new Set<TailEvent>();
+    let last: TailEvent | undefined;
+    const readers = 5000;
+    for (let index = 0; index < readers; index += 1) {
+      tails.listen(ONE, (event) => {
+        events.add(event);
+        last = event;
+      });
+    }
+    for (let index = 0; index < 1000; index += 1) {
+      const [start, tail] = [index as Offset, (index + 1) as Offset];
+      tails.publish([{ ...advanceOf(1), start, tail, appends: [new Uint8Array(1)] }]);
+    }
+    tails.publish([{ ...advanceOf(1), isGone: true }]);
+    for (let next = turns.shift(); next !== undefined; next = turns.shift()) next();
+    expect(events.size).toBeLessThanOrEqual(LIMITS.tellingBytesMax / (8 * readers) + 2);
+    expect(last?.isGone).toBe(true);
+  });
+
+  test("T3 readers of other streams do not wait for all that one stream has to tell", () => {
+    const { clock, turns } = steppedClock();
+    const tails = new Tails(clock, () => undefined);
+    const told: number[] = [];
+    for (let index = 0; index < 100; index += 1) tails.listen(ONE, () => undefined);
+    tails.listen(2 as StreamId, ({ tail }) => told.push(tail));
+    for (let index = 1; index <= 10; index += 1) {
+      tails.publish([{ ...advanceOf(1), appends: [new Uint8Array(1024 * 1024)] }]);
+      tails.publish([{ ...advanceOf(2), tail: index as Offset }]);
+    }
+    let count = 0;
+    for (; told.length < 10; count += 1) turns.shift()?.();
+    expect(told).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    expect(count).toBeLessThanOrEqual(20);
   });
 });
 
@@ -174,13 +287,13 @@ test("G4 W4 F41 looks, reads and lists stay at the durable state while a write i
   await store.arrival();
   expect(await engine.look(A)).toMatchObject({ tail: 7, isClosed: false });
   expect(await textNow()).toBe("durable");
-  expect(engine.list("", "", 9)).toMatchObject([{ tail: 7, isClosed: false }]);
+  expect(engine.list("", "", 9).found).toMatchObject([{ tail: 7, isClosed: false }]);
   await store.release();
   await turn();
   expect(await engine.look(A)).toMatchObject({ tail: 14, isClosed: true });
   expect(await textNow()).toBe("durable+flight");
   const listed = (...query: Parameters<Engine["list"]>): string[] =>
-    engine.list(...query).map((found) => found.state.name);
+    engine.list(...query).found.map(({ state }) => state.name);
   expect(listed("", "", 9)).toEqual(["/a", "/b"]);
   expect([listed("", "/a", 9), listed("/b", "", 9), listed("", "", 1)]).toEqual([
     ["/b"],

@@ -48,8 +48,8 @@ function byKey(key: string, body = "body"): TransactionIdentity {
   return { kind: "key", claim: keyClaim(key, body) };
 }
 
-function byProducer(epoch: number, sequence: number, id = "p"): TransactionIdentity {
-  return { kind: "producer", claim: producerClaim(id, epoch, sequence) };
+function byProducer(epoch: number, sequence: number, id = "p", digest = 7): TransactionIdentity {
+  return { kind: "producer", claim: producerClaim(id, epoch, sequence), digest };
 }
 
 function commit(
@@ -57,7 +57,7 @@ function commit(
   identity: TransactionIdentity,
   ...operations: readonly Operation[]
 ): Promise<TransactionOutcome> {
-  return engine.transactions.commit({ identity, operations, bytes: 0 }, "wake");
+  return engine.transactions.commit(() => ({ identity, operations, bytes: 0 }), "wake");
 }
 
 async function read(engine: Engine, name: StreamName): Promise<string> {
@@ -91,7 +91,7 @@ describe("a transaction", () => {
       if (state === undefined) throw new Error("there is no stream");
       engine.listen(state, () => {
         const tails = [A, B].map(
-          (other) => engine.list("/", "", 9).find(({ state: s }) => s.name === other)?.tail,
+          (other) => engine.list("/", "", 9).found.find(({ state: s }) => s.name === other)?.tail,
         );
         told.push(tails.join(" "));
       });
@@ -100,7 +100,7 @@ describe("a transaction", () => {
     const watched = watch(outcome);
     await turn();
     expect(watched.isWaiting).toBe(true);
-    expect(engine.list("/", "", 9).map(({ tail }) => tail)).toEqual([0, 0]);
+    expect(engine.list("/", "", 9).found.map(({ tail }) => tail)).toEqual([0, 0]);
     store.open();
     await outcome;
     expect(told).toEqual(["3 3", "3 3"]);
@@ -157,7 +157,7 @@ describe("a transaction", () => {
   test("TE1 that has its log made is not seen in lists, and the log has no path", async () => {
     const engine = await twoStreams();
     await commit(engine, byKey("k"), append(A, "x"));
-    expect(engine.list("", "", 9).map(({ state }) => state.name)).toEqual([A, B]);
+    expect(engine.list("", "", 9).found.map(({ state }) => state.name)).toEqual([A, B]);
     expect(engine.world.streams.has(TRANSACTION_LOG)).toBe(true);
   });
 });
@@ -237,7 +237,8 @@ describe("the outcome of a lost commit", () => {
   test("TE2 is found by key, by producer and by session", async () => {
     const engine = await twoStreams();
     expect(await engine.transactions.find(byKey("k"))).toEqual({ kind: "missing" });
-    const session: TransactionIdentity = { kind: "producer", claim: sessionClaim("s", "nonce", 0) };
+    const claim = sessionClaim("s", "nonce", 0);
+    const session: TransactionIdentity = { kind: "producer", claim, digest: 7 };
     for (const identity of [byKey("k"), byProducer(3, 0), session]) {
       const outcome = await commit(engine, identity, append(A, "x"));
       if (outcome.kind !== "committed") throw new Error("it was refused");

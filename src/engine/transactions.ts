@@ -22,17 +22,24 @@ import {
   type OperationOutcome,
   TRANSACTION_LOG,
 } from "../core/transaction-state.ts";
-import type { Epoch, Offset, Sequence, StreamName, TimeMs } from "../core/types.ts";
+import type { Epoch, Offset, Run, Sequence, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import { LIMITS } from "../limits.ts";
 import type { Store } from "../store.ts";
+import { type Act, type ActOutcome, ActRepeated } from "./acts.ts";
 import type { Batch, GroupCommit } from "./commit.ts";
+import type { Boundaries } from "./boundaries.ts";
 import type { KeySweeper } from "./key-sweeper.ts";
 import type { AppendObserver } from "./observer.ts";
 
 /** What makes a transaction the same one when it comes again. */
 export type TransactionIdentity =
-  | { readonly kind: "producer"; readonly claim: ProducerClaim }
+  /** `digest` is that of the request; without one it is a look. */
+  | {
+      readonly kind: "producer";
+      readonly claim: ProducerClaim;
+      readonly digest: number | undefined;
+    }
   | { readonly kind: "key"; readonly claim: KeyClaim };
 
 export interface TransactionCommand {
@@ -71,7 +78,10 @@ export interface TransactionParts {
   readonly commit: GroupCommit;
   readonly keyDefaults: KeyDefaults;
   readonly keySweeper: KeySweeper;
+  readonly boundaries: Boundaries;
+  readonly run: Run;
   readonly nowMs: () => TimeMs;
+  readonly keyMs: () => number;
   /** Finds a stream, and ends it if it has expired. */
   readonly find: (name: StreamName) => StreamState | undefined;
   readonly stage: (batch: Batch, change: Change) => void;
@@ -93,8 +103,17 @@ export class Transactions {
     this.#world = parts.store.world;
   }
 
-  /** `wakeId`: unique for ever, for the wakes that it may begin. */
-  commit(command: TransactionCommand, wakeId: string): Promise<TransactionOutcome> {
+  /**
+   * `read` gives the transaction as it is to be decided at this moment. It is called again if the decision had to
+   * wait for a look at the store, because streams may have changed meanwhile. `wakeId`: never used before, for the
+   * wakes that it may begin.
+   */
+  commit(
+    read: () => TransactionCommand,
+    wakeId: string,
+    check = this.#parts.boundaries.check(),
+  ): Promise<TransactionOutcome> {
+    const command = read();
     const log = this.#log();
     for (const operation of command.operations) this.#expire(operation);
     const atMs = this.#parts.nowMs();
@@ -104,8 +123,12 @@ export class Transactions {
     // A retry is answered also when there is no room for anything new.
     this.#parts.commit.admit(command.bytes);
     const { streams } = this.#world;
-    const scene = { streams, atMs, wakeId, wakeStreamsMax: LIMITS.wakeStreamsMax };
+    const { wakeStreamsMax } = LIMITS;
+    const { isBoundary } = check;
+    const { run } = this.#parts;
+    const scene = { streams, run, atMs, wakeId, wakeStreamsMax, isBoundary };
     const decision = decideOperations(this.#world, command.operations, scene);
+    if (check.isOpen) return check.learn().then(() => this.commit(read, wakeId, check));
     if (decision.kind === "refused") {
       // What it speaks of may be any part of the state.
       return this.#parts.commit.settled().then(() => decision);
@@ -118,6 +141,36 @@ export class Transactions {
     const producer =
       mark === undefined ? undefined : { epoch: mark.epoch, sequence: mark.sequence };
     return batch.done.then(() => ({ kind: "committed", operations, isReplay: false, producer }));
+  }
+
+  /** An act of administration under a key, which belongs to the same window as those of transactions. */
+  act(claim: KeyClaim): Act {
+    const identify = (): Identified =>
+      this.#identify(this.#log(), { kind: "key", claim }, this.#parts.nowMs());
+    return {
+      look: () => {
+        const found = identify();
+        if (found.kind === "new") return found;
+        if (found.kind !== "known") return found as KeyRefusal; // A key is refused in no other way.
+        return { kind: "done", outcome: () => this.#readAct(found) };
+      },
+      guard: () => {
+        if (identify().kind !== "new") throw new ActRepeated();
+      },
+      note: (outcome) => {
+        const found = identify();
+        if (found.kind !== "new") throw new Error("an act is noted twice");
+        const data = encoder.encode(JSON.stringify(outcome));
+        this.#stageLog(this.#parts.commit.begin(), this.#log(), { ...found.change, data });
+      },
+    };
+  }
+
+  async #readAct({ end }: Known): Promise<ActOutcome> {
+    const log = this.#log();
+    await this.#parts.answer(log.name, log, undefined);
+    const record = end === undefined ? undefined : await this.#readRecord(log, end);
+    return record === undefined ? {} : (JSON.parse(decoder.decode(record)) as ActOutcome);
   }
 
   /** What an append to this stream has to be, at this moment. */
@@ -158,6 +211,7 @@ export class Transactions {
       kind: "created",
       atMs: nowMs(),
       stream: this.#world.nextId,
+      run: this.#parts.run,
       name: TRANSACTION_LOG,
       contentType: "application/json",
       expiry: NEVER,
@@ -183,12 +237,16 @@ export class Transactions {
       contentType: undefined,
       closes: false,
       producer,
+      ...(identity.kind === "producer" && identity.digest !== undefined
+        ? { digest: identity.digest }
+        : {}),
       key: identity.kind === "key" ? identity.claim : undefined,
       streamSeq: undefined,
       expectedTail: undefined,
     };
     const { keyDefaults: defaults, commit } = this.#parts;
-    const scene = { defaults, durableTail: commit.durableTail(log) };
+    const keyMs = this.#parts.keyMs();
+    const scene = { defaults, durableTail: commit.durableTail(log), keyMs };
     const decision = decideAppend(log, command, atMs, scene);
     switch (decision.kind) {
       case "accepted":
@@ -198,12 +256,15 @@ export class Transactions {
       case "duplicate": {
         const { epoch } = decision;
         const sequence = producer?.sequence ?? decision.lastSequence;
+        // Transactions are ours: nothing in the public protocol says that this is a success.
+        if (decision.isOther) return { kind: "reused", received: sequence };
         return { kind: "known", end: endOf(log, producer), producer: { epoch, sequence } };
       }
       case "fenced":
       case "gap":
       case "epoch_start":
       case "epoch_exhausted":
+      case "reused":
       case "key_reused":
       case "key_expired":
       case "key_window_full":
@@ -248,9 +309,13 @@ export class Transactions {
   }
 
   async #readOutcomes(log: StreamState, end: Offset): Promise<OperationOutcomes | undefined> {
-    const page = await this.#parts.store.read(log.id, (end - 1) as Offset, end, 1);
-    const [record] = page.appends;
+    const record = await this.#readRecord(log, end);
     return record === undefined ? undefined : decodeOutcomes(record);
+  }
+
+  async #readRecord(log: StreamState, end: Offset): Promise<Uint8Array | undefined> {
+    const page = await this.#parts.store.read(log.id, (end - 1) as Offset, end, 1);
+    return page.appends[0];
   }
 }
 
@@ -274,7 +339,7 @@ const decoder = new TextDecoder();
 /** The end of the claim's own record, if the log still knows it. */
 function endOf(log: StreamState, claim: ProducerClaim | undefined): Offset | undefined {
   if (claim === undefined) return undefined;
-  const decision = decideProducer(log.producers?.get(claim.id), claim);
+  const decision = decideProducer(log.producers?.get(claim.id), claim, undefined);
   return decision.kind === "duplicate" ? decision.end : undefined;
 }
 
@@ -284,7 +349,7 @@ function findSequence(
 ): Known | Exclude<LostOutcome, Committed> {
   const state: ProducerState | undefined = log.producers?.get(claim.id);
   if (state === undefined) return { kind: "missing" };
-  const decision = decideProducer(state, claim);
+  const decision = decideProducer(state, claim, undefined);
   if (decision.kind === "fenced") return decision;
   if (decision.kind !== "duplicate") return { kind: "missing" };
   const { epoch } = state;
@@ -299,7 +364,11 @@ function encodeOutcomes(outcomes: OperationOutcomes): Uint8Array {
   return encoder.encode(JSON.stringify(list));
 }
 
-function decodeOutcomes(record: Uint8Array): OperationOutcomes {
-  const list = JSON.parse(decoder.decode(record)) as readonly (0 | readonly [StreamName, Offset])[];
+function decodeOutcomes(record: Uint8Array): OperationOutcomes | undefined {
+  const list = JSON.parse(decoder.decode(record)) as
+    | readonly (0 | readonly [StreamName, Offset])[]
+    | ActOutcome;
+  // The key of an act: it has no operations.
+  if (!("map" in list)) return undefined;
   return list.map((entry) => (entry === 0 ? undefined : { stream: entry[0], tail: entry[1] }));
 }

@@ -49,6 +49,11 @@ export function keptHeaders(headers: Answer["headers"]): Answer["headers"] {
   });
 }
 
+/** Of an answer that is sent at once: its length is known, and no server may say two (RFC 9112, 6.2). */
+export function wholeHeaders(headers: Answer["headers"]): Answer["headers"] {
+  return headers.filter(([name]) => name.toLowerCase() !== "transfer-encoding");
+}
+
 /** HI7: the answer to a repetition. */
 export function replayOf(kept: Answer, expiresAtMs: number | undefined): Answer {
   const length: Answer["headers"] = isBodiless(kept.status)
@@ -118,7 +123,8 @@ function restOf(reader: ReadableStreamDefaultReader<Uint8Array>): ReadableStream
 }
 
 export function responseOf({ status, headers, body, rest }: Answer): Response {
-  const init = { status, headers: headers.map(([name, value]): [string, string] => [name, value]) };
+  const sent = rest === undefined ? wholeHeaders(headers) : headers;
+  const init = { status, headers: sent.map(([name, value]): [string, string] => [name, value]) };
   if (isBodiless(status)) return new Response(null, init);
   // The type wants bytes that no other thread can change; ours are never shared.
   if (rest === undefined) return new Response(body as Uint8Array<ArrayBuffer>, init);

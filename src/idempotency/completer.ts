@@ -184,11 +184,11 @@ async function complete<Tx>(
   { settings, claim, start, perform }: CompleterParts<Tx>,
   { entry, request, handler }: Found<Tx>,
 ): Promise<boolean> {
-  const { leaseMs, retainMs, mode } = settings;
+  const { leaseMs, workMsMax, retainMs, mode } = settings;
   const effect = mode === "transaction" ? "transaction" : "repeatable";
   const { fingerprint } = entry;
   try {
-    const terms = { fingerprint, effect, attemptsMax, leaseMs, retainMs } as const;
+    const terms = { fingerprint, effect, attemptsMax, leaseMs, workMsMax, retainMs } as const;
     const acquired = await claim(entry.place, terms);
     if (acquired.kind !== "claimed") return false;
     const answer = await perform(await start(acquired.claim, fingerprint), request, handler);

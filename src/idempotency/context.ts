@@ -1,5 +1,6 @@
 /** What a handler gets for a request with a key. */
 
+import type { JsonOf } from "../core/json-of.ts";
 import { HapaxError } from "../errors.ts";
 
 /** What a phase works with. `tx` is there unless the phase is a call. */
@@ -26,16 +27,17 @@ export interface IdempotencyContext<Tx> {
   readonly tx: Tx;
   /**
    * A step of the work. Its writes with `tx` and its value are committed together; a later attempt gets the value, and does
-   * not run it again. Values are JSON. Only in the mode `phases`, one after the other, each with a name of its own.
+   * not run it again. Values come back as JSON has them, the first time too: a `Date` is a text. Only in the mode `phases`,
+   * one after the other, each with a name of its own.
    */
-  phase<T>(this: void, name: string, work: (phase: Phase<Tx>) => Promise<T>): Promise<T>;
+  phase<T>(this: void, name: string, work: (phase: Phase<Tx>) => Promise<T>): Promise<JsonOf<T>>;
   /** A call to somebody else, without a transaction: after a crash it is repeated with the same `key`. */
   phase<T>(
     this: void,
     name: string,
     work: (phase: Phase<undefined>) => Promise<T>,
     options: { readonly effect: "call" },
-  ): Promise<T>;
+  ): Promise<JsonOf<T>>;
   /** Says that the work has not begun: the answer is not kept, nothing is written, and the key is free. */
   notStarted(this: void): void;
   notStarted<T>(this: void, answer: T): T;

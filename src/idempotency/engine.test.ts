@@ -9,6 +9,7 @@ import { nodeDigest } from "../runtimes/node-digest.ts";
 import { createVirtualClock, type VirtualClock } from "../testing/virtual-clock.ts";
 import { turn, watch } from "../testing/watch.ts";
 import type { FetchHandler } from "./engine.ts";
+import { WAITING_MAX } from "./limits.ts";
 import { HTTP_FAILPOINTS } from "./failpoints.ts";
 
 const START_MS = 784_111_777_000; // Sun, 06 Nov 1994 08:49:37 GMT
@@ -35,6 +36,8 @@ interface World {
 function open(
   settings: Partial<IdempotencySettings> = {},
   shared?: Pick<World, "clock" | "ledger">,
+  // Most tests look at what is answered without waiting.
+  others: Partial<IdempotencySettings> = { waitMs: 0 },
 ): World {
   const clock = shared?.clock ?? createVirtualClock(START_MS);
   const ledger = shared?.ledger ?? memoryLedger({ clock });
@@ -51,6 +54,7 @@ function open(
     meter,
     digest: nodeDigest, // At once: what can happen without time has happened after a turn.
     onError: (error) => errors.push(error),
+    ...others,
     ...settings,
   });
   const pay: FetchHandler<MemoryTransaction> = async (request, context) => {
@@ -163,7 +167,7 @@ describe("the documented behaviour", () => {
         const first = send({ handler });
         await turn();
         const second = await send({ handler });
-        expect(second.headers.get("Retry-After")).toBe("30");
+        expect(second.headers.get("Retry-After")).toBe("1");
         expect(await problemOf(second)).toEqual(problem(409, "in_progress"));
         finish();
         expect((await first).status).toBe(201);
@@ -319,11 +323,14 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI1 Stripe: DELETE is passed on, with a key or without, unless the settings name it",
+      "HI1 DELETE and PUT are passed on without a key, and refused with one, unless the settings name them",
       async () => {
         const { send, payments } = open();
-        await send({ method: "DELETE" });
-        await send({ method: "DELETE" });
+        for (const method of ["DELETE", "PUT"]) {
+          const refused = await problemOf(await send({ method }));
+          expect(refused).toEqual(problem(400, "invalid_request"));
+          await send({ method, key: null });
+        }
         expect(payments).toHaveLength(2);
         const other = open({ methods: ["POST", "DELETE"] });
         await other.send({ method: "DELETE" });
@@ -376,17 +383,62 @@ describe("an engine", () => {
     const other = open({ mode: "phases" }, one);
     await die(one, "k1");
     const refused = await other.send({ body: "x" });
-    expect([refused.status, refused.headers.get("Retry-After")]).toEqual([409, "30"]);
+    // It may be at work: its lease was renewed not long ago.
+    expect([refused.status, refused.headers.get("Retry-After")]).toEqual([409, "1"]);
     one.clock.advance(10_500);
-    expect((await other.send({ body: "x" })).headers.get("Retry-After")).toBe("20");
+    expect((await other.send({ body: "x" })).headers.get("Retry-After")).toBe("1");
     const waiting = watch(other.send({ body: "x", headers: { Prefer: "wait=30" } }));
     await turn();
     expect(waiting.isWaiting).toBe(true);
-    for (let passed = 0; passed < 19_000; passed += 500) await pass(one.clock, 500);
+    for (let passed = 0; passed < 19_000; passed += 500) {
+      await pass(one.clock, 500);
+      if (passed !== 5000) continue;
+      // It has not renewed its lease: it is not asked for every second.
+      expect((await other.send({ body: "x" })).headers.get("Retry-After")).toBe("5");
+    }
     expect(waiting.isWaiting).toBe(true);
     await pass(one.clock, 1500);
     expect(waiting.value?.status).toBe(201);
     expect(other.counts.get("takeovers_total")).toBe(1);
+  });
+
+  test("HI1 lets a duplicate wait for some seconds by itself, and tells it to come back soon", async () => {
+    const { send, clock } = open({}, undefined, {});
+    const { handler, finish } = gated();
+    const first = send({ handler });
+    await turn();
+    const patient = watch(send({ handler }));
+    await turn();
+    await pass(clock, 4999);
+    expect(patient.isWaiting).toBe(true);
+    await pass(clock, 1);
+    // The longer the work takes, the longer it may still take.
+    expect([patient.value?.status, patient.value?.headers.get("Retry-After")]).toEqual([409, "3"]);
+    await pass(clock, 600_000);
+    const late = watch(send({ handler, headers: { Prefer: "wait=0" } }));
+    await turn();
+    expect(late.value?.headers.get("Retry-After")).toBe("5");
+    const lucky = watch(send({ handler }));
+    await turn();
+    finish();
+    await turn();
+    expect([lucky.value?.status, (await first).status]).toEqual([201, 201]);
+  });
+
+  test("HI1 keeps no more duplicates waiting than it may", async () => {
+    const { send } = open({ waitMs: 5000 });
+    const { handler, finish } = gated();
+    const first = send({ handler });
+    await turn();
+    const many = Array.from({ length: WAITING_MAX + 3 }, () => watch(send({ handler })));
+    await turn();
+    const told = many.filter(({ isWaiting }) => !isWaiting);
+    expect(told.map(({ value }) => value?.status)).toEqual([409, 409, 409]);
+    finish();
+    await first;
+    await turn();
+    expect(many.filter(({ value }) => value?.status === 201)).toHaveLength(WAITING_MAX);
+    expect((await send({ handler })).status).toBe(201);
   });
 
   test("HI1 lets a duplicate wait no longer than it wants, nor longer than it may", async () => {

@@ -10,6 +10,7 @@
  * The standard is draft-ietf-httpapi-idempotency-key-header-07. Who may work is core/claim.ts.
  */
 
+import { isOtherContent } from "../core/content-fingerprint.ts";
 import { parseIdempotencyKey, parseWaitMs } from "../core/idempotency-key.ts";
 import { type ErrorCode, HapaxError, isHapaxError } from "../errors.ts";
 import type { Entry, Ledger, Place } from "../ledger.ts";
@@ -21,6 +22,7 @@ import { type Answer, answerOf, problemOf, replayOf, responseOf } from "./answer
 import { type Completer, type CompleterSettings, createCompleter } from "./completer.ts";
 import { type IdempotencyContext, noContext, NotStarted } from "./context.ts";
 import { fingerprintOf } from "./fingerprint.ts";
+import { RENEWED_SHARE, RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN, WAITING_MAX } from "./limits.ts";
 import { decodeAnswer, decodeProgress, encodeProgress, type StoredRequest } from "./record.ts";
 import { bytesOf, type IdempotencyRequest, readBody } from "./request.ts";
 import { type Kept, Run } from "./run.ts";
@@ -45,13 +47,13 @@ interface Flight {
   readonly ended: Promise<Kept | undefined>;
 }
 
-const UNSAFE_WITH_KEY = new Set(["GET", "HEAD", "OPTIONS"]);
-
 /** Idempotency keys over one ledger. Made by `createIdempotency`. */
 export class Idempotency<Tx, Source = unknown> {
   readonly settings: ResolvedSettings<Source>;
   readonly #ledger: Ledger<Tx>;
   readonly #flights = new Map<string, Flight>();
+  /** Repetitions that wait now. */
+  #waiting = 0;
   readonly #contexts = new WeakMap<object, IdempotencyContext<Tx>>();
 
   constructor(ledger: Ledger<Tx>, settings: IdempotencySettings<Source>) {
@@ -134,16 +136,18 @@ export class Idempotency<Tx, Source = unknown> {
     this.#contexts.set(source, run.context);
   }
 
-  /** For adapters: whether a request of this method is more than passed on. */
+  /** For adapters: whether a request of this method is more than passed on. A key that would protect nothing is refused. */
   concerns(method: string, hasKey: boolean): boolean {
-    return this.settings.methods.has(method) || (hasKey && UNSAFE_WITH_KEY.has(method));
+    return hasKey || this.settings.methods.has(method);
   }
 
   /** For adapters: what can be refused before the body has been read. */
   refusalOf(method: string, header: string | null): Answer | undefined {
     const name = this.settings.header;
-    if (!this.settings.methods.has(method))
-      return this.problem("invalid_request", `${name} has no meaning for ${method}: leave it out`);
+    if (!this.settings.methods.has(method)) {
+      const detail = `${name} is not taken for ${method}, and would protect nothing: leave it out`;
+      return this.problem("invalid_request", `${detail}, or see the setting methods of the server`);
+    }
     if (header === null)
       return this.settings.required
         ? this.problem("key_missing", `${method} needs the header ${name}`)
@@ -197,10 +201,11 @@ export class Idempotency<Tx, Source = unknown> {
     const id = JSON.stringify([place.scope, place.key]);
     for (let isKnown = false; ; isKnown = true) {
       const flight = this.#flights.get(id);
-      const leftMs = request.signal?.aborted === true ? 0 : untilMs - tools.clock.steadyMs();
+      const mayWait = request.signal?.aborted !== true && this.#waiting < WAITING_MAX;
+      const leftMs = mayWait ? untilMs - tools.clock.steadyMs() : 0;
       if (flight !== undefined) {
-        if (isOther(flight.fingerprint, fingerprint)) return this.#mismatch();
-        if (leftMs <= 0) return this.#inProgress(this.#flightLeaseMs(flight));
+        if (isOtherContent(flight.fingerprint, fingerprint)) return this.#mismatch();
+        if (leftMs <= 0) return this.#inProgress(this.#flightLeftMs(flight));
         const kept = await this.#within(flight.ended, leftMs, request.signal);
         if (kept !== undefined)
           return this.#replay(kept.answer, kept.expiresAtMs - tools.clock.nowMs());
@@ -218,7 +223,7 @@ export class Idempotency<Tx, Source = unknown> {
         case "exhausted":
           return this.#refuse("attempts_exhausted", `begun attempts=${acquired.entry.attempts}`);
         case "running": {
-          if (leftMs <= 0) return this.#inProgress(acquired.entry.leaseLeftMs ?? 0);
+          if (leftMs <= 0) return this.#inProgress(this.#entryLeftMs(acquired.entry));
           const pauseMs = Math.min(pauses(), leftMs);
           // Work of this process is heard of at once.
           const own = this.#flights.get(id)?.ended ?? new Promise<undefined>(() => undefined);
@@ -261,18 +266,32 @@ export class Idempotency<Tx, Source = unknown> {
       onEnd(undefined);
       throw error;
     }
-    return Run.open({ ledger: this.#ledger, settings: this.settings, claim, progress, onEnd });
+    const { signal } = claim;
+    return Run.open({
+      ledger: this.#ledger,
+      settings: this.settings,
+      claim,
+      signal,
+      progress,
+      onEnd,
+    });
   }
 
+  /** CK5: without a claim that would end it, it ends itself. */
   #openKeyless(): Promise<Run<Tx>> {
-    const onEnd = (): void => undefined;
-    const progress = decodeProgress(undefined);
+    const { tools, workMsMax } = this.settings;
+    const overtime = new AbortController();
+    const cancel = tools.clock.after(workMsMax, () => {
+      const what = `the handler took longer than workMsMax=${workMsMax}`;
+      overtime.abort(new Error(`${what}: its transaction is rolled back`));
+    });
     return Run.open({
       ledger: this.#ledger,
       settings: this.settings,
       claim: undefined,
-      progress,
-      onEnd,
+      signal: overtime.signal,
+      progress: decodeProgress(undefined),
+      onEnd: cancel,
     });
   }
 
@@ -288,15 +307,15 @@ export class Idempotency<Tx, Source = unknown> {
   }
 
   #terms(fingerprint: string | undefined): ClaimTerms {
-    const { leaseMs, retainMs, attemptsMax, mode } = this.settings;
+    const { leaseMs, workMsMax, retainMs, attemptsMax, mode } = this.settings;
     const effect = mode === "transaction" ? "transaction" : "repeatable";
-    return { fingerprint, effect, attemptsMax, leaseMs, retainMs };
+    return { fingerprint, effect, attemptsMax, leaseMs, workMsMax, retainMs };
   }
 
   #storedOf(request: IdempotencyRequest<Source>): StoredRequest | undefined {
     const { completes, storedHeaders, storedBytesMax } = this.settings;
     if (!completes) return undefined;
-    const body = bytesOf(request.body);
+    const body = bytesOf(request.body, request.headers);
     if (body === undefined || body.length > storedBytesMax) return undefined;
     const headers = storedHeaders.flatMap((name): [string, string][] => {
       const value = request.headers.get(name);
@@ -332,21 +351,28 @@ export class Idempotency<Tx, Source = unknown> {
   ): Promise<T | undefined> {
     const timer = new AbortController();
     const time = pause(this.settings.tools.clock, waitMs, timer.signal);
+    this.#waiting += 1;
     try {
       return await unlessAborted(Promise.race([promise, time.then(() => undefined)]), signal);
     } catch (error) {
       if (signal?.aborted === true) return undefined;
       throw error;
     } finally {
+      this.#waiting -= 1;
       timer.abort();
       time.catch(() => undefined); // It was cut short here.
     }
   }
 
-  /** Its lease is renewed at each third. */
-  #flightLeaseMs({ claimedMs }: Flight): number {
-    const { leaseMs, tools } = this.settings;
-    return leaseMs - ((tools.clock.steadyMs() - claimedMs) % (leaseMs / 3));
+  /** A guess: half of what it has taken already. */
+  #flightLeftMs({ claimedMs }: Flight): number {
+    return boundedRetryMs((this.settings.tools.clock.steadyMs() - claimedMs) / 2);
+  }
+
+  /** Of work elsewhere: it ends soon, or its lease does. Only one that has missed a renewal is worth more than a moment. */
+  #entryLeftMs({ leaseLeftMs = 0 }: Entry): number {
+    const isRenewed = leaseLeftMs >= this.settings.leaseMs * RENEWED_SHARE;
+    return isRenewed ? RETRY_AFTER_MS_MIN : boundedRetryMs(leaseLeftMs);
   }
 
   #answerOf(entry: Entry): Begun<Tx> {
@@ -372,10 +398,10 @@ export class Idempotency<Tx, Source = unknown> {
     return this.#refuse("key_reused", "the key came before with another request");
   }
 
-  #inProgress(leaseLeftMs: number): Begun<Tx> {
+  #inProgress(retryAfterMs: number): Begun<Tx> {
     this.settings.tools.meter.add("in_progress_total", 1, { primitive: "http" });
     const detail = "the first request with this key is under way";
-    return { kind: "answer", answer: this.problem("in_progress", detail, leaseLeftMs) };
+    return { kind: "answer", answer: this.problem("in_progress", detail, retryAfterMs) };
   }
 
   #refuse(code: ErrorCode, detail: string): Begun<Tx> {
@@ -383,6 +409,6 @@ export class Idempotency<Tx, Source = unknown> {
   }
 }
 
-function isOther(one: string | undefined, other: string | undefined): boolean {
-  return one !== undefined && other !== undefined && one !== other;
+function boundedRetryMs(ms: number): number {
+  return Math.min(RETRY_AFTER_MS_MAX, Math.max(RETRY_AFTER_MS_MIN, ms));
 }

@@ -6,12 +6,23 @@
  * answer is held back in `onSend`, where its bytes are known and nothing is sent.
  *
  *   HA7  an error that Fastify has made an answer of is a failure: its writes are rolled back, and its key is free;
- *   HA8  an answer that goes around Fastify (`reply.hijack`) cannot be held back: nothing of its work is kept.
+ *   HA8  an answer that goes around Fastify (`reply.hijack`, `reply.raw`) is held back too: at the response itself.
  */
 
-import type { Answer } from "./answer.ts";
+import type { ServerResponse } from "node:http";
+import { type Answer, wholeHeaders } from "./answer.ts";
 import type { Idempotency } from "./engine.ts";
-import { bodyOf, concat, headersOf, urlOf } from "./request.ts";
+import { HeldAnswer } from "./node-answer.ts";
+import { conduct, isOver, sendFailure } from "./node-conduct.ts";
+import {
+  bodyOf,
+  concat,
+  type CountedHeaders,
+  hasLostHeaders,
+  headersOf,
+  LOST_HEADERS,
+  urlOf,
+} from "./request.ts";
 import type { Run } from "./run.ts";
 
 /** A request of Fastify, in as much as it is used. */
@@ -20,11 +31,15 @@ export interface FastifyRequestLike {
   readonly originalUrl: string;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly body: unknown;
+  /** The message of `node:http`. */
+  readonly raw: CountedHeaders;
 }
 
 /** A reply of Fastify, in as much as it is used. */
 export interface FastifyReplyLike {
   readonly statusCode: number;
+  /** Also true of one that a handler has taken over by `hijack`. */
+  readonly sent: boolean;
   readonly raw: { once(event: "close", listener: () => void): unknown };
   code(status: number): unknown;
   header(name: string, value: string | string[]): unknown;
@@ -42,6 +57,14 @@ interface RouteLike {
   readonly method: string | readonly string[];
   readonly config?: { readonly idempotency?: unknown } | undefined;
   preHandler?: unknown;
+  handler: (this: unknown, request: FastifyRequestLike, reply: FastifyReplyLike) => unknown;
+}
+
+/** A request that is worked on. */
+interface Work<Tx> {
+  readonly run: Run<Tx>;
+  /** Takes what the handler writes around Fastify. */
+  readonly held: HeldAnswer;
 }
 
 /** What `register` of Fastify takes. */
@@ -76,7 +99,14 @@ export function fastifyIdempotency<Tx, Source>(engine: Idempotency<Tx, Source>):
     addHook("onRoute", (route: RouteLike) => {
       const before = route.preHandler;
       const others: unknown[] = Array.isArray(before) ? before : before ? [before] : [];
-      if (route.config?.idempotency !== false) route.preHandler = [...others, hooks.preHandler];
+      if (route.config?.idempotency === false) return;
+      route.preHandler = [...others, hooks.preHandler];
+      const { handler } = route;
+      route.handler = function watched(request, reply) {
+        const returned = handler.call(this, request, reply);
+        hooks.watch(request, reply, returned);
+        return returned;
+      };
     });
     addHook("onError", hooks.onError);
     addHook("onSend", hooks.onSend);
@@ -92,7 +122,7 @@ export function fastifyIdempotency<Tx, Source>(engine: Idempotency<Tx, Source>):
 
 class Hooks<Tx, Source> {
   readonly #engine: Idempotency<Tx, Source>;
-  readonly #runs = new WeakMap<FastifyRequestLike, Run<Tx>>();
+  readonly #works = new WeakMap<FastifyRequestLike, Work<Tx>>();
   /** Of repetitions and refusals. */
   readonly #bodies = new WeakMap<FastifyRequestLike, Uint8Array>();
   /** HI10: what is sent instead of the answer that Fastify makes of the error. */
@@ -109,21 +139,24 @@ class Hooks<Tx, Source> {
     const engine = this.#engine;
     const headers = headersOf(request.headers);
     const key = headers.get(engine.settings.header);
-    if (!engine.concerns(request.method, key !== null)) return undefined;
+    const mayHaveKey = key !== null || hasLostHeaders(request.raw);
+    if (!engine.concerns(request.method, mayHaveKey)) return undefined;
     const gone = new AbortController();
     reply.raw.once("close", () => {
       gone.abort();
     });
-    const begun = await engine.begin({
-      method: request.method,
-      url: urlOf(request.originalUrl),
-      headers,
-      body: bodyOf(request.body, headers),
-      source: request as Source, // The user says what its framework has: here it is this.
-      signal: gone.signal,
-    });
+    const begun = hasLostHeaders(request.raw)
+      ? ({ kind: "answer", answer: engine.problem("headers_too_large", LOST_HEADERS) } as const)
+      : await engine.begin({
+          method: request.method,
+          url: urlOf(request.originalUrl),
+          headers,
+          body: bodyOf(request.body, headers),
+          source: request as Source, // The user says what its framework has: here it is this.
+          signal: gone.signal,
+        });
     if (begun.kind === "run") {
-      this.#runs.set(request, begun.run);
+      this.#works.set(request, { run: begun.run, held: new HeldAnswer(rawOf(reply)) });
       engine.remember(request, begun.run);
       return undefined;
     }
@@ -133,6 +166,29 @@ class Hooks<Tx, Source> {
     reply.send(undefined);
     return reply;
   };
+
+  /** HA8: what the handler ends at the response itself, or has taken over and not ended, is none of Fastify's. */
+  watch(request: FastifyRequestLike, reply: FastifyReplyLike, returned: unknown): void {
+    const work = this.#works.get(request);
+    if (work === undefined) return;
+    const isAround = (): boolean => reply.sent || work.held.isBegun;
+    const goOn = (): void => {
+      if (isAround() && this.#works.delete(request)) this.#conduct(reply, work, returned);
+    };
+    work.held.ended.then(goOn, goOn);
+    isOver(returned).then((isDone) => {
+      if (isDone) goOn();
+    }, goOn);
+  }
+
+  #conduct(reply: FastifyReplyLike, { run, held }: Work<Tx>, returned: unknown): void {
+    const { onError } = this.#engine.settings;
+    const raw = rawOf(reply);
+    conduct(onError, run, raw, () => isOver(returned), undefined, held).catch((error: unknown) => {
+      onError(error);
+      sendFailure(raw, error);
+    });
+  }
 
   /** HA7 */
   readonly onError = async (
@@ -173,25 +229,35 @@ class Hooks<Tx, Source> {
     for (const [name, value] of final.headers.slice(answer.headers.length))
       reply.header(name, value);
     if (rest !== undefined) return joined(answer.body, rest);
+    if (answer.headers.length > wholeHeaders(answer.headers).length) {
+      reply.removeHeader("transfer-encoding");
+    }
     return payload === undefined || payload === null || typeof payload === "string"
       ? payload
       : bufferOf(answer.body);
   };
 
-  /** HA8 */
+  /** A response that ended otherwise, as by an error of its connection. */
   readonly onResponse = async (request: FastifyRequestLike): Promise<void> => {
     const run = this.#take(request);
     if (run === undefined) return;
-    const error = new Error("the answer went around Fastify, and could not be held back");
+    const error = new Error("the response has ended without the answer of the handler");
     await run.fail(error);
     this.#engine.settings.onError(error);
   };
 
+  /** What Fastify answers itself is held back by its hooks. */
   #take(request: FastifyRequestLike): Run<Tx> | undefined {
-    const run = this.#runs.get(request);
-    this.#runs.delete(request);
-    return run;
+    const work = this.#works.get(request);
+    this.#works.delete(request);
+    work?.held.release();
+    return work?.run;
   }
+}
+
+/** Fastify's `raw` is the response of `node:http`, of which its type tells us no more. */
+function rawOf({ raw }: FastifyReplyLike): ServerResponse {
+  return raw as unknown as ServerResponse;
 }
 
 /** Says that there is more: it is sent from where it came from. */

@@ -1,6 +1,7 @@
 /** The content of a call that is to be sent as often as needed: the same bytes each time. HW5 of fetch.ts. */
 
 import { canonicalValue } from "../core/canonical-json.ts";
+import { exactJson } from "../core/exact-json.ts";
 import { webDigest } from "../digest.ts";
 import { HapaxError } from "../errors.ts";
 
@@ -91,21 +92,16 @@ function bodyOf({ body, json }: IdempotentInit): Body {
 
 /** With its members in one order: whoever builds the value anew after a restart sends the same bytes. */
 function jsonOf(value: unknown): string {
-  let text: string | undefined;
-  try {
-    // Cast: of a function or a symbol there is no text, whatever the type says.
-    text = JSON.stringify(value) as string | undefined;
-  } catch (cause) {
-    throw refused("a value that JSON cannot carry", { cause });
-  }
-  const canonical = text === undefined ? undefined : canonicalValue(JSON.parse(text));
-  if (canonical === undefined) throw refused("a value that JSON cannot carry, or too deep");
+  const json = exactJson(value, "json");
+  if (!("text" in json)) throw refused(`${json.path} ${json.problem}, and JSON cannot keep it`);
+  const canonical = canonicalValue(JSON.parse(json.text));
+  if (canonical === undefined) throw refused("a JSON value that is too deep");
   return canonical;
 }
 
-function refused(what: string, options?: ErrorOptions): HapaxError {
+function refused(what: string): HapaxError {
   const allowed = "send a text, bytes, URLSearchParams, or json";
-  return new HapaxError("invalid_request", `cannot repeat this call: ${what}; ${allowed}`, options);
+  return new HapaxError("invalid_request", `cannot repeat this call: ${what}; ${allowed}`);
 }
 
 async function digestOf(head: Uint8Array, body: Uint8Array): Promise<string> {

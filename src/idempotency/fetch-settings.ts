@@ -25,6 +25,12 @@ export interface IdempotentFetchSettings {
   readonly retry?: IdempotentRetrySettings;
   /** One attempt until the end of its answer. Default 30,000, and never more than 0.2 of the window. */
   readonly timeoutMs?: number;
+  /**
+   * How long a server may wait with its answer while the work of the same key is being done, in milliseconds: sent as
+   * `Prefer: wait`. 0: the header is not sent. In a browser it is sent to the page's own origin only, because others would have
+   * to allow it. Default 10,000, and never more than half of `timeoutMs`.
+   */
+  readonly waitMs?: number;
   /** Default `Idempotency-Key`. */
   readonly keyHeader?: string;
   /** `quoted`: as the IETF draft has it, `"key"`. `bare`: for servers that count quotes as characters. Default `quoted`. */
@@ -40,6 +46,7 @@ export interface ResolvedFetchSettings {
   readonly windowMs: number;
   readonly retry: Required<IdempotentRetrySettings>;
   readonly timeoutMs: number;
+  readonly waitMs: number;
   readonly keyHeader: string;
   readonly keySyntax: "quoted" | "bare";
   readonly fetch: typeof fetch;
@@ -72,6 +79,14 @@ export function resolveFetchSettings(settings: IdempotentFetchSettings): Resolve
     check.problem(`keySyntax=${String(keySyntax)} is neither quoted nor bare`);
   }
   const totalMs = Math.min(60_000, patienceMs);
+  const timeoutMs = check.whole(
+    "timeoutMs",
+    settings.timeoutMs,
+    Math.min(30_000, longestMs),
+    1,
+    longestMs,
+  );
+  const waitMsMax = Math.floor(timeoutMs / 2);
   const resolved: ResolvedFetchSettings = {
     store: settings.store,
     windowMs,
@@ -81,13 +96,8 @@ export function resolveFetchSettings(settings: IdempotentFetchSettings): Resolve
       totalMs: check.whole("retry.totalMs", retry.totalMs, totalMs, 0, patienceMs),
       attemptsMax: check.whole("retry.attemptsMax", retry.attemptsMax, 10, 1, ATTEMPTS_MAX),
     },
-    timeoutMs: check.whole(
-      "timeoutMs",
-      settings.timeoutMs,
-      Math.min(30_000, longestMs),
-      1,
-      longestMs,
-    ),
+    timeoutMs,
+    waitMs: check.whole("waitMs", settings.waitMs, Math.min(10_000, waitMsMax), 0, waitMsMax),
     keyHeader,
     keySyntax,
     fetch: settings.fetch ?? platformFetch,

@@ -196,6 +196,25 @@ describe("the key", () => {
     expect(stage.keys.size).toBe(2);
   });
 
+  test("HW6 HW10 a late answer in one caller gives no key back that another has freed", async () => {
+    let arrive = (_response: Response): void => undefined;
+    const late = new Promise<Response>((resolve) => {
+      arrive = resolve;
+    });
+    const stage = new Stage(() => late);
+    const [slow, quick] = [stage.make(), stage.make()];
+    const first = slow("charge 17", URL_A, { json: 1 });
+    while (stage.sent.length === 0) await turn();
+    await quick.done("charge 17");
+    // The server says when it forgets the key, which is written down.
+    arrive(answer(200, { "Idempotency-Expires": httpDate(stage.clock.nowMs() + 5000) }));
+    await stage.drive(first);
+    expect(await stage.store.get("charge 17")).toBeUndefined();
+    stage.reply(answer(200));
+    await stage.drive(quick("charge 17", URL_A, { json: 1 }));
+    expect(stage.keys.size).toBe(2);
+  });
+
   test("HW6 done is refused while a call of the operation is under way", async () => {
     const stage = new Stage("silent");
     const call = stage.make();
@@ -377,6 +396,69 @@ describe("repeating", () => {
     const [, second] = stage.sent;
     expect(second?.atMs).toBeGreaterThanOrEqual(750);
     expect(second?.atMs).toBeLessThan(900);
+  });
+
+  test.each(["answer", "body"])(
+    "HW4 an attempt whose %s stays silent is given up also if fetch does not look at its signal",
+    async (part) => {
+      const silent = (): Promise<Response> =>
+        part === "answer"
+          ? new Promise(() => undefined)
+          : Promise.resolve(new Response(new ReadableStream({}), { status: 201 }));
+      const stage = new Stage(silent, answer(200));
+      expect((await stage.call({ json: 1 }, { timeoutMs: 700 })).status).toBe(200);
+      const stop = new AbortController();
+      const given = new Stage(silent).make()("charge 18", URL_A, { json: 1, signal: stop.signal });
+      await turn();
+      stop.abort(new Error("given up"));
+      await expect(given).rejects.toThrow("given up");
+    },
+  );
+
+  test.each([
+    [{ cents: Number.NaN }, "json.cents is NaN"],
+    [{ lines: new Map() }, "json.lines is a Map"],
+    [{ note: "\ud83d" }, "json.note has half of a surrogate pair"],
+  ])(
+    "HW5 JSON that would say something else is refused, and nothing is sent: %o",
+    async (json, words) => {
+      const stage = new Stage(new Response("ok"));
+      await expect(stage.make()("op", URL_A, { json })).rejects.toThrow(words);
+      expect(stage.sent).toEqual([]);
+    },
+  );
+
+  test("HW4 a server is asked to wait with its answer, for half of an attempt at most", async () => {
+    const preferOf = async (
+      settings: Partial<IdempotentFetchSettings>,
+      init: IdempotentInit = {},
+    ): Promise<string | null> => {
+      let prefer: string | null = null;
+      const stage = new Stage(new Response("ok"));
+      const fetch: typeof globalThis.fetch = async (input, given) => {
+        prefer = new Request(input, given).headers.get("prefer");
+        return await stage.fetch(input, given);
+      };
+      await stage.make({ windowMs: 24 * 3_600_000, fetch, ...settings })("op", URL_A, init);
+      return prefer;
+    };
+    expect(await preferOf({})).toBe("wait=10");
+    expect(await preferOf({ timeoutMs: 5000 })).toBe("wait=2");
+    expect(await preferOf({ waitMs: 3500 })).toBe("wait=3");
+    expect(await preferOf({ waitMs: 0 })).toBeNull();
+    expect(await preferOf({}, { headers: { Prefer: "wait=1" } })).toBe("wait=1");
+    expect(await preferOf({}, { headers: { Prefer: "return=minimal" } })).toBe(
+      "return=minimal, wait=10",
+    );
+    const page = { location: { origin: "https://page.test" } };
+    Object.assign(globalThis, page);
+    try {
+      expect(await preferOf({})).toBeNull();
+      Object.assign(globalThis, { location: { origin: new URL(URL_A).origin } });
+      expect(await preferOf({})).toBe("wait=10");
+    } finally {
+      Reflect.deleteProperty(globalThis, "location");
+    }
   });
 
   test("HW4 Retry-After is waited for, as seconds and as a date", async () => {

@@ -8,7 +8,8 @@
  *        `Idempotency-Expires` that it has sent. Patience that could come to that is refused as a setting;
  *   HW3  the name of an operation belongs to one content: with another it is refused before anything is sent;
  *   HW4  no answer, a part of one, 408, 425, 429, 5xx and 409 while the work is under way are repeated, after a pause that
- *        doubles with jitter and is never shorter than `Retry-After`. Every other answer is final, and so is a kept one;
+ *        doubles with jitter and is never shorter than `Retry-After`. Every other answer is final, and so is a kept one. An
+ *        attempt ends with its time and with the caller's signal, whatever the `fetch` does that was given;
  *   HW5  all attempts send the same bytes; what may not be readable twice is refused, and a redirection is not followed
  *        unless the caller says so;
  *   HW6  a name is free again when the caller says so by `done`, and never by itself: not even past the window, for then a
@@ -17,6 +18,7 @@
  * The age of a key is taken from the wall clock between calls, and from the steady one within a call.
  */
 
+import { parseWaitMs } from "../core/idempotency-key.ts";
 import { applyExpiry, decideUse, isWorthRepeating, type KeyRecord } from "../core/caller-key.ts";
 import { HapaxError } from "../errors.ts";
 import { failpoint } from "../failpoint.ts";
@@ -180,7 +182,9 @@ class IdempotentCaller {
       if (heard.kind === "answer") {
         const expiresAtMs = expiryOf(heard.response.headers, startMs);
         const next = applyExpiry(record, expiresAtMs, windowMs);
-        if (next !== record) record = await store.put(call.operation, next);
+        // HW10. The call goes on under its own key, whatever the name stands for by now.
+        if (next !== record) await store.update(call.operation, next);
+        record = next;
         if (heard.isFinal) {
           await failpoint("fetch.answered");
           return heard.response;
@@ -237,8 +241,12 @@ class IdempotentCaller {
     signal?.addEventListener("abort", end);
     const headers = new Headers(content.headers);
     headers.set(keyHeader, keySyntax === "quoted" ? `"${key}"` : key);
+    const waitSeconds = Math.floor(this.#settings.waitMs / 1000);
+    if (waitSeconds > 0 && mayPrefer(content.url, headers)) {
+      headers.append("Prefer", `wait=${waitSeconds}`);
+    }
     try {
-      const response = await this.#settings.fetch(content.url, {
+      const sending = this.#settings.fetch(content.url, {
         ...rest,
         // HW5: 301 to 303 would be followed by a GET without the content, and its answer taken for that of the call.
         redirect: rest.redirect ?? "manual",
@@ -248,8 +256,9 @@ class IdempotentCaller {
         body: content.body === undefined ? null : new Blob([content.body]),
         signal: ended.signal,
       });
+      const response = await orEnded(sending, ended.signal);
       // HW4: an answer counts when it is there as a whole; its reader has a copy that cannot fail.
-      const bytes = await response.clone().arrayBuffer();
+      const bytes = await orEnded(response.clone().arrayBuffer(), ended.signal);
       return { kind: "answer", response, isFinal: !isAgain(response, bytes) };
     } catch (error) {
       signal?.throwIfAborted();
@@ -268,6 +277,26 @@ class IdempotentCaller {
     if (heard.kind === "nothing") return backoffMs;
     return Math.max(backoffMs, retryAfterMs(heard.response.headers, nowMs));
   }
+}
+
+/** Unless the caller has said it. A browser sends it to another origin only if that allows it, and else nothing at all. */
+function mayPrefer(url: string, headers: Headers): boolean {
+  if (parseWaitMs(headers.get("prefer") ?? undefined) !== undefined) return false;
+  const page: unknown = Reflect.get(globalThis, "location");
+  const isPage = typeof page === "object" && page !== null && "origin" in page;
+  return !isPage || new URL(url).origin === page.origin;
+}
+
+/** HW4: the promise, unless the attempt ends before it. A `fetch` of the caller need not look at its signal. */
+function orEnded<Value>(promise: Promise<Value>, signal: AbortSignal): Promise<Value> {
+  return new Promise((resolve, reject) => {
+    const giveUp = (): void => {
+      reject(signal.reason as Error);
+    };
+    signal.addEventListener("abort", giveUp, { once: true });
+    if (signal.aborted) giveUp();
+    promise.then(resolve, reject);
+  });
 }
 
 function checkName(operation: string): void {

@@ -8,7 +8,13 @@ import { type HapaxError, isHapaxError } from "../errors.ts";
 import { answerOf, responseOf } from "./answer.ts";
 import { NotStarted } from "./context.ts";
 import type { Idempotency } from "./engine.ts";
-import { readBody, tooLarge } from "./request.ts";
+import {
+  type CountedHeaders,
+  hasLostHeaders,
+  LOST_HEADERS,
+  readBody,
+  tooLarge,
+} from "./request.ts";
 
 /** The context of Hono, in as much as it is used. `raw` is replaced by a request that can still be read. */
 export interface HonoContext {
@@ -19,6 +25,8 @@ export interface HonoContext {
   };
   res: Response;
   error: Error | undefined;
+  /** What the runtime gives: on Node, the message of `node:http`. */
+  readonly env?: unknown;
 }
 
 /**
@@ -42,6 +50,9 @@ export function honoIdempotency<Tx, Source>(
   return async (c, next) => {
     const { method, url, headers, signal } = c.req.raw;
     const key = headers.get(settings.header);
+    if (engine.concerns(method, true) && hasLost(c.env)) {
+      return responseOf(engine.problem("headers_too_large", LOST_HEADERS));
+    }
     if (!engine.concerns(method, key !== null)) {
       await next();
       return undefined;
@@ -81,6 +92,14 @@ export function honoIdempotency<Tx, Source>(
     replace(c, responseOf(await run.finish(answer)));
     return undefined;
   };
+}
+
+/** On Node the headers come from `node:http`, which may have left some out. */
+function hasLost(env: unknown): boolean {
+  const incoming = (env as { incoming?: Partial<CountedHeaders> } | null | undefined)?.incoming;
+  // Another runtime may have another thing of this name.
+  if (incoming?.rawHeaders === undefined || incoming.headers === undefined) return false;
+  return hasLostHeaders(incoming as CountedHeaders);
 }
 
 async function readOf(c: HonoContext, bytesMax: number): Promise<Uint8Array | HapaxError> {

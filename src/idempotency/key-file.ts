@@ -4,6 +4,9 @@
  *
  * A record is written to a file of its own, synced, and then given its name by one call that fails if the name is taken;
  * at last the folder is synced. Whoever dies in between leaves a `.new-` file behind, which nobody reads.
+ *
+ * What is learned of a key later is in a file beside it, which names the key: no call of a file system replaces a file
+ * only if it is still there, and a key that another process has removed meanwhile must not come back (HW10).
  */
 
 import { createHash } from "node:crypto";
@@ -44,17 +47,19 @@ class FileKeyStore implements KeyStore {
     if (text === undefined) return undefined;
     // Whoever wrote it may not have come to its sync: nothing is sent under a key that can vanish.
     await syncFolder(this.#folder);
-    return parseKeyRecord(text, operation);
+    const record = parseKeyRecord(text, operation);
+    const later = await fs.readFile(this.#path(operation, "later"), "utf8").catch(unlessMissing);
+    const learned = later === undefined ? undefined : parseKeyRecord(later, operation);
+    return learned?.key === record.key ? learned : record;
   }
 
   async put(operation: string, record: KeyRecord): Promise<KeyRecord> {
     const path = this.#path(operation);
     for (;;) {
       const there = await this.get(operation);
-      if (there !== undefined && there.key !== record.key) return there;
+      if (there !== undefined) return there;
       const written = await this.#write(encodeKeyRecord(operation, record));
-      if (there !== undefined) await fs.rename(written, path);
-      const isNamed = there !== undefined || (await nameIfFree(written, path));
+      const isNamed = await nameIfFree(written, path);
       await fs.rm(written, { force: true });
       if (!isNamed) continue;
       await syncFolder(this.#folder);
@@ -62,14 +67,23 @@ class FileKeyStore implements KeyStore {
     }
   }
 
+  async update(operation: string, record: KeyRecord): Promise<void> {
+    const there = await this.get(operation);
+    if (there?.key !== record.key) return;
+    const written = await this.#write(encodeKeyRecord(operation, record));
+    await fs.rename(written, this.#path(operation, "later"));
+    await syncFolder(this.#folder);
+  }
+
   async remove(operation: string): Promise<void> {
+    await fs.rm(this.#path(operation, "later"), { force: true });
     const isGone = await fs.rm(this.#path(operation)).then(() => true, unlessMissing);
     if (isGone === true) await syncFolder(this.#folder);
   }
 
   /** HW9: a digest has no characters that a file system minds, and is short. */
-  #path(operation: string): string {
-    return join(this.#folder, `${createHash("sha256").update(operation).digest("hex")}.json`);
+  #path(operation: string, kind = "json"): string {
+    return join(this.#folder, `${createHash("sha256").update(operation).digest("hex")}.${kind}`);
   }
 
   async #write(text: string): Promise<string> {

@@ -53,6 +53,18 @@ for (const { name: place, make } of PLACES) {
       expect(await open().put("pay", recordOf("k2"))).toEqual(recordOf("k2"));
     });
 
+    test("HW10 what is learned of a key that was removed brings it not back, nor changes the next one", async () => {
+      const open = make();
+      const late = { ...recordOf("k1"), expiresAtMs: 9 };
+      await open().put("pay", recordOf("k1"));
+      await open().remove("pay");
+      await open().update("pay", late);
+      expect(await open().get("pay")).toBeUndefined();
+      expect(await open().put("pay", recordOf("k2"))).toEqual(recordOf("k2"));
+      await open().update("pay", late);
+      expect(await open().get("pay")).toEqual(recordOf("k2"));
+    });
+
     test("HW8 of many keys for one operation the first stays, and everybody is told that one", async () => {
       const open = make();
       const keys = Array.from({ length: 20 }, (_, at) => `k${at}`);
@@ -65,7 +77,9 @@ for (const { name: place, make } of PLACES) {
       const open = make();
       const known = { ...recordOf("k"), expiresAtMs: 9 };
       await open().put("pay", recordOf("k"));
-      expect(await open().put("pay", known)).toEqual(known);
+      await open().update("pay", known);
+      expect(await open().get("pay")).toEqual(known);
+      expect(await open().put("pay", recordOf("k"))).toEqual(known);
       expect(await open().put("pay", { ...recordOf("other"), expiresAtMs: 1 })).toEqual(known);
       expect(await open().get("pay")).toEqual(known);
     });
@@ -111,4 +125,15 @@ test("HW8 nothing but the kept keys is left in the folder", async () => {
   await store.put("refund", recordOf("k"));
   expect(readdirSync(folder).filter((name) => name.endsWith(".json"))).toHaveLength(2);
   expect(readdirSync(folder)).toHaveLength(2);
+});
+
+test("HW10 a key that is removed while a late answer is written down stays removed", async () => {
+  const folder = freshFolder();
+  const [one, other] = [fileKeyStore(folder), fileKeyStore(folder)];
+  for (let round = 0; round < 50; round += 1) {
+    const record = recordOf(`k${String(round)}`);
+    await one.put("pay", record);
+    await Promise.all([one.update("pay", { ...record, expiresAtMs: 9 }), other.remove("pay")]);
+    expect(await other.get("pay")).toBeUndefined();
+  }
 });

@@ -4,6 +4,8 @@
  *
  *   HW7  when `put` has resolved, the key is there also after a crash, as far as the medium goes;
  *   HW8  of two keys that are put for one operation, the first stays, and both callers are told that one;
+ *   HW10 what is learned of a key changes nothing for another key of its operation, and brings none back that was
+ *        removed: an answer may come late, when another process has freed the name;
  *   HW9  operations are kept apart, whatever characters their names have.
  */
 
@@ -16,11 +18,10 @@ export type { KeyRecord } from "../core/caller-key.ts";
 export interface KeyStore {
   /** What it answers is as durable as what was put. */
   get(operation: string): Promise<KeyRecord | undefined>;
-  /**
-   * Keeps the record if there is none, or one with the same key. Answers what is kept then: another key that was there
-   * stays (HW8).
-   */
+  /** Keeps the record if there is none. Answers what is kept then: what was there stays (HW8). */
   put(operation: string, record: KeyRecord): Promise<KeyRecord>;
+  /** Replaces the record with the same key. If there is none, or one with another key, nothing is changed (HW10). */
+  update(operation: string, record: KeyRecord): Promise<void>;
   remove(operation: string): Promise<void>;
 }
 
@@ -89,9 +90,13 @@ export function storageKeyStore(
     // HW8: nobody else runs between the look and the write.
     put: async (operation, record) => {
       const there = find(operation);
-      if (there !== undefined && there.key !== record.key) return there;
+      if (there !== undefined) return there;
       storage.setItem(prefix + operation, encodeKeyRecord(operation, record));
       return record;
+    },
+    update: async (operation, record) => {
+      if (find(operation)?.key !== record.key) return;
+      storage.setItem(prefix + operation, encodeKeyRecord(operation, record));
     },
     remove: async (operation) => {
       storage.removeItem(prefix + operation);

@@ -10,8 +10,17 @@ export const BODY_BYTES_MAX = 256 * 1024 * 1024;
 /** The body of a request that is kept for the completer, and the values of all its phases. */
 export const STORED_BYTES_DEFAULT = 256 * 1024;
 export const PROGRESS_BYTES_MAX = 1024 * 1024;
-/** `Prefer: wait`. Proxies cut at 60 s. */
-export const WAIT_MS_DEFAULT = 30_000;
+/** How long a repetition waits that does not say `Prefer: wait`. Most work is over by then, and no proxy cuts so early. */
+export const WAIT_MS_DEFAULT = 5000;
+/** The most that `Prefer: wait` may ask for. Proxies cut at 60 s. */
+export const WAIT_MS_MAX_DEFAULT = 30_000;
+/** Repetitions that wait at once: each keeps its connection, and its body in memory. Others are told to come back. */
+export const WAITING_MAX = 1000;
+/** What `Retry-After` says, within these: work that has taken long may take as long again. */
+export const RETRY_AFTER_MS_MIN = 1000;
+export const RETRY_AFTER_MS_MAX = 5000;
+/** A holder renews its lease at each third. One that has less than this share of it left has missed that. */
+export const RENEWED_SHARE = 0.6;
 /** Looking for abandoned requests. */
 export const COMPLETER_EVERY_MS_DEFAULT = 10_000;
 export const COMPLETER_BATCH_DEFAULT = 20;

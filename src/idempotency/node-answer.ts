@@ -57,6 +57,8 @@ export class HeldAnswer {
   send(extra: Answer["headers"]): void {
     const response = this.#response;
     this.#isHolding = false;
+    // Nothing was sent so far, and middleware that packs answers looks at this before it writes the head.
+    this.#isBegun = false;
     this.#restore();
     for (const [name, value] of extra) response.setHeader(name, value);
     const body = concat(this.#chunks, this.#length);
@@ -86,6 +88,19 @@ export class HeldAnswer {
       if (value !== undefined) response.setHeader(name, value);
     response.statusCode = this.#before.status;
     response.statusMessage = "";
+  }
+
+  /** Holds no more: nothing was written, or it is forgotten. What comes next is sent as it comes. */
+  release(): void {
+    this.#isHolding = false;
+    this.#isBegun = false;
+    this.#isEnded = false;
+    this.#chunks.length = 0;
+  }
+
+  /** Whether something of an answer was written. */
+  get isBegun(): boolean {
+    return this.#isBegun;
   }
 
   /** What the handler has set behind the end would not have been sent, and is not kept. */

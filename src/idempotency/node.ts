@@ -1,25 +1,32 @@
 /**
  * `hapax/idempotency/node`: idempotency keys for `node:http` and Express.
- *
- *   HA4  an answer that was not committed is dropped; its client gets a problem, or what the error handler makes of it;
- *   HA5  a client that goes away changes nothing: the work goes on, and its answer is kept.
  */
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { isHapaxError } from "../errors.ts";
-import { type Answer, problemOf } from "./answer.ts";
+import type { Answer } from "./answer.ts";
 import { NotStarted } from "./context.ts";
 import type { Begun, Idempotency } from "./engine.ts";
-import { HeldAnswer, sendAnswer } from "./node-answer.ts";
+import { sendAnswer } from "./node-answer.ts";
 import { bodyOfMessage } from "./node-body.ts";
-import { headersOf, urlOf } from "./request.ts";
-import type { Run } from "./run.ts";
+import { abortWork, conduct, isOver, sendFailure } from "./node-conduct.ts";
+import { hasLostHeaders, headersOf, LOST_HEADERS, urlOf } from "./request.ts";
 
 /** What `http.createServer` takes; it may be asynchronous. */
 export type NodeListener = (request: IncomingMessage, response: ServerResponse) => unknown;
 
 /** The `next` of Express and connect. */
 export type NextFunction = (error?: unknown) => void;
+
+/** What Express has for a request, where its types are installed. */
+export type ExpressRequest =
+  /** @ts-ignore Not every user has Express. */
+  import("express").Request;
+
+/** What Express has for a response, where its types are installed. */
+export type ExpressResponse =
+  /** @ts-ignore Not every user has Express. */
+  import("express").Response;
 
 /** A middleware or a handler of Express, in as much as it is used. */
 export type ExpressHandler<Request, Response> = (
@@ -75,7 +82,8 @@ export function withIdempotency<Tx, Source>(
           sendAnswer(response, begun.answer);
           return;
         }
-        await conduct(engine, begun.run, response, () => isOver(listener(request, response)));
+        const { onError } = engine.settings;
+        await conduct(onError, begun.run, response, () => isOver(listener(request, response)));
       })
       .catch(failed);
   };
@@ -102,8 +110,8 @@ export function withIdempotency<Tx, Source>(
 export function expressIdempotency<
   Tx,
   Source,
-  Request extends IncomingMessage,
-  Response extends ServerResponse,
+  Request extends IncomingMessage = ExpressRequest,
+  Response extends ServerResponse = ExpressResponse,
 >(
   engine: Idempotency<Tx, Source>,
   ...handlers: readonly ExpressHandler<Request, Response>[]
@@ -120,9 +128,11 @@ export function expressIdempotency<
           return;
         }
         const { run } = begun;
+        const { onError } = engine.settings;
         if (handlers.length === 0)
-          await conduct(engine, run, response, () => isOver(next()), isFailed);
-        else await conduct(engine, run, response, () => chained(handlers, request, response, next));
+          await conduct(onError, run, response, () => isOver(next()), isFailed);
+        else
+          await conduct(onError, run, response, () => chained(handlers, request, response, next));
       })
       .catch((error: unknown) => {
         if (error instanceof NotStarted && error.response !== undefined)
@@ -150,14 +160,9 @@ export function expressIdempotencyErrors(): (
   next: NextFunction,
 ) => void {
   return (error, _request, response, next) => {
-    const abort = aborts.get(response);
-    if (abort === undefined) next(error);
-    else abort(error);
+    if (!abortWork(response, error)) next(error);
   };
 }
-
-/** How the error handler finds the work of a response. */
-const aborts = new WeakMap<ServerResponse, (error: unknown) => void>();
 
 const isFailed = ({ status }: Answer): boolean => status >= 500;
 
@@ -167,6 +172,9 @@ async function begin<Tx, Source>(
   response: ServerResponse,
 ): Promise<Begun<Tx> | "passed"> {
   const method = request.method ?? "GET";
+  if (engine.concerns(method, true) && hasLostHeaders(request)) {
+    return { kind: "answer", answer: engine.problem("headers_too_large", LOST_HEADERS) };
+  }
   const headers = headersOf(request.headers);
   const key = headers.get(engine.settings.header);
   if (!engine.concerns(method, key !== null)) return "passed";
@@ -190,76 +198,6 @@ async function begin<Tx, Source>(
   const begun = await engine.begin({ method, url, headers, body, source, signal: gone.signal });
   if (begun.kind === "run") engine.remember(request, begun.run);
   return begun;
-}
-
-/** HA4, HA5: runs the work, holds its answer back, and sends it when it is committed. Rejects with what goes wrong. */
-async function conduct<Tx, Source>(
-  { settings }: Idempotency<Tx, Source>,
-  run: Run<Tx>,
-  response: ServerResponse,
-  work: () => Promise<boolean>,
-  isFailure: (answer: Answer) => boolean = () => false,
-): Promise<void> {
-  const held = new HeldAnswer(response);
-  const aborted = new Promise<never>((_resolve, reject) => aborts.set(response, reject));
-  let answer: Answer;
-  try {
-    const done = work().then((isDone) => (isDone ? endOf(held, response) : held.ended));
-    answer = await Promise.race([done, held.ended, aborted]);
-    // The end of the response is the end of the work: what fails behind it can change nothing any more.
-    done.catch(settings.onError);
-  } catch (error) {
-    await run.fail(error);
-    const lost = run.answerTo(error);
-    if (lost !== undefined) {
-      held.replace(lost);
-      return;
-    }
-    held.drop();
-    throw error;
-  } finally {
-    aborts.delete(response);
-  }
-  if (isFailure(answer)) {
-    await run.fail(new Error(`the handler has answered status=${answer.status}`));
-    held.send([]);
-    return;
-  }
-  let final: Answer;
-  try {
-    final = await run.finish(answer);
-  } catch (error) {
-    held.drop();
-    throw error;
-  }
-  if (final.body === answer.body) {
-    held.send(final.headers.slice(answer.headers.length));
-    return;
-  }
-  held.replace(final);
-}
-
-/** Whether the handler is over: one that returns no promise may answer at any time. */
-async function isOver(returned: unknown): Promise<boolean> {
-  await returned;
-  return isThenable(returned);
-}
-
-function isThenable(value: unknown): boolean {
-  return typeof value === "object" && value !== null && "then" in value;
-}
-
-/** A handler that is over, and has not answered, is not waited for when its client has gone. */
-function endOf(held: HeldAnswer, response: ServerResponse): Promise<Answer> {
-  if (held.isEnded) return held.ended;
-  return new Promise((resolve, reject) => {
-    const gone = (): void => {
-      reject(new Error("the client has gone, and the handler has ended without an answer"));
-    };
-    if (response.closed) gone();
-    response.once("close", gone);
-    held.ended.then(resolve, reject).finally(() => response.off("close", gone));
-  });
 }
 
 /** Handlers one after the other, each called by the one before. */
@@ -312,16 +250,4 @@ function chained<Request, Response>(
 async function answerWith(response: ServerResponse, answer: Response): Promise<void> {
   const body = new Uint8Array(await answer.arrayBuffer());
   sendAnswer(response, { status: answer.status, headers: [...answer.headers], body });
-}
-
-/** What the other side is told of an unexpected error: nothing of our insides. */
-function sendFailure(response: ServerResponse, error: unknown): void {
-  if (response.headersSent) {
-    response.destroy();
-    return;
-  }
-  const answer = isHapaxError(error)
-    ? problemOf(error.code, error.message)
-    : problemOf("internal", "the server has logged the cause", { retryAfterMs: 1000 });
-  sendAnswer(response, answer);
 }

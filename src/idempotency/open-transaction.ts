@@ -12,7 +12,11 @@ export interface OpenTransaction<Tx> {
 
 type Ending<Tx> = (tx: Tx) => Promise<void>;
 
-export async function openTransaction<Tx>(ledger: Ledger<Tx>): Promise<OpenTransaction<Tx>> {
+/** `signal` ends it at once: its connection is free, whatever the handler does. */
+export async function openTransaction<Tx>(
+  ledger: Ledger<Tx>,
+  signal: AbortSignal | undefined,
+): Promise<OpenTransaction<Tx>> {
   let end: (ending: Ending<Tx>) => void = () => undefined;
   const ending = new Promise<Ending<Tx>>((resolve) => (end = resolve));
   let ended: Promise<void> = Promise.resolve();
@@ -22,7 +26,7 @@ export async function openTransaction<Tx>(ledger: Ledger<Tx>): Promise<OpenTrans
       await (
         await ending
       )(open);
-    });
+    }, signal);
     // It may fail before it is open.
     ended.catch(failed);
   });
@@ -42,7 +46,7 @@ export async function openTransaction<Tx>(ledger: Ledger<Tx>): Promise<OpenTrans
       try {
         await ended;
       } catch (error) {
-        if (error !== undo) throw error;
+        if (error !== undo && signal?.aborted !== true) throw error;
       }
     },
   };

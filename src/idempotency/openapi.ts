@@ -59,7 +59,7 @@ export function idempotencyOpenApi(
       "400": problems(["key_missing", "invalid_request"]),
       "409": {
         ...problems(["in_progress", "answer_not_kept", "attempts_exhausted"]),
-        headers: { "Retry-After": text("Seconds until the key is free at the latest.") },
+        headers: { "Retry-After": text("Seconds after which to ask again.") },
       },
       "422": problems(["key_reused", "key_expired"]),
     },

@@ -40,6 +40,7 @@ function open(
     digest: nodeDigest,
     random: createSeededRandom(7),
     onError: (error) => errors.push(error),
+    waitMs: 0,
     ...settings,
   });
   const write = (tx: MemoryTransaction, line: string): void => {
@@ -182,12 +183,14 @@ describe("phases", () => {
 
   test("HP2 a value that JSON cannot carry is refused, and its phase rolled back", async () => {
     const { send, log } = open();
-    const handler: FetchHandler<MemoryTransaction> = (_request, { phase }) =>
-      phase("a", async ({ tx }) => {
+    const handler: FetchHandler<MemoryTransaction> = async (_request, { phase }) => {
+      await phase("a", async ({ tx }) => {
         log.push("x");
         tx.undo(() => log.pop());
-        return 1n as unknown as Response;
+        return 1n;
       });
+      return new Response();
+    };
     await expect(send(handler)).rejects.toThrow("bigint");
     expect(log).toEqual([]);
   });

@@ -85,27 +85,25 @@ export class Phases<Tx> {
 
   /** HP1 */
   async #transaction(name: string, work: (tx: Tx) => Promise<unknown>): Promise<unknown> {
-    const { ledger, claim } = this.#parts;
+    const { ledger, claim, signal } = this.#parts;
     if (!ledger.supports.transactions)
       throw new HapaxError(
         "unsupported",
         `ledger=${ledger.name} has no transactions: make it a call`,
       );
     const { isExclusive } = ledger.supports;
-    let isPaused = false;
+    // CK4: others may be in front of it.
+    if (isExclusive) claim?.pause();
     try {
       const next = await ledger.transaction(async (tx) => {
-        // Nobody can take the claim meanwhile, and it cannot be renewed either.
-        if (isExclusive) claim?.pause();
-        isPaused = isExclusive;
         const finished = this.#with(name, await work(tx));
         await claim?.progress(ledger.in(tx), this.#encode(finished));
         return finished;
-      });
+      }, signal);
       this.#done = next;
       return decode(next.get(name));
     } finally {
-      if (isPaused) await claim?.resume();
+      if (isExclusive) await claim?.resume();
     }
   }
 

@@ -28,8 +28,8 @@ const encoder = new TextEncoder();
 /** What a framework left in `request.body`. */
 export function bodyOf(value: unknown, headers: Headers): RequestBody {
   // Nothing and something unknown must not look the same: all requests would.
-  if (value === undefined)
-    return hasBody(headers) ? { kind: "unseen" } : { kind: "bytes", bytes: NOTHING };
+  if (!hasBody(headers) && isNothing(value)) return { kind: "bytes", bytes: NOTHING };
+  if (value === undefined) return { kind: "unseen" };
   if (value instanceof Uint8Array) return { kind: "bytes", bytes: value };
   if (value instanceof ArrayBuffer) return { kind: "bytes", bytes: new Uint8Array(value) };
   // A JSON text may be one string.
@@ -38,15 +38,22 @@ export function bodyOf(value: unknown, headers: Headers): RequestBody {
   return { kind: "parsed", value };
 }
 
+/** What parsers say of a request without a body; some say `{}`. */
+function isNothing(value: unknown): boolean {
+  if (value === undefined || value === null) return true;
+  return Object.getPrototypeOf(value) === Object.prototype && Object.keys(value).length === 0;
+}
+
 /** RFC 9112, 6. */
 function hasBody(headers: Headers): boolean {
   return headers.has("transfer-encoding") || Number(headers.get("content-length") ?? 0) > 0;
 }
 
-/** The bytes of a body; of a parsed one, some that say the same; undefined if nobody knows them. */
-export function bytesOf(body: RequestBody): Uint8Array | undefined {
-  if (body.kind === "unseen") return undefined;
+/** The bytes of a body; of parsed JSON, some that say the same; undefined if they are not known. */
+export function bytesOf(body: RequestBody, headers: Headers): Uint8Array | undefined {
   if (body.kind === "bytes") return body.bytes;
+  // What was parsed from anything else is no JSON to whoever reads it again by its type.
+  if (body.kind === "unseen" || !isJson(essenceOf(headers.get("content-type")))) return undefined;
   return encoder.encode(JSON.stringify(body.value) ?? "");
 }
 
@@ -104,6 +111,28 @@ export function headersOf(all: Readonly<Record<string, string | string[] | undef
   }
   return headers;
 }
+
+/** A message of `node:http`, in as much as its headers are counted. */
+export interface CountedHeaders {
+  readonly headers: Readonly<Record<string, unknown>>;
+  readonly rawHeaders: readonly string[];
+  /** Absent in HTTP/2, where nothing is left out. */
+  readonly headersDistinct?: Readonly<Record<string, readonly string[] | undefined>>;
+}
+
+/**
+ * Whether `node:http` has left headers out: those behind `maxHeadersCount`, by default the 1,000th, in silence. The key may
+ * be one of them.
+ */
+export function hasLostHeaders({ headers, rawHeaders, headersDistinct }: CountedHeaders): boolean {
+  if (headersDistinct === undefined) return false;
+  if (Object.keys(headers).length * 2 === rawHeaders.length) return false;
+  let values = 0;
+  for (const name in headersDistinct) values += headersDistinct[name]?.length ?? 0;
+  return values * 2 < rawHeaders.length;
+}
+
+export const LOST_HEADERS = "the request has more headers than this server reads";
 
 export function tooLarge(bytesMax: number): HapaxError {
   return new HapaxError("body_too_large", `the body is too large; bodyBytesMax=${bytesMax}`);

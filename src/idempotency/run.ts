@@ -24,6 +24,8 @@ export interface RunParts<Tx> {
   readonly settings: Omit<ResolvedSettings<never>, "scope" | "fingerprint">;
   /** Undefined: a request without a key. */
   readonly claim: Claim<Tx> | undefined;
+  /** Aborts when the work may not go on. */
+  readonly signal: AbortSignal;
   readonly progress: Progress;
   /** Called once, with the answer if it is kept. */
   readonly onEnd: (kept: Kept | undefined) => void;
@@ -44,10 +46,10 @@ export class Run<Tx> {
   #isOver = false;
 
   static async open<Tx>(parts: RunParts<Tx>): Promise<Run<Tx>> {
-    const { ledger, settings, claim, onEnd } = parts;
+    const { ledger, settings, claim, signal, onEnd } = parts;
     if (settings.mode === "phases") return new Run(parts, undefined);
     try {
-      const transaction = await openTransaction(ledger);
+      const transaction = await openTransaction(ledger, signal);
       // Nobody can take the claim while an exclusive transaction is open, and it cannot be renewed either.
       if (ledger.supports.isExclusive) claim?.pause();
       return new Run(parts, transaction);
@@ -59,11 +61,9 @@ export class Run<Tx> {
   }
 
   private constructor(parts: RunParts<Tx>, transaction: OpenTransaction<Tx> | undefined) {
-    const { ledger, settings, claim, progress } = parts;
+    const { ledger, settings, claim, signal, progress } = parts;
     this.#parts = parts;
     this.#transaction = transaction;
-    // Not one for all: whoever listens to it would be remembered for ever.
-    const signal = claim?.signal ?? new AbortController().signal;
     const { scope, key } = claim?.place ?? {};
     // Without a key every attempt is a work of its own.
     const root = claim === undefined ? [settings.tools.random.id()] : [scope ?? "", key ?? ""];
@@ -76,6 +76,8 @@ export class Run<Tx> {
   async finish(answer: Answer): Promise<Answer> {
     if (this.#isOver) return answer;
     if (this.#isNotStarted || !(await this.#isKept(answer))) {
+      // A refusal leaves no entry: a stranger who tries many keys fills no table.
+      if (REFUSALS.has(answer.status)) this.#isNotStarted = true;
       await this.#undo();
       return answer;
     }
@@ -108,8 +110,10 @@ export class Run<Tx> {
 
   /** HI10: what a client is told if the work has failed because it is, or may soon be, somebody else's. */
   answerTo(error: unknown): Answer | undefined {
-    const isLost = isHapaxError(error, "lease_lost") && this.context.signal.aborted;
-    return isLost ? takenOver(this.#parts.settings.describedBy) : undefined;
+    const { aborted, reason } = this.context.signal;
+    // Also an error of the handler's own: its transaction ended with the lease, so that its next write was refused.
+    const isLost = [error, reason].some((each) => isHapaxError(each, "lease_lost"));
+    return aborted && isLost ? takenOver(this.#parts.settings.describedBy) : undefined;
   }
 
   /** The rule is the user's, and may fail as a handler may. */
@@ -239,12 +243,14 @@ async function freeing<Tx>(
 
 /** Those that say "again, later" by themselves. */
 const PASSING = new Set([409, 425, 429]);
+/** Those that say "not you" or "not here": the work has not begun, and another attempt may be let through. */
+const REFUSALS = new Set([401, 403, 404]);
 
 function isKept(rule: ResolvedSettings<never>["keep"], { status, headers }: Answer): boolean {
   if (typeof rule === "function") return rule(status);
   if (rule === "success") return status >= 200 && status < 300;
   const saysLater = headers.some(([name]) => name.toLowerCase() === "retry-after");
-  return !PASSING.has(status) && !(status === 503 && saysLater);
+  return !PASSING.has(status) && !REFUSALS.has(status) && !(status === 503 && saysLater);
 }
 
 function isStorable({ body, rest }: Answer, bytesMax: number): boolean {

@@ -11,6 +11,8 @@ import {
   RETAIN_MS_DEFAULT,
   RETAIN_MS_MAX,
   WAIT_MS_MAX,
+  WORK_MS_DEFAULT,
+  WORK_MS_MAX,
 } from "../once/limits.ts";
 import {
   ANSWER_BYTES_DEFAULT,
@@ -19,6 +21,7 @@ import {
   BODY_BYTES_MAX,
   STORED_BYTES_DEFAULT,
   WAIT_MS_DEFAULT,
+  WAIT_MS_MAX_DEFAULT,
 } from "./limits.ts";
 import type { IdempotencyRequest } from "./request.ts";
 
@@ -44,15 +47,23 @@ export interface IdempotencySettings<Source = unknown> extends Tools {
   readonly mode?: "transaction" | "phases";
   /** Default `Idempotency-Key`. */
   readonly header?: string;
-  /** The methods that take a key. Default POST and PATCH. On GET, HEAD and OPTIONS a key is refused. */
+  /** The methods that take a key. Default POST and PATCH. On every other method a key is refused: it would protect nothing. */
   readonly methods?: readonly ("POST" | "PATCH" | "PUT" | "DELETE")[];
   /** Whether a request without a key is refused. Default true. */
   readonly required?: boolean;
   /** After a crash, the key is free again after so long. Default 30,000. */
   readonly leaseMs?: number;
+  /**
+   * How long a handler may take, in milliseconds. Then its transaction is rolled back, and its key is free when the lease ends.
+   * Default one hour.
+   */
+  readonly workMsMax?: number;
   /** How long answers are kept. Default 24 hours. */
   readonly retainMs?: number;
-  /** How long a repetition waits for the answer of the first if it does not say so by `Prefer: wait`. Default 0. */
+  /**
+   * How long a repetition waits for the answer of the first if it does not say so by `Prefer: wait`, in milliseconds. Then it
+   * gets 409 with a short `Retry-After`. Default 5,000, and never more than `waitMsMax`.
+   */
   readonly waitMs?: number;
   /** The most that `Prefer: wait` may ask for. Default 30,000. */
   readonly waitMsMax?: number;
@@ -64,7 +75,7 @@ export interface IdempotencySettings<Source = unknown> extends Tools {
   ) => string | undefined | Promise<string | undefined>;
   /**
    * Default `all`. Answers that are not kept take their writes back and free the key. Never kept, unless a function says
-   * so: 409, 425, 429, and 503 with Retry-After.
+   * so: 401, 403, 404, 409, 425, 429, and 503 with Retry-After.
    */
   readonly keep?: KeepRule;
   /** Larger answers go out and are not kept: a repetition gets `answer_not_kept`. Default 1 MiB. */
@@ -98,6 +109,7 @@ export interface ResolvedSettings<Source> {
   readonly methods: ReadonlySet<string>;
   readonly required: boolean;
   readonly leaseMs: number;
+  readonly workMsMax: number;
   readonly retainMs: number;
   readonly waitMs: number;
   readonly waitMsMax: number;
@@ -140,6 +152,7 @@ export function resolveSettings<Tx, Source>(
   if (settings.describedBy !== undefined && /[<>\s]/.test(settings.describedBy))
     check.problem(`describedBy=${settings.describedBy} is not an address`);
   const whole = check.whole.bind(check);
+  const waitMsMax = whole("waitMsMax", settings.waitMsMax, WAIT_MS_MAX_DEFAULT, 0, WAIT_MS_MAX);
   const resolved: ResolvedSettings<Source> = {
     scope,
     mode,
@@ -147,9 +160,10 @@ export function resolveSettings<Tx, Source>(
     methods: new Set(methods),
     required: settings.required ?? true,
     leaseMs: whole("leaseMs", settings.leaseMs, LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
+    workMsMax: whole("workMsMax", settings.workMsMax, WORK_MS_DEFAULT, 1, WORK_MS_MAX),
     retainMs: whole("retainMs", settings.retainMs, RETAIN_MS_DEFAULT, 1000, RETAIN_MS_MAX),
-    waitMs: whole("waitMs", settings.waitMs, 0, 0, WAIT_MS_MAX),
-    waitMsMax: whole("waitMsMax", settings.waitMsMax, WAIT_MS_DEFAULT, 0, WAIT_MS_MAX),
+    waitMs: whole("waitMs", settings.waitMs, Math.min(WAIT_MS_DEFAULT, waitMsMax), 0, WAIT_MS_MAX),
+    waitMsMax,
     attemptsMax: whole("attemptsMax", settings.attemptsMax, ANY, 1, ANY),
     fingerprint: settings.fingerprint,
     keep,

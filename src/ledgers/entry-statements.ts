@@ -41,6 +41,12 @@ export interface Dialect {
   /** Of a row in a transaction, and of rows that nobody else works on. */
   readonly lockRow: string;
   readonly lockFree: string;
+  /** A condition of every change of what exists; empty: none. */
+  readonly guard: string;
+  /** Rows of one, of which a statement that writes is made: they set how long it waits, and how long others wait for it. */
+  readonly writing: string;
+  /** As `writing`, for the statement that ends a claim. */
+  readonly ending: string;
   /** The condition for exactly those rows that a `FROM … WHERE …` has chosen. */
   readonly isChosen: (from: string) => string;
 }
@@ -118,14 +124,20 @@ function insertStatement(dialect: Dialect, place: Place, write: EntryWrite): Sta
     draft.bind(write.state),
     draft.bind(write.attempts),
     draft.after(write.leaseMs),
+    draft.bind(givenOf(write.leaseMs)),
     draft.after(write.keepMs),
     dialect.now,
     draft.bind(write.fingerprint === "same" ? undefined : write.fingerprint.value),
     draft.bind(write.data === "same" ? undefined : write.data.value),
   ];
+  // SQLite takes ON CONFLICT for a part of FROM without WHERE.
+  const rows =
+    dialect.writing === ""
+      ? `VALUES (${values.join(", ")})`
+      : `SELECT ${values.join(", ")} FROM ${dialect.writing}`;
   return draft.end(`INSERT INTO ${dialect.entries}
-  (kind, scope, key, token, revision, state, attempts, lease_until, expires_at, made_at, fingerprint, data)
-  VALUES (${values.join(", ")})
+  (kind, scope, key, token, revision, state, attempts, lease_until, lease_ms, expires_at, made_at, fingerprint, data)
+  ${rows}
   ON CONFLICT (kind, scope, key) DO NOTHING RETURNING token, revision${dialect.ofDrawn}`);
 }
 
@@ -142,15 +154,26 @@ function updateStatement(
     `state = ${draft.bind(state)}`,
     `attempts = ${draft.bind(attempts)}`,
     `lease_until = ${draft.after(leaseMs)}`,
+    `lease_ms = ${draft.bind(givenOf(leaseMs))}`,
     `expires_at = ${draft.after(keepMs)}`,
     ...(token === "next" ? [`token = ${dialect.nextToken}`] : []),
     ...(fingerprint === "same" ? [] : [`fingerprint = ${draft.bind(fingerprint.value)}`]),
     ...(data === "same" ? [] : [`data = ${draft.bind(data.value)}`]),
   ];
-  const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}`;
+  const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}${dialect.guard}`;
   const drawn = token === "next" ? dialect.ofDrawn : "";
-  return draft.end(`UPDATE ${dialect.entries} SET ${sets.join(", ")} WHERE ${where}
+  const isEnd = expected.kind === "owned" && state !== "running";
+  const from = fromOf(isEnd ? dialect.ending : dialect.writing);
+  return draft.end(`UPDATE ${dialect.entries} SET ${sets.join(", ")}${from} WHERE ${where}
   RETURNING token, revision${drawn}`);
+}
+
+function givenOf(leaseMs: number | undefined): number | undefined {
+  return leaseMs === undefined ? undefined : Math.ceil(Math.min(leaseMs, DELAY_MS_MAX));
+}
+
+function fromOf(rows: string): string {
+  return rows === "" ? "" : ` FROM ${rows}`;
 }
 
 /** Gives an entry that has just got its token another one. It is no write of its own: the revision stays. */
@@ -173,8 +196,9 @@ export function removeStatement(
   expected: Exclude<Expected, { readonly kind: "absent" }>,
 ): Statement {
   const draft = new Draft(dialect);
-  const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}`;
-  return draft.end(`DELETE FROM ${dialect.entries} WHERE ${where} RETURNING token`);
+  const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}${dialect.guard}`;
+  const using = dialect.writing === "" ? "" : ` USING ${dialect.writing}`;
+  return draft.end(`DELETE FROM ${dialect.entries}${using} WHERE ${where} RETURNING token`);
 }
 
 export function scanStatement(dialect: Dialect, filter: EntryFilter): Statement {
@@ -213,7 +237,7 @@ const STATES: Readonly<Record<EntryState, EntryState>> = {
 
 // One lower-case word each: clients may be set to write the names in another way.
 function columnsOf({ between, now, data }: Dialect): string {
-  return `token, revision, state, attempts, fingerprint, ${data}, ${between(now, "lease_until")} AS lease,
+  return `token, revision, state, attempts, fingerprint, ${data}, ${between(now, "lease_until")} AS lease, lease_ms AS given,
   ${between(now, "expires_at")} AS keep, ${between("made_at", now)} AS age`;
 }
 
@@ -229,6 +253,7 @@ export function entryOf(row: Row, bytesOf: (value: unknown) => Uint8Array | unde
     state: stateOf(row["state"]),
     attempts: integerOf(row["attempts"]),
     leaseLeftMs: leftOf(row["lease"]),
+    leaseMs: row["given"] === null ? undefined : integerOf(row["given"]),
     keepLeftMs: leftOf(row["keep"]),
     ageMs: leftOf(row["age"]) ?? 0,
     fingerprint: row["fingerprint"] === null ? undefined : textOf(row["fingerprint"]),

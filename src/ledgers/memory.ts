@@ -4,6 +4,7 @@
  */
 
 import { type Clock, systemClock } from "../clock.ts";
+import { Loan, unlessEnded } from "../databases/lending.ts";
 import type {
   Entries,
   Entry,
@@ -78,20 +79,31 @@ function ledgerOf(book: Book, joined: MemoryTransaction | undefined): Ledger<Mem
       return createMemoryOutbox(book.outbox, book.clock, alone);
     },
     migrate: () => Promise.resolve(),
-    transaction: (work) => alone(work),
+    transaction: (work, signal) =>
+      joined === undefined ? transaction(book, work, signal) : Promise.resolve(joined).then(work),
     in: (tx) => ledgerOf(book, tx),
   };
 }
 
 /** One at a time: nobody sees what may still be undone. */
-function transaction<T>(book: Book, work: (tx: MemoryTransaction) => T | Promise<T>): Promise<T> {
+function transaction<T>(
+  book: Book,
+  work: (tx: MemoryTransaction) => T | Promise<T>,
+  signal?: AbortSignal,
+): Promise<T> {
   const turn = book.last.then(async () => {
     const undos: (() => void)[] = [];
+    const loan = new Loan<MemoryTransaction>(
+      { undo: (undo) => undos.push(undo) },
+      { before: () => undefined },
+    );
     try {
-      return await work({ undo: (undo) => undos.push(undo) });
+      return await unlessEnded(Promise.resolve(work(loan.tx)), signal);
     } catch (error) {
       for (const undo of undos.toReversed()) undo();
       throw error;
+    } finally {
+      loan.end();
     }
   });
   book.last = turn.catch(() => undefined);

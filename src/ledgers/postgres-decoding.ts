@@ -36,6 +36,7 @@ import {
   OUTBOX_CHANNEL,
   type OutboxTables,
   outboxTables,
+  requireStorable,
 } from "./postgres-outbox-tables.ts";
 import {
   advanceSlot,
@@ -300,12 +301,9 @@ async function addMessages(
   return ids;
 }
 
-function factsOf({ topic, key, headers = {} }: NewOutboxEvent): string {
-  const texts = [topic, key ?? "", ...Object.entries(headers).flat()];
-  if (texts.some((one) => one.includes("\0"))) {
-    const words = "topic, key and headers of an event cannot have a NUL character on PostgreSQL";
-    throw new HapaxError("invalid_request", words);
-  }
+function factsOf(event: NewOutboxEvent): string {
+  requireStorable(event);
+  const { topic, key, headers = {} } = event;
   return JSON.stringify({ topic, key, headers });
 }
 

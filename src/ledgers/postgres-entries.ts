@@ -7,11 +7,16 @@
  *   LO3  `find` in a transaction locks the row; `put` of what is absent waits for whoever is making the same entry, and
  *        then finds it there, or makes it if the other was rolled back: PostgreSQL's unique index does that;
  *   LO4  a call of its own that was refused for the sake of a serialisable default is repeated: it has done nothing;
+ *   LO7  a call of its own waits for a lock for a bounded time, and then throws `in_progress`: a holder that was cut off
+ *        before its COMMIT keeps it for as long as the server does;
+ *   LO8  the server ends a transaction of the ledger that has ended its claim and does not come to its COMMIT;
  *   LO6  a new token was drawn last, or is drawn again once it is in its entry: one that was drawn early and put late would
  *        be smaller than one that was given, and given back or rolled back, for the same place meanwhile.
  */
 
 import type { Query, Row } from "../databases/postgres.ts";
+import { HAS_MARK } from "../databases/postgres-lending.ts";
+import { HapaxError } from "../errors.ts";
 import type { Entries } from "../ledger.ts";
 import {
   type Dialect,
@@ -33,8 +38,20 @@ export function quoted(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
+/** LO7: commits take milliseconds. */
+const LOCK_MS = 500;
+/** LO8: only COMMIT is missing. */
+const COMMIT_MS = 10_000;
+
+/** A setting for the rest of the transaction, which may be this statement alone. It is made before rows are locked. */
+function set(name: string, value: number): string {
+  return `(SELECT set_config('${name}', '${value}', true)) AS hapax_set`;
+}
+
 // now() would be the beginning of the transaction.
-function dialectOf(schema: string | undefined): Dialect {
+function dialectOf(schema: string | undefined, joined: Query | undefined): Dialect {
+  const isMarked = joined?.isMarked === true;
+  const writing = joined === undefined ? set("lock_timeout", LOCK_MS) : "";
   const prefix = schema === undefined ? "" : `${quoted(schema)}.`;
   const sequence = `${prefix}hapax_tokens`.replaceAll("'", "''");
   return {
@@ -51,6 +68,9 @@ function dialectOf(schema: string | undefined): Dialect {
     ofDrawn: `, (token = (SELECT last_value FROM ${prefix}hapax_tokens))::text AS newest`,
     lockRow: " FOR UPDATE",
     lockFree: " FOR UPDATE SKIP LOCKED",
+    guard: isMarked ? ` AND ${HAS_MARK}` : "",
+    writing,
+    ending: isMarked ? set("idle_in_transaction_session_timeout", COMMIT_MS) : writing,
     isChosen: (from) => `ctid = ANY (ARRAY(SELECT ctid ${from}))`,
   };
 }
@@ -61,7 +81,7 @@ export function postgresEntries(
   joined: Query | undefined,
   schema: string | undefined,
 ): Entries {
-  const dialect = dialectOf(schema);
+  const dialect = dialectOf(schema, joined);
   const isJoined = joined !== undefined;
   const all = ({ text, values }: Statement): Promise<readonly Row[]> =>
     joined === undefined ? repeating(() => query(text, values, true)) : joined(text, values, true);
@@ -105,6 +125,12 @@ async function repeating<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error) {
+      if (isLockTimeout(error))
+        throw new HapaxError(
+          "in_progress",
+          "a transaction that has not ended keeps the entry locked; repeat the call later",
+          { cause: error, status: 409 },
+        );
       if (repeats === REPEATS_MAX || !isSerializationFailure(error)) throw error;
     }
   }
@@ -113,6 +139,11 @@ async function repeating<T>(work: () => Promise<T>): Promise<T> {
 /** SQLSTATE serialization_failure. */
 function isSerializationFailure(error: unknown): boolean {
   return error instanceof Error && "code" in error && error.code === "40001";
+}
+
+/** SQLSTATE lock_not_available. */
+function isLockTimeout(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "55P03";
 }
 
 /** A copy: clients answer windows into buffers that are much larger. */

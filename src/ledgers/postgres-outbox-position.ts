@@ -5,10 +5,10 @@
  *   next     a later snapshot, if the relay is on its way to it: what is visible in it, and not in `last`, is being
  *            passed in the order of ids, up to `after`;
  *   since    before the first id of that difference, if it is a large one: see postgres-outbox-spans.ts;
- *   cluster, origin   whose transaction ids these are.
+ *   cluster, origin   whose transaction ids these are; `cluster` is for people.
  *
- *   PO4  a position of other transaction ids (a restored dump, another server) is refused: new events would have numbers
- *        that it takes for past ones;
+ *   PO4  a position of other transaction ids (a dump that was restored anywhere, another server) is refused: new events would
+ *        have numbers that it takes for past ones, and the target has seen the numbers of its next batches;
  *   PO5  a snapshot that is taken inside a transaction counts that transaction as one that is not committed.
  */
 
@@ -151,16 +151,18 @@ function isText(value: unknown, pattern: RegExp): value is string {
   return typeof value === "string" && pattern.test(value);
 }
 
-/** PO4. All three: a server that was restored may have passed the ids of the position meanwhile. */
+/**
+ * PO4. All three: a server that was restored may have passed the ids of the position meanwhile. That the cluster is the same
+ * says nothing: a dump can be restored into the cluster that it came from.
+ */
 export function requireSameServer(
   position: OutboxPosition,
   now: Moment,
   { origin: table }: OutboxTables,
 ): void {
   const { cluster, origin, last, next } = position;
-  const isSame = (cluster !== undefined && cluster === now.server.cluster) || now.isOriginal;
   const isReached = xmaxOf(next ?? last) <= xmaxOf(now.snapshot);
-  if (isSame && isReached && origin === now.server.origin) return;
+  if (now.isOriginal && isReached && origin === now.server.origin) return;
   throw new HapaxError(
     "position_lost",
     `the position of the relay has transaction ids that are not this server's, as after a restore from a dump: run \

@@ -109,7 +109,8 @@ async function takeOver(
     const [row] = await query(
       `UPDATE ${batches} SET token = nextval(${tokens}), lease_until = ${leaseEnd("$2")} WHERE id =
          (SELECT id FROM ${batches} WHERE relay = $1 AND lease_until <= clock_timestamp() ORDER BY id LIMIT 1)
-       RETURNING id::text AS id, token::text AS token, event_ids::text AS ids`,
+       RETURNING id::text AS id, token::text AS token, event_ids::text AS ids,
+         cardinality(event_ids)::text AS count`,
       [relay, String(boundedMs(leaseMs))],
     );
     if (row === undefined) return undefined;
@@ -118,8 +119,9 @@ async function takeOver(
       `SELECT ${EVENT_COLUMNS} FROM ${outbox} WHERE id = ANY($1::text::bigint[]) ORDER BY ${outbox}.id`,
       [text(row, "ids")],
     );
-    if (rows.length > 0) return { id, token, isTakeover: true, events: rows.map(eventOf) };
-    // Somebody has deleted its rows by hand: there is nothing to relay any more.
+    const missing = number(row, "count") - rows.length;
+    if (rows.length > 0) return { id, token, isTakeover: true, events: rows.map(eventOf), missing };
+    // All its rows were deleted by hand: there is nothing to relay any more.
     await query(`DELETE FROM ${batches} WHERE id = $1 AND token = $2`, [id, token]);
   }
 }
@@ -157,5 +159,6 @@ async function claimFree(
       JSON.stringify([...keys]),
     ],
   );
-  return { id: number(row, "id"), token: number(row, "token"), isTakeover: false, events };
+  const [id, token] = [number(row, "id"), number(row, "token")];
+  return { id, token, isTakeover: false, events, missing: 0 };
 }

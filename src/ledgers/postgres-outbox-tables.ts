@@ -5,6 +5,7 @@
  *   PO1  ids are given in the order in which events are added, within a transaction and over all of them.
  */
 
+import { hasHalfPair } from "../core/exact-json.ts";
 import type { Query, Row } from "../databases/postgres.ts";
 import { HapaxError } from "../errors.ts";
 import type { NewOutboxEvent, OutboxEvent } from "../outbox-log.ts";
@@ -75,13 +76,13 @@ function rowOf(index: number): string {
   return `($${first}, $${first + 1}, $${first + 2}::bytea, $${first + 3}::text::jsonb)`;
 }
 
-/** PostgreSQL keeps no NUL in text. */
-function requireStorable({ topic, key, headers }: NewOutboxEvent): void {
+/** PostgreSQL keeps no NUL in text, and no half of a surrogate pair in JSON. */
+export function requireStorable({ topic, key, headers }: NewOutboxEvent): void {
   const texts = [topic, key ?? "", ...Object.entries(headers ?? {}).flat()];
-  if (texts.some((one) => one.includes("\0")))
+  if (texts.some((one) => one.includes("\0") || hasHalfPair(one)))
     throw new HapaxError(
       "invalid_request",
-      "topic, key and headers of an event cannot have a NUL character on PostgreSQL",
+      "topic, key and headers of an event cannot have a NUL character or half of a surrogate pair on PostgreSQL",
     );
 }
 

@@ -21,6 +21,7 @@ const ENTRIES = [
   state text COLLATE "C" NOT NULL CHECK (state IN ('running', 'done', 'failed', 'released')),
   attempts integer NOT NULL,
   lease_until timestamptz,
+  lease_ms bigint,
   expires_at timestamptz,
   made_at timestamptz NOT NULL,
   fingerprint text COLLATE "C",

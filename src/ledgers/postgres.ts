@@ -15,6 +15,7 @@ import {
   type PostgresSql,
   type PostgresTransaction,
   type Query,
+  type TransactionOf,
 } from "../databases/postgres.ts";
 import { HapaxError } from "../errors.ts";
 import type { Ledger } from "../ledger.ts";
@@ -43,17 +44,6 @@ export interface PostgresLedgerSettings {
   readonly outbox?: PostgresOutboxSettings;
 }
 
-/** What a client has for a transaction; both have it among several signatures, of which inference takes the last. */
-type TransactionOf<Client> = Client extends {
-  connect: { (): Promise<infer Connection>; (...rest: never[]): unknown };
-}
-  ? Connection
-  : Client extends { begin: (...values: infer Values) => unknown }
-    ? Values extends [...unknown[], (tx: infer Tx) => unknown]
-      ? Tx
-      : never
-    : never;
-
 /** PostgreSQL cuts longer names off, in silence. */
 const NAME_BYTES_MAX = 63;
 /** One number for all: those who make the same tables at once go one after the other. */
@@ -64,7 +54,8 @@ const APPLY =
 
 /**
  * A ledger in PostgreSQL. A transaction is what the client has for one: a connection of the pool of `pg`, the `sql` that
- * `begin` of `postgres` gives. Inside a transaction use `ledger.in(tx)`.
+ * `begin` of `postgres` gives. Inside a transaction use `ledger.in(tx)`. Behind a pooler in the mode `transaction`, such as
+ * PgBouncer, `postgres` needs `prepare: false`.
  *
  * ```ts
  * import { type PgPool, postgresLedger } from "hapax/ledgers/postgres";
@@ -141,8 +132,8 @@ function ledgerOf<Tx>(
       query === undefined
         ? session.transaction((tx) => migrateAlone(session.in(tx), schema))
         : migrate(query, schema),
-    transaction: async (work) =>
-      joined === undefined ? session.transaction(work) : work(joined.tx),
+    transaction: async (work, signal) =>
+      joined === undefined ? session.transaction(work, signal) : work(joined.tx),
     in: (tx) => ledgerOf(session, { tx }, settings),
   };
 }
@@ -176,7 +167,9 @@ async function setPath(query: Query, path: string): Promise<void> {
 }
 
 async function applySteps(query: Query): Promise<void> {
-  await query(POSTGRES_MIGRATIONS_TABLE);
+  // Not by IF NOT EXISTS: that fails for a role that may not create, also if there is nothing to do.
+  const [found] = await query("SELECT to_regclass('hapax_migrations')::text AS name");
+  if (typeof found?.["name"] !== "string") await query(POSTGRES_MIGRATIONS_TABLE);
   const rows = await query(APPLIED);
   const applied = new Map(
     rows.map(({ part, version }) => [textOf(part), integerOf(version)] as const),

@@ -8,6 +8,7 @@
  */
 
 import {
+  type RunJoined,
   sqliteBytes,
   type SqliteConnection,
   type SqliteSession,
@@ -56,21 +57,25 @@ const DIALECT: Dialect = {
   ofDrawn: "",
   lockRow: "",
   lockFree: "",
+  guard: "",
+  writing: "",
+  ending: "",
   isChosen: (from) => `rowid IN (SELECT rowid ${from})`,
 };
 
-/** `isJoined`: the caller has begun a transaction on this connection. */
+/** `joined`: the caller has begun a transaction on this connection. */
 export function sqliteEntries(
   session: SqliteSession<SqliteConnection>,
-  isJoined: boolean,
+  joined: RunJoined | undefined,
 ): Entries {
+  const isJoined = joined !== undefined;
   const all = ({ text, values }: Statement): readonly Row[] =>
     session.prepare(text).all(...(values as readonly SqliteValue[])) as readonly Row[];
   // A promise, whatever happens: what is wrong is a rejection.
-  const now = async <T>(work: () => T): Promise<T> => work();
-  const reading = <T>(work: () => T): Promise<T> => (isJoined ? now(work) : session.read(work));
-  const writing = <T>(work: () => T): Promise<T> =>
-    isJoined ? now(work) : session.transaction(work);
+  const reading = async <T>(work: () => T): Promise<T> =>
+    joined === undefined ? session.read(work) : joined(work);
+  const writing = async <T>(work: () => T): Promise<T> =>
+    joined === undefined ? session.transaction(work) : joined(work);
   return {
     find: (place) =>
       reading(() => {
@@ -106,7 +111,7 @@ export function sqliteEntries(
     // LG8: while somebody writes there is nothing to gain from waiting; the next sweep finds it.
     sweep: async (max) => {
       const sweep = (): number => all(sweepStatement(DIALECT, max)).length;
-      return isJoined ? sweep() : ((await session.tryTransaction(sweep)) ?? 0);
+      return joined === undefined ? ((await session.tryTransaction(sweep)) ?? 0) : joined(sweep);
     },
   };
 }
@@ -115,9 +120,10 @@ export function sqliteEntries(
  * LQ2: does the work of a transaction of its own. When it fails, all is taken back but the tokens that it gave: they may
  * be known outside.
  */
-export async function keepingTokens<T>(
-  session: SqliteSession<SqliteConnection>,
-  work: () => T | Promise<T>,
+export async function keepingTokens<T, Connection extends SqliteConnection>(
+  session: SqliteSession<Connection>,
+  work: (tx: Connection) => T | Promise<T>,
+  signal: AbortSignal | undefined,
 ): Promise<T> {
   let failure: { readonly error: unknown } | undefined;
   try {
@@ -126,7 +132,7 @@ export async function keepingTokens<T>(
       const before = given.max;
       session.connection.exec("SAVEPOINT hapax_work");
       try {
-        return { value: await work() };
+        return { value: await session.lend(work, signal) };
       } catch (error) {
         failure = { error };
         if (given.max === before) throw error;

@@ -8,13 +8,23 @@
 
 import { waitingClock } from "../clock.ts";
 import {
+  isSameConnection,
+  joinSqlite,
+  type RunJoined,
   sqliteBytes,
   type SqliteConnection,
   type SqliteSession,
   type SqliteValue,
 } from "../databases/sqlite.ts";
 import { HapaxError } from "../errors.ts";
-import type { HeldEvent, HeldFilter, HeldWrite, OutboxEvent, OutboxSpans } from "../outbox-log.ts";
+import type {
+  HeldEvent,
+  HeldFilter,
+  HeldWrite,
+  NewOutboxEvent,
+  OutboxEvent,
+  OutboxSpans,
+} from "../outbox-log.ts";
 import { untilWoken } from "./outbox-hints.ts";
 
 type Row = Readonly<Record<string, unknown>>;
@@ -56,25 +66,24 @@ const hintsOf = new WeakMap<SqliteConnection, Hints>();
 /** `joined`: inside a transaction of the caller, whose turn it is. */
 export function createSqliteOutbox<Connection extends SqliteConnection>(
   session: SqliteSession<Connection>,
-  joined: boolean,
+  joined: RunJoined | undefined,
 ): OutboxSpans<Connection> {
   const hints = hintsOf.get(session.connection) ?? { count: 0, waiting: new Set() };
   hintsOf.set(session.connection, hints);
   let hintsSeen = 0;
   const all = (sql: string, ...values: readonly SqliteValue[]): readonly Row[] =>
     session.prepare(sql).all(...values) as readonly Row[];
-  const reading = <T>(work: () => T): Promise<T> =>
-    joined ? Promise.resolve().then(work) : session.read(work);
-  const writing = <T>(work: () => T): Promise<T> =>
-    joined ? Promise.resolve().then(work) : session.transaction(work);
+  const add = ({ topic, key, payload, headers = {} }: NewOutboxEvent): string =>
+    String(all(ADD, topic, key ?? null, payload, JSON.stringify(headers))[0]?.["id"]);
+  const reading = async <T>(work: () => T): Promise<T> =>
+    joined === undefined ? session.read(work) : joined(work);
+  const writing = async <T>(work: () => T): Promise<T> =>
+    joined === undefined ? session.transaction(work) : joined(work);
   return {
     way: "spans",
     cleansIn: "transaction",
     add: async (tx, events) => {
-      requireOwn(session.connection, tx);
-      const ids = events.map(({ topic, key, payload, headers = {} }) =>
-        String(all(ADD, topic, key ?? null, payload, JSON.stringify(headers))[0]?.["id"]),
-      );
+      const ids = ownTransaction(session.connection, tx)(() => events.map(add));
       hints.count += 1;
       for (const wake of [...hints.waiting]) wake();
       return ids;
@@ -125,8 +134,8 @@ export function createSqliteOutbox<Connection extends SqliteConnection>(
   };
 }
 
-function requireOwn(connection: SqliteConnection, tx: SqliteConnection): void {
-  if (tx === connection) return;
+function ownTransaction(connection: SqliteConnection, tx: SqliteConnection): RunJoined {
+  if (isSameConnection(tx, connection)) return joinSqlite(tx).run;
   const words = "the transaction is of another connection than the ledger's";
   throw new HapaxError("invalid_request", words);
 }

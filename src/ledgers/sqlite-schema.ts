@@ -23,6 +23,7 @@ const ENTRIES = [
   state TEXT NOT NULL CHECK (state IN ('running', 'done', 'failed', 'released')),
   attempts INTEGER NOT NULL,
   lease_until INTEGER,
+  lease_ms INTEGER,
   expires_at INTEGER,
   made_at INTEGER NOT NULL,
   fingerprint TEXT,

@@ -5,8 +5,15 @@
  *   LQ4  `in` refuses a connection that says that it has no transaction.
  */
 
-import { type SqliteConnection, type SqliteSession, sqliteSessionOf } from "../databases/sqlite.ts";
-import { HapaxError } from "../errors.ts";
+import {
+  closeSqlite,
+  joinSqlite,
+  type OpenSqlite,
+  ownSqliteSession,
+  type RunJoined,
+  type SqliteConnection,
+  type SqliteSession,
+} from "../databases/sqlite.ts";
 import type { Ledger } from "../ledger.ts";
 import type { OutboxLog } from "../outbox-log.ts";
 import { integerOf, textOf } from "./entry-statements.ts";
@@ -15,22 +22,32 @@ import { keepingTokens, sqliteEntries } from "./sqlite-entries.ts";
 import { createSqliteOutbox } from "./sqlite-outbox.ts";
 import { SQLITE_MIGRATIONS_TABLE, SQLITE_NOW, SQLITE_PARTS } from "./sqlite-schema.ts";
 
-export type { SqliteConnection, SqliteStatement } from "../databases/sqlite.ts";
+export type { OpenSqlite, SqliteConnection, SqliteStatement } from "../databases/sqlite.ts";
 export { ledgerSchema } from "./schema.ts";
 
 const APPLIED = "SELECT part, max(version) AS version FROM hapax_migrations GROUP BY part";
 const APPLY = `INSERT INTO hapax_migrations (part, version, applied_at) VALUES (?, ?, ${SQLITE_NOW})`;
 
+/** A ledger in SQLite. It owns a connection. */
+export interface SqliteLedger<Connection> extends Ledger<Connection>, Disposable {
+  /** Closes the connection, when nothing uses the ledger any more. */
+  close(): void;
+}
+
 /**
- * A ledger in SQLite. The connection must be the ledger's own: whatever others do with it while a transaction runs would
- * be a part of that transaction. Inside a transaction use `ledger.in(tx)`; a call of the ledger itself waits for its end.
- * A transaction of yours, on this or another connection to the same database, should begin with `BEGIN IMMEDIATE`.
+ * A ledger in SQLite. `open` opens a connection for the ledger alone: a transaction stays open while your work awaits, and
+ * what others wrote with the same connection meanwhile would be a part of it. Other parts of the program open connections of
+ * their own. The ledger waits for writers by itself; it turns the client's timeout off, which would stop the whole process.
+ *
+ * Inside a transaction use `ledger.in(tx)`; a call of the ledger itself waits for its end. A transaction of yours on another
+ * connection should begin with `BEGIN IMMEDIATE`. Throws `invalid_settings`.
  *
  * ```ts
  * import { sqliteLedger, type SqliteConnection } from "hapax/ledgers/sqlite";
  *
- * async function start(connection: SqliteConnection): Promise<number> {
- *   const ledger = sqliteLedger(connection);
+ * // For example: start(() => new Database("shop.db"))
+ * async function start(open: () => SqliteConnection): Promise<number> {
+ *   const ledger = sqliteLedger(open);
  *   await ledger.migrate();
  *   return ledger.entries.sweep(100);
  * }
@@ -38,35 +55,42 @@ const APPLY = `INSERT INTO hapax_migrations (part, version, applied_at) VALUES (
  * ```
  */
 export function sqliteLedger<Connection extends SqliteConnection>(
-  connection: Connection,
-): Ledger<Connection> {
-  return ledgerOf(sqliteSessionOf(connection), false);
+  open: OpenSqlite<Connection>,
+): SqliteLedger<Connection> {
+  const session = ownSqliteSession(open, "sqliteLedger");
+  const close = (): void => {
+    closeSqlite(session);
+  };
+  return Object.defineProperties(ledgerOf(session, undefined), {
+    close: { value: close },
+    [Symbol.dispose]: { value: close },
+  }) as SqliteLedger<Connection>; // With what was just defined.
 }
 
+/** `tx`: what the caller has for its transaction, and how what belongs to it is run. */
 function ledgerOf<Connection extends SqliteConnection>(
   session: SqliteSession<Connection>,
-  isJoined: boolean,
+  joined: { readonly tx: Connection; readonly run: RunJoined } | undefined,
 ): Ledger<Connection> {
-  const { connection } = session;
   let outbox: OutboxLog<Connection> | undefined;
   return {
     name: "sqlite",
     supports: { transactions: true, isExclusive: true, durability: "database", outbox: ["log"] },
-    isJoined,
-    entries: sqliteEntries(session, isJoined),
+    isJoined: joined !== undefined,
+    entries: sqliteEntries(session, joined?.run),
     get outbox() {
-      outbox ??= createSqliteOutbox(session, isJoined);
+      outbox ??= createSqliteOutbox(session, joined?.run);
       return outbox;
     },
     async migrate() {
-      if (isJoined) migrate(session);
-      else await session.transaction(() => migrate(session));
+      if (joined === undefined) await session.transaction(() => migrate(session));
+      else joined.run(() => migrate(session));
     },
-    transaction: async (work) =>
-      isJoined ? work(connection) : keepingTokens(session, () => work(connection)),
+    transaction: async (work, signal) =>
+      joined === undefined ? keepingTokens(session, work, signal) : work(joined.tx),
     in: (tx) => {
-      requireTransaction(tx);
-      return ledgerOf(sqliteSessionOf(tx), true);
+      const { session: own, run } = joinSqlite(tx);
+      return ledgerOf(own, { tx, run });
     },
   };
 }
@@ -83,14 +107,4 @@ function migrate(session: SqliteSession<SqliteConnection>): void {
     for (const text of sql) connection.exec(text);
     session.prepare(APPLY).run(part, version);
   }
-}
-
-/** LQ4: better-sqlite3, libsql and Bun say `inTransaction`, Node says `isTransaction`. */
-function requireTransaction(connection: SqliteConnection): void {
-  const { inTransaction, isTransaction } = connection as {
-    readonly inTransaction?: unknown;
-    readonly isTransaction?: unknown;
-  };
-  if (inTransaction === false || isTransaction === false)
-    throw new HapaxError("invalid_request", "the connection has no transaction: begin one first");
 }

@@ -9,11 +9,12 @@
  *   ON6  work elsewhere that must be asked for is not repeated before it was: not after a crash, and not after it threw.
  */
 
+import { onAbort } from "../aborts.ts";
 import { HapaxError, isHapaxError } from "../errors.ts";
 import { failpoint } from "../failpoint.ts";
 import type { Entry, Ledger } from "../ledger.ts";
 import { acquire, type Claim } from "./claiming.ts";
-import { growingPauses, onAbort, pause } from "./pauses.ts";
+import { growingPauses, pause, unlessAborted } from "./pauses.ts";
 import { encodeFailure } from "./result.ts";
 import type { Bytes, Encodable, JobWork, OnceJob } from "./settings.ts";
 
@@ -42,6 +43,19 @@ export async function attemptOnce<Tx>(
   isKnown: boolean,
   onClaimed: () => void,
 ): Promise<Outcome> {
+  for (let isSought = isKnown; ; isSought = true) {
+    const outcome = await attempt(ledger, job, isSought, onClaimed);
+    // CK4: somebody else has begun while this one waited for its transaction. Their entry says what to do.
+    if (outcome !== "taken") return outcome;
+  }
+}
+
+async function attempt<Tx>(
+  ledger: Ledger<Tx>,
+  job: OnceJob<Tx>,
+  isKnown: boolean,
+  onClaimed: () => void,
+): Promise<Outcome | "taken"> {
   const { work } = job;
   let claim: Claim<Tx> | undefined;
   try {
@@ -86,7 +100,9 @@ async function heeding<Tx, T>(
   { signal }: OnceJob<Tx>,
   run: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  if (signal === undefined) return await run(claim.signal);
+  // CK5: also if the work does not heed its signal.
+  const limited = (heard: AbortSignal): Promise<T> => unlessAborted(run(heard), claim.overtime);
+  if (signal === undefined) return await limited(claim.signal);
   const either = new AbortController();
   const stops = [claim.signal, signal].map((source) => {
     if (source.aborted) either.abort(source.reason);
@@ -95,7 +111,7 @@ async function heeding<Tx, T>(
     });
   });
   try {
-    return await run(either.signal);
+    return await limited(either.signal);
   } finally {
     for (const stop of stops) stop();
   }
@@ -107,14 +123,18 @@ async function workInTransaction<Tx>(
   claim: Claim<Tx>,
   job: OnceJob<Tx>,
   work: Worked<Tx, "transaction">,
-): Promise<Ended> {
-  const { signal } = claim;
+): Promise<Ended | "taken"> {
+  const { isExclusive } = ledger.supports;
   let thrown: { readonly error: unknown } | undefined;
   let ended: Ended | undefined;
+  let isTaken = false;
   try {
     await ledger.transaction(async (tx) => {
-      if (signal.aborted) throw signal.reason as Error;
-      if (ledger.supports.isExclusive) claim.stop();
+      claim.signal.throwIfAborted();
+      if (isExclusive && !(await claim.isOwned(ledger.in(tx)))) {
+        isTaken = true;
+        return;
+      }
       await failpoint("once.began");
       let data: Bytes;
       try {
@@ -131,7 +151,7 @@ async function workInTransaction<Tx>(
       await claim.complete(ledger.in(tx), "done", data);
       await failpoint("once.completed");
       ended = endedBy(claim, data);
-    });
+    }, claim.signal);
   } catch (error) {
     if (thrown !== undefined) return await fail(ledger, claim, job, thrown.error);
     if (ended !== undefined) return await settle(ledger, claim, job, ended, error);
@@ -139,6 +159,7 @@ async function workInTransaction<Tx>(
     await leave(() => claim.release());
     throw error;
   }
+  if (isTaken) return "taken";
   await failpoint("once.committed");
   return endedBy(claim, (ended as Ended | undefined)?.data);
 }
@@ -259,12 +280,23 @@ async function settle<Tx>(
   const entry = await lookUp(ledger, job, error);
   if (entry?.token === claim.token && entry.state === "done") return ended;
   if (entry?.token === claim.token && entry.state === "running") {
+    // ON5: what the database refuses in COMMIT is a failure of the work. What it could not do is not.
+    if (isRefusal(error)) return await fail(ledger, claim, job, error);
     await leave(() => claim.release());
     throw error;
   }
   if (entry === undefined) throw unknownOutcome(job, error);
   const message = `somebody else has taken the work; ${job.where}`;
   throw new HapaxError("lease_lost", message, { cause: error });
+}
+
+/** Constraints that are checked at the end, and what a trigger raises: SQLSTATE classes 23, 44 and P0; SQLite has words. */
+function isRefusal(error: unknown): boolean {
+  const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
+  return (
+    (typeof code === "string" && /^(?:23|44|P0)[0-9A-Z]{3}$/.test(code)) ||
+    (typeof message === "string" && /constraint failed/i.test(message))
+  );
 }
 
 /** Tries for the length of a lease to read the entry in a transaction. */

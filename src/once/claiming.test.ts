@@ -8,7 +8,7 @@ import { acquire, type Claim, type ClaimTerms, resolveTools } from "./claiming.t
 const PLACE: Place = { kind: "once", scope: "s", key: "k" };
 const TERMS: ClaimTerms = {
   fingerprint: undefined,
-  effect: "transaction",
+  effect: "repeatable",
   attemptsMax: 10,
   leaseMs: 1_000,
   retainMs: 60_000,

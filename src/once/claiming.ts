@@ -5,12 +5,15 @@
  *   CK1  the claim is committed before its work begins, so that everybody else learns of it;
  *   CK2  a claim is renewed at a third of its lease; what cannot be renewed in time aborts its signal before it is over;
  *   CK3  the end of a claim is written only under its token, in the transaction of its work: a lost claim rolls back;
- *   CK4  while a transaction excludes everybody else, a claim is neither renewed nor lost: nobody could take it.
+ *   CK4  where one transaction excludes all others, a claim is neither renewed nor lost from the moment on at which its
+ *        work waits for its transaction: a line of such works would outlast any lease. What it finds there decides;
+ *   CK6  a clock that is set back keeps nobody from the key of a dead process for longer than its lease;
+ *   CK5  work that never ends keeps its key for a bounded time: then its claim is given up, and its caller learns of it.
  */
 
 import { type Clock, systemClock } from "../clock.ts";
 import { type ClaimDecision, type ClaimRequest, decideClaim } from "../core/claim.ts";
-import { HapaxError } from "../errors.ts";
+import { HapaxError, isHapaxError } from "../errors.ts";
 import { failpoint } from "../failpoint.ts";
 import type { Entry, EntryWrite, Expected, Ledger, Place } from "../ledger.ts";
 import { type Meter, noMeter } from "../meter.ts";
@@ -37,6 +40,8 @@ export interface ClaimTerms extends ClaimRequest {
   readonly leaseMs: number;
   /** Of what is done, and of what was begun and lost. */
   readonly retainMs: number;
+  /** CK5: how long the claim is renewed. Undefined: until it is ended. */
+  readonly workMsMax?: number;
 }
 
 /** What came of a claim: the claim, or what the entry says to those who may not work. */
@@ -73,7 +78,7 @@ export async function acquire<Tx>(
     const decision = decideClaim(entry, terms);
     if (decision.kind !== "claim" && decision.kind !== "probe") {
       if (entry === undefined) throw new Error("OC1 a key without an entry can be claimed");
-      return { kind: decision.kind, entry };
+      return { kind: decision.kind, entry: await shortened(ledger, place, entry) };
     }
     const startedMs = tools.clock.steadyMs();
     const expected: Expected =
@@ -81,7 +86,7 @@ export async function acquire<Tx>(
         ? ABSENT
         : { kind: "unchanged", token: entry.token, revision: entry.revision };
     const isNew = entry === undefined || decision.attempts === 1;
-    const written = await entries.put(place, expected, {
+    const write: EntryWrite = {
       state: "running",
       token: "next",
       attempts: decision.attempts,
@@ -90,7 +95,15 @@ export async function acquire<Tx>(
       // Whoever does not compare leaves it to those who do.
       fingerprint: isNew || terms.fingerprint !== undefined ? { value: terms.fingerprint } : "same",
       data: isNew ? { value: undefined } : "same",
-    });
+    };
+    const written = await unlessLocked(() => entries.put(place, expected, write));
+    if (written === "locked") {
+      entry = await entries.find(place);
+      const kind = decideClaim(entry, terms).kind;
+      if (kind === "claim" || kind === "probe")
+        return { kind: "running", entry: { ...(entry ?? UNSEEN), leaseLeftMs: LOCKED_MS } };
+      continue;
+    }
     if (written !== undefined) {
       tools.meter.add("claims_total", 1, { primitive: place.kind });
       if (decision.isTakeover) tools.meter.add("takeovers_total", 1, { primitive: place.kind });
@@ -108,6 +121,49 @@ export async function acquire<Tx>(
       };
     }
     entry = await entries.find(place);
+  }
+}
+
+/** The database's clock may be corrected by so much without a word. */
+const CLOCK_MS = 1_000;
+
+/**
+ * CK6: a lease of which more is left than it ever had was given before the clock was set back. Whoever holds it renews it; for
+ * one who is dead it would last until the clock is there again. So it begins anew, as long as it was.
+ */
+async function shortened<Tx>(ledger: Ledger<Tx>, place: Place, entry: Entry): Promise<Entry> {
+  const { state, token, revision, attempts, leaseLeftMs = 0, leaseMs, keepLeftMs } = entry;
+  if (state !== "running" || leaseMs === undefined || leaseLeftMs <= leaseMs + CLOCK_MS)
+    return entry;
+  const expected: Expected = { kind: "unchanged", token, revision };
+  const same = { token: "same", fingerprint: "same", data: "same" } as const;
+  const write: EntryWrite = { state, attempts, leaseMs, keepMs: keepLeftMs, ...same };
+  await unlessLocked(() => ledger.entries.put(place, expected, write));
+  return { ...entry, leaseLeftMs: leaseMs };
+}
+
+/** When to come back to an entry that an open transaction keeps locked: its holder may have been cut off. */
+const LOCKED_MS = 1_000;
+
+/** An entry that is being made by a transaction that is not committed. */
+const UNSEEN: Entry = {
+  token: 0,
+  revision: 0,
+  state: "running",
+  attempts: 0,
+  leaseLeftMs: LOCKED_MS,
+  keepLeftMs: undefined,
+  ageMs: 0,
+  fingerprint: undefined,
+  data: undefined,
+};
+
+async function unlessLocked<T>(write: () => Promise<T>): Promise<T | "locked"> {
+  try {
+    return await write();
+  } catch (error) {
+    if (isHapaxError(error, "in_progress")) return "locked";
+    throw error;
   }
 }
 
@@ -147,7 +203,9 @@ export class Claim<Tx> implements ClaimFacts {
   readonly #terms: ClaimTerms;
   readonly #tools: ResolvedTools;
   readonly #lost = new AbortController();
+  readonly #overtime = new AbortController();
   #deadlineMs: number;
+  #cancelWork: () => void = () => undefined;
   #cancelRenewal: () => void = () => undefined;
   #cancelDeadline: () => void = () => undefined;
   #isOver = false;
@@ -170,6 +228,10 @@ export class Claim<Tx> implements ClaimFacts {
     this.#tools = tools;
     // Counted from before the call: the database's lease began later, and ends later.
     this.#deadlineMs = startedMs + terms.leaseMs * (1 - MARGIN);
+    if (terms.workMsMax !== undefined) this.#limit(terms.workMsMax);
+    // CK4: what is in front of it in the line has no end that is known.
+    if (ledger.supports.isExclusive && terms.effect === "transaction") this.#pauses = 1;
+    if (this.#isResting()) return;
     this.#renewLater();
     this.#watch();
   }
@@ -177,6 +239,11 @@ export class Claim<Tx> implements ClaimFacts {
   /** CK2: aborts when the claim is, or may soon be, somebody else's. Its reason is `lease_lost`. */
   get signal(): AbortSignal {
     return this.#lost.signal;
+  }
+
+  /** CK5: aborts when the work has taken too long; `signal` does so too. */
+  get overtime(): AbortSignal {
+    return this.#overtime.signal;
   }
 
   get meter(): Meter {
@@ -246,9 +313,16 @@ export class Claim<Tx> implements ClaimFacts {
     this.#isOver = true;
     this.#cancelRenewal();
     this.#cancelDeadline();
+    this.#cancelWork();
   }
 
-  /** CK4: no renewal and no loss until `resume`. Only inside a transaction that excludes everybody else. */
+  /** CK4: whether the work may begin in its transaction: pass `ledger.in(tx)`. */
+  async isOwned(ledger: Ledger<Tx>): Promise<boolean> {
+    const entry = await ledger.entries.find(this.place);
+    return entry?.token === this.token && entry.state === "running";
+  }
+
+  /** CK4: no renewal and no loss until `resume`. Only for a transaction that excludes everybody else. */
   pause(): void {
     this.#pauses += 1;
     this.#cancelRenewal();
@@ -263,6 +337,14 @@ export class Claim<Tx> implements ClaimFacts {
     if (leftMs > this.#terms.leaseMs * (1 - MARGIN - 1 / 3)) this.#renewLater();
     else await this.#renew();
     if (!this.#isResting()) this.#watch();
+  }
+
+  /** CK5 */
+  #limit(workMsMax: number): void {
+    this.#cancelWork = this.#tools.clock.after(workMsMax, () => {
+      const error = this.#lose(`the work took longer than workMsMax=${workMsMax}`);
+      this.#overtime.abort(error);
+    });
   }
 
   #isResting(): boolean {
@@ -328,11 +410,10 @@ export class Claim<Tx> implements ClaimFacts {
     });
   }
 
-  #lose(): HapaxError {
+  #lose(why = "the claim is over, or may soon be"): HapaxError {
     this.stop();
     const { kind, scope, key } = this.place;
-    const where = `kind=${kind} scope=${scope} key=${key}`;
-    const error = new HapaxError("lease_lost", `the claim is over, or may soon be; ${where}`);
+    const error = new HapaxError("lease_lost", `${why}; kind=${kind} scope=${scope} key=${key}`);
     this.#lost.abort(error);
     return error;
   }

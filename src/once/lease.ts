@@ -26,7 +26,7 @@ export interface LeaseSettings extends Tools {
   /** How long to wait for it, in milliseconds. Default 0. */
   readonly waitMs?: number;
   /** Stops waiting. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** What proves a lease: it can be handed to another process that works for the holder. */
@@ -181,15 +181,12 @@ class Held<Tx> implements HeldLease<Tx> {
   async transaction<T>(work: (tx: Tx) => T | Promise<T>): Promise<T> {
     const ledger = this.#ledger;
     if (!ledger.supports.isExclusive) return await this.#guarded(work);
-    let hasBegun = false;
+    // CK4: others may be in front of it.
+    this.#claim.pause();
     try {
-      return await this.#guarded((tx) => {
-        hasBegun = true;
-        this.#claim.pause();
-        return work(tx);
-      });
+      return await this.#guarded(work);
     } finally {
-      if (hasBegun) await this.#claim.resume();
+      await this.#claim.resume();
     }
   }
 
@@ -199,7 +196,7 @@ class Held<Tx> implements HeldLease<Tx> {
       const result = await work(tx);
       await fenced(this.#ledger, tx, this, { meter: this.#claim.meter });
       return result;
-    });
+    }, this.#claim.signal);
   }
 
   release(): Promise<void> {

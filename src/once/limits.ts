@@ -8,6 +8,9 @@ export const LEASE_MS_MIN = 100;
 export const LEASE_MS_MAX = 24 * 3_600_000;
 /** Long enough for a pause of a process, short enough to wait for after a crash. */
 export const LEASE_MS_DEFAULT = 30_000;
+/** Work that has not ended by then never will: its key would be kept from everybody. */
+export const WORK_MS_DEFAULT = 3_600_000;
+export const WORK_MS_MAX = 24 * 3_600_000;
 /** What common services keep keys for. */
 export const RETAIN_MS_DEFAULT = 24 * 3_600_000;
 /** Ten years: deadlines in milliseconds stay exact integers. */

@@ -9,6 +9,7 @@
  * The attempt itself is attempt.ts; who may make it, core/claim.ts.
  */
 
+import type { JsonOf } from "../core/json-of.ts";
 import { HapaxError } from "../errors.ts";
 import type { Entry, Ledger } from "../ledger.ts";
 import { attemptOnce, exhausted, type Outcome } from "./attempt.ts";
@@ -87,15 +88,29 @@ export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
   key: string,
   fn: (context: OnceTransactionContext<Tx>) => T | Promise<T>,
-  settings: OnceInTransaction<T>,
+  settings: OnceInTransaction<T> & { readonly codec: ResultCodec<T> },
 ): Promise<Once<T>>;
-/** The same for work that happens elsewhere: it has a key to be known by, and no transaction. */
+/** Without a codec the result is what JSON makes of it, the first time too: a `Date` is a text. */
+export async function processOnce<Tx, T>(
+  ledger: Ledger<Tx>,
+  key: string,
+  fn: (context: OnceTransactionContext<Tx>) => T | Promise<T>,
+  settings: OnceInTransaction<T>,
+): Promise<Once<JsonOf<T>>>;
+/** For work that happens elsewhere: it has a key to be known by, and no transaction. */
+export async function processOnce<Tx, T>(
+  ledger: Ledger<Tx>,
+  key: string,
+  fn: (context: OnceCallContext) => T | Promise<T>,
+  settings: (OnceRepeatable<T> | OnceProbed<T>) & { readonly codec: ResultCodec<T> },
+): Promise<Once<T>>;
+/** The same without a codec. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
   key: string,
   fn: (context: OnceCallContext) => T | Promise<T>,
   settings: OnceRepeatable<T> | OnceProbed<T>,
-): Promise<Once<T>>;
+): Promise<Once<JsonOf<T>>>;
 /** Both. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,

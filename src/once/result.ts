@@ -2,6 +2,8 @@
  * Results and failures as bytes of an entry. What cannot come back as it was is refused while it can still be undone.
  */
 
+import { exactJson } from "../core/exact-json.ts";
+import { wordsOfError } from "../core/error-words.ts";
 import { HapaxError } from "../errors.ts";
 import { FAILURE_CHARS_MAX } from "./limits.ts";
 
@@ -17,31 +19,12 @@ const decoder = new TextDecoder("utf-8", { fatal: true });
 /** JSON, refusing what JSON would drop or change without a word. */
 export const jsonCodec: ResultCodec<unknown> = {
   encode(result) {
-    const text = JSON.stringify(result, refuseOthers) as string | undefined;
-    if (text === undefined) throw new TypeError("its toJSON says nothing");
-    return encoder.encode(text);
+    const json = exactJson(result, "result");
+    if (!("text" in json)) throw new TypeError(`${json.path} ${json.problem}`);
+    return encoder.encode(json.text);
   },
   decode: (bytes) => JSON.parse(decoder.decode(bytes)),
 };
-
-function refuseOthers(key: string, value: unknown): unknown {
-  const isCarried =
-    typeof value !== "function" &&
-    typeof value !== "symbol" &&
-    typeof value !== "bigint" &&
-    (typeof value !== "number" || Number.isFinite(value));
-  const what = isCarried ? nameOfEmptied(value) : typeof value;
-  if (what !== undefined) throw new TypeError(`JSON cannot carry a ${what} at ${key || "its top"}`);
-  return value;
-}
-
-/** Of what would come back as an object without its content, or as a list with other content. */
-function nameOfEmptied(value: unknown): string | undefined {
-  if (value instanceof Map) return "Map";
-  if (value instanceof Set) return "Set";
-  if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) return "buffer of bytes";
-  return Array.isArray(value) && value.includes(undefined) ? "list with undefined" : undefined;
-}
 
 /** The bytes of a result. Throws `invalid_request` if it cannot be kept. */
 export function encodeResult<T>(
@@ -64,9 +47,8 @@ export function encodeResult<T>(
 
 /** Of a failure only its name and its message are kept. */
 export function encodeFailure(error: unknown): Uint8Array {
-  const { name, message } = error instanceof Error ? error : new Error(String(error));
-  const cut = { name: name.slice(0, 100), message: message.slice(0, FAILURE_CHARS_MAX) };
-  return encoder.encode(JSON.stringify(cut));
+  const { name, message } = wordsOfError(error, FAILURE_CHARS_MAX);
+  return encoder.encode(JSON.stringify({ name, message }));
 }
 
 /** The failure as those get it who come later: `failure_kept`, with what is left of it as its cause. */

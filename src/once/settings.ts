@@ -27,11 +27,16 @@ export interface OnceOptions<T> extends Tools {
   readonly attemptsMax?: number;
   /** How long to wait for the result of another process, in milliseconds. Default 0: `in_progress` at once. */
   readonly waitMs?: number;
+  /**
+   * How long the work may take, in milliseconds. Then its signal aborts, its transaction is rolled back, its key is free, and
+   * the call throws `lease_lost`. Default one hour.
+   */
+  readonly workMsMax?: number;
   /** Default 1 MiB. */
   readonly resultBytesMax?: number;
   /** Default: JSON. */
   readonly codec?: ResultCodec<T>;
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** The work happens in the ledger's database: it and its record are committed together. */
@@ -152,7 +157,8 @@ export function resolveOnce<Tx, T>(
   const most = Number.MAX_SAFE_INTEGER;
   const attemptsMax = check.whole("attemptsMax", settings.attemptsMax, most, 1, most);
   const waitMs = check.whole("waitMs", settings.waitMs, 0, 0, limits.WAIT_MS_MAX);
-  const { RESULT_BYTES_DEFAULT, RESULT_BYTES_MAX } = limits;
+  const { RESULT_BYTES_DEFAULT, RESULT_BYTES_MAX, WORK_MS_DEFAULT, WORK_MS_MAX } = limits;
+  const workMsMax = check.whole("workMsMax", settings.workMsMax, WORK_MS_DEFAULT, 1, WORK_MS_MAX);
   const bytesMax = check.whole(
     "resultBytesMax",
     settings.resultBytesMax,
@@ -171,7 +177,7 @@ export function resolveOnce<Tx, T>(
   const place = { kind: "once", scope, key };
   return {
     place,
-    terms: { fingerprint, effect, attemptsMax, leaseMs, retainMs },
+    terms: { fingerprint, effect, attemptsMax, leaseMs, retainMs, workMsMax },
     tools: resolveTools(settings),
     clock: settings.clock ?? waitingClock,
     onFailure,

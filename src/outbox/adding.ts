@@ -2,10 +2,12 @@
  * Adding events to the outbox, in the transaction of the business data.
  *
  *   OB1  an event is published if and only if the transaction that it was added to is committed;
- *   OB2  a payload is what it was when it was given, and says by its content type what it is;
+ *   OB2  a payload is what it was when it was given, and says by its content type what it is; what cannot be kept as it is
+ *        is refused, and the refusal says where in the event it was;
  *   OB3  the trace of who added it goes with it.
  */
 
+import { exactJson, hasHalfPair } from "../core/exact-json.ts";
 import { HapaxError } from "../errors.ts";
 import { failpoint } from "../failpoint.ts";
 import type { Ledger } from "../ledger.ts";
@@ -17,7 +19,10 @@ export interface OutboxMessage {
   readonly topic: string;
   /** Events of one key are published in the order in which they were added. Without one it has no order. */
   readonly key?: string;
-  /** Bytes and strings stay as they are; anything else is kept as JSON. */
+  /**
+   * Bytes and strings stay as they are; anything else is kept as JSON. A value that JSON would drop or change (a `Map`, `NaN`,
+   * half of a surrogate pair) is refused.
+   */
   readonly payload: unknown;
   /** `content-type` is added unless it is given. */
   readonly headers?: Readonly<Record<string, string>>;
@@ -96,11 +101,23 @@ function eventOf(
   return { topic, ...(key === undefined ? {} : { key }), payload: bytes, headers: all };
 }
 
-/** Not every database can keep a NUL in a text. */
 function requireName(what: string, name: string): void {
-  if (!name.includes("\0") && encoder.encode(name).length <= NAME_BYTES_MAX) return;
-  const words = `${what} must have at most ${NAME_BYTES_MAX} bytes, and no NUL`;
-  throw new HapaxError("invalid_request", words);
+  requireText(what, name);
+  if (encoder.encode(name).length <= NAME_BYTES_MAX) return;
+  throw new HapaxError("invalid_request", `${what} must have at most ${NAME_BYTES_MAX} bytes`);
+}
+
+/** OB2: as it would be kept otherwise, it is another text, or none. */
+function requireText(what: string, text: unknown): asserts text is string {
+  const problem =
+    typeof text !== "string"
+      ? "is not a text"
+      : text.includes("\0")
+        ? "has a NUL character"
+        : hasHalfPair(text)
+          ? "has half of a surrogate pair"
+          : undefined;
+  if (problem !== undefined) throw new HapaxError("invalid_request", `${what} ${problem}`);
 }
 
 function encode(payload: unknown): { readonly bytes: Uint8Array; readonly contentType: string } {
@@ -109,28 +126,23 @@ function encode(payload: unknown): { readonly bytes: Uint8Array; readonly conten
     return { bytes: new Uint8Array(payload), contentType: BYTES_TYPE };
   }
   if (typeof payload === "string") {
+    if (hasHalfPair(payload)) {
+      throw new HapaxError("invalid_request", "payload has half of a surrogate pair");
+    }
     return { bytes: encoder.encode(payload), contentType: TEXT_TYPE };
   }
-  const text = jsonOf(payload);
-  if (text === undefined) throw new HapaxError("invalid_request", "payload must be a JSON value");
-  return { bytes: encoder.encode(text), contentType: JSON_TYPE };
-}
-
-/** Nothing for what JSON cannot say. */
-function jsonOf(payload: unknown): string | undefined {
-  try {
-    return JSON.stringify(payload);
-  } catch (error) {
-    throw new HapaxError("invalid_request", "payload must be a JSON value", { cause: error });
-  }
+  const json = exactJson(payload, "payload");
+  if ("text" in json) return { bytes: encoder.encode(json.text), contentType: JSON_TYPE };
+  const words = `${json.path} ${json.problem}: give a value that JSON keeps, a text or bytes`;
+  throw new HapaxError("invalid_request", words);
 }
 
 function lowered(headers: Readonly<Record<string, string>>): Record<string, string> {
   const all: Record<string, string> = {};
   for (const [name, value] of Object.entries(headers)) {
-    if (typeof value !== "string" || value.includes("\0") || name.includes("\0")) {
-      throw new HapaxError("invalid_request", `header ${name} must be a text without NUL`);
-    }
+    const what = `header ${JSON.stringify(name)}`;
+    requireText(what, name);
+    requireText(what, value);
     all[name.toLowerCase()] = value;
   }
   return all;

@@ -2,7 +2,8 @@
  * `hapax/outbox/hapax`: publishes events to streams of a Hapax server, each batch as one transaction. PROTOCOL.md §19.
  *
  *   OP5  a batch has the number that its relay gave it: however often it is sent, by whichever relay, it is stored once;
- *   OP6  a refusal fails the events of the stream that it names, and the others go under another number;
+ *   OP6  a refusal of a stream fails its events, and the others go under another number; a refusal of what an event has in it
+ *        fails that event alone: halves find it;
  *   OP7  a batch counts as refused only when no attempt of it can arrive any more: its number is used up by nothing;
  *   OP9  JSON is stored as it was added, text for text: numbers keep all their digits.
  */
@@ -38,6 +39,13 @@ export interface HapaxPublisherSettings {
   readonly create?: TransactionCreateOptions;
 }
 
+/** Refusals of what one event has in it: which one of its stream, the server does not say. */
+const OF_CONTENT: ReadonlySet<string> = new Set([
+  "content_type_mismatch",
+  "invalid_request",
+  "invalid_json",
+  "body_too_large",
+]);
 /** Refusals that are about an event or its stream. Others are about the server, and no event is given up for them. */
 const OF_AN_EVENT: ReadonlySet<string> = new Set([
   "stream_not_found",
@@ -52,7 +60,7 @@ const OF_AN_EVENT: ReadonlySet<string> = new Set([
 /** Those that the server may say before it is sent, naming no operation. */
 const OF_A_STREAM: ReadonlySet<string> = new Set(["stream_not_found", "stream_gone"]);
 /** Operations of one transaction; see limits.ts. An append and a create for each stream. */
-const STREAMS_MAX = 500;
+const EVENTS_MAX = 500;
 /** What one transaction carries at most, about half of the limit: JSON may become longer on its way. */
 const BYTES_MAX = 8 * 1024 * 1024;
 
@@ -95,6 +103,7 @@ export function hapaxPublisher(settings: HapaxPublisherSettings): Publisher {
   return {
     publish: (batch) => publish(hapax, settings, batch),
     cancel: (batch) => cancel(hapax, batch),
+    fits,
   };
 }
 
@@ -120,15 +129,13 @@ async function publish(
     );
   }
   const records = prepared.flatMap((one) => ("kind" in one ? [] : [one]));
-  const count = fitting(events, records);
-  const sent = records.slice(0, count);
   // One call after the other, so that the number of a refused one leads to its stream.
   const calls: string[] = [];
   let collecting: number | undefined;
   try {
     const committed = await hapax.transaction((tx) => {
       const seen = new Set<string>();
-      for (const [at, { stream, data }] of sent.entries()) {
+      for (const [at, { stream, data }] of records.entries()) {
         collecting = at;
         if (settings.create !== undefined && !seen.has(stream)) {
           seen.add(stream);
@@ -142,7 +149,7 @@ async function publish(
     }, optionsOf(batch));
     // OP7: the answer is that of an empty transaction, by which the number was used up.
     if (isEmpty(committed)) return events.map(() => SKIPPED);
-    return events.map((_, at) => (at < count ? PUBLISHED : SKIPPED));
+    return events.map(() => PUBLISHED);
   } catch (error) {
     if (collecting !== undefined) {
       // The data of this one does not fit its stream; nothing was sent.
@@ -151,6 +158,11 @@ async function publish(
         batch,
         events.map((_, at) => (at === collecting ? failed : SKIPPED)),
       );
+    }
+    if (isHapaxError(error, "producer_seq_reused")) {
+      // OP7: an empty transaction has the number; or the batch has, as an earlier `encode` made it.
+      const isStored = (await cancel(hapax, batch)) === "published";
+      return events.map(() => (isStored ? PUBLISHED : SKIPPED));
     }
     return await outcomesOf(hapax, batch, records, calls, error);
   }
@@ -178,6 +190,8 @@ async function outcomesOf(
   const streams =
     named === undefined ? await missing(hapax, error, records, signal) : new Set([named]);
   if (events.length === 1) return refused(batch, [failed]);
+  const isOfOne = records.filter(({ stream }) => streams.has(stream)).length === 1;
+  if (OF_CONTENT.has(error.code) && !isOfOne) return refused(batch, skipped);
   return refused(
     batch,
     records.map(({ stream }) => (streams.has(stream) ? failed : SKIPPED)),
@@ -226,7 +240,9 @@ async function cancel(hapax: Connection, batch: PublishBatch): Promise<"publishe
     const words = `the server knows the batch, and no more what it was; relay=${batch.relay}`;
     throw new HapaxError("outcome_unknown", words);
   } catch (error) {
+    // The server has the batch under it, and tells other content apart.
     if (isHapaxError(error, "key_reused")) return "published";
+    if (isHapaxError(error, "producer_seq_reused")) return "published";
     if (isHapaxError(error, "producer_gap")) return "cancelled";
     throw error;
   }
@@ -242,18 +258,14 @@ function optionsOf({ identity, signal }: PublishBatch): TransactionOptions {
   return "key" in identity ? { key: identity.key, signal } : { producer: identity, signal };
 }
 
-/** How many of them fit into one transaction; one at least. The same for the same events. */
-function fitting(events: readonly OutboxEvent[], records: readonly Prepared[]): number {
-  const streams = new Set<string>();
+/** How many of them fit into one transaction: each may be for another stream. */
+function fits(events: readonly OutboxEvent[]): number {
   let bytes = 0;
-  let count = 0;
-  for (const [at, { stream }] of records.entries()) {
-    streams.add(stream);
-    bytes += events[at]?.payload.length ?? 0;
-    if (count > 0 && (streams.size > STREAMS_MAX || bytes > BYTES_MAX)) break;
-    count += 1;
+  for (const [at, { payload }] of events.entries()) {
+    bytes += payload.length;
+    if (at >= EVENTS_MAX || bytes > BYTES_MAX) return at;
   }
-  return count;
+  return events.length;
 }
 
 /** The record of an event, or its failure: what the caller's functions throw. */

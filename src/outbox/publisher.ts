@@ -8,6 +8,7 @@
  *   OP8  a call that does not end fails its event after so long: it holds up neither other keys nor those who wait for it.
  */
 
+import { onAbort } from "../aborts.ts";
 import { type Clock, waitingClock } from "../clock.ts";
 import { HapaxError } from "../errors.ts";
 import type { OutboxEvent } from "../outbox-log.ts";
@@ -74,6 +75,11 @@ export interface UncertainRefusal {
 export interface Publisher {
   publish(batch: PublishBatch): Promise<readonly PublishOutcome[] | UncertainRefusal>;
   cancel?(batch: PublishBatch): Promise<"published" | "cancelled">;
+  /**
+   * How many of the first events one batch may have; the relay asks before it gives them a number. Must depend on the events
+   * alone. Default: all.
+   */
+  fits?(events: readonly OutboxEvent[]): number;
 }
 
 /** What the function of `functionPublisher` gets beside the event. */
@@ -189,10 +195,9 @@ async function within(
   call: (signal: AbortSignal) => Promise<void>,
 ): Promise<void> {
   const own = new AbortController();
-  const abort = (): void => {
+  const stopListening = onAbort(signal, () => {
     own.abort(signal.reason);
-  };
-  signal.addEventListener("abort", abort);
+  });
   let cancel: () => void = () => undefined;
   const over = new Promise<never>((_, reject) => {
     cancel = clock.after(callMs, () => {
@@ -206,7 +211,7 @@ async function within(
     await Promise.race([call(own.signal), over]);
   } finally {
     cancel();
-    signal.removeEventListener("abort", abort);
+    stopListening();
   }
 }
 

@@ -63,20 +63,40 @@ export async function publishUntilKnown<Tx>(
   parts: RelayParts<Tx>,
   sending: Sending,
 ): Promise<readonly Outcome[]> {
-  const { settings, repeatsMax } = parts;
   let { isCancelling } = sending;
   let said: readonly PublishOutcome[] = sending.tried.map(() => ({ kind: "skipped" }));
+  const outcomes = await untilKnown(parts, sending, async (batch) => {
+    if (!isCancelling) {
+      const answer = await parts.publisher.publish(batch);
+      if (!("isUncertain" in answer)) return requireWhole(sending, answer);
+      said = requireWhole(sending, answer.outcomes);
+      await sending.onCancel();
+      isCancelling = true;
+    }
+    return await cancelled(parts.publisher, batch, said);
+  });
+  // Outside of what is repeated: once the publisher has answered, nothing makes it publish again.
+  return resolveOutcomes(parts, outcomes);
+}
+
+/** Sees to it that a batch can never be published any more, or says that it was. */
+export async function cancelUntilKnown<Tx>(
+  parts: RelayParts<Tx>,
+  sending: Sending,
+): Promise<"published" | "cancelled"> {
+  return await untilKnown(parts, sending, (batch) => cancel(parts.publisher, batch));
+}
+
+async function untilKnown<Tx, T>(
+  parts: RelayParts<Tx>,
+  sending: Sending,
+  attempt: (batch: PublishBatch) => Promise<T>,
+): Promise<T> {
+  const { settings, repeatsMax, cut } = parts;
   for (let repeats = 1; ; repeats += 1) {
     const batch = batchOf(parts, sending, repeats > 1 || sending.isRepeat);
     try {
-      if (!isCancelling) {
-        const answer = await parts.publisher.publish(batch);
-        if (!("isUncertain" in answer)) return resolveOutcomes(parts, sending, answer);
-        said = answer.outcomes;
-        await sending.onCancel();
-        isCancelling = true;
-      }
-      return resolveOutcomes(parts, sending, await cancelled(parts.publisher, batch, said));
+      return await unlessAborted(attempt(batch), cut);
     } catch (error) {
       sending.publishing.throwIfAborted();
       if (isHapaxError(error, "lease_lost")) throw error;
@@ -85,6 +105,24 @@ export async function publishUntilKnown<Tx>(
       settings.onError(error);
       await backOff(settings, repeats, sending.pausing);
     }
+  }
+}
+
+/** The signal of `run` ends it at once, also if a publisher does not listen to it. */
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  let end: () => void = () => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    end = () => {
+      // The reason of the signal is an error of ours.
+      reject(signal.reason as Error);
+    };
+    signal.addEventListener("abort", end);
+    if (signal.aborted) end();
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    signal.removeEventListener("abort", end);
   }
 }
 
@@ -111,20 +149,31 @@ async function cancelled(
   batch: PublishBatch,
   said: readonly PublishOutcome[],
 ): Promise<readonly PublishOutcome[]> {
-  if (publisher.cancel === undefined) throw new Error("a publisher that is uncertain has `cancel`");
-  const outcome = await publisher.cancel(batch);
+  const outcome = await cancel(publisher, batch);
   return outcome === "cancelled" ? said : batch.events.map(() => ({ kind: "published" }));
+}
+
+async function cancel(
+  publisher: Publisher,
+  batch: PublishBatch,
+): Promise<"published" | "cancelled"> {
+  if (publisher.cancel === undefined) throw new Error("a publisher that is uncertain has `cancel`");
+  return await publisher.cancel(batch);
+}
+
+function requireWhole(
+  { tried: { length: count } }: Sending,
+  outcomes: readonly PublishOutcome[],
+): readonly PublishOutcome[] {
+  if (outcomes.length === count) return outcomes;
+  throw new Error(`the publisher answered ${outcomes.length} outcomes for ${count} events`);
 }
 
 /** What a publisher has said, as it is kept. */
 function resolveOutcomes<Tx>(
   { settings: { meter }, tally }: RelayParts<Tx>,
-  { tried: { length: count } }: Sending,
   outcomes: readonly PublishOutcome[],
 ): readonly Outcome[] {
-  if (outcomes.length !== count) {
-    throw new Error(`the publisher answered ${outcomes.length} outcomes for ${count} events`);
-  }
   const resolved = outcomes.map((outcome): Outcome => {
     if (outcome.kind !== "failed") return outcome;
     const { error, isFinal } = outcome;
@@ -137,6 +186,13 @@ function resolveOutcomes<Tx>(
   if (published > 0) meter.add("published_total", published);
   if (failed > 0) meter.add("publish_failures_total", failed, { outcome: "failed" });
   return resolved;
+}
+
+/** How many of the first events the publisher takes under one identity; one at least. */
+export function fittingCount(publisher: Publisher, tried: readonly Tried[]): number {
+  if (publisher.fits === undefined) return tried.length;
+  const count = publisher.fits(tried.map(({ event }) => event));
+  return Math.min(tried.length, Math.max(1, count));
 }
 
 /** The pause after the n-th failure in a row. */

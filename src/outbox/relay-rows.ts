@@ -5,10 +5,16 @@
  *   OR6  a batch is settled under its token, with what is held of it, in one transaction; what was not tried is free again.
  */
 
-import { HapaxError } from "../errors.ts";
+import { HapaxError, isHapaxError } from "../errors.ts";
 import { failpoint } from "../failpoint.ts";
 import type { HeldWrite, OutboxBatch, OutboxRows } from "../outbox-log.ts";
-import { backOff, publishUntilKnown, type RelayParts } from "./publishing.ts";
+import {
+  backOff,
+  cancelUntilKnown,
+  fittingCount,
+  publishUntilKnown,
+  type RelayParts,
+} from "./publishing.ts";
 import { heldAfterFailure } from "./relay-work.ts";
 
 /** How much of a lease is left when its signal aborts. */
@@ -53,12 +59,12 @@ export class RowsWork<Tx> {
 
   /** Answers whether anything was published or has failed. */
   async #send(batch: OutboxBatch, signals: BatchSignals): Promise<boolean> {
-    const { settings, source } = this.#parts;
-    const tried = batch.events.map((event) => ({ event, attempts: 0 }));
+    const { settings, source, publisher } = this.#parts;
+    const all = batch.events.map((event) => ({ event, attempts: 0 }));
+    const tried = all.slice(0, fittingCount(publisher, all));
     // OR5
-    const identity = { key: `outbox:${source}:${settings.name}:${String(batch.id)}` };
-    const outcomes = await publishUntilKnown(this.#parts, {
-      identity,
+    const sending = {
+      identity: { key: `outbox:${source}:${settings.name}:${String(batch.id)}` },
       tried,
       isRepeat: batch.isTakeover,
       // Whoever takes it over hears the refusal again.
@@ -66,7 +72,15 @@ export class RowsWork<Tx> {
       onCancel: () => Promise.resolve(),
       publishing: signals.publishing,
       pausing: signals.pausing,
-    });
+    };
+    // OR5: what is left of a batch is no repeat of it, and goes under another identity.
+    if (batch.missing > 0 && publisher.cancel !== undefined) {
+      const isPublished = (await cancelUntilKnown(this.#parts, sending)) === "published";
+      if (isPublished) this.#parts.tally.published += tried.length;
+      await this.#settle(batch, isPublished ? tried.map(({ event }) => event.id) : [], []);
+      return true;
+    }
+    const outcomes = await publishUntilKnown(this.#parts, sending);
     await failpoint("outbox.published");
     const done: string[] = [];
     const puts: HeldWrite[] = [];
@@ -78,7 +92,17 @@ export class RowsWork<Tx> {
         puts.push(heldAfterFailure(settings, one, outcome.failure, outcome.isFinal));
       }
     }
-    await this.#settle(batch, done, puts);
+    try {
+      await this.#settle(batch, done, puts);
+    } catch (error) {
+      // What was published is known, and must not go again because another of its batch cannot be held.
+      const failed = new Set(puts.map(({ event }) => event.id));
+      const published = done.filter((id) => !failed.has(id));
+      if (failed.size > 0 && !isHapaxError(error, "lease_lost")) {
+        await this.#settle(batch, published, []).catch(settings.onError);
+      }
+      throw error;
+    }
     await failpoint("outbox.settled");
     return done.length > 0;
   }

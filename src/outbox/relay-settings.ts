@@ -2,6 +2,7 @@
 
 import { type Clock, waitingClock } from "../clock.ts";
 import type { RetryPolicy } from "../core/outbox.ts";
+import { tellSafely } from "../core/error-words.ts";
 import { HapaxError } from "../errors.ts";
 import { type Meter, noMeter } from "../meter.ts";
 import { type Random, systemRandom } from "../random.ts";
@@ -108,8 +109,10 @@ export function resolveRelaySettings(settings: RelaySettings): ResolvedRelaySett
             everyMs: count("cleanup.everyMs", cleanup.everyMs, 60_000, DAY_MS),
             batchMax: count("cleanup.batchMax", cleanup.batchMax, 1_000, 100_000),
           },
-    onError: settings.onError ?? tell,
-    meter: settings.meter ?? noMeter,
+    onError: (error) => {
+      tellSafely(settings.onError ?? tell, error);
+    },
+    meter: guarded(settings.meter ?? noMeter),
     // Its timers keep the process alive: a relay that waits is at work.
     clock: settings.clock ?? waitingClock,
     random: settings.random ?? systemRandom,
@@ -122,4 +125,17 @@ const DAY_MS = 86_400_000;
 
 function tell(error: unknown): void {
   console.error("the relay of an outbox goes on after an error:", error);
+}
+
+/** A meter that throws must not make a relay publish again. */
+function guarded(meter: Meter): Meter {
+  if (meter === noMeter) return meter;
+  return {
+    add: (...counted) => {
+      tellSafely(() => meter.add(...counted), undefined);
+    },
+    set: (...gauged) => {
+      tellSafely(() => meter.set(...gauged), undefined);
+    },
+  };
 }

@@ -7,6 +7,7 @@
  */
 
 import { fingerprintFailure, type RelayState } from "../core/outbox.ts";
+import { wordsOfError } from "../core/error-words.ts";
 import { HapaxError } from "../errors.ts";
 import type { Ledger, Place } from "../ledger.ts";
 import type { HeldFailure } from "../outbox-log.ts";
@@ -111,20 +112,7 @@ export async function ledgerId<Tx>({ entries }: Ledger<Tx>, random: Random): Pro
 
 /** What is kept of an error, with the digest by which equal ones are found together. */
 export function failureOf(error: unknown): HeldFailure {
-  const { name, message } = error instanceof Error ? error : { name: "Error", message: error };
-  const code: unknown = error instanceof Error && "code" in error ? error.code : undefined;
-  const kind = textOf(typeof code === "string" ? code : name);
-  const said = textOf(message);
-  // Not every database can keep a NUL in a text.
-  const text = `${kind}: ${said}`.replaceAll("\0", "").slice(0, MESSAGE_CHARS_MAX);
-  return { fingerprint: fingerprintFailure(kind, said), message: text };
-}
-
-/** Anything can be thrown, also what cannot be made a text: it must not hold up the others. */
-function textOf(value: unknown): string {
-  try {
-    return String(value);
-  } catch {
-    return typeof value;
-  }
+  const { name, message, code } = wordsOfError(error, MESSAGE_CHARS_MAX);
+  const kind = code ?? name;
+  return { fingerprint: fingerprintFailure(kind, message), message: `${kind}: ${message}` };
 }

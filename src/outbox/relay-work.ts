@@ -13,15 +13,24 @@ import {
   decideFailed,
   headsOf,
   type Intent,
-  type Outcome,
+  markGone,
   type RelayState,
   selectEvents,
 } from "../core/outbox.ts";
+import { isHapaxError } from "../errors.ts";
 import { failpoint } from "../failpoint.ts";
 import type { Ledger } from "../ledger.ts";
 import type { Claim } from "../once/claiming.ts";
 import type { HeldEvent, HeldWrite, OutboxEvent, OutboxLog } from "../outbox-log.ts";
-import { backOff, publishUntilKnown, type RelayParts, type Tried } from "./publishing.ts";
+import {
+  backOff,
+  cancelUntilKnown,
+  fittingCount,
+  publishUntilKnown,
+  type RelayParts,
+  type Sending,
+  type Tried,
+} from "./publishing.ts";
 import type { ResolvedRelaySettings } from "./relay-settings.ts";
 import { encodeState, parseState, tellNewRelay } from "./relay-state.ts";
 
@@ -32,6 +41,11 @@ const PARKED_MS = 36_600 * 86_400_000;
 interface Going extends Tried {
   readonly key: string | undefined;
 }
+
+/** In the place of an event that an operator has deleted since its intent was kept. */
+const GONE = { event: undefined, key: undefined, attempts: 0 } as const;
+
+type Placed = Going | typeof GONE;
 
 export class RelayWork<Tx> {
   readonly #parts: RelayParts<Tx>;
@@ -92,7 +106,8 @@ export class RelayWork<Tx> {
   async step(): Promise<boolean> {
     const { intent } = this.#state;
     if (intent !== undefined) {
-      await this.#finish(intent, await this.#readAgain(intent));
+      const events = await this.#readAgain(intent);
+      await this.#finish(await this.#withoutGone(intent, events), events);
       return true;
     }
     const hadDue = await this.#sendDue();
@@ -123,7 +138,8 @@ export class RelayWork<Tx> {
     if (span === undefined) return false;
     const events = (await outbox.read(span)).map(newGoing);
     const waiting = await this.#waitingKeys(events);
-    const subject = { kind: "span", from: span.from, to: span.to } as const;
+    const ids = events.map(({ event }) => event.id);
+    const subject = { kind: "span", from: span.from, to: span.to, ids } as const;
     await this.#finish(
       beginIntent(subject, events, (key) => waiting.has(key)),
       events,
@@ -139,8 +155,15 @@ export class RelayWork<Tx> {
     return await this.#outbox.heldKeys(name, keys, state);
   }
 
-  /** OR1: the same events in the same order as when the intent was kept. */
-  async #readAgain({ subject }: Intent): Promise<readonly Going[]> {
+  /** OR1: the same events in the same places as when the intent was kept. */
+  async #readAgain({ subject }: Intent): Promise<readonly Placed[]> {
+    const { ids } = subject;
+    const found = await this.#readSubject(subject);
+    const byId = new Map(found.map((one) => [one.event.id, one]));
+    return ids.map((id) => byId.get(id) ?? GONE);
+  }
+
+  async #readSubject(subject: Intent["subject"]): Promise<readonly Going[]> {
     const outbox = this.#outbox;
     if (subject.kind === "span") {
       if (outbox.way === "rows") throw new Error("OR1 rows have no spans");
@@ -148,29 +171,52 @@ export class RelayWork<Tx> {
     }
     const { ids } = subject;
     const held = await outbox.held({ relay: this.#parts.settings.name, ids, max: ids.length });
-    const byId = new Map(held.map((one) => [one.event.id, one]));
-    return ids.map((id) => {
-      const found = byId.get(id);
-      if (found === undefined)
-        throw new Error(`OR1 a held event is gone while it is sent; id=${id}`);
-      return goingOf(found);
-    });
+    return held.map(goingOf);
+  }
+
+  /**
+   * OE1: a batch of which a row is gone cannot be repeated. Either it was published, and the deleted event with it; or it never
+   * will be, and what is left goes under another number.
+   */
+  async #withoutGone(intent: Intent, events: readonly Placed[]): Promise<Intent> {
+    const gone = [...events.keys()].filter((at) => !isThere(events[at]));
+    const places = selectEvents(intent, events.length);
+    if (!places.some((at) => gone.includes(at))) {
+      // The batch itself is whole: it is repeated under its number.
+      const marked = gone.length === 0 ? intent : markGone(intent, gone);
+      this.#state = { ...this.#state, intent: marked };
+      return marked;
+    }
+    const { publisher, settings, tally } = this.#parts;
+    const tried = places.map((at) => events[at]).filter(isThere);
+    const isPublished =
+      publisher.cancel !== undefined &&
+      (await cancelUntilKnown(this.#parts, this.#sending(intent, tried, true))) === "published";
+    if (isPublished) tally.published += tried.length;
+    const outcomes = places.map(() => ({ kind: isPublished ? "published" : "skipped" }) as const);
+    const round = applyOutcomes(this.#state, intent, events, places, outcomes, settings.retry);
+    this.#state = { ...this.#state, epoch: round.epoch, sequence: round.sequence };
+    // Nothing was refused: the rest need not go by halves.
+    return markGone({ ...round.intent, takeMax: intent.takeMax }, gone);
   }
 
   /** Sends in as many batches as it takes, then settles. */
-  async #finish(begun: Intent, events: readonly Going[]): Promise<void> {
+  async #finish(begun: Intent, events: readonly Placed[]): Promise<void> {
     const { ledger, settings } = this.#parts;
     let intent = begun;
     let stuck = 0;
     for (;;) {
+      const isRepeat = intent === this.#state.intent;
+      if (!isRepeat) intent = this.#fitting(intent, events);
       const places = selectEvents(intent, events.length);
       if (places.length === 0) break;
-      const isRepeat = intent === this.#state.intent;
       // OR1
       if (!isRepeat) await this.#keep(ledger, { ...this.#state, intent });
       await failpoint("outbox.planned");
-      const tried = places.map((at) => events[at]).filter((one) => one !== undefined);
-      const outcomes = await this.#publish(intent, tried, isRepeat);
+      const tried = places.map((at) => events[at]).filter(isThere);
+      // OR3
+      const sending = this.#sending(intent, tried, isRepeat);
+      const outcomes = await publishUntilKnown(this.#parts, sending);
       await failpoint("outbox.published");
       const round = applyOutcomes(this.#state, intent, events, places, outcomes, settings.retry);
       stuck = round.hasProgressed ? 0 : stuck + 1;
@@ -179,19 +225,32 @@ export class RelayWork<Tx> {
       ({ intent } = round);
       this.#state = { ...this.#state, epoch: round.epoch, sequence: round.sequence };
     }
-    await this.#settle(intent, events);
+    try {
+      await this.#settle(intent, events);
+    } catch (error) {
+      // What was published is known: whoever goes on has only to settle.
+      if (!isHapaxError(error, "lease_lost")) {
+        await this.#keep(ledger, { ...this.#state, intent }).catch(settings.onError);
+      }
+      throw error;
+    }
     await failpoint("outbox.settled");
   }
 
-  /** OR3 */
-  #publish(
-    intent: Intent,
-    tried: readonly Tried[],
-    isRepeat: boolean,
-  ): Promise<readonly Outcome[]> {
+  /** OE1: as many as the publisher takes at once, so that the number belongs to them alone. */
+  #fitting(intent: Intent, events: readonly Placed[]): Intent {
+    const { publisher } = this.#parts;
+    const left = { ...intent, sent: undefined };
+    const places = selectEvents(left, events.length);
+    const tried = places.map((at) => events[at]).filter(isThere);
+    const sent = fittingCount(publisher, tried);
+    return sent === tried.length ? left : { ...left, sent };
+  }
+
+  #sending(intent: Intent, tried: readonly Tried[], isRepeat: boolean): Sending {
     const { ledger } = this.#parts;
     const { epoch, sequence } = this.#state;
-    return publishUntilKnown(this.#parts, {
+    return {
       identity: { id: this.#producerId(), epoch, sequence },
       tried,
       isRepeat,
@@ -200,7 +259,7 @@ export class RelayWork<Tx> {
         this.#keep(ledger, { ...this.#state, intent: { ...intent, isCancelling: true } }),
       publishing: this.#publishing,
       pausing: this.#pausing,
-    });
+    };
   }
 
   #producerId(): string {
@@ -210,7 +269,7 @@ export class RelayWork<Tx> {
   }
 
   /** OR2 */
-  async #settle(intent: Intent, events: readonly Going[]): Promise<void> {
+  async #settle(intent: Intent, events: readonly Placed[]): Promise<void> {
     const { ledger, settings } = this.#parts;
     const { subject } = intent;
     const position = subject.kind === "span" ? subject.to : this.#state.position;
@@ -232,7 +291,7 @@ export class RelayWork<Tx> {
   }
 
   /** What is put among the held, what leaves them, and the keys whose next event may go. */
-  #writesOf({ subject, marks }: Intent, events: readonly Going[]) {
+  #writesOf({ subject, marks }: Intent, events: readonly Placed[]) {
     const { settings } = this.#parts;
     const puts: HeldWrite[] = [];
     const removes: string[] = [];
@@ -240,6 +299,7 @@ export class RelayWork<Tx> {
     for (const mark of marks) {
       const going = events[mark.at];
       if (going === undefined) throw new Error(`OR1 an intent has no event at ${mark.at}`);
+      if (!isThere(going)) continue;
       const { event, key } = going;
       const isHeld = subject.kind === "held";
       if (mark.kind === "failed") {
@@ -299,6 +359,10 @@ export async function hold<Tx>(
     const isParked = next?.state === "waiting" && next.failure === undefined && next.dueInMs > 0;
     if (next !== undefined && isParked) await outbox.hold(name, [{ ...next, dueInMs: 0 }], []);
   }
+}
+
+function isThere(one: Placed | undefined): one is Going {
+  return one?.event !== undefined;
 }
 
 function newGoing(event: OutboxEvent): Going {

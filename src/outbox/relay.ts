@@ -25,6 +25,9 @@ import { Upkeep } from "./upkeep.ts";
 /** The entry of a relay is kept for ever; that is a hundred years. */
 const RETAIN_MS = 36_600 * 86_400_000;
 
+/** How long `run` waits for the database to give back its lease when its signal has aborted. */
+const CUT_GRACE_MS = 1000;
+
 /** What `runOnce` has done. An event may have failed more than once. */
 export type RelayReport = Readonly<Tally>;
 
@@ -117,12 +120,31 @@ export class Relay<Tx> {
     signal?.addEventListener("abort", end);
     const running = this.#open(repeatsMax, stopping.signal, cut.signal).then(work);
     this.#current = { stopping, ended: running };
-    try {
-      return await running;
-    } finally {
+    const over = running.finally(() => {
       signal?.removeEventListener("abort", end);
       this.#current = undefined;
-    }
+    });
+    return await Promise.race([over, this.#afterCut(cut.signal, over)]);
+  }
+
+  /** What a database does not answer cannot hold up the end for long: the lease ends by itself. */
+  async #afterCut(cut: AbortSignal, over: Promise<unknown>): Promise<never> {
+    const { clock } = this.settings;
+    return await new Promise((_, reject) => {
+      let cancel: () => void = () => undefined;
+      const onCut = (): void => {
+        cancel = clock.after(CUT_GRACE_MS, () => {
+          reject(new Stopped());
+        });
+      };
+      cut.addEventListener("abort", onCut);
+      if (cut.aborted) onCut();
+      const clear = (): void => {
+        cancel();
+        cut.removeEventListener("abort", onCut);
+      };
+      over.then(clear, clear);
+    });
   }
 
   async #open(
@@ -201,10 +223,13 @@ export class Relay<Tx> {
         claim?.signal.throwIfAborted();
         let hadAny = (await work?.step()) === true;
         if (rows !== undefined) hadAny = (await rows.step()) || hadAny;
-        onStep();
+        if (hadAny) onStep();
         await breathe();
         const hasMore = await upkeep.run(work?.position);
-        if (!hadAny && !hasMore) await idle(parts, work?.idleMs ?? settings.pollMs);
+        if (!hadAny && !hasMore) {
+          await idle(parts, work?.idleMs ?? settings.pollMs);
+          onStep();
+        }
       }
     });
   }

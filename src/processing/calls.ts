@@ -105,7 +105,7 @@ export function textsOf(value: unknown): readonly string[] {
 /** A JSON call of the routes of groups: the members of its answer, or the refusal thrown. */
 export async function callJson(
   caller: Caller,
-  call: Omit<Call, "body" | "headers">,
+  call: Omit<Call, "body">,
   body?: unknown,
 ): Promise<ReadonlyMap<string, unknown>> {
   const settled = await settle(caller, jsonCall(call, body));
@@ -114,8 +114,9 @@ export async function callJson(
 }
 
 /** The call with its body. */
-export function jsonCall(call: Omit<Call, "body" | "headers">, body: unknown): Call {
+export function jsonCall(call: Omit<Call, "body">, body: unknown): Call {
   if (body === undefined) return call;
   const bytes = new TextEncoder().encode(JSON.stringify(body));
-  return { ...call, headers: { "Content-Type": "application/json" }, body: bytes };
+  const headers = { ...call.headers, "Content-Type": "application/json" };
+  return { ...call, headers, body: bytes };
 }

@@ -3,9 +3,16 @@
 import { HapaxError } from "../errors.ts";
 import { listOf, mapOf, textsOf } from "./calls.ts";
 
+/** A stream that is leased: where its group is, and in which life of it. */
+export interface ClaimedStream {
+  readonly stream: string;
+  readonly life: string;
+  readonly offset: string;
+}
+
 export interface ClaimAnswer {
   /** By token. */
-  readonly leases: ReadonlyMap<number, { readonly stream: string; readonly offset: string }>;
+  readonly leases: ReadonlyMap<number, ClaimedStream>;
   readonly handOver: ReadonlySet<string>;
   readonly leaseMs: number | undefined;
   readonly share: number;
@@ -20,13 +27,16 @@ export function claimOf(answer: ReadonlyMap<string, unknown>): ClaimAnswer {
   };
 }
 
-function leaseOf(value: unknown): [number, { readonly stream: string; readonly offset: string }] {
+function leaseOf(value: unknown): [number, ClaimedStream] {
   const members = mapOf(value);
-  const [stream, token, offset] = ["stream", "token", "offset"].map((name) => members.get(name));
-  if (typeof stream !== "string" || typeof token !== "number" || typeof offset !== "string") {
-    throw new HapaxError("internal", "the server's answer has a lease that is none");
+  const [stream, life, offset] = textsOf(
+    ["stream", "life", "offset"].map((name) => members.get(name)),
+  );
+  const token = numberIn(members, "token");
+  if (stream === undefined || life === undefined || offset === undefined || token === undefined) {
+    throw new HapaxError("internal", "the server's answer has no valid lease");
   }
-  return [token, { stream, offset }];
+  return [token, { stream, life, offset }];
 }
 
 /** A member that is a number. */

@@ -4,10 +4,23 @@ import type { Caller } from "../client/attempt.ts";
 import { refusalOf } from "../client/attempt.ts";
 import { headOf } from "../client/head.ts";
 import { type Codec, codecOf } from "../client/records.ts";
-import type { Addresses } from "./paths.ts";
+import type { Addresses, StreamTarget } from "./paths.ts";
 
 /** Streams whose type is remembered: about 100 bytes each. */
 const KNOWN_MAX = 10_000;
+
+/** Of each connection. Beside it and not in it: only pipelines ask. */
+const lent = new WeakMap<object, (target: StreamTarget) => Codec | undefined>();
+
+/** Lets pipelines of a connection know what is known of its streams. */
+export function lendCodecs(connection: object, addresses: Addresses, codecs: Codecs): void {
+  lent.set(connection, (target) => codecs.known(addresses.pathOf(target)));
+}
+
+/** What a stream of the connection holds, if that is known. Throws `invalid_request` for one of another server. */
+export function knownCodec(connection: object, target: StreamTarget): Codec | undefined {
+  return lent.get(connection)?.(target);
+}
 
 export class Codecs {
   readonly #caller: Caller;

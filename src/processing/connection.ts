@@ -3,7 +3,7 @@
 import { Caller } from "../client/attempt.ts";
 import type { ResolvedClientSettings } from "../client/settings.ts";
 import { Stream } from "../client/stream.ts";
-import { Codecs } from "./codecs.ts";
+import { Codecs, lendCodecs } from "./codecs.ts";
 import { Consumer, type ConsumerOptions } from "./consumer.ts";
 import type { Transaction } from "./draft.ts";
 import { Group } from "./group.ts";
@@ -11,6 +11,7 @@ import { Partitioned } from "./partitioned.ts";
 import { Addresses, type StreamTarget } from "./paths.ts";
 import { Pipeline } from "./pipeline.ts";
 import type { PipelineOptions } from "./pipeline-settings.ts";
+import { lendStored } from "./stored.ts";
 import { type Committed, type TransactionOptions, Transactions } from "./transactions.ts";
 
 /** The handle of a server. */
@@ -24,6 +25,8 @@ export class Connection {
     this.#addresses = new Addresses(url);
     const codecs = new Codecs(this.#caller, this.#addresses);
     this.#transactions = new Transactions(this.#caller, this.#addresses, codecs);
+    lendCodecs(this, this.#addresses, codecs);
+    lendStored(this, { caller: this.#caller, addresses: this.#addresses });
   }
 
   /** Without a slash at the end. */
@@ -134,7 +137,7 @@ export class Connection {
    * await server.stop();
    * ```
    */
-  pipeline<T = unknown, Tx = undefined>(options: PipelineOptions<T, Tx>): Pipeline<T, Tx> {
+  pipeline<T = unknown, Tx = unknown>(options: PipelineOptions<T, Tx>): Pipeline<T, Tx> {
     return new Pipeline<T, Tx>(this, options);
   }
 

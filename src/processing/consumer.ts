@@ -4,11 +4,14 @@
  *   CO1  batches of one stream come one after the other, in order; those of different streams side by side;
  *   CO2  what was not committed comes again, to whoever has the stream then; what was committed never comes again;
  *   CO3  `run` ends when it is told to, after the work at hand, or with the first error of a handler. Either way it
- *        leaves the group, so that others go on at once.
+ *        leaves the group, so that others go on at once;
+ *   CO4  the work at hand has `closeMs` to end. One handler that does not end hides neither the end nor the error of
+ *        another: its lease is given up, and what it does from then on counts for nothing.
  */
 
 import { HapaxError } from "../errors.ts";
 import type { Caller } from "../client/attempt.ts";
+import { deferred, nothing } from "../client/deferred.ts";
 import type { Reconnect } from "../client/line.ts";
 import { SettingsCheck } from "../client/settings.ts";
 import type { ConsumerEvent } from "./events.ts";
@@ -44,15 +47,20 @@ export interface ConsumerOptions extends GroupSettings {
   /** Hears of failed reads that are tried again. */
   readonly onReconnect?: (reconnect: Reconnect) => void;
   /** Ends it at once: `next` rejects with the reason, batches at hand are lost. See `run` for an end in order. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Options of `consumer.run`. */
 export interface RunOptions {
   /** Handlers at once. Default: that of the consumer. */
   readonly concurrency?: number;
+  /**
+   * How long the work at hand may take from the end on, in milliseconds: when `signal` has aborted, or a handler has
+   * failed. Then the consumer leaves the group, and `run` settles without the handlers that did not end. Default 5,000.
+   */
+  readonly closeMs?: number;
   /** Ends it in order: no new batches, those at hand are finished and committed, then it leaves the group. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 interface Waiter<T> {
@@ -62,6 +70,9 @@ interface Waiter<T> {
 }
 
 const HEARTBEAT_MS_MAX = 3_000;
+
+/** CO4: with the time to leave it is less than the ten seconds that containers are given to end. */
+const CLOSE_MS = 5_000;
 
 /**
  * The batches of the streams that a group leases to this member. Made by `connection.consumer()`; joins when the first
@@ -251,29 +262,38 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     handler: (batch: LeasedBatch<T>) => void | Promise<void>,
     options: RunOptions = {},
   ): Promise<void> {
+    const { signal, closeMs = CLOSE_MS, concurrency = this.#concurrency } = options;
+    const { clock } = this.#caller.settings;
+    const overdue = deferred<void>();
     let isOver = false;
+    let failure: { readonly error: unknown } | undefined;
+    let cancel = nothing;
     const end = (): void => {
+      if (isOver) return;
       isOver = true;
+      // CO4
+      cancel = clock.after(closeMs, () => {
+        overdue.resolve();
+      });
       this.#serve();
     };
-    options.signal?.addEventListener("abort", end, { once: true });
-    if (options.signal?.aborted === true) end();
-    const count = options.concurrency ?? this.#concurrency;
-    const workers = Array.from({ length: count }, async () => {
+    signal?.addEventListener("abort", end, { once: true });
+    if (signal?.aborted === true) end();
+    const workers = Array.from({ length: concurrency }, async () => {
       try {
         await this.#work(handler, () => isOver);
-      } finally {
-        // The first that ends, ends the others, after what they have at hand.
-        end();
+      } catch (error) {
+        failure ??= { error };
       }
+      // The first that ends, ends the others, after what they have at hand.
+      end();
     });
-    const endings = await Promise.allSettled(workers);
-    options.signal?.removeEventListener("abort", end);
+    await Promise.race([Promise.all(workers), overdue.promise]);
+    cancel();
+    signal?.removeEventListener("abort", end);
     await this.close();
-    for (const ending of endings) {
-      // What the worker threw, as it was.
-      if (ending.status === "rejected") throw ending.reason as Error;
-    }
+    // Cast: what the worker threw, as it was.
+    if (failure !== undefined) throw failure.error as Error;
   }
 
   /** Leaves the group at once. Batches that are neither committed nor done come again, to somebody else. */
@@ -303,7 +323,8 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
       const batch = next.value;
       try {
         await handler(batch);
-        if (!batch.isSettled) await batch.commit();
+        // What was given back is for the next holder.
+        if (!batch.isSettled && !batch.signal.aborted) await batch.commit();
       } catch (error) {
         // Somebody else has the stream now: what this worker did of it counts for nothing.
         if (!batch.signal.aborted) throw error;

@@ -55,7 +55,7 @@ export interface GroupDescription {
 }
 
 interface Signalled {
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** The handle of a group. Made by `connection.group(name)`. */
@@ -100,7 +100,7 @@ export class Group {
     const { to, stream, signal } = options;
     const path = stream === undefined ? undefined : this.#addresses.pathOf(stream);
     const body = { to, ...(path === undefined ? {} : { stream: path }) };
-    const call = { method: "POST", url: this.#url("reset"), signal };
+    const call = { method: "POST", url: this.#url("reset"), signal, headers: this.#key() };
     const count = (await callJson(this.#caller, call, body)).get("streams");
     return typeof count === "number" ? count : 0;
   }
@@ -108,10 +108,16 @@ export class Group {
   /** Forgets the group and its offsets. Deleting what is not there is no error. */
   async delete(options: Signalled = {}): Promise<void> {
     try {
-      await callJson(this.#caller, { method: "DELETE", url: this.#url(), ...options });
+      const call = { method: "DELETE", url: this.#url(), headers: this.#key(), ...options };
+      await callJson(this.#caller, call);
     } catch (error) {
       if (!isHapaxError(error, "group_not_found")) throw error;
     }
+  }
+
+  /** An act has one key for all its attempts: the server does it once, also if an answer is lost. PROTOCOL.md §12.7. */
+  #key(): Readonly<Record<string, string>> {
+    return { "Idempotency-Key": `"${this.#caller.settings.random.id()}"` };
   }
 
   #url(action?: string): string {

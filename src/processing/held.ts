@@ -10,10 +10,20 @@
 import type { HapaxError } from "../errors.ts";
 import type { Batch } from "../client/batches.ts";
 import { type Lease, leaseLost, listenTo } from "./lease.ts";
+import { Places } from "./places.ts";
+
+/** Options of `batch.commit`. All are optional. */
+export interface CommitOptions {
+  /** How far: an offset that `offsetAt` gives. Default: all of the batch. */
+  readonly offset?: string;
+  readonly signal?: AbortSignal;
+}
 
 /** Records of one leased stream, from one safe point to the next. */
 export interface LeasedBatch<T> {
   readonly stream: string;
+  /** Names the life of the stream: one that is deleted and created anew at its path has another. */
+  readonly life: string;
   /** For `tx.commit` and `tx.expectLease`. */
   readonly lease: Lease;
   /** JSON: the values. Text: one string. Other types: one `Uint8Array`. */
@@ -24,6 +34,15 @@ export interface LeasedBatch<T> {
   readonly offset: string;
   /** Where it ends: what a commit of it says. */
   readonly nextOffset: string;
+  /** The content type of the stream. */
+  readonly contentType: string;
+  /**
+   * Where a record begins. With the stream it names the record, however the pages are cut. Of streams that are not JSON
+   * a batch is one piece, which begins wherever it was read from.
+   */
+  offsetAt(index: number): string;
+  /** A record as it was stored: numbers that JavaScript cannot hold are still in it. */
+  bytesAt(index: number): Uint8Array;
   /** The stream is closed, and this is the last of it. */
   readonly closed: boolean;
   /** Aborts when the lease is over: lost, or asked back and its time is nearly over. Its reason is `lease_lost`. */
@@ -31,13 +50,17 @@ export interface LeasedBatch<T> {
   /** Whether it was committed, by itself or by a transaction, or said to be done. */
   readonly isSettled: boolean;
   /**
-   * Says that these records are processed. Resolves when that is stored; rejects with `lease_lost` or `member_lost` if
-   * somebody else has the stream now: then it is his to process them again. Waits out an outage; the signal gives up
-   * waiting, and the commit may be stored all the same.
+   * Says that these records are processed, or those before an offset. Resolves when that is stored; rejects with
+   * `lease_lost` or `member_lost` if another member has the stream now, or the consumer was closed. Waits out an outage;
+   * the signal gives up waiting, and the commit may be stored all the same.
    */
-  commit(options?: { readonly signal?: AbortSignal }): Promise<void>;
+  commit(options?: CommitOptions): Promise<void>;
   /** Lets the next batch come without a commit. A later commit of this lease covers both. */
   done(): void;
+  /** Whether the stream is asked back for another member, and should be given back soon. */
+  readonly isAskedBack: boolean;
+  /** Gives the stream back. What of it was not committed comes again, to the next holder. */
+  giveBack(): void;
 }
 
 /** What a lease needs of its consumer. */
@@ -61,6 +84,8 @@ interface Hand<T> {
 
 export class HeldLease<T> {
   readonly lease: Lease;
+  /** Of the stream that is leased. */
+  readonly life: string;
   readonly #host: LeaseHost<T>;
   readonly #controller = new AbortController();
   #hand: Hand<T> | undefined;
@@ -71,8 +96,9 @@ export class HeldLease<T> {
   #cancelDeadline: () => void = () => undefined;
   #onCommitted: () => void = () => undefined;
 
-  constructor(lease: Lease, offset: string, host: LeaseHost<T>) {
+  constructor(lease: Lease, life: string, offset: string, host: LeaseHost<T>) {
     this.lease = lease;
+    this.life = life;
     this.#committed = offset;
     this.#done = offset;
     this.#host = host;
@@ -134,7 +160,7 @@ export class HeldLease<T> {
     }
     if (this.signal.aborted) return;
     this.#isLast = true;
-    await this.#commit(batch);
+    await this.#commit(batch.nextOffset, batch.closed);
   }
 
   /** HL2. `afterMs` calls back when the time to hand over is nearly over. */
@@ -186,17 +212,20 @@ export class HeldLease<T> {
     this.#tryHandOver();
   }
 
-  async #commit(batch: Batch<T>): Promise<void> {
-    await this.#host.commit(this, batch.nextOffset, batch.closed);
-    this.#settle(batch.nextOffset, true);
+  async #commit(offset: string, isLast: boolean): Promise<void> {
+    await this.#host.commit(this, offset, isLast);
+    this.#settle(offset, true);
   }
 
   #leased(hand: Hand<T>): LeasedBatch<T> {
     const { batch } = hand;
-    const { lease, signal } = this;
+    const { lease, life, signal } = this;
     const isSettled = (): boolean => this.#done >= batch.nextOffset;
+    const isAskedBack = (): boolean => this.#isAsked;
+    const places = new Places(batch);
     return {
       stream: lease.stream,
+      life,
       lease,
       get records() {
         return batch.records;
@@ -206,18 +235,31 @@ export class HeldLease<T> {
       },
       offset: batch.offset,
       nextOffset: batch.nextOffset,
+      contentType: batch.contentType,
+      offsetAt: (index) => places.offsetAt(index),
+      bytesAt: (index) => places.bytesAt(index),
       closed: batch.closed,
       signal,
       get isSettled() {
         return isSettled();
       },
       commit: async (options = {}) => {
-        if (this.#committed >= batch.nextOffset) return;
+        const { offset = batch.nextOffset } = options;
+        if (this.#committed >= offset) return;
         if (signal.aborted) throw lostOf(signal);
-        await orAborted(this.#commit(batch), options.signal);
+        const isLast = batch.closed && offset === batch.nextOffset;
+        const committing = orAborted(this.#commit(offset, isLast), options.signal);
+        // A stream that is finished ends its lease: that is no loss.
+        await unlessLost(committing, signal, () => this.#committed >= offset);
       },
       done: () => {
         this.#settle(batch.nextOffset, false);
+      },
+      get isAskedBack() {
+        return isAskedBack();
+      },
+      giveBack: () => {
+        if (!signal.aborted) this.#host.handOver(this);
       },
     };
   }
@@ -229,6 +271,25 @@ function orAborted(promise: Promise<void>, signal: AbortSignal | undefined): Pro
   return new Promise((resolve, reject) => {
     const giveUp = (): void => {
       reject(signal.reason);
+    };
+    signal.addEventListener("abort", giveUp, { once: true });
+    if (signal.aborted) giveUp();
+    promise.then(resolve, reject).finally(() => {
+      signal.removeEventListener("abort", giveUp);
+    });
+  });
+}
+
+/** The promise, unless the lease ends before it. */
+function unlessLost(
+  promise: Promise<void>,
+  signal: AbortSignal,
+  isDone: () => boolean,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const giveUp = (): void => {
+      if (isDone()) resolve();
+      else reject(lostOf(signal));
     };
     signal.addEventListener("abort", giveUp, { once: true });
     if (signal.aborted) giveUp();

@@ -20,8 +20,12 @@ import { FRAME_TYPE, frameOf, operationsIn } from "./frame.ts";
 /** Transactions under way at once; the others wait. Each has a connection where there is no multiplexing. */
 const LANES_MAX = 32;
 
-/** Refusals that stay true for ever: a lost attempt that comes later meets the same. */
-const FINAL: ReadonlySet<string> = new Set(["lease_lost", "member_lost"]);
+/** Refusals that stay true: a lost attempt that arrives later meets the same. */
+export const FINAL: ReadonlySet<string> = new Set([
+  "lease_lost",
+  "member_lost",
+  "producer_seq_reused",
+]);
 
 interface Lane {
   readonly id: string;
@@ -96,6 +100,11 @@ export class Lanes {
     );
     try {
       const settled = await settle(this.#caller, { ...this.#callOf(lane, nothing), signal });
+      if (settled.refusal?.error.code === "producer_seq_reused") {
+        // The lost attempt was done: asked again, it says what it has come to.
+        const original = await settle(this.#caller, { ...this.#callOf(lane, body), signal });
+        return original.refusal === undefined ? original : "unknown";
+      }
       const operations = membersOf(settled.text).get("operations");
       // Refused, or committed so long ago that nobody knows which one it was.
       if (settled.refusal !== undefined || !Array.isArray(operations)) return "unknown";

@@ -7,13 +7,14 @@
  *   MB2  a stream that is leased is read from the committed offset of its lease; one that is not in the answer to a
  *        claim any more is lost, and its work is told so;
  *   MB3  what was given back is never taken up again under the same token, also if an older answer still has it;
+ *   MB5  what is read under a lease is of the life of the stream that was leased, and of no other;
  *   MB4  a member that the server has forgotten has lost all its leases, and joins again as another one.
  */
 
-import { HapaxError, isHapaxError } from "../errors.ts";
+import { type ErrorCode, HapaxError, isHapaxError } from "../errors.ts";
 import type { Caller } from "../client/attempt.ts";
 import { callJson, withRetry } from "./calls.ts";
-import { claimOf, numberIn } from "./claim.ts";
+import { type ClaimedStream, claimOf, numberIn } from "./claim.ts";
 import { Committer } from "./committer.ts";
 import type { ConsumerEvent } from "./events.ts";
 import { HeldLease } from "./held.ts";
@@ -24,10 +25,20 @@ import type { Transactions } from "./transactions.ts";
 
 /** A member that is short claims again so soon: another one may just have given something back. */
 const SHORT_MS_MAX = 500;
+/** Members of a group start one after the other: a young one has what the others will ask for, and claims as often. */
+const YOUNG_MS = 10_000;
 /** Leaving is a courtesy: unheard, the leases are free after their time. */
 const LEAVE_MS_MAX = 3_000;
 /** Of the time to hand over, what is used for work; the rest is for giving back. */
 const HAND_OVER_SHARE = 0.9;
+
+/** What reading says of a stream whose life is over. */
+const GONE = [
+  "stream_not_found",
+  "stream_gone",
+  "stream_replaced",
+  "offset_beyond_tail",
+] as const satisfies readonly ErrorCode[];
 
 export interface MembershipSettings {
   readonly group: string;
@@ -63,6 +74,7 @@ export class Membership<T> {
   #leaseMs = 30_000;
   /** When the last claim that was answered was sent. */
   #claimedMs = 0;
+  #joinedMs = 0;
   #isShort = false;
   #leaving: Promise<void> | undefined;
   #wake: () => void = () => undefined;
@@ -159,6 +171,7 @@ export class Membership<T> {
     const member = answer.get("member");
     if (typeof member !== "string") throw new HapaxError("internal", "a join without a member");
     this.#leaseMs = numberIn(answer, "leaseMs") ?? this.#leaseMs;
+    this.#joinedMs = this.#nowMs();
     this.#tell({ kind: "joined", member });
     return member;
   }
@@ -179,17 +192,17 @@ export class Membership<T> {
     // What is asked back now was not when the claim before this one was answered.
     this.#ask(handOver, true);
     this.#claimedMs = sentMs;
-    for (const [token, { stream, offset }] of found) {
-      if (!this.#held.has(token) && !this.#returned.has(token)) this.#adopt(stream, token, offset);
+    for (const [token, claimed] of found) {
+      if (!this.#held.has(token) && !this.#returned.has(token)) this.#adopt(claimed, token);
     }
     this.#isShort = this.#held.size < share;
   }
 
   /** MB2 */
-  #adopt(stream: string, token: number, offset: string): void {
+  #adopt({ stream, life, offset }: ClaimedStream, token: number): void {
     const { group } = this.#parts.settings;
     const lease = { group, member: this.#member ?? "", stream, token };
-    const held: HeldLease<T> = new HeldLease<T>(lease, offset, {
+    const held: HeldLease<T> = new HeldLease<T>(lease, life, offset, {
       ready: this.#parts.ready,
       withdraw: this.#parts.withdraw,
       commit: (one, to, isLast) => this.#commit(one, to, isLast),
@@ -208,7 +221,9 @@ export class Membership<T> {
   async #read(held: HeldLease<T>): Promise<void> {
     const { stream, token } = held.lease;
     const { signal } = held;
-    const batches = this.#parts.sources.batches<T>(stream, held.committed, signal);
+    const { committed, life } = held;
+    // MB5
+    const batches = this.#parts.sources.batches<T>(stream, life, committed, signal);
     try {
       let coming = batches.next();
       for (;;) {
@@ -238,9 +253,7 @@ export class Membership<T> {
 
   /** A stream that is gone takes its lease with it; whatever else cannot be read is for the user to hear. */
   #unreadable(held: HeldLease<T>, error: unknown): void {
-    const isGone = ["stream_not_found", "stream_gone", "offset_beyond_tail"].some((code) =>
-      isHapaxError(error) ? error.code === code : false,
-    );
+    const isGone = GONE.some((code) => isHapaxError(error, code));
     const isLost = isHapaxError(error, "lease_lost") || isHapaxError(error, "member_lost");
     if (isHapaxError(error) && (isGone || isLost)) {
       this.#lose(held, error);
@@ -353,7 +366,8 @@ export class Membership<T> {
     const { clock } = this.#parts.caller.settings;
     const { heartbeatMs = Infinity } = this.#parts.settings;
     const beatMs = Math.min(heartbeatMs, this.#leaseMs / 3);
-    const dueMs = this.#claimedMs + (this.#isShort ? Math.min(SHORT_MS_MAX, beatMs) : beatMs);
+    const isEager = this.#isShort || this.#nowMs() - this.#joinedMs < YOUNG_MS;
+    const dueMs = this.#claimedMs + (isEager ? Math.min(SHORT_MS_MAX, beatMs) : beatMs);
     return new Promise((resolve) => {
       const cancel = clock.after(Math.max(1, dueMs - this.#nowMs()), resolve);
       this.#wake = () => {

@@ -5,6 +5,7 @@
  *        number of partitions. It is part of the data, and never changes.
  */
 
+import { withoutLastSlashes } from "../core/slashes.ts";
 import { HapaxError } from "../errors.ts";
 import type { Appended } from "../client/appends.ts";
 import type { Receipt } from "../client/batching.ts";
@@ -57,7 +58,7 @@ export class Partitioned {
       const range = `a whole number from 1 to ${String(PARTITIONS_MAX)}`;
       throw new HapaxError("invalid_settings", `count=${String(count)} is not ${range}`);
     }
-    this.name = name.replace(/\/+$/, "");
+    this.name = withoutLastSlashes(name);
     this.streams = Array.from({ length: count }, (_, index) => `${this.name}/${String(index)}`);
     this.#open = open;
   }

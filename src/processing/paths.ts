@@ -1,5 +1,6 @@
 /** Where things are on the server: streams by their paths, and the routes of transactions and groups. */
 
+import { withoutLastSlashes } from "../core/slashes.ts";
 import { HapaxError } from "../errors.ts";
 
 /** A stream: its path as the protocol has it (absolute, not percent-encoded), or a handle of `hapax/client`. */
@@ -20,7 +21,7 @@ export class Addresses {
     } catch (error) {
       throw new HapaxError("invalid_settings", `url=${String(url)} is not a URL`, { cause: error });
     }
-    this.#prefix = whole.pathname.replace(/\/+$/, "");
+    this.#prefix = withoutLastSlashes(whole.pathname);
     this.base = whole.origin + this.#prefix;
   }
 

@@ -3,13 +3,15 @@
  *
  *   PA1  of an attempt that failed nothing stays: neither its outputs nor what it wrote to the state;
  *   PA2  a record is tried `attemptsMax` times, with growing pauses that are drawn at random, and then given up;
- *   PA3  a record has the same id in every attempt, whoever makes it: the offset that its page begins at is committed
- *        before the page is looked at, and its place in the page does not change;
+ *   PA3  a record has the same id in every attempt, in whichever page it comes: its offset in its stream,
+ *        and the life of the stream, so that no record of a stream created anew at its path has it;
  *   PA4  work whose lease is over, or that is told to end, is not tried again.
  */
 
 import { HapaxError, isHapaxError } from "../errors.ts";
+import { wordsOf } from "./error-words.ts";
 import { leaseLost } from "./lease.ts";
+import type { Places } from "./places.ts";
 import {
   type EmitOptions,
   isDeduplicating,
@@ -21,8 +23,11 @@ import type { KeyedState, PipelineState } from "./state.ts";
 /** Records of one stream from a safe point on, and what holds as long as they are worked on. */
 export interface Page<T> {
   readonly stream: string;
+  /** Of the stream: one that is created anew at its path has another. */
+  readonly life: string;
   readonly offset: string;
   readonly records: readonly T[];
+  readonly places: Pick<Places, "offsetAt" | "bytesAt" | "isJson">;
   readonly signal: AbortSignal;
   readonly state: KeyedState | undefined;
 }
@@ -46,7 +51,7 @@ export class RecordFailure extends Error {
   readonly attempts: number;
 
   constructor(id: string, stream: string, attempts: number, cause: unknown) {
-    const words = cause instanceof Error ? cause.message : String(cause);
+    const words = wordsOf(cause).message;
     const advice = "the pipeline has no deadLetter stream to put it aside";
     super(`record ${id} failed ${String(attempts)} times: ${words}; ${advice}`, { cause });
     this.id = id;
@@ -60,12 +65,29 @@ export class Stopped extends Error {
   override readonly name = "Stopped";
 }
 
-/** PA3. ASCII, so that it can be a key. */
-export function recordId(group: string, stream: string, offset: string, index: number): string {
-  return `${encodeURIComponent(group)}${encodeURI(stream)}/${offset}/${String(index)}`;
+/** The outcome, or that the pipeline is told to end. */
+export async function orStopped<Value>(settling: Promise<Value>): Promise<Value | Stopped> {
+  try {
+    return await settling;
+  } catch (error) {
+    if (error instanceof Stopped) return error;
+    throw error;
+  }
 }
 
-/** Whatever is made of one output: resolved when it is given, so that a misfit is the record's failure. */
+/** PA3. ASCII, so that it can be a key. */
+export function recordId(
+  group: string,
+  { stream, life }: Pick<Page<unknown>, "stream" | "life">,
+  offset: string,
+): string {
+  return `${encodeURIComponent(group)}${encodeURI(stream)}/${life}/${offset}`;
+}
+
+/**
+ * What is made of one output, as it is when it is given: its owner may fill the same object again. Throws for what can
+ * never be stored, which is the record's failure.
+ */
 export type Resolve<Output> = (data: unknown, options: EmitOptions) => Output;
 
 const NO_OPTIONS: EmitOptions = {};
@@ -96,8 +118,8 @@ export class Attempts<T, Tx, Output> {
     this.#isEffectOnly = sink !== undefined && !isDeduplicating(sink);
   }
 
-  idOf({ stream, offset }: Page<T>, index: number): string {
-    return recordId(this.#settings.group, stream, offset, index);
+  idOf(page: Page<T>, index: number): string {
+    return recordId(this.#settings.group, page, page.places.offsetAt(index));
   }
 
   /** PA2: until it succeeds or is given up. Answers at once if the function does. */
@@ -267,7 +289,7 @@ class AttemptContext<T, Tx, Output> implements PipelineContext<Tx> {
 
   get id(): string {
     const { group, page, index } = this.#facts;
-    return recordId(group, page.stream, page.offset, index);
+    return recordId(group, page, page.places.offsetAt(index));
   }
 
   get attempt(): number {
@@ -304,9 +326,7 @@ class AttemptContext<T, Tx, Output> implements PipelineContext<Tx> {
   // Bound: it is often taken out of the context.
   readonly emit = (data: unknown, options: EmitOptions = {}): void => {
     this.#checkOpen();
-    // As it is now: its owner may fill the same object again.
-    const own: unknown = typeof data === "object" ? structuredClone(data) : data;
-    this.outputs.push(this.#resolve(own, options));
+    this.outputs.push(this.#resolve(data, options));
   };
 
   seal(): void {

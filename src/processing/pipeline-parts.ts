@@ -2,8 +2,11 @@
 
 import { webDigest } from "../digest.ts";
 import { isHapaxError } from "../errors.ts";
+import { textOf } from "../client/bytes.ts";
+import { JsonText } from "../client/records.ts";
 import type { Connection } from "./connection.ts";
-import { envelopeOf } from "./dead-letter.ts";
+import type { Borders } from "./pipeline-borders.ts";
+import { envelopeOf, type GivenUp } from "./dead-letter.ts";
 import type { LeasedBatch } from "./held.ts";
 import type { StreamTarget } from "./paths.ts";
 import { type Outcome, type Page, RecordFailure, recordId } from "./pipeline-attempts.ts";
@@ -29,6 +32,7 @@ export interface Strategy<T> {
 export interface PipelineParts<T, Tx> {
   readonly hapax: Connection;
   readonly settings: PipelineSettings<T, Tx>;
+  readonly borders: Borders;
   /** Aborts when the pipeline is told to end. */
   readonly stop: AbortSignal;
   readonly counters: { failures: number };
@@ -61,35 +65,47 @@ export class PerLease<Value> {
   }
 }
 
-/** A record that was given up, as it is put aside. Throws a `RecordFailure` if there is no place for it. */
+/** A record that was given up. Throws a `RecordFailure` if there is no place for it. */
 export function deadLetterOf<T, Tx>(
-  settings: PipelineSettings<T, Tx>,
+  { group, deadLetter }: PipelineSettings<T, Tx>,
   page: Page<T>,
   index: number,
-  failed: Extract<Outcome<unknown>, { kind: "failed" }>,
-): { readonly id: string; readonly envelope: unknown } {
-  const { group, deadLetter, clock } = settings;
-  const { stream, offset } = page;
-  const id = recordId(group, stream, offset, index);
-  const { error, attempts } = failed;
+  { error, attempts }: Extract<Outcome<unknown>, { kind: "failed" }>,
+): GivenUp {
+  const { stream, places } = page;
+  const offset = places.offsetAt(index);
+  const id = recordId(group, page, offset);
   if (deadLetter === undefined) throw new RecordFailure(id, stream, attempts, error);
-  const letter = { id, stream, offset, index, record: page.records[index], error, attempts };
-  return { id, envelope: envelopeOf(letter, clock) };
+  return { id, stream, offset, record: recordIn(page, index), error, attempts };
+}
+
+/** As it was stored. */
+function recordIn<T>({ records, places }: Page<T>, index: number): JsonText | Uint8Array {
+  const record: unknown = records[index];
+  if (record instanceof Uint8Array) return record;
+  // A text of a stream that is not JSON.
+  return new JsonText(places.isJson ? textOf(places.bytesAt(index)) : JSON.stringify(record));
 }
 
 /** Puts a record aside under its own id: done again, it changes nothing as long as the stream remembers keys. */
 export async function putAside<T, Tx>(
   { hapax, settings }: PipelineParts<T, Tx>,
-  { id, envelope }: { readonly id: string; readonly envelope: unknown },
+  letter: GivenUp,
   signal: AbortSignal,
 ): Promise<void> {
-  const { deadLetter } = settings;
+  const { deadLetter, clock } = settings;
   if (deadLetter === undefined) return;
-  try {
-    await hapax.stream(deadLetter).append(envelope, { key: await keyOf(id), signal });
-  } catch (error) {
-    // The letter of an earlier attempt is there, with another time or message.
-    if (!isHapaxError(error, "key_reused")) throw error;
+  const stream = hapax.stream(deadLetter);
+  const key = await keyOf(letter.id);
+  for (let isBare = false; ; isBare = true) {
+    try {
+      await stream.append(envelopeOf(letter, clock, isBare), { key, signal });
+      return;
+    } catch (error) {
+      // The letter of an earlier attempt is there, with another time or message.
+      if (isHapaxError(error, "key_reused")) return;
+      if (isBare || !isHapaxError(error, "body_too_large")) throw error;
+    }
   }
 }
 
@@ -104,18 +120,16 @@ export async function keyOf(id: string): Promise<string> {
 }
 
 /** Creates a JSON stream unless there is one, however it is configured. */
-export async function createUnlessThere(hapax: Connection, path: StreamTarget): Promise<void> {
+export async function createUnlessThere(
+  hapax: Connection,
+  path: StreamTarget,
+  signal: AbortSignal,
+): Promise<void> {
   const stream = hapax.stream(path);
   try {
-    await stream.head();
+    await stream.head({ signal });
   } catch (error) {
     if (!isHapaxError(error, "stream_not_found")) throw error;
-    await stream.create({ contentType: "application/json" });
+    await stream.create({ contentType: "application/json", signal });
   }
-}
-
-/** The path of a stream, if it is one of this server; else the target as it is. */
-export function pathOn(hapax: Connection, target: StreamTarget): StreamTarget {
-  if (typeof target === "string" || !target.url.startsWith(`${hapax.url}/`)) return target;
-  return decodeURIComponent(target.url.slice(hapax.url.length));
 }

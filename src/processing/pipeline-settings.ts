@@ -22,10 +22,13 @@ export interface EmitOptions {
 }
 
 /** What a function of a pipeline works with, for one attempt. */
-export interface PipelineContext<Tx = undefined> {
+export interface PipelineContext<Tx = unknown> {
   /** The stream that the records are from. */
   readonly stream: string;
-  /** Names the record for ever, or the first one of a batch: the same in every attempt, by whomever. */
+  /**
+   * Names the record, or the first one of a batch: `<group>/<stream>/<life>/<offset>`, with the offset of the record. It is the
+   * same in every attempt, in every process, and after a reset.
+   */
   readonly id: string;
   /** 1 is the first. */
   readonly attempt: number;
@@ -41,7 +44,7 @@ export interface PipelineContext<Tx = undefined> {
 
 /** An output with a name that is the same however often it is delivered. */
 export interface IdentifiedOutput {
-  /** `<group>/<stream>/<offset>/<record>.<output>`, percent-encoded: ASCII. */
+  /** `<group>/<stream>/<life>/<offset>.<output>`, percent-encoded: ASCII. The offset is that of the record. */
   readonly id: string;
   readonly data: unknown;
   /** As `emit` was told. */
@@ -52,8 +55,16 @@ export interface IdentifiedOutput {
 /** A sink that knows by its id what it has already. */
 export interface DeduplicatingSink {
   readonly deduplicates: true;
-  /** Called once before anything is written. */
+  /** The stream that it writes to, if it is one: a pipeline refuses a sink that is its own input. */
+  readonly target?: { readonly url: string };
+  /** Called before anything is written; again, if it fails. */
   prepare?(): Promise<void>;
+  /**
+   * Called with each output when it is given. Throws for data that it can never store: the record has then failed, and
+   * becomes a dead letter. Without it such data ends the pipeline when it is written. What it returns is what `write` gets
+   * as `data`; if it returns nothing, that is a structured clone of the output.
+   */
+  check?(data: unknown): unknown;
   /** Resolves when all of them are stored. An output whose id is stored already must change nothing. */
   write(
     outputs: readonly IdentifiedOutput[],
@@ -93,7 +104,7 @@ export interface PipelineProgress extends PipelineCounters {
 }
 
 /** What a pipeline does. `from`, `group` and one of `each` and `batch` are required. */
-export interface PipelineOptions<T = unknown, Tx = undefined> {
+export interface PipelineOptions<T = unknown, Tx = unknown> {
   /** The streams to process; also their group's settings, if it is not there yet. */
   readonly from: GroupSettings;
   /** Names the pipeline: its members share the streams, and its offsets are kept under it. */
@@ -102,13 +113,17 @@ export interface PipelineOptions<T = unknown, Tx = undefined> {
   readonly to?: PipelineTarget;
   /** The key of an output, if `to` is partitioned. */
   readonly key?: (output: unknown) => string;
-  /** Processes one record. What it returns is an output. */
-  readonly each?: (record: T, context: PipelineContext<Tx>) => unknown;
+  /**
+   * Processes one record. What it returns is an output. The types of the record and of `tx` are inferred from its parameters and
+   * the sink; who gives the type of the record alone, `pipeline<Order>(…)`, names that of `tx` by `PipelineContext`.
+   */
+  each?(this: void, record: T, context: PipelineContext<Tx>): unknown;
   /** Processes several at once. It returns a list of outputs, or nothing. */
-  readonly batch?: (
+  batch?(
+    this: void,
     records: readonly T[],
     context: PipelineContext<Tx>,
-  ) => readonly unknown[] | void | Promise<readonly unknown[] | void>;
+  ): readonly unknown[] | void | Promise<readonly unknown[] | void>;
   /** Keeps keyed state beside the outputs. */
   readonly state?: StateSettings;
   /** Where effects go, if not to streams of this server. */
@@ -118,12 +133,25 @@ export interface PipelineOptions<T = unknown, Tx = undefined> {
   readonly retry?: PipelineRetry;
   /** Streams that are processed at once. Default 8. */
   readonly concurrency?: number;
-  /** Most records of one call of `batch`, and of one transaction of a sink. Default 1,000. */
+  /**
+   * Most records of one transaction, and of one call of `batch`. Default 1,000; 10,000 for `each` without a sink. The end of
+   * a pipeline does not wait for it.
+   */
   readonly batchMax?: number;
-  /** How long an outage of the server or the sink may last, in milliseconds. Default: for ever. */
+  /**
+   * How long one transaction may collect records, in milliseconds; then it is committed with those that are through.
+   * Default 1,000. One record, or one call of `batch`, may take longer.
+   */
+  readonly batchMs?: number;
+  /**
+   * How long the work at hand may take when the pipeline ends, in milliseconds: when it is closed, or a record has failed
+   * for good. Then its streams are given up, and what is still done for them counts for nothing. Default 5,000.
+   */
+  readonly closeMs?: number;
+  /** How long an outage of the server or the sink may last, in milliseconds. Default: it is waited for without end. */
   readonly patienceMs?: number;
-  /** Ends it in order: what is at hand is finished, but not tried again. */
-  readonly signal?: AbortSignal;
+  /** Ends it in order: the record at hand is finished and committed, but not tried again. */
+  readonly signal?: AbortSignal | undefined;
   readonly onProgress?: (progress: PipelineProgress) => void;
   /** Hears of everything that fails and is tried again: records, sinks, calls. */
   readonly onRetry?: (error: unknown) => void;
@@ -137,6 +165,8 @@ export interface PipelineSettings<T, Tx> extends PipelineOptions<T, Tx> {
   readonly retry: Required<PipelineRetry>;
   readonly concurrency: number;
   readonly batchMax: number;
+  readonly batchMs: number;
+  readonly closeMs: number;
   readonly patienceMs: number;
   readonly clock: Clock;
   readonly random: Random;
@@ -146,6 +176,8 @@ export interface PipelineSettings<T, Tx> extends PipelineOptions<T, Tx> {
 export function resolvePipeline<T, Tx>(options: PipelineOptions<T, Tx>): PipelineSettings<T, Tx> {
   const { retry = {}, sink } = options;
   const check = new SettingsCheck();
+  // A transaction of the server alone is one request, and holds no lock while it is collected.
+  const isLight = sink === undefined && options.batch === undefined;
   const minMs = check.number("retry.minMs", retry.minMs, 100, 0);
   const resolved = {
     ...options,
@@ -155,7 +187,9 @@ export function resolvePipeline<T, Tx>(options: PipelineOptions<T, Tx>): Pipelin
       maxMs: check.number("retry.maxMs", retry.maxMs, Math.max(10_000, minMs), minMs),
     },
     concurrency: check.number("concurrency", options.concurrency, 8, 1),
-    batchMax: check.number("batchMax", options.batchMax, 1_000, 1),
+    batchMax: check.number("batchMax", options.batchMax, isLight ? 10_000 : 1_000, 1),
+    batchMs: check.number("batchMs", options.batchMs, 1_000, 0),
+    closeMs: check.number("closeMs", options.closeMs, 5_000, 0),
     patienceMs: check.number("patienceMs", options.patienceMs, Infinity, 0),
     clock: options.clock ?? waitingClock,
     random: options.random ?? systemRandom,

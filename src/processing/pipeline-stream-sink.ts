@@ -4,12 +4,20 @@
  *
  *   PX1  an id is forgotten by its age alone, never by the number of those after it: a stream whose window is full
  *        refuses new ones until the oldest is old enough;
- *   PX2  a stream with another window is refused before anything is written.
+ *   PX2  a stream with another window is refused before anything is written;
+ *   PX3  an output is stored as `stream.append` of it would be when it was given.
  */
 
+import { HapaxError } from "../errors.ts";
+import { LIMITS } from "../limits.ts";
+import { bytesOf } from "../client/bytes.ts";
+import { codecOf, encode, JsonText } from "../client/records.ts";
 import type { Stream } from "../client/stream.ts";
 import { keyOf } from "./pipeline-parts.ts";
 import type { DeduplicatingSink } from "./pipeline-settings.ts";
+
+/** The brackets around a record of JSON. */
+const FRAME_BYTES = 2;
 
 /** What the stream must remember. All are optional. */
 export interface StreamSinkOptions {
@@ -58,10 +66,18 @@ export function streamSink(stream: Stream, options: StreamSinkOptions = {}): Ded
     keyMax = 10_000_000,
     contentType = "application/json",
   } = options;
+  const codec = codecOf(contentType);
   return {
     deduplicates: true,
+    target: stream,
     async prepare() {
       await stream.create({ contentType, keyWindowSeconds, keyMax, keyOverflow: "reject" });
+    },
+    check(data) {
+      const { form, content } = encode(data, codec);
+      requireRoom(content);
+      // PX3: a clone would lose what `toJSON` of a class says.
+      return form === "json" ? new JsonText(content) : content;
     },
     async write(outputs, { signal }) {
       // One after the other: appends with keys that are on their way together have no order.
@@ -70,4 +86,13 @@ export function streamSink(stream: Stream, options: StreamSinkOptions = {}): Ded
       }
     },
   };
+}
+
+function requireRoom(content: string | Uint8Array): void {
+  const max = LIMITS.bodyBytesMax - FRAME_BYTES;
+  // A character is three bytes at most.
+  if (content.length * 3 <= max) return;
+  const size = typeof content === "string" ? bytesOf(content).length : content.length;
+  if (size <= max) return;
+  throw new HapaxError("body_too_large", `an output has ${String(size)} bytes`);
 }

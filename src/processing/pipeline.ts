@@ -6,25 +6,25 @@
  *        the offset are stored together is the strategy: pipeline-server.ts, pipeline-sink.ts, pipeline-identity.ts;
  *   PI2  when it cannot know whether something was stored it leaves the group and joins anew: under the next lease the
  *        offset is certain, and whatever is still on its way is refused;
- *   PI3  it ends when it is told to, after the attempts at hand, or with the first error that no retry can cure. Either
- *        way it leaves the group;
+ *   PI3  it ends when it is told to, after the records at hand, or with the first error that no retry can cure. Either
+ *        way it commits what is through, leaves the group, and waits for no function longer than `closeMs`;
  *   PI4  it never reads what it writes.
  *
  * What is held in memory: one page of each stream that is worked on and the next one, the outputs of the page, and the
  * state of the leased streams.
  */
 
-import { HapaxError, isHapaxError } from "../errors.ts";
+import { isHapaxError } from "../errors.ts";
 import type { Connection } from "./connection.ts";
 import type { LeasedBatch } from "./held.ts";
-import { Partitioned } from "./partitioned.ts";
 import { Stopped } from "./pipeline-attempts.ts";
+import { Away } from "./pipeline-bounds.ts";
+import { Borders } from "./pipeline-borders.ts";
 import { IdentityStrategy } from "./pipeline-identity.ts";
 import {
   type Advance,
   createUnlessThere,
   Overtaken,
-  pathOn,
   type PipelineParts,
   type Strategy,
 } from "./pipeline-parts.ts";
@@ -43,7 +43,7 @@ const RESTART_MS_MIN = 50;
 const RESTART_MS_MAX = 10_000;
 
 /** Processes the records of streams, each exactly once. Made by `createPipeline`. */
-export class Pipeline<T = unknown, Tx = undefined> {
+export class Pipeline<T = unknown, Tx = unknown> {
   readonly #hapax: Connection;
   readonly #settings: PipelineSettings<T, Tx>;
   readonly #strategy: Strategy<T>;
@@ -62,11 +62,14 @@ export class Pipeline<T = unknown, Tx = undefined> {
 
   constructor(hapax: Connection, options: PipelineOptions<T, Tx>) {
     const settings = resolvePipeline(options);
+    // PI4
+    const borders = new Borders(hapax, settings);
     this.#hapax = hapax;
     this.#settings = settings;
     this.#strategy = strategyOf<T, Tx>({
       hapax,
       settings,
+      borders,
       stop: this.#stop.signal,
       counters: this.#counters,
       advance: (advance) => {
@@ -90,7 +93,10 @@ export class Pipeline<T = unknown, Tx = undefined> {
     return this.#running;
   }
 
-  /** Ends it in order: attempts at hand are finished and committed, and not tried again. `run` tells of failures. */
+  /**
+   * Ends it in order: the records at hand are finished, what is through is committed, and nothing is tried again. Takes
+   * at most `closeMs` and the time to leave the group, three seconds. `run` tells of failures.
+   */
   async close(): Promise<void> {
     this.#stop.abort();
     await this.#running?.catch(() => undefined);
@@ -117,9 +123,9 @@ export class Pipeline<T = unknown, Tx = undefined> {
           await this.#consume();
           return;
         } catch (error) {
-          if (error instanceof Stopped) return;
+          if (error instanceof Stopped || (!isPrepared && this.#stop.signal.aborted)) return;
           if (!this.#isPassing(error)) throw error;
-          await this.#rest(error);
+          await this.#rest(error instanceof Away ? error.cause : error);
         }
       }
     } finally {
@@ -129,13 +135,14 @@ export class Pipeline<T = unknown, Tx = undefined> {
 
   async #prepare(): Promise<void> {
     const { deadLetter } = this.#settings;
-    if (deadLetter !== undefined) await createUnlessThere(this.#hapax, deadLetter);
+    if (deadLetter !== undefined)
+      await createUnlessThere(this.#hapax, deadLetter, this.#stop.signal);
     await this.#strategy.prepare();
   }
 
   /** One life in the group. */
   async #consume(): Promise<void> {
-    const { from, group, concurrency, patienceMs, onEvent } = this.#settings;
+    const { from, group, concurrency, closeMs, patienceMs, onEvent } = this.#settings;
     const consumer = this.#hapax.consumer<T>({
       ...from,
       group,
@@ -145,29 +152,14 @@ export class Pipeline<T = unknown, Tx = undefined> {
       ...(onEvent === undefined ? {} : { onEvent }),
     });
     const handle = async (batch: LeasedBatch<T>): Promise<void> => {
-      this.#requireForeign(batch.stream);
       await this.#strategy.process(batch);
     };
-    await consumer.run(handle, { signal: this.#stop.signal });
-  }
-
-  /** PI4: a pattern that takes in the pipeline's own streams would go round for ever. */
-  #requireForeign(stream: string): void {
-    const { deadLetter, to, state } = this.#settings;
-    const targets =
-      to instanceof Partitioned ? to.streams : [typeof to === "function" ? undefined : to];
-    const own = [deadLetter, ...targets].map((target) =>
-      target === undefined ? undefined : pathOn(this.#hapax, target),
-    );
-    const isChangelog =
-      typeof state?.changelog === "string" && stream.startsWith(`${state.changelog}/`);
-    if (!own.includes(stream) && !isChangelog) return;
-    throw new HapaxError("invalid_settings", `${stream} is read and written by the same pipeline`);
+    await consumer.run(handle, { signal: this.#stop.signal, closeMs });
   }
 
   /** PI2 */
   #isPassing(error: unknown): boolean {
-    if (error instanceof Overtaken) return true;
+    if (error instanceof Overtaken || error instanceof Away) return true;
     if (!isHapaxError(error)) return false;
     const isUnknown = "outcome" in error && error.outcome === "unknown";
     const isLost = error.code === "lease_lost" || error.code === "member_lost";
@@ -238,7 +230,7 @@ export class Pipeline<T = unknown, Tx = undefined> {
  * await server.stop();
  * ```
  */
-export function createPipeline<T = unknown, Tx = undefined>(
+export function createPipeline<T = unknown, Tx = unknown>(
   hapax: Connection,
   options: PipelineOptions<T, Tx>,
 ): Pipeline<T, Tx> {

@@ -13,6 +13,8 @@ import type { Reconnect } from "../client/line.ts";
 import { readStream } from "../client/reading.ts";
 import { Turns } from "../turns.ts";
 import type { Addresses } from "./paths.ts";
+import { fromOffset } from "./places.ts";
+import { storedUrl } from "./stored.ts";
 
 /** Requests at once for the streams that are asked in turn. */
 const POLLS_MAX = 4;
@@ -47,9 +49,25 @@ export class Sources {
     this.#settings = settings;
   }
 
-  /** Batches from the offset on, until the stream is closed; the last one says so. */
+  /** Batches of this life of the stream, from the offset on, until the stream is closed; the last one says so. */
   async *batches<T>(
     path: string,
+    life: string,
+    from: string,
+    signal: AbortSignal,
+  ): AsyncGenerator<Batch<T>, void, undefined> {
+    let isFirst = true;
+    for await (const batch of this.#whole<T>(path, life, from, signal)) {
+      // Pages end between appends, so that only the first one can begin before its place.
+      yield isFirst ? fromOffset(batch, from) : batch;
+      isFirst = false;
+    }
+  }
+
+  /** The same in whole appends. */
+  async *#whole<T>(
+    path: string,
+    life: string,
     from: string,
     signal: AbortSignal,
   ): AsyncGenerator<Batch<T>, void, undefined> {
@@ -58,7 +76,7 @@ export class Sources {
     for (let idle = 0; ; idle = isActive ? 0 : idle + 1) {
       const place = this.#takePlace(isActive);
       if (place !== undefined) {
-        for await (const batch of this.#live<T>(path, offset, place, signal)) {
+        for await (const batch of this.#live<T>(path, `${offset}/${life}`, place, signal)) {
           offset = batch.nextOffset;
           yield batch;
           if (batch.closed) return;
@@ -68,7 +86,7 @@ export class Sources {
         const delayMs = Math.min(POLL_MS_MAX, this.#settings.pollMs * 2 ** Math.min(idle, 10));
         await this.#caller.wait(delayMs, signal);
       }
-      const page = await this.#turns.run(() => this.#page<T>(path, offset, signal));
+      const page = await this.#turns.run(() => this.#page<T>(path, `${offset}/${life}`, signal));
       offset = page.nextOffset;
       isActive = page.records.length > 0;
       if (isActive || page.closed) yield page;
@@ -90,7 +108,7 @@ export class Sources {
     if (signal.aborted) abort();
     const { patienceMs, onReconnect } = this.#settings;
     try {
-      const following = followStream<T>(this.#caller, this.#addresses.stream(path), {
+      const following = followStream<T>(this.#caller, this.#address(path), {
         from,
         live: "long-poll",
         patienceMs,
@@ -110,9 +128,13 @@ export class Sources {
     }
   }
 
+  #address(path: string): string {
+    return storedUrl(this.#addresses, path);
+  }
+
   async #page<T>(path: string, from: string, signal: AbortSignal): Promise<Batch<T>> {
     const { patienceMs, onReconnect } = this.#settings;
-    const reading = readStream<T>(this.#caller, this.#addresses.stream(path), {
+    const reading = readStream<T>(this.#caller, this.#address(path), {
       from,
       patienceMs,
       signal,

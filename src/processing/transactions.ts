@@ -15,7 +15,7 @@ import type { Codecs } from "./codecs.ts";
 import { Draft, type Transaction } from "./draft.ts";
 import { type TransactionFailure, transactionFailure } from "./failure.ts";
 import { FRAME_TYPE } from "./frame.ts";
-import { Lanes } from "./lanes.ts";
+import { FINAL, Lanes } from "./lanes.ts";
 import { type Lease, listenerOf } from "./lease.ts";
 import type { Addresses } from "./paths.ts";
 
@@ -30,7 +30,7 @@ export interface TransactionOptions {
    */
   readonly producer?: TransactionProducer;
   /** Gives up waiting, with the signal's reason. What was sent may be stored all the same. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** The identity of a transaction as a producer has it: PROTOCOL.md §5. It belongs to the server, and to no stream. */
@@ -152,7 +152,7 @@ export class Transactions {
     const url = this.#addresses.transactions;
     const settled = await settle(this.#caller, { method: "POST", url, headers, body, signal });
     const { refusal, wasUnknown } = settled;
-    const isFinal = refusal?.error.code === "lease_lost" || refusal?.error.code === "member_lost";
+    const isFinal = refusal !== undefined && FINAL.has(refusal.error.code);
     // Nothing is fenced here: an attempt without an answer may arrive after the refusal.
     if (refusal !== undefined && wasUnknown && !isFinal) {
       throw transactionFailure(refusal.error, "unknown");

@@ -79,6 +79,7 @@ function send(
     const isWrite = method === "POST" || method === "PUT" || method === "PATCH";
     const length = body !== undefined || isWrite ? { "Content-Length": body?.length ?? 0 } : {};
     const request = open(url, { agent, method, headers: { ...headers, ...length } });
+    request.maxHeadersCount = 0; // Node would drop those behind the 1,000th in silence.
     const onAbort = (): void => {
       // The reason need not be an error; whoever listens gets it as it is.
       request.destroy();

@@ -4,36 +4,21 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { promisify } from "node:util";
 import { gzip, type ZlibOptions } from "node:zlib";
-import { HapaxError } from "../errors.ts";
+import { type ErrorCode, HapaxError } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
 import type { Answer, Exchange, LiveAnswer, Sink, WholeAnswer } from "../server/exchange.ts";
 import { Turns } from "../turns.ts";
+import type { BodyBudget } from "./node-body-budget.ts";
+import { acceptsGzip } from "../wire/accept-encoding.ts";
 import { CORS_EXPOSE, HEADER, SINGLE_HEADERS } from "../wire/headers.ts";
 import { invalid } from "../wire/refusal.ts";
+import { isAuthority, parseTarget } from "../wire/target.ts";
 
 const EMPTY = new Uint8Array(0);
 const gzipAsync = promisify<Buffer, ZlibOptions, Buffer>(gzip);
 /** Readers that ask for compression leave threads of the pool to commits. */
 const compressions = new Turns(1);
 const COMPRESSIBLE = /^(text\/|application\/(json|.*\+json|xml|.*\+xml|javascript|x-ndjson))/i;
-
-const ACCEPTS_GZIP = /(?:^|[,\s])gzip\s*(?:;\s*q=(?:1(?:\.0*)?|0?\.0*[1-9][0-9]*))?\s*(?:,|$)/i;
-
-/** Bytes of bodies that are being received, over all connections. */
-export class BodyBudget {
-  #bytes = 0;
-
-  take(bytes: number): void {
-    if (this.#bytes + bytes > LIMITS.bodiesBytesMax) {
-      throw new HapaxError("too_many", "too many bodies are being received at once");
-    }
-    this.#bytes += bytes;
-  }
-
-  give(bytes: number): void {
-    this.#bytes -= bytes;
-  }
-}
 
 export class NodeExchange implements Exchange {
   readonly method: string;
@@ -43,6 +28,11 @@ export class NodeExchange implements Exchange {
   readonly #response: ServerResponse;
   readonly #budget: BodyBudget;
   readonly #publicUrl: string | undefined;
+  readonly #authority: string | undefined;
+  #isAborted = false;
+  #aborts: (() => void)[] | undefined;
+  #failure: HapaxError | undefined;
+  #onFailure: ((error: HapaxError) => void) | undefined;
 
   constructor(
     request: IncomingMessage,
@@ -51,10 +41,12 @@ export class NodeExchange implements Exchange {
     publicUrl: string | undefined,
   ) {
     const target = request.url ?? "/";
-    const mark = target.indexOf("?");
+    // What is neither a path nor an absolute form is refused, but for `OPTIONS *`.
+    const parts = parseTarget(target) ?? { path: target, query: "", authority: undefined };
     this.method = request.method ?? "GET";
-    this.path = mark === -1 ? target : target.slice(0, mark);
-    this.query = mark === -1 ? "" : target.slice(mark + 1);
+    this.path = parts.path;
+    this.query = parts.query;
+    this.#authority = parts.authority ?? request.headers.host;
     this.#request = request;
     this.#response = response;
     this.#budget = budget;
@@ -62,7 +54,15 @@ export class NodeExchange implements Exchange {
   }
 
   get baseUrl(): string {
-    return this.#publicUrl ?? `http://${this.#request.headers.host ?? "localhost"}`;
+    return this.#publicUrl ?? `http://${this.#authority ?? "localhost"}`;
+  }
+
+  get peer(): string {
+    return this.#request.socket.remoteAddress ?? "";
+  }
+
+  get isGone(): boolean {
+    return this.#response.closed || this.#request.socket.destroyed;
   }
 
   get hasBody(): boolean {
@@ -79,28 +79,54 @@ export class NodeExchange implements Exchange {
     if (!this.hasBody) return Promise.resolve(EMPTY);
     const announced = Number(this.#request.headers["content-length"] ?? 0);
     if (announced > bytesMax) return Promise.reject(tooLarge(bytesMax));
-    return receive(this.#request, bytesMax, this.#budget);
+    if (this.#failure !== undefined) return Promise.reject(this.#failure);
+    return new Promise((resolve, reject) => {
+      this.#onFailure = receive(this.#request, bytesMax, this.#budget, { resolve, reject });
+    });
   }
 
   onAbort(run: () => void): void {
     // It may have gone while the request waited for something else.
-    if (this.#response.closed) run();
-    else this.#response.once("close", run);
+    if (this.#isAborted || this.#response.closed) {
+      run();
+      return;
+    }
+    if (this.#aborts === undefined) this.#response.once("close", this.abort);
+    (this.#aborts ??= []).push(run);
   }
+
+  /** The other side sends no more and may have gone: what waits on its behalf need not. */
+  readonly abort = (): void => {
+    this.#isAborted = true;
+    for (const run of this.#aborts?.splice(0) ?? []) run();
+  };
+
+  /** The rest of the body does not come. */
+  readonly fail = (error: HapaxError): void => {
+    this.#failure = error;
+    this.#onFailure?.(error);
+  };
 }
 
 /**
- * Refuses what Node lets through: headers sent twice, targets that are not a path, a missing Host,
+ * Refuses what Node lets through: headers sent twice, targets that are neither a path nor a URL, a Host that is none,
  * codings of the body beside `chunked`, and expectations that nobody here can meet.
  */
 export function checkRequest(request: IncomingMessage): void {
   const { headers, rawHeaders } = request;
   const target = request.url ?? "";
-  if (!target.startsWith("/") && !(target === "*" && request.method === "OPTIONS")) {
-    throw invalid("the request target", "is not a path");
+  const parts = parseTarget(target);
+  if (parts === undefined && !(target === "*" && request.method === "OPTIONS")) {
+    throw invalid("the request target", "is neither a path nor an http URL");
+  }
+  if (parts?.authority !== undefined && !isAuthority(parts.authority)) {
+    throw invalid("the request target", "has no host with an optional port");
   }
   if (headers.host === undefined && request.httpVersion !== "1.0") {
     throw invalid("Host", "is missing");
+  }
+  if (headers.host !== undefined && !isAuthority(headers.host)) {
+    throw invalid("Host", "is not a host with an optional port");
   }
   const coding = headers["transfer-encoding"];
   if (coding !== undefined && coding.toLowerCase() !== "chunked") {
@@ -120,54 +146,65 @@ export function checkRequest(request: IncomingMessage): void {
   }
 }
 
+export function brokenBody(code: ErrorCode): HapaxError {
+  return new HapaxError(code, "the body did not come as it was announced");
+}
+
 export function tooLarge(bytesMax: number): HapaxError {
   return new HapaxError("body_too_large", `the limit is ${bytesMax} bytes`);
 }
 
+interface Waiter {
+  readonly resolve: (body: Uint8Array) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Receives a body for a waiter. The function that it returns ends that with an error. */
 function receive(
   request: IncomingMessage,
   bytesMax: number,
   budget: BodyBudget,
-): Promise<Uint8Array> {
-  return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
-    let bytes = 0;
-    let isOver = false;
-    // The listeners stay: taking them out costs more than the request that goes with them, and after
-    // a refusal they drop the rest of the body, so that the answer can be seen.
-    const finish = (error?: unknown): void => {
-      if (isOver) return;
-      isOver = true;
-      budget.give(bytes);
-      if (error !== undefined) {
-        chunks.length = 0;
-        reject(error);
-        return;
-      }
-      const [first] = chunks;
-      resolve(first !== undefined && chunks.length === 1 ? first : Buffer.concat(chunks, bytes));
-    };
-    const onData = (chunk: Buffer): void => {
-      if (isOver) return;
-      try {
-        if (bytes + chunk.length > bytesMax) throw tooLarge(bytesMax);
-        budget.take(chunk.length);
-        bytes += chunk.length;
-        chunks.push(chunk);
-      } catch (error) {
-        finish(error);
-      }
-    };
-    const onEnd = (): void => {
-      finish();
-    };
-    const onClose = (): void => {
-      if (isOver) return;
-      finish(new HapaxError("request_timeout", "the connection ended before the body did"));
-    };
-    // Node tells of an error only those who listen for it, and `close` follows every error.
-    request.on("data", onData).on("end", onEnd).on("close", onClose);
-  });
+  { resolve, reject }: Waiter,
+): (error: HapaxError) => void {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  let isOver = false;
+  // The listeners stay: taking them out costs more than the request that goes with them, and after
+  // a refusal they drop the rest of the body, so that the answer can be seen.
+  const finish = (error?: unknown): void => {
+    if (isOver) return;
+    isOver = true;
+    share.end();
+    if (error !== undefined) {
+      chunks.length = 0;
+      reject(error);
+      return;
+    }
+    const [first] = chunks;
+    resolve(first !== undefined && chunks.length === 1 ? first : Buffer.concat(chunks, bytes));
+  };
+  const share = budget.begin({ peer: request.socket.remoteAddress ?? "", cut: finish });
+  const onData = (chunk: Buffer): void => {
+    if (isOver) return;
+    try {
+      if (bytes + chunk.length > bytesMax) throw tooLarge(bytesMax);
+      share.take(chunk.length);
+      bytes += chunk.length;
+      chunks.push(chunk);
+    } catch (error) {
+      finish(error);
+    }
+  };
+  const onEnd = (): void => {
+    finish();
+  };
+  const onClose = (): void => {
+    if (isOver) return;
+    finish(new HapaxError("request_timeout", "the connection ended before the body did"));
+  };
+  // Node tells of an error only those who listen for it, and `close` follows every error.
+  request.on("data", onData).on("end", onEnd).on("close", onClose);
+  return finish;
 }
 
 export interface Sending {
@@ -183,6 +220,13 @@ export function sendAnswer(
   answer: Answer,
   sending: Sending,
 ): void {
+  if (!("live" in answer) && answer.share !== undefined) {
+    const { share } = answer;
+    share.onCut(() => request.socket.destroy());
+    // `close` comes once, when the answer has left or the connection has gone.
+    if (response.closed || response.destroyed) share.release();
+    else response.once("close", share.release);
+  }
   if (response.destroyed) return;
   if ("live" in answer) {
     sendLive(request, response, answer, sending.stallMs);
@@ -243,7 +287,7 @@ function cutWhenStuck(socket: Socket, response: ServerResponse, stallMs: number)
 }
 
 /**
- * Calls `run` when nothing was taken for `delayMs`, or up to twice that. The time limit of a socket will
+ * Calls `run` when next to nothing was taken for `delayMs`, or up to twice that. The time limit of a socket will
  * not do: it starts anew with every byte that is received, and nobody must stay by sending.
  */
 function whenStuck(
@@ -252,11 +296,12 @@ function whenStuck(
   delayMs: number,
   run: () => void,
 ): () => void {
-  let before = untaken(socket, response);
+  const takenMin = Math.max(1, (LIMITS.readerBytesPerSecondMin * delayMs) / 1000);
+  let before = takenFrom(socket);
   const timer = setInterval(() => {
-    const now = untaken(socket, response);
+    const now = takenFrom(socket);
     // An answer without a socket waits behind another one, and not for the other side.
-    if (now === before && response.socket !== null) run();
+    if (now - before < takenMin && response.socket !== null) run();
     before = now;
   }, delayMs);
   timer.unref();
@@ -265,15 +310,26 @@ function whenStuck(
   };
 }
 
-function untaken(socket: Socket, response: ServerResponse): string {
-  return `${response.writableLength} ${untakenOf(socket)}`;
+/** What Node tells of a socket only through its handle: bytes handed to the kernel, and those that it has not taken yet. */
+interface SocketHandle {
+  readonly bytesWritten?: number;
+  readonly writeQueueSize?: number;
+}
+
+function handleOf(socket: Socket): SocketHandle {
+  const { _handle: handle } = socket as { _handle?: SocketHandle | null };
+  return handle ?? {};
+}
+
+/** Bytes that the kernel has taken from a socket, ever. */
+function takenFrom(socket: Socket): number {
+  const { bytesWritten = 0, writeQueueSize = 0 } = handleOf(socket);
+  return bytesWritten - writeQueueSize;
 }
 
 /** Changes whenever the other side takes something. */
 export function untakenOf(socket: Socket): string {
-  // Node tells how far a long write has come only through the handle of the socket.
-  const { _handle: handle } = socket as { _handle?: { readonly writeQueueSize?: number } | null };
-  return `${socket.writableLength} ${handle?.writeQueueSize ?? 0}`;
+  return `${socket.writableLength} ${handleOf(socket).writeQueueSize ?? 0}`;
 }
 
 const ALWAYS: readonly string[] = [
@@ -303,7 +359,7 @@ function flatten(request: IncomingMessage, answer: Answer, isLast: boolean): str
 function isWorthCompressing(request: IncomingMessage, answer: WholeAnswer, bytes: number): boolean {
   if (bytes < LIMITS.gzipBytesMin) return false;
   const accepted = request.headers["accept-encoding"];
-  if (typeof accepted !== "string" || !ACCEPTS_GZIP.test(accepted)) return false;
+  if (typeof accepted !== "string" || !acceptsGzip(accepted)) return false;
   return COMPRESSIBLE.test(answer.headers[HEADER.contentType] ?? "");
 }
 

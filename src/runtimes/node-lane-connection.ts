@@ -15,7 +15,8 @@ import { LIMITS } from "../limits.ts";
 import type { HapaxServer } from "../server.ts";
 import type { WholeAnswer } from "../server/exchange.ts";
 import { failureAnswer } from "../server/problem.ts";
-import { type BodyBudget, untakenOf } from "./node-exchange.ts";
+import type { BodyBudget } from "./node-body-budget.ts";
+import { brokenBody, untakenOf } from "./node-exchange.ts";
 import { encodeAnswer, type HeadEnds, requireWhole } from "./node-lane-answer.ts";
 import { LaneExchange } from "./node-lane-exchange.ts";
 import { HeadParser } from "./node-lane-parser.ts";
@@ -36,6 +37,8 @@ export interface LaneParts {
   readonly handOver: (socket: Socket) => void;
   /** Answers a socket without a request, and ends it. */
   readonly refuse: (code: ErrorCode, socket: Socket) => void;
+  /** Ends a socket whose last answer is written, and which may still send. */
+  readonly end: (socket: Socket) => void;
   readonly onFault: (error: unknown) => void;
 }
 
@@ -69,6 +72,8 @@ export class LaneConnection {
   #isEnded = false;
   /** Nothing is taken any more: the last answer is on its way. */
   #isOver = false;
+  /** The body that was coming does not come: the answer to its request is the last one. */
+  #isBroken = false;
   #hasAsked = false;
   /** When the request under way began, or when the last one was answered. */
   #sinceMs: number;
@@ -87,7 +92,7 @@ export class LaneConnection {
   }
 
   readonly #onData = (chunk: Buffer): void => {
-    if (this.#isOver) return;
+    if (this.#isOver || this.#isBroken) return;
     if (this.#rest === undefined && this.#receiving === undefined) {
       this.#sinceMs = this.#lane.checkedAtMs;
     }
@@ -152,7 +157,8 @@ export class LaneConnection {
     const { budget, settings } = this.#lane;
     const bodyEnd = end + contentLength;
     const body = bodyEnd <= bytes.length ? bytes.subarray(end, bodyEnd) : undefined;
-    const exchange = new LaneExchange(bytes, parser, body, budget, settings.publicUrl);
+    const peer = body === undefined ? this.#socket.remoteAddress : undefined;
+    const exchange = new LaneExchange(bytes, parser, body, budget, settings.publicUrl, peer);
     this.#owed.push(exchange);
     if (body === undefined) {
       this.#receiving = exchange;
@@ -188,7 +194,8 @@ export class LaneConnection {
       let text = "";
       let answer: WholeAnswer | undefined;
       while ((answer = this.#owed[0]?.answer) !== undefined) {
-        const isLast = this.#owed.length === 1 && this.#lane.server.isDraining;
+        const mustEnd = this.#isBroken || this.#lane.server.isDraining;
+        const isLast = this.#owed.length === 1 && mustEnd;
         text += encodeAnswer(answer, this.#lane.ends, isLast);
         const exchange = this.#owed.shift();
         if (exchange === this.#receiving) exchange?.drop(); // Answered before its body has come.
@@ -200,8 +207,9 @@ export class LaneConnection {
       socket.destroy();
       return;
     }
-    if (this.#isOver) socket.destroySoon();
-    else this.#proceed();
+    if (!this.#isOver) this.#proceed();
+    else if (this.#isBroken) this.#lane.end(socket);
+    else socket.destroySoon();
   };
 
   /** Goes on with what had to wait for answers. */
@@ -229,10 +237,10 @@ export class LaneConnection {
 
   /** The other side has sent its last byte: it gets what it is owed, and then the end. */
   #endIfEnded(): void {
-    if (this.#isOver || this.#isBusy || (this.#isPaused && !this.#isLeaving)) return;
-    if (this.#receiving !== undefined || (this.#rest !== undefined && !this.#isLeaving)) {
-      this.#refuse("invalid_request");
-    } else {
+    if (this.#isOver || this.#isBusy || this.#isPaused) return;
+    if (this.#receiving !== undefined) this.#break("invalid_request");
+    else if (this.#rest !== undefined) this.#refuse("invalid_request");
+    else {
       this.#isOver = true;
       this.#socket.end();
     }
@@ -245,15 +253,18 @@ export class LaneConnection {
   }
 
   #leave(): void {
-    if (this.#isEnded) {
-      this.#endIfEnded();
-      return;
-    }
     const rest = this.#rest ?? Buffer.alloc(0);
     this.#detach();
     const socket = this.#socket;
     socket.off("close", this.#onClose);
     socket.off("error", ignore);
+    if (this.#isEnded) {
+      // Nothing can be put back into a socket that has told of its end: both are told once more.
+      this.#lane.handOver(socket);
+      socket.emit("data", rest);
+      socket.emit("end");
+      return;
+    }
     socket.pause(); // Else the bytes would go to nobody: there is no listener now.
     socket.unshift(rest);
     this.#lane.handOver(socket);
@@ -266,6 +277,15 @@ export class LaneConnection {
     this.#socket.off("data", this.#onData);
     this.#socket.off("drain", this.#onDrain);
     this.#socket.off("end", this.#onEnd);
+  }
+
+  /** A request that breaks within its body gets one answer, its own: it may have it already. */
+  #break(code: ErrorCode): void {
+    const broken = this.#receiving;
+    if (broken === undefined || this.#isBroken) return;
+    this.#isBroken = true;
+    if (this.#owed.includes(broken)) broken.fail(brokenBody(code));
+    else this.#lane.end(this.#socket);
   }
 
   #refuse(code: ErrorCode): void {
@@ -292,7 +312,7 @@ export class LaneConnection {
     const elapsedMs = nowMs - this.#sinceMs - slackMs;
     const isOverdue = (limitMs: number): boolean => limitMs > 0 && elapsedMs >= limitMs;
     if (this.#receiving !== undefined) {
-      if (isOverdue(requestTimeoutMs)) this.#refuse("request_timeout");
+      if (isOverdue(requestTimeoutMs)) this.#break("request_timeout");
     } else if (this.#rest !== undefined || !this.#hasAsked) {
       if (isOverdue(headersTimeoutMs)) this.#refuse("request_timeout");
     } else if (keepAliveTimeoutMs > 0 && isOverdue(keepAliveTimeoutMs + KEEP_ALIVE_EXTRA_MS)) {

@@ -2,7 +2,8 @@
 
 import { HapaxError } from "../errors.ts";
 import type { Exchange, WholeAnswer } from "../server/exchange.ts";
-import { type BodyBudget, tooLarge } from "./node-exchange.ts";
+import type { BodyBudget, BodyShare } from "./node-body-budget.ts";
+import { tooLarge } from "./node-exchange.ts";
 import { findField, type HeadParser } from "./node-lane-parser.ts";
 
 const EMPTY = Promise.resolve(new Uint8Array(0));
@@ -24,10 +25,11 @@ export class LaneExchange implements Exchange {
   readonly #fields: readonly number[];
   readonly #publicUrl: string | undefined;
   readonly #budget: BodyBudget;
+  readonly #peer: string;
   readonly #length: number;
   #body: Buffer | undefined;
   #pieces: Buffer[] | undefined;
-  #heldBytes = 0;
+  #share: BodyShare | undefined;
   #waiter: Waiter | undefined;
   #failure: unknown;
   #isDropping = false;
@@ -40,6 +42,7 @@ export class LaneExchange implements Exchange {
     body: Buffer | undefined,
     budget: BodyBudget,
     publicUrl: string | undefined,
+    peer = "",
   ) {
     const { targetStart, queryMark, targetEnd, contentLength } = parser;
     this.path = head.toString("latin1", targetStart, queryMark);
@@ -48,6 +51,7 @@ export class LaneExchange implements Exchange {
     this.#fields = parser.fields;
     this.#publicUrl = publicUrl;
     this.#budget = budget;
+    this.#peer = peer;
     this.#length = contentLength;
     this.#body = body;
     this.bytesLeft = body === undefined ? contentLength : 0;
@@ -87,13 +91,13 @@ export class LaneExchange implements Exchange {
   receive(piece: Buffer): void {
     this.bytesLeft -= piece.length;
     if (this.#isDropping) return;
+    this.#share ??= this.#budget.begin({ peer: this.#peer, cut: this.fail });
     try {
-      this.#budget.take(piece.length);
+      this.#share.take(piece.length);
     } catch (error) {
-      this.#fail(error);
+      this.fail(error);
       return;
     }
-    this.#heldBytes += piece.length;
     const pieces = (this.#pieces ??= []);
     pieces.push(piece);
     if (this.bytesLeft > 0) return;
@@ -118,19 +122,20 @@ export class LaneExchange implements Exchange {
   close(): void {
     this.abort();
     if (this.bytesLeft > 0 && !this.#isDropping) {
-      this.#fail(new HapaxError("request_timeout", "the connection ended before the body did"));
+      this.fail(new HapaxError("request_timeout", "the connection ended before the body did"));
     }
   }
 
-  #fail(error: unknown): void {
+  /** The rest of the body does not come, or is not wanted. */
+  readonly fail = (error: unknown): void => {
     this.drop();
     this.#failure = error;
     this.#waiter?.reject(error);
-  }
+  };
 
   #release(): void {
-    this.#budget.give(this.#heldBytes);
-    this.#heldBytes = 0;
+    this.#share?.end();
+    this.#share = undefined;
     this.#pieces = undefined;
   }
 }

@@ -12,6 +12,8 @@ const HEAD =
   /^POST (\/(?:(?<!\/)_|[A-Za-z0-9\-.~%!$&'()*+,;=:@/?])*) HTTP\/1\.1\r\n((?:[A-Za-z0-9!#$%&'*+\-.^_`|~]+: ?[!-~]+(?: [!-~]+)*\r\n)+)\r\n/;
 const FOREIGN = ["transfer-encoding", "expect", "upgrade", "proxy-connection", "trailer", "te"];
 
+const PLAIN_HOST = /^[A-Za-z0-9._-]+(:[0-9]{1,5})?$/;
+
 /** Whether the text begins with a head that the lane may take. */
 function isStrict(text: string): boolean {
   const match = HEAD.exec(text);
@@ -26,7 +28,7 @@ function isStrict(text: string): boolean {
   return (
     fields.size === lines.length &&
     lines.length <= 31 &&
-    fields.has("host") &&
+    PLAIN_HOST.test(fields.get("host") ?? "") &&
     ![...FOREIGN, "origin"].some((name) => fields.has(name)) &&
     /^(0|[1-9][0-9]{0,14})$/.test(fields.get("content-length") ?? "0") &&
     (fields.get("connection") ?? "keep-alive").toLowerCase() === "keep-alive"

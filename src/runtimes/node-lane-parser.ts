@@ -12,6 +12,7 @@
  *   head    = "POST" SP target SP "HTTP/1.1" CRLF 1*31( field CRLF ) CRLF
  *   target  = "/" *( letter | digit | one of -._~%!$&'()*+,;=:@/? ), without "/_": reserved paths
  *   field   = name ":" [ SP ] value, each name once in any case
+ *   host    = letters, digits, "-", "." and "_", and a port of digits or none
  *   value   = visible ASCII and single spaces inside, at least one character
  */
 
@@ -37,6 +38,8 @@ const LETTERS_DIGITS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 const isTargetByte = table(`${LETTERS_DIGITS}-.~%!$&'()*+,;=:@/?`);
 /** The lower case of a byte that may stand in a name, or 0. */
 const nameByte = lowerCases(`${LETTERS_DIGITS}!#$%&'*+-.^_\`|~`);
+const isHostByte = table(`${LETTERS_DIGITS}-._`);
+const HOST_BYTES_MAX = 255;
 const isVisible = table(
   Array.from({ length: 94 }, (_, at) => String.fromCharCode(33 + at)).join(""),
 );
@@ -206,7 +209,7 @@ export class HeadParser {
     switch (hash) {
       case HOST:
         this.#hasHost = true;
-        return isNamed(bytes, name, "host");
+        return isNamed(bytes, name, "host") && isPlainHost(bytes, start, end);
       case CONTENT_LENGTH:
         return isNamed(bytes, name, "content-length") && this.#takeLength(bytes, start, end);
       case CONNECTION:
@@ -230,6 +233,21 @@ export class HeadParser {
     this.contentLength = length;
     return bytes[start] !== 0x30 || end - start === 1;
   }
+}
+
+/** Name or IPv4 address, and a port of digits or none. Other hosts are for `node:http` to judge. */
+function isPlainHost(bytes: Buffer, start: number, end: number): boolean {
+  if (end - start > HOST_BYTES_MAX) return false;
+  let at = start;
+  while (at < end && isHostByte[bytes[at] ?? 0] === 1) at += 1;
+  if (at === end) return true;
+  const digits = end - at - 1;
+  if (at === start || bytes[at] !== COLON || digits < 1 || digits > 5) return false;
+  for (at += 1; at < end; at += 1) {
+    const digit = (bytes[at] ?? 0) - 0x30;
+    if (digit < 0 || digit > 9) return false;
+  }
+  return true;
 }
 
 function matches(bytes: Buffer, from: number, to: number, expected: Buffer): HeadVerdict {

@@ -6,7 +6,7 @@ import { LIMITS } from "../limits.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { type GatedStore, openGatedStore } from "../testing/gated-store.ts";
 import { type NodeServer, type NodeServerSettings, startNodeServer } from "./node.ts";
-import { BodyBudget } from "./node-exchange.ts";
+import { BodyBudget } from "./node-body-budget.ts";
 import { LaneExchange } from "./node-lane-exchange.ts";
 import { HeadParser } from "./node-lane-parser.ts";
 
@@ -226,7 +226,8 @@ describe("bodies", () => {
 
   test("bodies that are being received count against the budget, and give it back at their end", async () => {
     const budget = new BodyBudget();
-    budget.take(LIMITS.bodiesBytesMax - 10);
+    const other = budget.begin({ peer: "", cut: () => undefined });
+    other.take(LIMITS.bodiesBytesMax - 10);
     const whole = exchangeOf(4, budget);
     whole.receive(Buffer.from("ab"));
     const refused = exchangeOf(20, budget);
@@ -247,9 +248,9 @@ describe("bodies", () => {
     await expect(cut.body(100)).rejects.toMatchObject({ code: "request_timeout" });
     cut.close();
     expect(aborts).toBe(2);
-    budget.take(10);
+    other.take(10);
     expect(() => {
-      budget.take(1);
+      budget.begin({ peer: "", cut: () => undefined }).take(1);
     }).toThrow(expect.objectContaining({ code: "too_many" }));
   });
 

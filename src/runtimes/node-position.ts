@@ -11,8 +11,8 @@ import { dirname } from "node:path";
 import type { PositionStore } from "../client/positions.ts";
 import { HapaxError } from "../errors.ts";
 
-/** Offsets have up to 255 printable characters. The line break is the mark of a whole file. */
-const WHOLE = /^([\x21-\x7e]{1,255})\n$/;
+/** Offsets have up to 255 printable characters, and positions name a life besides. The line break is the mark of a whole file. */
+const WHOLE = /^([\x21-\x7e]{1,300})\n$/;
 
 /**
  * Keeps a position in a file, safe against a power cut. One reader, one file; its folder must be there.

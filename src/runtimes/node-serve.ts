@@ -39,13 +39,8 @@ async function openStore(
       onNote(`recovering: ${Math.floor((bytes / Math.max(bytesTotal, 1)) * 100)} %`);
     },
   });
-  const { frames, changes, torn, warnings, formerVersion } = store.recovery;
+  const { frames, changes, torn, warnings } = store.recovery;
   for (const warning of warnings) onNote(`a snapshot could not be used: ${warning}`);
-  if (formerVersion !== undefined) {
-    onNote(
-      `the journal has the format ${formerVersion}; older software refuses what is written now`,
-    );
-  }
   if (torn !== undefined) {
     onNote(`the last write was cut short and is dropped: file=${torn.file} at=${torn.position}`);
   }

@@ -1,10 +1,8 @@
 // What only this runtime can do wrong: addresses, settings, and the memory that its sockets hold.
 import { connect } from "node:net";
 import { afterEach, expect, test } from "vitest";
-import { LIMITS } from "../limits.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { type NodeServer, type NodeServerSettings, startNodeServer } from "./node.ts";
-import { BodyBudget } from "./node-exchange.ts";
 
 const servers: NodeServer[] = [];
 
@@ -48,16 +46,6 @@ test("a stopped server has closed its store and tells of its durability", async 
   expect(server.durability).toBe("memory");
   await server.stop();
   await expect(store.commit([])).rejects.toMatchObject({ code: "store_closed" });
-});
-
-test("bodies being received share one budget, which is given back", () => {
-  const budget = new BodyBudget();
-  budget.take(LIMITS.bodiesBytesMax);
-  expect(() => {
-    budget.take(1);
-  }).toThrow(expect.objectContaining({ code: "too_many" }));
-  budget.give(1);
-  budget.take(1);
 });
 
 test("a client that goes away in the middle of its body is no fault of the server", async () => {

@@ -24,7 +24,9 @@ import { encodeProblem, PROBLEM_TYPE } from "../wire/refusal.ts";
 import { createNodeCourier } from "./node-courier.ts";
 import { nodeDigest } from "./node-digest.ts";
 import { connectionsFor, descriptorsMax } from "./node-descriptors.ts";
-import { BodyBudget, checkRequest, NodeExchange, sendAnswer } from "./node-exchange.ts";
+import { Connections, type HttpConnection } from "./node-connections.ts";
+import { BodyBudget } from "./node-body-budget.ts";
+import { checkRequest, NodeExchange, sendAnswer } from "./node-exchange.ts";
 import { type Lane, openLane } from "./node-lane.ts";
 
 export { filePosition } from "./node-position.ts";
@@ -43,6 +45,11 @@ export interface NodeServerSettings extends ServerSettings {
   readonly headersTimeoutMs?: number;
   /** Time to send the whole request; at least `headersTimeoutMs`. Default 60,000. */
   readonly requestTimeoutMs?: number;
+  /**
+   * Bytes of a body that must come in a second, over 10 seconds; a slower body is answered with 408. Default 1,024; 0 for
+   * no such limit.
+   */
+  readonly bodyBytesPerSecondMin?: number;
   /** How long a socket may be idle between two requests. Default 65,000. */
   readonly keepAliveTimeoutMs?: number;
   /**
@@ -100,14 +107,15 @@ export async function startNodeServer(settings: NodeServerSettings = {}): Promis
   );
   let http: Server;
   let lane: Lane | undefined;
-  const sockets = new Sockets();
+  const connections = new Connections({ refuse: refuseSocket, end: endSocket });
+  const budget = new BodyBudget(settings.bodyBytesPerSecondMin);
   try {
-    const budget = new BodyBudget();
-    http = createListener(server, settings, sockets, budget, onFault);
+    http = createListener(server, settings, connections, budget, onFault);
     if (settings.hasFastLane ?? true) lane = putLaneBefore(http, server, settings, budget, onFault);
     await listen(http, settings.port ?? 4437, settings.host ?? "127.0.0.1");
   } catch (error) {
     lane?.close();
+    budget.close();
     await server.close();
     throw error;
   }
@@ -118,7 +126,8 @@ export async function startNodeServer(settings: NodeServerSettings = {}): Promis
     durability: store.supports.durability,
     server,
     async stop() {
-      await drain(http, server, sockets, lane);
+      await drain(http, server, connections, lane);
+      budget.close();
       await server.close();
     },
   };
@@ -126,10 +135,16 @@ export async function startNodeServer(settings: NodeServerSettings = {}): Promis
 
 const ignore = (): void => undefined;
 
+interface Asked {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly exchange: NodeExchange;
+}
+
 function createListener(
   server: HapaxServer,
   settings: NodeServerSettings,
-  sockets: Sockets,
+  connections: Connections,
   budget: BodyBudget,
   onFault: (error: unknown) => void,
 ): Server {
@@ -144,10 +159,16 @@ function createListener(
     requireHostHeader: false,
     noDelay: true,
   });
+  // Node drops the headers behind the 1,000th in silence; the size of the block bounds their number.
+  http.maxHeadersCount = 0;
+  // Types of Node do not have it: whether a client that has sent its last byte still gets its answers.
+  Reflect.set(http, "httpAllowHalfOpen", true);
   http.maxConnections = settings.connectionsMax ?? connectionsFor(descriptorsMax());
   const stallMs = server.settings.readerStallMs;
-  const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-    const exchange = new NodeExchange(request, response, budget, settings.publicUrl);
+  const answer = async (
+    { request, response, exchange }: Asked,
+    connection: HttpConnection | undefined,
+  ): Promise<void> => {
     let ready: Answer;
     try {
       checkRequest(request);
@@ -157,32 +178,31 @@ function createListener(
       ready = failureAnswer(error);
     }
     // The answers behind it are owed as well: only the last one ends the connection.
-    const isLast = server.isDraining && sockets.isNewest(request.socket, response);
-    sendAnswer(request, response, ready, { isLast, stallMs });
+    sendAnswer(request, response, ready, { isLast: connection?.isLast ?? true, stallMs });
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
     response.on("error", ignore); // The other side has gone; `close` tells who must know.
+    const exchange = new NodeExchange(request, response, budget, settings.publicUrl);
+    const connection = connections.of(request.socket);
     const run = (): void => {
-      answer(request, response).catch((error: unknown) => {
+      answer({ request, response, exchange }, connection).catch((error: unknown) => {
         onFault(error);
         response.destroy();
       });
     };
-    // Node tells of the end of a body after it has parsed the next request: that one must not overtake it.
-    if (sockets.begin(request.socket, response) > 1) setImmediate(run);
-    else run();
+    connection?.begin({ request, response, run, abort: exchange.abort, fail: exchange.fail });
   };
   http.on("connection", (socket: Socket) => {
-    sockets.add(socket);
+    connections.add(socket);
   });
   http.on("request", onRequest);
   http.on("checkExpectation", onRequest);
   http.on("connect", (_request, socket) => {
-    refuseSocket("method_not_allowed", socket as Socket);
+    connections.of(socket as Socket)?.refuse("method_not_allowed");
   });
   http.on("clientError", (error: NodeJS.ErrnoException, socket) => {
-    if (error.code === "ECONNRESET") socket.destroy();
-    else refuseSocket(socketCode(error.code), socket as Socket);
+    if (socket.destroyed || error.code === "ECONNRESET") socket.destroy();
+    else connections.of(socket as Socket)?.refuse(socketCode(error.code));
   });
   return http;
 }
@@ -213,6 +233,7 @@ function putLaneBefore(
       for (const adopt of adopters) Reflect.apply(adopt, http, [socket]);
     },
     refuse: refuseSocket,
+    end: endSocket,
     onFault,
   });
   http.removeAllListeners("connection");
@@ -235,7 +256,11 @@ function refuseSocket(code: ErrorCode, socket: Socket): void {
     `HTTP/1.1 ${status} ${title}\r\nContent-Type: ${PROBLEM_TYPE}\r\n` +
     `X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n` +
     `Content-Length: ${body.length}\r\nConnection: close\r\n\r\n`;
-  socket.end(Buffer.concat([Buffer.from(head), body]));
+  endSocket(socket, Buffer.concat([Buffer.from(head), body]));
+}
+
+function endSocket(socket: Socket, last = Buffer.alloc(0)): void {
+  socket.end(last);
   // What still arrives is dropped, but only for a moment: then the socket goes.
   socket.resume();
   setTimeout(() => socket.destroy(), 1000).unref();
@@ -267,61 +292,10 @@ function urlOf(http: Server): string {
   return `http://${family === "IPv6" ? `[${host}]` : host}:${port}`;
 }
 
-/**
- * The open sockets and how many answers each still owes. Node's own closeIdleConnections would also cut
- * sockets whose last answer is written but not yet taken, and would leave those that said nothing yet.
- */
-class Sockets {
-  readonly #debts = new Map<Socket, Debt>();
-  #isDraining = false;
-
-  add(socket: Socket): void {
-    // One function for all answers of the socket: this is on the path of every request.
-    const debt: Debt = {
-      answers: 0,
-      newest: undefined,
-      pay: () => {
-        debt.answers -= 1;
-        if (debt.answers === 0) debt.newest = undefined; // Else an idle socket would keep its last request.
-        if (this.#isDraining && debt.answers === 0) socket.destroySoon();
-      },
-    };
-    this.#debts.set(socket, debt);
-    socket.once("close", () => this.#debts.delete(socket));
-  }
-
-  /** Answers how many answers the socket owes with this one. */
-  begin(socket: Socket, response: ServerResponse): number {
-    const debt = this.#debts.get(socket);
-    if (debt === undefined) return 1;
-    debt.answers += 1;
-    debt.newest = response;
-    response.on("close", debt.pay);
-    return debt.answers;
-  }
-
-  /** Whether no request has come on this socket after the one with this response. */
-  isNewest(socket: Socket, response: ServerResponse): boolean {
-    return this.#debts.get(socket)?.newest === response;
-  }
-
-  /** Ends the sockets that owe nothing, now and as soon as they have answered. */
-  drain(): void {
-    this.#isDraining = true;
-    for (const [socket, { answers }] of this.#debts) if (answers === 0) socket.destroySoon();
-  }
-}
-
-interface Debt {
-  answers: number;
-  newest: ServerResponse | undefined;
-  readonly pay: () => void;
-}
-
 async function drain(
   http: Server,
   server: HapaxServer,
-  sockets: Sockets,
+  connections: Connections,
   lane: Lane | undefined,
 ): Promise<void> {
   const closed = new Promise<void>((resolve) => {
@@ -331,7 +305,7 @@ async function drain(
     });
   });
   server.drain();
-  sockets.drain();
+  connections.drain();
   lane?.drain();
   const cut = setTimeout(() => {
     http.closeAllConnections();

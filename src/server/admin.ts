@@ -1,5 +1,6 @@
 /** Routes of our own under `/_hapax/`: streams, health, metrics; others have a file each. PROTOCOL.md §12. */
 
+import { lifeOf } from "../core/stream.ts";
 import { HapaxError } from "../errors.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../wire/values.ts";
 import type { Answer, Exchange } from "./exchange.ts";
@@ -35,9 +36,9 @@ const ROOTS: readonly (readonly [string, Handler])[] = [
   [PRODUCERS_PATH, handleProducers],
 ];
 
-const ROUTES = new Map<string, (exchange: Exchange, parts: ServerParts) => Answer>([
+const ROUTES = new Map<string, Handler>([
   ["/_hapax/streams", listStreams],
-  ["/_hapax/health", health],
+  ["/_hapax/health", showHealth],
   ["/_hapax/metrics", showMetrics],
 ]);
 
@@ -46,20 +47,19 @@ function listStreams(exchange: Exchange, parts: ServerParts): Answer {
   const prefix = queryText(query, "prefix") ?? "";
   const after = queryText(query, "after") ?? "";
   const limit = parseLimit(queryText(query, "limit"));
-  // One more than asked for tells whether there is a next page.
-  const found = parts.engine.list(prefix, after, limit + 1);
-  const streams = found.slice(0, limit).map(({ state, tail, isClosed }) => ({
+  const { found, next } = parts.engine.list(prefix, after, limit);
+  const streams = found.map(({ state, tail, isClosed }) => ({
     path: state.name,
     contentType: state.contentType,
     nextOffset: formatOffset(tail),
     closed: isClosed,
+    life: lifeOf(state),
     createdAt: formatRfc3339(state.createdAtMs),
   }));
-  const next = found.length > limit ? streams.at(-1)?.path : undefined;
   return json(200, next === undefined ? { streams } : { streams, next });
 }
 
-function health(_exchange: Exchange, parts: ServerParts): Answer {
+export function showHealth(_exchange: Exchange, parts: ServerParts): Answer {
   const { stopped, isFull, durability } = parts.engine;
   if (stopped !== undefined) {
     const { code, message: detail } = stopped;

@@ -3,6 +3,8 @@
  * `IncomingMessage`, no web `Request`, because building those costs more than an append.
  */
 
+import type { AnswerShare } from "./answer-budget.ts";
+
 /** One request, as a runtime offers it to the handlers. */
 export interface Exchange {
   readonly method: string;
@@ -20,6 +22,10 @@ export interface Exchange {
   body(bytesMax: number): Promise<Uint8Array>;
   /** Calls `run` once if the other side goes away before the answer is complete. */
   onAbort(run: () => void): void;
+  /** The address of the other side: those with one address share their room with each other first. Default: all are one. */
+  readonly peer?: string;
+  /** True when an answer would reach nobody any more. */
+  readonly isGone?: boolean;
 }
 
 export type AnswerHeaders = Readonly<Record<string, string>>;
@@ -37,6 +43,8 @@ export interface WholeAnswer {
   readonly mayCompress?: boolean;
   /** Hears that the body has left whole, so that nobody looks at it any more. It is not told if it has not. */
   readonly onSent?: () => void;
+  /** The room that the body takes: it is given back when the body has left, or the connection has gone. */
+  readonly share?: Pick<AnswerShare, "release" | "onCut">;
   /** Drop the connection instead of answering; for injected faults. */
   readonly drop?: boolean;
 }
@@ -56,7 +64,7 @@ export interface Sink {
   readonly queuedBytes: number;
   /** Calls `run` once when the queue is empty. */
   onDrain(run: () => void): void;
-  /** Calls `run` once the other side has taken nothing for this long; the returned function cancels. */
+  /** Calls `run` once the other side has taken next to nothing for this long; the returned function cancels. */
   onStuck(delayMs: number, run: () => void): () => void;
   /** Calls `run` once when the connection is gone, by whichever side. */
   onClose(run: () => void): void;

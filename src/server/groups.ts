@@ -1,6 +1,7 @@
 /** Groups: members that share streams under leases. PROTOCOL.md §20. */
 
-import type { GroupView } from "../engine/groups.ts";
+import type { Act, ActOutcome } from "../engine/acts.ts";
+import type { GroupView, LeaseView } from "../engine/groups.ts";
 import { HapaxError } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
 import {
@@ -16,10 +17,11 @@ import {
 } from "../wire/group.ts";
 import { HEADER } from "../wire/headers.ts";
 import type { Refusal } from "../wire/refusal.ts";
-import { encodeLeaseRefusal } from "../wire/transaction-answer.ts";
+import { encodeLeaseRefusal, refuseInside } from "../wire/transaction-answer.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../wire/values.ts";
-import type { Answer, Exchange } from "./exchange.ts";
-import { json, parseLimit, queryText } from "./json.ts";
+import { actOnce } from "./acts.ts";
+import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
+import { json, jsonWithList, parseLimit, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { methodNotAllowed, refuse } from "./problem.ts";
 import { quoteForAudit } from "./producers.ts";
@@ -27,15 +29,20 @@ import { refuseEncoding } from "./streams.ts";
 
 export const GROUPS_PATH = "/_hapax/groups";
 
-const NO_CONTENT: Answer = { status: 204, headers: { [HEADER.cacheControl]: "no-store" } };
+const NO_CONTENT: WholeAnswer = { status: 204, headers: { [HEADER.cacheControl]: "no-store" } };
 const GROUP_MISSING: Refusal = {
   code: "group_not_found",
   detail: "there is no group of this name",
 };
 
-type Act = (parts: ServerParts, group: string, body: Uint8Array) => Promise<Answer>;
+type Action = (
+  parts: ServerParts,
+  group: string,
+  body: Uint8Array,
+  exchange: Exchange,
+) => Promise<Answer>;
 
-const ACTS: ReadonlyMap<string, Act> = new Map([
+const ACTIONS: ReadonlyMap<string, Action> = new Map<string, Action>([
   ["join", join],
   ["claim", claim],
   ["commit", commit],
@@ -54,14 +61,22 @@ export async function handleGroups(exchange: Exchange, parts: ServerParts): Prom
   if (encoded === "" || more.length > 0) throw noRoute();
   const group = parseGroupId(encoded);
   if (action !== undefined) {
-    const act = ACTS.get(action);
+    const act = ACTIONS.get(action);
     if (act === undefined) throw noRoute();
     if (method !== "POST") return methodNotAllowed("POST, OPTIONS");
-    return act(parts, group, await readBody(exchange));
+    return act(parts, group, await readBody(exchange), exchange);
   }
   if (isRead) return show(exchange, parts, group);
   if (method === "PUT") return create(parts, group, await readBody(exchange));
-  if (method === "DELETE") return remove(parts, group);
+  if (method === "DELETE") {
+    return actOnce(
+      exchange,
+      parts,
+      undefined,
+      (act) => remove(parts, group, act),
+      () => NO_CONTENT,
+    );
+  }
   return methodNotAllowed("GET, HEAD, PUT, DELETE, OPTIONS");
 }
 
@@ -82,6 +97,8 @@ async function create(parts: ServerParts, group: string, body: Uint8Array): Prom
       throw new HapaxError("group_exists", `the group differs in ${outcome.reason}`);
     case "beyond_tail":
       return refuseBeyond(outcome.stream);
+    case "inside_record":
+      return refuse(refuseInside(outcome.stream));
     default: {
       const { pattern, streams, leaseMs } = settings;
       const start = formatStart(settings.start);
@@ -119,6 +136,7 @@ function encodeView(view: GroupView, limit: number): unknown {
   const { pattern, streams, start, leaseMs } = view.settings;
   const cursors = view.cursors.slice(0, limit).map((cursor) => ({
     stream: cursor.stream,
+    life: cursor.life,
     offset: formatOffset(cursor.offset),
     nextOffset: formatOffset(cursor.tail),
     lag: cursor.tail - cursor.offset,
@@ -143,9 +161,13 @@ function encodeView(view: GroupView, limit: number): unknown {
   };
 }
 
-async function remove(parts: ServerParts, group: string): Promise<Answer> {
+async function remove(
+  parts: ServerParts,
+  group: string,
+  act: Act | undefined,
+): Promise<WholeAnswer> {
   const isThere = parts.engine.world.groups.byId.has(group);
-  await parts.groups.delete(group);
+  await parts.groups.delete(group, act);
   if (isThere) parts.onAudit(`group deleted: group=${quoteForAudit(group)}`);
   return NO_CONTENT;
 }
@@ -163,11 +185,12 @@ async function claim(parts: ServerParts, group: string, body: Uint8Array): Promi
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   if (outcome.kind === "member_lost") return refuse(encodeLeaseRefusal(outcome));
   parts.engine.meter.groups.claims += 1;
-  const leases = outcome.leases.map(({ stream, token, offset }) => {
-    return { stream, token, offset: formatOffset(offset) };
-  });
-  const { handOver, leaseMs, share } = outcome;
-  return json(200, { leases, handOver, leaseMs, share });
+  const { leases, handOver, leaseMs, share } = outcome;
+  const show = ({ stream, life, token, offset }: LeaseView): unknown => {
+    return { stream, life, token, offset: formatOffset(offset) };
+  };
+  const list = { name: "leases", items: leases, show };
+  return jsonWithList(parts.engine.slices(), list, { handOver, leaseMs, share });
 }
 
 async function commit(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
@@ -195,9 +218,24 @@ async function leave(parts: ServerParts, group: string, body: Uint8Array): Promi
   return outcome.kind === "group_missing" ? refuse(GROUP_MISSING) : NO_CONTENT;
 }
 
-async function reset(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
+function reset(
+  parts: ServerParts,
+  group: string,
+  body: Uint8Array,
+  exchange: Exchange,
+): Promise<Answer> {
+  const encode = ({ streams = 0 }: ActOutcome): WholeAnswer => json(200, { streams });
+  return actOnce(exchange, parts, body, (act) => resetOnce(parts, group, body, act), encode);
+}
+
+async function resetOnce(
+  parts: ServerParts,
+  group: string,
+  body: Uint8Array,
+  act: Act | undefined,
+): Promise<Answer> {
   const { stream, to } = parseGroupReset(body);
-  const outcome = await parts.groups.reset(group, stream, to);
+  const outcome = await parts.groups.reset(group, stream, to, act);
   switch (outcome.kind) {
     case "group_missing":
       return refuse(GROUP_MISSING);
@@ -207,6 +245,8 @@ async function reset(parts: ServerParts, group: string, body: Uint8Array): Promi
     }
     case "beyond_tail":
       return refuseBeyond(outcome.stream);
+    case "inside_record":
+      return refuse(refuseInside(outcome.stream));
     case "reset": {
       const streams = outcome.change.offsets.length;
       const only = stream === undefined ? "" : ` stream=${quoteForAudit(stream)}`;

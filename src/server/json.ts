@@ -1,5 +1,6 @@
 /** What the routes of our own have in common: JSON answers and the parameters of lists. */
 
+import type { Slices } from "../engine/turn-budget.ts";
 import { LIMITS } from "../limits.ts";
 import { HEADER } from "../wire/headers.ts";
 import { invalid } from "../wire/refusal.ts";
@@ -14,6 +15,31 @@ export function json(status: number, value: unknown): WholeAnswer {
     headers: { [HEADER.contentType]: "application/json", [HEADER.cacheControl]: "no-store" },
     body: utf8.encode(JSON.stringify(value)),
   };
+}
+
+/** An answer with one list that may be very long: it is written in slices, and comes first. */
+export async function jsonWithList<T>(
+  slices: Slices,
+  list: {
+    readonly name: string;
+    readonly items: readonly T[];
+    readonly show: (item: T) => unknown;
+  },
+  rest: object,
+): Promise<WholeAnswer> {
+  const pieces: Uint8Array[] = [];
+  let text = `{${JSON.stringify(list.name)}:[`;
+  for (const [index, item] of list.items.entries()) {
+    if (!slices.take()) {
+      pieces.push(utf8.encode(text));
+      text = "";
+      await slices.turn();
+    }
+    text += (index === 0 ? "" : ",") + JSON.stringify(list.show(item));
+  }
+  const others = JSON.stringify(rest).slice(1);
+  pieces.push(utf8.encode(`${text}]${others === "}" ? "" : ","}${others}`));
+  return { ...json(200, {}), body: pieces };
 }
 
 export function parseLimit(value: string | undefined): number {

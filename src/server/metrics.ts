@@ -4,6 +4,7 @@
  *   MX1  no label holds the name of a stream, a producer or a key: their number has no bound.
  */
 
+import type { GroupTotals } from "../engine/groups.ts";
 import type { Histogram } from "../engine/meter.ts";
 import { HEADER } from "../wire/headers.ts";
 import type { Answer, Exchange } from "./exchange.ts";
@@ -11,14 +12,15 @@ import type { ServerParts } from "./parts.ts";
 
 const utf8 = new TextEncoder();
 
-export function showMetrics(_exchange: Exchange, parts: ServerParts): Answer {
+export async function showMetrics(_exchange: Exchange, parts: ServerParts): Promise<Answer> {
+  const totals = await parts.groups.totals();
   return {
     status: 200,
     headers: {
       [HEADER.contentType]: "text/plain; version=0.0.4; charset=utf-8",
       [HEADER.cacheControl]: "no-store",
     },
-    body: utf8.encode(formatMetrics(parts)),
+    body: utf8.encode(formatMetrics(parts, totals)),
   };
 }
 
@@ -74,12 +76,12 @@ function formatNumber(value: number): string {
   return String(value);
 }
 
-function formatMetrics(parts: ServerParts): string {
+function formatMetrics(parts: ServerParts, totals: GroupTotals): string {
   const { engine } = parts;
   const text = new MetricsText();
   writeAppends(text, engine.meter);
   writeKeys(text, parts);
-  writeTransactions(text, parts);
+  writeTransactions(text, parts, totals);
   writeCommits(text, engine.meter);
   const { liveBytes, fileBytes, recoveryMs } = engine.storeStats();
   const isOpen = engine.stopped === undefined && !engine.isFull;
@@ -138,7 +140,7 @@ function writeKeys(text: MetricsText, parts: ServerParts): void {
   text.one("hapax_held_appends", "gauge", "Appends held at this moment.", engine.appends.held);
 }
 
-function writeTransactions(text: MetricsText, parts: ServerParts): void {
+function writeTransactions(text: MetricsText, parts: ServerParts, totals: GroupTotals): void {
   const { transactions, groups } = parts.engine.meter;
   text.family(
     "hapax_transactions_total",
@@ -154,7 +156,6 @@ function writeTransactions(text: MetricsText, parts: ServerParts): void {
     "Leases that were over when their holder committed.",
     groups.lostLeases,
   );
-  const totals = parts.groups.totals();
   text.one("hapax_groups", "gauge", "Groups.", totals.groups);
   text.one("hapax_group_members", "gauge", "Members of groups that have claimed.", totals.members);
   text.one(

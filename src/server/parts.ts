@@ -6,6 +6,7 @@ import type { Engine } from "../engine/engine.ts";
 import type { GroupEngine } from "../engine/groups.ts";
 import type { SubscriptionEngine } from "../engine/subscriptions.ts";
 import type { Random } from "../random.ts";
+import type { AnswerBudget } from "./answer-budget.ts";
 import type { Drain } from "./drain.ts";
 import type { ResolvedSettings } from "./settings.ts";
 
@@ -17,6 +18,8 @@ export interface ServerParts {
   readonly random: Random;
   readonly settings: ResolvedSettings;
   readonly drain: Drain;
+  /** The room for answers to reads. */
+  readonly answers: AnswerBudget;
   readonly digest: Digest;
   /** Hears of acts that an operator must be able to find again. */
   readonly onAudit: (line: string) => void;

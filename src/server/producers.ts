@@ -1,5 +1,6 @@
 /** Routes about producers: ids, what a stream knows of them, and their reset. PROTOCOL.md §12.4, §12.5. */
 
+import type { Act } from "../engine/acts.ts";
 import type { ProducerView } from "../engine/appends.ts";
 import { HapaxError } from "../errors.ts";
 import { parseProducerId } from "../wire/append.ts";
@@ -11,11 +12,12 @@ import {
   parseQuery,
   parseStreamPath,
 } from "../wire/values.ts";
-import type { Answer, Exchange } from "./exchange.ts";
+import { actOnce } from "./acts.ts";
+import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, parseLimit, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
-import { methodNotAllowed, refuse } from "./problem.ts";
-import { STREAM_GONE, STREAM_MISSING } from "./streams.ts";
+import { methodNotAllowed } from "./problem.ts";
+import { refuseGone, refuseMissing } from "./streams.ts";
 import type { StreamName } from "../core/types.ts";
 
 export const PRODUCERS_PATH = "/_hapax/producers";
@@ -42,7 +44,9 @@ async function listProducers(exchange: Exchange, parts: ServerParts): Promise<An
   const limit = parseLimit(queryText(query, "limit"));
   // One more than asked for tells whether there is a next page.
   const found = await parts.engine.appends.producers(stream, after, limit + 1);
-  if ("kind" in found) return refuse(found.kind === "missing" ? STREAM_MISSING : STREAM_GONE);
+  if ("kind" in found) {
+    return found.kind === "missing" ? refuseMissing(parts, stream) : refuseGone(stream);
+  }
   const producers = found.slice(0, limit).map((producer) => describe(producer));
   const next = found.length > limit ? producers.at(-1)?.producerId : undefined;
   return json(200, next === undefined ? { producers } : { producers, next });
@@ -60,21 +64,34 @@ function describe(producer: ProducerView): {
   return { producerId: id, epoch, seq, ...offset, session };
 }
 
-async function resetProducer(
+function resetProducer(exchange: Exchange, parts: ServerParts, encodedId: string): Promise<Answer> {
+  return actOnce(
+    exchange,
+    parts,
+    undefined,
+    (act) => resetOnce(exchange, parts, encodedId, act),
+    () => NO_CONTENT,
+  );
+}
+
+const NO_CONTENT: WholeAnswer = { status: 204, headers: {} };
+
+async function resetOnce(
   exchange: Exchange,
   parts: ServerParts,
   encodedId: string,
+  act: Act | undefined,
 ): Promise<Answer> {
   const text = decodePercent(encodedId);
   if (text === undefined) throw invalid("the producer id in the path", "is not percent-encoded");
   const id = parseProducerId(text);
   const stream = requireStream(queryText(parseQuery(exchange.query), "stream"));
-  const outcome = await parts.engine.appends.resetProducer(stream, id);
+  const outcome = await parts.engine.appends.resetProducer(stream, id, act);
   switch (outcome.kind) {
     case "missing":
-      return refuse(STREAM_MISSING);
+      return refuseMissing(parts, stream);
     case "gone":
-      return refuse(STREAM_GONE);
+      return refuseGone(stream);
     case "producer_missing":
       throw new HapaxError("producer_not_found", "the stream does not know this producer");
     case "reset": {
@@ -82,7 +99,7 @@ async function resetProducer(
       const [name, producer] = [quoteForAudit(stream), quoteForAudit(id)];
       const from = `epoch=${epoch} sequence=${lastSequence}`;
       parts.onAudit(`producer reset: stream=${name} producer=${producer} ${from}`);
-      return { status: 204, headers: {} };
+      return NO_CONTENT;
     }
   }
 }

@@ -8,20 +8,21 @@
 
 import { decideCursor } from "../core/cursor.ts";
 import { CONTENT_TYPE_DEFAULT } from "../core/create.ts";
-import { isJson, mediaType, type StreamState } from "../core/stream.ts";
+import { isJson, lifeOf, mediaType, type StreamState } from "../core/stream.ts";
 import { type Offset, OFFSET_ZERO, type StreamName } from "../core/types.ts";
-import type { Found, ReadPage } from "../engine/engine.ts";
+import type { Found, ReadPage } from "../engine/outcomes.ts";
 import { HapaxError } from "../errors.ts";
 import { LIMITS } from "../limits.ts";
 import { HEADER } from "../wire/headers.ts";
 import { withoutLastComma } from "../wire/json.ts";
 import { parseRead, type ReadRequest } from "../wire/read.ts";
 import { formatOffset } from "../wire/values.ts";
-import type { Answer, Exchange } from "./exchange.ts";
+import { takeShare } from "./answer-budget.ts";
+import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
-import { refuse } from "./problem.ts";
 import { followStream } from "./sse.ts";
-import { STREAM_GONE, STREAM_MISSING } from "./streams.ts";
+import { addOffsets } from "./state-offsets.ts";
+import { refuseGone, refuseMissing } from "./streams.ts";
 
 const CACHED = "public, max-age=60, stale-while-revalidate=300";
 const REVALIDATED = "no-cache";
@@ -34,15 +35,32 @@ export async function readStream(
   parts: ServerParts,
   name: StreamName,
 ): Promise<Answer> {
-  const request = parseRead(exchange.query);
+  const request = parseRead(exchange.query, exchange.header("last-event-id"));
   const look = await parts.engine.look(name);
-  if (look.kind === "missing") return refuse(STREAM_MISSING);
-  if (look.kind === "gone") return refuse(STREAM_GONE);
+  if (look.kind === "missing") return refuseMissing(parts, name);
+  if (look.kind === "gone") return refuseGone(name);
   parts.engine.touch(look.state);
+  requireLife(request, look.state);
   const from = resolveOffset(request, look);
-  if (request.mode === "sse") return followStream(parts, look.state, from, request.cursor);
+  const stateOffsets = hasStateOffsets(parts, request);
+  if (request.mode === "sse") {
+    // A browser's EventSource comes back until it is answered 204.
+    if (request.isResumed && look.isClosed && from === look.tail) return ended(look.tail);
+    return followStream(parts, look.state, from, {
+      cursor: request.cursor,
+      stateOffsets,
+      exchange,
+    });
+  }
   if (request.mode === "long-poll") return longPoll(exchange, parts, look.state, from, request);
   return catchUp(exchange, parts, look.state, from, request);
+}
+
+/** A reader that names a life of the stream never gets data of another one. */
+function requireLife({ life }: ReadRequest, state: StreamState): void {
+  if (life === undefined || life === lifeOf(state)) return;
+  const words = `the stream at this path has the life ${lifeOf(state)}`;
+  throw new HapaxError("stream_replaced", words);
 }
 
 function resolveOffset(request: ReadRequest, found: Found): Offset {
@@ -56,28 +74,65 @@ function resolveOffset(request: ReadRequest, found: Found): Offset {
   throw new HapaxError("offset_beyond_tail", `the tail is ${formatOffset(found.tail)}`);
 }
 
-async function catchUp(
+function hasStateOffsets(parts: ServerParts, request: ReadRequest): boolean {
+  return request.stateOffsets ?? parts.settings.stateOffsets;
+}
+
+function ended(tail: Offset): Answer {
+  const headers = {
+    [HEADER.nextOffset]: formatOffset(tail),
+    [HEADER.upToDate]: "true",
+    [HEADER.closed]: "true",
+    [HEADER.cacheControl]: NOT_STORED,
+  };
+  return { status: 204, headers };
+}
+
+/** Waits for room, reads a page, and answers with what is made of it. */
+async function answerPage(
+  exchange: Exchange,
+  parts: ServerParts,
+  state: StreamState,
+  from: Offset,
+  make: (page: ReadPage) => WholeAnswer,
+): Promise<Answer> {
+  const share = await takeShare(parts, state, from, exchange.peer);
+  try {
+    // It may have waited for long.
+    if (exchange.isGone === true) throw new HapaxError("request_timeout", "the reader has gone");
+    const page = await parts.engine.read(state, from, LIMITS.pageBytesMax);
+    share.resize(page.bytes);
+    return { ...make(page), share };
+  } catch (error) {
+    share.release();
+    throw error;
+  }
+}
+
+function catchUp(
   exchange: Exchange,
   parts: ServerParts,
   state: StreamState,
   from: Offset,
   request: ReadRequest,
 ): Promise<Answer> {
-  const page = await parts.engine.read(state, from, LIMITS.pageBytesMax);
-  const headers = pageHeaders(state, page);
-  if (request.from.kind === "now") {
-    headers[HEADER.cacheControl] = NOT_STORED;
-    return { status: 200, headers, body: pageBody(state, page) };
-  }
-  const etag = entityTag(state, page);
-  headers[HEADER.etag] = etag;
-  // A page that ends before the tail can never change; one that reaches it can grow.
-  headers[HEADER.cacheControl] = page.isUpToDate ? REVALIDATED : CACHED;
-  if (matches(exchange.header("if-none-match"), etag)) {
-    delete headers[HEADER.contentType];
-    return { status: 304, headers, mayCompress: true }; // It varies as the whole answer would.
-  }
-  return wholePage(state, page, headers);
+  return answerPage(exchange, parts, state, from, (page) => {
+    const headers = pageHeaders(state, page);
+    if (request.from.kind === "now") {
+      headers[HEADER.cacheControl] = NOT_STORED;
+      return { status: 200, headers, body: pageBody(state, page, false) };
+    }
+    const stateOffsets = hasStateOffsets(parts, request);
+    const etag = entityTag(state, page, stateOffsets);
+    headers[HEADER.etag] = etag;
+    // A page that ends before the tail can never change; one that reaches it can grow.
+    headers[HEADER.cacheControl] = page.isUpToDate ? REVALIDATED : CACHED;
+    if (matches(exchange.header("if-none-match"), etag)) {
+      delete headers[HEADER.contentType];
+      return { status: 304, headers, mayCompress: true }; // It varies as the whole answer would.
+    }
+    return wholePage(state, page, headers, stateOffsets);
+  });
 }
 
 async function longPoll(
@@ -87,24 +142,33 @@ async function longPoll(
   from: Offset,
   request: ReadRequest,
 ): Promise<Answer> {
-  const ending = await waitForTail(exchange, parts, state, from);
-  if (ending === "gone") return refuse(STREAM_MISSING);
-  const page = await parts.engine.read(state, from, LIMITS.pageBytesMax);
-  const headers = pageHeaders(state, page);
-  const nowMs = parts.clock.nowMs();
-  headers[HEADER.cursor] = decideCursor(request.cursor, nowMs, parts.random.unit());
-  if (page.bytes === 0) {
-    headers[HEADER.cacheControl] = NOT_STORED;
-    delete headers[HEADER.contentType];
-    return { status: 204, headers };
-  }
-  headers[HEADER.etag] = entityTag(state, page);
-  headers[HEADER.cacheControl] = page.isUpToDate ? REVALIDATED : CACHED;
-  return wholePage(state, page, headers);
+  // A first look, from the beginning of an empty stream, learns at once that there is nothing yet.
+  const isFirstLook = request.from.kind === "start";
+  const ending = isFirstLook ? "ready" : await waitForTail(exchange, parts, state, from);
+  if (ending === "gone") return refuseMissing(parts, state.name);
+  return answerPage(exchange, parts, state, from, (page) => {
+    const headers = pageHeaders(state, page);
+    const nowMs = parts.clock.nowMs();
+    headers[HEADER.cursor] = decideCursor(request.cursor, nowMs, parts.random.unit());
+    if (page.bytes === 0 && !isFirstLook) {
+      headers[HEADER.cacheControl] = NOT_STORED;
+      delete headers[HEADER.contentType];
+      return { status: 204, headers };
+    }
+    const stateOffsets = hasStateOffsets(parts, request);
+    headers[HEADER.etag] = entityTag(state, page, stateOffsets);
+    headers[HEADER.cacheControl] = page.isUpToDate ? REVALIDATED : CACHED;
+    return wholePage(state, page, headers, stateOffsets);
+  });
 }
 
-function wholePage(state: StreamState, page: ReadPage, headers: Record<string, string>): Answer {
-  const body = pageBody(state, page);
+function wholePage(
+  state: StreamState,
+  page: ReadPage,
+  headers: Record<string, string>,
+  stateOffsets: boolean,
+): Answer {
+  const body = pageBody(state, page, stateOffsets);
   return { status: 200, headers, body, mayCompress: true, onSent: page.release };
 }
 
@@ -144,6 +208,7 @@ function pageHeaders(state: StreamState, page: ReadPage): Record<string, string>
   const headers: Record<string, string> = {
     [HEADER.contentType]: state.contentType,
     [HEADER.nextOffset]: formatOffset(page.next),
+    [HEADER.life]: lifeOf(state),
   };
   // A browser saves bytes of no known kind instead of guessing what they are.
   if (mediaType(state.contentType) === CONTENT_TYPE_DEFAULT) {
@@ -155,17 +220,21 @@ function pageHeaders(state: StreamState, page: ReadPage): Record<string, string>
 }
 
 /** The appends as they were stored; JSON gets its brackets and loses its last comma. */
-function pageBody(state: StreamState, page: ReadPage): readonly Uint8Array[] {
+function pageBody(
+  state: StreamState,
+  page: ReadPage,
+  stateOffsets: boolean,
+): readonly Uint8Array[] {
   if (!isJson(state.contentType)) return page.appends;
-  const last = page.appends.at(-1);
+  const appends = stateOffsets ? addOffsets(page.start, page.appends) : page.appends;
+  const last = appends.at(-1);
   if (last === undefined) return [OPEN, CLOSE];
-  return [OPEN, ...page.appends.slice(0, -1), withoutLastComma(last), CLOSE];
+  return [OPEN, ...appends.slice(0, -1), withoutLastComma(last), CLOSE];
 }
 
-// The time of creation tells apart streams that had the same path, also over a restart.
-function entityTag(state: StreamState, page: ReadPage): string {
-  const life = `${state.id.toString(36)}-${state.createdAtMs.toString(36)}`;
-  return `"${life}:${page.start}:${page.next}${page.isAtEnd ? ":c" : ""}"`;
+function entityTag(state: StreamState, page: ReadPage, stateOffsets: boolean): string {
+  const ending = `${page.isAtEnd ? ":c" : ""}${stateOffsets ? ":s" : ""}`;
+  return `"${lifeOf(state)}:${page.start}:${page.next}${ending}"`;
 }
 
 function matches(ifNoneMatch: string | undefined, etag: string): boolean {

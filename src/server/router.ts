@@ -8,6 +8,7 @@ import { parseStreamPath } from "../wire/values.ts";
 import { handleAdmin } from "./admin.ts";
 import type { Answer, Exchange } from "./exchange.ts";
 import { Faults, FAULTS_PATH } from "./faults.ts";
+import { answerFront } from "./front.ts";
 import type { ServerParts } from "./parts.ts";
 import { failureAnswer, methodNotAllowed } from "./problem.ts";
 import { readStream } from "./reads.ts";
@@ -32,7 +33,7 @@ export function createRouter(
   subscriptions: Handle,
   onFault: (error: unknown) => void,
 ): Handle {
-  const faults = parts.settings.testFaults ? new Faults(parts.clock) : undefined;
+  const faults = parts.settings.testFaults ? new Faults(parts.clock, parts.random) : undefined;
 
   function dispatch(exchange: Exchange): Answer | Promise<Answer> {
     if (parts.drain.isDraining) {
@@ -45,6 +46,8 @@ export function createRouter(
     }
     if (path.startsWith(SUBSCRIPTIONS_PREFIX)) return subscriptions(exchange);
     if (path.startsWith(ADMIN_PREFIX)) return handleAdmin(exchange, parts);
+    const front = answerFront(exchange, parts);
+    if (front !== undefined) return front;
     if (path.startsWith(TEST_PREFIX)) throw new HapaxError("not_found", "faults are not enabled");
     return handleStream(exchange, parts);
   }

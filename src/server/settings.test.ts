@@ -8,6 +8,7 @@ test("the defaults are the limits, frozen, with faults off", () => {
   expect(settings).toEqual({
     longPollMs: LIMITS.longPollMs,
     bodyMaxBytes: LIMITS.bodyBytesMax,
+    answersMaxBytes: LIMITS.answersBytesMax,
     sseMaxSeconds: LIMITS.sseMaxSeconds,
     readerStallMs: LIMITS.readerStallMs,
     readerBufferBytes: LIMITS.readerBufferBytesMax,
@@ -15,6 +16,7 @@ test("the defaults are the limits, frozen, with faults off", () => {
     keyWindowSeconds: 86_400,
     keyMax: 100_000,
     keyOverflow: "evict",
+    stateOffsets: false,
     testFaults: false,
   });
   expect(Object.isFrozen(settings)).toBe(true);

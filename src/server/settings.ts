@@ -16,6 +16,8 @@ export interface ServerSettings {
   readonly readerStallMs?: number;
   /** Unsent bytes that a live reader may hold. Default 1 MiB. */
   readonly readerBufferBytes?: number;
+  /** Bytes of answers to reads that are made or sent at once; readers wait for room. Default 256 MiB. */
+  readonly answersMaxBytes?: number;
   /** Webhooks may go to http://localhost. Default true; a subscription that may not is refused. */
   readonly allowLoopbackWebhooks?: boolean;
   /** For how long a stream remembers idempotency keys, unless it was created otherwise. Default 86,400. */
@@ -24,6 +26,11 @@ export interface ServerSettings {
   readonly keyMax?: number;
   /** What a new key meets in a full window, unless the stream was created otherwise. Default `evict`. */
   readonly keyOverflow?: KeyOverflow;
+  /**
+   * Adds `headers.offset` to records of the State protocol in every read, as some servers do. Default false:
+   * records come back byte for byte, except for readers that ask with `state-offsets=true`.
+   */
+  readonly stateOffsets?: boolean;
   /** Enables `/_test/inject-error`. Never in production. Default false. */
   readonly testFaults?: boolean;
 }
@@ -37,6 +44,7 @@ const RANGES = {
   sseMaxSeconds: [1, 86_400],
   readerStallMs: [1, 3_600_000],
   readerBufferBytes: [1024, 1024 * 1024 * 1024],
+  answersMaxBytes: [LIMITS.pageBytesMax, Number.MAX_SAFE_INTEGER],
   keyWindowSeconds: [1, LIMITS.keyWindowSecondsMax],
   keyMax: [1, LIMITS.keyCountMax],
 } as const satisfies Partial<Record<keyof ServerSettings, readonly [number, number]>>;
@@ -49,10 +57,12 @@ export function resolveSettings(settings: ServerSettings = {}): ResolvedSettings
     sseMaxSeconds: settings.sseMaxSeconds ?? LIMITS.sseMaxSeconds,
     readerStallMs: settings.readerStallMs ?? LIMITS.readerStallMs,
     readerBufferBytes: settings.readerBufferBytes ?? LIMITS.readerBufferBytesMax,
+    answersMaxBytes: settings.answersMaxBytes ?? LIMITS.answersBytesMax,
     allowLoopbackWebhooks: settings.allowLoopbackWebhooks ?? true,
     keyWindowSeconds: settings.keyWindowSeconds ?? KEY_DEFAULTS.windowSeconds,
     keyMax: settings.keyMax ?? KEY_DEFAULTS.countMax,
     keyOverflow: settings.keyOverflow ?? KEY_DEFAULTS.overflow,
+    stateOffsets: settings.stateOffsets ?? false,
     testFaults: settings.testFaults ?? false,
   });
   const problems: string[] = [];

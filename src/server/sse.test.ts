@@ -217,6 +217,17 @@ describe("frames", () => {
     for (const other of others) expect(other).toBe(first);
   });
 
+  test("X2 readers that read a page of the store at about the same time share its bytes", async () => {
+    const world = await openWorld();
+    const part = "x".repeat(LIMITS.sseEventBytesMax / 2 + 1);
+    for (let index = 0; index < 3; index += 1) await world.append(part);
+    const sinks = await Promise.all([world.follow(), world.follow(), world.follow()]);
+    const [first, ...others] = sinks.map(({ writes }) => writes);
+    expect(first).toHaveLength(3);
+    for (const writes of others)
+      for (const [index, bytes] of writes.entries()) expect(bytes).toBe(first?.[index]);
+  });
+
   test("X2 a reader with another cursor gets the same data and keeps its own cursor", async () => {
     const world = await openWorld();
     const plain = await world.follow();

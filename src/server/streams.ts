@@ -1,6 +1,8 @@
 /** Handlers that write streams or describe them: PUT, POST, HEAD, DELETE. They decide nothing. */
 
-import type { AppendOutcome, Found } from "../engine/engine.ts";
+import { lifeOf } from "../core/stream.ts";
+import type { Act } from "../engine/acts.ts";
+import type { AppendOutcome, Found } from "../engine/outcomes.ts";
 import type { StreamName } from "../core/types.ts";
 import { HapaxError } from "../errors.ts";
 import type { AppendCommand } from "../core/append.ts";
@@ -16,20 +18,33 @@ import {
 import { encodeCreate, keyHeaders, parseCreate, parseCreateHead } from "../wire/create.ts";
 import { HEADER } from "../wire/headers.ts";
 import { keyBytes, markOf } from "../wire/key.ts";
-import { invalid, type Refusal } from "../wire/refusal.ts";
+import { invalid } from "../wire/refusal.ts";
 import { encodeStreamPath, formatOffset, formatRfc3339 } from "../wire/values.ts";
+import { actOnce } from "./acts.ts";
 import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
 
-export const STREAM_MISSING: Refusal = {
-  code: "stream_not_found",
-  detail: "there is no stream at this path",
-};
-export const STREAM_GONE: Refusal = {
-  code: "stream_gone",
-  detail: "the stream was deleted or has expired; forks keep its data",
-};
+/** Where the clients of the protocol keep streams; people forget it. */
+const USUAL_ROOT = "/v1/stream";
+
+export async function refuseMissing(parts: ServerParts, name: StreamName): Promise<WholeAnswer> {
+  const detail = `there is no stream at ${name}`;
+  const other = name.startsWith(`${USUAL_ROOT}${USUAL_ROOT}/`)
+    ? name.slice(USUAL_ROOT.length)
+    : `${USUAL_ROOT}${name}`;
+  const isThere = (await parts.engine.look(other as StreamName)).kind === "found";
+  return refuse({
+    code: "stream_not_found",
+    detail: isThere ? `${detail}; did you mean ${other}?` : detail,
+    facts: { stream: name },
+  });
+}
+
+export function refuseGone(stream: StreamName): WholeAnswer {
+  const detail = `the stream ${stream} was deleted or has expired; forks keep its data`;
+  return refuse({ code: "stream_gone", detail, facts: { stream } });
+}
 
 export async function createStream(
   exchange: Exchange,
@@ -63,7 +78,9 @@ export async function appendToStream(
     command = { ...command, key: key instanceof Promise ? await key : key };
   }
   if (head.waitMs > 0) return appendPatiently(exchange, parts, name, command, head.waitMs);
-  return answerAppend(await parts.engine.append(name, command), command);
+  const outcome = await parts.engine.append(name, command);
+  if (outcome.kind === "missing") return refuseMissing(parts, name);
+  return answerAppend(outcome, command, name);
 }
 
 async function appendPatiently(
@@ -77,14 +94,21 @@ async function appendPatiently(
     exchange.onAbort(run);
   };
   const patient = { waitMs, onAbort, wasHeld: false };
-  const answer = answerAppend(await parts.engine.append(name, command, patient), command);
+  const outcome = await parts.engine.append(name, command, patient);
+  const answer =
+    outcome.kind === "missing"
+      ? await refuseMissing(parts, name)
+      : answerAppend(outcome, command, name);
   if (!patient.wasHeld) return answer;
   return { ...answer, headers: { ...answer.headers, [HEADER.preferenceApplied]: "wait" } };
 }
 
-function answerAppend(outcome: AppendOutcome, command: AppendCommand): WholeAnswer {
-  if (outcome.kind === "missing") return refuse(STREAM_MISSING);
-  if (outcome.kind === "gone") return refuse(STREAM_GONE);
+function answerAppend(
+  outcome: Exclude<AppendOutcome, { readonly kind: "missing" }>,
+  command: AppendCommand,
+  name: StreamName,
+): WholeAnswer {
+  if (outcome.kind === "gone") return refuseGone(name);
   const answer = encodeAppend(outcome, command);
   return "code" in answer ? refuse(answer) : answer;
 }
@@ -128,10 +152,13 @@ export async function deleteStream(
 ): Promise<Answer> {
   // A condition that is not looked at would be worse than none.
   if (exchange.header("if-match") !== undefined) throw invalid("If-Match", "is for POST");
-  const outcome = await parts.engine.delete(name);
-  if (outcome.kind === "missing") return refuse(STREAM_MISSING);
-  if (outcome.kind === "gone") return refuse(STREAM_GONE);
-  return { status: 204, headers: {} };
+  const run = async (act: Act | undefined): Promise<Answer> => {
+    const outcome = await parts.engine.delete(name, act);
+    if (outcome.kind === "missing") return refuseMissing(parts, name);
+    if (outcome.kind === "gone") return refuseGone(name);
+    return { status: 204, headers: {} };
+  };
+  return actOnce(exchange, parts, undefined, run, () => ({ status: 204, headers: {} }));
 }
 
 export async function headStream(
@@ -143,8 +170,8 @@ export async function headStream(
   const producer =
     id === undefined ? undefined : await parts.engine.appends.producer(name, parseProducerId(id));
   const look = await parts.engine.look(name);
-  if (look.kind === "missing") return refuse(STREAM_MISSING);
-  if (look.kind === "gone") return refuse(STREAM_GONE);
+  if (look.kind === "missing") return refuseMissing(parts, name);
+  if (look.kind === "gone") return refuseGone(name);
   return { status: 200, headers: { ...describe(look), ...describeProducer(producer) } };
 }
 
@@ -163,6 +190,7 @@ function describe(found: Found): Record<string, string> {
   const headers: Record<string, string> = {
     [HEADER.contentType]: state.contentType,
     [HEADER.nextOffset]: formatOffset(tail),
+    [HEADER.life]: lifeOf(state),
     [HEADER.cacheControl]: "no-store",
   };
   if (state.expiry.kind === "ttl") headers[HEADER.ttl] = String(state.expiry.seconds);

@@ -1,8 +1,14 @@
 /** Transactions: several things at once, or nothing; and what became of one. PROTOCOL.md §19. */
 
+import { digestContent } from "../core/content-digest.ts";
 import type { UnfitOperation } from "../core/transaction-state.ts";
 import type { KeyClaim } from "../core/keys.ts";
-import type { Committed, TransactionIdentity, TransactionOutcome } from "../engine/transactions.ts";
+import type {
+  Committed,
+  TransactionCommand,
+  TransactionIdentity,
+  TransactionOutcome,
+} from "../engine/transactions.ts";
 import { HapaxError } from "../errors.ts";
 import { encodeAppendRefusal } from "../wire/append-refusal.ts";
 import type { HeaderGetter } from "../wire/headers.ts";
@@ -46,17 +52,19 @@ async function commit(exchange: Exchange, parts: ServerParts): Promise<Answer> {
   if (parsed.kind === "refused") return refuse(parsed.refusal);
   const identity = await identify(parts, head, body);
   const unfit = await checkTokens(parts, parsed.operations);
-  // From here to the decision nothing waits, so that the streams are those that were looked at.
   const { transactions, meter } = parts.engine;
-  const operations = resolveOperations(parsed.operations, unfit, (stream) =>
-    transactions.contentTypeOf(stream),
-  );
-  let bytes = 0;
-  for (const operation of operations) {
-    if (operation.kind === "append") bytes += operation.data.length;
-  }
-  const command = { identity, operations, bytes };
-  const outcome = await transactions.commit(command, parts.random.id());
+  // From here to the decision nothing waits, so that the streams are those that were looked at.
+  const read = (): TransactionCommand => {
+    const operations = resolveOperations(parsed.operations, unfit, (stream) =>
+      transactions.contentTypeOf(stream),
+    );
+    let bytes = 0;
+    for (const operation of operations) {
+      if (operation.kind === "append") bytes += operation.data.length;
+    }
+    return { identity, operations, bytes };
+  };
+  const outcome = await transactions.commit(read, parts.random.id());
   count(meter, outcome, parsed.operations);
   return answer(outcome);
 }
@@ -93,13 +101,15 @@ function count(
   }
 }
 
-/** The content of a key is the whole request. */
+/** The content of a key, or of a producer's number, is the whole request. */
 async function identify(
   parts: ServerParts,
   head: IdentityHead,
   body: Uint8Array | undefined,
 ): Promise<TransactionIdentity> {
-  if (head.kind === "producer") return head;
+  if (head.kind === "producer") {
+    return { ...head, digest: body === undefined ? undefined : digestContent(body, false) };
+  }
   return { kind: "key", claim: await claimKey(parts, head.key, body) };
 }
 

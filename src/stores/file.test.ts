@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import type { Store } from "../store.ts";
-import { createSimulatedDisk } from "../testing/simulated-disk.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "../testing/simulated-disk.ts";
 import { appended, created, ended, pattern, readAll, write } from "../testing/store-case-kit.ts";
 import { type OpenStore, storeConformanceFor } from "../testing/store-conformance.ts";
 import { createVirtualClock } from "../testing/virtual-clock.ts";
@@ -74,15 +74,33 @@ function onDirectory(): OpenStore {
 
 function onSimulatedDisk(): OpenStore {
   let disk = createSimulatedDisk(11);
+  let mustFail = false;
+  const failing = (inner: SimulatedDisk): Disk => ({
+    list: () => inner.list(),
+    async open(name, mode) {
+      const file = await inner.open(name, mode);
+      if (mode !== "durable") return file;
+      return {
+        ...file,
+        write(buffers, position) {
+          if (mustFail) inner.failAt(inner.log.length + 1, "EIO");
+          mustFail = false;
+          return file.write(buffers, position);
+        },
+      };
+    },
+    rename: (from, to) => inner.rename(from, to),
+    remove: (name) => inner.remove(name),
+    syncDirectory: () => inner.syncDirectory(),
+  });
   return {
     isDurable: true,
-    open: () => openOnDisk(disk, { segmentBytes: 32_768, cacheBytes: 0 }, async () => {}),
+    open: () => openOnDisk(failing(disk), { segmentBytes: 32_768, cacheBytes: 0 }, async () => {}),
     abandon: async () => {
       disk = disk.crash();
     },
     failNextCommit() {
-      // Whatever calls a commit makes first: its write is among the next few.
-      for (let call = 1; call <= 3; call += 1) disk.failAt(disk.log.length + call, "EIO");
+      mustFail = true;
     },
   };
 }

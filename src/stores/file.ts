@@ -18,8 +18,9 @@ import type { World } from "../core/world.ts";
 import { HapaxError, isHapaxError } from "../errors.ts";
 import { type Random, systemRandom } from "../random.ts";
 import type { Page, Store, StoreStats, StoreSupport } from "../store.ts";
-import { findVictims, moveOut } from "./file/compaction.ts";
+import { asDirectoryError, warnOfStrangers } from "./file/directory-error.ts";
 import type { Disk } from "./file/disk.ts";
+import { DurableWaiters } from "./file/durable-waiters.ts";
 import type { ExtentIndex } from "./file/extents.ts";
 import { FrameBuilder } from "./file/frame.ts";
 import { lockDirectory } from "./file/lock.ts";
@@ -36,7 +37,9 @@ import {
 import { ReplayBound } from "./file/replay-bound.ts";
 import { Segments } from "./file/segments.ts";
 import { snapshotName, writeSnapshot } from "./file/snapshot.ts";
+import { type LastFrame, Ownership } from "./file/store-file.ts";
 import { TailCache } from "./file/tail-cache.ts";
+import { tidyUp } from "./file/upkeep.ts";
 
 export type { RecoveryProgress, RecoveryReport } from "./file/recovery.ts";
 
@@ -96,8 +99,18 @@ export async function openFileStore(
   settings: FileStoreSettings = {},
 ): Promise<FileStore> {
   const path = resolve(directory);
+  try {
+    return await openDirectory(path, settings);
+  } catch (error) {
+    throw asDirectoryError(error, path);
+  }
+}
+
+async function openDirectory(path: string, settings: FileStoreSettings): Promise<FileStore> {
   mkdirSync(path, { recursive: true, mode: 0o700 });
-  const lock = await lockDirectory(path);
+  const warn = settings.onWarning ?? (() => undefined);
+  warnOfStrangers(path, warn);
+  const lock = await lockDirectory(path, warn);
   try {
     const disk = openNodeDisk(path, (settings.durability ?? "fsync") === "fsync");
     return await openOnDisk(disk, settings, () => lock.release());
@@ -122,14 +135,10 @@ export async function openOnDisk(
   return store;
 }
 
-/** What one turn of compaction may move even when a snapshot is due: half a second of a slow disk. */
-const MOVE_BYTES_MIN = 32 * 1024 * 1024;
-
-interface Waiter {
-  readonly ordinal: number;
-  readonly resolve: () => void;
-  readonly reject: (reason: unknown) => void;
-}
+/** On a full disk, and for a while after: how long more deletes are waited for before their room is given back. */
+const FULL_TIDY_MS = 1000;
+const TIGHT_TIDY_MS = 5000;
+const TIGHT_MS = 600_000;
 
 class JournalStore implements FileStore {
   readonly supports: StoreSupport;
@@ -143,6 +152,9 @@ class JournalStore implements FileStore {
   readonly #index: ExtentIndex;
   readonly #segments: Segments;
   readonly #cache: TailCache;
+  readonly #random: Random;
+  #ownership: Ownership | undefined;
+  #lastCrc: number;
   #snapshots: readonly number[];
   #nextLsn: number;
   /** Changes that are durable. */
@@ -156,7 +168,12 @@ class JournalStore implements FileStore {
   readonly #bound: ReplayBound;
   #background: Promise<void> | undefined;
   #cancelTimer: () => void = () => undefined;
-  #waiters: Waiter[] = [];
+  /** Something was deleted since room was last given back; perhaps also before the directory was opened. */
+  #hasFreed = true;
+  #isTidyingSoon = false;
+  #failuresInRow = 0;
+  #fullAtMs = -Infinity;
+  readonly #waiters = new DurableWaiters();
 
   constructor(
     disk: Disk,
@@ -174,24 +191,29 @@ class JournalStore implements FileStore {
     this.#index = recovered.index;
     this.#snapshots = recovered.snapshots;
     this.#nextLsn = recovered.nextLsn;
+    this.#lastCrc = recovered.lastCrc;
     this.#ordinal = recovered.world.version;
     const { snapshotBytes = 256 * 1024 * 1024, snapshotChanges = 2_000_000 } = settings;
     const span = { changes: snapshotChanges, bytes: snapshotBytes };
     this.#bound = new ReplayBound(span, this.#ordinal, recovered.report);
     this.#cache = new TailCache(settings.cacheBytes ?? 16 * 1024 * 1024);
-    this.#segments = new Segments(disk, this.#clock, settings.random ?? systemRandom, {
+    this.#random = settings.random ?? systemRandom;
+    this.#segments = new Segments(disk, this.#clock, this.#random, {
       segmentBytes: settings.segmentBytes ?? 64 * 1024 * 1024,
       readFilesMax: 64,
+      onFull: () => this.#considerBackground(),
     });
   }
 
   async start(recovered: Recovered): Promise<void> {
     for (const name of recovered.unfinished) await this.#disk.remove(name);
-    await this.#segments.adopt(recovered.segments, recovered.spares);
-    // After a segment of an older format the next one is begun by the first write: a full disk still opens.
-    if (this.#segments.active === undefined) {
-      await this.#segments.ensureRoom(0, this.#nextLsn, this.#clock.nowMs());
-    }
+    const { segments, spares, mark, lastCrc } = recovered;
+    const last = { segment: segments.at(-1)?.number ?? 0, lsn: this.#nextLsn - 1, crc: lastCrc };
+    const steadyMs = this.#clock.steadyMs();
+    this.#ownership = await Ownership.take(this.#disk, mark, this.#random, last, steadyMs);
+    const { storeId } = this.#ownership;
+    await this.#segments.adopt(segments, spares, { storeId, lastCrc });
+    if (this.#segments.active === undefined) await this.#ensureRoom(0);
     this.#segments.prepare();
     this.#armTimer();
     // A process that never lived long enough for a snapshot must not make the next replay longer.
@@ -256,10 +278,14 @@ class JournalStore implements FileStore {
     await this.#background;
     // An empty frame says that everything before it was complete: a later damage is then seen as such.
     if (this.#failure === undefined) await this.commit([]).catch(() => undefined);
+    // The last LSN is known elsewhere too: an end that goes missing while the store is closed is then missed.
+    if (this.#failure === undefined)
+      await this.#ownership?.closed(this.#last).catch(() => undefined);
     this.#isClosed = true;
-    this.#settleWaiters(new HapaxError("store_closed", "the file store is closed"));
+    this.#waiters.settle(this.#ordinal, new HapaxError("store_closed", "the file store is closed"));
     try {
       await this.#segments.close();
+      await this.#ownership?.close();
     } finally {
       await this.#release(); // Whatever becomes of the files, the directory is free for the next one.
     }
@@ -292,7 +318,7 @@ class JournalStore implements FileStore {
   #fail(cause: unknown): void {
     const reason = cause instanceof Error ? cause.message : String(cause);
     this.#failure ??= new HapaxError("writes_stopped", `the journal failed: ${reason}`, { cause });
-    this.#settleWaiters(this.#failure);
+    this.#waiters.settle(this.#ordinal, this.#failure);
   }
 
   async #commit(changes: readonly Change[]): Promise<void> {
@@ -316,12 +342,13 @@ class JournalStore implements FileStore {
     const frame = await this.#writeFrame(builder, changes.length);
     placement.runs(frame.runs);
     placement.apply(this.#index, frame.segment, frame.position);
-    for (const { stream, start, data, isBorrowed } of frame.data) {
-      this.#cache.add(stream, start, isBorrowed ? Buffer.from(data) : data);
+    this.#cache.addFrame(frame.data);
+    for (const change of changes) {
+      if (change.kind === "removed") this.#cache.remove(change.stream);
+      if (change.kind === "removed" || change.kind === "trimmed") this.#hasFreed = true;
     }
-    for (const change of changes) if (change.kind === "removed") this.#cache.remove(change.stream);
     this.#commits += 1;
-    this.#settleWaiters(undefined);
+    this.#waiters.settle(this.#ordinal, undefined);
     this.#considerBackground();
   }
 
@@ -332,30 +359,33 @@ class JournalStore implements FileStore {
   }
 
   async #writeFrame(builder: FrameBuilder, changes: number) {
-    const nowMs = this.#clock.nowMs();
-    await this.#segments.ensureRoom(builder.bytes, this.#nextLsn, nowMs);
+    await this.#ownership?.check(this.#clock.steadyMs());
+    await this.#ensureRoom(builder.bytes);
     const salt = this.#segments.active?.salt ?? 0;
     const frame = builder.finish({
       lsn: this.#nextLsn,
       ordinal: this.#ordinal,
-      timeMs: Math.max(0, nowMs),
+      timeMs: Math.max(0, this.#clock.nowMs()),
       salt,
     });
-    const place = await this.#segments.write(frame.buffers, frame.bytes);
+    const place = await this.#segments.write(frame);
     this.#nextLsn += 1;
+    this.#lastCrc = frame.crc;
     this.#ordinal += changes;
     this.#bound.written(changes, frame.bytes);
     return { ...frame, ...place };
   }
 
-  #settleWaiters(failure: HapaxError | undefined): void {
-    if (this.#waiters.length === 0) return;
-    const waiting = this.#waiters;
-    this.#waiters = [];
-    for (const waiter of waiting) {
-      if (failure !== undefined) waiter.reject(failure);
-      else if (waiter.ordinal <= this.#ordinal) waiter.resolve();
-      else this.#waiters.push(waiter);
+  get #last(): LastFrame {
+    return { lsn: this.#nextLsn - 1, crc: this.#lastCrc };
+  }
+
+  async #ensureRoom(bytes: number): Promise<void> {
+    const before = this.#segments.active;
+    await this.#segments.ensureRoom(bytes, this.#nextLsn, this.#clock.nowMs());
+    const { active } = this.#segments;
+    if (active !== before && active !== undefined) {
+      await this.#ownership?.rolled(active.number, this.#last);
     }
   }
 
@@ -365,14 +395,32 @@ class JournalStore implements FileStore {
     this.#bound.snapshotNeeds(ordinal);
     if (ordinal <= this.#ordinal) return Promise.resolve();
     if (this.#failure !== undefined) return Promise.reject(this.#failure);
-    return new Promise((resolvePromise, reject) => {
-      this.#waiters.push({ ordinal, resolve: resolvePromise, reject });
-    });
+    return this.#waiters.wait(ordinal);
   }
 
   #considerBackground(): void {
-    if (!this.#bound.isDue || this.#isClosing || this.#failure !== undefined) return;
-    void this.#startBackground();
+    if (this.#isClosing || this.#failure !== undefined) return;
+    if (this.#bound.isDue) void this.#startBackground();
+    else if (this.#hasFreed && this.#isTight) this.#tidySoon();
+  }
+
+  /** The disk is full, or was so not long ago: what is deleted is given back early. */
+  get #isTight(): boolean {
+    const nowMs = this.#clock.steadyMs();
+    if (this.#segments.isFull) this.#fullAtMs = nowMs;
+    return nowMs - this.#fullAtMs < TIGHT_MS;
+  }
+
+  /** On a full disk what was deleted is given back after a moment, not with the next snapshot. */
+  #tidySoon(): void {
+    if (this.#isTidyingSoon) return;
+    this.#isTidyingSoon = true;
+    const waitMs = this.#segments.isFull ? FULL_TIDY_MS : TIGHT_TIDY_MS;
+    // Up to a minute after failures: each of them is a warning.
+    this.#clock.after(waitMs * 2 ** Math.min(this.#failuresInRow, 6), () => {
+      this.#isTidyingSoon = false;
+      if (!this.#isClosing && this.#hasFreed) void this.#startBackground();
+    });
   }
 
   #armTimer(): void {
@@ -386,8 +434,11 @@ class JournalStore implements FileStore {
   /** Snapshot, room, compaction: one after the other, never two at a time. Never rejects. */
   #startBackground(): Promise<void> {
     this.#bound.workBegins();
+    this.#hasFreed = false;
     this.#background ??= this.#tidyUp()
       .catch((error: unknown) => {
+        this.#hasFreed = true; // On a full disk it is tried again.
+        this.#failuresInRow += 1;
         this.#settings.onWarning?.(error instanceof Error ? error.message : String(error));
       })
       .finally(() => {
@@ -400,15 +451,17 @@ class JournalStore implements FileStore {
 
   async #tidyUp(): Promise<void> {
     if (this.#failure !== undefined) throw this.#failure;
-    await this.#writeSnapshot();
-    await this.#retireSegments();
-    const victims = findVictims(this.#segments, this.#index);
-    if (victims.size === 0) return;
-    // A snapshot that has become due comes first, but every turn of this gets something done.
-    const mustStop = (bytes: number): boolean =>
-      this.#bound.isFull || (bytes >= MOVE_BYTES_MIN && this.#bound.isDue);
-    const write = (records: readonly Moved[]): Promise<void> => this.#writeMoved(records);
-    await moveOut(this.#segments, this.#index, victims, write, mustStop);
+    await tidyUp({
+      segments: this.#segments,
+      index: this.#index,
+      bound: this.#bound,
+      olderSnapshot: () => this.#snapshots[1],
+      writeSnapshot: () => this.#writeSnapshot(),
+      writeMoved: (records) => this.#writeMoved(records),
+      isClosing: () => this.#isClosing,
+      isTight: this.#isTight,
+    });
+    this.#failuresInRow = 0;
   }
 
   async #writeSnapshot(): Promise<void> {
@@ -416,7 +469,9 @@ class JournalStore implements FileStore {
     const ordinal = this.#ordinal;
     if (this.#snapshots[0] === lsn) return;
     this.#bound.snapshotBegins();
-    const head = { lsn, ordinal, writtenAtMs: this.#clock.nowMs() };
+    const storeId = this.#ownership?.storeId ?? "";
+    const crc = this.#lastCrc;
+    const head = { storeId, lsn, crc, ordinal, writtenAtMs: this.#clock.nowMs() };
     await writeSnapshot(this.#disk, this.world, this.#index, head, () => this.#settled());
     this.#bound.snapshotCompleted();
     const [newest, older, ...rest] = [lsn, ...this.#snapshots];
@@ -424,26 +479,17 @@ class JournalStore implements FileStore {
     for (const old of rest) await this.#disk.remove(snapshotName(old));
   }
 
-  /** CP2: only what the older of the two snapshots does not need. */
-  async #retireSegments(): Promise<void> {
-    const [, older] = this.#snapshots;
-    if (older === undefined) return;
-    const list = this.#segments.list();
-    for (const [at, segment] of list.entries()) {
-      const next = list[at + 1];
-      if (next === undefined || next.firstLsn > older + 1) return;
-      if (this.#index.liveBytes(segment.number) === 0) await this.#segments.retire(segment.number);
-    }
-  }
-
-  #writeMoved(records: readonly Moved[]): Promise<void> {
+  /** CP3: false, and nothing was written, when there is no room that is not kept for others. */
+  #writeMoved(records: readonly Moved[]): Promise<boolean> {
+    let bytes = 1024;
+    for (const { data } of records) bytes += data.length + 32;
+    const builder = new FrameBuilder(bytes);
+    for (const record of records) builder.data(record, record.start);
     return this.#exclusive(async () => {
-      let bytes = 1024;
-      for (const { data } of records) bytes += data.length + 32;
-      const builder = new FrameBuilder(bytes);
-      for (const record of records) builder.data(record, record.start);
+      if (!(await this.#segments.hasRoomToMove(builder.bytes))) return false;
       const frame = await this.#writeFrame(builder, 0);
       applyMoves(this.#index, frame.runs, frame.segment, frame.position);
+      return true;
     });
   }
 }

@@ -5,12 +5,14 @@ import type { CreateCommand } from "../core/create.ts";
 import type { KeyClaim } from "../core/keys.ts";
 import type { ProducerClaim } from "../core/producer.ts";
 import { NEVER } from "../core/stream.ts";
-import type { Epoch, ProducerId, Sequence, SessionNonce, StreamName } from "../core/types.ts";
+import type { Epoch, ProducerId, Run, Sequence, SessionNonce, StreamName } from "../core/types.ts";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
 export const TEXT = "text/plain";
+/** Of the process that creates the streams of a test. */
+export const RUN = 1 as Run;
 
 /**
  * A creation of a text stream without expiry; `parts` changes what it says.

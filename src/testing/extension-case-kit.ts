@@ -11,6 +11,7 @@ export type ExtensionCapability =
   | "windows"
   | "patience"
   | "reading-back"
+  | "lives"
   | "admin"
   | "transactions"
   | "groups";
@@ -192,6 +193,13 @@ export class Site {
   async stream(headers: HeaderMap = {}, body?: string): Promise<CaseStream> {
     const stream = this.newStream();
     (await stream.create(headers, body)).expect(201);
+    return stream;
+  }
+
+  /** A new stream of text with one append for each letter. */
+  async letters(text: string): Promise<CaseStream> {
+    const stream = await this.stream();
+    for (const letter of text) (await stream.append(letter)).expect(204);
     return stream;
   }
 

@@ -20,7 +20,7 @@ async function holderOf(site: Site): Promise<{
   readonly member: CaseMember;
   readonly leases: readonly [CaseLease, CaseLease];
 }> {
-  const streams = [await site.stream({}, "abc"), await site.stream({}, "abc")] as const;
+  const streams = [await site.letters("abc"), await site.letters("abc")] as const;
   const group = await new CaseGroup(site).create({ streams: streams.map(pathOf) });
   const member = await group.join();
   const leases = [await member.lease(streams[0]), await member.lease(streams[1])] as const;
@@ -87,6 +87,24 @@ const commits: readonly CaseSpec[] = [
       (await member.commit({ ...other, offset: "-1" })).refused(400, "invalid_request");
       await group.isAt(streams[0], at(2));
       await group.isAt(streams[1], at(0));
+    },
+  },
+  {
+    title: "§20.3 an offset inside an append is refused, and the committed one stays",
+    async run(site) {
+      const stream = await site.stream({}, "abc");
+      (await stream.append("de")).expect(204);
+      const group = await new CaseGroup(site).create({ streams: [pathOf(stream)] });
+      const member = await group.join();
+      const lease = await member.lease(stream);
+      for (const inside of [1, 2, 4]) {
+        const answer = await member.commit({ ...lease, offset: at(inside) });
+        const problem = answer.refused(400, "invalid_request").json() as { stream: unknown };
+        equal(problem.stream, lease.stream, "stream in the refusal");
+      }
+      await group.isAt(stream, at(0));
+      (await member.commit({ ...lease, offset: at(3) })).expect(200);
+      (await member.commit({ ...lease, offset: at(5) })).expect(200);
     },
   },
   {
@@ -161,6 +179,29 @@ const transactions: readonly CaseSpec[] = [
       (await send(at(2))).expect(200);
       refusedAt(await send(at(1)), 1, 409, "offset_regressed");
       refusedAt(await send(at(4)), 1, 410, "offset_beyond_tail");
+      await output.holds("x");
+    },
+  },
+  {
+    title: "§20.3 in a transaction an offset inside an append is refused, with the output",
+    needs: ["transactions"],
+    async run(site) {
+      const stream = await site.stream({}, "abc");
+      (await stream.append("de")).expect(204);
+      const group = await new CaseGroup(site).create({ streams: [pathOf(stream)] });
+      const member = await group.join();
+      const lease = await member.lease(stream);
+      const output = await site.stream();
+      const key = newKey();
+      const send = (offset: string): ReturnType<typeof transact> =>
+        transact(site, key, [
+          appendOf(output, "x"),
+          { commit: { ...member.claimed(lease), offset } },
+        ]);
+      refusedAt(await send(at(2)), 1, 400, "invalid_request");
+      await output.holds("");
+      await group.isAt(stream, at(0));
+      (await send(at(3))).expect(200);
       await output.holds("x");
     },
   },

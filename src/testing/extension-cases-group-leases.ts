@@ -15,7 +15,7 @@ import { CaseGroup, type CaseLease, type CaseMember } from "./extension-case-tra
 
 async function streamsOf(site: Site, count: number): Promise<readonly CaseStream[]> {
   const made: CaseStream[] = [];
-  while (made.length < count) made.push(await site.stream({}, "abc"));
+  while (made.length < count) made.push(await site.letters("abc"));
   return made;
 }
 

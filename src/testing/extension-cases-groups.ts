@@ -83,7 +83,7 @@ const routes: readonly CaseSpec[] = [
   {
     title: "§20 a deleted group is gone, with its members and offsets",
     async run(site) {
-      const stream = await site.stream({}, "abc");
+      const stream = await site.letters("abc");
       const group = await new CaseGroup(site).create();
       const member = await group.join();
       const lease = await member.lease(stream);
@@ -98,8 +98,8 @@ const routes: readonly CaseSpec[] = [
   {
     title: "§20 groups are listed in the order of their names, with what they have, page by page",
     async run(site) {
-      await site.stream({}, "abc");
-      await site.stream({}, "d");
+      await site.letters("abc");
+      await site.letters("d");
       const names = [site.newGroup("a"), site.newGroup("b"), site.newGroup("c")];
       for (const name of names) await new CaseGroup(site, name).create();
       const member = await new CaseGroup(site, names[0]).join();
@@ -164,7 +164,7 @@ const streams: readonly CaseSpec[] = [
   {
     title: "§20.1 streams that exist are in the group from its creation, at the start",
     async run(site) {
-      const [one, other] = [await site.stream({}, "abc"), await site.stream({}, "de")];
+      const [one, other] = [await site.letters("abc"), await site.letters("de")];
       const starts: readonly (readonly [string | undefined, string, string])[] = [
         [undefined, at(0), at(0)],
         ["beginning", at(0), at(0)],
@@ -180,10 +180,22 @@ const streams: readonly CaseSpec[] = [
   {
     title: "§20.1 a start that a stream does not have is refused",
     async run(site) {
-      await site.stream({}, "abc");
+      await site.letters("abc");
       const group = new CaseGroup(site);
       (await group.put({ pattern: site.pattern, start: at(4) })).refused(410, "offset_beyond_tail");
       (await group.get()).refused(404, "group_not_found");
+    },
+  },
+  {
+    title: "§20.1 a start inside an append is refused",
+    async run(site) {
+      const stream = await site.stream({}, "abc");
+      (await stream.append("d")).expect(204);
+      const group = new CaseGroup(site);
+      const inside = await group.put({ pattern: site.pattern, start: at(2) });
+      inside.refused(400, "invalid_request");
+      (await group.get()).refused(404, "group_not_found");
+      (await group.put({ pattern: site.pattern, start: at(3) })).expect(201);
     },
   },
   {
@@ -199,14 +211,14 @@ const streams: readonly CaseSpec[] = [
       equal(await cursorsOf(group), {}, "the offsets before");
       (await matched.create({}, "abc")).expect(201);
       (await named.create({}, "d")).expect(201);
-      await site.stream({}, "e");
+      await site.letters("e");
       equal(await cursorsOf(group), offsets([matched, at(0)], [named, at(0)]), "the offsets");
     },
   },
   {
     title: "§20.1 a stream under the name of a deleted one begins anew, and its old lease is lost",
     async run(site) {
-      const stream = await site.stream({}, "abc");
+      const stream = await site.letters("abc");
       const group = await new CaseGroup(site).create();
       const member = await group.join();
       const lease = await member.lease(stream);
@@ -227,7 +239,7 @@ const streams: readonly CaseSpec[] = [
   {
     title: "§20.1 a closed stream that is committed to its end is finished and leased no more",
     async run(site) {
-      const stream = await site.stream({}, "abc");
+      const stream = await site.letters("abc");
       const group = await new CaseGroup(site).create();
       const member = await group.join();
       const lease = await member.lease(stream);
@@ -250,7 +262,7 @@ const administration: readonly CaseSpec[] = [
   {
     title: "§20.4 a group is shown with its settings, members and cursors",
     async run(site) {
-      const stream = await site.stream({}, "abc");
+      const stream = await site.letters("abc");
       const group = await new CaseGroup(site).create({ leaseMs: 5000 });
       const member = await group.join();
       const lease = await member.lease(stream);
@@ -269,7 +281,12 @@ const administration: readonly CaseSpec[] = [
       ensure(isLive, `expiresInMs: expected 1 to 5000, got ${String(expiresInMs)}`);
       const numbers = { offset: at(1), nextOffset: at(3), lag: 2, token: lease.token };
       const state = { member: member.id, handOver: false, finished: false };
-      equal(cursors, [{ stream: stream.path, ...numbers, ...state }], "the cursors");
+      // Lives are a capability of their own, with cases of their own.
+      const places = (cursors as readonly CaseOperation[]).map((one) => ({
+        ...one,
+        life: undefined,
+      }));
+      equal(places, [{ stream: stream.path, ...numbers, ...state }], "the cursors");
     },
   },
   {
@@ -294,7 +311,7 @@ const administration: readonly CaseSpec[] = [
   {
     title: "§20.4 a reset moves the offsets of all streams, or of one, also back",
     async run(site) {
-      const [one, other] = [await site.stream({}, "abc"), await site.stream({}, "de")];
+      const [one, other] = [await site.letters("abc"), await site.letters("de")];
       const group = await new CaseGroup(site).create();
       equal(await reset(group, { to: "tail" }), { streams: 2 }, "the answer");
       equal(await cursorsOf(group), offsets([one, at(3)], [other, at(2)]), "the tails");
@@ -310,6 +327,7 @@ const administration: readonly CaseSpec[] = [
       const stream = await site.stream({}, "abc");
       const group = await new CaseGroup(site).create();
       (await group.post("reset", { to: at(4) })).refused(410, "offset_beyond_tail");
+      (await group.post("reset", { to: at(2) })).refused(400, "invalid_request");
       const unknown = { to: "tail", stream: site.newStream().path };
       (await group.post("reset", unknown)).refused(404, "stream_not_found");
       (await group.post("reset", {})).refused(400, "invalid_request");
@@ -320,7 +338,7 @@ const administration: readonly CaseSpec[] = [
   {
     title: "§20.4 a reset ends the leases of its streams, and a finished one is leased again",
     async run(site) {
-      const [one, other] = [await site.stream({}, "abc"), await site.stream({}, "de")];
+      const [one, other] = [await site.letters("abc"), await site.letters("de")];
       await one.close();
       const group = await new CaseGroup(site).create();
       const member = await group.join();
@@ -344,7 +362,7 @@ const administration: readonly CaseSpec[] = [
       };
       const names = ["claims", "commits", "leases_lost"].map((what) => `hapax_group_${what}_total`);
       const before = await countAll(names, metrics);
-      const stream = await site.stream({}, "abc");
+      const stream = await site.letters("abc");
       const member = await (await new CaseGroup(site).create()).join();
       const lease = await member.lease(stream);
       (await member.commit({ ...lease, offset: at(1) })).expect(200);

@@ -40,12 +40,48 @@ const rows: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§14 a repeated append of the session is a duplicate, whatever its body",
+    title: "§14 a repeated append of the session is a duplicate",
     async run(site) {
       const stream = await site.stream();
       await stream.append("a", bySession("p", "n1", 0));
-      const again = await stream.append("other", bySession("p", "n1", 0));
-      again.expect(204, { "Producer-Epoch": "0", "Producer-Seq": "0" });
+      const again = await stream.append("a", bySession("p", "n1", 0));
+      again.expect(204, {
+        "Producer-Epoch": "0",
+        "Producer-Seq": "0",
+        "Producer-Seq-Reused": undefined,
+      });
+      await stream.holds("a");
+    },
+  },
+  {
+    title: "§5.2 other content under a number of the session is refused, also on a closed stream",
+    async run(site) {
+      const stream = await site.stream();
+      await stream.append("a", bySession("p", "n1", 0));
+      await stream.append("b", bySession("p", "n1", 1));
+      const other = await stream.append("other", bySession("p", "n1", 0));
+      other.refused(422, "producer_seq_reused");
+      const closing = await stream.append("b", { ...bySession("p", "n1", 1), ...CLOSES });
+      closing.refused(422, "producer_seq_reused");
+      await stream.append("c", { ...bySession("p", "n1", 2), ...CLOSES });
+      const late = await stream.append("c", bySession("p", "n1", 2));
+      late.refused(422, "producer_seq_reused");
+      await stream.holds("abc");
+    },
+  },
+  {
+    title: "§5.2 other content under a number of an epoch is a duplicate that says so",
+    async run(site) {
+      const stream = await site.stream();
+      await stream.append("a", byEpoch("p", 0, 0));
+      const same = await stream.append("a", byEpoch("p", 0, 0));
+      same.expect(204, { "Producer-Seq-Reused": undefined });
+      const other = await stream.append("other", byEpoch("p", 0, 0));
+      other.expect(204, {
+        "Producer-Epoch": "0",
+        "Producer-Seq": "0",
+        "Producer-Seq-Reused": "true",
+      });
       await stream.holds("a");
     },
   },

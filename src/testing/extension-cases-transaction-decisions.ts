@@ -352,15 +352,16 @@ const orders: readonly CaseSpec[] = [
       const wake_stream = wakes.path.slice("/v1/stream/".length);
       const wanted = { type: "pull-wake", streams: [relative], wake_stream };
       (await send("PUT", "", wanted)).expect(201);
-      (await input.append("a", TEXT)).expect(204);
+      (await input.append("ab", TEXT)).expect(204);
       const claim = (await send("POST", "/claim", { worker: "w" })).expect(200).json() as {
         readonly token: string;
         readonly wake_id: string;
         readonly generation: number;
       };
       const { token, wake_id: wakeId, generation } = claim;
-      const acks = [{ stream: input.path, offset: at(1) }];
+      const acks = [{ stream: input.path, offset: at(2) }];
       const ack = { ack: { subscription: id, token, wakeId, generation, acks, done: true } };
+      const inside = { ack: { ...ack.ack, acks: [{ stream: input.path, offset: at(1) }] } };
       const operations = [appendOf(output, "b"), ack];
       const forged = { ack: { ...ack.ack, token: `${token}x` } };
       refusedAt(
@@ -369,6 +370,8 @@ const orders: readonly CaseSpec[] = [
         401,
         "token_invalid",
       );
+      const early = await transact(site, newKey(), [appendOf(output, "c"), inside]);
+      refusedAt(early, 1, 409, "invalid_ack");
       const key = newKey();
       committed(await transact(site, key, operations), [[output, at(1)], undefined]);
       refusedAt(await transact(site, newKey(), operations), 1, 409, "subscription_fenced");

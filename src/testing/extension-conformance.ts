@@ -1,5 +1,6 @@
 /** The extensions of PROTOCOL.md as cases that any test runner can run against any server. */
 
+import { actCases } from "./extension-cases-acts.ts";
 import { adminCases } from "./extension-cases-admin.ts";
 import { compareCases } from "./extension-cases-compare.ts";
 import { keyKindCases } from "./extension-cases-key-kinds.ts";
@@ -7,6 +8,7 @@ import { groupCommitCases } from "./extension-cases-group-commits.ts";
 import { groupLeaseCases } from "./extension-cases-group-leases.ts";
 import { groupCases } from "./extension-cases-groups.ts";
 import { keyCases } from "./extension-cases-keys.ts";
+import { lifeCases } from "./extension-cases-lives.ts";
 import { patienceCases } from "./extension-cases-patience.ts";
 import { readingBackCases } from "./extension-cases-reading-back.ts";
 import { sessionCases } from "./extension-cases-sessions.ts";
@@ -46,7 +48,8 @@ const CASES: Readonly<Record<ExtensionCapability, readonly CaseSpec[]>> = {
   windows: [...windowCases, ...keyKindCases],
   patience: patienceCases,
   "reading-back": readingBackCases,
-  admin: adminCases,
+  lives: lifeCases,
+  admin: [...adminCases, ...actCases],
   transactions: [...transactionCases, ...transactionDecisionCases, ...transactionAnswerCases],
   groups: [...groupCases, ...groupLeaseCases, ...groupCommitCases],
 };

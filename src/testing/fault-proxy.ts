@@ -162,6 +162,7 @@ class LossyProxy implements FaultProxy {
   constructor(target: () => string | Promise<string>, settings: FaultProxySettings) {
     this.#target = target;
     this.#settings = settings;
+    this.#server.maxHeadersCount = 0; // Node would drop those behind the 1,000th in silence.
     this.#server.on("clientError", (_error, socket) => {
       socket.destroy();
     });

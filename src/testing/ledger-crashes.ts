@@ -227,8 +227,11 @@ function stoppedAt(story: Story, { at, isInside, isTold }: Stop): CrashCase {
         await Promise.race([zombie.stopping, zombie.ended.then(refuseEnd)]);
         await finish(target, task);
         zombie.resume();
+        const end = await zombie.ended;
+        // Before its work it may also look again, find the work done, and give its result: the effects are counted below.
+        const hasLooked = at.endsWith(".claimed") && end.kind === "done";
         const reason = isTold ?? "lease_lost";
-        assert.deepEqual(await zombie.ended, { kind: "failed", reason });
+        if (!hasLooked) assert.deepEqual(end, { kind: "failed", reason });
       } finally {
         await zombie.kill();
       }
@@ -256,7 +259,7 @@ export const ledgerCrashes: readonly CrashCase[] = STORIES.flatMap((story) =>
 
 /**
  * Every primitive that holds a lease, stopped until another process has taken its work, then woken: it is told
- * `lease_lost`, and leaves nothing behind.
+ * `lease_lost` (or, before its work began, the result of the other), and leaves nothing behind.
  *
  * ```ts
  * import { ledgerZombies } from "hapax/testing";

@@ -57,12 +57,13 @@ export const sinkConformance: readonly SinkCase[] = [
       const place = freshPlace();
       const sink = await target.open();
       assert.equal(await sink.take(place, 1), undefined);
-      const work = (text: string) => (tx: Parameters<typeof target.write>[0]) =>
-        target.write(tx, `${place.pipeline} ${text}`);
-      await sink.move(place, 1, { from: undefined, to: "a" }, work("one"));
+      await sink.move(place, 1, undefined, async (tx) => {
+        await target.write(tx, `${place.pipeline} one`);
+        return "a";
+      });
       await assert.rejects(
-        sink.move(place, 1, { from: "a", to: "b" }, async (tx) => {
-          await work("two")(tx);
+        sink.move(place, 1, "a", async (tx) => {
+          await target.write(tx, `${place.pipeline} two`);
           throw new Error("it broke");
         }),
         /it broke/,
@@ -78,14 +79,16 @@ export const sinkConformance: readonly SinkCase[] = [
       const [old, heir] = [await target.open(), await target.open()];
       await old.take(place, 1);
       assert.equal(await heir.take(place, 2), undefined);
-      const late = old.move(place, 1, { from: undefined, to: "a" }, (tx) =>
-        target.write(tx, `${place.pipeline} late`),
-      );
+      const late = old.move(place, 1, undefined, async (tx) => {
+        await target.write(tx, `${place.pipeline} late`);
+        return "a";
+      });
       assert.equal(await isLost(late), true);
       assert.equal(await isLost(old.take(place, 1)), true);
-      await heir.move(place, 2, { from: undefined, to: "b" }, (tx) =>
-        target.write(tx, `${place.pipeline} heir`),
-      );
+      await heir.move(place, 2, undefined, async (tx) => {
+        await target.write(tx, `${place.pipeline} heir`);
+        return "b";
+      });
       assert.deepEqual(await committed(target, place.pipeline), [`${place.pipeline} heir`]);
     },
   },
@@ -96,7 +99,10 @@ export const sinkConformance: readonly SinkCase[] = [
       const sink = await target.open();
       await sink.take(place, 1);
       const moveTo = (from: string | undefined, to: string) =>
-        sink.move(place, 1, { from, to }, (tx) => target.write(tx, `${place.pipeline} ${to}`));
+        sink.move(place, 1, from, async (tx) => {
+          await target.write(tx, `${place.pipeline} ${to}`);
+          return to;
+        });
       await moveTo(undefined, "a");
       assert.equal(await isLost(moveTo(undefined, "a")), true);
       assert.equal(await isLost(moveTo("b", "c")), true);
@@ -114,15 +120,14 @@ export const sinkConformance: readonly SinkCase[] = [
       let at: string | undefined;
       for (const [index, sink] of sinks.entries()) {
         at = await sink.take(place, index + 1);
-        const all = sinks
-          .slice(0, index + 1)
-          .map((one, token) =>
-            isLost(
-              one.move(place, token + 1, { from: at, to: `p${index}` }, (tx) =>
-                target.write(tx, `${place.pipeline} ${token}`),
-              ),
-            ),
-          );
+        const all = sinks.slice(0, index + 1).map((one, token) =>
+          isLost(
+            one.move(place, token + 1, at, async (tx) => {
+              await target.write(tx, `${place.pipeline} ${token}`);
+              return `p${index}`;
+            }),
+          ),
+        );
         const lost = await Promise.all(all);
         assert.deepEqual(lost, [...Array.from({ length: index }, () => true), false]);
       }

@@ -1,6 +1,8 @@
 /** What the conformance cases of stores are made of: changes in one line, and checks without a runner. */
 
+import { digestContent } from "../core/content-digest.ts";
 import type { Change } from "../core/change.ts";
+import { imageOfGroups } from "../core/group-image.ts";
 import type { GroupBook } from "../core/group-state.ts";
 import { KeyWindow, type KeyWindowView } from "../core/key-window.ts";
 import type { KeyRecord } from "../core/keys.ts";
@@ -12,6 +14,7 @@ import type {
   ProducerId,
   Sequence,
   SessionNonce,
+  Run,
   StreamId,
   StreamName,
   TimeMs,
@@ -53,6 +56,7 @@ export function created(id: number, parts: Partial<StreamState> = {}, atMs = 1):
     kind: "created",
     atMs: atMs as TimeMs,
     stream: id as StreamId,
+    run: parts.run ?? ((2 ** 51 + id) as Run),
     name: parts.name ?? (`/case/${id}` as StreamName),
     contentType: parts.contentType ?? "text/plain",
     expiry: parts.expiry ?? NEVER,
@@ -78,20 +82,25 @@ export function appended(
   data: string | Uint8Array,
   parts: Partial<Extract<Change, { kind: "appended" }>> = {},
 ): Change {
+  const { closes = false, producer } = parts;
+  const bytes = typeof data === "string" ? bytesOf(data) : data;
   return {
     kind: "appended",
     atMs: 2 as TimeMs,
     stream: id as StreamId,
-    data: typeof data === "string" ? bytesOf(data) : data,
-    closes: false,
-    producer: undefined,
+    data: bytes,
+    closes,
     streamSeq: undefined,
     key: undefined,
     ...parts,
+    producer: producer && { ...producer, digest: digestContent(bytes, closes) },
   };
 }
 
-/** What is written down of an accepted append of a producer; with a session its epoch belongs to that. */
+/**
+ * What is written down of an accepted append of a producer; with a session its epoch belongs to that. Its digest is
+ * that of the append, which `appended` knows.
+ */
 export function marked(
   id: string,
   epoch: number,
@@ -105,6 +114,7 @@ export function marked(
     sequence: sequence as Sequence,
     session: session as SessionNonce | undefined,
     resets,
+    digest: 0,
   };
 }
 
@@ -235,16 +245,13 @@ export function describeWorld(world: World): string {
 }
 
 /** What is free and what a member holds are sets: their order says nothing. */
-function describeGroups({ byId, globs, nextToken }: GroupBook): object {
-  const groups = [...byId.values()].map((group) => ({
+function describeGroups(book: GroupBook): object {
+  const { byId, globs, nextToken } = book;
+  const groups = imageOfGroups(book).groups.map((group) => ({
     ...group,
     // Absent and undefined are the same.
     settings: { ...group.settings, pattern: group.settings.pattern },
-    free: [...group.free].toSorted(),
-    members: [...group.members.values()].map((member) => ({
-      ...member,
-      holds: [...member.holds].toSorted(),
-    })),
+    openCount: byId.get(group.id)?.openCount,
   }));
   return { nextToken, globs: [...globs.keys()].toSorted(), groups };
 }

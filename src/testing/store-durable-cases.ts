@@ -61,28 +61,35 @@ const IDENTITIES: readonly (readonly Change[])[] = [
 
 /** What must be answered to retries and newcomers after IDENTITIES. */
 function checkIdentities(store: Store, when: string): void {
-  const asked: readonly [id: number, parts: Parameters<typeof appendCommand>[1], answer: object][] =
-    [
-      [1, { producer: sessionClaim("p", "four", 0) }, { kind: "duplicate", end: 7 }],
-      [1, { producer: sessionClaim("p", "four", 1) }, { kind: "duplicate", end: 9 }],
-      [1, { producer: sessionClaim("p", "four", 3) }, { kind: "gap", expected: 2 }],
-      [1, { producer: sessionClaim("p", "one", 0) }, { kind: "fenced", currentEpoch: 0 }],
-      [1, { producer: sessionClaim("p", "two", 0) }, { kind: "fenced" }],
-      [1, { producer: sessionClaim("p", "three", 1) }, { kind: "fenced" }],
-      [1, { producer: producerClaim("p", 0, 2) }, { kind: "fenced" }],
-      [1, { producer: producerClaim("q", 4, 0) }, { kind: "duplicate", end: 6 }],
-      [1, { producer: sessionClaim("p", "five", 0) }, { kind: "accepted" }],
-      [1, { key: keyClaim("k0", "content of k0") }, { kind: "replayed", end: 8 }],
-      [2, { key: keyClaim("k0", "content of k0") }, { kind: "accepted" }],
-      [2, { key: keyClaim("k2", "content of k2") }, { kind: "replayed", end: 6 }],
-      [2, { key: keyClaim("k3", "content of k3") }, { kind: "replayed", end: 10 }],
-      [2, { key: keyClaim("k3", "other") }, { kind: "key_reused" }],
-    ];
-  for (const [id, parts, answer] of asked) {
+  const asked: readonly [
+    id: number,
+    parts: Parameters<typeof appendCommand>[1],
+    answer: object,
+    text?: string,
+  ][] = [
+    [1, { producer: sessionClaim("p", "four", 0) }, { kind: "duplicate", end: 7 }, "g"],
+    [1, { producer: sessionClaim("p", "four", 1) }, { kind: "duplicate", end: 9 }, "i"],
+    [1, { producer: sessionClaim("p", "four", 0) }, { kind: "reused", received: 0 }],
+    [1, { producer: sessionClaim("p", "four", 1), closes: true }, { kind: "reused" }, "i"],
+    [1, { producer: sessionClaim("p", "four", 3) }, { kind: "gap", expected: 2 }],
+    [1, { producer: sessionClaim("p", "one", 0) }, { kind: "fenced", currentEpoch: 0 }],
+    [1, { producer: sessionClaim("p", "two", 0) }, { kind: "fenced" }],
+    [1, { producer: sessionClaim("p", "three", 1) }, { kind: "fenced" }],
+    [1, { producer: producerClaim("p", 0, 2) }, { kind: "fenced" }],
+    [1, { producer: producerClaim("q", 4, 0) }, { kind: "duplicate", end: 6, isOther: false }, "f"],
+    [1, { producer: producerClaim("q", 4, 0) }, { kind: "duplicate", end: 6, isOther: true }],
+    [1, { producer: sessionClaim("p", "five", 0) }, { kind: "accepted" }],
+    [1, { key: keyClaim("k0", "content of k0") }, { kind: "replayed", end: 8 }],
+    [2, { key: keyClaim("k0", "content of k0") }, { kind: "accepted" }],
+    [2, { key: keyClaim("k2", "content of k2") }, { kind: "replayed", end: 6 }],
+    [2, { key: keyClaim("k3", "content of k3") }, { kind: "replayed", end: 10 }],
+    [2, { key: keyClaim("k3", "other") }, { kind: "key_reused" }],
+  ];
+  for (const [id, parts, answer, text = "x"] of asked) {
     const state = store.world.streams.get(`/case/${id}` as StreamName);
     if (state === undefined) throw new Error(`stream ${id} is not there ${when}`);
     const scene = { defaults: KEY_DEFAULTS, durableTail: state.tail };
-    const decision = decideAppend(state, appendCommand("x", parts), 20 as TimeMs, scene);
+    const decision = decideAppend(state, appendCommand(text, parts), 20 as TimeMs, scene);
     const told = Object.entries(decision).filter(([name]) => name in answer);
     equal(Object.fromEntries(told), answer, `the answer to ${JSON.stringify(parts)} ${when}`);
   }

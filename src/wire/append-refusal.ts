@@ -49,7 +49,8 @@ export function encodeAppendRefusal(outcome: AppendRefused): Refusal {
     case "sequence_regression":
       return {
         code: "sequence_regression",
-        detail: "a Stream-Seq must sort after the last one accepted, byte by byte",
+        detail:
+          "sequence conflict: a Stream-Seq must sort after the last one accepted, byte by byte",
         facts: { last: outcome.last },
       };
     case "key_reused":
@@ -108,6 +109,12 @@ function encodeProducerRefusal(outcome: ProducerRefusal): Refusal {
         code: "epoch_start",
         detail: `expected sequence 0 in a new epoch, received ${outcome.received}`,
         facts: { expected: 0, received: outcome.received },
+      };
+    case "reused":
+      return {
+        code: "producer_seq_reused",
+        detail: `sequence ${outcome.received} was stored with other content; this append is not stored`,
+        facts: { received: outcome.received },
       };
     case "epoch_exhausted":
       return { code: "epoch_exhausted", detail: "no epoch is left for a new session" };

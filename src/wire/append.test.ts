@@ -201,7 +201,7 @@ describe("to status and headers", () => {
   };
   const claim = { id: "p", epoch: 1, sequence: 2 } as AppendCommand["producer"];
   const session = { id: "p", sequence: 2, session: "n1" } as AppendCommand["producer"];
-  const mark = { id: "p", epoch: 1, sequence: 2, session: undefined, resets: 0 };
+  const mark = { id: "p", epoch: 1, sequence: 2, session: undefined, resets: 0, digest: 0 };
   // Only the mark of the change is looked at.
   const accepted = (producer?: typeof mark): AppendDecision =>
     ({ kind: "accepted", change: { producer }, tail, isClosed: false }) as AppendDecision;
@@ -277,7 +277,10 @@ describe("to status and headers", () => {
       lastSequence: 9 as Sequence,
       end: tail,
       isClosed: true,
+      isOther: false,
     };
+    const other = encodeAppend({ ...outcome, isOther: true }, { ...plain, producer: claim });
+    expect(other).toMatchObject({ status: 204, headers: { "Producer-Seq-Reused": "true" } });
     expect(encodeAppend(outcome, { ...plain, producer: claim })).toEqual({
       status: 204,
       headers: {

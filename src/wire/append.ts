@@ -183,6 +183,8 @@ export function encodeAppend(
       const headers = repeatedHeaders(outcome, command);
       headers[HEADER.producerEpoch] = String(outcome.epoch);
       headers[HEADER.producerSeq] = String(outcome.lastSequence);
+      // The public protocol has no refusal for it, and its clients take this for the success that it was.
+      if (outcome.isOther) headers[HEADER.producerSeqReused] = "true";
       return { status: 204, headers };
     }
     case "replayed": {

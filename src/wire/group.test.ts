@@ -1,6 +1,7 @@
 // Bodies of groups. PROTOCOL.md §20
 import { describe, expect, test } from "vitest";
 import { isHapaxError } from "../errors.ts";
+import { LIMITS } from "../limits.ts";
 import {
   formatStart,
   parseGroupClaim,
@@ -50,6 +51,14 @@ test("settings have defaults, and the order of named streams says nothing", () =
     start: { kind: "beginning" },
     leaseMs: 30_000,
   });
+});
+
+test("a group names a bounded number of streams, and is told what to do beyond it", () => {
+  const named = (count: number): Uint8Array =>
+    bytesOf({ streams: Array.from({ length: count }, (_, index) => `/${index}`) });
+  const { groupStreamsMax } = LIMITS;
+  expect(parseGroupSettings(named(groupStreamsMax)).streams.length).toBe(groupStreamsMax);
+  expect(() => parseGroupSettings(named(groupStreamsMax + 1))).toThrow("use a pattern");
 });
 
 test.for(["beginning", "tail", OFFSET])("a start of %s is written as it was read", (start) => {

@@ -37,7 +37,11 @@ export function parseGroupSettings(body: Uint8Array): GroupSettings {
   return { pattern, streams: [...new Set(streams)].toSorted(), start, leaseMs };
 }
 
-function parsePath(entry: unknown): StreamName {
+function parsePath(entry: unknown, index: number): StreamName {
+  if (index >= LIMITS.groupStreamsMax) {
+    const most = `names more than ${LIMITS.groupStreamsMax} streams`;
+    throw invalid("streams", `${most}: use a pattern, or several groups`);
+  }
   if (typeof entry !== "string") throw invalid("streams", "has an entry that is not a string");
   return checkPath("streams", entry);
 }

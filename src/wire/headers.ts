@@ -7,6 +7,7 @@ export const HEADER = {
   nextOffset: "Stream-Next-Offset",
   upToDate: "Stream-Up-To-Date",
   closed: "Stream-Closed",
+  life: "Stream-Life",
   cursor: "Stream-Cursor",
   ttl: "Stream-TTL",
   expiresAt: "Stream-Expires-At",
@@ -16,6 +17,7 @@ export const HEADER = {
   producerExpectedSeq: "Producer-Expected-Seq",
   producerReceivedSeq: "Producer-Received-Seq",
   producerNextOffset: "Producer-Next-Offset",
+  producerSeqReused: "Producer-Seq-Reused",
   keyWindow: "Stream-Key-Window",
   keyMax: "Stream-Key-Max",
   keyOverflow: "Stream-Key-Overflow",
@@ -39,6 +41,7 @@ export const SINGLE_HEADERS: readonly string[] = [
   "authorization",
   "if-match",
   "if-none-match",
+  "last-event-id",
   "stream-ttl",
   "stream-expires-at",
   "stream-closed",
@@ -60,13 +63,13 @@ export const SINGLE_HEADERS: readonly string[] = [
 /** What a browser may send and see from another origin. */
 export const CORS_METHODS = "GET, POST, PUT, DELETE, HEAD, OPTIONS";
 export const CORS_ALLOW =
-  "Content-Type, Authorization, If-Match, If-None-Match, Stream-TTL, Stream-Expires-At, " +
-  "Stream-Closed, Stream-Seq, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, " +
+  "Content-Type, Authorization, If-Match, If-None-Match, Last-Event-ID, Stream-TTL, " +
+  "Stream-Expires-At, Stream-Closed, Stream-Seq, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, " +
   "Producer-Id, Producer-Epoch, Producer-Seq, Producer-Session, Idempotency-Key, Prefer, " +
   "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From";
 export const CORS_EXPOSE =
-  "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
+  "Stream-Next-Offset, Stream-Life, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
   "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, " +
-  "Producer-Expected-Seq, Producer-Received-Seq, Producer-Next-Offset, Idempotency-Replayed, " +
-  "Preference-Applied, Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, " +
+  "Producer-Expected-Seq, Producer-Received-Seq, Producer-Next-Offset, Producer-Seq-Reused, " +
+  "Idempotency-Replayed, Preference-Applied, Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, " +
   "ETag, Content-Type, Content-Encoding, Vary, Location, Retry-After";

@@ -126,6 +126,15 @@ export function jsonRecordEnd(stored: Uint8Array, count: number): number | undef
   return end;
 }
 
+/** Whether a record begins at this byte, or the last one ends there. */
+export function isJsonRecordStart(stored: Uint8Array, at: number): boolean {
+  // A record follows a comma; most bytes are refused by this alone.
+  if (at > 0 && stored[at - 1] !== COMMA) return false;
+  let end = 0;
+  while (end !== -1 && end < at) end = recordEndAfter(stored, end);
+  return end === at;
+}
+
 export function countJsonRecords(stored: Uint8Array): number {
   let count = 0;
   for (let end = 0; (end = recordEndAfter(stored, end)) !== -1;) count++;
@@ -140,6 +149,32 @@ export function splitStoredJson(stored: Uint8Array): Uint8Array[] {
     elements.push(stored.subarray(start, end - 1));
   }
   return elements;
+}
+
+/** Where the elements of an array begin. The array is JSON, without whitespace around its elements: a page of a stream. */
+export function elementStarts(array: Uint8Array): number[] {
+  const starts: number[] = [];
+  if (array.length <= 2) return starts;
+  for (let at = 1; at !== -1; at = recordEndAfter(array, at)) starts.push(at);
+  return starts;
+}
+
+/** The bytes of a member's value in an object that is JSON; of a name that is there twice, those of the last. */
+export function memberText(object: Uint8Array, name: string): Uint8Array | undefined {
+  let found: Uint8Array | undefined;
+  const inside = trimmed(object);
+  for (let start = 1; start !== -1;) {
+    const next = recordEndAfter(inside, start);
+    const member = trimmed(inside.subarray(start, (next === -1 ? inside.length : next) - 1));
+    const keyEnd = stringEnd(member, 0, member.length) + 1;
+    const colon = member.indexOf(0x3a, keyEnd);
+    if (member[0] === QUOTE && colon !== -1) {
+      const key: unknown = JSON.parse(utf8.decode(member.subarray(0, keyEnd)));
+      if (key === name) found = trimmed(member.subarray(colon + 1));
+    }
+    start = next;
+  }
+  return found;
 }
 
 /**

@@ -106,6 +106,10 @@ export class Members {
 /** The path of a stream as a body has it: absolute, and not percent-encoded. */
 export function checkPath(field: string, text: string): StreamName {
   if (!text.startsWith("/")) throw invalid(field, "is not an absolute path");
+  // A character has at least one byte: what is longer need not be looked at.
+  if (text.length > LIMITS.pathBytesMax) {
+    throw invalid(field, `is longer than ${LIMITS.pathBytesMax} bytes`);
+  }
   if (SURROGATE.test(text)) throw invalid(field, "has half of a surrogate pair");
   // As the path of a request, so that the same rules hold; what is left of `%` belongs to the name.
   const path = parseStreamPath(encodeStreamPath(text as StreamName));

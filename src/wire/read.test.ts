@@ -20,6 +20,8 @@ test("no query, and one that says nothing to us, is a read from the start", () =
       mode: "catch-up",
       from: { kind: "start" },
       cursor: undefined,
+      isResumed: false,
+      stateOffsets: undefined,
     });
   }
 });
@@ -30,13 +32,27 @@ test("an offset is the start, the tail or a place, in every mode", () => {
     mode: "sse",
     from: { kind: "now" },
     cursor: undefined,
+    isResumed: false,
+    stateOffsets: undefined,
   });
   expect(parseRead(`live=long-poll&cursor=7&offset=${AT}`)).toEqual({
     mode: "long-poll",
     from: { kind: "at", offset: 5 },
     cursor: "7",
+    isResumed: false,
+    stateOffsets: undefined,
   });
   expect(parseRead("offset=0000000000000001_0000000000000005").from).toEqual({ kind: "beyond" });
+});
+
+test("the last event id is where an SSE reader goes on, and other reads do not look at it", () => {
+  const from = { kind: "at", offset: 5 };
+  expect(parseRead("offset=now&live=sse", AT)).toMatchObject({ from, isResumed: true });
+  expect(parseRead("offset=now&live=sse", "")).toMatchObject({ isResumed: false });
+  expect(parseRead("offset=-1&live=long-poll", AT)).toMatchObject({ isResumed: false });
+  for (const id of ["-1", "now", "5", `${AT} `]) {
+    expect(() => parseRead("offset=-1&live=sse", id)).toThrow("Last-Event-ID");
+  }
 });
 
 test("a live read needs an offset, and nothing is guessed or taken twice", () => {
@@ -53,6 +69,8 @@ test("a live read needs an offset, and nothing is guessed or taken twice", () =>
     "offset=-1&live=sse&live=sse",
     "offset=-1&cursor=1&cursor=2",
     "offset=-1&cursor=%",
+    "state-offsets=1",
+    "state-offsets=true&state-offsets=true",
   ];
   expect(refused.filter((query) => !isRefused(query))).toEqual([]);
 });

@@ -6,11 +6,22 @@ export const SUBSCRIPTIONS_PREFIX = CONTROL_ROOT;
 export const ADMIN_PREFIX = "/_hapax/";
 export const TEST_PREFIX = "/_test/";
 
+/** What people and tools try first. Each is one exact path: what is below it may be a stream. */
+export const FRONT_PATH = "/";
+export const HEALTH_PATH = "/healthz";
+export const METRICS_PATH = "/metrics";
+export const ICON_PATH = "/favicon.ico";
+
 const RESERVED = [SUBSCRIPTIONS_PREFIX, ADMIN_PREFIX, TEST_PREFIX];
-const RESERVED_ROOTS = [SUBSCRIPTIONS_PREFIX, ADMIN_PREFIX].map((prefix) => prefix.slice(0, -1));
+const RESERVED_NAMES = [
+  ...[SUBSCRIPTIONS_PREFIX, ADMIN_PREFIX].map((prefix) => prefix.slice(0, -1)),
+  HEALTH_PATH,
+  METRICS_PATH,
+  ICON_PATH,
+];
 
 /** Of a name, decoded: a reserved path in another spelling, such as %5F%5Fds, must not become a stream beside it. */
 export function isReserved(name: string): boolean {
   for (const prefix of RESERVED) if (name.startsWith(prefix)) return true;
-  return RESERVED_ROOTS.includes(name);
+  return RESERVED_NAMES.includes(name);
 }

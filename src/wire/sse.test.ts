@@ -51,7 +51,7 @@ describe("data events", () => {
     ["text", " a\n b", "event: data\ndata:  a\ndata:  b\n\n"],
     ["json", "", "event: data\ndata:[]\n\n"],
     ["json", '{"k":"v"},{"k":"w"},', 'event: data\ndata:[{"k":"v"},{"k":"w"}]\n\n'],
-    ["json", '{\r\n"k":1},', 'event: data\ndata:[{\ndata:"k":1}]\n\n'],
+    ["json", '{\r\n"k":1},', 'event: data\ndata:[{\ndata:\ndata:"k":1}]\n\n'],
     ["base64", "", "event: data\ndata:\n\n"],
     ["base64", "a", "event: data\ndata:YQ==\n\n"],
     ["base64", "ab", "event: data\ndata:YWI=\n\n"],
@@ -127,7 +127,9 @@ describe("control events and heartbeats", () => {
       '{"streamNextOffset":"1","streamClosed":true}',
     ],
   ])("%j says only what holds", (members, json) => {
-    expect(decoder.decode(encodeControlEvent(members))).toBe(`event: control\ndata:${json}\n\n`);
+    expect(decoder.decode(encodeControlEvent(members))).toBe(
+      `id: ${members.streamNextOffset}\nevent: control\ndata:${json}\n\n`,
+    );
   });
 
   test("Z1 a cursor with line breaks stays inside its event", () => {

@@ -1,13 +1,18 @@
 /**
  * Server-Sent Events of the protocol, both ways (PROTOCOL.md, SSE).
  *
+ *   id: <offset>           id: <offset>
  *   event: data            event: control
  *   data:<payload line>    data:{"streamNextOffset":"…","streamCursor":"…","upToDate":true}
  *   data:<payload line>
  *
+ * The id is where a reader resumes that has seen the event: a browser's EventSource sends it as Last-Event-ID.
+ *
  *   Z1  no payload can end its event or begin another: every CR, LF and CRLF starts a `data:` line;
  *   Z2  a decoder that follows the HTML standard gets the text back, with CR and CRLF as LF. The
- *       format cannot carry more for text; catch-up reads are byte exact, and base64 is too;
+ *       format cannot carry more for text; catch-up reads are byte exact, and base64 is too. In
+ *       JSON, where line breaks are whitespace, CRLF is two LFs: an event has as many bytes as
+ *       were stored, and records have their offsets;
  *   Z3  the decoder's events do not depend on how the bytes were cut into chunks, and an event
  *       without its closing blank line is never reported;
  *   Z4  the decoder holds a limited part of an event: a larger one is refused, for good.
@@ -65,16 +70,32 @@ export function sseKind(contentType: string): SseKind {
   return essence.startsWith("text/") ? "text" : "base64";
 }
 
+/** The line that begins an event. A browser remembers it when the event is complete. */
+export function encodeEventId(offset: string): Uint8Array {
+  return encoder.encode(`id: ${offset}\n`);
+}
+
 /** One complete `data` event that holds the stored bytes. */
 export function encodeDataEvent(kind: SseKind, stored: Uint8Array): Uint8Array {
   switch (kind) {
     case "json":
-      return frameLines(JSON_HEAD, withoutLastComma(stored), JSON_TAIL);
+      return frameLines(JSON_HEAD, withoutLastComma(stored), JSON_TAIL, 1);
     case "text":
-      return frameLines(firstLineHead(stored), stored, TAIL);
+      return frameLines(firstLineHead(stored), stored, TAIL, 2);
     case "base64":
       return frameBase64(stored);
   }
+}
+
+/** How many bytes these appends have as the data of an event, without its few other bytes. */
+export function dataEventBytes(kind: SseKind, appends: readonly Uint8Array[]): number {
+  let bytes = 0;
+  for (const append of appends) {
+    if (kind === "base64") bytes += Math.ceil(append.length / 3) * 4;
+    else if (append.includes(LF) || append.includes(CR)) bytes += linesSize(append, 1);
+    else bytes += append.length;
+  }
+  return bytes;
 }
 
 /** One complete `control` event. Members that do not hold are left out, as the protocol wants. */
@@ -86,7 +107,7 @@ export function encodeControlEvent(control: ControlEvent): Uint8Array {
     ...(upToDate === true ? { upToDate } : {}),
     ...(streamClosed === true ? { streamClosed } : {}),
   });
-  return encoder.encode(`event: control\ndata:${json}\n\n`);
+  return encoder.encode(`id: ${streamNextOffset}\nevent: control\ndata:${json}\n\n`);
 }
 
 /** A comment that decoders skip: it only shows proxies that the connection lives. */
@@ -96,7 +117,7 @@ export function encodeHeartbeat(): Uint8Array {
 
 /**
  * Decodes as the HTML standard says, except that `id` and `retry` are ignored like unknown fields:
- * the protocol resumes by offset and never by event id.
+ * our clients resume by the offset of a control event; event ids are for browsers.
  */
 export function createSseDecoder(eventCharsMax: number = SSE_EVENT_CHARS_MAX): SseDecoder {
   const utf8 = new TextDecoder("utf-8"); // Drops a byte order mark at the start, and only there.
@@ -173,21 +194,27 @@ function firstLineHead(payload: Uint8Array): Uint8Array {
   return payload[0] === SPACE ? encoder.encode("event: data\ndata: ") : DATA_HEAD;
 }
 
-function frameLines(head: Uint8Array, payload: Uint8Array, tail: Uint8Array): Uint8Array {
+/** `crLf`: how many bytes of a CRLF are one line break. */
+function frameLines(
+  head: Uint8Array,
+  payload: Uint8Array,
+  tail: Uint8Array,
+  crLf: 1 | 2,
+): Uint8Array {
   const hasBreaks = payload.includes(LF) || payload.includes(CR);
-  const size = hasBreaks ? linesSize(payload) : payload.length;
+  const size = hasBreaks ? linesSize(payload, crLf) : payload.length;
   const frame = new Uint8Array(head.length + size + tail.length);
   frame.set(head);
-  if (hasBreaks) writeLines(payload, frame, head.length);
+  if (hasBreaks) writeLines(payload, frame, head.length, crLf);
   else frame.set(payload, head.length);
   frame.set(tail, head.length + size);
   return frame;
 }
 
-function linesSize(payload: Uint8Array): number {
+function linesSize(payload: Uint8Array, crLf: 1 | 2): number {
   let size = payload.length;
   for (let at = 0; at < payload.length; at++) {
-    const width = breakWidth(payload, at);
+    const width = breakWidth(payload, at, crLf);
     if (width === 0) continue;
     at += width - 1;
     size += NEXT_LINE.length - width + (payload[at + 1] === SPACE ? 1 : 0);
@@ -195,27 +222,27 @@ function linesSize(payload: Uint8Array): number {
   return size;
 }
 
-function writeLines(payload: Uint8Array, frame: Uint8Array, offset: number): void {
+function writeLines(payload: Uint8Array, frame: Uint8Array, offset: number, crLf: 1 | 2): void {
   let to = offset;
   for (let at = 0; at < payload.length; at++) {
-    const width = breakWidth(payload, at);
+    const width = breakWidth(payload, at, crLf);
     if (width === 0) {
       frame[to++] = payload[at] ?? 0;
       continue;
     }
-    frame.set(NEXT_LINE, to);
-    to += NEXT_LINE.length;
+    // One byte at a time: calling `set` for six bytes takes many times as long.
+    for (let index = 0; index < NEXT_LINE.length; index++) frame[to++] = NEXT_LINE[index] ?? 0;
     at += width - 1;
     if (payload[at + 1] === SPACE) frame[to++] = SPACE;
   }
 }
 
-/** Bytes of the line break at `at`: 2 for CRLF, 1 for a lone CR or LF, 0 for anything else. */
-function breakWidth(payload: Uint8Array, at: number): 0 | 1 | 2 {
+/** Bytes of the line break at `at`: 1 for a lone CR or LF, `crLf` for CRLF, 0 for anything else. */
+function breakWidth(payload: Uint8Array, at: number, crLf: 1 | 2): 0 | 1 | 2 {
   const byte = payload[at];
   if (byte === LF) return 1;
   if (byte !== CR) return 0;
-  return payload[at + 1] === LF ? 2 : 1;
+  return payload[at + 1] === LF ? crLf : 1;
 }
 
 function frameBase64(stored: Uint8Array): Uint8Array {

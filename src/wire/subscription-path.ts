@@ -1,5 +1,7 @@
 /** Paths in the bodies and routes of subscriptions: relative to the root, and not percent-encoded. */
 
+import { withoutSlashes } from "../core/slashes.ts";
+import { LIMITS } from "../limits.ts";
 import type { StreamName } from "../core/types.ts";
 import { parseStreamPath } from "./values.ts";
 
@@ -8,7 +10,8 @@ export const CONTROL_ROOT = "/v1/stream/__ds/";
 
 /** The name of a stream that a body or a route gives relative to the root. */
 export function parseRelativePath(path: string): StreamName | undefined {
-  const trimmed = path.replace(/^\/+/, "").replace(/\/+$/, "");
+  if (path.length > LIMITS.pathBytesMax) return undefined;
+  const trimmed = withoutSlashes(path);
   if (trimmed === "" || trimmed === "__ds" || trimmed.startsWith("__ds/")) return undefined;
   // Half of a surrogate pair is no character, and cannot be encoded.
   if (/\p{Surrogate}/u.test(trimmed)) return undefined;

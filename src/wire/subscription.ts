@@ -9,6 +9,7 @@
  *   SJ2  an answer never holds a secret: no private key, and a token only for who claims.
  */
 
+import { withoutSlashes } from "../core/slashes.ts";
 import type { Ack, DeliveryWay, SubscriptionSettings } from "../core/subscription-state.ts";
 import type { Offset, StreamName } from "../core/types.ts";
 import { type ErrorCode, HapaxError } from "../errors.ts";
@@ -234,8 +235,8 @@ const PATTERN_RULE =
   "must be a path whose segments may be * or **; a star inside a segment is written %2A";
 
 function parsePattern(value: unknown): string | undefined {
-  if (typeof value !== "string") return undefined;
-  const segments = value.replace(/^\/+/, "").replace(/\/+$/, "").split("/");
+  if (typeof value !== "string" || value.length > LIMITS.pathBytesMax) return undefined;
+  const segments = withoutSlashes(value).split("/");
   const isFit = segments.every(
     (segment) => segment === "*" || segment === "**" || !segment.includes("*"),
   );

@@ -135,7 +135,14 @@ function describeStream(refusal: StreamRefusal): Refusal {
 
 type LeaseRefusal = Extract<
   OperationRefusal,
-  { readonly kind: "lease_lost" | "member_lost" | "offset_regressed" | "beyond_tail" }
+  {
+    readonly kind:
+      | "lease_lost"
+      | "member_lost"
+      | "offset_regressed"
+      | "beyond_tail"
+      | "inside_record";
+  }
 >;
 
 /** Why a commit does not count. PROTOCOL.md §20.3. */
@@ -159,5 +166,13 @@ export function encodeLeaseRefusal(refusal: LeaseRefusal): Refusal {
       const tail = formatOffset(refusal.tail);
       return { code: "offset_beyond_tail", detail: `the tail is ${tail}`, facts: { stream, tail } };
     }
+    case "inside_record":
+      return refuseInside(refusal.stream);
   }
+}
+
+/** A position that cuts a record, or an append of another type. */
+export function refuseInside(stream: string): Refusal {
+  const detail = `the offset is inside a record; send one that the stream has handed out: ${JSON.stringify(stream)}`;
+  return { code: "invalid_request", detail, facts: { stream } };
 }

@@ -199,9 +199,14 @@ const RAW_FORBIDDEN = /[^\x21-\x7e]|[?#\\]/;
 const NAME_FORBIDDEN = /[\p{Cc}\\]/u;
 const utf8 = new TextEncoder();
 
+/** The length comes first: a pattern that repeats a group needs stack for each repetition. */
+function isPlain(path: string): boolean {
+  return path.length <= LIMITS.pathBytesMax && PLAIN_PATH.test(path);
+}
+
 /** The stream that a raw request path (from its slash to before the query) names. */
 export function parseStreamPath(target: string): ParsedPath {
-  if (target.length <= LIMITS.pathBytesMax && PLAIN_PATH.test(target)) {
+  if (isPlain(target)) {
     return { kind: "path", name: target as StreamName }; // V2 holds: there is nothing to decode.
   }
   if (target.length > LIMITS.targetBytesMax) return tooLong();
@@ -223,7 +228,7 @@ export function parseStreamPath(target: string): ParsedPath {
 
 /** The path that parseStreamPath reads as this name: ASCII, fit for a header. */
 export function encodeStreamPath(name: StreamName): string {
-  return PLAIN_PATH.test(name) ? name : name.split("/").map(encodeURIComponent).join("/");
+  return isPlain(name) ? name : name.split("/").map(encodeURIComponent).join("/");
 }
 
 /** Decodes once; undefined for a bad escape and for bytes that are not UTF-8. */

@@ -544,9 +544,15 @@ test("a named producer needs an epoch where there are no sessions, and one that 
     first.append("a");
     await stage.drive(first.flush());
     const again = stage.connect().producer({ id: "writer", epoch: 5 });
-    again.append("would be taken for a repetition");
+    again.append("other data under a number that was used");
     const reused = await failureOf(stage, again.flush());
-    expect(reused.code).toBe("producer_fenced");
+    expect(reused.code).toBe("producer_seq_reused");
+    expect(outcomes(reused)).toEqual([
+      ["other data under a number that was used", "not_stored", true],
+    ]);
+    const same = stage.connect().producer({ id: "writer", epoch: 5 });
+    same.append("a");
+    expect((await failureOf(stage, same.flush())).code).toBe("producer_fenced");
     const second = stage.connect().producer({ id: "writer", epoch: epochs });
     second.append("b");
     await stage.drive(second.flush());

@@ -33,7 +33,9 @@ async function openSqliteStage(): Promise<CrashStage> {
   connection.exec("PRAGMA journal_mode = WAL");
   connection.exec("CREATE TABLE effects (id INTEGER PRIMARY KEY, text TEXT)");
   connection.exec("CREATE TABLE letters (key TEXT PRIMARY KEY, text TEXT)");
-  await sqliteLedger(connection).migrate();
+  const ledger = sqliteLedger(() => new Database(file));
+  await ledger.migrate();
+  ledger.close();
   return {
     isExclusive: true,
     start: (task) => startCrashProcess(WORKER, { database: "sqlite", file }, task),

@@ -15,7 +15,7 @@ async function openSqlite() {
   // The receiver is another system: it has a connection of its own.
   const receiver = new Database(file, { timeout: 5000 });
   return {
-    ledger: sqliteLedger(connection),
+    ledger: sqliteLedger(() => connection),
     effects: {
       async write(tx, text) {
         tx.prepare("INSERT INTO effects (text) VALUES (?)").run(text);

@@ -7,7 +7,7 @@ import type { Expiry } from "../../src/core/stream.ts";
 import type { StreamName } from "../../src/core/types.ts";
 import { Engine } from "../../src/engine/engine.ts";
 import { type FileStore, openFileStore } from "../../src/stores/file.ts";
-import { appendCommand, createCommand } from "../../src/testing/commands.ts";
+import { appendCommand, createCommand, keyClaim } from "../../src/testing/commands.ts";
 import { createVirtualClock, type VirtualClock } from "../../src/testing/virtual-clock.ts";
 import { inDirectory } from "./processes.ts";
 
@@ -27,6 +27,9 @@ interface Life {
 }
 
 /** One directory from crash to crash. Each life opens a copy of what the one before it had on disk. */
+/** The lock of a process that was killed is left behind, and is no file to copy. */
+const isNoSocket = (path: string): boolean => !path.endsWith(".sock");
+
 class Lives {
   readonly #root: string;
   readonly #lives: Life[] = [];
@@ -39,7 +42,8 @@ class Lives {
   async next(nowMs: number): Promise<Life> {
     const number = this.#lives.length;
     const dir = join(this.#root, String(number));
-    if (number > 0) cpSync(join(this.#root, String(number - 1)), dir, { recursive: true });
+    if (number > 0)
+      cpSync(join(this.#root, String(number - 1)), dir, { recursive: true, filter: isNoSocket });
     const clock = createVirtualClock(nowMs);
     const store = await openFileStore(dir, { clock, segmentBytes: 64 * 1024 });
     const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
@@ -128,4 +132,37 @@ test("F31 a stream that has expired stays gone when the clock goes back after a 
     const second = await lives.next(START_MS);
     expect(await kindOf(second, SLIDING)).toBe("missing");
     expect(await kindOf(second, FIXED)).toBe("missing");
+  }));
+
+test("JC3 F31 one start with a clock two days ahead does not make fresh keys look old at later starts", () =>
+  withLives(async (lives) => {
+    const DAY_MS = 86_400_000;
+    const stream = "/payments" as StreamName;
+    const send = async ({ engine }: Life, key: string, timeMs: number): Promise<string> => {
+      const claim = keyClaim(key, "x", { timeMs });
+      return (await engine.append(stream, appendCommand("x", { key: claim }))).kind;
+    };
+    const wrong = await lives.next(START_MS + 2 * DAY_MS);
+    await wrong.engine.create(createCommand(stream));
+    expect(await send(wrong, "of the wrong day", START_MS + 2 * DAY_MS)).toBe("accepted");
+    const right = await lives.next(START_MS);
+    expect(right.engine.nowMs()).toBeGreaterThanOrEqual(START_MS + 2 * DAY_MS);
+    expect(await send(right, "fresh", START_MS)).toBe("accepted");
+    expect(await send(right, "fresh", START_MS)).toBe("replayed");
+    // One that is old by the right clock too may have been stored and forgotten.
+    expect(await send(right, "old", START_MS - 30 * DAY_MS)).toBe("key_expired");
+  }));
+
+test("JC3 F31 nor does it end streams early that name a time of the right clock", () =>
+  withLives(async (lives) => {
+    const DAY_MS = 86_400_000;
+    const wrong = await lives.next(START_MS + 2 * DAY_MS);
+    await wrong.engine.create(createCommand("/of-the-wrong-day" as StreamName));
+    const right = await lives.next(START_MS);
+    const expiry: Expiry = { kind: "at", timeMs: START_MS + DAY_MS };
+    await right.engine.create(createCommand(FIXED, { expiry }));
+    expect(await kindOf(right, FIXED)).toBe("found");
+    right.clock.advance(DAY_MS - 1000);
+    expect(await kindOf(right, FIXED)).toBe("found");
+    expect(await kindOf(await lives.next(START_MS + DAY_MS), FIXED)).toBe("missing");
   }));

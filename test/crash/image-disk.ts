@@ -53,10 +53,10 @@ export async function dataOf(
   images: ReadonlyMap<string, Buffer>,
   recovered: Recovered,
 ): Promise<Map<StreamId, Buffer>> {
-  const limits = { segmentBytes: 0, readFilesMax: 4 };
+  const limits = { segmentBytes: 0, readFilesMax: 4, onFull: () => undefined };
   const random = createSeededRandom(0);
   const segments = new Segments(createImageDisk(images), createVirtualClock(), random, limits);
-  await segments.adopt(recovered.segments, []);
+  await segments.adopt(recovered.segments, [], { storeId: "", lastCrc: recovered.lastCrc });
   const data = new Map<StreamId, Buffer>();
   for (const [stream, extents] of recovered.index.streams) {
     const parts: Uint8Array[] = [];

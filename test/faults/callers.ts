@@ -12,6 +12,17 @@ const ZOMBIES = "test/heavy/ledger-zombies.test.ts";
 
 export const callerFaults: readonly Fault[] = [
   {
+    name: "a late answer brings a key back that was freed",
+    guarantee: "G26",
+    file: "src/idempotency/key-store.ts",
+    find: "      if (find(operation)?.key !== record.key) return;",
+    replace: "      if ((find(operation)?.key ?? record.key) !== record.key) return;",
+    caughtBy: {
+      file: "src/idempotency/fetch.test.ts",
+      test: "HW6 HW10 a late answer in one caller gives no key back that another has freed",
+    },
+  },
+  {
     name: "a call is sent before its key is kept",
     guarantee: "G26",
     file: "src/idempotency/fetch.ts",
@@ -38,8 +49,8 @@ export const callerFaults: readonly Fault[] = [
     name: "the second key of an operation takes the place of the first",
     guarantee: "G26",
     file: "src/idempotency/key-store.ts",
-    find: "      if (there !== undefined && there.key !== record.key) return there;\n",
-    replace: "",
+    find: "      if (there !== undefined) return there;\n",
+    replace: "      if (there?.key === record.key) return there;\n",
     caughtBy: {
       file: STORES,
       test: "storage > HW8 of many keys for one operation the first stays, and everybody is told that one",
@@ -71,7 +82,7 @@ export const callerFaults: readonly Fault[] = [
     name: "what the server says of a key is not kept",
     guarantee: "G26",
     file: "src/idempotency/fetch.ts",
-    find: "if (next !== record) record = await store.put(call.operation, next);",
+    find: "if (next !== record) await store.update(call.operation, next);",
     replace: "record = next;",
     caughtBy: {
       file: FETCH,
@@ -104,7 +115,7 @@ export const callerFaults: readonly Fault[] = [
     name: "a part of an answer is taken for the answer",
     guarantee: "G26",
     file: "src/idempotency/fetch.ts",
-    find: "const bytes = await response.clone().arrayBuffer();",
+    find: "const bytes = await orEnded(response.clone().arrayBuffer(), ended.signal);",
     replace: "const bytes = new ArrayBuffer(0);",
     caughtBy: {
       file: FETCH,
@@ -141,7 +152,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "    if (written !== undefined || this.attempts > 0) return;\n",
     caughtBy: {
       file: ZOMBIES,
-      test: "SQLite > G25 processOnce in a transaction: stopped at once.claimed beyond its lease, it can neither write nor record",
+      test: "SQLite > G25 processOnce with a receiver that takes keys: stopped at once.worked beyond its lease, it can neither write nor record",
     },
   },
 ];

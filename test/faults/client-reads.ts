@@ -48,8 +48,8 @@ export const clientReadFaults: readonly Fault[] = [
   };
   for await (const piece of whole()) {`,
     caughtBy: {
-      file: STORMS,
-      test: "RG1 PG1 pages that are cut at every byte are read once and in order",
+      file: "test/client/short-pages.test.ts",
+      test: "RG1 PG1 a page whose connection breaks is read again, also from a server that tells no lives",
     },
   },
   {
@@ -90,12 +90,34 @@ export const clientReadFaults: readonly Fault[] = [
     guarantee: "G20",
     file: "src/client/follow.ts",
     find: `    yield batch;
-    await position?.save(batch.nextOffset);`,
-    replace: `    await position?.save(batch.nextOffset);
+    await position?.save(batch.position);`,
+    replace: `    await position?.save(batch.position);
     yield batch;`,
     caughtBy: {
       file: POSITIONS,
       test: "PN1 is saved when the consumer has dealt with a batch and asks for more",
+    },
+  },
+  {
+    name: "a page that was shortened on its way is taken as whole",
+    guarantee: "G20",
+    file: "src/client/pages.ts",
+    find: "if (stored > 0 && body.length",
+    replace: "if (stored > 1e9 && body.length",
+    caughtBy: {
+      file: "test/client/short-pages.test.ts",
+      test: "PG5 a page of text/plain that was cut anywhere is asked for again",
+    },
+  },
+  {
+    name: "a batch of text ends inside of a character",
+    guarantee: "G20",
+    file: "src/client/batches.ts",
+    find: "const isHeld = !isLast && goesOn && batch.isCut",
+    replace: "const isHeld = isLast && goesOn && batch.isCut && held === next",
+    caughtBy: {
+      file: "test/client/text-seams.test.ts",
+      test: "BT4 a live reader gets each character whole, wherever its bytes were cut",
     },
   },
 ];

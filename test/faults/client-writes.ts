@@ -212,4 +212,15 @@ export const clientWriteFaults: readonly Fault[] = [
       test: "nodeTransport > NT2 a write is not sent again to where a redirect leads; a read is",
     },
   },
+  {
+    name: "an append with a key does not hear its abort before it is sent",
+    guarantee: "G20",
+    file: "src/client/keyed.ts",
+    find: `await peer.require("idempotency keys", signal);`,
+    replace: `await peer.require("idempotency keys");`,
+    caughtBy: {
+      file: "test/client/aborts.test.ts",
+      test: "AP3 append with a key that is given up after 0 answers is over at once, and so are its requests",
+    },
+  },
 ];

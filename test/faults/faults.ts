@@ -8,25 +8,37 @@
  *   caughtBy  a test that passes without the fault, by its file and its whole title.
  */
 
+import { actFaults } from "./acts.ts";
 import { chaosFaults } from "./chaos.ts";
 import { clientReadFaults } from "./client-reads.ts";
 import { clientWriteFaults } from "./client-writes.ts";
+import { ecosystemFaults } from "./ecosystem.ts";
+import { directoryFaults } from "./directories.ts";
 import { journalFaults } from "./journal.ts";
 import { keyFaults } from "./keys.ts";
 import { laneFaults } from "./lane.ts";
 import { callerFaults } from "./callers.ts";
+import { connectionFaults } from "./connections.ts";
+import { frameworkFaults } from "./frameworks.ts";
 import { idempotencyFaults } from "./idempotency.ts";
 import { ledgerFaults } from "./ledgers.ts";
+import { lifeFaults } from "./lives.ts";
 import { onceFaults } from "./once.ts";
 import { outboxFaults } from "./outbox.ts";
 import { outboxDecodingFaults } from "./outbox-decoding.ts";
 import { outboxPostgresFaults } from "./outbox-postgres.ts";
+import { pipelineRecordFaults } from "./pipeline-records.ts";
 import { pipelineFaults } from "./pipelines.ts";
+import { positionFaults } from "./positions.ts";
+import { poisonFaults } from "./poison.ts";
 import { processingFaults } from "./processing.ts";
+import { requestFaults } from "./requests.ts";
+import { reuseFaults } from "./reuse.ts";
 import { ruleFaults } from "./rules.ts";
 import { sessionFaults } from "./sessions.ts";
 import { stormFaults } from "./storms.ts";
 import { transactionFaults } from "./transactions.ts";
+import { turnFaults } from "./turns.ts";
 
 export interface Fault {
   /** What goes wrong, in a few words: `answer before commit`. */
@@ -41,22 +53,34 @@ export interface Fault {
 
 export const faults: readonly Fault[] = [
   ...ruleFaults,
+  ...actFaults,
   ...sessionFaults,
   ...journalFaults,
+  ...directoryFaults,
   ...laneFaults,
+  ...lifeFaults,
+  ...requestFaults,
   ...keyFaults,
   ...stormFaults,
   ...transactionFaults,
+  ...positionFaults,
+  ...turnFaults,
   ...clientReadFaults,
   ...clientWriteFaults,
   ...processingFaults,
   ...pipelineFaults,
+  ...pipelineRecordFaults,
   ...chaosFaults,
   ...outboxPostgresFaults,
   ...outboxFaults,
+  ...poisonFaults,
   ...outboxDecodingFaults,
   ...onceFaults,
   ...ledgerFaults,
+  ...connectionFaults,
   ...idempotencyFaults,
+  ...frameworkFaults,
   ...callerFaults,
+  ...ecosystemFaults,
+  ...reuseFaults,
 ];

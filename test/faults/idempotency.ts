@@ -11,7 +11,7 @@ export const idempotencyFaults: readonly Fault[] = [
     name: "a key with other content waits while the first request is under way",
     guarantee: "G26",
     file: "src/idempotency/engine.ts",
-    find: "        if (isOther(flight.fingerprint, fingerprint)) return this.#mismatch();\n",
+    find: "        if (isOtherContent(flight.fingerprint, fingerprint)) return this.#mismatch();\n",
     replace: "",
     caughtBy: {
       file: ENGINE,

@@ -36,8 +36,8 @@ export const journalFaults: readonly Fault[] = [
     name: "the sync comes after the answer",
     guarantee: "G1",
     file: "src/stores/file/segments.ts",
-    find: "await file.write(buffers, position);",
-    replace: "void file.write(buffers, position).catch(() => undefined);",
+    find: "await file.write(frame.buffers, position);",
+    replace: "void file.write(frame.buffers, position).catch(() => undefined);",
     caughtBy: {
       file: "test/power-cut.test.ts",
       test: "RC3 what was acknowledged survives power cuts and kills: seeds 0 to 49",
@@ -242,14 +242,14 @@ export const journalFaults: readonly Fault[] = [
     },
   },
   {
-    name: "frames of this version follow in a segment of an older one",
+    name: "a segment that other software has written is taken for damage",
     guarantee: "G12",
-    file: "src/stores/file/segments.ts",
-    find: "return segment?.version === FORMAT_VERSION;",
-    replace: "return segment !== undefined && segment.version <= FORMAT_VERSION;",
+    file: "src/stores/file/format.ts",
+    find: "if (isFormer) throw unknownFormat(name, undefined);",
+    replace: "if (isFormer && name === '') throw unknownFormat(name, undefined);",
     caughtBy: {
       file: "test/golden.test.ts",
-      test: "SG5 a directory of an older version is gone on with in a segment of its own, and opens again",
+      test: "JF3 a directory of another format is refused by server and tools, and stays as it is",
     },
   },
   {
@@ -267,8 +267,8 @@ export const journalFaults: readonly Fault[] = [
     name: "segments that the older snapshot needs are given up",
     guarantee: "G1",
     file: "src/stores/file.ts",
-    find: "const [, older] = this.#snapshots;",
-    replace: "const [older] = this.#snapshots;",
+    find: "olderSnapshot: () => this.#snapshots[1],",
+    replace: "olderSnapshot: () => this.#snapshots[0],",
     caughtBy: {
       file: "src/stores/file/compaction.test.ts",
       test: "CP2 a segment is given up only when neither of the two snapshots needs it",

@@ -44,8 +44,8 @@ export const ledgerFaults: readonly Fault[] = [
     name: "a ledger in SQLite sees its own open transaction",
     guarantee: "G25",
     file: "src/ledgers/sqlite-entries.ts",
-    find: "(isJoined ? now(work) : session.read(work))",
-    replace: "(isJoined ? now(work) : now(work))",
+    find: "joined === undefined ? session.read(work) : joined(work);",
+    replace: "joined === undefined ? work() : joined(work);",
     caughtBy: {
       file: ALL,
       test: "SQLite with journal_mode delete > LG1 nobody sees what a transaction wrote before it is committed, not even its own ledger",
@@ -110,8 +110,8 @@ export const ledgerFaults: readonly Fault[] = [
     name: "a failed transaction in PostgreSQL is told as committed",
     guarantee: "G25",
     file: "src/databases/postgres.ts",
-    find: 'if (command === "ROLLBACK")',
-    replace: 'if (command === "")',
+    find: "`${CHECK_MARK}; COMMIT`",
+    replace: "`COMMIT`",
     caughtBy: {
       file: POSTGRES,
       test: "PS3 a transaction in which a statement failed is not told as committed",

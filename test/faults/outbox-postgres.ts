@@ -77,11 +77,22 @@ export const outboxPostgresFaults: readonly Fault[] = [
     name: "a position of a server that was restored is taken",
     guarantee: "G28",
     file: POSITION,
-    find: "if (isSame && isReached && origin",
-    replace: "if ((isSame || isReached) && origin",
+    find: "if (now.isOriginal && isReached && origin",
+    replace: "if ((now.isOriginal || isReached) && origin",
     caughtBy: {
       file: TESTS,
       test: "PO4 refuses a position of other transaction ids, and says what to do",
+    },
+  },
+  {
+    name: "a dump in the same cluster is taken for the original",
+    guarantee: "G28",
+    file: POSITION,
+    find: "if (now.isOriginal && isReached",
+    replace: "if ((now.isOriginal || cluster === now.server.cluster) && isReached",
+    caughtBy: {
+      file: "test/outbox/restore.test.ts",
+      test: "PO4 G28 is noticed, and after the steps of the guide every event arrives",
     },
   },
   {

@@ -69,8 +69,8 @@ export const processingFaults: readonly Fault[] = [
     name: "processing: a lost attempt that was done after the refusal is told as not stored",
     guarantee: "G21",
     file: LANES,
-    find: '      return operations.length === count ? "used_up" : settled;',
-    replace: '      return operations.length >= 0 ? "used_up" : settled;',
+    find: '        return original.refusal === undefined ? original : "unknown";',
+    replace: '        return original.refusal === undefined ? "used_up" : "unknown";',
     caughtBy: {
       file: TRANSACTIONS,
       test: "LX3 an attempt that lands after the refusal, before the number is used up, is told as committed",
@@ -93,8 +93,8 @@ export const processingFaults: readonly Fault[] = [
     name: "processing: the heartbeat is forgotten",
     guarantee: "G22",
     file: MEMBERSHIP,
-    find: "    const beatMs = Math.min(heartbeatMs, this.#leaseMs / 3);",
-    replace: "    const beatMs = Math.max(heartbeatMs, this.#leaseMs * 60);",
+    find: "this.#claimedMs + (isEager ? Math.min(SHORT_MS_MAX, beatMs) : beatMs);",
+    replace: "this.#claimedMs + (isEager ? beatMs : beatMs + SHORT_MS_MAX) * 180;",
     caughtBy: {
       file: CONSUMER,
       test: "MB1 a member is heard of while its worker takes longer than the lease, and loses nothing",
@@ -137,8 +137,8 @@ export const processingFaults: readonly Fault[] = [
     name: "processing: a lease that was given back is taken up again",
     guarantee: "G22",
     file: MEMBERSHIP,
-    find: "      if (!this.#held.has(token) && !this.#returned.has(token)) this.#adopt(stream, token, offset);",
-    replace: "      if (!this.#held.has(token)) this.#adopt(stream, token, offset);",
+    find: "      if (!this.#held.has(token) && !this.#returned.has(token)) this.#adopt(claimed, token);",
+    replace: "      if (!this.#held.has(token)) this.#adopt(claimed, token);",
     caughtBy: {
       file: CONSUMER,
       test: "MB3 a lease that was given back is not taken up again by an older answer",

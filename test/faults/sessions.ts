@@ -46,7 +46,7 @@ const producerFaults: readonly Fault[] = [
     name: "original end not kept",
     guarantee: "G2",
     file: "src/core/producer.ts",
-    find: "  state.ends[sequence % ENDS_KEPT] = end;\n",
+    find: "  state.recent[at] = end;\n",
     replace: "",
     caughtBy: {
       file: "src/core/append-tail.test.ts",
@@ -217,7 +217,7 @@ const keyFaults: readonly Fault[] = [
     name: "a key that is older than its window is new",
     guarantee: "G2",
     file: "src/core/keys.ts",
-    find: "  if (claim.timeMs !== undefined && claim.timeMs <= atMs - windowMs) {",
+    find: "  if (claim.timeMs !== undefined && claim.timeMs <= (scene.keyMs ?? atMs) - windowMs) {",
     replace: "  if (claim.timeMs !== undefined && claim.timeMs < 0) {",
     caughtBy: {
       file: "src/core/keys.test.ts",
@@ -253,7 +253,7 @@ const patienceFaults: readonly Fault[] = [
     name: "held appends decided out of order",
     guarantee: "G10",
     file: "src/engine/patience.ts",
-    find: "    const held = list?.find(({ claim }) => !isAhead(decideProducer(known, claim)));",
+    find: "    const held = list?.find(({ claim }) => !isAhead(decideProducer(known, claim, undefined)));",
     replace: "    void known;\n    const held = list?.at(-1);",
     caughtBy: {
       file: "src/engine/patience.test.ts",

@@ -69,8 +69,8 @@ export const transactionFaults: readonly Fault[] = [
     name: "a stream is taken from its holder at once when it is asked back",
     guarantee: "G22",
     file: "src/core/group-decide.ts",
-    find: "const isOver = askedUntilMs !== undefined && askedUntilMs <= atMs;",
-    replace: "const isOver = askedUntilMs !== undefined && askedUntilMs > 0 && atMs > 0;",
+    find: "if (askedUntilMs !== undefined && askedUntilMs <= atMs) yield stream;",
+    replace: "if (askedUntilMs !== undefined && askedUntilMs > 0 && atMs > 0) yield stream;",
     caughtBy: {
       file: GROUP,
       test: "GD2 that is asked for a stream keeps it for its time, and then loses it without being lost itself",

@@ -1,10 +1,10 @@
 /**
  * The story that the golden directories tell: every kind of record, two snapshots, compaction, and an orderly end.
- * It is told in fixed times, fixed bytes and fixed randomness. Streams 10 to 13 came with format version 2, stream 14
- * and the groups with version 3.
+ * It is told in fixed times, fixed bytes and fixed randomness.
  *
- * `HAPAX_MAKE_GOLDEN=v3 npx vitest run test/golden.test.ts` writes the directories of a new format version. Those
- * of a version that was released are never written again: they are what users have on their disks.
+ * `HAPAX_MAKE_GOLDEN=v1 npx vitest run test/golden.test.ts && npx oxfmt test/golden` writes them anew. Format 1 is not released yet
+ * and may change in place until it is. Those of a released format are never written again: they are what users have on
+ * their disks.
  */
 
 import { createHash } from "node:crypto";
@@ -186,10 +186,9 @@ async function tellIdentities(store: FileStore): Promise<void> {
     till("e0", marked("till-6", 0, 0)),
   );
   const many = Array.from({ length: 40 }, (_, sequence) => sequence);
-  await write(
-    store,
-    ...many.map((sequence) => till(`${sequence};`, marked("till-4", 0, sequence))),
-  );
+  const sent = many.map((sequence) => till(`${sequence};`, marked("till-4", 0, sequence)));
+  await write(store, ...sent.slice(0, 20));
+  await write(store, ...sent.slice(20));
   // One starts anew after its reset, the other has not yet.
   await write(store, reset(12, "till-5", 1, at(93)), reset(12, "till-6", 1, at(93)));
   await write(store, till("again", marked("till-5", 0, 0, { resets: 1 })));

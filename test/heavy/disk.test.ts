@@ -147,6 +147,52 @@ test(
 );
 
 test(
+  "CP3 deletes make room on a full disk without a restart, and health tells the truth all the while",
+  LIMIT,
+  (context) =>
+    onSmallDisk(context, async (dir) => {
+      const journal = {
+        segmentBytes: 256 * 1024,
+        snapshotBytes: 512 * 1024,
+        cacheBytes: 64 * 1024,
+      };
+      const server = await startServer({ dir: join(dir, "data"), journal });
+      const put = async (number: number): Promise<number> => {
+        const body = recordOf(number, number % 5 === 0 ? 300 : 9000);
+        const path = `/v1/stream/s${number}`;
+        return (await call("PUT", server.url, path, { headers: TEXT, body })).status;
+      };
+      const writes = async (): Promise<unknown> =>
+        members(await call("GET", server.url, "/_hapax/health")).get("writes");
+      let next = 0;
+      const putUntilRefused = async (): Promise<number> => {
+        const from = next;
+        while ((await put(next)) === 201) next += 1;
+        return next - from;
+      };
+      for (let round = 0; round < 4; round += 1) {
+        const from = next;
+        await vi.waitUntil(
+          async () => {
+            await putUntilRefused();
+            return next - from > 50;
+          },
+          { timeout: 60_000, interval: 500 },
+        );
+        for (let number = from; number < next; number += 1) {
+          if (number % 10 === 0) continue;
+          const { status } = await call("DELETE", server.url, `/v1/stream/s${number}`);
+          expect(status).toBe(204);
+        }
+      }
+      await vi.waitUntil(async () => (await put(next)) === 201, { timeout: 60_000, interval: 500 });
+      expect(await writes()).toBe("open");
+      expect(server.stderr()).not.toContain("writes_stopped");
+      await server.stop();
+    }),
+);
+
+test(
   "a server stops and starts on a disk without a free byte, and serves its streams",
   LIMIT,
   (context) =>

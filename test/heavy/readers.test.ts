@@ -7,6 +7,7 @@ import { readFileSync } from "node:fs";
 import { Agent, get, type IncomingMessage } from "node:http";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { LIMITS } from "../../src/limits.ts";
 import { call } from "../protocol/raw-http.ts";
 
 const MIB = 1024 * 1024;
@@ -18,6 +19,7 @@ const STREAM_BYTES = APPENDS * APPEND_BYTES;
 const DATA_BYTES = STREAMS * STREAM_BYTES;
 const READER_STALL_MS = 2000;
 const READER_BUFFER_BYTES = MIB;
+const ANSWERS_BYTES = 64 * MIB;
 
 // The server lives in a process of its own, so that its memory is its own. It is the built one.
 const SCRIPT = `
@@ -26,6 +28,7 @@ const SCRIPT = `
     port: 0,
     readerStallMs: ${READER_STALL_MS},
     readerBufferBytes: ${READER_BUFFER_BYTES},
+    answersMaxBytes: ${ANSWERS_BYTES},
     sseMaxSeconds: 600,
   });
   process.on("message", () => process.send({ liveReaders: server.server.engine.liveReaders }));
@@ -180,12 +183,16 @@ async function appendAll(path: string, expected: Buffer, agent: Agent): Promise<
  *   - 1,000 connections at 32 KiB: the socket, its parser, the answer and its timers;
  *   - for each stream the frames that its sleeping readers hold. A frame is shared by all readers of a
  *     stream, and each reader holds at most its buffer and the frame that filled it;
+ *   - the room for answers to readers that fell behind and read the store, and for appends that live readers are
+ *     still to be told of;
  *   - 48 MiB for appends being received and for what the collector has not taken away yet.
  * Without the bound the sleeping readers would hold every frame: another 200 MB.
  */
 const ALLOWANCE_BYTES =
   STREAMS * READERS_PER_STREAM * 32 * 1024 +
   STREAMS * (READER_BUFFER_BYTES + 2 * APPEND_BYTES) +
+  ANSWERS_BYTES +
+  LIMITS.tellingBytesMax +
   48 * MIB;
 
 function expectWhole(readers: readonly Reader[]): void {

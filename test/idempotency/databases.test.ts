@@ -63,6 +63,40 @@ function cases<Tx>(target: () => Target<Tx>): void {
     return new Response(new Uint8Array(randomBytes(300_000)), { status: 201 });
   };
 
+  test("CK5 HP1 a phase that never ends is rolled back in time, and keeps nobody from the database", async () => {
+    const ledger = await target().openLedger();
+    const key = newKey();
+    const settings = { scope: GLOBAL, mode: "phases", workMsMax: 200, onError: () => undefined };
+    const engine = createIdempotency(ledger, settings as IdempotencySettings);
+    const answer = await engine.handle(requestOf(key), async (_request, { phase }) => {
+      await phase("pay", async ({ tx }) => {
+        await target().pay(tx, key);
+        await new Promise(() => undefined);
+      });
+      return new Response("paid");
+    });
+    expect(answer.status).toBe(409);
+    expect(await ledger.transaction(async () => "free")).toBe("free");
+    expect(await target().countOf(key)).toBe(0);
+  });
+
+  test("CK5 a request without a key is rolled back in time too, and keeps nobody from the database", async () => {
+    const ledger = await target().openLedger();
+    const key = newKey();
+    const engine = createIdempotency(ledger, { scope: GLOBAL, required: false, workMsMax: 200 });
+    const keyless = new Request("http://localhost/pay", { method: "POST" });
+    const late = engine.handle(keyless, async (_request, { tx, signal }) => {
+      await target().pay(tx, key);
+      await new Promise((resolve) => {
+        signal.addEventListener("abort", resolve);
+      });
+      expect(await ledger.transaction(async () => "free")).toBe("free");
+      return new Response("paid");
+    });
+    await expect(late).rejects.toThrow("workMsMax=200");
+    expect(await target().countOf(key)).toBe(0);
+  });
+
   test("HI1 HI3 64 requests to two processes at once have one row and equal answers", async () => {
     const engines = [await engineOf(target()), await engineOf(target())] as const;
     const key = newKey();
@@ -127,7 +161,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
     } as const;
     const place = { kind: "http", scope: GLOBAL, key };
     await acquire(ledger, place, terms, resolveTools({ clock: createVirtualClock() }));
-    expect((await engine.handle(requestOf(key), paying)).status).toBe(409);
+    expect((await engine.handle(requestOf(key, { Prefer: "wait=0" }), paying)).status).toBe(409);
     const answer = await engine.handle(requestOf(key, { Prefer: "wait=10" }), paying);
     expect(answer.status).toBe(201);
     expect(answer.headers.get("Idempotency-Replayed")).toBeNull();
@@ -191,7 +225,7 @@ describe("SQLite", () => {
   const reader = connect();
   const target: Target<Connection> = {
     async openLedger() {
-      const ledger = sqliteLedger(connect());
+      const ledger = sqliteLedger(() => connect());
       await ledger.migrate();
       return ledger;
     },

@@ -285,9 +285,10 @@ describe.each(targets)("$name", (target) => {
     const first = send('{"do":"wait","to":{"a":1,"b":2}}');
     await begun();
     expect((await send({ do: "wait", to: { a: 1, b: 3 } })).status).toBe(422);
-    const busy = await send({ do: "wait", to: { b: 2, a: 1 } });
+    const busy = await send({ do: "wait", to: { b: 2, a: 1 } }, "k1", { Prefer: "wait=0" });
     expect(busy.status).toBe(409);
-    expect(Number(busy.headers.get("Retry-After"))).toBeGreaterThanOrEqual(20);
+    // For work that has only begun: not the whole lease.
+    expect(Number(busy.headers.get("Retry-After"))).toBeLessThanOrEqual(5);
     expect(busy.headers.get("content-type")).toBe("application/problem+json");
     finish();
     expect((await first).status).toBe(201);
@@ -624,18 +625,6 @@ describe("Fastify", () => {
     const long = Buffer.from(await (await send(body, "long")).arrayBuffer());
     expect(long.length).toBe(40 * picture.length);
     expect(await (await send(body, "long")).json()).toMatchObject({ code: "answer_not_kept" });
-  });
-
-  test("HA8 an answer that goes around Fastify keeps nothing", async () => {
-    const { send, errors } = await start((app) => {
-      app.post("/pay", (_request: FastifyRequest, reply: FastifyReply) => {
-        void reply.hijack();
-        reply.raw.end("around");
-      });
-    });
-    expect(await (await send({})).text()).toBe("around");
-    await expect.poll(() => errors.length).toBe(1);
-    expect((await send({})).headers.get("Idempotency-Replayed")).toBeNull();
   });
 
   test("HI1 a route may say that keys are not for it", async () => {

@@ -31,7 +31,7 @@ export async function conform(
     try {
       await run<OpenConnection>({
         async open() {
-          const ledger = sqliteLedger(connect());
+          const ledger = sqliteLedger(() => connect());
           await ledger.migrate();
           return ledger;
         },

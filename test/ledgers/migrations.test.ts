@@ -12,7 +12,7 @@ const PAGE = readFileSync(new URL("../../docs/formats/ledger.md", import.meta.ur
 describe("migrations of a ledger in SQLite", () => {
   test("LM1 LG7 twenty that begin at once on an empty database make the tables once", async () => {
     const file = newFile();
-    const ledgers = Array.from({ length: 20 }, () => sqliteLedger(connect(file)));
+    const ledgers = Array.from({ length: 20 }, () => sqliteLedger(() => connect(file)));
     await Promise.all(ledgers.map((ledger) => ledger.migrate()));
     const tokens = new Set<number | undefined>();
     for (const [index, { entries }] of ledgers.entries())
@@ -22,7 +22,7 @@ describe("migrations of a ledger in SQLite", () => {
 
   test("LM1 a step that fails leaves nothing behind, and can be done later", async () => {
     const connection = connect(newFile());
-    const ledger = sqliteLedger(connection);
+    const ledger = sqliteLedger(() => connection);
     connection.exec("CREATE TABLE hapax_outbox_held (mine TEXT)");
     const before = tablesOf(connection);
     await expect(ledger.migrate()).rejects.toThrow();
@@ -34,7 +34,7 @@ describe("migrations of a ledger in SQLite", () => {
 
   test("LM2 LG7 tables of a newer version are refused and left alone", async () => {
     const connection = connect(newFile());
-    const ledger = sqliteLedger(connection);
+    const ledger = sqliteLedger(() => connection);
     connection.exec(
       "CREATE TABLE hapax_migrations (part TEXT, version INTEGER, applied_at INTEGER)",
     );
@@ -47,16 +47,16 @@ describe("migrations of a ledger in SQLite", () => {
   test("LM3 the schema by hand is that of migrate", async () => {
     const [byHand, bySelf] = [connect(newFile()), connect(newFile())];
     for (const sql of ledgerSchema("sqlite")) byHand.exec(sql);
-    await sqliteLedger(bySelf).migrate();
+    await sqliteLedger(() => bySelf).migrate();
     expect(tablesOf(byHand)).toEqual(tablesOf(bySelf));
-    await sqliteLedger(byHand).migrate();
+    await sqliteLedger(() => byHand).migrate();
     const versions = "SELECT part, version FROM hapax_migrations ORDER BY part, version";
     expect(byHand.prepare(versions).all()).toEqual(bySelf.prepare(versions).all());
   });
 
   test("the page of the format names every table and every column", async () => {
     const connection = connect(newFile());
-    await sqliteLedger(connection).migrate();
+    await sqliteLedger(() => connection).migrate();
     const rows = connection
       .prepare(
         `SELECT m.name AS "table", c.name AS "column" FROM sqlite_master m, pragma_table_info(m.name) c

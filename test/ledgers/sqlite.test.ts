@@ -11,7 +11,7 @@ import { ABSENT, CLAIM, connect, newFile, placeOf, tablesOf } from "./kit.ts";
 
 describe("a ledger in SQLite", () => {
   test("LQ1 a call of its own is not a part of an open transaction, and does not go with it", async () => {
-    const ledger = sqliteLedger(connect(newFile()));
+    const ledger = sqliteLedger(() => connect(newFile()));
     await ledger.migrate();
     let put: Promise<unknown> = Promise.resolve();
     const failed = ledger.transaction(async (tx) => {
@@ -28,7 +28,7 @@ describe("a ledger in SQLite", () => {
 
   test("LQ2 a token of a transaction that the user rolled back is not given again", async () => {
     const connection = connect(newFile());
-    const ledger = sqliteLedger(connection);
+    const ledger = sqliteLedger(() => connection);
     await ledger.migrate();
     connection.exec("BEGIN IMMEDIATE");
     const inside = await ledger.in(connection).entries.put(placeOf("a"), ABSENT, CLAIM);
@@ -39,7 +39,7 @@ describe("a ledger in SQLite", () => {
 
   test("LQ2 a transaction that fails leaves its tokens behind, and nothing else", async () => {
     const file = newFile();
-    const [ledger, other] = [sqliteLedger(connect(file)), sqliteLedger(connect(file))];
+    const [ledger, other] = [sqliteLedger(() => connect(file)), sqliteLedger(() => connect(file))];
     await ledger.migrate();
     const before = tablesOf(connect(file));
     let given = 0;
@@ -59,7 +59,7 @@ describe("a ledger in SQLite", () => {
   test("LQ3 what was found in a transaction that began for reading is locked all the same", async () => {
     const file = newFile();
     const [mine, theirs] = [connect(file), connect(file)];
-    const ledger = sqliteLedger(mine);
+    const ledger = sqliteLedger(() => mine);
     await ledger.migrate();
     await ledger.entries.put(placeOf("a"), ABSENT, CLAIM);
     mine.exec("BEGIN");
@@ -73,7 +73,7 @@ describe("a ledger in SQLite", () => {
   test("LQ4 a connection without a transaction cannot be joined, any with one can", async () => {
     const file = newFile();
     const [mine, theirs] = [connect(file), connect(file)];
-    const ledger = sqliteLedger(mine);
+    const ledger = sqliteLedger(() => mine);
     await ledger.migrate();
     expect(() => ledger.in(mine)).toThrow(expect.objectContaining({ code: "invalid_request" }));
     theirs.exec("BEGIN IMMEDIATE");
@@ -86,7 +86,7 @@ describe("a ledger in SQLite", () => {
   test("SQ3 a commit that a reader holds up is not lost", async () => {
     const file = newFile();
     const reader = connect(file);
-    const ledger = sqliteLedger(connect(file));
+    const ledger = sqliteLedger(() => connect(file));
     await ledger.migrate();
     reader.exec("BEGIN");
     reader.prepare("SELECT count(*) FROM hapax_entries").get();
@@ -112,7 +112,7 @@ describe("a ledger in SQLite", () => {
   test("LG8 a sweep finds nothing while another connection writes, and does not wait", async () => {
     const file = newFile();
     const other = connect(file);
-    const ledger = sqliteLedger(connect(file));
+    const ledger = sqliteLedger(() => connect(file));
     await ledger.migrate();
     await ledger.entries.put(placeOf("a"), ABSENT, { ...CLAIM, leaseMs: 0, keepMs: 0 });
     other.exec("BEGIN IMMEDIATE");
@@ -123,7 +123,7 @@ describe("a ledger in SQLite", () => {
 
   test("statements that were prepared survive a change of the schema by others", async () => {
     const file = newFile();
-    const ledger = sqliteLedger(connect(file));
+    const ledger = sqliteLedger(() => connect(file));
     await ledger.migrate();
     await ledger.entries.put(placeOf("a"), ABSENT, CLAIM);
     await ledger.entries.find(placeOf("a"));
@@ -137,7 +137,7 @@ describe("a ledger in SQLite", () => {
 
   test("LG8 a sweep and a scan of what is not over go by an index", async () => {
     const connection = connect(newFile());
-    await sqliteLedger(connection).migrate();
+    await sqliteLedger(() => connection).migrate();
     const texts: string[] = [];
     const spy = {
       exec: (sql: string) => connection.exec(sql),
@@ -146,7 +146,7 @@ describe("a ledger in SQLite", () => {
         return connection.prepare(sql);
       },
     };
-    const { entries } = sqliteLedger(spy);
+    const { entries } = sqliteLedger(() => spy);
     await entries.sweep(1);
     await entries.scan({ kind: "once", state: "running", isAbandoned: true, max: 1 });
     await entries.scan({ kind: "once", state: "released", max: 1 });

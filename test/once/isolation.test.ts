@@ -146,7 +146,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
               await tx.query("INSERT INTO effects VALUES ($1)", [key]);
               await tx.query("SELECT pg_sleep(0.02)");
             },
-            { scope: GLOBAL, leaseMs: 1000 },
+            { scope: GLOBAL, leaseMs: 5_000 },
           ),
         ),
     );

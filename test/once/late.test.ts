@@ -7,7 +7,7 @@ import type { Clock } from "../../src/clock.ts";
 import type { Ledger } from "../../src/ledger.ts";
 import type { MemoryTransaction } from "../../src/ledgers/memory.ts";
 import { type OnceProbed, processOnce, type Reconciled } from "../../src/once.ts";
-import { onAbort } from "../../src/once/pauses.ts";
+import { onAbort } from "../../src/aborts.ts";
 import { flush, gate, stage } from "./stage.ts";
 
 /** As a process has it that was stopped and goes on: time has passed, and no timer has come by yet. */

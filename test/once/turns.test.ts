@@ -10,7 +10,7 @@ afterEach(() => {
 
 async function opened() {
   const connection = new Database(":memory:");
-  const ledger = sqliteLedger(connection);
+  const ledger = sqliteLedger(() => connection);
   await ledger.migrate();
   connection.exec("CREATE TABLE effects (text TEXT)");
   return { connection, ledger };

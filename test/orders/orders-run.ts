@@ -112,7 +112,7 @@ class OrdersRun {
     books.exec("PRAGMA journal_mode = WAL");
     // Nothing here would refuse a second booking.
     books.exec("CREATE TABLE booked (place INTEGER PRIMARY KEY, id, customer, number, cents)");
-    await sqliteLedger(books).migrate();
+    await sqliteLedger(() => books).migrate();
     books.close();
   }
 

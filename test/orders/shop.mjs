@@ -100,7 +100,7 @@ async function relay() {
 
 async function book() {
   const connection = new Database(database, { timeout: 100 });
-  const ledger = sqliteLedger(connection);
+  const ledger = sqliteLedger(() => connection);
   const inbox = createInbox(ledger, { consumer: "books", retainMs: 86_400_000 });
   const hapax = openHapax();
   const consumer = hapax.consumer({ group: "books", streams: [STREAM], leaseMs, pollMs: 50 });

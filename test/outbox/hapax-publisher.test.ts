@@ -11,6 +11,8 @@ import {
 } from "../../src/outbox.ts";
 import { hapaxPublisher, type HapaxPublisherSettings } from "../../src/outbox/hapax-publisher.ts";
 import type { Connection } from "../../src/processing/connection.ts";
+import type { OutboxEvent } from "../../src/outbox-log.ts";
+import type { PublishBatch } from "../../src/outbox/publisher.ts";
 import { badNetwork, openStage, QUICK } from "../processing/stage.ts";
 
 const closing: (() => Promise<void>)[] = [];
@@ -142,6 +144,16 @@ describe("the publisher of Hapax", () => {
     expect(await letters.list()).toHaveLength(1);
   });
 
+  test("OP6 an event that the server cannot read is a dead letter alone, and the others of its stream are stored", async () => {
+    const { add, relayOf, direct, letters } = await open();
+    await direct.stream("/v1/stream/x").create();
+    const deep = JSON.parse(`${"[".repeat(700)}${"]".repeat(700)}`) as unknown;
+    await add(...[0, 1, 2, deep, 4, 5].map((payload) => ({ topic: "x", payload })));
+    await relayOf().runOnce();
+    expect(await valuesOf(direct, "x")).toEqual([0, 1, 2, 4, 5]);
+    expect(await letters.list()).toHaveLength(1);
+  });
+
   test("OP6 no event is given up because a server cannot take any", async () => {
     const { add, ledger, letters } = await open();
     await add({ topic: "x", payload: 1 });
@@ -258,6 +270,57 @@ describe("the publisher of Hapax", () => {
   });
 });
 
+test("OP7 a batch is no larger than one transaction, whatever its streams", () => {
+  const publisher = hapaxPublisher({ url: "http://nowhere.invalid", streamOf: ({ id }) => id });
+  const eventsOf = (count: number, bytes: number) =>
+    Array.from({ length: count }, (_, id) => ({
+      id: String(id),
+      topic: "t",
+      key: undefined,
+      payload: new Uint8Array(bytes),
+      headers: {},
+      addedAtMs: 0,
+    }));
+  expect(publisher.fits?.(eventsOf(800, 1))).toBe(500);
+  expect(publisher.fits?.(eventsOf(3, 4 * 1024 * 1024))).toBe(2);
+  expect(publisher.fits?.(eventsOf(3, 1))).toBe(3);
+});
+
+describe("OP7 a number that the server knows with other content", () => {
+  const event: OutboxEvent = {
+    id: "1",
+    topic: "x",
+    key: undefined,
+    headers: { "content-type": "application/json" },
+    payload: new TextEncoder().encode("1"),
+    addedAtMs: 0,
+  };
+  const batch = (sequence: number): PublishBatch => ({
+    relay: "r",
+    source: "database",
+    identity: { id: "outbox", epoch: 0, sequence },
+    events: [event],
+    attempts: [1],
+    isRepeat: true,
+    concurrency: 1,
+    signal: new AbortController().signal,
+  });
+
+  test("is the batch as an earlier encode made it, or nothing, and is published or goes again", async () => {
+    const { direct } = await open();
+    await direct.stream("/v1/stream/x").create();
+    const publisherOf = (word: string) =>
+      hapaxPublisher({ connection: direct, streamOf: () => "/v1/stream/x", encode: () => word });
+    const [before, after] = [publisherOf("before"), publisherOf("after")];
+    expect(await before.publish(batch(0))).toEqual([{ kind: "published" }]);
+    expect(await after.publish(batch(0))).toEqual([{ kind: "published" }]);
+    expect(await after.cancel?.(batch(1))).toBe("cancelled");
+    expect(await after.publish(batch(1))).toEqual([{ kind: "skipped" }]);
+    expect(await after.publish(batch(2))).toEqual([{ kind: "published" }]);
+    expect(await valuesOf(direct, "x")).toEqual(["before", "after"]);
+  });
+});
+
 describe("a transaction under numbers of its own", () => {
   test("TN4 is stored once, answered as it was, and fenced by a later epoch", async () => {
     const { direct } = await open();
@@ -271,7 +334,11 @@ describe("a transaction under numbers of its own", () => {
         { producer: { id: "p", epoch, sequence } },
       );
     const first = await append(1, 0, 0);
-    const again = await append("other", 0, 0);
+    const again = await append(1, 0, 0);
+    await expect(append("other", 0, 0)).rejects.toMatchObject({
+      code: "producer_seq_reused",
+      outcome: "not_stored",
+    });
     expect(first).toMatchObject({ isReplay: false, hasAnswer: true });
     expect(again).toMatchObject({ isReplay: true, hasAnswer: true, offsets: first.offsets });
     await expect(append(3, 0, 2)).rejects.toMatchObject({ code: "producer_gap" });

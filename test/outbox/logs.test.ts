@@ -34,7 +34,7 @@ describe("on SQLite", () => {
     return connection;
   };
   const open = async () => {
-    const ledger = sqliteLedger(connect());
+    const ledger = sqliteLedger(() => connect());
     await ledger.migrate();
     return ledger;
   };

@@ -78,7 +78,7 @@ describe("on SQLite", () => {
   test("OR4 OR7 two relays over two connections publish every event in the order of its key, around a poisoned one", async () => {
     const file = join(mkdtempSync(join(tmpdir(), "hapax-relay-")), "relay.db");
     const connections = [0, 1].map(() => new Database(file, { timeout: 10 }));
-    const ledgers = connections.map((connection) => sqliteLedger(connection));
+    const ledgers = connections.map((connection) => sqliteLedger(() => connection));
     const [ledger] = ledgers;
     if (ledger === undefined) throw new Error("there is a ledger");
     await ledger.migrate();
@@ -94,7 +94,7 @@ describe("on SQLite", () => {
 describe("a relay with much to do", () => {
   test("OR8 leaves time to others of its process, also if nothing that it does takes any", async () => {
     const connection = new Database(":memory:");
-    const ledger = sqliteLedger(connection);
+    const ledger = sqliteLedger(() => connection);
     await ledger.migrate();
     const outbox = createOutbox(ledger);
     const messages = Array.from({ length: 1500 }, (_, payload) => ({ topic: "x", payload }));
@@ -242,6 +242,38 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     expect(rows).toEqual([]);
   });
 
+  test.each(["was stored", "was never sent"])(
+    "OR5 a batch that %s, and of which a row was deleted by hand, is not stored twice and holds up nothing",
+    async (fate) => {
+      const stage = await openStage();
+      const [one, other] = [open("rows"), open("rows")];
+      await addAll(one, ["a.1", "b.1", "c.1"]);
+      const publisher = hapaxPublisher({
+        url: stage.proxy.url,
+        clientSettings: { ...QUICK },
+        streamOf: () => "/v1/stream/x",
+        envelope: false,
+        create: {},
+        encode: textOf,
+      });
+      const point = fate === "was stored" ? "outbox.published" : "outbox.planned";
+      setFailpoint((name) => {
+        if (name === point) throw new Error("killed");
+        return undefined;
+      });
+      const dying = createRelay(one, publisher, { ...settings, leaseMs: 30 });
+      await expect(dying.runOnce()).rejects.toThrow("killed");
+      setFailpoint(undefined);
+      await server.pool.query("DELETE FROM hapax_outbox WHERE key = 'b'");
+      const left = async () =>
+        (await server.pool.query("SELECT id FROM hapax_outbox")).rows.length > 0;
+      while (await left()) await createRelay(other, publisher, settings).runOnce();
+      const stored = await stage.direct.stream("/v1/stream/x").read().values();
+      expect(stored).toEqual(fate === "was stored" ? ["a.1", "b.1", "c.1"] : ["a.1", "c.1"]);
+      await stage.close();
+    },
+  );
+
   test("OR4 OR6 behind a dead letter the rows of its key wait, or go on without it", async () => {
     const ledger = open("rows");
     const done: string[] = [];
@@ -304,13 +336,20 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     // As the relay asks, through a pool that explains every question.
     const blocks: number[] = [];
     const explaining = {
-      connect: () => pool.connect(),
-      query: async (sql: string, values: readonly unknown[] = []) => {
-        if (sql.includes("hapax_outbox_held")) blocks.push(await plans(sql, values));
-        return await pool.query<Record<string, unknown>>(sql, [...values]);
+      connect: async () => {
+        const client = await pool.connect();
+        const query = async (sql: string, values: readonly unknown[] = []) => {
+          if (sql.includes("hapax_outbox_held")) blocks.push(await plans(sql, values));
+          return await client.query<Record<string, unknown>>(sql, [...values]);
+        };
+        const release = (error?: Error | boolean): void => {
+          client.release(error);
+        };
+        return { query, release };
       },
+      query: (sql: string, values: readonly unknown[] = []) => pool.query(sql, [...values]),
     };
-    const { outbox } = postgresLedger<pg.PoolClient>(explaining as unknown as pg.Pool);
+    const { outbox } = postgresLedger(explaining);
     expect(await outbox.held({ relay: "relay", state: "waiting", isDue: true, max: 100 })).toEqual(
       [],
     );

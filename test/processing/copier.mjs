@@ -19,7 +19,7 @@ async function openSqlite() {
   const { default: Database } = await import("libsql");
   const connection = new Database(database, { timeout: 100 });
   return {
-    sink: sqliteSink(connection),
+    sink: sqliteSink(() => connection),
     each({ stream, record }, { tx }) {
       tx.prepare("INSERT INTO copies (stream, record) VALUES (?, ?)").run(stream, record);
     },

@@ -1,5 +1,6 @@
 /** The administration of groups, and how many streams are read with few connections. PROTOCOL.md §20.4 */
 
+import { connectServer } from "../../src/processing.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Caller } from "../../src/client/attempt.ts";
 import { resolveClientSettings } from "../../src/client/settings.ts";
@@ -70,7 +71,12 @@ test("SO2 a stream with data takes the connection of one that was silent for lon
   const stop = new AbortController();
   const start = "0000000000000000_0000000000000000";
   const [a = "", b = ""] = IN;
-  const [one, two] = [a, b].map((path) => sources.batches<number>(path, start, stop.signal));
+  const [one, two] = await Promise.all(
+    [a, b].map(async (path) => {
+      const { life = "" } = await connectServer(server.url).stream(path).head();
+      return sources.batches<number>(path, life, start, stop.signal);
+    }),
+  );
   /** The next records of a reader; empty batches tell of the tail only. */
   const take = async (reader: typeof one): Promise<readonly number[]> => {
     for (;;) {

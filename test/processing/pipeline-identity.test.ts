@@ -8,6 +8,7 @@ import type {
 } from "../../src/processing/pipeline-settings.ts";
 import { streamSink } from "../../src/processing/pipeline-stream-sink.ts";
 import { createPipeline } from "../../src/processing/pipeline.ts";
+import { startNodeServer } from "../../src/runtimes/node.ts";
 import {
   DEAD,
   fill,
@@ -236,4 +237,103 @@ test("PD1 ids longer than a key are their digest, and as good", async () => {
   await stage.direct.group("a/b").reset({ to: "beginning" });
   await untilDone<Numbered>(stage.direct, 5, options).run();
   expect((await valuesOf(stage.direct, OUTPUT)).map(({ n }) => n)).toEqual(numbers(5));
+});
+
+test("PA3 PD1 after a reset every output has the id that it had, however the pages are cut", async () => {
+  const stage = await onStage();
+  await fill(stage.direct, INPUT, 0);
+  const out = stage.direct.stream(OUTPUT);
+  const ids: string[][] = [[], []];
+  const copy = (life: number, onProgress = () => Promise.resolve()) =>
+    untilDone<Numbered>(stage.direct, 5, {
+      from: { streams: [INPUT] },
+      group: "copy",
+      sink: streamSink(out),
+      each: (record, { id }) => {
+        ids[life]?.push(id);
+        return record;
+      },
+      onProgress: () => void onProgress(),
+    });
+  // One page for each append, of which one has two records; then, after the reset, one page with all of them.
+  const appends = [[1, 2], [3], [4]];
+  const append = async (ns: readonly number[] = []): Promise<void> => {
+    await stage.direct.transaction((tx) => {
+      for (const n of ns) tx.append(INPUT, { n, text: 'é\\",[{' });
+    });
+  };
+  await append([0]);
+  await copy(0, () => append(appends.shift())).run();
+  await stage.direct.group("copy").reset({ to: "beginning" });
+  await copy(1).run();
+  expect(ids[1]).toEqual(ids[0]);
+  expect((await valuesOf(stage.direct, OUTPUT)).map(({ n }) => n)).toEqual(numbers(5));
+});
+
+test("PD1 a server that adds offsets to records of the State protocol gives the same ids and positions", async () => {
+  const server = await startNodeServer({ port: 0, stateOffsets: true, onAudit: () => undefined });
+  try {
+    const hapax = connectServer(server.url);
+    const input = hapax.stream(INPUT);
+    await input.create({ contentType: "application/json" });
+    const record = { type: "order", headers: { operation: "insert" } };
+    const bytes = JSON.stringify(record).length + 1;
+    await hapax.transaction((tx) => {
+      for (const _ of numbers(3)) tx.append(INPUT, record);
+    });
+    const ids: string[] = [];
+    await untilDone<typeof record>(hapax, 3, {
+      from: { streams: [INPUT] },
+      group: "state",
+      sink: shelf(),
+      each: (value, { id }) => {
+        ids.push(`${id.split("_").at(-1) ?? ""} ${Object.keys(value.headers).join()}`);
+      },
+    }).run();
+    const places = [0, 1, 2].map((index) => String(index * bytes).padStart(16, "0"));
+    expect(ids).toEqual(places.map((place) => `${place} operation`));
+  } finally {
+    await server.stop();
+  }
+});
+
+test("PX3 an output is stored as an append of it would be, whatever class it is of", async () => {
+  const stage = await onStage();
+  await fill(stage.direct, INPUT, 3);
+  class Money {
+    readonly cents: number;
+    constructor(cents: number) {
+      this.cents = cents;
+    }
+    toJSON(): string {
+      return `${String(this.cents)} cents`;
+    }
+  }
+  const out = stage.direct.stream(OUTPUT);
+  const outputs = [new Money(5), { toJSON: () => 7 }, { at: new Money(9) }];
+  await untilDone<Numbered>(stage.direct, 3, {
+    from: { streams: [INPUT] },
+    group: "classes",
+    sink: streamSink(out),
+    deadLetter: DEAD,
+    retry: { attemptsMax: 1 },
+    each: ({ n }) => outputs[n],
+  }).run();
+  expect(await out.read().values()).toEqual(["5 cents", 7, { at: "9 cents" }]);
+});
+
+test("PD1 a record may have very many outputs", async () => {
+  const stage = await onStage();
+  await fill(stage.direct, INPUT, 1);
+  const sink = shelf();
+  const count = 200_000;
+  await untilDone<Numbered>(stage.direct, 1, {
+    from: { streams: [INPUT] },
+    group: "many",
+    sink,
+    each: (_record, { emit }) => {
+      for (let n = 0; n < count; n += 1) emit(n);
+    },
+  }).run();
+  expect([...sink.kept.values()]).toEqual(numbers(count));
 });

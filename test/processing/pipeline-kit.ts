@@ -41,7 +41,7 @@ export function numbers(count: number): number[] {
 }
 
 /** A pipeline that is closed by itself when so many records are through. */
-export function untilDone<T, Tx = undefined>(
+export function untilDone<T, Tx = unknown>(
   hapax: Connection,
   count: number,
   options: PipelineOptions<T, Tx>,

@@ -178,7 +178,9 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
     await pipeline.run();
     expect(await bench().rows()).toEqual(numbers(30).filter((n) => n !== 13));
     const letters = await valuesOf<unknown>(stage.direct, DEAD);
-    expect(letters).toMatchObject([{ index: 13, attempts: 4, error: { message: "unlucky" } }]);
+    expect(letters).toMatchObject([
+      { record: { n: 13 }, attempts: 4, error: { message: "unlucky" } },
+    ]);
     expect(letters).toHaveLength(1);
     expect(tries.get(13)).toBe(4);
     expect(tries.get(17)).toBe(3);
@@ -274,7 +276,7 @@ describe("SQLite", () => {
     for (const connection of connections) connection.close();
   });
   const bench: Bench<Connection> = {
-    open: () => sqliteSink(connect()),
+    open: () => sqliteSink(() => connect()),
     insert: (tx, n) => void tx.prepare("INSERT INTO effects (n) VALUES (?)").run(n),
     rows: () => {
       const rows = own.prepare("SELECT n FROM effects ORDER BY id").all();

@@ -153,7 +153,12 @@ const smuggling: readonly AbuseCase[] = [
     "body_too_large",
     413,
   ),
-  refused("an absolute-form target", raw("GET http://evil.test/a")),
+  refused("a target of another scheme", raw("GET ftp://evil.test/a")),
+  refused("an absolute target without a host", raw("GET http:///a")),
+  refused("an absolute target with a user", raw("GET http://user@test/a")),
+  ...["a b", "user@test", "test/a", '"><script>', "test:http", "[::1", ""].map((host) =>
+    refused(`Host: ${JSON.stringify(host)}`, `GET ${TARGET} HTTP/1.1\r\nHost: ${host}\r\n\r\n`),
+  ),
   refused("a target without a slash", raw("GET v1/stream/target")),
   refused("an asterisk without OPTIONS", raw("GET *")),
   refused("a garbage method", raw("F\u00fc\u00dfe /v1/stream/target")),
@@ -176,6 +181,7 @@ const TWICE: Readonly<Record<string, readonly [string, string]>> = {
   authorization: ["Bearer a", "POST"],
   "if-match": ['"a"', "POST"],
   "if-none-match": ['"a"', "GET"],
+  "last-event-id": ["0000000000000000_0000000000000000", "GET"],
   "stream-ttl": ["60", "PUT"],
   "stream-expires-at": ["2100-01-01T00:00:00Z", "PUT"],
   "stream-closed": ["true", "POST"],
@@ -311,7 +317,6 @@ const paths: readonly AbuseCase[] = [
     "/v1/stream//target",
     "/v1/stream/target/",
     "//v1/stream/target",
-    "/",
     "/v1/stream/%",
     "/v1/stream/%4",
     "/v1/stream/%zz",
@@ -327,6 +332,7 @@ const paths: readonly AbuseCase[] = [
   ...["/_hapax/other", "/_test/inject-error"].map((path) =>
     refused(`the reserved path ${path}`, raw(`PUT ${path}`), "not_found", 404),
   ),
+  refused("the path /", raw("PUT /"), "method_not_allowed", 405),
   refused(
     "a path over the limit",
     raw(`PUT /${"p".repeat(LIMITS.pathBytesMax)}`),

@@ -61,7 +61,7 @@ const broken: readonly Broken[] = [
       },
     },
     seenBy: [
-      "§14 a repeated append of the session is a duplicate, whatever its body",
+      "§14 a repeated append of the session is a duplicate",
       "§14 the next sequence of the session is accepted",
       "§14 a replaced session that had 0 and 1 is fenced, also with sequence 0",
       "§14 thirty copies of the first append at once are stored once",
@@ -281,6 +281,32 @@ const broken: readonly Broken[] = [
       "§12.5 a producer that is not known cannot be reset, nor one that was reset before",
     ],
   },
+  {
+    rule: "a server that tells one life for all streams",
+    wrong: {
+      answer: async (passed) =>
+        "stream-life" in passed.headers
+          ? { ...passed, headers: { ...passed.headers, "stream-life": "1" } }
+          : passed,
+    },
+    seenBy: [
+      "§7.9 a stream that is created anew has another life, and refuses readers of the one before",
+      "§7.9 a fork has a life of its own",
+    ],
+  },
+  {
+    rule: "a server that does not look at the life that a reader names",
+    wrong: {
+      async answer(passed) {
+        return passed.body.includes("stream_replaced")
+          ? { ...passed, status: 200, headers: {}, body: "" }
+          : passed;
+      },
+    },
+    seenBy: [
+      "§7.9 a stream that is created anew has another life, and refuses readers of the one before",
+    ],
+  },
   ...brokenTransactions,
   ...brokenGroups,
 ];
@@ -365,6 +391,13 @@ const lacking: Readonly<Record<ExtensionCapability, Wrong>> = {
     },
     answer: async (passed, passing, upstream) =>
       "producer-seq" in passed.headers ? tellTheTail(passed, passing, upstream) : passed,
+  },
+  lives: {
+    async answer(passed) {
+      const headers = { ...passed.headers };
+      delete headers["stream-life"];
+      return { ...passed, headers };
+    },
   },
   admin: {
     async instead({ path }) {

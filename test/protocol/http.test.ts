@@ -563,8 +563,9 @@ describe("refusals", () => {
       title: "No such stream",
       status: 404,
       code: "stream_not_found",
-      detail: "there is no stream at this path",
+      detail: "there is no stream at /v1/stream/none",
       help: "Create it with PUT first.",
+      stream: "/v1/stream/none",
     });
   });
 });
@@ -640,6 +641,23 @@ describe("our own routes", () => {
 
 // PROTOCOL.md §13
 describe("hygiene", () => {
+  test("a target may be a whole URL, and its host counts instead of Host", async () => {
+    const made = await call("PUT", server.url, "http://one.test:80/v1/stream/whole", {
+      headers: { ...TEXT, host: "two.test" },
+    });
+    expect([made.status, made.headers.location]).toEqual([
+      201,
+      "http://one.test:80/v1/stream/whole",
+    ]);
+    const appended = await call("POST", server.url, "HTTP://one.test/v1/stream/whole?a=b", {
+      headers: TEXT,
+      body: "x",
+    });
+    expect(appended.status).toBe(204);
+    expect((await read("/v1/stream/whole")).text).toBe("x");
+    expect((await call("OPTIONS", server.url, "http://one.test")).status).toBe(204);
+  });
+
   test("bytes of no known kind are saved by a browser, not shown", async () => {
     await call("PUT", server.url, "/v1/stream/bytes", { body: "x" });
     const bytes = await call("GET", server.url, "/v1/stream/bytes");

@@ -192,10 +192,14 @@ export interface SseClient {
   close(): void;
 }
 
-export function openSse(base: string, path: string): Promise<SseClient> {
+export function openSse(
+  base: string,
+  path: string,
+  headers: Record<string, string> = {},
+): Promise<SseClient> {
   const { hostname, port } = new URL(base);
   return new Promise((resolve, reject) => {
-    const sent = request({ hostname, port, path, agent: new Agent({ keepAlive: true }) });
+    const sent = request({ hostname, port, path, headers, agent: new Agent({ keepAlive: true }) });
     sent.on("error", reject);
     sent.on("response", (response) => {
       resolve(follow(response));

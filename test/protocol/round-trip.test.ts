@@ -73,6 +73,8 @@ const dataOf = (events: readonly SseEvent[]): string[] =>
 
 // What the event format keeps of a text: every line, but not which of the three line ends it had.
 const asLines = (text: string): string => text.replaceAll(/\r\n?/g, "\n");
+// Of JSON it also keeps the count of bytes, so that offsets of records can be told.
+const asJsonLines = (text: string): string => text.replaceAll("\r", "\n");
 
 const space = fc.constantFrom("", "", " ", "\n", "\r\n", "\r", "\t ");
 const scalar = fc.oneof(
@@ -142,7 +144,7 @@ describe("JSON", () => {
         const expected = `[${bodies.flatMap(({ records }) => records).join(",")}]`;
         const { body, events } = await readBothWays(path);
         expect(body.toString()).toBe(expected);
-        expect(dataOf(events)).toEqual([asLines(expected)]);
+        expect(dataOf(events)).toEqual([asJsonLines(expected)]);
       },
     );
     await fc.assert(property, RUNS);
@@ -160,7 +162,7 @@ describe("JSON", () => {
         );
         expectPairs(events, offsets);
         expect(dataOf(events)).toEqual(
-          bodies.map(({ records }) => asLines(`[${records.join(",")}]`)),
+          bodies.map(({ records }) => asJsonLines(`[${records.join(",")}]`)),
         );
       },
     );

@@ -5,7 +5,8 @@
  */
 
 import type { StreamName } from "../../src/core/types.ts";
-import { Engine, type AppendOutcome } from "../../src/engine/engine.ts";
+import { Engine } from "../../src/engine/engine.ts";
+import type { AppendOutcome } from "../../src/engine/outcomes.ts";
 import { openOnDisk } from "../../src/stores/file.ts";
 import { openMemoryStore } from "../../src/stores/memory.ts";
 import { createCommand, textOf } from "../../src/testing/commands.ts";

@@ -6,7 +6,7 @@
 import type { AppendCommand } from "../../src/core/append.ts";
 import type { Offset } from "../../src/core/types.ts";
 import type { ProducerView } from "../../src/engine/appends.ts";
-import type { AppendOutcome } from "../../src/engine/engine.ts";
+import type { AppendOutcome } from "../../src/engine/outcomes.ts";
 import { appendCommand, keyClaim, sessionClaim } from "../../src/testing/commands.ts";
 import type { SeededRandom } from "../../src/testing/seeded-random.ts";
 
@@ -248,8 +248,10 @@ export class Contender implements Sender {
     } else if (outcome.kind === "tail_moved") {
       if (this.#stored[attempt.number] === text) this.problems.push(`${text} is a conflict`);
       this.#refused.add(text);
+    } else if (outcome.kind === "reused") {
+      // An older attempt of this life, made for another tail: its number has what was stored in its place.
+      if (this.#stored[attempt.number] === text) this.problems.push(`${text} is told as another`);
     } else if (outcome.kind !== "fenced" || attempt.life === this.#life) {
-      // An older attempt of this life has the number of an append that is stored: a duplicate.
       this.problems.push(`${text} was refused: ${outcome.kind}`);
     }
   }

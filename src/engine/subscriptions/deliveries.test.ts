@@ -141,7 +141,7 @@ describe("webhooks", () => {
     const beat = stage.subscriptions.report("s", "callback", token, report);
     await store.arrival();
     const done = stage.subscriptions.report("s", "callback", token, { ...report, isDone: true });
-    await settle(() => stage.engine.world.subscriptions.byId.get("s")?.generation === 2);
+    await settle(() => stage.engine.world.subscriptions.byId.get("s")?.generation !== generation);
     await store.release();
     await beat;
     await manySignings();
@@ -149,7 +149,7 @@ describe("webhooks", () => {
     const second = stage.courier.next();
     store.open();
     await done;
-    expect((await second).body.generation).toBe(2);
+    expect((await second).body.generation).toBe(generation + 1);
   });
 
   test("N5 a wake whose stream goes in the same commit still ends", async () => {
@@ -189,7 +189,7 @@ describe("webhooks", () => {
     expect(await verifyWebhookSignature(header, request.body, jwks, seconds)).toBe(true);
     expect(body).toMatchObject({
       subscription_id: "s",
-      generation: 1,
+      generation: stage.clock.nowMs() * 1000,
       callback_url: `${BASE_URL}/v1/stream/__ds/subscriptions/s/callback`,
       streams: [{ path: "orders", acked_offset: "-1", has_pending: true }],
     });
@@ -247,7 +247,7 @@ describe("webhooks", () => {
     const outcome = await subscriptions.report("s", "callback", body.callback_token, report);
     expect(outcome).toEqual({ kind: "fenced" });
     const { body: next } = await second;
-    expect(next.generation).toBe(2);
+    expect(next.generation).toBeGreaterThan(body.generation);
     const { wake_id: wakeId, generation, callback_token: token } = next;
     const fresh = { ...report, wakeId, generation };
     expect(await subscriptions.report("s", "callback", token, fresh)).toEqual({
@@ -262,14 +262,14 @@ describe("webhooks", () => {
     await stage.subscriptions.subscribe("s", WEBHOOK);
     const first = stage.courier.next();
     await stage.append(ORDERS);
-    const { request } = await first;
+    const { request, body } = await first;
     expect(request.timeoutMs).toBe(1000);
     stage.clock.advance(1000);
     await settle(() => request.signal.aborted);
     const second = stage.courier.next();
     expect(stage.courier.deliveries.length).toBe(1);
     stage.clock.advance(1000);
-    expect((await second).body.generation).toBe(2);
+    expect((await second).body.generation).toBeGreaterThan(body.generation);
   });
 
   test("DV2 a late answer to a delivery that was given up does not end the next one", async () => {

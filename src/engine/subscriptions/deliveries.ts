@@ -4,7 +4,9 @@
  *
  *   DV1  a webhook is delivered only after the commit that woke its subscription is durable;
  *   DV2  a subscription has at most one delivery under way;
- *   DV3  a failed delivery is tried again after 1 s to 60 s, also after a restart.
+ *   DV3  a failed delivery is tried again after 1 s to 60 s, also after a restart;
+ *   DV4  on a full disk an answer and the end of a lease wait until they can be written down. Until then a wake is
+ *        not delivered again.
  */
 
 import type { Clock } from "../../clock.ts";
@@ -32,6 +34,9 @@ import type { Engine } from "../engine.ts";
 import { DeliveryQueue } from "./delivery-queue.ts";
 import type { SubscriptionFormat } from "./format.ts";
 import { deliveredStreams } from "./view.ts";
+
+/** Between two looks whether a full disk has room again. */
+export const FULL_REST_MS = 1000;
 
 export interface DeliveriesParts {
   readonly engine: Engine;
@@ -123,6 +128,10 @@ export class Deliveries {
     const subscription = this.#find(id);
     const { engine } = this.#parts;
     if (subscription !== undefined && isLeaseOver(subscription, engine.nowMs())) {
+      if (this.#mustWait) {
+        this.#setTimer(id, (engine.nowMs() + FULL_REST_MS) as TimeMs);
+        return;
+      }
       const changes = decideExpiry(subscription, this.#retryPolicy(), this.#scene());
       this.#submit(changes);
     } else {
@@ -137,6 +146,25 @@ export class Deliveries {
       // When writes have stopped everybody is told, and recovery finds the wake as it was. Anything else
       // is a bug, and must not go unseen.
       if (engine.stopped === undefined) throw error;
+    });
+  }
+
+  /** DV4. */
+  get #mustWait(): boolean {
+    const { room, stopped } = this.#parts.engine;
+    return stopped === undefined && !room.hasRoomToSpare;
+  }
+
+  /** A little time, or less if the flight is abandoned. */
+  #rest(signal: AbortSignal): Promise<void> {
+    return new Promise((resolve) => {
+      const end = (): void => {
+        signal.removeEventListener("abort", end);
+        cancel();
+        resolve();
+      };
+      const cancel = this.#parts.clock.after(FULL_REST_MS, end);
+      signal.addEventListener("abort", end);
     });
   }
 
@@ -171,7 +199,9 @@ export class Deliveries {
 
   async #fly(id: SubscriptionId, url: string, wake: WakeReference, flight: Flight): Promise<void> {
     const { wakeId, generation } = wake;
-    const answer = await this.#deliver(id, url, { wakeId, generation }, flight.controller.signal);
+    const { signal } = flight.controller;
+    const answer = await this.#deliver(id, url, { wakeId, generation }, signal);
+    while (this.#mustWait && !signal.aborted) await this.#rest(signal);
     // Abandoned: whoever did that has already seen to what comes next.
     if (this.#flights.get(id) !== flight) return;
     this.#flights.delete(id);
@@ -182,6 +212,10 @@ export class Deliveries {
       const policy = this.#retryPolicy();
       this.#submit(decideDeliveryFailed(subscription, wake, policy, this.#scene()));
       this.arm(id);
+      return;
+    }
+    if (isLeaseOver(subscription, this.#parts.engine.nowMs())) {
+      this.#wakeUp(id); // The answer has waited for too long.
       return;
     }
     const isDone = this.#parts.format.parseAnswer(answer.body);

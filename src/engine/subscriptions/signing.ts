@@ -32,6 +32,7 @@ export class SignerOfWorld {
     if (world.signingKeys.length === 0) {
       const key = JSON.stringify(await generateSigningKey(this.#engine.nowMs()));
       const atMs = this.#engine.nowMs();
+      this.#engine.room.admit(0);
       await this.#engine.submit([{ kind: "signing_key_added", atMs, key }]);
     } else {
       await this.#engine.settled();

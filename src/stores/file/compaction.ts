@@ -3,7 +3,8 @@
  * journal's end. It is data like any other: a crash at any point leaves it in at least one place.
  *
  *   CP1  compaction changes no stream: same bytes, same offsets, same cuts between appends;
- *   CP2  a segment is given up only when nothing alive is in it and no snapshot needs its frames.
+ *   CP2  a segment is given up only when nothing alive is in it and no snapshot needs its frames;
+ *   CP3  compaction never waits for room, and leaves alone what deletes need of it.
  */
 
 import type { Offset, StreamId } from "../../core/types.ts";
@@ -16,19 +17,32 @@ import type { Segments } from "./segments.ts";
 const LIVE_SHARE_MAX = 0.5;
 /** One write of compaction. Small, because commits wait behind it. */
 const MOVE_BYTES = 256 * 1024;
+const FULL_MOVE_BYTES = 16 * 1024;
 
-/** Writes moved records as one frame, durable when it resolves. */
-export type WriteMoved = (records: readonly Moved[]) => Promise<void>;
+/** Writes moved records as one frame, durable when it resolves. False when there was no room for it. */
+export type WriteMoved = (records: readonly Moved[]) => Promise<boolean>;
 
-/** Segments that are worth it; never the one that is being written. */
+/**
+ * Segments that are worth it; never the one that is being written. On a full disk those with the least in them, and as
+ * many as there is room for: one that is moved out in part gives nothing back.
+ */
 export function findVictims(segments: Segments, index: ExtentIndex): ReadonlySet<number> {
-  const victims = new Set<number>();
   const last = segments.active?.number;
-  for (const { number, bytes } of segments.list()) {
-    const live = index.liveBytes(number);
-    if (number !== last && live > 0 && live < bytes * LIVE_SHARE_MAX) victims.add(number);
+  const victims = segments
+    .list()
+    .map(({ number, bytes }) => ({ number, bytes, live: index.liveBytes(number) }))
+    .filter(({ number, bytes, live }) => {
+      return number !== last && live > 0 && live < bytes * LIVE_SHARE_MAX;
+    })
+    .sort((one, other) => one.live - other.live);
+  let room = segments.moveRoomBytes();
+  const chosen = new Set<number>();
+  for (const { number, live } of victims) {
+    room -= live;
+    if (room < 0) break;
+    chosen.add(number);
   }
-  return victims;
+  return chosen;
 }
 
 /** Moves everything alive out of the victims, unless it must stop before. Returns the bytes moved. */
@@ -42,25 +56,28 @@ export async function moveOut(
   let pending: Moved[] = [];
   let pendingBytes = 0;
   let movedBytes = 0;
-  const flush = async (): Promise<void> => {
-    if (pending.length === 0) return;
+  // A frame must fit into what is left of a segment.
+  const frameBytes = Math.min(MOVE_BYTES, Math.max(FULL_MOVE_BYTES, segments.moveRoomBytes() / 4));
+  const flush = async (): Promise<boolean> => {
+    if (pending.length === 0) return true;
     const records = pending;
-    movedBytes += pendingBytes;
+    const bytes = pendingBytes;
     pending = [];
     pendingBytes = 0;
-    await write(records);
+    if (!(await write(records))) return false;
+    movedBytes += bytes;
+    return true;
   };
   // A live iterator: streams may come and go meanwhile, new ones have nothing in old segments.
   for (const [stream, extents] of index.streams) {
-    for (const group of groupsIn(extents, victims)) {
+    for (const group of groupsIn(extents, victims, frameBytes)) {
       for (const { offset, data } of await readForMove(segments, stream, group)) {
         pending.push({ kind: "moved", stream, start: offset, data });
         pendingBytes += data.length;
       }
       // Only whole extents may be moved together, so a frame ends between groups.
-      if (pendingBytes >= MOVE_BYTES) {
-        await flush();
-        if (mustStop(movedBytes)) return movedBytes;
+      if (pendingBytes >= frameBytes) {
+        if (!(await flush()) || mustStop(movedBytes)) return movedBytes;
       }
       if (!isAlive(index, stream, extents)) break;
     }
@@ -74,14 +91,18 @@ function isAlive(index: ExtentIndex, stream: StreamId, extents: StreamExtents): 
 }
 
 /** Runs of neighbouring extents that lie in victims, in parts of about one write. */
-function groupsIn(extents: StreamExtents, victims: ReadonlySet<number>): readonly Extent[][] {
+function groupsIn(
+  extents: StreamExtents,
+  victims: ReadonlySet<number>,
+  bytesMax: number,
+): readonly Extent[][] {
   const groups: Extent[][] = [];
   let group: Extent[] = [];
   let bytes = 0;
   let end: Offset | undefined;
   for (let at = 0; at < extents.count; at += 1) {
     const extent = extents.at(at);
-    if (!victims.has(extent.segment) || bytes >= MOVE_BYTES) {
+    if (!victims.has(extent.segment) || bytes >= bytesMax) {
       if (group.length > 0) groups.push(group);
       group = [];
       bytes = 0;

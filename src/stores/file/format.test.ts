@@ -9,12 +9,21 @@ import {
   FORMAT_VERSION,
   FRAME_HEADER_BYTES,
   isFrameValid,
-  isKnownVersion,
+  requireKnownFormat,
   SEGMENT_HEADER_BYTES,
 } from "./format.ts";
 import { FrameBuilder } from "./frame.ts";
 
-const HEADER = { version: FORMAT_VERSION, number: 7, firstLsn: 99, salt: 0xdeadbeef, timeMs: 12 };
+const HEADER = {
+  version: FORMAT_VERSION,
+  number: 7,
+  firstLsn: 99,
+  salt: 0xdeadbeef,
+  timeMs: 12,
+  bytes: 65_536,
+  crcBefore: 0xcafe,
+  storeId: "00112233445566778899aabbccddeeff",
+};
 
 function frameOf(salt: number): Buffer {
   const builder = new FrameBuilder(100);
@@ -42,9 +51,18 @@ test("a segment's header comes back from either of its copies", () => {
   expect(decodeSegmentHeader(block.subarray(0, 100))).toBeUndefined();
 });
 
-test("a version that is not known is told, not guessed around", () => {
-  expect(decodeSegmentHeader(encodeSegmentHeader({ ...HEADER, version: 4 }))?.version).toBe(4);
-  expect([0, 1, 2, 3, 4].map(isKnownVersion)).toEqual([false, true, true, true, false]);
+test("JF3 a version that is not known is refused by its number, and damage is not taken for one", () => {
+  const check = (block: Buffer) => () => {
+    requireKnownFormat("a file", block);
+  };
+  expect(check(encodeSegmentHeader(HEADER))).not.toThrow();
+  expect(check(encodeSegmentHeader({ ...HEADER, version: 4 }))).toThrow("its format is 4");
+  expect(check(Buffer.alloc(SEGMENT_HEADER_BYTES))).not.toThrow();
+  expect(check(Buffer.alloc(0))).not.toThrow();
+  const damaged = encodeSegmentHeader(HEADER);
+  damaged.writeUInt32LE(4, 8);
+  damaged.writeUInt32LE(4, 2048 + 8);
+  expect(check(damaged)).not.toThrow();
 });
 
 test("JF1 a frame is valid with the salt of its segment and with no other", () => {

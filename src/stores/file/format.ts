@@ -3,15 +3,18 @@
  *
  * A segment is a file of fixed size: a header block, then frames, then zeros. All numbers are little-endian.
  *
- *   header block, 4096 bytes: the same 64 bytes twice, at 0 and at 2048, zeros between
- *     0   8  "HAPAXSEG"
- *     8   4  format version, 3; segments of versions 1 and 2 have fewer kinds of records, and are read too
- *     12  4  CRC-32 of bytes 16..63, started with the format version
+ *   header block, 4096 bytes: the same 96 bytes twice, at 0 and at 2048, zeros between
+ *     0   8  "HAPAXJNL"
+ *     8   4  format version, 1
+ *     12  4  CRC-32 of bytes 16..95, started with the format version
  *     16  8  number of the segment: never used twice, also when the file is
  *     24  8  LSN of its first frame
  *     32  4  salt: the start value of every CRC of a frame in this segment
  *     36  8  time of activation, ms since 1970
- *     44  20 zeros
+ *     44  8  size of the file
+ *     52  4  CRC of the frame before its first one; 0 before LSN 1
+ *     56  16 store id, as in STORE (store-file.ts)
+ *     72  24 zeros
  *
  *   frame, at a multiple of 8: one commit, all or nothing
  *     0   4  "HPXF"
@@ -24,19 +27,23 @@
  *     40     payload: records (records.ts), then zeros up to the next multiple of 8
  *
  *   JF1  a frame is valid only in the segment, and in the use of the segment, that it was written to;
- *   JF2  a frame that was not written completely is not valid.
+ *   JF2  a frame that was not written completely is not valid;
+ *   JF3  what other software has written is refused and not touched, never taken for damage.
  */
 
 import { crc32 } from "node:zlib";
+import { HapaxError } from "../../errors.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
 
-/** What is written. */
-export const FORMAT_VERSION = 3;
-const FORMAT_VERSION_OLDEST = 1;
+/** What is written and read. */
+export const FORMAT_VERSION = 1;
 export const SEGMENT_HEADER_BYTES = 4096;
 const HEADER_COPY_AT = 2048;
-const HEADER_BYTES = 64;
-const SEGMENT_MAGIC = Buffer.from("HAPAXSEG", "latin1");
+/** One copy of a segment's header. */
+export const HEADER_BYTES = 96;
+const SEGMENT_MAGIC = Buffer.from("HAPAXJNL", "latin1");
+/** What development versions before the first release began a segment with. */
+const FORMER_MAGIC = Buffer.from("HAPAXSEG", "latin1");
 export const FRAME_HEADER_BYTES = 40;
 export const FRAME_MAGIC = Buffer.from("HPXF", "latin1").readUInt32LE(0);
 export const FRAME_ALIGN = 8;
@@ -47,6 +54,12 @@ export interface SegmentHeader {
   readonly firstLsn: number;
   readonly salt: number;
   readonly timeMs: number;
+  /** Of the file: one that is shorter has lost something. */
+  readonly bytes: number;
+  /** CRC of the frame with the LSN before `firstLsn`, whose own salt is in it: the segment follows that one alone. */
+  readonly crcBefore: number;
+  /** 32 hexadecimal digits. */
+  readonly storeId: string;
 }
 
 export interface FrameHeader {
@@ -64,6 +77,9 @@ export function encodeSegmentHeader(header: SegmentHeader): Buffer {
   body.u64(header.firstLsn);
   body.u32(header.salt);
   body.u64(header.timeMs);
+  body.u64(header.bytes);
+  body.u32(header.crcBefore);
+  body.raw(Buffer.from(header.storeId, "hex"));
   body.zeros(HEADER_BYTES - 16 - body.length);
   const copy = new ByteWriter(HEADER_BYTES);
   copy.raw(SEGMENT_MAGIC);
@@ -91,12 +107,34 @@ function decodeHeaderCopy(block: Buffer, at: number): SegmentHeader | undefined 
   const number = reader.u64();
   const firstLsn = reader.u64();
   const salt = reader.u32();
-  return { version, number, firstLsn, salt, timeMs: reader.u64() };
+  const timeMs = reader.u64();
+  const bytes = reader.u64();
+  const crcBefore = reader.u32();
+  const storeId = reader.raw(16).toString("hex");
+  return { version, number, firstLsn, salt, timeMs, bytes, crcBefore, storeId };
 }
 
-/** Whether what has this version can be read. */
-export function isKnownVersion(version: number): boolean {
-  return version >= FORMAT_VERSION_OLDEST && version <= FORMAT_VERSION;
+/**
+ * JF3: throws `format_unknown` for the header block of a segment that other software has written. What is merely
+ * damaged passes.
+ */
+export function requireKnownFormat(name: string, block: Buffer): void {
+  const version = decodeSegmentHeader(block)?.version;
+  if (version === FORMAT_VERSION) return;
+  if (version !== undefined) throw unknownFormat(name, version);
+  const isFormer = [0, HEADER_COPY_AT].some((at) =>
+    block.subarray(at, at + 8).equals(FORMER_MAGIC),
+  );
+  if (isFormer) throw unknownFormat(name, undefined);
+}
+
+/** Without a version: of a development version before the first release. */
+export function unknownFormat(name: string, version: number | undefined): HapaxError {
+  const what =
+    version === undefined
+      ? "a development version of Hapax from before the first release wrote it"
+      : `its format is ${version}, this version of Hapax knows format ${FORMAT_VERSION}`;
+  return new HapaxError("format_unknown", `${what}; nothing was changed: file=${name}`);
 }
 
 export function alignFrame(bytes: number): number {

@@ -39,6 +39,7 @@ export interface PlacedData {
 export interface Frame {
   readonly buffers: readonly Uint8Array[];
   readonly bytes: number;
+  readonly crc: number;
   readonly runs: readonly Run[];
   readonly data: readonly PlacedData[];
 }
@@ -144,14 +145,15 @@ export class FrameBuilder {
     header.u64(start.timeMs);
     written.set(header.bytes(), 16);
     const buffers = this.#cut(written);
-    written.writeUInt32LE(checksum(buffers, bytes, start.salt), 4);
+    const crc = checksum(buffers, bytes, start.salt);
+    written.writeUInt32LE(crc, 4);
     const data = this.#pending.map(({ stream, start: from, length, at, data: own }) => ({
       stream,
       start: from,
       data: at === undefined ? own : written.subarray(at, at + length),
       isBorrowed: at === undefined,
     }));
-    return { buffers, bytes, runs: this.#runs.list, data };
+    return { buffers, bytes, crc, runs: this.#runs.list, data };
   }
 
   #cut(written: Buffer): Uint8Array[] {

@@ -4,8 +4,6 @@
  *
  *   cursors: count (u32), then group id and its next cursors (JSON) of each
  *   groups: count of cursors in all blocks, then next token and groups without their cursors (JSON)
- *
- * Format version 3.
  */
 
 import type { GroupBookImage } from "../../core/group-image.ts";

@@ -60,6 +60,8 @@ export interface StateReport {
   readonly groups: number;
   readonly signingKeys: number;
   readonly dataBytes: number;
+  /** Journal time: the latest of any change. A start never goes back behind it. */
+  readonly timeMs: number;
   /** Changes since the directory was new. */
   readonly changes: number;
 }
@@ -182,6 +184,7 @@ function reportState({ world, index }: Recovered): StateReport {
     groups: world.groups.byId.size,
     signingKeys: world.signingKeys.length,
     dataBytes,
+    timeMs: world.timeMs,
     changes: world.version,
   };
 }

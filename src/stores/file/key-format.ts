@@ -1,5 +1,5 @@
 /**
- * Idempotency keys as bytes: what records and snapshots both have of them. Format version 2.
+ * Idempotency keys as bytes: what records and snapshots both have of them.
  *
  *   mark    24 bytes: six u32, four of the key's digest and two of the body's
  *   policy  flags u8 (1 seconds, 2 count, 4 evict, 8 reject, 16 from content), [seconds], [count]

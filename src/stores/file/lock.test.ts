@@ -1,6 +1,15 @@
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  lstatSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { hostname, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
@@ -41,6 +50,19 @@ test("LK1 a directory that is held cannot be taken, also not for reading, until 
   expect(existsSync(join(directory, LOCK_NAME))).toBe(false);
   await reading.release();
   await (await lockDirectory(directory)).release();
+});
+
+test("LK3 a link under the name of the lock is removed, and what it points to is left alone", async () => {
+  const directory = mkdtempSync(join(root, "case-"));
+  const target = join(root, "precious");
+  writeFileSync(target, "precious");
+  symlinkSync(target, join(directory, LOCK_NAME));
+  const lock = await lockDirectory(directory);
+  expect(readFileSync(target, "utf8")).toBe("precious");
+  expect(lstatSync(join(directory, LOCK_NAME)).isFile()).toBe(true);
+  expect(statSync(join(directory, LOCK_NAME)).mode & 0o077).toBe(0);
+  await lock.release();
+  expect(readFileSync(target, "utf8")).toBe("precious");
 });
 
 test("LK1 LK2 another process keeps the directory as long as it lives, and a killed one does not", async () => {

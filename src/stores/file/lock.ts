@@ -1,11 +1,14 @@
 /**
  * One process per directory.
  *
- * On Linux the lock is a socket in the abstract namespace, named after the directory's device and inode: the
- * kernel frees it with the process, however that ends. A file beside it names the holder, for people and
- * for other systems, where it is the lock itself: a holder that is no longer alive has lost it.
+ * Where there are UNIX sockets the lock is one in the directory itself (lock-socket.ts). On Linux a second one in the
+ * abstract namespace, named after the directory's device and inode, also keeps out servers while a tool reads, and works
+ * on file systems without sockets. The kernel frees both with the process, however that ends. A file beside them names
+ * the holder, for people and for other systems, where it is the lock itself: a holder that is no longer alive has lost
+ * it.
  *
- *   LK1  two processes never hold one directory; LK2  a killed holder does not keep it.
+ *   LK1  two processes never hold one directory; LK2  a killed holder does not keep it;
+ *   LK3  the lock touches no file outside of the directory, whatever lies under its names.
  */
 
 import * as fs from "node:fs";
@@ -13,40 +16,79 @@ import { createServer, type Server } from "node:net";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { HapaxError } from "../../errors.ts";
+import { systemRandom } from "../../random.ts";
+import { findSocketHolder, isLockSocket, lockBySocket, type SocketLock } from "./lock-socket.ts";
 
 export const LOCK_NAME = "LOCK";
+
+/** Whether a file in a directory belongs to its lock. */
+export function isOfLock(name: string): boolean {
+  return name === LOCK_NAME || isLockSocket(name);
+}
 
 export interface Lock {
   release(): Promise<void>;
 }
 
-export async function lockDirectory(directory: string): Promise<Lock> {
+/** `onWarning` hears of a lock that is weaker than it should be. */
+export async function lockDirectory(
+  directory: string,
+  onWarning: (warning: string) => void = () => undefined,
+): Promise<Lock> {
   const path = join(directory, LOCK_NAME);
   const holder = `${process.pid}\n${hostname()}\n`;
   const server = process.platform === "linux" ? await holdSocket(directory, path) : undefined;
-  if (server === undefined) takeFile(path, holder);
-  else nameHolder(path, holder);
-  return {
-    async release() {
-      fs.rmSync(path, { force: true });
-      if (server !== undefined) await closeServer(server);
-    },
-  };
+  try {
+    const socket = await holdByPath(directory, onWarning);
+    if (server === undefined && socket === undefined) takeFile(path, holder);
+    else nameHolder(path, holder);
+    return {
+      async release() {
+        fs.rmSync(path, { force: true });
+        await socket?.release();
+        if (server !== undefined) await closeServer(server);
+      },
+    };
+  } catch (error) {
+    if (server !== undefined) await closeServer(server);
+    throw error;
+  }
+}
+
+async function holdByPath(
+  directory: string,
+  onWarning: (warning: string) => void,
+): Promise<SocketLock | undefined> {
+  if (process.platform === "win32") return undefined;
+  const locking = await lockBySocket(directory, () => systemRandom.id());
+  if (locking.kind === "held") return locking.lock;
+  if (locking.kind === "other") throw locked(directory, locking.holder);
+  onWarning(
+    `there can be no socket in the directory (${locking.reason}): servers in other network namespaces are not kept out`,
+  );
+  return undefined;
 }
 
 /**
- * The same for whoever only looks: nothing is written into the directory. Where the file is the lock, it is only
- * looked at, so a server that starts in the middle is not kept out.
+ * The same for a process that only looks: nothing is written into the directory. A server that starts meanwhile is kept
+ * out where there is an abstract namespace, and only there.
  */
 export async function lockForReading(directory: string): Promise<Lock> {
   const path = join(directory, LOCK_NAME);
-  if (process.platform === "linux") {
-    const server = await holdSocket(directory, path);
-    return { release: () => closeServer(server) };
+  const server = process.platform === "linux" ? await holdSocket(directory, path) : undefined;
+  const release = async (): Promise<void> => {
+    if (server !== undefined) await closeServer(server);
+  };
+  try {
+    const holder = process.platform === "win32" ? undefined : await findSocketHolder(directory);
+    if (holder !== undefined) throw locked(directory, holder);
+    const pid = Number(holderOf(path));
+    if (server === undefined && isOther(pid)) throw locked(directory, String(pid));
+  } catch (error) {
+    await release();
+    throw error;
   }
-  const pid = Number(holderOf(path));
-  if (isOther(pid)) throw locked(directory, String(pid));
-  return { release: () => Promise.resolve() };
+  return { release };
 }
 
 function closeServer(server: Server): Promise<void> {
@@ -77,7 +119,9 @@ async function holdSocket(directory: string, path: string): Promise<Server> {
 // The socket is the lock: on a full disk the file stays empty, and the server can still be started to read.
 function nameHolder(path: string, holder: string): void {
   try {
-    fs.writeFileSync(path, holder);
+    // LK3: what is there is removed and never written through, for it may be a link.
+    fs.rmSync(path, { force: true });
+    fs.writeFileSync(path, holder, { flag: "wx", mode: 0o600 });
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code !== "ENOSPC" && code !== "EDQUOT") throw error;
@@ -87,7 +131,7 @@ function nameHolder(path: string, holder: string): void {
 function takeFile(path: string, holder: string): void {
   for (;;) {
     try {
-      fs.writeFileSync(path, holder, { flag: "wx" });
+      fs.writeFileSync(path, holder, { flag: "wx", mode: 0o600 });
       return;
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
@@ -113,6 +157,7 @@ function isAlive(pid: number): boolean {
 
 function holderOf(path: string): string {
   try {
+    if (!fs.lstatSync(path).isFile()) return "unknown";
     return fs.readFileSync(path, "utf8").split("\n")[0] ?? "unknown";
   } catch {
     return "unknown"; // It is about to be written, or just gone: only the message suffers.

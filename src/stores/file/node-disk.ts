@@ -23,7 +23,7 @@ export function openNodeDisk(directory: string, isDurable: boolean): Disk {
     list: () => fs.promises.readdir(directory),
     async open(name, mode) {
       const handle = await openFd(join(directory, name), flags[mode]);
-      return createFile(handle, isDurable, mode === "durable" && syncsEachWrite);
+      return createFile(handle, isDurable, mode, mode === "durable" && syncsEachWrite);
     },
     rename: (from, to) => fs.promises.rename(join(directory, from), join(directory, to)),
     remove: (name) => fs.promises.unlink(join(directory, name)),
@@ -41,7 +41,12 @@ export function openNodeDisk(directory: string, isDurable: boolean): Disk {
   };
 }
 
-function createFile(fd: number, isDurable: boolean, syncsEachWrite: boolean): DiskFile {
+function createFile(
+  fd: number,
+  isDurable: boolean,
+  mode: DiskMode,
+  syncsEachWrite: boolean,
+): DiskFile {
   const sync = (): Promise<void> =>
     isDurable
       ? call((done) => {
@@ -52,7 +57,11 @@ function createFile(fd: number, isDurable: boolean, syncsEachWrite: boolean): Di
     async size() {
       return (await fstat(fd)).size;
     },
-    read: (position, length, into) => reads.run(() => readFully(fd, position, length, into)),
+    // Who writes a file reads a few bytes of it, and a commit waits for that.
+    read: (position, length, into) =>
+      mode === "durable"
+        ? readFully(fd, position, length, into)
+        : reads.run(() => readFully(fd, position, length, into)),
     async write(buffers, position) {
       await writeFully(fd, buffers, position);
       if (syncsEachWrite) await sync();

@@ -1,6 +1,10 @@
 /** What the tools for a directory say of damage: where it is, what it is, and what follows from it. */
 
 export type ProblemKind =
+  | "store"
+  | "chain"
+  | "shortened"
+  | "missing_end"
   | "header_copy"
   | "header"
   | "missing_segment"

@@ -1,17 +1,22 @@
 /**
  * A producer in a snapshot, as bytes.
  *
- *   version 1: id, epoch, last sequence
- *   version 2: id, flags u8 (1 session, 2 replaced sessions, 4 resets, 8 nothing accepted, 16 count of ends), epoch,
- *              [last sequence], [session], [count and replaced sessions, oldest first], [resets], [count of ends], ends
+ *   id, flags u8 (1 session, 2 replaced sessions, 4 resets, 8 nothing accepted, 16 count of ends), epoch,
+ *   [last sequence], [session], [count and replaced sessions, oldest first], [resets], [count of ends], ends, digests
  *   ends: of the last sequence, then, going back, how much each was before the one after it
+ *   digests (u32): of the same appends, in the same order
  *
  * Numbers are varints. Without a count there are as many ends as the rules keep: 32, or one for each sequence. With
- * flag 8 there is neither a last sequence nor an end. Who comes from version 1 has ends only of what came since.
+ * flag 8 there is neither a last sequence nor an end.
  */
 
-import { ENDS_KEPT, type MutableProducer, type ProducerState } from "../../core/producer.ts";
-import type { Epoch, Offset, ProducerId, Sequence, SessionNonce } from "../../core/types.ts";
+import {
+  ENDS_KEPT,
+  type MutableProducer,
+  type ProducerState,
+  recentAt,
+} from "../../core/producer.ts";
+import type { Epoch, ProducerId, Sequence, SessionNonce } from "../../core/types.ts";
 import { type ByteReader, type ByteWriter, damaged } from "./bytes.ts";
 
 const FLAG_SESSION = 1;
@@ -45,10 +50,17 @@ export function encodeProducer(writer: ByteWriter, id: ProducerId, state: Produc
   if (hasEndCount) writer.varint(endCount);
   let later = 0;
   for (let back = 0; back < endCount; back += 1) {
-    const end = state.ends[(lastSequence - back) % ENDS_KEPT] ?? 0;
+    const end = state.recent[placeBefore(lastSequence, back)] ?? 0;
     writer.varint(back === 0 ? end : later - end);
     later = end;
   }
+  for (let back = 0; back < endCount; back += 1) {
+    writer.u32((state.recent[placeBefore(lastSequence, back) + 1] ?? 0) >>> 0);
+  }
+}
+
+function placeBefore(lastSequence: Sequence, back: number): number {
+  return recentAt((lastSequence - back) as Sequence);
 }
 
 function endsKeptOf(lastSequence: Sequence): number {
@@ -56,24 +68,17 @@ function endsKeptOf(lastSequence: Sequence): number {
 }
 
 /** Known ends, from the newest back. */
-function countEnds({ lastSequence, ends }: ProducerState): number {
+function countEnds({ lastSequence, recent }: ProducerState): number {
   const countMax = endsKeptOf(lastSequence);
   let count = 0;
-  while (count < countMax && ends[(lastSequence - count) % ENDS_KEPT] !== undefined) count += 1;
+  while (count < countMax && recent[placeBefore(lastSequence, count)] !== undefined) count += 1;
   return count;
 }
 
 export type DecodedProducer = readonly [ProducerId, MutableProducer];
 
-/** `version` is that of the snapshot. */
-export function decodeProducer(reader: ByteReader, version: number): DecodedProducer {
+export function decodeProducer(reader: ByteReader): DecodedProducer {
   const id = reader.text() as ProducerId;
-  if (version === 1) {
-    const epoch = reader.varint() as Epoch;
-    const lastSequence = reader.varint() as Sequence;
-    const [session, replaced] = [undefined, undefined];
-    return [id, { epoch, lastSequence, session, replaced, ends: [], resets: 0 }];
-  }
   const flags = reader.u8();
   if ((flags & ~FLAGS_KNOWN) !== 0) throw damaged(`a producer has the unknown flags ${flags}`);
   const epoch = reader.varint() as Epoch;
@@ -85,8 +90,8 @@ export function decodeProducer(reader: ByteReader, version: number): DecodedProd
   const endsKept = endsKeptOf(lastSequence);
   const endCount = (flags & FLAG_END_COUNT) === 0 ? endsKept : reader.varint();
   if (endCount > endsKept) throw damaged("a producer has more ends than are kept");
-  const ends = decodeEnds(reader, lastSequence, endCount);
-  return [id, { epoch, lastSequence, session, replaced, ends, resets }];
+  const recent = decodeRecent(reader, lastSequence, endCount);
+  return [id, { epoch, lastSequence, session, replaced, recent, resets }];
 }
 
 function decodeNonces(reader: ByteReader): SessionNonce[] {
@@ -96,17 +101,20 @@ function decodeNonces(reader: ByteReader): SessionNonce[] {
   return nonces;
 }
 
-function decodeEnds(reader: ByteReader, lastSequence: Sequence, count: number): Offset[] {
+function decodeRecent(reader: ByteReader, lastSequence: Sequence, count: number): number[] {
   if (count === 0) return [];
   let end = reader.varint();
   // Most of a million have one. A list that grows would take the room of 17.
-  if (lastSequence === 0) return [end as Offset];
-  const ends: Offset[] = [];
-  ends[lastSequence % ENDS_KEPT] = end as Offset;
+  if (lastSequence === 0) return [end, reader.u32() | 0];
+  const recent: number[] = [];
+  recent[recentAt(lastSequence)] = end;
   for (let back = 1; back < count; back += 1) {
     end -= reader.varint();
     if (end < 0) throw damaged("an append of a producer ends before its stream begins");
-    ends[(lastSequence - back) % ENDS_KEPT] = end as Offset;
+    recent[placeBefore(lastSequence, back)] = end;
   }
-  return ends;
+  for (let back = 0; back < count; back += 1) {
+    recent[placeBefore(lastSequence, back) + 1] = reader.u32() | 0;
+  }
+  return recent;
 }

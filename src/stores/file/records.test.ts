@@ -1,8 +1,9 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
+import { digestContent } from "../../core/content-digest.ts";
 import type { Change } from "../../core/change.ts";
 import type { KeyPolicy, KeyRecord } from "../../core/keys.ts";
-import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "../../core/types.ts";
+import type { Offset, ProducerId, Run, StreamId, StreamName, TimeMs } from "../../core/types.ts";
 import { appended, keyed, marked } from "../../testing/store-case-kit.ts";
 import { GROUPS } from "../../testing/store-trim-cases.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
@@ -61,6 +62,7 @@ const plainChange: fc.Arbitrary<Exclude<Change, { kind: "appended" }>> = fc.oneo
     kind: fc.constant("created" as const),
     atMs,
     stream,
+    run: number as fc.Arbitrary<Run>,
     name: text as fc.Arbitrary<StreamName>,
     contentType: text,
     expiry,
@@ -176,7 +178,7 @@ test("RD1 data that does not match its own checksum is damage for whoever reads 
 test("RC4 what is not known is damage: kinds of records, expiries and forks", () => {
   expect(() => decodeRecord(new ByteReader(Uint8Array.of(99)))).toThrow("unknown kind 99");
   expect(() => decodeDataOnly(new ByteReader(Uint8Array.of(1)))).toThrow("not a data record");
-  const created = [1, 1, 1, 1, 97, 1, 97];
+  const created = [1, 1, 1, 1, 1, 97, 1, 97];
   const withExpiry = Uint8Array.of(...created, 9, 1, 0);
   expect(() => decodeRecord(new ByteReader(withExpiry))).toThrow("unknown kind 9");
   const withFork = Uint8Array.of(...created, 0, 3);
@@ -218,16 +220,19 @@ function metaOf(change: Change): readonly number[] {
   return [...bytes.subarray(4, 3 + bytes.readUInt16LE(1))];
 }
 
-test("the fields of version 2 stand where docs/formats says, and cost nothing when they are not there", () => {
+test("the fields of sessions, resets and keys stand where docs/formats says, and cost nothing when they are not there", () => {
   const atMs = 1 as TimeMs;
   const append = (parts: Parameters<typeof appended>[2]) => appended(1, "x", { atMs, ...parts });
   expect(metaOf(append({}))).toEqual([0, 0, 1]);
   const plain = marked("p", 3, 4);
-  expect(metaOf(append({ producer: plain }))).toEqual([2, 0, 1, 1, 112, 3, 4]);
+  const digest = Buffer.alloc(4);
+  digest.writeInt32LE(digestContent(Buffer.from("x"), false));
+  expect(metaOf(append({ producer: plain }))).toEqual([2, 0, 1, 1, 112, 3, 4, ...digest]);
   const session = marked("p", 3, 4, { session: "n" });
-  expect(metaOf(append({ producer: session }))).toEqual([2 | 8, 0, 1, 1, 112, 3, 4, 1, 110]);
+  const withSession = [2 | 8, 0, 1, 1, 112, 3, 4, ...digest, 1, 110];
+  expect(metaOf(append({ producer: session }))).toEqual(withSession);
   const reset = marked("p", 3, 4, { session: "n", resets: 5 });
-  const withReset = [2 | 8 | 16, 0, 1, 1, 112, 3, 4, 1, 110, 5];
+  const withReset = [2 | 8 | 16, 0, 1, 1, 112, 3, 4, ...digest, 1, 110, 5];
   expect(metaOf(append({ producer: reset }))).toEqual(withReset);
   const { mark } = keyed("key", 0);
   const words = Buffer.alloc(24);
@@ -249,7 +254,7 @@ test("S1 every change of groups has a record of its kind, and none of them is ta
   expect(seen.size).toBe(8);
 });
 
-test("the fields of version 3 stand where docs/formats says", () => {
+test("the fields of trims and groups stand where docs/formats says", () => {
   const writer = new ByteWriter(8);
   const [atMs, to] = [5 as TimeMs, 300 as Offset];
   encodeChange(writer, { kind: "trimmed", atMs, stream: 7 as StreamId, to });

@@ -2,9 +2,9 @@
  * Records: changes as bytes, and back. A frame's payload is a sequence of these.
  *
  *   kind u8, then
- *     1 created       stream, time, name, content type, expiry, fork
+ *     1 created       stream, run, time, name, content type, expiry, fork
  *     2 appended      meta length (u16); stream, flags (u8: 1 closes, 2 producer, 4 Stream-Seq, 8 session, 16 resets,
- *                     32 key), start, time, [producer id, epoch, sequence, [session], [resets]], [Stream-Seq],
+ *                     32 key), start, time, [producer id, epoch, sequence, digest (u32), [session], [resets]], [Stream-Seq],
  *                     [key: mark (24 bytes), ordinal, ordinal less evictTo];
  *                     data length, CRC-32 of the data (u32), data
  *     3 deleted   4 removed   5 touched      stream, time
@@ -17,8 +17,6 @@
  *     12 group               the change as JSON text
  *     13 trimmed             stream, time, offset
  *
- * Flags from 8 on and kinds from 9 on came with format version 2, kinds from 12 on with version 3; all else is as in
- * version 1.
  * Numbers without a type are varints, texts are a varint length and UTF-8. An appended record says where it
  * starts in its stream, so that the index can be checked against it and a record applied twice is seen.
  */
@@ -33,6 +31,7 @@ import type {
   Epoch,
   Offset,
   ProducerId,
+  Run,
   Sequence,
   SessionNonce,
   StreamId,
@@ -126,6 +125,7 @@ export function encodeChange(writer: ByteWriter, change: Exclude<Change, Appende
 function textKindOf(change: GroupChange | SubscriptionChange): number {
   switch (change.kind) {
     case "group_created":
+    case "group_found":
     case "group_deleted":
     case "group_joined":
     case "group_claimed":
@@ -194,6 +194,7 @@ function encodeProducerMark(writer: ByteWriter, mark: ProducerMark): void {
   writer.text(mark.id);
   writer.varint(mark.epoch);
   writer.varint(mark.sequence);
+  writer.u32(mark.digest >>> 0);
   if (mark.session !== undefined) writer.text(mark.session);
   if (mark.resets !== 0) writer.varint(mark.resets);
 }
@@ -202,9 +203,10 @@ function decodeProducerMark(reader: ByteReader, flags: number): ProducerMark {
   const id = reader.text() as ProducerId;
   const epoch = reader.varint() as Epoch;
   const sequence = reader.varint() as Sequence;
+  const digest = reader.u32() | 0;
   const session = (flags & FLAG_SESSION) === 0 ? undefined : (reader.text() as SessionNonce);
   const resets = (flags & FLAG_RESETS) === 0 ? 0 : reader.varint();
-  return { id, epoch, sequence, session, resets };
+  return { id, epoch, sequence, session, resets, digest };
 }
 
 export type DecodedRecord =
@@ -321,6 +323,7 @@ function decodeStreamTime(reader: ByteReader): {
 function encodeCreated(writer: ByteWriter, change: StreamCreated): void {
   writer.u8(change.keys === undefined ? KIND.created : KIND.created_with_keys);
   writer.varint(change.stream);
+  writer.varint(change.run);
   writer.varint(change.atMs);
   writer.text(change.name);
   writer.text(change.contentType);
@@ -337,13 +340,14 @@ function decodeReset(reader: ByteReader): ProducerReset {
 
 function decodeCreated(reader: ByteReader, hasKeys: boolean): StreamCreated {
   const stream = reader.varint() as StreamId;
+  const run = reader.varint() as Run;
   const atMs = reader.varint() as TimeMs;
   const name = reader.text() as StreamName;
   const contentType = share(reader.text());
   const expiry = decodeExpiry(reader);
   const fork = decodeFork(reader);
   const keys = hasKeys ? decodeKeyPolicy(reader) : undefined;
-  return { kind: "created", atMs, stream, name, contentType, expiry, fork, keys };
+  return { kind: "created", atMs, stream, run, name, contentType, expiry, fork, keys };
 }
 
 const NEVER: Expiry = { kind: "never" };

@@ -9,19 +9,17 @@ import { Restoration } from "../../core/restore.ts";
 import { createWorld, type World } from "../../core/world.ts";
 import { HapaxError, isHapaxError } from "../../errors.ts";
 import { damage } from "./bytes.ts";
+import { Chain, type KnownFrame } from "./chain.ts";
 import type { Disk } from "./disk.ts";
 import { ExtentIndex } from "./extents.ts";
-import {
-  decodeSegmentHeader,
-  FORMAT_VERSION,
-  isKnownVersion,
-  SEGMENT_HEADER_BYTES,
-} from "./format.ts";
+import { decodeSegmentHeader, requireKnownFormat, SEGMENT_HEADER_BYTES } from "./format.ts";
 import { Placement } from "./placement.ts";
 import { findFrameBehind, recordsOf, type ScannedFrame, scanSegment } from "./scan.ts";
-import { parseSegmentName, type Segment, SPARE_NAME } from "./segments.ts";
+import { parseSegmentName, type Segment, segmentName, SPARE_NAME } from "./segments.ts";
 import { parseSnapshotName, snapshotName, UNFINISHED_SNAPSHOT } from "./snapshot.ts";
+import type { SnapshotHead } from "./snapshot-format.ts";
 import { readSnapshot } from "./snapshot-reading.ts";
+import { readStoreMark, STORE_NAME, type StoreMark, UNFINISHED_STORE } from "./store-file.ts";
 
 export interface Recovered {
   readonly world: World;
@@ -33,6 +31,10 @@ export interface Recovered {
   /** LSNs of the snapshot that was used and of older ones, newest first. */
   readonly snapshots: readonly number[];
   readonly nextLsn: number;
+  /** CRC of the last frame; 0 when there is none. */
+  readonly lastCrc: number;
+  /** Undefined when the directory is new. */
+  readonly mark: StoreMark | undefined;
   readonly report: RecoveryReport;
 }
 
@@ -45,8 +47,6 @@ export interface RecoveryReport {
   readonly bytes: number;
   /** The journal ended with a frame that was cut short; it had not been acknowledged. */
   readonly torn: { readonly file: string; readonly position: number } | undefined;
-  /** The format of the last segment if it is an older one: after the next write older software refuses the directory. */
-  readonly formerVersion: number | undefined;
   /** Snapshots that could not be used, and why. */
   readonly warnings: readonly string[];
 }
@@ -54,11 +54,17 @@ export interface RecoveryReport {
 /** Called now and then with the bytes read so far and in all. */
 export type RecoveryProgress = (bytes: number, bytesTotal: number) => void;
 
+type FoundSegment = Segment & {
+  /** The size that it was begun with. */
+  readonly bytesWhole: number;
+};
+
 interface Base {
   readonly world: World;
   readonly index: ExtentIndex;
   readonly restoration: Restoration;
   readonly snapshotLsn: number | undefined;
+  readonly snapshotCrc: number;
   readonly warnings: readonly string[];
 }
 
@@ -72,56 +78,87 @@ export async function recover(
   mayLackData = false,
 ): Promise<Recovered> {
   const names = await disk.list();
-  const segments = await readSegments(disk, names);
+  const mark = mayLackData ? undefined : await readStoreMark(disk, names);
+  const segments = await readSegments(disk, names, mark?.id);
   const snapshots = names
     .map(parseSnapshotName)
     .filter((lsn) => lsn !== undefined)
     .sort((one, other) => other - one);
-  const base = await loadBase(disk, snapshots, segments);
-  const replay = await replaySegments(disk, base, segments, onProgress);
+  if (mark === undefined && !mayLackData && segments.length + snapshots.length > 0) {
+    throw damage(STORE_NAME, 0, "it is missing; hapax repair makes it anew");
+  }
+  const base = await loadBase(disk, snapshots, segments, mark);
+  const chain = mayLackData ? undefined : chainOf(base, mark);
+  const replay = await replaySegments(disk, base, segments, onProgress, chain);
   if (!mayLackData) requireSegments(base.index, segments);
+  if (mark !== undefined) requireEnd(mark, segments, replay.nextLsn);
   return {
     world: base.world,
     index: base.index,
     segments,
     spares: names.filter((name) => SPARE_NAME.test(name)),
-    unfinished: names.filter((name) => UNFINISHED_SNAPSHOT.test(name)),
+    unfinished: names.filter((name) => UNFINISHED_SNAPSHOT.test(name) || name === UNFINISHED_STORE),
     // One that could not be read must not count as one of the two that are kept.
     snapshots: snapshots.filter((lsn) => lsn <= (base.snapshotLsn ?? -1)),
     nextLsn: replay.nextLsn,
+    lastCrc: chain?.lastCrc ?? 0,
+    mark,
     report: {
       snapshotLsn: base.snapshotLsn,
       frames: replay.frames,
       changes: replay.changes,
       bytes: replay.bytes,
       torn: replay.torn,
-      formerVersion: formerVersionOf(segments),
       warnings: base.warnings,
     },
   };
 }
 
-function formerVersionOf(segments: readonly Segment[]): number | undefined {
-  const version = segments.at(-1)?.version;
-  return version === FORMAT_VERSION ? undefined : version;
+/** ID1: what snapshot and STORE know of the journal. */
+function chainOf({ snapshotLsn, snapshotCrc }: Base, mark: StoreMark | undefined): Chain {
+  const known: KnownFrame[] = [];
+  if (snapshotLsn !== undefined) {
+    known.push({ lsn: snapshotLsn, crc: snapshotCrc, by: snapshotName(snapshotLsn) });
+  }
+  if (mark !== undefined) known.push({ lsn: mark.lsn, crc: mark.crc, by: STORE_NAME });
+  return new Chain(known);
 }
 
-async function readSegments(disk: Disk, names: readonly string[]): Promise<Segment[]> {
-  const segments: Segment[] = [];
+/** ID2: what STORE knows of is there. */
+function requireEnd(mark: StoreMark, segments: readonly Segment[], nextLsn: number): void {
+  const last = segments.at(-1);
+  if ((last?.number ?? 0) < mark.segment) {
+    throw damage(segmentName(mark.segment), 0, "the end of the journal is missing: this segment");
+  }
+  if (nextLsn <= mark.lsn) {
+    const what = `the end of the journal is missing: LSN ${nextLsn} to ${mark.lsn}`;
+    throw damage(last?.name ?? "the journal", last?.end ?? 0, what);
+  }
+}
+
+/** `storeId` is undefined when it is not known. */
+async function readSegments(
+  disk: Disk,
+  names: readonly string[],
+  storeId: string | undefined,
+): Promise<FoundSegment[]> {
+  const segments: FoundSegment[] = [];
   for (const name of names) {
     const number = parseSegmentName(name);
     if (number === undefined) continue;
     const file = await disk.open(name, "read");
     try {
       const bytes = await file.size();
-      const header = decodeSegmentHeader(await file.read(0, SEGMENT_HEADER_BYTES));
+      const block = await file.read(0, SEGMENT_HEADER_BYTES);
+      requireKnownFormat(name, block);
+      const header = decodeSegmentHeader(block);
       if (header === undefined) throw damage(name, 0, "the header is not whole");
-      if (!isKnownVersion(header.version)) {
-        throw damage(name, 8, `the format ${header.version} is not known here`);
-      }
       if (header.number !== number) throw damage(name, 16, `it is segment ${header.number}`);
-      const { version, firstLsn, salt } = header;
-      segments.push({ version, number, name, firstLsn, salt, bytes, end: bytes });
+      if (storeId !== undefined && header.storeId !== storeId) {
+        throw damage(name, 56, otherStore(header.storeId, storeId));
+      }
+      const { firstLsn, salt, crcBefore, bytes: bytesWhole } = header;
+      segments.push({ number, name, firstLsn, salt, crcBefore, bytes, bytesWhole, end: bytes });
     } finally {
       await file.close();
     }
@@ -133,17 +170,25 @@ async function loadBase(
   disk: Disk,
   snapshots: readonly number[],
   segments: readonly Segment[],
+  mark: StoreMark | undefined,
 ): Promise<Base> {
   const warnings: string[] = [];
   for (const lsn of snapshots) {
     const base = emptyBase(warnings);
+    const name = snapshotName(lsn);
+    let head: SnapshotHead;
     try {
-      const head = await readSnapshot(disk, snapshotName(lsn), base.restoration, base.index);
-      return { ...base, snapshotLsn: head.lsn };
+      head = await readSnapshot(disk, name, base.restoration, base.index);
     } catch (error) {
       if (!isHapaxError(error, "data_damaged")) throw error;
       warnings.push(error.message);
+      continue;
     }
+    // One that is whole and of another store is no damage to pass over: somebody has mixed two directories.
+    if (mark !== undefined && head.storeId !== mark.id) {
+      throw damage(name, 0, otherStore(head.storeId, mark.id));
+    }
+    return { ...base, snapshotLsn: head.lsn, snapshotCrc: head.crc };
   }
   const [first] = segments;
   const isWhole = first === undefined ? snapshots.length === 0 : first.firstLsn === 1;
@@ -162,7 +207,7 @@ function emptyBase(warnings: readonly string[]): Base {
   const world = createWorld();
   const index = new ExtentIndex();
   const restoration = new Restoration(world);
-  return { world, index, restoration, snapshotLsn: undefined, warnings };
+  return { world, index, restoration, snapshotLsn: undefined, snapshotCrc: 0, warnings };
 }
 
 interface Replay {
@@ -176,8 +221,9 @@ interface Replay {
 async function replaySegments(
   disk: Disk,
   base: Base,
-  segments: readonly Segment[],
+  segments: readonly FoundSegment[],
   onProgress: RecoveryProgress,
+  chain: Chain | undefined,
 ): Promise<Replay> {
   const fromLsn = (base.snapshotLsn ?? 0) + 1;
   const first = segments.findLastIndex((segment) => segment.firstLsn <= fromLsn);
@@ -196,7 +242,14 @@ async function replaySegments(
     }
     const file = await disk.open(segment.name, "read");
     try {
+      if (segment.bytes < segment.bytesWhole) {
+        const what = `the file has ${segment.bytes} of ${segment.bytesWhole} bytes: its end is missing`;
+        throw damage(segment.name, segment.bytes, what);
+      }
+      requireLink(segment.name, 52, chain?.segment(segment.name, segment));
       const scan = await scanSegment(file, segment.salt, nextLsn, (frame) => {
+        const { lsn, crc } = frame.header;
+        requireLink(segment.name, frame.position, chain?.frame(segment.name, lsn, crc));
         player.play(frame, segment);
         onProgress(bytesBefore + frame.position, bytesTotal);
       });
@@ -222,6 +275,14 @@ async function replaySegments(
   }
   player.finish();
   return { nextLsn, frames: player.frames, changes: player.changes, bytes: player.bytes, torn };
+}
+
+function requireLink(name: string, offset: number, fault: string | undefined): void {
+  if (fault !== undefined) throw damage(name, offset, fault);
+}
+
+export function otherStore(found: string, expected: string): string {
+  return `it belongs to the store ${found}, STORE says ${expected}`;
 }
 
 /** Applies frames to the world and to the index. */

@@ -3,14 +3,14 @@
  * with a file that says what was done. RP1 and RP3 of repair.ts are kept here.
  */
 
-import { mkdir, open, rename } from "node:fs/promises";
+import { copyFile, mkdir, open, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { HapaxError } from "../../errors.ts";
-import { SEGMENT_HEADER_BYTES } from "./format.ts";
+import { HEADER_BYTES, SEGMENT_HEADER_BYTES } from "./format.ts";
 import type { RepairAction } from "./repair.ts";
+import { encodeStoreFile, STORE_NAME, type StoreMark, UNFINISHED_STORE } from "./store-file.ts";
 
 const COPY_BYTES = 1024 * 1024;
-const HEADER_COPY_BYTES = 64;
 
 /** Returns the folder with the originals. `story` is written into it as JSON. */
 export async function carryOut(
@@ -31,7 +31,9 @@ export async function carryOut(
     if (action.kind === "set_aside")
       await rename(join(directory, action.file), join(folder, action.file));
     else if (action.kind === "restore_header") await restoreHeader(directory, folder, action);
-    else await cutSegment(directory, folder, action);
+    else if (action.kind === "cut") await cutSegment(directory, folder, action);
+    else if (action.kind === "lengthen") await lengthen(directory, action);
+    else await writeStore(directory, folder, action.mark);
     await syncFolders(folder, directory);
   }
   return quarantine;
@@ -47,7 +49,7 @@ async function restoreHeader(
     const block = Buffer.alloc(SEGMENT_HEADER_BYTES);
     await segment.read(block, 0, SEGMENT_HEADER_BYTES, 0);
     await writeWhole(join(folder, `${file}.header`), block);
-    const copy = block.subarray(fromCopyAt, fromCopyAt + HEADER_COPY_BYTES);
+    const copy = block.subarray(fromCopyAt, fromCopyAt + HEADER_BYTES);
     await writeAt(segment, copy, toCopyAt);
     await segment.sync();
   } finally {
@@ -58,7 +60,7 @@ async function restoreHeader(
 async function cutSegment(
   directory: string,
   folder: string,
-  { file, position }: Extract<RepairAction, { kind: "cut" }>,
+  { file, position, bytes }: Extract<RepairAction, { kind: "cut" }>,
 ): Promise<void> {
   const segment = await open(join(directory, file), "r+");
   try {
@@ -80,7 +82,7 @@ async function cutSegment(
     }
     await syncFolders(folder);
     // From the end to the front: cut short itself, this leaves damage that is still seen as such.
-    for (let end = size; end > position; end -= COPY_BYTES) {
+    for (let end = Math.max(size, bytes); end > position; end -= COPY_BYTES) {
       const from = Math.max(position, end - COPY_BYTES);
       await writeAt(segment, Buffer.alloc(end - from), from);
     }
@@ -88,6 +90,37 @@ async function cutSegment(
   } finally {
     await segment.close();
   }
+}
+
+/** With zeros that the file system has given, not with a hole: a commit must not find the disk full. */
+async function lengthen(
+  directory: string,
+  { file, bytes }: Extract<RepairAction, { kind: "lengthen" }>,
+): Promise<void> {
+  const segment = await open(join(directory, file), "r+");
+  try {
+    const { size } = await segment.stat();
+    for (let at = size; at < bytes; at += COPY_BYTES) {
+      await writeAt(segment, Buffer.alloc(Math.min(COPY_BYTES, bytes - at)), at);
+    }
+    await segment.sync();
+  } finally {
+    await segment.close();
+  }
+}
+
+async function writeStore(directory: string, folder: string, mark: StoreMark): Promise<void> {
+  const path = join(directory, STORE_NAME);
+  const unfinished = join(directory, UNFINISHED_STORE);
+  await rm(unfinished, { force: true });
+  await writeWhole(unfinished, encodeStoreFile(mark));
+  try {
+    await copyFile(path, join(folder, STORE_NAME));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error; // There is none to keep.
+  }
+  await syncFolders(folder);
+  await rename(unfinished, path);
 }
 
 async function writeWhole(path: string, bytes: Uint8Array): Promise<void> {

@@ -182,7 +182,12 @@ describe("RP2 what is lost is listed, and lost only on demand", () => {
     const { cut, actions } = await plan(directory);
     expect(actions).toEqual([]);
     expect(cut?.obstacle).toBeUndefined();
-    expect(cut?.actions.map(({ kind }) => kind)).toEqual(["set_aside", "set_aside", "cut"]);
+    expect(cut?.actions.map(({ kind }) => kind)).toEqual([
+      "set_aside",
+      "set_aside",
+      "cut",
+      "write_store",
+    ]);
     renameSync(elsewhere, join(directory, segmentFile(2)));
     expect(await plan(directory)).toMatchObject({ startsAfter: true, cut: undefined });
   });

@@ -11,10 +11,11 @@ import { isHapaxError } from "../../errors.ts";
 import type { StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import type { Disk } from "./disk.ts";
-import type { Problem } from "./problem.ts";
+import type { Problem, ProblemKind } from "./problem.ts";
 import { recover, type Recovered } from "./recovery.ts";
 import { recordsOf, type ScannedFrame } from "./scan.ts";
 import { snapshotName } from "./snapshot.ts";
+import { encodeStoreFile, latestMark, type StoreMark } from "./store-file.ts";
 import { type DirectorySurvey, followerLsn, scanWholeSegment, surveyDirectory } from "./survey.ts";
 import { type Verification, verifyDisk } from "./verification.ts";
 import { type Cut, viewOf } from "./view.ts";
@@ -29,13 +30,18 @@ export type RepairAction =
       readonly fromCopyAt: number;
       readonly toCopyAt: number;
     }
-  /** Zeros from the position on; a copy of the whole file is kept. */
+  /** Zeros from the position on, up to the size that the file should have; a copy of the whole file is kept. */
   | {
       readonly kind: "cut";
       readonly file: string;
       readonly position: number;
+      readonly bytes: number;
       readonly lsn: number;
-    };
+    }
+  /** Zeros at the end of a file that is too short. What was there is known to have been zeros. */
+  | { readonly kind: "lengthen"; readonly file: string; readonly bytes: number }
+  /** Writes both copies of STORE. */
+  | { readonly kind: "write_store"; readonly mark: StoreMark; readonly why: string };
 
 /** What a stream loses by a cut. */
 export interface StreamLoss {
@@ -91,9 +97,12 @@ export async function planRepair(
     },
   });
   const survey = await surveyDirectory(disk);
-  const actions = findActions(survey, problems);
+  const actions = [...findActions(survey, problems), ...findStoreActions(survey)];
+  const shortFile = await findLengthening(disk, survey);
+  if (shortFile !== undefined) actions.push(shortFile.action);
   const hidden = new Set(setAsideBy(actions));
-  const startsAfter = (await tryRecover(viewOf(disk, hidden))).obstacle === undefined;
+  const changes = { cut: shortFile?.cut, store: storeAfter(actions) };
+  const startsAfter = (await tryRecover(viewOf(disk, hidden, changes))).obstacle === undefined;
   const firstDamaged = findFirstDamaged(survey, problems, verification);
   const cutLsn = cutAtLsn ?? (startsAfter ? undefined : firstDamaged);
   const cut =
@@ -106,7 +115,9 @@ function findActions(survey: DirectorySurvey, problems: readonly Problem[]): Rep
   const actions: RepairAction[] = [];
   for (const { name, header, copies } of survey.segments) {
     if (header === undefined) {
-      actions.push({ kind: "set_aside", file: name, why: "neither copy of its header is whole" });
+      const why = copies.find(({ fault }) => fault?.includes("store") === true)?.fault;
+      const unread = "neither copy of its header is whole";
+      actions.push({ kind: "set_aside", file: name, why: why ?? unread });
       continue;
     }
     const good = copies.find(({ fault }) => fault === undefined)?.at ?? 0;
@@ -122,9 +133,46 @@ function findActions(survey: DirectorySurvey, problems: readonly Problem[]): Rep
   return actions;
 }
 
+/** Without STORE the segments say which store it is. */
+function findStoreActions({ store, storeId, segments }: DirectorySurvey): RepairAction[] {
+  if (latestMark(store ?? []) !== undefined || storeId === undefined) return [];
+  if (segments.length === 0) return [];
+  const mark = newMark(storeId, 0, 0, 0);
+  return [{ kind: "write_store", mark, why: "it is missing or damaged" }];
+}
+
+/** The epoch of a directory whose STORE is lost is not known: one that no process has reached stays above it. */
+const EPOCH_AFTER_LOSS = 2 ** 32;
+
+function newMark(id: string, segment: number, lsn: number, crc: number): StoreMark {
+  const owner = "0".repeat(16);
+  return { id, epoch: EPOCH_AFTER_LOSS, owner, segment, lsn, crc, isClosed: false };
+}
+
+function storeAfter(actions: readonly RepairAction[]): Buffer | undefined {
+  const action = actions.findLast(({ kind }) => kind === "write_store");
+  return action?.kind === "write_store" ? encodeStoreFile(action.mark) : undefined;
+}
+
+/** A last segment that lost only zeros: STORE knows the last frame, and it is there. */
+async function findLengthening(disk: Disk, { segments, store }: DirectorySurvey) {
+  const mark = latestMark(store ?? []);
+  const last = segments.at(-1);
+  if (last?.header === undefined || mark === undefined || !mark.isClosed) return undefined;
+  const { name, header } = last;
+  if (last.bytes >= header.bytes) return undefined;
+  const scan = await scanWholeSegment(disk, { ...last, header }, undefined, () => undefined);
+  if (scan.damage.length > 0 || scan.nextLsn !== mark.lsn + 1) return undefined;
+  const action: RepairAction = { kind: "lengthen", file: name, bytes: header.bytes };
+  return { action, cut: { name, position: scan.end, bytes: header.bytes } };
+}
+
 function setAsideBy(actions: readonly RepairAction[]): string[] {
   return actions.flatMap((action) => (action.kind === "set_aside" ? [action.file] : []));
 }
+
+/** Problems that mean that frames behind the last one are gone. */
+const END_MISSING: ReadonlySet<ProblemKind> = new Set(["snapshot", "shortened", "missing_end"]);
 
 function findFirstDamaged(
   survey: DirectorySurvey,
@@ -136,7 +184,7 @@ function findFirstDamaged(
     .flatMap(({ lsn }) => (lsn === undefined ? [] : [lsn]));
   // A snapshot ahead of the journal, or a last segment without header: what is missing is at the end.
   const isEndMissing =
-    problems.some(({ kind, stopsServer }) => kind === "snapshot" && stopsServer) ||
+    problems.some(({ kind, stopsServer }) => END_MISSING.has(kind) && stopsServer) ||
     survey.segments.at(-1)?.header === undefined;
   if (isEndMissing && survey.segments.length > 0) lsns.push(nextLsn);
   return lsns.length === 0 ? undefined : Math.min(...lsns);
@@ -175,6 +223,8 @@ async function planCut(
     .filter((file) => !alreadyHidden.has(file))
     .map((file) => ({ kind: "set_aside", file, why: `it is behind LSN ${lsn}` }));
   const obstacles = new Set<string>();
+  const mark = markAfterCut(survey, lost.cut.segment, lsn, lost.crcBefore);
+  const store = encodeStoreFile(mark);
   // A snapshot may know what the cut takes away, also one that was begun before: the next older one is tried.
   for (const snapshot of [undefined, ...survey.snapshots]) {
     const file = snapshot === undefined ? undefined : snapshotName(snapshot);
@@ -182,15 +232,33 @@ async function planCut(
       hidden.add(file);
       aside.push({ kind: "set_aside", file, why: "it knows what is cut away" });
     }
-    const attempt = await tryRecover(viewOf(disk, hidden, lost.cut));
+    const attempt = await tryRecover(viewOf(disk, hidden, { cut: lost.cut, store }));
     if (attempt.obstacle !== undefined) obstacles.add(attempt.obstacle);
     if (attempt.recovered === undefined) continue;
-    const { name: cutFile, position } = lost.cut;
-    const actions: RepairAction[] = [...aside, { kind: "cut", file: cutFile, position, lsn }];
+    const { name: cutFile, position, bytes } = lost.cut;
+    const why = `the journal ends before LSN ${lsn}`;
+    // STORE last: until then a server refuses what was cut only in part.
+    const actions: RepairAction[] = [
+      ...aside,
+      { kind: "cut", file: cutFile, position, bytes, lsn },
+      { kind: "write_store", mark, why },
+    ];
     const losses = nameLosses(lost.byStream, lost.names, attempt.recovered.world);
     return { ...lost.plan, losses, actions, obstacle: undefined };
   }
   return { ...nothing, obstacle: [...obstacles].join("; ") };
+}
+
+/** The same store in a later epoch, whose journal ends before the cut. */
+function markAfterCut(
+  { store, storeId }: DirectorySurvey,
+  segment: number,
+  lsn: number,
+  crcBefore: number,
+): StoreMark {
+  const mark = newMark(storeId ?? "", segment, lsn - 1, crcBefore);
+  const epoch = latestMark(store ?? [])?.epoch;
+  return epoch === undefined ? mark : { ...mark, epoch: epoch + 1 };
 }
 
 interface Loss {
@@ -241,8 +309,9 @@ class LossCount {
 async function findLost(disk: Disk, survey: DirectorySurvey, lsn: number) {
   const loss = new LossCount();
   const later: string[] = [];
-  let cut: Cut | undefined;
+  let cut: (Cut & { readonly segment: number }) | undefined;
   let lastLsn = lsn - 1;
+  let crcBefore = 0;
   const readable = survey.segments.filter(({ header }) => header !== undefined);
   const home = readable.findLast(({ header }) => (header?.firstLsn ?? 0) <= lsn);
   for (const [at, segment] of survey.segments.entries()) {
@@ -251,8 +320,10 @@ async function findLost(disk: Disk, survey: DirectorySurvey, lsn: number) {
     const { header } = segment;
     if (header === undefined) continue;
     let position: number | undefined;
+    if (header.firstLsn === lsn) crcBefore = header.crcBefore;
     const follower = followerLsn(survey.segments, at);
     const scan = await scanWholeSegment(disk, { ...segment, header }, follower, (frame) => {
+      if (frame.header.lsn === lsn - 1) crcBefore = frame.header.crc;
       if (frame.header.lsn < lsn) return;
       if (frame.header.lsn === lsn) position = frame.position;
       loss.add(frame);
@@ -262,7 +333,8 @@ async function findLost(disk: Disk, survey: DirectorySurvey, lsn: number) {
     const damagedAt = scan.damage.find((range) => range.firstLsn === lsn)?.position;
     const endAt = scan.nextLsn === lsn ? scan.end : undefined;
     const at0 = damagedAt ?? position ?? endAt;
-    if (at0 !== undefined) cut = { name: segment.name, position: at0 };
+    if (at0 === undefined) continue;
+    cut = { name: segment.name, position: at0, bytes: header.bytes, segment: segment.number };
   }
   const plan = {
     lsn,
@@ -271,7 +343,14 @@ async function findLost(disk: Disk, survey: DirectorySurvey, lsn: number) {
     otherChanges: loss.otherChanges,
   };
   // The newest first: until the last one is gone, recovery still sees the damage.
-  return { plan, cut, later: later.reverse(), byStream: loss.byStream, names: loss.names };
+  return {
+    plan,
+    cut,
+    crcBefore,
+    later: later.reverse(),
+    byStream: loss.byStream,
+    names: loss.names,
+  };
 }
 
 function nameLosses(

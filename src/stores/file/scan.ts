@@ -50,7 +50,8 @@ export async function scanSegment(
   let position = from;
   let windowBytes = WINDOW_BYTES;
   for (;;) {
-    const window = await file.read(position, Math.min(windowBytes, fileBytes - position));
+    const length = Math.max(0, Math.min(windowBytes, fileBytes - position));
+    const window = await file.read(position, length);
     let at = 0;
     let header = decodeFrameHeader(window, at, fileBytes - position);
     while (header !== undefined && header.lsn === nextLsn) {

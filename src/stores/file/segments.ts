@@ -4,8 +4,7 @@
  *   SG1  a segment bears its name only once its header is durable, and is written to only once its name is;
  *   SG2  a segment's number is never used twice, so old bytes in a file used again are never taken for new;
  *   SG3  room is made before it is needed: a commit writes into zeros that the file system has already given;
- *   SG4  a full disk tears nothing: the segment that could not be made is left alone until there is room;
- *   SG5  a segment has frames of one format version: after one of an older version the next write begins another.
+ *   SG4  a full disk tears nothing: the segment that could not be made is left alone until there is room.
  */
 
 import type { Clock } from "../../clock.ts";
@@ -13,16 +12,18 @@ import { HapaxError } from "../../errors.ts";
 import type { Random } from "../../random.ts";
 import type { Disk, DiskFile } from "./disk.ts";
 import { alignFrame, encodeSegmentHeader, FORMAT_VERSION, SEGMENT_HEADER_BYTES } from "./format.ts";
+import type { Frame } from "./frame.ts";
 import { ReadBuffers } from "./read-buffers.ts";
+import { isNoRoom } from "./store-file.ts";
 
 export interface Segment {
-  /** Format version of its header and of all its frames. */
-  readonly version: number;
   readonly number: number;
   readonly name: string;
   readonly firstLsn: number;
   readonly salt: number;
   readonly bytes: number;
+  /** CRC of the frame before its first one. */
+  readonly crcBefore: number;
   /** Where the next frame goes, or where the last one ended. */
   end: number;
 }
@@ -31,12 +32,18 @@ export interface SegmentSettings {
   readonly segmentBytes: number;
   /** Open files for reading old segments. */
   readonly readFilesMax: number;
+  /** There was no room for a segment. Called again and again, until there is. */
+  readonly onFull: () => void;
 }
 
 const ZEROS = Buffer.alloc(1024 * 1024);
 const FULL_RETRY_MS = 1000;
 const FULL_SHARE = 16;
 const FULL_RESERVE_BYTES = 16 * 1024;
+/** What compaction leaves of a full disk's room: deletes must never wait for it. */
+const MOVE_RESERVE_BYTES = 2 * FULL_RESERVE_BYTES;
+/** From here on not even deletes are taken: the rest is for snapshots to be tied to, and for the last frame. */
+const FULL_FLOOR_BYTES = 4096;
 
 export function segmentName(number: number): string {
   return `journal-${String(number).padStart(12, "0")}.seg`;
@@ -48,6 +55,12 @@ export function parseSegmentName(name: string): number | undefined {
 }
 
 export const SPARE_NAME = /^spare-[0-9]{12}\.(seg|tmp)$/;
+
+/** What a new segment is tied to: its store, and the frame before it. */
+export interface SegmentOrigin {
+  readonly storeId: string;
+  readonly lastCrc: number;
+}
 
 interface Spare {
   readonly name: string;
@@ -65,10 +78,15 @@ export class Segments {
   readonly #readers = new ReadFiles();
   readonly #spares: Spare[] = [];
   #active: Segment | undefined;
+  #storeId = "";
+  #lastCrc = 0;
   #activeFile: DiskFile | undefined;
   #nextSpare = 1;
   #preparing: Promise<void> | undefined;
   #isFull = false;
+  #isHeld = false;
+  /** A commit waits for room. */
+  #isWaiting = false;
   #isImpatient = false;
   #endPause: () => void = () => undefined;
   #isClosed = false;
@@ -105,15 +123,81 @@ export class Segments {
   /** A small append takes many times its own bytes, so only a part of what is left is promised. */
   roomBytes(): number {
     if (!this.#isFull) return Number.MAX_SAFE_INTEGER;
-    let left = isWritable(this.#active) ? this.#active.bytes - this.#active.end : 0;
-    for (const spare of this.#spares) left += spare.bytes - SEGMENT_HEADER_BYTES;
+    const left = this.#leftBytes();
+    if (left < FULL_FLOOR_BYTES || this.#isWaiting) return -2;
     const room = Math.floor((left - FULL_RESERVE_BYTES) / FULL_SHARE);
     // Less than none: a create without data needs room too. The reserve is for deletes, which give some back.
     return room > 0 ? room : -1;
   }
 
-  /** Recovery found these. The last one goes on being written, from its end, if it is of our version. */
-  async adopt(segments: readonly Segment[], spares: readonly string[]): Promise<void> {
+  #leftBytes(): number {
+    let left = this.#active === undefined ? 0 : this.#active.bytes - this.#active.end;
+    for (const spare of this.#spares) left += spare.bytes - SEGMENT_HEADER_BYTES;
+    return left;
+  }
+
+  /** CP3: what compaction may write. */
+  moveRoomBytes(): number {
+    return this.#isFull ? Math.max(0, this.#leftBytes() - MOVE_RESERVE_BYTES) : Infinity;
+  }
+
+  /** CP3: whether a frame of this size has room that is there already, or can be made now, and that deletes do not need. */
+  async hasRoomToMove(frameBytes: number): Promise<boolean> {
+    const needed = alignFrame(frameBytes);
+    await this.#preparing;
+    if (!this.#isFull && !this.#fits(needed)) await this.#tryPrepare(needed);
+    if (!this.#fits(needed)) return false;
+    return needed <= this.moveRoomBytes();
+  }
+
+  #fits(needed: number): boolean {
+    const active = this.#active;
+    if (active !== undefined && active.end + needed <= active.bytes) return true;
+    return this.#spares.some(({ bytes }) => bytes >= needed + SEGMENT_HEADER_BYTES);
+  }
+
+  async #tryPrepare(needed: number): Promise<void> {
+    try {
+      const bytes = Math.max(needed + SEGMENT_HEADER_BYTES, this.#settings.segmentBytes);
+      this.#spares.push(await this.#prepareSpare(bytes));
+    } catch (error) {
+      if (!isNoRoom(error)) throw error;
+      this.#isFull = true;
+      this.#retryLater();
+    }
+  }
+
+  /** On a full disk no spare is tried meanwhile: it would take the room that a snapshot needs to give some back. */
+  async withoutSpares(run: () => Promise<void>): Promise<void> {
+    this.#isHeld = this.#isFull;
+    try {
+      await this.#preparing;
+      await run();
+    } finally {
+      this.#isHeld = false;
+    }
+  }
+
+  /** Removes a spare, if what is written now has room without it: a snapshot may need that more. */
+  async giveUpSpare(): Promise<boolean> {
+    await this.#preparing;
+    const active = this.#active;
+    if (active === undefined || active.bytes - active.end < MOVE_RESERVE_BYTES) return false;
+    const spare = this.#spares.pop();
+    if (spare === undefined) return false;
+    this.#isFull = true;
+    await this.#disk.remove(spare.name);
+    return true;
+  }
+
+  /** Recovery found these. The last one goes on being written, from its end. */
+  async adopt(
+    segments: readonly Segment[],
+    spares: readonly string[],
+    origin: SegmentOrigin,
+  ): Promise<void> {
+    this.#storeId = origin.storeId;
+    this.#lastCrc = origin.lastCrc;
     for (const segment of segments) this.#byNumber.set(segment.number, segment);
     for (const name of spares) {
       const number = Number(name.slice(6, 18));
@@ -141,14 +225,13 @@ export class Segments {
   async ensureRoom(frameBytes: number, nextLsn: number, nowMs: number): Promise<void> {
     const needed = alignFrame(frameBytes);
     const active = this.#active;
-    if (isWritable(active) && active.end + needed <= active.bytes) return;
+    if (active !== undefined && active.end + needed <= active.bytes) return;
     await this.#roll(needed, nextLsn, nowMs);
   }
 
   /** Writes a frame. Resolves with its place once it is durable. */
   async write(
-    buffers: readonly Uint8Array[],
-    frameBytes: number,
+    frame: Pick<Frame, "buffers" | "bytes" | "crc">,
   ): Promise<{ readonly segment: number; readonly position: number }> {
     const active = this.#active;
     const file = this.#activeFile;
@@ -156,8 +239,9 @@ export class Segments {
       throw new HapaxError("store_closed", "the journal is closed");
     }
     const position = active.end;
-    await file.write(buffers, position);
-    active.end = position + alignFrame(frameBytes);
+    await file.write(frame.buffers, position);
+    active.end = position + alignFrame(frame.bytes);
+    this.#lastCrc = frame.crc;
     return { segment: active.number, position };
   }
 
@@ -195,6 +279,10 @@ export class Segments {
   /** Makes the next segment ready in the background, if there is none. */
   prepare(): void {
     if (this.#preparing !== undefined || this.#spares.length > 0 || this.#isClosed) return;
+    if (this.#isHeld) {
+      this.#retryLater();
+      return;
+    }
     this.#preparing = this.#prepareSpare(this.#settings.segmentBytes)
       .then((spare) => {
         this.#isFull = false;
@@ -206,12 +294,16 @@ export class Segments {
       })
       .finally(() => {
         this.#preparing = undefined;
-        if (this.#isFull && !this.#isClosed) {
-          this.#clock.after(FULL_RETRY_MS, () => {
-            this.prepare();
-          });
-        }
+        if (this.#isFull) this.#retryLater();
       });
+  }
+
+  #retryLater(): void {
+    if (this.#isClosed) return;
+    this.#settings.onFull();
+    this.#clock.after(FULL_RETRY_MS, () => {
+      this.prepare();
+    });
   }
 
   /** From now on nobody waits for room: there is some at once, or an error. */
@@ -234,16 +326,17 @@ export class Segments {
     const name = segmentName(number);
     // Unpredictable, so that no payload can pretend to be a frame.
     const salt = Number.parseInt(this.#random.id().slice(0, 8), 16);
-    const version = FORMAT_VERSION;
-    const header = { version, number, firstLsn, salt, timeMs: nowMs };
+    const { bytes } = spare;
+    const [storeId, crcBefore] = [this.#storeId, this.#lastCrc];
+    const place = { number, firstLsn, salt, bytes, crcBefore };
+    const header = { version: FORMAT_VERSION, ...place, timeMs: nowMs, storeId };
     const old = this.#activeFile;
     const file = await this.#disk.open(spare.name, "durable");
     await file.write([encodeSegmentHeader(header)], 0);
     await this.#disk.rename(spare.name, name);
     await this.#disk.syncDirectory();
     const end = SEGMENT_HEADER_BYTES;
-    const { bytes } = spare;
-    const segment: Segment = { version, number, name, firstLsn, salt, bytes, end };
+    const segment: Segment = { ...place, name, end };
     this.#byNumber.set(number, segment);
     this.#active = segment;
     this.#activeFile = file;
@@ -273,7 +366,9 @@ export class Segments {
         }
         // The commit that needs it was admitted before the disk filled: it waits, nothing is lost.
         this.#isFull = true;
+        this.#isWaiting = true;
         await this.#pause();
+        this.#isWaiting = false;
       }
     }
   }
@@ -312,11 +407,6 @@ export class Segments {
     this.#nextSpare += 1;
     return `spare-${String(number).padStart(12, "0")}.${ending}`;
   }
-}
-
-/** SG5: software of an older version would misread what is written now. */
-function isWritable(segment: Segment | undefined): segment is Segment {
-  return segment?.version === FORMAT_VERSION;
 }
 
 /** A bounded number of files open for reading; the one used longest ago is closed first. */
@@ -369,9 +459,4 @@ class ReadFiles {
 // It was only read: there is nothing to lose by it, and a failed open has nothing to close.
 async function closeQuietly(file: Promise<DiskFile>): Promise<void> {
   await file.then((opened) => opened.close()).catch(() => undefined);
-}
-
-function isNoRoom(error: unknown): boolean {
-  const { code } = error as NodeJS.ErrnoException;
-  return code === "ENOSPC" || code === "EDQUOT" || code === "EFBIG";
 }

@@ -3,9 +3,9 @@
  *
  *   block: payload length u32, CRC-32 of the payload u32, payload
  *   payload: kind u8, then
- *     1 head        "HAPAXSNP", format version, LSN (frames after it are replayed), changes up to
- *                   it, time of writing
- *     2 streams     world version, count (u32), streams: id, name, content type, expiry, fork, created, tail,
+ *     1 head        "HAPAXIMG", format version, store id (16 bytes), LSN (frames after it are replayed), CRC of the
+ *                   frame with that LSN (u32), changes up to it, time of writing
+ *     2 streams     world version, count (u32), streams: id, run, name, content type, expiry, fork, created, tail,
  *                   flags u8 (1 closed, 2 deleted, 4 Stream-Seq, 8 key policy, 16 keys), [Stream-Seq], [key policy],
  *                   accessed, extents, producers, [keys]
  *     3 producers   stream, producers
@@ -19,28 +19,27 @@
  *   groups: as in group-format.ts
  *
  * Numbers without a type are varints. A stream with many extents or producers has the first of them with it and
- * the others in blocks 3 and 4 that follow; one with many keys has them all in blocks 6. Flags from 8 on and block 6
- * came with format version 2, and producers were shorter in version 1; groups and block 7 came with version 3. All else
- * is the same in all of them.
+ * the others in blocks 3 and 4 that follow; one with many keys has them all in blocks 6.
  *
  *   SN1  a snapshot that is not whole, or not what was written, is never used.
  */
 
 import { crc32 } from "node:zlib";
-import type { GroupBookImage } from "../../core/group-image.ts";
 import type { StreamImage, WorldParts } from "../../core/restore.ts";
 import type { StreamState } from "../../core/stream.ts";
 import type { BookImage } from "../../core/subscription-image.ts";
-import type { Offset, StreamId, StreamName, TimeMs } from "../../core/types.ts";
+import type { Offset, Run, StreamId, StreamName, TimeMs } from "../../core/types.ts";
 import { ByteReader, ByteWriter, damaged, share } from "./bytes.ts";
 import type { Extent } from "./extents.ts";
-import { FORMAT_VERSION, isKnownVersion } from "./format.ts";
+import { FORMAT_VERSION, unknownFormat } from "./format.ts";
 import { encodeGroups, type GroupCollector } from "./group-format.ts";
 import { decodeKeyPolicy, encodeKeyPolicy } from "./key-format.ts";
 import { decodeExpiry, decodeFork, encodeExpiry, encodeFork } from "./records.ts";
 
 export const BLOCK_HEADER_BYTES = 8;
-const MAGIC = "HAPAXSNP";
+const MAGIC = "HAPAXIMG";
+/** What development versions before the first release began a snapshot with. */
+const FORMER_MAGIC = "HAPAXSNP";
 export const BLOCK = {
   head: 1,
   streams: 2,
@@ -58,32 +57,39 @@ const FLAG_KEYS = 16;
 const FLAGS_KNOWN = FLAG_CLOSED | FLAG_DELETED | FLAG_STREAM_SEQ | FLAG_KEY_POLICY | FLAG_KEYS;
 
 export interface SnapshotHead {
+  /** 32 hexadecimal digits. */
+  readonly storeId: string;
   readonly lsn: number;
+  /** Of the frame with that LSN; 0 for LSN 0. */
+  readonly crc: number;
   /** Changes of the world up to and with that frame. */
   readonly ordinal: number;
   readonly writtenAtMs: number;
-}
-
-export interface DecodedHead extends SnapshotHead {
-  readonly version: number;
 }
 
 export function encodeHead(writer: ByteWriter, head: SnapshotHead): void {
   writer.u8(BLOCK.head);
   writer.text(MAGIC);
   writer.varint(FORMAT_VERSION);
+  writer.raw(Buffer.from(head.storeId, "hex"));
   writer.varint(head.lsn);
+  writer.u32(head.crc);
   writer.varint(head.ordinal);
   writer.varint(head.writtenAtMs);
 }
 
-export function decodeHead(reader: ByteReader): DecodedHead {
-  if (reader.text() !== MAGIC) throw damaged("it is not a snapshot");
+/** JF3: throws `format_unknown` if other software has written it. */
+export function decodeHead(reader: ByteReader, name: string): SnapshotHead {
+  const magic = reader.text();
+  if (magic === FORMER_MAGIC) throw unknownFormat(name, undefined);
+  if (magic !== MAGIC) throw damaged("it is not a snapshot");
   const version = reader.varint();
-  if (!isKnownVersion(version)) throw damaged(`its format ${version} is not known here`);
+  if (version !== FORMAT_VERSION) throw unknownFormat(name, version);
+  const storeId = reader.raw(16).toString("hex");
   const lsn = reader.varint();
+  const crc = reader.u32();
   const ordinal = reader.varint();
-  return { version, lsn, ordinal, writtenAtMs: reader.varint() };
+  return { storeId, lsn, crc, ordinal, writtenAtMs: reader.varint() };
 }
 
 export interface SnapshotEnd extends WorldParts {
@@ -91,10 +97,7 @@ export interface SnapshotEnd extends WorldParts {
 }
 
 /** The cursors of its groups must have been written before. */
-export function encodeEnd(
-  writer: ByteWriter,
-  end: SnapshotEnd & { readonly groups: GroupBookImage },
-): void {
+export function encodeEnd(writer: ByteWriter, end: SnapshotEnd): void {
   writer.u8(BLOCK.end);
   writer.varint(end.streams);
   writer.varint(end.version);
@@ -106,27 +109,24 @@ export function encodeEnd(
   encodeGroups(writer, end.groups);
 }
 
-/** `version` is that of the snapshot; the collector has the cursors of its blocks. */
-export function decodeEnd(
-  reader: ByteReader,
-  version: number,
-  collector: GroupCollector,
-): SnapshotEnd {
+/** The collector has the cursors of the snapshot's blocks. */
+export function decodeEnd(reader: ByteReader, collector: GroupCollector): SnapshotEnd {
   const streams = reader.varint();
-  const worldVersion = reader.varint();
+  const version = reader.varint();
   const nextId = reader.varint() as StreamId;
   const timeMs = reader.varint() as TimeMs;
   const signingKeys = Array.from({ length: reader.varint() }, () => reader.text());
   // What this text says was written by encodeEnd and is covered by the block's checksum.
   const subscriptions = JSON.parse(reader.text()) as BookImage;
-  const groups = version < 3 ? undefined : collector.takeGroups(reader);
-  return { streams, version: worldVersion, nextId, timeMs, signingKeys, subscriptions, groups };
+  const groups = collector.takeGroups(reader);
+  return { streams, version, nextId, timeMs, signingKeys, subscriptions, groups };
 }
 
 /** `hasKeys`: its keys follow its producers. */
 export function encodeStream(writer: ByteWriter, state: StreamState, hasKeys: boolean): void {
   const policy = state.keys?.policy;
   writer.varint(state.id);
+  writer.varint(state.run);
   writer.text(state.name);
   writer.text(state.contentType);
   encodeExpiry(writer, state.expiry);
@@ -153,6 +153,7 @@ export interface DecodedStream {
 
 export function decodeStream(reader: ByteReader): DecodedStream {
   const id = reader.varint() as StreamId;
+  const run = reader.varint() as Run;
   const name = reader.text() as StreamName;
   const contentType = share(reader.text());
   const expiry = decodeExpiry(reader);
@@ -168,6 +169,7 @@ export function decodeStream(reader: ByteReader): DecodedStream {
   const isDeleted = (flags & FLAG_DELETED) !== 0;
   const image: StreamImage = {
     id,
+    run,
     name,
     contentType,
     expiry,

@@ -16,7 +16,6 @@ import {
   decodeEnd,
   decodeExtent,
   decodeHead,
-  type DecodedHead,
   decodeStream,
   openBlock,
   type SnapshotEnd,
@@ -33,7 +32,7 @@ export async function readSnapshot(
   index: ExtentIndex,
 ): Promise<SnapshotHead> {
   const file = await disk.open(name, "read");
-  const loader = new SnapshotLoader(restoration, index);
+  const loader = new SnapshotLoader(name, restoration, index);
   let position = 0;
   try {
     const fileBytes = await file.size();
@@ -65,16 +64,18 @@ export async function readSnapshot(
 }
 
 class SnapshotLoader {
+  readonly #name: string;
   readonly #restoration: Restoration;
   readonly #index: ExtentIndex;
-  #head: DecodedHead | undefined;
+  #head: SnapshotHead | undefined;
   #end: SnapshotEnd | undefined;
   #streams = 0;
   readonly #groups = new GroupCollector();
   /** Streams that are trimmed at times. */
   readonly #trimmed = new Set<StreamId>();
 
-  constructor(restoration: Restoration, index: ExtentIndex) {
+  constructor(name: string, restoration: Restoration, index: ExtentIndex) {
+    this.#name = name;
     this.#restoration = restoration;
     this.#index = index;
   }
@@ -84,7 +85,7 @@ class SnapshotLoader {
     const kind = reader.u8();
     if ((this.#head === undefined) !== (kind === BLOCK.head)) throw damaged("it has no head");
     if (this.#end !== undefined) throw damaged("it goes on after its end");
-    if (kind === BLOCK.head) this.#head = decodeHead(reader);
+    if (kind === BLOCK.head) this.#head = decodeHead(reader, this.#name);
     else if (kind === BLOCK.streams) this.#takeStreams(reader);
     else if (kind === BLOCK.producers) this.#takeProducers(reader, reader.varint() as StreamId);
     else if (kind === BLOCK.extents) this.#takeExtents(reader, reader.varint() as StreamId);
@@ -105,7 +106,7 @@ class SnapshotLoader {
   }
 
   #takeEnd(reader: ByteReader): void {
-    this.#end = decodeEnd(reader, this.#head?.version ?? 0, this.#groups);
+    this.#end = decodeEnd(reader, this.#groups);
   }
 
   #takeStreams(reader: ByteReader): void {
@@ -142,9 +143,8 @@ class SnapshotLoader {
 
   #takeProducers(reader: ByteReader, stream: StreamId): void {
     const count = reader.u32();
-    const version = this.#head?.version ?? 0;
     for (let taken = 0; taken < count; taken += 1) {
-      const [id, state] = decodeProducer(reader, version);
+      const [id, state] = decodeProducer(reader);
       this.#restoration.producer(stream, id, state);
     }
   }

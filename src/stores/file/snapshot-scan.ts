@@ -15,10 +15,10 @@ import {
   decodeEnd,
   decodeExtent,
   decodeHead,
-  type DecodedHead,
   decodeStream,
   openBlock,
   type SnapshotEnd,
+  type SnapshotHead,
 } from "./snapshot-format.ts";
 
 export interface SnapshotScan {
@@ -26,7 +26,7 @@ export interface SnapshotScan {
   readonly bytes: number;
   readonly blocks: number;
   readonly streams: number;
-  readonly head: DecodedHead | undefined;
+  readonly head: SnapshotHead | undefined;
   readonly end: SnapshotEnd | undefined;
   /** Why it cannot be used, and where. */
   readonly fault: { readonly offset: number; readonly what: string } | undefined;
@@ -40,7 +40,7 @@ export async function scanSnapshot(
   const file = await disk.open(name, "read");
   try {
     const bytes = await file.size();
-    const reader = new BlockReader();
+    const reader = new BlockReader(name);
     let position = 0;
     let fault: SnapshotScan["fault"];
     try {
@@ -70,16 +70,21 @@ export async function scanSnapshot(
 class BlockReader {
   blocks = 0;
   streams = 0;
-  head: DecodedHead | undefined;
+  head: SnapshotHead | undefined;
   end: SnapshotEnd | undefined;
+  readonly #name: string;
   readonly #groups = new GroupCollector();
+
+  constructor(name: string) {
+    this.#name = name;
+  }
 
   take(payload: Buffer): void {
     const reader = new ByteReader(payload);
     const kind = reader.u8();
     if ((this.head === undefined) !== (kind === BLOCK.head)) throw damaged("it has no head");
     if (this.end !== undefined) throw damaged("it goes on after its end");
-    if (kind === BLOCK.head) this.head = decodeHead(reader);
+    if (kind === BLOCK.head) this.head = decodeHead(reader, this.#name);
     else if (kind === BLOCK.end) this.#takeEnd(reader);
     else if (kind === BLOCK.streams) this.#takeStreams(reader);
     else if (kind === BLOCK.extents) readPart(reader, readExtents);
@@ -97,7 +102,7 @@ class BlockReader {
   }
 
   #takeEnd(reader: ByteReader): void {
-    this.end = decodeEnd(reader, this.head?.version ?? 0, this.#groups);
+    this.end = decodeEnd(reader, this.#groups);
   }
 
   #takeStreams(reader: ByteReader): void {
@@ -114,8 +119,7 @@ class BlockReader {
 
   readonly #readProducers = (reader: ByteReader): void => {
     const count = reader.u32();
-    const version = this.head?.version ?? 0;
-    for (let taken = 0; taken < count; taken += 1) decodeProducer(reader, version);
+    for (let taken = 0; taken < count; taken += 1) decodeProducer(reader);
   };
 }
 

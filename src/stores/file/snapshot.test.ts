@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { Change } from "../../core/change.ts";
 import type { KeyPolicy } from "../../core/keys.ts";
 import { KeyWindow } from "../../core/key-window.ts";
-import { ENDS_KEPT, type MutableProducer } from "../../core/producer.ts";
+import { ENDS_KEPT, type MutableProducer, recentAt } from "../../core/producer.ts";
 import { Restoration } from "../../core/restore.ts";
 import type {
   Epoch,
@@ -141,10 +141,10 @@ test("SN1 a snapshot has every session, every reset, every end and every key", a
     lastSequence: -1,
     session: undefined,
     replaced: Array.from({ length: 16 }, (_, at) => `nonce ${at + 4}`),
-    ends: [],
+    recent: [],
     resets: 1,
   });
-  expect(producers?.get("in one epoch" as ProducerId)?.ends.length).toBe(ENDS_KEPT);
+  expect(producers?.get("in one epoch" as ProducerId)?.recent.length).toBe(2 * ENDS_KEPT);
   expect(await scanSnapshot(disk, name)).toMatchObject({ streams: 6, fault: undefined });
   await store.close();
 });
@@ -257,15 +257,18 @@ const producerState: fc.Arbitrary<MutableProducer> = fc
     resets: fc.oneof(fc.constant(0), number),
     known: fc.oneof(fc.constant(ENDS_KEPT), fc.nat(ENDS_KEPT)),
     steps: fc.array(fc.nat(1_000_000_000_000), { minLength: ENDS_KEPT, maxLength: ENDS_KEPT }),
+    digests: fc.array(fc.integer(), { minLength: ENDS_KEPT, maxLength: ENDS_KEPT }),
   })
-  .map(({ known, steps, ...state }) => {
-    const ends: Offset[] = [];
+  .map(({ known, steps, digests, ...state }) => {
+    const recent: number[] = [];
     let end = 0;
     for (let back = Math.min(known, state.lastSequence + 1) - 1; back >= 0; back -= 1) {
       end += steps[back] ?? 0;
-      ends[(state.lastSequence - back) % ENDS_KEPT] = end as Offset;
+      const at = recentAt((state.lastSequence - back) as Sequence);
+      recent[at] = end;
+      recent[at + 1] = digests[back] ?? 0;
     }
-    return { ...state, ends };
+    return { ...state, recent };
   });
 
 test("SN1 any producer comes back: session, replaced sessions, resets, and the ends that are known", () => {
@@ -274,30 +277,30 @@ test("SN1 any producer comes back: session, replaced sessions, resets, and the e
       const writer = new ByteWriter(8);
       encodeProducer(writer, id, state);
       const reader = new ByteReader(writer.bytes());
-      expect(decodeProducer(reader, 2)).toEqual([id, state]);
+      expect(decodeProducer(reader)).toEqual([id, state]);
       expect(reader.left).toBe(0);
     }),
   );
 });
 
-test("SN1 a producer of one epoch costs a byte and its ends more than in version 1", () => {
+test("SN1 a producer of one epoch takes a byte beside its numbers, its ends and their digests", () => {
   const writer = new ByteWriter(8);
-  const ends = [300, 310, 320] as Offset[];
-  const rest = { session: undefined, replaced: undefined, resets: 0, ends };
+  const recent = [300, 1, 310, -1, 320, 0x01020304];
+  const rest = { session: undefined, replaced: undefined, resets: 0, recent };
   encodeProducer(writer, "p" as ProducerId, {
     epoch: 3 as Epoch,
     lastSequence: 2 as Sequence,
     ...rest,
   });
-  expect([...writer.bytes()]).toEqual([1, 112, 0, 3, 2, 192, 2, 10, 10]);
-  const [id, state] = decodeProducer(new ByteReader(Uint8Array.of(1, 112, 3, 7)), 1);
-  const unknown = { session: undefined, replaced: undefined, resets: 0, ends: [] };
-  expect([id, state]).toEqual(["p", { epoch: 3, lastSequence: 7, ...unknown }]);
+  expect([...writer.bytes()]).toEqual([
+    ...[1, 112, 0, 3, 2, 192, 2, 10, 10],
+    ...[4, 3, 2, 1, 255, 255, 255, 255, 1, 0, 0, 0],
+  ]);
 });
 
 test("SN1 what a producer cannot have is damage", () => {
   const decode = (...bytes: readonly number[]) =>
-    decodeProducer(new ByteReader(Uint8Array.from(bytes)), 2);
+    decodeProducer(new ByteReader(Uint8Array.from(bytes)));
   expect(() => decode(1, 112, 32, 0, 0, 5)).toThrow("unknown flags 32");
   expect(() => decode(1, 112, 16, 0, 0, 2, 5, 1)).toThrow("more ends than are kept");
   expect(() => decode(1, 112, 0, 0, 1, 5, 6)).toThrow("before its stream begins");
@@ -396,7 +399,7 @@ test("SN2 a snapshot is made in small pieces, and commits go on between them", a
 test("SN3 a snapshot gets its name only when it is synced and what it contains is durable", async () => {
   const disk = createSimulatedDisk(1);
   const world = createWorld();
-  const head = { lsn: 7, ordinal: 0, writtenAtMs: 0 };
+  const head = { storeId: "ab".repeat(16), lsn: 7, crc: 1, ordinal: 0, writtenAtMs: 0 };
   let settle: () => void = () => undefined;
   const settled = new Promise<void>((resolve) => {
     settle = resolve;

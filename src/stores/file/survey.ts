@@ -8,24 +8,32 @@
 import type { Disk } from "./disk.ts";
 import {
   decodeSegmentHeader,
-  isKnownVersion,
+  HEADER_BYTES,
+  requireKnownFormat,
   SEGMENT_HEADER_BYTES,
   type SegmentHeader,
 } from "./format.ts";
 import { findFrameBehind, type ScannedFrame, scanSegment } from "./scan.ts";
-import { LOCK_NAME } from "./lock.ts";
+import { isOfLock } from "./lock.ts";
+import { otherStore } from "./recovery.ts";
 import { parseSegmentName, SPARE_NAME } from "./segments.ts";
 import { parseSnapshotName, UNFINISHED_SNAPSHOT } from "./snapshot.ts";
+import {
+  latestMark,
+  readStoreCopies,
+  STORE_NAME,
+  type StoreCopy,
+  UNFINISHED_STORE,
+} from "./store-file.ts";
 
 export const HEADER_COPIES_AT = [0, 2048] as const;
-const HEADER_COPY_BYTES = 64;
 
 export interface SegmentFile {
   /** As its name says. */
   readonly number: number;
   readonly name: string;
   readonly bytes: number;
-  /** The first copy that is whole, of a version that we know and of this number. */
+  /** The first copy that is whole and of this number. */
   readonly header: SegmentHeader | undefined;
   readonly copies: readonly HeaderCopy[];
 }
@@ -37,6 +45,10 @@ export interface HeaderCopy {
 }
 
 export interface DirectorySurvey {
+  /** Copies of STORE; undefined when there is no such file. */
+  readonly store: readonly StoreCopy[] | undefined;
+  /** That STORE names, or, without one, the newest segment that is whole. */
+  readonly storeId: string | undefined;
   /** Oldest first. */
   readonly segments: readonly SegmentFile[];
   /** LSNs by the files' names, newest first. */
@@ -49,29 +61,50 @@ export interface DirectorySurvey {
 }
 
 export async function surveyDirectory(disk: Disk): Promise<DirectorySurvey> {
-  const segments: SegmentFile[] = [];
+  const names = [...(await disk.list())].sort();
+  const store = names.includes(STORE_NAME) ? await readStoreCopies(disk) : undefined;
+  const found: SegmentFile[] = [];
   const snapshots: number[] = [];
   const spares: string[] = [];
   const unfinished: string[] = [];
   const others: string[] = [];
-  for (const name of [...(await disk.list())].sort()) {
+  for (const name of names) {
     const number = parseSegmentName(name);
     const lsn = parseSnapshotName(name);
-    if (number !== undefined) segments.push(await readSegmentFile(disk, name, number));
+    if (number !== undefined) found.push(await readSegmentFile(disk, name, number));
     else if (lsn !== undefined) snapshots.push(lsn);
-    else if (UNFINISHED_SNAPSHOT.test(name) || /^spare-.*\.tmp$/.test(name)) unfinished.push(name);
+    else if (isUnfinished(name)) unfinished.push(name);
     else if (SPARE_NAME.test(name)) spares.push(name);
-    else if (name !== LOCK_NAME) others.push(name);
+    else if (name !== STORE_NAME && !isOfLock(name)) others.push(name);
   }
-  segments.sort((one, other) => one.number - other.number);
+  found.sort((one, other) => one.number - other.number);
   snapshots.sort((one, other) => other - one);
-  return { segments, snapshots, spares, unfinished, others };
+  const newest = found.findLast(({ header }) => header !== undefined)?.header?.storeId;
+  const storeId = latestMark(store ?? [])?.id ?? newest;
+  const segments = found.map((segment) => refuseForeign(segment, storeId));
+  return { store, storeId, segments, snapshots, spares, unfinished, others };
+}
+
+function isUnfinished(name: string): boolean {
+  return (
+    UNFINISHED_SNAPSHOT.test(name) || /^spare-.*\.tmp$/.test(name) || name === UNFINISHED_STORE
+  );
+}
+
+/** ID1: nothing in a segment of another store can be used. */
+function refuseForeign(segment: SegmentFile, storeId: string | undefined): SegmentFile {
+  const { header, copies } = segment;
+  if (header === undefined || header.storeId === storeId) return segment;
+  const fault = otherStore(header.storeId, storeId ?? "nothing");
+  const refused = copies.map((copy) => ({ at: copy.at, fault: copy.fault ?? fault }));
+  return { ...segment, header: undefined, copies: refused };
 }
 
 async function readSegmentFile(disk: Disk, name: string, number: number): Promise<SegmentFile> {
   const file = await disk.open(name, "read");
   try {
     const block = await file.read(0, SEGMENT_HEADER_BYTES);
+    requireKnownFormat(name, block);
     const found = HEADER_COPIES_AT.map((at) => readHeaderCopy(block, at, number));
     const copies = found.map(({ at, fault }) => ({ at, fault }));
     const header = found.find(({ fault }) => fault === undefined)?.header;
@@ -84,12 +117,12 @@ async function readSegmentFile(disk: Disk, name: string, number: number): Promis
 function readHeaderCopy(block: Buffer, at: number, number: number) {
   // The decoder takes either copy, so it is shown one at a time.
   const alone = Buffer.alloc(SEGMENT_HEADER_BYTES);
-  block.copy(alone, at, at, Math.min(block.length, at + HEADER_COPY_BYTES));
+  // An empty file, or a short one, has no such copy.
+  if (at < block.length) block.copy(alone, at, at, Math.min(block.length, at + HEADER_BYTES));
   const header = decodeSegmentHeader(alone);
   let fault: string | undefined;
-  if (header === undefined) fault = "it does not match its checksum";
-  else if (!isKnownVersion(header.version))
-    fault = `its format ${header.version} is not known here`;
+  if (block.length < SEGMENT_HEADER_BYTES) fault = "the file ends within its header";
+  else if (header === undefined) fault = "it does not match its checksum";
   else if (header.number !== number) fault = `it is the header of segment ${header.number}`;
   return { at, fault, header };
 }

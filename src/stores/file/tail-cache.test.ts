@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import { expect, test } from "vitest";
+import { assert, expect, test } from "vitest";
 import type { Offset, StreamId } from "../../core/types.ts";
 import { TailCache } from "./tail-cache.ts";
 
@@ -97,4 +97,87 @@ test("TC2 a queue of many thousand entries is shortened and still in order", () 
   const page = cache.read(stream, 199_000 as Offset, 200_000 as Offset, Infinity);
   expect(page).toMatchObject({ start: 199_000 });
   expect(page?.appends.length).toBe(100);
+});
+
+test("TC3 small entries of large frames keep no more memory than the cache may have", () => {
+  const frameBytes = 1 << 20;
+  const bytesMax = 8 * frameBytes;
+  const cache = new TailCache(bytesMax);
+  const live = 1 as StreamId;
+  for (let frame = 0; frame < 100; frame += 1) {
+    const memory = new Uint8Array(frameBytes);
+    const large = (1000 + frame) as StreamId;
+    const isBorrowed = false;
+    cache.addFrame([
+      { stream: large, start: 0 as Offset, data: memory.subarray(520), isBorrowed },
+      { stream: live, start: (520 * frame) as Offset, data: memory.subarray(0, 520), isBorrowed },
+    ]);
+    cache.remove(large);
+    expect(cache.bytes).toBeLessThanOrEqual(bytesMax);
+  }
+  const tail = (520 * 100) as Offset;
+  const held = new Set<ArrayBufferLike>();
+  for (let from = 0; from < tail; from += 520) {
+    const page = cache.read(live, from as Offset, tail, 1);
+    for (const { buffer } of page?.appends ?? []) held.add(buffer);
+  }
+  const heldBytes = [...held].reduce((sum, memory) => sum + memory.byteLength, 0);
+  expect(heldBytes).toBeGreaterThan(0);
+  expect(heldBytes).toBeLessThanOrEqual(bytesMax);
+});
+
+test("TC3 a frame of which little is data is copied, not kept", () => {
+  const cache = new TailCache(1 << 20);
+  const memory = new Uint8Array(900_000);
+  const data = memory.subarray(0, 100);
+  cache.addFrame([{ stream: 1 as StreamId, start: 0 as Offset, data, isBorrowed: false }]);
+  expect(cache.bytes).toBeLessThan(20_000);
+  const page = cache.read(1 as StreamId, 0 as Offset, 100 as Offset, 1000);
+  expect(page?.appends[0]?.buffer.byteLength).toBeLessThan(20_000);
+});
+
+test("TC4 streams that are written and removed leave nothing behind, also behind one that stays", () => {
+  const cache = new TailCache(1024 * 1024);
+  cache.add(1 as StreamId, 0 as Offset, Buffer.from("stays"));
+  const before = cache.bytes;
+  let placesMost = 0;
+  for (let id = 2; id < 30_000; id += 1) {
+    cache.add(id as StreamId, 0 as Offset, Buffer.alloc(10));
+    cache.remove(id as StreamId);
+    placesMost = Math.max(placesMost, cache.places);
+  }
+  expect(placesMost).toBeLessThan(10_000);
+  expect(cache.bytes).toBeLessThanOrEqual(before + 16_384);
+  const page = cache.read(1 as StreamId, 0 as Offset, 5 as Offset, 100);
+  expect(page?.appends.map(String)).toEqual([String(Buffer.from("stays"))]);
+});
+
+test("TC2 TC4 the newest append is always there, in whatever order streams come, go and are dropped", () => {
+  const step = fc.record({ stream: fc.nat(5), isRemoved: fc.boolean() });
+  fc.assert(
+    fc.property(fc.array(step, { minLength: 9000, maxLength: 12_000 }), (steps) => {
+      const cache = new TailCache(50_000);
+      const tails = new Map<number, number>();
+      let lives = 0;
+      const ids = new Map<number, number>();
+      for (const { stream, isRemoved } of steps) {
+        const id = ids.get(stream);
+        if (isRemoved && id !== undefined) {
+          cache.remove(id as StreamId);
+          ids.delete(stream);
+          assert(cache.read(id as StreamId, 0 as Offset, 1 as Offset, 100) === undefined);
+          continue;
+        }
+        const life = id ?? (lives += 1);
+        ids.set(stream, life);
+        const tail = tails.get(life) ?? 0;
+        cache.add(life as StreamId, tail as Offset, Buffer.alloc(8, life));
+        tails.set(life, tail + 8);
+        const last = cache.read(life as StreamId, tail as Offset, (tail + 8) as Offset, 100);
+        assert.deepEqual(last?.appends[0], Buffer.alloc(8, life));
+        assert(cache.bytes <= 50_000);
+      }
+    }),
+    { numRuns: 3 },
+  );
 });

@@ -2,22 +2,35 @@
  * The newest data of all streams in memory, bounded: readers at the tail never touch the disk.
  *
  *   TC1  what a stream has here ends at its tail and has no holes;
- *   TC2  the oldest data of all goes first, whichever stream it belongs to.
+ *   TC2  the oldest data of all goes first, whichever stream it belongs to;
+ *   TC3  what counts is what is held: a small part of a large buffer keeps all of it, and counts as all of it;
+ *   TC4  streams that are removed leave nothing behind that grows with their number.
  */
 
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
 import type { Page } from "../../store.ts";
+import type { PlacedData } from "./frame.ts";
 
 interface CachedStream {
   /** Offsets where the cached appends start; the first `gone` of them have been dropped. */
   starts: Offset[];
   appends: Uint8Array[];
+  /** What each of them keeps in memory. */
+  holders: Holder[];
   gone: number;
+}
+
+/** Memory that entries share: that of a frame, or of Node's pool of small buffers. */
+interface Holder {
+  readonly memory: ArrayBufferLike;
+  entries: number;
 }
 
 /** What an entry costs besides its bytes, and what a stream with entries costs besides those. */
 const ENTRY_BYTES = 160;
 const STREAM_BYTES = 320;
+/** Places in the queue that may be unused before it is made shorter. */
+const UNUSED_PLACES = 4096;
 
 export class TailCache {
   readonly #bytesMax: number;
@@ -26,7 +39,10 @@ export class TailCache {
   #queue: CachedStream[] = [];
   #owners: StreamId[] = [];
   #drained = 0;
+  /** Places in the queue whose streams were removed. */
+  #empty = 0;
   #bytes = 0;
+  #lastHolder: Holder | undefined;
 
   constructor(bytesMax: number) {
     this.#bytesMax = bytesMax;
@@ -36,26 +52,83 @@ export class TailCache {
     return this.#bytes;
   }
 
+  /** Places in the queue, those of removed streams included. */
+  get places(): number {
+    return this.#queue.length;
+  }
+
+  /** The data of one frame. What is borrowed, or would keep more than twice its size, is copied. */
+  addFrame(placed: readonly PlacedData[]): void {
+    let shared = 0;
+    let held = 0;
+    for (const { data, isBorrowed } of placed) {
+      if (isBorrowed) continue;
+      shared += data.length;
+      held = data.buffer.byteLength;
+    }
+    const isWorthIt = 2 * shared >= held;
+    for (const { stream, start, data, isBorrowed } of placed) {
+      this.add(stream, start, isBorrowed || !isWorthIt ? Buffer.from(data) : data);
+    }
+  }
+
   add(stream: StreamId, start: Offset, data: Uint8Array): void {
+    const holder = this.#hold(data.buffer);
     let cached = this.#streams.get(stream);
     if (cached === undefined) {
       // Arrays that begin with their first element have room for that alone: most streams stay so.
-      cached = { starts: [start], appends: [data], gone: 0 };
+      cached = { starts: [start], appends: [data], holders: [holder], gone: 0 };
       this.#streams.set(stream, cached);
       this.#bytes += STREAM_BYTES;
     } else {
       cached.starts.push(start);
       cached.appends.push(data);
+      cached.holders.push(holder);
     }
     this.#queue.push(cached);
     this.#owners.push(stream);
-    this.#bytes += data.length + ENTRY_BYTES;
+    this.#bytes += ENTRY_BYTES;
     while (this.#bytes > this.#bytesMax && this.#drained < this.#queue.length) this.#dropOldest();
-    if (this.#drained > 4096 && this.#drained * 2 > this.#queue.length) {
-      this.#queue = this.#queue.slice(this.#drained);
-      this.#owners = this.#owners.slice(this.#drained);
-      this.#drained = 0;
+    const unused = this.#drained + this.#empty;
+    if (unused > UNUSED_PLACES && unused * 2 > this.#queue.length) this.#closeRanks();
+  }
+
+  /** TC4: what was dropped and what was removed leaves the queue. */
+  #closeRanks(): void {
+    const queue: CachedStream[] = [];
+    const owners: StreamId[] = [];
+    for (let at = this.#drained; at < this.#queue.length; at += 1) {
+      const cached = this.#queue[at];
+      const owner = this.#owners[at];
+      if (cached === undefined || owner === undefined || cached.appends.length === 0) continue;
+      queue.push(cached);
+      owners.push(owner);
     }
+    this.#queue = queue;
+    this.#owners = owners;
+    this.#drained = 0;
+    this.#empty = 0;
+  }
+
+  /** TC3: entries of one buffer come one after the other, so the last holder is mostly the one. */
+  #hold(memory: ArrayBufferLike): Holder {
+    let holder = this.#lastHolder;
+    if (holder?.memory !== memory || holder.entries === 0) {
+      holder = { memory, entries: 0 };
+      this.#lastHolder = holder;
+      this.#bytes += memory.byteLength;
+    }
+    holder.entries += 1;
+    return holder;
+  }
+
+  #release(holder: Holder | undefined): void {
+    this.#bytes -= ENTRY_BYTES;
+    if (holder === undefined) return;
+    holder.entries -= 1;
+    if (holder.entries > 0) return;
+    this.#bytes -= holder.memory.byteLength;
+    if (holder === this.#lastHolder) this.#lastHolder = undefined;
   }
 
   /** Undefined when the page would start before what is kept. */
@@ -85,12 +158,14 @@ export class TailCache {
     if (cached === undefined) return;
     this.#streams.delete(stream);
     this.#bytes -= STREAM_BYTES;
-    // Its places in the queue stay and are found empty.
+    // Its places in the queue stay for a while and are found empty.
+    this.#empty += cached.appends.length - cached.gone;
     for (let at = cached.gone; at < cached.appends.length; at += 1) {
-      this.#bytes -= (cached.appends[at]?.length ?? 0) + ENTRY_BYTES;
+      this.#release(cached.holders[at]);
     }
     cached.starts = [];
     cached.appends = [];
+    cached.holders = [];
     cached.gone = 0;
   }
 
@@ -99,9 +174,13 @@ export class TailCache {
     const owner = this.#owners[this.#drained];
     this.#drained += 1;
     const append = cached?.appends[cached.gone];
-    if (cached === undefined || append === undefined) return;
-    this.#bytes -= append.length + ENTRY_BYTES;
+    if (cached === undefined || append === undefined) {
+      this.#empty -= 1;
+      return;
+    }
+    this.#release(cached.holders[cached.gone]);
     cached.appends[cached.gone] = EMPTY;
+    cached.holders[cached.gone] = NO_HOLDER;
     cached.gone += 1;
     if (cached.gone === cached.appends.length) {
       if (owner !== undefined && this.#streams.get(owner) === cached) {
@@ -111,12 +190,14 @@ export class TailCache {
     } else if (cached.gone > 64 && cached.gone * 2 > cached.appends.length) {
       cached.starts = cached.starts.slice(cached.gone);
       cached.appends = cached.appends.slice(cached.gone);
+      cached.holders = cached.holders.slice(cached.gone);
       cached.gone = 0;
     }
   }
 }
 
 const EMPTY = new Uint8Array(0);
+const NO_HOLDER: Holder = { memory: new ArrayBuffer(0), entries: 0 };
 
 function findStart(starts: readonly Offset[], from: number, offset: Offset): number {
   let low = from;

@@ -11,15 +11,17 @@
  */
 
 import { isHapaxError } from "../../errors.ts";
+import { Chain, type KnownFrame } from "./chain.ts";
 import type { Disk } from "./disk.ts";
 import type { SegmentHeader } from "./format.ts";
 import { IndexCheck } from "./index-check.ts";
 import { type Problem, problemOf } from "./problem.ts";
-import { recover, type Recovered } from "./recovery.ts";
+import { otherStore, recover, type Recovered } from "./recovery.ts";
 import { recordsOf, type ScannedFrame } from "./scan.ts";
 import { segmentName } from "./segments.ts";
 import { snapshotName } from "./snapshot.ts";
 import { scanSnapshot, type SnapshotScan } from "./snapshot-scan.ts";
+import { latestMark, STORE_NAME } from "./store-file.ts";
 import {
   type DamagedRange,
   type DirectorySurvey,
@@ -73,9 +75,12 @@ class Verifier {
   #records = 0;
   #torn: Verification["torn"];
   #nextLsn = 1;
+  /** Behind the last frame of the segment that was read last. */
+  #end = 0;
   #replayLsn = 1;
   #refusal: string | undefined;
   #index: IndexCheck | undefined;
+  #chain = new Chain([]);
 
   constructor(disk: Disk, events: VerificationEvents) {
     this.#disk = viewOf(disk, new Set());
@@ -85,13 +90,18 @@ class Verifier {
   async run(): Promise<Verification> {
     const survey = await surveyDirectory(this.#disk);
     this.#bytesTotal = await this.#countBytes(survey);
+    await this.#checkStore(survey);
     for (const segment of survey.segments) await this.#checkHeader(segment);
     const snapshots: SnapshotScan[] = [];
-    for (const lsn of survey.snapshots) snapshots.push(await this.#checkSnapshot(lsn));
+    for (const lsn of survey.snapshots) {
+      snapshots.push(await this.#checkSnapshot(lsn, survey.storeId));
+    }
     const recovered = await this.#recover(survey);
     if (recovered !== undefined) this.#index = new IndexCheck(recovered.world, recovered.index);
+    this.#chain = new Chain(knownFrames(survey, snapshots));
     await this.#checkJournal(survey, snapshots);
     await this.#checkReach(snapshots, recovered);
+    await this.#checkEnd(survey);
     if (this.#index !== undefined) {
       for await (const problem of this.#index.finish(this.#disk)) await this.#report(problem);
     }
@@ -146,6 +156,36 @@ class Verifier {
     return bytes;
   }
 
+  /** A crash may have cut the writing of one copy short, so only the loss of both is damage. */
+  async #checkStore({ store, segments, snapshots }: DirectorySurvey): Promise<void> {
+    if (latestMark(store ?? []) !== undefined || segments.length + snapshots.length === 0) return;
+    const what = store === undefined ? "it is missing" : "neither copy matches its checksum";
+    const meaning = "which store this is, and where its journal ends, is not known for sure";
+    const file = STORE_NAME;
+    await this.#report(
+      problemOf({ kind: "store", file, offset: 0, what, meaning, stopsServer: true }),
+    );
+  }
+
+  /** ID2: what STORE knows of is there. */
+  async #checkEnd({ store, segments }: DirectorySurvey): Promise<void> {
+    const mark = latestMark(store ?? []);
+    const last = segments.at(-1);
+    if (mark === undefined) return;
+    const isSegmentMissing = (last?.number ?? 0) < mark.segment;
+    if (!isSegmentMissing && this.#nextLsn > mark.lsn) return;
+    const lsn = this.#nextLsn;
+    const what = isSegmentMissing
+      ? `the end of the journal is missing: it was in this segment, LSN ${Math.max(lsn, mark.lsn)} and after`
+      : `the end of the journal is missing: LSN ${lsn} to ${mark.lsn}`;
+    const meaning = "what it contained was acknowledged, and is lost unless the file is put back";
+    const file = isSegmentMissing ? segmentName(mark.segment) : (last?.name ?? "the journal");
+    const offset = isSegmentMissing ? 0 : this.#end;
+    await this.#report(
+      problemOf({ kind: "missing_end", file, offset, lsn, what, meaning, stopsServer: true }),
+    );
+  }
+
   async #checkHeader({ name, header, copies }: SegmentFile): Promise<void> {
     for (const { at, fault } of copies) {
       if (fault === undefined) continue;
@@ -159,13 +199,17 @@ class Verifier {
     }
   }
 
-  async #checkSnapshot(lsn: number): Promise<SnapshotScan> {
+  async #checkSnapshot(lsn: number, storeId: string | undefined): Promise<SnapshotScan> {
     const name = snapshotName(lsn);
     const scan = await scanSnapshot(this.#disk, name);
     await this.#advance(scan.bytes);
     let { fault } = scan;
     if (fault === undefined && scan.head?.lsn !== lsn) {
       fault = { offset: 0, what: `it is the snapshot of LSN ${scan.head?.lsn}` };
+    }
+    const id = scan.head?.storeId;
+    if (fault === undefined && id !== undefined && storeId !== undefined && id !== storeId) {
+      fault = { offset: 0, what: otherStore(id, storeId) };
     }
     if (fault !== undefined) {
       const meaning = "it is not used; recovery takes an older one, or all frames";
@@ -254,7 +298,11 @@ class Verifier {
     isLast: boolean,
   ): Promise<void> {
     const found: Problem[] = [];
-    const check = new FrameCheck(segment, this.#index, found, this.#replayLsn);
+    const { name, header } = segment;
+    if (segment.bytes < header.bytes) found.push(describeShort(segment, isReplayed));
+    const link = this.#chain.segment(name, header);
+    if (link !== undefined) found.push(describeLink(name, 52, header.firstLsn, link, isReplayed));
+    const check = new FrameCheck(segment, this.#index, found, this.#replayLsn, this.#chain);
     const scan = await scanWholeSegment(this.#disk, segment, follower, (frame) => {
       check.take(frame);
     });
@@ -264,6 +312,7 @@ class Verifier {
     this.#frames += scan.frames;
     this.#records += check.records;
     this.#nextLsn = scan.nextLsn;
+    this.#end = scan.end;
     if (isLast && scan.isTorn) this.#torn = { file: segment.name, position: scan.end };
     await this.#advance(segment.bytes);
   }
@@ -302,6 +351,7 @@ class FrameCheck {
   readonly #index: IndexCheck | undefined;
   readonly #found: Problem[];
   readonly #replayLsn: number;
+  readonly #chain: Chain;
   #lsn = 0;
   #ordinal = 0;
   records = 0;
@@ -311,15 +361,22 @@ class FrameCheck {
     index: IndexCheck | undefined,
     found: Problem[],
     replayLsn: number,
+    chain: Chain,
   ) {
     this.#replayLsn = replayLsn;
+    this.#chain = chain;
     this.#segment = segment;
     this.#index = index;
     this.#found = found;
   }
 
   take(frame: ScannedFrame): void {
-    const { lsn, ordinal } = frame.header;
+    const { lsn, ordinal, crc } = frame.header;
+    const link = this.#chain.frame(this.#segment.name, lsn, crc);
+    if (link !== undefined) {
+      const isReplayed = lsn + 1 >= this.#replayLsn;
+      this.#found.push(describeLink(this.#segment.name, frame.position, lsn, link, isReplayed));
+    }
     if (lsn === this.#lsn + 1 && ordinal !== this.#ordinal) {
       this.#add(frame, `its first change is ${ordinal}, not ${this.#ordinal}`);
     }
@@ -357,6 +414,34 @@ class FrameCheck {
       }),
     );
   }
+}
+
+/** ID1: what STORE and the snapshots that are whole know of the journal. */
+function knownFrames(survey: DirectorySurvey, snapshots: readonly SnapshotScan[]): KnownFrame[] {
+  const known: KnownFrame[] = [];
+  for (const { name, head, fault } of snapshots) {
+    if (fault === undefined && head !== undefined) known.push({ ...head, by: name });
+  }
+  const mark = latestMark(survey.store ?? []);
+  if (mark !== undefined) known.push({ lsn: mark.lsn, crc: mark.crc, by: STORE_NAME });
+  return known;
+}
+
+function describeLink(
+  file: string,
+  offset: number,
+  lsn: number,
+  what: string,
+  stopsServer: boolean,
+): Problem {
+  const meaning = "files of two directories are mixed; put back the one that belongs here";
+  return problemOf({ kind: "chain", file, offset, lsn, what, meaning, stopsServer });
+}
+
+function describeShort({ name, bytes, header }: ReadableSegment, stopsServer: boolean): Problem {
+  const what = `the file has ${bytes} of ${header.bytes} bytes`;
+  const meaning = "its end is missing, and with it what was written there";
+  return problemOf({ kind: "shortened", file: name, offset: bytes, what, meaning, stopsServer });
 }
 
 function describeDamage(file: string, range: DamagedRange, isReplayed: boolean): Problem {

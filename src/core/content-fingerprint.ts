@@ -1,0 +1,49 @@
+/**
+ * Digests of what a request is for, in a form that servers of different versions and with different parsers can compare.
+ *
+ *   HF5  fingerprints of different versions are not compared: during an upgrade a repetition is no other request;
+ *   HF6  a body that was seen as bytes is compared exactly with others that were; with one that a parser has read, by what both
+ *        know of it; if there is no such thing, by method, target and type alone.
+ *
+ * `http-1:<head>:<plain>:<exact>`. `plain` is the body as every parser understands it, `exact` what the bytes say beyond that;
+ * `=`: no more; `?`: unknown. What users give as a fingerprint has another form, and is compared as a text. Pure.
+ */
+
+/** The parts of a fingerprint: texts of digests; undefined: unknown. */
+export interface FingerprintParts {
+  readonly head: string;
+  readonly plain: string | undefined;
+  /** The same as `plain` if the bytes say no more. */
+  readonly exact: string | undefined;
+}
+
+const VERSION = 1;
+const FORM = /^http-(\d+):([0-9a-f]+):([0-9a-f]+|\?):([0-9a-f]+|[=?])$/;
+
+export function formatFingerprint({ head, plain, exact }: FingerprintParts): string {
+  const last = exact === undefined ? "?" : exact === plain ? "=" : exact;
+  return `http-${VERSION}:${head}:${plain ?? "?"}:${last}`;
+}
+
+/** Whether two fingerprints are of different content. One that is not there is like every other. */
+export function isOtherContent(one: string | undefined, other: string | undefined): boolean {
+  if (one === undefined || other === undefined || one === other) return false;
+  const [left, right] = [parse(one), parse(other)];
+  if (left === undefined || right === undefined) return true;
+  // HF5
+  if (left.version !== right.version) return false;
+  if (left.head !== right.head) return true;
+  // HF6
+  if (left.exact !== undefined && right.exact !== undefined) return left.exact !== right.exact;
+  if (left.plain !== undefined && right.plain !== undefined) return left.plain !== right.plain;
+  return false;
+}
+
+function parse(text: string): (FingerprintParts & { readonly version: string }) | undefined {
+  const match = FORM.exec(text);
+  if (match === null) return undefined;
+  const [, version = "", head = "", known = "", more = ""] = match;
+  const plain = known === "?" ? undefined : known;
+  const exact = more === "?" ? undefined : more === "=" ? plain : more;
+  return { version, head, plain, exact };
+}

@@ -1,0 +1,41 @@
+/** What the engine answers. */
+
+import type { AppendDecision } from "../core/append.ts";
+import type { StreamState } from "../core/stream.ts";
+import type { Offset } from "../core/types.ts";
+
+export interface Missing {
+  readonly kind: "missing";
+}
+
+/** Softly deleted: forks still need the data. */
+export interface Gone {
+  readonly kind: "gone";
+}
+
+export interface Found {
+  readonly kind: "found";
+  readonly state: StreamState;
+  /** The durable tail. */
+  readonly tail: Offset;
+  readonly isClosed: boolean;
+}
+
+export type Look = Found | Missing | Gone;
+export type AppendOutcome = AppendDecision | Missing | Gone;
+export type DeleteOutcome = { readonly kind: "deleted" } | Missing | Gone;
+
+export interface ReadPage {
+  /** Where the first append starts: before the offset asked for, if that was inside an append. */
+  readonly start: Offset;
+  readonly appends: readonly Uint8Array[];
+  readonly bytes: number;
+  readonly next: Offset;
+  /** The durable state when the page was made. */
+  readonly tail: Offset;
+  readonly isUpToDate: boolean;
+  /** The stream is closed and this page reaches its end. */
+  readonly isAtEnd: boolean;
+  /** Says that nobody will look at the appends again. Nobody has to say it. */
+  readonly release: () => void;
+}

@@ -1,0 +1,54 @@
+/**
+ * What ties the files of a journal together: each segment names the CRC of the frame before its first one, and
+ * snapshots and STORE name the CRC of a frame. Two files that come from different stores, or from two copies of one
+ * store that went different ways, do not fit. ID1 of store-file.ts.
+ */
+
+/** A frame that a file outside of the journal's segments knows of. */
+export interface KnownFrame {
+  readonly lsn: number;
+  readonly crc: number;
+  /** The file. */
+  readonly by: string;
+}
+
+/** Is shown segments and their frames in order. What it returns is what is wrong, if anything is. */
+export class Chain {
+  readonly #known = new Map<number, KnownFrame[]>();
+  #last: { readonly lsn: number; readonly crc: number; readonly name: string } | undefined;
+
+  constructor(known: readonly KnownFrame[]) {
+    for (const frame of known) {
+      if (frame.lsn > 0) this.#known.set(frame.lsn, [...(this.#known.get(frame.lsn) ?? []), frame]);
+    }
+  }
+
+  /** The last frame that was shown, or that the last segment says was before it. */
+  get lastCrc(): number {
+    return this.#last?.crc ?? 0;
+  }
+
+  segment(
+    name: string,
+    { firstLsn, crcBefore }: { readonly firstLsn: number; readonly crcBefore: number },
+  ): string | undefined {
+    const lsn = firstLsn - 1;
+    const last = this.#last;
+    this.#last = { lsn, crc: crcBefore, name };
+    if (last?.lsn === lsn && last.crc !== crcBefore) {
+      return `it does not follow ${last.name}: one of the two belongs to another copy of the store`;
+    }
+    return this.#compare(lsn, crcBefore);
+  }
+
+  frame(name: string, lsn: number, crc: number): string | undefined {
+    this.#last = { lsn, crc, name };
+    return this.#known.size === 0 ? undefined : this.#compare(lsn, crc);
+  }
+
+  #compare(lsn: number, crc: number): string | undefined {
+    const other = this.#known.get(lsn)?.find((known) => known.crc !== crc);
+    if (other === undefined) return undefined;
+    return `LSN ${lsn} is not the frame that ${other.by} knows: one of the two belongs to another copy of the store`;
+  }
+}

@@ -1,0 +1,88 @@
+/**
+ * What a store does in the background: a snapshot, then room is given back, then compaction.
+ *
+ * A segment is given back after two snapshots (CP2). In the ordinary case the second one comes by itself. On a full disk
+ * it is not waited for: the work is done again, behind an empty frame, for as long as it gets on.
+ */
+
+import { findVictims, moveOut, type WriteMoved } from "./compaction.ts";
+import type { ExtentIndex } from "./extents.ts";
+import type { ReplayBound } from "./replay-bound.ts";
+import type { Segments } from "./segments.ts";
+import { isNoRoom } from "./store-file.ts";
+
+/** What one turn of compaction may move even when a snapshot is due: half a second of a slow disk. */
+const MOVE_BYTES_MIN = 32 * 1024 * 1024;
+/** How often the work begins anew on a full disk. Two snapshots and what compaction leaves behind need three. */
+const FULL_TURNS_MAX = 6;
+
+export interface UpkeepParts {
+  readonly segments: Segments;
+  readonly index: ExtentIndex;
+  readonly bound: ReplayBound;
+  /** LSN of the older of the two snapshots. */
+  readonly olderSnapshot: () => number | undefined;
+  readonly writeSnapshot: () => Promise<void>;
+  /** CP3: false, and nothing was written, when there is no room that is not kept for others. */
+  readonly writeMoved: WriteMoved;
+  readonly isClosing: () => boolean;
+  /** The disk was full a while ago: every segment counts. */
+  readonly isTight: boolean;
+}
+
+export async function tidyUp(parts: UpkeepParts): Promise<void> {
+  const { segments } = parts;
+  let wasFull = parts.isTight;
+  for (let turns = 1; ; turns += 1) {
+    wasFull ||= segments.isFull;
+    await segments.withoutSpares(() => snapshotWithRoom(parts));
+    const retired = await retireSegments(parts);
+    const movedBytes = await compact(parts);
+    wasFull ||= segments.isFull;
+    const hasDead = segments.list().some(({ number }) => isDead(parts, number));
+    const isGaining = retired > 0 || movedBytes > 0 || hasDead;
+    if (!isGaining || !wasFull || turns === FULL_TURNS_MAX || parts.isClosing()) break;
+    // A frame without records, so that the next snapshot is another one.
+    if (!(await parts.writeMoved([]))) break;
+  }
+  segments.prepare();
+}
+
+function isDead({ segments, index }: UpkeepParts, number: number): boolean {
+  return number !== segments.active?.number && index.liveBytes(number) === 0;
+}
+
+/** A snapshot is what room is given back by: if it finds none itself, it gets that of a spare. */
+async function snapshotWithRoom({ segments, writeSnapshot }: UpkeepParts): Promise<void> {
+  try {
+    await writeSnapshot();
+  } catch (error) {
+    if (!isNoRoom(error) || !(await segments.giveUpSpare())) throw error;
+    await writeSnapshot();
+  }
+}
+
+/** CP2: only what the older of the two snapshots does not need. */
+async function retireSegments({ segments, index, olderSnapshot }: UpkeepParts): Promise<number> {
+  const older = olderSnapshot();
+  let retired = 0;
+  if (older === undefined) return retired;
+  const list = segments.list();
+  for (const [at, segment] of list.entries()) {
+    const next = list[at + 1];
+    if (next === undefined || next.firstLsn > older + 1) break;
+    if (index.liveBytes(segment.number) > 0) continue;
+    await segments.retire(segment.number);
+    retired += 1;
+  }
+  return retired;
+}
+
+function compact({ segments, index, bound, writeMoved }: UpkeepParts): Promise<number> {
+  const victims = findVictims(segments, index);
+  if (victims.size === 0) return Promise.resolve(0);
+  // A snapshot that has become due comes first, but every turn of this gets something done.
+  const mustStop = (bytes: number): boolean =>
+    bound.isFull || (bytes >= MOVE_BYTES_MIN && bound.isDue);
+  return moveOut(segments, index, victims, writeMoved, mustStop);
+}

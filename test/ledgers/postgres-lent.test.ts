@@ -1,0 +1,404 @@
+// What the work of a transaction on PostgreSQL gets ends with the transaction, and cannot end it. With both clients.
+import pg from "pg";
+import postgres from "postgres";
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { loanOf } from "../../src/databases/lending.ts";
+import { setFailpoint } from "../../src/failpoint.ts";
+import type { Ledger } from "../../src/ledger.ts";
+import { postgresLedger } from "../../src/ledgers/postgres.ts";
+import { acquireLease, createInbox, GLOBAL, processOnce } from "../../src/once.ts";
+import { postgresSink } from "../../src/sinks/postgres.ts";
+import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
+import { ABSENT, CLAIM, endings, placeOf } from "./kit.ts";
+
+const reason = whyNoPostgres();
+if (reason !== undefined && process.env["CI"] === "true") throw new Error(reason);
+if (reason !== undefined) console.log(`skipped: transactions on PostgreSQL: ${reason}`);
+
+let server: TestPostgres;
+const settings = () => ({ host: server.host, user: "postgres", database: "postgres" });
+
+function openPool(max = 4): pg.Pool {
+  const pool = new pg.Pool({ ...settings(), max });
+  pool.on("error", () => undefined);
+  endings.push(() => pool.end());
+  return pool;
+}
+
+function openSql(max = 4): postgres.Sql {
+  const sql = postgres({ ...settings(), max, onnotice: () => undefined });
+  endings.push(() => sql.end({ timeout: 1 }));
+  return sql;
+}
+
+async function effects(): Promise<readonly string[]> {
+  const { rows } = await server.pool.query<{ text: string }>("SELECT text FROM effects");
+  return rows.map(({ text }) => text).toSorted();
+}
+
+function deferred(): { readonly promise: Promise<void>; readonly resolve: () => void } {
+  let resolve: () => void = () => undefined;
+  const promise = new Promise<void>((done) => (resolve = done));
+  return { promise, resolve };
+}
+
+const turn = () => new Promise((resolve) => setTimeout(resolve, 5));
+const INSERT = "INSERT INTO effects VALUES ('late')";
+
+/** A client, and how it runs a statement in a transaction. */
+interface Client<Tx> {
+  readonly name: string;
+  readonly open: (max?: number) => Ledger<Tx>;
+  readonly run: (tx: Tx, text: string) => PromiseLike<unknown>;
+}
+
+const withPg: Client<pg.PoolClient> = {
+  name: "pg",
+  open: (max) => postgresLedger<pg.PoolClient>(openPool(max)),
+  run: (tx, text) => tx.query(text),
+};
+const withPostgres: Client<postgres.TransactionSql> = {
+  name: "postgres",
+  open: (max) => postgresLedger<postgres.TransactionSql>(openSql(max)),
+  run: (tx, text) => tx.unsafe(text),
+};
+
+describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
+  beforeAll(async () => {
+    server = await startPostgres();
+    await server.pool.query("CREATE TABLE effects (text TEXT)");
+    await postgresLedger(server.pool).migrate();
+  });
+  afterAll(() => server.stop());
+  beforeEach(async () => {
+    endings.push(() => setFailpoint(undefined));
+    await server.pool.query("TRUNCATE effects, hapax_entries");
+  });
+
+  suite(withPg);
+  suite(withPostgres);
+
+  test("LD1 everything that pg hands out is refused after the end, and the connection is not given back twice", async () => {
+    const pool = openPool(1);
+    const ledger = postgresLedger<pg.PoolClient>(pool);
+    let kept: pg.PoolClient | undefined;
+    await ledger.transaction(async (tx) => {
+      kept = tx;
+      expect(tx).toBeInstanceOf(pg.Client);
+      expect(() => {
+        tx.release();
+      }).toThrow("given back when the work returns");
+    });
+    const called = new Promise((resolve) => kept?.query(INSERT, (error) => resolve(error)));
+    expect(await called).toMatchObject({ code: "invalid_request" });
+    await expect(kept?.query({ text: INSERT })).rejects.toThrow("the transaction has ended");
+    kept?.off("error", () => undefined);
+    expect([pool.totalCount, pool.idleCount, await effects()]).toEqual([1, 1, []]);
+  });
+
+  test("LD1 a query of postgres that was made before the end and is sent after it is refused", async () => {
+    const ledger = withPostgres.open();
+    let late: PromiseLike<unknown> = Promise.resolve();
+    let inner: postgres.TransactionSql | undefined;
+    await ledger.transaction(async (tx) => {
+      late = tx`INSERT INTO effects VALUES ('late')`;
+      await tx.savepoint(async (point) => {
+        inner = point as postgres.TransactionSql;
+        await point`INSERT INTO effects VALUES (${"in time"})`;
+        await ledger.in(inner).entries.put(placeOf("in time"), ABSENT, CLAIM);
+      });
+    });
+    await expect(Promise.resolve(late)).rejects.toThrow("the transaction has ended");
+    await expect(inner?.unsafe(INSERT)).rejects.toThrow("the transaction has ended");
+    expect(await ledger.entries.find(placeOf("in time"))).toBeDefined();
+    expect(await effects()).toEqual(["in time"]);
+  });
+
+  test("LD1 LD2 a query of pg that is refused tells so itself, and ends no process", async () => {
+    const ledger = withPg.open();
+    const outcomeOf = (tx: pg.PoolClient, text: string): Promise<unknown> =>
+      new Promise((resolve) => {
+        const query = new pg.Query(text);
+        expect(tx.query(query)).toBe(query);
+        query.on("error", resolve).on("end", () => {
+          resolve("done");
+        });
+      });
+    let kept: pg.PoolClient | undefined;
+    await ledger.transaction(async (tx) => {
+      kept = tx;
+      expect(await outcomeOf(tx, "SELECT 1")).toBe("done");
+      expect(await outcomeOf(tx, "COMMIT")).toMatchObject({ code: "invalid_request" });
+    });
+    if (kept === undefined) throw new Error("there was no transaction");
+    expect(await outcomeOf(kept, INSERT)).toMatchObject({ code: "invalid_request" });
+    kept.query(new pg.Query(INSERT));
+    await turn();
+    expect(await effects()).toEqual([]);
+  });
+
+  test("LD2 a part of a query of postgres may be END, and a query may not be COMMIT", async () => {
+    const ledger = withPostgres.open();
+    const rows = await ledger.transaction(
+      async (tx) => tx`SELECT CASE WHEN true THEN 1 ${tx`END`} AS one`,
+    );
+    expect([...rows]).toEqual([{ one: 1 }]);
+    const split = ledger.transaction(async (tx) => tx`COMMIT`);
+    await expect(split).rejects.toThrow("the work ran COMMIT");
+  });
+
+  test("LD1 LD2 a sink lends its client as a ledger does", async () => {
+    const sink = postgresSink<pg.PoolClient>(openPool());
+    const place = { pipeline: "p", stream: "/v1/stream/in" };
+    await sink.prepare();
+    await sink.take(place, 1);
+    let kept: pg.PoolClient | undefined;
+    await sink.move(place, 1, undefined, async (tx) => {
+      kept = tx;
+      return "1";
+    });
+    await expect(kept?.query(INSERT)).rejects.toThrow("the transaction has ended");
+    const split = sink.move(place, 1, "1", async (tx) => {
+      await tx.query(INSERT);
+      await tx.query("COMMIT");
+      return "2";
+    });
+    await expect(split).rejects.toThrow("the work ran COMMIT");
+    expect([await sink.take(place, 1), await effects()]).toEqual(["1", []]);
+  });
+});
+
+function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
+  describe(`with ${name}`, () => {
+    test("LD1 a write that comes after the end is refused, and is in no other transaction", async () => {
+      const ledger = open(1);
+      const kept: Tx[] = [];
+      const keep = (tx: Tx): void => {
+        kept.push(tx);
+      };
+      await processOnce(ledger, "a", ({ tx }) => keep(tx), { scope: GLOBAL });
+      const failed = ledger.transaction(async (tx) => {
+        keep(tx);
+        throw new Error("no");
+      });
+      await expect(failed).rejects.toThrow("no");
+      const inbox = createInbox(ledger, { consumer: "c", retainMs: 1000 });
+      await inbox.handle({ id: "1", source: "s" }, keep);
+      // The only connection has another transaction when they come.
+      const outcomes = await ledger.transaction(async () =>
+        Promise.allSettled(kept.map((tx) => run(tx, INSERT))),
+      );
+      const refused = { status: "rejected", reason: { code: "invalid_request" } };
+      expect(outcomes).toMatchObject([refused, refused, refused]);
+      // A write that nobody waits for ends no process.
+      for (const tx of kept) void run(tx, INSERT);
+      await turn();
+      expect(await effects()).toEqual([]);
+    });
+
+    test("LD1 a joined ledger ends with its transaction", async () => {
+      const ledger = open();
+      const joined = await ledger.transaction(async (tx) => ledger.in(tx));
+      const put = joined.entries.put(placeOf("late"), ABSENT, CLAIM);
+      await expect(put).rejects.toThrow("the transaction has ended");
+      expect(await ledger.entries.find(placeOf("late"))).toBeUndefined();
+    });
+
+    test("LD2 work that ends the transaction itself fails, and leaves nothing", async () => {
+      const ledger = open();
+      for (const text of ["COMMIT", " rollback work", "-- done\nCOMMIT AND CHAIN", "BEGIN"]) {
+        const call = processOnce(
+          ledger,
+          text,
+          async ({ tx }) => {
+            await run(tx, INSERT);
+            await run(tx, text);
+          },
+          { scope: GLOBAL },
+        );
+        await expect(call).rejects.toMatchObject({ code: "invalid_request" });
+        const entry = await ledger.entries.find({ kind: "once", scope: GLOBAL, key: text });
+        expect(entry?.state).toBe("released");
+      }
+      await ledger.transaction(async (tx) => {
+        await run(tx, "SAVEPOINT part");
+        await run(tx, INSERT);
+        await run(tx, "ROLLBACK TO SAVEPOINT part");
+      });
+      expect(await effects()).toEqual([]);
+    });
+
+    test.each(["COMMIT", "ROLLBACK", "COMMIT AND CHAIN"])(
+      "PS5 a %s that nobody could read is found out, and the work is not told as done",
+      async (control) => {
+        const ledger = open();
+        // As a helper that has got at the client behind the stand-in.
+        const call = processOnce(
+          ledger,
+          control,
+          async ({ tx }) => {
+            await run(tx, INSERT);
+            await run(behind(tx), control);
+          },
+          { scope: GLOBAL, onFailure: "retry" },
+        );
+        await expect(call).rejects.toMatchObject({ code: expect.stringMatching(/invalid|lost/) });
+        const place = { kind: "once", scope: GLOBAL, key: control };
+        expect((await ledger.entries.find(place))?.state).not.toBe("done");
+      },
+    );
+
+    test("PS5 a transaction that was split is told to those who begin one", async () => {
+      const ledger = open();
+      const split = ledger.transaction(async (tx) => {
+        await run(behind(tx), "COMMIT");
+      });
+      await expect(split).rejects.toMatchObject({
+        code: "invalid_request",
+        message: expect.stringContaining("the work ended the transaction"),
+      });
+    });
+
+    test("PS3 a statement whose failure the work has caught undoes the transaction, and says so", async () => {
+      const ledger = open();
+      const done = ledger.transaction(async (tx) => {
+        await run(tx, INSERT);
+        await Promise.resolve(run(tx, "SELECT 1 / 0")).catch(() => undefined);
+      });
+      await expect(done).rejects.toThrow();
+      expect(await effects()).toEqual([]);
+    });
+
+    test(
+      "PS6 a lost lease ends the transaction at once, whatever its work does",
+      { timeout: 10_000 },
+      async () => {
+        const [ledger, other] = [open(1), open(2)];
+        const started = deferred();
+        const never = new Promise<never>(() => undefined);
+        const hanging = processOnce(
+          ledger,
+          "a",
+          async ({ tx }) => {
+            await run(tx, INSERT);
+            started.resolve();
+            return never;
+          },
+          { scope: GLOBAL, leaseMs: 150 },
+        );
+        await started.promise;
+        // Its pool has one connection: the claim cannot be renewed, and so is lost.
+        await expect(hanging).rejects.toMatchObject({ code: "lease_lost" });
+        expect(await ledger.transaction(async () => "free")).toBe("free");
+        const heir = await processOnce(other, "a", () => "heir", { scope: GLOBAL, waitMs: 5_000 });
+        expect([heir.result, await effects()]).toEqual(["heir", []]);
+      },
+    );
+
+    test("PS6 a statement that does not end keeps nobody waiting", async () => {
+      const ledger = open();
+      let isOver = false;
+      const call = processOnce(
+        ledger,
+        "a",
+        async ({ tx }) => {
+          await run(tx, INSERT);
+          await run(tx, "SELECT pg_sleep(3)");
+        },
+        { scope: GLOBAL, workMsMax: 100 },
+      ).finally(() => (isOver = true));
+      const refused = expect(call).rejects.toMatchObject({ code: "lease_lost" });
+      await server.pool.query("SELECT pg_sleep(1.5)");
+      expect(isOver).toBe(true);
+      await refused;
+      const heir = await processOnce(ledger, "a", () => "heir", { scope: GLOBAL });
+      expect([heir.result, await effects()]).toEqual(["heir", []]);
+    });
+
+    test("PS6 as many works as connections, each of which needs one more, come to an end", async () => {
+      const ledger = open(2);
+      const nested = (key: string) =>
+        processOnce(
+          ledger,
+          key,
+          async () => {
+            await turn();
+            // Without ledger.in(tx): it needs a connection of its own.
+            await processOnce(ledger, `${key} inside`, () => 1, { scope: GLOBAL });
+          },
+          { scope: GLOBAL, leaseMs: 200 },
+        );
+      const all = await Promise.allSettled([nested("a"), nested("b")]);
+      expect(all.map(({ status }) => status)).toContain("rejected");
+      expect(await ledger.transaction(async () => "free")).toBe("free");
+    });
+
+    test("PS7 a call that needs a connection which its own transaction holds is refused in time", async () => {
+      const ledger = open(1);
+      const outcome = await ledger.transaction(async () => {
+        vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+        // Without ledger.in(tx).
+        const nested = ledger.transaction(async () => "never").catch((error: unknown) => error);
+        await vi.advanceTimersByTimeAsync(60_001);
+        vi.useRealTimers();
+        return nested;
+      });
+      expect(outcome).toMatchObject({ code: "too_many" });
+      expect(String(outcome)).toContain("ledger.in(tx)");
+      // What was given up is not done later, and its connection is not lost.
+      expect(await ledger.transaction(async () => "free")).toBe("free");
+    });
+
+    test(
+      "LO7 LO8 a holder that is cut off before its COMMIT holds nobody up beyond their patience",
+      { timeout: 10_000 },
+      async () => {
+        const [holder, other] = [open(), open()];
+        const cut = deferred();
+        const isThere = deferred();
+        setFailpoint(async (point) => {
+          if (point !== "once.completed") return;
+          setFailpoint(undefined);
+          isThere.resolve();
+          await cut.promise;
+        });
+        let timeout: unknown;
+        const options = { scope: GLOBAL, leaseMs: 1_000 };
+        const held = processOnce(
+          holder,
+          "a",
+          async ({ tx }) => {
+            await run(tx, INSERT);
+            timeout = () => run(tx, "SHOW idle_in_transaction_session_timeout");
+            return 1;
+          },
+          options,
+        );
+        await isThere.promise;
+        // LO8: what PostgreSQL does with it if it never comes back.
+        const shown = JSON.stringify(await (timeout as () => Promise<unknown>)());
+        expect(shown).toContain('"10s"');
+        await new Promise((resolve) => setTimeout(resolve, 1_100));
+        const impatient = processOnce(other, "a", () => 2, { ...options, waitMs: 100 });
+        await expect(impatient).rejects.toMatchObject({ code: "in_progress" });
+        const controller = new AbortController();
+        const stopped = processOnce(other, "a", () => 2, {
+          ...options,
+          waitMs: 60_000,
+          signal: controller.signal,
+        });
+        controller.abort(new Error("enough"));
+        await expect(stopped).rejects.toThrow("enough");
+        expect(await acquireLease(other, "free", { leaseMs: 1000 })).toBeDefined();
+        cut.resolve();
+        expect((await held).result).toBe(1);
+        expect(await processOnce(other, "a", () => 2, options)).toMatchObject({ result: 1 });
+      },
+    );
+  });
+}
+
+/** The client itself, as no user gets it. */
+function behind<Tx extends object>(tx: Tx): Tx {
+  return loanOf(tx)?.target ?? tx;
+}

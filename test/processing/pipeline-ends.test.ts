@@ -1,0 +1,294 @@
+// How pipelines end, and how soon they hand streams over. PROTOCOL.md §20.2
+import Database from "libsql";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { waitingClock } from "../../src/clock.ts";
+import { connectServer } from "../../src/processing.ts";
+import { RecordFailure } from "../../src/processing/pipeline-attempts.ts";
+import type { PipelineOptions } from "../../src/processing/pipeline-settings.ts";
+import { streamSink } from "../../src/processing/pipeline-stream-sink.ts";
+import { createPipeline } from "../../src/processing/pipeline.ts";
+import { sqliteSink } from "../../src/sinks/sqlite.ts";
+import {
+  fill,
+  gate,
+  INPUT,
+  lagOf,
+  lossy,
+  type Numbered,
+  numbers,
+  OUTPUT,
+  untilDone,
+  valuesOf,
+} from "./pipeline-kit.ts";
+import { openStage, type ProcessingStage } from "./stage.ts";
+
+let stage: ProcessingStage;
+beforeEach(async () => {
+  stage = await openStage();
+});
+afterEach(() => stage.close());
+
+type Connection = InstanceType<typeof Database>;
+type Kind = "streams" | "a database" | "ids";
+type Options = Pick<PipelineOptions<Numbered, Connection>, "to" | "sink" | "each">;
+
+/** A copy of each kind, and what it has stored. */
+async function copier(
+  kind: Kind,
+  before: (record: Numbered) => void | Promise<void>,
+): Promise<{ readonly options: Options; readonly stored: () => Promise<number[]> }> {
+  const isRows = kind === "a database";
+  const connection = new Database(":memory:");
+  connection.exec("CREATE TABLE effects (id INTEGER PRIMARY KEY, n INTEGER)");
+  if (kind === "streams") await stage.direct.stream(OUTPUT).create();
+  const stored = async (): Promise<number[]> => {
+    const rows = isRows
+      ? (connection.prepare("SELECT n FROM effects ORDER BY id").all() as readonly Numbered[])
+      : await valuesOf(stage.direct, OUTPUT);
+    return rows.map(({ n }) => n);
+  };
+  const each = async (record: Numbered, { tx }: { readonly tx: Connection }): Promise<unknown> => {
+    await before(record);
+    if (!isRows) return record;
+    tx.prepare("INSERT INTO effects (n) VALUES (?)").run(record.n);
+    return undefined;
+  };
+  if (kind === "streams") return { options: { to: OUTPUT, each }, stored };
+  // Cast: a sink with ids has no transaction, and the function above does not look at it then.
+  const ids = streamSink(stage.direct.stream(OUTPUT)) as never;
+  return { options: { sink: isRows ? sqliteSink(() => connection) : ids, each }, stored };
+}
+
+describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (kind) => {
+  test("PI3 the end comes after the record at hand, and what is through is committed", async () => {
+    await fill(stage.direct, INPUT, 200);
+    let calls = 0;
+    let told = 0;
+    const { options, stored } = await copier(kind, async () => {
+      calls += 1;
+      if (calls === 7) {
+        told = calls;
+        void first.close();
+      }
+      await Promise.resolve();
+    });
+    const common = { ...options, from: { streams: [INPUT] }, group: "copy" };
+    const first = createPipeline<Numbered, Connection>(stage.direct, { ...common, batchMax: 5 });
+    await first.run();
+    expect([told, calls]).toEqual([7, 7]);
+    expect(await stored()).toEqual(numbers(7));
+    expect(first.counters).toMatchObject({ records: 7, commits: 2 });
+    expect((await stage.direct.group("copy").describe()).members).toEqual([]);
+    await untilDone<Numbered, Connection>(stage.direct, 193, common).run();
+    expect(await stored()).toEqual(numbers(200));
+    expect(calls).toBe(200);
+    expect(await lagOf(stage.direct, "copy")).toBe(0);
+  });
+
+  test("PI3 an end before another attempt commits what is through before the record that failed", async () => {
+    await fill(stage.direct, INPUT, 20);
+    const { options, stored } = await copier(kind, ({ n }) => {
+      if (n === 7) throw new Error("not now");
+    });
+    const pipeline = createPipeline<Numbered, Connection>(stage.direct, {
+      ...options,
+      from: { streams: [INPUT] },
+      group: "copy",
+      retry: { minMs: 60_000, maxMs: 60_000 },
+      onRetry: () => setTimeout(() => void pipeline.close(), 100),
+    });
+    await pipeline.run();
+    expect(await stored()).toEqual(numbers(7));
+    expect(pipeline.counters).toMatchObject({ records: 7, deadLetters: 0 });
+  });
+
+  test("PI1 a transaction has batchMax records, also of one append", async () => {
+    await fill(stage.direct, INPUT, 50);
+    const { options, stored } = await copier(kind, () => undefined);
+    const portions: number[] = [];
+    let before = 0;
+    await untilDone<Numbered, Connection>(stage.direct, 50, {
+      ...options,
+      from: { streams: [INPUT] },
+      group: "copy",
+      batchMax: 8,
+      onProgress: ({ records }) => {
+        portions.push(records - before);
+        before = records;
+      },
+    }).run();
+    expect(portions).toEqual([8, 8, 8, 8, 8, 8, 2]);
+    expect(await stored()).toEqual(numbers(50));
+  });
+
+  test("PI1 a transaction collects for no longer than batchMs", async () => {
+    await fill(stage.direct, INPUT, 20);
+    let nowMs = 0;
+    const { options, stored } = await copier(kind, () => {
+      nowMs += 300;
+    });
+    const pipeline = untilDone<Numbered, Connection>(stage.direct, 20, {
+      ...options,
+      from: { streams: [INPUT] },
+      group: "copy",
+      batchMs: 1000,
+      clock: { ...waitingClock, steadyMs: () => nowMs },
+    });
+    await pipeline.run();
+    expect(pipeline.counters.commits).toBe(5);
+    expect(await stored()).toEqual(numbers(20));
+  });
+});
+
+describe("a function that does not end", () => {
+  test("CO4 PI3 hides no failure of another stream, and keeps no lease", async () => {
+    const streams = ["/v1/stream/hung", "/v1/stream/poison"];
+    for (const stream of streams) await fill(stage.direct, stream, 3);
+    const hung = gate();
+    const pipeline = createPipeline<Numbered>(stage.direct, {
+      from: { streams },
+      group: "hung",
+      retry: { attemptsMax: 1 },
+      closeMs: 50,
+      each: async (_, { stream }) => {
+        if (stream.endsWith("hung")) {
+          hung.open();
+          await new Promise(() => undefined);
+        }
+        await hung.opened;
+        throw new Error("poison");
+      },
+    });
+    await expect(pipeline.run()).rejects.toBeInstanceOf(RecordFailure);
+    expect((await stage.direct.group("hung").describe()).members).toEqual([]);
+  }, 10_000);
+
+  test("CO4 PI3 holds up no close, and its signal says that its work counts for nothing", async () => {
+    await fill(stage.direct, INPUT, 3);
+    const hung = gate();
+    let signal: AbortSignal | undefined;
+    const pipeline = createPipeline<Numbered>(stage.direct, {
+      from: { streams: [INPUT] },
+      group: "hung",
+      closeMs: 50,
+      each: async (_, context) => {
+        ({ signal } = context);
+        hung.open();
+        await new Promise(() => undefined);
+      },
+    });
+    const running = pipeline.run();
+    await hung.opened;
+    await pipeline.close();
+    await running;
+    expect(signal?.aborted).toBe(true);
+    expect((await stage.direct.group("hung").describe()).members).toEqual([]);
+  });
+});
+
+test("PI3 a close does not wait for a server that is away", async () => {
+  await fill(stage.direct, INPUT, 3);
+  await stage.direct.stream(OUTPUT).create();
+  const collected = gate();
+  // With the patience of a client that nobody has set: a minute for each call.
+  const hapax = connectServer(stage.proxy.url);
+  const pipeline = createPipeline<Numbered>(hapax, {
+    from: { streams: [INPUT] },
+    group: "away",
+    to: OUTPUT,
+    each: async (record) => {
+      if (record.n === 2) {
+        await stage.proxy.close();
+        collected.open();
+      }
+      return record;
+    },
+  });
+  const running = pipeline.run();
+  await collected.opened;
+  const startedMs = waitingClock.steadyMs();
+  await pipeline.close();
+  await running;
+  // Five seconds for the work at hand, three to leave; on a machine that is busy, twice that.
+  expect(waitingClock.steadyMs() - startedMs).toBeLessThan(20_000);
+}, 90_000);
+
+test("HL2 PI3 a stream that is asked back is handed over after the transaction at hand, and not after a page", async () => {
+  const inputs = numbers(4).map((n) => `/v1/stream/in/${String(n)}`);
+  const COUNT = 500;
+  for (const [at, input] of inputs.entries()) await fill(stage.direct, input, COUNT, at * COUNT);
+  await stage.direct.stream(OUTPUT).create();
+  const begun = gate();
+  let secondHas = 0;
+  const through = { first: 0, second: 0 };
+  const member = (name: "first" | "second") => {
+    const pipeline = createPipeline<Numbered>(stage.direct, {
+      from: { pattern: "/v1/stream/in/*" },
+      group: "shared",
+      to: OUTPUT,
+      batchMs: 50,
+      each: async (record) => {
+        begun.open();
+        if (name === "second") secondHas += 1;
+        // Slow until the second one has something to do.
+        if (secondHas === 0) await new Promise((resolve) => setTimeout(resolve, 20));
+        return record;
+      },
+      onProgress: ({ records }) => {
+        through[name] = records;
+        if (through.first + through.second < inputs.length * COUNT) return;
+        for (const one of members) void one.close();
+      },
+    });
+    return pipeline;
+  };
+  const members = [member("first"), member("second")] as const;
+  const running = members[0].run();
+  await Promise.race([begun.opened, running]);
+  await Promise.all([running, members[1].run()]);
+  expect(through.second).toBeGreaterThan(0);
+  const values = (await valuesOf(stage.direct, OUTPUT)).map(({ n }) => n);
+  expect(values.toSorted((a, b) => a - b)).toEqual(numbers(inputs.length * COUNT));
+}, 60_000);
+
+test.each(["streams", "ids"] as const)(
+  "PI1 PI3 in lives that end at random records, over a bad network, each record counts once and in order: %s",
+  async (kind) => {
+    const bad = await openStage(lossy(31));
+    const COUNT = 400;
+    try {
+      await bad.direct.stream(INPUT).create();
+      for (let first = 0; first < COUNT; first += 80) {
+        await bad.direct.transaction((tx) => {
+          for (let n = first; n < first + 80; n += 1) tx.append(INPUT, { n });
+        });
+      }
+      await bad.direct
+        .stream(OUTPUT)
+        .create({ keyWindowSeconds: 86_400, keyMax: 10_000_000, keyOverflow: "reject" });
+      for (let life = 0; life < 50; life += 1) {
+        if (life > 0 && (await lagOf(bad.direct, "lives")) === 0) break;
+        let left = 20 + ((life * 17) % 40);
+        const hapax = bad.connect();
+        const sink = { sink: streamSink(bad.connect().stream(OUTPUT)) };
+        const pipeline = untilDone<Numbered>(hapax, COUNT, {
+          ...(kind === "ids" ? sink : { to: OUTPUT }),
+          from: { streams: [INPUT], leaseMs: 1000 },
+          group: "lives",
+          batchMax: 7,
+          each: async (record) => {
+            left -= 1;
+            if (left === 0 || record.n === COUNT - 1) void pipeline.close();
+            await Promise.resolve();
+            return record;
+          },
+        });
+        await pipeline.run();
+      }
+      expect((await valuesOf(bad.direct, OUTPUT)).map(({ n }) => n)).toEqual(numbers(COUNT));
+    } finally {
+      await bad.close();
+    }
+  },
+  60_000,
+);

@@ -1,0 +1,155 @@
+/**
+ * What users write, against the package as it is published: it compiles in the strictest mode, without a cast. `same` compiles
+ * only if two types are one.
+ */
+
+import express from "express";
+import Database from "libsql";
+import pg from "pg";
+import postgres from "postgres";
+import { connect } from "hapax/client";
+import { createIdempotency, GLOBAL, type IdempotencyRequest } from "hapax/idempotency";
+import { expressIdempotency } from "hapax/idempotency/node";
+import { processOnce } from "hapax/ledger";
+import { memoryLedger } from "hapax/ledgers/memory";
+import { postgresLedger } from "hapax/ledgers/postgres";
+import { type SqliteConnection, sqliteLedger } from "hapax/ledgers/sqlite";
+import { createOutbox } from "hapax/outbox";
+import { connectServer, type PipelineContext } from "hapax/processing";
+import { postgresSink } from "hapax/sinks/postgres";
+import { sqliteSink } from "hapax/sinks/sqlite";
+
+type Same<One, Other> =
+  (<T>() => T extends One ? 1 : 2) extends <T>() => T extends Other ? 1 : 2 ? true : false;
+declare function same<One, Other>(isSame: Same<One, Other>): void;
+
+const ledger = memoryLedger();
+const engine = createIdempotency(ledger, { scope: GLOBAL });
+const app = express();
+
+// A handler has the request and the response of Express: in a route, alone, and as a middleware.
+app.post(
+  "/pay/:id",
+  expressIdempotency(engine, async (req, res) => {
+    same<typeof req, express.Request>(true);
+    same<typeof res, express.Response>(true);
+    res.status(201).json({ id: req.params["id"], body: req.body });
+  }),
+);
+export const alone = expressIdempotency(engine, (req, res, next) => {
+  if (req.get("x-skip") === "1") next();
+  else res.sendStatus(204);
+});
+app.use(expressIdempotency(engine));
+export interface SignedIn extends express.Request {
+  readonly user: { readonly tenant: string };
+}
+
+// The tenant is taken from the request of the framework.
+export const byTenant = createIdempotency(ledger, {
+  scope: ({ source }: IdempotencyRequest<SignedIn>) => source.user.tenant,
+});
+same<Parameters<typeof byTenant.begin>[0]["source"], SignedIn>(true);
+app.use(expressIdempotency(byTenant));
+export const byHeader = createIdempotency(ledger, {
+  scope: ({ headers }) => headers.get("x-tenant") ?? "none",
+});
+
+// A result is typed as it comes back.
+export async function results(): Promise<void> {
+  const work = () => ({
+    at: new Date(),
+    cents: 500,
+    lines: [{ sku: "a", soldAt: new Date() }] as const,
+    note: process.env["NOTE"],
+  });
+  const { result } = await processOnce(ledger, "k", work, { scope: GLOBAL });
+  same<typeof result.at, string>(true);
+  same<typeof result.cents, number>(true);
+  same<(typeof result.lines)[0]["soldAt"], string>(true);
+  result.note?.toUpperCase();
+  const plain = await processOnce(ledger, "k", () => ({ id: "a", tags: ["x"] }), { scope: GLOBAL });
+  const again: { id: string; tags: string[] } = plain.result;
+  const none = await processOnce(ledger, "k", () => undefined, { scope: GLOBAL });
+  same<typeof none.result, undefined>(true);
+  const dates = { encode: (at: Date) => new Uint8Array(at.getTime()), decode: () => new Date() };
+  const kept = await processOnce(ledger, "k", () => new Date(), { scope: GLOBAL, codec: dates });
+  same<typeof kept.result, Date>(true);
+  const call = await processOnce(ledger, "k", async ({ key }) => ({ key, at: new Date() }), {
+    scope: GLOBAL,
+    effect: "repeatable",
+  });
+  same<typeof call.result.at, string>(true);
+  await engine.handle(new Request("http://localhost"), async (_request, { phase }) => {
+    const booked = await phase("book", async () => ({ at: new Date() }));
+    same<typeof booked.at, string>(true);
+    return Response.json(booked);
+  });
+  console.log(again);
+}
+
+// A transaction is that of the user's own client.
+const pool = new pg.Pool();
+const sink = postgresSink(pool);
+export async function transactions(): Promise<void> {
+  await sink.move({ pipeline: "p", stream: "/s" }, 1, undefined, async (tx) => {
+    same<typeof tx, pg.PoolClient>(true);
+    const { rows } = await tx.query<{ id: number }>("SELECT 1 AS id");
+    return String(rows[0]?.id);
+  });
+  await postgresLedger(pool).transaction(async (tx) => {
+    same<typeof tx, pg.PoolClient>(true);
+    await createOutbox(postgresLedger(pool)).add(tx, { topic: "t", payload: 1 });
+  });
+  const sql = postgres();
+  await postgresLedger(sql).transaction(async (tx) => {
+    same<typeof tx, postgres.TransactionSql>(true);
+    await tx`SELECT 1`;
+  });
+  const own = sqliteLedger(() => new Database("a.db"));
+  await own.transaction(async (tx) => {
+    tx.prepare("INSERT INTO t VALUES (?, ?)").run("a", 1);
+  });
+}
+
+/** Over any client of SQLite. */
+export async function anySqlite(open: () => SqliteConnection, names: readonly unknown[]) {
+  await sqliteSink(open).move({ pipeline: "p", stream: "/s" }, 1, undefined, (tx) => {
+    const insert = tx.prepare("INSERT INTO t VALUES (?, ?)");
+    insert.run("a", 1);
+    insert.run(...names);
+    return String(tx.prepare("SELECT ?").get(null));
+  });
+}
+
+// The type of records is given, and the sink beside it.
+interface Order {
+  readonly cents: number;
+}
+const hapax = connectServer("http://localhost");
+const from = { streams: ["/v1/stream/orders"] };
+hapax.pipeline<Order>({ from, group: "g", sink, each: ({ cents }) => cents });
+hapax.pipeline<Order>({
+  from,
+  group: "g",
+  sink,
+  each: async ({ cents }, { tx }: PipelineContext<pg.PoolClient>) => {
+    await tx.query("INSERT INTO t VALUES ($1)", [cents]);
+  },
+});
+hapax.pipeline({
+  from,
+  group: "g",
+  sink,
+  each: async ({ cents }: Order, { tx }) => {
+    same<typeof tx, pg.PoolClient>(true);
+    await tx.query("INSERT INTO t VALUES ($1)", [cents]);
+  },
+});
+
+// What may be undefined may be given as such.
+export async function positions(offset: string | undefined, signal: AbortSignal | undefined) {
+  const stream = connect("http://localhost/v1/stream/a");
+  await stream.read({ from: offset, signal }).values();
+  for await (const record of stream.follow({ from: offset, signal })) console.log(record);
+}
