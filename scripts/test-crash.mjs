@@ -1,6 +1,7 @@
 /**
  * `npm run test:crash`: the crash tests at full length. 500 cycles of kill -9, a kill at every system call,
- * 10,000 power cuts, every torn byte, every flipped bit. Takes the better part of an hour.
+ * 10,000 power cuts, a power cut at every call of the start after every kill, every torn byte, every flipped bit.
+ * Takes the better part of an hour.
  */
 
 import { buildIfNeeded, install, main } from "./prepare.mjs";
@@ -8,6 +9,7 @@ import { run, tool } from "./run.mjs";
 
 const FILES = [
   "test/power-cut",
+  "test/start-cuts",
   "test/torn",
   "test/bit-flips",
   "test/io-errors",

@@ -153,6 +153,7 @@ class JournalStore implements FileStore {
   readonly #segments: Segments;
   readonly #cache: TailCache;
   readonly #random: Random;
+  readonly #storeId: string;
   #ownership: Ownership | undefined;
   #lastCrc: number;
   #snapshots: readonly number[];
@@ -198,6 +199,7 @@ class JournalStore implements FileStore {
     this.#bound = new ReplayBound(span, this.#ordinal, recovered.report);
     this.#cache = new TailCache(settings.cacheBytes ?? 16 * 1024 * 1024);
     this.#random = settings.random ?? systemRandom;
+    this.#storeId = recovered.mark?.id ?? this.#random.id();
     this.#segments = new Segments(disk, this.#clock, this.#random, {
       segmentBytes: settings.segmentBytes ?? 64 * 1024 * 1024,
       readFilesMax: 64,
@@ -208,11 +210,12 @@ class JournalStore implements FileStore {
   async start(recovered: Recovered): Promise<void> {
     for (const name of recovered.unfinished) await this.#disk.remove(name);
     const { segments, spares, mark, lastCrc } = recovered;
-    const last = { segment: segments.at(-1)?.number ?? 0, lsn: this.#nextLsn - 1, crc: lastCrc };
+    const id = this.#storeId;
+    // First: it syncs the end that a killed process left in the page cache, and STORE names only what is durable.
+    await this.#segments.adopt(segments, spares, { storeId: id, lastCrc });
+    const known = { id, segment: segments.at(-1)?.number ?? 0, ...this.#last };
     const steadyMs = this.#clock.steadyMs();
-    this.#ownership = await Ownership.take(this.#disk, mark, this.#random, last, steadyMs);
-    const { storeId } = this.#ownership;
-    await this.#segments.adopt(segments, spares, { storeId, lastCrc });
+    this.#ownership = await Ownership.take(this.#disk, mark, this.#random, known, steadyMs);
     if (this.#segments.active === undefined) await this.#ensureRoom(0);
     this.#segments.prepare();
     this.#armTimer();
@@ -469,9 +472,8 @@ class JournalStore implements FileStore {
     const ordinal = this.#ordinal;
     if (this.#snapshots[0] === lsn) return;
     this.#bound.snapshotBegins();
-    const storeId = this.#ownership?.storeId ?? "";
     const crc = this.#lastCrc;
-    const head = { storeId, lsn, crc, ordinal, writtenAtMs: this.#clock.nowMs() };
+    const head = { storeId: this.#storeId, lsn, crc, ordinal, writtenAtMs: this.#clock.nowMs() };
     await writeSnapshot(this.#disk, this.world, this.#index, head, () => this.#settled());
     this.#bound.snapshotCompleted();
     const [newest, older, ...rest] = [lsn, ...this.#snapshots];

@@ -273,8 +273,9 @@ class Simulation implements SimulatedDisk {
             if (mode === "durable") file.syncRange(position, position + bytes.length);
           },
           (ending) => {
-            // The kernel copies from front to back; the platter takes sectors in any order.
-            const part = ending === "kill" ? this.#partOf(bytes.length) : bytes.length;
+            // The kernel copies from front to back, then waits for the platter, which takes sectors in any order.
+            const isCopying = ending === "kill" && this.#random.below(2) === 0;
+            const part = isCopying ? this.#partOf(bytes.length) : bytes.length;
             file.write(bytes.subarray(0, part), position);
           },
         );

@@ -5,7 +5,38 @@ import type { Fault } from "./faults.ts";
 const IDENTITY = "src/stores/file/identity.test.ts";
 const CONTAINERS = "test/containers.test.ts";
 
+const STORE_FILE = "src/stores/file/store-file.test.ts";
+const STORE_WRITES =
+  "ID2 after a kill in any write and a power cut in any write of the next life STORE is whole";
+
 export const directoryFaults: readonly Fault[] = [
+  {
+    name: "STORE names frames that are only in the page cache",
+    guarantee: "G11",
+    file: "src/stores/file/segments.ts",
+    find: "await this.#activeFile.sync();",
+    replace: "await this.#activeFile.size();",
+    caughtBy: {
+      file: "test/start-cuts.test.ts",
+      test: "RC3 G11 a kill at any call, then a power cut at any call of the next start, lose nothing",
+    },
+  },
+  {
+    name: "a copy of STORE is overwritten while the other is only in the page cache",
+    guarantee: "G11",
+    file: "src/stores/file/store-file.ts",
+    find: "      await file.sync();\n      const later",
+    replace: "      const later",
+    caughtBy: { file: STORE_FILE, test: STORE_WRITES },
+  },
+  {
+    name: "the only whole copy of STORE is overwritten first",
+    guarantee: "G11",
+    file: "src/stores/file/store-file.ts",
+    find: "await ownership.#write(mark, later?.at);",
+    replace: "await ownership.#write(mark, later === undefined ? 0 : undefined);",
+    caughtBy: { file: STORE_FILE, test: STORE_WRITES },
+  },
   {
     name: "a missing end of the journal is taken for the end",
     guarantee: "G12",

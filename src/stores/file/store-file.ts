@@ -15,7 +15,8 @@
  *     72  8  zeros
  *
  * It is written in place, one copy after the other, when the directory is opened, when a segment is begun and when
- * the store is closed. What it says never goes back, so the greater of two copies is the later one.
+ * the store is closed. What it says never goes back, so the greater of two copies is the later one. The later copy
+ * is overwritten last: a killed process may have left the other one torn.
  *
  *   ID1  a file of another store is refused, and so is a segment that does not follow the one before it;
  *   ID2  a journal that ends before what STORE knows of is damaged: its end is missing;
@@ -121,9 +122,16 @@ async function readCopies(file: DiskFile): Promise<readonly StoreCopy[]> {
 
 /** The later of the copies that are whole. */
 export function latestMark(copies: readonly StoreCopy[]): StoreMark | undefined {
-  let latest: StoreMark | undefined;
-  for (const { mark } of copies) {
-    if (mark !== undefined && (latest === undefined || isLater(mark, latest))) latest = mark;
+  return latestCopy(copies)?.mark;
+}
+
+function latestCopy(
+  copies: readonly StoreCopy[],
+): { readonly at: number; readonly mark: StoreMark } | undefined {
+  let latest: { readonly at: number; readonly mark: StoreMark } | undefined;
+  for (const { at, mark } of copies) {
+    if (mark === undefined) continue;
+    if (latest === undefined || isLater(mark, latest.mark)) latest = { at, mark };
   }
   return latest;
 }
@@ -161,26 +169,27 @@ export class Ownership {
     this.#checkedMs = steadyMs;
   }
 
-  /** Makes the directory this process's. Without a mark it is a new one. */
+  /** Makes the directory this process's. Without a mark it is a new one. All that `known` names is durable. */
   static async take(
     disk: Disk,
     found: StoreMark | undefined,
     random: Random,
-    last: LastFrame & { readonly segment: number },
+    known: Pick<StoreMark, "id" | "segment" | "lsn" | "crc">,
     steadyMs: number,
   ): Promise<Ownership> {
     const owner = random.id().slice(0, 16);
     const epoch = (found?.epoch ?? 0) + 1;
-    const mark = { id: found?.id ?? random.id(), epoch, owner, ...last, isClosed: false };
+    const mark = { epoch, owner, ...known, isClosed: false };
     if (found === undefined) await createStoreFile(disk, mark);
     const file = await disk.open(STORE_NAME, "durable");
     const ownership = new Ownership(file, owner, found ?? mark, steadyMs);
-    if (found !== undefined) await ownership.#write(mark);
+    if (found !== undefined) {
+      // A killed process may have left a copy in the page cache alone: overwriting the other would risk both.
+      await file.sync();
+      const later = latestCopy(await readCopies(file));
+      await ownership.#write(mark, later?.at);
+    }
     return ownership;
-  }
-
-  get storeId(): string {
-    return this.#mark.id;
   }
 
   /** ID3: throws when another process has opened the directory since. Looks at most a few times a second. */
@@ -208,12 +217,13 @@ export class Ownership {
     return this.#file.close();
   }
 
-  /** Copy by copy: whatever happens, one of them is whole. */
-  async #write(mark: StoreMark): Promise<void> {
+  /** Copy by copy, the one at `last` last: whatever happens, one of them is whole. */
+  async #write(mark: StoreMark, last: number = STORE_COPIES_AT[1]): Promise<void> {
     if (this.#isStuck) return;
     const copy = encodeCopy(mark);
     try {
-      for (const at of STORE_COPIES_AT) await this.#file.write([copy], at);
+      for (const at of STORE_COPIES_AT) if (at !== last) await this.#file.write([copy], at);
+      await this.#file.write([copy], last);
     } catch (error) {
       // Where writing in place needs room and there is none, the former mark stays: it says less and is still true.
       if (!isNoRoom(error)) throw error;
