@@ -1,7 +1,7 @@
 /**
  * `npm run test:faults`: plants each fault of test/faults/faults.ts in a copy of the tree and demands
  * that the test it names fails, by an assertion or an error inside that test. A fault that does not
- * load, that matches no test, or that hangs the run past its limit is not caught.
+ * load, that matches no test, or that hangs the run past its limit is not caught. It is tried twice.
  *
  *   --only <text>   the faults whose name contains the text, or that break the guarantee of this label
  *
@@ -29,6 +29,8 @@ const COPIES = 2;
 // Above the test timeouts of vitest.config.ts, so that vitest reports a hanging test itself.
 const RUN_LIMIT_MS = 90_000;
 const HEAVY_RUN_LIMIT_MS = 240_000;
+// On a busy machine a test that depends on time may miss its fault once. The last lines name such a fault.
+const ATTEMPTS_MAX = 2;
 const COPIED = ["src", "test", "scripts", "dist", "docs", "examples", "bench"];
 
 /** Compiled by tsc: Node 20 does not read TypeScript. */
@@ -270,19 +272,28 @@ export async function testFaults(base = root, only = "") {
     const caught = await inParallel(faults, COPIES, async (fault) => {
       const { file, test } = fault.caughtBy;
       const problem = entries.get(fault) ?? unsound.get(`${file}\n${test}`);
-      const verdict =
-        problem === undefined
-          ? await withTree((tree) => plant(tree, fault))
-          : { state: "broken", detail: problem, tookMs: 0, output: "" };
-      const isCaught = verdict.state === "failed";
-      const outcome = { failed: "caught", passed: "MISSED", broken: "BROKEN" }[verdict.state];
-      console.log(`${outcome}  ${fault.name}  by "${test}" (${seconds(verdict.tookMs)})`);
-      if (verdict.state === "broken") console.log(indent(`${verdict.detail}\n${verdict.output}`));
-      return isCaught;
+      for (let attempt = 1; ; attempt += 1) {
+        const verdict =
+          problem === undefined
+            ? await withTree((tree) => plant(tree, fault))
+            : { state: "broken", detail: problem, tookMs: 0, output: "" };
+        const outcome = { failed: "caught", passed: "MISSED", broken: "BROKEN" }[verdict.state];
+        console.log(`${outcome}  ${fault.name}  by "${test}" (${seconds(verdict.tookMs)})`);
+        if (verdict.state === "failed") return attempt;
+        if (verdict.state === "broken") console.log(indent(`${verdict.detail}\n${verdict.output}`));
+        if (problem !== undefined || attempt === ATTEMPTS_MAX) return 0;
+      }
     });
-    const count = caught.filter(Boolean).length;
+    const named = (attempts) =>
+      faults.filter((_, at) => attempts(caught[at])).map(({ name }) => `"${name}"`);
+    const late = named((attempt) => attempt > 1);
+    const missed = named((attempt) => attempt === 0);
+    const count = faults.length - missed.length;
     console.log(`planted faults: ${count} caught of ${faults.length}`);
-    if (count < faults.length) throw new Failure("a fault that no test catches is a gap");
+    if (late.length > 0) console.log(`caught at a later attempt only: ${late.join(", ")}`);
+    if (missed.length > 0) {
+      throw new Failure(`a fault that no test catches is a gap: ${missed.join(", ")}`);
+    }
   } finally {
     for (const tree of trees) tree.close();
     rmSync(scratch, { recursive: true, force: true });
