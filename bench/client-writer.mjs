@@ -4,8 +4,8 @@
  */
 
 import { DurableStream, IdempotentProducer } from "@durable-streams/client";
-import { connect } from "../dist/client.js";
-import { nodeTransport } from "../dist/runtimes/node-client.js";
+import { connect } from "../dist/client/client.js";
+import { nodeTransport } from "../dist/client/node.js";
 import { socketTransport } from "./client-socket.mjs";
 
 const TEXT = "x".repeat(60);

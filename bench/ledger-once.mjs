@@ -1,6 +1,6 @@
 /** What processOnce costs beside the transaction that it makes safe. */
 
-import { processOnce } from "../dist/once.js";
+import { processOnce } from "../dist/toolkit/ledger.js";
 
 /** Runs `work` for each number below `count`, so many at a time; answers calls a second. */
 export async function rateOf(count, width, work) {

@@ -4,8 +4,8 @@
  */
 
 import PgBoss from "pg-boss";
-import { createOutbox, createRelay, functionPublisher } from "../dist/outbox.js";
-import { postgresLedger } from "../dist/ledgers/postgres.js";
+import { createOutbox, createRelay, functionPublisher } from "../dist/toolkit/outbox.js";
+import { postgresLedger } from "../dist/toolkit/ledgers/postgres.js";
 import { median, rateOf } from "./ledger-once.mjs";
 
 const PER_TRANSACTION = 10;

@@ -5,9 +5,9 @@
 
 import { createServer } from "node:http";
 import Database from "libsql";
-import { createIdempotency, GLOBAL } from "../dist/idempotency.js";
-import { withIdempotency } from "../dist/idempotency/node.js";
-import { sqliteLedger } from "../dist/ledgers/sqlite.js";
+import { createIdempotency, GLOBAL } from "../dist/toolkit/idempotency.js";
+import { withIdempotency } from "../dist/toolkit/idempotency/node.js";
+import { sqliteLedger } from "../dist/toolkit/ledgers/sqlite.js";
 
 const [, , kind, file] = process.argv;
 const connection = new Database(file);

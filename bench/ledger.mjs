@@ -26,7 +26,7 @@ function show(title, results, isRatio) {
 
 async function measureSqlite(folder, plan) {
   const { default: Database } = await import("libsql");
-  const { sqliteLedger } = await import("../dist/ledgers/sqlite.js");
+  const { sqliteLedger } = await import("../dist/toolkit/ledgers/sqlite.js");
   const { measureOnce } = await import("./ledger-once.mjs");
   const connection = new Database(join(folder, "once.db"));
   connection.exec("PRAGMA journal_mode = WAL");
@@ -68,7 +68,7 @@ await main(async () => {
   const results = {};
   const { server, pool } = await openPostgres();
   try {
-    const { postgresLedger } = await import("../dist/ledgers/postgres.js");
+    const { postgresLedger } = await import("../dist/toolkit/ledgers/postgres.js");
     const { measureOnce } = await import("./ledger-once.mjs");
     const { measureHttp } = await import("./ledger-http.mjs");
     const { measureOutbox } = await import("./ledger-outbox.mjs");

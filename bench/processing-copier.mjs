@@ -1,6 +1,6 @@
 /** Copies the records of 16 streams into one with some members of a group, and says how fast: see processing.mjs. */
 
-import { connectServer } from "../dist/processing.js";
+import { connectServer } from "../dist/client/processing.js";
 
 const STREAMS = 16;
 

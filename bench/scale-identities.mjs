@@ -1,7 +1,7 @@
 /** Steps of bench/scale.mjs for idempotency keys and sessions: what is remembered of a million of each. */
 
-import { nodeDigest } from "../dist/runtimes/node-digest.js";
-import { keyBytes, markOf } from "../dist/wire/key.js";
+import { nodeDigest } from "../dist/streams/runtimes/node-digest.js";
+import { keyBytes, markOf } from "../dist/protocol/key.js";
 import {
   appendCommand,
   createCommand,

@@ -1,9 +1,9 @@
 /** What the steps of bench/scale.mjs share: a directory, an engine on it, and what they measure. */
 
-import { systemClock } from "../dist/clock.js";
-import { Engine } from "../dist/engine/engine.js";
-import { openFileStore } from "../dist/stores/file.js";
-import { jsonRecordEnd } from "../dist/wire/json.js";
+import { systemClock } from "../dist/base/clock.js";
+import { Engine } from "../dist/streams/engine/engine.js";
+import { openFileStore } from "../dist/streams/stores/file.js";
+import { jsonRecordEnd } from "../dist/protocol/json.js";
 
 const [, , , directory = "", share = "1"] = process.argv;
 export const SHARE = Number(share);

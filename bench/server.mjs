@@ -64,10 +64,10 @@ function parseJson(body) {
 }
 
 async function startHapax(durability) {
-  const { startNodeServer } = await import("../dist/runtimes/node.js");
+  const { startNodeServer } = await import("../dist/streams/runtimes/node.js");
   let store;
   if (durability !== undefined) {
-    const { openFileStore } = await import("../dist/stores/file.js");
+    const { openFileStore } = await import("../dist/streams/stores/file.js");
     store = await openFileStore(directory, { durability });
   }
   // compare.mjs can leave it out, to compare with a commit that has none.

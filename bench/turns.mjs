@@ -22,8 +22,8 @@ const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // The server, with a probe: how long no turn could begin.
 async function serve() {
-  const { startNodeServer } = await import("../dist/runtimes/node.js");
-  const { openMemoryStore } = await import("../dist/stores/memory.js");
+  const { startNodeServer } = await import("../dist/streams/runtimes/node.js");
+  const { openMemoryStore } = await import("../dist/streams/stores/memory.js");
   const server = await startNodeServer({
     port: 0,
     store: openMemoryStore(),

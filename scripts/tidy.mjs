@@ -9,6 +9,7 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, posix } from "node:path";
+import { boundaryProblems } from "./boundaries.mjs";
 import { isMain, root } from "./run.mjs";
 
 const SOURCE_LINES_MAX = 500;
@@ -180,9 +181,9 @@ function guarantees(tree) {
 
 function errorCodes(tree) {
   const table =
-    /export const ERRORS = \{([\s\S]*?)\n\}/.exec(tree.read("src/errors.ts"))?.[1] ?? "";
+    /export const ERRORS = \{([\s\S]*?)\n\}/.exec(tree.read("src/base/errors.ts"))?.[1] ?? "";
   const codes = [...table.matchAll(/^ {2}(\w+): \{/gm)].map((match) => match[1]);
-  if (codes.length === 0) return ["src/errors.ts: no table ERRORS was found"];
+  if (codes.length === 0) return ["src/base/errors.ts: no table ERRORS was found"];
   if (!tree.has("docs/errors.md")) return ["docs/errors.md is missing"];
   const rows = [...tree.read("docs/errors.md").matchAll(/^\|\s*`([a-z_]+)`\s*\|/gm)];
   const documented = rows.map((match) => match[1]);
@@ -309,6 +310,7 @@ export const checks = [
   { name: "reachable sources", find: reachableSources },
   { name: "machine paths", find: (tree) => linesMatching(tree, MACHINE_PATH, "machine path") },
   { name: "registry hosts", find: (tree) => linesMatching(tree, REGISTRY_HOST, "registry host") },
+  { name: "floor plan", find: boundaryProblems },
   { name: "decisions", find: decisions },
   { name: "changelog", find: changelog },
 ];

@@ -9,7 +9,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Context, Output, StopSignal } from "./cli/context.ts";
 import { systemCode, usageFailure } from "./cli/failure.ts";
 import { runCommandLine } from "./cli/run.ts";
-import { systemRandom } from "./random.ts";
+import { systemRandom } from "./base/random.ts";
 
 function createOutput(stream: NodeJS.WriteStream, isEssential: boolean): Output {
   // Each write reports its own failure; without a listener Node would end the process with a trace.
@@ -79,7 +79,7 @@ const context: Context = {
   version,
   // Loaded only by `serve`: every other command starts faster without the server.
   startServer: async (settings, { onNote, onAudit }) =>
-    (await import("./runtimes/node-serve.ts")).serve({ ...settings, onAudit }, onNote),
+    (await import("./streams/runtimes/node-serve.ts")).serve({ ...settings, onAudit }, onNote),
 };
 
 // Every write was awaited, so nothing is lost; and an open pipe on stdin must not keep us here.

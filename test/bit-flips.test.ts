@@ -1,9 +1,9 @@
 // One bit of a cleanly closed store is wrong: exact data or a loud refusal that names the place.
 import { expect, test } from "vitest";
-import type { StreamId, StreamName } from "../src/core/types.ts";
-import type { World } from "../src/core/world.ts";
-import { isHapaxError } from "../src/errors.ts";
-import { openOnDisk } from "../src/stores/file.ts";
+import type { StreamId, StreamName } from "../src/streams/core/types.ts";
+import type { World } from "../src/streams/core/world.ts";
+import { isHapaxError } from "../src/base/errors.ts";
+import { openOnDisk } from "../src/streams/stores/file.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
 import { createSimulatedDisk } from "../src/testing/simulated-disk.ts";
 import { created } from "../src/testing/store-case-kit.ts";

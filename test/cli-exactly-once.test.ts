@@ -2,8 +2,8 @@
 
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
-import { type NodeServer, startNodeServer } from "../src/runtimes/node.ts";
-import { hapax as run, type World } from "./cli-harness.ts";
+import { type NodeServer, startNodeServer } from "../src/streams/runtimes/node.ts";
+import { hapax as run, type World } from "./kits/cli-harness.ts";
 
 let server: NodeServer;
 let audit: string[] = [];

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, expect, test, type TestContext, vi } from "vitest";
-import { openFileStore } from "../src/stores/file.ts";
+import { openFileStore } from "../src/streams/stores/file.ts";
 
 const HOLDER = fileURLToPath(new URL("containers/holder.mjs", import.meta.url));
 const root = mkdtempSync(join(tmpdir(), "hapax-containers-"));

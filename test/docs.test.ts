@@ -29,9 +29,9 @@ import { tmpdir } from "node:os";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test, type TestContext } from "vitest";
-import { ERRORS } from "../src/errors.ts";
-import { LIMITS } from "../src/limits.ts";
-import { resolveSettings } from "../src/server/settings.ts";
+import { ERRORS } from "../src/base/errors.ts";
+import { LIMITS } from "../src/protocol/limits.ts";
+import { resolveSettings } from "../src/streams/server/settings.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 /** Programs run at once, and one of them is a whole suite. */

@@ -14,12 +14,12 @@ import { fileURLToPath } from "node:url";
 import { crc32 } from "node:zlib";
 import { createHash } from "node:crypto";
 import { afterAll, describe, expect, test } from "vitest";
-import { openFileStore } from "../src/stores/file.ts";
-import { FORMAT_VERSION } from "../src/stores/file/format.ts";
-import { inspectDisk } from "../src/stores/file/inspection.ts";
-import { openNodeDisk } from "../src/stores/file/node-disk.ts";
-import { planRepair } from "../src/stores/file/repair.ts";
-import { type Problem, verifyDisk } from "../src/stores/file/verification.ts";
+import { openFileStore } from "../src/streams/stores/file.ts";
+import { FORMAT_VERSION } from "../src/streams/stores/file/format.ts";
+import { inspectDisk } from "../src/streams/stores/file/inspection.ts";
+import { openNodeDisk } from "../src/streams/stores/file/node-disk.ts";
+import { planRepair } from "../src/streams/stores/file/repair.ts";
+import { type Problem, verifyDisk } from "../src/streams/stores/file/verification.ts";
 import { describeStore, SEGMENT_BYTES, START_MS, tellStory } from "./golden/story.ts";
 
 const golden = fileURLToPath(new URL("golden", import.meta.url));

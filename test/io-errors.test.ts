@@ -1,11 +1,11 @@
 // The disk refuses one call of a scripted run, each in turn: no false answer, and a restart puts it right.
 import { expect, test } from "vitest";
-import type { StreamName } from "../src/core/types.ts";
-import { Engine } from "../src/engine/engine.ts";
-import { isHapaxError } from "../src/errors.ts";
-import { LIMITS } from "../src/limits.ts";
-import { type FileStore, openOnDisk } from "../src/stores/file.ts";
-import { STORE_BYTES } from "../src/stores/file/store-file.ts";
+import type { StreamName } from "../src/streams/core/types.ts";
+import { Engine } from "../src/streams/engine/engine.ts";
+import { isHapaxError } from "../src/base/errors.ts";
+import { LIMITS } from "../src/protocol/limits.ts";
+import { type FileStore, openOnDisk } from "../src/streams/stores/file.ts";
+import { STORE_BYTES } from "../src/streams/stores/file/store-file.ts";
 import { appendCommand, createCommand, producerClaim } from "../src/testing/commands.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
 import {

@@ -6,9 +6,9 @@ import Database from "libsql";
 import pg from "pg";
 import postgres from "postgres";
 import { afterAll, beforeAll, describe, test } from "vitest";
-import { type MemoryTransaction, memoryLedger } from "../src/ledgers/memory.ts";
-import { postgresLedger } from "../src/ledgers/postgres.ts";
-import { sqliteLedger } from "../src/ledgers/sqlite.ts";
+import { type MemoryTransaction, memoryLedger } from "../src/toolkit/ledgers/memory.ts";
+import { postgresLedger } from "../src/toolkit/ledgers/postgres.ts";
+import { sqliteLedger } from "../src/toolkit/ledgers/sqlite.ts";
 import { ledgerConformance, type LedgerTarget } from "../src/testing/ledger-conformance.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "./databases/postgres.ts";
 

@@ -3,8 +3,8 @@ import { cpSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { startNodeServer } from "../src/runtimes/node.ts";
-import { openFileStore } from "../src/stores/file.ts";
+import { startNodeServer } from "../src/streams/runtimes/node.ts";
+import { openFileStore } from "../src/streams/stores/file.ts";
 
 const root = mkdtempSync(join(tmpdir(), "hapax-lives-"));
 afterAll(() => {

@@ -4,16 +4,16 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseAst } from "rolldown/parseAst";
 import { describe, expect, test } from "vitest";
-import { canonicalText } from "../src/core/canonical-json.ts";
-import { parseIdempotencyKey, parseWaitMs } from "../src/core/idempotency-key.ts";
-import { withoutLastSlashes, withoutSlashes } from "../src/core/slashes.ts";
-import { LIMITS } from "../src/limits.ts";
-import { acceptsGzip } from "../src/wire/accept-encoding.ts";
-import { parseAppendHead } from "../src/wire/append.ts";
-import { checkPath } from "../src/wire/members.ts";
-import { parseRelativePath } from "../src/wire/subscription-path.ts";
-import { parseReport, parseStreams, parseSubscribe } from "../src/wire/subscription.ts";
-import { normaliseContentType, parseQuery, parseStreamPath } from "../src/wire/values.ts";
+import { canonicalText } from "../src/toolkit/rules/canonical-json.ts";
+import { parseIdempotencyKey, parseWaitMs } from "../src/toolkit/rules/idempotency-key.ts";
+import { withoutLastSlashes, withoutSlashes } from "../src/protocol/slashes.ts";
+import { LIMITS } from "../src/protocol/limits.ts";
+import { acceptsGzip } from "../src/protocol/accept-encoding.ts";
+import { parseAppendHead } from "../src/protocol/append.ts";
+import { checkPath } from "../src/protocol/members.ts";
+import { parseRelativePath } from "../src/protocol/subscription-path.ts";
+import { parseReport, parseStreams, parseSubscribe } from "../src/protocol/subscription.ts";
+import { normaliseContentType, parseQuery, parseStreamPath } from "../src/protocol/values.ts";
 
 interface Pattern {
   readonly file: string;
@@ -33,15 +33,18 @@ interface Note {
 /** What the text of a pattern does not say. */
 const NOTES: Readonly<Record<string, Note>> = {
   "src/cli/arguments.ts <[^>]+>": { lengthMax: 200 },
-  'src/core/canonical-json.ts "[^"\\\\]*(?:\\\\.[^"\\\\]*)*"|-?[0-9]+(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?':
+  'src/toolkit/rules/canonical-json.ts "[^"\\\\]*(?:\\\\.[^"\\\\]*)*"|-?[0-9]+(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?':
     {
       isParsed: true,
     },
-  "src/wire/values.ts ^(?:\\/(?!\\.\\.?(?:\\/|$))[A-Za-z0-9\\-._~!$&'()*+,;=:@]+)+$": {
+  "src/protocol/values.ts ^(?:\\/(?!\\.\\.?(?:\\/|$))[A-Za-z0-9\\-._~!$&'()*+,;=:@]+)+$": {
     words: ["/a/b"],
     lengthMax: LIMITS.pathBytesMax,
   },
-  "src/core/outbox.ts \\b[0-9a-f-]*[0-9][0-9a-f-]*\\b": { words: ["a-1 b"], lengthMax: 1000 },
+  "src/toolkit/rules/outbox.ts \\b[0-9a-f-]*[0-9][0-9a-f-]*\\b": {
+    words: ["a-1 b"],
+    lengthMax: 1000,
+  },
 };
 
 function* filesOf(folder: string): Generator<string> {
@@ -172,9 +175,9 @@ test("the patterns of src/ are found", () => {
   expect(Object.keys(NOTES).filter((name) => !names.has(name))).toEqual([]);
   // What these make of strings is in the table of functions below, or belongs to a kit for tests.
   expect([...new Set(composers)].toSorted()).toEqual([
-    "src/core/idempotency-key.ts",
+    "src/toolkit/rules/idempotency-key.ts",
     "src/testing/extension-cases-groups.ts",
-    "src/wire/values.ts",
+    "src/protocol/values.ts",
   ]);
 });
 

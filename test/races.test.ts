@@ -2,14 +2,14 @@
 // sockets. A failure names its seed: `explore(seed, …)` with that seed shows it again. PROTOCOL.md §2
 import { Agent, type IncomingMessage, request } from "node:http";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { AppendCommand } from "../src/core/append.ts";
-import type { Offset, StreamName } from "../src/core/types.ts";
-import { Engine } from "../src/engine/engine.ts";
-import type { AppendOutcome } from "../src/engine/outcomes.ts";
-import { isHapaxError } from "../src/errors.ts";
-import { type NodeServer, startNodeServer } from "../src/runtimes/node.ts";
-import { openMemoryStore } from "../src/stores/memory.ts";
-import type { Store } from "../src/store.ts";
+import type { AppendCommand } from "../src/streams/core/append.ts";
+import type { Offset, StreamName } from "../src/streams/core/types.ts";
+import { Engine } from "../src/streams/engine/engine.ts";
+import type { AppendOutcome } from "../src/streams/engine/outcomes.ts";
+import { isHapaxError } from "../src/base/errors.ts";
+import { type NodeServer, startNodeServer } from "../src/streams/runtimes/node.ts";
+import { openMemoryStore } from "../src/streams/stores/memory.ts";
+import type { Store } from "../src/streams/store.ts";
 import {
   appendCommand,
   createCommand,
@@ -21,7 +21,7 @@ import {
   type SeededRandom,
   textOf,
   turn,
-} from "../src/testing.ts";
+} from "../src/testing/testing.ts";
 
 const SEEDS = 1000;
 const TRIES = 500;

@@ -1,19 +1,19 @@
 // A directory is put back to an earlier copy: what the server names from then on was never named before.
 import { cpSync, rmSync } from "node:fs";
 import { afterEach, expect, test } from "vitest";
-import type { GroupSettings } from "../src/core/group-state.ts";
-import type { SubscriptionSettings } from "../src/core/subscription-state.ts";
-import type { Offset, StreamName } from "../src/core/types.ts";
-import { Engine } from "../src/engine/engine.ts";
-import { GroupEngine } from "../src/engine/groups.ts";
-import { SubscriptionEngine } from "../src/engine/subscriptions.ts";
-import { systemRandom } from "../src/random.ts";
-import { openFileStore } from "../src/stores/file.ts";
+import type { GroupSettings } from "../src/streams/core/group-state.ts";
+import type { SubscriptionSettings } from "../src/streams/core/subscription-state.ts";
+import type { Offset, StreamName } from "../src/streams/core/types.ts";
+import { Engine } from "../src/streams/engine/engine.ts";
+import { GroupEngine } from "../src/streams/engine/groups.ts";
+import { SubscriptionEngine } from "../src/streams/engine/subscriptions.ts";
+import { systemRandom } from "../src/base/random.ts";
+import { openFileStore } from "../src/streams/stores/file.ts";
 import { appendCommand, createCommand } from "../src/testing/commands.ts";
 import { createVirtualClock } from "../src/testing/virtual-clock.ts";
-import { jsonRecordEnd } from "../src/wire/json.ts";
-import { subscriptionFormat } from "../src/wire/subscription.ts";
-import { freshDirectory } from "./directory-kit.ts";
+import { jsonRecordEnd } from "../src/protocol/json.ts";
+import { subscriptionFormat } from "../src/protocol/subscription.ts";
+import { freshDirectory } from "./kits/directory-kit.ts";
 
 const A = "/v1/stream/a" as StreamName;
 const WAKES = "/v1/stream/wakes" as StreamName;

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import Database from "libsql";
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type PgClient, postgresSink } from "../src/sinks/postgres.ts";
-import { sqliteSink } from "../src/sinks/sqlite.ts";
+import { type PgClient, postgresSink } from "../src/toolkit/sinks/postgres.ts";
+import { sqliteSink } from "../src/toolkit/sinks/sqlite.ts";
 import { sinkConformance, type SinkTarget } from "../src/testing/sink-conformance.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "./databases/postgres.ts";
 

@@ -2,9 +2,9 @@
 import { randomBytes } from "node:crypto";
 import { connect, type Socket } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type NodeServer, startNodeServer } from "../src/runtimes/node.ts";
-import { openFileStore } from "../src/stores/file.ts";
-import { freshDirectory } from "./directory-kit.ts";
+import { type NodeServer, startNodeServer } from "../src/streams/runtimes/node.ts";
+import { openFileStore } from "../src/streams/stores/file.ts";
+import { freshDirectory } from "./kits/directory-kit.ts";
 
 const MIB = 1024 * 1024;
 const APPEND_BYTES = 64 * 1024;

@@ -1,8 +1,8 @@
 // A process is killed at any call of its life, and the power goes at any call of the start that follows.
 import { expect, test } from "vitest";
-import type { StreamName } from "../src/core/types.ts";
-import { Engine } from "../src/engine/engine.ts";
-import { openOnDisk } from "../src/stores/file.ts";
+import type { StreamName } from "../src/streams/core/types.ts";
+import { Engine } from "../src/streams/engine/engine.ts";
+import { openOnDisk } from "../src/streams/stores/file.ts";
 import { appendCommand, createCommand } from "../src/testing/commands.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../src/testing/simulated-disk.ts";

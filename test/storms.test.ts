@@ -4,8 +4,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { startNodeServer } from "../src/runtimes/node.ts";
-import { openFileStore } from "../src/stores/file.ts";
+import { startNodeServer } from "../src/streams/runtimes/node.ts";
+import { openFileStore } from "../src/streams/stores/file.ts";
 import { runStorm, type StormKind, type StormReport } from "./storms/engine-storm.ts";
 import { type HttpStormReport, runHttpContention, runHttpStorm } from "./storms/http-storm.ts";
 

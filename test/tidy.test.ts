@@ -22,17 +22,17 @@ const sound: Readonly<Record<string, string>> = {
     bin: { hapax: "./dist/bin.js" },
     exports: {
       ".": { types: "./dist/index.d.ts", default: "./dist/index.js" },
-      "./stores/*": "./dist/stores/*.js",
+      "./stores/*": "./dist/streams/stores/*.js",
       "./testing": "./dist/testing/suite.js",
       "./package.json": "./package.json",
     },
   }),
-  "src/index.ts": 'export * from "./core/rule.ts";\n',
-  "src/bin.ts": '#!/usr/bin/env node\nawait import("./errors.ts");\n',
-  "src/stores/memory.ts": "export const memory = 1;\n",
-  "src/errors.ts": "export const ERRORS = {\n  gone: {\n    status: 410,\n  },\n} as const;\n",
-  "src/core/rule.ts": `/**\n * A rule.\n *\n *   ZZ1  it holds;\n * ZZ2  it lasts.\n *\n * ${section}1.1.\n */\nexport const rule = 1;\n`,
-  "src/core/rule.test.ts": 'test("ZZ1 G901 it holds", () => {});\n',
+  "src/index.ts": 'export * from "./streams/core/rule.ts";\n',
+  "src/bin.ts": '#!/usr/bin/env node\nawait import("./base/errors.ts");\n',
+  "src/streams/stores/memory.ts": "export const memory = 1;\n",
+  "src/base/errors.ts": "export const ERRORS = {\n  gone: {\n    status: 410,\n  },\n} as const;\n",
+  "src/streams/core/rule.ts": `/**\n * A rule.\n *\n *   ZZ1  it holds;\n * ZZ2  it lasts.\n *\n * ${section}1.1.\n */\nexport const rule = 1;\n`,
+  "src/streams/core/rule.test.ts": 'test("ZZ1 G901 it holds", () => {});\n',
   "src/testing/suite.ts": 'export const cases = [{ name: "ZZ2 it lasts" }];\n',
   "test/protocol/one.test.ts": `describe("${section}1 and ${section}2.1", () => {});\n`,
   "PROTOCOL.md": "# Protocol\n\n## 1 One\n\n### 1.1 First\n\n## 2. Two\n\n### 2.1 Second\n",
@@ -68,17 +68,17 @@ const mark = "TO" + "DO";
 const planted: readonly Planted[] = [
   {
     check: "invariant labels",
-    problem: "src/core/rule.ts: no test title carries ZZ2",
+    problem: "src/streams/core/rule.ts: no test title carries ZZ2",
     changes: { "src/testing/suite.ts": "export const ZZ2 = 'ZZ2 is no title';\n" },
   },
   {
     check: "invariant labels",
-    problem: "src/stores/memory.ts: ZZ1 is taken by src/core/rule.ts",
-    changes: { "src/stores/memory.ts": "/**\n *   ZZ1  another rule.\n */\n" },
+    problem: "src/streams/stores/memory.ts: ZZ1 is taken by src/streams/core/rule.ts",
+    changes: { "src/streams/stores/memory.ts": "/**\n *   ZZ1  another rule.\n */\n" },
   },
   {
     check: "protocol sections",
-    problem: "src/core/rule.ts:7: PROTOCOL.md has no \u00a71.1",
+    problem: "src/streams/core/rule.ts:7: PROTOCOL.md has no \u00a71.1",
     changes: { "PROTOCOL.md": "## 1 One\n## 2 Two\n### 2.1 Second\n" },
   },
   {
@@ -88,8 +88,8 @@ const planted: readonly Planted[] = [
   },
   {
     check: "protocol sections",
-    problem: "src/stores/memory.ts:2: cite it as PROTOCOL.md \u00a71.2",
-    changes: { "src/stores/memory.ts": "\n// PROTOCOL.md sec" + "tions 1 and 2.\n" },
+    problem: "src/streams/stores/memory.ts:2: cite it as PROTOCOL.md \u00a71.2",
+    changes: { "src/streams/stores/memory.ts": "\n// PROTOCOL.md sec" + "tions 1 and 2.\n" },
   },
   {
     check: "protocol sections",
@@ -133,28 +133,28 @@ const planted: readonly Planted[] = [
   },
   {
     check: "open tasks",
-    problem: `src/stores/memory.ts:2: no issue number: ${mark}`,
-    changes: { "src/stores/memory.ts": `// ${mark} #12 is fine.\n// ${mark} is not.\n` },
+    problem: `src/streams/stores/memory.ts:2: no issue number: ${mark}`,
+    changes: { "src/streams/stores/memory.ts": `// ${mark} #12 is fine.\n// ${mark} is not.\n` },
   },
   {
     check: "file lengths",
-    problem: "src/stores/memory.ts has 501 lines; at most 500",
-    changes: { "src/stores/memory.ts": "// A line.\n".repeat(501) },
+    problem: "src/streams/stores/memory.ts has 501 lines; at most 500",
+    changes: { "src/streams/stores/memory.ts": "// A line.\n".repeat(501) },
   },
   {
     check: "export targets",
     problem: "package.json: ./dist/bin.js has no source src/bin.ts",
-    changes: { "src/bin.ts": undefined, "src/index.ts": 'import "./errors.ts";\n' },
+    changes: { "src/bin.ts": undefined, "src/index.ts": 'import "./base/errors.ts";\n' },
   },
   {
     check: "export targets",
-    problem: "package.json: ./dist/stores/*.js has no source src/stores/*.ts",
-    changes: { "src/stores/memory.ts": undefined },
+    problem: "package.json: ./dist/streams/stores/*.js has no source src/streams/stores/*.ts",
+    changes: { "src/streams/stores/memory.ts": undefined },
   },
   {
     check: "reachable sources",
-    problem: "src/core/orphan.ts is reached from no export and no bin",
-    changes: { "src/core/orphan.ts": "export const orphan = 1;\n" },
+    problem: "src/streams/core/orphan.ts is reached from no export and no bin",
+    changes: { "src/streams/core/orphan.ts": "export const orphan = 1;\n" },
   },
   {
     check: "machine paths",
@@ -165,6 +165,34 @@ const planted: readonly Planted[] = [
     check: "registry hosts",
     problem: "docs/errors.md:2: registry host: regis" + "try.example.com",
     changes: { "docs/errors.md": "| `gone` | 410 |\nhttps://regis" + "try.example.com/hapax\n" },
+  },
+  {
+    check: "floor plan",
+    problem: "src/streams/stores/memory.ts (a store) imports src/streams/engine/engine.ts",
+    changes: {
+      "src/streams/engine/engine.ts": "export const engine = 1;\n",
+      "src/streams/stores/memory.ts": 'import { engine } from "../engine/engine.ts";\n',
+    },
+  },
+  {
+    check: "floor plan",
+    problem: "src/streams/core/rule.ts (the rules of streams, pure) imports node:fs",
+    changes: {
+      "src/streams/core/rule.ts": `${sound["src/streams/core/rule.ts"]}\nimport {\n  open,\n} from "node:fs";\n`,
+    },
+  },
+  {
+    check: "floor plan",
+    problem: "src/bin.ts imports src/testing/suite.ts, which is not for it",
+    changes: { "src/bin.ts": 'await import("./testing/suite.ts");\nimport "./base/errors.ts";\n' },
+  },
+  {
+    check: "floor plan",
+    problem: "src/loose.ts has no place in the floor plan",
+    changes: {
+      "src/loose.ts": "",
+      "src/bin.ts": 'import "./base/errors.ts";\nimport "./loose.ts";\n',
+    },
   },
   {
     check: "decisions",

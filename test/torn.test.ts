@@ -1,9 +1,9 @@
 // A journal whose writing ended at any byte: recovery finds the longest valid prefix, never an error, never a phantom.
 import { describe as suite, expect, test } from "vitest";
-import { openOnDisk } from "../src/stores/file.ts";
-import { SEGMENT_HEADER_BYTES } from "../src/stores/file/format.ts";
-import { scanSegment } from "../src/stores/file/scan.ts";
-import { STORE_NAME } from "../src/stores/file/store-file.ts";
+import { openOnDisk } from "../src/streams/stores/file.ts";
+import { SEGMENT_HEADER_BYTES } from "../src/streams/stores/file/format.ts";
+import { scanSegment } from "../src/streams/stores/file/scan.ts";
+import { STORE_NAME } from "../src/streams/stores/file/store-file.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
 import { createSimulatedDisk } from "../src/testing/simulated-disk.ts";
 import { appended } from "../src/testing/store-case-kit.ts";

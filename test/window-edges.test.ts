@@ -3,11 +3,11 @@
 import { cpSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { Offset, StreamName } from "../src/core/types.ts";
-import { Engine } from "../src/engine/engine.ts";
-import type { AppendOutcome } from "../src/engine/outcomes.ts";
-import { type FileStore, openFileStore, openOnDisk } from "../src/stores/file.ts";
-import type { Disk } from "../src/stores/file/disk.ts";
+import type { Offset, StreamName } from "../src/streams/core/types.ts";
+import { Engine } from "../src/streams/engine/engine.ts";
+import type { AppendOutcome } from "../src/streams/engine/outcomes.ts";
+import { type FileStore, openFileStore, openOnDisk } from "../src/streams/stores/file.ts";
+import type { Disk } from "../src/streams/stores/file/disk.ts";
 import {
   appendCommand,
   createCommand,
@@ -18,7 +18,7 @@ import {
 import { createSimulatedDisk, type SimulatedDisk } from "../src/testing/simulated-disk.ts";
 import { createVirtualClock, type VirtualClock } from "../src/testing/virtual-clock.ts";
 import { turn } from "../src/testing/watch.ts";
-import { keyTimeMs } from "../src/wire/key.ts";
+import { keyTimeMs } from "../src/protocol/key.ts";
 import { inDirectory } from "./crash/processes.ts";
 
 const START_MS = 1_700_000_000_000;

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
 
-import { hapax, startServer, startStreamServer, stopServers } from "../../test/cli-harness.ts";
+import { hapax, startServer, startStreamServer, stopServers } from "../../test/kits/cli-harness.ts";
 
 afterEach(stopServers);
 

@@ -8,8 +8,8 @@
  *       the input is stored without foreign appends in between, up to the first that comes.
  */
 
-import { LIMITS } from "../limits.ts";
-import { sseKind } from "../wire/sse.ts";
+import { LIMITS } from "../protocol/limits.ts";
+import { sseKind } from "../protocol/sse.ts";
 import {
   appendRefusal,
   count,

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
-import { chunks } from "../../test/cli-harness.ts";
+import { chunks } from "../../test/kits/cli-harness.ts";
 import { type Batch, batchBytes, batchLines } from "./batches.ts";
 
 const text = (batch: Batch): string => new TextDecoder().decode(batch.body);

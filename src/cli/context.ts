@@ -3,7 +3,7 @@
  * own process with their own output, time and signals. `bin.ts` builds the real one.
  */
 
-import type { Random } from "../random.ts";
+import type { Random } from "../base/random.ts";
 
 export interface Output {
   /** Settles when the other side has taken the bytes: a slow reader slows the command down. */

@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
 
-import { hapax } from "../../test/cli-harness.ts";
-import { connectServer } from "../processing.ts";
+import { hapax } from "../../test/kits/cli-harness.ts";
+import { connectServer } from "../client/processing.ts";
 import { JsonText } from "../client/records.ts";
-import { envelopeOf } from "../processing/dead-letter.ts";
-import { type NodeServer, startNodeServer } from "../runtimes/node.ts";
+import { envelopeOf } from "../client/processing/dead-letter.ts";
+import { type NodeServer, startNodeServer } from "../streams/runtimes/node.ts";
 import { createVirtualClock } from "../testing/virtual-clock.ts";
 
 let server: NodeServer;

@@ -1,8 +1,8 @@
 /** `hapax dead-letters`: the records that pipelines have put aside, and what becomes of them. */
 
-import { HapaxError } from "../errors.ts";
-import { connectServer } from "../processing.ts";
-import { type DeadLetter, DeadLetters, type Handled } from "../processing/dead-letter.ts";
+import { HapaxError } from "../base/errors.ts";
+import { connectServer } from "../client/processing.ts";
+import { type DeadLetter, DeadLetters, type Handled } from "../client/processing/dead-letter.ts";
 import { quote } from "./arguments.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";

@@ -1,10 +1,10 @@
 import { mkdirSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { hapax } from "../../test/cli-harness.ts";
-import { fillDirectory, freshDirectory, segmentFile } from "../../test/directory-kit.ts";
-import { openFileStore } from "../stores/file.ts";
-import { asDirectoryError } from "../stores/file/directory-error.ts";
+import { hapax } from "../../test/kits/cli-harness.ts";
+import { fillDirectory, freshDirectory, segmentFile } from "../../test/kits/directory-kit.ts";
+import { openFileStore } from "../streams/stores/file.ts";
+import { asDirectoryError } from "../streams/stores/file/directory-error.ts";
 
 const folders: string[] = [];
 

@@ -3,8 +3,8 @@
 import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
 
-import { isHapaxError } from "../errors.ts";
-import type { Disk } from "../stores/file/disk.ts";
+import { isHapaxError } from "../base/errors.ts";
+import type { Disk } from "../streams/stores/file/disk.ts";
 import { quote } from "./arguments.ts";
 import type { Invocation, OptionSpec } from "./command.ts";
 import type { Context } from "./context.ts";
@@ -37,9 +37,9 @@ export async function withDirectory<T>(
   const given = invocation.positionals[0] ?? "";
   const path = resolve(given);
   // Loaded here: every other command starts faster without the file store.
-  const { openNodeDisk } = await import("../stores/file/node-disk.ts");
-  const { lockDirectory, lockForReading } = await import("../stores/file/lock.ts");
-  const { asDirectoryError } = await import("../stores/file/directory-error.ts");
+  const { openNodeDisk } = await import("../streams/stores/file/node-disk.ts");
+  const { lockDirectory, lockForReading } = await import("../streams/stores/file/lock.ts");
+  const { asDirectoryError } = await import("../streams/stores/file/directory-error.ts");
   const disk = openNodeDisk(path, true);
   try {
     await requireStore(given, path, disk);

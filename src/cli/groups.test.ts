@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
-import { hapax, startServer, stopServers } from "../../test/cli-harness.ts";
-import { type NodeServer, startNodeServer } from "../runtimes/node.ts";
+import { hapax, startServer, stopServers } from "../../test/kits/cli-harness.ts";
+import { type NodeServer, startNodeServer } from "../streams/runtimes/node.ts";
 
 let server: NodeServer;
 let env: Readonly<Record<string, string>>;

@@ -3,7 +3,7 @@
  * a retry from a new write by it. PROTOCOL.md §5, §14, §16.
  */
 
-import { LIMITS } from "../limits.ts";
+import { LIMITS } from "../protocol/limits.ts";
 import { parseCount, quote } from "./arguments.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";

@@ -1,7 +1,7 @@
 /** What `append` sends: an argument, a file or standard input, read as it is needed. */
 
-import { LIMITS } from "../limits.ts";
-import { splitJson } from "../wire/json.ts";
+import { LIMITS } from "../protocol/limits.ts";
+import { splitJson } from "../protocol/json.ts";
 import { type Batch, concat } from "./batches.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";

@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { hapax } from "../../test/cli-harness.ts";
+import { hapax } from "../../test/kits/cli-harness.ts";
 import {
   filesOf,
   fillDirectory,
@@ -9,8 +9,8 @@ import {
   freshDirectory,
   SEGMENT_BYTES,
   segmentFile,
-} from "../../test/directory-kit.ts";
-import { openFileStore } from "../stores/file.ts";
+} from "../../test/kits/directory-kit.ts";
+import { openFileStore } from "../streams/stores/file.ts";
 
 const directory = freshDirectory();
 const damaged = freshDirectory();

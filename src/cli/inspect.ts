@@ -1,6 +1,6 @@
 /** `hapax inspect`: what is in a directory. Nothing in it is changed. */
 
-import type { Inspection, StreamReport } from "../stores/file/inspection.ts";
+import type { Inspection, StreamReport } from "../streams/stores/file/inspection.ts";
 import type { Command, Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import {
@@ -22,7 +22,7 @@ const CHUNK_LINES = 1000;
 async function runInspect(invocation: Invocation, context: Context): Promise<number> {
   const hold = await chooseHold(invocation, context);
   return withDirectory(invocation, hold, async ({ disk }) => {
-    const { inspectDisk } = await import("../stores/file/inspection.ts");
+    const { inspectDisk } = await import("../streams/stores/file/inspection.ts");
     const bar = createBar(invocation, context, "reading");
     const inspection = await inspectDisk(disk, bar.show);
     await bar.finish();

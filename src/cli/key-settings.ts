@@ -1,6 +1,6 @@
 /** How a stream remembers idempotency keys, on the command line and in answers. PROTOCOL.md §16.1. */
 
-import { LIMITS } from "../limits.ts";
+import { LIMITS } from "../protocol/limits.ts";
 import { parseCount, quote } from "./arguments.ts";
 import type { Invocation, OptionSpec } from "./command.ts";
 import { usageFailure } from "./failure.ts";

@@ -8,12 +8,12 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-import { isPgPool, type PgPool, type PostgresSql } from "../databases/postgres.ts";
-import type { SqliteConnection } from "../databases/sqlite.ts";
-import type { Ledger } from "../ledger.ts";
-import { describeSlot, dropSlot } from "../ledgers/postgres-slot.ts";
-import { postgresLedger } from "../ledgers/postgres.ts";
-import { sqliteLedger } from "../ledgers/sqlite.ts";
+import { isPgPool, type PgPool, type PostgresSql } from "../toolkit/databases/postgres.ts";
+import type { SqliteConnection } from "../toolkit/databases/sqlite.ts";
+import type { Ledger } from "../toolkit/ledgers/ledger.ts";
+import { describeSlot, dropSlot } from "../toolkit/ledgers/postgres-slot.ts";
+import { postgresLedger } from "../toolkit/ledgers/postgres.ts";
+import { sqliteLedger } from "../toolkit/ledgers/sqlite.ts";
 import { CommandFailure, EXIT, systemCode, usageFailure } from "./failure.ts";
 
 /** An open outbox. What a transaction is does not matter here. */

@@ -4,9 +4,9 @@ import { join } from "node:path";
 import Database from "libsql";
 import { beforeEach, expect, test } from "vitest";
 
-import { hapax, type World } from "../../test/cli-harness.ts";
-import { sqliteLedger } from "../ledgers/sqlite.ts";
-import { createOutbox, createRelay, functionPublisher } from "../outbox.ts";
+import { hapax, type World } from "../../test/kits/cli-harness.ts";
+import { sqliteLedger } from "../toolkit/ledgers/sqlite.ts";
+import { createOutbox, createRelay, functionPublisher } from "../toolkit/outbox.ts";
 import { openOutboxDatabase } from "./outbox-database.ts";
 
 let folder: string;

@@ -1,15 +1,15 @@
 /** `hapax outbox`: how far relays are, and what becomes of the events that they have given up. */
 
-import { HapaxError } from "../errors.ts";
-import type { Ledger } from "../ledger.ts";
+import { HapaxError } from "../base/errors.ts";
+import type { Ledger } from "../toolkit/ledgers/ledger.ts";
 import {
   createDeadLetters,
   type DeadLetterFilter,
   type DeadLetterGroup,
   type OutboxDeadLetter,
-} from "../outbox/dead-letters.ts";
-import { forgetRelay } from "../outbox/forgetting.ts";
-import { parseState, relayPlace } from "../outbox/relay-state.ts";
+} from "../toolkit/outbox/dead-letters.ts";
+import { forgetRelay } from "../toolkit/outbox/forgetting.ts";
+import { parseState, relayPlace } from "../toolkit/outbox/relay-state.ts";
 import { parseCount, quote } from "./arguments.ts";
 import type { Command, Invocation } from "./command.ts";
 import type { Context } from "./context.ts";

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from "vitest";
 
-import { hapax, startServer, stopServers } from "../../test/cli-harness.ts";
+import { hapax, startServer, stopServers } from "../../test/kits/cli-harness.ts";
 
 afterEach(stopServers);
 

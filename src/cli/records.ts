@@ -1,7 +1,7 @@
 /** Data of a stream on stdout, the same for `read` and `tail`. Records leave with their exact bytes. */
 
-import { splitJson, splitStoredJson } from "../wire/json.ts";
-import { sseKind } from "../wire/sse.ts";
+import { splitJson, splitStoredJson } from "../protocol/json.ts";
+import { sseKind } from "../protocol/sse.ts";
 import type { Invocation, OptionSpec } from "./command.ts";
 import type { Context } from "./context.ts";
 import { concat } from "./batches.ts";

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
 
-import { hapax } from "../../test/cli-harness.ts";
+import { hapax } from "../../test/kits/cli-harness.ts";
 import {
   filesOf,
   fillDirectory,
@@ -11,8 +11,8 @@ import {
   SEGMENT_BYTES,
   segmentFile,
   tailsOf,
-} from "../../test/directory-kit.ts";
-import { openFileStore } from "../stores/file.ts";
+} from "../../test/kits/directory-kit.ts";
+import { openFileStore } from "../streams/stores/file.ts";
 
 const folders: string[] = [];
 

@@ -1,7 +1,7 @@
 /** `hapax repair`: what can be done about damage. Acts only with --apply, and keeps the originals. */
 
 import { isAbsolute, relative } from "node:path";
-import type { CutPlan, RepairAction, RepairPlan } from "../stores/file/repair.ts";
+import type { CutPlan, RepairAction, RepairPlan } from "../streams/stores/file/repair.ts";
 import { parseCount } from "./arguments.ts";
 import type { Command, Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
@@ -25,7 +25,7 @@ async function runRepair(invocation: Invocation, context: Context): Promise<numb
   const cutAtLsn = cutText === undefined ? undefined : parseCount("cut-at-lsn", cutText, range);
   const mayAct = invocation.has("apply");
   return withDirectory(invocation, mayAct ? "write" : "read", async (directory) => {
-    const { planRepair } = await import("../stores/file/repair.ts");
+    const { planRepair } = await import("../streams/stores/file/repair.ts");
     const bar = createBar(invocation, context, "looking");
     const plan = await planRepair(directory.disk, cutAtLsn, bar.show);
     await bar.finish();
@@ -50,7 +50,7 @@ async function apply(
   const cut = cutAtLsn === undefined ? undefined : plan.cut;
   const actions = [...plan.actions, ...(cut?.actions ?? [])];
   if (actions.length > 0) {
-    const { carryOut } = await import("../stores/file/repair-work.ts");
+    const { carryOut } = await import("../streams/stores/file/repair-work.ts");
     const time = formatTime(context.nowMs());
     const story = { time, problems: plan.problems, actions, cut };
     const folder = await carryOut(directory.path, actions, time, story);

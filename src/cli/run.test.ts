@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, test } from "vitest";
 
-import { hapax, startServer, stopServers, type TestServer } from "../../test/cli-harness.ts";
+import { hapax, startServer, stopServers, type TestServer } from "../../test/kits/cli-harness.ts";
 import { COMMANDS } from "./commands.ts";
 
 afterEach(stopServers);

@@ -5,7 +5,7 @@
  *   CV2  the first SIGTERM or SIGINT drains and ends with 0; a second one ends at once.
  */
 
-import { isHapaxError } from "../errors.ts";
+import { isHapaxError } from "../base/errors.ts";
 import type { Command, Invocation } from "./command.ts";
 import type {
   Context,

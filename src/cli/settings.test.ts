@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { hapax } from "../../test/cli-harness.ts";
+import { hapax } from "../../test/kits/cli-harness.ts";
 import type { RunningServer, ServeSettings, StopSignal } from "./context.ts";
 
 /** Starts `serve` with a server that only notes what it was given. */

@@ -5,9 +5,9 @@
 
 import { isIP } from "node:net";
 
-import { KEY_DEFAULTS, type KeyOverflow } from "../core/keys.ts";
-import { withoutLastSlashes } from "../core/slashes.ts";
-import { LIMITS } from "../limits.ts";
+import { KEY_DEFAULTS, type KeyOverflow } from "../streams/core/keys.ts";
+import { withoutLastSlashes } from "../protocol/slashes.ts";
+import { LIMITS } from "../protocol/limits.ts";
 import { quote } from "./arguments.ts";
 import type { Invocation, OptionSpec } from "./command.ts";
 import type { Context, ServeSettings } from "./context.ts";

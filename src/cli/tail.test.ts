@@ -2,9 +2,9 @@ import type { ServerResponse } from "node:http";
 
 import { afterEach, expect, test } from "vitest";
 
-import { createSseDecoder } from "../wire/sse.ts";
+import { createSseDecoder } from "../protocol/sse.ts";
 import { createConsumer } from "./tail.ts";
-import { hapax, startServer, stopServers, type TestServer } from "../../test/cli-harness.ts";
+import { hapax, startServer, stopServers, type TestServer } from "../../test/kits/cli-harness.ts";
 
 afterEach(stopServers);
 

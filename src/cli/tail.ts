@@ -6,8 +6,8 @@
  *   CT2  a connection resumes at the offset of the last control event, so nothing is left out.
  */
 
-import { isHapaxError } from "../errors.ts";
-import { createSseDecoder, type SseDecoder, type SseEvent } from "../wire/sse.ts";
+import { isHapaxError } from "../base/errors.ts";
+import { createSseDecoder, type SseDecoder, type SseEvent } from "../protocol/sse.ts";
 import { parseCount } from "./arguments.ts";
 import { concat } from "./batches.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";

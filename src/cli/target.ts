@@ -6,7 +6,7 @@
  * of `--url`: it is never sent to another origin, so that pasting a URL cannot give it away.
  */
 
-import { withoutLastSlashes } from "../core/slashes.ts";
+import { withoutLastSlashes } from "../protocol/slashes.ts";
 import { quote } from "./arguments.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";

@@ -2,14 +2,14 @@ import { rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { hapax } from "../../test/cli-harness.ts";
+import { hapax } from "../../test/kits/cli-harness.ts";
 import {
   filesOf,
   fillDirectory,
   flip,
   freshDirectory,
   segmentFile,
-} from "../../test/directory-kit.ts";
+} from "../../test/kits/directory-kit.ts";
 
 const golden = fileURLToPath(new URL("../../test/golden/v1", import.meta.url));
 const damaged = freshDirectory();

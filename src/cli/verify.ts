@@ -1,6 +1,6 @@
 /** `hapax verify`: whether a directory is what was written. */
 
-import type { Problem, Verification } from "../stores/file/verification.ts";
+import type { Problem, Verification } from "../streams/stores/file/verification.ts";
 import type { Command, Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import {
@@ -29,7 +29,7 @@ export async function verifyAndPrint(
   invocation: Invocation,
   context: Context,
 ): Promise<number> {
-  const { verifyDisk } = await import("../stores/file/verification.ts");
+  const { verifyDisk } = await import("../streams/stores/file/verification.ts");
   const bar = createBar(invocation, context, "verifying");
   const result = await verifyDisk(disk, {
     onProgress: bar.show,

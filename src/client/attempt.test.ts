@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { isHapaxError } from "../errors.ts";
+import { isHapaxError } from "../base/errors.ts";
 import { createSeededRandom } from "../testing/seeded-random.ts";
 import { createVirtualClock, type VirtualClock } from "../testing/virtual-clock.ts";
 

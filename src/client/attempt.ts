@@ -9,7 +9,7 @@
  *   AT4  whoever gets an answer hears whether an earlier attempt may have been done.
  */
 
-import { type ErrorCode, HapaxError, isErrorCode, isHapaxError } from "../errors.ts";
+import { type ErrorCode, HapaxError, isErrorCode, isHapaxError } from "../base/errors.ts";
 import { textOf } from "./bytes.ts";
 import { says } from "./head.ts";
 import { httpDateMs } from "./http-date.ts";

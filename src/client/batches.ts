@@ -11,11 +11,11 @@
  * Offsets are opaque: they are compared as text, as the protocol allows, and never looked into.
  */
 
-import { HapaxError } from "../errors.ts";
+import { HapaxError } from "../base/errors.ts";
 import { bytesOf, join, textOf } from "./bytes.ts";
-import { SSE_EVENT_CHARS_MAX } from "../limits.ts";
+import { SSE_EVENT_CHARS_MAX } from "../protocol/limits.ts";
 import { kindOf } from "./records.ts";
-import type { SseKind } from "../wire/sse.ts";
+import type { SseKind } from "../protocol/sse.ts";
 
 /**
  * One record: a JSON value, or a piece of text or bytes of streams that have no records of their own.

@@ -6,7 +6,7 @@
  *   BQ3  a record with conditions of its own (a close, If-Match, Stream-Seq) is a batch of its own.
  */
 
-import type { HapaxError } from "../errors.ts";
+import type { HapaxError } from "../base/errors.ts";
 import { type Entry, type Listener, sizeOf } from "./entries.ts";
 
 /** How one record ended. */

@@ -6,7 +6,7 @@ import {
   encodeDataEvent,
   encodeHeartbeat,
   type SseEvent,
-} from "../wire/sse.ts";
+} from "../protocol/sse.ts";
 import { Events } from "./events.ts";
 
 const utf8 = new TextEncoder();

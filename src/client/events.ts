@@ -1,12 +1,12 @@
 /**
- * Server-Sent Events, as a client takes them apart. The general decoder is wire/sse.ts; this one is smaller.
+ * Server-Sent Events, as a client takes them apart. The general decoder is protocol/sse.ts; this one is smaller.
  *
  *   EV1  it gives the events of the general decoder, however the bytes are cut into chunks. One difference: a
  *        line that ends with a lone CR at the end of a chunk ends with the next chunk, which may bring the LF;
  *   EV2  `chars` is what it holds of the event under way, give or take a chunk: the limit is its owner's.
  */
 
-import type { SseEvent } from "../wire/sse.ts";
+import type { SseEvent } from "../protocol/sse.ts";
 
 export class Events {
   readonly #utf8 = new TextDecoder(); // Drops a byte order mark at the start, and only there.

@@ -1,6 +1,6 @@
 /** What a writer hands back when it cannot store everything: the data, and what is known of its outcome. */
 
-import { type ErrorCode, HapaxError } from "../errors.ts";
+import { type ErrorCode, HapaxError } from "../base/errors.ts";
 import type { NotConfirmed } from "./batching.ts";
 
 /** Data that no answer has confirmed. */

@@ -3,7 +3,7 @@
  * in sender.ts, and so are the invariants.
  */
 
-import { HapaxError, isHapaxError } from "../errors.ts";
+import { HapaxError, isHapaxError } from "../base/errors.ts";
 import { refusalIn } from "./attempt.ts";
 import { type Deferred, errorOf } from "./deferred.ts";
 import type { Backlog, BatchLimits, Receipt } from "./batching.ts";

@@ -3,8 +3,8 @@
  * with an epoch (PROTOCOL.md §5).
  */
 
-import { HapaxError } from "../errors.ts";
-import { PRODUCER_ID_BYTES_MAX } from "../limits.ts";
+import { HapaxError } from "../base/errors.ts";
+import { PRODUCER_ID_BYTES_MAX } from "../protocol/limits.ts";
 import type { Peer } from "./peer.ts";
 
 /** The identity of all appends of one life of a writer. It never changes. */

@@ -11,8 +11,8 @@
  * The transport must reject a body that ends early; `fetch` does.
  */
 
-import type { Clock } from "../clock.ts";
-import { type HapaxError, isHapaxError } from "../errors.ts";
+import type { Clock } from "../base/clock.ts";
+import { type HapaxError, isHapaxError } from "../base/errors.ts";
 import { type Caller, isRetryable, refusalOf, withQuery } from "./attempt.ts";
 import { deferred } from "./deferred.ts";
 import { Attempt } from "./request.ts";

@@ -8,8 +8,8 @@
  *   LS3  a connection says after its end whether the next one should be of the same kind.
  */
 
-import { HapaxError } from "../errors.ts";
-import { SSE_EVENT_CHARS_MAX } from "../limits.ts";
+import { HapaxError } from "../base/errors.ts";
+import { SSE_EVENT_CHARS_MAX } from "../protocol/limits.ts";
 import { membersOf, refusalOf } from "./attempt.ts";
 import type { Attempt } from "./request.ts";
 import { LazyBatch } from "./batches.ts";

@@ -8,9 +8,9 @@
  *        counts a byte for each character.
  */
 
-import { HapaxError } from "../errors.ts";
+import { HapaxError } from "../base/errors.ts";
 import { type Deferred, deferred } from "./deferred.ts";
-import { BODY_BYTES_MAX, HELD_PER_PRODUCER_MAX } from "../limits.ts";
+import { BODY_BYTES_MAX, HELD_PER_PRODUCER_MAX } from "../protocol/limits.ts";
 import type { Receipt } from "./batching.ts";
 import { type AppendFailure, failureOf, unconfirmed, type Unconfirmed } from "./failure.ts";
 import { checkProducerId, type EpochSource, identityFor } from "./identity.ts";

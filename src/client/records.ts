@@ -5,8 +5,8 @@
  * Data is encoded when it is given: what the caller does with it afterwards changes nothing.
  */
 
-import { HapaxError } from "../errors.ts";
-import type { SseKind } from "../wire/sse.ts";
+import { HapaxError } from "../base/errors.ts";
+import type { SseKind } from "../protocol/sse.ts";
 
 /**
  * One piece of data: the text of its JSON, the text of a stream of text, or bytes. As long as the stream's type is

@@ -6,7 +6,7 @@
  *   RQ2  whatever else goes wrong is `unreachable`: no answer came, or not the whole of it.
  */
 
-import { HapaxError, isHapaxError } from "../errors.ts";
+import { HapaxError, isHapaxError } from "../base/errors.ts";
 import type { Call, Caller } from "./attempt.ts";
 import { errorOf, nothing } from "./deferred.ts";
 import type { ClientAnswer } from "./transport.ts";

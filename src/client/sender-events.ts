@@ -1,6 +1,6 @@
 /** What a sender is told, and what it tells. */
 
-import type { HapaxError } from "../errors.ts";
+import type { HapaxError } from "../base/errors.ts";
 import type { BatchLimits, NotConfirmed, Receipt } from "./batching.ts";
 import type { Entry } from "./entries.ts";
 

@@ -1,8 +1,8 @@
 /** Settings of a connection: checked once, all problems named together, then never changed. */
 
-import { type Clock, waitingClock } from "../clock.ts";
-import { HapaxError } from "../errors.ts";
-import { type Random, systemRandom } from "../random.ts";
+import { type Clock, waitingClock } from "../base/clock.ts";
+import { HapaxError } from "../base/errors.ts";
+import { type Random, systemRandom } from "../base/random.ts";
 import { fetchTransport, type Transport } from "./transport.ts";
 
 /** A value, or a function that is asked for it before every attempt: a token that is refreshed. */

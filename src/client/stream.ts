@@ -1,6 +1,6 @@
 /** The handle of one stream: everything that can be asked of it. Made by `connect`. */
 
-import { HapaxError, isHapaxError } from "../errors.ts";
+import { HapaxError, isHapaxError } from "../base/errors.ts";
 import { type Appended, Appends } from "./appends.ts";
 import { type Caller, refusalIn } from "./attempt.ts";
 import {

@@ -1,11 +1,18 @@
 /** Commands in one line each, so that a test of the rules or the engine reads as a story. */
 
-import type { AppendCommand } from "../core/append.ts";
-import type { CreateCommand } from "../core/create.ts";
-import type { KeyClaim } from "../core/keys.ts";
-import type { ProducerClaim } from "../core/producer.ts";
-import { NEVER } from "../core/stream.ts";
-import type { Epoch, ProducerId, Run, Sequence, SessionNonce, StreamName } from "../core/types.ts";
+import type { AppendCommand } from "../streams/core/append.ts";
+import type { CreateCommand } from "../streams/core/create.ts";
+import type { KeyClaim } from "../streams/core/keys.ts";
+import type { ProducerClaim } from "../streams/core/producer.ts";
+import { NEVER } from "../streams/core/stream.ts";
+import type {
+  Epoch,
+  ProducerId,
+  Run,
+  Sequence,
+  SessionNonce,
+  StreamName,
+} from "../streams/core/types.ts";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();

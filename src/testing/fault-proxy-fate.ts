@@ -3,7 +3,7 @@
  * these does to the request is in fault-proxy.ts.
  */
 
-import { HapaxError } from "../errors.ts";
+import { HapaxError } from "../base/errors.ts";
 import { createSeededRandom } from "./seeded-random.ts";
 
 /** An answer that the proxy makes up in the server's name. */

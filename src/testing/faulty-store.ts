@@ -1,8 +1,8 @@
 /** A store that breaks on purpose, at a place that the test chooses, and then keeps to S3. */
 
-import type { Change } from "../core/change.ts";
-import { HapaxError } from "../errors.ts";
-import type { Store } from "../store.ts";
+import type { Change } from "../streams/core/change.ts";
+import { HapaxError } from "../base/errors.ts";
+import type { Store } from "../streams/store.ts";
 
 /** Where the store breaks. Calls count from 1. */
 export interface FaultPlan {

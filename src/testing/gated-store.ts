@@ -1,7 +1,7 @@
 /** A store whose commits wait at a gate, so that a test can look at the time before a write is durable. */
 
-import type { Change } from "../core/change.ts";
-import type { Store } from "../store.ts";
+import type { Change } from "../streams/core/change.ts";
+import type { Store } from "../streams/store.ts";
 
 /** A store whose commits wait at a gate until a test lets them through. */
 export interface GatedStore extends Store {

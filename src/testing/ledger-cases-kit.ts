@@ -1,10 +1,17 @@
 /** What the cases of ledger-conformance.ts share. */
 
 import { strict as assert } from "node:assert";
-import { waitingClock } from "../clock.ts";
-import { isHapaxError } from "../errors.ts";
-import type { Entries, Entry, EntryWrite, Expected, Ledger, Place } from "../ledger.ts";
-import { systemRandom } from "../random.ts";
+import { waitingClock } from "../base/clock.ts";
+import { isHapaxError } from "../base/errors.ts";
+import type {
+  Entries,
+  Entry,
+  EntryWrite,
+  Expected,
+  Ledger,
+  Place,
+} from "../toolkit/ledgers/ledger.ts";
+import { systemRandom } from "../base/random.ts";
 
 /** How a case gets at a database. */
 export interface LedgerTarget<Tx> {

@@ -1,7 +1,7 @@
 /** Cases of leases, retention, scans and migrations: LG4, LG7 and LG8. */
 
 import { strict as assert } from "node:assert";
-import type { EntryWrite, Ledger, Place } from "../ledger.ts";
+import type { EntryWrite, Ledger, Place } from "../toolkit/ledgers/ledger.ts";
 import {
   ABSENT,
   asRead,

@@ -1,7 +1,7 @@
 /** Cases of transactions: LG1 and LG5. */
 
 import { strict as assert } from "node:assert";
-import type { Place } from "../ledger.ts";
+import type { Place } from "../toolkit/ledgers/ledger.ts";
 import {
   ABSENT,
   asRead,

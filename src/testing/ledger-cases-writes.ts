@@ -1,7 +1,7 @@
 /** Cases of single reads and writes: LG2, LG3, LG6 and LG9. */
 
 import { strict as assert } from "node:assert";
-import type { Entry, Expected, Place } from "../ledger.ts";
+import type { Entry, Expected, Place } from "../toolkit/ledgers/ledger.ts";
 import {
   ABSENT,
   asRead,

@@ -4,16 +4,16 @@
  */
 
 import { writeSync } from "node:fs";
-import { HapaxError, isHapaxError } from "../errors.ts";
-import { failpoint, setFailpoint } from "../failpoint.ts";
-import { createIdempotency, type FetchHandler, type Idempotency } from "../idempotency.ts";
-import type { Ledger } from "../ledger.ts";
-import { GLOBAL } from "../once/check.ts";
-import { createInbox } from "../once/inbox.ts";
-import { acquireLease } from "../once/lease.ts";
-import { processOnce } from "../once/process-once.ts";
-import type { OnceProbed } from "../once/settings.ts";
-import { createOutbox, createRelay, functionPublisher, type Relay } from "../outbox.ts";
+import { HapaxError, isHapaxError } from "../base/errors.ts";
+import { failpoint, setFailpoint } from "../base/failpoint.ts";
+import { createIdempotency, type FetchHandler, type Idempotency } from "../toolkit/idempotency.ts";
+import type { Ledger } from "../toolkit/ledgers/ledger.ts";
+import { GLOBAL } from "../toolkit/once/check.ts";
+import { createInbox } from "../toolkit/once/inbox.ts";
+import { acquireLease } from "../toolkit/once/lease.ts";
+import { processOnce } from "../toolkit/once/process-once.ts";
+import type { OnceProbed } from "../toolkit/once/settings.ts";
+import { createOutbox, createRelay, functionPublisher, type Relay } from "../toolkit/outbox.ts";
 
 /** The user's own data, of which each piece must be there once. */
 export interface CrashEffects<Tx> {

@@ -1,7 +1,7 @@
 /** What the cases of the outbox have in common: a target, relays, and how spans and batches are gone through. */
 
 import { strict as assert } from "node:assert";
-import type { Ledger } from "../ledger.ts";
+import type { Ledger } from "../toolkit/ledgers/ledger.ts";
 import type {
   HeldEvent,
   NewOutboxEvent,
@@ -10,7 +10,7 @@ import type {
   OutboxLog,
   OutboxRows,
   OutboxSpans,
-} from "../outbox-log.ts";
+} from "../toolkit/outbox/log.ts";
 
 /** How a case gets at a database. */
 export interface OutboxTarget<Tx> {

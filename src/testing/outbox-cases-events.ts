@@ -1,7 +1,7 @@
 /** Cases of the outbox: events, spans, and what was added when. OL1 to OL4. */
 
 import { strict as assert } from "node:assert";
-import type { Ledger, Place } from "../ledger.ts";
+import type { Ledger, Place } from "../toolkit/ledgers/ledger.ts";
 import {
   add,
   eventOf,

@@ -1,7 +1,7 @@
 /** Cases of the outbox: batches of rows, held events, cleaning. OL5 to OL7. */
 
 import { strict as assert } from "node:assert";
-import type { OutboxEvent } from "../outbox-log.ts";
+import type { OutboxEvent } from "../toolkit/outbox/log.ts";
 import {
   add,
   eventOf,

@@ -1,6 +1,6 @@
 /** Randomness that repeats: the same seed gives the same numbers, on every machine. */
 
-import type { Random } from "../random.ts";
+import type { Random } from "../base/random.ts";
 
 /** Randomness that a seed repeats. */
 export interface SeededRandom extends Random {

@@ -7,7 +7,7 @@
  * any more durable than before. After either nothing that was under way ever ends.
  */
 
-import type { Disk, DiskFile, DiskMode } from "../stores/file/disk.ts";
+import type { Disk, DiskFile, DiskMode } from "../streams/stores/file/disk.ts";
 import { createSeededRandom, type SeededRandom } from "./seeded-random.ts";
 import { ioError, SimulatedFile } from "./simulated-file.ts";
 

@@ -1,8 +1,8 @@
 /** The contract of sink.ts as cases that any test runner can run. */
 
 import { strict as assert } from "node:assert";
-import { isHapaxError } from "../errors.ts";
-import type { Sink, SinkPlace } from "../sink.ts";
+import { isHapaxError } from "../base/errors.ts";
+import type { Sink, SinkPlace } from "../client/processing/sink.ts";
 
 /** How a case gets at a database. */
 export interface SinkTarget<Tx> {

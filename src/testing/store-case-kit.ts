@@ -1,13 +1,13 @@
 /** What the conformance cases of stores are made of: changes in one line, and checks without a runner. */
 
-import { digestContent } from "../core/content-digest.ts";
-import type { Change } from "../core/change.ts";
-import { imageOfGroups } from "../core/group-image.ts";
-import type { GroupBook } from "../core/group-state.ts";
-import { KeyWindow, type KeyWindowView } from "../core/key-window.ts";
-import type { KeyRecord } from "../core/keys.ts";
-import type { ProducerMark } from "../core/producer.ts";
-import { NEVER, type StreamState } from "../core/stream.ts";
+import { digestContent } from "../streams/core/content-digest.ts";
+import type { Change } from "../streams/core/change.ts";
+import { imageOfGroups } from "../streams/core/group-image.ts";
+import type { GroupBook } from "../streams/core/group-state.ts";
+import { KeyWindow, type KeyWindowView } from "../streams/core/key-window.ts";
+import type { KeyRecord } from "../streams/core/keys.ts";
+import type { ProducerMark } from "../streams/core/producer.ts";
+import { NEVER, type StreamState } from "../streams/core/stream.ts";
 import type {
   Epoch,
   Offset,
@@ -18,10 +18,10 @@ import type {
   StreamId,
   StreamName,
   TimeMs,
-} from "../core/types.ts";
-import { applyChange, type World } from "../core/world.ts";
-import { isHapaxError } from "../errors.ts";
-import type { Page, Store } from "../store.ts";
+} from "../streams/core/types.ts";
+import { applyChange, type World } from "../streams/core/world.ts";
+import { isHapaxError } from "../base/errors.ts";
+import type { Page, Store } from "../streams/store.ts";
 import { keyClaim } from "./commands.ts";
 
 /** How a conformance case gets the store that it looks at. Every case gets one of its own. */

@@ -1,7 +1,7 @@
 /** Conformance cases that every store passes, also one that forgets all when it is closed. */
 
-import type { StreamName } from "../core/types.ts";
-import type { Store } from "../store.ts";
+import type { StreamName } from "../streams/core/types.ts";
+import type { Store } from "../streams/store.ts";
 import {
   appended,
   bytesOf,

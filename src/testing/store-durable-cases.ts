@@ -1,10 +1,10 @@
 /** Conformance cases of stores that keep what they were told over a close, or a kill, and a reopen. */
 
-import type { Change } from "../core/change.ts";
-import type { StreamName, TimeMs } from "../core/types.ts";
-import type { Store } from "../store.ts";
-import { decideAppend } from "../core/append.ts";
-import { KEY_DEFAULTS } from "../core/keys.ts";
+import type { Change } from "../streams/core/change.ts";
+import type { StreamName, TimeMs } from "../streams/core/types.ts";
+import type { Store } from "../streams/store.ts";
+import { decideAppend } from "../streams/core/append.ts";
+import { KEY_DEFAULTS } from "../streams/core/keys.ts";
 import { appendCommand, keyClaim, producerClaim, sessionClaim } from "./commands.ts";
 import {
   appended,

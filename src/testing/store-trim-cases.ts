@@ -1,9 +1,9 @@
 /** Conformance cases of what the server keeps for itself: streams that are trimmed, and groups. */
 
-import type { Change } from "../core/change.ts";
-import type { GroupChange } from "../core/group-state.ts";
-import type { Offset, StreamName, TimeMs } from "../core/types.ts";
-import type { Store } from "../store.ts";
+import type { Change } from "../streams/core/change.ts";
+import type { GroupChange } from "../streams/core/group-state.ts";
+import type { Offset, StreamName, TimeMs } from "../streams/core/types.ts";
+import type { Store } from "../streams/store.ts";
 import {
   appended,
   bytesOf,

@@ -1,8 +1,8 @@
 // The helpers that other tests lean on must themselves be right.
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { Offset, StreamId } from "../core/types.ts";
-import { openMemoryStore } from "../stores/memory.ts";
+import type { Offset, StreamId } from "../streams/core/types.ts";
+import { openMemoryStore } from "../streams/stores/memory.ts";
 import { openFaultyStore } from "./faulty-store.ts";
 import { openGatedStore } from "./gated-store.ts";
 import { createSeededRandom } from "./seeded-random.ts";

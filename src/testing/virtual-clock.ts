@@ -1,6 +1,6 @@
 /** Time that stands still until a test moves it. */
 
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../base/clock.ts";
 
 /** A clock that stands still until a test moves it. */
 export interface VirtualClock extends Clock {

@@ -3,9 +3,9 @@
  * Prints the status of the answer. See fetch.test.ts.
  */
 
-import { createIdempotentFetch } from "../../dist/idempotency/fetch.js";
-import { fileKeyStore } from "../../dist/idempotency/key-file.js";
-import { setFailpoint } from "../../dist/failpoint.js";
+import { createIdempotentFetch } from "../../dist/toolkit/idempotency/fetch.js";
+import { fileKeyStore } from "../../dist/toolkit/idempotency/key-file.js";
+import { setFailpoint } from "../../dist/base/failpoint.js";
 
 const { url, folder, operation, dieAt } = JSON.parse(process.argv[2] ?? "{}");
 setFailpoint((name) => {

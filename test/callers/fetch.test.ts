@@ -7,10 +7,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, test } from "vitest";
-import { createIdempotency, type FetchHandler, GLOBAL } from "../../src/idempotency.ts";
-import { createIdempotentFetch, memoryKeyStore } from "../../src/idempotency/fetch.ts";
-import { fileKeyStore } from "../../src/idempotency/key-file.ts";
-import { memoryLedger, type MemoryTransaction } from "../../src/ledgers/memory.ts";
+import { createIdempotency, type FetchHandler, GLOBAL } from "../../src/toolkit/idempotency.ts";
+import { createIdempotentFetch, memoryKeyStore } from "../../src/toolkit/idempotency/fetch.ts";
+import { fileKeyStore } from "../../src/toolkit/idempotency/key-file.ts";
+import { memoryLedger, type MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
 import { openFaultProxy } from "../../src/testing/fault-proxy.ts";
 
 const CALLER = fileURLToPath(new URL("caller.mjs", import.meta.url));

@@ -6,10 +6,10 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { expect, test } from "vitest";
 import { bundle } from "../../scripts/size.mjs";
-import { connect } from "../../src/client.ts";
+import { connect } from "../../src/client/client.ts";
 import { deferred } from "../../src/client/deferred.ts";
 import type { Stream } from "../../src/client/stream.ts";
-import { createVirtualClock, turn } from "../../src/testing.ts";
+import { createVirtualClock, turn } from "../../src/testing/testing.ts";
 
 interface Call {
   readonly name: string;

@@ -7,11 +7,15 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DurableStreamTestServer } from "@durable-streams/server";
-import { type ClientSettings, connect, type Stream } from "../../src/client.ts";
-import type { ErrorCode } from "../../src/errors.ts";
-import { startNodeServer } from "../../src/runtimes/node.ts";
-import { openFileStore } from "../../src/stores/file.ts";
-import { type FaultProxy, type FaultProxySettings, openFaultProxy } from "../../src/testing.ts";
+import { type ClientSettings, connect, type Stream } from "../../src/client/client.ts";
+import type { ErrorCode } from "../../src/base/errors.ts";
+import { startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
+import {
+  type FaultProxy,
+  type FaultProxySettings,
+  openFaultProxy,
+} from "../../src/testing/testing.ts";
 
 /** What a case may need of a server beyond the public protocol, or beyond a server in memory. */
 export type Ability =

@@ -1,7 +1,7 @@
 /** What the client does when it describes, reads, follows, forks, closes and deletes. */
 
 import { expect } from "vitest";
-import { type FollowOptions, memoryPosition, type Stream } from "../../src/client.ts";
+import { type FollowOptions, memoryPosition, type Stream } from "../../src/client/client.ts";
 import { type Behaviour, count, type World } from "./behaviours-kit.ts";
 
 /** Follows a stream and appends while it does: what came, when the stream has been closed. */

@@ -1,7 +1,7 @@
 /** What the client does when it creates and appends. */
 
 import { expect } from "vitest";
-import { AppendFailure } from "../../src/client.ts";
+import { AppendFailure } from "../../src/client/client.ts";
 import { type Behaviour, count, failureOf, until } from "./behaviours-kit.ts";
 
 const creating: readonly Behaviour[] = [

@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DurableStreamTestServer } from "@durable-streams/server";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
-import { connect } from "../../src/client.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
-import { openFileStore } from "../../src/stores/file.ts";
-import { openFaultProxy } from "../../src/testing.ts";
+import { connect } from "../../src/client/client.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
+import { openFaultProxy } from "../../src/testing/testing.ts";
 import { type ClientPage, findChromium, openBrowser, type Stage } from "./browser-kit.ts";
 import { requirePart } from "./runtimes-kit.ts";
 

@@ -1,15 +1,20 @@
 // Single cases of chaos over real sockets: each names the one request that meets something.
 import { spawn } from "node:child_process";
 import { afterEach, beforeAll, expect, test } from "vitest";
-import { AppendFailure, type ClientSettings, connect, type Stream } from "../../src/client.ts";
-import { startNodeServer } from "../../src/runtimes/node.ts";
+import {
+  AppendFailure,
+  type ClientSettings,
+  connect,
+  type Stream,
+} from "../../src/client/client.ts";
+import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 import {
   type FaultProxy,
   type FaultShares,
   openFaultProxy,
   type ProxiedRequest,
   type ProxyFate,
-} from "../../src/testing.ts";
+} from "../../src/testing/testing.ts";
 
 const PATH = "/v1/stream/s";
 const QUICK: ClientSettings = { retry: { minMs: 1, maxMs: 20 } };
@@ -253,7 +258,7 @@ test("AT2 AT4 a request that was cut in its body was not done, and is sent again
 
 /** A process that writes one record after the other until it fails. */
 const WRITER = `
-  import { connect } from ${JSON.stringify(new URL("../../dist/client.js", import.meta.url).href)};
+  import { connect } from ${JSON.stringify(new URL("../../dist/client/client.js", import.meta.url).href)};
   const producer = connect(process.argv[1]).producer({ id: "writer", maxBatchRecords: 1, maxInFlight: 4 });
   try {
     for (let id = 0; ; id += 4) await Promise.all([0, 1, 2, 3].map((more) => producer.send(id + more)));

@@ -11,7 +11,7 @@ import {
   connect,
   HapaxError,
   type Stream,
-} from "../../src/client.ts";
+} from "../../src/client/client.ts";
 import {
   createSeededRandom,
   type FaultCounts,
@@ -19,7 +19,7 @@ import {
   type FaultProxySettings,
   openFaultProxy,
   type SeededRandom,
-} from "../../src/testing.ts";
+} from "../../src/testing/testing.ts";
 
 /** Where the server is. */
 export interface ChaosPlace {

@@ -3,9 +3,9 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { startNodeServer } from "../../src/runtimes/node.ts";
-import { openFileStore } from "../../src/stores/file.ts";
-import { createSeededRandom, openFaultProxy } from "../../src/testing.ts";
+import { startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
+import { createSeededRandom, openFaultProxy } from "../../src/testing/testing.ts";
 import { Site } from "../crash/site.ts";
 import {
   type ChaosPlace,

@@ -7,9 +7,9 @@ import { afterEach, expect, test } from "vitest";
 import { Caller } from "../../src/client/attempt.ts";
 import { type FollowOptions, followStream } from "../../src/client/follow.ts";
 import { resolveClientSettings } from "../../src/client/settings.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
-import { openFileStore } from "../../src/stores/file.ts";
-import { createSeededRandom } from "../../src/testing.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
+import { createSeededRandom } from "../../src/testing/testing.ts";
 
 const PATH = "/v1/stream/s";
 const endings: (() => Promise<unknown>)[] = [];

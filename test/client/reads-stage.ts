@@ -3,7 +3,7 @@
  * moves. What happens to each request is decided by a fate.
  */
 
-import type { Clock } from "../../src/clock.ts";
+import type { Clock } from "../../src/base/clock.ts";
 import { Caller } from "../../src/client/attempt.ts";
 import { type ClientSettings, resolveClientSettings } from "../../src/client/settings.ts";
 import type { ClientAnswer, ClientRequest } from "../../src/client/transport.ts";
@@ -12,14 +12,14 @@ import {
   type HapaxServer,
   type ServerSettings,
   type Sink,
-} from "../../src/server.ts";
-import { openMemoryStore } from "../../src/stores/memory.ts";
+} from "../../src/streams/server.ts";
+import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import {
   createSeededRandom,
   createVirtualClock,
   turn,
   type VirtualClock,
-} from "../../src/testing.ts";
+} from "../../src/testing/testing.ts";
 
 export const BASE = "http://stage.test";
 export const STREAM = `${BASE}/v1/stream/s`;

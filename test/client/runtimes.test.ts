@@ -7,8 +7,8 @@ import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { afterEach, expect, test } from "vitest";
-import { startNodeServer } from "../../src/runtimes/node.ts";
-import { type FaultProxy, openFaultProxy } from "../../src/testing.ts";
+import { startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { type FaultProxy, openFaultProxy } from "../../src/testing/testing.ts";
 import type { SmokeResult, SmokeWays } from "./fixtures/smoke.ts";
 import { bundle, programOf, requirePart } from "./runtimes-kit.ts";
 

@@ -1,8 +1,8 @@
 // Pages that are shortened on their way, with a length that fits: whoever does it mends Content-Length too.
 import { DurableStreamTestServer } from "@durable-streams/server";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connect } from "../../src/client.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import { connect } from "../../src/client/client.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 
 let server: NodeServer;
 beforeAll(async () => {

@@ -47,7 +47,7 @@ test("the client's bundle has nothing of Node, of the server, and none of the te
 test("an error in a bundle has its code, status and advice, and names the document that has its texts", async () => {
   const url = `data:text/javascript;base64,${Buffer.from(client.code).toString("base64")}`;
   // The bundle as a browser would load it; its types are those of the entry point.
-  const loaded = (await import(url)) as typeof import("../../src/client.ts");
+  const loaded = (await import(url)) as typeof import("../../src/client/client.ts");
   const answer = (status: number, type: string): Response =>
     new Response(JSON.stringify({ type, detail: "words" }), { status });
   const answers = [

@@ -1,9 +1,9 @@
 // Text whose writer cuts it anywhere, also inside of a character. PROTOCOL.md §7.3
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connect } from "../../src/client.ts";
+import { connect } from "../../src/client/client.ts";
 import type { Stream } from "../../src/client/stream.ts";
-import { LIMITS } from "../../src/limits.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import { LIMITS } from "../../src/protocol/limits.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 
 let server: NodeServer;
 let streams = 0;

@@ -8,9 +8,9 @@ import {
   type Socket,
 } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
-import { connect, fetchTransport, type Transport } from "../../src/client.ts";
-import { startNodeServer } from "../../src/runtimes/node.ts";
-import { nodeTransport } from "../../src/runtimes/node-client.ts";
+import { connect, fetchTransport, type Transport } from "../../src/client/client.ts";
+import { startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { nodeTransport } from "../../src/client/node.ts";
 
 const TRANSPORTS: readonly (readonly [string, () => Transport])[] = [
   ["fetchTransport", () => fetchTransport(fetch)],

@@ -1,9 +1,9 @@
 /** The producer against a real server: each answer that it can get, and what it makes of it. */
 
 import { expect, test } from "vitest";
-import { AppendFailure, type Producer, type ProducerOptions } from "../../src/client.ts";
-import { isHapaxError } from "../../src/errors.ts";
-import { createSeededRandom } from "../../src/testing.ts";
+import { AppendFailure, type Producer, type ProducerOptions } from "../../src/client/client.ts";
+import { isHapaxError } from "../../src/base/errors.ts";
+import { createSeededRandom } from "../../src/testing/testing.ts";
 import { type Fate, openWriteStage, type StageSettings, type WriteStage } from "./writes-stage.ts";
 
 async function withStage(

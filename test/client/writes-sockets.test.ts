@@ -4,10 +4,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeAll, expect, test } from "vitest";
-import { connect } from "../../src/client.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
-import { openFileStore } from "../../src/stores/file.ts";
-import { openFaultProxy } from "../../src/testing.ts";
+import { connect } from "../../src/client/client.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
+import { openFaultProxy } from "../../src/testing/testing.ts";
 
 const PATH = "/v1/stream/s";
 const endings: (() => Promise<unknown>)[] = [];
@@ -113,7 +113,7 @@ test("AP1 plain appends of two handles over sockets are each stored once", async
 
 /** A process that writes one record after the other until it is told to stop. */
 const WRITER = `
-  import { connect } from ${JSON.stringify(new URL("../../dist/client.js", import.meta.url).href)};
+  import { connect } from ${JSON.stringify(new URL("../../dist/client/client.js", import.meta.url).href)};
   const producer = connect(process.argv[1]).producer({ id: "writer", maxBatchRecords: 2 });
   try {
     for (let id = 0; ; id += 1) await Promise.all([producer.send({ id }), producer.ready]);

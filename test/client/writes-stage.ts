@@ -3,20 +3,20 @@
  * test moves. What becomes of each request is decided by a fate; all fates of a run come from one seed.
  */
 
-import { connect } from "../../src/client.ts";
-import { HapaxError } from "../../src/errors.ts";
+import { connect } from "../../src/client/client.ts";
+import { HapaxError } from "../../src/base/errors.ts";
 import type { ClientSettings } from "../../src/client/settings.ts";
 import type { Stream } from "../../src/client/stream.ts";
 import type { ClientAnswer, ClientRequest, Transport } from "../../src/client/transport.ts";
-import { createServer, type HapaxServer, type ServerSettings } from "../../src/server.ts";
-import { openMemoryStore } from "../../src/stores/memory.ts";
+import { createServer, type HapaxServer, type ServerSettings } from "../../src/streams/server.ts";
+import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import {
   createSeededRandom,
   createVirtualClock,
   type SeededRandom,
   turn,
   type VirtualClock,
-} from "../../src/testing.ts";
+} from "../../src/testing/testing.ts";
 
 export const BASE = "http://stage.test";
 export const STREAM = `${BASE}/v1/stream/s`;

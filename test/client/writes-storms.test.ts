@@ -4,8 +4,8 @@
  */
 
 import { expect, test } from "vitest";
-import { AppendFailure } from "../../src/client.ts";
-import { createSeededRandom } from "../../src/testing.ts";
+import { AppendFailure } from "../../src/client/client.ts";
+import { createSeededRandom } from "../../src/testing/testing.ts";
 import { badNetwork, openWriteStage } from "./writes-stage.ts";
 
 const SEEDS = Number(process.env["HAPAX_CLIENT_SEEDS"] ?? 1000);

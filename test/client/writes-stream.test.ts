@@ -1,9 +1,9 @@
 /** The handle against a real server: plain appends, keys, conditions, and the life of a stream. */
 
 import { expect, test } from "vitest";
-import { AppendFailure, connect } from "../../src/client.ts";
-import { isHapaxError } from "../../src/errors.ts";
-import { createSeededRandom } from "../../src/testing.ts";
+import { AppendFailure, connect } from "../../src/client/client.ts";
+import { isHapaxError } from "../../src/base/errors.ts";
+import { createSeededRandom } from "../../src/testing/testing.ts";
 import { badNetwork, openWriteStage, type StageSettings, type WriteStage } from "./writes-stage.ts";
 
 async function withStage(

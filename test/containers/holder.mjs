@@ -2,7 +2,7 @@
 //
 //   node test/containers/holder.mjs <directory>
 
-import { openFileStore } from "../../dist/stores/file.js";
+import { openFileStore } from "../../dist/streams/stores/file.js";
 
 try {
   await openFileStore(process.argv[2] ?? "", { segmentBytes: 65_536 });

@@ -5,8 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import Database from "libsql";
-import { postgresLedger } from "../../src/ledgers/postgres.ts";
-import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import {
   type CrashCase,
   type CrashTarget,

@@ -3,8 +3,8 @@
  * socket. See run.ts.
  */
 
-import { postgresLedger } from "../../dist/ledgers/postgres.js";
-import { sqliteLedger } from "../../dist/ledgers/sqlite.js";
+import { postgresLedger } from "../../dist/toolkit/ledgers/postgres.js";
+import { sqliteLedger } from "../../dist/toolkit/ledgers/sqlite.js";
 import { runCrashTask } from "../../dist/testing/ledger-crashes.js";
 
 const { database, file, host, outbox, isCareless, task } = JSON.parse(process.argv[2] ?? "{}");

@@ -3,10 +3,10 @@
 import { cpSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { Expiry } from "../../src/core/stream.ts";
-import type { StreamName } from "../../src/core/types.ts";
-import { Engine } from "../../src/engine/engine.ts";
-import { type FileStore, openFileStore } from "../../src/stores/file.ts";
+import type { Expiry } from "../../src/streams/core/stream.ts";
+import type { StreamName } from "../../src/streams/core/types.ts";
+import { Engine } from "../../src/streams/engine/engine.ts";
+import { type FileStore, openFileStore } from "../../src/streams/stores/file.ts";
 import { appendCommand, createCommand, keyClaim } from "../../src/testing/commands.ts";
 import { createVirtualClock, type VirtualClock } from "../../src/testing/virtual-clock.ts";
 import { inDirectory } from "./processes.ts";

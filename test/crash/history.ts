@@ -3,11 +3,11 @@
  * that recovery may come up with: with and without the commit that was not answered. No third one.
  */
 
-import type { Change } from "../../src/core/change.ts";
-import { KeyWindow } from "../../src/core/key-window.ts";
-import type { Offset, StreamId } from "../../src/core/types.ts";
-import { applyChange, createWorld, type World } from "../../src/core/world.ts";
-import type { Store } from "../../src/store.ts";
+import type { Change } from "../../src/streams/core/change.ts";
+import { KeyWindow } from "../../src/streams/core/key-window.ts";
+import type { Offset, StreamId } from "../../src/streams/core/types.ts";
+import { applyChange, createWorld, type World } from "../../src/streams/core/world.ts";
+import type { Store } from "../../src/streams/store.ts";
 
 /** A world with its data: the plainest store that there is, to compare with. */
 export class Shadow {

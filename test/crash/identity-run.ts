@@ -5,8 +5,8 @@
 
 import { openFaultProxy } from "../../src/testing/fault-proxy.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
-import type { Offset } from "../../src/core/types.ts";
-import { formatOffset } from "../../src/wire/values.ts";
+import type { Offset } from "../../src/streams/core/types.ts";
+import { formatOffset } from "../../src/protocol/values.ts";
 import { call } from "../protocol/raw-http.ts";
 import {
   KeyWriter,

@@ -1,10 +1,10 @@
 /** A disk that shows given bytes and takes nothing: what a recovery looks at, a hundred thousand times. */
 
-import { readExtents } from "../../src/stores/file/reading.ts";
-import { recover, type Recovered } from "../../src/stores/file/recovery.ts";
-import { Segments } from "../../src/stores/file/segments.ts";
-import type { Disk, DiskFile } from "../../src/stores/file/disk.ts";
-import type { Offset, StreamId } from "../../src/core/types.ts";
+import { readExtents } from "../../src/streams/stores/file/reading.ts";
+import { recover, type Recovered } from "../../src/streams/stores/file/recovery.ts";
+import { Segments } from "../../src/streams/stores/file/segments.ts";
+import type { Disk, DiskFile } from "../../src/streams/stores/file/disk.ts";
+import type { Offset, StreamId } from "../../src/streams/core/types.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 import type { SimulatedDisk } from "../../src/testing/simulated-disk.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";

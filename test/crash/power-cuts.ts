@@ -1,11 +1,15 @@
 /** One seed of the power cut test: several lives of one store on a disk that fails it. */
 
-import { Engine } from "../../src/engine/engine.ts";
+import { Engine } from "../../src/streams/engine/engine.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../../src/testing/simulated-disk.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
-import { isHapaxError } from "../../src/errors.ts";
-import { type FileStore, type FileStoreSettings, openOnDisk } from "../../src/stores/file.ts";
+import { isHapaxError } from "../../src/base/errors.ts";
+import {
+  type FileStore,
+  type FileStoreSettings,
+  openOnDisk,
+} from "../../src/streams/stores/file.ts";
 import { History } from "./history.ts";
 import { Workload } from "./workload.ts";
 

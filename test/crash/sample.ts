@@ -1,9 +1,9 @@
 /** A journal with something of everything, for tests that damage it byte by byte. */
 
-import type { Change } from "../../src/core/change.ts";
-import type { StreamId, StreamName, TimeMs } from "../../src/core/types.ts";
-import { applyChange } from "../../src/core/world.ts";
-import type { FileStore } from "../../src/stores/file.ts";
+import type { Change } from "../../src/streams/core/change.ts";
+import type { StreamId, StreamName, TimeMs } from "../../src/streams/core/types.ts";
+import { applyChange } from "../../src/streams/core/world.ts";
+import type { FileStore } from "../../src/streams/stores/file.ts";
 import type { SeededRandom } from "../../src/testing/seeded-random.ts";
 import {
   appended,

@@ -3,8 +3,8 @@
 //
 //   node test/crash/server.mjs '{"dir":"…","segmentBytes":65536,"snapshotBytes":131072}'
 
-import { startNodeServer } from "../../dist/runtimes/node.js";
-import { openFileStore } from "../../dist/stores/file.js";
+import { startNodeServer } from "../../dist/streams/runtimes/node.js";
+import { openFileStore } from "../../dist/streams/stores/file.js";
 
 const { dir, port = 0, fault, ...sizes } = JSON.parse(process.argv[2] ?? "{}");
 const journal = await openFileStore(dir, {

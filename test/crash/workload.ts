@@ -1,10 +1,10 @@
 /** What the crash tests do to an engine: producers that retry, streams that come and go, readers. */
 
-import type { Change } from "../../src/core/change.ts";
-import type { CreateCommand } from "../../src/core/create.ts";
-import type { Offset, StreamId, StreamName, TimeMs } from "../../src/core/types.ts";
-import { isHapaxError } from "../../src/errors.ts";
-import type { Engine } from "../../src/engine/engine.ts";
+import type { Change } from "../../src/streams/core/change.ts";
+import type { CreateCommand } from "../../src/streams/core/create.ts";
+import type { Offset, StreamId, StreamName, TimeMs } from "../../src/streams/core/types.ts";
+import { isHapaxError } from "../../src/base/errors.ts";
+import type { Engine } from "../../src/streams/engine/engine.ts";
 import { appendCommand, createCommand, producerClaim } from "../../src/testing/commands.ts";
 import type { SeededRandom } from "../../src/testing/seeded-random.ts";
 import type { VirtualClock } from "../../src/testing/virtual-clock.ts";

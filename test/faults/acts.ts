@@ -8,7 +8,7 @@ export const actFaults: readonly Fault[] = [
   {
     name: "the key of a reset is not written down",
     guarantee: "G35",
-    file: "src/engine/groups.ts",
+    file: "src/streams/engine/groups.ts",
     find: "      act?.note({ streams: decision.change.offsets.length });\n",
     replace: "",
     caughtBy: {
@@ -19,7 +19,7 @@ export const actFaults: readonly Fault[] = [
   {
     name: "every attempt of a deletion has a key of its own",
     guarantee: "G35",
-    file: "src/server/acts.ts",
+    file: "src/streams/server/acts.ts",
     find: "parts.digest(keyBytes(key.text)),",
     replace: "parts.digest(keyBytes(parts.random.id())),",
     caughtBy: {

@@ -5,27 +5,27 @@
 
 import type { Fault } from "./faults.ts";
 
-const FETCH = "src/idempotency/fetch.test.ts";
-const STORES = "src/idempotency/key-store.test.ts";
-const RULES = "src/core/caller-key.test.ts";
+const FETCH = "src/toolkit/idempotency/fetch.test.ts";
+const STORES = "src/toolkit/idempotency/key-store.test.ts";
+const RULES = "src/toolkit/rules/caller-key.test.ts";
 const ZOMBIES = "test/heavy/ledger-zombies.test.ts";
 
 export const callerFaults: readonly Fault[] = [
   {
     name: "a late answer brings a key back that was freed",
     guarantee: "G26",
-    file: "src/idempotency/key-store.ts",
+    file: "src/toolkit/idempotency/key-store.ts",
     find: "      if (find(operation)?.key !== record.key) return;",
     replace: "      if ((find(operation)?.key ?? record.key) !== record.key) return;",
     caughtBy: {
-      file: "src/idempotency/fetch.test.ts",
+      file: "src/toolkit/idempotency/fetch.test.ts",
       test: "HW6 HW10 a late answer in one caller gives no key back that another has freed",
     },
   },
   {
     name: "a call is sent before its key is kept",
     guarantee: "G26",
-    file: "src/idempotency/fetch.ts",
+    file: "src/toolkit/idempotency/fetch.ts",
     find: "const record = await store.put(operation, fresh);",
     replace: "const record: KeyRecord = fresh;\n    void store.put(operation, fresh);",
     caughtBy: {
@@ -36,7 +36,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "every attempt has a key of its own",
     guarantee: "G26",
-    file: "src/idempotency/fetch.ts",
+    file: "src/toolkit/idempotency/fetch.ts",
     find: 'headers.set(keyHeader, keySyntax === "quoted" ? `"${key}"` : key);',
     replace:
       'headers.set(keyHeader, keySyntax === "quoted" ? `"${this.#settings.random.id()}"` : key);',
@@ -48,7 +48,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "the second key of an operation takes the place of the first",
     guarantee: "G26",
-    file: "src/idempotency/key-store.ts",
+    file: "src/toolkit/idempotency/key-store.ts",
     find: "      if (there !== undefined) return there;\n",
     replace: "      if (there?.key === record.key) return there;\n",
     caughtBy: {
@@ -59,7 +59,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "of two processes the second writes over the key of the first",
     guarantee: "G26",
-    file: "src/idempotency/key-file.ts",
+    file: "src/toolkit/idempotency/key-file.ts",
     find: "await fs.link(written, path);",
     replace: "await fs.rename(written, path);",
     caughtBy: {
@@ -70,7 +70,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "a call is sent when its key may be forgotten",
     guarantee: "G26",
-    file: "src/core/caller-key.ts",
+    file: "src/toolkit/rules/caller-key.ts",
     find: "return nowMs + timeoutMs > lastMs(record, windowMs)",
     replace: "return nowMs + timeoutMs > Infinity * lastMs(record, windowMs)",
     caughtBy: {
@@ -81,7 +81,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "what the server says of a key is not kept",
     guarantee: "G26",
-    file: "src/idempotency/fetch.ts",
+    file: "src/toolkit/idempotency/fetch.ts",
     find: "if (next !== record) await store.update(call.operation, next);",
     replace: "record = next;",
     caughtBy: {
@@ -92,7 +92,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "patience may outlast the window",
     guarantee: "G26",
-    file: "src/idempotency/fetch-settings.ts",
+    file: "src/toolkit/idempotency/fetch-settings.ts",
     find: 'check.whole("retry.totalMs", retry.totalMs, totalMs, 0, patienceMs)',
     replace: 'check.whole("retry.totalMs", retry.totalMs, totalMs, 0, patienceMs * 10)',
     caughtBy: {
@@ -103,7 +103,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "the name of an operation takes any content",
     guarantee: "G26",
-    file: "src/core/caller-key.ts",
+    file: "src/toolkit/rules/caller-key.ts",
     find: '  if (record.digest !== attempt.digest) return "reused";\n',
     replace: "",
     caughtBy: {
@@ -114,7 +114,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "a part of an answer is taken for the answer",
     guarantee: "G26",
-    file: "src/idempotency/fetch.ts",
+    file: "src/toolkit/idempotency/fetch.ts",
     find: "const bytes = await orEnded(response.clone().arrayBuffer(), ended.signal);",
     replace: "const bytes = new ArrayBuffer(0);",
     caughtBy: {
@@ -125,7 +125,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "Retry-After is not waited for",
     guarantee: "G26",
-    file: "src/idempotency/fetch.ts",
+    file: "src/toolkit/idempotency/fetch.ts",
     find: "return Math.max(backoffMs, retryAfterMs(heard.response.headers, nowMs));",
     replace: "return Math.min(backoffMs, 1 + retryAfterMs(heard.response.headers, nowMs));",
     caughtBy: {
@@ -136,7 +136,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "a process that has lost its lease may commit",
     guarantee: "G29",
-    file: "src/once/lease.ts",
+    file: "src/toolkit/once/lease.ts",
     find: 'if (entry?.token !== token || entry.state !== "running") {',
     replace: "if ((entry?.token ?? 0) > token + 1_000_000) {",
     caughtBy: {
@@ -147,7 +147,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "a process that has lost its claim may record",
     guarantee: "G25",
-    file: "src/once/claiming.ts",
+    file: "src/toolkit/once/claiming.ts",
     find: "    if (written !== undefined) return;\n",
     replace: "    if (written !== undefined || this.attempts > 0) return;\n",
     caughtBy: {

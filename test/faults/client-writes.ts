@@ -204,7 +204,7 @@ export const clientWriteFaults: readonly Fault[] = [
   {
     name: "client: a write follows a redirect on Node",
     guarantee: "G19",
-    file: "src/runtimes/node-client.ts",
+    file: "src/client/node.ts",
     find: '  if (method !== "GET" && method !== "HEAD") return undefined;',
     replace: '  if (method === "TRACE") return undefined;',
     caughtBy: {

@@ -2,8 +2,8 @@
 
 import type { Fault } from "./faults.ts";
 
-const LENDING = "src/databases/lending.ts";
-const SQLITE = "src/databases/sqlite.ts";
+const LENDING = "src/toolkit/databases/lending.ts";
+const SQLITE = "src/toolkit/databases/sqlite.ts";
 const BOUNDS = "test/once/bounds.test.ts";
 const LENT = "test/ledgers/postgres-lent.test.ts";
 const OWN = "test/ledgers/sqlite-own.test.ts";
@@ -67,7 +67,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "claims run out in a line",
     guarantee: "G25",
-    file: "src/once/claiming.ts",
+    file: "src/toolkit/once/claiming.ts",
     find: `terms.effect === "transaction") this.#pauses = 1;`,
     replace: `terms.effect === "transaction") this.#pauses = 0;`,
     caughtBy: { file: OWN, test: "CK4 loses no claim, however long it is" },
@@ -75,7 +75,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "a split transaction is told as done",
     guarantee: "G25",
-    file: "src/databases/postgres-lending.ts",
+    file: "src/toolkit/databases/postgres-lending.ts",
     find: "CASE WHEN ${HAS_MARK} THEN '1'",
     replace: "CASE WHEN ${HAS_MARK} OR true THEN '1'",
     caughtBy: {
@@ -86,7 +86,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "the end of a claim is written into another transaction",
     guarantee: "G25",
-    file: "src/ledgers/postgres-entries.ts",
+    file: "src/toolkit/ledgers/postgres-entries.ts",
     find: 'guard: isMarked ? ` AND ${HAS_MARK}` : "",',
     replace: 'guard: isMarked ? ` AND (${HAS_MARK} OR true)` : "",',
     caughtBy: {
@@ -108,7 +108,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "work that never ends keeps its key",
     guarantee: "G25",
-    file: "src/once/claiming.ts",
+    file: "src/toolkit/once/claiming.ts",
     find: "if (terms.workMsMax !== undefined) this.#limit(terms.workMsMax);",
     replace: "if (terms.workMsMax === 0) this.#limit(terms.workMsMax);",
     caughtBy: { file: BOUNDS, test: "CK5 is given up, and its key is free at once" },
@@ -116,7 +116,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "a clock that is set back keeps a dead lease",
     guarantee: "G25",
-    file: "src/once/claiming.ts",
+    file: "src/toolkit/once/claiming.ts",
     find: "leaseLeftMs <= leaseMs + CLOCK_MS)",
     replace: "leaseLeftMs <= leaseMs + 1e12 * CLOCK_MS)",
     caughtBy: {
@@ -127,7 +127,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "a failure in COMMIT is not remembered",
     guarantee: "G25",
-    file: "src/once/attempt.ts",
+    file: "src/toolkit/once/attempt.ts",
     find: "if (isRefusal(error)) return",
     replace: "if (isRefusal(undefined ?? {})) return",
     caughtBy: {
@@ -138,7 +138,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "migrate creates what is there",
     guarantee: "G25",
-    file: "src/ledgers/postgres.ts",
+    file: "src/toolkit/ledgers/postgres.ts",
     find: `if (typeof found?.["name"] !== "string") await`,
     replace: `if (typeof found?.["name"] !== "number") await`,
     caughtBy: {
@@ -149,7 +149,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "a locked entry is waited for without bound",
     guarantee: "G25",
-    file: "src/ledgers/postgres-entries.ts",
+    file: "src/toolkit/ledgers/postgres-entries.ts",
     find: `joined === undefined ? set("lock_timeout", LOCK_MS) : "";`,
     replace: `joined === undefined ? set("lock_timeout", 0 * LOCK_MS) : "";`,
     caughtBy: {
@@ -171,7 +171,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "a phase that never ends keeps its transaction",
     guarantee: "G26",
-    file: "src/idempotency/phases.ts",
+    file: "src/toolkit/idempotency/phases.ts",
     find: "      }, signal);",
     replace: "      });",
     caughtBy: {
@@ -182,7 +182,7 @@ export const connectionFaults: readonly Fault[] = [
   {
     name: "a request without a key keeps its transaction",
     guarantee: "G26",
-    file: "src/idempotency/engine.ts",
+    file: "src/toolkit/idempotency/engine.ts",
     find: "      signal: overtime.signal,",
     replace: "      signal: new AbortController().signal,",
     caughtBy: {

@@ -2,10 +2,10 @@
 
 import type { Fault } from "./faults.ts";
 
-const IDENTITY = "src/stores/file/identity.test.ts";
+const IDENTITY = "src/streams/stores/file/identity.test.ts";
 const CONTAINERS = "test/containers.test.ts";
 
-const STORE_FILE = "src/stores/file/store-file.test.ts";
+const STORE_FILE = "src/streams/stores/file/store-file.test.ts";
 const STORE_WRITES =
   "ID2 after a kill in any write and a power cut in any write of the next life STORE is whole";
 
@@ -13,7 +13,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "STORE names frames that are only in the page cache",
     guarantee: "G11",
-    file: "src/stores/file/segments.ts",
+    file: "src/streams/stores/file/segments.ts",
     find: "await this.#activeFile.sync();",
     replace: "await this.#activeFile.size();",
     caughtBy: {
@@ -24,7 +24,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a copy of STORE is overwritten while the other is only in the page cache",
     guarantee: "G11",
-    file: "src/stores/file/store-file.ts",
+    file: "src/streams/stores/file/store-file.ts",
     find: "      await file.sync();\n      const later",
     replace: "      const later",
     caughtBy: { file: STORE_FILE, test: STORE_WRITES },
@@ -32,7 +32,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "the only whole copy of STORE is overwritten first",
     guarantee: "G11",
-    file: "src/stores/file/store-file.ts",
+    file: "src/streams/stores/file/store-file.ts",
     find: "await ownership.#write(mark, later?.at);",
     replace: "await ownership.#write(mark, later === undefined ? 0 : undefined);",
     caughtBy: { file: STORE_FILE, test: STORE_WRITES },
@@ -40,7 +40,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a missing end of the journal is taken for the end",
     guarantee: "G12",
-    file: "src/stores/file/recovery.ts",
+    file: "src/streams/stores/file/recovery.ts",
     find: "if (mark !== undefined) requireEnd(mark, segments, replay.nextLsn);",
     replace: "if (mark === undefined) requireEnd(mark as never, segments, replay.nextLsn);",
     caughtBy: {
@@ -51,7 +51,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a clean stop does not say where the journal ends",
     guarantee: "G12",
-    file: "src/stores/file/store-file.ts",
+    file: "src/streams/stores/file/store-file.ts",
     find: "return this.#write({ ...this.#mark, ...last, isClosed: true });",
     replace: "return last.lsn < 0 ? this.#write(this.#mark) : Promise.resolve();",
     caughtBy: {
@@ -62,7 +62,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a segment of another store is served",
     guarantee: "G12",
-    file: "src/stores/file/recovery.ts",
+    file: "src/streams/stores/file/recovery.ts",
     find: "if (storeId !== undefined && header.storeId !== storeId) {",
     replace: "if (storeId === header.salt.toString()) {",
     caughtBy: {
@@ -73,7 +73,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a segment may follow any other",
     guarantee: "G12",
-    file: "src/stores/file/chain.ts",
+    file: "src/streams/stores/file/chain.ts",
     find: "if (last?.lsn === lsn && last.crc !== crcBefore) {",
     replace: "if (last?.lsn === lsn && last.crc === -1) {",
     caughtBy: {
@@ -84,7 +84,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a process goes on writing although another has opened the directory",
     guarantee: "G32",
-    file: "src/stores/file.ts",
+    file: "src/streams/stores/file.ts",
     find: "await this.#ownership?.check(this.#clock.steadyMs());",
     replace: "await this.#ownership?.check(-Infinity);",
     caughtBy: {
@@ -95,74 +95,74 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "reads take the room that deletes need on a full disk",
     guarantee: "G33",
-    file: "src/engine/engine.ts",
+    file: "src/streams/engine/engine.ts",
     find: "    if (this.#commit.hasRoomToSpare) this.#commit.stage(this.#commit.begin(), change);",
     replace:
       "    if (this.stopped === undefined) this.#commit.stage(this.#commit.begin(), change);",
     caughtBy: {
-      file: "src/stores/file/full-disk.test.ts",
+      file: "src/streams/stores/file/full-disk.test.ts",
       test: "G33 on a full disk reads and forgotten keys leave the room alone that deletes need",
     },
   },
   {
     name: "workers of subscriptions take the room that deletes need on a full disk",
     guarantee: "G33",
-    file: "src/engine/subscriptions.ts",
+    file: "src/streams/engine/subscriptions.ts",
     find: "    if (changes.length > 0) this.#engine.room.admit(0);",
     replace: "",
     caughtBy: {
-      file: "src/stores/file/full-disk.test.ts",
+      file: "src/streams/stores/file/full-disk.test.ts",
       test: "G33 N5 on a full disk subscriptions leave the room alone that deletes need, and lose no wake-up",
     },
   },
   {
     name: "a webhook's answer that cannot be written down is forgotten on a full disk",
     guarantee: "G33",
-    file: "src/engine/subscriptions/deliveries.ts",
+    file: "src/streams/engine/subscriptions/deliveries.ts",
     find: "    while (this.#mustWait && !signal.aborted) await this.#rest(signal);",
     replace: "    if (this.#mustWait) return;",
     caughtBy: {
-      file: "src/engine/subscriptions/full-disk.test.ts",
+      file: "src/streams/engine/subscriptions/full-disk.test.ts",
       test: "DV4 an answer waits for room, and the wake is not delivered again",
     },
   },
   {
     name: "what was deleted before a restart is not given back on a full disk",
     guarantee: "G33",
-    file: "src/stores/file.ts",
+    file: "src/streams/stores/file.ts",
     find: "  #hasFreed = true;\n  #isTidyingSoon",
     replace: "  #hasFreed = false;\n  #isTidyingSoon",
     caughtBy: {
-      file: "src/stores/file/full-disk.test.ts",
+      file: "src/streams/stores/file/full-disk.test.ts",
       test: "G33 CP3 what was deleted before a restart makes room after it, without another request",
     },
   },
   {
     name: "what deletes free on a full disk waits for the next snapshot",
     guarantee: "G33",
-    file: "src/stores/file.ts",
+    file: "src/streams/stores/file.ts",
     find: "else if (this.#hasFreed && this.#isTight) this.#tidySoon();",
     replace: "else if (this.#isClosing && this.#isTight) this.#tidySoon();",
     caughtBy: {
-      file: "src/stores/file/full-disk.test.ts",
+      file: "src/streams/stores/file/full-disk.test.ts",
       test: "G33 CP3 SG4 on a full disk deletes are taken and make room, and appends go on without a restart",
     },
   },
   {
     name: "room is promised while a commit waits for some",
     guarantee: "G33",
-    file: "src/stores/file/segments.ts",
+    file: "src/streams/stores/file/segments.ts",
     find: "if (left < FULL_FLOOR_BYTES || this.#isWaiting) return -2;",
     replace: "if (left < 0) return -2;",
     caughtBy: {
-      file: "src/stores/file/full-disk.test.ts",
+      file: "src/streams/stores/file/full-disk.test.ts",
       test: "SG4 while a commit waits for room none is promised, and not even a delete is taken",
     },
   },
   {
     name: "the lock ends at the network namespace",
     guarantee: "G32",
-    file: "src/stores/file/lock.ts",
+    file: "src/streams/stores/file/lock.ts",
     find: `if (locking.kind === "other") throw locked(directory, locking.holder);`,
     replace: `if (locking.kind === "other") return undefined;`,
     caughtBy: {
@@ -173,7 +173,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a key's own time is judged by a journal that is ahead",
     guarantee: "G16",
-    file: "src/engine/journal-clock.ts",
+    file: "src/streams/engine/journal-clock.ts",
     find: "return Math.min(this.nowMs(), Math.floor(this.#unboundMs));",
     replace: "return Math.max(this.nowMs(), Math.floor(this.#unboundMs));",
     caughtBy: {
@@ -184,7 +184,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a journal that is ahead ends streams before their time",
     guarantee: "G16",
-    file: "src/engine/engine.ts",
+    file: "src/streams/engine/engine.ts",
     find: "return Math.max(this.#journalClock.unboundMs(), this.#clock.nowMs()) as TimeMs;",
     replace: "return Math.max(this.nowMs(), this.#clock.nowMs()) as TimeMs;",
     caughtBy: {

@@ -8,7 +8,7 @@ export const ecosystemFaults: readonly Fault[] = [
   {
     name: "an event says the place before it as its id",
     guarantee: "G10",
-    file: "src/server/sse.ts",
+    file: "src/streams/server/sse.ts",
     find: "const id = encodeEventId(formatOffset(this.#position));",
     replace: "const id = encodeEventId(formatOffset(start));",
     caughtBy: {
@@ -19,7 +19,7 @@ export const ecosystemFaults: readonly Fault[] = [
   {
     name: "an SSE answer says the tail as the place where it begins",
     guarantee: "G10",
-    file: "src/server/sse.ts",
+    file: "src/streams/server/sse.ts",
     find: "[HEADER.nextOffset]: formatOffset(from),",
     replace: "[HEADER.nextOffset]: formatOffset(parts.engine.view(state).tail),",
     caughtBy: {
@@ -30,7 +30,7 @@ export const ecosystemFaults: readonly Fault[] = [
   {
     name: "records are changed for readers that did not ask",
     guarantee: "G8",
-    file: "src/server/reads.ts",
+    file: "src/streams/server/reads.ts",
     find: "return request.stateOffsets ?? parts.settings.stateOffsets;",
     replace: "return request.stateOffsets ?? true;",
     caughtBy: {

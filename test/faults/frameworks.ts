@@ -8,7 +8,7 @@ export const frameworkFaults: readonly Fault[] = [
   {
     name: "an answer that says it is packed is plain",
     guarantee: "G26",
-    file: "src/idempotency/node-answer.ts",
+    file: "src/toolkit/idempotency/node-answer.ts",
     find: "    this.#isBegun = false;\n    this.#restore();",
     replace: "    this.#restore();",
     caughtBy: { file: FRAMEWORKS, test: "HA2 what is written in parts is packed as a whole" },
@@ -16,7 +16,7 @@ export const frameworkFaults: readonly Fault[] = [
   {
     name: "an answer of Hono has two lengths",
     guarantee: "G26",
-    file: "src/idempotency/answer.ts",
+    file: "src/toolkit/idempotency/answer.ts",
     find: "const sent = rest === undefined ? wholeHeaders(headers) : headers;",
     replace: "const sent = headers;",
     caughtBy: {
@@ -27,7 +27,7 @@ export const frameworkFaults: readonly Fault[] = [
   {
     name: "an answer that goes around Fastify is sent before its commit",
     guarantee: "G26",
-    file: "src/idempotency/fastify.ts",
+    file: "src/toolkit/idempotency/fastify.ts",
     find: "this.#works.set(request, { run: begun.run, held: new HeldAnswer(rawOf(reply)) });",
     replace:
       "const held = new HeldAnswer(rawOf(reply));\n      held.release();\n      this.#works.set(request, { run: begun.run, held });",
@@ -39,18 +39,18 @@ export const frameworkFaults: readonly Fault[] = [
   {
     name: "a duplicate is told to wait for the whole lease",
     guarantee: "G26",
-    file: "src/idempotency/engine.ts",
+    file: "src/toolkit/idempotency/engine.ts",
     find: "return isRenewed ? RETRY_AFTER_MS_MIN : boundedRetryMs(leaseLeftMs);",
     replace: "return isRenewed ? leaseLeftMs : boundedRetryMs(leaseLeftMs);",
     caughtBy: {
-      file: "src/idempotency/engine.test.ts",
+      file: "src/toolkit/idempotency/engine.test.ts",
       test: "HI1 HI5 lets a duplicate in another process wait, and take over when the first is lost",
     },
   },
   {
     name: "a server with a parser refuses what one without has seen",
     guarantee: "G26",
-    file: "src/core/content-fingerprint.ts",
+    file: "src/base/content-fingerprint.ts",
     find: "if (left.plain !== undefined && right.plain !== undefined) return left.plain !== right.plain;",
     replace: "if (left.exact !== right.exact) return true;",
     caughtBy: {
@@ -61,7 +61,7 @@ export const frameworkFaults: readonly Fault[] = [
   {
     name: "refusals fill the table",
     guarantee: "G26",
-    file: "src/idempotency/run.ts",
+    file: "src/toolkit/idempotency/run.ts",
     find: "if (REFUSALS.has(answer.status)) this.#isNotStarted = true;",
     replace: "if (REFUSALS.size === 0) this.#isNotStarted = true;",
     caughtBy: {
@@ -72,7 +72,7 @@ export const frameworkFaults: readonly Fault[] = [
   {
     name: "a key on DELETE passes and protects nothing",
     guarantee: "G26",
-    file: "src/idempotency/engine.ts",
+    file: "src/toolkit/idempotency/engine.ts",
     find: "return hasKey || this.settings.methods.has(method);",
     replace: "return this.settings.methods.has(method);",
     caughtBy: {

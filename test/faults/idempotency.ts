@@ -2,15 +2,15 @@
 
 import type { Fault } from "./faults.ts";
 
-const ENGINE = "src/idempotency/engine.test.ts";
-const PHASES = "src/idempotency/phases.test.ts";
+const ENGINE = "src/toolkit/idempotency/engine.test.ts";
+const PHASES = "src/toolkit/idempotency/phases.test.ts";
 const HOSTILE = "test/idempotency/hostile.test.ts";
 
 export const idempotencyFaults: readonly Fault[] = [
   {
     name: "a key with other content waits while the first request is under way",
     guarantee: "G26",
-    file: "src/idempotency/engine.ts",
+    file: "src/toolkit/idempotency/engine.ts",
     find: "        if (isOtherContent(flight.fingerprint, fingerprint)) return this.#mismatch();\n",
     replace: "",
     caughtBy: {
@@ -21,7 +21,7 @@ export const idempotencyFaults: readonly Fault[] = [
   {
     name: "the keys of two tenants meet",
     guarantee: "G26",
-    file: "src/idempotency/engine.ts",
+    file: "src/toolkit/idempotency/engine.ts",
     find: `place = { kind: "http", scope: await this.#scopeOf(request), key: parsed.key };`,
     replace: `place = { kind: "http", scope: (await this.#scopeOf(request)) && GLOBAL, key: parsed.key };`,
     caughtBy: {
@@ -32,7 +32,7 @@ export const idempotencyFaults: readonly Fault[] = [
   {
     name: "an answer leaves before its commit",
     guarantee: "G26",
-    file: "src/idempotency/run.ts",
+    file: "src/toolkit/idempotency/run.ts",
     find: "      await this.#commit(answer);\n",
     replace: "      void this.#commit(answer);\n",
     caughtBy: { file: ENGINE, test: "HI3 answers only after the commit" },
@@ -40,7 +40,7 @@ export const idempotencyFaults: readonly Fault[] = [
   {
     name: "the writes of a failed handler are committed",
     guarantee: "G26",
-    file: "src/idempotency/run.ts",
+    file: "src/toolkit/idempotency/run.ts",
     find: "await this.#transaction?.rollBack();",
     replace: "await this.#transaction?.commit(() => Promise.resolve());",
     caughtBy: {
@@ -51,7 +51,7 @@ export const idempotencyFaults: readonly Fault[] = [
   {
     name: "a commit whose answer was lost counts as failed",
     guarantee: "G26",
-    file: "src/idempotency/run.ts",
+    file: "src/toolkit/idempotency/run.ts",
     find: "      if (await this.#isCommitted()) return;\n",
     replace: "",
     caughtBy: {
@@ -62,7 +62,7 @@ export const idempotencyFaults: readonly Fault[] = [
   {
     name: "cookies are repeated to whoever asks",
     guarantee: "G26",
-    file: "src/idempotency/answer.ts",
+    file: "src/toolkit/idempotency/answer.ts",
     find: `  "set-cookie",\n`,
     replace: "",
     caughtBy: {
@@ -73,7 +73,7 @@ export const idempotencyFaults: readonly Fault[] = [
   {
     name: "the order of JSON members makes other content",
     guarantee: "G26",
-    file: "src/core/canonical-json.ts",
+    file: "src/toolkit/rules/canonical-json.ts",
     find: "(one < other ? -1 : 1)",
     replace: "(one === other ? 1 : 0)",
     caughtBy: {
@@ -84,7 +84,7 @@ export const idempotencyFaults: readonly Fault[] = [
   {
     name: "a finished phase runs again",
     guarantee: "G26",
-    file: "src/idempotency/phases.ts",
+    file: "src/toolkit/idempotency/phases.ts",
     find: "if (this.#done.has(name)) return",
     replace: "if (this.#done.has(name) && this.#done.size > 9) return",
     caughtBy: {
@@ -95,7 +95,7 @@ export const idempotencyFaults: readonly Fault[] = [
   {
     name: "requests whose process died are not finished",
     guarantee: "G26",
-    file: "src/idempotency/completer.ts",
+    file: "src/toolkit/idempotency/completer.ts",
     find: `{ kind: "http", state: "running", isAbandoned: true }`,
     replace: `{ kind: "http", state: "done", isAbandoned: true }`,
     caughtBy: {
@@ -106,7 +106,7 @@ export const idempotencyFaults: readonly Fault[] = [
   {
     name: "a response is ended while it is held back",
     guarantee: "G26",
-    file: "src/idempotency/node-answer.ts",
+    file: "src/toolkit/idempotency/node-answer.ts",
     find: "        this.#endWith(all);\n",
     replace: "        this.#endWith(all);\n        Reflect.apply(real.end, response, all);\n",
     caughtBy: {

@@ -2,29 +2,29 @@
 
 import type { Fault } from "./faults.ts";
 
-const RECOVERY = "src/stores/file/recovery.test.ts";
-const SEGMENTS = "src/stores/file/segments.test.ts";
-const SNAPSHOT = "src/stores/file/snapshot.test.ts";
-const FILE_STORE = "src/stores/file.test.ts";
-const TRIM = "src/stores/file/trim.test.ts";
-const REPLAY_BOUND = "src/stores/file/replay-bound.test.ts";
+const RECOVERY = "src/streams/stores/file/recovery.test.ts";
+const SEGMENTS = "src/streams/stores/file/segments.test.ts";
+const SNAPSHOT = "src/streams/stores/file/snapshot.test.ts";
+const FILE_STORE = "src/streams/stores/file.test.ts";
+const TRIM = "src/streams/stores/file/trim.test.ts";
+const REPLAY_BOUND = "src/streams/stores/file/replay-bound.test.ts";
 
 export const journalFaults: readonly Fault[] = [
   {
     name: "the sync is skipped",
     guarantee: "G1",
-    file: "src/stores/file/node-disk.ts",
+    file: "src/streams/stores/file/node-disk.ts",
     find: "durable: isDurable ? O_RDWR | (O_DSYNC ?? 0) : O_RDWR,",
     replace: "durable: O_RDWR,",
     caughtBy: {
-      file: "src/stores/file/node-disk.test.ts",
+      file: "src/streams/stores/file/node-disk.test.ts",
       test: "DK1 a durable file is opened so that a write returns when it is on the disk",
     },
   },
   {
     name: "the journal is written through the page cache",
     guarantee: "G1",
-    file: "src/stores/file/segments.ts",
+    file: "src/streams/stores/file/segments.ts",
     find: `const file = await this.#disk.open(spare.name, "durable");`,
     replace: `const file = await this.#disk.open(spare.name, "write");`,
     caughtBy: {
@@ -35,7 +35,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "the sync comes after the answer",
     guarantee: "G1",
-    file: "src/stores/file/segments.ts",
+    file: "src/streams/stores/file/segments.ts",
     find: "await file.write(frame.buffers, position);",
     replace: "void file.write(frame.buffers, position).catch(() => undefined);",
     caughtBy: {
@@ -46,7 +46,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "no directory sync for a new segment",
     guarantee: "G1",
-    file: "src/stores/file/segments.ts",
+    file: "src/streams/stores/file/segments.ts",
     find: `await this.#disk.rename(spare.name, name);
     await this.#disk.syncDirectory();`,
     replace: "await this.#disk.rename(spare.name, name);",
@@ -58,7 +58,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a segment is used again before its old name is gone for good",
     guarantee: "G1",
-    file: "src/stores/file/segments.ts",
+    file: "src/streams/stores/file/segments.ts",
     find: `    await this.#disk.syncDirectory();
     this.#spares.push({ name, bytes: segment.bytes });`,
     replace: `    this.#spares.push({ name, bytes: segment.bytes });
@@ -71,7 +71,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "recovery trusts names that a killed process left",
     guarantee: "G1",
-    file: "src/stores/file/segments.ts",
+    file: "src/streams/stores/file/segments.ts",
     find: `    await this.#disk.syncDirectory();
     const last = this.list().at(-1);`,
     replace: "    const last = this.list().at(-1);",
@@ -83,7 +83,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "recovery trusts the page cache",
     guarantee: "G4",
-    file: "src/stores/file/segments.ts",
+    file: "src/streams/stores/file/segments.ts",
     find: "await this.#activeFile.sync();",
     replace: "await this.#activeFile.size();",
     caughtBy: {
@@ -94,41 +94,41 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "the checksum of a frame is not checked",
     guarantee: "G8",
-    file: "src/stores/file/format.ts",
+    file: "src/streams/stores/file/format.ts",
     find: "return end <= bytes.length && crc32(bytes.subarray(at + 8, end), salt) === header.crc;",
     replace: "return end <= bytes.length && salt >= 0;",
     caughtBy: {
-      file: "src/stores/file/format.test.ts",
+      file: "src/streams/stores/file/format.test.ts",
       test: "JF2 a frame with any bit wrong, or any byte missing, is not valid",
     },
   },
   {
     name: "the LSN of a frame is not checked",
     guarantee: "G8",
-    file: "src/stores/file/scan.ts",
+    file: "src/streams/stores/file/scan.ts",
     find: "while (header !== undefined && header.lsn === nextLsn) {",
     replace: "while (header !== undefined) {",
     caughtBy: {
-      file: "src/stores/file/scan.test.ts",
+      file: "src/streams/stores/file/scan.test.ts",
       test: "RC2 a frame whose number is not the next one is not passed over",
     },
   },
   {
     name: "every use of a segment has the same salt",
     guarantee: "G8",
-    file: "src/stores/file/format.ts",
+    file: "src/streams/stores/file/format.ts",
     find: "return end <= bytes.length && crc32(bytes.subarray(at + 8, end), salt) === header.crc;",
     replace: `const both = [salt, 77].map((start) => crc32(bytes.subarray(at + 8, end), start));
   return end <= bytes.length && both.includes(header.crc);`,
     caughtBy: {
-      file: "src/stores/file/scan.test.ts",
+      file: "src/streams/stores/file/scan.test.ts",
       test: "JF1 a frame of an earlier use is neither a frame nor a proof of damage",
     },
   },
   {
     name: "a snapshot is renamed before it is synced",
     guarantee: "G1",
-    file: "src/stores/file/snapshot.ts",
+    file: "src/streams/stores/file/snapshot.ts",
     find: `    await settle();
     await file.sync();`,
     replace: "    await settle();",
@@ -140,7 +140,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a snapshot contains what is not durable yet",
     guarantee: "G4",
-    file: "src/stores/file/snapshot.ts",
+    file: "src/streams/stores/file/snapshot.ts",
     find: `    await settle();
     await file.sync();`,
     replace: "    await file.sync();",
@@ -152,7 +152,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a damaged snapshot is used",
     guarantee: "G8",
-    file: "src/stores/file/snapshot-format.ts",
+    file: "src/streams/stores/file/snapshot-format.ts",
     find: `if (crc32(payload) !== bytes.readUInt32LE(at + 4)) throw damaged("a block has another checksum");`,
     replace: "if (crc32(payload) === -1) throw damaged(MAGIC);",
     caughtBy: {
@@ -163,7 +163,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "damage in the middle is cut off like a torn end",
     guarantee: "G1",
-    file: "src/stores/file/recovery.ts",
+    file: "src/streams/stores/file/recovery.ts",
     find: "? await findFrameBehind(file, segment.salt, scan.end, scan.nextLsn)",
     replace: "? await findFrameBehind(file, segment.salt, segment.bytes, scan.nextLsn)",
     caughtBy: {
@@ -174,30 +174,30 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "producer state is not in the frame",
     guarantee: "G2",
-    file: "src/stores/file/records.ts",
+    file: "src/streams/stores/file/records.ts",
     find: "const { producer, streamSeq, key } = record;",
     replace:
       'const { streamSeq, key } = record;\n    const producer = undefined as Appended["producer"];',
     caughtBy: {
-      file: "src/stores/file/records.test.ts",
+      file: "src/streams/stores/file/records.test.ts",
       test: "an append comes back with its producer, its key, its close and its place, in one record",
     },
   },
   {
     name: "the ordinal of a key is lost in its record",
     guarantee: "G2",
-    file: "src/stores/file/key-format.ts",
+    file: "src/streams/stores/file/key-format.ts",
     find: "  return { mark, ordinal, evictTo };",
     replace: "  return { mark, ordinal: ordinal - evictTo, evictTo: 0 };",
     caughtBy: {
-      file: "src/stores/file/records.test.ts",
+      file: "src/streams/stores/file/records.test.ts",
       test: "an append comes back with its producer, its key, its close and its place, in one record",
     },
   },
   {
     name: "keys are not in the snapshot",
     guarantee: "G2",
-    file: "src/stores/file/snapshot.ts",
+    file: "src/streams/stores/file/snapshot.ts",
     find: "        if (keys !== undefined) await this.#allKeys(state, keys);",
     replace: "        if (keys !== undefined && keys.next < 0) await this.#allKeys(state, keys);",
     caughtBy: {
@@ -208,7 +208,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a window without keys counts from 0 again",
     guarantee: "G2",
-    file: "src/stores/file/snapshot.ts",
+    file: "src/streams/stores/file/snapshot.ts",
     find: "const inline = hasManyKeys ? undefined : window;",
     replace: "const inline = hasManyKeys || window?.next === window?.first ? undefined : window;",
     caughtBy: {
@@ -219,7 +219,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "session nonces are not in the snapshot",
     guarantee: "G7",
-    file: "src/stores/file/producer-format.ts",
+    file: "src/streams/stores/file/producer-format.ts",
     find: "  const { lastSequence, session, replaced, resets } = state;",
     replace:
       '  const { lastSequence, resets } = state;\n  const [session, replaced] = [undefined, undefined] as [ProducerState["session"], ProducerState["replaced"]];',
@@ -231,20 +231,20 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a key that was evicted meanwhile is met again in the next block",
     guarantee: "G2",
-    file: "src/core/restore.ts",
+    file: "src/streams/core/restore.ts",
     find: `    window.evictTo(first);
     for (const { mark, end, atMs } of keys) window.add(mark, end, atMs);`,
     replace: `    for (const { mark, end, atMs } of keys) window.add(mark, end, atMs);
     window.evictTo(first);`,
     caughtBy: {
-      file: "src/core/restore.test.ts",
+      file: "src/streams/core/restore.test.ts",
       test: "RS1 a key that was evicted between two blocks may be in the later one again",
     },
   },
   {
     name: "a segment that other software has written is taken for damage",
     guarantee: "G12",
-    file: "src/stores/file/format.ts",
+    file: "src/streams/stores/file/format.ts",
     find: "if (isFormer) throw unknownFormat(name, undefined);",
     replace: "if (isFormer && name === '') throw unknownFormat(name, undefined);",
     caughtBy: {
@@ -255,7 +255,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "data is handed out without its checksum",
     guarantee: "G8",
-    file: "src/stores/file/records.ts",
+    file: "src/streams/stores/file/records.ts",
     find: `if (crc32(data) !== crc) throw damaged("the data of a record does not match its checksum");`,
     replace: `if (crc32(data) === -crc - 1) throw damaged("never");`,
     caughtBy: {
@@ -266,40 +266,40 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "segments that the older snapshot needs are given up",
     guarantee: "G1",
-    file: "src/stores/file.ts",
+    file: "src/streams/stores/file.ts",
     find: "olderSnapshot: () => this.#snapshots[1],",
     replace: "olderSnapshot: () => this.#snapshots[0],",
     caughtBy: {
-      file: "src/stores/file/compaction.test.ts",
+      file: "src/streams/stores/file/compaction.test.ts",
       test: "CP2 a segment is given up only when neither of the two snapshots needs it",
     },
   },
   {
     name: "a change that an image has is applied again",
     guarantee: "G2",
-    file: "src/core/restore.ts",
+    file: "src/streams/core/restore.ts",
     find: "(this.#versions.get(change.stream) ?? this.#imagesVersion)",
     replace: "(this.#versions.get(change.stream) ?? 0)",
     caughtBy: {
-      file: "src/core/restore.test.ts",
+      file: "src/streams/core/restore.test.ts",
       test: "RS1 of several lives of one path within a snapshot, only the last one comes back",
     },
   },
   {
     name: "a page goes on where the stream lay before it was moved",
     guarantee: "G10",
-    file: "src/stores/file/reading.ts",
+    file: "src/streams/stores/file/reading.ts",
     find: "if (end <= position) continue;",
     replace: "if (end <= from) continue;",
     caughtBy: {
-      file: "src/stores/file/compaction.test.ts",
+      file: "src/streams/stores/file/compaction.test.ts",
       test: "CP1 RD1 whoever reads while a stream is moved sees every append once",
     },
   },
   {
     name: "writes go on after a failed one",
     guarantee: "G9",
-    file: "src/stores/file.ts",
+    file: "src/streams/stores/file.ts",
     find: "if (!this.#isClosed) this.#fail(error);",
     replace: "if (this.#isClosed) this.#fail(error);",
     caughtBy: {
@@ -310,18 +310,18 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a short write is taken for success",
     guarantee: "G1",
-    file: "src/stores/file/node-disk.ts",
+    file: "src/streams/stores/file/node-disk.ts",
     find: "left = skip(left, count);",
     replace: "left = skip(left, count).slice(0, 0);",
     caughtBy: {
-      file: "src/stores/file/node-disk.test.ts",
+      file: "src/streams/stores/file/node-disk.test.ts",
       test: "DK1 a write that the kernel takes in parts arrives whole, from one buffer and from many",
     },
   },
   {
     name: "no commit waits for a snapshot",
     guarantee: "G11",
-    file: "src/stores/file/replay-bound.ts",
+    file: "src/streams/stores/file/replay-bound.ts",
     find: "return this.#isWorking && this.isFull && this.#ordinal >= this.#needed;",
     replace: "return this.#isWorking && this.isFull && this.#ordinal < this.#needed;",
     caughtBy: {
@@ -332,7 +332,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a snapshot waits for commits that wait for it",
     guarantee: "G11",
-    file: "src/stores/file/replay-bound.ts",
+    file: "src/streams/stores/file/replay-bound.ts",
     find: "return this.#isWorking && this.isFull && this.#ordinal >= this.#needed;",
     replace: "return this.#isWorking && this.isFull;",
     caughtBy: {
@@ -343,7 +343,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a failed snapshot keeps commits waiting",
     guarantee: "G11",
-    file: "src/stores/file.ts",
+    file: "src/streams/stores/file.ts",
     find: "if (this.#background === undefined) this.#bound.workEnds();",
     replace: "if (this.#background === undefined && !this.#bound.isFull) this.#bound.workEnds();",
     caughtBy: {
@@ -354,7 +354,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "closing waits for room on a full disk",
     guarantee: "G9",
-    file: "src/stores/file.ts",
+    file: "src/streams/stores/file.ts",
     find: "    this.#segments.stopWaiting();\n",
     replace: "",
     caughtBy: {
@@ -365,7 +365,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "the memory of a page is used again before the page has left",
     guarantee: "G8",
-    file: "src/runtimes/node-exchange.ts",
+    file: "src/streams/runtimes/node-exchange.ts",
     find: `if (answer.onSent !== undefined) response.once("finish", answer.onSent);`,
     replace: "answer.onSent?.();",
     caughtBy: {
@@ -376,7 +376,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "changes of groups are not replayed",
     guarantee: "G11",
-    file: "src/core/restore.ts",
+    file: "src/streams/core/restore.ts",
     find: "return ordinal >= this.#partsVersion;",
     replace: 'return ordinal >= this.#partsVersion && !("group" in change);',
     caughtBy: {
@@ -387,18 +387,18 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "groups are not in the snapshot",
     guarantee: "G22",
-    file: "src/stores/file/snapshot.ts",
+    file: "src/streams/stores/file/snapshot.ts",
     find: "const groups = imageOfGroups(world.groups);",
     replace: "const groups = { ...imageOfGroups(world.groups), groups: [] };",
     caughtBy: {
-      file: "src/stores/file/group-format.test.ts",
+      file: "src/streams/stores/file/group-format.test.ts",
       test: "SN1 groups come back from a snapshot alone, at every moment of their life",
     },
   },
   {
     name: "a trim forgets the extent that reaches over its offset",
     guarantee: "G1",
-    file: "src/stores/file/extents.ts",
+    file: "src/streams/stores/file/extents.ts",
     find: "const gone = this.find(to);",
     replace: "const gone = Math.min(this.#count, this.find(to) + 1);",
     caughtBy: {
@@ -409,7 +409,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "what was trimmed while it was moved stops the journal",
     guarantee: "G9",
-    file: "src/stores/file/placement.ts",
+    file: "src/streams/stores/file/placement.ts",
     find: "const kept = group.filter((run) => run.end > extents.first);",
     replace: "const kept = group;",
     caughtBy: {
@@ -420,7 +420,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a page goes on behind what was trimmed",
     guarantee: "G10",
-    file: "src/stores/file/reading.ts",
+    file: "src/streams/stores/file/reading.ts",
     find: "if (extents.first > position) break;",
     replace: "if (extents.first > to) break;",
     caughtBy: {
@@ -431,7 +431,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a snapshot goes on with the wrong extents after a trim",
     guarantee: "G11",
-    file: "src/stores/file/snapshot.ts",
+    file: "src/streams/stores/file/snapshot.ts",
     find: "from = encodeExtents(block, extents, extents.find(from), PART_MAX);",
     replace:
       "from = encodeExtents(block, extents, Math.max(INLINE_MAX, extents.find(from)), PART_MAX);",

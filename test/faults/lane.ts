@@ -2,10 +2,10 @@
 
 import type { Fault } from "./faults.ts";
 
-const PARSER = "src/runtimes/node-lane-parser.ts";
-const PARSER_TEST = "src/runtimes/node-lane-parser.test.ts";
-const CONNECTION = "src/runtimes/node-lane-connection.ts";
-const LANE_TEST = "src/runtimes/node-lane.test.ts";
+const PARSER = "src/streams/runtimes/node-lane-parser.ts";
+const PARSER_TEST = "src/streams/runtimes/node-lane-parser.test.ts";
+const CONNECTION = "src/streams/runtimes/node-lane-connection.ts";
+const LANE_TEST = "src/streams/runtimes/node-lane.test.ts";
 
 export const laneFaults: readonly Fault[] = [
   {
@@ -133,11 +133,11 @@ export const laneFaults: readonly Fault[] = [
   {
     name: "a value with a line break splits an answer of the lane",
     guarantee: "G1",
-    file: "src/runtimes/node-lane-answer.ts",
+    file: "src/streams/runtimes/node-lane-answer.ts",
     find: "UNSENDABLE.test(value)",
     replace: "UNSENDABLE.test(name)",
     caughtBy: {
-      file: "src/runtimes/node-lane-answer.test.ts",
+      file: "src/streams/runtimes/node-lane-answer.test.ts",
       test: 'LA2 a header with the value "a\\r\\nb" is never sent',
     },
   },

@@ -10,7 +10,7 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "an owner writes what is done already",
     guarantee: "G25",
-    file: "src/ledgers/entry-statements.ts",
+    file: "src/toolkit/ledgers/entry-statements.ts",
     find: "CASE WHEN state = 'running' THEN CAST(${token} AS BIGINT) END",
     replace: "CAST(${token} AS BIGINT)",
     caughtBy: {
@@ -21,7 +21,7 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "a write does not look whether the entry has changed",
     guarantee: "G25",
-    file: "src/ledgers/entry-statements.ts",
+    file: "src/toolkit/ledgers/entry-statements.ts",
     find: ": `token = ${token} AND revision = ${this.bind(expected.revision)}`;",
     replace: ": `token = ${token}`;",
     caughtBy: {
@@ -32,7 +32,7 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "a sweep deletes what somebody works on",
     guarantee: "G25",
-    file: "src/ledgers/entry-statements.ts",
+    file: "src/toolkit/ledgers/entry-statements.ts",
     find: "const isFree = `state <> 'running' OR lease_until IS NULL",
     replace: "const isFree = `state <> 'none' OR lease_until IS NULL",
     caughtBy: {
@@ -43,7 +43,7 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "a ledger in SQLite sees its own open transaction",
     guarantee: "G25",
-    file: "src/ledgers/sqlite-entries.ts",
+    file: "src/toolkit/ledgers/sqlite-entries.ts",
     find: "joined === undefined ? session.read(work) : joined(work);",
     replace: "joined === undefined ? work() : joined(work);",
     caughtBy: {
@@ -54,7 +54,7 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "tokens in SQLite go back with a transaction",
     guarantee: "G29",
-    file: "src/ledgers/sqlite-entries.ts",
+    file: "src/toolkit/ledgers/sqlite-entries.ts",
     find: "        raise(session, given.max);\n        return failure;",
     replace: "        return failure;",
     caughtBy: {
@@ -65,7 +65,7 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "a token in PostgreSQL that was drawn early is given late",
     guarantee: "G29",
-    file: "src/ledgers/postgres-entries.ts",
+    file: "src/toolkit/ledgers/postgres-entries.ts",
     find: '!isDrawn || row["newest"] === "true"',
     replace: '!isDrawn || row["newest"] !== ""',
     caughtBy: {
@@ -76,7 +76,7 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "connections to PostgreSQL keep tokens for themselves",
     guarantee: "G29",
-    file: "src/ledgers/postgres-schema.ts",
+    file: "src/toolkit/ledgers/postgres-schema.ts",
     find: "NO CYCLE CACHE 1`",
     replace: "NO CYCLE CACHE 20`",
     caughtBy: {
@@ -87,7 +87,7 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "leases in PostgreSQL begin with the transaction",
     guarantee: "G29",
-    file: "src/ledgers/postgres-entries.ts",
+    file: "src/toolkit/ledgers/postgres-entries.ts",
     find: "after: (placeholder) => `clock_timestamp() +",
     replace: "after: (placeholder) => `now() +",
     caughtBy: {
@@ -98,7 +98,7 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "what a transaction found in PostgreSQL is not locked",
     guarantee: "G25",
-    file: "src/ledgers/postgres-entries.ts",
+    file: "src/toolkit/ledgers/postgres-entries.ts",
     find: 'lockRow: " FOR UPDATE",',
     replace: 'lockRow: "",',
     caughtBy: {
@@ -109,7 +109,7 @@ export const ledgerFaults: readonly Fault[] = [
   {
     name: "a failed transaction in PostgreSQL is told as committed",
     guarantee: "G25",
-    file: "src/databases/postgres.ts",
+    file: "src/toolkit/databases/postgres.ts",
     find: "`${CHECK_MARK}; COMMIT`",
     replace: "`COMMIT`",
     caughtBy: {

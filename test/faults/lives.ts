@@ -10,7 +10,7 @@ export const lifeFaults: readonly Fault[] = [
   {
     name: "every process has the same run, so that a restored directory gives a life again",
     guarantee: "G31",
-    file: "src/engine/run.ts",
+    file: "src/streams/engine/run.ts",
     find: "Number.parseInt(random.id().slice(0, 12), 16)) as Run",
     replace: "Number.parseInt(random.id().slice(0, 0) + '1', 16)) as Run",
     caughtBy: {
@@ -21,7 +21,7 @@ export const lifeFaults: readonly Fault[] = [
   {
     name: "a reader of an earlier life gets data of the stream that is there now",
     guarantee: "G31",
-    file: "src/server/reads.ts",
+    file: "src/streams/server/reads.ts",
     find: "if (life === undefined || life === lifeOf(state)) return;",
     replace: "if (life !== lifeOf(state)) return;",
     caughtBy: {
@@ -32,7 +32,7 @@ export const lifeFaults: readonly Fault[] = [
   {
     name: "a position in a database is taken for one of the stream that is there now",
     guarantee: "G31",
-    file: "src/processing/pipeline-sink.ts",
+    file: "src/client/processing/pipeline-sink.ts",
     find: "if (named !== life) return [];",
     replace: 'if (`${named}` === life + "/") return [];',
     caughtBy: {
@@ -43,7 +43,7 @@ export const lifeFaults: readonly Fault[] = [
   {
     name: "keyed state goes on from that of the stream before",
     guarantee: "G31",
-    file: "src/processing/state.ts",
+    file: "src/client/processing/state.ts",
     find: "      if (life === owner.life) return;\n      this.#clear();\n",
     replace: "      if (life === owner.life) return;\n",
     caughtBy: { file: PIPELINES, test: "G31 ST4 has a state of its own, which begins empty" },
@@ -51,7 +51,7 @@ export const lifeFaults: readonly Fault[] = [
   {
     name: "the ids of two lives are the same",
     guarantee: "G31",
-    file: "src/processing/pipeline-attempts.ts",
+    file: "src/client/processing/pipeline-attempts.ts",
     find: "encodeURI(stream)}/${life}/${offset}`;",
     replace: "encodeURI(stream)}/${life.slice(0, 0)}/${offset}`;",
     caughtBy: {
@@ -73,7 +73,7 @@ export const lifeFaults: readonly Fault[] = [
   {
     name: "an output that emit names may be the pipeline's own input",
     guarantee: "G24",
-    file: "src/processing/pipeline-server.ts",
+    file: "src/client/processing/pipeline-server.ts",
     find: `return this.#borders.path("emit", options.to);`,
     replace: "return options.to;",
     caughtBy: {
@@ -84,7 +84,7 @@ export const lifeFaults: readonly Fault[] = [
   {
     name: "a pattern is not looked at when an output is chosen",
     guarantee: "G24",
-    file: "src/processing/pipeline-borders.ts",
+    file: "src/client/processing/pipeline-borders.ts",
     find: "|| this.#glob?.matches(path) === true) {",
     replace: "|| this.#glob?.matches(path) === undefined) {",
     caughtBy: {
@@ -95,7 +95,7 @@ export const lifeFaults: readonly Fault[] = [
   {
     name: "dead letters of a stream that was deleted are those of the one that is there now",
     guarantee: "G31",
-    file: "src/processing/dead-letter.ts",
+    file: "src/client/processing/dead-letter.ts",
     find: "this.#position = page.position;",
     replace: "this.#position = page.nextOffset;",
     caughtBy: {

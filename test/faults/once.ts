@@ -2,19 +2,19 @@
 
 import type { Fault } from "./faults.ts";
 
-const CLAIMING = "src/once/claiming.ts";
-const ATTEMPT = "src/once/attempt.ts";
-const INBOX = "src/once/inbox.ts";
-const LEASE = "src/once/lease.ts";
+const CLAIMING = "src/toolkit/once/claiming.ts";
+const ATTEMPT = "src/toolkit/once/attempt.ts";
+const INBOX = "src/toolkit/once/inbox.ts";
+const LEASE = "src/toolkit/once/lease.ts";
 const LOST = "test/once/lost.test.ts";
-const CLAIM_TEST = "src/core/claim.test.ts";
+const CLAIM_TEST = "src/toolkit/rules/claim.test.ts";
 const OUTCOMES = "test/once/outcomes.test.ts";
 
 export const onceFaults: readonly Fault[] = [
   {
     name: "a claim that is held can be taken",
     guarantee: "G25",
-    file: "src/core/claim.ts",
+    file: "src/toolkit/rules/claim.ts",
     find: `if (leaseLeftMs > 0) return { kind: "running", leaseLeftMs };`,
     replace: `if (leaseLeftMs > 1e9) return { kind: "running", leaseLeftMs };`,
     caughtBy: {
@@ -40,7 +40,7 @@ export const onceFaults: readonly Fault[] = [
     find: "    if (written !== undefined) return;\n    this.#tools",
     replace: "    if (written !== undefined || this.token > 0) return;\n    this.#tools",
     caughtBy: {
-      file: "src/once/claiming.test.ts",
+      file: "src/toolkit/once/claiming.test.ts",
       test: "CK3 cannot be completed after it was taken, and its transaction is undone",
     },
   },
@@ -66,11 +66,11 @@ export const onceFaults: readonly Fault[] = [
   {
     name: "an old message is taken for new",
     guarantee: "G27",
-    file: "src/core/inbox-window.ts",
+    file: "src/toolkit/rules/inbox-window.ts",
     find: `if (ageMs >= retainMs) return { kind: "expired", headroom: 0 };`,
     replace: `if (ageMs >= retainMs * 1e9) return { kind: "expired", headroom: 0 };`,
     caughtBy: {
-      file: "src/once/inbox.test.ts",
+      file: "src/toolkit/once/inbox.test.ts",
       test: "IB4 refuses a message that is older than it remembers, and notes nothing of it",
     },
   },
@@ -81,7 +81,7 @@ export const onceFaults: readonly Fault[] = [
     find: `if (!isNew) return { kind: "duplicate" };`,
     replace: `if (!isNew && ledger.isJoined) return { kind: "duplicate" };`,
     caughtBy: {
-      file: "src/once/inbox.test.ts",
+      file: "src/toolkit/once/inbox.test.ts",
       test: "IB1 handles a message once, and reports it when it comes again",
     },
   },
@@ -92,7 +92,7 @@ export const onceFaults: readonly Fault[] = [
     find: `if (entry?.token !== token || entry.state !== "running") {`,
     replace: `if (entry?.state !== "running") {`,
     caughtBy: {
-      file: "src/once/lease.test.ts",
+      file: "src/toolkit/once/lease.test.ts",
       test: "LE4 can be proved by whoever works for its holder",
     },
   },
@@ -103,25 +103,25 @@ export const onceFaults: readonly Fault[] = [
     find: "      await fenced(this.#ledger, tx, this, { meter: this.#claim.meter });\n",
     replace: "",
     caughtBy: {
-      file: "src/once/lease.test.ts",
+      file: "src/toolkit/once/lease.test.ts",
       test: "LE4 commits nothing after it was taken or given back",
     },
   },
   {
     name: "a repeated write is told of a conflict",
     guarantee: "G30",
-    file: "src/core/version.ts",
+    file: "src/toolkit/rules/version.ts",
     find: "const writer = ids[version - made];",
     replace: "const writer = ids[version - made + 1];",
     caughtBy: {
-      file: "src/core/version.test.ts",
+      file: "src/toolkit/rules/version.test.ts",
       test: "VN1 VN2 VN3 is told the truth in all histories of five writes",
     },
   },
   {
     name: "work elsewhere begins on a claim that is over",
     guarantee: "G25",
-    file: "src/once/attempt.ts",
+    file: "src/toolkit/once/attempt.ts",
     find: "    claim.requireHeld();",
     replace: '    claim.meter.add("claims_total", 0);',
     caughtBy: {
@@ -132,18 +132,18 @@ export const onceFaults: readonly Fault[] = [
   {
     name: "a takeover that does not compare forgets the content of its key",
     guarantee: "G25",
-    file: "src/once/claiming.ts",
+    file: "src/toolkit/once/claiming.ts",
     find: 'isNew || terms.fingerprint !== undefined ? { value: terms.fingerprint } : "same"',
     replace: "{ value: terms.fingerprint }",
     caughtBy: {
-      file: "src/once/claiming.test.ts",
+      file: "src/toolkit/once/claiming.test.ts",
       test: "OC4 keeps the content that it is of when it is taken by somebody who does not compare",
     },
   },
   {
     name: "whoever waits for its own transaction waits for ever",
     guarantee: "G25",
-    file: "src/databases/sqlite.ts",
+    file: "src/toolkit/databases/sqlite.ts",
     find: "        reject(error);",
     replace: "        if (begun < 0) reject(error);",
     caughtBy: {

@@ -8,18 +8,18 @@ export const outboxDecodingFaults: readonly Fault[] = [
   {
     name: "what the journal says is not read to its end",
     guarantee: "G28",
-    file: "src/core/pgoutput.ts",
+    file: "src/toolkit/rules/pgoutput.ts",
     find: "  if (!reader.isAtEnd) throw",
     replace: "  if (reader.isAtEnd && tag === '') throw",
     caughtBy: {
-      file: "src/core/pgoutput.test.ts",
+      file: "src/toolkit/rules/pgoutput.test.ts",
       test: "PU1 a message that ends too early, or goes on, is refused",
     },
   },
   {
     name: "a transaction is left out because it began before the position",
     guarantee: "G28",
-    file: "src/ledgers/postgres-decoding-changes.ts",
+    file: "src/toolkit/ledgers/postgres-decoding-changes.ts",
     find: "const END = `max(lsn) FILTER (WHERE tag = ${TAG.commit})`;",
     replace: "const END = `min(lsn)`;",
     caughtBy: {
@@ -30,7 +30,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
   {
     name: "a page ends in the middle of the transactions that it has counted",
     guarantee: "G28",
-    file: "src/ledgers/postgres-decoding.ts",
+    file: "src/toolkit/ledgers/postgres-decoding.ts",
     find: "    if (to !== undefined && count > max) break;",
     replace: "    if (count > max) break;",
     caughtBy: {
@@ -41,7 +41,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
   {
     name: "messages outside of transactions, and of others, count as events",
     guarantee: "G28",
-    file: "src/ledgers/postgres-decoding-changes.ts",
+    file: "src/toolkit/ledgers/postgres-decoding-changes.ts",
     find: "AND get_byte(data, 1) & 1 = 1 AND substring(data FROM 11 FOR octet_length($7::bytea)) = $7::bytea",
     replace: "AND $7::bytea IS NOT NULL",
     caughtBy: {
@@ -52,7 +52,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
   {
     name: "a slot goes to the end of the journal, beyond its relay",
     guarantee: "G28",
-    file: "src/ledgers/postgres-decoding.ts",
+    file: "src/toolkit/ledgers/postgres-decoding.ts",
     find: "  await advanceSlot(query, slot, lsn);",
     replace: "  await advanceSlot(query, slot, facts.flushedLsn);",
     caughtBy: {
@@ -63,7 +63,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
   {
     name: "a position stays where it is while only others write",
     guarantee: "G28",
-    file: "src/ledgers/postgres-decoding.ts",
+    file: "src/toolkit/ledgers/postgres-decoding.ts",
     find: "  return isFar ? { from",
     replace: "  return isFar && max < 0 ? { from",
     caughtBy: {
@@ -74,7 +74,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
   {
     name: "a publication without the table is not noticed",
     guarantee: "G28",
-    file: "src/ledgers/postgres-decoding.ts",
+    file: "src/toolkit/ledgers/postgres-decoding.ts",
     find: "  if ((await findPublication(log)) === true) return;",
     replace: "  if ((await findPublication(log)) !== undefined || log.way !== 'messages') return;",
     caughtBy: {
@@ -85,7 +85,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
   {
     name: "rows are deleted before every relay is past them",
     guarantee: "G28",
-    file: "src/ledgers/postgres-decoding.ts",
+    file: "src/toolkit/ledgers/postgres-decoding.ts",
     find: "    pending.push(...page.transactions.map(({ xid }) => xid));",
     replace: "    pending.push(...page.transactions.slice(0, 0).map(({ xid }) => xid));",
     caughtBy: {
@@ -96,7 +96,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
   {
     name: "a slot that was made anew is read as if nothing had been lost",
     guarantee: "G28",
-    file: "src/ledgers/postgres-slot.ts",
+    file: "src/toolkit/ledgers/postgres-slot.ts",
     find: "if (facts.confirmedLsn === undefined || facts.confirmedLsn > lsn) {",
     replace: "if (facts.confirmedLsn === undefined) {",
     caughtBy: {
@@ -107,7 +107,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
   {
     name: "whoever finds a slot in use fails",
     guarantee: "G28",
-    file: "src/ledgers/postgres-slot.ts",
+    file: "src/toolkit/ledgers/postgres-slot.ts",
     find: "if (codeOf(error) !== IN_USE || turn === TURNS_MAX) throw error;",
     replace: "if (codeOf(error) !== IN_USE || turn > 0) throw error;",
     caughtBy: {

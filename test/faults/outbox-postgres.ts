@@ -3,10 +3,10 @@
 import type { Fault } from "./faults.ts";
 
 const TESTS = "test/outbox/postgres.test.ts";
-const SPANS = "src/ledgers/postgres-outbox-spans.ts";
-const POSITION = "src/ledgers/postgres-outbox-position.ts";
-const ROWS = "src/ledgers/postgres-outbox-rows.ts";
-const HELD = "src/ledgers/postgres-outbox-held.ts";
+const SPANS = "src/toolkit/ledgers/postgres-outbox-spans.ts";
+const POSITION = "src/toolkit/ledgers/postgres-outbox-position.ts";
+const ROWS = "src/toolkit/ledgers/postgres-outbox-rows.ts";
+const HELD = "src/toolkit/ledgers/postgres-outbox-held.ts";
 
 export const outboxPostgresFaults: readonly Fault[] = [
   {

@@ -2,7 +2,7 @@
 
 import type { Fault } from "./faults.ts";
 
-const RULES = "src/core/outbox.test.ts";
+const RULES = "src/toolkit/rules/outbox.test.ts";
 const RELAY = "test/outbox/relay.test.ts";
 const FORGETTING = "test/outbox/forgetting.test.ts";
 const HAPAX = "test/outbox/hapax-publisher.test.ts";
@@ -13,7 +13,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "a batch is sent before its intent is kept",
     guarantee: "G28",
-    file: "src/outbox/relay-work.ts",
+    file: "src/toolkit/outbox/relay-work.ts",
     find: "if (!isRepeat) await this.#keep(ledger, { ...this.#state, intent });",
     replace: "if (!isRepeat) this.#state = { ...this.#state, intent };",
     caughtBy: { file: RELAY, test: WHATEVER },
@@ -21,7 +21,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "a relay that lost its lease settles all the same",
     guarantee: "G28",
-    file: "src/outbox/relay-work.ts",
+    file: "src/toolkit/outbox/relay-work.ts",
     find: "await this.#claim.progress(joined, encodeState(next));",
     replace: "await this.#claim.progress(joined, encodeState(next)).catch(() => undefined);",
     caughtBy: {
@@ -32,7 +32,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "the rest of a refused batch goes under the next sequence",
     guarantee: "G28",
-    file: "src/core/outbox.ts",
+    file: "src/toolkit/rules/outbox.ts",
     find: "return isWhole ? { epoch, sequence: sequence + 1 } : { epoch: epoch + 1, sequence: 0 };",
     replace:
       "return isWhole || sequence >= 0 ? { epoch, sequence: sequence + 1 } : { epoch, sequence };",
@@ -41,7 +41,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "an unknown outcome goes again under another number",
     guarantee: "G28",
-    file: "src/outbox/publishing.ts",
+    file: "src/toolkit/outbox/publishing.ts",
     find: "      await backOff(settings, repeats, sending.pausing);",
     replace: '      return sending.tried.map(() => ({ kind: "skipped" })) as T;',
     caughtBy: { file: RELAY, test: WHATEVER },
@@ -49,7 +49,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "events overtake one of their key that has failed",
     guarantee: "G28",
-    file: "src/core/outbox.ts",
+    file: "src/toolkit/rules/outbox.ts",
     find: '} else if (mark === undefined && waiting.has(key)) marks.set(at, { at, kind: "blocked" });',
     replace: '} else if (waiting.size < 0) marks.set(at, { at, kind: "blocked" });',
     caughtBy: { file: RULES, test: "OE3 OE4 behind a failure its key waits, and nothing else" },
@@ -57,7 +57,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "events overtake those of their key that are held",
     guarantee: "G28",
-    file: "src/outbox/relay-work.ts",
+    file: "src/toolkit/outbox/relay-work.ts",
     find: "beginIntent(subject, events, (key) => waiting.has(key)),",
     replace: "beginIntent(subject, events, (key) => waiting.has(`not ${key}`)),",
     caughtBy: { file: RELAY, test: WHATEVER },
@@ -65,7 +65,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "a function is called for what is behind a failure",
     guarantee: "G28",
-    file: "src/outbox/publisher.ts",
+    file: "src/toolkit/outbox/publisher.ts",
     find: "if (!(await tryOne(event, at))) break;",
     replace: "await tryOne(event, at);",
     caughtBy: {
@@ -76,7 +76,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "what waits behind a letter waits for ever",
     guarantee: "G28",
-    file: "src/outbox/relay-work.ts",
+    file: "src/toolkit/outbox/relay-work.ts",
     find: 'next?.state === "waiting" && next.failure === undefined && next.dueInMs > 0;',
     replace: 'next?.state === "waiting" && next.failure !== undefined && next.dueInMs > 0;',
     caughtBy: {
@@ -87,7 +87,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "events of two databases have the same idempotency keys",
     guarantee: "G28",
-    file: "src/outbox/publisher.ts",
+    file: "src/toolkit/outbox/publisher.ts",
     find: "const idempotencyKey = `outbox:${source}:${event.id}`;",
     replace: "const idempotencyKey = `outbox:${source.length}:${event.id}`;",
     caughtBy: {
@@ -98,7 +98,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "what one relay has passed is deleted, whatever others need",
     guarantee: "G28",
-    file: "src/outbox/upkeep.ts",
+    file: "src/toolkit/outbox/upkeep.ts",
     find: "return await outbox.clean(positions, keepMs, batchMax);",
     replace: "return await outbox.clean(positions.slice(-1), keepMs, batchMax);",
     caughtBy: {
@@ -109,7 +109,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "a batch goes to the server without its number",
     guarantee: "G28",
-    file: "src/outbox/hapax-publisher.ts",
+    file: "src/toolkit/outbox/hapax.ts",
     find: '"key" in identity ? { key: identity.key, signal } : { producer: identity, signal };',
     replace: '"key" in identity ? { key: identity.key, signal } : { signal };',
     caughtBy: {
@@ -120,7 +120,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "a refusal counts while an attempt is on its way",
     guarantee: "G28",
-    file: "src/outbox/hapax-publisher.ts",
+    file: "src/toolkit/outbox/hapax.ts",
     find: 'if (error.outcome === "unknown") return { isUncertain: true, outcomes: skipped };',
     replace: 'if (error.outcome === "unknown") return skipped;',
     caughtBy: {
@@ -131,7 +131,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "a relay begins while others delete what it plans",
     guarantee: "G28",
-    file: "src/outbox/upkeep.ts",
+    file: "src/toolkit/outbox/upkeep.ts",
     find: 'outbox.cleansIn === "alone"',
     replace: 'outbox.cleansIn !== "rows"',
     caughtBy: {
@@ -142,7 +142,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "a relay that is made anew uses the numbers of the one before",
     guarantee: "G28",
-    file: "src/outbox/relay-work.ts",
+    file: "src/toolkit/outbox/relay-work.ts",
     find: "life: isNew ? settings.random.id() : life,",
     replace: "life,",
     caughtBy: {
@@ -153,7 +153,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "a relay that somebody runs is forgotten",
     guarantee: "G28",
-    file: "src/outbox/forgetting.ts",
+    file: "src/toolkit/outbox/forgetting.ts",
     find: "(entry.leaseLeftMs ?? 0) > 0",
     replace: "(entry.leaseLeftMs ?? 0) < 0",
     caughtBy: {
@@ -164,7 +164,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "a call that never ends holds up the relay",
     guarantee: "G28",
-    file: "src/outbox/publisher.ts",
+    file: "src/toolkit/outbox/publisher.ts",
     find: "      reject(late);\n",
     replace: "",
     caughtBy: {
@@ -175,7 +175,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "JSON is read and written again on its way",
     guarantee: "G28",
-    file: "src/outbox/hapax-publisher.ts",
+    file: "src/toolkit/outbox/hapax.ts",
     find: "  JSON.parse(text);\n  return text;",
     replace: "  return JSON.stringify(JSON.parse(text));",
     caughtBy: {

@@ -11,7 +11,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "an id names a place in a page, and not the record",
     guarantee: "G24",
-    file: "src/processing/pipeline-attempts.ts",
+    file: "src/client/processing/pipeline-attempts.ts",
     find: "    return recordId(this.#settings.group, page, page.places.offsetAt(index));",
     replace:
       "    return recordId(this.#settings.group, page, `${page.places.offsetAt(0)}/${String(index)}`);",
@@ -23,7 +23,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "a connection that is lost is the failure of a record",
     guarantee: "G24",
-    file: "src/databases/postgres.ts",
+    file: "src/toolkit/databases/postgres.ts",
     find: "        throw told(error, broken !== undefined);",
     replace: "        throw told(error, false);",
     caughtBy: {
@@ -34,7 +34,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "the position of a dead letter is moved once, and no more",
     guarantee: "G24",
-    file: "src/processing/pipeline-sink.ts",
+    file: "src/client/processing/pipeline-sink.ts",
     find: "      if (clock.steadyMs() - sinceMs >= patienceMs) throw moved.cause;",
     replace: "      if (clock.steadyMs() - sinceMs <= patienceMs) throw moved.cause;",
     caughtBy: {
@@ -45,7 +45,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "a sink that is away at the start ends the pipeline",
     guarantee: "G24",
-    file: "src/processing/pipeline.ts",
+    file: "src/client/processing/pipeline.ts",
     find: "    if (error instanceof Overtaken || error instanceof Away) return true;",
     replace: "    if (error instanceof Overtaken) return true;",
     caughtBy: {
@@ -56,7 +56,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "the digits of a dead letter are lost",
     guarantee: "G24",
-    file: "src/processing/dead-letter.ts",
+    file: "src/client/processing/dead-letter.ts",
     find: "    if (recordText !== undefined) return new JsonText(recordText);",
     replace: "    if (recordText !== undefined) return JSON.parse(recordText);",
     caughtBy: {
@@ -67,7 +67,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "an output that no stream can hold fails its transaction, and not its record",
     guarantee: "G24",
-    file: "src/processing/pipeline-server.ts",
+    file: "src/client/processing/pipeline-server.ts",
     find: "        else if (!plan.hasLetter) plan.misfit = { error };\n",
     replace: "",
     caughtBy: {
@@ -78,7 +78,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "a pipeline that is told to end finishes its page",
     guarantee: "G24",
-    file: "src/processing/pipeline-bounds.ts",
+    file: "src/client/processing/pipeline-bounds.ts",
     find: "  return stop.aborted || batch.isAskedBack;",
     replace: "  return (stop.aborted && batch.isAskedBack) || batch.isAskedBack;",
     caughtBy: {
@@ -89,7 +89,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "a stream that is asked back is handed over after its page",
     guarantee: "G23",
-    file: "src/processing/pipeline-bounds.ts",
+    file: "src/client/processing/pipeline-bounds.ts",
     find: "  return stop.aborted || batch.isAskedBack;",
     replace: "  return stop.aborted || (stop.aborted && batch.isAskedBack);",
     caughtBy: {
@@ -100,7 +100,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "a function that does not end hides the failure of another",
     guarantee: "G24",
-    file: "src/processing/consumer.ts",
+    file: "src/client/processing/consumer.ts",
     find: "    await Promise.race([Promise.all(workers), overdue.promise]);",
     replace:
       "    await Promise.all([Promise.all(workers), Promise.race([workers[0], overdue.promise])]);",
@@ -112,18 +112,18 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "a value that replaces another counts twice",
     guarantee: "G24",
-    file: "src/processing/state.ts",
+    file: "src/client/processing/state.ts",
     find: "this.#chars.attempt + charsOf(key, text) - charsOf(key, this.#text(key));",
     replace: "this.#chars.attempt + charsOf(key, text);",
     caughtBy: {
-      file: "src/processing/state-size.test.ts",
+      file: "src/client/processing/state-size.test.ts",
       test: "ST1 a value that replaces another counts once",
     },
   },
   {
     name: "a full database puts records aside",
     guarantee: "G24",
-    file: "src/sinks/sqlite.ts",
+    file: "src/toolkit/sinks/sqlite.ts",
     find: "  if (FULL.test(words)) {",
     replace: "  if (FULL.test(words) && PASSING.test(words)) {",
     caughtBy: {
@@ -134,7 +134,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "an event has fewer bytes than were stored",
     guarantee: "G24",
-    file: "src/wire/sse.ts",
+    file: "src/protocol/sse.ts",
     find: "  return payload[at + 1] === LF ? crLf : 1;",
     replace: "  return crLf > 0 && payload[at + 1] === LF ? 2 : 1;",
     caughtBy: {
@@ -145,7 +145,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "a lease that begins inside an append begins with the append",
     guarantee: "G24",
-    file: "src/processing/sources.ts",
+    file: "src/client/processing/sources.ts",
     find: "      yield isFirst ? fromOffset(batch, from) : batch;",
     replace: '      yield isFirst && from === "" ? fromOffset(batch, from) : batch;',
     caughtBy: {
@@ -156,7 +156,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "a sink counts the places of records by bytes that the server has added",
     guarantee: "G24",
-    file: "src/processing/stored.ts",
+    file: "src/client/processing/stored.ts",
     find: "?state-offsets=false`",
     replace: "?`",
     caughtBy: {

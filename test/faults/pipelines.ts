@@ -10,7 +10,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "the offset of a page is committed outside the transaction of its outputs",
     guarantee: "G22",
-    file: "src/processing/pipeline-server.ts",
+    file: "src/client/processing/pipeline-server.ts",
     find: "      tx.commit(batch.lease, offsetBehind(batch, places, end));\n",
     replace: "",
     caughtBy: {
@@ -21,7 +21,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "a page whose commit is unknown is processed again under the same lease",
     guarantee: "G21",
-    file: "src/processing/pipeline-server.ts",
+    file: "src/client/processing/pipeline-server.ts",
     find: `error.outcome !== "not_stored") return false;
   return error.code === "invalid_request" || error.code === "body_too_large";`,
     replace: `error.outcome === "not_stored") return false;
@@ -34,7 +34,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "the state that a failed attempt wrote stays",
     guarantee: "G21",
-    file: "src/processing/pipeline-attempts.ts",
+    file: "src/client/processing/pipeline-attempts.ts",
     find: "    page.state?.drop();\n",
     replace: "",
     caughtBy: {
@@ -45,7 +45,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "the outputs of a failed attempt are kept",
     guarantee: "G21",
-    file: "src/processing/pipeline-attempts.ts",
+    file: "src/client/processing/pipeline-attempts.ts",
     find: `      { page, group, index: span.from, attempt, tx },
       this.#resolve,
     );
@@ -65,7 +65,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "the state is not rebuilt when a stream is taken over",
     guarantee: "G21",
-    file: "src/processing/state.ts",
+    file: "src/client/processing/state.ts",
     find: "          else this.#apply(record);\n",
     replace: "          else if (record === null) this.#apply(record);\n",
     caughtBy: { file: SERVER, test: "ST2 is rebuilt by whoever takes a stream over" },
@@ -73,7 +73,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "a dead letter is stored apart from the offset",
     guarantee: "G21",
-    file: "src/processing/pipeline-server.ts",
+    file: "src/client/processing/pipeline-server.ts",
     find: "tx.append(settings.deadLetter, envelope);",
     replace: "void this.#parts.hapax.stream(settings.deadLetter).append(envelope);",
     caughtBy: { file: SERVER, test: "PV1 is not put aside if its offset is not committed" },
@@ -81,7 +81,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "the position in a sink is moved by whoever asks",
     guarantee: "G22",
-    file: "src/sinks/table.ts",
+    file: "src/toolkit/sinks/table.ts",
     find: `  requireToken(row, place, token);
   if (row === undefined) throw lost(place, "the place was never taken");
   const at = row.position ?? undefined;
@@ -97,7 +97,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "the offset of the server wins over the position in the sink",
     guarantee: "G22",
-    file: "src/processing/pipeline-sink.ts",
+    file: "src/client/processing/pipeline-sink.ts",
     find: "const [from = batch.offset] = placeOf(held.position, life);",
     replace: "const [from = batch.offset] = placeOf(undefined, life);",
     caughtBy: {
@@ -108,7 +108,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "an outage of the sink counts against a record",
     guarantee: "G21",
-    file: "src/processing/pipeline-sink.ts",
+    file: "src/client/processing/pipeline-sink.ts",
     find: "        if (wasAway) continue;",
     replace: "        if (wasAway) return { cause };",
     caughtBy: {
@@ -119,7 +119,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "the id of an output depends on who delivers it",
     guarantee: "G15",
-    file: "src/processing/pipeline-identity.ts",
+    file: "src/client/processing/pipeline-identity.ts",
     find: "const id = this.#attempts.idOf(page, index);",
     replace: "const id = `${this.#attempts.idOf(page, index)}/${String(Math.random())}`;",
     caughtBy: {
@@ -130,7 +130,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "the offset is committed before the sink has confirmed",
     guarantee: "G15",
-    file: "src/processing/pipeline-identity.ts",
+    file: "src/client/processing/pipeline-identity.ts",
     find: "    await this.#write(outputs, signal);\n",
     replace: "    await batch.commit();\n    await this.#write(outputs, signal);\n",
     caughtBy: {
@@ -141,7 +141,7 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "a dead letter is replayed whatever others have done since it was read",
     guarantee: "G21",
-    file: "src/processing/dead-letter.ts",
+    file: "src/client/processing/dead-letter.ts",
     find: "          tx.expect(this.#stream, { offset });\n",
     replace: "",
     caughtBy: {

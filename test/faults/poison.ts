@@ -3,13 +3,13 @@
 import type { Fault } from "./faults.ts";
 
 const POISON = "test/outbox/poison.test.ts";
-const WORK = "src/outbox/relay-work.ts";
+const WORK = "src/toolkit/outbox/relay-work.ts";
 
 export const poisonFaults: readonly Fault[] = [
   {
     name: "an error that throws when it is read makes its batch go again",
     guarantee: "G28",
-    file: "src/core/error-words.ts",
+    file: "src/base/error-words.ts",
     find: "  } catch {\n    return undefined;",
     replace: "  } catch (thrown) {\n    throw thrown;",
     caughtBy: {
@@ -50,7 +50,7 @@ export const poisonFaults: readonly Fault[] = [
   {
     name: "half of a surrogate pair is kept in an event",
     guarantee: "G28",
-    file: "src/outbox/adding.ts",
+    file: "src/toolkit/outbox/adding.ts",
     find: "        : hasHalfPair(text)\n",
     replace: '        : text === "half"\n',
     caughtBy: {
@@ -61,7 +61,7 @@ export const poisonFaults: readonly Fault[] = [
   {
     name: "one event that a server cannot read makes dead letters of its stream",
     guarantee: "G28",
-    file: "src/outbox/hapax-publisher.ts",
+    file: "src/toolkit/outbox/hapax.ts",
     find: "if (OF_CONTENT.has(error.code) && !isOfOne) return refused(batch, skipped);",
     replace: "if (!OF_CONTENT.has(error.code) && !isOfOne) return refused(batch, skipped);",
     caughtBy: {
@@ -72,7 +72,7 @@ export const poisonFaults: readonly Fault[] = [
   {
     name: "the signal of a relay waits for a publisher that does not listen",
     guarantee: "G28",
-    file: "src/outbox/publishing.ts",
+    file: "src/toolkit/outbox/publishing.ts",
     find: "return await unlessAborted(attempt(batch), cut);",
     replace: "return await attempt(batch);",
     caughtBy: {

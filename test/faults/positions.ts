@@ -2,14 +2,14 @@
 
 import type { Fault } from "./faults.ts";
 
-const ENGINE = "src/engine/boundaries.test.ts";
+const ENGINE = "src/streams/engine/boundaries.test.ts";
 const RESTORED = "test/restored-numbers.test.ts";
 
 export const positionFaults: readonly Fault[] = [
   {
     name: "a group commits inside an append",
     guarantee: "G22",
-    file: "src/core/group-decide.ts",
+    file: "src/streams/core/group-decide.ts",
     find: "if (offset !== cursor.offset && !isBoundary(state, offset)) {",
     replace: "if (offset < cursor.offset && !isBoundary(state, offset)) {",
     caughtBy: {
@@ -20,7 +20,7 @@ export const positionFaults: readonly Fault[] = [
   {
     name: "a group starts or is reset inside an append",
     guarantee: "G22",
-    file: "src/core/group-decide.ts",
+    file: "src/streams/core/group-decide.ts",
     find: `  if (!isBoundary(state, start.offset)) return { kind: "inside_record", stream: state.name };\n`,
     replace: "  isBoundary(state, start.offset);\n",
     caughtBy: {
@@ -31,7 +31,7 @@ export const positionFaults: readonly Fault[] = [
   {
     name: "a decision stands although an offset was not looked up",
     guarantee: "G22",
-    file: "src/engine/boundaries.ts",
+    file: "src/streams/engine/boundaries.ts",
     find: "return this.#unknown.length > 0;",
     replace: "return this.#unknown.length > 1000;",
     caughtBy: {
@@ -42,18 +42,18 @@ export const positionFaults: readonly Fault[] = [
   {
     name: "a subscription acknowledges inside an append",
     guarantee: "G22",
-    file: "src/core/subscription-decide.ts",
+    file: "src/streams/core/subscription-decide.ts",
     find: "if (offset !== link.acked && !isBoundary(state, offset)) {",
     replace: "if (offset < 0 && !isBoundary(state, offset)) {",
     caughtBy: {
-      file: "src/core/subscription-decide.test.ts",
+      file: "src/streams/core/subscription-decide.test.ts",
       test: "N3 an offset inside a record is refused, and the acked one stays",
     },
   },
   {
     name: "tokens go on from the counter alone",
     guarantee: "G22",
-    file: "src/core/numbers.ts",
+    file: "src/streams/core/numbers.ts",
     find: "return Math.max(next, Math.min(atMs * NUMBERS_PER_MS, FLOOR_MAX));",
     replace: "return Math.max(next, Math.min(atMs * 0 * NUMBERS_PER_MS, FLOOR_MAX));",
     caughtBy: {
@@ -64,7 +64,7 @@ export const positionFaults: readonly Fault[] = [
   {
     name: "the id of a member has nothing random",
     guarantee: "G22",
-    file: "src/core/group-decide.ts",
+    file: "src/streams/core/group-decide.ts",
     find: "const member = `${name}-${nonce}`;",
     replace: "const member = `${name}-${ordinal > 0 || nonce === '' ? 1 : 2}`;",
     caughtBy: {

@@ -4,14 +4,14 @@ import type { Fault } from "./faults.ts";
 
 const CONSUMER = "test/processing/consumer.test.ts";
 const TRANSACTIONS = "test/processing/transactions.test.ts";
-const [HELD, LANES] = ["src/processing/held.ts", "src/processing/lanes.ts"];
-const MEMBERSHIP = "src/processing/membership.ts";
+const [HELD, LANES] = ["src/client/processing/held.ts", "src/client/processing/lanes.ts"];
+const MEMBERSHIP = "src/client/processing/membership.ts";
 
 export const processingFaults: readonly Fault[] = [
   {
     name: "processing: the offset is not in the transaction",
     guarantee: "G21",
-    file: "src/processing/draft.ts",
+    file: "src/client/processing/draft.ts",
     find: "    this.#other({ commit: { ...wireLease(lease), offset: to } });",
     replace: "    this.#other({ expect: wireLease(lease) });",
     caughtBy: {
@@ -22,7 +22,7 @@ export const processingFaults: readonly Fault[] = [
   {
     name: "processing: a zombie's commit is sent without its token",
     guarantee: "G22",
-    file: "src/processing/draft.ts",
+    file: "src/client/processing/draft.ts",
     find: "    this.#other({ commit: { ...wireLease(lease), offset: to } });",
     replace: "    this.#other({ expect: { stream: `/no${lease.stream}`, absent: true } });",
     caughtBy: {
@@ -33,7 +33,7 @@ export const processingFaults: readonly Fault[] = [
   {
     name: "processing: a repetition comes under a new identity",
     guarantee: "G21",
-    file: "src/processing/calls.ts",
+    file: "src/client/processing/calls.ts",
     find: "    const { answer, wasUnknown } = await patient.untilAnswered(call);",
     replace:
       '    const headers = { ...call.headers, ...(cuts > 1 ? { "Producer-Epoch": String(cuts) } : {}) };\n' +
@@ -79,7 +79,7 @@ export const processingFaults: readonly Fault[] = [
   {
     name: "processing: data is encoded when it is sent and not when it is given",
     guarantee: "G21",
-    file: "src/processing/draft.ts",
+    file: "src/client/processing/draft.ts",
     find: "    const record = encode(data, createdAs ?? this.#codecs.known(stream));",
     replace:
       "    const first = encode(data, createdAs ?? this.#codecs.known(stream));\n" +
@@ -158,11 +158,11 @@ export const processingFaults: readonly Fault[] = [
   {
     name: "processing: the partition of a key changes",
     guarantee: "G21",
-    file: "src/processing/partitioned.ts",
+    file: "src/client/processing/partitioned.ts",
     find: "  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);",
     replace: "  hash = Math.imul(hash ^ (hash >>> 15), 0xc2b2ae35);",
     caughtBy: {
-      file: "src/processing/partitioned.test.ts",
+      file: "src/client/processing/partitioned.test.ts",
       test: "PT1 the partition of a key never changes",
     },
   },

@@ -9,18 +9,18 @@ export const reuseFaults: readonly Fault[] = [
   {
     name: "other content of a session is taken for a retry",
     guarantee: "G2",
-    file: "src/core/producer.ts",
+    file: "src/streams/core/producer.ts",
     find: "return known !== undefined && known !== digest;",
     replace: "return known === undefined && known !== digest;",
     caughtBy: {
-      file: "src/core/append-tail.test.ts",
+      file: "src/streams/core/append-tail.test.ts",
       test: "a duplicate > P8 of a session is refused if its content is another one, for the last 32 appends",
     },
   },
   {
     name: "the answer to an epoch is silent about other content",
     guarantee: "G2",
-    file: "src/wire/append.ts",
+    file: "src/protocol/append.ts",
     find: "if (outcome.isOther) headers",
     replace: "if (outcome.isOther && outcome.isClosed) headers",
     caughtBy: { file: REUSE, test: `with an epoch of the public protocol > ${TOLD}` },
@@ -28,7 +28,7 @@ export const reuseFaults: readonly Fault[] = [
   {
     name: "the digest is not in the journal",
     guarantee: "G2",
-    file: "src/stores/file/records.ts",
+    file: "src/streams/stores/file/records.ts",
     find: "writer.u32(mark.digest >>> 0);",
     replace: "writer.u32(0);",
     caughtBy: {
@@ -39,11 +39,11 @@ export const reuseFaults: readonly Fault[] = [
   {
     name: "the digests of a snapshot are in another order",
     guarantee: "G2",
-    file: "src/stores/file/producer-format.ts",
+    file: "src/streams/stores/file/producer-format.ts",
     find: "recent[placeBefore(lastSequence, back) + 1] = reader.u32() | 0;",
     replace: "recent[placeBefore(lastSequence, count - 1 - back) + 1] = reader.u32() | 0;",
     caughtBy: {
-      file: "src/stores/file/snapshot.test.ts",
+      file: "src/streams/stores/file/snapshot.test.ts",
       test: "SN1 any producer comes back: session, replaced sessions, resets, and the ends that are known",
     },
   },
@@ -61,7 +61,7 @@ export const reuseFaults: readonly Fault[] = [
   {
     name: "a batch that an earlier encode made goes again",
     guarantee: "G28",
-    file: "src/outbox/hapax-publisher.ts",
+    file: "src/toolkit/outbox/hapax.ts",
     find: "return events.map(() => (isStored ? PUBLISHED : SKIPPED));",
     replace: "return events.map(() => (isStored && batch.isRepeat ? SKIPPED : SKIPPED));",
     caughtBy: {

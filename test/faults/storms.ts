@@ -9,7 +9,7 @@ export const stormFaults: readonly Fault[] = [
   {
     name: "the session is not written with its append",
     guarantee: "G7",
-    file: "src/stores/file/records.ts",
+    file: "src/streams/stores/file/records.ts",
     find: "const { producer, streamSeq, key } = record;",
     replace: `const { streamSeq, key } = record;
     const producer = record.producer && { ...record.producer, session: undefined };`,
@@ -21,7 +21,7 @@ export const stormFaults: readonly Fault[] = [
   {
     name: "the key is not written with its append",
     guarantee: "G2",
-    file: "src/stores/file/records.ts",
+    file: "src/streams/stores/file/records.ts",
     find: "const { producer, streamSeq, key } = record;",
     replace: `const { producer, streamSeq } = record;
     const key = undefined as Appended["key"];`,
@@ -33,7 +33,7 @@ export const stormFaults: readonly Fault[] = [
   {
     name: "a retry is told the tail instead of its own end",
     guarantee: "G2",
-    file: "src/core/append.ts",
+    file: "src/streams/core/append.ts",
     find: "end: end ?? tail, isClosed };",
     replace: "end: tail < 0 ? (end ?? tail) : tail, isClosed };",
     caughtBy: {

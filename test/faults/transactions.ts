@@ -2,15 +2,15 @@
 
 import type { Fault } from "./faults.ts";
 
-const GROUP = "src/core/group.test.ts";
-const OPERATIONS = "src/core/transaction.test.ts";
-const ENGINE = "src/engine/transactions.test.ts";
+const GROUP = "src/streams/core/group.test.ts";
+const OPERATIONS = "src/streams/core/transaction.test.ts";
+const ENGINE = "src/streams/engine/transactions.test.ts";
 
 export const transactionFaults: readonly Fault[] = [
   {
     name: "the token of a commit is not checked",
     guarantee: "G22",
-    file: "src/core/group-decide.ts",
+    file: "src/streams/core/group-decide.ts",
     find: "return cursor?.holder === member && cursor.token === token ? cursor : undefined;",
     replace: "return cursor?.holder === member && token > 0 ? cursor : undefined;",
     caughtBy: {
@@ -21,7 +21,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "the holder of a commit is not checked",
     guarantee: "G22",
-    file: "src/core/group-decide.ts",
+    file: "src/streams/core/group-decide.ts",
     find: "return cursor?.holder === member && cursor.token === token ? cursor : undefined;",
     replace: "return member !== '' && cursor?.token === token ? cursor : undefined;",
     caughtBy: {
@@ -32,7 +32,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "tokens begin anew with a group",
     guarantee: "G22",
-    file: "src/core/group.ts",
+    file: "src/streams/core/group.ts",
     find: `      book.byId.delete(change.group);
       book.globs.delete(change.group);`,
     replace: `      book.byId.delete(change.group);
@@ -46,7 +46,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "a committed offset may go back",
     guarantee: "G22",
-    file: "src/core/group-decide.ts",
+    file: "src/streams/core/group-decide.ts",
     find: `    if (offset < cursor.offset) return { kind: "offset_regressed", stream, offset: cursor.offset };\n`,
     replace: "",
     caughtBy: {
@@ -57,7 +57,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "the offset of a deleted stream is held against the next one",
     guarantee: "G22",
-    file: "src/core/group.ts",
+    file: "src/streams/core/group.ts",
     find: "    group.cursors.delete(stream);\n  }",
     replace: "  }",
     caughtBy: {
@@ -68,7 +68,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "a stream is taken from its holder at once when it is asked back",
     guarantee: "G22",
-    file: "src/core/group-decide.ts",
+    file: "src/streams/core/group-decide.ts",
     find: "if (askedUntilMs !== undefined && askedUntilMs <= atMs) yield stream;",
     replace: "if (askedUntilMs !== undefined && askedUntilMs > 0 && atMs > 0) yield stream;",
     caughtBy: {
@@ -79,7 +79,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "a member that has gone without a word keeps its streams",
     guarantee: "G22",
-    file: "src/core/group-decide.ts",
+    file: "src/streams/core/group-decide.ts",
     find: "if (other.id !== id && other.expiresAtMs <= atMs) dropped.push(other.id);\n    else if",
     replace: "if",
     caughtBy: {
@@ -90,7 +90,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "a transaction that is refused has done what stood before",
     guarantee: "G21",
-    file: "src/engine/transactions.ts",
+    file: "src/streams/engine/transactions.ts",
     find: `    const decision = decideOperations(this.#world, command.operations, scene);`,
     replace: `    for (const one of command.operations) {
       const alone = decideOperations(this.#world, [one], scene);
@@ -106,7 +106,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "the identity of a transaction is stored after its work",
     guarantee: "G21",
-    file: "src/engine/transactions.ts",
+    file: "src/streams/engine/transactions.ts",
     find: `    this.#stageLog(batch, log, { ...change, data: encodeOutcomes(operations) });`,
     replace: `    void batch.done.then(() => {
       const data = encodeOutcomes(operations);
@@ -117,7 +117,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "an expected tail is only the least that it may be",
     guarantee: "G21",
-    file: "src/core/transaction.ts",
+    file: "src/streams/core/transaction.ts",
     find: "return tail === expectation.offset ? undefined :",
     replace: "return tail >= Number(expectation.offset) ? undefined :",
     caughtBy: {
@@ -128,7 +128,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "the retry of a transaction is not recognised",
     guarantee: "G21",
-    file: "src/engine/transactions.ts",
+    file: "src/streams/engine/transactions.ts",
     find: `    this.#stageLog(batch, log, { ...change, data: encodeOutcomes(operations) });`,
     replace: `    this.#stageLog(batch, log, {
       ...change,
@@ -144,7 +144,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "the offset of a transaction is committed though its lease is lost",
     guarantee: "G21",
-    file: "src/core/transaction.ts",
+    file: "src/streams/core/transaction.ts",
     find: `    if (decision.kind !== "committed") return decision;
     return { kind: "group", changes: [decision.change] };`,
     replace: `    if (decision.kind !== "committed") return { kind: "nothing" };
@@ -157,7 +157,7 @@ export const transactionFaults: readonly Fault[] = [
   {
     name: "a cursor is moved twice in one transaction",
     guarantee: "G21",
-    file: "src/core/transaction.ts",
+    file: "src/streams/core/transaction.ts",
     find: `    if (!this.#isFirst(\`group \${lease.group} \${stream}\`)) return { kind: "named_twice" };\n`,
     replace: "",
     caughtBy: { file: OPERATIONS, test: "TX5 a cursor is moved by one operation only" },

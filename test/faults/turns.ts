@@ -2,14 +2,14 @@
 
 import type { Fault } from "./faults.ts";
 
-const TAILS = "src/engine/tails.test.ts";
-const GROUP = "src/core/group.test.ts";
+const TAILS = "src/streams/engine/tails.test.ts";
+const GROUP = "src/streams/core/group.test.ts";
 
 export const turnFaults: readonly Fault[] = [
   {
     name: "readers that are sent to the store are not told of the newest append",
     guarantee: "G10",
-    file: "src/engine/tails.ts",
+    file: "src/streams/engine/tails.ts",
     find: "    last.event = { ...event, isGone: event.isGone || last.event.isGone };",
     replace: "    void event;",
     caughtBy: {
@@ -20,7 +20,7 @@ export const turnFaults: readonly Fault[] = [
   {
     name: "a later append overtakes one that readers are still told of",
     guarantee: "G10",
-    file: "src/engine/tails.ts",
+    file: "src/streams/engine/tails.ts",
     find: "    tellings.push({ event: advance,",
     replace: "    tellings.unshift({ event: advance,",
     caughtBy: {
@@ -31,7 +31,7 @@ export const turnFaults: readonly Fault[] = [
   {
     name: "an append that readers were not told of is passed over",
     guarantee: "G10",
-    file: "src/engine/tails.ts",
+    file: "src/streams/engine/tails.ts",
     find: "const event: TailEvent = { ...advance, appends: [], start: NOWHERE };",
     replace: "const event: TailEvent = { ...advance, appends: [] };",
     caughtBy: {
@@ -42,7 +42,7 @@ export const turnFaults: readonly Fault[] = [
   {
     name: "what a member held when it left is lost to the others",
     guarantee: "G23",
-    file: "src/core/group-decide.ts",
+    file: "src/streams/core/group-decide.ts",
     find: "  for (const streams of group.left.values()) yield* streams;\n",
     replace: "",
     caughtBy: {
@@ -53,7 +53,7 @@ export const turnFaults: readonly Fault[] = [
   {
     name: "a member that has left still holds what its cursors name",
     guarantee: "G22",
-    file: "src/core/group-image.ts",
+    file: "src/streams/core/group-image.ts",
     find: "holder !== undefined && members.has(holder)",
     replace: "holder !== undefined && members.size >= 0",
     caughtBy: {
@@ -64,11 +64,11 @@ export const turnFaults: readonly Fault[] = [
   {
     name: "a group whose making was cut short stays without the rest of its streams",
     guarantee: "G23",
-    file: "src/engine/groups.ts",
+    file: "src/streams/engine/groups.ts",
     find: `if (decision.kind !== "conflict") await this.#fill(id);`,
     replace: `if (decision.kind === "created") await this.#fill(id);`,
     caughtBy: {
-      file: "src/engine/groups.test.ts",
+      file: "src/streams/engine/groups.test.ts",
       test: "GR5 whose making was cut short is completed by the request that comes again",
     },
   },

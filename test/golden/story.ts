@@ -8,15 +8,15 @@
  */
 
 import { createHash } from "node:crypto";
-import type { Change } from "../../src/core/change.ts";
-import type { SubscriptionChange } from "../../src/core/subscription.ts";
-import { imageOfBook } from "../../src/core/subscription-image.ts";
-import { imageOfGroups } from "../../src/core/group-image.ts";
-import type { GroupChange } from "../../src/core/group-state.ts";
-import type { KeyPolicy, KeyRecord, StreamKeys } from "../../src/core/keys.ts";
-import { isSystemStream, type StreamState } from "../../src/core/stream.ts";
-import type { Offset, StreamId, StreamName, TimeMs } from "../../src/core/types.ts";
-import { type FileStore, openFileStore } from "../../src/stores/file.ts";
+import type { Change } from "../../src/streams/core/change.ts";
+import type { SubscriptionChange } from "../../src/streams/core/subscription.ts";
+import { imageOfBook } from "../../src/streams/core/subscription-image.ts";
+import { imageOfGroups } from "../../src/streams/core/group-image.ts";
+import type { GroupChange } from "../../src/streams/core/group-state.ts";
+import type { KeyPolicy, KeyRecord, StreamKeys } from "../../src/streams/core/keys.ts";
+import { isSystemStream, type StreamState } from "../../src/streams/core/stream.ts";
+import type { Offset, StreamId, StreamName, TimeMs } from "../../src/streams/core/types.ts";
+import { type FileStore, openFileStore } from "../../src/streams/stores/file.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 import {
   appended,

@@ -1,7 +1,7 @@
 // G25 G26 G27 G28 G29: every primitive of the ledger in a process that is killed at every failpoint, over both databases.
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { HTTP_FAILPOINTS } from "../../src/idempotency.ts";
-import { FAILPOINTS } from "../../src/once.ts";
+import { HTTP_FAILPOINTS } from "../../src/toolkit/idempotency.ts";
+import { FAILPOINTS } from "../../src/toolkit/ledger.ts";
 import { ledgerCrashes } from "../../src/testing/ledger-crashes.ts";
 import { CARELESS, casesFor, CRASH_DATABASES, type CrashStage } from "../crash-ledger/run.ts";
 

@@ -1,6 +1,6 @@
 // Consumers with transactions, behind a bad network, while the server process is killed. GUARANTEES.md G21, G22
 import { expect, test } from "vitest";
-import { connectServer } from "../../src/processing.ts";
+import { connectServer } from "../../src/client/processing.ts";
 import { openFaultProxy } from "../../src/testing/fault-proxy.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 import { inDirectory } from "../crash/processes.ts";

@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { Agent, get, type IncomingMessage } from "node:http";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { LIMITS } from "../../src/limits.ts";
+import { LIMITS } from "../../src/protocol/limits.ts";
 import { call } from "../protocol/raw-http.ts";
 
 const MIB = 1024 * 1024;
@@ -40,7 +40,7 @@ let child: ChildProcess;
 let url = "";
 
 beforeAll(async () => {
-  const built = new URL("../../dist/runtimes/node.js", import.meta.url);
+  const built = new URL("../../dist/streams/runtimes/node.js", import.meta.url);
   const flags = ["--input-type=module", "-e", SCRIPT, fileURLToPath(built)];
   child = spawn(process.execPath, flags, { stdio: ["ignore", "inherit", "inherit", "ipc"] });
   url = String((await nextMessage()).get("url"));

@@ -6,18 +6,18 @@ import { join } from "node:path";
 import Database from "libsql";
 import type pg from "pg";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { setFailpoint } from "../../src/failpoint.ts";
+import { setFailpoint } from "../../src/base/failpoint.ts";
 import {
   createIdempotency,
   type FetchHandler,
   GLOBAL,
   type Idempotency,
   type IdempotencySettings,
-} from "../../src/idempotency.ts";
-import type { Ledger } from "../../src/ledger.ts";
-import { postgresLedger } from "../../src/ledgers/postgres.ts";
-import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
-import { acquire, resolveTools } from "../../src/once/claiming.ts";
+} from "../../src/toolkit/idempotency.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
+import { acquire, resolveTools } from "../../src/toolkit/once/claiming.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 

@@ -9,14 +9,14 @@ import fastify, { type FastifyReply, type FastifyRequest } from "fastify";
 import { Hono } from "hono";
 import { stream, streamSSE, streamText } from "hono/streaming";
 import { afterEach, describe, expect, test } from "vitest";
-import { HapaxError } from "../../src/errors.ts";
-import { setFailpoint } from "../../src/failpoint.ts";
-import { createIdempotency, GLOBAL } from "../../src/idempotency.ts";
-import { createIdempotentFetch, memoryKeyStore } from "../../src/idempotency/fetch.ts";
-import { fastifyIdempotency } from "../../src/idempotency/fastify.ts";
-import { honoIdempotency } from "../../src/idempotency/hono.ts";
-import { expressIdempotency, withIdempotency } from "../../src/idempotency/node.ts";
-import { memoryLedger } from "../../src/ledgers/memory.ts";
+import { HapaxError } from "../../src/base/errors.ts";
+import { setFailpoint } from "../../src/base/failpoint.ts";
+import { createIdempotency, GLOBAL } from "../../src/toolkit/idempotency.ts";
+import { createIdempotentFetch, memoryKeyStore } from "../../src/toolkit/idempotency/fetch.ts";
+import { fastifyIdempotency } from "../../src/toolkit/idempotency/fastify.ts";
+import { honoIdempotency } from "../../src/toolkit/idempotency/hono.ts";
+import { expressIdempotency, withIdempotency } from "../../src/toolkit/idempotency/node.ts";
+import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
 
 const closing: (() => Promise<void>)[] = [];
 afterEach(async () => {

@@ -7,16 +7,20 @@ import express from "express";
 import fastify from "fastify";
 import { Hono } from "hono";
 import { afterEach, describe, expect, test } from "vitest";
-import { createIdempotency, GLOBAL, type IdempotencySettings } from "../../src/idempotency.ts";
-import { fastifyIdempotency } from "../../src/idempotency/fastify.ts";
-import { createIdempotentFetch, memoryKeyStore } from "../../src/idempotency/fetch.ts";
-import { honoIdempotency } from "../../src/idempotency/hono.ts";
+import {
+  createIdempotency,
+  GLOBAL,
+  type IdempotencySettings,
+} from "../../src/toolkit/idempotency.ts";
+import { fastifyIdempotency } from "../../src/toolkit/idempotency/fastify.ts";
+import { createIdempotentFetch, memoryKeyStore } from "../../src/toolkit/idempotency/fetch.ts";
+import { honoIdempotency } from "../../src/toolkit/idempotency/hono.ts";
 import {
   expressIdempotency,
   expressIdempotencyErrors,
   withIdempotency,
-} from "../../src/idempotency/node.ts";
-import { memoryLedger } from "../../src/ledgers/memory.ts";
+} from "../../src/toolkit/idempotency/node.ts";
+import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
 
 const stops: (() => Promise<unknown> | void)[] = [];

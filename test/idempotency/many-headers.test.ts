@@ -6,11 +6,11 @@ import express from "express";
 import fastify from "fastify";
 import { Hono } from "hono";
 import { expect, test } from "vitest";
-import { createIdempotency, GLOBAL } from "../../src/idempotency.ts";
-import { fastifyIdempotency } from "../../src/idempotency/fastify.ts";
-import { honoIdempotency } from "../../src/idempotency/hono.ts";
-import { expressIdempotency, withIdempotency } from "../../src/idempotency/node.ts";
-import { memoryLedger } from "../../src/ledgers/memory.ts";
+import { createIdempotency, GLOBAL } from "../../src/toolkit/idempotency.ts";
+import { fastifyIdempotency } from "../../src/toolkit/idempotency/fastify.ts";
+import { honoIdempotency } from "../../src/toolkit/idempotency/hono.ts";
+import { expressIdempotency, withIdempotency } from "../../src/toolkit/idempotency/node.ts";
+import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
 import { sendRaw } from "../protocol/raw-http.ts";
 
 type Paid = () => void;

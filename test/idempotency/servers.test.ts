@@ -20,16 +20,16 @@ import {
   type Idempotency,
   type IdempotencySettings,
   NotStarted,
-} from "../../src/idempotency.ts";
-import { fastifyIdempotency } from "../../src/idempotency/fastify.ts";
-import { honoIdempotency } from "../../src/idempotency/hono.ts";
+} from "../../src/toolkit/idempotency.ts";
+import { fastifyIdempotency } from "../../src/toolkit/idempotency/fastify.ts";
+import { honoIdempotency } from "../../src/toolkit/idempotency/hono.ts";
 import {
   expressIdempotency,
   expressIdempotencyErrors,
   withIdempotency,
-} from "../../src/idempotency/node.ts";
-import { setFailpoint } from "../../src/failpoint.ts";
-import { memoryLedger, type MemoryTransaction } from "../../src/ledgers/memory.ts";
+} from "../../src/toolkit/idempotency/node.ts";
+import { setFailpoint } from "../../src/base/failpoint.ts";
+import { memoryLedger, type MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
 
 type Engine = Idempotency<MemoryTransaction>;
 

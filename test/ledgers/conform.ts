@@ -1,6 +1,6 @@
 /** The contract of ledgers over a SQLite client that not every runtime has. Bun runs this file as it is. */
 
-import { sqliteLedger, type SqliteConnection } from "../../src/ledgers/sqlite.ts";
+import { sqliteLedger, type SqliteConnection } from "../../src/toolkit/ledgers/sqlite.ts";
 import { ledgerConformance } from "../../src/testing/ledger-conformance.ts";
 
 interface OpenConnection extends SqliteConnection {

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Database from "libsql";
 import { afterEach } from "vitest";
-import type { EntryWrite, Place } from "../../src/ledger.ts";
+import type { EntryWrite, Place } from "../../src/toolkit/ledgers/ledger.ts";
 
 export type Connection = InstanceType<typeof Database>;
 

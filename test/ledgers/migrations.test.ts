@@ -2,8 +2,8 @@
 import { readFileSync } from "node:fs";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { postgresLedger } from "../../src/ledgers/postgres.ts";
-import { ledgerSchema, sqliteLedger } from "../../src/ledgers/sqlite.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { ledgerSchema, sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { ABSENT, CLAIM, connect, endings, newFile, placeOf, tablesOf } from "./kit.ts";
 

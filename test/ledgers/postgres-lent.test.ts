@@ -2,12 +2,12 @@
 import pg from "pg";
 import postgres from "postgres";
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
-import { loanOf } from "../../src/databases/lending.ts";
-import { setFailpoint } from "../../src/failpoint.ts";
-import type { Ledger } from "../../src/ledger.ts";
-import { postgresLedger } from "../../src/ledgers/postgres.ts";
-import { acquireLease, createInbox, GLOBAL, processOnce } from "../../src/once.ts";
-import { postgresSink } from "../../src/sinks/postgres.ts";
+import { loanOf } from "../../src/toolkit/databases/lending.ts";
+import { setFailpoint } from "../../src/base/failpoint.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { acquireLease, createInbox, GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
+import { postgresSink } from "../../src/toolkit/sinks/postgres.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { ABSENT, CLAIM, endings, placeOf } from "./kit.ts";
 

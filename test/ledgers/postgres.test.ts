@@ -2,8 +2,8 @@
 import pg from "pg";
 import postgres from "postgres";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import type { Ledger, Place } from "../../src/ledger.ts";
-import { type PgClient, type PgPool, postgresLedger } from "../../src/ledgers/postgres.ts";
+import type { Ledger, Place } from "../../src/toolkit/ledgers/ledger.ts";
+import { type PgClient, type PgPool, postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import { ledgerConformance } from "../../src/testing/ledger-conformance.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { ABSENT, CLAIM } from "./kit.ts";

@@ -1,9 +1,9 @@
 // A ledger or a sink in SQLite has a connection of its own, and lends it for one transaction at a time.
 import { afterEach, describe, expect, test, vi } from "vitest";
-import { setFailpoint } from "../../src/failpoint.ts";
-import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
-import { acquireLease, GLOBAL, processOnce } from "../../src/once.ts";
-import { sqliteSink } from "../../src/sinks/sqlite.ts";
+import { setFailpoint } from "../../src/base/failpoint.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
+import { acquireLease, GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
+import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
 import { ABSENT, CLAIM, connect, type Connection, newFile, placeOf } from "./kit.ts";
 
 afterEach(() => {

@@ -3,7 +3,7 @@ import { spawnSync } from "node:child_process";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import { ledgerConformance } from "../../src/testing/ledger-conformance.ts";
 import { programOf, requirePart } from "../client/runtimes-kit.ts";
 import { conform } from "./conform.ts";

@@ -1,14 +1,14 @@
 // What has no end by itself is given one: work that never returns, and failures that only COMMIT tells.
 import pg from "pg";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { setFailpoint } from "../../src/failpoint.ts";
-import { createIdempotency } from "../../src/idempotency.ts";
-import { memoryLedger } from "../../src/ledgers/memory.ts";
-import { postgresLedger } from "../../src/ledgers/postgres.ts";
-import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
-import { acquireLease, GLOBAL, type OnceProbed, processOnce } from "../../src/once.ts";
-import { createOutbox, createRelay, functionPublisher } from "../../src/outbox.ts";
-import { postgresSink } from "../../src/sinks/postgres.ts";
+import { setFailpoint } from "../../src/base/failpoint.ts";
+import { createIdempotency } from "../../src/toolkit/idempotency.ts";
+import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
+import { acquireLease, GLOBAL, type OnceProbed, processOnce } from "../../src/toolkit/ledger.ts";
+import { createOutbox, createRelay, functionPublisher } from "../../src/toolkit/outbox.ts";
+import { postgresSink } from "../../src/toolkit/sinks/postgres.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { connect, newFile } from "../ledgers/kit.ts";
 

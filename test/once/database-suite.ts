@@ -1,7 +1,7 @@
 /** What processOnce, the inbox, leases and versions must do on every database. */
 
 import { expect, test } from "vitest";
-import type { Ledger } from "../../src/ledger.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import {
   acquireLease,
   createInbox,
@@ -10,7 +10,7 @@ import {
   GLOBAL,
   processOnce,
   setVersion,
-} from "../../src/once.ts";
+} from "../../src/toolkit/ledger.ts";
 
 export interface Target<Tx> {
   /** As another process has it. */

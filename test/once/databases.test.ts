@@ -5,10 +5,16 @@ import { join } from "node:path";
 import Database from "libsql";
 import type pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { Ledger } from "../../src/ledger.ts";
-import { postgresLedger } from "../../src/ledgers/postgres.ts";
-import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
-import { acquireLease, createInbox, fenced, GLOBAL, processOnce } from "../../src/once.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
+import {
+  acquireLease,
+  createInbox,
+  fenced,
+  GLOBAL,
+  processOnce,
+} from "../../src/toolkit/ledger.ts";
 import { databaseSuite, fresh, type Target } from "./database-suite.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 

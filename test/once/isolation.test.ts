@@ -1,9 +1,9 @@
 // processOnce, inbox, leases and migrations where the database's transactions are stricter than usual, and pools are small.
 import pg from "pg";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import type { EntryWrite } from "../../src/ledger.ts";
-import { postgresLedger } from "../../src/ledgers/postgres.ts";
-import { acquireLease, createInbox, GLOBAL, processOnce } from "../../src/once.ts";
+import type { EntryWrite } from "../../src/toolkit/ledgers/ledger.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { acquireLease, createInbox, GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { fresh } from "./database-suite.ts";
 

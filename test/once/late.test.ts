@@ -3,11 +3,11 @@ import { getEventListeners } from "node:events";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { expect, test } from "vitest";
-import type { Clock } from "../../src/clock.ts";
-import type { Ledger } from "../../src/ledger.ts";
-import type { MemoryTransaction } from "../../src/ledgers/memory.ts";
-import { type OnceProbed, processOnce, type Reconciled } from "../../src/once.ts";
-import { onAbort } from "../../src/aborts.ts";
+import type { Clock } from "../../src/base/clock.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
+import type { MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
+import { type OnceProbed, processOnce, type Reconciled } from "../../src/toolkit/ledger.ts";
+import { onAbort } from "../../src/base/aborts.ts";
 import { flush, gate, stage } from "./stage.ts";
 
 /** As a process has it that was stopped and goes on: time has passed, and no timer has come by yet. */

@@ -1,6 +1,6 @@
 // processOnce where something is lost: a claim, the answer to a commit, the database. Transactions run beside each other.
 import { describe, expect, test } from "vitest";
-import { processOnce } from "../../src/once.ts";
+import { processOnce } from "../../src/toolkit/ledger.ts";
 import { createWorld, flush, type Process } from "./worlds.ts";
 
 const PLACE = { kind: "once", scope: "s", key: "k" };

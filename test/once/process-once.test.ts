@@ -1,8 +1,8 @@
 // processOnce: who does the work, who joins, who waits, and what they get.
 import { describe, expect, test } from "vitest";
-import type { Ledger } from "../../src/ledger.ts";
-import type { MemoryTransaction } from "../../src/ledgers/memory.ts";
-import { InProgress, processOnce } from "../../src/once.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
+import type { MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
+import { InProgress, processOnce } from "../../src/toolkit/ledger.ts";
 import { flush, gate, stage } from "./stage.ts";
 
 describe("processOnce", () => {

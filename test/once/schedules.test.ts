@@ -1,7 +1,7 @@
 // processOnce in several processes that crash, stop, lose connections and answers, in random order.
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { processOnce } from "../../src/once.ts";
+import { processOnce } from "../../src/toolkit/ledger.ts";
 import { createWorld, flush, type Process, type World } from "./worlds.ts";
 
 type Step =

@@ -1,9 +1,9 @@
 /** A ledger in memory whose time is moved by hand, with business data that is undone with its transaction. */
 
-import type { Ledger } from "../../src/ledger.ts";
-import { memoryLedger, type MemoryTransaction } from "../../src/ledgers/memory.ts";
-import type { Meter } from "../../src/meter.ts";
-import { GLOBAL } from "../../src/once.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
+import { memoryLedger, type MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
+import type { Meter } from "../../src/toolkit/meters/meter.ts";
+import { GLOBAL } from "../../src/toolkit/ledger.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
 
 /** What is due has been done when this resolves: nothing here waits for anything but promises. */

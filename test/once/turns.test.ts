@@ -1,8 +1,8 @@
 // What becomes of whoever waits, inside a transaction of SQLite, for its end.
 import Database from "libsql";
 import { afterEach, expect, test, vi } from "vitest";
-import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
-import { GLOBAL, processOnce } from "../../src/once.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
+import { GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
 
 afterEach(() => {
   vi.useRealTimers();

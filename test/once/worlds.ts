@@ -3,9 +3,9 @@
  * crash, lose their connection, and lose the answer to a commit.
  */
 
-import type { Clock } from "../../src/clock.ts";
-import type { Ledger } from "../../src/ledger.ts";
-import { memoryLedger, type MemoryTransaction } from "../../src/ledgers/memory.ts";
+import type { Clock } from "../../src/base/clock.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
+import { memoryLedger, type MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
 import { createVirtualClock, type VirtualClock } from "../../src/testing/virtual-clock.ts";
 
 /** A business transaction: what it writes is there after its commit. */

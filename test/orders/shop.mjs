@@ -8,13 +8,13 @@
 
 import Database from "libsql";
 import pg from "pg";
-import { postgresLedger } from "../../dist/ledgers/postgres.js";
-import { sqliteLedger } from "../../dist/ledgers/sqlite.js";
-import { createInbox } from "../../dist/once.js";
-import { createOutbox, createRelay } from "../../dist/outbox.js";
-import { hapaxPublisher } from "../../dist/outbox/hapax-publisher.js";
-import { connectServer } from "../../dist/processing.js";
-import { openHistoryFile } from "../../dist/testing.js";
+import { postgresLedger } from "../../dist/toolkit/ledgers/postgres.js";
+import { sqliteLedger } from "../../dist/toolkit/ledgers/sqlite.js";
+import { createInbox } from "../../dist/toolkit/ledger.js";
+import { createOutbox, createRelay } from "../../dist/toolkit/outbox.js";
+import { hapaxPublisher } from "../../dist/toolkit/outbox/hapax.js";
+import { connectServer } from "../../dist/client/processing.js";
+import { openHistoryFile } from "../../dist/testing/testing.js";
 
 const [, , role, text] = process.argv;
 const { url, host, database, history: path, way, customers, orders, leaseMs } = JSON.parse(text);

@@ -1,6 +1,6 @@
 // Relays that will not come back, and what would go wrong if they did.
 import { expect, test } from "vitest";
-import type { Ledger } from "../../src/ledger.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import {
   createDeadLetters,
   createOutbox,
@@ -8,8 +8,8 @@ import {
   forgetRelay,
   functionPublisher,
   type Publisher,
-} from "../../src/outbox.ts";
-import { hapaxPublisher } from "../../src/outbox/hapax-publisher.ts";
+} from "../../src/toolkit/outbox.ts";
+import { hapaxPublisher } from "../../src/toolkit/outbox/hapax.ts";
 import { openStage as openServer } from "../processing/stage.ts";
 import { openStage, pump, textOf, turns } from "./relay-kit.ts";
 

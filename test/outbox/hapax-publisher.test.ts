@@ -1,18 +1,18 @@
 // The outbox into streams of a real server, with a bad network between. PROTOCOL.md §19
 import { afterEach, describe, expect, test } from "vitest";
-import { setFailpoint } from "../../src/failpoint.ts";
-import { memoryLedger } from "../../src/ledgers/memory.ts";
+import { setFailpoint } from "../../src/base/failpoint.ts";
+import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
 import {
   createDeadLetters,
   createOutbox,
   createRelay,
   type OutboxMessage,
   type RelaySettings,
-} from "../../src/outbox.ts";
-import { hapaxPublisher, type HapaxPublisherSettings } from "../../src/outbox/hapax-publisher.ts";
-import type { Connection } from "../../src/processing/connection.ts";
-import type { OutboxEvent } from "../../src/outbox-log.ts";
-import type { PublishBatch } from "../../src/outbox/publisher.ts";
+} from "../../src/toolkit/outbox.ts";
+import { hapaxPublisher, type HapaxPublisherSettings } from "../../src/toolkit/outbox/hapax.ts";
+import type { Connection } from "../../src/client/processing/connection.ts";
+import type { OutboxEvent } from "../../src/toolkit/outbox/log.ts";
+import type { PublishBatch } from "../../src/toolkit/outbox/publisher.ts";
 import { badNetwork, openStage, QUICK } from "../processing/stage.ts";
 
 const closing: (() => Promise<void>)[] = [];

@@ -4,8 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Database from "libsql";
 import { afterAll, describe, expect, test } from "vitest";
-import { memoryLedger } from "../../src/ledgers/memory.ts";
-import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
+import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import { outboxConformance, type OutboxTarget } from "../../src/testing/outbox-conformance.ts";
 
 function runAll<Tx>(target: OutboxTarget<Tx>): void {

@@ -4,8 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Database from "libsql";
 import { afterEach, describe, expect, test } from "vitest";
-import { setFailpoint } from "../../src/failpoint.ts";
-import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
+import { setFailpoint } from "../../src/base/failpoint.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import {
   createDeadLetters,
   createOutbox,
@@ -14,7 +14,7 @@ import {
   functionPublisher,
   type Publisher,
   type RelaySettings,
-} from "../../src/outbox.ts";
+} from "../../src/toolkit/outbox.ts";
 import { openStage, pump, Target, textOf, turns } from "./relay-kit.ts";
 
 const QUICK: RelaySettings = {

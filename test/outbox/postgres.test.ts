@@ -3,21 +3,21 @@ import fc from "fast-check";
 import pg from "pg";
 import postgres from "postgres";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { pgPoolSession, type PostgresSession } from "../../src/databases/postgres.ts";
-import { postgresLedger } from "../../src/ledgers/postgres.ts";
+import { pgPoolSession, type PostgresSession } from "../../src/toolkit/databases/postgres.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import {
   createPostgresOutbox,
   type OutboxNotify,
   pgListener,
   type PostgresOutboxSettings,
-} from "../../src/ledgers/postgres-outbox.ts";
+} from "../../src/toolkit/ledgers/postgres-outbox.ts";
 import type {
   NewOutboxEvent,
   OutboxEvent,
   OutboxRows,
   OutboxSpan,
   OutboxSpans,
-} from "../../src/outbox-log.ts";
+} from "../../src/toolkit/outbox/log.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
 import { outboxConformance } from "../../src/testing/outbox-conformance.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";

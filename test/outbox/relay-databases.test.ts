@@ -5,10 +5,10 @@ import { join } from "node:path";
 import Database from "libsql";
 import type pg from "pg";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { setFailpoint } from "../../src/failpoint.ts";
-import type { Ledger } from "../../src/ledger.ts";
-import { postgresLedger } from "../../src/ledgers/postgres.ts";
-import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
+import { setFailpoint } from "../../src/base/failpoint.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import {
   createDeadLetters,
   createOutbox,
@@ -17,8 +17,8 @@ import {
   functionPublisher,
   type Publisher,
   type RelaySettings,
-} from "../../src/outbox.ts";
-import { hapaxPublisher } from "../../src/outbox/hapax-publisher.ts";
+} from "../../src/toolkit/outbox.ts";
+import { hapaxPublisher } from "../../src/toolkit/outbox/hapax.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { badNetwork, openStage, QUICK } from "../processing/stage.ts";
 import { textOf } from "./relay-kit.ts";

@@ -1,13 +1,18 @@
 /** Relays that die, freeze and come back, on a ledger in memory, against a target that takes a batch once. */
 
 import { AsyncLocalStorage } from "node:async_hooks";
-import type { Clock } from "../../src/clock.ts";
-import { setFailpoint } from "../../src/failpoint.ts";
-import type { Ledger } from "../../src/ledger.ts";
-import { memoryLedger, type MemoryTransaction } from "../../src/ledgers/memory.ts";
-import { createOutbox, createRelay, type Publisher, type RelaySettings } from "../../src/outbox.ts";
-import type { PublishBatch, PublishOutcome } from "../../src/outbox.ts";
-import type { OutboxEvent } from "../../src/outbox-log.ts";
+import type { Clock } from "../../src/base/clock.ts";
+import { setFailpoint } from "../../src/base/failpoint.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
+import { memoryLedger, type MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
+import {
+  createOutbox,
+  createRelay,
+  type Publisher,
+  type RelaySettings,
+} from "../../src/toolkit/outbox.ts";
+import type { PublishBatch, PublishOutcome } from "../../src/toolkit/outbox.ts";
+import type { OutboxEvent } from "../../src/toolkit/outbox/log.ts";
 import { createVirtualClock, type VirtualClock } from "../../src/testing/virtual-clock.ts";
 
 export const LEASE_MS = 1000;

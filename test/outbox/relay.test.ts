@@ -1,15 +1,15 @@
 // Relays that die, freeze and lose answers: nothing is lost, nothing is twice, and keys keep their order.
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { setFailpoint } from "../../src/failpoint.ts";
+import { setFailpoint } from "../../src/base/failpoint.ts";
 import {
   createDeadLetters,
   createOutbox,
   createRelay,
   functionPublisher,
   type RelaySettings,
-} from "../../src/outbox.ts";
-import { memoryLedger } from "../../src/ledgers/memory.ts";
+} from "../../src/toolkit/outbox.ts";
+import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
 import {
   LEASE_MS,
   type Life,

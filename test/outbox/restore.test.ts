@@ -2,11 +2,11 @@
 import { readFileSync } from "node:fs";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { Ledger } from "../../src/ledger.ts";
-import { postgresLedger } from "../../src/ledgers/postgres.ts";
-import { sqliteLedger } from "../../src/ledgers/sqlite.ts";
-import { createOutbox, createRelay, forgetRelay } from "../../src/outbox.ts";
-import { hapaxPublisher } from "../../src/outbox/hapax-publisher.ts";
+import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
+import { createOutbox, createRelay, forgetRelay } from "../../src/toolkit/outbox.ts";
+import { hapaxPublisher } from "../../src/toolkit/outbox/hapax.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { ABSENT, CLAIM, connect, newFile, placeOf } from "../ledgers/kit.ts";
 import { openStage } from "../processing/stage.ts";

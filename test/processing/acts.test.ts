@@ -3,9 +3,9 @@ import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
-import { startNodeServer } from "../../src/runtimes/node.ts";
-import { openFileStore } from "../../src/stores/file.ts";
-import { hapax as commandLine } from "../cli-harness.ts";
+import { startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
+import { hapax as commandLine } from "../kits/cli-harness.ts";
 import { fill, INPUT } from "./pipeline-kit.ts";
 import { openStage, type ProcessingStage } from "./stage.ts";
 

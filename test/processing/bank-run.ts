@@ -11,7 +11,7 @@ import {
   connectServer,
   isHapaxError,
   TransactionFailure,
-} from "../../src/processing.ts";
+} from "../../src/client/processing.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { type ServerProcess, startServer } from "../crash/processes.ts";
 

@@ -1,8 +1,8 @@
 /** Consumers over real sockets: order, leases, hand-over, zombies. PROTOCOL.md §20. */
 
 import { afterEach, describe, expect, test } from "vitest";
-import type { LeasedBatch } from "../../src/processing.ts";
-import { isHapaxError } from "../../src/errors.ts";
+import type { LeasedBatch } from "../../src/client/processing.ts";
+import { isHapaxError } from "../../src/base/errors.ts";
 import { Events, openStage, pausable, type ProcessingStage } from "./stage.ts";
 
 const closing: (() => Promise<void>)[] = [];

@@ -3,9 +3,9 @@
  * `node copier.mjs <settings as JSON>`. See copy-run.ts.
  */
 
-import { connectServer, createPipeline, streamSink } from "../../dist/processing.js";
-import { postgresSink } from "../../dist/sinks/postgres.js";
-import { sqliteSink } from "../../dist/sinks/sqlite.js";
+import { connectServer, createPipeline, streamSink } from "../../dist/client/processing.js";
+import { postgresSink } from "../../dist/toolkit/sinks/postgres.js";
+import { sqliteSink } from "../../dist/toolkit/sinks/sqlite.js";
 
 const { url, strategy, database, leaseMs, isCareless } = JSON.parse(process.argv[2] ?? "{}");
 const hapax = connectServer(url, {

@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import Database from "libsql";
-import { type Connection, connectServer } from "../../src/processing.ts";
+import { type Connection, connectServer } from "../../src/client/processing.ts";
 import { type FaultProxy, openFaultProxy } from "../../src/testing/fault-proxy.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { type ServerProcess, startServer } from "../crash/processes.ts";

@@ -3,8 +3,8 @@
  * what was copied, and how the streams are shared at the end. PROTOCOL.md §19, §20.
  */
 
-import { type Connection, connectServer, type Consumer } from "../../src/processing.ts";
-import { startNodeServer } from "../../src/runtimes/node.ts";
+import { type Connection, connectServer, type Consumer } from "../../src/client/processing.ts";
+import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 
 export interface GroupStormSettings {

@@ -1,12 +1,12 @@
 /** The administration of groups, and how many streams are read with few connections. PROTOCOL.md §20.4 */
 
-import { connectServer } from "../../src/processing.ts";
+import { connectServer } from "../../src/client/processing.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Caller } from "../../src/client/attempt.ts";
 import { resolveClientSettings } from "../../src/client/settings.ts";
-import { waitingClock } from "../../src/clock.ts";
-import { Addresses } from "../../src/processing/paths.ts";
-import { Sources } from "../../src/processing/sources.ts";
+import { waitingClock } from "../../src/base/clock.ts";
+import { Addresses } from "../../src/client/processing/paths.ts";
+import { Sources } from "../../src/client/processing/sources.ts";
 import { openStage, type ProcessingStage } from "./stage.ts";
 
 const IN = [0, 1, 2].map((index) => `/v1/stream/in/${String(index)}`);

@@ -1,7 +1,7 @@
 // Every request of a run, sent once more when the run is over: nothing of it has an effect. PROTOCOL.md §19, §20
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { connectServer } from "../../src/processing.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import { connectServer } from "../../src/client/processing.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 
 const STREAMS = 6;

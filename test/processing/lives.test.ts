@@ -5,11 +5,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Database from "libsql";
 import { afterEach, describe, expect, test } from "vitest";
-import type { HapaxError } from "../../src/errors.ts";
-import type { Connection } from "../../src/processing/connection.ts";
-import type { PipelineContext, PipelineOptions } from "../../src/processing/pipeline-settings.ts";
-import { filePosition } from "../../src/runtimes/node-position.ts";
-import { sqliteSink } from "../../src/sinks/sqlite.ts";
+import type { HapaxError } from "../../src/base/errors.ts";
+import type { Connection } from "../../src/client/processing/connection.ts";
+import type {
+  PipelineContext,
+  PipelineOptions,
+} from "../../src/client/processing/pipeline-settings.ts";
+import { filePosition } from "../../src/streams/runtimes/node-position.ts";
+import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
 import {
   DEAD,
   fill,

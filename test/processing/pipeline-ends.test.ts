@@ -1,13 +1,13 @@
 // How pipelines end, and how soon they hand streams over. PROTOCOL.md §20.2
 import Database from "libsql";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { waitingClock } from "../../src/clock.ts";
-import { connectServer } from "../../src/processing.ts";
-import { RecordFailure } from "../../src/processing/pipeline-attempts.ts";
-import type { PipelineOptions } from "../../src/processing/pipeline-settings.ts";
-import { streamSink } from "../../src/processing/pipeline-stream-sink.ts";
-import { createPipeline } from "../../src/processing/pipeline.ts";
-import { sqliteSink } from "../../src/sinks/sqlite.ts";
+import { waitingClock } from "../../src/base/clock.ts";
+import { connectServer } from "../../src/client/processing.ts";
+import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts";
+import type { PipelineOptions } from "../../src/client/processing/pipeline-settings.ts";
+import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
+import { createPipeline } from "../../src/client/processing/pipeline.ts";
+import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
 import {
   fill,
   gate,

@@ -1,14 +1,14 @@
 // Pipelines whose sink knows outputs by their ids. PROTOCOL.md §16, §20.3
 import { afterEach, expect, test } from "vitest";
 import type { Transport } from "../../src/client/transport.ts";
-import { connectServer } from "../../src/processing.ts";
+import { connectServer } from "../../src/client/processing.ts";
 import type {
   DeduplicatingSink,
   IdentifiedOutput,
-} from "../../src/processing/pipeline-settings.ts";
-import { streamSink } from "../../src/processing/pipeline-stream-sink.ts";
-import { createPipeline } from "../../src/processing/pipeline.ts";
-import { startNodeServer } from "../../src/runtimes/node.ts";
+} from "../../src/client/processing/pipeline-settings.ts";
+import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
+import { createPipeline } from "../../src/client/processing/pipeline.ts";
+import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 import {
   DEAD,
   fill,

@@ -1,8 +1,8 @@
 /** What tests of pipelines share: streams of numbers, and pipelines that end when all of them are through. */
 
-import type { Connection } from "../../src/processing/connection.ts";
-import { createPipeline, type Pipeline } from "../../src/processing/pipeline.ts";
-import type { PipelineOptions } from "../../src/processing/pipeline-settings.ts";
+import type { Connection } from "../../src/client/processing/connection.ts";
+import { createPipeline, type Pipeline } from "../../src/client/processing/pipeline.ts";
+import type { PipelineOptions } from "../../src/client/processing/pipeline-settings.ts";
 import type { FaultProxySettings } from "../../src/testing/fault-proxy.ts";
 import { badNetwork } from "./stage.ts";
 

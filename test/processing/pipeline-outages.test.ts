@@ -2,11 +2,11 @@
 import Database from "libsql";
 import type pg from "pg";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { isHapaxError } from "../../src/errors.ts";
-import type { DeduplicatingSink } from "../../src/processing/pipeline-settings.ts";
-import type { Sink } from "../../src/sink.ts";
-import { postgresSink } from "../../src/sinks/postgres.ts";
-import { sqliteSink } from "../../src/sinks/sqlite.ts";
+import { isHapaxError } from "../../src/base/errors.ts";
+import type { DeduplicatingSink } from "../../src/client/processing/pipeline-settings.ts";
+import type { Sink } from "../../src/client/processing/sink.ts";
+import { postgresSink } from "../../src/toolkit/sinks/postgres.ts";
+import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { DEAD, fill, INPUT, type Numbered, numbers, untilDone, valuesOf } from "./pipeline-kit.ts";
 import { openStage, type ProcessingStage } from "./stage.ts";

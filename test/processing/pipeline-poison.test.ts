@@ -1,13 +1,13 @@
 // Records that nothing can be done with are put aside, whatever is wrong with them. PROTOCOL.md §19, §20.3
 import Database from "libsql";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { connectServer } from "../../src/processing.ts";
-import { DeadLetters } from "../../src/processing/dead-letter.ts";
-import { RecordFailure } from "../../src/processing/pipeline-attempts.ts";
-import type { PipelineOptions } from "../../src/processing/pipeline-settings.ts";
-import { streamSink } from "../../src/processing/pipeline-stream-sink.ts";
-import { startNodeServer } from "../../src/runtimes/node.ts";
-import { sqliteSink } from "../../src/sinks/sqlite.ts";
+import { connectServer } from "../../src/client/processing.ts";
+import { DeadLetters } from "../../src/client/processing/dead-letter.ts";
+import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts";
+import type { PipelineOptions } from "../../src/client/processing/pipeline-settings.ts";
+import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
+import { startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
 import {
   DEAD,
   fill,

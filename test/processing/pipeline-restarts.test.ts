@@ -3,10 +3,10 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { connectServer } from "../../src/processing.ts";
-import { createPipeline, type Pipeline } from "../../src/processing/pipeline.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
-import { openFileStore } from "../../src/stores/file.ts";
+import { connectServer } from "../../src/client/processing.ts";
+import { createPipeline, type Pipeline } from "../../src/client/processing/pipeline.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
 import { openFaultProxy } from "../../src/testing/fault-proxy.ts";
 import {
   DEAD,

@@ -1,10 +1,13 @@
 // Pipelines whose outputs are streams of the same server. PROTOCOL.md §19, §20.3
 import { afterEach, describe, expect, test } from "vitest";
-import { connectServer, streamSink } from "../../src/processing.ts";
-import { DeadLetters } from "../../src/processing/dead-letter.ts";
-import { RecordFailure } from "../../src/processing/pipeline-attempts.ts";
-import type { PipelineContext, PipelineOptions } from "../../src/processing/pipeline-settings.ts";
-import { createPipeline } from "../../src/processing/pipeline.ts";
+import { connectServer, streamSink } from "../../src/client/processing.ts";
+import { DeadLetters } from "../../src/client/processing/dead-letter.ts";
+import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts";
+import type {
+  PipelineContext,
+  PipelineOptions,
+} from "../../src/client/processing/pipeline-settings.ts";
+import { createPipeline } from "../../src/client/processing/pipeline.ts";
 import {
   DEAD,
   fill,

@@ -5,12 +5,12 @@ import { join } from "node:path";
 import Database from "libsql";
 import type pg from "pg";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { connectServer } from "../../src/processing.ts";
-import { createPipeline } from "../../src/processing/pipeline.ts";
-import type { PipelineContext } from "../../src/processing/pipeline-settings.ts";
-import type { Sink } from "../../src/sink.ts";
-import { postgresSink } from "../../src/sinks/postgres.ts";
-import { sqliteSink } from "../../src/sinks/sqlite.ts";
+import { connectServer } from "../../src/client/processing.ts";
+import { createPipeline } from "../../src/client/processing/pipeline.ts";
+import type { PipelineContext } from "../../src/client/processing/pipeline-settings.ts";
+import type { Sink } from "../../src/client/processing/sink.ts";
+import { postgresSink } from "../../src/toolkit/sinks/postgres.ts";
+import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import {
   DEAD,

@@ -1,7 +1,7 @@
 // The offsets of records. PROTOCOL.md §1.3, §7.3, §7.4
 import { afterEach, expect, test } from "vitest";
 import type { Batch } from "../../src/client/batches.ts";
-import { fromOffset, Places } from "../../src/processing/places.ts";
+import { fromOffset, Places } from "../../src/client/processing/places.ts";
 import { INPUT } from "./pipeline-kit.ts";
 import { openStage, type ProcessingStage } from "./stage.ts";
 

@@ -1,11 +1,11 @@
 /** A real server, a bad network before it, and handles through it. */
 
-import { connectServer, type ConsumerEvent } from "../../src/processing.ts";
-import type { Connection } from "../../src/processing/connection.ts";
+import { connectServer, type ConsumerEvent } from "../../src/client/processing.ts";
+import type { Connection } from "../../src/client/processing/connection.ts";
 import type { ClientSettings } from "../../src/client/settings.ts";
 import { fetchTransport, type Transport } from "../../src/client/transport.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
-import type { Store } from "../../src/store.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import type { Store } from "../../src/streams/store.ts";
 import {
   type FaultProxy,
   type FaultProxySettings,

@@ -1,12 +1,12 @@
 // Places of records at a server that adds to them for readers, and dead letters of streams that were created anew.
 // PROTOCOL.md §7.4, §7.8, §7.9
 import { afterEach, describe, expect, test } from "vitest";
-import { connectServer, DeadLetters } from "../../src/processing.ts";
-import type { Connection } from "../../src/processing/connection.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
-import type { Sink } from "../../src/sink.ts";
-import { createPipeline } from "../../src/processing/pipeline.ts";
-import type { PipelineOptions } from "../../src/processing/pipeline-settings.ts";
+import { connectServer, DeadLetters } from "../../src/client/processing.ts";
+import type { Connection } from "../../src/client/processing/connection.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import type { Sink } from "../../src/client/processing/sink.ts";
+import { createPipeline } from "../../src/client/processing/pipeline.ts";
+import type { PipelineOptions } from "../../src/client/processing/pipeline-settings.ts";
 import { DEAD, INPUT, numbers } from "./pipeline-kit.ts";
 
 const servers: NodeServer[] = [];

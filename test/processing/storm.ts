@@ -3,9 +3,9 @@
  * consumer whose outputs and offsets are one transaction. What comes out is compared with what went in.
  */
 
-import { isHapaxError } from "../../src/errors.ts";
-import { connectServer } from "../../src/processing.ts";
-import type { Connection } from "../../src/processing/connection.ts";
+import { isHapaxError } from "../../src/base/errors.ts";
+import { connectServer } from "../../src/client/processing.ts";
+import type { Connection } from "../../src/client/processing/connection.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { QUICK } from "./stage.ts";
 

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { openFileStore } from "../../src/stores/file.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
 import { badNetwork, openStage } from "./stage.ts";
 import { processingStorm } from "./storm.ts";
 

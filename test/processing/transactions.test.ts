@@ -1,10 +1,10 @@
 /** Transactions over real sockets, with a bad network between. PROTOCOL.md §19. */
 
 import { afterEach, describe, expect, test } from "vitest";
-import { connectServer, TransactionFailure } from "../../src/processing.ts";
-import type { Connection } from "../../src/processing/connection.ts";
-import { isHapaxError } from "../../src/errors.ts";
-import { openFileStore } from "../../src/stores/file.ts";
+import { connectServer, TransactionFailure } from "../../src/client/processing.ts";
+import type { Connection } from "../../src/client/processing/connection.ts";
+import { isHapaxError } from "../../src/base/errors.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
 import { badNetwork, openStage, type ProcessingStage } from "./stage.ts";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

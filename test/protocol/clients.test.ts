@@ -4,7 +4,7 @@ import { DurableStream, IdempotentProducer, stream } from "@durable-streams/clie
 import { createStateSchema, MaterializedState } from "@durable-streams/state";
 import { createStreamDB } from "@durable-streams/state/db";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { call, openSse } from "./raw-http.ts";
 
 let server: NodeServer;

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll } from "vitest";
-import { openFileStore } from "../../src/stores/file.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
 import { runPublishedSuite } from "./published-suite.ts";
 
 const directory = mkdtempSync(join(tmpdir(), "hapax-conformance-"));

@@ -4,9 +4,9 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { LIMITS } from "../../src/limits.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
-import { openFileStore } from "../../src/stores/file.ts";
+import { LIMITS } from "../../src/protocol/limits.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
 import { call, type HttpAnswer, members, openSse } from "./raw-http.ts";
 
 const ZERO = "0000000000000000_0000000000000000";

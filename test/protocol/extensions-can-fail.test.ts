@@ -1,13 +1,13 @@
 // A suite that passes everywhere says nothing: each rule that is broken here must be seen by the cases that are about
 // it. PROTOCOL.md §12, §14 to §20.
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import {
   type ExtensionCapability,
   extensionCapabilities,
   type ExtensionCase,
   extensionCases,
-} from "../../src/testing.ts";
+} from "../../src/testing/testing.ts";
 import { brokenGroups } from "./wrong-groups.ts";
 import {
   type Broken,

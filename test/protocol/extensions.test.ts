@@ -3,11 +3,11 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test, vi } from "vitest";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
-import type { Store } from "../../src/store.ts";
-import { openFileStore } from "../../src/stores/file.ts";
-import { openMemoryStore } from "../../src/stores/memory.ts";
-import { extensionCapabilities, extensionCases } from "../../src/testing.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import type { Store } from "../../src/streams/store.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
+import { openMemoryStore } from "../../src/streams/stores/memory.ts";
+import { extensionCapabilities, extensionCases } from "../../src/testing/testing.ts";
 
 vi.setConfig({ maxConcurrency: 16 });
 

@@ -1,7 +1,7 @@
 // What people and tools meet that have read nothing yet. PROTOCOL.md §2, §12.6
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { connect } from "../../src/client.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import { connect } from "../../src/client/client.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { call, members } from "./raw-http.ts";
 
 const JSON_TYPE = { "content-type": "application/json" };

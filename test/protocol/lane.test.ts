@@ -2,7 +2,7 @@
 // leave the same streams. PROTOCOL.md §13
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { call, openSocket } from "./raw-http.ts";
 
 /** Time limits end every session; they are so long that a busy machine does not meet them between. */

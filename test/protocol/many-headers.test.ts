@@ -2,8 +2,8 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { nodeTransport } from "../../src/runtimes/node-client.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import { nodeTransport } from "../../src/client/node.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { openFaultProxy } from "../../src/testing/fault-proxy.ts";
 import { call, sendRaw } from "./raw-http.ts";
 

@@ -5,8 +5,8 @@ import {
   type NodeServer,
   type NodeServerSettings,
   startNodeServer,
-} from "../../src/runtimes/node.ts";
-import { openMemoryStore } from "../../src/stores/memory.ts";
+} from "../../src/streams/runtimes/node.ts";
+import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import { type GatedStore, openGatedStore } from "../../src/testing/gated-store.ts";
 import { call, untilClosed } from "./raw-http.ts";
 

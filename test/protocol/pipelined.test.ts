@@ -2,7 +2,7 @@
 import { once } from "node:events";
 import { connect } from "node:net";
 import { expect, test } from "vitest";
-import { startNodeServer } from "../../src/runtimes/node.ts";
+import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 
 test("X4 an SSE read and a delete in one packet end the reader, and the server goes on", async () => {
   const server = await startNodeServer({ port: 0 });

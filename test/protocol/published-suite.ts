@@ -2,8 +2,8 @@
 
 import { runConformanceTests } from "@durable-streams/server-conformance-tests";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
-import type { Store } from "../../src/store.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import type { Store } from "../../src/streams/store.ts";
 
 /** How many there are in version 0.3.6, subscriptions included. A test that vanishes must be seen. */
 const PUBLISHED_TESTS = 338;

@@ -5,9 +5,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DurableStream, IdempotentProducer } from "@durable-streams/client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { AppendFailure, connect } from "../../src/client.ts";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
-import { openFileStore } from "../../src/stores/file.ts";
+import { AppendFailure, connect } from "../../src/client/client.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { openFileStore } from "../../src/streams/stores/file.ts";
 import { call, type HttpAnswer, members } from "./raw-http.ts";
 
 const JSON_TYPE = { "content-type": "application/json" };

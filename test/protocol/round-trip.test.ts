@@ -2,7 +2,7 @@
 import { gunzipSync } from "node:zlib";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type NodeServer, startNodeServer } from "../../src/runtimes/node.ts";
+import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { call, controlsOf, openSse, type SseEvent } from "./raw-http.ts";
 
 let server: NodeServer;

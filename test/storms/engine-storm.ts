@@ -4,11 +4,11 @@
  * time, and, if wanted, the power goes. PROTOCOL.md §14, §15, §16, §17
  */
 
-import type { StreamName } from "../../src/core/types.ts";
-import { Engine } from "../../src/engine/engine.ts";
-import type { AppendOutcome } from "../../src/engine/outcomes.ts";
-import { openOnDisk } from "../../src/stores/file.ts";
-import { openMemoryStore } from "../../src/stores/memory.ts";
+import type { StreamName } from "../../src/streams/core/types.ts";
+import { Engine } from "../../src/streams/engine/engine.ts";
+import type { AppendOutcome } from "../../src/streams/engine/outcomes.ts";
+import { openOnDisk } from "../../src/streams/stores/file.ts";
+import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import { createCommand, textOf } from "../../src/testing/commands.ts";
 import { type GatedStore, openGatedStore } from "../../src/testing/gated-store.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";

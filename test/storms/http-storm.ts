@@ -6,8 +6,8 @@
 import { connect } from "node:net";
 import { type FaultProxySettings, openFaultProxy } from "../../src/testing/fault-proxy.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
-import { formatOffset } from "../../src/wire/values.ts";
-import type { Offset } from "../../src/core/types.ts";
+import { formatOffset } from "../../src/protocol/values.ts";
+import type { Offset } from "../../src/streams/core/types.ts";
 import { call, type HttpAnswer, parseAnswer } from "../protocol/raw-http.ts";
 import { type Identity, recordsOf } from "./senders.ts";
 

@@ -3,10 +3,10 @@
  * server has given, also those that were lost on their way.
  */
 
-import type { AppendCommand } from "../../src/core/append.ts";
-import type { Offset } from "../../src/core/types.ts";
-import type { ProducerView } from "../../src/engine/appends.ts";
-import type { AppendOutcome } from "../../src/engine/outcomes.ts";
+import type { AppendCommand } from "../../src/streams/core/append.ts";
+import type { Offset } from "../../src/streams/core/types.ts";
+import type { ProducerView } from "../../src/streams/engine/appends.ts";
+import type { AppendOutcome } from "../../src/streams/engine/outcomes.ts";
 import { appendCommand, keyClaim, sessionClaim } from "../../src/testing/commands.ts";
 import type { SeededRandom } from "../../src/testing/seeded-random.ts";
 

@@ -1,0 +1,221 @@
+/**
+ * Who may import whom: the floor plan of src as a table. `npm run check` compares every import with it.
+ *
+ * A file belongs to the entry with the longest path that it starts with. It may import what is in its own entry, what
+ * its entry names, and nothing else; `node:` must be named too. Tests may import anything.
+ */
+
+import { posix } from "node:path";
+
+const PORTS = ["src/streams/store.ts", "src/streams/courier.ts", "src/streams/signer.ts"];
+const LIMITS = "src/protocol/limits.ts";
+// Time and randomness come in through their ports, also in files that may use Node.
+const NODE_FILES = ["node:fs", "node:net", "node:os", "node:path", "node:zlib"];
+
+/** Each entry: a folder or file of src, what it is, and what it may import besides itself. */
+export const FLOOR_PLAN = [
+  { at: "src/base", is: "what all stand on", may: [] },
+  { at: "src/protocol", is: "the wire, without I/O", may: ["src/base", "src/streams/core"] },
+
+  { at: "src/streams/core", is: "the rules of streams, pure", may: ["src/base"] },
+  { at: "src/streams/store.ts", is: "a port", may: ["src/streams/core"] },
+  { at: "src/streams/courier.ts", is: "a port", may: [] },
+  { at: "src/streams/signer.ts", is: "a port", may: ["src/base"] },
+  {
+    at: "src/streams/engine",
+    is: "the writer, the readers and what waits",
+    may: ["src/base", "src/streams/core", LIMITS, ...PORTS],
+  },
+  {
+    at: "src/streams/stores/memory.ts",
+    is: "a store",
+    may: ["src/base", "src/streams/core", "src/streams/store.ts"],
+  },
+  {
+    at: "src/streams/stores/file",
+    is: "the rooms of the file store",
+    may: ["src/base", "src/streams/core", "src/streams/store.ts", ...NODE_FILES],
+  },
+  {
+    at: "src/streams/stores/file.ts",
+    is: "a store",
+    may: [
+      "src/base",
+      "src/streams/core",
+      "src/streams/store.ts",
+      "src/streams/stores/file",
+      ...NODE_FILES,
+    ],
+  },
+  {
+    at: "src/streams/server",
+    is: "HTTP for any runtime",
+    may: ["src/base", "src/protocol", "src/streams/core", "src/streams/engine", ...PORTS],
+  },
+  {
+    at: "src/streams/server.ts",
+    is: "the server's door",
+    may: [
+      "src/base",
+      "src/protocol",
+      "src/streams/core",
+      "src/streams/engine",
+      "src/streams/server",
+      ...PORTS,
+    ],
+  },
+  {
+    at: "src/streams/runtimes",
+    is: "where a server runs",
+    may: ["src/base", "src/protocol", "src/streams", "src/client/positions.ts", "node:"],
+  },
+
+  { at: "src/client", is: "the client", may: ["src/base", LIMITS, "src/protocol/sse.ts"] },
+  {
+    at: "src/client/node.ts",
+    is: "the client's transport on Node",
+    may: ["src/base", "src/client", "node:http", "node:https"],
+  },
+  {
+    at: "src/client/processing",
+    is: "consumers, transactions, pipelines",
+    may: ["src/base", "src/protocol", "src/client"],
+  },
+  {
+    at: "src/client/processing.ts",
+    is: "the door of processing",
+    may: ["src/base", "src/client"],
+  },
+
+  { at: "src/toolkit/rules", is: "the rules of the toolkit, pure", may: ["src/base"] },
+  { at: "src/toolkit/databases", is: "the user's clients", may: ["src/base"] },
+  { at: "src/toolkit/meters", is: "what is counted", may: ["src/base"] },
+  {
+    at: "src/toolkit/ledgers",
+    is: "the ledgers and their port",
+    may: ["src/base", "src/toolkit/rules", "src/toolkit/databases", "src/toolkit/outbox/log.ts"],
+  },
+  {
+    at: "src/toolkit/outbox/log.ts",
+    is: "a port",
+    may: [],
+  },
+  {
+    at: "src/toolkit/once",
+    is: "claims and what is done once",
+    may: [
+      "src/base",
+      "src/toolkit/rules",
+      "src/toolkit/ledgers/ledger.ts",
+      "src/toolkit/meters/meter.ts",
+    ],
+  },
+  {
+    at: "src/toolkit/outbox",
+    is: "events in the user's transaction",
+    may: [
+      "src/base",
+      "src/toolkit/rules",
+      "src/toolkit/once",
+      "src/toolkit/outbox/log.ts",
+      "src/toolkit/ledgers/ledger.ts",
+      "src/toolkit/meters/meter.ts",
+    ],
+  },
+  {
+    at: "src/toolkit/outbox/hapax.ts",
+    is: "publishes to a server",
+    may: ["src/base", "src/client", "src/toolkit/outbox"],
+  },
+  {
+    at: "src/toolkit/idempotency",
+    is: "keys of HTTP APIs",
+    may: [
+      "src/base",
+      "src/protocol",
+      "src/toolkit/rules",
+      "src/toolkit/once",
+      "src/toolkit/ledgers/ledger.ts",
+      "express",
+      "node:crypto",
+      "node:fs",
+      "node:http",
+      "node:os",
+      "node:path",
+    ],
+  },
+  {
+    at: "src/toolkit/sinks",
+    is: "pipelines into the user's database",
+    may: ["src/base", "src/toolkit/databases", "src/client/processing/sink.ts"],
+  },
+  { at: "src/toolkit", is: "the doors of the toolkit", may: ["src/base"] },
+
+  { at: "src/cli", is: "the commands", may: ["src", "node:"] },
+  { at: "src/testing", is: "what users may test with", may: ["src", "node:"] },
+  {
+    at: "src/index.ts",
+    is: "works on every runtime",
+    may: ["src/base", "src/protocol", "src/streams/core", "src/streams/store.ts"],
+  },
+  { at: "src/bin.ts", is: "the program", may: ["src", "node:"] },
+];
+
+/** Reached by nothing outside themselves but the entries named. */
+const CLOSED = [
+  { at: "src/testing", to: [] },
+  { at: "src/cli", to: ["src/bin.ts"] },
+  { at: "src/bin.ts", to: [] },
+  { at: "src/streams/runtimes", to: ["src/bin.ts"] },
+];
+
+const isIn = (path, at) => path === at || path.startsWith(at.endsWith(":") ? at : `${at}/`);
+
+function entryOf(path) {
+  return FLOOR_PLAN.filter(({ at }) => isIn(path, at)).toSorted(
+    (one, other) => other.at.length - one.at.length,
+  )[0];
+}
+
+/** Code only: examples in comments import the package by its name. */
+function importsOf(text) {
+  const code = text.replace(/\/\*[\s\S]*?\*\//g, "").replace(/^\s*\/\/.*$/gm, "");
+  const specifiers =
+    /^(?:import|export)\b[^"'=(]*?\bfrom\s+"([^"]+)";|^import\s+"([^"]+)";|\bimport\(\s*"([^"]+)"\s*\)/gm;
+  return [...code.matchAll(specifiers)].map(([, named, bare, late]) => named ?? bare ?? late);
+}
+
+/** The imports of a tree that its floor plan does not allow. */
+export function boundaryProblems(tree) {
+  const problems = [];
+  const sources = tree.paths.filter(
+    (path) => /^src\/.*\.ts$/.test(path) && !path.endsWith(".test.ts"),
+  );
+  for (const path of sources) {
+    const entry = entryOf(path);
+    if (entry === undefined) {
+      problems.push(`${path} has no place in the floor plan`);
+      continue;
+    }
+    for (const specifier of importsOf(tree.read(path))) {
+      const target = specifier.startsWith(".")
+        ? posix.normalize(posix.join(posix.dirname(path), specifier))
+        : specifier;
+      const isAllowed =
+        entryOf(target) === entry ||
+        entry.may.some((at) => isIn(target, at)) ||
+        isDoor(entry, target);
+      const closed = CLOSED.find(({ at }) => isIn(target, at) && !isIn(path, at));
+      if (!isAllowed) problems.push(`${path} (${entry.is}) imports ${target}`);
+      else if (closed !== undefined && !closed.to.some((at) => isIn(path, at))) {
+        problems.push(`${path} imports ${target}, which is not for it`);
+      }
+    }
+  }
+  return problems;
+}
+
+/** A door (`toolkit/ledger.ts`) may import the rooms behind it. */
+function isDoor(entry, target) {
+  return entry.at === "src/toolkit" && isIn(target, "src/toolkit");
+}

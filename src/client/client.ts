@@ -1,0 +1,67 @@
+/**
+ * `hapax/client`: writes that happen exactly once, and reads that miss and repeat nothing. Runs wherever
+ * `fetch` does, against any server of the Durable Streams protocol; extensions are used where the server has
+ * them.
+ */
+
+import { Caller } from "./attempt.ts";
+import { type ClientSettings, resolveClientSettings } from "./settings.ts";
+import { Stream } from "./stream.ts";
+import { HapaxError } from "../base/errors.ts";
+
+export type { Appended } from "./appends.ts";
+export type { Batch, StreamRecord } from "./batches.ts";
+export type { Receipt } from "./batching.ts";
+export type { Created, CreateOptions, ForkOptions } from "./create.ts";
+export { AppendFailure, type Unconfirmed } from "./failure.ts";
+export type { Following, FollowOptions } from "./follow.ts";
+export type { ProducerState, StreamHead } from "./head.ts";
+export type { EpochSource } from "./identity.ts";
+export {
+  memoryPosition,
+  type PositionStorage,
+  type PositionStore,
+  storagePosition,
+} from "./positions.ts";
+export { Producer, type ProducerOptions } from "./producer.ts";
+export type { Reconnect } from "./line.ts";
+export type { Reading, ReadOptions } from "./reading.ts";
+export type { BatchAck } from "./sender-events.ts";
+export type { ClientSettings, Dynamic, RetrySettings } from "./settings.ts";
+export { type AppendOptions, Stream, type UpdateOptions } from "./stream.ts";
+export {
+  type ClientAnswer,
+  type ClientRequest,
+  fetchTransport,
+  type Transport,
+} from "./transport.ts";
+export { documentVisibility, type Visibility, type VisibilityDocument } from "./visibility.ts";
+export { type ErrorCode, HapaxError, isHapaxError, type RetryAdvice } from "../base/errors.ts";
+
+/**
+ * Makes the handle of a stream. Nothing is sent yet. Throws `invalid_settings`.
+ *
+ * ```ts
+ * import { connect } from "hapax/client";
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const stream = connect(`${server.url}/v1/stream/greetings`, {
+ *   headers: { Authorization: () => `Bearer ${"asked for anew before every attempt"}` },
+ *   retry: { totalMs: 10_000 },
+ * });
+ * await stream.create({ contentType: "text/plain" });
+ * const { offset } = await stream.append("hello");
+ * console.assert((await stream.head()).offset === offset);
+ * await server.stop();
+ * ```
+ */
+export function connect(url: string | URL, settings: ClientSettings = {}): Stream {
+  let href: string;
+  try {
+    ({ href } = new URL(url));
+  } catch (error) {
+    throw new HapaxError("invalid_settings", `url=${String(url)} is not a URL`, { cause: error });
+  }
+  return new Stream(new Caller(resolveClientSettings(settings)), href);
+}

@@ -1,0 +1,75 @@
+/**
+ * `hapax/processing`: transactions over several streams, groups of consumers that share streams, and streams in
+ * partitions. Runs wherever `fetch` does; needs a Hapax server.
+ */
+
+import { type ClientSettings, resolveClientSettings } from "./settings.ts";
+import { Connection } from "./processing/connection.ts";
+
+export type { ClientSettings } from "./settings.ts";
+export { Connection } from "./processing/connection.ts";
+export { Consumer, type ConsumerOptions, type RunOptions } from "./processing/consumer.ts";
+export type {
+  Committable,
+  SubscriptionAck,
+  Transaction,
+  TransactionCreateOptions,
+} from "./processing/draft.ts";
+export type { ConsumerEvent } from "./processing/events.ts";
+export { TransactionFailure, type TransactionOutcome } from "./processing/failure.ts";
+export {
+  Group,
+  type GroupCursor,
+  type GroupDescription,
+  type GroupSettings,
+  type GroupStart,
+} from "./processing/group.ts";
+export type { LeasedBatch } from "./processing/held.ts";
+export type { Lease } from "./processing/lease.ts";
+export { Partitioned, PartitionedProducer } from "./processing/partitioned.ts";
+export type { StreamTarget } from "./processing/paths.ts";
+export { type DeadLetter, DeadLetters, type Handled } from "./processing/dead-letter.ts";
+export { createPipeline, Pipeline } from "./processing/pipeline.ts";
+export { RecordFailure } from "./processing/pipeline-attempts.ts";
+export type {
+  DeduplicatingSink,
+  EmitOptions,
+  IdentifiedOutput,
+  PipelineContext,
+  PipelineCounters,
+  PipelineOptions,
+  PipelineProgress,
+  PipelineRetry,
+  PipelineTarget,
+} from "./processing/pipeline-settings.ts";
+export { streamSink, type StreamSinkOptions } from "./processing/pipeline-stream-sink.ts";
+export type { PipelineState, StateSettings } from "./processing/state.ts";
+export type {
+  Committed,
+  TransactionOptions,
+  TransactionProducer,
+} from "./processing/transactions.ts";
+export type { Sink, SinkPlace } from "./processing/sink.ts";
+export { type ErrorCode, HapaxError, isHapaxError, type RetryAdvice } from "../base/errors.ts";
+
+/**
+ * Makes the handle of a server. Nothing is sent yet. Throws `invalid_settings`.
+ *
+ * ```ts
+ * import { startNodeServer } from "hapax/node";
+ * import { connectServer } from "hapax/processing";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const hapax = connectServer(server.url, { retry: { totalMs: 10_000 } });
+ * const { value, offsets } = await hapax.transaction((tx) => {
+ *   tx.create("/v1/stream/orders");
+ *   tx.append("/v1/stream/orders", { id: 1 });
+ *   return "stored";
+ * });
+ * console.assert(value === "stored" && offsets.has("/v1/stream/orders"));
+ * await server.stop();
+ * ```
+ */
+export function connectServer(url: string | URL, settings: ClientSettings = {}): Connection {
+  return new Connection(url, resolveClientSettings(settings));
+}

@@ -1,0 +1,122 @@
+/**
+ * One call to the server whose whole answer counts, also its body.
+ *
+ *   CL1  an answer whose body was cut is no answer: the same call is sent again, within the time of all attempts;
+ *   CL2  a refusal keeps what the server says beside its code: the operation, and the streams that it is about.
+ */
+
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { type Call, Caller, problemOf } from "../attempt.ts";
+import { textOf } from "../bytes.ts";
+import type { RetrySettings } from "../settings.ts";
+import type { ClientAnswer } from "../transport.ts";
+
+/** A whole answer. */
+export interface Settled {
+  readonly status: number;
+  readonly text: string;
+  header(name: string): string | undefined;
+  /** An attempt before it may have been done. */
+  readonly wasUnknown: boolean;
+  /** The refusal, if it is one. */
+  readonly refusal: Refusal | undefined;
+}
+
+/** Why the server refused. */
+export interface Refusal {
+  readonly error: HapaxError;
+  /** Other members of the answer: `operation`, `streams`. */
+  readonly members: ReadonlyMap<string, unknown>;
+}
+
+/** CL1. Rejects with `unreachable` if no answer came in time, and with the reason of the signal. */
+export async function settle(caller: Caller, call: Call): Promise<Settled> {
+  const { clock, retry } = caller.settings;
+  const endMs = clock.steadyMs() + retry.totalMs;
+  let wasCut = false;
+  for (let cuts = 1; ; cuts += 1) {
+    const totalMs = Math.max(0, endMs - clock.steadyMs());
+    const patient = cuts === 1 ? caller : withRetry(caller, { totalMs });
+    const { answer, wasUnknown } = await patient.untilAnswered(call);
+    try {
+      return await whole(answer, wasUnknown || wasCut);
+    } catch (error) {
+      if (!isHapaxError(error, "unreachable")) throw error;
+      const pauseMs = caller.pauseMs(cuts, undefined);
+      if (clock.steadyMs() + pauseMs > endMs) throw error;
+      wasCut = true;
+      await caller.wait(pauseMs, call.signal);
+    }
+  }
+}
+
+/** The same caller with another patience. */
+export function withRetry(caller: Caller, retry: RetrySettings): Caller {
+  const { settings } = caller;
+  return new Caller({ ...settings, retry: { ...settings.retry, ...retry } });
+}
+
+async function whole(answer: ClientAnswer, wasUnknown: boolean): Promise<Settled> {
+  const { status } = answer;
+  const bytes = await answer.bytes();
+  const text = textOf(bytes);
+  const header = (name: string): string | undefined => answer.header(name);
+  if (status >= 200 && status < 300) {
+    return { status, text, header, wasUnknown, refusal: undefined };
+  }
+  const heard = { ...answer, status, header, bytes: () => Promise.resolve(bytes) };
+  const { error, isOurs } = await problemOf(heard);
+  const isForeign = !isOurs && [400, 404, 405, 501].includes(status);
+  const refusal = {
+    error: isForeign
+      ? new HapaxError("unsupported", `the server has no transactions and groups: ${error.message}`)
+      : error,
+    members: membersOf(text),
+  };
+  // A 5xx that was the last word leaves open what became of the call.
+  return { status, text, header, wasUnknown: wasUnknown || status >= 500, refusal };
+}
+
+/** The members of a JSON object; none of anything else. */
+export function membersOf(text: string): ReadonlyMap<string, unknown> {
+  try {
+    return mapOf(JSON.parse(text));
+  } catch {
+    return new Map(); // Said by whoever misses a member.
+  }
+}
+
+/** An object from elsewhere, by its members. */
+export function mapOf(value: unknown): ReadonlyMap<string, unknown> {
+  const isObject = typeof value === "object" && value !== null;
+  return new Map<string, unknown>(isObject ? Object.entries(value) : []);
+}
+
+/** A list from elsewhere; anything else is an empty one. */
+export function listOf(value: unknown): readonly unknown[] {
+  return Array.isArray(value) ? (value as readonly unknown[]) : [];
+}
+
+/** Texts from elsewhere; what is no text is left out. */
+export function textsOf(value: unknown): readonly string[] {
+  return listOf(value).filter((one) => typeof one === "string");
+}
+
+/** A JSON call of the routes of groups: the members of its answer, or the refusal thrown. */
+export async function callJson(
+  caller: Caller,
+  call: Omit<Call, "body">,
+  body?: unknown,
+): Promise<ReadonlyMap<string, unknown>> {
+  const settled = await settle(caller, jsonCall(call, body));
+  if (settled.refusal !== undefined) throw settled.refusal.error;
+  return membersOf(settled.text);
+}
+
+/** The call with its body. */
+export function jsonCall(call: Omit<Call, "body">, body: unknown): Call {
+  if (body === undefined) return call;
+  const bytes = new TextEncoder().encode(JSON.stringify(body));
+  const headers = { ...call.headers, "Content-Type": "application/json" };
+  return { ...call, headers, body: bytes };
+}

@@ -1,0 +1,103 @@
+/**
+ * Commits of leases, many in one request. PROTOCOL.md §20.3.
+ *
+ *   CM1  a commit is confirmed when the server has said so, with the token of its lease;
+ *   CM2  one that is refused takes none of its neighbours with it.
+ *
+ * While one request is under way the next one fills, so that many leases cost as many requests as one.
+ */
+
+import type { HapaxError } from "../../base/errors.ts";
+import type { Caller } from "../attempt.ts";
+import { jsonCall, membersOf, settle, textsOf } from "./calls.ts";
+import type { Lease } from "./lease.ts";
+import type { Addresses } from "./paths.ts";
+
+/** Commits of one request: about 200 bytes each, far below the limit of a body. */
+const COMMITS_MAX = 1000;
+
+interface Waiting {
+  readonly lease: Lease;
+  readonly offset: string;
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+export class Committer {
+  readonly #caller: Caller;
+  readonly #addresses: Addresses;
+  readonly #onHandOver: (member: string, streams: readonly string[]) => void;
+  #queue: Waiting[] = [];
+  #isSending = false;
+
+  constructor(
+    caller: Caller,
+    addresses: Addresses,
+    onHandOver: (member: string, streams: readonly string[]) => void,
+  ) {
+    this.#caller = caller;
+    this.#addresses = addresses;
+    this.#onHandOver = onHandOver;
+  }
+
+  commit(lease: Lease, offset: string): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#queue.push({ lease, offset, resolve, reject });
+      if (!this.#isSending) void this.#sendAll();
+    });
+  }
+
+  async #sendAll(): Promise<void> {
+    this.#isSending = true;
+    // What is committed in the same turn goes together.
+    await Promise.resolve();
+    while (this.#queue.length > 0) {
+      const batch = this.#nextBatch();
+      const taken = new Set(batch);
+      this.#queue = this.#queue.filter((waiting) => !taken.has(waiting));
+      await this.#send(batch);
+    }
+    this.#isSending = false;
+  }
+
+  /** Of one member, and each lease once: the server takes no stream twice. */
+  #nextBatch(): readonly Waiting[] {
+    const member = this.#queue[0]?.lease.member;
+    const tokens = new Set<number>();
+    const batch = this.#queue.filter(({ lease }) => {
+      if (lease.member !== member || tokens.has(lease.token)) return false;
+      tokens.add(lease.token);
+      return true;
+    });
+    return batch.slice(0, COMMITS_MAX);
+  }
+
+  async #send(batch: readonly Waiting[]): Promise<void> {
+    const refusal = await this.#post(batch);
+    if (refusal === undefined) for (const { resolve } of batch) resolve();
+    else if (batch.length === 1) batch[0]?.reject(refusal);
+    // CM2: alone, each hears its own.
+    else for (const waiting of batch) await this.#send([waiting]);
+  }
+
+  async #post(batch: readonly Waiting[]): Promise<unknown> {
+    const [first] = batch;
+    if (first === undefined) return undefined;
+    const { group, member } = first.lease;
+    const commits = batch.map(({ lease: { stream, token }, offset }) => ({
+      stream,
+      token,
+      offset,
+    }));
+    const call = { method: "POST", url: this.#addresses.group(group, "commit") };
+    try {
+      const settled = await settle(this.#caller, jsonCall(call, { member, commits }));
+      const error: HapaxError | undefined = settled.refusal?.error;
+      if (error !== undefined) return error;
+      this.#onHandOver(member, textsOf(membersOf(settled.text).get("handOver")));
+      return undefined;
+    } catch (error) {
+      return error;
+    }
+  }
+}

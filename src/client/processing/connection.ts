@@ -1,0 +1,148 @@
+/** One server, with everything that concerns more than one of its streams. Made by `connectServer`. */
+
+import { Caller } from "../attempt.ts";
+import type { ResolvedClientSettings } from "../settings.ts";
+import { Stream } from "../stream.ts";
+import { Codecs, lendCodecs } from "./codecs.ts";
+import { Consumer, type ConsumerOptions } from "./consumer.ts";
+import type { Transaction } from "./draft.ts";
+import { Group } from "./group.ts";
+import { Partitioned } from "./partitioned.ts";
+import { Addresses, type StreamTarget } from "./paths.ts";
+import { Pipeline } from "./pipeline.ts";
+import type { PipelineOptions } from "./pipeline-settings.ts";
+import { lendStored } from "./stored.ts";
+import { type Committed, type TransactionOptions, Transactions } from "./transactions.ts";
+
+/** The handle of a server. */
+export class Connection {
+  readonly #caller: Caller;
+  readonly #addresses: Addresses;
+  readonly #transactions: Transactions;
+
+  constructor(url: string | URL, settings: ResolvedClientSettings) {
+    this.#caller = new Caller(settings);
+    this.#addresses = new Addresses(url);
+    const codecs = new Codecs(this.#caller, this.#addresses);
+    this.#transactions = new Transactions(this.#caller, this.#addresses, codecs);
+    lendCodecs(this, this.#addresses, codecs);
+    lendStored(this, { caller: this.#caller, addresses: this.#addresses });
+  }
+
+  /** Without a slash at the end. */
+  get url(): string {
+    return this.#addresses.base;
+  }
+
+  /** The handle of a stream, as `connect` of `hapax/client` makes it. */
+  stream(path: StreamTarget): Stream {
+    return new Stream(this.#caller, this.#addresses.stream(this.#addresses.pathOf(path)));
+  }
+
+  /**
+   * Does everything that the callback asks for, or nothing. The callback only collects: nothing is sent until it has
+   * returned, and nothing at all if it throws. A lost answer is settled by sending the same again, so that it happens
+   * once; up to 32 transactions of a handle are on their way at once.
+   *
+   * Rejects with a `TransactionFailure`, whose `outcome` says whether it is certain that nothing was stored, and whose
+   * code is that of the operation that cannot be done: `stream_not_found`, `stream_closed`, `tail_moved`,
+   * `stream_present`, `lease_lost`, `member_lost`, `offset_regressed`, `content_type_mismatch`, `stream_exists`.
+   *
+   * ```ts
+   * import { isHapaxError } from "hapax/client";
+   * import { startNodeServer } from "hapax/node";
+   * import { connectServer } from "hapax/processing";
+   *
+   * const server = await startNodeServer({ port: 0 });
+   * const hapax = connectServer(server.url);
+   * const [alice, bob] = ["/v1/stream/alice", "/v1/stream/bob"];
+   * const { offsets } = await hapax.transaction((tx) => {
+   *   tx.create(alice);
+   *   tx.create(bob);
+   *   tx.append(alice, { cents: -100 });
+   *   tx.append(bob, { cents: 100 });
+   * });
+   *
+   * // Only if nobody has written to alice meanwhile.
+   * const offset = offsets.get(alice) ?? "";
+   * await hapax.stream(alice).append({ cents: -5 });
+   * try {
+   *   await hapax.transaction((tx) => {
+   *     tx.expect(alice, { offset });
+   *     tx.append(bob, { cents: 1 });
+   *   });
+   * } catch (error) {
+   *   console.assert(isHapaxError(error, "tail_moved"));
+   * }
+   * console.assert((await hapax.stream(bob).read().values()).length === 1);
+   * await server.stop();
+   * ```
+   */
+  transaction<Value>(
+    collect: (tx: Transaction) => Value | Promise<Value>,
+    options: TransactionOptions = {},
+  ): Promise<Committed<Value>> {
+    return this.#transactions.run(collect, options);
+  }
+
+  /**
+   * The administration of a group.
+   *
+   * ```ts
+   * import { startNodeServer } from "hapax/node";
+   * import { connectServer } from "hapax/processing";
+   *
+   * const server = await startNodeServer({ port: 0, onAudit: () => undefined });
+   * const hapax = connectServer(server.url);
+   * await hapax.stream("/v1/stream/orders/1").create();
+   * const group = hapax.group("billing");
+   * await group.create({ pattern: "/v1/stream/orders/*", leaseMs: 10_000 });
+   * console.assert((await group.describe()).cursors.length === 1);
+   * console.assert((await group.reset({ to: "tail" })) === 1);
+   * await group.delete();
+   * await server.stop();
+   * ```
+   */
+  group(name: string): Group {
+    return new Group(this.#caller, this.#addresses, name);
+  }
+
+  /** A member of a group: batches of the streams that are leased to it. Nothing is sent until one is asked for. */
+  consumer<T = unknown>(options: ConsumerOptions): Consumer<T> {
+    return new Consumer<T>(this.#caller, this.#addresses, this.#transactions, options);
+  }
+
+  /**
+   * Processes the records of streams, each exactly once. Nothing is sent until `run`. Throws `invalid_settings`.
+   *
+   * ```ts
+   * import { startNodeServer } from "hapax/node";
+   * import { connectServer } from "hapax/processing";
+   *
+   * const server = await startNodeServer({ port: 0 });
+   * const hapax = connectServer(server.url);
+   * const [orders, bills] = [hapax.stream("/v1/stream/orders"), hapax.stream("/v1/stream/bills")];
+   * await Promise.all([orders.create(), bills.create()]);
+   * await orders.append({ cents: 250 });
+   *
+   * const pipeline = hapax.pipeline<{ cents: number }>({
+   *   from: { streams: [orders] },
+   *   group: "billing",
+   *   to: bills,
+   *   each: ({ cents }) => ({ due: cents }),
+   *   onProgress: () => void pipeline.close(),
+   * });
+   * await pipeline.run();
+   * console.assert((await bills.read().values()).length === 1);
+   * await server.stop();
+   * ```
+   */
+  pipeline<T = unknown, Tx = unknown>(options: PipelineOptions<T, Tx>): Pipeline<T, Tx> {
+    return new Pipeline<T, Tx>(this, options);
+  }
+
+  /** Streams `<name>/0` to `<name>/<count - 1>`, written by key. */
+  partitioned(name: string, count: number): Partitioned {
+    return new Partitioned(this.#addresses.pathOf(name), count, (path) => this.stream(path));
+  }
+}

@@ -1,0 +1,386 @@
+/**
+ * A consumer: the batches of the streams that a group leases to it.
+ *
+ *   CO1  batches of one stream come one after the other, in order; those of different streams side by side;
+ *   CO2  what was not committed comes again, to whoever has the stream then; what was committed never comes again;
+ *   CO3  `run` ends when it is told to, after the work at hand, or with the first error of a handler. Either way it
+ *        leaves the group, so that others go on at once;
+ *   CO4  the work at hand has `closeMs` to end. One handler that does not end hides neither the end nor the error of
+ *        another: its lease is given up, and what it does from then on counts for nothing.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import type { Caller } from "../attempt.ts";
+import { deferred, nothing } from "../deferred.ts";
+import type { Reconnect } from "../line.ts";
+import { SettingsCheck } from "../settings.ts";
+import type { ConsumerEvent } from "./events.ts";
+import { Group, type GroupSettings } from "./group.ts";
+import type { HeldLease, LeasedBatch } from "./held.ts";
+import { Membership } from "./membership.ts";
+import type { Addresses } from "./paths.ts";
+import { Sources } from "./sources.ts";
+import type { Transactions } from "./transactions.ts";
+
+/** How to consume. Only `group` is required; with `pattern` or `streams` the group is created if it is not there. */
+export interface ConsumerOptions extends GroupSettings {
+  readonly group: string;
+  /** What the member is called; the server adds a number. Default `consumer`. */
+  readonly name?: string;
+  /** Most streams at once. Default: its share, whatever that is. */
+  readonly max?: number;
+  /** How often it is heard of, in milliseconds. Default and most: a third of the lease time; at most 3,000. */
+  readonly heartbeatMs?: number;
+  /** Handlers of `run` at once. Default 8. */
+  readonly concurrency?: number;
+  /**
+   * Streams that are waited for with a connection each. Default 64. More than that are asked in turn, every `pollMs`
+   * to 5,000 ms. A browser has six connections to a server over HTTP/1.1: set 4 there.
+   */
+  readonly liveMax?: number;
+  /** How soon a stream without a connection is asked again, in milliseconds. Default 250. */
+  readonly pollMs?: number;
+  /** How long an outage of the server may last, in milliseconds. Default: for ever. */
+  readonly patienceMs?: number;
+  /** Hears what happens. */
+  readonly onEvent?: (event: ConsumerEvent) => void;
+  /** Hears of failed reads that are tried again. */
+  readonly onReconnect?: (reconnect: Reconnect) => void;
+  /** Ends it at once: `next` rejects with the reason, batches at hand are lost. See `run` for an end in order. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Options of `consumer.run`. */
+export interface RunOptions {
+  /** Handlers at once. Default: that of the consumer. */
+  readonly concurrency?: number;
+  /**
+   * How long the work at hand may take from the end on, in milliseconds: when `signal` has aborted, or a handler has
+   * failed. Then the consumer leaves the group, and `run` settles without the handlers that did not end. Default 5,000.
+   */
+  readonly closeMs?: number;
+  /** Ends it in order: no new batches, those at hand are finished and committed, then it leaves the group. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+interface Waiter<T> {
+  readonly isOver: () => boolean;
+  readonly resolve: (result: IteratorResult<LeasedBatch<T>, undefined>) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+const HEARTBEAT_MS_MAX = 3_000;
+
+/** CO4: with the time to leave it is less than the ten seconds that containers are given to end. */
+const CLOSE_MS = 5_000;
+
+/**
+ * The batches of the streams that a group leases to this member. Made by `connection.consumer()`; joins when the first
+ * batch is asked for.
+ *
+ * ```ts
+ * import { startNodeServer } from "hapax/node";
+ * import { connectServer } from "hapax/processing";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const hapax = connectServer(server.url);
+ * const orders = hapax.stream("/v1/stream/orders");
+ * await orders.create();
+ * await orders.append({ id: 1 });
+ *
+ * await using consumer = hapax.consumer<{ id: number }>({ group: "billing", streams: [orders] });
+ * for await (const batch of consumer) {
+ *   console.assert(batch.records[0]?.id === 1);
+ *   await batch.commit(); // The next batch of this stream comes only after it.
+ *   break;
+ * }
+ * const { cursors } = await hapax.group("billing").describe();
+ * console.assert(cursors[0]?.lag === 0);
+ * await server.stop();
+ * ```
+ */
+export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
+  readonly #options: ConsumerOptions;
+  readonly #caller: Caller;
+  readonly #addresses: Addresses;
+  readonly #membership: Membership<T>;
+  readonly #concurrency: number;
+  readonly #ready: HeldLease<T>[] = [];
+  readonly #waiters: Waiter<T>[] = [];
+  #opening: Promise<void> | undefined;
+  #failure: { readonly error: unknown } | undefined;
+  #isClosed = false;
+  readonly #closing = new AbortController();
+  readonly #unlisten: () => void;
+
+  constructor(
+    caller: Caller,
+    addresses: Addresses,
+    transactions: Transactions,
+    options: ConsumerOptions,
+  ) {
+    const check = new SettingsCheck();
+    const whole = (name: "max" | "concurrency" | "liveMax", fallback: number): number =>
+      check.number(name, options[name], fallback, 1);
+    this.#concurrency = whole("concurrency", 8);
+    whole("max", 1);
+    const liveMax = whole("liveMax", 64);
+    const pollMs = check.number("pollMs", options.pollMs, 250, 1);
+    const patienceMs = check.number("patienceMs", options.patienceMs, Infinity, 0);
+    const heartbeatMs = check.number("heartbeatMs", options.heartbeatMs, HEARTBEAT_MS_MAX, 1);
+    if (options.group === "") check.problem("group is empty");
+    check.end();
+    this.#options = options;
+    this.#caller = caller;
+    this.#addresses = addresses;
+    const { group, name = "consumer", max, onEvent, onReconnect } = options;
+    this.#membership = new Membership<T>({
+      caller,
+      addresses,
+      transactions,
+      sources: new Sources(caller, addresses, { liveMax, pollMs, patienceMs, onReconnect }),
+      settings: { group, name, max, heartbeatMs, patienceMs, onEvent },
+      ready: (held) => {
+        this.#ready.push(held);
+        this.#serve();
+      },
+      withdraw: (held) => {
+        const at = this.#ready.indexOf(held);
+        if (at >= 0) this.#ready.splice(at, 1);
+      },
+      failed: (error) => {
+        this.#fail(error);
+      },
+    });
+    this.#unlisten = caller.onAbort(options.signal, () => {
+      this.#fail(caller.abortedBy(options.signal));
+    });
+    const aborted = caller.abortedBy(options.signal);
+    if (aborted !== undefined) this.#fail(aborted);
+  }
+
+  /** The id that the server knows this member by; `undefined` before it has joined. */
+  get member(): string | undefined {
+    return this.#membership.member;
+  }
+
+  /** Streams that are leased to it now. */
+  get leaseCount(): number {
+    return this.#membership.leaseCount;
+  }
+
+  /**
+   * The next batch of any leased stream. Several workers may wait at once. Done after `close`; rejects with the reason
+   * of the signal, and with what cannot be cured: `group_not_found`, `group_exists`, `unsupported`, `token_invalid`.
+   */
+  next(
+    options: { readonly signal?: AbortSignal } = {},
+  ): Promise<IteratorResult<LeasedBatch<T>, undefined>> {
+    return this.#next(options.signal);
+  }
+
+  /** `isOver`: whether the one who waits wants no more; then it is done. */
+  #next(
+    signal?: AbortSignal,
+    isOver?: () => boolean,
+  ): Promise<IteratorResult<LeasedBatch<T>, undefined>> {
+    return new Promise((resolve, reject) => {
+      signal?.throwIfAborted();
+      const forget = (): void => {
+        signal?.removeEventListener("abort", giveUp);
+      };
+      const waiter: Waiter<T> = {
+        isOver: () => isOver?.() === true,
+        resolve: (result) => {
+          forget();
+          resolve(result);
+        },
+        reject: (error) => {
+          forget();
+          reject(error);
+        },
+      };
+      const giveUp = (): void => {
+        const at = this.#waiters.indexOf(waiter);
+        if (at >= 0) this.#waiters.splice(at, 1);
+        waiter.reject(signal?.reason);
+      };
+      signal?.addEventListener("abort", giveUp, { once: true });
+      this.#waiters.push(waiter);
+      this.#serve();
+      this.#open().catch((error: unknown) => {
+        this.#fail(error);
+      });
+    });
+  }
+
+  /** For one worker: `for await`. Leaving the loop closes the consumer. */
+  [Symbol.asyncIterator](): AsyncIterator<LeasedBatch<T>, undefined, undefined> {
+    return {
+      next: () => this.next(),
+      return: async () => {
+        await this.close();
+        return { done: true, value: undefined };
+      },
+    };
+  }
+
+  /**
+   * Calls the handler for each batch, several at once. A batch that its handler has neither committed nor said to be
+   * done is committed when the handler has ended. An error of a handler ends the run, unless its lease is over: then
+   * somebody else has the records. CO3.
+   *
+   * ```ts
+   * import { startNodeServer } from "hapax/node";
+   * import { connectServer } from "hapax/processing";
+   *
+   * const server = await startNodeServer({ port: 0 });
+   * const hapax = connectServer(server.url);
+   * const [orders, bills] = [hapax.stream("/v1/stream/orders"), hapax.stream("/v1/stream/bills")];
+   * await Promise.all([orders.create(), bills.create()]);
+   * for (const cents of [250, 100]) await orders.append({ cents });
+   *
+   * // Each order has its bill, exactly once: the bills and the offset are one transaction.
+   * const stop = new AbortController();
+   * const consumer = hapax.consumer<{ cents: number }>({ group: "billing", streams: [orders] });
+   * await consumer.run(
+   *   async (batch) => {
+   *     await hapax.transaction((tx) => {
+   *       for (const { cents } of batch.records) tx.append(bills, { due: cents });
+   *       tx.commit(batch);
+   *     });
+   *     stop.abort();
+   *   },
+   *   { signal: stop.signal },
+   * );
+   * const due = await bills.read<{ due: number }>().values();
+   * console.assert(due.map((bill) => bill.due).join() === "250,100");
+   * await server.stop();
+   * ```
+   */
+  async run(
+    handler: (batch: LeasedBatch<T>) => void | Promise<void>,
+    options: RunOptions = {},
+  ): Promise<void> {
+    const { signal, closeMs = CLOSE_MS, concurrency = this.#concurrency } = options;
+    const { clock } = this.#caller.settings;
+    const overdue = deferred<void>();
+    let isOver = false;
+    let failure: { readonly error: unknown } | undefined;
+    let cancel = nothing;
+    const end = (): void => {
+      if (isOver) return;
+      isOver = true;
+      // CO4
+      cancel = clock.after(closeMs, () => {
+        overdue.resolve();
+      });
+      this.#serve();
+    };
+    signal?.addEventListener("abort", end, { once: true });
+    if (signal?.aborted === true) end();
+    const workers = Array.from({ length: concurrency }, async () => {
+      try {
+        await this.#work(handler, () => isOver);
+      } catch (error) {
+        failure ??= { error };
+      }
+      // The first that ends, ends the others, after what they have at hand.
+      end();
+    });
+    await Promise.race([Promise.all(workers), overdue.promise]);
+    cancel();
+    signal?.removeEventListener("abort", end);
+    await this.close();
+    // Cast: what the worker threw, as it was.
+    if (failure !== undefined) throw failure.error as Error;
+  }
+
+  /** Leaves the group at once. Batches that are neither committed nor done come again, to somebody else. */
+  async close(): Promise<void> {
+    if (!this.#isClosed) {
+      this.#isClosed = true;
+      this.#unlisten();
+      this.#serve();
+    }
+    this.#closing.abort(new HapaxError("lease_lost", "the consumer was closed"));
+    await this.#membership.leave();
+    await this.#opening?.catch(() => undefined); // Told by `next`.
+  }
+
+  /** `await using` closes it. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #work(
+    handler: (batch: LeasedBatch<T>) => void | Promise<void>,
+    isOver: () => boolean,
+  ): Promise<void> {
+    for (;;) {
+      const next = await this.#next(undefined, isOver);
+      if (next.done === true) return;
+      const batch = next.value;
+      try {
+        await handler(batch);
+        // What was given back is for the next holder.
+        if (!batch.isSettled && !batch.signal.aborted) await batch.commit();
+      } catch (error) {
+        // Somebody else has the stream now: what this worker did of it counts for nothing.
+        if (!batch.signal.aborted) throw error;
+      }
+    }
+  }
+
+  #open(): Promise<void> {
+    this.#opening ??= this.#join();
+    return this.#opening;
+  }
+
+  async #join(): Promise<void> {
+    if (this.#isClosed || this.#failure !== undefined) return;
+    const { group, pattern, streams, start, leaseMs } = this.#options;
+    if (pattern !== undefined || streams !== undefined) {
+      await new Group(this.#caller, this.#addresses, group).create({
+        ...(pattern === undefined ? {} : { pattern }),
+        ...(streams === undefined ? {} : { streams }),
+        ...(start === undefined ? {} : { start }),
+        ...(leaseMs === undefined ? {} : { leaseMs }),
+        signal: this.#closing.signal,
+      });
+    }
+    if (!this.#isClosed) await this.#membership.open();
+  }
+
+  /** Gives what is ready to those who wait. */
+  #serve(): void {
+    const over = this.#waiters.filter((waiter) => waiter.isOver());
+    for (const waiter of over) {
+      this.#waiters.splice(this.#waiters.indexOf(waiter), 1);
+      waiter.resolve({ done: true, value: undefined });
+    }
+    while (this.#waiters.length > 0) {
+      if (this.#failure !== undefined) {
+        this.#waiters.shift()?.reject(this.#failure.error);
+        continue;
+      }
+      if (this.#isClosed) {
+        this.#waiters.shift()?.resolve({ done: true, value: undefined });
+        continue;
+      }
+      const held = this.#ready.shift();
+      if (held === undefined) return;
+      const value = held.give();
+      if (value !== undefined) this.#waiters.shift()?.resolve({ done: false, value });
+    }
+  }
+
+  #fail(error: unknown): void {
+    if (this.#isClosed || this.#failure !== undefined) return;
+    this.#failure = { error: error ?? new HapaxError("internal", "the consumer has failed") };
+    this.#unlisten();
+    this.#serve();
+    this.#closing.abort(error);
+    this.#membership.leave().catch(() => undefined); // The failure is what is told.
+  }
+}

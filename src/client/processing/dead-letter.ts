@@ -1,0 +1,277 @@
+/**
+ * Records that a pipeline has given up, and what becomes of them. They lie in a JSON stream: each dead letter is one
+ * record, and so is the note that it was handled.
+ *
+ *   DL1  a letter is pending until a later record of the stream says that it was handled;
+ *   DL2  a letter is replayed or discarded once: the note, and the record that is appended again, are one transaction,
+ *        which is refused if anything has come to the stream since it was read;
+ *   DL3  what is no dead letter is left alone;
+ *   DL4  a record is kept and replayed as it was stored, with every digit. One that is too large for a letter stays in its
+ *        stream, where the letter says;
+ *   DL5  letters are those of the stream that is there, and what a letter says of a stream holds for the life that it
+ *        names: of a stream that was created anew at the path nothing is replayed in the place of the record.
+ *
+ *   | dead letter  | `{id, stream, offset, record, base64 or recordBytes, error: {name, message}, attempts, at}` |
+ *   | its handling | `{id, handled: "replayed" or "discarded", to?, at}`                            |
+ */
+
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { type Clock, waitingClock } from "../../base/clock.ts";
+import { bytesOf, textOf as textOfBytes } from "../bytes.ts";
+import { codecOf, JsonText } from "../records.ts";
+import { memberText } from "../../protocol/json.ts";
+import { formatRfc3339 } from "../../protocol/values.ts";
+import { mapOf } from "./calls.ts";
+import type { Connection } from "./connection.ts";
+import { wordsOf } from "./error-words.ts";
+import type { StreamTarget } from "./paths.ts";
+import { fromOffset, Places } from "./places.ts";
+import { readStored } from "./stored.ts";
+
+/** A record that a pipeline has given up. */
+export interface DeadLetter {
+  /** Names the record: `<group>/<stream>/<life>/<offset>`. */
+  readonly id: string;
+  /** The stream that it is from. */
+  readonly stream: string;
+  /** Where it begins in its stream. */
+  readonly offset: string;
+  /** A JSON value, a text, or bytes. Undefined if it was too large for the letter: it is in its stream. */
+  readonly record: unknown;
+  /** The JSON of the record as it was stored: numbers that JavaScript cannot hold are still in it. */
+  readonly recordText: string | undefined;
+  /** The size of a record that is not in the letter. */
+  readonly recordBytes: number | undefined;
+  readonly error: { readonly name: string; readonly message: string };
+  readonly attempts: number;
+  /** When it was given up, RFC 3339. */
+  readonly at: string;
+}
+
+/** Of a message: enough to know what it was, too little to hurt. */
+const MESSAGE_CHARS_MAX = 2_000;
+const NAME_CHARS_MAX = 200;
+/** Of one base64 step: a multiple of three. */
+const CHUNK_BYTES = 24_576;
+
+/** A record that was given up, and why. */
+export interface GivenUp {
+  readonly id: string;
+  readonly stream: string;
+  readonly offset: string;
+  /** The JSON text of the record, or bytes of a stream that has another type. */
+  readonly record: JsonText | Uint8Array;
+  readonly error: unknown;
+  readonly attempts: number;
+}
+
+/** DL4: a larger record is left in its stream. Half of what a request may have by default. */
+const RECORD_BYTES_MAX = 8 * 1024 * 1024;
+
+/** A dead letter as it is stored. `isBare`: without the record, because the letter was too large with it. */
+export function envelopeOf(letter: GivenUp, clock: Clock, isBare = false): JsonText {
+  const { record, error, ...facts } = letter;
+  const { name, message } = wordsOf(error);
+  const words = {
+    name: name.slice(0, NAME_CHARS_MAX),
+    message: message.slice(0, MESSAGE_CHARS_MAX),
+  };
+  const head = JSON.stringify({ ...facts, error: words, at: timeOf(clock) }).slice(0, -1);
+  const size = record instanceof JsonText ? bytesOf(record.text).length : record.length;
+  if (isBare || size > RECORD_BYTES_MAX) return new JsonText(`${head},"recordBytes":${size}}`);
+  if (record instanceof JsonText) return new JsonText(`${head},"record":${record.text}}`);
+  return new JsonText(`${head},"base64":"${toBase64(record)}"}`);
+}
+
+/** What became of a request for one letter. */
+export type Handled = "replayed" | "discarded" | "not_pending";
+
+/**
+ * The dead letters of one stream. Made for tools: it reads the whole stream, and holds those that are pending.
+ *
+ * ```ts
+ * import { startNodeServer } from "hapax/node";
+ * import { connectServer, createPipeline, DeadLetters } from "hapax/processing";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const hapax = connectServer(server.url);
+ * const orders = hapax.stream("/v1/stream/orders");
+ * await orders.create();
+ * await orders.append({ cents: "many" });
+ * const pipeline = createPipeline<{ cents: unknown }>(hapax, {
+ *   from: { streams: [orders] },
+ *   group: "billing",
+ *   each: ({ cents }) => {
+ *     if (typeof cents !== "number") throw new TypeError("cents is no number");
+ *   },
+ *   deadLetter: "/v1/stream/dead",
+ *   retry: { attemptsMax: 1 },
+ *   onProgress: () => void pipeline.close(),
+ * });
+ * await pipeline.run();
+ *
+ * const letters = new DeadLetters(hapax, "/v1/stream/dead");
+ * const [letter] = await letters.pending();
+ * console.assert(letter?.error.message === "cents is no number");
+ * console.assert((await letters.discard(letter?.id ?? "")) === "discarded");
+ * console.assert((await letters.discard(letter?.id ?? "")) === "not_pending");
+ * await server.stop();
+ * ```
+ */
+export class DeadLetters {
+  readonly #hapax: Connection;
+  readonly #stream: StreamTarget;
+  readonly #clock: Clock;
+  readonly #pending = new Map<string, DeadLetter>();
+  /** Names the life of the stream. */
+  #position = "-1";
+
+  constructor(hapax: Connection, stream: StreamTarget, clock: Clock = waitingClock) {
+    this.#hapax = hapax;
+    this.#stream = stream;
+    this.#clock = clock;
+  }
+
+  /** Those that are not handled, the oldest first. Reads on from where it was. */
+  async pending(): Promise<readonly DeadLetter[]> {
+    try {
+      await this.#readOn();
+    } catch (error) {
+      if (!isHapaxError(error, "stream_replaced")) throw error;
+      // DL5
+      this.#pending.clear();
+      this.#position = "-1";
+      await this.#readOn();
+    }
+    return [...this.#pending.values()];
+  }
+
+  async #readOn(): Promise<void> {
+    const reading = readStored(this.#hapax, this.#stream, { from: this.#position });
+    for await (const page of reading.pages()) {
+      const places = new Places(page);
+      for (const [index, record] of page.records.entries()) {
+        this.#apply(mapOf(record), places.bytesAt(index));
+      }
+      this.#position = page.position;
+    }
+  }
+
+  /** Appends the record again, to the stream that it is from or to another one. DL2. */
+  replay(id: string, to?: StreamTarget): Promise<Handled> {
+    return this.#handle(id, "replayed", to);
+  }
+
+  /** Leaves the record out for good. DL2. */
+  discard(id: string): Promise<Handled> {
+    return this.#handle(id, "discarded");
+  }
+
+  async #handle(
+    id: string,
+    handled: "replayed" | "discarded",
+    target?: StreamTarget,
+  ): Promise<Handled> {
+    for (;;) {
+      await this.pending();
+      const letter = this.#pending.get(id);
+      if (letter === undefined) return "not_pending";
+      const to = handled === "replayed" ? (target ?? letter.stream) : undefined;
+      const record = to === undefined ? undefined : await this.#recordOf(letter);
+      try {
+        await this.#hapax.transaction((tx) => {
+          const [offset = ""] = this.#position.split("/");
+          tx.expect(this.#stream, { offset });
+          if (to !== undefined) tx.append(to, record);
+          const place = to === undefined ? {} : { to: typeof to === "string" ? to : to.url };
+          tx.append(this.#stream, { id, handled, ...place, at: timeOf(this.#clock) });
+        });
+        return handled;
+      } catch (error) {
+        if (!isHapaxError(error, "tail_moved")) throw error;
+      }
+    }
+  }
+
+  /** DL4, DL5 */
+  async #recordOf({
+    id,
+    record,
+    recordText,
+    recordBytes,
+    stream,
+    offset,
+  }: DeadLetter): Promise<unknown> {
+    if (recordText !== undefined) return new JsonText(recordText);
+    if (recordBytes === undefined) return record;
+    const life = id.split("/").at(-2) ?? "";
+    const from = `${offset}/${life}`;
+    for await (const whole of readStored(this.#hapax, stream, { from }).pages()) {
+      const page = fromOffset(whole, offset);
+      const places = new Places(page);
+      const bytes = places.bytesAt(0).subarray(0, recordBytes);
+      if (places.offsetAt(0) !== offset || bytes.length !== recordBytes) break;
+      return codecOf(page.contentType).isJson ? new JsonText(textOfBytes(bytes)) : bytes;
+    }
+    throw new HapaxError("stream_gone", `${stream} has no such record at ${offset} any more`);
+  }
+
+  /** DL1, DL3 */
+  #apply(members: ReadonlyMap<string, unknown>, bytes: Uint8Array): void {
+    const id = members.get("id");
+    if (typeof id !== "string") return;
+    // In their order: a letter that comes again after it was handled is a letter again.
+    this.#pending.delete(id);
+    if (members.has("handled")) return;
+    const letter = letterOf(id, members, bytes);
+    if (letter !== undefined) this.#pending.set(id, letter);
+  }
+}
+
+function letterOf(
+  id: string,
+  members: ReadonlyMap<string, unknown>,
+  bytes: Uint8Array,
+): DeadLetter | undefined {
+  const [stream, offset, at] = ["stream", "offset", "at"].map((name) => members.get(name));
+  const attempts = members.get("attempts");
+  const base64 = members.get("base64");
+  const error = mapOf(members.get("error"));
+  const size = members.get("recordBytes");
+  const recordBytes = typeof size === "number" ? size : undefined;
+  const text = memberText(bytes, "record");
+  const hasRecord = typeof base64 === "string" || text !== undefined || recordBytes !== undefined;
+  if (typeof stream !== "string" || !hasRecord) return undefined;
+  return {
+    id,
+    stream,
+    offset: typeof offset === "string" ? offset : "",
+    record: typeof base64 === "string" ? fromBase64(base64) : members.get("record"),
+    recordText: text === undefined ? undefined : textOfBytes(text),
+    recordBytes,
+    error: { name: textOf(error.get("name")), message: textOf(error.get("message")) },
+    attempts: typeof attempts === "number" ? attempts : 0,
+    at: textOf(at),
+  };
+}
+
+function textOf(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}
+
+function timeOf(clock: Clock): string {
+  return formatRfc3339(clock.nowMs());
+}
+
+function toBase64(bytes: Uint8Array): string {
+  const pieces: string[] = [];
+  for (let at = 0; at < bytes.length; at += CHUNK_BYTES) {
+    const codes = Array.from(bytes.subarray(at, at + CHUNK_BYTES));
+    pieces.push(btoa(String.fromCharCode(...codes)));
+  }
+  return pieces.join("");
+}
+
+function fromBase64(text: string): Uint8Array {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}

@@ -1,0 +1,220 @@
+/**
+ * What the callback of a transaction asks for, collected until it has returned.
+ *
+ *   TD1  nothing is sent before the callback has returned; if it throws, nothing is sent at all;
+ *   TD2  data is what it was when it was given: what its owner does with it afterwards changes nothing;
+ *   TD3  appends to one stream become one operation, unless the stream is created or closed between them.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import { type Codec, codecOf, encode, type Encoded } from "../records.ts";
+import type { Codecs } from "./codecs.ts";
+import { bodyOf, frameOf } from "./frame.ts";
+import { type Lease, wireLease } from "./lease.ts";
+import type { Addresses, StreamTarget } from "./paths.ts";
+
+/** Options of `tx.create`. All are optional. */
+export interface TransactionCreateOptions {
+  /** Default `application/json`. */
+  readonly contentType?: string;
+  /** A sliding expiry, in seconds. */
+  readonly ttlSeconds?: number;
+  /** An absolute expiry, RFC 3339. */
+  readonly expiresAt?: string;
+}
+
+/** The wake of a subscription, as `ack` of PROTOCOL.md §11.6 has it. */
+export interface SubscriptionAck {
+  readonly subscription: string;
+  readonly token: string;
+  readonly wakeId: string;
+  readonly generation: number;
+  readonly acks: readonly { readonly stream: string; readonly offset: string }[];
+  readonly done?: boolean;
+}
+
+/** What can be committed with one word: a batch of a consumer. */
+export interface Committable {
+  readonly lease: Lease;
+  readonly nextOffset: string;
+}
+
+/**
+ * What a transaction may do, as its callback gets it. Every method only notes down what is wanted. After the
+ * callback has returned they throw `invalid_request`.
+ */
+export interface Transaction {
+  /** Appends a record; the stream must exist, or be created before in this transaction. */
+  append(stream: StreamTarget, data: unknown): void;
+  /** Creates a stream. One that is there with this configuration is fine. */
+  create(stream: StreamTarget, options?: TransactionCreateOptions): void;
+  /** Closes a stream. One that is closed is fine. */
+  close(stream: StreamTarget): void;
+  /** Commits the offset of a lease, or of a batch: its records are processed, with all that this transaction does. */
+  commit(batch: Committable): void;
+  commit(lease: Lease, offset: string): void;
+  /** Acknowledges the wake of a subscription. */
+  ack(ack: SubscriptionAck): void;
+  /** Only if the tail of the stream is this offset (else `tail_moved`), or if there is no such stream. */
+  expect(
+    stream: StreamTarget,
+    expected: { readonly offset: string } | { readonly absent: true },
+  ): void;
+  /** Only if the lease is valid; else `lease_lost`. */
+  expectLease(lease: Lease): void;
+}
+
+interface AppendDraft {
+  readonly kind: "append";
+  readonly stream: string;
+  readonly records: Encoded[];
+  /** The type that this transaction creates the stream with. */
+  readonly createdAs: Codec | undefined;
+}
+
+interface OtherDraft {
+  readonly kind: "other";
+  readonly operation: unknown;
+}
+
+/** A lease that a transaction speaks of. */
+export interface NamedLease {
+  readonly lease: Lease;
+  /** The offset that it commits; nothing if it only expects the lease. */
+  readonly offset: string | undefined;
+}
+
+export class Draft implements Transaction {
+  readonly #addresses: Addresses;
+  readonly #codecs: Codecs;
+  readonly #operations: (AppendDraft | OtherDraft)[] = [];
+  /** For each operation, the call that made it. */
+  readonly calls: number[] = [];
+  /** By the index of their operation. */
+  readonly leases = new Map<number, NamedLease>();
+  /** Streams that this transaction creates, with their types. */
+  readonly created = new Map<string, Codec>();
+  readonly #open = new Map<string, AppendDraft>();
+  #calls = 0;
+  #isSealed = false;
+
+  constructor(addresses: Addresses, codecs: Codecs) {
+    this.#addresses = addresses;
+    this.#codecs = codecs;
+  }
+
+  get isEmpty(): boolean {
+    return this.#operations.length === 0;
+  }
+
+  /** Streams that it appends to. */
+  get appended(): readonly string[] {
+    return this.#operations.flatMap((one) => (one.kind === "append" ? [one.stream] : []));
+  }
+
+  /** TD1: from here on it takes no more. */
+  seal(): void {
+    this.#isSealed = true;
+  }
+
+  append(target: StreamTarget, data: unknown): void {
+    const stream = this.#pathOf(target);
+    const createdAs = this.created.get(stream);
+    // TD2
+    const record = encode(data, createdAs ?? this.#codecs.known(stream));
+    const open = this.#open.get(stream);
+    // TD3
+    if (open !== undefined) {
+      open.records.push(record);
+      this.#calls += 1;
+      return;
+    }
+    const draft: AppendDraft = { kind: "append", stream, records: [record], createdAs };
+    this.#open.set(stream, draft);
+    this.#add(draft);
+  }
+
+  create(target: StreamTarget, options: TransactionCreateOptions = {}): void {
+    const stream = this.#pathOf(target);
+    const contentType = options.contentType ?? "application/json";
+    this.#open.delete(stream);
+    this.created.set(stream, codecOf(contentType));
+    this.#other({ create: { ...options, stream, contentType } });
+  }
+
+  close(target: StreamTarget): void {
+    const stream = this.#pathOf(target);
+    this.#open.delete(stream);
+    this.#other({ close: { stream } });
+  }
+
+  commit(what: Lease | Committable, offset?: string): void {
+    this.#checkOpen();
+    const lease = "lease" in what ? what.lease : what;
+    const to = "lease" in what ? what.nextOffset : offset;
+    if (to === undefined) throw new HapaxError("invalid_request", "commit needs an offset");
+    this.leases.set(this.#operations.length, { lease, offset: to });
+    this.#other({ commit: { ...wireLease(lease), offset: to } });
+  }
+
+  ack(ack: SubscriptionAck): void {
+    this.#other({ ack: structuredClone(ack) });
+  }
+
+  expect(
+    target: StreamTarget,
+    expected: { readonly offset: string } | { readonly absent: true },
+  ): void {
+    this.#other({ expect: { stream: this.#pathOf(target), ...expected } });
+  }
+
+  expectLease(lease: Lease): void {
+    this.#checkOpen();
+    this.leases.set(this.#operations.length, { lease, offset: undefined });
+    this.#other({ expect: wireLease(lease) });
+  }
+
+  /** The request. Asks the server for the types of streams that are not known. */
+  async frame(signal: AbortSignal | undefined): Promise<Uint8Array> {
+    const bodies: Uint8Array[] = [];
+    const operations: unknown[] = [];
+    const existing = this.#operations.flatMap((one) =>
+      one.kind === "append" && one.createdAs === undefined ? [one.stream] : [],
+    );
+    await Promise.all(existing.map((stream) => this.#codecs.get(stream, signal)));
+    for (const one of this.#operations) {
+      if (one.kind === "other") {
+        operations.push(one.operation);
+        continue;
+      }
+      const { stream, records, createdAs } = one;
+      const codec = createdAs ?? (await this.#codecs.get(stream, signal));
+      const body = bodyOf(records, codec);
+      bodies.push(body);
+      const { contentType } = codec;
+      operations.push({ append: { stream, contentType, bytes: body.length } });
+    }
+    return frameOf(operations, bodies);
+  }
+
+  #pathOf(target: StreamTarget): string {
+    this.#checkOpen();
+    return this.#addresses.pathOf(target);
+  }
+
+  #other(operation: unknown): void {
+    this.#checkOpen();
+    this.#add({ kind: "other", operation });
+  }
+
+  #add(draft: AppendDraft | OtherDraft): void {
+    this.#operations.push(draft);
+    this.calls.push(this.#calls);
+    this.#calls += 1;
+  }
+
+  #checkOpen(): void {
+    if (!this.#isSealed) return;
+    throw new HapaxError("invalid_request", "the callback of the transaction has returned");
+  }
+}

@@ -1,0 +1,48 @@
+/** What a transaction that was not confirmed hands back. */
+
+import { type ErrorCode, HapaxError } from "../../base/errors.ts";
+
+/** What is known of a transaction without a confirmation: that nothing of it is stored, or nothing at all. */
+export type TransactionOutcome = "not_stored" | "unknown";
+
+/**
+ * A transaction that was not confirmed. `code` says why.
+ *
+ * ```ts
+ * import { TransactionFailure } from "hapax/processing";
+ *
+ * const failure = new TransactionFailure("lease_lost", "another member has it", {
+ *   outcome: "not_stored",
+ *   operation: 2,
+ * });
+ * console.assert(failure.outcome === "not_stored" && failure.operation === 2);
+ * ```
+ */
+export class TransactionFailure extends HapaxError {
+  /** `not_stored` is certain. `unknown`: an attempt got no answer, and none can be had any more. */
+  readonly outcome: TransactionOutcome;
+  /** The call of the transaction that cannot be done, from 0: the first one in the callback is 0. */
+  readonly operation: number | undefined;
+
+  constructor(
+    code: ErrorCode,
+    message: string,
+    facts: { readonly outcome: TransactionOutcome; readonly operation?: number | undefined },
+    options?: ErrorOptions & { status?: number },
+  ) {
+    super(code, message, options);
+    this.outcome = facts.outcome;
+    this.operation = facts.operation;
+  }
+}
+
+/** The failure of a transaction for a cause. */
+export function transactionFailure(
+  cause: HapaxError,
+  outcome: TransactionOutcome,
+  operation?: number,
+): TransactionFailure {
+  const facts = { outcome, operation };
+  const { code, status, message } = cause;
+  return new TransactionFailure(code, `${message} outcome=${outcome}`, facts, { cause, status });
+}

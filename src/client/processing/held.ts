@@ -1,0 +1,306 @@
+/**
+ * One lease in the hands of this consumer: its batch at hand, what is committed, and how it ends.
+ *
+ *   HL1  the next batch of a lease is given only after the one before was committed or said to be done;
+ *   HL2  a lease that is asked back gives no more batches. It is handed over as soon as nothing of it is at hand and
+ *        everything that is done is committed, and before the time for it is over in any case;
+ *   HL3  when a lease is over its signal aborts, and nothing more is committed in its name.
+ */
+
+import type { HapaxError } from "../../base/errors.ts";
+import type { Batch } from "../batches.ts";
+import { type Lease, leaseLost, listenTo } from "./lease.ts";
+import { Places } from "./places.ts";
+
+/** Options of `batch.commit`. All are optional. */
+export interface CommitOptions {
+  /** How far: an offset that `offsetAt` gives. Default: all of the batch. */
+  readonly offset?: string;
+  readonly signal?: AbortSignal;
+}
+
+/** Records of one leased stream, from one safe point to the next. */
+export interface LeasedBatch<T> {
+  readonly stream: string;
+  /** Names the life of the stream: one that is deleted and created anew at its path has another. */
+  readonly life: string;
+  /** For `tx.commit` and `tx.expectLease`. */
+  readonly lease: Lease;
+  /** JSON: the values. Text: one string. Other types: one `Uint8Array`. */
+  readonly records: readonly T[];
+  /** As they came; of a JSON stream one array. */
+  readonly bytes: Uint8Array;
+  /** Where it begins. */
+  readonly offset: string;
+  /** Where it ends: what a commit of it says. */
+  readonly nextOffset: string;
+  /** The content type of the stream. */
+  readonly contentType: string;
+  /**
+   * Where a record begins. With the stream it names the record, however the pages are cut. Of streams that are not JSON
+   * a batch is one piece, which begins wherever it was read from.
+   */
+  offsetAt(index: number): string;
+  /** A record as it was stored: numbers that JavaScript cannot hold are still in it. */
+  bytesAt(index: number): Uint8Array;
+  /** The stream is closed, and this is the last of it. */
+  readonly closed: boolean;
+  /** Aborts when the lease is over: lost, or asked back and its time is nearly over. Its reason is `lease_lost`. */
+  readonly signal: AbortSignal;
+  /** Whether it was committed, by itself or by a transaction, or said to be done. */
+  readonly isSettled: boolean;
+  /**
+   * Says that these records are processed, or those before an offset. Resolves when that is stored; rejects with
+   * `lease_lost` or `member_lost` if another member has the stream now, or the consumer was closed. Waits out an outage;
+   * the signal gives up waiting, and the commit may be stored all the same.
+   */
+  commit(options?: CommitOptions): Promise<void>;
+  /** Lets the next batch come without a commit. A later commit of this lease covers both. */
+  done(): void;
+  /** Whether the stream is asked back for another member, and should be given back soon. */
+  readonly isAskedBack: boolean;
+  /** Gives the stream back. What of it was not committed comes again, to the next holder. */
+  giveBack(): void;
+}
+
+/** What a lease needs of its consumer. */
+export interface LeaseHost<T> {
+  /** A batch waits to be given. */
+  ready(held: HeldLease<T>): void;
+  /** Not so any more. */
+  withdraw(held: HeldLease<T>): void;
+  commit(held: HeldLease<T>, offset: string, isLast: boolean): Promise<void>;
+  /** Nothing is at hand, or its time is over: give it back. */
+  handOver(held: HeldLease<T>): void;
+  /** The server does not know this lease. */
+  refused(held: HeldLease<T>, error: HapaxError): void;
+}
+
+interface Hand<T> {
+  readonly batch: Batch<T>;
+  readonly settle: () => void;
+  isGiven: boolean;
+}
+
+export class HeldLease<T> {
+  readonly lease: Lease;
+  /** Of the stream that is leased. */
+  readonly life: string;
+  readonly #host: LeaseHost<T>;
+  readonly #controller = new AbortController();
+  #hand: Hand<T> | undefined;
+  #committed: string;
+  #done: string;
+  #isAsked = false;
+  #isLast = false;
+  #cancelDeadline: () => void = () => undefined;
+  #onCommitted: () => void = () => undefined;
+
+  constructor(lease: Lease, life: string, offset: string, host: LeaseHost<T>) {
+    this.lease = lease;
+    this.life = life;
+    this.#committed = offset;
+    this.#done = offset;
+    this.#host = host;
+    listenTo(lease, {
+      committed: (to) => {
+        this.#settle(to, true);
+      },
+      refused: (error) => {
+        host.refused(this, error);
+      },
+    });
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  get committed(): string {
+    return this.#committed;
+  }
+
+  /** Whether the end of a closed stream was given: it will be finished, which is not a loss. */
+  get isLast(): boolean {
+    return this.#isLast;
+  }
+
+  get isAsked(): boolean {
+    return this.#isAsked;
+  }
+
+  /** Puts a batch at hand; resolves when the next one may come. HL1. */
+  offer(batch: Batch<T>): Promise<void> {
+    return new Promise((settle) => {
+      if (this.signal.aborted) {
+        settle();
+        return;
+      }
+      this.#isLast = batch.closed;
+      this.#hand = { batch, settle, isGiven: false };
+      if (this.#isAsked) this.#tryHandOver();
+      else this.#host.ready(this);
+    });
+  }
+
+  /** The batch at hand, which is from now on in the hands of a worker. */
+  give(): LeasedBatch<T> | undefined {
+    const hand = this.#hand;
+    if (hand === undefined || hand.isGiven || this.signal.aborted) return undefined;
+    hand.isGiven = true;
+    return this.#leased(hand);
+  }
+
+  /** Commits the end of a closed stream that had no more records, when all before it is committed. */
+  async finish(batch: Batch<T>): Promise<void> {
+    if (this.#done > this.#committed) {
+      await new Promise<void>((resolve) => {
+        this.#onCommitted = resolve;
+      });
+    }
+    if (this.signal.aborted) return;
+    this.#isLast = true;
+    await this.#commit(batch.nextOffset, batch.closed);
+  }
+
+  /** HL2. `afterMs` calls back when the time to hand over is nearly over. */
+  ask(afterMs: (run: () => void) => () => void): void {
+    if (this.#isAsked || this.signal.aborted) return;
+    this.#isAsked = true;
+    this.#cancelDeadline = afterMs(() => {
+      this.#host.handOver(this);
+    });
+    this.#tryHandOver();
+  }
+
+  /** The server does not want it back any more. */
+  keep(): void {
+    if (!this.#isAsked) return;
+    this.#isAsked = false;
+    this.#cancelDeadline();
+    if (this.#hand?.isGiven === false) this.#host.ready(this);
+  }
+
+  /** HL3 */
+  end(reason: HapaxError): void {
+    this.#cancelDeadline();
+    if (this.signal.aborted) return;
+    this.#host.withdraw(this);
+    this.#controller.abort(reason);
+    // Whoever waits to read on is told by the signal.
+    this.#hand?.settle();
+    this.#hand = undefined;
+    this.#onCommitted();
+  }
+
+  #tryHandOver(): void {
+    if (!this.#isAsked || this.signal.aborted) return;
+    const isIdle = this.#hand?.isGiven !== true;
+    if (!isIdle || this.#done > this.#committed) return;
+    this.#host.handOver(this);
+  }
+
+  #settle(offset: string, isCommitted: boolean): void {
+    if (isCommitted && offset > this.#committed) this.#committed = offset;
+    if (offset > this.#done) this.#done = offset;
+    const hand = this.#hand;
+    if (hand?.isGiven === true && hand.batch.nextOffset <= offset) {
+      this.#hand = undefined;
+      hand.settle();
+    }
+    if (this.#done <= this.#committed) this.#onCommitted();
+    this.#tryHandOver();
+  }
+
+  async #commit(offset: string, isLast: boolean): Promise<void> {
+    await this.#host.commit(this, offset, isLast);
+    this.#settle(offset, true);
+  }
+
+  #leased(hand: Hand<T>): LeasedBatch<T> {
+    const { batch } = hand;
+    const { lease, life, signal } = this;
+    const isSettled = (): boolean => this.#done >= batch.nextOffset;
+    const isAskedBack = (): boolean => this.#isAsked;
+    const places = new Places(batch);
+    return {
+      stream: lease.stream,
+      life,
+      lease,
+      get records() {
+        return batch.records;
+      },
+      get bytes() {
+        return batch.bytes;
+      },
+      offset: batch.offset,
+      nextOffset: batch.nextOffset,
+      contentType: batch.contentType,
+      offsetAt: (index) => places.offsetAt(index),
+      bytesAt: (index) => places.bytesAt(index),
+      closed: batch.closed,
+      signal,
+      get isSettled() {
+        return isSettled();
+      },
+      commit: async (options = {}) => {
+        const { offset = batch.nextOffset } = options;
+        if (this.#committed >= offset) return;
+        if (signal.aborted) throw lostOf(signal);
+        const isLast = batch.closed && offset === batch.nextOffset;
+        const committing = orAborted(this.#commit(offset, isLast), options.signal);
+        // A stream that is finished ends its lease: that is no loss.
+        await unlessLost(committing, signal, () => this.#committed >= offset);
+      },
+      done: () => {
+        this.#settle(batch.nextOffset, false);
+      },
+      get isAskedBack() {
+        return isAskedBack();
+      },
+      giveBack: () => {
+        if (!signal.aborted) this.#host.handOver(this);
+      },
+    };
+  }
+}
+
+/** The promise, unless the signal aborts before it. */
+function orAborted(promise: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+  if (signal === undefined) return promise;
+  return new Promise((resolve, reject) => {
+    const giveUp = (): void => {
+      reject(signal.reason);
+    };
+    signal.addEventListener("abort", giveUp, { once: true });
+    if (signal.aborted) giveUp();
+    promise.then(resolve, reject).finally(() => {
+      signal.removeEventListener("abort", giveUp);
+    });
+  });
+}
+
+/** The promise, unless the lease ends before it. */
+function unlessLost(
+  promise: Promise<void>,
+  signal: AbortSignal,
+  isDone: () => boolean,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const giveUp = (): void => {
+      if (isDone()) resolve();
+      else reject(lostOf(signal));
+    };
+    signal.addEventListener("abort", giveUp, { once: true });
+    if (signal.aborted) giveUp();
+    promise.then(resolve, reject).finally(() => {
+      signal.removeEventListener("abort", giveUp);
+    });
+  });
+}
+
+function lostOf(signal: AbortSignal): HapaxError {
+  const reason: unknown = signal.reason;
+  const words = reason instanceof Error ? reason.message : "the lease is over";
+  return leaseLost(words, reason);
+}

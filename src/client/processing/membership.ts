@@ -1,0 +1,408 @@
+/**
+ * A member of a group: joins, claims, keeps its leases alive, hands over, and joins again when it was forgotten.
+ * PROTOCOL.md §20.
+ *
+ *   MB1  a claim is sent at least every third of the lease time, whatever the workers do: what they take long for is
+ *        theirs as long as this member is heard;
+ *   MB2  a stream that is leased is read from the committed offset of its lease; one that is not in the answer to a
+ *        claim any more is lost, and its work is told so;
+ *   MB3  what was given back is never taken up again under the same token, also if an older answer still has it;
+ *   MB5  what is read under a lease is of the life of the stream that was leased, and of no other;
+ *   MB4  a member that the server has forgotten has lost all its leases, and joins again as another one.
+ */
+
+import { type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
+import type { Caller } from "../attempt.ts";
+import { callJson, withRetry } from "./calls.ts";
+import { type ClaimedStream, claimOf, numberIn } from "./claim.ts";
+import { Committer } from "./committer.ts";
+import type { ConsumerEvent } from "./events.ts";
+import { HeldLease } from "./held.ts";
+import { leaseLost } from "./lease.ts";
+import type { Addresses } from "./paths.ts";
+import type { Sources } from "./sources.ts";
+import type { Transactions } from "./transactions.ts";
+
+/** A member that is short claims again so soon: another one may just have given something back. */
+const SHORT_MS_MAX = 500;
+/** Members of a group start one after the other: a young one has what the others will ask for, and claims as often. */
+const YOUNG_MS = 10_000;
+/** Leaving is a courtesy: unheard, the leases are free after their time. */
+const LEAVE_MS_MAX = 3_000;
+/** Of the time to hand over, what is used for work; the rest is for giving back. */
+const HAND_OVER_SHARE = 0.9;
+
+/** What reading says of a stream whose life is over. */
+const GONE = [
+  "stream_not_found",
+  "stream_gone",
+  "stream_replaced",
+  "offset_beyond_tail",
+] as const satisfies readonly ErrorCode[];
+
+export interface MembershipSettings {
+  readonly group: string;
+  readonly name: string;
+  readonly max: number | undefined;
+  readonly heartbeatMs: number | undefined;
+  readonly patienceMs: number;
+  readonly onEvent: ((event: ConsumerEvent) => void) | undefined;
+}
+
+export interface MembershipParts<T> {
+  readonly caller: Caller;
+  readonly addresses: Addresses;
+  readonly transactions: Transactions;
+  readonly sources: Sources;
+  readonly settings: MembershipSettings;
+  readonly ready: (held: HeldLease<T>) => void;
+  readonly withdraw: (held: HeldLease<T>) => void;
+  /** What no retry can cure. */
+  readonly failed: (error: unknown) => void;
+}
+
+export class Membership<T> {
+  readonly #parts: MembershipParts<T>;
+  readonly #committer: Committer;
+  readonly #held = new Map<number, HeldLease<T>>();
+  /** MB3: tokens that were given back, until no answer can have them any more. */
+  readonly #returned = new Set<number>();
+  /** By member, until they are sent. */
+  readonly #returning = new Map<string, readonly { stream: string; token: number }[]>();
+  readonly #stop = new AbortController();
+  #member: string | undefined;
+  #leaseMs = 30_000;
+  /** When the last claim that was answered was sent. */
+  #claimedMs = 0;
+  #joinedMs = 0;
+  #isShort = false;
+  #leaving: Promise<void> | undefined;
+  #wake: () => void = () => undefined;
+
+  constructor(parts: MembershipParts<T>) {
+    this.#parts = parts;
+    this.#committer = new Committer(parts.caller, parts.addresses, (member, streams) => {
+      if (member === this.#member) this.#ask(new Set(streams), false);
+    });
+  }
+
+  /** The id that the server knows it by; it changes when it joins again. */
+  get member(): string | undefined {
+    return this.#member;
+  }
+
+  get leaseCount(): number {
+    return this.#held.size;
+  }
+
+  /** Joins, claims for the first time, and goes on by itself. */
+  async open(): Promise<void> {
+    await this.#beat();
+    void this.#beatOn();
+  }
+
+  /** Leaves the group: everything that it holds is free for others at once. */
+  leave(): Promise<void> {
+    this.#leaving ??= this.#leave();
+    return this.#leaving;
+  }
+
+  async #leave(): Promise<void> {
+    const reason = leaseLost("the consumer was closed");
+    this.#stop.abort(reason);
+    this.#wake();
+    for (const held of [...this.#held.values()]) this.#end(held, reason);
+    const member = this.#member;
+    if (member === undefined) return;
+    try {
+      await this.#call("leave", { member }, undefined, LEAVE_MS_MAX);
+    } catch (error) {
+      if (!isHapaxError(error)) throw error;
+    }
+  }
+
+  /** MB1: every claim in its own time, one after the other. */
+  async #beatOn(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await this.#sleep();
+      try {
+        if (!signal.aborted) await this.#persist(() => this.#beat(), signal);
+      } catch (error) {
+        if (!signal.aborted) this.#parts.failed(error);
+        return;
+      }
+    }
+  }
+
+  /** Again and again what an outage has hindered, within the patience. */
+  async #persist(work: () => Promise<void>, signal: AbortSignal): Promise<void> {
+    const { caller, settings } = this.#parts;
+    const sinceMs = this.#nowMs();
+    for (let failures = 1; ; failures += 1) {
+      try {
+        await work();
+        return;
+      } catch (error) {
+        const isPatient = this.#nowMs() - sinceMs < settings.patienceMs && !signal.aborted;
+        if (!isHapaxError(error) || error.retry === "never" || !isPatient) throw error;
+        this.#tell({ kind: "retrying", error });
+        await caller.pause(failures, undefined, signal);
+      }
+    }
+  }
+
+  async #beat(): Promise<void> {
+    for (;;) {
+      this.#member ??= await this.#join();
+      try {
+        await this.#claim(this.#member);
+        return;
+      } catch (error) {
+        if (!isHapaxError(error, "member_lost")) throw error;
+        this.#forget(error);
+      }
+    }
+  }
+
+  async #join(): Promise<string> {
+    const { name } = this.#parts.settings;
+    const answer = await this.#call("join", { name }, this.#stop.signal);
+    const member = answer.get("member");
+    if (typeof member !== "string") throw new HapaxError("internal", "a join without a member");
+    this.#leaseMs = numberIn(answer, "leaseMs") ?? this.#leaseMs;
+    this.#joinedMs = this.#nowMs();
+    this.#tell({ kind: "joined", member });
+    return member;
+  }
+
+  async #claim(member: string): Promise<void> {
+    const { max } = this.#parts.settings;
+    const sentMs = this.#nowMs();
+    const returned = [...this.#returned];
+    const body = { member, ...(max === undefined ? {} : { max }) };
+    const answer = await this.#call("claim", body, this.#stop.signal);
+    if (this.#stop.signal.aborted || member !== this.#member) return;
+    const { leases: found, handOver, share, leaseMs = this.#leaseMs } = claimOf(answer);
+    this.#leaseMs = leaseMs;
+    for (const [token, held] of this.#held) {
+      if (!found.has(token)) this.#vanished(held);
+    }
+    for (const token of returned) if (!found.has(token)) this.#returned.delete(token);
+    // What is asked back now was not when the claim before this one was answered.
+    this.#ask(handOver, true);
+    this.#claimedMs = sentMs;
+    for (const [token, claimed] of found) {
+      if (!this.#held.has(token) && !this.#returned.has(token)) this.#adopt(claimed, token);
+    }
+    this.#isShort = this.#held.size < share;
+  }
+
+  /** MB2 */
+  #adopt({ stream, life, offset }: ClaimedStream, token: number): void {
+    const { group } = this.#parts.settings;
+    const lease = { group, member: this.#member ?? "", stream, token };
+    const held: HeldLease<T> = new HeldLease<T>(lease, life, offset, {
+      ready: this.#parts.ready,
+      withdraw: this.#parts.withdraw,
+      commit: (one, to, isLast) => this.#commit(one, to, isLast),
+      handOver: (one) => {
+        this.#handOver(one);
+      },
+      refused: (one, error) => {
+        this.#refused(one, error);
+      },
+    });
+    this.#held.set(token, held);
+    this.#tell({ kind: "leased", stream, token });
+    void this.#read(held);
+  }
+
+  async #read(held: HeldLease<T>): Promise<void> {
+    const { stream, token } = held.lease;
+    const { signal } = held;
+    const { committed, life } = held;
+    // MB5
+    const batches = this.#parts.sources.batches<T>(stream, life, committed, signal);
+    try {
+      let coming = batches.next();
+      for (;;) {
+        const { value: batch, done } = await coming;
+        if (done === true) break;
+        // The next page is on its way while this one is worked on, if there is one.
+        const isBehind = !batch.upToDate && !batch.closed;
+        if (isBehind) {
+          coming = batches.next();
+          coming.catch(() => undefined);
+        }
+        if (batch.records.length > 0) await held.offer(batch);
+        else if (batch.closed) await held.finish(batch);
+        if (signal.aborted) return;
+        if (!isBehind) coming = batches.next();
+      }
+      if (!this.#held.delete(token)) return;
+      this.#tell({ kind: "finished", stream, token });
+      held.end(leaseLost("the stream is closed, and all of it committed"));
+      this.#hurry();
+    } catch (error) {
+      if (!signal.aborted) this.#unreadable(held, error);
+    } finally {
+      await batches.return();
+    }
+  }
+
+  /** A stream that is gone takes its lease with it; whatever else cannot be read is for the user to hear. */
+  #unreadable(held: HeldLease<T>, error: unknown): void {
+    const isGone = GONE.some((code) => isHapaxError(error, code));
+    const isLost = isHapaxError(error, "lease_lost") || isHapaxError(error, "member_lost");
+    if (isHapaxError(error) && (isGone || isLost)) {
+      this.#lose(held, error);
+      if (isGone) this.#giveBack(held);
+    } else {
+      this.#parts.failed(error);
+    }
+  }
+
+  async #commit(held: HeldLease<T>, offset: string, isLast: boolean): Promise<void> {
+    const { transactions } = this.#parts;
+    // The lease ends with the last commit of a closed stream, so that a repetition of it would be refused. A
+    // transaction is known again.
+    const commit = (): Promise<void> =>
+      isLast
+        ? transactions.commitLease(held.lease, offset)
+        : this.#committer.commit(held.lease, offset);
+    try {
+      await this.#persist(commit, held.signal);
+    } catch (error) {
+      if (isHapaxError(error)) this.#refused(held, error);
+      throw error;
+    }
+  }
+
+  #refused(held: HeldLease<T>, error: HapaxError): void {
+    if (error.code === "member_lost") {
+      if (held.lease.member === this.#member) this.#forget(error);
+    } else if (error.code === "lease_lost") {
+      this.#lose(held, error);
+    } else {
+      return;
+    }
+    this.#hurry();
+  }
+
+  /** MB4 */
+  #forget(error: HapaxError): void {
+    this.#member = undefined;
+    this.#tell({ kind: "member_lost", error });
+    for (const held of [...this.#held.values()]) this.#lose(held, error);
+  }
+
+  /** The server does not count it among the leases any more. */
+  #vanished(held: HeldLease<T>): void {
+    // The commit of its end is on its way, or just answered.
+    if (held.isLast) return;
+    this.#lose(held, leaseLost("another member may have the stream now"));
+  }
+
+  #lose(held: HeldLease<T>, error: HapaxError): void {
+    if (!this.#end(held, error)) return;
+    const { stream, token } = held.lease;
+    this.#tell({ kind: "lost", stream, token, error });
+  }
+
+  #end(held: HeldLease<T>, reason: HapaxError): boolean {
+    const wasHeld = this.#held.delete(held.lease.token);
+    held.end(reason);
+    return wasHeld;
+  }
+
+  /** Streams that are asked back; with `isAll` all others are not. */
+  #ask(streams: ReadonlySet<string>, isAll: boolean): void {
+    const { clock } = this.#parts.caller.settings;
+    for (const held of [...this.#held.values()]) {
+      const { stream, token } = held.lease;
+      if (!streams.has(stream)) {
+        if (isAll) held.keep();
+        continue;
+      }
+      if (held.isAsked) continue;
+      this.#tell({ kind: "asked", stream, token });
+      const endMs = this.#claimedMs + this.#leaseMs * HAND_OVER_SHARE;
+      held.ask((run) => clock.after(Math.max(0, endMs - this.#nowMs()), run));
+    }
+  }
+
+  #handOver(held: HeldLease<T>): void {
+    const { stream, token } = held.lease;
+    if (!this.#end(held, leaseLost("the stream was asked back"))) return;
+    this.#giveBack(held);
+    this.#tell({ kind: "handed_over", stream, token });
+  }
+
+  /** MB3. What is given back in the same turn goes together. */
+  #giveBack({ lease: { member, stream, token } }: HeldLease<T>): void {
+    this.#returned.add(token);
+    const others = this.#returning.get(member);
+    if (others === undefined) queueMicrotask(() => this.#release(member));
+    this.#returning.set(member, [...(others ?? []), { stream, token }]);
+  }
+
+  #release(member: string): void {
+    const body = { member, leases: this.#returning.get(member) };
+    this.#returning.delete(member);
+    this.#call("release", body, this.#stop.signal).catch((error: unknown) => {
+      // Not given back, it is free when its time is over.
+      if (isHapaxError(error)) this.#tell({ kind: "retrying", error });
+    });
+  }
+
+  /** Claims soon: something may be free. */
+  #hurry(): void {
+    this.#isShort = true;
+    this.#wake();
+  }
+
+  #sleep(): Promise<void> {
+    const { clock } = this.#parts.caller.settings;
+    const { heartbeatMs = Infinity } = this.#parts.settings;
+    const beatMs = Math.min(heartbeatMs, this.#leaseMs / 3);
+    const isEager = this.#isShort || this.#nowMs() - this.#joinedMs < YOUNG_MS;
+    const dueMs = this.#claimedMs + (isEager ? Math.min(SHORT_MS_MAX, beatMs) : beatMs);
+    return new Promise((resolve) => {
+      const cancel = clock.after(Math.max(1, dueMs - this.#nowMs()), resolve);
+      this.#wake = () => {
+        this.#wake = () => undefined;
+        cancel();
+        resolve(this.#stop.signal.aborted ? undefined : this.#sleep());
+      };
+    });
+  }
+
+  #call(
+    action: string,
+    body: unknown,
+    signal: AbortSignal | undefined,
+    limitMs?: number,
+  ): Promise<ReadonlyMap<string, unknown>> {
+    const { caller, addresses, settings } = this.#parts;
+    const url = addresses.group(settings.group, action);
+    // An attempt without an answer must not take the time of those behind it.
+    const timeoutMs = Math.min(caller.settings.timeoutMs, this.#leaseMs / 3, limitMs ?? Infinity);
+    const call = { method: "POST", url, signal, timeoutMs };
+    const maxMs = Math.min(caller.settings.retry.maxMs, Math.max(1, this.#leaseMs / 6));
+    const minMs = Math.min(caller.settings.retry.minMs, maxMs);
+    return callJson(
+      withRetry(caller, { ...(limitMs === undefined ? {} : { totalMs: limitMs }), maxMs, minMs }),
+      call,
+      body,
+    );
+  }
+
+  #nowMs(): number {
+    return this.#parts.caller.settings.clock.steadyMs();
+  }
+
+  #tell(event: ConsumerEvent): void {
+    this.#parts.settings.onEvent?.(event);
+  }
+}

@@ -1,0 +1,158 @@
+/**
+ * One name, many streams: records of the same key go to the same stream, in order.
+ *
+ *   PT1  the partition of a key is FNV-1a (32 bits) of its UTF-8 bytes, then the finaliser of MurmurHash3, modulo the
+ *        number of partitions. It is part of the data, and never changes.
+ */
+
+import { withoutLastSlashes } from "../../protocol/slashes.ts";
+import { HapaxError } from "../../base/errors.ts";
+import type { Appended } from "../appends.ts";
+import type { Receipt } from "../batching.ts";
+import type { CreateOptions } from "../create.ts";
+import type { Producer, ProducerOptions } from "../producer.ts";
+import type { AppendOptions, Stream } from "../stream.ts";
+
+/** Partitions of one name: as many as a group may well share out. */
+const PARTITIONS_MAX = 10_000;
+
+const encoder = new TextEncoder();
+
+/** PT1. */
+export function partitionOf(key: string, count: number): number {
+  let hash = 0x811c9dc5;
+  for (const byte of encoder.encode(key)) hash = Math.imul(hash ^ byte, 0x01000193);
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
+  return ((hash ^ (hash >>> 16)) >>> 0) % count;
+}
+
+/**
+ * Streams `<name>/0` to `<name>/<count - 1>`. Made by `connection.partitioned()`.
+ *
+ * ```ts
+ * import { startNodeServer } from "hapax/node";
+ * import { connectServer } from "hapax/processing";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const hapax = connectServer(server.url);
+ * const orders = hapax.partitioned("/v1/stream/orders", 4);
+ * await orders.create();
+ * for (const id of [1, 2, 3]) await orders.append("customer-7", { id });
+ *
+ * const mine = orders.streams[orders.partitionOf("customer-7")];
+ * const values = await hapax.stream(mine ?? "").read<{ id: number }>().values();
+ * console.assert(values.map(({ id }) => id).join() === "1,2,3");
+ * await server.stop();
+ * ```
+ */
+export class Partitioned {
+  readonly name: string;
+  /** The paths, in the order of their numbers. */
+  readonly streams: readonly string[];
+  readonly #open: (path: string) => Stream;
+  readonly #handles = new Map<number, Stream>();
+
+  constructor(name: string, count: number, open: (path: string) => Stream) {
+    if (!Number.isInteger(count) || count < 1 || count > PARTITIONS_MAX) {
+      const range = `a whole number from 1 to ${String(PARTITIONS_MAX)}`;
+      throw new HapaxError("invalid_settings", `count=${String(count)} is not ${range}`);
+    }
+    this.name = withoutLastSlashes(name);
+    this.streams = Array.from({ length: count }, (_, index) => `${this.name}/${String(index)}`);
+    this.#open = open;
+  }
+
+  /** The number of the partition of a key. */
+  partitionOf(key: string): number {
+    return partitionOf(key, this.streams.length);
+  }
+
+  /** Creates all partitions. Those that are there with the same configuration stay as they are. */
+  async create(options: CreateOptions = {}): Promise<void> {
+    const streams = this.streams.map((_, index) => this.partition(index));
+    await Promise.all(streams.map((stream) => stream.create(options)));
+  }
+
+  /** Appends a record to the partition of its key, exactly once and in the order of the calls. */
+  append(key: string, data: unknown, options: AppendOptions = {}): Promise<Appended> {
+    return this.partition(this.partitionOf(key)).append(data, options);
+  }
+
+  /** The handle of one partition. */
+  partition(index: number): Stream {
+    const path = this.streams[index];
+    if (path === undefined) {
+      throw new HapaxError("invalid_request", `there is no partition=${String(index)}`);
+    }
+    const stream = this.#handles.get(index) ?? this.#open(path);
+    this.#handles.set(index, stream);
+    return stream;
+  }
+
+  /** A producer for many records: one of each partition that is written to. An `id` gets the partition's number. */
+  producer(options: ProducerOptions = {}): PartitionedProducer {
+    return new PartitionedProducer(this, options);
+  }
+}
+
+/** Writes many records fast, by key. Made by `partitioned.producer()`. */
+export class PartitionedProducer {
+  readonly #partitioned: Partitioned;
+  readonly #options: ProducerOptions;
+  readonly #producers = new Map<number, Producer>();
+
+  constructor(partitioned: Partitioned, options: ProducerOptions) {
+    this.#partitioned = partitioned;
+    this.#options = options;
+  }
+
+  /** Resolves when no partition holds too much. */
+  get ready(): Promise<void> {
+    return this.#all((producer) => producer.ready);
+  }
+
+  /** Gives a record and does not wait. Throws as `producer.append` does. */
+  append(key: string, data: unknown): void {
+    this.#of(key).append(data);
+  }
+
+  /** Gives a record; resolves when it is stored. */
+  send(key: string, data: unknown): Promise<Receipt> {
+    return this.#of(key).send(data);
+  }
+
+  /** Resolves if and only if everything that was given before is stored. */
+  flush(): Promise<void> {
+    return this.#all((producer) => producer.flush());
+  }
+
+  /** Takes no more records and flushes. */
+  close(): Promise<void> {
+    return this.#all((producer) => producer.close());
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #of(key: string): Producer {
+    const index = this.#partitioned.partitionOf(key);
+    const existing = this.#producers.get(index);
+    if (existing !== undefined) return existing;
+    const { id } = this.#options;
+    const own = id === undefined ? {} : { id: `${id}-${String(index)}` };
+    const producer = this.#partitioned.partition(index).producer({ ...this.#options, ...own });
+    this.#producers.set(index, producer);
+    return producer;
+  }
+
+  /** For all of them, and the first failure if there is one. */
+  async #all(wait: (producer: Producer) => Promise<void>): Promise<void> {
+    const endings = await Promise.allSettled([...this.#producers.values()].map(wait));
+    for (const ending of endings) {
+      // What the producer rejected with, as it was.
+      if (ending.status === "rejected") throw ending.reason as Error;
+    }
+  }
+}

@@ -1,0 +1,341 @@
+/**
+ * The attempts of a pipeline's functions.
+ *
+ *   PA1  of an attempt that failed nothing stays: neither its outputs nor what it wrote to the state;
+ *   PA2  a record is tried `attemptsMax` times, with growing pauses that are drawn at random, and then given up;
+ *   PA3  a record has the same id in every attempt, in whichever page it comes: its offset in its stream,
+ *        and the life of the stream, so that no record of a stream created anew at its path has it;
+ *   PA4  work whose lease is over, or that is told to end, is not tried again.
+ */
+
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { wordsOf } from "./error-words.ts";
+import { leaseLost } from "./lease.ts";
+import type { Places } from "./places.ts";
+import {
+  type EmitOptions,
+  isDeduplicating,
+  type PipelineContext,
+  type PipelineSettings,
+} from "./pipeline-settings.ts";
+import type { KeyedState, PipelineState } from "./state.ts";
+
+/** Records of one stream from a safe point on, and what holds as long as they are worked on. */
+export interface Page<T> {
+  readonly stream: string;
+  /** Of the stream: one that is created anew at its path has another. */
+  readonly life: string;
+  readonly offset: string;
+  readonly records: readonly T[];
+  readonly places: Pick<Places, "offsetAt" | "bytesAt" | "isJson">;
+  readonly signal: AbortSignal;
+  readonly state: KeyedState | undefined;
+}
+
+/** Which records of a page one call is about. */
+export interface Span {
+  readonly from: number;
+  readonly count: number;
+}
+
+/** What an attempt came to. */
+export type Outcome<Output> =
+  | { readonly kind: "done"; readonly outputs: readonly Output[] }
+  | { readonly kind: "failed"; readonly error: unknown; readonly attempts: number };
+
+/** A record that was given up, by a pipeline without a stream for dead letters. Its `cause` is the last error. */
+export class RecordFailure extends Error {
+  override readonly name = "RecordFailure";
+  readonly id: string;
+  readonly stream: string;
+  readonly attempts: number;
+
+  constructor(id: string, stream: string, attempts: number, cause: unknown) {
+    const words = wordsOf(cause).message;
+    const advice = "the pipeline has no deadLetter stream to put it aside";
+    super(`record ${id} failed ${String(attempts)} times: ${words}; ${advice}`, { cause });
+    this.id = id;
+    this.stream = stream;
+    this.attempts = attempts;
+  }
+}
+
+/** Thrown through work that is told to end. */
+export class Stopped extends Error {
+  override readonly name = "Stopped";
+}
+
+/** The outcome, or that the pipeline is told to end. */
+export async function orStopped<Value>(settling: Promise<Value>): Promise<Value | Stopped> {
+  try {
+    return await settling;
+  } catch (error) {
+    if (error instanceof Stopped) return error;
+    throw error;
+  }
+}
+
+/** PA3. ASCII, so that it can be a key. */
+export function recordId(
+  group: string,
+  { stream, life }: Pick<Page<unknown>, "stream" | "life">,
+  offset: string,
+): string {
+  return `${encodeURIComponent(group)}${encodeURI(stream)}/${life}/${offset}`;
+}
+
+/**
+ * What is made of one output, as it is when it is given: its owner may fill the same object again. Throws for what can
+ * never be stored, which is the record's failure.
+ */
+export type Resolve<Output> = (data: unknown, options: EmitOptions) => Output;
+
+const NO_OPTIONS: EmitOptions = {};
+
+export interface AttemptCounters {
+  failures: number;
+}
+
+export class Attempts<T, Tx, Output> {
+  readonly #settings: PipelineSettings<T, Tx>;
+  readonly #resolve: Resolve<Output>;
+  readonly #stop: AbortSignal;
+  readonly #counters: AttemptCounters;
+  /** With a database as sink what a function returns is a result of the database, not an output. */
+  readonly #isEffectOnly: boolean;
+
+  constructor(
+    settings: PipelineSettings<T, Tx>,
+    resolve: Resolve<Output>,
+    stop: AbortSignal,
+    counters: AttemptCounters,
+  ) {
+    this.#settings = settings;
+    this.#resolve = resolve;
+    this.#stop = stop;
+    this.#counters = counters;
+    const { sink } = settings;
+    this.#isEffectOnly = sink !== undefined && !isDeduplicating(sink);
+  }
+
+  idOf(page: Page<T>, index: number): string {
+    return recordId(this.#settings.group, page, page.places.offsetAt(index));
+  }
+
+  /** PA2: until it succeeds or is given up. Answers at once if the function does. */
+  settle(
+    page: Page<T>,
+    span: Span,
+    attemptsMax = this.#settings.retry.attemptsMax,
+  ): Outcome<Output> | Promise<Outcome<Output>> {
+    const first = this.once(page, span, 1, undefined as Tx);
+    if (first instanceof Promise) {
+      return first.then((outcome) => this.#goOn(page, span, outcome, attemptsMax));
+    }
+    return first.kind === "done" ? first : this.#goOn(page, span, first, attemptsMax);
+  }
+
+  async #goOn(
+    page: Page<T>,
+    span: Span,
+    first: Outcome<Output>,
+    attemptsMax: number,
+  ): Promise<Outcome<Output>> {
+    let outcome = first;
+    for (let attempts = 1; outcome.kind === "failed"; attempts += 1) {
+      if (attempts >= attemptsMax) return { ...outcome, attempts };
+      await this.pause(attempts, page.signal);
+      outcome = await this.once(page, span, attempts + 1, undefined as Tx);
+    }
+    return outcome;
+  }
+
+  /** One attempt. Throws what is no failure of the record: a lease that is over, a setting that cannot work. */
+  once(
+    page: Page<T>,
+    span: Span,
+    attempt: number,
+    tx: Tx,
+  ): Outcome<Output> | Promise<Outcome<Output>> {
+    const { group } = this.#settings;
+    const context = new AttemptContext<T, Tx, Output>(
+      { page, group, index: span.from, attempt, tx },
+      this.#resolve,
+    );
+    try {
+      const returned = this.#call(page, span, context);
+      if (!isThenable(returned)) return this.#settled(page, context, returned);
+      return Promise.resolve(returned)
+        .then((value) => {
+          // Nothing can end a lease while a function runs that answers at once.
+          throwIfOver(page.signal);
+          return this.#settled(page, context, value);
+        })
+        .catch((error: unknown) => this.#failed(page, context, error, attempt));
+    } catch (error) {
+      return this.#failed(page, context, error, attempt);
+    }
+  }
+
+  /** A pause before the next attempt. PA4. */
+  async pause(failures: number, signal: AbortSignal): Promise<void> {
+    const { clock, random, retry } = this.#settings;
+    const mostMs = Math.min(retry.maxMs, retry.minMs * 2 ** Math.min(failures - 1, 30));
+    const delayMs = mostMs * (0.5 + random.unit() / 2);
+    await new Promise<void>((resolve) => {
+      const end = (): void => {
+        cancel();
+        this.#stop.removeEventListener("abort", end);
+        signal.removeEventListener("abort", end);
+        resolve();
+      };
+      const cancel = clock.after(delayMs, end);
+      this.#stop.addEventListener("abort", end);
+      signal.addEventListener("abort", end);
+      if (this.#stop.aborted || signal.aborted) end();
+    });
+    throwIfOver(signal);
+    if (this.#stop.aborted) throw new Stopped("the pipeline was told to end");
+  }
+
+  #call({ records }: Page<T>, { from, count }: Span, context: PipelineContext<Tx>): unknown {
+    const { each, batch } = this.#settings;
+    if (batch !== undefined) return batch(records.slice(from, from + count), context);
+    // Cast: a span of `each` is one record, and it is there.
+    return each?.(records[from] as T, context);
+  }
+
+  #settled(
+    page: Page<T>,
+    context: AttemptContext<T, Tx, Output>,
+    returned: unknown,
+  ): Outcome<Output> {
+    context.seal();
+    const { outputs } = context;
+    if (returned !== undefined && !this.#isEffectOnly) this.#take(returned, outputs);
+    page.state?.keep();
+    return { kind: "done", outputs };
+  }
+
+  /** A function of one record returns one output, one of several records a list. */
+  #take(returned: unknown, outputs: Output[]): void {
+    if (this.#settings.batch === undefined) {
+      outputs.push(this.#resolve(returned, NO_OPTIONS));
+    } else if (Array.isArray(returned)) {
+      for (const data of returned as readonly unknown[]) {
+        outputs.push(this.#resolve(data, NO_OPTIONS));
+      }
+    } else {
+      throw new HapaxError("invalid_settings", "batch must return a list of outputs, or nothing");
+    }
+  }
+
+  #failed(
+    page: Page<T>,
+    context: AttemptContext<T, Tx, Output>,
+    error: unknown,
+    attempt: number,
+  ): Outcome<Output> {
+    context.seal();
+    // PA1
+    page.state?.drop();
+    throwIfOver(page.signal);
+    if (isHapaxError(error, "invalid_settings")) throw error;
+    this.#counters.failures += 1;
+    this.#settings.onRetry?.(error);
+    return { kind: "failed", error, attempts: attempt };
+  }
+}
+
+/** PA4: somebody else has the stream. */
+export function throwIfOver(signal: AbortSignal): void {
+  if (!signal.aborted) return;
+  throw isHapaxError(signal.reason) ? signal.reason : leaseLost("the lease is over", signal.reason);
+}
+
+function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return (
+    typeof value === "object" &&
+    value !== null &&
+    "then" in value &&
+    typeof value.then === "function"
+  );
+}
+
+/** What an attempt is about. */
+interface AttemptFacts<T, Tx> {
+  readonly page: Page<T>;
+  readonly group: string;
+  readonly index: number;
+  readonly attempt: number;
+  readonly tx: Tx;
+}
+
+// There is one for every record: nothing is worked out that nobody may ask for.
+class AttemptContext<T, Tx, Output> implements PipelineContext<Tx> {
+  readonly outputs: Output[] = [];
+  readonly #facts: AttemptFacts<T, Tx>;
+  readonly #resolve: Resolve<Output>;
+  #isSealed = false;
+
+  constructor(facts: AttemptFacts<T, Tx>, resolve: Resolve<Output>) {
+    this.#facts = facts;
+    this.#resolve = resolve;
+  }
+
+  get stream(): string {
+    return this.#facts.page.stream;
+  }
+
+  get id(): string {
+    const { group, page, index } = this.#facts;
+    return recordId(group, page, page.places.offsetAt(index));
+  }
+
+  get attempt(): number {
+    return this.#facts.attempt;
+  }
+
+  get signal(): AbortSignal {
+    return this.#facts.page.signal;
+  }
+
+  get tx(): Tx {
+    return this.#facts.tx;
+  }
+
+  get state(): PipelineState {
+    const { state } = this.#facts.page;
+    if (state === undefined) throw new HapaxError("invalid_settings", "the pipeline has no state");
+    const open = (): KeyedState => {
+      this.#checkOpen();
+      return state;
+    };
+    return {
+      get: (key) => open().get(key),
+      has: (key) => open().has(key),
+      set: (key, value) => {
+        open().set(key, value);
+      },
+      delete: (key) => {
+        open().delete(key);
+      },
+    };
+  }
+
+  // Bound: it is often taken out of the context.
+  readonly emit = (data: unknown, options: EmitOptions = {}): void => {
+    this.#checkOpen();
+    this.outputs.push(this.#resolve(data, options));
+  };
+
+  seal(): void {
+    this.#isSealed = true;
+  }
+
+  // What comes late belongs to no attempt: it would be lost, or counted with another one.
+  #checkOpen(): void {
+    if (!this.#isSealed) return;
+    throw new HapaxError("invalid_request", "the attempt is over: await what it has begun");
+  }
+}

@@ -1,0 +1,143 @@
+/**
+ * The strategy of a pipeline whose sink knows by an id what it has already: outputs are delivered at least once, always
+ * under the same id, and the offset is committed after them.
+ *
+ *   PD1  an output has the same id in every delivery: that of its record, and its number among the record's outputs;
+ *   PD2  the next records are looked at when the offset before them is committed: what comes again is one portion at most;
+ *   PD3  nothing is committed before the sink has confirmed all outputs, and the letters of what was given up are stored.
+ *
+ * Only streams of JSON have records whose place does not depend on who reads them when: others are refused.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import { codecOf } from "../records.ts";
+import type { LeasedBatch } from "./held.ts";
+import {
+  Attempts,
+  orStopped,
+  type Outcome,
+  type Page,
+  Stopped,
+  throwIfOver,
+} from "./pipeline-attempts.ts";
+import type { GivenUp } from "./dead-letter.ts";
+import { offsetBehind, Places } from "./places.ts";
+import { beginPortion, isEnding, prepareSink } from "./pipeline-bounds.ts";
+import { deadLetterOf, type PipelineParts, putAside, type Strategy } from "./pipeline-parts.ts";
+import type { DeduplicatingSink, EmitOptions, IdentifiedOutput } from "./pipeline-settings.ts";
+
+type Output = Omit<IdentifiedOutput, "id">;
+
+export class IdentityStrategy<T, Tx> implements Strategy<T> {
+  readonly #parts: PipelineParts<T, Tx>;
+  readonly #sink: DeduplicatingSink;
+  readonly #attempts: Attempts<T, Tx, Output>;
+
+  constructor(parts: PipelineParts<T, Tx>, sink: DeduplicatingSink) {
+    this.#parts = parts;
+    this.#sink = sink;
+    const resolve = (data: unknown, { to, key }: EmitOptions): Output => {
+      return {
+        data: asGiven(sink, data),
+        ...(to === undefined ? {} : { to }),
+        ...(key === undefined ? {} : { key }),
+      };
+    };
+    this.#attempts = new Attempts(parts.settings, resolve, parts.stop, parts.counters);
+  }
+
+  async prepare(): Promise<void> {
+    await prepareSink(() => this.#sink.prepare?.(), this.#parts.stop);
+  }
+
+  async process(batch: LeasedBatch<T>): Promise<void> {
+    requireJson(batch);
+    const { stream, life, offset, records, signal } = batch;
+    const places = new Places(batch);
+    const page = { stream, life, offset, records, places, signal, state: undefined };
+    for (let from = 0; from < records.length;) {
+      if (isEnding(this.#parts, batch)) {
+        batch.giveBack();
+        return;
+      }
+      from = await this.#advance(batch, page, from);
+    }
+  }
+
+  /** Some records from one on, delivered and then committed. Answers where the next ones begin. */
+  async #advance(batch: LeasedBatch<T>, page: Page<T>, from: number): Promise<number> {
+    const { stream, records, signal, places } = page;
+    const outputs: IdentifiedOutput[] = [];
+    const letters: GivenUp[] = [];
+    const isFull = beginPortion(this.#parts, batch);
+    throwIfOver(signal);
+    let end = from;
+    while (end < records.length && (end === from || !isFull(end - from))) {
+      const settling = this.#attempts.settle(page, { from: end, count: 1 });
+      const outcome = settling instanceof Promise ? await orStopped(settling) : settling;
+      if (outcome instanceof Stopped) {
+        // Told to end before another attempt: those before it are through.
+        if (end === from) throw outcome;
+        break;
+      }
+      if (outcome.kind === "failed") {
+        letters.push(deadLetterOf(this.#parts.settings, page, end, outcome));
+      } else {
+        for (const output of this.#identified(page, end, outcome)) outputs.push(output);
+      }
+      end += 1;
+    }
+    // PD3
+    await this.#write(outputs, signal);
+    for (const letter of letters) await putAside(this.#parts, letter, signal);
+    // PD2
+    const offset = offsetBehind(batch, places, end);
+    await batch.commit({ offset });
+    const counts = { outputs: outputs.length, deadLetters: letters.length };
+    this.#parts.advance({ stream, offset, records: end - from, ...counts });
+    return end;
+  }
+
+  /** PD1 */
+  #identified(
+    page: Page<T>,
+    index: number,
+    { outputs }: Extract<Outcome<Output>, { kind: "done" }>,
+  ): readonly IdentifiedOutput[] {
+    const id = this.#attempts.idOf(page, index);
+    return outputs.map((output, number) => ({ ...output, id: `${id}.${String(number)}` }));
+  }
+
+  /** Waits for a sink that is away, within the patience. */
+  async #write(outputs: readonly IdentifiedOutput[], signal: AbortSignal): Promise<void> {
+    const { batchMax, clock, patienceMs, onRetry } = this.#parts.settings;
+    for (let at = 0; at < outputs.length; at += batchMax) {
+      const some = outputs.slice(at, at + batchMax);
+      const sinceMs = clock.steadyMs();
+      for (let failures = 1; ; failures += 1) {
+        try {
+          await this.#sink.write(some, { signal });
+          break;
+        } catch (error) {
+          const isOver = clock.steadyMs() - sinceMs >= patienceMs;
+          if (isOver || (error instanceof HapaxError && error.retry === "never")) throw error;
+          onRetry?.(error);
+          await this.#attempts.pause(failures, signal);
+        }
+      }
+    }
+  }
+}
+
+/** As it is now: the sink gets it when the others are through. What it can never store is the record's failure. */
+function asGiven(sink: DeduplicatingSink, data: unknown): unknown {
+  const kept = sink.check?.(data);
+  if (kept !== undefined) return kept;
+  return typeof data === "object" ? structuredClone(data) : data;
+}
+
+function requireJson<T>({ stream, contentType }: LeasedBatch<T>): void {
+  if (codecOf(contentType).isJson) return;
+  const words = `${stream} is ${contentType}: only records of JSON have an id`;
+  throw new HapaxError("invalid_settings", words);
+}

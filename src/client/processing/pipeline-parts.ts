@@ -1,0 +1,135 @@
+/** What the strategies of a pipeline share: their parts, and what they tell. */
+
+import { webDigest } from "../../base/digest.ts";
+import { isHapaxError } from "../../base/errors.ts";
+import { textOf } from "../bytes.ts";
+import { JsonText } from "../records.ts";
+import type { Connection } from "./connection.ts";
+import type { Borders } from "./pipeline-borders.ts";
+import { envelopeOf, type GivenUp } from "./dead-letter.ts";
+import type { LeasedBatch } from "./held.ts";
+import type { StreamTarget } from "./paths.ts";
+import { type Outcome, type Page, RecordFailure, recordId } from "./pipeline-attempts.ts";
+import type { PipelineSettings } from "./pipeline-settings.ts";
+
+/** What one commit came to. */
+export interface Advance {
+  readonly stream: string;
+  readonly offset: string;
+  readonly records: number;
+  readonly outputs: number;
+  readonly deadLetters: number;
+}
+
+/** How effects and offsets are stored together. One of three. */
+export interface Strategy<T> {
+  prepare(): Promise<void>;
+  /** Resolves when the batch is processed and committed. */
+  process(batch: LeasedBatch<T>): Promise<void>;
+}
+
+/** What a strategy is made of. */
+export interface PipelineParts<T, Tx> {
+  readonly hapax: Connection;
+  readonly settings: PipelineSettings<T, Tx>;
+  readonly borders: Borders;
+  /** Aborts when the pipeline is told to end. */
+  readonly stop: AbortSignal;
+  readonly counters: { failures: number };
+  readonly advance: (advance: Advance) => void;
+}
+
+/** The lease is somebody else's, although its server has not said so yet: leave, and join anew. */
+export class Overtaken extends Error {
+  override readonly name = "Overtaken";
+}
+
+/** What lasts as long as a lease. */
+export class PerLease<Value> {
+  readonly #values = new Map<number, Promise<Value>>();
+
+  /** Made with the first batch of the lease, forgotten with its end, or if it cannot be made. */
+  get<T>({ lease, signal }: LeasedBatch<T>, make: () => Promise<Value>): Promise<Value> {
+    const { token } = lease;
+    const existing = this.#values.get(token);
+    if (existing !== undefined) return existing;
+    const forget = (): void => {
+      this.#values.delete(token);
+    };
+    const made = make();
+    made.catch(forget);
+    this.#values.set(token, made);
+    signal.addEventListener("abort", forget, { once: true });
+    if (signal.aborted) forget();
+    return made;
+  }
+}
+
+/** A record that was given up. Throws a `RecordFailure` if there is no place for it. */
+export function deadLetterOf<T, Tx>(
+  { group, deadLetter }: PipelineSettings<T, Tx>,
+  page: Page<T>,
+  index: number,
+  { error, attempts }: Extract<Outcome<unknown>, { kind: "failed" }>,
+): GivenUp {
+  const { stream, places } = page;
+  const offset = places.offsetAt(index);
+  const id = recordId(group, page, offset);
+  if (deadLetter === undefined) throw new RecordFailure(id, stream, attempts, error);
+  return { id, stream, offset, record: recordIn(page, index), error, attempts };
+}
+
+/** As it was stored. */
+function recordIn<T>({ records, places }: Page<T>, index: number): JsonText | Uint8Array {
+  const record: unknown = records[index];
+  if (record instanceof Uint8Array) return record;
+  // A text of a stream that is not JSON.
+  return new JsonText(places.isJson ? textOf(places.bytesAt(index)) : JSON.stringify(record));
+}
+
+/** Puts a record aside under its own id: done again, it changes nothing as long as the stream remembers keys. */
+export async function putAside<T, Tx>(
+  { hapax, settings }: PipelineParts<T, Tx>,
+  letter: GivenUp,
+  signal: AbortSignal,
+): Promise<void> {
+  const { deadLetter, clock } = settings;
+  if (deadLetter === undefined) return;
+  const stream = hapax.stream(deadLetter);
+  const key = await keyOf(letter.id);
+  for (let isBare = false; ; isBare = true) {
+    try {
+      await stream.append(envelopeOf(letter, clock, isBare), { key, signal });
+      return;
+    } catch (error) {
+      // The letter of an earlier attempt is there, with another time or message.
+      if (isHapaxError(error, "key_reused")) return;
+      if (isBare || !isHapaxError(error, "body_too_large")) throw error;
+    }
+  }
+}
+
+const KEY_CHARS_MAX = 255;
+
+/** An id as an idempotency key. */
+export async function keyOf(id: string): Promise<string> {
+  if (id.length <= KEY_CHARS_MAX) return id;
+  const digest = await webDigest(new TextEncoder().encode(id));
+  const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0"));
+  return `sha-256:${hex.join("")}`;
+}
+
+/** Creates a JSON stream unless there is one, however it is configured. */
+export async function createUnlessThere(
+  hapax: Connection,
+  path: StreamTarget,
+  signal: AbortSignal,
+): Promise<void> {
+  const stream = hapax.stream(path);
+  try {
+    await stream.head({ signal });
+  } catch (error) {
+    if (!isHapaxError(error, "stream_not_found")) throw error;
+    await stream.create({ contentType: "application/json", signal });
+  }
+}

@@ -1,0 +1,283 @@
+/**
+ * The strategy of a pipeline whose outputs are streams of the same server: outputs, state, dead letters and the offset
+ * are one transaction. PROTOCOL.md §19, §20.3.
+ *
+ *   PV1  the records of a transaction count together: their outputs, their state, their dead letters and their offset;
+ *   PV2  a record is processed again only under another lease, or if it is certain that nothing was stored: its offset is
+ *        then known, and nothing of the lease before can be stored any more;
+ *   PV3  a record whose outputs no transaction can hold is put aside, and takes no other record with it.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import { encode, JsonText } from "../records.ts";
+import { knownCodec } from "./codecs.ts";
+import { envelopeOf } from "./dead-letter.ts";
+import type { Transaction } from "./draft.ts";
+import { TransactionFailure } from "./failure.ts";
+import type { LeasedBatch } from "./held.ts";
+import { Partitioned } from "./partitioned.ts";
+import type { StreamTarget } from "./paths.ts";
+import { offsetBehind, Places } from "./places.ts";
+import {
+  Attempts,
+  orStopped,
+  type Outcome,
+  type Page,
+  type Span,
+  Stopped,
+  throwIfOver,
+} from "./pipeline-attempts.ts";
+import { beginPortion, isEnding } from "./pipeline-bounds.ts";
+import { deadLetterOf, PerLease, type PipelineParts, type Strategy } from "./pipeline-parts.ts";
+import type { Borders } from "./pipeline-borders.ts";
+import type { EmitOptions, PipelineTarget } from "./pipeline-settings.ts";
+import { changelogOf, KeyedState } from "./state.ts";
+
+interface Output {
+  readonly stream: StreamTarget;
+  readonly data: JsonText | string | Uint8Array;
+}
+
+/** What one transaction has collected. */
+interface Counted {
+  outputs: number;
+  deadLetters: number;
+  chars: number;
+  readonly streams: Set<StreamTarget>;
+}
+
+/** Which records a transaction may take, and what is known of those that no transaction can hold. */
+interface Plan {
+  readonly from: number;
+  end: number;
+  /** Why the first record failed, if it did without being called. */
+  misfit: { readonly error: unknown } | undefined;
+  /** A record of the last collection was put aside. */
+  hasLetter: boolean;
+  /** Letters go without their records. */
+  isBare: boolean;
+}
+
+/**
+ * A transaction with so much is sent: far below what a request may have, as a character is three bytes at most, so that
+ * one record more still fits.
+ */
+const CHARS_MAX = 2 * 1024 * 1024;
+const STREAMS_MAX = 500;
+
+export class ServerStrategy<T, Tx> implements Strategy<T> {
+  readonly #parts: PipelineParts<T, Tx>;
+  readonly #attempts: Attempts<T, Tx, Output>;
+  readonly #states = new PerLease<KeyedState>();
+  readonly #to: PipelineTarget | undefined;
+  readonly #borders: Borders;
+
+  constructor(parts: PipelineParts<T, Tx>) {
+    this.#parts = parts;
+    this.#borders = parts.borders;
+    const { to } = parts.settings;
+    // Once, and not for every record.
+    this.#to = typeof to === "object" && "url" in to ? this.#borders.path("to", to) : to;
+    const resolve = (data: unknown, options: EmitOptions): Output => {
+      const stream = this.#targetOf(data, options);
+      // PV3: what its stream cannot hold fails the attempt, and not the transaction.
+      const { form, content } = encode(data, knownCodec(parts.hapax, stream));
+      return { stream, data: form === "json" ? new JsonText(content) : content };
+    };
+    this.#attempts = new Attempts(parts.settings, resolve, parts.stop, parts.counters);
+  }
+
+  prepare(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async process(batch: LeasedBatch<T>): Promise<void> {
+    const state = await this.#stateOf(batch);
+    const { stream, life, offset, records, signal } = batch;
+    const page = { stream, life, offset, records, places: new Places(batch), signal, state };
+    for (let from = 0; from < records.length;) {
+      if (isEnding(this.#parts, batch)) {
+        batch.giveBack();
+        return;
+      }
+      from = await this.#advance(batch, page, from);
+    }
+  }
+
+  /** One transaction from a record on. Answers where the next one begins. */
+  async #advance(batch: LeasedBatch<T>, page: Page<T>, from: number): Promise<number> {
+    const { batchMax } = this.#parts.settings;
+    const end = Math.min(from + batchMax, page.records.length);
+    const plan: Plan = { from, end, misfit: undefined, hasLetter: false, isBare: false };
+    let isKnown = false;
+    for (;;) {
+      try {
+        return await this.#commit(batch, page, plan);
+      } catch (error) {
+        // PV2: only what is certainly not stored is collected again, in another way.
+        if (!isMisfit(error)) throw error;
+        // What the streams hold was not known when the outputs were collected: it is now.
+        if (!isKnown && error.code === "invalid_request") isKnown = true;
+        // PV3: too much for one transaction, or too much of one record: with half of them it is found out soon.
+        else if (plan.end - from > 1) plan.end = from + Math.ceil((plan.end - from) / 2);
+        else if (plan.hasLetter && !plan.isBare) plan.isBare = true;
+        else if (!plan.hasLetter) plan.misfit = { error };
+        else throw error;
+      }
+    }
+  }
+
+  /** PV1 */
+  async #commit(batch: LeasedBatch<T>, page: Page<T>, plan: Plan): Promise<number> {
+    const { hapax, settings, advance } = this.#parts;
+    const { state, signal, stream, places } = page;
+    const counted: Counted = { outputs: 0, deadLetters: 0, chars: 0, streams: new Set() };
+    let end = plan.from;
+    plan.hasLetter = false;
+    state?.dropAll();
+    const collect = async (tx: Transaction): Promise<void> => {
+      end = await this.#collect(page, plan, tx, counted, beginPortion(this.#parts, batch));
+      if (settings.state !== undefined) state?.collect(tx, changelogOf(settings.state, stream));
+      tx.commit(batch.lease, offsetBehind(batch, places, end));
+    };
+    await hapax.transaction(collect, { signal });
+    state?.commit();
+    const { outputs, deadLetters } = counted;
+    const records = end - plan.from;
+    const offset = offsetBehind(batch, places, end);
+    advance({ stream, offset, records, outputs, deadLetters });
+    return end;
+  }
+
+  /** Answers where it ended: with the plan, or when the transaction has enough. */
+  async #collect(
+    page: Page<T>,
+    plan: Plan,
+    tx: Transaction,
+    counted: Counted,
+    isFull: (records: number) => boolean,
+  ): Promise<number> {
+    const { batch: together } = this.#parts.settings;
+    const size = together === undefined ? 1 : plan.end - plan.from;
+    throwIfOver(page.signal);
+    for (let at = plan.from; at < plan.end;) {
+      const span = { from: at, count: Math.min(size, plan.end - at) };
+      // Not awaited if it is there: most functions answer at once, and there are many records.
+      const settling = this.#settle(page, plan, span);
+      const outcome = settling instanceof Promise ? await orStopped(settling) : settling;
+      // Told to end before another attempt: those before it are through.
+      if (outcome instanceof Stopped) {
+        if (at === plan.from) throw outcome;
+        return at;
+      }
+      if (outcome.kind === "failed" && span.count > 1) {
+        await this.#alone(page, plan, span, tx, counted);
+      } else {
+        this.#take(page, plan, span, outcome, tx, counted);
+      }
+      at += span.count;
+      const isLarge = counted.chars > CHARS_MAX || counted.streams.size > STREAMS_MAX;
+      if (isLarge || isFull(at - plan.from)) return at;
+    }
+    return plan.end;
+  }
+
+  #settle(
+    page: Page<T>,
+    { from, misfit }: Plan,
+    span: Span,
+  ): Outcome<Output> | Promise<Outcome<Output>> {
+    if (misfit === undefined || span.from !== from) return this.#attempts.settle(page, span);
+    return { kind: "failed", error: misfit.error, attempts: 1 };
+  }
+
+  /** Of records that failed together each is tried alone, once: those that fail alone are the ones. */
+  async #alone(
+    page: Page<T>,
+    plan: Plan,
+    span: Span,
+    tx: Transaction,
+    counted: Counted,
+  ): Promise<void> {
+    for (let from = span.from; from < span.from + span.count; from += 1) {
+      const one = { from, count: 1 };
+      const outcome = await this.#attempts.settle(page, one, 1);
+      this.#take(page, plan, one, outcome, tx, counted);
+    }
+  }
+
+  #take(
+    page: Page<T>,
+    plan: Plan,
+    span: Span,
+    outcome: Outcome<Output>,
+    tx: Transaction,
+    counted: Counted,
+  ): void {
+    const { settings } = this.#parts;
+    if (outcome.kind === "failed") {
+      const letter = deadLetterOf(settings, page, span.from, outcome);
+      const envelope = envelopeOf(letter, settings.clock, plan.isBare);
+      plan.hasLetter = true;
+      if (settings.deadLetter !== undefined) tx.append(settings.deadLetter, envelope);
+      counted.deadLetters += 1;
+      counted.chars += envelope.text.length;
+      return;
+    }
+    for (const { stream, data } of outcome.outputs) {
+      tx.append(stream, data);
+      counted.chars += data instanceof JsonText ? data.text.length : data.length;
+      counted.streams.add(stream);
+    }
+    counted.outputs += outcome.outputs.length;
+  }
+
+  #stateOf(batch: LeasedBatch<T>): Promise<KeyedState> | undefined {
+    const { state: settings } = this.#parts.settings;
+    if (settings === undefined) return undefined;
+    return this.#states.get(batch, async () => {
+      const { hapax, settings: pipeline } = this.#parts;
+      const { stream, life, lease, signal } = batch;
+      const path = this.#borders.path("state.changelog", changelogOf(settings, stream));
+      const state = new KeyedState(settings.charsMax);
+      const owner = { group: pipeline.group, stream, life };
+      await state.restore(hapax.stream(path), owner, signal, async (offset) => {
+        await hapax.transaction(
+          (tx) => {
+            // ST4: neither one that was overtaken nor another group writes its name into it.
+            tx.expectLease(lease);
+            tx.expect(path, { offset });
+            tx.append(path, owner);
+          },
+          { signal },
+        );
+      });
+      return state;
+    });
+  }
+
+  #targetOf(data: unknown, options: EmitOptions): StreamTarget {
+    if (options.to !== undefined) return this.#borders.path("emit", options.to);
+    const to = this.#to;
+    const { key: keyOf } = this.#parts.settings;
+    if (to === undefined) {
+      throw new HapaxError(
+        "invalid_settings",
+        "there is an output, but no `to` that it could go to",
+      );
+    }
+    if (typeof to === "function") return this.#borders.path("to", to(data));
+    if (!(to instanceof Partitioned)) return to;
+    const key = options.key ?? keyOf?.(data);
+    if (key === undefined) {
+      throw new HapaxError("invalid_settings", "an output for partitions needs a key");
+    }
+    return to.streams[to.partitionOf(key)] ?? to.name;
+  }
+}
+
+/** Whether the transaction can never be stored as it is, and certainly was not. */
+function isMisfit(error: unknown): error is TransactionFailure {
+  if (!(error instanceof TransactionFailure) || error.outcome !== "not_stored") return false;
+  return error.code === "invalid_request" || error.code === "body_too_large";
+}

@@ -1,0 +1,98 @@
+/**
+ * A sink for pipelines: a stream of another server, which knows outputs by their ids as idempotency keys.
+ * PROTOCOL.md §16.
+ *
+ *   PX1  an id is forgotten by its age alone, never by the number of those after it: a stream whose window is full
+ *        refuses new ones until the oldest is old enough;
+ *   PX2  a stream with another window is refused before anything is written;
+ *   PX3  an output is stored as `stream.append` of it would be when it was given.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import { bytesOf } from "../bytes.ts";
+import { codecOf, encode, JsonText } from "../records.ts";
+import type { Stream } from "../stream.ts";
+import { keyOf } from "./pipeline-parts.ts";
+import type { DeduplicatingSink } from "./pipeline-settings.ts";
+
+/** The brackets around a record of JSON. */
+const FRAME_BYTES = 2;
+
+/** What the stream must remember. All are optional. */
+export interface StreamSinkOptions {
+  /**
+   * For how long, in seconds. Default 86,400. It must be longer than a pipeline is ever away: what was delivered but
+   * not committed when it went is delivered again when it comes back.
+   */
+  readonly keyWindowSeconds?: number;
+  /** How many ids in that time, about 50 bytes of memory each. Default 10,000,000. More are refused until there is room. */
+  readonly keyMax?: number;
+  /** Default `application/json`. */
+  readonly contentType?: string;
+}
+
+/**
+ * Appends outputs to a stream, usually of another server, each under its id: however often it is delivered, it is
+ * there once. Creates the stream if it is not there. Outputs must be the same in every attempt: other content under a
+ * known id is `key_reused`, and ends the pipeline.
+ *
+ * ```ts
+ * import { startNodeServer } from "hapax/node";
+ * import { connectServer, createPipeline, streamSink } from "hapax/processing";
+ *
+ * const [near, far] = await Promise.all([startNodeServer({ port: 0 }), startNodeServer({ port: 0 })]);
+ * const hapax = connectServer(near.url);
+ * const orders = hapax.stream("/v1/stream/orders");
+ * await orders.create();
+ * await orders.append({ id: 1 });
+ *
+ * const copies = connectServer(far.url).stream("/v1/stream/copies");
+ * const pipeline = createPipeline<{ id: number }>(hapax, {
+ *   from: { streams: [orders] },
+ *   group: "copy",
+ *   sink: streamSink(copies, { keyWindowSeconds: 7 * 86_400 }),
+ *   each: (order) => order,
+ *   onProgress: () => void pipeline.close(),
+ * });
+ * await pipeline.run();
+ * console.assert((await copies.read().values()).length === 1);
+ * await Promise.all([near.stop(), far.stop()]);
+ * ```
+ */
+export function streamSink(stream: Stream, options: StreamSinkOptions = {}): DeduplicatingSink {
+  const {
+    keyWindowSeconds = 86_400,
+    keyMax = 10_000_000,
+    contentType = "application/json",
+  } = options;
+  const codec = codecOf(contentType);
+  return {
+    deduplicates: true,
+    target: stream,
+    async prepare() {
+      await stream.create({ contentType, keyWindowSeconds, keyMax, keyOverflow: "reject" });
+    },
+    check(data) {
+      const { form, content } = encode(data, codec);
+      requireRoom(content);
+      // PX3: a clone would lose what `toJSON` of a class says.
+      return form === "json" ? new JsonText(content) : content;
+    },
+    async write(outputs, { signal }) {
+      // One after the other: appends with keys that are on their way together have no order.
+      for (const { id, data } of outputs) {
+        await stream.append(data, { key: await keyOf(id), signal });
+      }
+    },
+  };
+}
+
+function requireRoom(content: string | Uint8Array): void {
+  const max = LIMITS.bodyBytesMax - FRAME_BYTES;
+  // A character is three bytes at most.
+  if (content.length * 3 <= max) return;
+  const size = typeof content === "string" ? bytesOf(content).length : content.length;
+  if (size <= max) return;
+  throw new HapaxError("body_too_large", `an output has ${String(size)} bytes`);
+}

@@ -1,0 +1,244 @@
+/**
+ * A pipeline: reads the streams of a group, processes each record, and stores what comes of it together with how far
+ * it has come. PROTOCOL.md §19, §20.
+ *
+ *   PI1  the effects of a record count exactly once, whoever dies, sleeps or is cut off at what moment. How they and
+ *        the offset are stored together is the strategy: pipeline-server.ts, pipeline-sink.ts, pipeline-identity.ts;
+ *   PI2  when it cannot know whether something was stored it leaves the group and joins anew: under the next lease the
+ *        offset is certain, and whatever is still on its way is refused;
+ *   PI3  it ends when it is told to, after the records at hand, or with the first error that no retry can cure. Either
+ *        way it commits what is through, leaves the group, and waits for no function longer than `closeMs`;
+ *   PI4  it never reads what it writes.
+ *
+ * What is held in memory: one page of each stream that is worked on and the next one, the outputs of the page, and the
+ * state of the leased streams.
+ */
+
+import { isHapaxError } from "../../base/errors.ts";
+import type { Connection } from "./connection.ts";
+import type { LeasedBatch } from "./held.ts";
+import { Stopped } from "./pipeline-attempts.ts";
+import { Away } from "./pipeline-bounds.ts";
+import { Borders } from "./pipeline-borders.ts";
+import { IdentityStrategy } from "./pipeline-identity.ts";
+import {
+  type Advance,
+  createUnlessThere,
+  Overtaken,
+  type PipelineParts,
+  type Strategy,
+} from "./pipeline-parts.ts";
+import { ServerStrategy } from "./pipeline-server.ts";
+import {
+  isDeduplicating,
+  type PipelineCounters,
+  type PipelineOptions,
+  type PipelineSettings,
+  resolvePipeline,
+} from "./pipeline-settings.ts";
+import { SinkStrategy } from "./pipeline-sink.ts";
+
+/** Pauses between two lives in the group, in milliseconds. */
+const RESTART_MS_MIN = 50;
+const RESTART_MS_MAX = 10_000;
+
+/** Processes the records of streams, each exactly once. Made by `createPipeline`. */
+export class Pipeline<T = unknown, Tx = unknown> {
+  readonly #hapax: Connection;
+  readonly #settings: PipelineSettings<T, Tx>;
+  readonly #strategy: Strategy<T>;
+  readonly #stop = new AbortController();
+  readonly #counters = {
+    records: 0,
+    outputs: 0,
+    deadLetters: 0,
+    commits: 0,
+    failures: 0,
+    restarts: 0,
+  };
+  #running: Promise<void> | undefined;
+  #failingSinceMs: number | undefined;
+  #restartsInRow = 0;
+
+  constructor(hapax: Connection, options: PipelineOptions<T, Tx>) {
+    const settings = resolvePipeline(options);
+    // PI4
+    const borders = new Borders(hapax, settings);
+    this.#hapax = hapax;
+    this.#settings = settings;
+    this.#strategy = strategyOf<T, Tx>({
+      hapax,
+      settings,
+      borders,
+      stop: this.#stop.signal,
+      counters: this.#counters,
+      advance: (advance) => {
+        this.#advance(advance);
+      },
+    });
+  }
+
+  /** What it has done so far. */
+  get counters(): PipelineCounters {
+    return { ...this.#counters };
+  }
+
+  /**
+   * Works until it is closed or its signal aborts; then resolves. Rejects with a `RecordFailure` if a record keeps
+   * failing and there is no stream for dead letters, and with what no retry can cure, such as `stream_not_found` of an
+   * output. What was not committed is processed by whoever comes next. The same promise for every call.
+   */
+  run(): Promise<void> {
+    this.#running ??= this.#run();
+    return this.#running;
+  }
+
+  /**
+   * Ends it in order: the records at hand are finished, what is through is committed, and nothing is tried again. Takes
+   * at most `closeMs` and the time to leave the group, three seconds. `run` tells of failures.
+   */
+  async close(): Promise<void> {
+    this.#stop.abort();
+    await this.#running?.catch(() => undefined);
+  }
+
+  /** `await using` closes it. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#settings;
+    const end = (): void => {
+      this.#stop.abort();
+    };
+    signal?.addEventListener("abort", end, { once: true });
+    if (signal?.aborted === true) end();
+    try {
+      let isPrepared = false;
+      while (!this.#stop.signal.aborted) {
+        try {
+          if (!isPrepared) await this.#prepare();
+          isPrepared = true;
+          await this.#consume();
+          return;
+        } catch (error) {
+          if (error instanceof Stopped || (!isPrepared && this.#stop.signal.aborted)) return;
+          if (!this.#isPassing(error)) throw error;
+          await this.#rest(error instanceof Away ? error.cause : error);
+        }
+      }
+    } finally {
+      signal?.removeEventListener("abort", end);
+    }
+  }
+
+  async #prepare(): Promise<void> {
+    const { deadLetter } = this.#settings;
+    if (deadLetter !== undefined)
+      await createUnlessThere(this.#hapax, deadLetter, this.#stop.signal);
+    await this.#strategy.prepare();
+  }
+
+  /** One life in the group. */
+  async #consume(): Promise<void> {
+    const { from, group, concurrency, closeMs, patienceMs, onEvent } = this.#settings;
+    const consumer = this.#hapax.consumer<T>({
+      ...from,
+      group,
+      name: "pipeline",
+      concurrency,
+      patienceMs,
+      ...(onEvent === undefined ? {} : { onEvent }),
+    });
+    const handle = async (batch: LeasedBatch<T>): Promise<void> => {
+      await this.#strategy.process(batch);
+    };
+    await consumer.run(handle, { signal: this.#stop.signal, closeMs });
+  }
+
+  /** PI2 */
+  #isPassing(error: unknown): boolean {
+    if (error instanceof Overtaken || error instanceof Away) return true;
+    if (!isHapaxError(error)) return false;
+    const isUnknown = "outcome" in error && error.outcome === "unknown";
+    const isLost = error.code === "lease_lost" || error.code === "member_lost";
+    return isUnknown || isLost || error.retry !== "never";
+  }
+
+  async #rest(error: unknown): Promise<void> {
+    const { clock, random, patienceMs, onRetry } = this.#settings;
+    const nowMs = clock.steadyMs();
+    this.#failingSinceMs ??= nowMs;
+    if (nowMs - this.#failingSinceMs >= patienceMs) throw error;
+    this.#counters.restarts += 1;
+    onRetry?.(error);
+    const mostMs = Math.min(
+      RESTART_MS_MAX,
+      RESTART_MS_MIN * 2 ** Math.min(this.#restartsInRow, 20),
+    );
+    this.#restartsInRow += 1;
+    const { signal } = this.#stop;
+    await new Promise<void>((resolve) => {
+      const end = (): void => {
+        cancel();
+        signal.removeEventListener("abort", end);
+        resolve();
+      };
+      const cancel = clock.after(mostMs * (0.5 + random.unit() / 2), end);
+      signal.addEventListener("abort", end);
+      if (signal.aborted) end();
+    });
+  }
+
+  #advance({ stream, offset, records, outputs, deadLetters }: Advance): void {
+    const counters = this.#counters;
+    counters.records += records;
+    counters.outputs += outputs;
+    counters.deadLetters += deadLetters;
+    counters.commits += 1;
+    this.#failingSinceMs = undefined;
+    this.#restartsInRow = 0;
+    this.#settings.onProgress?.({ ...counters, stream, offset });
+  }
+}
+
+/**
+ * Makes a pipeline. Nothing is sent until `run`. Throws `invalid_settings`.
+ *
+ * ```ts
+ * import { startNodeServer } from "hapax/node";
+ * import { connectServer, createPipeline } from "hapax/processing";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const hapax = connectServer(server.url);
+ * const [orders, bills] = [hapax.stream("/v1/stream/orders"), hapax.stream("/v1/stream/bills")];
+ * await Promise.all([orders.create(), bills.create()]);
+ * for (const cents of [250, 100]) await orders.append({ cents });
+ *
+ * // Each order has its bill, exactly once: bills and offset are one transaction.
+ * const pipeline = createPipeline<{ cents: number }>(hapax, {
+ *   from: { streams: [orders] },
+ *   group: "billing",
+ *   to: bills,
+ *   each: ({ cents }) => ({ due: cents }),
+ *   onProgress: () => void pipeline.close(),
+ * });
+ * await pipeline.run();
+ * const due = await bills.read<{ due: number }>().values();
+ * console.assert(due.map((bill) => bill.due).join() === "250,100");
+ * await server.stop();
+ * ```
+ */
+export function createPipeline<T = unknown, Tx = unknown>(
+  hapax: Connection,
+  options: PipelineOptions<T, Tx>,
+): Pipeline<T, Tx> {
+  return new Pipeline(hapax, options);
+}
+
+function strategyOf<T, Tx>(parts: PipelineParts<T, Tx>): Strategy<T> {
+  const { sink } = parts.settings;
+  if (sink === undefined) return new ServerStrategy(parts);
+  return isDeduplicating(sink) ? new IdentityStrategy(parts, sink) : new SinkStrategy(parts, sink);
+}

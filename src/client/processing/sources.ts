@@ -1,0 +1,165 @@
+/**
+ * How leased streams are read: each from its committed offset, every record once and in order.
+ *
+ *   SO1  a batch is all that the stream had when it was asked for, up to one page: who is slow gets larger ones;
+ *   SO2  at most `liveMax` streams are waited for with a connection of their own. The others are asked in turn, a few
+ *        at a time, an idle one ever more seldom; one that has data takes the place of one that was silent for long.
+ */
+
+import type { Caller } from "../attempt.ts";
+import type { Batch } from "../batches.ts";
+import { followStream } from "../follow.ts";
+import type { Reconnect } from "../line.ts";
+import { readStream } from "../reading.ts";
+import { Turns } from "../../base/turns.ts";
+import type { Addresses } from "./paths.ts";
+import { fromOffset } from "./places.ts";
+import { storedUrl } from "./stored.ts";
+
+/** Requests at once for the streams that are asked in turn. */
+const POLLS_MAX = 4;
+/** An idle stream is asked again after twice the time, up to this. */
+const POLL_MS_MAX = 5_000;
+/** A place is taken from a stream that had nothing for so long. */
+const SILENT_MS_MIN = 10_000;
+
+export interface SourceSettings {
+  readonly liveMax: number;
+  readonly pollMs: number;
+  readonly patienceMs: number;
+  readonly onReconnect: ((reconnect: Reconnect) => void) | undefined;
+}
+
+interface Place {
+  readonly controller: AbortController;
+  activeMs: number;
+  isTaken: boolean;
+}
+
+export class Sources {
+  readonly #caller: Caller;
+  readonly #addresses: Addresses;
+  readonly #settings: SourceSettings;
+  readonly #places = new Set<Place>();
+  readonly #turns = new Turns(POLLS_MAX);
+
+  constructor(caller: Caller, addresses: Addresses, settings: SourceSettings) {
+    this.#caller = caller;
+    this.#addresses = addresses;
+    this.#settings = settings;
+  }
+
+  /** Batches of this life of the stream, from the offset on, until the stream is closed; the last one says so. */
+  async *batches<T>(
+    path: string,
+    life: string,
+    from: string,
+    signal: AbortSignal,
+  ): AsyncGenerator<Batch<T>, void, undefined> {
+    let isFirst = true;
+    for await (const batch of this.#whole<T>(path, life, from, signal)) {
+      // Pages end between appends, so that only the first one can begin before its place.
+      yield isFirst ? fromOffset(batch, from) : batch;
+      isFirst = false;
+    }
+  }
+
+  /** The same in whole appends. */
+  async *#whole<T>(
+    path: string,
+    life: string,
+    from: string,
+    signal: AbortSignal,
+  ): AsyncGenerator<Batch<T>, void, undefined> {
+    let offset = from;
+    let isActive = true;
+    for (let idle = 0; ; idle = isActive ? 0 : idle + 1) {
+      const place = this.#takePlace(isActive);
+      if (place !== undefined) {
+        for await (const batch of this.#live<T>(path, `${offset}/${life}`, place, signal)) {
+          offset = batch.nextOffset;
+          yield batch;
+          if (batch.closed) return;
+        }
+      }
+      if (!isActive || place !== undefined) {
+        const delayMs = Math.min(POLL_MS_MAX, this.#settings.pollMs * 2 ** Math.min(idle, 10));
+        await this.#caller.wait(delayMs, signal);
+      }
+      const page = await this.#turns.run(() => this.#page<T>(path, `${offset}/${life}`, signal));
+      offset = page.nextOffset;
+      isActive = page.records.length > 0;
+      if (isActive || page.closed) yield page;
+      if (page.closed) return;
+    }
+  }
+
+  async *#live<T>(
+    path: string,
+    from: string,
+    place: Place,
+    signal: AbortSignal,
+  ): AsyncGenerator<Batch<T>, void, undefined> {
+    const { controller } = place;
+    const abort = (): void => {
+      controller.abort(signal.reason);
+    };
+    signal.addEventListener("abort", abort, { once: true });
+    if (signal.aborted) abort();
+    const { patienceMs, onReconnect } = this.#settings;
+    try {
+      const following = followStream<T>(this.#caller, this.#address(path), {
+        from,
+        live: "long-poll",
+        patienceMs,
+        signal: controller.signal,
+        ...(onReconnect === undefined ? {} : { onReconnect }),
+      });
+      for await (const batch of following.batches()) {
+        place.activeMs = this.#caller.settings.clock.steadyMs();
+        yield batch;
+      }
+    } catch (error) {
+      // Another stream has the place now; this one goes on by being asked in turn.
+      if (!place.isTaken || signal.aborted) throw error;
+    } finally {
+      signal.removeEventListener("abort", abort);
+      this.#places.delete(place);
+    }
+  }
+
+  #address(path: string): string {
+    return storedUrl(this.#addresses, path);
+  }
+
+  async #page<T>(path: string, from: string, signal: AbortSignal): Promise<Batch<T>> {
+    const { patienceMs, onReconnect } = this.#settings;
+    const reading = readStream<T>(this.#caller, this.#address(path), {
+      from,
+      patienceMs,
+      signal,
+      ...(onReconnect === undefined ? {} : { onReconnect }),
+    });
+    for await (const page of reading.pages()) return page;
+    throw new Error("a reading has at least one page");
+  }
+
+  /** SO2 */
+  #takePlace(isActive: boolean): Place | undefined {
+    const activeMs = this.#caller.settings.clock.steadyMs();
+    if (this.#places.size >= this.#settings.liveMax) {
+      if (!isActive) return undefined;
+      let silent: Place | undefined;
+      for (const place of this.#places) {
+        if (silent === undefined || place.activeMs < silent.activeMs) silent = place;
+      }
+      if (silent === undefined || activeMs - silent.activeMs < SILENT_MS_MIN) return undefined;
+      silent.isTaken = true;
+      this.#places.delete(silent);
+      silent.controller.abort(new Error("another stream has the place"));
+    }
+    const place = { controller: new AbortController(), activeMs, isTaken: false };
+    this.#places.add(place);
+    return place;
+  }
+}

@@ -1,0 +1,223 @@
+/**
+ * Transactions of one connection: collected, framed, sent under one identity until the outcome is known.
+ * PROTOCOL.md §19.
+ *
+ *   TN1  a lost answer is settled by sending the same again: the transaction happens once, and is told as it happened;
+ *   TN2  who is told that it is not stored can rely on it; what cannot be known is called unknown;
+ *   TN3  with a key no attempt begins later than 0.8 of the window after the first: the server would have forgotten it;
+ *   TN4  numbers of the caller's own are sent as they are: one that is known is answered as it was, whatever is sent.
+ */
+
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import type { Caller } from "../attempt.ts";
+import { listOf, mapOf, membersOf, type Settled, settle } from "./calls.ts";
+import type { Codecs } from "./codecs.ts";
+import { Draft, type Transaction } from "./draft.ts";
+import { type TransactionFailure, transactionFailure } from "./failure.ts";
+import { FRAME_TYPE } from "./frame.ts";
+import { FINAL, Lanes } from "./lanes.ts";
+import { type Lease, listenerOf } from "./lease.ts";
+import type { Addresses } from "./paths.ts";
+
+/** Options of `transaction`. All are optional. */
+export interface TransactionOptions {
+  /** An identity of your own, across processes: the same key is the same transaction, as long as the server knows it. */
+  readonly key?: string;
+  /**
+   * An identity of your own that is never forgotten: numbers that follow each other, each for one transaction. A new
+   * epoch begins at sequence 0 and ends those before it. Whoever gives a number to other content hears what was
+   * committed under it first.
+   */
+  readonly producer?: TransactionProducer;
+  /** Gives up waiting, with the signal's reason. What was sent may be stored all the same. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** The identity of a transaction as a producer has it: PROTOCOL.md §5. It belongs to the server, and to no stream. */
+export interface TransactionProducer {
+  readonly id: string;
+  readonly epoch: number;
+  readonly sequence: number;
+}
+
+/** What a transaction came to. */
+export interface Committed<Value> {
+  /** What the callback returned. */
+  readonly value: Value;
+  /**
+   * The tail of each stream after what the transaction did to it, by path. Empty if the server does not keep the
+   * answer any more, which only an identity of your own can come to.
+   */
+  readonly offsets: ReadonlyMap<string, string>;
+  /** False: it is committed, but the server does not keep the answer any more. */
+  readonly hasAnswer: boolean;
+  /** An earlier attempt, or with a key an earlier call, had committed it. */
+  readonly isReplay: boolean;
+}
+
+const WINDOW_SHARE = 0.8;
+
+export class Transactions {
+  readonly #caller: Caller;
+  readonly #addresses: Addresses;
+  readonly #codecs: Codecs;
+  readonly #lanes: Lanes;
+
+  constructor(caller: Caller, addresses: Addresses, codecs: Codecs) {
+    this.#caller = caller;
+    this.#addresses = addresses;
+    this.#codecs = codecs;
+    this.#lanes = new Lanes(caller, addresses.transactions);
+  }
+
+  async run<Value>(
+    collect: (tx: Transaction) => Value | Promise<Value>,
+    options: TransactionOptions = {},
+  ): Promise<Committed<Value>> {
+    const { key, producer } = options;
+    if (key !== undefined) this.#checkKey(key);
+    if (producer !== undefined) checkProducer(producer, key);
+    const draft = new Draft(this.#addresses, this.#codecs);
+    let value: Value;
+    try {
+      value = await collect(draft);
+    } finally {
+      draft.seal();
+    }
+    if (draft.isEmpty) return { value, offsets: new Map(), hasAnswer: true, isReplay: false };
+    const settled = await this.#commit(draft, options);
+    for (const { lease, offset } of draft.leases.values()) {
+      if (offset !== undefined) listenerOf(lease)?.committed(offset);
+    }
+    for (const [stream, { contentType }] of draft.created) this.#codecs.learn(stream, contentType);
+    const isReplay = settled.header("idempotency-replayed") === "true";
+    return { value, ...answerOf(settled.text), isReplay };
+  }
+
+  /** One lease alone: its repetition is answered as the original, also if the lease has ended with it. */
+  async commitLease(lease: Lease, offset: string, signal?: AbortSignal): Promise<void> {
+    const options = signal === undefined ? {} : { signal };
+    await this.run((tx) => {
+      tx.commit(lease, offset);
+    }, options);
+  }
+
+  async #commit(draft: Draft, { key, producer, signal }: TransactionOptions): Promise<Settled> {
+    const frame = await this.#frame(draft, signal);
+    const identity = identityHeaders(key, producer);
+    let settled: Settled;
+    try {
+      settled = await (identity === undefined
+        ? this.#lanes.send(frame, signal)
+        : this.#sendAs(frame, identity, signal));
+    } catch (error) {
+      if (isHapaxError(error) && !("outcome" in error)) throw transactionFailure(error, "unknown");
+      throw error;
+    }
+    const { refusal } = settled;
+    if (refusal === undefined) return settled;
+    throw this.#refused(draft, refusal.error, refusal.members.get("operation"));
+  }
+
+  async #frame(draft: Draft, signal: AbortSignal | undefined): Promise<Uint8Array> {
+    try {
+      return await draft.frame(signal);
+    } catch (error) {
+      // Nothing was sent yet.
+      throw isHapaxError(error) ? transactionFailure(error, "not_stored") : error;
+    }
+  }
+
+  #refused(draft: Draft, error: HapaxError, operation: unknown): TransactionFailure {
+    const index = typeof operation === "number" ? operation : undefined;
+    const named = index === undefined ? undefined : draft.leases.get(index);
+    if (named !== undefined) listenerOf(named.lease)?.refused(error);
+    if (error.code === "content_type_mismatch") {
+      for (const stream of draft.appended) this.#codecs.forget(stream);
+    }
+    return transactionFailure(
+      error,
+      "not_stored",
+      index === undefined ? undefined : draft.calls[index],
+    );
+  }
+
+  /** Under an identity that the caller has chosen. */
+  async #sendAs(
+    body: Uint8Array,
+    identity: Readonly<Record<string, string>>,
+    signal: AbortSignal | undefined,
+  ): Promise<Settled> {
+    const headers = { "Content-Type": FRAME_TYPE, ...identity };
+    const url = this.#addresses.transactions;
+    const settled = await settle(this.#caller, { method: "POST", url, headers, body, signal });
+    const { refusal, wasUnknown } = settled;
+    const isFinal = refusal !== undefined && FINAL.has(refusal.error.code);
+    // Nothing is fenced here: an attempt without an answer may arrive after the refusal.
+    if (refusal !== undefined && wasUnknown && !isFinal) {
+      throw transactionFailure(refusal.error, "unknown");
+    }
+    return settled;
+  }
+
+  /** TN3 */
+  #checkKey(key: string): void {
+    if (!/^[\x20-\x7e]{1,255}$/.test(key)) {
+      throw new HapaxError("invalid_request", "key must be 1 to 255 characters from space to ~");
+    }
+    const { keyWindowSeconds, retry } = this.#caller.settings;
+    const limitMs = WINDOW_SHARE * keyWindowSeconds * 1000;
+    if (retry.totalMs <= limitMs) return;
+    const words = `retry.totalMs=${String(retry.totalMs)} outlives the keys of the server`;
+    throw new HapaxError("invalid_settings", `${words}: at most ${String(limitMs)}`);
+  }
+}
+
+function answerOf(text: string): Pick<Committed<unknown>, "offsets" | "hasAnswer"> {
+  const offsets = new Map<string, string>();
+  const operations = membersOf(text).get("operations");
+  for (const operation of listOf(operations)) {
+    const members = mapOf(operation);
+    const [stream, nextOffset] = [members.get("stream"), members.get("nextOffset")];
+    if (typeof stream === "string" && typeof nextOffset === "string") {
+      offsets.set(stream, nextOffset);
+    }
+  }
+  return { offsets, hasAnswer: Array.isArray(operations) };
+}
+
+/** Undefined: the caller has not chosen one. */
+function identityHeaders(
+  key: string | undefined,
+  producer: TransactionProducer | undefined,
+): Readonly<Record<string, string>> | undefined {
+  if (producer === undefined)
+    return key === undefined ? undefined : { "Idempotency-Key": quoted(key) };
+  const { id, epoch, sequence } = producer;
+  return {
+    "Producer-Id": id,
+    "Producer-Epoch": String(epoch),
+    "Producer-Seq": String(sequence),
+  };
+}
+
+function checkProducer(
+  { id, epoch, sequence }: TransactionProducer,
+  key: string | undefined,
+): void {
+  const isNumber = (value: number): boolean => Number.isSafeInteger(value) && value >= 0;
+  if (key !== undefined) throw invalid("a transaction has one identity: key or producer");
+  if (!/^[\x21-\x7e]{1,256}$/.test(id)) throw invalid("producer.id must be 1 to 256 of ! to ~");
+  if (!isNumber(epoch) || !isNumber(sequence)) {
+    throw invalid("producer.epoch and producer.sequence must be whole numbers from 0");
+  }
+}
+
+function invalid(words: string): HapaxError {
+  return new HapaxError("invalid_request", words);
+}
+
+/** As a string of RFC 9651, which can hold every character of a key. */
+function quoted(key: string): string {
+  return `"${key.replace(/["\\]/g, "\\$&")}"`;
+}

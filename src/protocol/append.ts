@@ -1,0 +1,212 @@
+/**
+ * POST on a stream: from headers and bytes to an `AppendCommand`, and from the outcome to status and
+ * headers. PROTOCOL.md §4, §5, §14 to §17.
+ *
+ *   H1  a header is taken as it stands or refused: nothing is trimmed, rounded or guessed;
+ *   H2  the producer headers come together or not at all, and an append has one identity;
+ *   H3  JSON is split by bytes and never written anew.
+ */
+
+import type { AppendCommand, AppendDecision } from "../streams/core/append.ts";
+import type { KeyClaim } from "../streams/core/keys.ts";
+import type { ProducerClaim } from "../streams/core/producer.ts";
+import { isJson } from "../streams/core/stream.ts";
+import type { Epoch, Offset, ProducerId, Sequence, SessionNonce } from "../streams/core/types.ts";
+import { HapaxError } from "../base/errors.ts";
+import { LIMITS } from "./limits.ts";
+import { closedHeaders, encodeAppendRefusal } from "./append-refusal.ts";
+import { HEADER, type HeaderGetter } from "./headers.ts";
+import { splitJson } from "./json.ts";
+import { type KeyHead, parseKey } from "./key.ts";
+import { invalid, type Refusal } from "./refusal.ts";
+import {
+  formatOffset,
+  normaliseContentType,
+  parseCount,
+  parseOffset,
+  parseTrue,
+} from "./values.ts";
+
+/** What the headers of an append say; known before the body is read. */
+export type AppendHead = Omit<AppendCommand, "data" | "key"> & {
+  readonly key: KeyHead | undefined;
+  /** How long the append may wait for those before it. */
+  readonly waitMs: number;
+};
+
+const EMPTY = new Uint8Array(0);
+
+export function parseAppendHead(header: HeaderGetter): AppendHead {
+  const producer = parseProducer(header);
+  const key = parseKey(header("idempotency-key"));
+  if (key !== undefined && producer !== undefined) {
+    throw invalid("Idempotency-Key", "and producer headers exclude each other");
+  }
+  if (header("if-none-match") !== undefined) throw invalid("If-None-Match", "is for PUT and GET");
+  return {
+    contentType: header("content-type"),
+    closes: parseTrue(header("stream-closed")),
+    producer,
+    key,
+    streamSeq: parseStreamSeq(header("stream-seq")),
+    expectedTail: parseIfMatch(header("if-match")),
+    waitMs: producer === undefined ? 0 : parseWaitMs(header("prefer")),
+  };
+}
+
+/** The command without its key, which must be hashed first. */
+export function parseAppend(head: AppendHead, body: Uint8Array): AppendCommand {
+  const { contentType, closes, producer, streamSeq, expectedTail } = head;
+  const key: KeyClaim | undefined = undefined;
+  if (body.length === 0) {
+    if (!closes) throw invalid("the body", "is empty; only a close may have none");
+    return { data: EMPTY, contentType, closes, producer, key, streamSeq, expectedTail };
+  }
+  if (contentType === undefined) throw invalid("Content-Type", "is missing");
+  if (normaliseContentType(contentType) === undefined) {
+    throw invalid("Content-Type", "is not a media type");
+  }
+  const data = parseRecords(contentType, body);
+  if (data.length === 0) throw new HapaxError("invalid_json", "the array has no elements");
+  return { data, contentType, closes, producer, key, streamSeq, expectedTail };
+}
+
+/** The bytes to store. For JSON: each record's own bytes and a comma, so that a read adds brackets only. */
+export function parseRecords(contentType: string, body: Uint8Array): Uint8Array {
+  if (!isJson(contentType)) return body;
+  const split = splitJson(body);
+  if (split.kind === "invalid") throw new HapaxError("invalid_json", split.reason);
+  return split.stored;
+}
+
+function parseProducer(header: HeaderGetter): ProducerClaim | undefined {
+  const id = header("producer-id");
+  const epoch = header("producer-epoch");
+  const sequence = header("producer-seq");
+  const session = header("producer-session");
+  if (id === undefined && epoch === undefined && sequence === undefined && session === undefined) {
+    return undefined;
+  }
+  if (epoch !== undefined && session !== undefined) {
+    throw invalid("Producer-Session and Producer-Epoch", "exclude each other");
+  }
+  if (id === undefined || sequence === undefined || (epoch ?? session) === undefined) {
+    throw invalid(
+      "Producer-Id, Producer-Epoch (or Producer-Session) and Producer-Seq",
+      "must be sent together",
+    );
+  }
+  return {
+    id: parseProducerId(id),
+    sequence: requireCount("Producer-Seq", sequence) as Sequence,
+    epoch: epoch === undefined ? undefined : (requireCount("Producer-Epoch", epoch) as Epoch),
+    session: session === undefined ? undefined : parseSession(session),
+  };
+}
+
+/** Producer-Id as a header, or as a part of a path. */
+export function parseProducerId(id: string): ProducerId {
+  if (id === "") throw invalid("Producer-Id", "is empty");
+  if (id.length > LIMITS.producerIdBytesMax) {
+    throw invalid("Producer-Id", `is longer than ${LIMITS.producerIdBytesMax} bytes`);
+  }
+  return id as ProducerId;
+}
+
+const SESSION = /^[A-Za-z0-9._~-]+$/;
+
+function parseSession(text: string): SessionNonce {
+  if (!SESSION.test(text) || text.length > LIMITS.sessionBytesMax) {
+    const grammar = `is not 1 to ${LIMITS.sessionBytesMax} letters, digits, - . _ or ~`;
+    throw invalid("Producer-Session", grammar);
+  }
+  return text as SessionNonce;
+}
+
+const TAG = /^"([^"]*)"$/;
+
+// What is not one offset in quotes matches no tail: the public draft wants 412 for it, not 400.
+function parseIfMatch(text: string | undefined): Offset | "none" | undefined {
+  if (text === undefined) return undefined;
+  const tag = TAG.exec(text)?.[1];
+  const offset = tag === undefined ? undefined : parseOffset(tag);
+  return offset?.kind === "at" ? offset.offset : "none";
+}
+
+const WAIT = /(?:^|,)\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?=[;,]|$)/i;
+
+// A preference that is not understood is ignored (RFC 7240, 2).
+function parseWaitMs(text: string | undefined): number {
+  if (text === undefined) return 0;
+  const seconds = WAIT.exec(text)?.[1];
+  return Math.min(Number(seconds ?? 0), LIMITS.patienceSecondsMax) * 1000;
+}
+
+function requireCount(name: string, text: string): number {
+  const count = parseCount(text);
+  if (count === undefined) throw invalid(name, "is not a whole number from 0 to 2^53-1");
+  return count;
+}
+
+function parseStreamSeq(text: string | undefined): string | undefined {
+  if (text === "") throw invalid("Stream-Seq", "is empty");
+  if (text !== undefined && text.length > LIMITS.streamSeqBytesMax) {
+    throw invalid("Stream-Seq", `is longer than ${LIMITS.streamSeqBytesMax} bytes`);
+  }
+  return text;
+}
+
+export interface AppendAnswer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** The answer to a success, or the refusal. */
+export function encodeAppend(
+  outcome: AppendDecision,
+  command: AppendCommand,
+): AppendAnswer | Refusal {
+  switch (outcome.kind) {
+    case "accepted": {
+      const next = formatOffset(outcome.tail);
+      const headers: Record<string, string> = { [HEADER.nextOffset]: next };
+      if (outcome.isClosed) headers[HEADER.closed] = "true";
+      if (command.expectedTail !== undefined) headers[HEADER.etag] = `"${next}"`;
+      const { producer } = outcome.change;
+      if (producer === undefined) return { status: 204, headers };
+      headers[HEADER.producerEpoch] = String(producer.epoch);
+      headers[HEADER.producerSeq] = String(producer.sequence);
+      // A close without data has no new data to speak of: the protocol answers it with 204.
+      return { status: command.data.length === 0 ? 204 : 200, headers };
+    }
+    case "duplicate": {
+      const headers = repeatedHeaders(outcome, command);
+      headers[HEADER.producerEpoch] = String(outcome.epoch);
+      headers[HEADER.producerSeq] = String(outcome.lastSequence);
+      // The public protocol has no refusal for it, and its clients take this for the success that it was.
+      if (outcome.isOther) headers[HEADER.producerSeqReused] = "true";
+      return { status: 204, headers };
+    }
+    case "replayed": {
+      const headers = repeatedHeaders(outcome, command);
+      headers[HEADER.keyReplayed] = "true";
+      return { status: 204, headers };
+    }
+    case "already_closed":
+      return { status: 204, headers: closedHeaders(formatOffset(outcome.tail)) };
+    default:
+      return encodeAppendRefusal(outcome);
+  }
+}
+
+/** A retry is told where its original ended. */
+function repeatedHeaders(
+  outcome: { readonly end: Offset; readonly isClosed: boolean },
+  command: AppendCommand,
+): Record<string, string> {
+  const end = formatOffset(outcome.end);
+  const headers: Record<string, string> = { [HEADER.nextOffset]: end };
+  if (outcome.isClosed) headers[HEADER.closed] = "true";
+  if (command.expectedTail !== undefined) headers[HEADER.etag] = `"${end}"`;
+  return headers;
+}

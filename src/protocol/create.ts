@@ -1,0 +1,210 @@
+/** PUT on a stream: from headers and bytes to a `CreateCommand`, and from the outcome back. PROTOCOL.md §3, §8, §15, §16. */
+
+import {
+  CONTENT_TYPE_DEFAULT,
+  type CreateCommand,
+  type ForkCommand,
+} from "../streams/core/create.ts";
+import type { CreateDecision } from "../streams/core/create.ts";
+import type { KeyOverflow, KeyPolicy } from "../streams/core/keys.ts";
+import { type Expiry, NEVER } from "../streams/core/stream.ts";
+import type { StreamName } from "../streams/core/types.ts";
+import { LIMITS } from "./limits.ts";
+import { parseRecords } from "./append.ts";
+import { tailHeaders } from "./append-refusal.ts";
+import { HEADER, type HeaderGetter } from "./headers.ts";
+import { invalid, type Refusal } from "./refusal.ts";
+import {
+  formatOffset,
+  normaliseContentType,
+  parseCount,
+  parseOffset,
+  parseRfc3339,
+  parseStreamPath,
+  parseTrue,
+} from "./values.ts";
+
+export type CreateHead = Omit<CreateCommand, "data">;
+
+const EMPTY = new Uint8Array(0);
+
+export function parseCreateHead(name: StreamName, header: HeaderGetter): CreateHead {
+  return {
+    name,
+    contentType: parseContentType(header("content-type")),
+    expiry: parseExpiry(header("stream-ttl"), header("stream-expires-at")),
+    isClosed: parseTrue(header("stream-closed")),
+    fork: parseFork(header),
+    keys: parseKeyPolicy(header),
+    isNew: parseIsNew(header),
+  };
+}
+
+/**
+ * The stored form of a first body. A fork without a Content-Type takes its source's, which the caller
+ * looks up; everything else has the default.
+ */
+export function parseCreate(
+  head: CreateHead,
+  body: Uint8Array,
+  inheritedType: string | undefined,
+): CreateCommand {
+  if (body.length === 0) return { ...head, data: EMPTY };
+  const contentType = head.contentType ?? inheritedType ?? CONTENT_TYPE_DEFAULT;
+  return { ...head, data: parseRecords(contentType, body) };
+}
+
+// A type that is not well formed names nothing that could be compared later: it counts as none, as
+// existing clients expect.
+function parseContentType(text: string | undefined): string | undefined {
+  if (text === undefined || text === "") return undefined;
+  if (text.length > LIMITS.contentTypeBytesMax) {
+    throw invalid("Content-Type", `is longer than ${LIMITS.contentTypeBytesMax} bytes`);
+  }
+  // The text of its own request would be kept for every stream; this one is shared.
+  return normaliseContentType(text)?.text;
+}
+
+function parseExpiry(ttl: string | undefined, expiresAt: string | undefined): Expiry {
+  if (ttl !== undefined && expiresAt !== undefined) {
+    throw invalid("Stream-TTL and Stream-Expires-At", "exclude each other");
+  }
+  if (ttl !== undefined) {
+    const seconds = parseCount(ttl);
+    if (seconds === undefined || seconds > LIMITS.ttlSecondsMax) {
+      throw invalid("Stream-TTL", `is not a whole number from 0 to ${LIMITS.ttlSecondsMax}`);
+    }
+    return { kind: "ttl", seconds };
+  }
+  if (expiresAt === undefined) return NEVER;
+  const timeMs = parseRfc3339(expiresAt);
+  if (timeMs === undefined) throw invalid("Stream-Expires-At", "is not an RFC 3339 time");
+  return { kind: "at", timeMs };
+}
+
+function parseFork(header: HeaderGetter): ForkCommand | undefined {
+  const source = header("stream-forked-from");
+  const offset = header("stream-fork-offset");
+  const subOffset = header("stream-fork-sub-offset");
+  if (source === undefined) {
+    if (offset !== undefined) throw invalid("Stream-Fork-Offset", "needs Stream-Forked-From");
+    if (subOffset !== undefined) {
+      throw invalid("Stream-Fork-Sub-Offset", "needs Stream-Forked-From");
+    }
+    return undefined;
+  }
+  const path = parseStreamPath(source);
+  if (path.kind === "invalid") throw invalid("Stream-Forked-From:", path.reason);
+  const anchor = offset === undefined ? undefined : parseOffset(offset);
+  if (offset !== undefined && anchor?.kind !== "at") {
+    throw invalid("Stream-Fork-Offset", "is not an offset of the source");
+  }
+  const count = subOffset === undefined ? 0 : parseCount(subOffset);
+  if (count === undefined) throw invalid("Stream-Fork-Sub-Offset", "is not a whole number");
+  return {
+    sourceName: path.name,
+    anchor: anchor?.kind === "at" ? anchor.offset : undefined,
+    subOffset: count,
+  };
+}
+
+function parseKeyPolicy(header: HeaderGetter): KeyPolicy | undefined {
+  const window = header("stream-key-window");
+  const count = header("stream-key-max");
+  const overflow = header("stream-key-overflow");
+  const from = header("stream-key-from");
+  if ((window ?? count ?? overflow ?? from) === undefined) return undefined;
+  if (from !== undefined && from !== "content") throw invalid("Stream-Key-From", "is not content");
+  return {
+    windowSeconds: parseBounded(HEADER.keyWindow, window, LIMITS.keyWindowSecondsMax),
+    countMax: parseBounded(HEADER.keyMax, count, LIMITS.keyCountMax),
+    overflow: parseOverflow(overflow),
+    isFromContent: from !== undefined,
+  };
+}
+
+function parseBounded(name: string, text: string | undefined, max: number): number | undefined {
+  if (text === undefined) return undefined;
+  const value = parseCount(text);
+  if (value === undefined || value < 1 || value > max) {
+    throw invalid(name, `is not a whole number from 1 to ${max}`);
+  }
+  return value;
+}
+
+function parseOverflow(text: string | undefined): KeyOverflow | undefined {
+  if (text === undefined || text === "evict" || text === "reject") return text;
+  throw invalid("Stream-Key-Overflow", "is neither evict nor reject");
+}
+
+function parseIsNew(header: HeaderGetter): boolean {
+  if (header("if-match") !== undefined) throw invalid("If-Match", "is for POST");
+  const tag = header("if-none-match");
+  if (tag !== undefined && tag !== "*") throw invalid("If-None-Match", "is not * on PUT");
+  return tag !== undefined;
+}
+
+/** The settings of a stream's keys that were given. */
+export function keyHeaders(policy: KeyPolicy | undefined): Record<string, string> {
+  const headers: Record<string, string> = {};
+  if (policy === undefined) return headers;
+  const { windowSeconds, countMax, overflow } = policy;
+  if (windowSeconds !== undefined) headers[HEADER.keyWindow] = String(windowSeconds);
+  if (countMax !== undefined) headers[HEADER.keyMax] = String(countMax);
+  if (overflow !== undefined) headers[HEADER.keyOverflow] = overflow;
+  if (policy.isFromContent) headers[HEADER.keyFrom] = "content";
+  return headers;
+}
+
+export interface CreateAnswer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** `location` is the stream's own URL. */
+export function encodeCreate(outcome: CreateDecision, location: string): CreateAnswer | Refusal {
+  switch (outcome.kind) {
+    case "created": {
+      const headers: Record<string, string> = {
+        ...keyHeaders(outcome.keys),
+        [HEADER.location]: location,
+        [HEADER.contentType]: outcome.contentType,
+        [HEADER.nextOffset]: formatOffset(outcome.tail),
+      };
+      if (outcome.isClosed) headers[HEADER.closed] = "true";
+      return { status: 201, headers };
+    }
+    case "exists": {
+      const { contentType, tail, isClosed } = outcome;
+      const headers: Record<string, string> = {
+        ...keyHeaders(outcome.keys),
+        [HEADER.contentType]: contentType,
+        [HEADER.nextOffset]: formatOffset(tail),
+      };
+      if (isClosed) headers[HEADER.closed] = "true";
+      return { status: 200, headers };
+    }
+    case "conflict":
+      return { code: "stream_exists", detail: `it differs in ${outcome.reason}` };
+    case "present":
+      return {
+        code: "stream_present",
+        detail: "the request wants a free path",
+        headers: tailHeaders(outcome.tail, outcome.isClosed),
+      };
+    case "in_use":
+      return { code: "stream_in_use", detail: "the path was deleted and has living forks" };
+    case "source_missing":
+      return { code: "stream_not_found", detail: "the source of the fork does not exist" };
+    case "source_deleted":
+      return { code: "stream_in_use", detail: "the source of the fork was deleted" };
+    case "content_type_mismatch":
+      return {
+        code: "content_type_mismatch",
+        detail: `the source of the fork has ${outcome.expected}`,
+        facts: { expected: outcome.expected },
+      };
+    case "invalid_fork":
+      return { code: "invalid_request", detail: `the fork is not possible: ${outcome.reason}` };
+  }
+}

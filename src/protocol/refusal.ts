@@ -1,0 +1,30 @@
+/**
+ * A refusal on the wire: `application/problem+json` (RFC 9457) with our code, what to do next, and the
+ * facts. The protocol's own headers ride along. PROTOCOL.md §10.
+ */
+
+import { ERRORS, type ErrorCode, HapaxError } from "../base/errors.ts";
+
+export interface Refusal {
+  readonly code: ErrorCode;
+  readonly detail: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Further members of the problem document, such as expected and received. */
+  readonly facts?: Readonly<Record<string, unknown>>;
+}
+
+export const PROBLEM_TYPE = "application/problem+json";
+
+const utf8 = new TextEncoder();
+
+export function encodeProblem(refusal: Refusal): Uint8Array {
+  const { status, title, help } = ERRORS[refusal.code];
+  const { code, detail, facts } = refusal;
+  const type = `urn:hapax:error:${code}`;
+  return utf8.encode(JSON.stringify({ type, title, status, code, detail, help, ...facts }));
+}
+
+/** For what a parser finds: the field and what is wrong with it. */
+export function invalid(field: string, problem: string): HapaxError {
+  return new HapaxError("invalid_request", `${field} ${problem}`);
+}

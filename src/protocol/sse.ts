@@ -1,0 +1,266 @@
+/**
+ * Server-Sent Events of the protocol, both ways (PROTOCOL.md, SSE).
+ *
+ *   id: <offset>           id: <offset>
+ *   event: data            event: control
+ *   data:<payload line>    data:{"streamNextOffset":"…","streamCursor":"…","upToDate":true}
+ *   data:<payload line>
+ *
+ * The id is where a reader resumes that has seen the event: a browser's EventSource sends it as Last-Event-ID.
+ *
+ *   Z1  no payload can end its event or begin another: every CR, LF and CRLF starts a `data:` line;
+ *   Z2  a decoder that follows the HTML standard gets the text back, with CR and CRLF as LF. The
+ *       format cannot carry more for text; catch-up reads are byte exact, and base64 is too. In
+ *       JSON, where line breaks are whitespace, CRLF is two LFs: an event has as many bytes as
+ *       were stored, and records have their offsets;
+ *   Z3  the decoder's events do not depend on how the bytes were cut into chunks, and an event
+ *       without its closing blank line is never reported;
+ *   Z4  the decoder holds a limited part of an event: a larger one is refused, for good.
+ *
+ * Text is passed through as bytes. A text stream that does not hold UTF-8 reaches live readers with
+ * replacement characters, because the format is UTF-8 by definition.
+ */
+
+import { HapaxError } from "../base/errors.ts";
+import { SSE_EVENT_CHARS_MAX } from "./limits.ts";
+import { withoutLastComma } from "./json.ts";
+
+export type SseKind = "json" | "text" | "base64";
+
+export interface ControlEvent {
+  readonly streamNextOffset: string;
+  readonly streamCursor?: string | undefined;
+  readonly upToDate?: boolean | undefined;
+  readonly streamClosed?: boolean | undefined;
+}
+
+export interface SseEvent {
+  readonly event: string;
+  readonly data: string;
+}
+
+export interface SseDecoder {
+  /** The events that these bytes complete, in order. Throws `body_too_large` for one beyond the limit. */
+  push(bytes: Uint8Array): SseEvent[];
+}
+
+const LF = 0x0a;
+const CR = 0x0d;
+const SPACE = 0x20;
+const PADDING = 0x3d;
+
+const encoder = new TextEncoder();
+// Pure, so that a bundle that only decodes goes without them.
+const DATA_HEAD = /* @__PURE__ */ encoder.encode("event: data\ndata:");
+const JSON_HEAD = /* @__PURE__ */ encoder.encode("event: data\ndata:[");
+const JSON_TAIL = /* @__PURE__ */ encoder.encode("]\n\n");
+const TAIL = /* @__PURE__ */ encoder.encode("\n\n");
+const NEXT_LINE = /* @__PURE__ */ encoder.encode("\ndata:");
+const ALPHABET = /* @__PURE__ */ encoder.encode(
+  "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+);
+
+/** How the records of a stream travel in data events. */
+export function sseKind(contentType: string): SseKind {
+  const parameters = contentType.indexOf(";");
+  const essence = (parameters === -1 ? contentType : contentType.slice(0, parameters))
+    .trim()
+    .toLowerCase();
+  if (essence === "application/json") return "json";
+  return essence.startsWith("text/") ? "text" : "base64";
+}
+
+/** The line that begins an event. A browser remembers it when the event is complete. */
+export function encodeEventId(offset: string): Uint8Array {
+  return encoder.encode(`id: ${offset}\n`);
+}
+
+/** One complete `data` event that holds the stored bytes. */
+export function encodeDataEvent(kind: SseKind, stored: Uint8Array): Uint8Array {
+  switch (kind) {
+    case "json":
+      return frameLines(JSON_HEAD, withoutLastComma(stored), JSON_TAIL, 1);
+    case "text":
+      return frameLines(firstLineHead(stored), stored, TAIL, 2);
+    case "base64":
+      return frameBase64(stored);
+  }
+}
+
+/** How many bytes these appends have as the data of an event, without its few other bytes. */
+export function dataEventBytes(kind: SseKind, appends: readonly Uint8Array[]): number {
+  let bytes = 0;
+  for (const append of appends) {
+    if (kind === "base64") bytes += Math.ceil(append.length / 3) * 4;
+    else if (append.includes(LF) || append.includes(CR)) bytes += linesSize(append, 1);
+    else bytes += append.length;
+  }
+  return bytes;
+}
+
+/** One complete `control` event. Members that do not hold are left out, as the protocol wants. */
+export function encodeControlEvent(control: ControlEvent): Uint8Array {
+  const { streamNextOffset, streamCursor, upToDate, streamClosed } = control;
+  const json = JSON.stringify({
+    streamNextOffset,
+    ...(streamCursor === undefined ? {} : { streamCursor }),
+    ...(upToDate === true ? { upToDate } : {}),
+    ...(streamClosed === true ? { streamClosed } : {}),
+  });
+  return encoder.encode(`id: ${streamNextOffset}\nevent: control\ndata:${json}\n\n`);
+}
+
+/** A comment that decoders skip: it only shows proxies that the connection lives. */
+export function encodeHeartbeat(): Uint8Array {
+  return encoder.encode(":\n\n");
+}
+
+/**
+ * Decodes as the HTML standard says, except that `id` and `retry` are ignored like unknown fields:
+ * our clients resume by the offset of a control event; event ids are for browsers.
+ */
+export function createSseDecoder(eventCharsMax: number = SSE_EVENT_CHARS_MAX): SseDecoder {
+  const utf8 = new TextDecoder("utf-8"); // Drops a byte order mark at the start, and only there.
+  let partialLine = "";
+  let afterCr = false;
+  let event = "";
+  let data: string[] = [];
+  /** Of the event so far, without the line that is not complete. */
+  let chars = 0;
+  let refusal: HapaxError | undefined;
+
+  function hold(more: number): void {
+    if (chars + more <= eventCharsMax) return;
+    refusal = new HapaxError(
+      "body_too_large",
+      `an event has more than ${eventCharsMax} characters`,
+    );
+    // What was held is of no use to anybody any more.
+    partialLine = "";
+    data = [];
+    throw refusal;
+  }
+
+  function endLine(line: string, events: SseEvent[]): void {
+    hold(line.length);
+    if (line === "") {
+      if (data.length > 0) {
+        events.push({ event: event === "" ? "message" : event, data: data.join("\n") });
+      }
+      event = "";
+      data = [];
+      chars = 0;
+      return;
+    }
+    const colon = line.indexOf(":");
+    const field = colon === -1 ? line : line.slice(0, colon);
+    if (field !== "event" && field !== "data") return;
+    const value = colon === -1 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
+    if (field === "event") event = value;
+    else data.push(value);
+    chars += value.length + 1;
+  }
+
+  return {
+    push(bytes) {
+      if (refusal !== undefined) throw refusal;
+      const events: SseEvent[] = [];
+      const text = utf8.decode(bytes, { stream: true });
+      if (text === "") return events;
+      let start = afterCr && text.startsWith("\n") ? 1 : 0;
+      afterCr = false;
+      let lf = text.indexOf("\n", start);
+      let cr = text.indexOf("\r", start);
+      while (lf !== -1 || cr !== -1) {
+        const end = cr === -1 || (lf !== -1 && lf < cr) ? lf : cr;
+        endLine(partialLine + text.slice(start, end), events);
+        partialLine = "";
+        start = end + 1;
+        // A CR ends its line at once. Its LF may come with a later chunk, and is no second line.
+        if (end === cr && start === text.length) afterCr = true;
+        else if (end === cr && lf === start) start++;
+        if (lf !== -1 && lf < start) lf = text.indexOf("\n", start);
+        if (cr !== -1 && cr < start) cr = text.indexOf("\r", start);
+      }
+      partialLine += text.slice(start);
+      hold(partialLine.length);
+      return events;
+    },
+  };
+}
+
+/** Decoders drop one space after the colon, so a line that starts with a space is given another. */
+function firstLineHead(payload: Uint8Array): Uint8Array {
+  return payload[0] === SPACE ? encoder.encode("event: data\ndata: ") : DATA_HEAD;
+}
+
+/** `crLf`: how many bytes of a CRLF are one line break. */
+function frameLines(
+  head: Uint8Array,
+  payload: Uint8Array,
+  tail: Uint8Array,
+  crLf: 1 | 2,
+): Uint8Array {
+  const hasBreaks = payload.includes(LF) || payload.includes(CR);
+  const size = hasBreaks ? linesSize(payload, crLf) : payload.length;
+  const frame = new Uint8Array(head.length + size + tail.length);
+  frame.set(head);
+  if (hasBreaks) writeLines(payload, frame, head.length, crLf);
+  else frame.set(payload, head.length);
+  frame.set(tail, head.length + size);
+  return frame;
+}
+
+function linesSize(payload: Uint8Array, crLf: 1 | 2): number {
+  let size = payload.length;
+  for (let at = 0; at < payload.length; at++) {
+    const width = breakWidth(payload, at, crLf);
+    if (width === 0) continue;
+    at += width - 1;
+    size += NEXT_LINE.length - width + (payload[at + 1] === SPACE ? 1 : 0);
+  }
+  return size;
+}
+
+function writeLines(payload: Uint8Array, frame: Uint8Array, offset: number, crLf: 1 | 2): void {
+  let to = offset;
+  for (let at = 0; at < payload.length; at++) {
+    const width = breakWidth(payload, at, crLf);
+    if (width === 0) {
+      frame[to++] = payload[at] ?? 0;
+      continue;
+    }
+    // One byte at a time: calling `set` for six bytes takes many times as long.
+    for (let index = 0; index < NEXT_LINE.length; index++) frame[to++] = NEXT_LINE[index] ?? 0;
+    at += width - 1;
+    if (payload[at + 1] === SPACE) frame[to++] = SPACE;
+  }
+}
+
+/** Bytes of the line break at `at`: 1 for a lone CR or LF, `crLf` for CRLF, 0 for anything else. */
+function breakWidth(payload: Uint8Array, at: number, crLf: 1 | 2): 0 | 1 | 2 {
+  const byte = payload[at];
+  if (byte === LF) return 1;
+  if (byte !== CR) return 0;
+  return payload[at + 1] === LF ? crLf : 1;
+}
+
+function frameBase64(stored: Uint8Array): Uint8Array {
+  const size = Math.ceil(stored.length / 3) * 4;
+  const frame = new Uint8Array(DATA_HEAD.length + size + TAIL.length);
+  frame.set(DATA_HEAD);
+  let to = DATA_HEAD.length;
+  for (let at = 0; at < stored.length; at += 3) {
+    // Past the end the typed array gives undefined; those bits are zero and covered by padding.
+    const bits = ((stored[at] ?? 0) << 16) | ((stored[at + 1] ?? 0) << 8) | (stored[at + 2] ?? 0);
+    frame[to] = ALPHABET[bits >> 18] ?? 0;
+    frame[to + 1] = ALPHABET[(bits >> 12) & 63] ?? 0;
+    frame[to + 2] = ALPHABET[(bits >> 6) & 63] ?? 0;
+    frame[to + 3] = ALPHABET[bits & 63] ?? 0;
+    to += 4;
+  }
+  const missing = (3 - (stored.length % 3)) % 3;
+  frame.fill(PADDING, to - missing, to);
+  frame.set(TAIL, to);
+  return frame;
+}

@@ -1,0 +1,280 @@
+/**
+ * Values of headers, paths and queries, from text to types and back (PROTOCOL.md, headers).
+ *
+ *   V1  a parser accepts exactly its grammar. It never trims, rounds or repairs: what is refused
+ *       here is answered with 400, and what is accepted means one thing only;
+ *   V2  a stream name is decoded exactly once and has one spelling: no dot segments, no empty
+ *       segments, no encoded slash, so two targets never name the same stream by accident;
+ *   V3  offsets sort as text in the order of the bytes that they count.
+ *
+ * Every regular expression here is free of ambiguous repetition, so matching is linear.
+ */
+
+import { assert, type Offset, type StreamName } from "../streams/core/types.ts";
+import { LIMITS } from "./limits.ts";
+
+export type ParsedOffset =
+  | { readonly kind: "at"; readonly offset: Offset }
+  | { readonly kind: "start" }
+  | { readonly kind: "now" }
+  /** Well formed, but larger than any offset that this server can hand out. */
+  | { readonly kind: "beyond" };
+
+export type ParsedPath =
+  | { readonly kind: "path"; readonly name: StreamName }
+  | {
+      readonly kind: "invalid";
+      readonly code: "invalid_request" | "uri_too_long";
+      readonly reason: string;
+    };
+
+export interface ContentType {
+  /** `type/subtype` in lower case, without parameters. */
+  readonly essence: string;
+  readonly text: string;
+}
+
+export type QueryValue =
+  | { readonly kind: "value"; readonly value: string }
+  | { readonly kind: "absent" }
+  | { readonly kind: "repeated" }
+  | { readonly kind: "invalid" };
+
+export interface Query {
+  get(name: string): QueryValue;
+}
+
+const OFFSET = /^[0-9]{16}_[0-9]{16}$/;
+const OFFSET_PREFIX = "0000000000000000_";
+const DIGIT_ZERO = 0x30;
+/** What comes before a count of so many digits. */
+const OFFSET_STARTS = Array.from(
+  { length: 17 },
+  (_, digits) => OFFSET_PREFIX + "0".repeat(16 - digits),
+);
+
+/** Decimal digits without sign, leading zeros or fraction, from 0 to 2^53-1. */
+export function parseCount(text: string): number | undefined {
+  const { length } = text;
+  if (length === 0 || length > 16 || (length > 1 && text.charCodeAt(0) === DIGIT_ZERO)) {
+    return undefined;
+  }
+  let count = 0;
+  for (let at = 0; at < length; at += 1) {
+    const digit = text.charCodeAt(at) - DIGIT_ZERO;
+    if (digit < 0 || digit > 9) return undefined;
+    count = count * 10 + digit;
+  }
+  // Sixteen digits may pass 2^53 and be rounded, but never back below it.
+  return Number.isSafeInteger(count) ? count : undefined;
+}
+
+export function parseOffset(text: string): ParsedOffset | undefined {
+  if (text === "-1") return { kind: "start" };
+  if (text === "now") return { kind: "now" };
+  if (!OFFSET.test(text)) return undefined;
+  const bytes = Number(text.slice(OFFSET_PREFIX.length));
+  if (!text.startsWith(OFFSET_PREFIX) || !Number.isSafeInteger(bytes)) return { kind: "beyond" };
+  return { kind: "at", offset: bytes as Offset }; // The grammar above is what makes it an offset.
+}
+
+export function formatOffset(offset: Offset): string {
+  assert(Number.isSafeInteger(offset) && offset >= 0, "V3 an offset is a count of bytes");
+  const count = String(offset);
+  return (OFFSET_STARTS[count.length] ?? OFFSET_PREFIX) + count;
+}
+
+const RFC3339 =
+  /^([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))$/;
+const DAY_MS = 86_400_000;
+const YEAR_ZERO_MS = -62_167_219_200_000;
+const YEAR_10000_MS = 253_402_300_800_000;
+
+/**
+ * Milliseconds since 1970; digits after the third of a fraction are cut off. A leap second, which
+ * exists only at the end of a month in UTC, is the last millisecond of its minute.
+ */
+export function parseRfc3339(text: string): number | undefined {
+  const match = RFC3339.exec(text);
+  if (match === null) return undefined;
+  const field = (index: number): number => Number(match[index] ?? 0);
+  const [year, month, day] = [field(1), field(2), field(3)];
+  const [hour, minute, second] = [field(4), field(5), field(6)];
+  if (hour > 23 || minute > 59 || second > 60 || field(9) > 23 || field(10) > 59) return undefined;
+
+  const days = daysSince1970(year, month, day);
+  const back = dateOf(days);
+  // The 31st of a month of 30 days is counted into the next month: then the day does not exist.
+  if (back.month !== month || back.day !== day) return undefined;
+
+  const zoneMs = (field(9) * 60 + field(10)) * 60_000 * (match[8] === "-" ? -1 : 1);
+  const minuteMs = days * DAY_MS + (hour * 60 + minute) * 60_000 - zoneMs;
+  const isLeap = second === 60;
+  if (isLeap && !endsMonth(minuteMs)) return undefined;
+  const fractionMs = Number((match[7] ?? "").slice(0, 3).padEnd(3, "0"));
+  const ms = minuteMs + (isLeap ? 59_999 : second * 1000 + fractionMs);
+  // A zone can push a time out of the four-digit years, where it could not be written back.
+  return ms >= YEAR_ZERO_MS && ms < YEAR_10000_MS ? ms : undefined;
+}
+
+export function formatRfc3339(ms: number): string {
+  assert(ms >= YEAR_ZERO_MS && ms < YEAR_10000_MS, "V1 a timestamp has a year of four digits");
+  const { year, month, day } = dateOf(Math.floor(ms / DAY_MS));
+  const rest = ms - Math.floor(ms / DAY_MS) * DAY_MS;
+  const hour = Math.floor(rest / 3_600_000);
+  const minute = Math.floor(rest / 60_000) % 60;
+  const second = Math.floor(rest / 1000) % 60;
+  const date = `${digits(year, 4)}-${digits(month, 2)}-${digits(day, 2)}`;
+  const time = `${digits(hour, 2)}:${digits(minute, 2)}:${digits(second, 2)}`;
+  return `${date}T${time}.${digits(Math.floor(rest % 1000), 3)}Z`;
+}
+
+function digits(value: number, width: number): string {
+  return String(value).padStart(width, "0");
+}
+
+function endsMonth(minuteMs: number): boolean {
+  const next = minuteMs + 60_000;
+  return next % DAY_MS === 0 && dateOf(next / DAY_MS).day === 1;
+}
+
+// The calendar by arithmetic, because the global Date is a clock and stays outside. A year here
+// starts in March, so that the leap day is its last; 400 years have 146,097 days, and 1970 begins
+// 719,468 days after the first of March of year 0.
+function daysSince1970(year: number, month: number, day: number): number {
+  const marchYear = month > 2 ? year : year - 1;
+  const marchMonth = (month + 9) % 12;
+  const leapDays =
+    Math.floor(marchYear / 4) - Math.floor(marchYear / 100) + Math.floor(marchYear / 400);
+  return marchYear * 365 + leapDays + Math.floor((153 * marchMonth + 2) / 5) + day - 1 - 719_468;
+}
+
+function dateOf(days: number): { year: number; month: number; day: number } {
+  const shifted = days + 719_468;
+  const era = Math.floor(shifted / 146_097);
+  const dayOfEra = shifted - era * 146_097;
+  const leapDays =
+    Math.floor(dayOfEra / 1460) - Math.floor(dayOfEra / 36_524) + Math.floor(dayOfEra / 146_096);
+  const yearOfEra = Math.floor((dayOfEra - leapDays) / 365);
+  const firstDay = yearOfEra * 365 + Math.floor(yearOfEra / 4) - Math.floor(yearOfEra / 100);
+  const dayOfYear = dayOfEra - firstDay;
+  const marchMonth = Math.floor((5 * dayOfYear + 2) / 153);
+  const month = marchMonth < 10 ? marchMonth + 3 : marchMonth - 9;
+  const day = dayOfYear - Math.floor((153 * marchMonth + 2) / 5) + 1;
+  return { year: era * 400 + yearOfEra + (month > 2 ? 0 : 1), month, day };
+}
+
+// RFC 9110, 5.6.2 and 8.3.1, but ASCII only: the text is stored, and sent back in a header.
+const TOKEN = "[!#$%&'*+\\-.^_`|~0-9A-Za-z]+";
+const QUOTED = '"(?:[\\t \\x21\\x23-\\x5b\\x5d-\\x7e]|\\\\[\\t \\x21-\\x7e])*"';
+const CONTENT_TYPE = new RegExp(
+  `^(${TOKEN}/${TOKEN})(?:[ \\t]*;(?:[ \\t]*${TOKEN}=(?:${TOKEN}|${QUOTED}))?)*[ \\t]*$`,
+);
+
+let lastContentType: ContentType | undefined;
+
+export function normaliseContentType(text: string): ContentType | undefined {
+  // Nearly every request has the type of the one before it.
+  if (text === lastContentType?.text) return lastContentType;
+  if (text.length > LIMITS.contentTypeBytesMax) return undefined;
+  const essence = CONTENT_TYPE.exec(text)?.[1];
+  if (essence === undefined) return undefined;
+  lastContentType = { essence: essence.toLowerCase(), text };
+  return lastContentType;
+}
+
+/** Whether a header such as Stream-Closed is set. Any other value counts as absent. */
+export function parseTrue(text: string | undefined): boolean {
+  return text !== undefined && /^true$/i.test(text);
+}
+
+const BEARER = /^Bearer +([A-Za-z0-9\-._~+/]+=*)$/i;
+
+export function parseBearer(text: string): string | undefined {
+  return BEARER.exec(text)?.[1];
+}
+
+const PLAIN_PATH = /^(?:\/(?!\.\.?(?:\/|$))[A-Za-z0-9\-._~!$&'()*+,;=:@]+)+$/;
+const RAW_FORBIDDEN = /[^\x21-\x7e]|[?#\\]/;
+const NAME_FORBIDDEN = /[\p{Cc}\\]/u;
+const utf8 = new TextEncoder();
+
+/** The length comes first: a pattern that repeats a group needs stack for each repetition. */
+function isPlain(path: string): boolean {
+  return path.length <= LIMITS.pathBytesMax && PLAIN_PATH.test(path);
+}
+
+/** The stream that a raw request path (from its slash to before the query) names. */
+export function parseStreamPath(target: string): ParsedPath {
+  if (isPlain(target)) {
+    return { kind: "path", name: target as StreamName }; // V2 holds: there is nothing to decode.
+  }
+  if (target.length > LIMITS.targetBytesMax) return tooLong();
+  if (!target.startsWith("/")) return invalidPath("the path does not start with a slash");
+  if (RAW_FORBIDDEN.test(target)) return invalidPath("the path has a character to be encoded");
+  if (/%2f/i.test(target)) return invalidPath("the path has an encoded slash");
+  const name = decodePercent(target);
+  if (name === undefined) return invalidPath("the path is not percent-encoded UTF-8");
+  if (NAME_FORBIDDEN.test(name)) {
+    return invalidPath("the path has a control character or a backslash");
+  }
+  for (const segment of name.slice(1).split("/")) {
+    if (segment === "") return invalidPath("the path has an empty segment");
+    if (segment === "." || segment === "..") return invalidPath("the path has a dot segment");
+  }
+  if (utf8.encode(name).length > LIMITS.pathBytesMax) return tooLong();
+  return { kind: "path", name: name as StreamName };
+}
+
+/** The path that parseStreamPath reads as this name: ASCII, fit for a header. */
+export function encodeStreamPath(name: StreamName): string {
+  return isPlain(name) ? name : name.split("/").map(encodeURIComponent).join("/");
+}
+
+/** Decodes once; undefined for a bad escape and for bytes that are not UTF-8. */
+export function decodePercent(text: string): string | undefined {
+  if (!text.includes("%")) return text;
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Reads the part of a target after `?`. Names count as written; values are decoded when asked for,
+ * with `+` as a space as forms send it. Parameters that nobody asks for are never looked at.
+ */
+export function parseQuery(query: string): Query {
+  return {
+    get(name) {
+      let found: string | undefined;
+      for (let start = 0; start <= query.length;) {
+        const next = query.indexOf("&", start);
+        const end = next === -1 ? query.length : next;
+        if (query.startsWith(name, start)) {
+          const at = start + name.length;
+          if (at === end || query[at] === "=") {
+            if (found !== undefined) return { kind: "repeated" };
+            found = query.slice(Math.min(at + 1, end), end);
+          }
+        }
+        start = end + 1;
+      }
+      if (found === undefined) return { kind: "absent" };
+      const value = /[^\x21-\x7e]/.test(found)
+        ? undefined
+        : decodePercent(found.replaceAll("+", " "));
+      return value === undefined ? { kind: "invalid" } : { kind: "value", value };
+    },
+  };
+}
+
+function invalidPath(reason: string): ParsedPath {
+  return { kind: "invalid", code: "invalid_request", reason };
+}
+
+function tooLong(): ParsedPath {
+  const reason = `the path is longer than ${LIMITS.pathBytesMax} bytes`;
+  return { kind: "invalid", code: "uri_too_long", reason };
+}

@@ -1,0 +1,291 @@
+/**
+ * Which addresses a webhook may go to. Pure: no name is resolved here; the courier asks again, with
+ * the addresses a name resolved to, right before it connects.
+ *
+ * D1  https only. http, and any port, for development only: `localhost` and 127.0.0.0/8.
+ * D2  Only addresses of the public internet; what cannot be read as an address is never public.
+ * D3  An IPv4 address inside an IPv6 one is judged as the IPv4 address, or refused altogether.
+ * D4  The judgement is about the host after the URL parser normalised it, never about the text.
+ * D5  Cloud metadata services are refused by name and by address, whatever the settings say.
+ *
+ * PROTOCOL.md §11.4. Ranges: IANA special-purpose registries for IPv4 and IPv6.
+ */
+
+import { LIMITS } from "./limits.ts";
+
+export type AddressClass =
+  | "public"
+  | "loopback"
+  | "private"
+  | "link-local"
+  | "multicast"
+  | "reserved"
+  | "unspecified";
+
+export interface WebhookAddressSettings {
+  /** Whether `localhost` and 127.0.0.0/8 are allowed, as the protocol says. Default true. */
+  readonly allowLoopback?: boolean;
+  /** Whether https to private networks and their names is allowed. Default false. */
+  readonly allowPrivate?: boolean;
+}
+
+export interface AllowedWebhookUrl {
+  readonly kind: "allowed";
+  readonly scheme: "http" | "https";
+  /** Normalised; a literal IPv6 address comes without brackets. */
+  readonly hostname: string;
+  readonly isLiteralAddress: boolean;
+  readonly port: number;
+  /** Path and query, as the request line needs them. */
+  readonly target: string;
+  /** The host is the machine itself: only loopback addresses will do, and http is good enough. */
+  readonly isDevelopment: boolean;
+}
+
+export type WebhookUrlCheck =
+  | AllowedWebhookUrl
+  | { readonly kind: "rejected"; readonly reason: string };
+
+/** Judges a webhook URL as far as that is possible without resolving its name. */
+export function checkWebhookUrl(
+  url: string,
+  settings: WebhookAddressSettings = {},
+): WebhookUrlCheck {
+  if (url.length > LIMITS.targetBytesMax) return rejected("the URL is too long");
+  // The URL parser drops tabs and line breaks and turns backslashes: what was meant is unclear.
+  if (/[\s\\\p{Cc}]/u.test(url)) return rejected("the URL contains blanks or control characters");
+  if (!URL.canParse(url)) return rejected("the URL cannot be read");
+  const parsed = new URL(url);
+  const isHttps = parsed.protocol === "https:";
+  if (!isHttps && parsed.protocol !== "http:") return rejected("only https is allowed");
+  if (parsed.username !== "" || parsed.password !== "") {
+    return rejected("credentials in the URL are not allowed");
+  }
+  if (url.includes("#")) return rejected("a fragment is not allowed");
+
+  const hostname = plainHostname(parsed.hostname);
+  if (hostname === "") return rejected("the URL names no host");
+  const isLiteralAddress = bytesOf(hostname) !== undefined;
+  const isDevelopment = isDevelopmentHost(hostname);
+  const port = parsed.port === "" ? (isHttps ? 443 : 80) : Number(parsed.port);
+  const reason = isDevelopment
+    ? developmentFault(settings)
+    : publicFault(hostname, { isHttps, isLiteralAddress, port }, settings);
+  if (reason !== undefined) return rejected(reason);
+  return {
+    kind: "allowed",
+    scheme: isHttps ? "https" : "http",
+    hostname,
+    isLiteralAddress,
+    port,
+    target: `${parsed.pathname}${parsed.search}`,
+    isDevelopment,
+  };
+}
+
+/**
+ * Judges an address that the name of an allowed URL resolved to. A development host must be
+ * loopback, and no other host may be: else a public name could point at the machine itself.
+ */
+export function isResolvedAddressAllowed(
+  address: string,
+  url: { readonly isDevelopment: boolean },
+  settings: WebhookAddressSettings = {},
+): boolean {
+  const found = classifyAddress(address);
+  if (url.isDevelopment) return found === "loopback" && settings.allowLoopback !== false;
+  return found === "public" || (found === "private" && settings.allowPrivate === true);
+}
+
+/** The kind of network an IPv4 or IPv6 address belongs to. Unreadable text is `reserved`. */
+export function classifyAddress(ip: string): AddressClass {
+  // A zone names an interface of this machine and does not change the kind of address.
+  const bytes = bytesOf(ip.split("%", 1)[0] ?? "");
+  if (bytes === undefined) return "reserved";
+  if (bytes.length === 4) return firstMatch(bytes, IPV4_RANGES) ?? "public";
+  // Operating systems connect a mapped address over IPv4.
+  if (hasPrefix(bytes, MAPPED)) return classifyAddress(bytes.slice(12).join("."));
+  return firstMatch(bytes, IPV6_RANGES) ?? "reserved";
+}
+
+function rejected(reason: string): WebhookUrlCheck {
+  return { kind: "rejected", reason };
+}
+
+/** Without brackets and without the root's dot, which resolvers ignore. */
+function plainHostname(hostname: string): string {
+  return hostname.replace(/^\[|\]$/g, "").replace(/\.$/, "");
+}
+
+/** Exactly `localhost` and 127.0.0.0/8, as the protocol says; not ::1, not names under localhost. */
+function isDevelopmentHost(hostname: string): boolean {
+  if (hostname === "localhost") return true;
+  return !hostname.includes(":") && classifyAddress(hostname) === "loopback";
+}
+
+function developmentFault(settings: WebhookAddressSettings): string | undefined {
+  return settings.allowLoopback === false ? "loopback addresses are not allowed" : undefined;
+}
+
+function publicFault(
+  hostname: string,
+  url: { isHttps: boolean; isLiteralAddress: boolean; port: number },
+  settings: WebhookAddressSettings,
+): string | undefined {
+  if (url.isLiteralAddress) {
+    if (!isResolvedAddressAllowed(hostname, { isDevelopment: false }, settings)) {
+      return `a ${classifyAddress(hostname)} address is not allowed`;
+    }
+  } else {
+    const reason = nameFault(hostname, settings);
+    if (reason !== undefined) return reason;
+  }
+  if (!url.isHttps) return "only https is allowed";
+  // Below 1024 live mail, file and login services, which must not be reached through this server.
+  if (url.port !== 443 && url.port < 1024) return `port ${url.port} is not allowed`;
+  return undefined;
+}
+
+function nameFault(hostname: string, settings: WebhookAddressSettings): string | undefined {
+  // Two dots in a row are no name; some resolvers would still drop the last ones.
+  if (hostname.startsWith(".") || hostname.endsWith(".") || hostname.includes("..")) {
+    return "the host name cannot be read";
+  }
+  if (METADATA_NAMES.has(hostname)) return "a metadata service is not allowed";
+  const isUnder = (suffix: string): boolean =>
+    hostname === suffix || hostname.endsWith(`.${suffix}`);
+  if (isUnder("localhost")) return "only localhost itself is allowed for development";
+  if (settings.allowPrivate === true) return undefined;
+  if (!hostname.includes(".")) return "a host name without a domain is not allowed";
+  if (PRIVATE_SUFFIXES.some(isUnder)) return "a name of a private network is not allowed";
+  return undefined;
+}
+
+const METADATA_NAMES: ReadonlySet<string> = new Set([
+  "metadata",
+  "metadata.google.internal",
+  "metadata.goog",
+  "metadata.azure.com",
+  "metadata.azure.internal",
+  "metadata.tencentyun.com",
+  "metadata.platformequinix.com",
+  "instance-data",
+  "instance-data.ec2.internal",
+  "rancher-metadata",
+]);
+
+const PRIVATE_SUFFIXES = ["internal", "local", "localdomain", "home.arpa"] as const;
+
+interface Prefix {
+  readonly bytes: readonly number[];
+  readonly bits: number;
+}
+type Range = Prefix & { readonly found: AddressClass };
+
+const MAPPED = prefix("::ffff:0:0/96");
+
+/** The first match counts. What matches nothing is public. */
+const IPV4_RANGES: readonly Range[] = [
+  range("168.63.129.16/32", "reserved"), // Azure's metadata service, on a public address
+  range("100.100.100.200/32", "reserved"), // Alibaba's metadata service
+  range("0.0.0.0/8", "unspecified"), // connecting to 0.0.0.0 reaches the machine itself
+  range("10.0.0.0/8", "private"),
+  range("100.64.0.0/10", "private"), // carrier-grade NAT
+  range("127.0.0.0/8", "loopback"),
+  range("169.254.0.0/16", "link-local"), // most metadata services
+  range("172.16.0.0/12", "private"),
+  range("192.0.0.0/24", "reserved"), // protocol assignments; Oracle's metadata service
+  range("192.0.2.0/24", "reserved"), // documentation
+  range("192.88.99.0/24", "reserved"), // 6to4 relays
+  range("192.168.0.0/16", "private"),
+  range("198.18.0.0/15", "reserved"), // benchmarks
+  range("198.51.100.0/24", "reserved"), // documentation
+  range("203.0.113.0/24", "reserved"), // documentation
+  range("224.0.0.0/4", "multicast"),
+  range("240.0.0.0/4", "reserved"), // includes the broadcast address
+];
+
+/** The first match counts. What matches nothing is reserved: only 2000::/3 is given out. */
+const IPV6_RANGES: readonly Range[] = [
+  range("::/128", "unspecified"),
+  range("::1/128", "loopback"),
+  range("fd00:ec2::254/128", "reserved"), // Amazon's metadata service
+  range("fd20:ce::254/128", "reserved"), // Google's metadata service
+  range("fc00::/7", "private"),
+  range("fe80::/10", "link-local"),
+  range("ff00::/8", "multicast"),
+  // These carry an IPv4 address that a gateway, not this machine, would unpack: 64:ff9b::/96 and
+  // ::/96 lie outside 2000::/3, Teredo is part of 2001::/23, 6to4 is 2002::/16.
+  range("2001::/23", "reserved"),
+  range("2002::/16", "reserved"),
+  range("2001:db8::/32", "reserved"), // documentation
+  range("3fff::/20", "reserved"), // documentation
+  range("2000::/3", "public"),
+];
+
+function range(text: string, found: AddressClass): Range {
+  return { ...prefix(text), found };
+}
+
+function prefix(text: string): Prefix {
+  const [address = "", bits = ""] = text.split("/");
+  return { bytes: bytesOf(address) ?? [], bits: Number(bits) };
+}
+
+function firstMatch(bytes: readonly number[], ranges: readonly Range[]): AddressClass | undefined {
+  return ranges.find((candidate) => hasPrefix(bytes, candidate))?.found;
+}
+
+function hasPrefix(bytes: readonly number[], wanted: Prefix): boolean {
+  for (let bit = 0; bit < wanted.bits; bit += 8) {
+    const mask = 0xff & (0xff << Math.max(0, 8 - (wanted.bits - bit)));
+    const difference = (bytes[bit / 8] ?? 0) ^ (wanted.bytes[bit / 8] ?? 0);
+    if ((difference & mask) !== 0) return false;
+  }
+  return true;
+}
+
+/** 4 or 16 bytes; undefined for anything but a plain, fully written address. */
+function bytesOf(address: string): readonly number[] | undefined {
+  return address.includes(":") ? ipv6Bytes(address) : ipv4Bytes(address);
+}
+
+/** Dotted decimal only: other spellings are ambiguous, and the URL parser has rewritten them. */
+function ipv4Bytes(address: string): readonly number[] | undefined {
+  const parts = address.split(".");
+  if (parts.length !== 4) return undefined;
+  const bytes = parts.map((part) => (/^(0|[1-9]\d{0,2})$/.test(part) ? Number(part) : 256));
+  return bytes.every((byte) => byte <= 255) ? bytes : undefined;
+}
+
+function ipv6Bytes(address: string): readonly number[] | undefined {
+  const halves = address.split("::");
+  if (halves.length > 2) return undefined;
+  const head = ipv6Part(halves[0] ?? "", halves.length === 1);
+  const tail = ipv6Part(halves[1] ?? "", true);
+  if (head === undefined || tail === undefined) return undefined;
+  const missing = 16 - head.length - tail.length;
+  // A double colon stands for at least one group.
+  if (halves.length === 1 ? missing !== 0 : missing < 2) return undefined;
+  return [...head, ...Array<number>(missing).fill(0), ...tail];
+}
+
+/** The groups on one side of the double colon. Only the very last may be dotted decimal. */
+function ipv6Part(text: string, mayEndDotted: boolean): readonly number[] | undefined {
+  if (text === "") return [];
+  const bytes: number[] = [];
+  const groups = text.split(":");
+  for (const [index, group] of groups.entries()) {
+    const isLast = index === groups.length - 1;
+    if (isLast && mayEndDotted && group.includes(".")) {
+      const dotted = ipv4Bytes(group);
+      if (dotted === undefined) return undefined;
+      bytes.push(...dotted);
+    } else {
+      if (!/^[0-9a-f]{1,4}$/i.test(group)) return undefined;
+      const value = Number.parseInt(group, 16);
+      bytes.push(value >> 8, value & 0xff);
+    }
+  }
+  return bytes;
+}

@@ -1,0 +1,298 @@
+/**
+ * What a group is, and the one place that changes it. The decisions are in group-decide.ts. PROTOCOL.md §20.
+ *
+ *   GR1  a token is given once: tokens and members are numbered by one counter that only grows, and is never below the
+ *        clock (numbers.ts);
+ *   GR2  a stream has at most one holder, and only the newest token of a stream counts;
+ *   GR3  a committed offset never goes back, unless an administrator resets it;
+ *   GR4  no offset of a deleted stream is ever held against the stream created after it;
+ *   GR5  a stream that a group names or matches is in the group from its creation on.
+ */
+
+import type { StreamCreated } from "./change.ts";
+import { Glob } from "../../base/glob.ts";
+import { GlobIndex } from "./glob-index.ts";
+import type {
+  Cursor,
+  Group,
+  GroupBook,
+  GroupChange,
+  GroupClaimed,
+  GroupCommitted,
+  GroupCreated,
+  GroupId,
+  GroupJoined,
+  GroupReset,
+  Member,
+  MemberId,
+} from "./group-state.ts";
+import { isSystemStream } from "./stream.ts";
+import { assert, OFFSET_ZERO, type Offset, type StreamName } from "./types.ts";
+
+type Mutable<T> = { -readonly [Key in keyof T]: T[Key] };
+type MutableCursor = Mutable<Cursor>;
+export type MutableMember = Mutable<Omit<Member, "holds">> & { readonly holds: Set<StreamName> };
+export type MutableGroup = Mutable<
+  Omit<Group, "cursors" | "members" | "free" | "left" | "asked">
+> & {
+  readonly cursors: Map<StreamName, MutableCursor>;
+  readonly members: Map<MemberId, MutableMember>;
+  readonly free: Set<StreamName>;
+  readonly left: Map<MemberId, Set<StreamName>>;
+  readonly asked: Set<StreamName>;
+};
+export type MutableGroupBook = Mutable<Omit<GroupBook, "byId" | "globs" | "named">> & {
+  readonly byId: Map<GroupId, MutableGroup>;
+  readonly globs: GlobIndex<GroupId>;
+  readonly named: Map<StreamName, Set<GroupId>>;
+};
+
+export function createGroupBook(): GroupBook {
+  const book: MutableGroupBook = {
+    byId: new Map(),
+    globs: new GlobIndex(),
+    named: new Map(),
+    nextToken: 1,
+  };
+  return book;
+}
+
+/** A group that has no cursor and no member yet. */
+export function addGroup(
+  book: MutableGroupBook,
+  group: Pick<Group, "id" | "settings" | "createdAtMs">,
+): MutableGroup {
+  const { id, settings, createdAtMs } = group;
+  const added: MutableGroup = {
+    id,
+    settings,
+    createdAtMs,
+    cursors: new Map(),
+    members: new Map(),
+    free: new Set(),
+    left: new Map(),
+    asked: new Set(),
+    openCount: 0,
+  };
+  book.byId.set(id, added);
+  if (settings.pattern !== undefined) book.globs.set(id, new Glob(settings.pattern));
+  for (const stream of settings.streams) {
+    const ids = book.named.get(stream);
+    if (ids === undefined) book.named.set(stream, new Set([id]));
+    else ids.add(id);
+  }
+  return added;
+}
+
+export function applyGroup(readonlyBook: GroupBook, change: GroupChange): void {
+  // The cast opens the door that the types keep shut for everybody else.
+  const book = readonlyBook as unknown as MutableGroupBook;
+  switch (change.kind) {
+    case "group_created":
+      applyCreated(book, change);
+      return;
+    case "group_found":
+      for (const [stream, offset] of change.cursors) {
+        addCursor(groupOf(book, change.group), stream, offset);
+      }
+      return;
+    case "group_deleted":
+      forgetNames(book, groupOf(book, change.group));
+      book.byId.delete(change.group);
+      book.globs.delete(change.group);
+      return;
+    case "group_joined":
+      applyJoined(book, groupOf(book, change.group), change);
+      return;
+    case "group_claimed":
+      applyClaimed(book, groupOf(book, change.group), change);
+      return;
+    case "group_committed":
+      applyCommitted(groupOf(book, change.group), change);
+      return;
+    case "group_released":
+      for (const stream of change.streams) release(groupOf(book, change.group), stream);
+      return;
+    case "group_left":
+      drop(groupOf(book, change.group), change.member);
+      return;
+    case "group_reset":
+      applyReset(groupOf(book, change.group), change);
+      return;
+    default:
+      change satisfies never;
+  }
+}
+
+/** GR5: the groups that this stream belongs to find it. */
+export function applyStreamFound(readonlyBook: GroupBook, change: StreamCreated): void {
+  const book = readonlyBook as unknown as MutableGroupBook;
+  if (isSystemStream(change.name)) return;
+  for (const group of followersOf(book, change.name)) addCursor(group, change.name, OFFSET_ZERO);
+}
+
+/** The groups that name the stream, or match it: no other has a cursor of it. */
+function followersOf(book: MutableGroupBook, stream: StreamName): readonly MutableGroup[] {
+  if (book.byId.size === 0) return [];
+  const ids = new Set([...(book.named.get(stream) ?? []), ...book.globs.matching(stream)]);
+  return Array.from(ids, (id) => groupOf(book, id));
+}
+
+function forgetNames(book: MutableGroupBook, group: MutableGroup): void {
+  for (const stream of group.settings.streams) {
+    const ids = book.named.get(stream);
+    ids?.delete(group.id);
+    if (ids?.size === 0) book.named.delete(stream);
+  }
+}
+
+/** GR4: the stream of this name is gone, and with it what the groups knew of it. */
+export function applyStreamLost(readonlyBook: GroupBook, stream: StreamName): void {
+  const book = readonlyBook as unknown as MutableGroupBook;
+  for (const group of followersOf(book, stream)) {
+    const cursor = group.cursors.get(stream);
+    if (cursor === undefined) continue;
+    release(group, stream);
+    if (!cursor.isFinished) group.openCount -= 1;
+    group.free.delete(stream);
+    group.cursors.delete(stream);
+  }
+}
+
+function groupOf(book: MutableGroupBook, id: GroupId): MutableGroup {
+  const group = book.byId.get(id);
+  assert(group !== undefined, `GR1 a change names no group: id=${id}`);
+  return group;
+}
+
+function applyCreated(book: MutableGroupBook, change: GroupCreated): void {
+  const { group: id, settings, atMs } = change;
+  assert(!book.byId.has(id), `GR1 a group is created twice: id=${id}`);
+  const group = addGroup(book, { id, settings, createdAtMs: atMs });
+  for (const [stream, offset] of change.cursors) addCursor(group, stream, offset);
+}
+
+function addCursor(group: MutableGroup, stream: StreamName, offset: Offset): void {
+  assert(!group.cursors.has(stream), `GR5 a stream joins twice: group=${group.id}`);
+  group.cursors.set(stream, {
+    stream,
+    offset,
+    token: 0,
+    holder: undefined,
+    askedUntilMs: undefined,
+    isFinished: false,
+  });
+  group.free.add(stream);
+  group.openCount += 1;
+}
+
+function applyJoined(book: MutableGroupBook, group: MutableGroup, change: GroupJoined): void {
+  const { member: id, ordinal, expiresAtMs } = change;
+  assert(ordinal >= book.nextToken, `GR1 a number is given twice: group=${group.id}`);
+  book.nextToken = ordinal + 1;
+  const holds = new Set<StreamName>();
+  group.members.set(id, { id, ordinal, expiresAtMs, isActive: false, max: 0, holds });
+}
+
+function applyClaimed(book: MutableGroupBook, group: MutableGroup, change: GroupClaimed): void {
+  for (const id of change.dropped) drop(group, id);
+  const member = memberOf(group, change.member);
+  renew(member, change.expiresAtMs);
+  member.isActive = true;
+  member.max = change.max;
+  for (const [stream, token] of change.granted) {
+    assert(token >= book.nextToken, `GR1 a token is given twice: group=${group.id}`);
+    book.nextToken = token + 1;
+    // GR2: whoever held it until now holds an old token.
+    release(group, stream);
+    const cursor = cursorOf(group, stream);
+    cursor.token = token;
+    cursor.holder = member.id;
+    member.holds.add(stream);
+    group.free.delete(stream);
+  }
+  for (const [stream, untilMs] of change.asked) {
+    cursorOf(group, stream).askedUntilMs = untilMs;
+    group.asked.add(stream);
+  }
+  for (const stream of change.kept) keep(group, cursorOf(group, stream));
+}
+
+function applyCommitted(group: MutableGroup, change: GroupCommitted): void {
+  renew(memberOf(group, change.member), change.expiresAtMs);
+  for (const [stream, offset] of change.offsets) {
+    const cursor = cursorOf(group, stream);
+    assert(offset >= cursor.offset, `GR3 an offset goes back: group=${group.id}`);
+    cursor.offset = offset;
+  }
+  for (const stream of change.finished) {
+    const cursor = cursorOf(group, stream);
+    if (cursor.isFinished) continue;
+    release(group, stream);
+    cursor.isFinished = true;
+    group.free.delete(stream);
+    group.openCount -= 1;
+  }
+}
+
+function applyReset(group: MutableGroup, change: GroupReset): void {
+  for (const [stream, offset] of change.offsets) {
+    const cursor = cursorOf(group, stream);
+    release(group, stream);
+    cursor.offset = offset;
+    if (!cursor.isFinished) continue;
+    cursor.isFinished = false;
+    group.free.add(stream);
+    group.openCount += 1;
+  }
+}
+
+/** The lease of this stream is over; its token stays used. */
+function release(group: MutableGroup, stream: StreamName): void {
+  const cursor = cursorOf(group, stream);
+  keep(group, cursor);
+  const { holder } = cursor;
+  if (holder === undefined) return;
+  group.members.get(holder)?.holds.delete(stream);
+  const left = group.left.get(holder);
+  left?.delete(stream);
+  if (left?.size === 0) group.left.delete(holder);
+  cursor.holder = undefined;
+  if (!cursor.isFinished) group.free.add(stream);
+}
+
+/** It is asked back no more. */
+function keep(group: MutableGroup, cursor: MutableCursor): void {
+  cursor.askedUntilMs = undefined;
+  group.asked.delete(cursor.stream);
+}
+
+/** The member is gone at once; its streams are free, and are taken out of `left` when others get them. */
+function drop(group: MutableGroup, id: MemberId): void {
+  const member = group.members.get(id);
+  if (member === undefined) return;
+  group.members.delete(id);
+  if (member.holds.size === 0) return;
+  group.left.set(id, member.holds);
+  for (const stream of group.asked) {
+    const cursor = cursorOf(group, stream);
+    if (cursor.holder === id) keep(group, cursor);
+  }
+}
+
+/** A member is live until the latest time that it was told. */
+function renew(member: MutableMember, expiresAtMs: Member["expiresAtMs"]): void {
+  if (expiresAtMs > member.expiresAtMs) member.expiresAtMs = expiresAtMs;
+}
+
+function cursorOf(group: MutableGroup, stream: StreamName): MutableCursor {
+  const cursor = group.cursors.get(stream);
+  assert(cursor !== undefined, `GR5 a change names a stream outside the group: group=${group.id}`);
+  return cursor;
+}
+
+function memberOf(group: MutableGroup, id: MemberId): MutableMember {
+  const member = group.members.get(id);
+  assert(member !== undefined, `GR1 a change names no member: group=${group.id}`);
+  return member;
+}

@@ -1,0 +1,308 @@
+/**
+ * Group commit: the only place where a decision meets the store.
+ *
+ * A change is applied to the world when it is staged and joins the open batch. While one batch is being made
+ * durable the next one fills; nothing waits for a timer.
+ *
+ *   W1  deciding and staging happen in one synchronous step: no await in between;
+ *   W2  no answer leaves before the state it speaks of is durable. This holds for "duplicate" too: the
+ *       original may still be on its way to the disk;
+ *   W3  after a failed commit nothing is committed any more: the world is ahead of the store, and only
+ *       recovery knows the truth. Reads go on from what was durable before;
+ *   W4  readers learn of data when it is durable, in order, and never of more.
+ */
+
+import type { Change } from "../core/change.ts";
+import type { StreamState } from "../core/stream.ts";
+import { advance, type Offset, type StreamId, type StreamName } from "../core/types.ts";
+import { applyChange, type World } from "../core/world.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import type { Store } from "../store.ts";
+
+/** What a change without data takes in a store, at most. */
+const CHANGE_BYTES = 64;
+
+/** Whether there is room: asked in the synchronous step that decides. */
+export interface Room {
+  /** Refuses a write of this size before anything is decided. */
+  admit(bytes: number): void;
+  /** The same for a change that frees room. */
+  admitRemoval(): void;
+  /** For what can wait: on a full disk it must not take the room that deletes need. */
+  readonly hasRoomToSpare: boolean;
+}
+
+/** What one batch did to one stream. */
+export interface Advance {
+  readonly stream: StreamId;
+  readonly start: Offset;
+  tail: Offset;
+  isClosed: boolean;
+  isGone: boolean;
+  readonly appends: Uint8Array[];
+}
+
+/** What readers may know of a stream that has changes under way. */
+interface Flight {
+  tail: Offset;
+  isClosed: boolean;
+  /** The newest batch that touches the stream. */
+  batch: Batch;
+}
+
+/** Changes that become durable together. `done` settles when they are, or cannot be. */
+export class Batch {
+  readonly changes: Change[] = [];
+  readonly advances = new Map<StreamId, Advance>();
+  readonly names = new Set<StreamName>();
+  readonly done: Promise<void>;
+  readonly resolve: () => void;
+  readonly reject: (reason: unknown) => void;
+  bytes = 0;
+
+  constructor() {
+    let resolve: () => void = () => undefined;
+    let reject: (reason: unknown) => void = () => undefined;
+    this.done = new Promise<void>((onResolve, onReject) => {
+      resolve = onResolve;
+      reject = onReject;
+    });
+    this.resolve = resolve;
+    this.reject = (reason) => {
+      // Every answer that waits for the batch gets the rejection; a batch without one must not crash.
+      this.done.catch(() => undefined);
+      reject(reason);
+    };
+  }
+}
+
+/** Calls `run` soon: after this synchronous step, and never by a timer. */
+export type Defer = (run: () => void) => void;
+
+/** Called when a commit begins; what it returns is called when the commit is durable. */
+export type CommitWatch = (changes: number) => () => void;
+
+export class GroupCommit implements Room {
+  readonly #store: Store;
+  readonly #world: World;
+  readonly #onDurable: (batch: Batch) => void;
+  readonly #defer: Defer;
+  readonly #watch: CommitWatch;
+  readonly #flights = new Map<StreamId, Flight>();
+  /** Streams that come or go with a batch under way, by name. */
+  readonly #lifecycles = new Map<StreamName, Batch>();
+  /** Batches that fill, oldest first. There is more than one only when the first is full. */
+  readonly #waiting: Batch[] = [];
+  #isBusy = false;
+  #last: Promise<void> = Promise.resolve();
+  #pendingBytes = 0;
+  #landed = 0;
+  #stopped: HapaxError | undefined;
+
+  constructor(
+    store: Store,
+    onDurable: (batch: Batch) => void,
+    defer: Defer = queueMicrotask,
+    watch: CommitWatch = () => () => undefined,
+  ) {
+    this.#defer = defer;
+    this.#watch = watch;
+    this.#store = store;
+    this.#world = store.world;
+    this.#onDurable = onDurable;
+  }
+
+  /** Why nothing can be written, if so. */
+  get stopped(): HapaxError | undefined {
+    return this.#stopped;
+  }
+
+  /** Batches that have become durable: whoever waits sees by it that the store gets on. */
+  get landed(): number {
+    return this.#landed;
+  }
+
+  admit(bytes: number): void {
+    if (this.#stopped !== undefined) throw this.#stopped;
+    if (this.#pendingBytes + bytes > LIMITS.pendingBytesMax) {
+      throw new HapaxError("too_many", `too many bytes wait for the disk: ${this.#pendingBytes}`);
+    }
+    if (this.#pendingBytes + bytes > this.#store.roomBytes()) {
+      throw new HapaxError("store_full", `there is no room for ${bytes} more bytes`);
+    }
+  }
+
+  get hasRoomToSpare(): boolean {
+    let changes = 0;
+    for (const batch of this.#waiting) changes += batch.changes.length;
+    return this.#stopped === undefined && changes * CHANGE_BYTES <= this.#store.roomBytes();
+  }
+
+  admitRemoval(): void {
+    if (this.#stopped !== undefined) throw this.#stopped;
+    if (this.#store.roomBytes() < -1) {
+      throw new HapaxError("store_full", "there is no room even for a delete");
+    }
+  }
+
+  /** The batch that fills. Everything staged into it in one synchronous step is atomic. */
+  begin(): Batch {
+    if (this.#stopped !== undefined) throw this.#stopped;
+    const batch = this.#openBatch();
+    this.#last = batch.done;
+    if (!this.#isBusy) {
+      this.#isBusy = true;
+      // What arrives in this turn still joins: requests that came together are written together.
+      this.#defer(() => void this.#run());
+    }
+    return batch;
+  }
+
+  /** Applies a change now and makes it a part of the batch. */
+  stage(batch: Batch, change: Change): void {
+    this.#track(batch, change);
+    applyChange(this.#world, change);
+    batch.changes.push(change);
+  }
+
+  #openBatch(): Batch {
+    const open = this.#waiting.at(-1);
+    const isFull =
+      open === undefined ||
+      open.changes.length >= LIMITS.batchChangesMax ||
+      open.bytes >= LIMITS.batchBytesMax;
+    if (!isFull) return open;
+    const batch = new Batch();
+    this.#waiting.push(batch);
+    return batch;
+  }
+
+  /** Resolves when everything staged so far is durable. */
+  settled(): Promise<void> {
+    return this.#last;
+  }
+
+  /** The batch that an answer about this stream must wait for, if any. */
+  underWay(name: StreamName, state: StreamState | undefined): Batch | undefined {
+    if (state !== undefined) {
+      const flight = this.#flights.get(state.id);
+      if (flight !== undefined) return flight.batch;
+    }
+    return this.#lifecycles.size === 0 ? undefined : this.#lifecycles.get(name);
+  }
+
+  /** The batch in which a stream of this name comes or goes, if that is not durable yet. */
+  lifecycle(name: StreamName): Batch | undefined {
+    return this.#lifecycles.size === 0 ? undefined : this.#lifecycles.get(name);
+  }
+
+  durableTail(state: StreamState): Offset {
+    return this.#flights.get(state.id)?.tail ?? state.tail;
+  }
+
+  isDurablyClosed(state: StreamState): boolean {
+    return this.#flights.get(state.id)?.isClosed ?? state.isClosed;
+  }
+
+  #track(batch: Batch, change: Change): void {
+    switch (change.kind) {
+      case "created":
+        this.#trackName(batch, change.name);
+        return;
+      case "appended": {
+        const state = this.#world.byId.get(change.stream);
+        if (state === undefined) return;
+        batch.bytes += change.data.length;
+        this.#pendingBytes += change.data.length;
+        const entry = this.#advance(batch, state);
+        if (change.data.length > 0) entry.appends.push(change.data);
+        entry.tail = advance(entry.tail, change.data.length);
+        entry.isClosed ||= change.closes;
+        return;
+      }
+      case "producer_reset": {
+        const state = this.#world.byId.get(change.stream);
+        if (state !== undefined) this.#advance(batch, state);
+        return;
+      }
+      case "deleted":
+      case "removed": {
+        const state = this.#world.byId.get(change.stream);
+        if (state === undefined) return;
+        this.#trackName(batch, state.name);
+        this.#advance(batch, state).isGone = true;
+        return;
+      }
+      default:
+    }
+  }
+
+  #trackName(batch: Batch, name: StreamName): void {
+    batch.names.add(name);
+    this.#lifecycles.set(name, batch);
+  }
+
+  #advance(batch: Batch, state: StreamState): Advance {
+    const flight = this.#flights.get(state.id);
+    if (flight === undefined) {
+      this.#flights.set(state.id, { tail: state.tail, isClosed: state.isClosed, batch });
+    } else {
+      flight.batch = batch;
+    }
+    let entry = batch.advances.get(state.id);
+    if (entry === undefined) {
+      const { id, tail, isClosed } = state;
+      entry = { stream: id, start: tail, tail, isClosed, isGone: false, appends: [] };
+      batch.advances.set(id, entry);
+    }
+    return entry;
+  }
+
+  async #run(): Promise<void> {
+    for (;;) {
+      const batch = this.#waiting.shift();
+      if (batch === undefined) {
+        this.#isBusy = false;
+        return;
+      }
+      const finish = this.#watch(batch.changes.length);
+      try {
+        await this.#store.commit(batch.changes);
+      } catch (cause) {
+        this.#stop(batch, cause);
+        return;
+      }
+      finish();
+      this.#land(batch);
+    }
+  }
+
+  #land(batch: Batch): void {
+    this.#landed += 1;
+    this.#pendingBytes -= batch.bytes;
+    for (const entry of batch.advances.values()) {
+      const flight = this.#flights.get(entry.stream);
+      if (flight === undefined) continue;
+      if (flight.batch === batch) {
+        this.#flights.delete(entry.stream);
+      } else {
+        flight.tail = entry.tail;
+        flight.isClosed = entry.isClosed;
+      }
+    }
+    for (const name of batch.names) {
+      if (this.#lifecycles.get(name) === batch) this.#lifecycles.delete(name);
+    }
+    batch.resolve();
+    this.#onDurable(batch);
+  }
+
+  // Flights and lifecycles stay as they are: they are what keeps readers at the durable state.
+  #stop(batch: Batch, cause: unknown): void {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    this.#stopped = new HapaxError("writes_stopped", `a commit failed: ${reason}`, { cause });
+    batch.reject(this.#stopped);
+    for (const waiting of this.#waiting.splice(0)) waiting.reject(this.#stopped);
+  }
+}

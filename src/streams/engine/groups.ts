@@ -1,0 +1,435 @@
+/**
+ * Groups: every call is one synchronous step of streams/core/group-decide.ts, and is answered when what it speaks of is
+ * durable. There are no timers: claims decide what is over. PROTOCOL.md §20.
+ */
+
+import {
+  type CommitRefusal,
+  decideClaim,
+  decideCommit,
+  decideFound,
+  decideGroup,
+  decideGroupReset,
+  decideJoin,
+  decideLeave,
+  decideRelease,
+  type GroupCreation,
+  handOverOf,
+  type LeaseCommit,
+  type MemberLost,
+  type ResetDecision,
+} from "../core/group-decide.ts";
+import type {
+  Cursor,
+  Group,
+  GroupChange,
+  GroupId,
+  GroupSettings,
+  GroupStart,
+  LeaseToken,
+  MemberId,
+} from "../core/group-state.ts";
+import { lifeOf, type StreamState } from "../core/stream.ts";
+import { OFFSET_ZERO, type Offset, type StreamName, type TimeMs } from "../core/types.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import type { Random } from "../../base/random.ts";
+import type { Act } from "./acts.ts";
+import type { Engine } from "./engine.ts";
+import { FirstNames } from "./listing.ts";
+import type { Slices } from "./turn-budget.ts";
+
+export interface NoGroup {
+  readonly kind: "group_missing";
+}
+
+export interface LeaseView {
+  readonly stream: StreamName;
+  /** Of the stream: `lifeOf`. */
+  readonly life: string;
+  readonly token: LeaseToken;
+  readonly offset: Offset;
+}
+
+export interface ClaimView {
+  readonly kind: "claimed";
+  readonly leases: readonly LeaseView[];
+  readonly handOver: readonly StreamName[];
+  readonly leaseMs: number;
+  readonly share: number;
+}
+
+export interface CommitView {
+  readonly kind: "committed";
+  readonly leaseMs: number;
+  readonly handOver: readonly StreamName[];
+}
+
+export interface CursorView extends Cursor {
+  /** Of the stream: `lifeOf`. */
+  readonly life: string;
+  readonly tail: Offset;
+}
+
+export interface GroupSummary {
+  readonly id: GroupId;
+  readonly members: number;
+  readonly streams: number;
+  /** Bytes between the committed offsets and the tails. */
+  readonly lag: number;
+}
+
+/** What all groups have together. */
+export interface GroupTotals {
+  readonly groups: number;
+  readonly members: number;
+  readonly lag: number;
+}
+
+export interface GroupView {
+  readonly id: GroupId;
+  readonly settings: GroupSettings;
+  readonly createdAtMs: TimeMs;
+  readonly nowMs: TimeMs;
+  readonly members: readonly {
+    readonly id: MemberId;
+    readonly leases: number;
+    readonly expiresAtMs: TimeMs;
+  }[];
+  readonly cursors: readonly CursorView[];
+}
+
+/** An offset may be refused by any stream, so all of them are asked in the same step. Every stream has a beginning. */
+function mayBeRefused(start: GroupStart): boolean {
+  return start.kind === "offset" && start.offset !== OFFSET_ZERO;
+}
+
+const NO_STREAMS: ReadonlyMap<StreamName, StreamState> = new Map();
+const MISSING: NoGroup = { kind: "group_missing" };
+
+export class GroupEngine {
+  readonly #engine: Engine;
+  readonly #random: Random;
+  /** Groups that have every stream that they follow. */
+  readonly #filled = new Set<GroupId>();
+
+  constructor(engine: Engine, random: Random) {
+    this.#engine = engine;
+    this.#random = random;
+  }
+
+  async create(id: GroupId, settings: GroupSettings): Promise<GroupCreation> {
+    const check = this.#engine.boundaries.check();
+    for (;;) {
+      const { byId } = this.#book;
+      if (!byId.has(id) && byId.size >= LIMITS.groupsMax) {
+        throw new HapaxError("too_many", `there are ${LIMITS.groupsMax} groups already`);
+      }
+      const { world } = this.#engine;
+      const isLarge = settings.pattern !== undefined && world.names.size > LIMITS.turnStreamsMax;
+      const isSliced = isLarge && !mayBeRefused(settings.start);
+      const streams = isSliced ? NO_STREAMS : world.streams;
+      const { isBoundary } = check;
+      const atMs = this.#engine.nowMs();
+      const decision = decideGroup(this.#book, streams, id, settings, atMs, isBoundary);
+      if (check.isOpen) {
+        await check.learn();
+        continue;
+      }
+      const durable = this.#submit(decision.kind === "created" ? [decision.change] : []);
+      if (decision.kind === "created" && !isSliced) this.#filled.add(id);
+      // One that was found may be of a run that ended in the middle of it.
+      if (decision.kind !== "conflict") await this.#fill(id);
+      await durable;
+      return decision;
+    }
+  }
+
+  /** Streams that the group follows and does not have yet join it, in slices. Doing it again changes nothing. */
+  async #fill(id: GroupId): Promise<void> {
+    const group = this.#book.byId.get(id);
+    if (group === undefined || this.#filled.has(id)) return;
+    const slices = this.#engine.slices();
+    let cursors: [StreamName, Offset][] = [];
+    const join = (): void => {
+      const atMs = this.#engine.nowMs();
+      if (cursors.length > 0) {
+        void this.#submit([{ kind: "group_found", atMs, group: id, cursors }]);
+      }
+      cursors = [];
+    };
+    for (const state of this.#engine.world.streams.values()) {
+      if (!slices.take() || cursors.length === LIMITS.turnStreamsMax) {
+        // In the turn in which it was decided.
+        join();
+        await slices.turn();
+        if (this.#book.byId.get(id) !== group) return;
+      }
+      const offset = decideFound(this.#book, group, state, () => true);
+      if (typeof offset === "number") cursors.push([state.name, offset]);
+    }
+    join();
+    this.#filled.add(id);
+    await this.#engine.settled();
+  }
+
+  /** Deleting what is not there is no error. */
+  async delete(id: GroupId, act?: Act): Promise<void> {
+    act?.guard();
+    const atMs = this.#engine.nowMs();
+    this.#filled.delete(id);
+    const changes: GroupChange[] = this.#book.byId.has(id)
+      ? [{ kind: "group_deleted", atMs, group: id }]
+      : [];
+    const durable = this.#submit(changes);
+    act?.note({});
+    await durable;
+    // The note may be all that there is to store.
+    if (act !== undefined) await this.#engine.settled();
+  }
+
+  async join(
+    id: GroupId,
+    name: string,
+  ): Promise<
+    { readonly kind: "joined"; readonly member: MemberId; readonly leaseMs: number } | NoGroup
+  > {
+    const group = this.#book.byId.get(id);
+    if (group === undefined) return this.#settled(MISSING);
+    const change = decideJoin(this.#book, group, name, this.#random.id(), this.#engine.nowMs());
+    await this.#submit([change]);
+    return { kind: "joined", member: change.member, leaseMs: group.settings.leaseMs };
+  }
+
+  async claim(
+    id: GroupId,
+    member: MemberId,
+    max: number,
+  ): Promise<ClaimView | MemberLost | NoGroup> {
+    const group = this.#book.byId.get(id);
+    if (group === undefined) return this.#settled(MISSING);
+    const decision = decideClaim(this.#book, group, member, max, this.#engine.nowMs());
+    if (decision.kind === "member_lost") return this.#settled(decision);
+    const durable = this.#submit([decision.change]);
+    const handOver = handOverOf(group, member);
+    const [leases] = await Promise.all([this.#leasesOf(group, member), durable]);
+    const { leaseMs } = group.settings;
+    return { kind: "claimed", leases, handOver, leaseMs, share: decision.share };
+  }
+
+  /** All that a member holds: of one moment, unless it is very much. */
+  async #leasesOf(group: Group, member: MemberId): Promise<readonly LeaseView[]> {
+    const slices = this.#engine.slices();
+    // What is lost and given again meanwhile comes twice: the later one counts.
+    const leases = new Map<StreamName, LeaseView>();
+    for (const stream of group.members.get(member)?.holds ?? []) {
+      if (!slices.take()) await slices.turn();
+      const cursor = group.cursors.get(stream);
+      const life = this.#life(stream);
+      if (cursor?.holder !== member || life === undefined) continue;
+      leases.set(stream, { stream, life, token: cursor.token, offset: cursor.offset });
+    }
+    // What was read in later turns may not be durable yet.
+    if (!slices.isWhole) await this.#engine.settled();
+    return [...leases.values()];
+  }
+
+  async commit(
+    id: GroupId,
+    member: MemberId,
+    commits: readonly LeaseCommit[],
+  ): Promise<CommitView | CommitRefusal | NoGroup> {
+    const check = this.#engine.boundaries.check();
+    for (;;) {
+      const group = this.#book.byId.get(id);
+      if (group === undefined) return this.#settled(MISSING);
+      const { streams } = this.#engine.world;
+      const atMs = this.#engine.nowMs();
+      const decision = decideCommit(group, member, commits, streams, atMs, check.isBoundary);
+      if (check.isOpen) {
+        await check.learn();
+        continue;
+      }
+      if (decision.kind !== "committed") return this.#settled(decision);
+      const durable = this.#submit([decision.change]);
+      const handOver = handOverOf(group, member);
+      await durable;
+      return { kind: "committed", leaseMs: group.settings.leaseMs, handOver };
+    }
+  }
+
+  async release(
+    id: GroupId,
+    member: MemberId,
+    leases: readonly { readonly stream: StreamName; readonly token: LeaseToken }[],
+  ): Promise<NoGroup | { readonly kind: "released" }> {
+    const group = this.#book.byId.get(id);
+    if (group === undefined) return this.#settled(MISSING);
+    await this.#submit(decideRelease(group, member, leases, this.#engine.nowMs()));
+    return { kind: "released" };
+  }
+
+  async leave(id: GroupId, member: MemberId): Promise<NoGroup | { readonly kind: "left" }> {
+    const group = this.#book.byId.get(id);
+    if (group === undefined) return this.#settled(MISSING);
+    await this.#submit(decideLeave(group, member, this.#engine.nowMs()));
+    return { kind: "left" };
+  }
+
+  /** Undefined `only`: all streams of the group. */
+  async reset(
+    id: GroupId,
+    only: StreamName | undefined,
+    to: GroupStart,
+    act?: Act,
+  ): Promise<ResetDecision | NoGroup> {
+    const check = this.#engine.boundaries.check();
+    for (;;) {
+      const group = this.#book.byId.get(id);
+      if (group === undefined) return this.#settled(MISSING);
+      const isLarge = only === undefined && group.cursors.size > LIMITS.turnStreamsMax;
+      if (isLarge && !mayBeRefused(to)) return this.#resetAll(group, to);
+      const { streams } = this.#engine.world;
+      const atMs = this.#engine.nowMs();
+      const named = only === undefined ? undefined : [only];
+      const decision = decideGroupReset(group, named, to, streams, atMs, check.isBoundary);
+      if (check.isOpen) {
+        await check.learn();
+        continue;
+      }
+      if (decision.kind !== "reset") return this.#settled(decision);
+      act?.guard();
+      const durable = this.#submit([decision.change]);
+      act?.note({ streams: decision.change.offsets.length });
+      await durable;
+      return decision;
+    }
+  }
+
+  /** In slices: one that is cut short has moved a part, and the request that comes again moves all. */
+  async #resetAll(group: Group, to: GroupStart): Promise<ResetDecision> {
+    const { id } = group;
+    const slices = this.#engine.slices();
+    const offsets: (readonly [StreamName, Offset])[] = [];
+    let part: StreamName[] = [];
+    const move = (): void => {
+      const { streams } = this.#engine.world;
+      // Some may have gone since the last turn.
+      const there = part.filter((stream) => group.cursors.has(stream));
+      const atMs = this.#engine.nowMs();
+      const decision = decideGroupReset(group, there, to, streams, atMs, () => true);
+      part = [];
+      if (decision.kind !== "reset" || decision.change.offsets.length === 0) return;
+      offsets.push(...decision.change.offsets);
+      void this.#submit([decision.change]);
+    };
+    for (const stream of group.cursors.keys()) {
+      if (part.length === LIMITS.turnStreamsMax) {
+        move();
+        await slices.turn();
+        if (this.#book.byId.get(id) !== group) break;
+      }
+      part.push(stream);
+    }
+    if (this.#book.byId.get(id) === group) move();
+    const atMs = this.#engine.nowMs();
+    return this.#settled({
+      kind: "reset",
+      change: { kind: "group_reset", atMs, group: id, offsets },
+    });
+  }
+
+  /** In the order of their names, after `after`. */
+  async list(after: string, count: number): Promise<readonly GroupSummary[]> {
+    const { byId } = this.#book;
+    const names = new FirstNames<GroupId>(after, count);
+    for (const id of byId.keys()) names.add(id);
+    const slices = this.#engine.slices();
+    const found: GroupSummary[] = [];
+    for (const id of names.take()) {
+      const group = byId.get(id);
+      if (group !== undefined) found.push(await this.#summary(group, slices));
+    }
+    return this.#settled(found);
+  }
+
+  async describe(id: GroupId, after: string, count: number): Promise<GroupView | undefined> {
+    const group = this.#book.byId.get(id);
+    if (group === undefined) return this.#settled(undefined);
+    const slices = this.#engine.slices();
+    const names = new FirstNames<StreamName>(after, count);
+    for (const stream of group.cursors.keys()) {
+      if (!slices.take()) await slices.turn();
+      names.add(stream);
+    }
+    const { settings, createdAtMs } = group;
+    const members = [...group.members.values()]
+      .filter(({ isActive }) => isActive)
+      .map(({ id: member, holds, expiresAtMs }) => ({
+        id: member,
+        leases: holds.size,
+        expiresAtMs,
+      }));
+    const cursors: CursorView[] = [];
+    for (const stream of names.take()) {
+      const cursor = group.cursors.get(stream);
+      const life = this.#life(stream);
+      if (cursor === undefined || life === undefined) continue;
+      // A cursor may still name a member that has left.
+      const isHeld = cursor.holder !== undefined && group.members.has(cursor.holder);
+      const holder = isHeld ? cursor.holder : undefined;
+      cursors.push({ ...cursor, holder, life, tail: this.#tail(stream, cursor) });
+    }
+    const nowMs = this.#engine.nowMs();
+    return this.#settled({ id, settings, createdAtMs, nowMs, members, cursors });
+  }
+
+  /** Looks at every cursor, in slices. */
+  async totals(): Promise<GroupTotals> {
+    const slices = this.#engine.slices();
+    let members = 0;
+    let lag = 0;
+    for (const group of this.#book.byId.values()) {
+      const summary = await this.#summary(group, slices);
+      members += summary.members;
+      lag += summary.lag;
+    }
+    return { groups: this.#book.byId.size, members, lag };
+  }
+
+  get #book() {
+    return this.#engine.world.groups;
+  }
+
+  async #summary(group: Group, slices: Slices): Promise<GroupSummary> {
+    let lag = 0;
+    for (const [stream, cursor] of group.cursors) {
+      if (!slices.take()) await slices.turn();
+      lag += this.#tail(stream, cursor) - cursor.offset;
+    }
+    let members = 0;
+    for (const { isActive } of group.members.values()) if (isActive) members += 1;
+    return { id: group.id, members, streams: group.cursors.size, lag };
+  }
+
+  #life(stream: StreamName): string | undefined {
+    const state = this.#engine.world.streams.get(stream);
+    return state === undefined ? undefined : lifeOf(state);
+  }
+
+  #tail(stream: StreamName, cursor: Cursor): Offset {
+    const state = this.#engine.world.streams.get(stream);
+    return state === undefined ? cursor.offset : this.#engine.durableTail(state);
+  }
+
+  #submit(changes: readonly GroupChange[]): Promise<void> {
+    if (changes.length > 0) this.#engine.room.admit(0);
+    return this.#engine.submit(changes);
+  }
+
+  /** The outcome, once everything that was decided so far is durable. */
+  async #settled<T>(outcome: T): Promise<T> {
+    await this.#engine.settled();
+    return outcome;
+  }
+}

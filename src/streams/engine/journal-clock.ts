@@ -1,0 +1,54 @@
+/**
+ * Journal time at run time: it starts at the wall clock and then runs with the steady one, so that nobody who
+ * sets the wall clock can empty a window or keep it for ever.
+ *
+ *   JC1  it never goes back, and never before the latest stored change;
+ *   JC2  a jump of the wall clock changes its speed by at most a thousandth;
+ *   JC3  times that clients name (of keys, of expiries) are judged by the smaller of journal time and what it would be
+ *        without anything stored.
+ */
+
+import type { Clock } from "../../base/clock.ts";
+
+/** How fast it follows the wall clock: enough for the drift of any quartz, too slow for any harm. */
+const SLEW = 1 / 1000;
+
+export class JournalClock {
+  readonly #clock: Clock;
+  #ms: number;
+  /** What it would be without anything stored. */
+  #unboundMs: number;
+  #steadyMs: number;
+
+  /** `startMs` is the latest stored time. */
+  constructor(clock: Clock, startMs: number) {
+    this.#clock = clock;
+    this.#unboundMs = clock.nowMs();
+    this.#ms = Math.max(startMs, this.#unboundMs);
+    this.#steadyMs = clock.steadyMs();
+  }
+
+  nowMs(): number {
+    const steadyMs = this.#clock.steadyMs();
+    const passedMs = Math.max(0, steadyMs - this.#steadyMs);
+    this.#steadyMs = steadyMs;
+    const wallMs = this.#clock.nowMs();
+    this.#ms = follow(this.#ms, passedMs, wallMs);
+    this.#unboundMs = follow(this.#unboundMs, passedMs, wallMs);
+    return Math.floor(this.#ms);
+  }
+
+  /**
+   * JC3: the time that times of clients are judged by. The same clock, but one that nothing stored holds up: a start with
+   * a wall clock that was days ahead must not make every fresh key look old, or a stream end early, at all later starts.
+   */
+  unboundMs(): number {
+    return Math.min(this.nowMs(), Math.floor(this.#unboundMs));
+  }
+}
+
+function follow(ms: number, passedMs: number, wallMs: number): number {
+  const straight = ms + passedMs;
+  const slewMs = passedMs * SLEW;
+  return straight + Math.max(-slewMs, Math.min(slewMs, wallMs - straight));
+}

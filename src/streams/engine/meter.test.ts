@@ -1,0 +1,153 @@
+// What the engine counts. PROTOCOL.md §12.3
+import { describe, expect, test } from "vitest";
+import type { AppendCommand } from "../core/append.ts";
+import { KeyWindow } from "../core/key-window.ts";
+import { KEY_DEFAULTS } from "../core/keys.ts";
+import type { Offset, StreamName, TimeMs } from "../core/types.ts";
+import { openMemoryStore } from "../stores/memory.ts";
+import {
+  appendCommand,
+  createCommand,
+  keyClaim,
+  producerClaim,
+  sessionClaim,
+} from "../../testing/commands.ts";
+import { createVirtualClock } from "../../testing/virtual-clock.ts";
+import { Engine } from "./engine.ts";
+import { Histogram, Meter } from "./meter.ts";
+
+const A = "/a" as StreamName;
+const KEYS = {
+  windowSeconds: 10,
+  countMax: 3,
+  overflow: undefined,
+  isFromContent: true,
+} as const;
+
+async function openEngine() {
+  const clock = createVirtualClock(1_000_000);
+  const store = openMemoryStore();
+  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  await engine.create(createCommand(A, { keys: KEYS }));
+  const append = (text: string, parts: Partial<AppendCommand> = {}, name = A) =>
+    engine.append(name, appendCommand(text, parts));
+  return { clock, engine, append, meter: engine.meter };
+}
+
+/** Counts that are not zero. */
+function outcomesOf(meter: Meter): Record<string, number> {
+  return Object.fromEntries(Object.entries(meter.outcomes).filter(([, count]) => count > 0));
+}
+
+test("a histogram counts a value under the first bound that it does not exceed", () => {
+  const histogram = new Histogram([1, 2, 4]);
+  for (const value of [0, 1, 1.5, 2, 3, 4, 4.5, 100]) histogram.observe(value);
+  expect(histogram.counts).toEqual([2, 2, 2, 2]);
+  expect(histogram.sum).toBe(116);
+});
+
+describe("the meter", () => {
+  test("counts every append under its outcome", async () => {
+    const { engine, append, meter } = await openEngine();
+    const p = (epoch: number, sequence: number) => ({
+      producer: producerClaim("p", epoch, sequence),
+    });
+    await append("four", { ...p(1, 0), streamSeq: "m" });
+    await append("four", p(1, 0));
+    await append("x", p(1, 5));
+    await append("x", p(0, 0));
+    await append("x", p(2, 1));
+    await append("x", { expectedTail: 0 as Offset });
+    await append("x", { streamSeq: "a" });
+    await append("x", { contentType: "text/html" });
+    await append("x", {}, "/missing" as StreamName);
+    await append("x", { key: keyClaim("k", "x", { timeMs: 1 }) });
+    await append("x", p(Number.MAX_SAFE_INTEGER, 0));
+    await append("x", { producer: sessionClaim("p", "s", 0) });
+    await append("", { closes: true });
+    await append("", { closes: true });
+    await append("x");
+    expect(outcomesOf(meter)).toEqual({
+      accepted: 3,
+      duplicate: 1,
+      gap: 1,
+      fenced: 1,
+      epoch_start: 1,
+      epoch_exhausted: 1,
+      tail_moved: 1,
+      sequence_regression: 1,
+      content_type_mismatch: 1,
+      key_expired: 1,
+      missing: 1,
+      already_closed: 1,
+      closed: 1,
+    });
+    expect(meter.appendedBytes).toBe(5);
+    expect(meter.commitChanges.counts.reduce((sum, count) => sum + count)).toBe(4);
+    await engine.close();
+  });
+
+  test("tells duplicates apart by what they were recognised by", async () => {
+    const { clock, engine, append, meter } = await openEngine();
+    const identities: readonly Partial<AppendCommand>[] = [
+      { producer: producerClaim("p", 0, 0) },
+      { producer: sessionClaim("q", "s", 0) },
+      { key: keyClaim("k", "x") },
+      { key: keyClaim("content", "x", { isContent: true }) },
+    ];
+    for (const [index, parts] of identities.entries()) {
+      for (let times = 0; times <= index + 1; times += 1) await append("x", parts);
+    }
+    expect(meter.duplicates).toEqual({ epoch: 1, session: 2, key: 3, content: 4 });
+    expect(meter.retryAgeRatioMax).toBe(0);
+    clock.advance(5_000);
+    await append("x", identities[2]);
+    expect(meter.retryAgeRatioMax).toBe(0.5);
+    await append("other", { key: keyClaim("k", "other") });
+    expect(outcomesOf(meter)).toEqual({ accepted: 4, duplicate: 3, replayed: 8, key_reused: 1 });
+    await engine.close();
+  });
+
+  test("tells keys that a full window pushes out from keys that were old", async () => {
+    const { clock, engine, append, meter } = await openEngine();
+    const add = (key: string) => append("x", { key: keyClaim(key, "x") });
+    for (const key of ["a", "b", "c", "d", "e"]) await add(key);
+    expect([meter.keysPushedOut, meter.keysExpired]).toEqual([2, 0]);
+    // Without the sweeper's timer, which would come first.
+    clock.advance(9_999);
+    await add("f");
+    expect([meter.keysPushedOut, meter.keysExpired]).toEqual([3, 0]);
+    clock.advance(1_000);
+    expect([meter.keysPushedOut, meter.keysExpired]).toEqual([3, 2]);
+    await engine.close();
+  });
+
+  test("counts appends that were held once as held and once by their outcome", async () => {
+    const { clock, engine, meter } = await openEngine();
+    const send = (sequence: number) => {
+      const command = appendCommand("x", { producer: producerClaim("p", 0, sequence) });
+      return engine.append(A, command, { waitMs: 1000, onAbort: () => undefined, wasHeld: false });
+    };
+    const held = [send(1), send(3)];
+    expect([meter.held, outcomesOf(meter)]).toEqual([2, {}]);
+    await send(0);
+    clock.advance(1000);
+    await Promise.all(held);
+    expect([meter.held, outcomesOf(meter)]).toEqual([2, { accepted: 2, gap: 1 }]);
+    await engine.close();
+  });
+
+  test("counts what one append forgets as old first, and the rest as pushed out", () => {
+    const window = new KeyWindow();
+    for (const [index, atMs] of [0, 0, 0, 5000, 6000].entries()) {
+      window.add(keyClaim(`k${index}`, "x").mark, (index + 1) as Offset, atMs as TimeMs);
+    }
+    const meter = new Meter();
+    const keys = { policy: KEYS, window };
+    meter.keys(keys, KEY_DEFAULTS, 4, 10_000 as TimeMs);
+    expect([meter.keysExpired, meter.keysPushedOut]).toEqual([3, 1]);
+    meter.keys(keys, KEY_DEFAULTS, 0, 10_000 as TimeMs);
+    meter.keys(undefined, KEY_DEFAULTS, 4, 10_000 as TimeMs);
+    expect([meter.keysExpired, meter.keysPushedOut]).toEqual([3, 1]);
+  });
+});

@@ -1,0 +1,51 @@
+/**
+ * The signer of this world. Its key is made when it is first needed, and kept with everything else, so
+ * that receivers can go on trusting it after a restart.
+ */
+
+import { HapaxError } from "../../../base/errors.ts";
+import { createSigner, generateSigningKey, type Signer, type SigningKey } from "../../signer.ts";
+import type { Engine } from "../engine.ts";
+
+export class SignerOfWorld {
+  readonly #engine: Engine;
+  #signer: Promise<Signer> | undefined;
+
+  constructor(engine: Engine) {
+    this.#engine = engine;
+  }
+
+  get(): Promise<Signer> {
+    if (this.#signer === undefined) {
+      const opening = this.#open();
+      this.#signer = opening;
+      // The next caller tries again; this one is told by the rejection itself.
+      opening.catch(() => {
+        if (this.#signer === opening) this.#signer = undefined;
+      });
+    }
+    return this.#signer;
+  }
+
+  async #open(): Promise<Signer> {
+    const { world } = this.#engine;
+    if (world.signingKeys.length === 0) {
+      const key = JSON.stringify(await generateSigningKey(this.#engine.nowMs()));
+      const atMs = this.#engine.nowMs();
+      this.#engine.room.admit(0);
+      await this.#engine.submit([{ kind: "signing_key_added", atMs, key }]);
+    } else {
+      await this.#engine.settled();
+    }
+    return createSigner(world.signingKeys.map(parseKey));
+  }
+}
+
+function parseKey(text: string): SigningKey {
+  try {
+    return JSON.parse(text) as SigningKey; // Written above; the signer checks that the key is whole.
+  } catch {
+    // The cause is left out on purpose: it would quote the key.
+    throw new HapaxError("invalid_settings", "a stored signing key is damaged");
+  }
+}

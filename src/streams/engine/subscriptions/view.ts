@@ -1,0 +1,104 @@
+/** What a subscription's owner and its workers are shown of it. */
+
+import type {
+  Generation,
+  Link,
+  Subscription,
+  SubscriptionId,
+  SubscriptionSettings,
+  Wake,
+} from "../../core/subscription-state.ts";
+import type { StreamState } from "../../core/stream.ts";
+import { type Offset, OFFSET_ZERO, type StreamName, type TimeMs } from "../../core/types.ts";
+import { LIMITS } from "../../../protocol/limits.ts";
+import type { Engine } from "../engine.ts";
+
+export interface ShownLink {
+  readonly stream: StreamName;
+  readonly isExplicit: boolean;
+  readonly acked: Offset | undefined;
+}
+
+export interface FollowedStream extends ShownLink {
+  readonly tail: Offset;
+  readonly hasPending: boolean;
+}
+
+export interface SubscriptionView {
+  readonly id: SubscriptionId;
+  readonly settings: SubscriptionSettings;
+  readonly createdAtMs: TimeMs;
+  readonly generation: Generation;
+  readonly isFailed: boolean;
+  readonly links: readonly ShownLink[];
+  readonly baseUrl: string;
+  /** The key that signs; for webhooks only. */
+  readonly keyId: string | undefined;
+}
+
+/** Links in the order in which they are shown: what was named explicitly first. */
+export function shownLinks(subscription: Subscription): readonly ShownLink[] {
+  const explicit: ShownLink[] = [];
+  const found: ShownLink[] = [];
+  for (const [stream, { isExplicit, acked }] of subscription.links) {
+    if (isExplicit) explicit.push({ stream, isExplicit, acked });
+    else if (found.length < LIMITS.subscriptionStreamsMax)
+      found.push({ stream, isExplicit, acked });
+  }
+  return [...explicit, ...found];
+}
+
+/**
+ * The streams of a wake as its webhook is told of them: with the tails that the wake began with, which
+ * are what an answer of "done" stands for.
+ */
+export function deliveredStreams(
+  engine: Engine,
+  subscription: Subscription,
+  wake: Wake,
+): readonly FollowedStream[] {
+  const streams: FollowedStream[] = [];
+  for (const [stream, tail] of wake.tails) {
+    const link = subscription.links.get(stream);
+    if (link !== undefined && tail !== undefined) streams.push(follow(stream, link, tail));
+  }
+  return fillUp(streams, subscription, (state) => engine.durableTail(state), engine);
+}
+
+/** The streams as a worker claims them, pending ones first. The answer waits until they are durable. */
+export function claimedStreams(
+  engine: Engine,
+  subscription: Subscription,
+): readonly FollowedStream[] {
+  const streams: FollowedStream[] = [];
+  for (const [stream, link] of subscription.links) {
+    if (streams.length === LIMITS.wakeStreamsMax) break;
+    const state = engine.world.streams.get(stream);
+    if (state === undefined || state.isDeleted) continue;
+    const followed = follow(stream, link, state.tail, state);
+    if (followed.hasPending) streams.push(followed);
+  }
+  return fillUp(streams, subscription, (state) => state.tail, engine);
+}
+
+function fillUp(
+  streams: FollowedStream[],
+  subscription: Subscription,
+  tailOf: (state: StreamState) => Offset,
+  engine: Engine,
+): readonly FollowedStream[] {
+  const named = new Set(streams.map(({ stream }) => stream));
+  for (const [stream, link] of subscription.links) {
+    if (streams.length >= LIMITS.wakeStreamsMax) break;
+    if (named.has(stream)) continue;
+    const state = engine.world.streams.get(stream);
+    const tail = state === undefined || state.isDeleted ? OFFSET_ZERO : tailOf(state);
+    streams.push(follow(stream, link, tail, state));
+  }
+  return streams;
+}
+
+function follow(stream: StreamName, link: Link, tail: Offset, state?: StreamState): FollowedStream {
+  const { isExplicit, acked } = link;
+  return { stream, isExplicit, acked, tail, hasPending: tail > (acked ?? state?.fork?.at ?? 0) };
+}

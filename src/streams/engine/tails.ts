@@ -1,0 +1,178 @@
+/**
+ * Live readers: who is told when a stream moves on.
+ *
+ *   T1  a reader is told of durable data only, once, in order, without holes;
+ *   T2  a reader that registers and then looks at the tail misses nothing: both happen in one
+ *       synchronous step, so no append can fall between;
+ *   T3  one turn tells as many readers as its budget allows; the others are told in the next turns: those of one stream
+ *       in the same order, those of other streams in between;
+ *   T4  what waits to be told is bounded, however fast appends come and however many readers there are: beyond the bound
+ *       the readers of a stream are told only that it has moved, once for all appends until then, and read the store.
+ */
+
+import type { Clock } from "../../base/clock.ts";
+import type { Offset, StreamId } from "../core/types.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import type { Advance } from "./commit.ts";
+import { TurnBudget } from "./turn-budget.ts";
+
+/** What readers are told. One object for all readers of a stream, so that it is encoded once. */
+export interface TailEvent {
+  readonly start: Offset;
+  readonly tail: Offset;
+  readonly appends: readonly Uint8Array[];
+  readonly isClosed: boolean;
+  /** The stream was deleted or has expired. */
+  readonly isGone: boolean;
+}
+
+export type TailListener = (event: TailEvent) => void;
+
+interface Telling {
+  event: TailEvent;
+  /** Bytes that each reader is given because of it. */
+  readonly bytes: number;
+  /** T4: what it keeps in memory, of what is bounded. */
+  readonly heldBytes: number;
+  listeners: readonly TailListener[];
+  next: number;
+}
+
+/** What telling one reader costs at least, in bytes that could be sent instead. */
+const TELL_BYTES = 1024;
+/** What a place in the list of those who are to be told takes. */
+const LISTENER_BYTES = 8;
+/** No reader stands there: whoever is told this reads the store. */
+const NOWHERE = -1 as Offset;
+
+export class Tails {
+  readonly #clock: Clock;
+  readonly #onFault: (error: unknown) => void;
+  readonly #listeners = new Map<StreamId, Set<TailListener>>();
+  /** What is to be told, oldest first, by stream. The stream whose turn it is comes first. */
+  readonly #waiting = new Map<StreamId, Telling[]>();
+  #heldBytes = 0;
+  #isArmed = false;
+  #count = 0;
+
+  constructor(clock: Clock, onFault: (error: unknown) => void) {
+    this.#clock = clock;
+    this.#onFault = onFault;
+  }
+
+  /** Live readers of all streams. */
+  get count(): number {
+    return this.#count;
+  }
+
+  hasListeners(stream: StreamId): boolean {
+    return this.#listeners.has(stream);
+  }
+
+  /** Registers a reader; the returned function takes it out again. */
+  listen(stream: StreamId, listener: TailListener): () => void {
+    let listeners = this.#listeners.get(stream);
+    if (listeners === undefined) {
+      listeners = new Set();
+      this.#listeners.set(stream, listeners);
+    }
+    listeners.add(listener);
+    this.#count += 1;
+    return () => {
+      const current = this.#listeners.get(stream);
+      if (current === undefined || !current.delete(listener)) return;
+      this.#count -= 1;
+      if (current.size === 0) this.#listeners.delete(stream);
+    };
+  }
+
+  /** Tells the readers of these streams what has just become durable. */
+  publish(advances: Iterable<Advance>): void {
+    for (const advance of advances) this.#enqueue(advance);
+    if (!this.#isArmed && this.#waiting.size > 0) this.#tell();
+  }
+
+  #enqueue(advance: Advance): void {
+    const listeners = this.#listeners.get(advance.stream);
+    if (listeners === undefined) return;
+    let tellings = this.#waiting.get(advance.stream);
+    if (tellings === undefined) {
+      tellings = [];
+      this.#waiting.set(advance.stream, tellings);
+    }
+    let bytes = TELL_BYTES;
+    for (const append of advance.appends) bytes += append.length;
+    const heldBytes = bytes + LISTENER_BYTES * listeners.size;
+    if (this.#heldBytes + heldBytes > LIMITS.tellingBytesMax) {
+      sendToStore(tellings, advance, listeners);
+      return;
+    }
+    this.#heldBytes += heldBytes;
+    // A listener may leave, or start another one, while it is told.
+    tellings.push({ event: advance, bytes, heldBytes, listeners: [...listeners], next: 0 });
+  }
+
+  /** T3 */
+  #tell(): void {
+    const budget = new TurnBudget(this.#clock, LIMITS.turnBytesMax);
+    // A stream that is put back to the end is met again by the same loop.
+    for (const [stream, tellings] of this.#waiting) {
+      const [first] = tellings;
+      const isTold = first === undefined || this.#tellOne(stream, first, budget);
+      if (isTold) {
+        tellings.shift();
+        this.#heldBytes -= first?.heldBytes ?? 0;
+      }
+      this.#waiting.delete(stream);
+      if (tellings.length > 0) this.#waiting.set(stream, tellings);
+      if (isTold) continue;
+      this.#arm();
+      return;
+    }
+  }
+
+  /** False when the turn is over before all were told. */
+  #tellOne(stream: StreamId, telling: Telling, budget: TurnBudget): boolean {
+    const current = this.#listeners.get(stream);
+    for (; telling.next < telling.listeners.length; telling.next += 1) {
+      const listener = telling.listeners[telling.next];
+      if (listener === undefined || current?.has(listener) !== true) continue;
+      if (!budget.take(telling.bytes)) return false;
+      this.#call(listener, telling.event);
+    }
+    return true;
+  }
+
+  #arm(): void {
+    this.#isArmed = true;
+    this.#clock.after(0, () => {
+      this.#isArmed = false;
+      this.#tell();
+    });
+  }
+
+  #call(listener: TailListener, event: TailEvent): void {
+    try {
+      listener(event);
+    } catch (error) {
+      this.#onFault(error); // One broken reader must not hold up the commits of everybody.
+    }
+  }
+}
+
+/** T4: its readers find the data in the store, page by page. One telling does for all appends until its turn comes. */
+function sendToStore(
+  tellings: Telling[],
+  advance: Advance,
+  listeners: ReadonlySet<TailListener>,
+): void {
+  const last = tellings.at(-1);
+  const event: TailEvent = { ...advance, appends: [], start: NOWHERE };
+  if (last !== undefined && last.event.start === NOWHERE && last.next === 0) {
+    last.event = { ...event, isGone: event.isGone || last.event.isGone };
+    last.listeners = [...listeners];
+    return;
+  }
+  const bytes = LIMITS.sseEventBytesMax;
+  tellings.push({ event, bytes, heldBytes: 0, listeners: [...listeners], next: 0 });
+}

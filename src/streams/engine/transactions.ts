@@ -1,0 +1,374 @@
+/**
+ * Transactions: identity, operations and answer are staged as one batch, in one synchronous step. PROTOCOL.md §19.
+ *
+ *   TE1  a transaction is one batch: readers see all of it or nothing, and so does recovery;
+ *   TE2  a known identity is answered as its original was, before anything else is looked at;
+ *   TE3  a refused transaction has changed nothing, and consumed no identity.
+ */
+
+import { type AppendCommand, decideAppend } from "../core/append.ts";
+import type { Change } from "../core/change.ts";
+import { type KeyClaim, type KeyDefaults, type KeyRefusal, windowMsOf } from "../core/keys.ts";
+import {
+  decideProducer,
+  type ProducerClaim,
+  type ProducerRefusal,
+  type ProducerState,
+} from "../core/producer.ts";
+import { NEVER, type StreamState } from "../core/stream.ts";
+import { decideOperations, type OperationRefusal, type Step } from "../core/transaction.ts";
+import {
+  type Operation,
+  type OperationOutcome,
+  TRANSACTION_LOG,
+} from "../core/transaction-state.ts";
+import type { Epoch, Offset, Run, Sequence, StreamName, TimeMs } from "../core/types.ts";
+import type { World } from "../core/world.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import type { Store } from "../store.ts";
+import { type Act, type ActOutcome, ActRepeated } from "./acts.ts";
+import type { Batch, GroupCommit } from "./commit.ts";
+import type { Boundaries } from "./boundaries.ts";
+import type { KeySweeper } from "./key-sweeper.ts";
+import type { AppendObserver } from "./observer.ts";
+
+/** What makes a transaction the same one when it comes again. */
+export type TransactionIdentity =
+  /** `digest` is that of the request; without one it is a look. */
+  | {
+      readonly kind: "producer";
+      readonly claim: ProducerClaim;
+      readonly digest: number | undefined;
+    }
+  | { readonly kind: "key"; readonly claim: KeyClaim };
+
+export interface TransactionCommand {
+  readonly identity: TransactionIdentity;
+  readonly operations: readonly Operation[];
+  /** Bytes of all appends. */
+  readonly bytes: number;
+}
+
+/** One entry for each operation; undefined where it is not about a stream. */
+export type OperationOutcomes = readonly (OperationOutcome | undefined)[];
+
+export interface Committed {
+  readonly kind: "committed";
+  /** Undefined: it was committed, and what it answered is kept no more. */
+  readonly operations: OperationOutcomes | undefined;
+  readonly isReplay: boolean;
+  readonly producer: { readonly epoch: Epoch; readonly sequence: Sequence } | undefined;
+}
+
+export type TransactionOutcome =
+  | Committed
+  | ProducerRefusal
+  | KeyRefusal
+  | { readonly kind: "refused"; readonly operation: number; readonly refusal: OperationRefusal };
+
+export type LostOutcome =
+  | Committed
+  | { readonly kind: "missing" }
+  /** A later epoch or session has begun: what the earlier one did is known no more. */
+  | { readonly kind: "fenced"; readonly currentEpoch: Epoch };
+
+/** What the engine lends. */
+export interface TransactionParts {
+  readonly store: Store;
+  readonly commit: GroupCommit;
+  readonly keyDefaults: KeyDefaults;
+  readonly keySweeper: KeySweeper;
+  readonly boundaries: Boundaries;
+  readonly run: Run;
+  readonly nowMs: () => TimeMs;
+  readonly keyMs: () => number;
+  /** Finds a stream, and ends it if it has expired. */
+  readonly find: (name: StreamName) => StreamState | undefined;
+  readonly stage: (batch: Batch, change: Change) => void;
+  readonly observer: () => AppendObserver | undefined;
+  readonly answer: <T>(name: StreamName, state: StreamState | undefined, outcome: T) => Promise<T>;
+  readonly outcomeBytesMax: number;
+  /** A stream was created: its expiry must be watched. */
+  readonly created: (state: StreamState) => void;
+  /** A stream was closed: what waits for others of its producer is decided. */
+  readonly closed: (state: StreamState) => void;
+}
+
+export class Transactions {
+  readonly #parts: TransactionParts;
+  readonly #world: World;
+
+  constructor(parts: TransactionParts) {
+    this.#parts = parts;
+    this.#world = parts.store.world;
+  }
+
+  /**
+   * `read` gives the transaction as it is to be decided at this moment. It is called again if the decision had to
+   * wait for a look at the store, because streams may have changed meanwhile. `wakeId`: never used before, for the
+   * wakes that it may begin.
+   */
+  commit(
+    read: () => TransactionCommand,
+    wakeId: string,
+    check = this.#parts.boundaries.check(),
+  ): Promise<TransactionOutcome> {
+    const command = read();
+    const log = this.#log();
+    for (const operation of command.operations) this.#expire(operation);
+    const atMs = this.#parts.nowMs();
+    const identified = this.#identify(log, command.identity, atMs);
+    if (identified.kind === "known") return this.#replay(log, identified);
+    if (identified.kind !== "new") return this.#parts.answer(log.name, log, identified);
+    // A retry is answered also when there is no room for anything new.
+    this.#parts.commit.admit(command.bytes);
+    const { streams } = this.#world;
+    const { wakeStreamsMax } = LIMITS;
+    const { isBoundary } = check;
+    const { run } = this.#parts;
+    const scene = { streams, run, atMs, wakeId, wakeStreamsMax, isBoundary };
+    const decision = decideOperations(this.#world, command.operations, scene);
+    if (check.isOpen) return check.learn().then(() => this.commit(read, wakeId, check));
+    if (decision.kind === "refused") {
+      // What it speaks of may be any part of the state.
+      return this.#parts.commit.settled().then(() => decision);
+    }
+    const batch = this.#parts.commit.begin();
+    const operations = decision.steps.map((step) => this.#stage(batch, step));
+    const { change } = identified;
+    this.#stageLog(batch, log, { ...change, data: encodeOutcomes(operations) });
+    const { producer: mark } = change;
+    const producer =
+      mark === undefined ? undefined : { epoch: mark.epoch, sequence: mark.sequence };
+    return batch.done.then(() => ({ kind: "committed", operations, isReplay: false, producer }));
+  }
+
+  /** An act of administration under a key, which belongs to the same window as those of transactions. */
+  act(claim: KeyClaim): Act {
+    const identify = (): Identified =>
+      this.#identify(this.#log(), { kind: "key", claim }, this.#parts.nowMs());
+    return {
+      look: () => {
+        const found = identify();
+        if (found.kind === "new") return found;
+        if (found.kind !== "known") return found as KeyRefusal; // A key is refused in no other way.
+        return { kind: "done", outcome: () => this.#readAct(found) };
+      },
+      guard: () => {
+        if (identify().kind !== "new") throw new ActRepeated();
+      },
+      note: (outcome) => {
+        const found = identify();
+        if (found.kind !== "new") throw new Error("an act is noted twice");
+        const data = encoder.encode(JSON.stringify(outcome));
+        this.#stageLog(this.#parts.commit.begin(), this.#log(), { ...found.change, data });
+      },
+    };
+  }
+
+  async #readAct({ end }: Known): Promise<ActOutcome> {
+    const log = this.#log();
+    await this.#parts.answer(log.name, log, undefined);
+    const record = end === undefined ? undefined : await this.#readRecord(log, end);
+    return record === undefined ? {} : (JSON.parse(decoder.decode(record)) as ActOutcome);
+  }
+
+  /** What an append to this stream has to be, at this moment. */
+  contentTypeOf(name: StreamName): string | undefined {
+    return this.#parts.find(name)?.contentType;
+  }
+
+  /** What became of a transaction whose answer was lost. */
+  async find(identity: TransactionIdentity): Promise<LostOutcome> {
+    const log = this.#parts.find(TRANSACTION_LOG);
+    if (log === undefined) return { kind: "missing" };
+    const found =
+      identity.kind === "key"
+        ? this.#findKey(log, identity.claim)
+        : findSequence(log, identity.claim);
+    if (found.kind === "known") return this.#replay(log, found);
+    return this.#parts.answer(log.name, log, found);
+  }
+
+  #findKey(log: StreamState, claim: KeyClaim): Known | { readonly kind: "missing" } {
+    const window = log.keys?.window;
+    const ordinal = window?.find(claim.mark);
+    if (window === undefined || ordinal === undefined) return { kind: "missing" };
+    const windowMs = windowMsOf(log.keys?.policy, this.#parts.keyDefaults);
+    const isOver = this.#parts.nowMs() - window.timeOf(ordinal) >= windowMs;
+    return isOver
+      ? { kind: "missing" }
+      : { kind: "known", end: window.endOf(ordinal), producer: undefined };
+  }
+
+  /** The log is made by the first transaction, and then it is always there. */
+  #log(): StreamState {
+    const existing = this.#world.streams.get(TRANSACTION_LOG);
+    if (existing !== undefined) return existing;
+    const { commit, nowMs } = this.#parts;
+    commit.admit(0);
+    commit.stage(commit.begin(), {
+      kind: "created",
+      atMs: nowMs(),
+      stream: this.#world.nextId,
+      run: this.#parts.run,
+      name: TRANSACTION_LOG,
+      contentType: "application/json",
+      expiry: NEVER,
+      fork: undefined,
+      keys: undefined,
+    });
+    const log = this.#world.streams.get(TRANSACTION_LOG);
+    if (log === undefined) throw new Error("the log of transactions was not made");
+    return log;
+  }
+
+  #expire(operation: Operation): void {
+    if ("stream" in operation) this.#parts.find(operation.stream);
+    else if (operation.kind === "create") this.#parts.find(operation.command.name);
+    else if ("lease" in operation) this.#parts.find(operation.lease.stream);
+  }
+
+  /** TE2 */
+  #identify(log: StreamState, identity: TransactionIdentity, atMs: TimeMs): Identified {
+    const producer = identity.kind === "producer" ? identity.claim : undefined;
+    const command: AppendCommand = {
+      data: NOTHING,
+      contentType: undefined,
+      closes: false,
+      producer,
+      ...(identity.kind === "producer" && identity.digest !== undefined
+        ? { digest: identity.digest }
+        : {}),
+      key: identity.kind === "key" ? identity.claim : undefined,
+      streamSeq: undefined,
+      expectedTail: undefined,
+    };
+    const { keyDefaults: defaults, commit } = this.#parts;
+    const keyMs = this.#parts.keyMs();
+    const scene = { defaults, durableTail: commit.durableTail(log), keyMs };
+    const decision = decideAppend(log, command, atMs, scene);
+    switch (decision.kind) {
+      case "accepted":
+        return { kind: "new", change: decision.change };
+      case "replayed":
+        return { kind: "known", end: decision.end, producer: undefined };
+      case "duplicate": {
+        const { epoch } = decision;
+        const sequence = producer?.sequence ?? decision.lastSequence;
+        // Transactions are ours: nothing in the public protocol says that this is a success.
+        if (decision.isOther) return { kind: "reused", received: sequence };
+        return { kind: "known", end: endOf(log, producer), producer: { epoch, sequence } };
+      }
+      case "fenced":
+      case "gap":
+      case "epoch_start":
+      case "epoch_exhausted":
+      case "reused":
+      case "key_reused":
+      case "key_expired":
+      case "key_window_full":
+        return decision;
+      default:
+        throw new Error(`the log of transactions answers ${decision.kind}`);
+    }
+  }
+
+  #stage(batch: Batch, step: Step): OperationOutcome | undefined {
+    const { stage, observer } = this.#parts;
+    if (step.kind === "nothing") return undefined;
+    const changes =
+      step.kind === "ack" ? (observer()?.acked(step.changes) ?? step.changes) : step.changes;
+    for (const change of changes) stage(batch, change);
+    if (step.kind !== "stream") return undefined;
+    const state = this.#world.streams.get(step.name);
+    if (state === undefined) return undefined;
+    for (const { kind } of step.changes) if (kind === "created") this.#parts.created(state);
+    if (state.isClosed) this.#parts.closed(state);
+    return { stream: step.name, tail: state.tail };
+  }
+
+  #stageLog(batch: Batch, log: StreamState, change: Extract<Change, { kind: "appended" }>): void {
+    const { commit, keySweeper } = this.#parts;
+    const before = log.tail;
+    commit.stage(batch, change);
+    if (change.key !== undefined) keySweeper.watch(log);
+    // Half of what is kept, each time that another half has come: no state is needed to know when.
+    const half = this.#parts.outcomeBytesMax / 2;
+    const halves = Math.floor(log.tail / half);
+    if (halves === Math.floor(before / half) || halves < 2) return;
+    const to = ((halves - 1) * half) as Offset;
+    commit.stage(batch, { kind: "trimmed", atMs: change.atMs, stream: log.id, to });
+  }
+
+  async #replay(log: StreamState, known: Known): Promise<Committed> {
+    const { end, producer } = known;
+    await this.#parts.answer(log.name, log, undefined);
+    const operations = end === undefined ? undefined : await this.#readOutcomes(log, end);
+    return { kind: "committed", operations, isReplay: true, producer };
+  }
+
+  async #readOutcomes(log: StreamState, end: Offset): Promise<OperationOutcomes | undefined> {
+    const record = await this.#readRecord(log, end);
+    return record === undefined ? undefined : decodeOutcomes(record);
+  }
+
+  async #readRecord(log: StreamState, end: Offset): Promise<Uint8Array | undefined> {
+    const page = await this.#parts.store.read(log.id, (end - 1) as Offset, end, 1);
+    return page.appends[0];
+  }
+}
+
+interface Known {
+  readonly kind: "known";
+  /** Where its record in the log ends; undefined: that is known no more. */
+  readonly end: Offset | undefined;
+  readonly producer: Committed["producer"];
+}
+
+type Identified =
+  | Known
+  | { readonly kind: "new"; readonly change: Extract<Change, { kind: "appended" }> }
+  | ProducerRefusal
+  | KeyRefusal;
+
+const NOTHING = new Uint8Array();
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** The end of the claim's own record, if the log still knows it. */
+function endOf(log: StreamState, claim: ProducerClaim | undefined): Offset | undefined {
+  if (claim === undefined) return undefined;
+  const decision = decideProducer(log.producers?.get(claim.id), claim, undefined);
+  return decision.kind === "duplicate" ? decision.end : undefined;
+}
+
+function findSequence(
+  log: StreamState,
+  claim: ProducerClaim,
+): Known | Exclude<LostOutcome, Committed> {
+  const state: ProducerState | undefined = log.producers?.get(claim.id);
+  if (state === undefined) return { kind: "missing" };
+  const decision = decideProducer(state, claim, undefined);
+  if (decision.kind === "fenced") return decision;
+  if (decision.kind !== "duplicate") return { kind: "missing" };
+  const { epoch } = state;
+  return { kind: "known", end: decision.end, producer: { epoch, sequence: claim.sequence } };
+}
+
+/** A record of the log: the tail after each operation, by stream. */
+function encodeOutcomes(outcomes: OperationOutcomes): Uint8Array {
+  const list = outcomes.map((outcome) =>
+    outcome === undefined ? 0 : [outcome.stream, outcome.tail],
+  );
+  return encoder.encode(JSON.stringify(list));
+}
+
+function decodeOutcomes(record: Uint8Array): OperationOutcomes | undefined {
+  const list = JSON.parse(decoder.decode(record)) as
+    | readonly (0 | readonly [StreamName, Offset])[]
+    | ActOutcome;
+  // The key of an act: it has no operations.
+  if (!("map" in list)) return undefined;
+  return list.map((entry) => (entry === 0 ? undefined : { stream: entry[0], tail: entry[1] }));
+}

@@ -1,0 +1,57 @@
+/**
+ * Long work goes in slices, with a turn of the event loop between them, so that nobody else waits for all of it. A
+ * budget says when the turn is over: by the time that has passed, and by the number of steps, so that a test can count.
+ */
+
+import type { Clock } from "../../base/clock.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+
+export class TurnBudget {
+  readonly #clock: Clock;
+  readonly #untilMs: number;
+  #left: number;
+
+  constructor(clock: Clock, steps: number) {
+    this.#clock = clock;
+    this.#untilMs = clock.steadyMs() + LIMITS.turnMs;
+    this.#left = steps;
+  }
+
+  /** Takes a step of this cost. False: the turn is over; the rest is for the next one. */
+  take(cost = 1): boolean {
+    if (this.#left <= 0 || this.#clock.steadyMs() >= this.#untilMs) return false;
+    this.#left -= cost;
+    return true;
+  }
+}
+
+/** For a loop over many: `if (!slices.take()) await slices.turn();` before each. What it goes through may change meanwhile. */
+export class Slices {
+  readonly #clock: Clock;
+  #budget: TurnBudget;
+  #isWhole = true;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#budget = new TurnBudget(clock, LIMITS.turnStepsMax);
+  }
+
+  /** Everything so far was done in one turn, and is of one moment. */
+  get isWhole(): boolean {
+    return this.#isWhole;
+  }
+
+  take(): boolean {
+    return this.#budget.take();
+  }
+
+  turn(): Promise<void> {
+    this.#isWhole = false;
+    return new Promise((resolve) => {
+      this.#clock.after(0, () => {
+        this.#budget = new TurnBudget(this.#clock, LIMITS.turnStepsMax - 1);
+        resolve();
+      });
+    });
+  }
+}

@@ -1,0 +1,198 @@
+/**
+ * Bytes of bodies that are being received, over all connections of a server. What one client holds must not lock out the
+ * others:
+ *
+ * - a body that comes too slowly is cut, whether there is room or not;
+ * - when there is no room, the slowest body that is too slow to arrive in time makes room; but for a peer that holds more than
+ *   its part only one of its own, or of a peer that holds as much;
+ * - then a body of the peer that holds most makes room, if that is more than the asking peer has.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+
+/** A body that holds a smaller part of what is asked for makes no room worth its loss; so few are cut for one. */
+const PART_MIN = 1 / 64;
+const RATE_MS = 1000;
+const CHECK_MS = 1000;
+
+/** What the budget knows of a body. */
+export interface Receiving {
+  /** The address of the other side. */
+  readonly peer: string;
+  /** Ends the body with this error. It gives its bytes back. */
+  readonly cut: (error: HapaxError) => void;
+}
+
+/** The share of one body. */
+export class BodyShare {
+  readonly #budget: BodyBudget;
+  readonly receiving: Receiving;
+  bytes = 0;
+  /** Begin of the second that is counted, what has come in it, and the rate of the one before. */
+  #secondMs: number;
+  #secondBytes = 0;
+  #rate = Infinity;
+  /** Begin of the window for the lowest rate, and what had come by then. */
+  windowMs: number;
+  windowBytes = 0;
+
+  constructor(budget: BodyBudget, receiving: Receiving, nowMs: number) {
+    this.#budget = budget;
+    this.receiving = receiving;
+    this.#secondMs = nowMs;
+    this.windowMs = nowMs;
+  }
+
+  /** Throws `too_many` if there is no room for this many bytes more. */
+  take(bytes: number): void {
+    this.#budget.take(this, bytes);
+    this.rate(this.#budget.nowMs());
+    this.#secondBytes += bytes;
+    this.bytes += bytes;
+  }
+
+  /** The body is over: its bytes count elsewhere, or are gone. */
+  end(): void {
+    this.#budget.end(this);
+  }
+
+  /** Bytes a second, lately; without bound for a body that has just begun. */
+  rate(nowMs: number): number {
+    const elapsedMs = nowMs - this.#secondMs;
+    if (elapsedMs >= RATE_MS) {
+      this.#rate = (this.#secondBytes * 1000) / elapsedMs;
+      this.#secondMs = nowMs;
+      this.#secondBytes = 0;
+    }
+    return this.#rate;
+  }
+}
+
+export class BodyBudget {
+  readonly #shares = new Set<BodyShare>();
+  readonly #rateMin: number;
+  readonly nowMs: () => number;
+  readonly #timer: NodeJS.Timeout;
+  #bytes = 0;
+
+  /** `rateMin`: bytes a second below which a body is cut; 0 for none. */
+  constructor(rateMin: number = LIMITS.bodyBytesPerSecondMin, nowMs = () => performance.now()) {
+    this.#rateMin = rateMin;
+    this.nowMs = nowMs;
+    this.#timer = setInterval(() => {
+      this.check();
+    }, CHECK_MS);
+    this.#timer.unref();
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  begin(receiving: Receiving): BodyShare {
+    const share = new BodyShare(this, receiving, this.nowMs());
+    this.#shares.add(share);
+    return share;
+  }
+
+  /** For shares. */
+  take(share: BodyShare, bytes: number): void {
+    if (this.#lacks(bytes)) this.#makeRoom(share, bytes);
+    this.#bytes += bytes;
+  }
+
+  /** For shares. */
+  end(share: BodyShare): void {
+    if (!this.#shares.delete(share)) return;
+    this.#bytes -= share.bytes;
+    share.bytes = 0;
+  }
+
+  /** Cuts the bodies that have come too slowly over a whole window. */
+  check(): void {
+    const nowMs = this.nowMs();
+    for (const share of this.#shares) {
+      share.rate(nowMs);
+      const elapsedMs = nowMs - share.windowMs;
+      if (elapsedMs < LIMITS.bodyWindowMs) continue;
+      if ((share.bytes - share.windowBytes) * 1000 < this.#rateMin * elapsedMs) {
+        const rule = `a body must bring ${this.#rateMin} bytes a second`;
+        this.#cut(share, new HapaxError("request_timeout", rule));
+      } else {
+        share.windowMs = nowMs;
+        share.windowBytes = share.bytes;
+      }
+    }
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  #cut(share: BodyShare, error: HapaxError): void {
+    share.receiving.cut(error);
+    this.end(share); // If it has not done so itself.
+  }
+
+  #lacks(bytes: number): boolean {
+    return this.#bytes + bytes > LIMITS.bodiesBytesMax;
+  }
+
+  #makeRoom(asking: BodyShare, bytes: number): void {
+    const slow = this.#findSlow(asking, bytes);
+    while (this.#lacks(bytes)) {
+      const victim = slow.pop() ?? this.#findGreedy(asking, bytes);
+      if (victim === undefined) {
+        throw new HapaxError("too_many", "too many bodies are being received at once");
+      }
+      this.#cut(victim, new HapaxError("too_many", "the body came too slowly to keep its room"));
+    }
+  }
+
+  #heldByPeer(): Map<string, number> {
+    const held = new Map<string, number>();
+    for (const share of this.#shares) {
+      const { peer } = share.receiving;
+      held.set(peer, (held.get(peer) ?? 0) + share.bytes);
+    }
+    return held;
+  }
+
+  /** The others that would not arrive in time at their rate and may make room for this one; the slowest is the last. */
+  #findSlow(asking: BodyShare, bytes: number): BodyShare[] {
+    const nowMs = this.nowMs();
+    const held = this.#heldByPeer();
+    const { peer } = asking.receiving;
+    const own = (held.get(peer) ?? 0) + bytes;
+    const isModest = own <= LIMITS.bodiesBytesMax / held.size;
+    const mayCut = (one: string): boolean =>
+      isModest || one === peer || (held.get(one) ?? 0) >= own;
+    const slow: { readonly share: BodyShare; readonly rate: number }[] = [];
+    for (const share of this.#shares) {
+      if (share === asking || share.bytes <= bytes * PART_MIN) continue;
+      const rate = share.rate(nowMs);
+      if (rate >= LIMITS.bodyBytesPerSecondFull || !mayCut(share.receiving.peer)) continue;
+      slow.push({ share, rate });
+    }
+    // Of those that are equally slow one large body makes as much room as many small ones.
+    slow.sort((one, other) => other.rate - one.rate || one.share.bytes - other.share.bytes);
+    return slow.map(({ share }) => share);
+  }
+
+  /** The largest body of the peer that holds most, if the asking one would still hold less. */
+  #findGreedy(asking: BodyShare, bytes: number): BodyShare | undefined {
+    const held = this.#heldByPeer();
+    const own = (held.get(asking.receiving.peer) ?? 0) + bytes;
+    let largest: BodyShare | undefined;
+    let most = own;
+    for (const share of this.#shares) {
+      const peerBytes = held.get(share.receiving.peer) ?? 0;
+      const isMore = peerBytes > most || (peerBytes === most && largest !== undefined);
+      if (share.receiving.peer === asking.receiving.peer || !isMore) continue;
+      if (peerBytes > most || share.bytes > (largest?.bytes ?? 0)) largest = share;
+      most = peerBytes;
+    }
+    return largest;
+  }
+}

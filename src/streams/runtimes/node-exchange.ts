@@ -1,0 +1,425 @@
+/** A request of `node:http` as an Exchange, and an Answer back to it. */
+
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+import { promisify } from "node:util";
+import { gzip, type ZlibOptions } from "node:zlib";
+import { type ErrorCode, HapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import type { Answer, Exchange, LiveAnswer, Sink, WholeAnswer } from "../server/exchange.ts";
+import { Turns } from "../../base/turns.ts";
+import type { BodyBudget } from "./node-body-budget.ts";
+import { acceptsGzip } from "../../protocol/accept-encoding.ts";
+import { CORS_EXPOSE, HEADER, SINGLE_HEADERS } from "../../protocol/headers.ts";
+import { invalid } from "../../protocol/refusal.ts";
+import { isAuthority, parseTarget } from "../../protocol/target.ts";
+
+const EMPTY = new Uint8Array(0);
+const gzipAsync = promisify<Buffer, ZlibOptions, Buffer>(gzip);
+/** Readers that ask for compression leave threads of the pool to commits. */
+const compressions = new Turns(1);
+const COMPRESSIBLE = /^(text\/|application\/(json|.*\+json|xml|.*\+xml|javascript|x-ndjson))/i;
+
+export class NodeExchange implements Exchange {
+  readonly method: string;
+  readonly path: string;
+  readonly query: string;
+  readonly #request: IncomingMessage;
+  readonly #response: ServerResponse;
+  readonly #budget: BodyBudget;
+  readonly #publicUrl: string | undefined;
+  readonly #authority: string | undefined;
+  #isAborted = false;
+  #aborts: (() => void)[] | undefined;
+  #failure: HapaxError | undefined;
+  #onFailure: ((error: HapaxError) => void) | undefined;
+
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    budget: BodyBudget,
+    publicUrl: string | undefined,
+  ) {
+    const target = request.url ?? "/";
+    // What is neither a path nor an absolute form is refused, but for `OPTIONS *`.
+    const parts = parseTarget(target) ?? { path: target, query: "", authority: undefined };
+    this.method = request.method ?? "GET";
+    this.path = parts.path;
+    this.query = parts.query;
+    this.#authority = parts.authority ?? request.headers.host;
+    this.#request = request;
+    this.#response = response;
+    this.#budget = budget;
+    this.#publicUrl = publicUrl;
+  }
+
+  get baseUrl(): string {
+    return this.#publicUrl ?? `http://${this.#authority ?? "localhost"}`;
+  }
+
+  get peer(): string {
+    return this.#request.socket.remoteAddress ?? "";
+  }
+
+  get isGone(): boolean {
+    return this.#response.closed || this.#request.socket.destroyed;
+  }
+
+  get hasBody(): boolean {
+    const { headers } = this.#request;
+    return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0;
+  }
+
+  header(name: string): string | undefined {
+    const value = this.#request.headers[name];
+    return Array.isArray(value) ? value.join(", ") : value;
+  }
+
+  body(bytesMax: number): Promise<Uint8Array> {
+    if (!this.hasBody) return Promise.resolve(EMPTY);
+    const announced = Number(this.#request.headers["content-length"] ?? 0);
+    if (announced > bytesMax) return Promise.reject(tooLarge(bytesMax));
+    if (this.#failure !== undefined) return Promise.reject(this.#failure);
+    return new Promise((resolve, reject) => {
+      this.#onFailure = receive(this.#request, bytesMax, this.#budget, { resolve, reject });
+    });
+  }
+
+  onAbort(run: () => void): void {
+    // It may have gone while the request waited for something else.
+    if (this.#isAborted || this.#response.closed) {
+      run();
+      return;
+    }
+    if (this.#aborts === undefined) this.#response.once("close", this.abort);
+    (this.#aborts ??= []).push(run);
+  }
+
+  /** The other side sends no more and may have gone: what waits on its behalf need not. */
+  readonly abort = (): void => {
+    this.#isAborted = true;
+    for (const run of this.#aborts?.splice(0) ?? []) run();
+  };
+
+  /** The rest of the body does not come. */
+  readonly fail = (error: HapaxError): void => {
+    this.#failure = error;
+    this.#onFailure?.(error);
+  };
+}
+
+/**
+ * Refuses what Node lets through: headers sent twice, targets that are neither a path nor a URL, a Host that is none,
+ * codings of the body beside `chunked`, and expectations that nobody here can meet.
+ */
+export function checkRequest(request: IncomingMessage): void {
+  const { headers, rawHeaders } = request;
+  const target = request.url ?? "";
+  const parts = parseTarget(target);
+  if (parts === undefined && !(target === "*" && request.method === "OPTIONS")) {
+    throw invalid("the request target", "is neither a path nor an http URL");
+  }
+  if (parts?.authority !== undefined && !isAuthority(parts.authority)) {
+    throw invalid("the request target", "has no host with an optional port");
+  }
+  if (headers.host === undefined && request.httpVersion !== "1.0") {
+    throw invalid("Host", "is missing");
+  }
+  if (headers.host !== undefined && !isAuthority(headers.host)) {
+    throw invalid("Host", "is not a host with an optional port");
+  }
+  const coding = headers["transfer-encoding"];
+  if (coding !== undefined && coding.toLowerCase() !== "chunked") {
+    throw invalid("Transfer-Encoding", "is not chunked");
+  }
+  const { expect } = headers;
+  if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
+    throw invalid("Expect", "is not 100-continue");
+  }
+  // Node has joined or dropped what was sent twice: then there are fewer names than raw headers.
+  if (Object.keys(headers).length * 2 === rawHeaders.length) return;
+  const seen = new Set<string>();
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index]?.toLowerCase() ?? "";
+    if (seen.has(name) && SINGLE_HEADERS.includes(name)) throw invalid(name, "is sent twice");
+    seen.add(name);
+  }
+}
+
+export function brokenBody(code: ErrorCode): HapaxError {
+  return new HapaxError(code, "the body did not come as it was announced");
+}
+
+export function tooLarge(bytesMax: number): HapaxError {
+  return new HapaxError("body_too_large", `the limit is ${bytesMax} bytes`);
+}
+
+interface Waiter {
+  readonly resolve: (body: Uint8Array) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Receives a body for a waiter. The function that it returns ends that with an error. */
+function receive(
+  request: IncomingMessage,
+  bytesMax: number,
+  budget: BodyBudget,
+  { resolve, reject }: Waiter,
+): (error: HapaxError) => void {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  let isOver = false;
+  // The listeners stay: taking them out costs more than the request that goes with them, and after
+  // a refusal they drop the rest of the body, so that the answer can be seen.
+  const finish = (error?: unknown): void => {
+    if (isOver) return;
+    isOver = true;
+    share.end();
+    if (error !== undefined) {
+      chunks.length = 0;
+      reject(error);
+      return;
+    }
+    const [first] = chunks;
+    resolve(first !== undefined && chunks.length === 1 ? first : Buffer.concat(chunks, bytes));
+  };
+  const share = budget.begin({ peer: request.socket.remoteAddress ?? "", cut: finish });
+  const onData = (chunk: Buffer): void => {
+    if (isOver) return;
+    try {
+      if (bytes + chunk.length > bytesMax) throw tooLarge(bytesMax);
+      share.take(chunk.length);
+      bytes += chunk.length;
+      chunks.push(chunk);
+    } catch (error) {
+      finish(error);
+    }
+  };
+  const onEnd = (): void => {
+    finish();
+  };
+  const onClose = (): void => {
+    if (isOver) return;
+    finish(new HapaxError("request_timeout", "the connection ended before the body did"));
+  };
+  // Node tells of an error only those who listen for it, and `close` follows every error.
+  request.on("data", onData).on("end", onEnd).on("close", onClose);
+  return finish;
+}
+
+export interface Sending {
+  /** The connection ends with this answer. */
+  readonly isLast: boolean;
+  /** How long the other side may take nothing before it is cut. */
+  readonly stallMs: number;
+}
+
+export function sendAnswer(
+  request: IncomingMessage,
+  response: ServerResponse,
+  answer: Answer,
+  sending: Sending,
+): void {
+  if (!("live" in answer) && answer.share !== undefined) {
+    const { share } = answer;
+    share.onCut(() => request.socket.destroy());
+    // `close` comes once, when the answer has left or the connection has gone.
+    if (response.closed || response.destroyed) share.release();
+    else response.once("close", share.release);
+  }
+  if (response.destroyed) return;
+  if ("live" in answer) {
+    sendLive(request, response, answer, sending.stallMs);
+    return;
+  }
+  if (answer.drop === true) {
+    request.socket.destroy();
+    return;
+  }
+  const pieces = bodyPieces(request, answer);
+  let bytes = 0;
+  for (const piece of pieces) bytes += piece.length;
+  if (answer.mayCompress === true && isWorthCompressing(request, answer, bytes)) {
+    compress(request, response, answer, pieces, sending);
+    return;
+  }
+  const headers = flatten(request, answer, sending.isLast);
+  if (answer.status !== 204 && answer.status !== 304 && request.method !== "HEAD") {
+    headers.push("Content-Length", String(bytes));
+  }
+  if (answer.mayCompress === true) headers.push("Vary", "Accept-Encoding");
+  response.writeHead(answer.status, headers);
+  // `finish` comes when the kernel has taken the last byte; a connection that breaks before has none.
+  if (answer.onSent !== undefined) response.once("finish", answer.onSent);
+  finish(request, response, pieces, sending.stallMs);
+}
+
+function bodyPieces(request: IncomingMessage, answer: WholeAnswer): readonly Uint8Array[] {
+  if (answer.body === undefined || request.method === "HEAD") return [];
+  return answer.body instanceof Uint8Array ? [answer.body] : answer.body;
+}
+
+function finish(
+  request: IncomingMessage,
+  response: ServerResponse,
+  pieces: readonly Uint8Array[],
+  stallMs: number,
+): void {
+  if (pieces.length <= 1) {
+    response.end(pieces[0]);
+  } else {
+    response.cork();
+    for (const piece of pieces) response.write(piece);
+    response.uncork();
+    response.end();
+  }
+  if (!response.writableFinished && response.writableLength > 0) {
+    cutWhenStuck(request.socket, response, stallMs);
+  }
+}
+
+// A client that does not take its answer must not keep the answer in memory.
+function cutWhenStuck(socket: Socket, response: ServerResponse, stallMs: number): void {
+  const cancel = whenStuck(socket, response, stallMs, () => {
+    socket.destroy();
+  });
+  response.once("close", cancel);
+}
+
+/**
+ * Calls `run` when next to nothing was taken for `delayMs`, or up to twice that. The time limit of a socket will
+ * not do: it starts anew with every byte that is received, and nobody must stay by sending.
+ */
+function whenStuck(
+  socket: Socket,
+  response: ServerResponse,
+  delayMs: number,
+  run: () => void,
+): () => void {
+  const takenMin = Math.max(1, (LIMITS.readerBytesPerSecondMin * delayMs) / 1000);
+  let before = takenFrom(socket);
+  const timer = setInterval(() => {
+    const now = takenFrom(socket);
+    // An answer without a socket waits behind another one, and not for the other side.
+    if (now - before < takenMin && response.socket !== null) run();
+    before = now;
+  }, delayMs);
+  timer.unref();
+  return () => {
+    clearInterval(timer);
+  };
+}
+
+/** What Node tells of a socket only through its handle: bytes handed to the kernel, and those that it has not taken yet. */
+interface SocketHandle {
+  readonly bytesWritten?: number;
+  readonly writeQueueSize?: number;
+}
+
+function handleOf(socket: Socket): SocketHandle {
+  const { _handle: handle } = socket as { _handle?: SocketHandle | null };
+  return handle ?? {};
+}
+
+/** Bytes that the kernel has taken from a socket, ever. */
+function takenFrom(socket: Socket): number {
+  const { bytesWritten = 0, writeQueueSize = 0 } = handleOf(socket);
+  return bytesWritten - writeQueueSize;
+}
+
+/** Changes whenever the other side takes something. */
+export function untakenOf(socket: Socket): string {
+  return `${socket.writableLength} ${handleOf(socket).writeQueueSize ?? 0}`;
+}
+
+const ALWAYS: readonly string[] = [
+  "X-Content-Type-Options",
+  "nosniff",
+  "Cross-Origin-Resource-Policy",
+  "cross-origin",
+];
+
+function flatten(request: IncomingMessage, answer: Answer, isLast: boolean): string[] {
+  const headers = [...ALWAYS];
+  const isRead = request.method === "GET";
+  // Reads may be cached and then served to a browser, so they always say what it may see.
+  if (isRead || request.method === "OPTIONS" || request.headers.origin !== undefined) {
+    headers.push("Access-Control-Allow-Origin", "*", "Access-Control-Expose-Headers", CORS_EXPOSE);
+  }
+  // A stream may hold anything: opened in a browser it must not run as a page of this server.
+  if (isRead) headers.push("Content-Security-Policy", "sandbox; default-src 'none'");
+  if (isLast) headers.push("Connection", "close");
+  for (const name in answer.headers) {
+    const value = answer.headers[name];
+    if (value !== undefined) headers.push(name, value);
+  }
+  return headers;
+}
+
+function isWorthCompressing(request: IncomingMessage, answer: WholeAnswer, bytes: number): boolean {
+  if (bytes < LIMITS.gzipBytesMin) return false;
+  const accepted = request.headers["accept-encoding"];
+  if (typeof accepted !== "string" || !acceptsGzip(accepted)) return false;
+  return COMPRESSIBLE.test(answer.headers[HEADER.contentType] ?? "");
+}
+
+function compress(
+  request: IncomingMessage,
+  response: ServerResponse,
+  answer: WholeAnswer,
+  pieces: readonly Uint8Array[],
+  sending: Sending,
+): void {
+  const compressed = compressions.run(() => gzipAsync(Buffer.concat(pieces), { level: 1 }));
+  const send = (body: Buffer): void => {
+    if (response.destroyed) return;
+    const headers = flatten(request, answer, sending.isLast);
+    // The bytes differ from those without compression, so the tag is the weak one (RFC 9110, 8.8.3).
+    const at = headers.indexOf(HEADER.etag);
+    if (at !== -1) headers[at + 1] = `W/${headers[at + 1] ?? ""}`;
+    headers.push("Content-Encoding", "gzip", "Vary", "Accept-Encoding");
+    headers.push("Content-Length", String(body.length));
+    response.writeHead(answer.status, headers);
+    finish(request, response, [body], sending.stallMs);
+  };
+  compressed.then(send, (error: unknown) => {
+    response.destroy(error instanceof Error ? error : undefined);
+  });
+}
+
+function sendLive(
+  request: IncomingMessage,
+  response: ServerResponse,
+  answer: LiveAnswer,
+  stallMs: number,
+): void {
+  response.writeHead(answer.status, flatten(request, answer, false));
+  response.flushHeaders();
+  answer.live(createSink(request.socket, response, stallMs));
+}
+
+function createSink(socket: Socket, response: ServerResponse, stallMs: number): Sink {
+  return {
+    write(bytes) {
+      if (!response.destroyed) response.write(bytes);
+    },
+    get queuedBytes() {
+      return response.writableLength;
+    },
+    onDrain(run) {
+      if (response.writableNeedDrain) response.once("drain", run);
+      else queueMicrotask(run);
+    },
+    onStuck: (delayMs, run) => whenStuck(socket, response, delayMs, run),
+    onClose(run) {
+      response.once("close", run);
+    },
+    end() {
+      response.end();
+      if (response.writableLength > 0) cutWhenStuck(socket, response, stallMs);
+    },
+    cut() {
+      response.destroy();
+    },
+  };
+}

@@ -1,0 +1,339 @@
+/**
+ * One connection of the lane: takes appends from its bytes, and sends their answers in order.
+ *
+ *   LN1  answers leave in the order of their requests, whichever is ready first;
+ *   LN2  a connection is handed over before the first byte of a request that is unusual, when nothing is owed
+ *        any more; `node:http` gets every byte from there on and keeps the connection;
+ *   LN3  a connection holds at most `pipelinedMax` requests, and none is taken while answers pile up;
+ *   LN4  whoever says nothing, says it slowly or does not take its answers is ended by the limits that
+ *        `node:http` has for it.
+ */
+
+import type { Socket } from "node:net";
+import { type ErrorCode, isHapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import type { HapaxServer } from "../server.ts";
+import type { WholeAnswer } from "../server/exchange.ts";
+import { failureAnswer } from "../server/problem.ts";
+import type { BodyBudget } from "./node-body-budget.ts";
+import { brokenBody, untakenOf } from "./node-exchange.ts";
+import { encodeAnswer, type HeadEnds, requireWhole } from "./node-lane-answer.ts";
+import { LaneExchange } from "./node-lane-exchange.ts";
+import { HeadParser } from "./node-lane-parser.ts";
+
+export interface LaneSettings {
+  readonly headersTimeoutMs: number;
+  readonly requestTimeoutMs: number;
+  readonly keepAliveTimeoutMs: number;
+  readonly stallMs: number;
+  readonly publicUrl: string | undefined;
+}
+
+export interface LaneParts {
+  readonly server: Pick<HapaxServer, "handle" | "isDraining">;
+  readonly budget: BodyBudget;
+  readonly settings: LaneSettings;
+  /** Gives a socket to `node:http`; what was not read is back in it. */
+  readonly handOver: (socket: Socket) => void;
+  /** Answers a socket without a request, and ends it. */
+  readonly refuse: (code: ErrorCode, socket: Socket) => void;
+  /** Ends a socket whose last answer is written, and which may still send. */
+  readonly end: (socket: Socket) => void;
+  readonly onFault: (error: unknown) => void;
+}
+
+/** What the connections of a lane share. */
+export interface LaneCommon extends LaneParts {
+  readonly ends: HeadEnds;
+  /** The time of the last check: good enough for limits of seconds, and free. */
+  readonly checkedAtMs: number;
+  readonly forget: (connection: LaneConnection) => void;
+}
+
+/** Node waits this much longer than it says, so that a request at the last moment is not lost. */
+const KEEP_ALIVE_EXTRA_MS = 1000;
+/** Nobody calls the parser while another call runs: one serves all connections. */
+const parser = new HeadParser();
+
+export class LaneConnection {
+  readonly #socket: Socket;
+  readonly #lane: LaneCommon;
+  /** Requests without an answer, oldest first. */
+  readonly #owed: LaneExchange[] = [];
+  /** What was read and not taken: the start of a head, or requests that must wait. */
+  #rest: Buffer | undefined;
+  /** The request whose body is still coming. */
+  #receiving: LaneExchange | undefined;
+  /** The next request is for `node:http`. */
+  #isLeaving = false;
+  #isPaused = false;
+  #isFlushing = false;
+  /** The other side will send no more. */
+  #isEnded = false;
+  /** Nothing is taken any more: the last answer is on its way. */
+  #isOver = false;
+  /** The body that was coming does not come: the answer to its request is the last one. */
+  #isBroken = false;
+  #hasAsked = false;
+  /** When the request under way began, or when the last one was answered. */
+  #sinceMs: number;
+  #untaken = "";
+  #untakenSinceMs = 0;
+
+  constructor(socket: Socket, lane: LaneCommon) {
+    this.#socket = socket;
+    this.#lane = lane;
+    this.#sinceMs = lane.checkedAtMs;
+    socket.on("data", this.#onData);
+    socket.on("drain", this.#onDrain);
+    socket.on("end", this.#onEnd);
+    socket.on("error", ignore); // `close` follows.
+    socket.on("close", this.#onClose);
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    if (this.#isOver || this.#isBroken) return;
+    if (this.#rest === undefined && this.#receiving === undefined) {
+      this.#sinceMs = this.#lane.checkedAtMs;
+    }
+    this.#hasAsked = true;
+    let bytes = chunk;
+    if (this.#receiving !== undefined) {
+      const { bytesLeft } = this.#receiving;
+      this.#receiveBody(this.#receiving, chunk.subarray(0, bytesLeft));
+      if (chunk.length <= bytesLeft) return;
+      bytes = chunk.subarray(bytesLeft);
+    }
+    this.#take(this.#rest === undefined ? bytes : Buffer.concat([this.#rest, bytes]));
+  };
+
+  readonly #onDrain = (): void => {
+    this.#proceed();
+  };
+
+  readonly #onEnd = (): void => {
+    this.#isEnded = true;
+    for (const exchange of this.#owed) exchange.abort();
+    this.#endIfEnded();
+  };
+
+  readonly #onClose = (): void => {
+    this.#lane.forget(this);
+    this.#isOver = true;
+    this.#receiving?.close();
+    for (const exchange of this.#owed) if (exchange !== this.#receiving) exchange.close();
+  };
+
+  #receiveBody(exchange: LaneExchange, piece: Buffer): void {
+    exchange.receive(piece);
+    if (exchange.bytesLeft === 0) this.#receiving = undefined;
+  }
+
+  get #mustWait(): boolean {
+    return this.#owed.length >= LIMITS.pipelinedMax || this.#socket.writableNeedDrain;
+  }
+
+  /** Begins all requests in the bytes that can begin, and keeps the rest. */
+  #take(bytes: Buffer): void {
+    let at = 0;
+    let isBlocked = false;
+    while (at < bytes.length && !this.#isLeaving) {
+      isBlocked = this.#mustWait;
+      if (isBlocked) break;
+      const verdict = parser.parse(bytes, at);
+      if (verdict === "partial") break;
+      if (verdict === "unusual") this.#isLeaving = true;
+      else at = this.#begin(bytes);
+    }
+    if (at > 0) this.#sinceMs = this.#lane.checkedAtMs;
+    this.#rest = at < bytes.length ? (at === 0 ? bytes : bytes.subarray(at)) : undefined;
+    if (this.#isLeaving && this.#owed.length === 0) this.#leave();
+    else if (this.#isLeaving || isBlocked) this.#pause();
+  }
+
+  /** Begins the request that was parsed; answers where its bytes end. */
+  #begin(bytes: Buffer): number {
+    const { end, contentLength } = parser;
+    const { budget, settings } = this.#lane;
+    const bodyEnd = end + contentLength;
+    const body = bodyEnd <= bytes.length ? bytes.subarray(end, bodyEnd) : undefined;
+    const peer = body === undefined ? this.#socket.remoteAddress : undefined;
+    const exchange = new LaneExchange(bytes, parser, body, budget, settings.publicUrl, peer);
+    this.#owed.push(exchange);
+    if (body === undefined) {
+      this.#receiving = exchange;
+      if (end < bytes.length) exchange.receive(bytes.subarray(end));
+    }
+    void this.#serve(exchange);
+    return body === undefined ? bytes.length : bodyEnd;
+  }
+
+  async #serve(exchange: LaneExchange): Promise<void> {
+    try {
+      exchange.answer = requireWhole(await this.#lane.server.handle(exchange));
+    } catch (error) {
+      if (!isHapaxError(error)) this.#lane.onFault(error);
+      exchange.answer = failureAnswer(error);
+    }
+    if (exchange.answer.drop === true) this.#socket.destroy();
+    if (this.#owed[0] !== exchange || this.#isFlushing || this.#isOver) return;
+    if (this.#owed.length === 1) {
+      this.#flush();
+      return;
+    }
+    // The next ones may be ready in this turn as well: one write for all of them.
+    this.#isFlushing = true;
+    process.nextTick(this.#flush);
+  }
+
+  readonly #flush = (): void => {
+    this.#isFlushing = false;
+    const socket = this.#socket;
+    if (this.#isOver || socket.destroyed) return;
+    try {
+      let text = "";
+      let answer: WholeAnswer | undefined;
+      while ((answer = this.#owed[0]?.answer) !== undefined) {
+        const mustEnd = this.#isBroken || this.#lane.server.isDraining;
+        const isLast = this.#owed.length === 1 && mustEnd;
+        text += encodeAnswer(answer, this.#lane.ends, isLast);
+        const exchange = this.#owed.shift();
+        if (exchange === this.#receiving) exchange?.drop(); // Answered before its body has come.
+        if (isLast) this.#isOver = true;
+      }
+      socket.write(text, "latin1");
+    } catch (error) {
+      this.#lane.onFault(error);
+      socket.destroy();
+      return;
+    }
+    if (!this.#isOver) this.#proceed();
+    else if (this.#isBroken) this.#lane.end(socket);
+    else socket.destroySoon();
+  };
+
+  /** Goes on with what had to wait for answers. */
+  #proceed(): void {
+    if (this.#isOver) return;
+    if (this.#rest === undefined && this.#receiving === undefined) {
+      this.#sinceMs = this.#lane.checkedAtMs;
+    }
+    if (this.#isEnded && !this.#mustWait) this.#endIfEnded();
+    if (!this.#isPaused || this.#isOver) return;
+    if (this.#isLeaving) {
+      if (this.#owed.length === 0) this.#leave();
+      return;
+    }
+    if (this.#mustWait) return;
+    this.#isPaused = false;
+    if (this.#rest !== undefined) this.#take(this.#rest);
+    if (!this.#isPaused && !this.#isLeaving) this.#socket.resume();
+  }
+
+  #pause(): void {
+    this.#isPaused = true;
+    this.#socket.pause();
+  }
+
+  /** The other side has sent its last byte: it gets what it is owed, and then the end. */
+  #endIfEnded(): void {
+    if (this.#isOver || this.#isBusy || this.#isPaused) return;
+    if (this.#receiving !== undefined) this.#break("invalid_request");
+    else if (this.#rest !== undefined) this.#refuse("invalid_request");
+    else {
+      this.#isOver = true;
+      this.#socket.end();
+    }
+  }
+
+  /** Whether an answer is owed that does not wait for the other side. */
+  get #isBusy(): boolean {
+    const [first] = this.#owed;
+    return first !== undefined && first !== this.#receiving;
+  }
+
+  #leave(): void {
+    const rest = this.#rest ?? Buffer.alloc(0);
+    this.#detach();
+    const socket = this.#socket;
+    socket.off("close", this.#onClose);
+    socket.off("error", ignore);
+    if (this.#isEnded) {
+      // Nothing can be put back into a socket that has told of its end: both are told once more.
+      this.#lane.handOver(socket);
+      socket.emit("data", rest);
+      socket.emit("end");
+      return;
+    }
+    socket.pause(); // Else the bytes would go to nobody: there is no listener now.
+    socket.unshift(rest);
+    this.#lane.handOver(socket);
+    socket.resume();
+  }
+
+  #detach(): void {
+    this.#isOver = true;
+    this.#lane.forget(this);
+    this.#socket.off("data", this.#onData);
+    this.#socket.off("drain", this.#onDrain);
+    this.#socket.off("end", this.#onEnd);
+  }
+
+  /** A request that breaks within its body gets one answer, its own: it may have it already. */
+  #break(code: ErrorCode): void {
+    const broken = this.#receiving;
+    if (broken === undefined || this.#isBroken) return;
+    this.#isBroken = true;
+    if (this.#owed.includes(broken)) broken.fail(brokenBody(code));
+    else this.#lane.end(this.#socket);
+  }
+
+  #refuse(code: ErrorCode): void {
+    this.#detach();
+    this.#lane.refuse(code, this.#socket);
+  }
+
+  /** Ends the connection if nothing is owed; otherwise the last answer does. */
+  drain(): void {
+    if (this.#owed.length > 0) return;
+    this.#isOver = true;
+    this.#socket.destroySoon();
+  }
+
+  cut(): void {
+    this.#socket.destroy();
+  }
+
+  /** Looks at the limits of time. `slackMs` is how old the times may be that it compares. */
+  check(nowMs: number, slackMs: number): void {
+    this.#checkTaking(nowMs);
+    if (this.#isBusy || this.#isPaused || this.#isOver) return;
+    const { headersTimeoutMs, requestTimeoutMs, keepAliveTimeoutMs } = this.#lane.settings;
+    const elapsedMs = nowMs - this.#sinceMs - slackMs;
+    const isOverdue = (limitMs: number): boolean => limitMs > 0 && elapsedMs >= limitMs;
+    if (this.#receiving !== undefined) {
+      if (isOverdue(requestTimeoutMs)) this.#break("request_timeout");
+    } else if (this.#rest !== undefined || !this.#hasAsked) {
+      if (isOverdue(headersTimeoutMs)) this.#refuse("request_timeout");
+    } else if (keepAliveTimeoutMs > 0 && isOverdue(keepAliveTimeoutMs + KEEP_ALIVE_EXTRA_MS)) {
+      this.#socket.destroy();
+    }
+  }
+
+  /** A client that does not take its answers must not keep them in memory. */
+  #checkTaking(nowMs: number): void {
+    if (this.#socket.writableLength === 0) {
+      this.#untaken = "";
+      return;
+    }
+    const untaken = untakenOf(this.#socket);
+    if (untaken !== this.#untaken) {
+      this.#untaken = untaken;
+      this.#untakenSinceMs = nowMs;
+    } else if (nowMs - this.#untakenSinceMs >= this.#lane.settings.stallMs) {
+      this.#socket.destroy();
+    }
+  }
+}
+
+const ignore = (): void => undefined;

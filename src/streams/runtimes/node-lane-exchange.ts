@@ -1,0 +1,141 @@
+/** An append of the lane as an Exchange: positions in the bytes that came, and a body that may still be coming. */
+
+import { HapaxError } from "../../base/errors.ts";
+import type { Exchange, WholeAnswer } from "../server/exchange.ts";
+import type { BodyBudget, BodyShare } from "./node-body-budget.ts";
+import { tooLarge } from "./node-exchange.ts";
+import { findField, type HeadParser } from "./node-lane-parser.ts";
+
+const EMPTY = Promise.resolve(new Uint8Array(0));
+
+interface Waiter {
+  readonly resolve: (body: Uint8Array) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+export class LaneExchange implements Exchange {
+  readonly method = "POST";
+  readonly path: string;
+  readonly query: string;
+  /** Set when it is ready; it is sent when those before it are. */
+  answer: WholeAnswer | undefined;
+  /** Bytes of the body that have not come yet. */
+  bytesLeft: number;
+  readonly #head: Buffer;
+  readonly #fields: readonly number[];
+  readonly #publicUrl: string | undefined;
+  readonly #budget: BodyBudget;
+  readonly #peer: string;
+  readonly #length: number;
+  #body: Buffer | undefined;
+  #pieces: Buffer[] | undefined;
+  #share: BodyShare | undefined;
+  #waiter: Waiter | undefined;
+  #failure: unknown;
+  #isDropping = false;
+  #isClosed = false;
+  #aborts: (() => void)[] | undefined;
+
+  constructor(
+    head: Buffer,
+    parser: HeadParser,
+    body: Buffer | undefined,
+    budget: BodyBudget,
+    publicUrl: string | undefined,
+    peer = "",
+  ) {
+    const { targetStart, queryMark, targetEnd, contentLength } = parser;
+    this.path = head.toString("latin1", targetStart, queryMark);
+    this.query = queryMark === targetEnd ? "" : head.toString("latin1", queryMark + 1, targetEnd);
+    this.#head = head;
+    this.#fields = parser.fields;
+    this.#publicUrl = publicUrl;
+    this.#budget = budget;
+    this.#peer = peer;
+    this.#length = contentLength;
+    this.#body = body;
+    this.bytesLeft = body === undefined ? contentLength : 0;
+  }
+
+  get baseUrl(): string {
+    return this.#publicUrl ?? `http://${this.header("host") ?? "localhost"}`;
+  }
+
+  get hasBody(): boolean {
+    return this.#length > 0;
+  }
+
+  header(name: string): string | undefined {
+    return findField(this.#head, this.#fields, name);
+  }
+
+  body(bytesMax: number): Promise<Uint8Array> {
+    if (this.#length === 0) return EMPTY;
+    if (this.#length > bytesMax) {
+      this.drop();
+      return Promise.reject(tooLarge(bytesMax));
+    }
+    if (this.#body !== undefined) return Promise.resolve(this.#body);
+    if (this.#failure !== undefined) return Promise.reject(this.#failure);
+    return new Promise((resolve, reject) => {
+      this.#waiter = { resolve, reject };
+    });
+  }
+
+  onAbort(run: () => void): void {
+    if (this.#isClosed) run();
+    else (this.#aborts ??= []).push(run);
+  }
+
+  /** Takes what has come of the body, at most `bytesLeft`. */
+  receive(piece: Buffer): void {
+    this.bytesLeft -= piece.length;
+    if (this.#isDropping) return;
+    this.#share ??= this.#budget.begin({ peer: this.#peer, cut: this.fail });
+    try {
+      this.#share.take(piece.length);
+    } catch (error) {
+      this.fail(error);
+      return;
+    }
+    const pieces = (this.#pieces ??= []);
+    pieces.push(piece);
+    if (this.bytesLeft > 0) return;
+    this.#release();
+    this.#body = pieces.length === 1 ? piece : Buffer.concat(pieces, this.#length);
+    this.#waiter?.resolve(this.#body);
+  }
+
+  /** Nobody asks for the body any more: the rest of it is counted and forgotten. */
+  drop(): void {
+    this.#isDropping = true;
+    this.#release();
+  }
+
+  /** The other side sends no more and may have gone: who waits on its behalf need not. */
+  abort(): void {
+    this.#isClosed = true;
+    for (const run of this.#aborts?.splice(0) ?? []) run();
+  }
+
+  /** The other side has gone. */
+  close(): void {
+    this.abort();
+    if (this.bytesLeft > 0 && !this.#isDropping) {
+      this.fail(new HapaxError("request_timeout", "the connection ended before the body did"));
+    }
+  }
+
+  /** The rest of the body does not come, or is not wanted. */
+  readonly fail = (error: unknown): void => {
+    this.drop();
+    this.#failure = error;
+    this.#waiter?.reject(error);
+  };
+
+  #release(): void {
+    this.#share?.end();
+    this.#share = undefined;
+    this.#pieces = undefined;
+  }
+}

@@ -1,0 +1,259 @@
+/**
+ * The head of an append, parsed strictly: bytes to positions, no copies, no state between two calls. It knows a
+ * small part of HTTP/1.1, the part in which no two parsers differ; everything else is `unusual` and belongs to
+ * `node:http`, which gets the same bytes.
+ *
+ *   LP1  a head is whole only if every byte of it is in the strict grammar below;
+ *   LP2  where a request ends is said by one Content-Length of plain digits, or by none: a request with any
+ *        other word on it, or with one word twice, is unusual;
+ *   LP3  the verdict on a head does not depend on what follows it, and a head that is cut anywhere is partial or
+ *        unusual, never whole.
+ *
+ *   head    = "POST" SP target SP "HTTP/1.1" CRLF 1*31( field CRLF ) CRLF
+ *   target  = "/" *( letter | digit | one of -._~%!$&'()*+,;=:@/? ), without "/_": reserved paths
+ *   field   = name ":" [ SP ] value, each name once in any case
+ *   host    = letters, digits, "-", "." and "_", and a port of digits or none
+ *   value   = visible ASCII and single spaces inside, at least one character
+ */
+
+import { LIMITS } from "../../protocol/limits.ts";
+
+/** What a parser can say of bytes: a head that is complete, the start of one, or not for the lane. */
+export type HeadVerdict = "whole" | "partial" | "unusual";
+
+const SPACE = 0x20;
+const COLON = 0x3a;
+const CR = 0x0d;
+const LF = 0x0a;
+const SLASH = 0x2f;
+const UNDERSCORE = 0x5f;
+const QUESTION = 0x3f;
+const START = Buffer.from("POST /");
+const VERSION = Buffer.from("HTTP/1.1\r\n");
+const FIELDS_MAX = 31;
+/** Fifteen digits are exact as a number; the limit of a body has far fewer. */
+const LENGTH_DIGITS_MAX = 15;
+
+const LETTERS_DIGITS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+const isTargetByte = table(`${LETTERS_DIGITS}-.~%!$&'()*+,;=:@/?`);
+/** The lower case of a byte that may stand in a name, or 0. */
+const nameByte = lowerCases(`${LETTERS_DIGITS}!#$%&'*+-.^_\`|~`);
+const isHostByte = table(`${LETTERS_DIGITS}-._`);
+const HOST_BYTES_MAX = 255;
+const isVisible = table(
+  Array.from({ length: 94 }, (_, at) => String.fromCharCode(33 + at)).join(""),
+);
+
+function table(characters: string): Uint8Array {
+  const marks = new Uint8Array(256);
+  for (const character of characters) marks[character.charCodeAt(0)] = 1;
+  return marks;
+}
+
+function lowerCases(characters: string): Uint8Array {
+  const cases = new Uint8Array(256);
+  for (const character of characters) {
+    cases[character.charCodeAt(0)] = character.toLowerCase().charCodeAt(0);
+  }
+  return cases;
+}
+
+/** Any number will do that equal names have in common; whoever finds one compares the bytes as well. */
+function hashOf(name: string): number {
+  let hash = 0;
+  for (let at = 0; at < name.length; at += 1) hash = nextHash(hash, name.charCodeAt(at));
+  return hash;
+}
+
+function nextHash(hash: number, byte: number): number {
+  return (Math.imul(hash, 31) + byte) | 0;
+}
+
+const HOST = hashOf("host");
+const CONTENT_LENGTH = hashOf("content-length");
+const CONNECTION = hashOf("connection");
+/** Words that change where a request ends, what the connection becomes, or what the answer must say. */
+const FOREIGN = new Set(
+  ["transfer-encoding", "expect", "upgrade", "proxy-connection", "trailer", "te", "origin"].map(
+    hashOf,
+  ),
+);
+
+const hashes = new Map<string, number>();
+
+/** A field of a head by its lower-case name. */
+export function findField(
+  bytes: Buffer,
+  fields: readonly number[],
+  name: string,
+): string | undefined {
+  let hash = hashes.get(name);
+  if (hash === undefined) {
+    hash = hashOf(name);
+    hashes.set(name, hash); // Names come from handlers, never from clients: there are few.
+  }
+  for (let at = 0; at < fields.length; at += 4) {
+    if (fields[at] !== hash) continue;
+    if (!isNamed(bytes, fields[at + 1] ?? 0, name)) return undefined;
+    return bytes.toString("latin1", fields[at + 2], fields[at + 3]);
+  }
+  return undefined;
+}
+
+function isNamed(bytes: Uint8Array, start: number, name: string): boolean {
+  for (let at = 0; at < name.length; at += 1) {
+    if (nameByte[bytes[start + at] ?? 0] !== name.charCodeAt(at)) return false;
+  }
+  return bytes[start + name.length] === COLON;
+}
+
+/** Parses heads. The positions of the last whole one stay in it until the next call. */
+export class HeadParser {
+  /** The first byte after the head. */
+  end = 0;
+  targetStart = 0;
+  /** Where the query's question mark stands; `targetEnd` if there is none. */
+  queryMark = 0;
+  targetEnd = 0;
+  contentLength = 0;
+  /** For each field: hash of the name, start of the name, start and end of the value. Never used again. */
+  fields: number[] = [];
+  #hasHost = false;
+
+  parse(bytes: Buffer, from: number): HeadVerdict {
+    // More than this and no end of the head is unusual, however the rest may look.
+    const to = Math.min(bytes.length, from + LIMITS.laneHeadBytesMax);
+    const verdict = this.#parse(bytes, from, to);
+    if (verdict === "partial" && to < bytes.length) return "unusual";
+    if (verdict === "partial" && to - from === LIMITS.laneHeadBytesMax) return "unusual";
+    return verdict;
+  }
+
+  #parse(bytes: Buffer, from: number, to: number): HeadVerdict {
+    const line = this.#parseLine(bytes, from, to);
+    if (line !== "whole") return line;
+    this.fields = [];
+    this.contentLength = 0;
+    this.#hasHost = false;
+    let at = this.end;
+    for (;;) {
+      if (at >= to) return "partial";
+      if (bytes[at] === CR) {
+        if (at + 1 >= to) return "partial";
+        if (bytes[at + 1] !== LF || !this.#hasHost) return "unusual";
+        this.end = at + 2;
+        return "whole";
+      }
+      const field = this.#parseField(bytes, at, to);
+      if (field !== "whole") return field;
+      at = this.end;
+    }
+  }
+
+  #parseLine(bytes: Buffer, from: number, to: number): HeadVerdict {
+    const start = matches(bytes, from, to, START);
+    if (start !== "whole") return start;
+    let at = from + START.length - 1;
+    this.targetStart = at;
+    this.queryMark = -1;
+    let before = 0;
+    for (; at < to; at += 1) {
+      const byte = bytes[at] ?? 0;
+      if (byte === UNDERSCORE) {
+        if (before === SLASH) return "unusual";
+      } else if (isTargetByte[byte] !== 1) break;
+      if (byte === QUESTION && this.queryMark === -1) this.queryMark = at;
+      before = byte;
+    }
+    if (at >= to) return "partial";
+    if (bytes[at] !== SPACE) return "unusual";
+    this.targetEnd = at;
+    if (this.queryMark === -1) this.queryMark = at;
+    this.end = at + 1 + VERSION.length;
+    return matches(bytes, at + 1, to, VERSION);
+  }
+
+  #parseField(bytes: Buffer, from: number, to: number): HeadVerdict {
+    let at = from;
+    let hash = 0;
+    for (; at < to; at += 1) {
+      const byte = nameByte[bytes[at] ?? 0] ?? 0;
+      if (byte === 0) break;
+      hash = nextHash(hash, byte);
+    }
+    if (at >= to) return "partial";
+    if (bytes[at] !== COLON || at === from) return "unusual";
+    at += 1;
+    if (bytes[at] === SPACE) at += 1;
+    const start = at;
+    for (; at < to; at += 1) {
+      const byte = bytes[at] ?? 0;
+      if (isVisible[byte] === 1) continue;
+      // A space stands between two visible characters: nothing has to be trimmed.
+      if (byte !== SPACE || at === start || bytes[at - 1] === SPACE) break;
+    }
+    if (at >= to) return "partial";
+    if (bytes[at] !== CR || at === start || bytes[at - 1] === SPACE) return "unusual";
+    if (at + 1 >= to) return "partial";
+    if (bytes[at + 1] !== LF) return "unusual";
+    this.end = at + 2;
+    return this.#takeField(bytes, hash, from, start, at) ? "whole" : "unusual";
+  }
+
+  #takeField(bytes: Buffer, hash: number, name: number, start: number, end: number): boolean {
+    const { fields } = this;
+    if (fields.length >= FIELDS_MAX * 4) return false;
+    // Two names that share a number by chance are taken for one name: the request is unusual, no more.
+    for (let at = 0; at < fields.length; at += 4) if (fields[at] === hash) return false;
+    fields.push(hash, name, start, end);
+    switch (hash) {
+      case HOST:
+        this.#hasHost = true;
+        return isNamed(bytes, name, "host") && isPlainHost(bytes, start, end);
+      case CONTENT_LENGTH:
+        return isNamed(bytes, name, "content-length") && this.#takeLength(bytes, start, end);
+      case CONNECTION:
+        return (
+          isNamed(bytes, name, "connection") &&
+          bytes.toString("latin1", start, end).toLowerCase() === "keep-alive"
+        );
+      default:
+        return !FOREIGN.has(hash);
+    }
+  }
+
+  #takeLength(bytes: Buffer, start: number, end: number): boolean {
+    if (end - start > LENGTH_DIGITS_MAX) return false;
+    let length = 0;
+    for (let at = start; at < end; at += 1) {
+      const digit = (bytes[at] ?? 0) - 0x30;
+      if (digit < 0 || digit > 9) return false;
+      length = length * 10 + digit;
+    }
+    this.contentLength = length;
+    return bytes[start] !== 0x30 || end - start === 1;
+  }
+}
+
+/** Name or IPv4 address, and a port of digits or none. Other hosts are for `node:http` to judge. */
+function isPlainHost(bytes: Buffer, start: number, end: number): boolean {
+  if (end - start > HOST_BYTES_MAX) return false;
+  let at = start;
+  while (at < end && isHostByte[bytes[at] ?? 0] === 1) at += 1;
+  if (at === end) return true;
+  const digits = end - at - 1;
+  if (at === start || bytes[at] !== COLON || digits < 1 || digits > 5) return false;
+  for (at += 1; at < end; at += 1) {
+    const digit = (bytes[at] ?? 0) - 0x30;
+    if (digit < 0 || digit > 9) return false;
+  }
+  return true;
+}
+
+function matches(bytes: Buffer, from: number, to: number, expected: Buffer): HeadVerdict {
+  for (let at = 0; at < expected.length; at += 1) {
+    if (from + at >= to) return "partial";
+    if (bytes[from + at] !== expected[at]) return "unusual";
+  }
+  return "whole";
+}

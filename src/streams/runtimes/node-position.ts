@@ -1,0 +1,73 @@
+/**
+ * A reader's position in a file.
+ *
+ *   FP1  the file holds one whole offset at every instant: the new one is written beside it, synced, and renamed
+ *        over it;
+ *   FP2  a file that does not hold one offset is refused: beginning anew would repeat every effect.
+ */
+
+import { open, readFile, rename } from "node:fs/promises";
+import { dirname } from "node:path";
+import type { PositionStore } from "../../client/positions.ts";
+import { HapaxError } from "../../base/errors.ts";
+
+/** Offsets have up to 255 printable characters, and positions name a life besides. The line break is the mark of a whole file. */
+const WHOLE = /^([\x21-\x7e]{1,300})\n$/;
+
+/**
+ * Keeps a position in a file, safe against a power cut. One reader, one file; its folder must be there.
+ *
+ * ```ts
+ * import { mkdtemp } from "node:fs/promises";
+ * import { tmpdir } from "node:os";
+ * import { join } from "node:path";
+ * import { filePosition } from "hapax/node";
+ *
+ * const path = join(await mkdtemp(join(tmpdir(), "orders-")), "position");
+ * await filePosition(path).save("0000000000000000_0000000000000042");
+ * console.assert((await filePosition(path).load()) === "0000000000000000_0000000000000042");
+ * ```
+ */
+export function filePosition(path: string): PositionStore {
+  return {
+    async load() {
+      let text: string;
+      try {
+        text = await readFile(path, "utf8");
+      } catch (error) {
+        if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+        throw error;
+      }
+      const offset = WHOLE.exec(text)?.[1];
+      if (offset !== undefined) return offset;
+      throw new HapaxError("data_damaged", `the position file holds no offset file=${path}`);
+    },
+    async save(offset) {
+      const draft = `${path}.new`;
+      await written(draft, `${offset}\n`);
+      await rename(draft, path);
+      await synced(dirname(path));
+    },
+  };
+}
+
+async function written(path: string, text: string): Promise<void> {
+  const file = await open(path, "w");
+  try {
+    await file.writeFile(text);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}
+
+/** A rename is durable when its folder is. Windows cannot open folders, and needs no such sync. */
+async function synced(folder: string): Promise<void> {
+  if (process.platform === "win32") return;
+  const handle = await open(folder, "r");
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}

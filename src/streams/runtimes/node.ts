@@ -1,0 +1,318 @@
+/**
+ * The server on Node: sockets, time limits, and a clean end. Plain appends go through the fast lane, all other
+ * requests through `node:http`. Everything else is in server/.
+ */
+
+import {
+  createServer as createHttpServer,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from "node:http";
+import { type AddressInfo, Server as NetServer, type Socket } from "node:net";
+import { totalmem } from "node:os";
+import { systemClock } from "../../base/clock.ts";
+import { ERRORS, type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import { systemRandom } from "../../base/random.ts";
+import { type Answer, createServer, type HapaxServer } from "../server.ts";
+import { failureAnswer } from "../server/problem.ts";
+import type { ServerSettings } from "../server/settings.ts";
+import type { Store } from "../store.ts";
+import { openMemoryStore } from "../stores/memory.ts";
+import { encodeProblem, PROBLEM_TYPE } from "../../protocol/refusal.ts";
+import { createNodeCourier } from "./node-courier.ts";
+import { nodeDigest } from "./node-digest.ts";
+import { connectionsFor, descriptorsMax } from "./node-descriptors.ts";
+import { Connections, type HttpConnection } from "./node-connections.ts";
+import { BodyBudget } from "./node-body-budget.ts";
+import { checkRequest, NodeExchange, sendAnswer } from "./node-exchange.ts";
+import { type Lane, openLane } from "./node-lane.ts";
+
+export { filePosition } from "./node-position.ts";
+
+/** Settings of a server on Node. All are optional. */
+export interface NodeServerSettings extends ServerSettings {
+  /** Default 127.0.0.1: only this machine. */
+  readonly host?: string;
+  /** Default 4437; 0 takes any free port. */
+  readonly port?: number;
+  /** Where clients reach this server, if not at the address it listens on. */
+  readonly publicUrl?: string;
+  /** The store. Default: a new one in memory. The server closes it. */
+  readonly store?: Store;
+  /** Time to send the header block; also how long a new socket may say nothing. Default 10,000. */
+  readonly headersTimeoutMs?: number;
+  /** Time to send the whole request; at least `headersTimeoutMs`. Default 60,000. */
+  readonly requestTimeoutMs?: number;
+  /**
+   * Bytes of a body that must come in a second, over 10 seconds; a slower body is answered with 408. Default 1,024; 0 for
+   * no such limit.
+   */
+  readonly bodyBytesPerSecondMin?: number;
+  /** How long a socket may be idle between two requests. Default 65,000. */
+  readonly keepAliveTimeoutMs?: number;
+  /**
+   * Sockets at once; those beyond it are dropped. Default 20,000, or as many as the limit of open files
+   * leaves.
+   */
+  readonly connectionsMax?: number;
+  /** Whether plain appends go around `node:http`. Default true; false is for tests that compare the two. */
+  readonly hasFastLane?: boolean;
+  /** Gets one line for every act such as a producer's reset. Default: standard error. */
+  readonly onAudit?: (line: string) => void;
+  /** Hears of bugs and broken parts. Default: standard error. */
+  readonly onFault?: (error: unknown) => void;
+}
+
+/** A server that accepts requests until it is stopped. */
+export interface NodeServer {
+  readonly url: string;
+  readonly durability: string;
+  readonly server: HapaxServer;
+  /** Takes no new requests, lets those under way finish, and closes the store. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts a server and resolves when it accepts requests.
+ *
+ * ```ts
+ * import { startNodeServer } from "hapax/node";
+ *
+ * const server = await startNodeServer({ port: 0 });
+ * const answer = await fetch(`${server.url}/v1/stream/orders`, { method: "PUT" });
+ * console.assert(answer.status === 201);
+ * await server.stop();
+ * ```
+ */
+export async function startNodeServer(settings: NodeServerSettings = {}): Promise<NodeServer> {
+  const store = settings.store ?? openMemoryStore({ bytesMax: Math.floor(totalmem() / 2) });
+  const onFault = settings.onFault ?? ((error: unknown) => console.error(error));
+  let listeningUrl = "";
+  const server = createServer(
+    {
+      store,
+      clock: systemClock,
+      random: systemRandom,
+      // All requests that one look at the sockets has brought are in one batch.
+      defer: (run) => void setImmediate(run),
+      courier: createNodeCourier({ allowLoopback: settings.allowLoopbackWebhooks ?? true }),
+      digest: nodeDigest,
+      onAudit: settings.onAudit ?? ((line: string) => console.error(`audit: ${line}`)),
+      publicUrl: () => settings.publicUrl ?? listeningUrl,
+      onFault,
+    },
+    settings,
+  );
+  let http: Server;
+  let lane: Lane | undefined;
+  const connections = new Connections({ refuse: refuseSocket, end: endSocket });
+  const budget = new BodyBudget(settings.bodyBytesPerSecondMin);
+  try {
+    http = createListener(server, settings, connections, budget, onFault);
+    if (settings.hasFastLane ?? true) lane = putLaneBefore(http, server, settings, budget, onFault);
+    await listen(http, settings.port ?? 4437, settings.host ?? "127.0.0.1");
+  } catch (error) {
+    lane?.close();
+    budget.close();
+    await server.close();
+    throw error;
+  }
+  listeningUrl = urlOf(http);
+  const url = listeningUrl;
+  return {
+    url,
+    durability: store.supports.durability,
+    server,
+    async stop() {
+      await drain(http, server, connections, lane);
+      budget.close();
+      await server.close();
+    },
+  };
+}
+
+const ignore = (): void => undefined;
+
+interface Asked {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly exchange: NodeExchange;
+}
+
+function createListener(
+  server: HapaxServer,
+  settings: NodeServerSettings,
+  connections: Connections,
+  budget: BodyBudget,
+  onFault: (error: unknown) => void,
+): Server {
+  const headersTimeout = settings.headersTimeoutMs ?? LIMITS.headersTimeoutMs;
+  const http = createHttpServer({
+    maxHeaderSize: LIMITS.headerBytesMax,
+    headersTimeout,
+    requestTimeout: settings.requestTimeoutMs ?? LIMITS.requestTimeoutMs,
+    keepAliveTimeout: settings.keepAliveTimeoutMs ?? LIMITS.keepAliveTimeoutMs,
+    connectionsCheckingInterval: Math.min(1000, headersTimeout),
+    // Node would refuse a missing Host without a problem document; checkRequest refuses it with one.
+    requireHostHeader: false,
+    noDelay: true,
+  });
+  // Node drops the headers behind the 1,000th in silence; the size of the block bounds their number.
+  http.maxHeadersCount = 0;
+  // Types of Node do not have it: whether a client that has sent its last byte still gets its answers.
+  Reflect.set(http, "httpAllowHalfOpen", true);
+  http.maxConnections = settings.connectionsMax ?? connectionsFor(descriptorsMax());
+  const stallMs = server.settings.readerStallMs;
+  const answer = async (
+    { request, response, exchange }: Asked,
+    connection: HttpConnection | undefined,
+  ): Promise<void> => {
+    let ready: Answer;
+    try {
+      checkRequest(request);
+      ready = await server.handle(exchange);
+    } catch (error) {
+      if (!isHapaxError(error)) onFault(error);
+      ready = failureAnswer(error);
+    }
+    // The answers behind it are owed as well: only the last one ends the connection.
+    sendAnswer(request, response, ready, { isLast: connection?.isLast ?? true, stallMs });
+  };
+  const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
+    response.on("error", ignore); // The other side has gone; `close` tells who must know.
+    const exchange = new NodeExchange(request, response, budget, settings.publicUrl);
+    const connection = connections.of(request.socket);
+    const run = (): void => {
+      answer({ request, response, exchange }, connection).catch((error: unknown) => {
+        onFault(error);
+        response.destroy();
+      });
+    };
+    connection?.begin({ request, response, run, abort: exchange.abort, fail: exchange.fail });
+  };
+  http.on("connection", (socket: Socket) => {
+    connections.add(socket);
+  });
+  http.on("request", onRequest);
+  http.on("checkExpectation", onRequest);
+  http.on("connect", (_request, socket) => {
+    connections.of(socket as Socket)?.refuse("method_not_allowed");
+  });
+  http.on("clientError", (error: NodeJS.ErrnoException, socket) => {
+    if (socket.destroyed || error.code === "ECONNRESET") socket.destroy();
+    else connections.of(socket as Socket)?.refuse(socketCode(error.code));
+  });
+  return http;
+}
+
+/**
+ * Gives new sockets to the lane, and to `node:http` what the lane hands over: those who listen for connections
+ * hear of a socket then. Node counts both kinds together.
+ */
+function putLaneBefore(
+  http: Server,
+  server: HapaxServer,
+  settings: NodeServerSettings,
+  budget: BodyBudget,
+  onFault: (error: unknown) => void,
+): Lane {
+  const adopters = http.listeners("connection");
+  const lane = openLane({
+    server,
+    budget,
+    settings: {
+      headersTimeoutMs: http.headersTimeout,
+      requestTimeoutMs: http.requestTimeout,
+      keepAliveTimeoutMs: http.keepAliveTimeout,
+      stallMs: server.settings.readerStallMs,
+      publicUrl: settings.publicUrl,
+    },
+    handOver(socket) {
+      for (const adopt of adopters) Reflect.apply(adopt, http, [socket]);
+    },
+    refuse: refuseSocket,
+    end: endSocket,
+    onFault,
+  });
+  http.removeAllListeners("connection");
+  http.on("connection", (socket: Socket) => {
+    lane.add(socket);
+  });
+  return lane;
+}
+
+/** There is no request that could be answered: a problem document all the same, then the end. */
+function refuseSocket(code: ErrorCode, socket: Socket): void {
+  if (!socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const { status, title } = ERRORS[code];
+  const detail = code === "invalid_request" ? "this is not HTTP/1.1 as we accept it" : title;
+  const body = encodeProblem({ code, detail });
+  const head =
+    `HTTP/1.1 ${status} ${title}\r\nContent-Type: ${PROBLEM_TYPE}\r\n` +
+    `X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n` +
+    `Content-Length: ${body.length}\r\nConnection: close\r\n\r\n`;
+  endSocket(socket, Buffer.concat([Buffer.from(head), body]));
+}
+
+function endSocket(socket: Socket, last = Buffer.alloc(0)): void {
+  socket.end(last);
+  // What still arrives is dropped, but only for a moment: then the socket goes.
+  socket.resume();
+  setTimeout(() => socket.destroy(), 1000).unref();
+}
+
+function socketCode(code: string | undefined): ErrorCode {
+  if (code === "HPE_HEADER_OVERFLOW") return "headers_too_large";
+  if (code === "ERR_HTTP_REQUEST_TIMEOUT") return "request_timeout";
+  if (code === "HPE_CHUNK_EXTENSIONS_OVERFLOW") return "body_too_large";
+  return "invalid_request";
+}
+
+function listen(http: Server, port: number, host: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    http.once("error", reject);
+    http.listen({ port, host, backlog: 1024 }, () => {
+      http.off("error", reject);
+      resolve();
+    });
+  });
+}
+
+function urlOf(http: Server): string {
+  const address = http.address();
+  if (address === null || typeof address === "string") {
+    throw new HapaxError("invalid_settings", "the server does not listen on a port");
+  }
+  const { address: host, port, family } = address satisfies AddressInfo;
+  return `http://${family === "IPv6" ? `[${host}]` : host}:${port}`;
+}
+
+async function drain(
+  http: Server,
+  server: HapaxServer,
+  connections: Connections,
+  lane: Lane | undefined,
+): Promise<void> {
+  const closed = new Promise<void>((resolve) => {
+    // The close of the socket server: the one of http cuts answers that are not taken yet.
+    NetServer.prototype.close.call(http, () => {
+      resolve();
+    });
+  });
+  server.drain();
+  connections.drain();
+  lane?.drain();
+  const cut = setTimeout(() => {
+    http.closeAllConnections();
+    lane?.cut();
+  }, LIMITS.drainMs);
+  await closed;
+  clearTimeout(cut);
+  lane?.close();
+  http.close(); // Nobody is left to cut: this ends the checks of the time limits.
+}

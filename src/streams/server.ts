@@ -1,0 +1,146 @@
+/**
+ * The server without its sockets: a store, the engine over it, subscriptions, and one function from a
+ * request to its answer. A runtime (`hapax/node`) brings the requests.
+ */
+
+import type { Clock } from "../base/clock.ts";
+import type { Courier } from "./courier.ts";
+import { type Digest, webDigest } from "../base/digest.ts";
+import type { Defer } from "./engine/commit.ts";
+import { Engine } from "./engine/engine.ts";
+import { GroupEngine } from "./engine/groups.ts";
+import { SubscriptionEngine } from "./engine/subscriptions.ts";
+import type { Random } from "../base/random.ts";
+import { AnswerBudget } from "./server/answer-budget.ts";
+import { Drain } from "./server/drain.ts";
+import type { Answer, Exchange } from "./server/exchange.ts";
+import { createRouter } from "./server/router.ts";
+import { resolveSettings, type ResolvedSettings, type ServerSettings } from "./server/settings.ts";
+import { handleSubscriptions } from "./server/subscriptions.ts";
+import type { Store } from "./store.ts";
+import { isJsonRecordStart, jsonRecordEnd } from "../protocol/json.ts";
+import { subscriptionFormat } from "../protocol/subscription.ts";
+
+export type { Answer, Exchange, LiveAnswer, Sink, WholeAnswer } from "./server/exchange.ts";
+export type { ResolvedSettings, ServerSettings } from "./server/settings.ts";
+
+/** What a server is made of. It owns the store and closes it. */
+export interface ServerComponents {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly random: Random;
+  /** Sends webhooks. */
+  readonly courier: Courier;
+  /** When a group commit begins. Default: at the end of the microtask; see `Defer`. */
+  readonly defer?: Defer;
+  /** SHA-256. Default: the one of the web platform, which answers later. */
+  readonly digest?: Digest;
+  /** Gets one line for every act that changes what is known of others, such as a producer's reset. */
+  readonly onAudit?: (line: string) => void;
+  /** Where webhooks reach this server, without a slash at the end. */
+  readonly publicUrl: () => string;
+  /** Hears of bugs and broken parts, never of refusals. */
+  readonly onFault: (error: unknown) => void;
+}
+
+/** A server without its sockets: a runtime hands it requests and sends its answers. */
+export interface HapaxServer {
+  readonly settings: ResolvedSettings;
+  readonly engine: Engine;
+  readonly isDraining: boolean;
+  /** Answers one request. Never rejects for what a client does. */
+  handle(exchange: Exchange): Promise<Answer>;
+  /** Asks live readers to go and refuses new requests. */
+  drain(): void;
+  /** Waits for what is under way and closes the store. */
+  close(): Promise<void>;
+}
+
+/**
+ * Makes a server over an open store. No socket is opened and nothing waits.
+ *
+ * ```ts
+ * import { createServer } from "hapax/server";
+ * import { openMemoryStore } from "hapax/stores/memory";
+ * import { systemClock, systemRandom } from "hapax";
+ *
+ * const server = createServer({
+ *   store: openMemoryStore(),
+ *   clock: systemClock,
+ *   random: systemRandom,
+ *   courier: { deliver: async () => ({ kind: "refused", reason: "no webhooks here" }) },
+ *   publicUrl: () => "http://127.0.0.1:4437",
+ *   onFault: (error) => console.error(error),
+ * });
+ * console.assert(server.settings.longPollMs === 30_000);
+ * await server.close();
+ * ```
+ */
+export function createServer(
+  components: ServerComponents,
+  settings: ServerSettings = {},
+): HapaxServer {
+  const { store, clock, random, courier, publicUrl, onFault, defer } = components;
+  const resolved = resolveSettings(settings);
+  const engine = new Engine({
+    store,
+    clock,
+    random,
+    jsonRecordsEnd: jsonRecordEnd,
+    isJsonRecordStart,
+    onFault,
+    keyDefaults: {
+      windowSeconds: resolved.keyWindowSeconds,
+      countMax: resolved.keyMax,
+      overflow: resolved.keyOverflow,
+    },
+    ...(defer === undefined ? {} : { defer }),
+  });
+  const subscriptions = new SubscriptionEngine({
+    engine,
+    clock,
+    random,
+    courier,
+    format: subscriptionFormat,
+    publicBaseUrl: publicUrl,
+  });
+  engine.observe(subscriptions);
+  subscriptions.start().catch(onFault);
+  const drain = new Drain();
+  const { digest = webDigest, onAudit = () => undefined } = components;
+  const parts = {
+    engine,
+    groups: new GroupEngine(engine, random),
+    subscriptions,
+    clock,
+    random,
+    settings: resolved,
+    drain,
+    answers: new AnswerBudget(clock, resolved.answersMaxBytes),
+    digest,
+    onAudit,
+  };
+  const addresses = { allowLoopback: resolved.allowLoopbackWebhooks };
+  const handle = createRouter(
+    parts,
+    (exchange) => handleSubscriptions(exchange, subscriptions, addresses),
+    onFault,
+  );
+  return {
+    settings: resolved,
+    engine,
+    get isDraining() {
+      return drain.isDraining;
+    },
+    handle,
+    drain() {
+      drain.start();
+      engine.appends.release();
+    },
+    async close() {
+      drain.start();
+      subscriptions.stop();
+      await engine.close();
+    },
+  };
+}

@@ -1,0 +1,61 @@
+/** The paths that people and tools try first, without having read anything. PROTOCOL.md §12.6. */
+
+import { FRONT_PATH, HEALTH_PATH, ICON_PATH, METRICS_PATH } from "../../protocol/reserved.ts";
+import { HEADER } from "../../protocol/headers.ts";
+import { showHealth } from "./admin.ts";
+import type { Answer, Exchange } from "./exchange.ts";
+import { showMetrics } from "./metrics.ts";
+import type { ServerParts } from "./parts.ts";
+import { methodNotAllowed } from "./problem.ts";
+
+type Handler = (exchange: Exchange, parts: ServerParts) => Answer | Promise<Answer>;
+
+const FRONT: ReadonlyMap<string, Handler> = new Map<string, Handler>([
+  [FRONT_PATH, greet],
+  [HEALTH_PATH, showHealth],
+  [METRICS_PATH, showMetrics],
+  [ICON_PATH, showNoIcon],
+]);
+
+/** Undefined: it is none of these paths. */
+export function answerFront(
+  exchange: Exchange,
+  parts: ServerParts,
+): Answer | Promise<Answer> | undefined {
+  const handler = FRONT.get(exchange.path);
+  if (handler === undefined) return undefined;
+  const isRead = exchange.method === "GET" || exchange.method === "HEAD";
+  return isRead ? handler(exchange, parts) : methodNotAllowed("GET, HEAD, OPTIONS");
+}
+
+const utf8 = new TextEncoder();
+
+function greet({ baseUrl }: Exchange): Answer {
+  const lines = [
+    "This is Hapax, a server of durable streams over HTTP. A stream is a URL below /v1/stream/:",
+    "",
+    `  curl -X PUT ${baseUrl}/v1/stream/orders -H 'Content-Type: application/json'`,
+    `  curl ${baseUrl}/v1/stream/orders -H 'Content-Type: application/json' -d '{"id": 1}'`,
+    `  curl ${baseUrl}/v1/stream/orders`,
+    "",
+    `All streams: ${baseUrl}/_hapax/streams`,
+    `Health:      ${baseUrl}/healthz`,
+    `Metrics:     ${baseUrl}/metrics`,
+    "",
+    "To read on: README.md and PROTOCOL.md in the package `hapax`.",
+    "",
+  ];
+  return {
+    status: 200,
+    headers: {
+      [HEADER.contentType]: "text/plain; charset=utf-8",
+      [HEADER.cacheControl]: "no-store",
+    },
+    body: utf8.encode(lines.join("\n")),
+  };
+}
+
+/** A browser asks for it with every page, and would fill logs with refusals. */
+function showNoIcon(): Answer {
+  return { status: 204, headers: { [HEADER.cacheControl]: "public, max-age=86400" } };
+}

@@ -1,0 +1,176 @@
+/**
+ * `/_hapax/metrics`: what the engine counts, as Prometheus text (version 0.0.4), in base units. PROTOCOL.md §12.3.
+ *
+ *   MX1  no label holds the name of a stream, a producer or a key: their number has no bound.
+ */
+
+import type { GroupTotals } from "../engine/groups.ts";
+import type { Histogram } from "../engine/meter.ts";
+import { HEADER } from "../../protocol/headers.ts";
+import type { Answer, Exchange } from "./exchange.ts";
+import type { ServerParts } from "./parts.ts";
+
+const utf8 = new TextEncoder();
+
+export async function showMetrics(_exchange: Exchange, parts: ServerParts): Promise<Answer> {
+  const totals = await parts.groups.totals();
+  return {
+    status: 200,
+    headers: {
+      [HEADER.contentType]: "text/plain; version=0.0.4; charset=utf-8",
+      [HEADER.cacheControl]: "no-store",
+    },
+    body: utf8.encode(formatMetrics(parts, totals)),
+  };
+}
+
+type Labels = Readonly<Record<string, string>>;
+type Kind = "counter" | "gauge";
+
+class MetricsText {
+  readonly #lines: string[] = [];
+
+  family(
+    name: string,
+    kind: Kind,
+    help: string,
+    values: readonly (readonly [Labels, number])[],
+  ): void {
+    this.#head(name, kind, help);
+    for (const [labels, value] of values) {
+      this.#lines.push(`${name}${formatLabels(labels)} ${formatNumber(value)}`);
+    }
+  }
+
+  one(name: string, kind: Kind, help: string, value: number): void {
+    this.family(name, kind, help, [[{}, value]]);
+  }
+
+  histogram(name: string, help: string, histogram: Histogram): void {
+    this.#head(name, "histogram", help);
+    let count = 0;
+    for (const [at, each] of histogram.counts.entries()) {
+      count += each;
+      const le = histogram.bounds[at];
+      const bound = le === undefined ? "+Inf" : formatNumber(le);
+      this.#lines.push(`${name}_bucket{le="${bound}"} ${count}`);
+    }
+    this.#lines.push(`${name}_sum ${formatNumber(histogram.sum)}`, `${name}_count ${count}`);
+  }
+
+  toString(): string {
+    return `${this.#lines.join("\n")}\n`;
+  }
+
+  #head(name: string, kind: Kind | "histogram", help: string): void {
+    this.#lines.push(`# HELP ${name} ${help}`, `# TYPE ${name} ${kind}`);
+  }
+}
+
+function formatLabels(labels: Labels): string {
+  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${value}"`);
+  return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
+}
+
+function formatNumber(value: number): string {
+  return String(value);
+}
+
+function formatMetrics(parts: ServerParts, totals: GroupTotals): string {
+  const { engine } = parts;
+  const text = new MetricsText();
+  writeAppends(text, engine.meter);
+  writeKeys(text, parts);
+  writeTransactions(text, parts, totals);
+  writeCommits(text, engine.meter);
+  const { liveBytes, fileBytes, recoveryMs } = engine.storeStats();
+  const isOpen = engine.stopped === undefined && !engine.isFull;
+  text.family("hapax_info", "gauge", "The durability that the store has.", [
+    [{ durability: engine.durability }, 1],
+  ]);
+  text.one("hapax_writes_open", "gauge", "1 while writes are taken, else 0.", isOpen ? 1 : 0);
+  text.one("hapax_live_readers", "gauge", "Long-polls and SSE readers.", engine.liveReaders);
+  text.one("hapax_streams", "gauge", "Streams, soft-deleted ones too.", engine.world.byId.size);
+  text.one("hapax_stored_bytes", "gauge", "Bytes of stored appends.", liveBytes);
+  text.one("hapax_file_bytes", "gauge", "Bytes that the store's files have.", fileBytes);
+  text.one("hapax_recovery_seconds", "gauge", "Time that opening took.", recoveryMs / 1000);
+  return text.toString();
+}
+
+function writeAppends(text: MetricsText, meter: ServerParts["engine"]["meter"]): void {
+  const { outcomes, duplicates } = meter;
+  text.family(
+    "hapax_appends_total",
+    "counter",
+    "Appends by what became of them.",
+    Object.entries(outcomes).map(([outcome, count]) => [{ outcome }, count]),
+  );
+  text.family(
+    "hapax_duplicates_total",
+    "counter",
+    "Retries that were recognised, by what they were recognised by.",
+    Object.entries(duplicates).map(([by, count]) => [{ by }, count]),
+  );
+  text.one("hapax_appended_bytes_total", "counter", "Bytes appended.", meter.appendedBytes);
+  text.one("hapax_held_total", "counter", "Appends held for their predecessors.", meter.held);
+}
+
+function writeKeys(text: MetricsText, parts: ServerParts): void {
+  const { engine } = parts;
+  const { meter } = engine;
+  let keys = 0;
+  let bytes = 0;
+  for (const id of engine.keyedStreams) {
+    const window = engine.world.byId.get(id)?.keys?.window;
+    keys += window === undefined ? 0 : window.next - window.first;
+    bytes += window?.memoryBytes ?? 0;
+  }
+  text.one("hapax_keys", "gauge", "Idempotency keys that are remembered.", keys);
+  text.one("hapax_key_window_bytes", "gauge", "Memory of the windows of keys.", bytes);
+  text.family("hapax_keys_evicted_total", "counter", "Keys forgotten, by reason.", [
+    [{ reason: "age" }, meter.keysExpired],
+    [{ reason: "full" }, meter.keysPushedOut],
+  ]);
+  text.one(
+    "hapax_key_retry_age_ratio_max",
+    "gauge",
+    "Age of the oldest retry that a key was recognised by, as a share of its window, since the start.",
+    meter.retryAgeRatioMax,
+  );
+  text.one("hapax_held_appends", "gauge", "Appends held at this moment.", engine.appends.held);
+}
+
+function writeTransactions(text: MetricsText, parts: ServerParts, totals: GroupTotals): void {
+  const { transactions, groups } = parts.engine.meter;
+  text.family(
+    "hapax_transactions_total",
+    "counter",
+    "Transactions by what became of them.",
+    Object.entries(transactions).map(([outcome, count]) => [{ outcome }, count]),
+  );
+  text.one("hapax_group_claims_total", "counter", "Claims of members.", groups.claims);
+  text.one("hapax_group_commits_total", "counter", "Commits of leases.", groups.commits);
+  text.one(
+    "hapax_group_leases_lost_total",
+    "counter",
+    "Leases that were over when their holder committed.",
+    groups.lostLeases,
+  );
+  text.one("hapax_groups", "gauge", "Groups.", totals.groups);
+  text.one("hapax_group_members", "gauge", "Members of groups that have claimed.", totals.members);
+  text.one(
+    "hapax_group_lag_bytes",
+    "gauge",
+    "Bytes between the committed offsets and the tails, of all groups.",
+    totals.lag,
+  );
+}
+
+function writeCommits(text: MetricsText, meter: ServerParts["engine"]["meter"]): void {
+  text.histogram(
+    "hapax_commit_seconds",
+    "Time of a group commit: one write and, with fsync, one sync.",
+    meter.commitSeconds,
+  );
+  text.histogram("hapax_commit_changes", "Changes in a group commit.", meter.commitChanges);
+}

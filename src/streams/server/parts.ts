@@ -1,0 +1,26 @@
+/** What every handler works with. */
+
+import type { Clock } from "../../base/clock.ts";
+import type { Digest } from "../../base/digest.ts";
+import type { Engine } from "../engine/engine.ts";
+import type { GroupEngine } from "../engine/groups.ts";
+import type { SubscriptionEngine } from "../engine/subscriptions.ts";
+import type { Random } from "../../base/random.ts";
+import type { AnswerBudget } from "./answer-budget.ts";
+import type { Drain } from "./drain.ts";
+import type { ResolvedSettings } from "./settings.ts";
+
+export interface ServerParts {
+  readonly engine: Engine;
+  readonly groups: GroupEngine;
+  readonly subscriptions: SubscriptionEngine;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly settings: ResolvedSettings;
+  readonly drain: Drain;
+  /** The room for answers to reads. */
+  readonly answers: AnswerBudget;
+  readonly digest: Digest;
+  /** Hears of acts that an operator must be able to find again. */
+  readonly onAudit: (line: string) => void;
+}

@@ -1,0 +1,43 @@
+/** Refusals as answers. Every handler refuses through here, so that every refusal looks the same. */
+
+import { ERRORS, HapaxError, isHapaxError } from "../../base/errors.ts";
+import { HEADER } from "../../protocol/headers.ts";
+import { encodeProblem, PROBLEM_TYPE, type Refusal } from "../../protocol/refusal.ts";
+import type { WholeAnswer } from "./exchange.ts";
+
+/** Seconds that a client should wait before it repeats a call that may succeed later. */
+const RETRY_AFTER_SECONDS = "1";
+
+export function refuse(refusal: Refusal): WholeAnswer {
+  const { status, retry } = ERRORS[refusal.code];
+  const headers: Record<string, string> = {
+    [HEADER.contentType]: PROBLEM_TYPE,
+    [HEADER.cacheControl]: "no-store",
+    ...refusal.headers,
+  };
+  if ((status === 429 || status >= 500) && retry === "later") {
+    headers[HEADER.retryAfter] ??= RETRY_AFTER_SECONDS;
+  }
+  return { status, headers, body: encodeProblem(refusal) };
+}
+
+export function problemAnswer(
+  error: HapaxError,
+  extra: Omit<Refusal, "code" | "detail"> = {},
+): WholeAnswer {
+  return refuse({ code: error.code, detail: error.message, ...extra });
+}
+
+/** What the other side is told of an unexpected error: nothing of our insides. */
+export function failureAnswer(error: unknown): WholeAnswer {
+  if (isHapaxError(error)) return problemAnswer(error);
+  return refuse({ code: "internal", detail: "the server has logged the cause" });
+}
+
+export function methodNotAllowed(allow: string): WholeAnswer {
+  return refuse({
+    code: "method_not_allowed",
+    detail: `this path takes ${allow}`,
+    headers: { [HEADER.allow]: allow },
+  });
+}

@@ -1,0 +1,246 @@
+/**
+ * GET on a stream: catch-up pages, long-poll, and the door to Server-Sent Events. PROTOCOL.md §7.
+ *
+ *   Q1  `Stream-Up-To-Date` stands exactly on answers that reach the durable tail;
+ *   Q2  `Stream-Closed` stands exactly on answers that reach the end of a closed stream;
+ *   Q3  a reader is never moved back: an offset that the stream has not reached is refused.
+ */
+
+import { decideCursor } from "../core/cursor.ts";
+import { CONTENT_TYPE_DEFAULT } from "../core/create.ts";
+import { isJson, lifeOf, mediaType, type StreamState } from "../core/stream.ts";
+import { type Offset, OFFSET_ZERO, type StreamName } from "../core/types.ts";
+import type { Found, ReadPage } from "../engine/outcomes.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import { HEADER } from "../../protocol/headers.ts";
+import { withoutLastComma } from "../../protocol/json.ts";
+import { parseRead, type ReadRequest } from "../../protocol/read.ts";
+import { formatOffset } from "../../protocol/values.ts";
+import { takeShare } from "./answer-budget.ts";
+import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
+import type { ServerParts } from "./parts.ts";
+import { followStream } from "./sse.ts";
+import { addOffsets } from "./state-offsets.ts";
+import { refuseGone, refuseMissing } from "./streams.ts";
+
+const CACHED = "public, max-age=60, stale-while-revalidate=300";
+const REVALIDATED = "no-cache";
+const NOT_STORED = "no-store";
+const OPEN = new TextEncoder().encode("[");
+const CLOSE = new TextEncoder().encode("]");
+
+export async function readStream(
+  exchange: Exchange,
+  parts: ServerParts,
+  name: StreamName,
+): Promise<Answer> {
+  const request = parseRead(exchange.query, exchange.header("last-event-id"));
+  const look = await parts.engine.look(name);
+  if (look.kind === "missing") return refuseMissing(parts, name);
+  if (look.kind === "gone") return refuseGone(name);
+  parts.engine.touch(look.state);
+  requireLife(request, look.state);
+  const from = resolveOffset(request, look);
+  const stateOffsets = hasStateOffsets(parts, request);
+  if (request.mode === "sse") {
+    // A browser's EventSource comes back until it is answered 204.
+    if (request.isResumed && look.isClosed && from === look.tail) return ended(look.tail);
+    return followStream(parts, look.state, from, {
+      cursor: request.cursor,
+      stateOffsets,
+      exchange,
+    });
+  }
+  if (request.mode === "long-poll") return longPoll(exchange, parts, look.state, from, request);
+  return catchUp(exchange, parts, look.state, from, request);
+}
+
+/** A reader that names a life of the stream never gets data of another one. */
+function requireLife({ life }: ReadRequest, state: StreamState): void {
+  if (life === undefined || life === lifeOf(state)) return;
+  const words = `the stream at this path has the life ${lifeOf(state)}`;
+  throw new HapaxError("stream_replaced", words);
+}
+
+function resolveOffset(request: ReadRequest, found: Found): Offset {
+  const { from } = request;
+  if (from.kind === "start") return OFFSET_ZERO;
+  if (from.kind === "now") return found.tail;
+  // One beyond the tail is what clients ask for that add one to the offset of the last append.
+  if (from.kind === "at" && from.offset <= found.tail + 1) {
+    return Math.min(from.offset, found.tail) as Offset;
+  }
+  throw new HapaxError("offset_beyond_tail", `the tail is ${formatOffset(found.tail)}`);
+}
+
+function hasStateOffsets(parts: ServerParts, request: ReadRequest): boolean {
+  return request.stateOffsets ?? parts.settings.stateOffsets;
+}
+
+function ended(tail: Offset): Answer {
+  const headers = {
+    [HEADER.nextOffset]: formatOffset(tail),
+    [HEADER.upToDate]: "true",
+    [HEADER.closed]: "true",
+    [HEADER.cacheControl]: NOT_STORED,
+  };
+  return { status: 204, headers };
+}
+
+/** Waits for room, reads a page, and answers with what is made of it. */
+async function answerPage(
+  exchange: Exchange,
+  parts: ServerParts,
+  state: StreamState,
+  from: Offset,
+  make: (page: ReadPage) => WholeAnswer,
+): Promise<Answer> {
+  const share = await takeShare(parts, state, from, exchange.peer);
+  try {
+    // It may have waited for long.
+    if (exchange.isGone === true) throw new HapaxError("request_timeout", "the reader has gone");
+    const page = await parts.engine.read(state, from, LIMITS.pageBytesMax);
+    share.resize(page.bytes);
+    return { ...make(page), share };
+  } catch (error) {
+    share.release();
+    throw error;
+  }
+}
+
+function catchUp(
+  exchange: Exchange,
+  parts: ServerParts,
+  state: StreamState,
+  from: Offset,
+  request: ReadRequest,
+): Promise<Answer> {
+  return answerPage(exchange, parts, state, from, (page) => {
+    const headers = pageHeaders(state, page);
+    if (request.from.kind === "now") {
+      headers[HEADER.cacheControl] = NOT_STORED;
+      return { status: 200, headers, body: pageBody(state, page, false) };
+    }
+    const stateOffsets = hasStateOffsets(parts, request);
+    const etag = entityTag(state, page, stateOffsets);
+    headers[HEADER.etag] = etag;
+    // A page that ends before the tail can never change; one that reaches it can grow.
+    headers[HEADER.cacheControl] = page.isUpToDate ? REVALIDATED : CACHED;
+    if (matches(exchange.header("if-none-match"), etag)) {
+      delete headers[HEADER.contentType];
+      return { status: 304, headers, mayCompress: true }; // It varies as the whole answer would.
+    }
+    return wholePage(state, page, headers, stateOffsets);
+  });
+}
+
+async function longPoll(
+  exchange: Exchange,
+  parts: ServerParts,
+  state: StreamState,
+  from: Offset,
+  request: ReadRequest,
+): Promise<Answer> {
+  // A first look, from the beginning of an empty stream, learns at once that there is nothing yet.
+  const isFirstLook = request.from.kind === "start";
+  const ending = isFirstLook ? "ready" : await waitForTail(exchange, parts, state, from);
+  if (ending === "gone") return refuseMissing(parts, state.name);
+  return answerPage(exchange, parts, state, from, (page) => {
+    const headers = pageHeaders(state, page);
+    const nowMs = parts.clock.nowMs();
+    headers[HEADER.cursor] = decideCursor(request.cursor, nowMs, parts.random.unit());
+    if (page.bytes === 0 && !isFirstLook) {
+      headers[HEADER.cacheControl] = NOT_STORED;
+      delete headers[HEADER.contentType];
+      return { status: 204, headers };
+    }
+    const stateOffsets = hasStateOffsets(parts, request);
+    headers[HEADER.etag] = entityTag(state, page, stateOffsets);
+    headers[HEADER.cacheControl] = page.isUpToDate ? REVALIDATED : CACHED;
+    return wholePage(state, page, headers, stateOffsets);
+  });
+}
+
+function wholePage(
+  state: StreamState,
+  page: ReadPage,
+  headers: Record<string, string>,
+  stateOffsets: boolean,
+): Answer {
+  const body = pageBody(state, page, stateOffsets);
+  return { status: 200, headers, body, mayCompress: true, onSent: page.release };
+}
+
+/** Resolves when there is data after `from`, or the stream ends, or the time is over. */
+function waitForTail(
+  exchange: Exchange,
+  parts: ServerParts,
+  state: StreamState,
+  from: Offset,
+): Promise<"ready" | "gone"> {
+  const { tail, isClosed } = parts.engine.view(state);
+  if (from < tail || isClosed) return Promise.resolve("ready");
+  return new Promise((resolve) => {
+    const finish = (ending: "ready" | "gone"): void => {
+      leave();
+      cancel();
+      stay();
+      resolve(ending);
+    };
+    const leave = parts.engine.listen(state, (event) => {
+      if (event.isGone) finish("gone");
+      else if (event.tail > from || event.isClosed) finish("ready");
+    });
+    const cancel = parts.clock.after(parts.settings.longPollMs, () => {
+      finish("ready");
+    });
+    const stay = parts.drain.onDrain(() => {
+      finish("ready");
+    });
+    exchange.onAbort(() => {
+      finish("ready");
+    });
+  });
+}
+
+function pageHeaders(state: StreamState, page: ReadPage): Record<string, string> {
+  const headers: Record<string, string> = {
+    [HEADER.contentType]: state.contentType,
+    [HEADER.nextOffset]: formatOffset(page.next),
+    [HEADER.life]: lifeOf(state),
+  };
+  // A browser saves bytes of no known kind instead of guessing what they are.
+  if (mediaType(state.contentType) === CONTENT_TYPE_DEFAULT) {
+    headers["Content-Disposition"] = "attachment";
+  }
+  if (page.isUpToDate) headers[HEADER.upToDate] = "true";
+  if (page.isAtEnd) headers[HEADER.closed] = "true";
+  return headers;
+}
+
+/** The appends as they were stored; JSON gets its brackets and loses its last comma. */
+function pageBody(
+  state: StreamState,
+  page: ReadPage,
+  stateOffsets: boolean,
+): readonly Uint8Array[] {
+  if (!isJson(state.contentType)) return page.appends;
+  const appends = stateOffsets ? addOffsets(page.start, page.appends) : page.appends;
+  const last = appends.at(-1);
+  if (last === undefined) return [OPEN, CLOSE];
+  return [OPEN, ...appends.slice(0, -1), withoutLastComma(last), CLOSE];
+}
+
+function entityTag(state: StreamState, page: ReadPage, stateOffsets: boolean): string {
+  const ending = `${page.isAtEnd ? ":c" : ""}${stateOffsets ? ":s" : ""}`;
+  return `"${lifeOf(state)}:${page.start}:${page.next}${ending}"`;
+}
+
+function matches(ifNoneMatch: string | undefined, etag: string): boolean {
+  if (ifNoneMatch === undefined) return false;
+  return ifNoneMatch.split(",").some((tag) => {
+    const trimmed = tag.trim();
+    return trimmed === "*" || trimmed.replace(/^W\//, "") === etag;
+  });
+}

@@ -1,0 +1,97 @@
+/** From a request to its handler. Reserved paths come first; every other path is a stream. */
+
+import { HapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import { CORS_ALLOW, CORS_METHODS } from "../../protocol/headers.ts";
+import {
+  ADMIN_PREFIX,
+  isReserved,
+  SUBSCRIPTIONS_PREFIX,
+  TEST_PREFIX,
+} from "../../protocol/reserved.ts";
+import { parseStreamPath } from "../../protocol/values.ts";
+import { handleAdmin } from "./admin.ts";
+import type { Answer, Exchange } from "./exchange.ts";
+import { Faults, FAULTS_PATH } from "./faults.ts";
+import { answerFront } from "./front.ts";
+import type { ServerParts } from "./parts.ts";
+import { failureAnswer, methodNotAllowed } from "./problem.ts";
+import { readStream } from "./reads.ts";
+import { appendToStream, createStream, deleteStream, headStream } from "./streams.ts";
+
+const STREAM_METHODS = "GET, POST, PUT, DELETE, HEAD, OPTIONS";
+
+const PREFLIGHT: Answer = {
+  status: 204,
+  headers: {
+    "Access-Control-Allow-Methods": CORS_METHODS,
+    "Access-Control-Allow-Headers": CORS_ALLOW,
+    "Access-Control-Max-Age": "86400",
+  },
+};
+
+export type Handle = (exchange: Exchange) => Promise<Answer>;
+
+/** `onFault` hears of errors that are bugs or broken parts, never of refusals. */
+export function createRouter(
+  parts: ServerParts,
+  subscriptions: Handle,
+  onFault: (error: unknown) => void,
+): Handle {
+  const faults = parts.settings.testFaults ? new Faults(parts.clock, parts.random) : undefined;
+
+  function dispatch(exchange: Exchange): Answer | Promise<Answer> {
+    if (parts.drain.isDraining) {
+      throw new HapaxError("shutting_down", "no new requests are taken");
+    }
+    if (exchange.method === "OPTIONS") return PREFLIGHT;
+    const { path } = exchange;
+    if (path.length + exchange.query.length > LIMITS.targetBytesMax) {
+      throw new HapaxError("uri_too_long", `the limit is ${LIMITS.targetBytesMax} bytes`);
+    }
+    if (path.startsWith(SUBSCRIPTIONS_PREFIX)) return subscriptions(exchange);
+    if (path.startsWith(ADMIN_PREFIX)) return handleAdmin(exchange, parts);
+    const front = answerFront(exchange, parts);
+    if (front !== undefined) return front;
+    if (path.startsWith(TEST_PREFIX)) throw new HapaxError("not_found", "faults are not enabled");
+    return handleStream(exchange, parts);
+  }
+
+  async function answer(exchange: Exchange): Promise<Answer> {
+    try {
+      return await dispatch(exchange);
+    } catch (error) {
+      const failure = failureAnswer(error);
+      if (!(error instanceof HapaxError)) onFault(error);
+      return failure;
+    }
+  }
+
+  if (faults === undefined) return answer;
+  return (exchange) => {
+    if (exchange.path === FAULTS_PATH && exchange.method !== "OPTIONS") {
+      return faults.control(exchange).catch((error: unknown) => failureAnswer(error));
+    }
+    return faults.around(exchange, () => answer(exchange));
+  };
+}
+
+function handleStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+  const path = parseStreamPath(exchange.path);
+  if (path.kind === "invalid") throw new HapaxError(path.code, path.reason);
+  if (isReserved(path.name)) throw new HapaxError("not_found", "the path is reserved");
+  switch (exchange.method) {
+    case "POST":
+      return appendToStream(exchange, parts, path.name);
+    case "GET":
+      return readStream(exchange, parts, path.name);
+    case "HEAD":
+      return headStream(exchange, parts, path.name);
+    case "PUT":
+      return createStream(exchange, parts, path.name);
+    case "DELETE":
+      return deleteStream(exchange, parts, path.name);
+    default:
+      return Promise.resolve(methodNotAllowed(STREAM_METHODS));
+  }
+}

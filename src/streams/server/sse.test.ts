@@ -1,0 +1,383 @@
+// Live readers over a connection and a clock that the test moves. PROTOCOL.md §7
+import { afterEach, describe, expect, test } from "vitest";
+import type { Clock } from "../../base/clock.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import type { Answer, Exchange, Sink } from "./exchange.ts";
+import { createServer, type HapaxServer, type ServerSettings } from "../server.ts";
+import { openMemoryStore } from "../stores/memory.ts";
+import { createSseDecoder, type SseEvent } from "../../protocol/sse.ts";
+
+const START_MS = Date.UTC(2026, 0, 1);
+const servers: HapaxServer[] = [];
+
+afterEach(async () => {
+  for (const server of servers.splice(0)) await server.close();
+});
+
+/** Time that stands still until it is moved; what is due runs in order. */
+class ManualClock implements Clock {
+  #nowMs = START_MS;
+  readonly #timers = new Map<symbol, { readonly atMs: number; readonly run: () => void }>();
+
+  nowMs(): number {
+    return this.#nowMs;
+  }
+
+  steadyMs(): number {
+    return this.#nowMs;
+  }
+
+  after(delayMs: number, run: () => void): () => void {
+    const key = Symbol("timer");
+    this.#timers.set(key, { atMs: this.#nowMs + delayMs, run });
+    return () => {
+      this.#timers.delete(key);
+    };
+  }
+
+  move(byMs: number): void {
+    const untilMs = this.#nowMs + byMs;
+    for (;;) {
+      const [next] = [...this.#timers]
+        .filter(([, timer]) => timer.atMs <= untilMs)
+        .toSorted(([, one], [, other]) => one.atMs - other.atMs);
+      if (next === undefined) break;
+      this.#timers.delete(next[0]);
+      this.#nowMs = Math.max(this.#nowMs, next[1].atMs);
+      next[1].run();
+    }
+    this.#nowMs = untilMs;
+  }
+}
+
+/** A connection whose other side takes bytes only when the test says so. */
+class ManualSink implements Sink {
+  readonly writes: Uint8Array[] = [];
+  ending: "open" | "ended" | "cut" = "open";
+  isTaking = true;
+  #queuedBytes = 0;
+  #drains: (() => void)[] = [];
+  #closes: (() => void)[] = [];
+  #stuck: (() => void) | undefined;
+
+  get queuedBytes(): number {
+    return this.#queuedBytes;
+  }
+
+  write(bytes: Uint8Array): void {
+    if (this.ending !== "open") throw new Error("written after the end");
+    this.writes.push(bytes);
+    if (!this.isTaking) this.#queuedBytes += bytes.length;
+  }
+
+  onDrain(run: () => void): void {
+    this.#drains.push(run);
+  }
+
+  onStuck(_delayMs: number, run: () => void): () => void {
+    this.#stuck = run;
+    return () => {
+      this.#stuck = undefined;
+    };
+  }
+
+  onClose(run: () => void): void {
+    this.#closes.push(run);
+  }
+
+  end(): void {
+    this.ending = "ended";
+  }
+
+  cut(): void {
+    this.ending = "cut";
+  }
+
+  get isWatched(): boolean {
+    return this.#stuck !== undefined;
+  }
+
+  /** The other side takes everything. */
+  drain(): void {
+    this.isTaking = true;
+    this.#queuedBytes = 0;
+    for (const run of this.#drains.splice(0)) run();
+  }
+
+  /** The other side has taken nothing for too long. */
+  stick(): void {
+    this.#stuck?.();
+  }
+
+  /** The other side has gone. */
+  leave(): void {
+    for (const run of this.#closes.splice(0)) run();
+  }
+
+  events(): SseEvent[] {
+    const decoder = createSseDecoder();
+    return this.writes.flatMap((bytes) => decoder.push(bytes));
+  }
+
+  data(): string {
+    return this.events()
+      .filter(({ event }) => event === "data")
+      .map(({ data }) => data)
+      .join("");
+  }
+}
+
+function exchange(
+  method: string,
+  target: string,
+  body = "",
+  headers: Record<string, string> = {},
+): Exchange {
+  const [path = "", query = ""] = target.split("?");
+  const sent: Record<string, string> = { "content-type": "text/plain", ...headers };
+  return {
+    method,
+    path,
+    query,
+    baseUrl: "http://test",
+    header: (name) => sent[name],
+    hasBody: body !== "",
+    body: () => Promise.resolve(new TextEncoder().encode(body)),
+    onAbort: () => undefined,
+  };
+}
+
+interface World {
+  readonly server: HapaxServer;
+  readonly clock: ManualClock;
+  append(body: string, headers?: Record<string, string>): Promise<Answer>;
+  follow(offset?: string): Promise<ManualSink>;
+}
+
+async function openWorld(settings: ServerSettings = {}): Promise<World> {
+  const clock = new ManualClock();
+  const server = createServer(
+    {
+      store: openMemoryStore(),
+      clock,
+      random: { unit: () => 0.5, id: () => "id" },
+      courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "none here" }) },
+      publicUrl: () => "http://test",
+      onFault: (error) => {
+        throw error;
+      },
+    },
+    settings,
+  );
+  servers.push(server);
+  await server.handle(exchange("PUT", "/s"));
+  return {
+    server,
+    clock,
+    append: (body, headers) => server.handle(exchange("POST", "/s", body, headers)),
+    async follow(offset = "-1") {
+      const answer = await server.handle(exchange("GET", `/s?offset=${offset}&live=sse`));
+      if (!("live" in answer)) throw new Error(`answered ${answer.status}`);
+      const sink = new ManualSink();
+      answer.live(sink);
+      await settle();
+      return sink;
+    },
+  };
+}
+
+/** Lets everything run that is ready to run. */
+function settle(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
+
+const kinds = (sink: ManualSink): string[] => sink.events().map(({ event }) => event);
+
+describe("frames", () => {
+  test("X1 every write holds a data event and its control event, caught up and live", async () => {
+    const world = await openWorld();
+    await world.append("before");
+    const sink = await world.follow();
+    await world.append("after");
+    for (const bytes of sink.writes) {
+      const events = createSseDecoder().push(bytes);
+      expect(events.map(({ event }) => event)).toEqual(["data", "control"]);
+    }
+    expect(sink.data()).toBe("beforeafter");
+  });
+
+  test("X2 all readers of an append are given the same bytes, which were made once", async () => {
+    const world = await openWorld();
+    const sinks = [await world.follow(), await world.follow(), await world.follow("now")];
+    await world.append("shared");
+    const [first, ...others] = sinks.map((sink) => sink.writes.at(-1));
+    expect(createSseDecoder().push(first ?? new Uint8Array())[0]?.data).toBe("shared");
+    for (const other of others) expect(other).toBe(first);
+  });
+
+  test("X2 readers that read a page of the store at about the same time share its bytes", async () => {
+    const world = await openWorld();
+    const part = "x".repeat(LIMITS.sseEventBytesMax / 2 + 1);
+    for (let index = 0; index < 3; index += 1) await world.append(part);
+    const sinks = await Promise.all([world.follow(), world.follow(), world.follow()]);
+    const [first, ...others] = sinks.map(({ writes }) => writes);
+    expect(first).toHaveLength(3);
+    for (const writes of others)
+      for (const [index, bytes] of writes.entries()) expect(bytes).toBe(first?.[index]);
+  });
+
+  test("X2 a reader with another cursor gets the same data and keeps its own cursor", async () => {
+    const world = await openWorld();
+    const plain = await world.follow();
+    const answer = await world.server.handle(
+      exchange("GET", "/s?offset=-1&live=sse&cursor=999999999"),
+    );
+    const ahead = new ManualSink();
+    if ("live" in answer) answer.live(ahead);
+    await settle();
+    await world.append("shared");
+    expect(ahead.data()).toBe(plain.data());
+    const cursor = (sink: ManualSink): number =>
+      Number(/"streamCursor":"(\d+)"/.exec(sink.events().at(-1)?.data ?? "")?.[1]);
+    expect(cursor(ahead)).toBeGreaterThan(999_999_999);
+    expect(cursor(plain)).toBeLessThan(999_999_999);
+  });
+
+  test("a stream longer than one event is caught up in several, and only the last is up to date", async () => {
+    const world = await openWorld();
+    const part = "x".repeat(LIMITS.sseEventBytesMax / 2 + 1);
+    for (let index = 0; index < 3; index += 1) await world.append(part);
+    const sink = await world.follow();
+    expect(sink.data()).toBe(part.repeat(3));
+    const upToDate = sink.events().filter(({ data }) => data.includes('"upToDate":true'));
+    expect(sink.writes.length).toBeGreaterThan(1);
+    expect(upToDate).toEqual([sink.events().at(-1)]);
+  });
+
+  test("an empty stream is answered at once with its tail", async () => {
+    const sink = await (await openWorld()).follow();
+    expect(sink.events()).toMatchObject([{ event: "control" }]);
+    expect(sink.events()[0]?.data).toContain('"upToDate":true');
+  });
+});
+
+describe("readers that do not take their bytes", () => {
+  const settings = { readerBufferBytes: 1024 };
+
+  test("X3 nothing more is written to a reader whose queue is full", async () => {
+    const world = await openWorld(settings);
+    const sink = await world.follow();
+    sink.isTaking = false;
+    for (let index = 0; index < 50; index += 1) await world.append("x".repeat(600));
+    expect(sink.queuedBytes).toBeLessThan(1024 + 2 * 800);
+    expect(sink.isWatched).toBe(true);
+  });
+
+  test("X3 a reader that takes nothing for too long is cut, and its listener is gone", async () => {
+    const world = await openWorld(settings);
+    const sink = await world.follow();
+    sink.isTaking = false;
+    await world.append("x".repeat(5000));
+    expect(world.server.engine.liveReaders).toBe(1);
+    sink.stick();
+    expect([sink.ending, world.server.engine.liveReaders]).toEqual(["cut", 0]);
+  });
+
+  test("X4 a reader that takes its bytes after all goes on at its own offset, without a hole", async () => {
+    const world = await openWorld(settings);
+    const sink = await world.follow();
+    sink.isTaking = false;
+    const parts = Array.from({ length: 20 }, (_, index) => `${index}${"x".repeat(600)};`);
+    for (const part of parts) await world.append(part);
+    expect(sink.data()).not.toBe(parts.join(""));
+    sink.drain();
+    await settle();
+    await world.append("last");
+    expect(sink.data()).toBe(`${parts.join("")}last`);
+    expect([sink.isWatched, sink.ending]).toEqual([false, "open"]);
+  });
+
+  test("X4 a reader that stalls while it catches up comes back the same way", async () => {
+    const world = await openWorld(settings);
+    const part = "y".repeat(LIMITS.sseEventBytesMax);
+    for (let index = 0; index < 4; index += 1) await world.append(part);
+    const answer = await world.server.handle(exchange("GET", "/s?offset=-1&live=sse"));
+    const sink = new ManualSink();
+    sink.isTaking = false;
+    if ("live" in answer) answer.live(sink);
+    for (let index = 0; index < 4; index += 1) {
+      await settle();
+      expect(sink.writes.length).toBe(index + 1);
+      sink.drain();
+      sink.isTaking = false;
+    }
+    await settle();
+    expect(sink.data()).toBe(part.repeat(4));
+  });
+});
+
+describe("the life of a connection", () => {
+  test("it ends after its time, within a twentieth, and its listener goes with it", async () => {
+    const world = await openWorld({ sseMaxSeconds: 10 });
+    const sink = await world.follow();
+    world.clock.move(9400);
+    expect(sink.ending).toBe("open");
+    world.clock.move(1200);
+    expect([sink.ending, world.server.engine.liveReaders]).toEqual(["ended", 0]);
+  });
+
+  test("a comment keeps it alive while nothing happens", async () => {
+    const world = await openWorld();
+    const sink = await world.follow();
+    world.clock.move(LIMITS.sseHeartbeatMs * 2 + 1);
+    const comments = sink.writes.filter((bytes) => bytes[0] === 0x3a);
+    expect(comments.length).toBe(2);
+    expect(kinds(sink)).toEqual(["control"]);
+  });
+
+  test("a reader that goes takes its listener and its timers along", async () => {
+    const world = await openWorld();
+    const sink = await world.follow();
+    const writes = sink.writes.length;
+    sink.leave();
+    expect(world.server.engine.liveReaders).toBe(0);
+    await world.append("unheard");
+    world.clock.move(600_000);
+    expect([sink.writes.length, sink.ending]).toEqual([writes, "open"]);
+  });
+
+  test("the last append before a close always arrives, and the close with it", async () => {
+    const world = await openWorld();
+    const sink = await world.follow();
+    await world.append("end", { "stream-closed": "true" });
+    expect([sink.data(), sink.ending]).toEqual(["end", "ended"]);
+    expect(sink.events().at(-1)?.data).toContain('"streamClosed":true');
+  });
+
+  test("a close without data is told, and a delete ends the connection without a close", async () => {
+    const world = await openWorld();
+    const closed = await world.follow();
+    await world.append("", { "stream-closed": "true" });
+    expect(closed.events().at(-1)?.data).toContain('"streamClosed":true');
+    expect(closed.ending).toBe("ended");
+
+    await world.server.handle(exchange("PUT", "/t"));
+    const answer = await world.server.handle(exchange("GET", "/t?offset=-1&live=sse"));
+    const deleted = new ManualSink();
+    if ("live" in answer) answer.live(deleted);
+    await settle();
+    await world.server.handle(exchange("DELETE", "/t"));
+    expect([kinds(deleted), deleted.ending]).toEqual([["control"], "ended"]);
+    expect(deleted.events()[0]?.data).not.toContain("streamClosed");
+  });
+
+  test("a drain ends every reader at once", async () => {
+    const world = await openWorld();
+    const sinks = [await world.follow(), await world.follow()];
+    world.server.drain();
+    expect(sinks.map(({ ending }) => ending)).toEqual(["ended", "ended"]);
+    expect(world.server.engine.liveReaders).toBe(0);
+  });
+});

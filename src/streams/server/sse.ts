@@ -1,0 +1,352 @@
+/**
+ * Server-Sent Events: one reader that catches up from the store and then follows the tail.
+ *
+ *   X1  every data event is followed by its control event, in the same write;
+ *   X2  what a live append looks like on the wire is made once and shared by all readers; so is a page of the store for
+ *       readers that read it at about the same time, as all do that were sent there together;
+ *   X3  a reader that does not take its bytes holds a bounded number of them, and is cut in the end;
+ *   X4  a reader that leaves the live path comes back by reading the store, at its own offset.
+ */
+
+import { decideCursor, decideNextCursor } from "../core/cursor.ts";
+import { lifeOf, type StreamState } from "../core/stream.ts";
+import type { Offset } from "../core/types.ts";
+import type { ReadPage } from "../engine/outcomes.ts";
+import type { TailEvent } from "../engine/tails.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import { HEADER } from "../../protocol/headers.ts";
+import {
+  dataEventBytes,
+  encodeControlEvent,
+  encodeDataEvent,
+  encodeEventId,
+  encodeHeartbeat,
+  type SseKind,
+  sseKind,
+} from "../../protocol/sse.ts";
+import { formatOffset } from "../../protocol/values.ts";
+import { addOffsets } from "./state-offsets.ts";
+import { type AnswerShare, takeShare } from "./answer-budget.ts";
+import type { Exchange, LiveAnswer, Sink } from "./exchange.ts";
+import type { ServerParts } from "./parts.ts";
+
+export function followStream(
+  parts: ServerParts,
+  state: StreamState,
+  from: Offset,
+  request: {
+    readonly cursor: string | undefined;
+    readonly stateOffsets: boolean;
+    readonly exchange: Pick<Exchange, "onAbort" | "peer">;
+  },
+): LiveAnswer {
+  const kind = sseKind(state.contentType);
+  const nowMs = parts.clock.nowMs();
+  const first = decideCursor(request.cursor, nowMs, parts.random.unit());
+  const headers: Record<string, string> = {
+    [HEADER.contentType]: "text/event-stream",
+    [HEADER.cacheControl]: "no-cache",
+    // Where the events begin: a reader that is cut before the first of them resumes here.
+    [HEADER.nextOffset]: formatOffset(from),
+    [HEADER.cursor]: first,
+    [HEADER.life]: lifeOf(state),
+    "X-Accel-Buffering": "no",
+  };
+  if (kind === "base64") headers[HEADER.sseEncoding] = "base64";
+  const hasOffsets = request.stateOffsets && kind === "json";
+  return {
+    status: 200,
+    headers,
+    live: (sink) => {
+      const reader = new SseReader(parts, sink, state, from, first, {
+        kind,
+        hasOffsets,
+        peer: request.exchange.peer,
+      });
+      reader.start();
+      request.exchange.onAbort(() => {
+        reader.leave();
+      });
+    },
+  };
+}
+
+interface Following {
+  readonly kind: SseKind;
+  readonly hasOffsets: boolean;
+  readonly peer: string | undefined;
+}
+
+interface Frame {
+  readonly cursor: string;
+  readonly hasOffsets: boolean;
+  readonly bytes: Uint8Array;
+}
+
+/** The last frame made for an event; readers differ in cursor and offsets only, and seldom in those. */
+const frames = new WeakMap<TailEvent, Frame>();
+/** What an event has beside its data, and more. */
+const FRAME_BYTES = 1024;
+/** Of each stream the last page, for as long as a reader has not taken it yet. */
+const lastPages = new WeakMap<
+  StreamState,
+  { readonly key: string; readonly bytes: WeakRef<Uint8Array> }
+>();
+const HEARTBEAT = encodeHeartbeat();
+
+class SseReader {
+  readonly #parts: ServerParts;
+  readonly #sink: Sink;
+  readonly #state: StreamState;
+  readonly #kind: SseKind;
+  readonly #hasOffsets: boolean;
+  readonly #peer: string | undefined;
+  #position: Offset;
+  #cursor: string;
+  #mode: "catching-up" | "live" | "stalled" | "ended" = "catching-up";
+  #isLeaving = false;
+  #hasGone = false;
+  #share: AnswerShare | undefined;
+  #leave: () => void = () => undefined;
+  #cancels = new Set<() => void>();
+
+  constructor(
+    parts: ServerParts,
+    sink: Sink,
+    state: StreamState,
+    from: Offset,
+    cursor: string,
+    { kind, hasOffsets, peer }: Following,
+  ) {
+    this.#parts = parts;
+    this.#sink = sink;
+    this.#state = state;
+    this.#position = from;
+    this.#cursor = cursor;
+    this.#kind = kind;
+    this.#hasOffsets = hasOffsets;
+    this.#peer = peer;
+  }
+
+  start(): void {
+    const { engine, settings, random } = this.#parts;
+    this.#leave = engine.listen(this.#state, (event) => {
+      this.#onEvent(event);
+    });
+    this.#sink.onClose(() => {
+      this.#hasGone = true;
+      this.#share?.release();
+      this.#stop();
+    });
+    // Readers that came together must not all come back together.
+    const lifeMs = settings.sseMaxSeconds * 1000 * (0.95 + 0.1 * random.unit());
+    this.#after(lifeMs, () => {
+      this.#end();
+    });
+    this.#cancels.add(
+      this.#parts.drain.onDrain(() => {
+        this.#end();
+      }),
+    );
+    this.#beat();
+    this.#catchUp(true);
+  }
+
+  /** The other side sends no more and may have gone: it gets what is there, and then the end. */
+  leave(): void {
+    this.#isLeaving = true;
+    if (this.#mode === "live") this.#end();
+  }
+
+  /** The first time it says where the reader is, even if there is nothing to send. */
+  #catchUp(mustSpeak = false): void {
+    this.#mode = "catching-up";
+    this.#pump(mustSpeak).catch(() => {
+      // The store could not be read: the reader comes back and is told why.
+      this.#stop();
+      this.#sink.cut();
+    });
+  }
+
+  async #pump(isFirst: boolean): Promise<void> {
+    const { engine } = this.#parts;
+    for (let mustSpeak = isFirst; ; mustSpeak = false) {
+      const found = await this.#readPage();
+      if (found === undefined) return;
+      const { page, share } = found;
+      this.#position = page.next;
+      if (page.bytes > 0 || mustSpeak || page.isAtEnd) {
+        const bytes = this.#page(page);
+        share.resize(bytes.length);
+        this.#sink.write(bytes);
+      }
+      this.#sink.onDrain(share.release);
+      if (page.isAtEnd) {
+        this.#end();
+        return;
+      }
+      if (this.#isStalled()) return;
+      // T2: from this look at the tail to the live mode there is no await.
+      const view = engine.view(this.#state);
+      if (this.#position < view.tail || view.isClosed) continue;
+      if (this.#isLeaving) this.#end();
+      else this.#mode = "live";
+      return;
+    }
+  }
+
+  /** A page and its room; undefined if the reader need not catch up any more. */
+  async #readPage(): Promise<{ page: ReadPage; share: AnswerShare } | undefined> {
+    const { answers, engine } = this.#parts;
+    let share = await takeShare(this.#parts, this.#state, this.#position, this.#peer);
+    for (let isSecond = false; ; isSecond = true) {
+      this.#hold(share);
+      if (this.#mode !== "catching-up") {
+        share.release();
+        return undefined;
+      }
+      const page = await engine.read(this.#state, this.#position, LIMITS.sseEventBytesMax);
+      if (this.#mode !== "catching-up") return undefined;
+      const bytes = dataEventBytes(this.#kind, page.appends);
+      if (isSecond || bytes <= 2 * Math.max(share.bytes, FRAME_BYTES)) return { page, share };
+      // A line break is seven bytes in an event: it waits for the room that it takes, and not with the page in hand.
+      share.release();
+      share = await answers.take(bytes, this.#peer);
+    }
+  }
+
+  /** Keeps the room for what is read until it has left, or the reader has gone. */
+  #hold(share: AnswerShare): void {
+    if (this.#hasGone) share.release();
+    this.#share?.release(); // No more than `readerBufferBytes` of it can still be queued.
+    this.#share = share;
+    share.onCut(() => {
+      this.#stop();
+      this.#sink.cut();
+    });
+  }
+
+  #onEvent(event: TailEvent): void {
+    if (event.isGone) {
+      this.#end();
+      return;
+    }
+    if (this.#mode !== "live") return;
+    if (event.start !== this.#position) {
+      if (event.tail > this.#position || event.isClosed) this.#catchUp();
+      return;
+    }
+    this.#position = event.tail;
+    this.#sink.write(this.#frame(event));
+    if (event.isClosed) this.#end();
+    else this.#isStalled();
+  }
+
+  #frame(event: TailEvent): Uint8Array {
+    this.#moveCursor();
+    const shared = frames.get(event);
+    const hasOffsets = this.#hasOffsets;
+    if (shared?.cursor === this.#cursor && shared.hasOffsets === hasOffsets) return shared.bytes;
+    const control = this.#control(true, event.isClosed);
+    const bytes = this.#withData(event.start, event.appends, control);
+    frames.set(event, { cursor: this.#cursor, hasOffsets, bytes });
+    return bytes;
+  }
+
+  /** X2 */
+  #page({ start, appends, isUpToDate, isAtEnd }: ReadPage): Uint8Array {
+    const control = this.#control(isUpToDate, isAtEnd);
+    const key = [start, this.#position, isUpToDate, isAtEnd, this.#cursor, this.#hasOffsets].join();
+    const last = lastPages.get(this.#state);
+    const shared = last?.key === key ? last.bytes.deref() : undefined;
+    if (shared !== undefined) return shared;
+    const bytes = this.#withData(start, appends, control);
+    lastPages.set(this.#state, { key, bytes: new WeakRef(bytes) });
+    return bytes;
+  }
+
+  /** X1: the appends from `start` to where the reader is now, and the control event behind them. */
+  #withData(start: Offset, appends: readonly Uint8Array[], control: Uint8Array): Uint8Array {
+    if (appends.length === 0) return control;
+    const stored = this.#hasOffsets ? addOffsets(start, appends) : appends;
+    const id = encodeEventId(formatOffset(this.#position));
+    return join([id, encodeDataEvent(this.#kind, join(stored)), control]);
+  }
+
+  #control(upToDate: boolean, streamClosed: boolean): Uint8Array {
+    const streamNextOffset = formatOffset(this.#position);
+    if (streamClosed) return encodeControlEvent({ streamNextOffset, upToDate, streamClosed });
+    this.#moveCursor();
+    const streamCursor = this.#cursor;
+    if (!upToDate) return encodeControlEvent({ streamNextOffset, streamCursor });
+    return encodeControlEvent({ streamNextOffset, streamCursor, upToDate });
+  }
+
+  #moveCursor(): void {
+    this.#cursor = decideNextCursor(this.#cursor, this.#parts.clock.nowMs());
+  }
+
+  /** X3: too much is queued. Nothing more is written until it is gone, or its time is over. */
+  #isStalled(): boolean {
+    const { settings } = this.#parts;
+    if (this.#sink.queuedBytes <= settings.readerBufferBytes) return false;
+    this.#mode = "stalled";
+    const cancel = this.#sink.onStuck(settings.readerStallMs, () => {
+      this.#stop();
+      this.#sink.cut();
+    });
+    this.#cancels.add(cancel);
+    this.#sink.onDrain(() => {
+      if (this.#mode !== "stalled") return;
+      this.#cancels.delete(cancel);
+      cancel();
+      this.#catchUp();
+    });
+    return true;
+  }
+
+  #beat(): void {
+    this.#after(LIMITS.sseHeartbeatMs, () => {
+      if (this.#mode === "live") this.#sink.write(HEARTBEAT);
+      this.#beat();
+    });
+  }
+
+  #after(delayMs: number, run: () => void): () => void {
+    const cancel = this.#parts.clock.after(delayMs, () => {
+      this.#cancels.delete(cancel);
+      run();
+    });
+    this.#cancels.add(cancel);
+    return () => {
+      this.#cancels.delete(cancel);
+      cancel();
+    };
+  }
+
+  #end(): void {
+    this.#stop();
+    this.#sink.end();
+  }
+
+  #stop(): void {
+    this.#mode = "ended";
+    this.#leave();
+    for (const cancel of this.#cancels) cancel();
+    this.#cancels.clear();
+  }
+}
+
+function join(pieces: readonly Uint8Array[]): Uint8Array {
+  const [first] = pieces;
+  if (first !== undefined && pieces.length === 1) return first;
+  let length = 0;
+  for (const piece of pieces) length += piece.length;
+  const joined = new Uint8Array(length);
+  let at = 0;
+  for (const piece of pieces) {
+    joined.set(piece, at);
+    at += piece.length;
+  }
+  return joined;
+}

@@ -1,0 +1,316 @@
+/**
+ * PORT and its one implementation, on the platform's WebCrypto. Signs webhooks and issues the
+ * tokens with which a worker answers a wake.
+ *
+ * Y1  The key id is the RFC 7638 thumbprint of the public key: same key, same id, for ever.
+ * Y2  The newest key signs; every key given stays published and still verifies.
+ * Y3  A token's first part must be, byte for byte, the one that this server writes for that key, so
+ *     that an algorithm or a type chosen by the sender is never looked at.
+ * Y4  Every token has one spelling: any changed byte makes it invalid.
+ * Y5  A webhook signature covers text that begins with digits and a dot; a token's text begins with
+ *     `ey`. So neither can ever be passed off as the other, although one key makes both.
+ * Y6  A private key leaves this file in a `SigningKey` only: in no answer, error or log.
+ *
+ * PROTOCOL.md §11.4, §11.6. A valid token says who it was issued to; whether that wake is
+ * still the current one, and whether the kind fits the route, is for the caller to decide.
+ *
+ *   webhook   t=<unix seconds>,kid=<kid>,ed25519=<signature over "<t>.<raw body>">
+ *   token     <header>.<claims>.<signature over "<header>.<claims>">, all base64url without padding
+ */
+
+import { HapaxError } from "../base/errors.ts";
+
+/** A private key as plain JSON data, for a store to keep. It is a secret. */
+export interface SigningKey {
+  readonly privateJwk: {
+    readonly kty: "OKP";
+    readonly crv: "Ed25519";
+    readonly d: string;
+    readonly x: string;
+  };
+  readonly createdAtMs: number;
+}
+
+export interface PublicJwk {
+  readonly kty: "OKP";
+  readonly crv: "Ed25519";
+  readonly x: string;
+  readonly use: "sig";
+  readonly alg: "EdDSA";
+  readonly kid: string;
+}
+
+export interface PublicJwks {
+  readonly keys: readonly PublicJwk[];
+}
+
+interface ForeignJwk {
+  readonly kty?: unknown;
+  readonly crv?: unknown;
+  readonly x?: unknown;
+  readonly kid?: unknown;
+}
+
+/** A key set as it was fetched: nothing is known about its members. */
+export interface ForeignJwks {
+  readonly keys: readonly ForeignJwk[];
+}
+
+export interface Signer {
+  /** `ds_` and the thumbprint of the key that signs. */
+  readonly keyId: string;
+  /** 64 bytes of Ed25519, made with the newest key. */
+  sign(bytes: Uint8Array): Promise<Uint8Array>;
+  /** False for a wrong signature and for a key that this signer does not have. */
+  verify(keyId: string, bytes: Uint8Array, signature: Uint8Array): Promise<boolean>;
+  /** What `__ds/jwks.json` answers, newest key first. */
+  publicJwks(): PublicJwks;
+}
+
+export interface TokenClaims {
+  readonly subscription: string;
+  readonly kind: "callback" | "claim";
+  readonly generation: number;
+  readonly wakeId: string;
+  readonly expiresAtMs: number;
+}
+
+export type TokenReading =
+  | { readonly kind: "valid"; readonly claims: TokenClaims }
+  | { readonly kind: "expired"; readonly claims: TokenClaims }
+  | { readonly kind: "invalid" };
+
+/**
+ * An id of 256 bytes, each escaped to six in JSON, makes a token of about 2,500 characters; this is
+ * three times as much, and half of a header block.
+ */
+const TOKEN_CHARS_MAX = 8192;
+const TOKEN_TYPE = "hapax-wake+jws";
+const TOKEN_AUDIENCE = "hapax/subscriptions";
+const ED25519 = { name: "Ed25519" } as const;
+const SIGNATURE_BYTES = 64;
+
+/** A fresh key. The caller says what time it is. */
+export async function generateSigningKey(createdAtMs: number): Promise<SigningKey> {
+  const pair = await crypto.subtle.generateKey(ED25519, true, ["sign", "verify"]);
+  const { d = "", x = "" } = await crypto.subtle.exportKey("jwk", pair.privateKey);
+  return { privateJwk: { kty: "OKP", crv: "Ed25519", d, x }, createdAtMs };
+}
+
+/**
+ * Takes all keys that are still to be published; the newest signs. Throws `invalid_settings` for an
+ * empty list and for a key that is damaged.
+ *
+ * ```ts
+ * const signer = await createSigner([await generateSigningKey(Date.now())]);
+ * const header = await webhookSignature(signer, 1_700_000_000, new TextEncoder().encode("{}"));
+ * ```
+ */
+export async function createSigner(keys: readonly SigningKey[]): Promise<Signer> {
+  const newestFirst = keys.toSorted((left, right) => right.createdAtMs - left.createdAtMs);
+  const loaded = await Promise.all(newestFirst.map(loadKey));
+  const [current] = loaded;
+  if (current === undefined) throw new HapaxError("invalid_settings", "no signing key was given");
+  const byId = new Map(loaded.map((key) => [key.jwk.kid, key]));
+  const published: PublicJwks = { keys: [...byId.values()].map((key) => key.jwk) };
+  return {
+    keyId: current.jwk.kid,
+    sign: (bytes) => signWith(current.privateKey, bytes),
+    async verify(keyId, bytes, signature) {
+      const key = byId.get(keyId);
+      return key !== undefined && verifyWith(key.publicKey, bytes, signature);
+    },
+    publicJwks: () => structuredClone(published),
+  };
+}
+
+/** The `Webhook-Signature` header of a body that is sent at `unixSeconds`. */
+export async function webhookSignature(
+  signer: Signer,
+  unixSeconds: number,
+  body: Uint8Array,
+): Promise<string> {
+  const timestamp = String(Math.floor(unixSeconds));
+  const signature = await signer.sign(webhookInput(timestamp, body));
+  return `t=${timestamp},kid=${signer.keyId},ed25519=${encodeBase64url(signature)}`;
+}
+
+/**
+ * Whether a webhook came from the server whose `__ds/jwks.json` is given, not longer ago than the
+ * tolerance. For receivers: pass the body exactly as it arrived, before any parsing.
+ */
+export async function verifyWebhookSignature(
+  header: string,
+  body: Uint8Array,
+  jwks: ForeignJwks,
+  nowSeconds: number,
+  toleranceSeconds = 300,
+): Promise<boolean> {
+  const match = /^t=(0|[1-9]\d{0,14}),kid=([^,\s]{1,256}),ed25519=([\w-]{86})$/.exec(header);
+  const [, timestamp = "", keyId = "", encoded = ""] = match ?? [];
+  const signature = decodeBase64url(encoded);
+  if (match === null || signature === undefined) return false;
+  // Written so that a time that is not a number fails.
+  if (!(Math.abs(nowSeconds - Number(timestamp)) <= toleranceSeconds)) return false;
+  const x = findEd25519(jwks, keyId);
+  const publicKey = x === undefined ? undefined : await importPublicKey(x).catch(() => undefined);
+  if (publicKey === undefined) return false;
+  return verifyWith(publicKey, webhookInput(timestamp, body), signature);
+}
+
+/** A token that proves which wake it was given out for. It goes into `Authorization` only. */
+export async function issueToken(signer: Signer, claims: TokenClaims): Promise<string> {
+  const payload = encodeText(JSON.stringify({ audience: TOKEN_AUDIENCE, ...plainClaims(claims) }));
+  const input = `${tokenHeader(signer.keyId)}.${payload}`;
+  const signature = await signer.sign(new TextEncoder().encode(input));
+  const token = `${input}.${encodeBase64url(signature)}`;
+  if (token.length > TOKEN_CHARS_MAX || parseClaims(payload) === undefined) {
+    throw new HapaxError("internal", `Y4 a token must be readable: chars=${token.length}`);
+  }
+  return token;
+}
+
+/** Reads a token that this server, or one with the same keys, issued. */
+export async function readToken(
+  signer: Signer,
+  token: string,
+  nowMs: number,
+): Promise<TokenReading> {
+  if (token.length > TOKEN_CHARS_MAX) return { kind: "invalid" };
+  const [header = "", payload = "", encoded = "", ...rest] = token.split(".");
+  const key = signer.publicJwks().keys.find(({ kid }) => tokenHeader(kid) === header);
+  const signature = decodeBase64url(encoded);
+  if (key === undefined || signature === undefined || rest.length > 0) return { kind: "invalid" };
+  const input = new TextEncoder().encode(`${header}.${payload}`);
+  if (!(await signer.verify(key.kid, input, signature))) return { kind: "invalid" };
+  const claims = parseClaims(payload);
+  if (claims === undefined) return { kind: "invalid" };
+  return { kind: nowMs < claims.expiresAtMs ? "valid" : "expired", claims };
+}
+
+interface LoadedKey {
+  readonly jwk: PublicJwk;
+  readonly privateKey: CryptoKey;
+  readonly publicKey: CryptoKey;
+}
+
+async function loadKey(key: SigningKey): Promise<LoadedKey> {
+  const { d, x } = key.privateJwk;
+  // The platform's own error is not passed on as the cause: it might quote the key.
+  const loaded = await importPair(d, x).catch(() => undefined);
+  const probe = new TextEncoder().encode("hapax");
+  // With a public part that is not its own, an Ed25519 signature gives the private key away. Not
+  // every platform compares the two parts when it takes in a key.
+  const fits =
+    loaded !== undefined &&
+    (await verifyWith(loaded.publicKey, probe, await signWith(loaded.privateKey, probe)));
+  if (!fits) {
+    throw new HapaxError(
+      "invalid_settings",
+      `a signing key is damaged: created=${key.createdAtMs}`,
+    );
+  }
+  const kid = `ds_${await thumbprint(x)}`;
+  return { ...loaded, jwk: { kty: "OKP", crv: "Ed25519", x, use: "sig", alg: "EdDSA", kid } };
+}
+
+async function importPair(d: string, x: string): Promise<Omit<LoadedKey, "jwk">> {
+  const jwk = { kty: "OKP", crv: "Ed25519", d, x };
+  const privateKey = await crypto.subtle.importKey("jwk", jwk, ED25519, false, ["sign"]);
+  return { privateKey, publicKey: await importPublicKey(x) };
+}
+
+function importPublicKey(x: string): Promise<CryptoKey> {
+  const jwk = { kty: "OKP", crv: "Ed25519", x };
+  return crypto.subtle.importKey("jwk", jwk, ED25519, false, ["verify"]);
+}
+
+/** RFC 7638: the required members in this order, without blanks. */
+async function thumbprint(x: string): Promise<string> {
+  const canonical = JSON.stringify({ crv: "Ed25519", kty: "OKP", x });
+  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(canonical));
+  return encodeBase64url(new Uint8Array(digest));
+}
+
+async function signWith(privateKey: CryptoKey, bytes: Uint8Array): Promise<Uint8Array> {
+  return new Uint8Array(await crypto.subtle.sign(ED25519, privateKey, new Uint8Array(bytes)));
+}
+
+async function verifyWith(
+  publicKey: CryptoKey,
+  bytes: Uint8Array,
+  signature: Uint8Array,
+): Promise<boolean> {
+  if (signature.length !== SIGNATURE_BYTES) return false;
+  const [copy, input] = [new Uint8Array(signature), new Uint8Array(bytes)];
+  return crypto.subtle.verify(ED25519, publicKey, copy, input);
+}
+
+/** A key of another kind may carry the same id. */
+function findEd25519(jwks: ForeignJwks, keyId: string): string | undefined {
+  const isWanted = (key: ForeignJwk): boolean =>
+    key.kid === keyId && key.kty === "OKP" && key.crv === "Ed25519";
+  const x = jwks.keys.find(isWanted)?.x;
+  return typeof x === "string" ? x : undefined;
+}
+
+function webhookInput(timestamp: string, body: Uint8Array): Uint8Array {
+  const head = new TextEncoder().encode(`${timestamp}.`);
+  const input = new Uint8Array(head.length + body.length);
+  input.set(head);
+  input.set(body, head.length);
+  return input;
+}
+
+function tokenHeader(keyId: string): string {
+  return encodeText(JSON.stringify({ alg: "EdDSA", typ: TOKEN_TYPE, kid: keyId }));
+}
+
+/** Exactly the members of a claim, in a fixed order, whatever else the object carries. */
+function plainClaims(claims: TokenClaims): TokenClaims {
+  const { subscription, kind, generation, wakeId, expiresAtMs } = claims;
+  return { subscription, kind, generation, wakeId, expiresAtMs };
+}
+
+/** The signature was good, so this is our own text; the shape is still not taken on trust. */
+function parseClaims(payload: string): TokenClaims | undefined {
+  const bytes = decodeBase64url(payload);
+  const value = bytes === undefined ? undefined : parseJson(new TextDecoder().decode(bytes));
+  if (typeof value !== "object" || value === null) return undefined;
+  const candidate = value as Readonly<Record<string, unknown>>; // A cast to look, not to trust.
+  const { audience, subscription, kind, generation, wakeId, expiresAtMs } = candidate;
+  if (audience !== TOKEN_AUDIENCE) return undefined;
+  if (typeof subscription !== "string" || typeof wakeId !== "string") return undefined;
+  if (kind !== "callback" && kind !== "claim") return undefined;
+  if (!isWhole(generation) || !isWhole(expiresAtMs)) return undefined;
+  return { subscription, kind, generation, wakeId, expiresAtMs };
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined; // Text that is not JSON holds no claims.
+  }
+}
+
+function isWhole(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+function encodeText(text: string): string {
+  return encodeBase64url(new TextEncoder().encode(text));
+}
+
+function encodeBase64url(bytes: Uint8Array): string {
+  const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+/** Strict: no padding, no other characters, and no stray bits in the last one. */
+function decodeBase64url(text: string): Uint8Array | undefined {
+  if (!/^[\w-]*$/.test(text) || text.length % 4 === 1) return undefined;
+  const binary = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
+  const bytes = Uint8Array.from(binary, (character) => character.charCodeAt(0));
+  return encodeBase64url(bytes) === text ? bytes : undefined;
+}

@@ -1,0 +1,497 @@
+/**
+ * The file store: one journal for all streams. A commit is one frame: one write that is durable when it
+ * returns, for data and for everything that belongs to it.
+ *
+ * The rooms are in file/: format and records (the bytes), segments (the files), extents (the index),
+ * tail-cache and reading (reads), snapshot, recovery, compaction, lock.
+ *
+ *   FS1  one commit is one frame, and all of a commit is in it;
+ *   FS2  after a failed write nothing is written any more; what was durable can still be read.
+ */
+
+import { mkdirSync } from "node:fs";
+import { resolve } from "node:path";
+import { type Clock, systemClock } from "../../base/clock.ts";
+import type { Change } from "../core/change.ts";
+import { advance, type Offset, type StreamId } from "../core/types.ts";
+import type { World } from "../core/world.ts";
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { type Random, systemRandom } from "../../base/random.ts";
+import type { Page, Store, StoreStats, StoreSupport } from "../store.ts";
+import { asDirectoryError, warnOfStrangers } from "./file/directory-error.ts";
+import type { Disk } from "./file/disk.ts";
+import { DurableWaiters } from "./file/durable-waiters.ts";
+import type { ExtentIndex } from "./file/extents.ts";
+import { FrameBuilder } from "./file/frame.ts";
+import { lockDirectory } from "./file/lock.ts";
+import { openNodeDisk } from "./file/node-disk.ts";
+import { applyMoves, Placement } from "./file/placement.ts";
+import { readExtents } from "./file/reading.ts";
+import type { Moved } from "./file/records.ts";
+import {
+  recover,
+  type Recovered,
+  type RecoveryProgress,
+  type RecoveryReport,
+} from "./file/recovery.ts";
+import { ReplayBound } from "./file/replay-bound.ts";
+import { Segments } from "./file/segments.ts";
+import { snapshotName, writeSnapshot } from "./file/snapshot.ts";
+import { type LastFrame, Ownership } from "./file/store-file.ts";
+import { TailCache } from "./file/tail-cache.ts";
+import { tidyUp } from "./file/upkeep.ts";
+
+export type { RecoveryProgress, RecoveryReport } from "./file/recovery.ts";
+
+/** Settings of the file store. All have defaults that are safe before they are fast. */
+export interface FileStoreSettings {
+  /** `fsync`: a commit survives a power cut. `os`: it survives the process. Default `fsync`. */
+  readonly durability?: "fsync" | "os";
+  /** Size of a journal file. Default 64 MiB. */
+  readonly segmentBytes?: number;
+  /** Newest data kept in memory. More of it costs garbage collection. Default 16 MiB. */
+  readonly cacheBytes?: number;
+  /** A snapshot is begun after so many bytes of journal, and twice as many are the most to replay. Default 256 MiB. */
+  readonly snapshotBytes?: number;
+  /** A snapshot is begun after so many changes, and twice as many are the most to replay. Default 2,000,000. */
+  readonly snapshotChanges?: number;
+  /** A snapshot is written after so long, if anything has changed. Default 10 minutes. */
+  readonly snapshotMs?: number;
+  readonly clock?: Clock;
+  readonly random?: Random;
+  readonly onProgress?: RecoveryProgress;
+  /** Hears of what failed in the background: snapshots and compaction. Nothing is lost by it. */
+  readonly onWarning?: (warning: string) => void;
+}
+
+/** Sizes of the journal at this moment. */
+export interface FileStoreStats extends StoreStats {
+  readonly segments: number;
+  readonly commits: number;
+  readonly snapshots: number;
+  readonly isFull: boolean;
+}
+
+/** A store in a directory. See `openFileStore`. */
+export interface FileStore extends Store {
+  readonly recovery: RecoveryReport;
+  stats(): FileStoreStats;
+  /** Writes a snapshot now and gives back what room can be given back. */
+  maintain(): Promise<void>;
+}
+
+/**
+ * Opens the store in a directory, which is created if it is missing. One process at a time.
+ *
+ * ```ts
+ * import { openFileStore } from "hapax/stores/file";
+ * import { mkdtempSync } from "node:fs";
+ * import { tmpdir } from "node:os";
+ * import { join } from "node:path";
+ *
+ * const store = await openFileStore(mkdtempSync(join(tmpdir(), "hapax-")), { segmentBytes: 1 << 20 });
+ * console.assert(store.supports.durability === "fsync");
+ * await store.close();
+ * ```
+ */
+export async function openFileStore(
+  directory: string,
+  settings: FileStoreSettings = {},
+): Promise<FileStore> {
+  const path = resolve(directory);
+  try {
+    return await openDirectory(path, settings);
+  } catch (error) {
+    throw asDirectoryError(error, path);
+  }
+}
+
+async function openDirectory(path: string, settings: FileStoreSettings): Promise<FileStore> {
+  mkdirSync(path, { recursive: true, mode: 0o700 });
+  const warn = settings.onWarning ?? (() => undefined);
+  warnOfStrangers(path, warn);
+  const lock = await lockDirectory(path, warn);
+  try {
+    const disk = openNodeDisk(path, (settings.durability ?? "fsync") === "fsync");
+    return await openOnDisk(disk, settings, () => lock.release());
+  } catch (error) {
+    await lock.release();
+    throw error;
+  }
+}
+
+/** The same over any disk; `release` is called when the store is closed. */
+export async function openOnDisk(
+  disk: Disk,
+  settings: FileStoreSettings,
+  release: () => Promise<void>,
+): Promise<FileStore> {
+  const clock = settings.clock ?? systemClock;
+  const begunMs = clock.steadyMs();
+  const recovered = await recover(disk, settings.onProgress ?? (() => undefined));
+  const store = new JournalStore(disk, settings, recovered, release);
+  await store.start(recovered);
+  store.recoveryMs = clock.steadyMs() - begunMs;
+  return store;
+}
+
+/** On a full disk, and for a while after: how long more deletes are waited for before their room is given back. */
+const FULL_TIDY_MS = 1000;
+const TIGHT_TIDY_MS = 5000;
+const TIGHT_MS = 600_000;
+
+class JournalStore implements FileStore {
+  readonly supports: StoreSupport;
+  readonly world: World;
+  readonly recovery: RecoveryReport;
+  recoveryMs = 0;
+  readonly #disk: Disk;
+  readonly #clock: Clock;
+  readonly #settings: FileStoreSettings;
+  readonly #release: () => Promise<void>;
+  readonly #index: ExtentIndex;
+  readonly #segments: Segments;
+  readonly #cache: TailCache;
+  readonly #random: Random;
+  readonly #storeId: string;
+  #ownership: Ownership | undefined;
+  #lastCrc: number;
+  #snapshots: readonly number[];
+  #nextLsn: number;
+  /** Changes that are durable. */
+  #ordinal: number;
+  #writing: Promise<void> = Promise.resolve();
+  #failure: HapaxError | undefined;
+  #closing: Promise<void> | undefined;
+  #isClosing = false;
+  #isClosed = false;
+  #commits = 0;
+  readonly #bound: ReplayBound;
+  #background: Promise<void> | undefined;
+  #cancelTimer: () => void = () => undefined;
+  /** Something was deleted since room was last given back; perhaps also before the directory was opened. */
+  #hasFreed = true;
+  #isTidyingSoon = false;
+  #failuresInRow = 0;
+  #fullAtMs = -Infinity;
+  readonly #waiters = new DurableWaiters();
+
+  constructor(
+    disk: Disk,
+    settings: FileStoreSettings,
+    recovered: Recovered,
+    release: () => Promise<void>,
+  ) {
+    this.#disk = disk;
+    this.#settings = settings;
+    this.#clock = settings.clock ?? systemClock;
+    this.#release = release;
+    this.supports = { durability: settings.durability ?? "fsync" };
+    this.world = recovered.world;
+    this.recovery = recovered.report;
+    this.#index = recovered.index;
+    this.#snapshots = recovered.snapshots;
+    this.#nextLsn = recovered.nextLsn;
+    this.#lastCrc = recovered.lastCrc;
+    this.#ordinal = recovered.world.version;
+    const { snapshotBytes = 256 * 1024 * 1024, snapshotChanges = 2_000_000 } = settings;
+    const span = { changes: snapshotChanges, bytes: snapshotBytes };
+    this.#bound = new ReplayBound(span, this.#ordinal, recovered.report);
+    this.#cache = new TailCache(settings.cacheBytes ?? 16 * 1024 * 1024);
+    this.#random = settings.random ?? systemRandom;
+    this.#storeId = recovered.mark?.id ?? this.#random.id();
+    this.#segments = new Segments(disk, this.#clock, this.#random, {
+      segmentBytes: settings.segmentBytes ?? 64 * 1024 * 1024,
+      readFilesMax: 64,
+      onFull: () => this.#considerBackground(),
+    });
+  }
+
+  async start(recovered: Recovered): Promise<void> {
+    for (const name of recovered.unfinished) await this.#disk.remove(name);
+    const { segments, spares, mark, lastCrc } = recovered;
+    const id = this.#storeId;
+    // First: it syncs the end that a killed process left in the page cache, and STORE names only what is durable.
+    await this.#segments.adopt(segments, spares, { storeId: id, lastCrc });
+    const known = { id, segment: segments.at(-1)?.number ?? 0, ...this.#last };
+    const steadyMs = this.#clock.steadyMs();
+    this.#ownership = await Ownership.take(this.#disk, mark, this.#random, known, steadyMs);
+    if (this.#segments.active === undefined) await this.#ensureRoom(0);
+    this.#segments.prepare();
+    this.#armTimer();
+    // A process that never lived long enough for a snapshot must not make the next replay longer.
+    this.#considerBackground();
+  }
+
+  roomBytes(): number {
+    return this.#segments.roomBytes();
+  }
+
+  stats(): FileStoreStats {
+    let liveBytes = 0;
+    for (const segment of this.#index.segments()) liveBytes += this.#index.liveBytes(segment);
+    return {
+      segments: this.#segments.list().length,
+      fileBytes: this.#segments.fileBytes,
+      liveBytes,
+      recoveryMs: this.recoveryMs,
+      commits: this.#commits,
+      snapshots: this.#snapshots.length,
+      isFull: this.#segments.isFull,
+    };
+  }
+
+  commit(changes: readonly Change[]): Promise<void> {
+    return this.#bound.admit(() => this.#exclusive(() => this.#commit(changes)));
+  }
+
+  async read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page> {
+    this.#requireOpen();
+    const cached = this.#cache.read(stream, from, to, bytesMax);
+    if (cached !== undefined) return cached;
+    for (let attempt = 1; ; attempt += 1) {
+      const extents = this.#index.streams.get(stream);
+      if (extents === undefined) return { start: from, appends: [] };
+      try {
+        return await readExtents(this.#segments, stream, extents, from, to, bytesMax);
+      } catch (error) {
+        // Compaction may have moved it while it was read: then it is found at its new place.
+        if (!isHapaxError(error, "data_damaged") || attempt === 3) throw error;
+      }
+    }
+  }
+
+  async maintain(): Promise<void> {
+    await this.#background;
+    await this.#startBackground();
+    const failure = this.#failure;
+    if (failure !== undefined) throw failure;
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.#isClosing = true;
+    this.#cancelTimer();
+    // Room may never come: who waits for it is told now, and the last frame below does not wait either.
+    this.#segments.stopWaiting();
+    await this.#background;
+    // An empty frame says that everything before it was complete: a later damage is then seen as such.
+    if (this.#failure === undefined) await this.commit([]).catch(() => undefined);
+    // The last LSN is known elsewhere too: an end that goes missing while the store is closed is then missed.
+    if (this.#failure === undefined)
+      await this.#ownership?.closed(this.#last).catch(() => undefined);
+    this.#isClosed = true;
+    this.#waiters.settle(this.#ordinal, new HapaxError("store_closed", "the file store is closed"));
+    try {
+      await this.#segments.close();
+      await this.#ownership?.close();
+    } finally {
+      await this.#release(); // Whatever becomes of the files, the directory is free for the next one.
+    }
+  }
+
+  #requireOpen(): void {
+    if (this.#isClosed) throw new HapaxError("store_closed", "the file store is closed");
+  }
+
+  /** One write at a time, in the order of the calls: a busy writer does not keep compaction out. */
+  async #exclusive<T>(run: () => Promise<T>): Promise<T> {
+    const before = this.#writing;
+    let finish: () => void = () => undefined;
+    this.#writing = new Promise((done) => {
+      finish = done;
+    });
+    await before;
+    try {
+      this.#requireOpen();
+      if (this.#failure !== undefined) throw this.#failure;
+      return await run();
+    } catch (error) {
+      if (!this.#isClosed) this.#fail(error);
+      throw error;
+    } finally {
+      finish();
+    }
+  }
+
+  #fail(cause: unknown): void {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    this.#failure ??= new HapaxError("writes_stopped", `the journal failed: ${reason}`, { cause });
+    this.#waiters.settle(this.#ordinal, this.#failure);
+  }
+
+  async #commit(changes: readonly Change[]): Promise<void> {
+    let bytes = 64 * changes.length;
+    for (const change of changes) if (change.kind === "appended") bytes += change.data.length;
+    const builder = new FrameBuilder(Math.min(bytes + 1024, 1024 * 1024));
+    const placement = new Placement();
+    const ends = new Map<StreamId, Offset>();
+    for (const change of changes) {
+      if (change.kind === "appended") {
+        const { stream } = change;
+        const start = ends.get(stream) ?? this.#endOf(stream);
+        builder.data(change, start);
+        ends.set(stream, advance(start, change.data.length));
+        continue;
+      }
+      builder.change(change);
+      placement.change(change);
+      if (change.kind === "created") ends.set(change.stream, change.fork?.at ?? (0 as Offset));
+    }
+    const frame = await this.#writeFrame(builder, changes.length);
+    placement.runs(frame.runs);
+    placement.apply(this.#index, frame.segment, frame.position);
+    this.#cache.addFrame(frame.data);
+    for (const change of changes) {
+      if (change.kind === "removed") this.#cache.remove(change.stream);
+      if (change.kind === "removed" || change.kind === "trimmed") this.#hasFreed = true;
+    }
+    this.#commits += 1;
+    this.#waiters.settle(this.#ordinal, undefined);
+    this.#considerBackground();
+  }
+
+  #endOf(stream: StreamId): Offset {
+    const end = this.#index.streams.get(stream)?.end;
+    if (end === undefined) throw new HapaxError("internal", `stream ${stream} is not in the index`);
+    return end;
+  }
+
+  async #writeFrame(builder: FrameBuilder, changes: number) {
+    await this.#ownership?.check(this.#clock.steadyMs());
+    await this.#ensureRoom(builder.bytes);
+    const salt = this.#segments.active?.salt ?? 0;
+    const frame = builder.finish({
+      lsn: this.#nextLsn,
+      ordinal: this.#ordinal,
+      timeMs: Math.max(0, this.#clock.nowMs()),
+      salt,
+    });
+    const place = await this.#segments.write(frame);
+    this.#nextLsn += 1;
+    this.#lastCrc = frame.crc;
+    this.#ordinal += changes;
+    this.#bound.written(changes, frame.bytes);
+    return { ...frame, ...place };
+  }
+
+  get #last(): LastFrame {
+    return { lsn: this.#nextLsn - 1, crc: this.#lastCrc };
+  }
+
+  async #ensureRoom(bytes: number): Promise<void> {
+    const before = this.#segments.active;
+    await this.#segments.ensureRoom(bytes, this.#nextLsn, this.#clock.nowMs());
+    const { active } = this.#segments;
+    if (active !== before && active !== undefined) {
+      await this.#ownership?.rolled(active.number, this.#last);
+    }
+  }
+
+  /** Everything that the world has by now is durable. */
+  #settled(): Promise<void> {
+    const ordinal = this.world.version;
+    this.#bound.snapshotNeeds(ordinal);
+    if (ordinal <= this.#ordinal) return Promise.resolve();
+    if (this.#failure !== undefined) return Promise.reject(this.#failure);
+    return this.#waiters.wait(ordinal);
+  }
+
+  #considerBackground(): void {
+    if (this.#isClosing || this.#failure !== undefined) return;
+    if (this.#bound.isDue) void this.#startBackground();
+    else if (this.#hasFreed && this.#isTight) this.#tidySoon();
+  }
+
+  /** The disk is full, or was so not long ago: what is deleted is given back early. */
+  get #isTight(): boolean {
+    const nowMs = this.#clock.steadyMs();
+    if (this.#segments.isFull) this.#fullAtMs = nowMs;
+    return nowMs - this.#fullAtMs < TIGHT_MS;
+  }
+
+  /** On a full disk what was deleted is given back after a moment, not with the next snapshot. */
+  #tidySoon(): void {
+    if (this.#isTidyingSoon) return;
+    this.#isTidyingSoon = true;
+    const waitMs = this.#segments.isFull ? FULL_TIDY_MS : TIGHT_TIDY_MS;
+    // Up to a minute after failures: each of them is a warning.
+    this.#clock.after(waitMs * 2 ** Math.min(this.#failuresInRow, 6), () => {
+      this.#isTidyingSoon = false;
+      if (!this.#isClosing && this.#hasFreed) void this.#startBackground();
+    });
+  }
+
+  #armTimer(): void {
+    this.#cancelTimer = this.#clock.after(this.#settings.snapshotMs ?? 600_000, () => {
+      if (this.#isClosing) return;
+      if (this.#bound.hasChanges) void this.#startBackground();
+      this.#armTimer();
+    });
+  }
+
+  /** Snapshot, room, compaction: one after the other, never two at a time. Never rejects. */
+  #startBackground(): Promise<void> {
+    this.#bound.workBegins();
+    this.#hasFreed = false;
+    this.#background ??= this.#tidyUp()
+      .catch((error: unknown) => {
+        this.#hasFreed = true; // On a full disk it is tried again.
+        this.#failuresInRow += 1;
+        this.#settings.onWarning?.(error instanceof Error ? error.message : String(error));
+      })
+      .finally(() => {
+        this.#background = undefined;
+        this.#considerBackground();
+        if (this.#background === undefined) this.#bound.workEnds();
+      });
+    return this.#background;
+  }
+
+  async #tidyUp(): Promise<void> {
+    if (this.#failure !== undefined) throw this.#failure;
+    await tidyUp({
+      segments: this.#segments,
+      index: this.#index,
+      bound: this.#bound,
+      olderSnapshot: () => this.#snapshots[1],
+      writeSnapshot: () => this.#writeSnapshot(),
+      writeMoved: (records) => this.#writeMoved(records),
+      isClosing: () => this.#isClosing,
+      isTight: this.#isTight,
+    });
+    this.#failuresInRow = 0;
+  }
+
+  async #writeSnapshot(): Promise<void> {
+    const lsn = this.#nextLsn - 1;
+    const ordinal = this.#ordinal;
+    if (this.#snapshots[0] === lsn) return;
+    this.#bound.snapshotBegins();
+    const crc = this.#lastCrc;
+    const head = { storeId: this.#storeId, lsn, crc, ordinal, writtenAtMs: this.#clock.nowMs() };
+    await writeSnapshot(this.#disk, this.world, this.#index, head, () => this.#settled());
+    this.#bound.snapshotCompleted();
+    const [newest, older, ...rest] = [lsn, ...this.#snapshots];
+    this.#snapshots = older === undefined ? [newest ?? lsn] : [newest ?? lsn, older];
+    for (const old of rest) await this.#disk.remove(snapshotName(old));
+  }
+
+  /** CP3: false, and nothing was written, when there is no room that is not kept for others. */
+  #writeMoved(records: readonly Moved[]): Promise<boolean> {
+    let bytes = 1024;
+    for (const { data } of records) bytes += data.length + 32;
+    const builder = new FrameBuilder(bytes);
+    for (const record of records) builder.data(record, record.start);
+    return this.#exclusive(async () => {
+      if (!(await this.#segments.hasRoomToMove(builder.bytes))) return false;
+      const frame = await this.#writeFrame(builder, 0);
+      applyMoves(this.#index, frame.runs, frame.segment, frame.position);
+      return true;
+    });
+  }
+}

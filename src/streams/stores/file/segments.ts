@@ -1,0 +1,462 @@
+/**
+ * The files of the journal: one is written, the older ones are read, the dead ones are used again.
+ *
+ *   SG1  a segment bears its name only once its header is durable, and is written to only once its name is;
+ *   SG2  a segment's number is never used twice, so old bytes in a file used again are never taken for new;
+ *   SG3  room is made before it is needed: a commit writes into zeros that the file system has already given;
+ *   SG4  a full disk tears nothing: the segment that could not be made is left alone until there is room.
+ */
+
+import type { Clock } from "../../../base/clock.ts";
+import { HapaxError } from "../../../base/errors.ts";
+import type { Random } from "../../../base/random.ts";
+import type { Disk, DiskFile } from "./disk.ts";
+import { alignFrame, encodeSegmentHeader, FORMAT_VERSION, SEGMENT_HEADER_BYTES } from "./format.ts";
+import type { Frame } from "./frame.ts";
+import { ReadBuffers } from "./read-buffers.ts";
+import { isNoRoom } from "./store-file.ts";
+
+export interface Segment {
+  readonly number: number;
+  readonly name: string;
+  readonly firstLsn: number;
+  readonly salt: number;
+  readonly bytes: number;
+  /** CRC of the frame before its first one. */
+  readonly crcBefore: number;
+  /** Where the next frame goes, or where the last one ended. */
+  end: number;
+}
+
+export interface SegmentSettings {
+  readonly segmentBytes: number;
+  /** Open files for reading old segments. */
+  readonly readFilesMax: number;
+  /** There was no room for a segment. Called again and again, until there is. */
+  readonly onFull: () => void;
+}
+
+const ZEROS = Buffer.alloc(1024 * 1024);
+const FULL_RETRY_MS = 1000;
+const FULL_SHARE = 16;
+const FULL_RESERVE_BYTES = 16 * 1024;
+/** What compaction leaves of a full disk's room: deletes must never wait for it. */
+const MOVE_RESERVE_BYTES = 2 * FULL_RESERVE_BYTES;
+/** From here on not even deletes are taken: the rest is for snapshots to be tied to, and for the last frame. */
+const FULL_FLOOR_BYTES = 4096;
+
+export function segmentName(number: number): string {
+  return `journal-${String(number).padStart(12, "0")}.seg`;
+}
+
+export function parseSegmentName(name: string): number | undefined {
+  const match = /^journal-([0-9]{12})\.seg$/.exec(name);
+  return match === null ? undefined : Number(match[1]);
+}
+
+export const SPARE_NAME = /^spare-[0-9]{12}\.(seg|tmp)$/;
+
+/** What a new segment is tied to: its store, and the frame before it. */
+export interface SegmentOrigin {
+  readonly storeId: string;
+  readonly lastCrc: number;
+}
+
+interface Spare {
+  readonly name: string;
+  readonly bytes: number;
+}
+
+export class Segments {
+  /** For what is read from them. */
+  readonly buffers = new ReadBuffers();
+  readonly #disk: Disk;
+  readonly #clock: Clock;
+  readonly #random: Random;
+  readonly #settings: SegmentSettings;
+  readonly #byNumber = new Map<number, Segment>();
+  readonly #readers = new ReadFiles();
+  readonly #spares: Spare[] = [];
+  #active: Segment | undefined;
+  #storeId = "";
+  #lastCrc = 0;
+  #activeFile: DiskFile | undefined;
+  #nextSpare = 1;
+  #preparing: Promise<void> | undefined;
+  #isFull = false;
+  #isHeld = false;
+  /** A commit waits for room. */
+  #isWaiting = false;
+  #isImpatient = false;
+  #endPause: () => void = () => undefined;
+  #isClosed = false;
+
+  constructor(disk: Disk, clock: Clock, random: Random, settings: SegmentSettings) {
+    this.#disk = disk;
+    this.#clock = clock;
+    this.#random = random;
+    this.#settings = settings;
+  }
+
+  /** Oldest first. */
+  list(): readonly Segment[] {
+    return [...this.#byNumber.values()].sort((one, other) => one.number - other.number);
+  }
+
+  get active(): Segment | undefined {
+    return this.#active;
+  }
+
+  /** No room was left for the next segment. */
+  get isFull(): boolean {
+    return this.#isFull;
+  }
+
+  /** Bytes that the files take on disk. */
+  get fileBytes(): number {
+    let bytes = 0;
+    for (const segment of this.#byNumber.values()) bytes += segment.bytes;
+    for (const spare of this.#spares) bytes += spare.bytes;
+    return bytes;
+  }
+
+  /** A small append takes many times its own bytes, so only a part of what is left is promised. */
+  roomBytes(): number {
+    if (!this.#isFull) return Number.MAX_SAFE_INTEGER;
+    const left = this.#leftBytes();
+    if (left < FULL_FLOOR_BYTES || this.#isWaiting) return -2;
+    const room = Math.floor((left - FULL_RESERVE_BYTES) / FULL_SHARE);
+    // Less than none: a create without data needs room too. The reserve is for deletes, which give some back.
+    return room > 0 ? room : -1;
+  }
+
+  #leftBytes(): number {
+    let left = this.#active === undefined ? 0 : this.#active.bytes - this.#active.end;
+    for (const spare of this.#spares) left += spare.bytes - SEGMENT_HEADER_BYTES;
+    return left;
+  }
+
+  /** CP3: what compaction may write. */
+  moveRoomBytes(): number {
+    return this.#isFull ? Math.max(0, this.#leftBytes() - MOVE_RESERVE_BYTES) : Infinity;
+  }
+
+  /** CP3: whether a frame of this size has room that is there already, or can be made now, and that deletes do not need. */
+  async hasRoomToMove(frameBytes: number): Promise<boolean> {
+    const needed = alignFrame(frameBytes);
+    await this.#preparing;
+    if (!this.#isFull && !this.#fits(needed)) await this.#tryPrepare(needed);
+    if (!this.#fits(needed)) return false;
+    return needed <= this.moveRoomBytes();
+  }
+
+  #fits(needed: number): boolean {
+    const active = this.#active;
+    if (active !== undefined && active.end + needed <= active.bytes) return true;
+    return this.#spares.some(({ bytes }) => bytes >= needed + SEGMENT_HEADER_BYTES);
+  }
+
+  async #tryPrepare(needed: number): Promise<void> {
+    try {
+      const bytes = Math.max(needed + SEGMENT_HEADER_BYTES, this.#settings.segmentBytes);
+      this.#spares.push(await this.#prepareSpare(bytes));
+    } catch (error) {
+      if (!isNoRoom(error)) throw error;
+      this.#isFull = true;
+      this.#retryLater();
+    }
+  }
+
+  /** On a full disk no spare is tried meanwhile: it would take the room that a snapshot needs to give some back. */
+  async withoutSpares(run: () => Promise<void>): Promise<void> {
+    this.#isHeld = this.#isFull;
+    try {
+      await this.#preparing;
+      await run();
+    } finally {
+      this.#isHeld = false;
+    }
+  }
+
+  /** Removes a spare, if what is written now has room without it: a snapshot may need that more. */
+  async giveUpSpare(): Promise<boolean> {
+    await this.#preparing;
+    const active = this.#active;
+    if (active === undefined || active.bytes - active.end < MOVE_RESERVE_BYTES) return false;
+    const spare = this.#spares.pop();
+    if (spare === undefined) return false;
+    this.#isFull = true;
+    await this.#disk.remove(spare.name);
+    return true;
+  }
+
+  /** Recovery found these. The last one goes on being written, from its end. */
+  async adopt(
+    segments: readonly Segment[],
+    spares: readonly string[],
+    origin: SegmentOrigin,
+  ): Promise<void> {
+    this.#storeId = origin.storeId;
+    this.#lastCrc = origin.lastCrc;
+    for (const segment of segments) this.#byNumber.set(segment.number, segment);
+    for (const name of spares) {
+      const number = Number(name.slice(6, 18));
+      this.#nextSpare = Math.max(this.#nextSpare, number + 1);
+      if (name.endsWith(".tmp")) {
+        await this.#disk.remove(name);
+        continue;
+      }
+      const file = await this.#disk.open(name, "read");
+      const bytes = await file.size();
+      await file.close();
+      this.#spares.push({ name, bytes });
+    }
+    // A killed process may have left names that are not on the disk yet; what follows is built on them.
+    await this.#disk.syncDirectory();
+    const last = this.list().at(-1);
+    if (last === undefined) return;
+    this.#active = last;
+    this.#activeFile = await this.#disk.open(last.name, "durable");
+    // What a killed process left in the page cache may not be on the disk yet.
+    await this.#activeFile.sync();
+  }
+
+  /** Makes sure that a frame of this size fits into the active segment; rolls if it does not. */
+  async ensureRoom(frameBytes: number, nextLsn: number, nowMs: number): Promise<void> {
+    const needed = alignFrame(frameBytes);
+    const active = this.#active;
+    if (active !== undefined && active.end + needed <= active.bytes) return;
+    await this.#roll(needed, nextLsn, nowMs);
+  }
+
+  /** Writes a frame. Resolves with its place once it is durable. */
+  async write(
+    frame: Pick<Frame, "buffers" | "bytes" | "crc">,
+  ): Promise<{ readonly segment: number; readonly position: number }> {
+    const active = this.#active;
+    const file = this.#activeFile;
+    if (active === undefined || file === undefined) {
+      throw new HapaxError("store_closed", "the journal is closed");
+    }
+    const position = active.end;
+    await file.write(frame.buffers, position);
+    active.end = position + alignFrame(frame.bytes);
+    this.#lastCrc = frame.crc;
+    return { segment: active.number, position };
+  }
+
+  async read(number: number, position: number, length: number, into?: Buffer): Promise<Buffer> {
+    const segment = this.#byNumber.get(number);
+    if (segment === undefined) {
+      throw new HapaxError("data_damaged", `segment ${segmentName(number)} is missing`);
+    }
+    // Also the active one has a file of its own for reading: the other is closed when the segment is full.
+    const filesMax = this.#settings.readFilesMax;
+    return this.#readers.use(this.#disk, segment.name, filesMax, (file) =>
+      file.read(position, length, into),
+    );
+  }
+
+  /** Takes a dead segment out and keeps its file for a later one. */
+  async retire(number: number): Promise<void> {
+    const segment = this.#byNumber.get(number);
+    if (segment === undefined || segment === this.#active) return;
+    this.#byNumber.delete(number);
+    await this.#readers.forget(segment.name);
+    if (segment.bytes !== this.#settings.segmentBytes || this.#spares.length >= 2) {
+      await this.#disk.remove(segment.name);
+      await this.#disk.syncDirectory();
+      return;
+    }
+    const name = this.#spareName("seg");
+    await this.#disk.rename(segment.name, name);
+    // Before it is used again: a power cut must not find the new segment under the old name.
+    await this.#disk.syncDirectory();
+    this.#spares.push({ name, bytes: segment.bytes });
+    this.#isFull = false;
+  }
+
+  /** Makes the next segment ready in the background, if there is none. */
+  prepare(): void {
+    if (this.#preparing !== undefined || this.#spares.length > 0 || this.#isClosed) return;
+    if (this.#isHeld) {
+      this.#retryLater();
+      return;
+    }
+    this.#preparing = this.#prepareSpare(this.#settings.segmentBytes)
+      .then((spare) => {
+        this.#isFull = false;
+        if (!this.#isClosed) this.#spares.push(spare);
+      })
+      .catch((error: unknown) => {
+        // SG4: whoever needs the segment tries again and is told; here only the flag is raised.
+        this.#isFull = isNoRoom(error);
+      })
+      .finally(() => {
+        this.#preparing = undefined;
+        if (this.#isFull) this.#retryLater();
+      });
+  }
+
+  #retryLater(): void {
+    if (this.#isClosed) return;
+    this.#settings.onFull();
+    this.#clock.after(FULL_RETRY_MS, () => {
+      this.prepare();
+    });
+  }
+
+  /** From now on nobody waits for room: there is some at once, or an error. */
+  stopWaiting(): void {
+    this.#isImpatient = true;
+    this.#endPause();
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.#preparing;
+    await this.#readers.close();
+    await this.#activeFile?.close();
+    this.#activeFile = undefined;
+  }
+
+  async #roll(frameBytes: number, firstLsn: number, nowMs: number): Promise<void> {
+    const spare = await this.#takeSpare(frameBytes);
+    const number = (this.#active?.number ?? 0) + 1;
+    const name = segmentName(number);
+    // Unpredictable, so that no payload can pretend to be a frame.
+    const salt = Number.parseInt(this.#random.id().slice(0, 8), 16);
+    const { bytes } = spare;
+    const [storeId, crcBefore] = [this.#storeId, this.#lastCrc];
+    const place = { number, firstLsn, salt, bytes, crcBefore };
+    const header = { version: FORMAT_VERSION, ...place, timeMs: nowMs, storeId };
+    const old = this.#activeFile;
+    const file = await this.#disk.open(spare.name, "durable");
+    await file.write([encodeSegmentHeader(header)], 0);
+    await this.#disk.rename(spare.name, name);
+    await this.#disk.syncDirectory();
+    const end = SEGMENT_HEADER_BYTES;
+    const segment: Segment = { ...place, name, end };
+    this.#byNumber.set(number, segment);
+    this.#active = segment;
+    this.#activeFile = file;
+    await old?.close();
+    this.prepare();
+  }
+
+  async #takeSpare(frameBytes: number): Promise<Spare> {
+    const needed = frameBytes + SEGMENT_HEADER_BYTES;
+    for (;;) {
+      await this.#preparing;
+      const index = this.#spares.findIndex((spare) => spare.bytes >= needed);
+      const [found] = index === -1 ? [] : this.#spares.splice(index, 1);
+      if (found !== undefined) return found;
+      try {
+        const bytes = Math.max(needed, this.#settings.segmentBytes);
+        const spare = await this.#prepareSpare(bytes);
+        this.#isFull = false;
+        return spare;
+      } catch (error) {
+        // Without a first segment there is nothing to wait for: whoever opens the store is told.
+        if (!isNoRoom(error) || this.#isClosed || this.#active === undefined) throw error;
+        if (this.#isImpatient) {
+          throw new HapaxError("store_full", "closed while a commit waited for room", {
+            cause: error,
+          });
+        }
+        // The commit that needs it was admitted before the disk filled: it waits, nothing is lost.
+        this.#isFull = true;
+        this.#isWaiting = true;
+        await this.#pause();
+        this.#isWaiting = false;
+      }
+    }
+  }
+
+  #pause(): Promise<void> {
+    return new Promise((resolve) => {
+      const cancel = this.#clock.after(FULL_RETRY_MS, resolve);
+      this.#endPause = () => {
+        cancel();
+        resolve();
+      };
+    });
+  }
+
+  async #prepareSpare(bytes: number): Promise<Spare> {
+    const unfinished = this.#spareName("tmp");
+    const file = await this.#disk.open(unfinished, "create");
+    try {
+      for (let at = 0; at < bytes; at += ZEROS.length) {
+        await file.write([ZEROS.subarray(0, Math.min(ZEROS.length, bytes - at))], at);
+      }
+      await file.sync();
+    } catch (error) {
+      await file.close();
+      await this.#disk.remove(unfinished);
+      throw error;
+    }
+    await file.close();
+    const name = unfinished.replace(/tmp$/, "seg");
+    await this.#disk.rename(unfinished, name);
+    return { name, bytes };
+  }
+
+  #spareName(ending: "seg" | "tmp"): string {
+    const number = this.#nextSpare;
+    this.#nextSpare += 1;
+    return `spare-${String(number).padStart(12, "0")}.${ending}`;
+  }
+}
+
+/** A bounded number of files open for reading; the one used longest ago is closed first. */
+class ReadFiles {
+  readonly #files = new Map<string, { readonly file: Promise<DiskFile>; users: number }>();
+
+  async use<Result>(
+    disk: Disk,
+    name: string,
+    filesMax: number,
+    work: (file: DiskFile) => Promise<Result>,
+  ): Promise<Result> {
+    const entry = this.#files.get(name) ?? { file: disk.open(name, "read"), users: 0 };
+    this.#files.delete(name);
+    this.#files.set(name, entry);
+    entry.users += 1;
+    try {
+      return await work(await entry.file);
+    } catch (error) {
+      if (this.#files.get(name) === entry) this.#files.delete(name);
+      throw error;
+    } finally {
+      entry.users -= 1;
+      if (entry.users === 0 && this.#files.get(name) !== entry) await closeQuietly(entry.file);
+      await this.#shrink(filesMax);
+    }
+  }
+
+  /** The file is about to go. Reads under way keep it open and finish. */
+  async forget(name: string): Promise<void> {
+    const entry = this.#files.get(name);
+    this.#files.delete(name);
+    if (entry !== undefined && entry.users === 0) await closeQuietly(entry.file);
+  }
+
+  async close(): Promise<void> {
+    for (const name of [...this.#files.keys()]) await this.forget(name);
+  }
+
+  async #shrink(filesMax: number): Promise<void> {
+    for (const [name, entry] of this.#files) {
+      if (this.#files.size <= filesMax) return;
+      if (entry.users > 0) continue;
+      this.#files.delete(name);
+      await closeQuietly(entry.file);
+    }
+  }
+}
+
+// It was only read: there is nothing to lose by it, and a failed open has nothing to close.
+async function closeQuietly(file: Promise<DiskFile>): Promise<void> {
+  await file.then((opened) => opened.close()).catch(() => undefined);
+}

@@ -1,0 +1,270 @@
+// Streams that the server keeps for itself lose their beginning: S9 over compaction, snapshots and losses of power.
+import { expect, test } from "vitest";
+import { diskOf, filesOf, freshDirectory, verify } from "../../../../test/kits/directory-kit.ts";
+import { pausing } from "../../../../test/kits/pausing-disk.ts";
+import type { Change } from "../../core/change.ts";
+import type { StreamId } from "../../core/types.ts";
+import { createSeededRandom } from "../../../testing/seeded-random.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "../../../testing/simulated-disk.ts";
+import {
+  appended,
+  created,
+  ended,
+  marked,
+  pattern,
+  read,
+  readAll,
+  SYSTEM_STREAM,
+  trimmed,
+  write,
+} from "../../../testing/store-case-kit.ts";
+import { type FileStore, openFileStore, openOnDisk } from "../file.ts";
+import { inspectDisk } from "./inspection.ts";
+
+const SETTINGS = { segmentBytes: 16_384, cacheBytes: 0 };
+const PART = 500;
+
+const openOn = (disk: SimulatedDisk): Promise<FileStore> =>
+  openOnDisk(disk, SETTINGS, async () => {});
+const part = (at: number): Change => appended(1, pattern(PART, at));
+
+async function openLog(disk: SimulatedDisk, parts: number): Promise<FileStore> {
+  const store = await openOn(disk);
+  await write(store, created(1, { name: SYSTEM_STREAM }), created(2));
+  for (let at = 0; at < parts; at += 1) await write(store, part(at));
+  return store;
+}
+
+/** Every append from the one that holds `from` on, each as it was written. */
+async function expectLog(store: FileStore, from: number, parts: number): Promise<void> {
+  expect(store.world.byId.get(1 as StreamId)?.tail).toBe(parts * PART);
+  const first = Math.floor(from / PART);
+  const appends = await readAll(store, 1, first * PART, parts * PART);
+  expect(appends.length).toBe(parts - first);
+  for (const [at, append] of appends.entries()) {
+    expect(Buffer.compare(append, pattern(PART, first + at))).toBe(0);
+  }
+}
+
+test("S9 CP2 the room of what was trimmed is given back, and what is left is moved out of the way", async () => {
+  const disk = createSimulatedDisk(1);
+  const store = await openLog(disk, 200);
+  const full = store.stats();
+  expect(full.segments).toBeGreaterThan(6);
+  await write(store, trimmed(1, 190 * PART));
+  expect(store.stats().liveBytes).toBeLessThan(11 * (PART + 40));
+  for (let round = 0; round < 4; round += 1) {
+    await write(store, ended("touched", 2));
+    await store.maintain();
+  }
+  expect(store.stats().segments).toBeLessThan(4);
+  await expectLog(store, 190 * PART, 200);
+  expect(await read(store, 1, 0, 200 * PART)).toMatchObject({ start: 0, appends: [] });
+  expect(await read(store, 1, 189 * PART, 200 * PART)).toMatchObject({ appends: [] });
+  await store.close();
+  const after = await openOn(disk.crash());
+  expect(after.stats().liveBytes).toBe(store.stats().liveBytes);
+  await expectLog(after, 190 * PART, 200);
+  await after.close();
+});
+
+test("S9 CP1 a trim while what it forgets is moved leaves the rest, also after a loss of power", async () => {
+  // Large enough for several runs in a frame, and for several frames.
+  const [bytes, parts, settings] = [20_000, 40, { ...SETTINGS, segmentBytes: 131_072 }];
+  const large = Array.from({ length: parts + 1 }, (_, at) => pattern(bytes, at));
+  for (const pauseAt of [1, 5, 13, 14, 20, 30]) {
+    const disk = createSimulatedDisk(pauseAt);
+    let reads = 0;
+    const afterRead = async (): Promise<void> => {
+      reads += 1;
+      if (reads !== pauseAt) return;
+      await write(store, trimmed(1, 17 * bytes + 1));
+      await write(store, appended(1, large[parts] ?? ""), trimmed(1, 23 * bytes));
+    };
+    const store = await openOnDisk(pausing(disk, { afterRead }), settings, async () => {});
+    await write(store, created(1, { name: SYSTEM_STREAM }), created(2));
+    // Two streams take turns, so that most of each segment dies with the other one.
+    for (const data of large.slice(0, parts)) await write(store, appended(1, data), filler);
+    await write(store, ended("removed", 2));
+    reads = 0;
+    await store.maintain();
+    expect(reads).toBeGreaterThan(pauseAt);
+    const live = store.stats().liveBytes;
+    const after = await openOnDisk(disk.crash(), settings, async () => {});
+    const kept = Buffer.concat(await readAll(after, 1, 23 * bytes, (parts + 1) * bytes));
+    expect(Buffer.compare(kept, Buffer.concat(large.slice(23)))).toBe(0);
+    expect(after.stats().liveBytes).toBe(live);
+    await after.close();
+  }
+}, 20_000);
+
+const filler = appended(2, pattern(30_000, 0));
+const many = Array.from({ length: 40 }, (_, at) => marked(`producer ${at}`, 0, 0));
+
+test("S9 SN1 a trim while a snapshot is written: whatever blocks have it, replay makes the same index", async () => {
+  // More extents than go into two blocks beside the first: 4,000 go into one.
+  const parts = 4100;
+  for (const [pauseAt, ...trims] of [
+    [2, 10, 20],
+    [2, 33],
+    [2, 40, 41],
+    [2, 4050],
+    [2, 4100],
+    [3, 4033, 4040],
+    [3, 4099],
+    [3, 4100],
+    [4, 4100],
+  ]) {
+    const disk = createSimulatedDisk(1);
+    const beforeBlock = async (block: number): Promise<void> => {
+      if (block !== pauseAt) return;
+      for (const to of trims) await write(store, trimmed(1, to), appended(1, "."));
+    };
+    const settings = { ...SETTINGS, segmentBytes: 1 << 20 };
+    const store = await openOnDisk(pausing(disk, { beforeBlock }), settings, async () => {});
+    await write(store, created(1, { name: SYSTEM_STREAM }), created(2));
+    // Two streams take turns, so that every append is an extent.
+    const turns = Array.from({ length: parts }, () => [appended(1, "."), appended(2, "x")]);
+    await write(store, ...turns.flat());
+    await store.maintain();
+    const live = store.stats().liveBytes;
+    const after = await openOnDisk(disk.crash(), settings, async () => {});
+    expect(after.recovery).toMatchObject({ snapshotLsn: 2, changes: 2 * trims.length });
+    const [to, end] = [trims.at(-1) ?? 0, parts + trims.length];
+    expect((await readAll(after, 1, to, end)).length).toBe(end - to);
+    expect((await read(after, 1, to - 1, end)).appends).toEqual([]);
+    expect(after.stats().liveBytes).toBe(live);
+    await after.close();
+  }
+}, 20_000);
+
+test("SN1 a stream that gets extents while a block of the snapshot is written comes back", async () => {
+  for (const extents of [1, 24, 25, 26, 27, 28, 29, 30]) {
+    const disk = createSimulatedDisk(1);
+    let end = 0;
+    const add = async (): Promise<void> => {
+      await write(store, appended(1, "z"));
+      end += 1;
+    };
+    const beforeBlock = async (): Promise<void> => {
+      for (let at = 0; at < 4; at += 1) await add();
+    };
+    const store = await openOnDisk(pausing(disk, { beforeBlock }), SETTINGS, async () => {});
+    await write(store, created(1), ...many.map((producer) => appended(1, "x", { producer })));
+    end = many.length;
+    for (let at = 1; at < extents; at += 1) await add();
+    await store.maintain();
+    const after = await openOn(disk.crash());
+    expect(after.recovery.snapshotLsn).toBeDefined();
+    expect((await readAll(after, 1, 0, end)).length).toBe(end);
+    await after.close();
+  }
+});
+
+test("RC3 S9 around a trim the power may go at any call: nothing behind the last trim is lost", async () => {
+  for (let seed = 0; seed < 60; seed += 1) {
+    const random = createSeededRandom(seed);
+    let disk = createSimulatedDisk(seed);
+    let store = await openLog(disk, 20);
+    let [parts, trimmedTo] = [20, 0];
+    for (let life = 0; life < 3; life += 1) {
+      const running = disk;
+      running.stopAt(1 + random.below(60));
+      const work = async (): Promise<void> => {
+        for (let step = 0; step < 12; step += 1) {
+          await write(store, part(parts));
+          parts += 1;
+          const to = random.below(parts * PART);
+          if (to > trimmedTo) {
+            await write(store, trimmed(1, to));
+            trimmedTo = to;
+          }
+          if (random.below(3) === 0) await store.maintain();
+        }
+      };
+      await Promise.race([work(), running.stopped]);
+      disk = random.below(2) === 0 ? running.crash() : running.kill();
+      const { found } = await verify(await copyOf(disk));
+      expect(found).toEqual([]);
+      store = await openOn(disk);
+      const tail = store.world.byId.get(1 as StreamId)?.tail ?? 0;
+      // What was under way may be there or not.
+      expect([parts, parts + 1]).toContain(tail / PART);
+      parts = tail / PART;
+      const first = Math.max(trimmedTo, await firstKept(store, parts));
+      await expectLog(store, first, parts);
+      trimmedTo = first;
+    }
+    await store.close();
+  }
+}, 20_000);
+
+/** The offset of the first append that can be read. */
+async function firstKept(store: FileStore, parts: number): Promise<number> {
+  for (let at = 0; at < parts; at += 1) {
+    const { appends } = await read(store, 1, at * PART, parts * PART, 1);
+    if (appends.length > 0) return at * PART;
+  }
+  return parts * PART;
+}
+
+async function copyOf(disk: SimulatedDisk): Promise<ReturnType<typeof diskOf>> {
+  const files = new Map<string, Buffer>();
+  for (const name of await disk.list()) {
+    const file = await disk.open(name, "read");
+    files.set(name, Buffer.from(await file.read(0, await file.size())));
+    await file.close();
+  }
+  return diskOf(files);
+}
+
+test("S9 RD1 who reads while a stream is trimmed and its room used again gets whole appends or nothing", async () => {
+  const disk = createSimulatedDisk(3);
+  const store = await openLog(disk, 60);
+  let isDone = false;
+  const reader = (async (): Promise<number> => {
+    let pages = 0;
+    for (; !isDone; pages += 1) {
+      const { start, appends } = await read(store, 1, (pages % 60) * PART, 60 * PART, 5 * PART);
+      for (const [at, append] of appends.entries()) {
+        expect(Buffer.compare(append, pattern(PART, start / PART + at))).toBe(0);
+      }
+    }
+    return pages;
+  })();
+  for (let to = 5; to <= 50; to += 5) {
+    await write(store, trimmed(1, to * PART), ended("touched", 2));
+    await store.maintain();
+  }
+  isDone = true;
+  expect(await reader).toBeGreaterThan(10);
+  await expectLog(store, 50 * PART, 60);
+  await store.close();
+});
+
+test("VF1 VF3 a missing beginning is sound in a stream of the server's own, and a problem in any other", async () => {
+  const directory = freshDirectory();
+  const store = await openFileStore(directory, SETTINGS);
+  await write(store, created(1, { name: SYSTEM_STREAM }), created(2));
+  for (let at = 0; at < 100; at += 1) await write(store, part(at), appended(2, "of a user"));
+  await write(store, trimmed(1, 60 * PART));
+  await store.maintain();
+  await write(store, trimmed(1, 70 * PART), ended("touched", 2));
+  await store.maintain();
+  await store.close();
+  const disk = diskOf(filesOf(directory));
+  expect(await verify(disk)).toMatchObject({ found: [], refusal: undefined });
+  const { state, streams } = await inspectDisk(disk, async () => undefined);
+  expect(state?.dataBytes).toBe(30 * PART + 900);
+  expect([...streams()]).toMatchObject([
+    { path: SYSTEM_STREAM, tail: 100 * PART, dataBytes: 30 * PART },
+    { path: "/case/2", dataBytes: 900 },
+  ]);
+  const again = await openFileStore(directory, SETTINGS);
+  await write(again, trimmed(2, 900));
+  await again.close();
+  const { found } = await verify(diskOf(filesOf(directory)));
+  expect(found.map(({ what }) => what)).toEqual([
+    "stream /case/2: it has offsets 900 to 900, not 0 to 900",
+  ]);
+});

@@ -1,0 +1,468 @@
+/**
+ * Verifying a directory: every checksum and every entry of the index, in one pass over the files.
+ *
+ * Recovery makes the world and the index; then every frame of every segment is read in order, and each data record
+ * is held against the index. So what is checked does not depend on what a snapshot claims to know already.
+ *
+ *   VF1  a sound directory has no problem, also right after a kill: a torn end is not damage;
+ *   VF2  a changed byte that matters to anybody is a problem with its file, its offset and what it means;
+ *   VF3  every byte of every stream, from its fork point to its tail, is found in exactly one valid record; only of a
+ *        stream that the server keeps for itself the beginning may be gone.
+ */
+
+import { isHapaxError } from "../../../base/errors.ts";
+import { Chain, type KnownFrame } from "./chain.ts";
+import type { Disk } from "./disk.ts";
+import type { SegmentHeader } from "./format.ts";
+import { IndexCheck } from "./index-check.ts";
+import { type Problem, problemOf } from "./problem.ts";
+import { otherStore, recover, type Recovered } from "./recovery.ts";
+import { recordsOf, type ScannedFrame } from "./scan.ts";
+import { segmentName } from "./segments.ts";
+import { snapshotName } from "./snapshot.ts";
+import { scanSnapshot, type SnapshotScan } from "./snapshot-scan.ts";
+import { latestMark, STORE_NAME } from "./store-file.ts";
+import {
+  type DamagedRange,
+  type DirectorySurvey,
+  followerLsn,
+  scanWholeSegment,
+  type SegmentFile,
+  surveyDirectory,
+} from "./survey.ts";
+import { viewOf } from "./view.ts";
+
+export type { Problem } from "./problem.ts";
+
+export interface Verification {
+  readonly problems: number;
+  /** Why the server would not start on this directory, if so. */
+  readonly refusal: string | undefined;
+  readonly torn: { readonly file: string; readonly position: number } | undefined;
+  readonly segments: number;
+  readonly frames: number;
+  readonly records: number;
+  readonly snapshots: number;
+  readonly blocks: number;
+  readonly streams: number;
+  readonly extents: number;
+  readonly bytes: number;
+  /** False when the journal cannot be replayed, so that there is no index to check. */
+  readonly isIndexChecked: boolean;
+  /** LSN of the frame that would be written next, as far as can be seen. */
+  readonly nextLsn: number;
+}
+
+export interface VerificationEvents {
+  readonly onProblem: (problem: Problem) => Promise<void>;
+  readonly onProgress: (bytes: number, bytesTotal: number) => Promise<void>;
+}
+
+/** Reads everything once and recovers once. Memory: the world and its index, as a server has them. */
+export async function verifyDisk(disk: Disk, events: VerificationEvents): Promise<Verification> {
+  return new Verifier(disk, events).run();
+}
+
+type ReadableSegment = SegmentFile & { readonly header: SegmentHeader };
+
+class Verifier {
+  readonly #disk: Disk;
+  readonly #events: VerificationEvents;
+  #bytes = 0;
+  #bytesTotal = 0;
+  #problems = 0;
+  #frames = 0;
+  #records = 0;
+  #torn: Verification["torn"];
+  #nextLsn = 1;
+  /** Behind the last frame of the segment that was read last. */
+  #end = 0;
+  #replayLsn = 1;
+  #refusal: string | undefined;
+  #index: IndexCheck | undefined;
+  #chain = new Chain([]);
+
+  constructor(disk: Disk, events: VerificationEvents) {
+    this.#disk = viewOf(disk, new Set());
+    this.#events = events;
+  }
+
+  async run(): Promise<Verification> {
+    const survey = await surveyDirectory(this.#disk);
+    this.#bytesTotal = await this.#countBytes(survey);
+    await this.#checkStore(survey);
+    for (const segment of survey.segments) await this.#checkHeader(segment);
+    const snapshots: SnapshotScan[] = [];
+    for (const lsn of survey.snapshots) {
+      snapshots.push(await this.#checkSnapshot(lsn, survey.storeId));
+    }
+    const recovered = await this.#recover(survey);
+    if (recovered !== undefined) this.#index = new IndexCheck(recovered.world, recovered.index);
+    this.#chain = new Chain(knownFrames(survey, snapshots));
+    await this.#checkJournal(survey, snapshots);
+    await this.#checkReach(snapshots, recovered);
+    await this.#checkEnd(survey);
+    if (this.#index !== undefined) {
+      for await (const problem of this.#index.finish(this.#disk)) await this.#report(problem);
+    }
+    if (this.#refusal !== undefined && this.#problems === 0) {
+      const meaning = "the server does not start on this directory";
+      const what = this.#refusal;
+      await this.#report(
+        problemOf({
+          kind: "refused",
+          file: "the journal",
+          offset: 0,
+          what,
+          meaning,
+          stopsServer: true,
+        }),
+      );
+    }
+    return {
+      problems: this.#problems,
+      refusal: this.#refusal,
+      torn: this.#torn,
+      segments: survey.segments.length,
+      frames: this.#frames,
+      records: this.#records,
+      snapshots: snapshots.length,
+      blocks: snapshots.reduce((sum, { blocks }) => sum + blocks, 0),
+      streams: recovered?.world.byId.size ?? 0,
+      extents: this.#index?.extents ?? 0,
+      bytes: this.#bytes,
+      isIndexChecked: recovered !== undefined,
+      nextLsn: this.#nextLsn,
+    };
+  }
+
+  async #report(problem: Problem): Promise<void> {
+    this.#problems += 1;
+    await this.#events.onProblem(problem);
+  }
+
+  async #advance(bytes: number): Promise<void> {
+    this.#bytes += bytes;
+    await this.#events.onProgress(this.#bytes, this.#bytesTotal);
+  }
+
+  async #countBytes({ segments, snapshots }: DirectorySurvey): Promise<number> {
+    let bytes = segments.reduce((sum, segment) => sum + segment.bytes, 0);
+    for (const lsn of snapshots) {
+      const file = await this.#disk.open(snapshotName(lsn), "read");
+      bytes += await file.size();
+      await file.close();
+    }
+    return bytes;
+  }
+
+  /** A crash may have cut the writing of one copy short, so only the loss of both is damage. */
+  async #checkStore({ store, segments, snapshots }: DirectorySurvey): Promise<void> {
+    if (latestMark(store ?? []) !== undefined || segments.length + snapshots.length === 0) return;
+    const what = store === undefined ? "it is missing" : "neither copy matches its checksum";
+    const meaning = "which store this is, and where its journal ends, is not known for sure";
+    const file = STORE_NAME;
+    await this.#report(
+      problemOf({ kind: "store", file, offset: 0, what, meaning, stopsServer: true }),
+    );
+  }
+
+  /** ID2: what STORE knows of is there. */
+  async #checkEnd({ store, segments }: DirectorySurvey): Promise<void> {
+    const mark = latestMark(store ?? []);
+    const last = segments.at(-1);
+    if (mark === undefined) return;
+    const isSegmentMissing = (last?.number ?? 0) < mark.segment;
+    if (!isSegmentMissing && this.#nextLsn > mark.lsn) return;
+    const lsn = this.#nextLsn;
+    const what = isSegmentMissing
+      ? `the end of the journal is missing: it was in this segment, LSN ${Math.max(lsn, mark.lsn)} and after`
+      : `the end of the journal is missing: LSN ${lsn} to ${mark.lsn}`;
+    const meaning = "what it contained was acknowledged, and is lost unless the file is put back";
+    const file = isSegmentMissing ? segmentName(mark.segment) : (last?.name ?? "the journal");
+    const offset = isSegmentMissing ? 0 : this.#end;
+    await this.#report(
+      problemOf({ kind: "missing_end", file, offset, lsn, what, meaning, stopsServer: true }),
+    );
+  }
+
+  async #checkHeader({ name, header, copies }: SegmentFile): Promise<void> {
+    for (const { at, fault } of copies) {
+      if (fault === undefined) continue;
+      const what = `a copy of the header: ${fault}`;
+      const stopsServer = header === undefined;
+      const kind = stopsServer ? "header" : "header_copy";
+      const meaning = stopsServer
+        ? "without a header no frame in it can be read"
+        : "the other copy is used; nothing is lost";
+      await this.#report(problemOf({ kind, file: name, offset: at, what, meaning, stopsServer }));
+    }
+  }
+
+  async #checkSnapshot(lsn: number, storeId: string | undefined): Promise<SnapshotScan> {
+    const name = snapshotName(lsn);
+    const scan = await scanSnapshot(this.#disk, name);
+    await this.#advance(scan.bytes);
+    let { fault } = scan;
+    if (fault === undefined && scan.head?.lsn !== lsn) {
+      fault = { offset: 0, what: `it is the snapshot of LSN ${scan.head?.lsn}` };
+    }
+    const id = scan.head?.storeId;
+    if (fault === undefined && id !== undefined && storeId !== undefined && id !== storeId) {
+      fault = { offset: 0, what: otherStore(id, storeId) };
+    }
+    if (fault !== undefined) {
+      const meaning = "it is not used; recovery takes an older one, or all frames";
+      await this.#report(problemOf({ kind: "snapshot", file: name, lsn, meaning, ...fault }));
+    }
+    return { ...scan, fault };
+  }
+
+  /** What the server would know, if need be without the segments that cannot be read. */
+  async #recover({ segments }: DirectorySurvey): Promise<Recovered | undefined> {
+    const unreadable = segments.filter(({ header }) => header === undefined);
+    const hidden = new Set(unreadable.map(({ name }) => name));
+    try {
+      return await recover(this.#disk, () => undefined);
+    } catch (error) {
+      if (!isHapaxError(error, "data_damaged")) throw error;
+      this.#refusal = error.message;
+    }
+    try {
+      return await recover(viewOf(this.#disk, hidden), () => undefined, true);
+    } catch (error) {
+      if (!isHapaxError(error, "data_damaged")) throw error;
+      return undefined;
+    }
+  }
+
+  async #checkJournal(survey: DirectorySurvey, snapshots: readonly SnapshotScan[]): Promise<void> {
+    const whole = snapshots.filter(({ fault }) => fault === undefined);
+    const replayLsn = (whole[0]?.head?.lsn ?? 0) + 1;
+    const fallbackLsn = (whole.at(-1)?.head?.lsn ?? 0) + 1;
+    const replayFrom = survey.segments.findLast(
+      ({ header }) => header !== undefined && header.firstLsn <= replayLsn,
+    );
+    const replayNumber = replayFrom?.number ?? 0;
+    this.#replayLsn = replayLsn;
+    let previous: ReadableSegment | undefined;
+    for (const [at, segment] of survey.segments.entries()) {
+      const { header } = segment;
+      if (header === undefined) {
+        await this.#advance(segment.bytes);
+        continue;
+      }
+      const follower = followerLsn(survey.segments, at);
+      await this.#checkGap(previous, { ...segment, header }, fallbackLsn);
+      await this.#checkSegment(
+        { ...segment, header },
+        follower,
+        segment.number >= replayNumber,
+        at === survey.segments.length - 1,
+      );
+      previous = { ...segment, header };
+    }
+  }
+
+  /** Segments from the older snapshot on must follow each other; before it, gaps are where room was given back. */
+  async #checkGap(
+    previous: ReadableSegment | undefined,
+    segment: ReadableSegment,
+    fallbackLsn: number,
+  ): Promise<void> {
+    const { firstLsn } = segment.header;
+    const isNext = segment.number === (previous?.number ?? 0) + 1;
+    const expected = previous === undefined ? fallbackLsn : this.#nextLsn;
+    if (firstLsn <= fallbackLsn || (isNext && firstLsn === expected)) return;
+    const name = segmentName(isNext ? segment.number : segment.number - 1);
+    const what = `frames are missing: LSN ${expected} to ${firstLsn - 1}`;
+    const meaning = "what they contain is lost unless the file is put back";
+    const stopsServer = firstLsn > this.#replayLsn;
+    await this.#report(
+      problemOf({
+        kind: "missing_segment",
+        file: name,
+        offset: 0,
+        lsn: expected,
+        what,
+        meaning,
+        stopsServer,
+      }),
+    );
+  }
+
+  async #checkSegment(
+    segment: ReadableSegment,
+    follower: number | undefined,
+    isReplayed: boolean,
+    isLast: boolean,
+  ): Promise<void> {
+    const found: Problem[] = [];
+    const { name, header } = segment;
+    if (segment.bytes < header.bytes) found.push(describeShort(segment, isReplayed));
+    const link = this.#chain.segment(name, header);
+    if (link !== undefined) found.push(describeLink(name, 52, header.firstLsn, link, isReplayed));
+    const check = new FrameCheck(segment, this.#index, found, this.#replayLsn, this.#chain);
+    const scan = await scanWholeSegment(this.#disk, segment, follower, (frame) => {
+      check.take(frame);
+    });
+    for (const range of scan.damage) found.push(describeDamage(segment.name, range, isReplayed));
+    found.push(...(this.#index?.endOfSegment(segment.number, segment.name, scan.damage) ?? []));
+    for (const problem of found) await this.#report(problem);
+    this.#frames += scan.frames;
+    this.#records += check.records;
+    this.#nextLsn = scan.nextLsn;
+    this.#end = scan.end;
+    if (isLast && scan.isTorn) this.#torn = { file: segment.name, position: scan.end };
+    await this.#advance(segment.bytes);
+  }
+
+  /** A snapshot must not know more than the journal. */
+  async #checkReach(
+    snapshots: readonly SnapshotScan[],
+    recovered: Recovered | undefined,
+  ): Promise<void> {
+    for (const { name, head, end, fault } of snapshots) {
+      if (fault !== undefined || head === undefined || end === undefined) continue;
+      const isAhead = head.lsn >= this.#nextLsn;
+      const knowsMore = recovered !== undefined && end.version > recovered.world.version;
+      if (!isAhead && !knowsMore) continue;
+      const what = `it goes beyond the journal, which ends at LSN ${this.#nextLsn - 1}`;
+      const meaning = "the end of the journal is missing";
+      const { lsn } = head;
+      await this.#report(
+        problemOf({
+          kind: "snapshot",
+          file: name,
+          offset: 0,
+          lsn,
+          what,
+          meaning,
+          stopsServer: true,
+        }),
+      );
+    }
+  }
+}
+
+/** The records of a segment's frames, in order. */
+class FrameCheck {
+  readonly #segment: ReadableSegment;
+  readonly #index: IndexCheck | undefined;
+  readonly #found: Problem[];
+  readonly #replayLsn: number;
+  readonly #chain: Chain;
+  #lsn = 0;
+  #ordinal = 0;
+  records = 0;
+
+  constructor(
+    segment: ReadableSegment,
+    index: IndexCheck | undefined,
+    found: Problem[],
+    replayLsn: number,
+    chain: Chain,
+  ) {
+    this.#replayLsn = replayLsn;
+    this.#chain = chain;
+    this.#segment = segment;
+    this.#index = index;
+    this.#found = found;
+  }
+
+  take(frame: ScannedFrame): void {
+    const { lsn, ordinal, crc } = frame.header;
+    const link = this.#chain.frame(this.#segment.name, lsn, crc);
+    if (link !== undefined) {
+      const isReplayed = lsn + 1 >= this.#replayLsn;
+      this.#found.push(describeLink(this.#segment.name, frame.position, lsn, link, isReplayed));
+    }
+    if (lsn === this.#lsn + 1 && ordinal !== this.#ordinal) {
+      this.#add(frame, `its first change is ${ordinal}, not ${this.#ordinal}`);
+    }
+    let changes = 0;
+    try {
+      for (const { record, at, bytes } of recordsOf(frame)) {
+        this.records += 1;
+        if (record.kind !== "moved") changes += 1;
+        if (record.kind === "change") continue;
+        const { stream, data } = record.kind === "moved" ? record : record.change;
+        const place = { segment: this.#segment.number, position: frame.position + at, bytes };
+        this.#index?.record(stream, record.start, data.length, place);
+      }
+    } catch (error) {
+      this.#add(frame, error instanceof Error ? error.message : String(error));
+    }
+    this.#lsn = lsn;
+    this.#ordinal = ordinal + changes;
+  }
+
+  #add(frame: ScannedFrame, what: string): void {
+    const { name } = this.#segment;
+    const meaning = "the frame has the right checksum but was not written by this software";
+    const { lsn } = frame.header;
+    const stopsServer = lsn >= this.#replayLsn;
+    this.#found.push(
+      problemOf({
+        kind: "record",
+        file: name,
+        offset: frame.position,
+        lsn,
+        what,
+        meaning,
+        stopsServer,
+      }),
+    );
+  }
+}
+
+/** ID1: what STORE and the snapshots that are whole know of the journal. */
+function knownFrames(survey: DirectorySurvey, snapshots: readonly SnapshotScan[]): KnownFrame[] {
+  const known: KnownFrame[] = [];
+  for (const { name, head, fault } of snapshots) {
+    if (fault === undefined && head !== undefined) known.push({ ...head, by: name });
+  }
+  const mark = latestMark(survey.store ?? []);
+  if (mark !== undefined) known.push({ lsn: mark.lsn, crc: mark.crc, by: STORE_NAME });
+  return known;
+}
+
+function describeLink(
+  file: string,
+  offset: number,
+  lsn: number,
+  what: string,
+  stopsServer: boolean,
+): Problem {
+  const meaning = "files of two directories are mixed; put back the one that belongs here";
+  return problemOf({ kind: "chain", file, offset, lsn, what, meaning, stopsServer });
+}
+
+function describeShort({ name, bytes, header }: ReadableSegment, stopsServer: boolean): Problem {
+  const what = `the file has ${bytes} of ${header.bytes} bytes`;
+  const meaning = "its end is missing, and with it what was written there";
+  return problemOf({ kind: "shortened", file: name, offset: bytes, what, meaning, stopsServer });
+}
+
+function describeDamage(file: string, range: DamagedRange, isReplayed: boolean): Problem {
+  const { position, end, firstLsn, lastLsn } = range;
+  const frames =
+    lastLsn > firstLsn ? `frames LSN ${firstLsn} to ${lastLsn}` : `frame LSN ${firstLsn}`;
+  const what =
+    lastLsn >= firstLsn
+      ? `${frames} cannot be read (${end - position} bytes), frames behind can`
+      : `${end - position} bytes before LSN ${firstLsn} are no frame`;
+  const meaning = isReplayed
+    ? "the server does not start; hapax repair shows the choices"
+    : "a snapshot has its state; data that is lost with it is listed as such";
+  const stopsServer = isReplayed;
+  return problemOf({
+    kind: "frames",
+    file,
+    offset: position,
+    lsn: firstLsn,
+    what,
+    meaning,
+    stopsServer,
+  });
+}

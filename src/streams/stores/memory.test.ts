@@ -1,0 +1,76 @@
+// The memory store keeps the contract. That the contract can be broken is in conformance.test.ts.
+import { describe, expect, test } from "vitest";
+import type { Store } from "../store.ts";
+import { type FaultyStore, openFaultyStore } from "../../testing/faulty-store.ts";
+import {
+  appended,
+  created,
+  ended,
+  read,
+  SYSTEM_STREAM,
+  trimmed,
+  write,
+} from "../../testing/store-case-kit.ts";
+import {
+  type OpenStore,
+  storeConformance,
+  storeConformanceFor,
+} from "../../testing/store-conformance.ts";
+import { openMemoryStore } from "./memory.ts";
+
+const failNextCommit = (store: Store): void => {
+  // Every store that this opener hands out is a faulty one.
+  (store as FaultyStore).failNextCommit();
+};
+
+const memory: OpenStore = {
+  isDurable: false,
+  open: async () => openFaultyStore(openMemoryStore()),
+  abandon: async () => undefined,
+  failNextCommit,
+};
+
+describe("the memory store", () => {
+  test.each(storeConformanceFor(memory).map((entry) => [entry.name, entry] as const))(
+    "%s",
+    (_name, entry) => entry.run(memory),
+  );
+
+  test("is asked about every case that does not need durability", () => {
+    const left = storeConformance.filter((entry) => !storeConformanceFor(memory).includes(entry));
+    expect(left.map(({ needs }) => needs)).toEqual(left.map(() => "durability"));
+    expect(left.length).toBeLessThan(storeConformance.length);
+  });
+
+  test("takes back the room of removed streams", async () => {
+    const store = openMemoryStore({ bytesMax: 10 });
+    await write(store, created(1), appended(1, "123456"));
+    expect(store.roomBytes()).toBe(4);
+    await write(store, ended("removed", 1));
+    expect(store.roomBytes()).toBe(10);
+    await store.close();
+  });
+
+  test("takes back the room of what was trimmed", async () => {
+    const store = openMemoryStore({ bytesMax: 10 });
+    await write(store, created(1, { name: SYSTEM_STREAM }));
+    await write(store, appended(1, "123"), appended(1, "4567"));
+    await write(store, trimmed(1, 6));
+    expect([store.roomBytes(), store.stats().liveBytes]).toEqual([6, 4]);
+    expect((await read(store, 1, 2, 7)).appends).toEqual([]);
+    await write(store, trimmed(1, 7), trimmed(1, 7));
+    expect([store.roomBytes(), store.stats().liveBytes]).toEqual([10, 0]);
+    await write(store, appended(1, "89"), ended("removed", 1));
+    expect(store.roomBytes()).toBe(10);
+    await store.close();
+  });
+
+  test("keeps the bytes of an append and not the buffer around them", async () => {
+    const store = openMemoryStore();
+    const buffer = new Uint8Array(1024 * 1024);
+    await write(store, created(1), appended(1, buffer.subarray(0, 3)));
+    const page = await read(store, 1, 0, 3);
+    expect(page.appends[0]?.buffer.byteLength).toBe(3);
+    await store.close();
+  });
+});

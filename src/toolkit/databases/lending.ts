@@ -1,0 +1,263 @@
+/**
+ * What the work of a transaction gets: a stand-in for the object of the user's client, with the same type. It does what
+ * the object does until the transaction ends.
+ *
+ *   LD1  after the end, a stand-in and everything that it handed out refuse every call: a late write would be outside of
+ *        the transaction, or inside somebody else's;
+ *   LD2  a statement that begins or ends a transaction is refused: the ledger or the sink does both.
+ */
+
+import { onAbort } from "../../base/aborts.ts";
+import { HapaxError } from "../../base/errors.ts";
+
+/** How a client is lent. */
+export interface Lending {
+  /** Before each call; throws to refuse it. `isOutermost`: a member of the transaction itself, not of what it handed out. */
+  before(name: PropertyKey, args: readonly unknown[], isOutermost: boolean): void;
+  after?(name: PropertyKey): void;
+  /** How the caller learns that a call was refused. Default: it throws. */
+  refuse?(error: unknown, name: PropertyKey, args: readonly unknown[]): unknown;
+  /** What a call gets in place of its arguments. */
+  prepare?(name: PropertyKey, args: readonly unknown[]): readonly unknown[];
+  /** Members that are free to use after the end. */
+  isFree?(name: PropertyKey): boolean;
+  /** What a call answers in place of its result. What can write is lent as well. */
+  answer?(
+    name: PropertyKey,
+    result: object,
+    lend: (target: object) => object,
+    isOutermost: boolean,
+  ): unknown;
+}
+
+const originals = new WeakMap<object, { readonly target: object; readonly loan: Loan<object> }>();
+
+/** One object, lent for one transaction. */
+export class Loan<T extends object> {
+  /** The stand-in. */
+  readonly tx: T;
+  readonly #lending: Lending;
+  #isOver = false;
+
+  constructor(target: T, lending: Lending) {
+    this.#lending = lending;
+    this.tx = this.#standIn(target, true);
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  end(): void {
+    this.#isOver = true;
+  }
+
+  /** LD1 */
+  require(): void {
+    if (!this.#isOver) return;
+    const what = "the transaction has ended: what is written now would not be a part of it";
+    throw new HapaxError("invalid_request", `${what}. Await every write before the work returns`);
+  }
+
+  /** Another stand-in of the same loan: for a savepoint. */
+  lend<Inner extends object>(target: Inner): Inner {
+    return this.#standIn(target, true);
+  }
+
+  #standIn<O extends object>(target: O, isOutermost: boolean): O {
+    const methods = new Map<PropertyKey, { readonly of: object; readonly method: object }>();
+    const call = (name: PropertyKey, method: object, args: readonly unknown[]): unknown =>
+      this.#call(target, standIn, isOutermost, name, method, args);
+    const standIn = new Proxy(shadowOf(target), {
+      // The target itself is `this`: clients have private members, which a stand-in has not.
+      get(_, name) {
+        const value: unknown = Reflect.get(target, name, target);
+        if (typeof value !== "function" || name === "constructor") return value;
+        const known = methods.get(name);
+        if (known?.of === value) return known.method;
+        const method = new Proxy(value, { apply: (of, _this, args) => call(name, of, args) });
+        methods.set(name, { of: value, method });
+        return method;
+      },
+      set: (_, name, value) => Reflect.set(target, name, value, target),
+      has: (_, name) => Reflect.has(target, name),
+      deleteProperty: (_, name) => Reflect.deleteProperty(target, name),
+      defineProperty: (_, name, descriptor) => Reflect.defineProperty(target, name, descriptor),
+      ownKeys: () => Reflect.ownKeys(target),
+      getOwnPropertyDescriptor: (_, name) => {
+        const own = Reflect.getOwnPropertyDescriptor(target, name);
+        return own === undefined ? undefined : { ...own, configurable: true };
+      },
+      apply: (_, _this, args) => call("", target, args),
+    }) as O; // Whoever asks it for something asks the target.
+    originals.set(standIn, { target, loan: this as Loan<object> });
+    return standIn;
+  }
+
+  #call(
+    target: object,
+    standIn: object,
+    isOutermost: boolean,
+    name: PropertyKey,
+    method: object,
+    args: readonly unknown[],
+  ): unknown {
+    const lending = this.#lending;
+    try {
+      if (lending.isFree?.(name) !== true) this.require();
+      lending.before(name, args, isOutermost);
+    } catch (error) {
+      if (lending.refuse === undefined) throw error;
+      return lending.refuse(error, name, args);
+    }
+    // What the proxy calls is a function.
+    const result: unknown = Reflect.apply(
+      method as (...values: unknown[]) => unknown,
+      target,
+      lending.prepare?.(name, args) ?? args,
+    );
+    lending.after?.(name);
+    if (result === target) return standIn;
+    const isObject = typeof result === "object" || typeof result === "function";
+    if (!isObject || result === null || lending.answer === undefined) return result;
+    return lending.answer(name, result, (inner) => this.#standIn(inner, false), isOutermost);
+  }
+}
+
+/**
+ * What a proxy is made of: an empty object of the same kind. A proxy of the target itself could not stand in for members
+ * that are fixed, as those of a transaction of better-sqlite3 are: JavaScript has it answer with the member itself.
+ */
+function shadowOf(target: object): object {
+  const prototype = Reflect.getPrototypeOf(target);
+  if (typeof target !== "function") return Object.create(prototype) as object;
+  const shadow = (): undefined => undefined;
+  if (prototype !== Function.prototype) Object.setPrototypeOf(shadow, prototype);
+  return shadow;
+}
+
+/** The object behind a stand-in, and its loan; undefined for any other object. */
+export function loanOf<T extends object>(
+  tx: T,
+): { readonly target: T; readonly loan: Loan<object> } | undefined {
+  // A stand-in has the type of its target.
+  return originals.get(tx) as { readonly target: T; readonly loan: Loan<object> } | undefined;
+}
+
+/** Rejects with the reason of the signal as soon as it aborts. The work goes on, with nothing to write to. */
+export function unlessEnded<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work;
+  return new Promise((resolve, reject) => {
+    const end = (): void => {
+      reject(asError(signal.reason));
+    };
+    if (signal.aborted) end();
+    const stopListening = onAbort(signal, end);
+    work.then(resolve, reject).finally(stopListening);
+  });
+}
+
+export function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
+}
+
+const ANY_CONTROL = /\b(?:begin|start|commit|end|rollback|abort|prepare)\b/i;
+const CONTROL =
+  /^(?:begin|start\s+transaction|commit|rollback(?!\s+(?:work\s+|transaction\s+)?to\b)|abort|prepare\s+transaction)\b/i;
+const END = /^end(?:\s+(?:work|transaction))?(?:\s+and\s.*)?$/i;
+
+/** LD2: throws for a text with such a statement. Savepoints are free to use. */
+export function refuseControl(text: string): void {
+  if (!ANY_CONTROL.test(text)) return;
+  const bare = withoutQuoted(text);
+  // The body of a trigger or a function ends with END.
+  const mayEnd = !/\bcreate\b/i.test(bare);
+  for (const part of bare.split(";")) {
+    const statement = part.trim();
+    if (!CONTROL.test(statement) && !(mayEnd && END.test(statement))) continue;
+    const word = statement.split(/\s/, 1)[0]?.toUpperCase() ?? "";
+    const what = `the work ran ${word} in the transaction that it was given`;
+    const next = "it is committed when the work returns, and rolled back when it throws";
+    throw new HapaxError("invalid_request", `${what}: ${next}. Use SAVEPOINT to undo a part`);
+  }
+}
+
+/** Where something quoted, or a comment, begins. A string with E has escapes. */
+const QUOTED = /\b[eE]'|['"$]|--|\/\*/g;
+/** `$` and the name behind it, of what may be a quotation with dollars. */
+const DOLLAR = /\$(?=((?:[A-Za-z_]\w*)?\$))/g;
+
+/** The text without strings, quoted names and comments. In one pass, however long or broken it is. */
+function withoutQuoted(text: string): string {
+  const parts: string[] = [];
+  const ends = new Ends(text);
+  let from = 0;
+  for (;;) {
+    QUOTED.lastIndex = from;
+    const found = QUOTED.exec(text);
+    if (found === null) break;
+    const end = ends.after(found[0], found.index);
+    parts.push(text.slice(from, found.index), end === undefined ? found[0] : " ");
+    from = end ?? found.index + found[0].length;
+  }
+  parts.push(text.slice(from));
+  return parts.join("");
+}
+
+/** Where what is quoted ends. What has no end goes to the end of the text: no database takes that. */
+class Ends {
+  readonly #text: string;
+  /** Of each quotation with dollars, where it stands last. */
+  #lastDollars: Map<string, number> | undefined;
+
+  constructor(text: string) {
+    this.#text = text;
+  }
+
+  /** Undefined: nothing begins there. */
+  after(opening: string, at: number): number | undefined {
+    const inside = at + opening.length;
+    switch (opening) {
+      case "--":
+        return this.#behind("\n", inside);
+      case "/*":
+        return this.#behind("*/", inside);
+      case "'":
+      case '"':
+        // A quote that is written twice ends one and begins the next.
+        return this.#behind(opening, inside);
+      case "$":
+        return this.#behindDollars(at);
+      default:
+        return this.#behindEscaped(inside);
+    }
+  }
+
+  #behind(closing: string, inside: number): number {
+    const at = this.#text.indexOf(closing, inside);
+    return at === -1 ? this.#text.length : at + closing.length;
+  }
+
+  #behindEscaped(inside: number): number {
+    const text = this.#text;
+    for (let at = inside; at < text.length; at += 1) {
+      if (text[at] === "'") return at + 1;
+      if (text[at] === "\\") at += 1;
+    }
+    return text.length;
+  }
+
+  #behindDollars(at: number): number | undefined {
+    this.#lastDollars ??= new Map(
+      Array.from(this.#text.matchAll(DOLLAR), ({ index, 1: rest = "" }) => [`$${rest}`, index]),
+    );
+    DOLLAR.lastIndex = at;
+    const found = DOLLAR.exec(this.#text);
+    if (found?.index !== at) return undefined;
+    const quote = `$${found[1] ?? ""}`;
+    const inside = at + quote.length;
+    // A parameter or a name may look like the beginning of one.
+    if ((this.#lastDollars.get(quote) ?? -1) < inside) return undefined;
+    return this.#behind(quote, inside);
+  }
+}

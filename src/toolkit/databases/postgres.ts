@@ -1,0 +1,322 @@
+/**
+ * The user's own PostgreSQL client: a pool of `pg`, or `postgres` (postgres.js). What sinks and ledgers share.
+ *
+ *   PS2  a connection whose transaction failed in an unknown way is not used again;
+ *   PS3  a transaction in which a statement failed is not told as committed, whoever caught the error;
+ *   PS4  a connection that is lost in a transaction fails its next statement, and not the process;
+ *   PS6  a transaction whose signal aborts ends at once, whatever its work does, and its connection is free;
+ *   PS7  a transaction waits for a connection of the pool for a bounded time: those who hold all of them may wait for it.
+ *
+ * The work gets a stand-in for the client: see lending.ts, and postgres-lending.ts for PS5.
+ */
+
+import { waitingClock } from "../../base/clock.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { asError, loanOf, unlessEnded } from "./lending.ts";
+import {
+  CHECK_MARK,
+  explained,
+  lendPgClient,
+  lendPostgresTransaction,
+  SET_MARK,
+} from "./postgres-lending.ts";
+
+/** One connection of `pg`: also what a transaction is. */
+export interface PgClient {
+  query(
+    text: string,
+    values?: unknown[],
+  ): Promise<{ readonly rows: readonly unknown[]; readonly command?: string }>;
+  release(error?: Error | boolean): void;
+}
+
+/** A pool of `pg`. */
+export interface PgPool<Client extends PgClient = PgClient> {
+  connect(): Promise<Client>;
+  query(text: string, values?: unknown[]): Promise<{ readonly rows: readonly unknown[] }>;
+}
+
+/** A transaction of `postgres`. */
+export interface PostgresTransaction {
+  unsafe(
+    text: string,
+    values?: never[],
+    options?: { prepare?: boolean },
+  ): PromiseLike<readonly unknown[]>;
+}
+
+/** The `sql` of `postgres`. */
+export interface PostgresSql<
+  Tx extends PostgresTransaction = PostgresTransaction,
+> extends PostgresTransaction {
+  begin<T>(work: (tx: Tx) => Promise<T>): Promise<unknown>;
+}
+
+/** What a client has for a transaction; both have it among several signatures, of which inference takes the last. */
+export type TransactionOf<Client> = Client extends {
+  connect: { (): Promise<infer Connection>; (...rest: never[]): unknown };
+}
+  ? Connection
+  : Client extends { begin: (...values: infer Values) => unknown }
+    ? Values extends [...unknown[], (tx: infer Tx) => unknown]
+      ? Tx
+      : never
+    : never;
+
+export type Row = Readonly<Record<string, unknown>>;
+
+/**
+ * Runs one statement: alone, or in the transaction that it belongs to. `isStable`: its text is one of a few, so that a
+ * client that prepares statements may keep it.
+ */
+export interface Query {
+  (text: string, values?: readonly unknown[], isStable?: boolean): Promise<readonly Row[]>;
+  /** PS5: in a transaction that has the mark. */
+  readonly isMarked?: boolean;
+}
+
+/** What both clients come to. */
+export interface PostgresSession<Tx> {
+  readonly query: Query;
+  transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T>;
+  /** Statements in a transaction that the user has begun. */
+  in(tx: Tx): Query;
+}
+
+export function isPgPool(client: object): client is PgPool {
+  return "connect" in client && typeof client.connect === "function";
+}
+
+/** How the error of a transaction is told; `isLost`: there was no connection, or it is lost. */
+type Told = (error: unknown, isLost: boolean) => unknown;
+
+/** Only transactions, for a caller who needs no more of a pool. */
+export function pgSession<Client extends PgClient>(
+  pool: Pick<PgPool<Client>, "connect">,
+  told: Told = (error) => error,
+): Pick<PostgresSession<Client>, "transaction" | "in"> {
+  return {
+    in: (tx) => joined(tx, queryOf),
+    async transaction(work, signal) {
+      const client = await connectTo(pool).catch((error: unknown) => {
+        throw told(error, true);
+      });
+      const stopListening = hearErrors(client);
+      const loan = lendPgClient(client);
+      let broken: Error | undefined;
+      try {
+        await client.query(`BEGIN; ${SET_MARK}`);
+        const result = await unlessEnded(work(loan.tx), signal);
+        // LD1: also for what the work has left behind and comes between this and COMMIT.
+        loan.end();
+        await commit(client);
+        return result;
+      } catch (error) {
+        loan.end();
+        // PS6: nobody knows when it would answer.
+        broken = signal?.aborted === true ? asError(error) : await rollBack(client);
+        throw told(error, broken !== undefined);
+      } finally {
+        stopListening();
+        client.release(broken);
+      }
+    },
+  };
+}
+
+/** PS3, PS5: PostgreSQL answers the COMMIT of a transaction that has failed without an error, but no other statement. */
+async function commit(client: PgClient): Promise<void> {
+  try {
+    await client.query(`${CHECK_MARK}; COMMIT`);
+  } catch (error) {
+    throw explained(error);
+  }
+}
+
+export function pgPoolSession<Client extends PgClient>(
+  pool: PgPool<Client>,
+): PostgresSession<Client> {
+  return {
+    ...pgSession(pool),
+    query: async (text, values) => {
+      const client = await connectTo(pool);
+      let broken: Error | undefined;
+      const stopListening = hearErrors(client);
+      try {
+        return await queryOf(client)(text, values);
+      } catch (error) {
+        // As the pool does it: an error of PostgreSQL has a code, and leaves the connection as it was.
+        if (!(error instanceof Error && "severity" in error)) broken = asError(error);
+        throw error;
+      } finally {
+        stopListening();
+        client.release(broken);
+      }
+    },
+  };
+}
+
+export function postgresSession<Tx extends PostgresTransaction>(
+  sql: PostgresSql<Tx>,
+): PostgresSession<Tx> {
+  return {
+    query: unsafeOf(sql),
+    in: (tx) => joined(tx, unsafeOf),
+    async transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T> {
+      let result: { readonly value: T } | undefined;
+      let checked: Promise<unknown> = Promise.resolve();
+      const beginning = new Beginning();
+      let giveUp: (error: unknown) => void = () => undefined;
+      const givenUp = new Promise<never>((_, reject) => (giveUp = reject));
+      const ended = sql.begin(async (tx) => {
+        beginning.reach();
+        const loan = lendPostgresTransaction(tx);
+        try {
+          // Sent with what follows: nothing waits for their answers.
+          const marked = handled(tx.unsafe(SET_MARK));
+          result = { value: await unlessEnded(work(loan.tx), signal) };
+          loan.end();
+          await marked;
+          checked = handled(tx.unsafe(CHECK_MARK));
+        } catch (error) {
+          // PS6: a statement that runs may keep ROLLBACK waiting, but not the caller.
+          if (signal?.aborted === true) giveUp(error);
+          throw error;
+        } finally {
+          loan.end();
+        }
+      });
+      void handled(givenUp);
+      void handled(ended);
+      await patiently(
+        () => Promise.race([beginning.reached, ended]),
+        () => undefined,
+        () => beginning.giveUp(),
+      );
+      await Promise.race([ended, givenUp]);
+      await checked.catch((error: unknown) => {
+        throw explained(error);
+      });
+      if (result === undefined) throw new Error("a transaction ended without its result");
+      return result.value;
+    },
+  };
+}
+
+/** PS7: longer than a transaction should take. */
+const CONNECT_MS = 60_000;
+
+function connectTo<Client extends PgClient>(
+  pool: Pick<PgPool<Client>, "connect">,
+): Promise<Client> {
+  return patiently(
+    () => pool.connect(),
+    (client) => {
+      client.release();
+    },
+  );
+}
+
+/** PS7. `late` gets what comes after all. */
+async function patiently<T>(
+  open: () => Promise<T>,
+  late: (value: T) => void,
+  onGiveUp: () => void = () => undefined,
+): Promise<T> {
+  const opening = open();
+  let cancel: () => void = () => undefined;
+  const given = new Promise<never>((_, reject) => {
+    cancel = waitingClock.after(CONNECT_MS, () => {
+      onGiveUp();
+      opening.then(late).catch(() => undefined);
+      const what = `no connection of the pool was free for ${CONNECT_MS} ms`;
+      const why = "a call inside a transaction that does not use ledger.in(tx) needs one more";
+      reject(new HapaxError("too_many", `${what}; ${why}`));
+    });
+  });
+  try {
+    return await Promise.race([opening, given]);
+  } finally {
+    cancel();
+  }
+}
+
+/** The moment at which postgres.js has a connection for a transaction. */
+class Beginning {
+  readonly reached: Promise<void>;
+  #reach: () => void = () => undefined;
+  #isGivenUp = false;
+
+  constructor() {
+    this.reached = new Promise((resolve) => {
+      this.#reach = resolve;
+    });
+  }
+
+  reach(): void {
+    if (this.#isGivenUp) throw new Error("the caller has not waited for the transaction");
+    this.#reach();
+  }
+
+  giveUp(): void {
+    this.#isGivenUp = true;
+  }
+}
+
+/** Starts it, and looks at its failure later. */
+function handled<T>(promise: PromiseLike<T>): Promise<T> {
+  const started = Promise.resolve(promise);
+  started.catch(() => undefined);
+  return started;
+}
+
+/** LD1, PS5: the statements of a transaction, of the ledger or of the caller. */
+function joined<Tx extends object>(tx: Tx, queryIn: (target: Tx) => Query): Query {
+  const lent = loanOf(tx);
+  if (lent === undefined) return queryIn(tx);
+  lent.loan.require();
+  const query = queryIn(lent.target);
+  const whileOpen: Query = async (text, values, isStable) => {
+    lent.loan.require();
+    return query(text, values, isStable);
+  };
+  return Object.assign(whileOpen, { isMarked: true });
+}
+
+function queryOf(client: Pick<PgClient, "query">): Query {
+  return async (text, values = []) => (await client.query(text, [...values])).rows as Row[];
+}
+
+function unsafeOf(sql: PostgresTransaction): Query {
+  // postgres.js types its values by what it can serialise; all of ours are text, numbers, bytes and null.
+  // Without being prepared each statement costs two round trips. A user behind a pooler has turned it off in the client.
+  return async (text, values = [], isStable = false) =>
+    (await sql.unsafe(text, [...values] as never[], { prepare: isStable })) as Row[];
+}
+
+/**
+ * PS4: `pg` tells of a lost connection by an event, which ends the process if nobody listens, and its pool listens only
+ * while the connection is idle. The statement that comes next says the same.
+ */
+function hearErrors(client: PgClient): () => void {
+  const { on, off } = client as {
+    readonly on?: (event: "error", listener: () => void) => unknown;
+    readonly off?: (event: "error", listener: () => void) => unknown;
+  };
+  if (typeof on !== "function" || typeof off !== "function") return () => undefined;
+  const listener = (): void => undefined;
+  on.call(client, "error", listener);
+  return () => {
+    off.call(client, "error", listener);
+  };
+}
+
+/** PS2: the error if the connection cannot even roll back. */
+async function rollBack(client: PgClient): Promise<Error | undefined> {
+  try {
+    await client.query("ROLLBACK");
+    return undefined;
+  } catch (error) {
+    return asError(error);
+  }
+}

@@ -1,0 +1,402 @@
+/**
+ * One SQLite connection: `node:sqlite`, better-sqlite3, libsql, bun:sqlite. What sinks and ledgers share.
+ *
+ *   SQ1  transactions of one connection are one after the other: it has one at a time;
+ *   SQ2  a database that another connection writes to is waited for, without stopping this process, for a bounded time;
+ *   SQ3  a commit that readers hold up is tried again: it is neither lost nor told as failed;
+ *   SQ4  a turn that does not end is given up: it may be waiting for the caller who waits for it;
+ *   SQ5  a ledger or a sink has a connection of its own: a second owner is refused, and so is all further use of a
+ *        connection with which others wrote while one of its transactions was open.
+ */
+
+import { waitingClock } from "../../base/clock.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { Loan, loanOf, refuseControl, unlessEnded } from "./lending.ts";
+
+/** A statement of any of the clients. Each takes values of its own types: texts, numbers, bytes and null are taken by all. */
+export interface SqliteStatement {
+  run(...values: unknown[]): unknown;
+  get(...values: unknown[]): unknown;
+  all?(...values: unknown[]): unknown;
+}
+
+/** A connection of any of the clients. */
+export interface SqliteConnection {
+  exec(sql: string): unknown;
+  prepare(sql: string): SqliteStatement;
+  close?(): unknown;
+}
+
+/** What all of them take. */
+export type SqliteValue = string | number | bigint | null | Uint8Array;
+
+interface Statement {
+  run(...values: readonly SqliteValue[]): unknown;
+  get(...values: readonly SqliteValue[]): unknown;
+  all(...values: readonly SqliteValue[]): unknown;
+}
+
+/** SQ2: between two attempts, and in all. The client's own timeout, which stops the whole process, is turned off. */
+const BUSY_MS = 10;
+const BUSY_MS_MAX = 10_000;
+
+/** SQ4: longer than anybody should keep a database from all others, who are refused long before. */
+const TURN_MS = 60_000;
+
+/** Those who want to use a connection, one after the other. */
+interface Line {
+  /** The end of the last turn. */
+  last: Promise<unknown>;
+  /** Turns that were begun. */
+  begun: number;
+  /** Turns that are not over, begun or not. */
+  open: number;
+}
+
+/** Of each connection: two sinks or ledgers over one connection wait for each other. */
+const lines = new WeakMap<SqliteConnection, Line>();
+
+const sessions = new WeakMap<SqliteConnection, SqliteSession<SqliteConnection>>();
+
+/** The turns and the prepared statements of one connection. */
+export class SqliteSession<Connection extends SqliteConnection> {
+  readonly connection: Connection;
+  readonly #statements = new Map<string, Statement>();
+  #isLent = false;
+  #shared: HapaxError | undefined;
+
+  constructor(connection: Connection) {
+    this.connection = connection;
+  }
+
+  /** Whether the work of a transaction has the connection now. */
+  get isLent(): boolean {
+    return this.#isLent;
+  }
+
+  /**
+   * Does the work of the transaction that is open, with a stand-in for the connection. SQ5: what others wrote meanwhile
+   * is committed with a transaction that succeeds, and told as lost if it fails; nothing else is done after it.
+   */
+  async lend<T>(work: (tx: Connection) => T | Promise<T>, signal?: AbortSignal): Promise<T> {
+    const loan = lendConnection(this);
+    this.#isLent = true;
+    try {
+      const result = await unlessEnded(Promise.resolve(work(loan.tx)), signal);
+      loan.count();
+      if (!mayHaveTransaction(this.connection))
+        throw new HapaxError("invalid_request", "the transaction was ended before its work was");
+      return result;
+    } catch (error) {
+      loan.count();
+      if (loan.isShared()) throw sharedConnection("is rolled back with it", error);
+      throw error;
+    } finally {
+      if (loan.isShared()) this.#shared = sharedConnection("was committed with it", undefined);
+      this.#isLent = false;
+      loan.end();
+    }
+  }
+
+  /** SQ1 */
+  async inTurn<T>(work: () => T | Promise<T>): Promise<T> {
+    if (this.#shared !== undefined) throw this.#shared;
+    return this.#inTurn(work);
+  }
+
+  #inTurn<T>(work: () => T | Promise<T>): Promise<T> {
+    const line = lineOf(this.connection);
+    const patience = line.open > 0 ? patienceIn(line) : undefined;
+    line.open += 1;
+    const turn = line.last.then(() => {
+      patience?.end();
+      line.begun += 1;
+      return work();
+    });
+    const over = (): void => {
+      line.open -= 1;
+    };
+    line.last = turn.then(over, over);
+    return patience === undefined ? turn : Promise.race([turn, patience.lost]);
+  }
+
+  /** In its turn, at once for writing: one that reads first could be refused when it writes. */
+  transaction<T>(work: () => T | Promise<T>): Promise<T> {
+    return this.inTurn(async () => {
+      await patiently(() => this.connection.exec("BEGIN IMMEDIATE"));
+      return this.#finish(work);
+    });
+  }
+
+  /** As `transaction`, but undefined, without waiting, if another connection writes. */
+  tryTransaction<T>(work: () => T | Promise<T>): Promise<T | undefined> {
+    return this.inTurn(async () => {
+      try {
+        this.connection.exec("BEGIN IMMEDIATE");
+      } catch (error) {
+        if (isBusy(error)) return undefined;
+        throw error;
+      }
+      return this.#finish(work);
+    });
+  }
+
+  /** Reads in its turn: never what an open transaction of this connection has written. */
+  read<T>(work: () => T): Promise<T> {
+    return this.inTurn(() => patiently(work));
+  }
+
+  /** Statements are prepared once; out of turn: the caller is in one. */
+  prepare(sql: string): Statement {
+    let statement = this.#statements.get(sql);
+    if (statement === undefined) {
+      statement = this.connection.prepare(sql) as Statement;
+      this.#statements.set(sql, statement);
+    }
+    return statement;
+  }
+
+  async #finish<T>(work: () => T | Promise<T>): Promise<T> {
+    try {
+      const result = await work();
+      // SQ3: without a write-ahead log, somebody who reads at this moment holds it up. The transaction stays open.
+      await patiently(() => this.connection.exec("COMMIT"));
+      return result;
+    } catch (error) {
+      this.#rollBack();
+      throw error;
+    }
+  }
+
+  // SQLite has rolled back by itself after some errors; then there is nothing left to roll back.
+  #rollBack(): void {
+    try {
+      this.connection.exec("ROLLBACK");
+    } catch {
+      // The error that led here is the one to tell.
+    }
+  }
+}
+
+function lineOf(connection: SqliteConnection): Line {
+  let line = lines.get(connection);
+  if (line === undefined) {
+    line = { last: Promise.resolve(), begun: 0, open: 0 };
+    lines.set(connection, line);
+  }
+  return line;
+}
+
+/** SQ4: `lost` rejects when one turn has lasted too long. `end`, at the caller's own turn, throws if it had given up. */
+function patienceIn(line: Line): { readonly lost: Promise<never>; readonly end: () => void } {
+  let cancel: () => void = () => undefined;
+  let error: HapaxError | undefined;
+  const lost = new Promise<never>((_, reject) => {
+    const wait = (begun: number): void => {
+      cancel = waitingClock.after(TURN_MS, () => {
+        if (line.begun !== begun) {
+          wait(line.begun);
+          return;
+        }
+        const what = `one transaction of the connection is open for more than ${TURN_MS} ms`;
+        const why = "a call inside it that does not use ledger.in(tx) waits for its end";
+        error = new HapaxError("too_many", `${what}; ${why}`);
+        reject(error);
+      });
+    };
+    wait(line.begun);
+  });
+  const end = (): void => {
+    cancel();
+    if (error !== undefined) throw error;
+  };
+  return { lost, end };
+}
+
+/** SQ2: another connection of this process may hold it, which gets on only if this one waits aside. */
+async function patiently<T>(work: () => T): Promise<T> {
+  const endMs = waitingClock.steadyMs() + BUSY_MS_MAX;
+  for (;;) {
+    try {
+      return work();
+    } catch (error) {
+      if (!isBusy(error) || waitingClock.steadyMs() >= endMs) throw error;
+      await new Promise<void>((resolve) => void waitingClock.after(BUSY_MS, resolve));
+    }
+  }
+}
+
+/** How a ledger or a sink opens its connection: `() => new Database(path)`. */
+export type OpenSqlite<Connection extends SqliteConnection> = () => Connection;
+
+const owned = new WeakSet<SqliteConnection>();
+
+/** SQ5: opens a connection for one owner. Throws `invalid_settings`. */
+export function ownSqliteSession<Connection extends SqliteConnection>(
+  open: OpenSqlite<Connection>,
+  owner: "sqliteLedger" | "sqliteSink",
+): SqliteSession<Connection> {
+  const way = `${owner}(() => new Database(path))`;
+  if (typeof open !== "function")
+    throw new HapaxError(
+      "invalid_settings",
+      `${owner} takes a function that opens a connection for it alone: ${way}`,
+    );
+  const connection = open();
+  // Callers without types may hand over a promise.
+  if (typeof (connection as Partial<SqliteConnection> | undefined)?.exec !== "function")
+    throw new HapaxError("invalid_settings", `${way}: the function must return the connection`);
+  if (owned.has(connection))
+    throw new HapaxError(
+      "invalid_settings",
+      `the connection belongs to another ledger or sink; open one for each: ${way}`,
+    );
+  owned.add(connection);
+  connection.exec("PRAGMA busy_timeout = 0");
+  return sqliteSessionOf(connection);
+}
+
+/** The owner is done with it. */
+export function closeSqlite({ connection }: SqliteSession<SqliteConnection>): void {
+  owned.delete(connection);
+  connection.close?.();
+}
+
+/** Runs what belongs to the open transaction of a caller. */
+export type RunJoined = <T>(work: () => T) => T;
+
+/** The session of the caller's transaction: of a stand-in, or of a connection on which the caller began one. */
+export function joinSqlite<Connection extends SqliteConnection>(
+  tx: Connection,
+): { readonly session: SqliteSession<Connection>; readonly run: RunJoined } {
+  const lent = loanOf(tx);
+  if (lent === undefined) {
+    if (!mayHaveTransaction(tx))
+      throw new HapaxError("invalid_request", "the connection has no transaction: begin one first");
+    const session = sqliteSessionOf(tx);
+    if (session.isLent)
+      throw new HapaxError(
+        "invalid_request",
+        "a transaction of the ledger is open on the connection: use the tx that its work was given",
+      );
+    return { session, run: (work) => work() };
+  }
+  const loan = lent.loan as Loan<object> & Partial<Counted>;
+  loan.require();
+  return {
+    session: sqliteSessionOf(lent.target),
+    run: (work) => {
+      loan.require();
+      loan.count?.();
+      try {
+        return work();
+      } finally {
+        loan.recount?.();
+      }
+    },
+  };
+}
+
+/** Whether two names of a connection are of the same one. */
+export function isSameConnection(one: SqliteConnection, other: SqliteConnection): boolean {
+  return (loanOf(one)?.target ?? one) === (loanOf(other)?.target ?? other);
+}
+
+interface Counted {
+  /** SQ5: looks for changes that did not come through the loan. */
+  count(): void;
+  /** What has changed since `count` came through the loan. */
+  recount(): void;
+  isShared(): boolean;
+}
+
+/** What a connection hands out may write: statements, functions that run in a transaction. Rows and bytes are data. */
+function mayWrite(result: object): boolean {
+  if (typeof result === "function") return true;
+  if (Array.isArray(result) || ArrayBuffer.isView(result) || result instanceof Promise)
+    return false;
+  const prototype: unknown = Reflect.getPrototypeOf(result);
+  return prototype !== null && prototype !== Object.prototype;
+}
+
+/** Of what those answer, rows that come one by one: a statement may write when the first is asked for. */
+const ITERATING: ReadonlySet<PropertyKey> = new Set(["iterate", Symbol.iterator]);
+
+function lendConnection<Connection extends SqliteConnection>(
+  session: SqliteSession<Connection>,
+): Loan<Connection> & Counted {
+  const { connection } = session;
+  const total = (): number => {
+    const row = session.prepare("SELECT total_changes() AS total").get();
+    return Number((row as Readonly<Record<string, unknown>>)["total"]);
+  };
+  let seen = total();
+  let isShared = false;
+  /** Since `seen` nothing but the work has run: others get their turn when it awaits. */
+  let isFresh = false;
+  const count = (): void => {
+    if (!isFresh && total() !== seen) isShared = true;
+  };
+  const recount = (): void => {
+    seen = total();
+    if (isFresh) return;
+    isFresh = true;
+    queueMicrotask(() => {
+      isFresh = false;
+    });
+  };
+  const loan = new Loan(connection, {
+    before(name, args, isOutermost) {
+      if (isOutermost && typeof args[0] === "string") refuseControl(args[0]);
+      if (name === "close")
+        throw new HapaxError("invalid_request", "the connection is the ledger's: do not close it");
+      if (name !== "prepare") count();
+    },
+    after(name) {
+      if (name !== "prepare") recount();
+    },
+    answer: (name, result, lend, isOutermost) =>
+      (isOutermost ? mayWrite(result) : ITERATING.has(name)) ? lend(result) : result,
+  });
+  return Object.assign(loan, { count, recount, isShared: () => isShared });
+}
+
+function sharedConnection(what: string, cause: unknown): HapaxError {
+  const problem = `others wrote with the connection while a transaction was open; their write ${what}`;
+  const next = "Open a connection for the ledger or sink alone: () => new Database(path)";
+  return new HapaxError("invalid_settings", `${problem}. ${next}`, { cause });
+}
+
+/** better-sqlite3, libsql and Bun say `inTransaction`, Node says `isTransaction`; one that says nothing may have one. */
+function mayHaveTransaction(connection: SqliteConnection): boolean {
+  const { inTransaction, isTransaction } = connection as {
+    readonly inTransaction?: unknown;
+    readonly isTransaction?: unknown;
+  };
+  return inTransaction !== false && isTransaction !== false;
+}
+
+/** The session of a connection: its statements are prepared once, whoever asks. */
+export function sqliteSessionOf<Connection extends SqliteConnection>(
+  connection: Connection,
+): SqliteSession<Connection> {
+  // A session has the type of the connection that it was made with.
+  let session = sessions.get(connection) as SqliteSession<Connection> | undefined;
+  if (session === undefined) {
+    session = new SqliteSession(connection);
+    sessions.set(connection, session);
+  }
+  return session;
+}
+
+/** Bytes of a column: libsql has a Buffer for one row and an ArrayBuffer for many, others a Uint8Array. */
+export function sqliteBytes(value: unknown): Uint8Array | undefined {
+  if (value === null || value === undefined) return undefined;
+  if (value instanceof Uint8Array || value instanceof ArrayBuffer) return new Uint8Array(value);
+  throw new TypeError(`a column with bytes has a ${typeof value}`);
+}
+
+/** Each client has its own words for SQLITE_BUSY. */
+function isBusy(error: unknown): boolean {
+  return error instanceof Error && /database is (locked|busy)|SQLITE_BUSY/.test(error.message);
+}

@@ -1,0 +1,51 @@
+/**
+ * `hapax/idempotency`: idempotency keys for HTTP APIs. Runs wherever `Request` and `Response` do; adapters for frameworks
+ * are beside it.
+ */
+
+import type { Ledger } from "./ledgers/ledger.ts";
+import { Idempotency } from "./idempotency/engine.ts";
+import type { IdempotencySettings } from "./idempotency/settings.ts";
+
+export type { JsonOf } from "../base/json-of.ts";
+export type { Answer } from "./idempotency/answer.ts";
+export type { Completer, CompleterSettings } from "./idempotency/completer.ts";
+export { type IdempotencyContext, NotStarted, type Phase } from "./idempotency/context.ts";
+export { type FetchHandler, Idempotency } from "./idempotency/engine.ts";
+export { HTTP_FAILPOINTS } from "./idempotency/failpoints.ts";
+export { idempotencyOpenApi, type IdempotencyOpenApi } from "./idempotency/openapi.ts";
+export type { IdempotencyRequest, RequestBody } from "./idempotency/request.ts";
+export type { IdempotencySettings, KeepRule, ScopeRule } from "./idempotency/settings.ts";
+export { GLOBAL } from "./once/check.ts";
+
+/**
+ * Makes idempotency keys over a ledger. Throws `invalid_settings`.
+ *
+ * ```ts
+ * import { createIdempotency } from "hapax/idempotency";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ *
+ * const idempotency = createIdempotency(memoryLedger(), {
+ *   scope: ({ headers }) => headers.get("x-tenant") ?? "",
+ * });
+ * let payments = 0;
+ * const pay = (): Promise<Response> => {
+ *   const headers = { "Idempotency-Key": "order-17", "x-tenant": "acme" };
+ *   const request = new Request("http://localhost/pay", { method: "POST", headers });
+ *   return idempotency.handle(request, async (_request, { tx }) => {
+ *     payments += 1;
+ *     tx.undo(() => (payments -= 1));
+ *     return Response.json({ paid: true }, { status: 201 });
+ *   });
+ * };
+ * const [first, second] = [await pay(), await pay()];
+ * console.assert(first.status === 201 && second.status === 201 && payments === 1);
+ * console.assert(second.headers.get("Idempotency-Replayed") === "true");
+ * ```
+ */
+export function createIdempotency<Tx, Source = unknown>(
+  ledger: Ledger<Tx>,
+  settings: IdempotencySettings<Source>,
+): Idempotency<Tx, Source> {
+  return new Idempotency(ledger, settings);
+}

@@ -1,0 +1,150 @@
+/**
+ * Answers as they are kept and repeated.
+ *
+ *   HI7  a repetition has the status, the headers and the bytes of the first answer, but no cookie, nothing that belongs to
+ *        one connection, and no date; it says that it is one, and until when it can be had.
+ */
+
+import { ERRORS, type ErrorCode } from "../../base/errors.ts";
+import { encodeProblem, PROBLEM_TYPE } from "../../protocol/refusal.ts";
+import { concat } from "./request.ts";
+
+/** A whole answer. `rest` follows the body: only of one that is too large to be kept. */
+export interface Answer {
+  readonly status: number;
+  readonly headers: readonly (readonly [name: string, value: string])[];
+  readonly body: Uint8Array;
+  readonly rest?: ReadableStream<Uint8Array>;
+}
+
+const NOTHING = new Uint8Array(0);
+export const REPLAYED = "Idempotency-Replayed";
+export const EXPIRES = "Idempotency-Expires";
+
+/** Of one connection (RFC 9110, 7.6.1), of one client, or of one moment. */
+const NEVER_KEPT = new Set([
+  "connection",
+  "keep-alive",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+  "set-cookie",
+  "set-cookie2",
+  "date",
+  "content-length",
+  REPLAYED.toLowerCase(),
+  EXPIRES.toLowerCase(),
+]);
+
+/** HI7: what of the headers is kept. */
+export function keptHeaders(headers: Answer["headers"]): Answer["headers"] {
+  const named = headers
+    .filter(([name]) => name.toLowerCase() === "connection")
+    .flatMap(([, value]) => value.split(","))
+    .map((name) => name.trim().toLowerCase());
+  return headers.filter(([name]) => {
+    const lower = name.toLowerCase();
+    return !NEVER_KEPT.has(lower) && !lower.startsWith("proxy-") && !named.includes(lower);
+  });
+}
+
+/** Of an answer that is sent at once: its length is known, and no server may say two (RFC 9112, 6.2). */
+export function wholeHeaders(headers: Answer["headers"]): Answer["headers"] {
+  return headers.filter(([name]) => name.toLowerCase() !== "transfer-encoding");
+}
+
+/** HI7: the answer to a repetition. */
+export function replayOf(kept: Answer, expiresAtMs: number | undefined): Answer {
+  const length: Answer["headers"] = isBodiless(kept.status)
+    ? []
+    : [["Content-Length", String(kept.body.length)]];
+  const headers: Answer["headers"] = [...kept.headers, ...length, [REPLAYED, "true"]];
+  return withExpiry({ ...kept, headers }, expiresAtMs);
+}
+
+export function withExpiry(answer: Answer, expiresAtMs: number | undefined): Answer {
+  if (expiresAtMs === undefined) return answer;
+  return { ...answer, headers: [...answer.headers, [EXPIRES, imfFixdate(expiresAtMs)]] };
+}
+
+/** `Sun, 06 Nov 1994 08:49:37 GMT`: RFC 9110, 5.6.7. */
+function imfFixdate(ms: number): string {
+  // oxlint-disable-next-line no-restricted-globals -- It writes a time and reads no clock.
+  return new Date(ms).toUTCString();
+}
+
+function isBodiless(status: number): boolean {
+  return status === 204 || status === 205 || status === 304;
+}
+
+/** A refusal as the stream server gives it, with what the settings add. */
+export function problemOf(
+  code: ErrorCode,
+  detail: string,
+  extra: { readonly retryAfterMs?: number; readonly describedBy?: string | undefined } = {},
+): Answer {
+  const headers: [string, string][] = [
+    ["Content-Type", PROBLEM_TYPE],
+    ["Cache-Control", "no-store"],
+  ];
+  if (extra.retryAfterMs !== undefined)
+    headers.push(["Retry-After", String(Math.max(1, Math.ceil(extra.retryAfterMs / 1000)))]);
+  if (extra.describedBy !== undefined)
+    headers.push(["Link", `<${extra.describedBy}>; rel="describedby"`]);
+  return { status: ERRORS[code].status, headers, body: encodeProblem({ code, detail }) };
+}
+
+/** Reads an answer of `fetch` style as far as it can be kept; what is beyond is left to be sent as it comes. */
+export async function answerOf(response: Response, bytesMax: number): Promise<Answer> {
+  const head = { status: response.status, headers: [...response.headers] };
+  if (response.body === null) return { ...head, body: NOTHING };
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  const reader = response.body.getReader();
+  while (length <= bytesMax) {
+    const { done, value } = await reader.read();
+    if (done) return { ...head, body: concat(chunks, length) };
+    chunks.push(value);
+    length += value.length;
+  }
+  return { ...head, body: concat(chunks, length), rest: restOf(reader) };
+}
+
+function restOf(reader: ReadableStreamDefaultReader<Uint8Array>): ReadableStream<Uint8Array> {
+  return new ReadableStream({
+    async pull(controller) {
+      const { done, value } = await reader.read();
+      if (done) controller.close();
+      else controller.enqueue(value);
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
+}
+
+export function responseOf({ status, headers, body, rest }: Answer): Response {
+  const sent = rest === undefined ? wholeHeaders(headers) : headers;
+  const init = { status, headers: sent.map(([name, value]): [string, string] => [name, value]) };
+  if (isBodiless(status)) return new Response(null, init);
+  // The type wants bytes that no other thread can change; ours are never shared.
+  if (rest === undefined) return new Response(body as Uint8Array<ArrayBuffer>, init);
+  return new Response(joined(body, rest), init);
+}
+
+function joined(body: Uint8Array, rest: ReadableStream<Uint8Array>): ReadableStream<Uint8Array> {
+  const reader = rest.getReader();
+  let first: Uint8Array | undefined = body;
+  return new ReadableStream({
+    async pull(controller) {
+      if (first !== undefined) {
+        controller.enqueue(first);
+        first = undefined;
+        return;
+      }
+      const { done, value } = await reader.read();
+      if (done) controller.close();
+      else controller.enqueue(value);
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
+}

@@ -1,0 +1,87 @@
+/** What a handler gets for a request with a key. */
+
+import type { JsonOf } from "../../base/json-of.ts";
+import { HapaxError } from "../../base/errors.ts";
+
+/** What a phase works with. `tx` is there unless the phase is a call. */
+export interface Phase<Tx> {
+  readonly tx: Tx;
+  /** For a remote that takes idempotency keys: of this request and this phase, the same in every attempt. */
+  readonly key: string;
+  /** 1 is the first. */
+  readonly attempt: number;
+  /** Aborts when the request is, or may soon be, somebody else's. */
+  readonly signal: AbortSignal;
+}
+
+/** What a handler works with. */
+export interface IdempotencyContext<Tx> {
+  /** Undefined: the request has none, and needs none. */
+  readonly key: string | undefined;
+  readonly scope: string | undefined;
+  /** How often this request was begun; 1 is the first. */
+  readonly attempt: number;
+  /** Aborts when the request is, or may soon be, somebody else's: what is done from then on is not kept. */
+  readonly signal: AbortSignal;
+  /** The transaction that is committed with the answer. Throws `unsupported` in the mode `phases`. */
+  readonly tx: Tx;
+  /**
+   * A step of the work. Its writes with `tx` and its value are committed together; a later attempt gets the value, and does
+   * not run it again. Values come back as JSON has them, the first time too: a `Date` is a text. Only in the mode `phases`,
+   * one after the other, each with a name of its own.
+   */
+  phase<T>(this: void, name: string, work: (phase: Phase<Tx>) => Promise<T>): Promise<JsonOf<T>>;
+  /** A call to somebody else, without a transaction: after a crash it is repeated with the same `key`. */
+  phase<T>(
+    this: void,
+    name: string,
+    work: (phase: Phase<undefined>) => Promise<T>,
+    options: { readonly effect: "call" },
+  ): Promise<JsonOf<T>>;
+  /** Says that the work has not begun: the answer is not kept, nothing is written, and the key is free. */
+  notStarted(this: void): void;
+  notStarted<T>(this: void, answer: T): T;
+}
+
+/**
+ * Thrown by a handler before its work has begun: for whoever may not do this, or has sent nonsense. The key stays free.
+ *
+ * ```ts
+ * import { createIdempotency, GLOBAL, NotStarted } from "hapax/idempotency";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ *
+ * const idempotency = createIdempotency(memoryLedger(), { scope: GLOBAL });
+ * const headers = { "Idempotency-Key": "k1" };
+ * const request = new Request("http://localhost/pay", { method: "POST", headers });
+ * const answer = await idempotency.handle(request, async () => {
+ *   throw new NotStarted(new Response("who are you?", { status: 401 }));
+ * });
+ * console.assert(answer.status === 401);
+ * ```
+ */
+export class NotStarted extends Error {
+  override readonly name = "NotStarted";
+  /** The answer, in `fetch` style. Elsewhere the error handler of the framework answers. */
+  readonly response: Response | undefined;
+
+  constructor(response?: Response, options?: ErrorOptions) {
+    super("the work has not begun", options);
+    this.response = response;
+  }
+}
+
+/** For requests that no key is for. A new one each time: whoever listens to its signal is not remembered for ever. */
+export function noContext(): IdempotencyContext<unknown> {
+  return {
+    key: undefined,
+    scope: undefined,
+    attempt: 1,
+    signal: new AbortController().signal,
+    get tx(): unknown {
+      throw new HapaxError("unsupported", "requests of this method have no transaction");
+    },
+    phase: () =>
+      Promise.reject(new HapaxError("unsupported", "requests of this method have no phases")),
+    notStarted: <T>(answer?: T): T => answer as T,
+  };
+}

@@ -1,0 +1,414 @@
+/**
+ * Requests with an Idempotency-Key: which of them are worked on, and what the others are told. What all adapters share.
+ *
+ *   HI1  of all requests with one key, one is worked on at a time, in all processes; the others wait for its answer as long
+ *        as they may, or are told to come back;
+ *   HI2  a key that comes with other content is refused, also while the first request is under way;
+ *   HI5  a process that dies frees its keys when their leases end, and never later;
+ *   HI6  the keys of two scopes never meet.
+ *
+ * The standard is draft-ietf-httpapi-idempotency-key-header-07. Who may work is toolkit/rules/claim.ts.
+ */
+
+import { isOtherContent } from "../../base/content-fingerprint.ts";
+import { parseIdempotencyKey, parseWaitMs } from "../rules/idempotency-key.ts";
+import { type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
+import type { Entry, Ledger, Place } from "../ledgers/ledger.ts";
+import { Check, GLOBAL } from "../once/check.ts";
+import { acquire, type Claim, type ClaimTerms } from "../once/claiming.ts";
+import { growingPauses, pause, unlessAborted } from "../once/pauses.ts";
+import { keyTimeMs } from "../../protocol/key.ts";
+import { type Answer, answerOf, problemOf, replayOf, responseOf } from "./answer.ts";
+import { type Completer, type CompleterSettings, createCompleter } from "./completer.ts";
+import { type IdempotencyContext, noContext, NotStarted } from "./context.ts";
+import { fingerprintOf } from "./fingerprint.ts";
+import { RENEWED_SHARE, RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN, WAITING_MAX } from "./limits.ts";
+import { decodeAnswer, decodeProgress, encodeProgress, type StoredRequest } from "./record.ts";
+import { bytesOf, type IdempotencyRequest, readBody } from "./request.ts";
+import { type Kept, Run } from "./run.ts";
+import type { IdempotencySettings, ResolvedSettings } from "./settings.ts";
+import { resolveSettings } from "./settings.ts";
+
+/** A handler in `fetch` style. */
+export type FetchHandler<Tx> = (
+  request: Request,
+  context: IdempotencyContext<Tx>,
+) => Response | Promise<Response>;
+
+/** What is to be done with a request: send this answer, or run the handler and say how it ended. */
+export type Begun<Tx> =
+  | { readonly kind: "answer"; readonly answer: Answer }
+  | { readonly kind: "run"; readonly run: Run<Tx> };
+
+/** Work of this process. */
+interface Flight {
+  readonly fingerprint: string | undefined;
+  readonly claimedMs: number;
+  readonly ended: Promise<Kept | undefined>;
+}
+
+/** Idempotency keys over one ledger. Made by `createIdempotency`. */
+export class Idempotency<Tx, Source = unknown> {
+  readonly settings: ResolvedSettings<Source>;
+  readonly #ledger: Ledger<Tx>;
+  readonly #flights = new Map<string, Flight>();
+  /** Repetitions that wait now. */
+  #waiting = 0;
+  readonly #contexts = new WeakMap<object, IdempotencyContext<Tx>>();
+
+  constructor(ledger: Ledger<Tx>, settings: IdempotencySettings<Source>) {
+    this.#ledger = ledger;
+    this.settings = resolveSettings(ledger, settings);
+  }
+
+  /** Answers a request in `fetch` style: by the handler, by the answer that was kept, or by a refusal. */
+  async handle(request: Request, handler: FetchHandler<Tx>): Promise<Response> {
+    if (!this.concerns(request.method, request.headers.has(this.settings.header)))
+      return handler(request, noContext() as IdempotencyContext<Tx>);
+    const refusal = this.refusalOf(request.method, request.headers.get(this.settings.header));
+    if (refusal !== undefined) return responseOf(refusal);
+    let bytes: Uint8Array;
+    try {
+      bytes = await readBody(request, this.settings.bodyBytesMax);
+    } catch (error) {
+      if (!isHapaxError(error, "body_too_large")) throw error;
+      return responseOf(this.problem(error.code, error.message));
+    }
+    const { method, url, headers, signal } = request;
+    const begun = await this.begin({
+      method,
+      url,
+      headers,
+      body: { kind: "bytes", bytes },
+      source: request as Source, // The user says what its framework has: here it is this.
+      signal,
+    });
+    if (begun.kind === "answer") return responseOf(begun.answer);
+    // The type wants bytes that no other thread can change; ours are never shared.
+    const body = bytes as Uint8Array<ArrayBuffer>;
+    const unread = request.body === null ? request : new Request(request, { method, body });
+    return responseOf(await this.perform(begun.run, unread, handler));
+  }
+
+  /** Runs a handler in `fetch` style to its end. */
+  async perform(run: Run<Tx>, request: Request, handler: FetchHandler<Tx>): Promise<Answer> {
+    let answer: Answer;
+    try {
+      const response = await handler(request, run.context);
+      answer = await answerOf(response, this.settings.answerBytesMax);
+    } catch (error) {
+      await run.fail(error);
+      if (error instanceof NotStarted && error.response !== undefined)
+        return answerOf(error.response, this.settings.answerBytesMax);
+      const lost = run.answerTo(error);
+      if (lost !== undefined) return lost;
+      throw error;
+    }
+    return run.finish(answer);
+  }
+
+  /** Finishes requests whose clients never came back. Needs the setting `completes`. */
+  completer(
+    handlerFor: CompleterSettings<Tx>["handlerFor"],
+    settings: Omit<CompleterSettings<Tx>, "handlerFor"> = {},
+  ): Completer {
+    return createCompleter(
+      {
+        ledger: this.#ledger,
+        settings: this.settings,
+        claim: (place, terms) => acquire(this.#ledger, place, terms, this.settings.tools, true),
+        start: (claim, fingerprint) => this.#start(claim, fingerprint, undefined),
+        perform: (run, request, handler) => this.perform(run, request, handler),
+      },
+      { ...settings, handlerFor },
+    );
+  }
+
+  /** The context of a request that an adapter has let through. Throws `unsupported` for others. */
+  contextOf(source: object): IdempotencyContext<Tx> {
+    const context = this.#contexts.get(source);
+    if (context !== undefined) return context;
+    throw new HapaxError("unsupported", "the request did not come through an idempotency adapter");
+  }
+
+  /** For adapters: which request a run belongs to. */
+  remember(source: object, run: Run<Tx>): void {
+    this.#contexts.set(source, run.context);
+  }
+
+  /** For adapters: whether a request of this method is more than passed on. A key that would protect nothing is refused. */
+  concerns(method: string, hasKey: boolean): boolean {
+    return hasKey || this.settings.methods.has(method);
+  }
+
+  /** For adapters: what can be refused before the body has been read. */
+  refusalOf(method: string, header: string | null): Answer | undefined {
+    const name = this.settings.header;
+    if (!this.settings.methods.has(method)) {
+      const detail = `${name} is not taken for ${method}, and would protect nothing: leave it out`;
+      return this.problem("invalid_request", `${detail}, or see the setting methods of the server`);
+    }
+    if (header === null)
+      return this.settings.required
+        ? this.problem("key_missing", `${method} needs the header ${name}`)
+        : undefined;
+    const parsed = parseIdempotencyKey(header);
+    if (parsed.kind === "malformed")
+      return this.problem("invalid_request", `${name} ${parsed.problem}`);
+    return undefined;
+  }
+
+  /** For adapters: a refusal with everything that the settings add. */
+  problem(code: ErrorCode, detail: string, retryAfterMs?: number): Answer {
+    const { describedBy } = this.settings;
+    return problemOf(code, detail, {
+      describedBy,
+      ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+    });
+  }
+
+  /** For adapters: claims the key of a request, or finds its answer. */
+  async begin(request: IdempotencyRequest<Source>): Promise<Begun<Tx>> {
+    const header = request.headers.get(this.settings.header);
+    const refusal = this.refusalOf(request.method, header);
+    if (refusal !== undefined) return { kind: "answer", answer: refusal };
+    const parsed = header === null ? undefined : parseIdempotencyKey(header);
+    if (parsed?.kind !== "key") return { kind: "run", run: await this.#openKeyless() };
+    let place: Place;
+    let fingerprint: string | undefined;
+    try {
+      place = { kind: "http", scope: await this.#scopeOf(request), key: parsed.key };
+      const { fingerprint: own, digest } = this.settings;
+      fingerprint = own === undefined ? await fingerprintOf(request, digest) : await own(request);
+    } catch (error) {
+      if (!isHapaxError(error, "invalid_request")) throw error;
+      return { kind: "answer", answer: this.problem(error.code, error.message) };
+    }
+    return this.#claim(place, fingerprint, request);
+  }
+
+  /** HI1 */
+  async #claim(
+    place: Place,
+    fingerprint: string | undefined,
+    request: IdempotencyRequest<Source>,
+  ): Promise<Begun<Tx>> {
+    const { tools } = this.settings;
+    const expired = await this.#refuseOld(place);
+    if (expired !== undefined) return expired;
+    const untilMs = tools.clock.steadyMs() + this.#waitMs(request.headers.get("prefer"));
+    const pauses = growingPauses(tools.random);
+    const id = JSON.stringify([place.scope, place.key]);
+    for (let isKnown = false; ; isKnown = true) {
+      const flight = this.#flights.get(id);
+      const mayWait = request.signal?.aborted !== true && this.#waiting < WAITING_MAX;
+      const leftMs = mayWait ? untilMs - tools.clock.steadyMs() : 0;
+      if (flight !== undefined) {
+        if (isOtherContent(flight.fingerprint, fingerprint)) return this.#mismatch();
+        if (leftMs <= 0) return this.#inProgress(this.#flightLeftMs(flight));
+        const kept = await this.#within(flight.ended, leftMs, request.signal);
+        if (kept !== undefined)
+          return this.#replay(kept.answer, kept.expiresAtMs - tools.clock.nowMs());
+        continue;
+      }
+      const acquired = await acquire(this.#ledger, place, this.#terms(fingerprint), tools, isKnown);
+      switch (acquired.kind) {
+        case "claimed":
+          return { kind: "run", run: await this.#start(acquired.claim, fingerprint, request) };
+        case "mismatch":
+          return this.#mismatch();
+        case "done":
+        case "failed":
+          return this.#answerOf(acquired.entry);
+        case "exhausted":
+          return this.#refuse("attempts_exhausted", `begun attempts=${acquired.entry.attempts}`);
+        case "running": {
+          if (leftMs <= 0) return this.#inProgress(this.#entryLeftMs(acquired.entry));
+          const pauseMs = Math.min(pauses(), leftMs);
+          // Work of this process is heard of at once.
+          const own = this.#flights.get(id)?.ended ?? new Promise<undefined>(() => undefined);
+          await this.#within(own, pauseMs, request.signal);
+        }
+      }
+    }
+  }
+
+  /** From here on the work counts as begun in this process. */
+  async #start(
+    claim: Claim<Tx>,
+    fingerprint: string | undefined,
+    request: IdempotencyRequest<Source> | undefined,
+  ): Promise<Run<Tx>> {
+    const id = JSON.stringify([claim.place.scope, claim.place.key]);
+    let end: (kept: Kept | undefined) => void = () => undefined;
+    const ended = new Promise<Kept | undefined>((resolve) => (end = resolve));
+    const flight = { fingerprint, claimedMs: this.settings.tools.clock.steadyMs(), ended };
+    const onEnd = (kept: Kept | undefined): void => {
+      // Another one may have begun since this one was lost.
+      if (this.#flights.get(id) === flight) this.#flights.delete(id);
+      end(kept);
+    };
+    this.#flights.set(id, flight);
+    // Whoever waits for work that is lost asks the ledger who has it now.
+    claim.signal.addEventListener("abort", () => {
+      onEnd(undefined);
+    });
+    let progress: ReturnType<typeof decodeProgress>;
+    try {
+      progress = decodeProgress(claim.data);
+      const stored = request === undefined ? undefined : this.#storedOf(request);
+      if (stored !== undefined && progress.request === undefined) {
+        progress = { ...progress, request: stored };
+        await claim.progress(this.#ledger, encodeProgress(progress));
+      }
+    } catch (error) {
+      claim.stop();
+      onEnd(undefined);
+      throw error;
+    }
+    const { signal } = claim;
+    return Run.open({
+      ledger: this.#ledger,
+      settings: this.settings,
+      claim,
+      signal,
+      progress,
+      onEnd,
+    });
+  }
+
+  /** CK5: without a claim that would end it, it ends itself. */
+  #openKeyless(): Promise<Run<Tx>> {
+    const { tools, workMsMax } = this.settings;
+    const overtime = new AbortController();
+    const cancel = tools.clock.after(workMsMax, () => {
+      const what = `the handler took longer than workMsMax=${workMsMax}`;
+      overtime.abort(new Error(`${what}: its transaction is rolled back`));
+    });
+    return Run.open({
+      ledger: this.#ledger,
+      settings: this.settings,
+      claim: undefined,
+      signal: overtime.signal,
+      progress: decodeProgress(undefined),
+      onEnd: cancel,
+    });
+  }
+
+  /** HI6 */
+  async #scopeOf(request: IdempotencyRequest<Source>): Promise<string> {
+    const { scope } = this.settings;
+    if (scope === GLOBAL) return GLOBAL;
+    const check = new Check();
+    const found = check.name("the scope of the request", await scope(request));
+    if (found === GLOBAL) check.problem("the scope of the request is that of everybody");
+    check.end("invalid_request");
+    return found;
+  }
+
+  #terms(fingerprint: string | undefined): ClaimTerms {
+    const { leaseMs, workMsMax, retainMs, attemptsMax, mode } = this.settings;
+    const effect = mode === "transaction" ? "transaction" : "repeatable";
+    return { fingerprint, effect, attemptsMax, leaseMs, workMsMax, retainMs };
+  }
+
+  #storedOf(request: IdempotencyRequest<Source>): StoredRequest | undefined {
+    const { completes, storedHeaders, storedBytesMax } = this.settings;
+    if (!completes) return undefined;
+    const body = bytesOf(request.body, request.headers);
+    if (body === undefined || body.length > storedBytesMax) return undefined;
+    const headers = storedHeaders.flatMap((name): [string, string][] => {
+      const value = request.headers.get(name);
+      return value === null ? [] : [[name, value]];
+    });
+    return { method: request.method, url: request.url, headers, body };
+  }
+
+  /** Only with `refusesOldKeys`: a key whose answer may have been forgotten is not taken for a new one. */
+  async #refuseOld(place: Place): Promise<Begun<Tx> | undefined> {
+    const { refusesOldKeys, retainMs, tools } = this.settings;
+    const timeMs = refusesOldKeys ? keyTimeMs(place.key) : undefined;
+    if (timeMs === undefined || timeMs >= tools.clock.nowMs() - retainMs) return undefined;
+    const entry = await this.#ledger.entries.find(place);
+    if (entry !== undefined && (entry.keepLeftMs ?? 1) > 0) return undefined;
+    tools.meter.add("expired_total", 1, { primitive: "http" });
+    return this.#refuse(
+      "key_expired",
+      `the key is older than answers are kept; retainMs=${retainMs}`,
+    );
+  }
+
+  #waitMs(prefer: string | null): number {
+    const wanted = parseWaitMs(prefer ?? undefined);
+    return wanted === undefined ? this.settings.waitMs : Math.min(wanted, this.settings.waitMsMax);
+  }
+
+  /** What the promise comes to within the time, while the client waits; else undefined. */
+  async #within<T>(
+    promise: Promise<T>,
+    waitMs: number,
+    signal: AbortSignal | undefined,
+  ): Promise<T | undefined> {
+    const timer = new AbortController();
+    const time = pause(this.settings.tools.clock, waitMs, timer.signal);
+    this.#waiting += 1;
+    try {
+      return await unlessAborted(Promise.race([promise, time.then(() => undefined)]), signal);
+    } catch (error) {
+      if (signal?.aborted === true) return undefined;
+      throw error;
+    } finally {
+      this.#waiting -= 1;
+      timer.abort();
+      time.catch(() => undefined); // It was cut short here.
+    }
+  }
+
+  /** A guess: half of what it has taken already. */
+  #flightLeftMs({ claimedMs }: Flight): number {
+    return boundedRetryMs((this.settings.tools.clock.steadyMs() - claimedMs) / 2);
+  }
+
+  /** Of work elsewhere: it ends soon, or its lease does. Only one that has missed a renewal is worth more than a moment. */
+  #entryLeftMs({ leaseLeftMs = 0 }: Entry): number {
+    const isRenewed = leaseLeftMs >= this.settings.leaseMs * RENEWED_SHARE;
+    return isRenewed ? RETRY_AFTER_MS_MIN : boundedRetryMs(leaseLeftMs);
+  }
+
+  #answerOf(entry: Entry): Begun<Tx> {
+    const kept = decodeAnswer(entry.data);
+    if (kept !== undefined) return this.#replay(kept, entry.keepLeftMs);
+    return this.#refuse("answer_not_kept", "the work of this key is done");
+  }
+
+  #replay(kept: Answer, keepLeftMs: number | undefined): Begun<Tx> {
+    const { tools, retainMs } = this.settings;
+    tools.meter.add("replays_total", 1, { primitive: "http" });
+    const expiresAtMs = keepLeftMs === undefined ? undefined : tools.clock.nowMs() + keepLeftMs;
+    if (keepLeftMs !== undefined)
+      tools.meter.set("window_headroom_ratio", Math.max(0, keepLeftMs / retainMs), {
+        primitive: "http",
+      });
+    return { kind: "answer", answer: replayOf(kept, expiresAtMs) };
+  }
+
+  /** HI2 */
+  #mismatch(): Begun<Tx> {
+    this.settings.tools.meter.add("mismatches_total", 1, { primitive: "http" });
+    return this.#refuse("key_reused", "the key came before with another request");
+  }
+
+  #inProgress(retryAfterMs: number): Begun<Tx> {
+    this.settings.tools.meter.add("in_progress_total", 1, { primitive: "http" });
+    const detail = "the first request with this key is under way";
+    return { kind: "answer", answer: this.problem("in_progress", detail, retryAfterMs) };
+  }
+
+  #refuse(code: ErrorCode, detail: string): Begun<Tx> {
+    return { kind: "answer", answer: this.problem(code, detail) };
+  }
+}
+
+function boundedRetryMs(ms: number): number {
+  return Math.min(RETRY_AFTER_MS_MAX, Math.max(RETRY_AFTER_MS_MIN, ms));
+}

@@ -1,0 +1,112 @@
+/** Settings of a caller: checked once, all problems named together. HW2 of fetch.ts. */
+
+import { type Clock, waitingClock } from "../../base/clock.ts";
+import { Check } from "../once/check.ts";
+import { type Random, systemRandom } from "../../base/random.ts";
+import type { KeyStore } from "./key-store.ts";
+
+/** How often and how long one call is repeated. */
+export interface IdempotentRetrySettings {
+  /** The first pause; it doubles with each failure. Default 100. */
+  readonly minMs?: number;
+  /** The longest pause. Default 10,000. `Retry-After` may ask for more. */
+  readonly maxMs?: number;
+  /** All attempts and pauses of one call. Default 60,000, and never more than 0.8 of the window. */
+  readonly totalMs?: number;
+  /** Default 10. */
+  readonly attemptsMax?: number;
+}
+
+/** Settings of `createIdempotentFetch`. */
+export interface IdempotentFetchSettings {
+  readonly store: KeyStore;
+  /** How long the server remembers keys, as it has published. There is no default: a guess would be a duplicate. */
+  readonly windowMs: number;
+  readonly retry?: IdempotentRetrySettings;
+  /** One attempt until the end of its answer. Default 30,000, and never more than 0.2 of the window. */
+  readonly timeoutMs?: number;
+  /**
+   * How long a server may wait with its answer while the work of the same key is being done, in milliseconds: sent as
+   * `Prefer: wait`. 0: the header is not sent. In a browser it is sent to the page's own origin only, because others would have
+   * to allow it. Default 10,000, and never more than half of `timeoutMs`.
+   */
+  readonly waitMs?: number;
+  /** Default `Idempotency-Key`. */
+  readonly keyHeader?: string;
+  /** `quoted`: as the IETF draft has it, `"key"`. `bare`: for servers that count quotes as characters. Default `quoted`. */
+  readonly keySyntax?: "quoted" | "bare";
+  /** Default: the platform's. */
+  readonly fetch?: typeof fetch;
+  readonly clock?: Clock;
+  readonly random?: Random;
+}
+
+export interface ResolvedFetchSettings {
+  readonly store: KeyStore;
+  readonly windowMs: number;
+  readonly retry: Required<IdempotentRetrySettings>;
+  readonly timeoutMs: number;
+  readonly waitMs: number;
+  readonly keyHeader: string;
+  readonly keySyntax: "quoted" | "bare";
+  readonly fetch: typeof fetch;
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+/** A year, as the server's own windows have it. */
+const WINDOW_MS_MAX = 366 * 86_400_000;
+/** The dates of HTTP have whole seconds. */
+const WINDOW_MS_MIN = 1000;
+const ATTEMPTS_MAX = 1_000_000;
+/** What a call may take of the window, and what its last attempt may need to arrive. */
+const PATIENCE_SHARE = 0.8;
+const TIMEOUT_SHARE = 0.2;
+
+/** Throws `invalid_settings`. */
+export function resolveFetchSettings(settings: IdempotentFetchSettings): ResolvedFetchSettings {
+  const check = new Check();
+  const { retry = {} } = settings;
+  const windowMs = check.whole("windowMs", settings.windowMs, 0, WINDOW_MS_MIN, WINDOW_MS_MAX);
+  const minMs = check.whole("retry.minMs", retry.minMs, 100, 1, WINDOW_MS_MAX);
+  const patienceMs = Math.floor(windowMs * PATIENCE_SHARE);
+  const longestMs = Math.floor(windowMs * TIMEOUT_SHARE);
+  const { keyHeader = "Idempotency-Key", keySyntax = "quoted" } = settings;
+  if (!/^[\w!#$%&'*+.^`|~-]{1,64}$/.test(keyHeader)) {
+    check.problem(`keyHeader=${keyHeader} is not the name of a header`);
+  }
+  if (keySyntax !== "quoted" && keySyntax !== "bare") {
+    check.problem(`keySyntax=${String(keySyntax)} is neither quoted nor bare`);
+  }
+  const totalMs = Math.min(60_000, patienceMs);
+  const timeoutMs = check.whole(
+    "timeoutMs",
+    settings.timeoutMs,
+    Math.min(30_000, longestMs),
+    1,
+    longestMs,
+  );
+  const waitMsMax = Math.floor(timeoutMs / 2);
+  const resolved: ResolvedFetchSettings = {
+    store: settings.store,
+    windowMs,
+    retry: {
+      minMs,
+      maxMs: check.whole("retry.maxMs", retry.maxMs, Math.max(10_000, minMs), minMs, WINDOW_MS_MAX),
+      totalMs: check.whole("retry.totalMs", retry.totalMs, totalMs, 0, patienceMs),
+      attemptsMax: check.whole("retry.attemptsMax", retry.attemptsMax, 10, 1, ATTEMPTS_MAX),
+    },
+    timeoutMs,
+    waitMs: check.whole("waitMs", settings.waitMs, Math.min(10_000, waitMsMax), 0, waitMsMax),
+    keyHeader,
+    keySyntax,
+    fetch: settings.fetch ?? platformFetch,
+    clock: settings.clock ?? waitingClock,
+    random: settings.random ?? systemRandom,
+  };
+  check.end();
+  return Object.freeze(resolved);
+}
+
+// Looked up at each call: some platforms refuse `fetch` under another `this`, and tests replace it.
+const platformFetch: typeof fetch = (input, init) => globalThis.fetch(input, init);

@@ -1,0 +1,330 @@
+/**
+ * `hapax/idempotency/fetch`: calls of HTTP APIs that take idempotency keys, with one effect each, whatever becomes of
+ * the network and of the calling process.
+ *
+ *   HW1  the key of an operation is durable before anything is sent, and all its attempts have that key: also those of
+ *        other processes, and of this one after a restart;
+ *   HW2  no attempt is begun that could arrive when the server has forgotten the key: by its published window, or by the
+ *        `Idempotency-Expires` that it has sent. Patience that could come to that is refused as a setting;
+ *   HW3  the name of an operation belongs to one content: with another it is refused before anything is sent;
+ *   HW4  no answer, a part of one, 408, 425, 429, 5xx and 409 while the work is under way are repeated, after a pause that
+ *        doubles with jitter and is never shorter than `Retry-After`. Every other answer is final, and so is a kept one. An
+ *        attempt ends with its time and with the caller's signal, whatever the `fetch` does that was given;
+ *   HW5  all attempts send the same bytes; what may not be readable twice is refused, and a redirection is not followed
+ *        unless the caller says so;
+ *   HW6  a name is free again when the caller says so by `done`, and never by itself: not even past the window, for then a
+ *        repeated call would be a second effect.
+ *
+ * The age of a key is taken from the wall clock between calls, and from the steady one within a call.
+ */
+
+import { parseWaitMs } from "../rules/idempotency-key.ts";
+import { applyExpiry, decideUse, isWorthRepeating, type KeyRecord } from "../rules/caller-key.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoint.ts";
+import { pause } from "../once/pauses.ts";
+import { type Content, contentOf, type IdempotentInit } from "./fetch-body.ts";
+import { expiryOf, retryAfterMs } from "./fetch-dates.ts";
+import {
+  type IdempotentFetchSettings,
+  type ResolvedFetchSettings,
+  resolveFetchSettings,
+} from "./fetch-settings.ts";
+
+export type { IdempotentInit, RepeatableBody } from "./fetch-body.ts";
+export type { IdempotentFetchSettings, IdempotentRetrySettings } from "./fetch-settings.ts";
+export {
+  type KeyRecord,
+  type KeyStore,
+  memoryKeyStore,
+  type StorageLike,
+  storageKeyStore,
+} from "./key-store.ts";
+
+/** Calls an operation by its name. See `createIdempotentFetch`. */
+export interface IdempotentFetch {
+  /**
+   * Sends the call until there is an answer worth having, under the one key of the operation. `operation` is the caller's
+   * own name for it, the same after a restart: `charge order 17`. The method is `POST` unless `init` says otherwise.
+   *
+   * When patience ends, the last answer is returned; without any, `unreachable` is thrown: call again later. Throws
+   * `key_expired` if the server may have forgotten the key: find out what became of the operation, then say `done`.
+   * Throws `key_reused` if the name was used for another content, `invalid_request` for what cannot be repeated, and the
+   * reason of `init.signal` if that aborts.
+   */
+  (operation: string, url: string | URL, init?: IdempotentInit): Promise<Response>;
+  /**
+   * The operation is over, and its name may be used for another. Say it when the answer, and what follows from it, is
+   * kept: until then a repeated call gets the same answer. Throws `in_progress` while a call of it is under way here.
+   */
+  done(operation: string): Promise<void>;
+}
+
+/**
+ * Makes a `fetch` whose operations happen once. On Node, `fileKeyStore` of `hapax/idempotency/key-file` keeps the keys.
+ *
+ * ```ts
+ * import { createServer } from "node:http";
+ * import { createIdempotentFetch, memoryKeyStore } from "hapax/idempotency/fetch";
+ *
+ * // A server that is busy at first.
+ * const keys: unknown[] = [];
+ * const server = createServer((request, response) => {
+ *   keys.push(request.headers["idempotency-key"]);
+ *   response.writeHead(keys.length === 1 ? 503 : 201).end();
+ * });
+ * const port = await new Promise<number>((resolve) => {
+ *   server.listen(0, () => {
+ *     const address = server.address();
+ *     resolve(typeof address === "object" && address !== null ? address.port : 0);
+ *   });
+ * });
+ *
+ * const call = createIdempotentFetch({
+ *   store: memoryKeyStore(),
+ *   windowMs: 24 * 3_600_000,
+ *   retry: { minMs: 10 },
+ * });
+ * const url = `http://127.0.0.1:${port}/charges`;
+ * const answer = await call("charge order 17", url, { json: { order: 17, cents: 500 } });
+ * console.assert(answer.status === 201 && keys.length === 2 && keys[0] === keys[1]);
+ * await call.done("charge order 17");
+ * server.closeAllConnections();
+ * server.close();
+ * ```
+ */
+export function createIdempotentFetch(settings: IdempotentFetchSettings): IdempotentFetch {
+  const caller = new IdempotentCaller(resolveFetchSettings(settings));
+  const call = (operation: string, url: string | URL, init: IdempotentInit = {}) =>
+    caller.call(operation, url, init);
+  return Object.assign(call, { done: (operation: string) => caller.done(operation) });
+}
+
+/**
+ * Where a crash of a caller matters: `setFailpoint` of `hapax/testing` is called with these names.
+ *
+ * ```ts
+ * import { FETCH_FAILPOINTS } from "hapax/idempotency/fetch";
+ *
+ * console.assert(FETCH_FAILPOINTS.includes("fetch.persisted"));
+ * ```
+ */
+export const FETCH_FAILPOINTS = [
+  /** The key is kept, and nothing was sent. */
+  "fetch.persisted",
+  /** There is a final answer, and the caller does not know. */
+  "fetch.answered",
+] as const;
+
+/** The name of an operation, in characters: it is part of messages, and of a line of a file. */
+const OPERATION_CHARS_MAX = 512;
+
+/** One call: what all its attempts have in common. */
+interface Call {
+  readonly operation: string;
+  readonly content: Content;
+  readonly init: IdempotentInit;
+  /** The time by the wall clock at its start, and what has passed since by the steady one. */
+  readonly nowMs: () => number;
+  readonly deadlineMs: number;
+}
+
+type Heard =
+  | { readonly kind: "answer"; readonly response: Response; readonly isFinal: boolean }
+  | { readonly kind: "nothing"; readonly error: unknown };
+
+class IdempotentCaller {
+  readonly #settings: ResolvedFetchSettings;
+  readonly #underWay = new Map<string, number>();
+
+  constructor(settings: ResolvedFetchSettings) {
+    this.#settings = settings;
+  }
+
+  async call(operation: string, url: string | URL, init: IdempotentInit): Promise<Response> {
+    checkName(operation);
+    this.#count(operation, 1);
+    try {
+      const { clock, retry, keyHeader } = this.#settings;
+      const content = await contentOf(url, init, keyHeader);
+      const skewMs = clock.nowMs() - clock.steadyMs();
+      const nowMs = (): number => clock.steadyMs() + skewMs;
+      const deadlineMs = nowMs() + retry.totalMs;
+      return await this.#untilAnswered({ operation, content, init, nowMs, deadlineMs });
+    } finally {
+      this.#count(operation, -1);
+    }
+  }
+
+  async done(operation: string): Promise<void> {
+    checkName(operation);
+    if (this.#underWay.has(operation)) {
+      throw new HapaxError("in_progress", `a call is under way: operation=${operation}`);
+    }
+    await this.#settings.store.remove(operation);
+  }
+
+  #count(operation: string, change: number): void {
+    const count = (this.#underWay.get(operation) ?? 0) + change;
+    if (count === 0) this.#underWay.delete(operation);
+    else this.#underWay.set(operation, count);
+  }
+
+  async #untilAnswered(call: Call): Promise<Response> {
+    const { retry, windowMs, store, clock } = this.#settings;
+    let record = await this.#keyOf(call);
+    let last: unknown;
+    for (let attempts = 1; ; attempts += 1) {
+      const startMs = call.nowMs();
+      const timeoutMs = Math.min(this.#settings.timeoutMs, Math.max(1, call.deadlineMs - startMs));
+      this.#check(record, call, last);
+      const heard = await this.#attempt(call, record.key, timeoutMs);
+      if (heard.kind === "answer") {
+        const expiresAtMs = expiryOf(heard.response.headers, startMs);
+        const next = applyExpiry(record, expiresAtMs, windowMs);
+        // HW10. The call goes on under its own key, whatever the name stands for by now.
+        if (next !== record) await store.update(call.operation, next);
+        record = next;
+        if (heard.isFinal) {
+          await failpoint("fetch.answered");
+          return heard.response;
+        }
+      } else {
+        last = heard.error;
+      }
+      const pauseMs = this.#pauseMs(attempts, heard, call.nowMs());
+      if (attempts >= retry.attemptsMax || call.nowMs() + pauseMs >= call.deadlineMs) {
+        if (heard.kind === "answer") return heard.response;
+        const detail = `operation=${call.operation} attempts=${attempts}`;
+        throw new HapaxError("unreachable", `no answer; ${detail}`, { cause: heard.error });
+      }
+      await pause(clock, pauseMs, call.init.signal ?? undefined);
+    }
+  }
+
+  /** HW1: what it answers is durable. */
+  async #keyOf({ operation, content, nowMs }: Call): Promise<KeyRecord> {
+    const { store, random } = this.#settings;
+    const kept = await store.get(operation);
+    if (kept !== undefined) return kept;
+    const fresh = { key: random.id(), digest: content.digest, madeAtMs: nowMs() };
+    const record = await store.put(operation, fresh);
+    await failpoint("fetch.persisted");
+    return record;
+  }
+
+  /** HW2, HW3 */
+  #check(record: KeyRecord, call: Call, last: unknown): void {
+    // The whole time of an attempt, also if patience ends earlier: what was given up here may still be on its way.
+    const { windowMs, timeoutMs } = this.#settings;
+    const { digest } = call.content;
+    const use = decideUse(record, { digest, nowMs: call.nowMs(), windowMs, timeoutMs });
+    const where = `operation=${call.operation} key=${record.key}`;
+    if (use === "reused") {
+      throw new HapaxError("key_reused", `the name was used for another content; ${where}`);
+    }
+    if (use === "expired") {
+      const message = `the server may have forgotten the key; ${where} windowMs=${windowMs}`;
+      throw new HapaxError("key_expired", message, last === undefined ? {} : { cause: last });
+    }
+  }
+
+  async #attempt({ content, init }: Call, key: string, timeoutMs: number): Promise<Heard> {
+    const { clock, keyHeader, keySyntax } = this.#settings;
+    const { signal, body: _body, json: _json, ...rest } = init;
+    signal?.throwIfAborted();
+    const ended = new AbortController();
+    const end = (): void => {
+      ended.abort(signal?.aborted === true ? signal.reason : undefined);
+    };
+    const cancel = clock.after(timeoutMs, end);
+    signal?.addEventListener("abort", end);
+    const headers = new Headers(content.headers);
+    headers.set(keyHeader, keySyntax === "quoted" ? `"${key}"` : key);
+    const waitSeconds = Math.floor(this.#settings.waitMs / 1000);
+    if (waitSeconds > 0 && mayPrefer(content.url, headers)) {
+      headers.append("Prefer", `wait=${waitSeconds}`);
+    }
+    try {
+      const sending = this.#settings.fetch(content.url, {
+        ...rest,
+        // HW5: 301 to 303 would be followed by a GET without the content, and its answer taken for that of the call.
+        redirect: rest.redirect ?? "manual",
+        method: content.method,
+        headers,
+        // Not the bytes themselves: Node 20 cannot send those again to where a 307 or 308 points.
+        body: content.body === undefined ? null : new Blob([content.body]),
+        signal: ended.signal,
+      });
+      const response = await orEnded(sending, ended.signal);
+      // HW4: an answer counts when it is there as a whole; its reader has a copy that cannot fail.
+      const bytes = await orEnded(response.clone().arrayBuffer(), ended.signal);
+      return { kind: "answer", response, isFinal: !isAgain(response, bytes) };
+    } catch (error) {
+      signal?.throwIfAborted();
+      return { kind: "nothing", error };
+    } finally {
+      cancel();
+      signal?.removeEventListener("abort", end);
+    }
+  }
+
+  /** HW4: half the ceiling and a random half; `Retry-After` if that is longer. */
+  #pauseMs(failures: number, heard: Heard, nowMs: number): number {
+    const { random, retry } = this.#settings;
+    const ceilingMs = Math.min(retry.maxMs, retry.minMs * 2 ** Math.min(failures - 1, 30));
+    const backoffMs = ceilingMs * (0.5 + random.unit() / 2);
+    if (heard.kind === "nothing") return backoffMs;
+    return Math.max(backoffMs, retryAfterMs(heard.response.headers, nowMs));
+  }
+}
+
+/** Unless the caller has said it. A browser sends it to another origin only if that allows it, and else nothing at all. */
+function mayPrefer(url: string, headers: Headers): boolean {
+  if (parseWaitMs(headers.get("prefer") ?? undefined) !== undefined) return false;
+  const page: unknown = Reflect.get(globalThis, "location");
+  const isPage = typeof page === "object" && page !== null && "origin" in page;
+  return !isPage || new URL(url).origin === page.origin;
+}
+
+/** HW4: the promise, unless the attempt ends before it. A `fetch` of the caller need not look at its signal. */
+function orEnded<Value>(promise: Promise<Value>, signal: AbortSignal): Promise<Value> {
+  return new Promise((resolve, reject) => {
+    const giveUp = (): void => {
+      reject(signal.reason as Error);
+    };
+    signal.addEventListener("abort", giveUp, { once: true });
+    if (signal.aborted) giveUp();
+    promise.then(resolve, reject);
+  });
+}
+
+function checkName(operation: string): void {
+  if (operation !== "" && operation.length <= OPERATION_CHARS_MAX) return;
+  const given = `chars=${operation.length} max=${OPERATION_CHARS_MAX}`;
+  throw new HapaxError(
+    "invalid_request",
+    `the name of an operation is empty or too long; ${given}`,
+  );
+}
+
+const REPLAYED = ["idempotency-replayed", "idempotent-replayed"] as const;
+const IN_PROGRESS = "urn:hapax:error:in_progress";
+
+function isAgain(response: Response, bytes: ArrayBuffer): boolean {
+  const { status, headers } = response;
+  const isReplayed = REPLAYED.some((name) => headers.get(name)?.toLowerCase() === "true");
+  // A conflict of the application is final. That the work is under way is said by a type, or by when to come again.
+  const isInProgress =
+    status === 409 && (headers.has("retry-after") || problemType(bytes) === IN_PROGRESS);
+  return isWorthRepeating({ status, isReplayed, isInProgress });
+}
+
+function problemType(bytes: ArrayBuffer): unknown {
+  try {
+    const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
+    return typeof value === "object" && value !== null && "type" in value ? value.type : undefined;
+  } catch {
+    return undefined; // Not JSON: then it is no problem document.
+  }
+}

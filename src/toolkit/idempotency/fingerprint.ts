@@ -1,0 +1,153 @@
+/**
+ * What a request is for, as a digest: the same for a repetition, another one for another request.
+ *
+ *   HF3  the same JSON is the same content, however it is written, and whoever has parsed it; so is the same form, whatever
+ *        its boundary is;
+ *   HF4  another method, path, query, type or byte is other content: no two parts can be taken for one another.
+ */
+
+import { canonicalForms, canonicalValue } from "../rules/canonical-json.ts";
+import { formatFingerprint } from "../../base/content-fingerprint.ts";
+import type { Digest } from "../../base/digest.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { concat, essenceOf, type IdempotencyRequest, isJson, targetOf } from "./request.ts";
+
+const FORM_TYPE = "application/x-www-form-urlencoded";
+/** Deeper ones are an attack. */
+const FORM_DEPTH_MAX = 64;
+/** Method, target and type: 128 bits tell them apart. */
+const HEAD_CHARS = 32;
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+/** Of method, path with query, content type, and the canonical JSON, the form or the bytes of the body. */
+export async function fingerprintOf(request: IdempotencyRequest, digest: Digest): Promise<string> {
+  const essence = essenceOf(request.headers.get("content-type"));
+  const { plain, exact } = contentOf(request, essence);
+  const digestOf = async (content: Content | undefined): Promise<string | undefined> => {
+    if (content === undefined) return undefined;
+    // The name of a form has no line feed in it: it ends at the first one, whatever the body has.
+    const before = encoder.encode(`${content.form}\n`);
+    const bytes = concat([before, content.bytes], before.length + content.bytes.length);
+    return hex(await digest(bytes));
+  };
+  const head = encoder.encode(JSON.stringify([request.method, targetOf(request.url), essence]));
+  const [of, plainOf] = await Promise.all([digest(head), digestOf(plain)]);
+  const exactOf = exact === plain ? plainOf : await digestOf(exact);
+  return formatFingerprint({ head: hex(of).slice(0, HEAD_CHARS), plain: plainOf, exact: exactOf });
+}
+
+/** A key for a remote, of the key of the request and the name of a phase: the same in every attempt. */
+export async function derivedKey(parts: readonly string[], digest: Digest): Promise<string> {
+  return hex(await digest(encoder.encode(JSON.stringify(parts))));
+}
+
+interface Content {
+  readonly form: "json" | "form" | "parts" | "bytes";
+  readonly bytes: Uint8Array;
+}
+
+/** The body as every parser understands it, and as its bytes have it; undefined: unknown here. */
+interface Contents {
+  readonly plain: Content | undefined;
+  readonly exact: Content | undefined;
+}
+
+function contentOf({ body, headers }: IdempotencyRequest, essence: string): Contents {
+  if (body.kind === "unseen")
+    throw new HapaxError(
+      "unsupported",
+      "the body was read before, or is not read yet, and cannot be compared: say what counts by the setting fingerprint",
+    );
+  if (body.kind === "parsed")
+    return { plain: parsedContent(body.value, essence), exact: undefined };
+  const bytes: Content = { form: "bytes", bytes: body.bytes };
+  // Unpacked only by those who have a parser.
+  if (isPacked(headers)) return { plain: undefined, exact: bytes };
+  const parts = essence.startsWith("multipart/") ? partsOf(body.bytes, headers) : undefined;
+  if (parts !== undefined) return { plain: undefined, exact: textContent("parts", parts) };
+  const text = isJson(essence) || essence === FORM_TYPE ? textOf(body.bytes) : undefined;
+  if (text !== undefined && essence === FORM_TYPE) {
+    const pairs = [...new URLSearchParams(text)];
+    return {
+      plain: textContent("form", formText(pairs.map(([name, value]) => [nameOf(name), value]))),
+      exact: textContent("form", JSON.stringify(pairs)),
+    };
+  }
+  const forms = text === undefined ? undefined : canonicalForms(text);
+  // What says to be JSON and is not is for the handler to refuse; it is compared as it is.
+  if (forms === undefined) return { plain: bytes, exact: bytes };
+  const plain = textContent("json", forms.plain);
+  return { plain, exact: forms.exact === forms.plain ? plain : textContent("json", forms.exact) };
+}
+
+function parsedContent(value: unknown, essence: string): Content {
+  const pairs = essence === FORM_TYPE ? flatten(value, "", 0) : undefined;
+  const text = pairs === undefined ? canonicalValue(value) : formText(pairs);
+  if (text !== undefined) return textContent(pairs === undefined ? "json" : "form", text);
+  throw new HapaxError("invalid_request", "the body is nested too deep to be compared");
+}
+
+function textContent(form: Content["form"], text: string): Content {
+  return { form, bytes: encoder.encode(text) };
+}
+
+function isPacked(headers: Headers): boolean {
+  const encoding = headers.get("content-encoding")?.trim().toLowerCase() ?? "identity";
+  return encoding !== "identity" && encoding !== "";
+}
+
+type Pair = readonly [name: string, value: string];
+
+/** Parsers differ in the order of names, and in how they write lists: `a[]`, `a[0]` and `a` are one name. */
+function formText(pairs: readonly Pair[]): string {
+  return JSON.stringify(
+    pairs.toSorted(([one], [other]) => (one < other ? -1 : one > other ? 1 : 0)),
+  );
+}
+
+function nameOf(name: string): string {
+  return name.replaceAll(/\[\d*\]/g, "");
+}
+
+/** What a parser has made of a form, as its names and values; undefined if it is too deep. */
+function flatten(value: unknown, name: string, depth: number): readonly Pair[] | undefined {
+  if (typeof value === "string") return [[nameOf(name), value]];
+  if (typeof value !== "object" || value === null)
+    return [[nameOf(name), JSON.stringify(value) ?? ""]];
+  if (depth > FORM_DEPTH_MAX) return undefined;
+  const pairs: Pair[] = [];
+  for (const [member, inner] of Object.entries(value)) {
+    const path = name === "" ? member : `${name}[${member}]`;
+    const flat = flatten(inner, path, depth + 1);
+    if (flat === undefined) return undefined;
+    for (const pair of flat) pairs.push(pair);
+  }
+  return pairs;
+}
+
+const BOUNDARY = /;\s*boundary=(?:"([^"]+)"|([^\s;"]+))/i;
+/** Every byte is a character of its own. */
+const bytewise = new TextDecoder("latin1");
+
+/** A form that is sent again has another boundary: what is between them counts (RFC 2046, 5.1.1). */
+function partsOf(bytes: Uint8Array, headers: Headers): string | undefined {
+  const match = BOUNDARY.exec(headers.get("content-type") ?? "");
+  const boundary = match?.[1] ?? match?.[2];
+  if (boundary === undefined) return undefined;
+  const parts = `\r\n${bytewise.decode(bytes)}`.split(`\r\n--${boundary}`);
+  return `${JSON.stringify(parts.map(({ length }) => length))}\n${parts.join("")}`;
+}
+
+function textOf(bytes: Uint8Array): string | undefined {
+  try {
+    return decoder.decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+function hex(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,127 @@
+/**
+ * `hapax/idempotency/hono`: idempotency keys for Hono, on every runtime.
+ *
+ *   HA6  an error that Hono has made an answer of is a failure: its writes are rolled back, and its key is free.
+ */
+
+import { type HapaxError, isHapaxError } from "../../base/errors.ts";
+import { answerOf, responseOf } from "./answer.ts";
+import { NotStarted } from "./context.ts";
+import type { Idempotency } from "./engine.ts";
+import {
+  type CountedHeaders,
+  hasLostHeaders,
+  LOST_HEADERS,
+  readBody,
+  tooLarge,
+} from "./request.ts";
+
+/** The context of Hono, in as much as it is used. `raw` is replaced by a request that can still be read. */
+export interface HonoContext {
+  readonly req: {
+    raw: Request;
+    /** Hono keeps what it has read, for whoever reads it next. */
+    arrayBuffer(): Promise<ArrayBuffer>;
+  };
+  res: Response;
+  error: Error | undefined;
+  /** What the runtime gives: on Node, the message of `node:http`. */
+  readonly env?: unknown;
+}
+
+/**
+ * A middleware for Hono. `engine.contextOf(c)` has the context.
+ *
+ * ```ts
+ * import { createIdempotency, GLOBAL } from "hapax/idempotency";
+ * import { honoIdempotency } from "hapax/idempotency/hono";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ *
+ * const engine = createIdempotency(memoryLedger(), { scope: GLOBAL });
+ * // app.use(honoIdempotency(engine));
+ * // app.post("/pay", (c) => c.json({ paid: engine.contextOf(c).key }));
+ * console.assert(honoIdempotency(engine).length === 2);
+ * ```
+ */
+export function honoIdempotency<Tx, Source>(
+  engine: Idempotency<Tx, Source>,
+): (c: HonoContext, next: () => Promise<void>) => Promise<Response | undefined> {
+  const { settings } = engine;
+  return async (c, next) => {
+    const { method, url, headers, signal } = c.req.raw;
+    const key = headers.get(settings.header);
+    if (engine.concerns(method, true) && hasLost(c.env)) {
+      return responseOf(engine.problem("headers_too_large", LOST_HEADERS));
+    }
+    if (!engine.concerns(method, key !== null)) {
+      await next();
+      return undefined;
+    }
+    const refusal = engine.refusalOf(method, key);
+    if (refusal !== undefined) return responseOf(refusal);
+    const bytes = await readOf(c, settings.bodyBytesMax);
+    if (isHapaxError(bytes)) return responseOf(engine.problem(bytes.code, bytes.message));
+    const source = c as Source; // The user says what its framework has: here it is this.
+    const body = { kind: "bytes", bytes } as const;
+    const begun = await engine.begin({ method, url, headers, body, source, signal });
+    if (begun.kind === "answer") return responseOf(begun.answer);
+    const { run } = begun;
+    engine.remember(c, run);
+    try {
+      await next();
+    } catch (error) {
+      // Hono catches errors; what is thrown and is none goes on its way.
+      await run.fail(error);
+      throw error;
+    }
+    if (c.error !== undefined) {
+      await run.fail(c.error);
+      const lost = run.answerTo(c.error);
+      if (lost !== undefined) replace(c, responseOf(lost));
+      if (c.error instanceof NotStarted && c.error.response !== undefined)
+        replace(c, c.error.response);
+      return undefined;
+    }
+    let answer: Awaited<ReturnType<typeof answerOf>>;
+    try {
+      answer = await answerOf(c.res, settings.answerBytesMax);
+    } catch (error) {
+      await run.fail(error);
+      throw error;
+    }
+    replace(c, responseOf(await run.finish(answer)));
+    return undefined;
+  };
+}
+
+/** On Node the headers come from `node:http`, which may have left some out. */
+function hasLost(env: unknown): boolean {
+  const incoming = (env as { incoming?: Partial<CountedHeaders> } | null | undefined)?.incoming;
+  // Another runtime may have another thing of this name.
+  if (incoming?.rawHeaders === undefined || incoming.headers === undefined) return false;
+  return hasLostHeaders(incoming as CountedHeaders);
+}
+
+async function readOf(c: HonoContext, bytesMax: number): Promise<Uint8Array | HapaxError> {
+  const { raw } = c.req;
+  if (raw.bodyUsed) {
+    const bytes = new Uint8Array(await c.req.arrayBuffer());
+    return bytes.length > bytesMax ? tooLarge(bytesMax) : bytes;
+  }
+  try {
+    const bytes = await readBody(raw, bytesMax);
+    // The type wants bytes that no other thread can change; ours are never shared.
+    const body = bytes as Uint8Array<ArrayBuffer>;
+    if (bytes.length > 0) c.req.raw = new Request(raw, { method: raw.method, body });
+    return bytes;
+  } catch (error) {
+    if (isHapaxError(error, "body_too_large")) return error;
+    throw error;
+  }
+}
+
+/** Hono would add the headers of the answer that was there. */
+function replace(c: { res: Response | undefined }, response: Response): void {
+  c.res = undefined;
+  c.res = response;
+}

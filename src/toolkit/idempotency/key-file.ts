@@ -1,0 +1,141 @@
+/**
+ * `hapax/idempotency/key-file`: keys of operations in a folder, one small file each, for callers on Node. Several
+ * processes may use one folder.
+ *
+ * A record is written to a file of its own, synced, and then given its name by one call that fails if the name is taken;
+ * at last the folder is synced. Whoever dies in between leaves a `.new-` file behind, which nobody reads.
+ *
+ * What is learned of a key later is in a file beside it, which names the key: no call of a file system replaces a file
+ * only if it is still there, and a key that another process has removed meanwhile must not come back (HW10).
+ */
+
+import { createHash } from "node:crypto";
+import { promises as fs } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { systemRandom } from "../../base/random.ts";
+import { encodeKeyRecord, type KeyRecord, type KeyStore, parseKeyRecord } from "./key-store.ts";
+
+/**
+ * Keys in a folder, which is made if it is not there.
+ *
+ * ```ts
+ * import { mkdtemp } from "node:fs/promises";
+ * import { tmpdir } from "node:os";
+ * import { join } from "node:path";
+ * import { fileKeyStore } from "hapax/idempotency/key-file";
+ *
+ * const folder = await mkdtemp(join(tmpdir(), "keys-"));
+ * const { key } = await fileKeyStore(folder).put("charge 17", { key: "k1", digest: "d", madeAtMs: 0 });
+ * // Another process, or this one after a restart:
+ * const found = await fileKeyStore(folder).get("charge 17");
+ * console.assert(key === "k1" && found?.key === "k1");
+ * ```
+ */
+export function fileKeyStore(folder: string): KeyStore {
+  return new FileKeyStore(folder);
+}
+
+class FileKeyStore implements KeyStore {
+  readonly #folder: string;
+
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  async get(operation: string): Promise<KeyRecord | undefined> {
+    const text = await fs.readFile(this.#path(operation), "utf8").catch(unlessMissing);
+    if (text === undefined) return undefined;
+    // Whoever wrote it may not have come to its sync: nothing is sent under a key that can vanish.
+    await syncFolder(this.#folder);
+    const record = parseKeyRecord(text, operation);
+    const later = await fs.readFile(this.#path(operation, "later"), "utf8").catch(unlessMissing);
+    const learned = later === undefined ? undefined : parseKeyRecord(later, operation);
+    return learned?.key === record.key ? learned : record;
+  }
+
+  async put(operation: string, record: KeyRecord): Promise<KeyRecord> {
+    const path = this.#path(operation);
+    for (;;) {
+      const there = await this.get(operation);
+      if (there !== undefined) return there;
+      const written = await this.#write(encodeKeyRecord(operation, record));
+      const isNamed = await nameIfFree(written, path);
+      await fs.rm(written, { force: true });
+      if (!isNamed) continue;
+      await syncFolder(this.#folder);
+      return record;
+    }
+  }
+
+  async update(operation: string, record: KeyRecord): Promise<void> {
+    const there = await this.get(operation);
+    if (there?.key !== record.key) return;
+    const written = await this.#write(encodeKeyRecord(operation, record));
+    await fs.rename(written, this.#path(operation, "later"));
+    await syncFolder(this.#folder);
+  }
+
+  async remove(operation: string): Promise<void> {
+    await fs.rm(this.#path(operation, "later"), { force: true });
+    const isGone = await fs.rm(this.#path(operation)).then(() => true, unlessMissing);
+    if (isGone === true) await syncFolder(this.#folder);
+  }
+
+  /** HW9: a digest has no characters that a file system minds, and is short. */
+  #path(operation: string, kind = "json"): string {
+    return join(this.#folder, `${createHash("sha256").update(operation).digest("hex")}.${kind}`);
+  }
+
+  async #write(text: string): Promise<string> {
+    const made = await fs.mkdir(this.#folder, { recursive: true, mode: 0o700 });
+    if (made !== undefined) await syncAbove(this.#folder, made);
+    const path = join(this.#folder, `.new-${systemRandom.id()}`);
+    const file = await fs.open(path, "wx", 0o600);
+    try {
+      await file.writeFile(text);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    return path;
+  }
+}
+
+async function syncFolder(path: string): Promise<void> {
+  // Windows opens no folders, and keeps names without being asked.
+  if (process.platform === "win32") return;
+  const folder = await fs.open(path, "r");
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
+  }
+}
+
+/** The names of new folders are kept by those above them; `made` is the topmost new one. */
+async function syncAbove(folder: string, made: string): Promise<void> {
+  const top = dirname(resolve(made));
+  for (let at = dirname(resolve(folder)); ; at = dirname(at)) {
+    await syncFolder(at);
+    if (at === top || at === dirname(at)) return;
+  }
+}
+
+/** HW8: false if the name is taken. */
+async function nameIfFree(written: string, path: string): Promise<boolean> {
+  try {
+    await fs.link(written, path);
+    return true;
+  } catch (error) {
+    if (codeOf(error) === "EEXIST") return false;
+    throw error;
+  }
+}
+
+function unlessMissing(error: unknown): undefined {
+  if (codeOf(error) !== "ENOENT") throw error;
+}
+
+function codeOf(error: unknown): unknown {
+  return error instanceof Error && "code" in error ? error.code : undefined;
+}

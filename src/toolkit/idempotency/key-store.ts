@@ -1,0 +1,137 @@
+/**
+ * PORT. Where a caller keeps the keys of its operations, so that they outlive its process. Implementations: the two
+ * below, and key-file.ts.
+ *
+ *   HW7  when `put` has resolved, the key is there also after a crash, as far as the medium goes;
+ *   HW8  of two keys that are put for one operation, the first stays, and both callers are told that one;
+ *   HW10 what is learned of a key changes nothing for another key of its operation, and brings none back that was
+ *        removed: an answer may come late, when another process has freed the name;
+ *   HW9  operations are kept apart, whatever characters their names have.
+ */
+
+import type { KeyRecord } from "../rules/caller-key.ts";
+import { HapaxError } from "../../base/errors.ts";
+
+export type { KeyRecord } from "../rules/caller-key.ts";
+
+/** Keys of operations. */
+export interface KeyStore {
+  /** What it answers is as durable as what was put. */
+  get(operation: string): Promise<KeyRecord | undefined>;
+  /** Keeps the record if there is none. Answers what is kept then: what was there stays (HW8). */
+  put(operation: string, record: KeyRecord): Promise<KeyRecord>;
+  /** Replaces the record with the same key. If there is none, or one with another key, nothing is changed (HW10). */
+  update(operation: string, record: KeyRecord): Promise<void>;
+  remove(operation: string): Promise<void>;
+}
+
+/**
+ * Keys in memory: for callers whose operations end with their process.
+ *
+ * ```ts
+ * import { memoryKeyStore } from "hapax/idempotency/fetch";
+ *
+ * const store = memoryKeyStore();
+ * const kept = await store.put("charge 17", { key: "k1", digest: "d", madeAtMs: 0 });
+ * const other = await store.put("charge 17", { key: "k2", digest: "d", madeAtMs: 0 });
+ * console.assert(kept.key === "k1" && other.key === "k1");
+ * ```
+ */
+export function memoryKeyStore(): KeyStore {
+  const records = new Map<string, string>();
+  return storageKeyStore(
+    {
+      getItem: (name) => records.get(name) ?? null,
+      setItem: (name, text) => void records.set(name, text),
+      removeItem: (name) => void records.delete(name),
+    },
+    { prefix: "" },
+  );
+}
+
+/** What `localStorage` has, and whatever else keeps texts by name at once. */
+export interface StorageLike {
+  getItem(name: string): string | null;
+  setItem(name: string, text: string): void;
+  removeItem(name: string): void;
+}
+
+/**
+ * Keys in a `localStorage`, under names with a prefix (default `hapax-key:`). They outlive the page; what a browser has
+ * not yet written when the machine loses power is lost.
+ *
+ * ```ts
+ * import { storageKeyStore } from "hapax/idempotency/fetch";
+ *
+ * // In a page: storageKeyStore(localStorage).
+ * const texts = new Map<string, string>();
+ * const store = storageKeyStore({
+ *   getItem: (name) => texts.get(name) ?? null,
+ *   setItem: (name, text) => texts.set(name, text),
+ *   removeItem: (name) => texts.delete(name),
+ * });
+ * await store.put("charge 17", { key: "k1", digest: "d", madeAtMs: 0 });
+ * console.assert(texts.has("hapax-key:charge 17"));
+ * await store.remove("charge 17");
+ * console.assert((await store.get("charge 17")) === undefined);
+ * ```
+ */
+export function storageKeyStore(
+  storage: StorageLike,
+  settings: { readonly prefix?: string } = {},
+): KeyStore {
+  const { prefix = "hapax-key:" } = settings;
+  const find = (operation: string): KeyRecord | undefined => {
+    const text = storage.getItem(prefix + operation);
+    return text === null ? undefined : parseKeyRecord(text, operation);
+  };
+  return {
+    get: async (operation) => find(operation),
+    // HW8: nobody else runs between the look and the write.
+    put: async (operation, record) => {
+      const there = find(operation);
+      if (there !== undefined) return there;
+      storage.setItem(prefix + operation, encodeKeyRecord(operation, record));
+      return record;
+    },
+    update: async (operation, record) => {
+      if (find(operation)?.key !== record.key) return;
+      storage.setItem(prefix + operation, encodeKeyRecord(operation, record));
+    },
+    remove: async (operation) => {
+      storage.removeItem(prefix + operation);
+    },
+  };
+}
+
+/** A record as text: with the name of its operation, for whoever looks at it. */
+export function encodeKeyRecord(operation: string, record: KeyRecord): string {
+  const { key, digest, madeAtMs, expiresAtMs } = record;
+  return JSON.stringify({ version: 1, operation, key, digest, madeAtMs, expiresAtMs });
+}
+
+/** Throws `data_damaged` if it is not such a text: a key that cannot be read must not be made anew. */
+export function parseKeyRecord(text: string, operation: string): KeyRecord {
+  const { version, operation: named, key, digest, madeAtMs, expiresAtMs } = membersOf(text);
+  const isWhole =
+    version === 1 &&
+    named === operation &&
+    typeof key === "string" &&
+    typeof digest === "string" &&
+    typeof madeAtMs === "number" &&
+    (expiresAtMs === undefined || typeof expiresAtMs === "number");
+  if (!isWhole) {
+    const text80 = text.slice(0, 80);
+    throw new HapaxError("data_damaged", `not a kept key: operation=${operation} text=${text80}`);
+  }
+  return { key, digest, madeAtMs, ...(expiresAtMs === undefined ? {} : { expiresAtMs }) };
+}
+
+function membersOf(text: string): Readonly<Partial<Record<string, unknown>>> {
+  try {
+    // Cast: every value but null has members, if only unknown ones.
+    return (JSON.parse(text) ?? {}) as Partial<Record<string, unknown>>;
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,80 @@
+/**
+ * The body of a request of `node:http`: read here, and left for whoever reads it next.
+ *
+ *   HA3  whoever comes after reads the same bytes from the same request, by events, by iteration or through a parser.
+ */
+
+import type { IncomingMessage } from "node:http";
+import { HapaxError } from "../../base/errors.ts";
+import { bodyOf, concat, headersOf, type RequestBody, tooLarge } from "./request.ts";
+
+/** Express puts what its parsers have made here. */
+type ParsedMessage = IncomingMessage & { readonly body?: unknown };
+
+/** The bytes, or what a parser before has made of them. Throws `body_too_large`. */
+export async function bodyOfMessage(
+  request: ParsedMessage,
+  bytesMax: number,
+): Promise<RequestBody> {
+  // Whoever went before the end has sent no request, and above all not one without a body.
+  if (request.destroyed && !request.readableEnded && request.body === undefined) throw left();
+  if (request.readableEnded || !request.readable)
+    return bodyOf(request.body, headersOf(request.headers));
+  // There a body that has been read cannot be put back.
+  if (request.httpVersionMajor >= 2)
+    throw new HapaxError("unsupported", "the adapter of node:http takes HTTP/1 only");
+  if (Number(request.headers["content-length"] ?? 0) > bytesMax) throw tooLarge(bytesMax);
+  // The end may be in the packet that is being parsed now. Listening just before it arrives would end the stream.
+  await Promise.resolve();
+  const bytes = await peek(request, bytesMax);
+  return { kind: "bytes", bytes };
+}
+
+function left(): Error {
+  return new Error("the client has gone before its request was complete");
+}
+
+/**
+ * HA3: takes all bytes without letting the stream end, then puts them back. A `read` of exactly what is there does not end
+ * a stream, other than one of everything.
+ */
+function peek(request: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
+  return new Promise((resolve, reject) => {
+    const chunks: Uint8Array[] = [];
+    let length = 0;
+    const finish = (): void => {
+      request.off("readable", take).off("error", fail).off("close", gone);
+    };
+    const fail = (error: Error): void => {
+      finish();
+      reject(error);
+    };
+    const gone = (): void => {
+      fail(left());
+    };
+    const take = (): void => {
+      while (request.readableLength > 0) {
+        const chunk: unknown = request.read(request.readableLength);
+        if (!(chunk instanceof Uint8Array)) break;
+        chunks.push(chunk);
+        length += chunk.length;
+      }
+      if (length > bytesMax) {
+        fail(tooLarge(bytesMax));
+        return;
+      }
+      if (!request.complete) return;
+      finish();
+      const bytes = concat(chunks, length);
+      // A copy: whoever reads it may change what it gets.
+      if (length > 0) request.unshift(Buffer.from(bytes));
+      resolve(bytes);
+    };
+    // Listening to an ended stream would end it.
+    if (request.complete && request.readableLength === 0) {
+      resolve(new Uint8Array(0));
+      return;
+    }
+    request.on("readable", take).on("error", fail).on("close", gone);
+  });
+}

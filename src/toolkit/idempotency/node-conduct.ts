@@ -1,0 +1,104 @@
+/**
+ * Work whose answer goes through a response of `node:http`: run to its end, committed, and only then answered.
+ *
+ *   HA4  an answer that was not committed is dropped; its client gets a problem, or what the error handler makes of it;
+ *   HA5  a client that goes away changes nothing: the work goes on, and its answer is kept.
+ */
+
+import type { ServerResponse } from "node:http";
+import { isHapaxError } from "../../base/errors.ts";
+import { type Answer, problemOf } from "./answer.ts";
+import { HeldAnswer, sendAnswer } from "./node-answer.ts";
+import type { Run } from "./run.ts";
+
+/** How an error handler finds the work of a response. */
+const aborts = new WeakMap<ServerResponse, (error: unknown) => void>();
+
+/** Ends the work of a response by an error. Answers whether there was any. */
+export function abortWork(response: ServerResponse, error: unknown): boolean {
+  const abort = aborts.get(response);
+  abort?.(error);
+  return abort !== undefined;
+}
+
+/** HA4, HA5: runs the work, holds its answer back, and sends it when it is committed. Rejects with what goes wrong. */
+export async function conduct<Tx>(
+  onError: (error: unknown) => void,
+  run: Run<Tx>,
+  response: ServerResponse,
+  work: () => Promise<boolean>,
+  isFailure: (answer: Answer) => boolean = () => false,
+  held = new HeldAnswer(response),
+): Promise<void> {
+  const aborted = new Promise<never>((_resolve, reject) => aborts.set(response, reject));
+  let answer: Answer;
+  try {
+    const done = work().then((isDone) => (isDone ? endOf(held, response) : held.ended));
+    answer = await Promise.race([done, held.ended, aborted]);
+    // The end of the response is the end of the work: what fails behind it can change nothing any more.
+    done.catch(onError);
+  } catch (error) {
+    await run.fail(error);
+    const lost = run.answerTo(error);
+    if (lost !== undefined) {
+      held.replace(lost);
+      return;
+    }
+    held.drop();
+    throw error;
+  } finally {
+    aborts.delete(response);
+  }
+  if (isFailure(answer)) {
+    await run.fail(new Error(`the handler has answered status=${answer.status}`));
+    held.send([]);
+    return;
+  }
+  let final: Answer;
+  try {
+    final = await run.finish(answer);
+  } catch (error) {
+    held.drop();
+    throw error;
+  }
+  if (final.body === answer.body) {
+    held.send(final.headers.slice(answer.headers.length));
+    return;
+  }
+  held.replace(final);
+}
+
+/** Whether the handler is over: one that returns no promise may answer at any time. */
+export async function isOver(returned: unknown): Promise<boolean> {
+  await returned;
+  return isThenable(returned);
+}
+
+function isThenable(value: unknown): boolean {
+  return typeof value === "object" && value !== null && "then" in value;
+}
+
+/** A handler that is over, and has not answered, is not waited for when its client has gone. */
+function endOf(held: HeldAnswer, response: ServerResponse): Promise<Answer> {
+  if (held.isEnded) return held.ended;
+  return new Promise((resolve, reject) => {
+    const gone = (): void => {
+      reject(new Error("the client has gone, and the handler has ended without an answer"));
+    };
+    if (response.closed) gone();
+    response.once("close", gone);
+    held.ended.then(resolve, reject).finally(() => response.off("close", gone));
+  });
+}
+
+/** What the other side is told of an unexpected error: nothing of our insides. */
+export function sendFailure(response: ServerResponse, error: unknown): void {
+  if (response.headersSent) {
+    response.destroy();
+    return;
+  }
+  const answer = isHapaxError(error)
+    ? problemOf(error.code, error.message)
+    : problemOf("internal", "the server has logged the cause", { retryAfterMs: 1000 });
+  sendAnswer(response, answer);
+}

@@ -1,0 +1,253 @@
+/**
+ * `hapax/idempotency/node`: idempotency keys for `node:http` and Express.
+ */
+
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { isHapaxError } from "../../base/errors.ts";
+import type { Answer } from "./answer.ts";
+import { NotStarted } from "./context.ts";
+import type { Begun, Idempotency } from "./engine.ts";
+import { sendAnswer } from "./node-answer.ts";
+import { bodyOfMessage } from "./node-body.ts";
+import { abortWork, conduct, isOver, sendFailure } from "./node-conduct.ts";
+import { hasLostHeaders, headersOf, LOST_HEADERS, urlOf } from "./request.ts";
+
+/** What `http.createServer` takes; it may be asynchronous. */
+export type NodeListener = (request: IncomingMessage, response: ServerResponse) => unknown;
+
+/** The `next` of Express and connect. */
+export type NextFunction = (error?: unknown) => void;
+
+/** What Express has for a request, where its types are installed. */
+export type ExpressRequest =
+  /** @ts-ignore Not every user has Express. */
+  import("express").Request;
+
+/** What Express has for a response, where its types are installed. */
+export type ExpressResponse =
+  /** @ts-ignore Not every user has Express. */
+  import("express").Response;
+
+/** A middleware or a handler of Express, in as much as it is used. */
+export type ExpressHandler<Request, Response> = (
+  request: Request,
+  response: Response,
+  next: NextFunction,
+) => unknown;
+
+/**
+ * Puts idempotency keys before a listener of `node:http`. `engine.contextOf(request)` has the context.
+ *
+ * ```ts
+ * import { createServer } from "node:http";
+ * import { createIdempotency, GLOBAL } from "hapax/idempotency";
+ * import { withIdempotency } from "hapax/idempotency/node";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ *
+ * const engine = createIdempotency(memoryLedger(), { scope: GLOBAL });
+ * const listener = withIdempotency(engine, async (request, response) => {
+ *   const { key } = engine.contextOf(request);
+ *   response.end(`paid ${key}`);
+ * });
+ * const server = createServer(listener).listen(0);
+ * const address = server.address();
+ * const port = typeof address === "object" ? address?.port : 0;
+ * const headers = { "Idempotency-Key": "order-17" };
+ * const answer = await fetch(`http://localhost:${port}/pay`, { method: "POST", headers });
+ * console.assert((await answer.text()) === "paid order-17");
+ * server.closeAllConnections();
+ * server.close();
+ * ```
+ */
+export function withIdempotency<Tx, Source>(
+  engine: Idempotency<Tx, Source>,
+  listener: NodeListener,
+): (request: IncomingMessage, response: ServerResponse) => void {
+  return (request, response) => {
+    const failed = (error: unknown): void => {
+      if (error instanceof NotStarted && error.response !== undefined) {
+        answerWith(response, error.response).catch(engine.settings.onError);
+        return;
+      }
+      engine.settings.onError(error);
+      sendFailure(response, error);
+    };
+    begin(engine, request, response)
+      .then(async (begun) => {
+        if (begun === "passed") {
+          await listener(request, response);
+          return;
+        }
+        if (begun.kind === "answer") {
+          sendAnswer(response, begun.answer);
+          return;
+        }
+        const { onError } = engine.settings;
+        await conduct(onError, begun.run, response, () => isOver(listener(request, response)));
+      })
+      .catch(failed);
+  };
+}
+
+/**
+ * Puts idempotency keys into an Express app: before everything that is behind it, or around the handlers that it is given.
+ * `engine.contextOf(request)` has the context.
+ *
+ * Around handlers, whatever they throw rolls back and frees the key. Before others, Express does not tell a middleware what
+ * they throw, but makes an answer of it: there every answer from 500 on counts as a failure.
+ *
+ * ```ts
+ * import { createIdempotency, GLOBAL } from "hapax/idempotency";
+ * import { expressIdempotency } from "hapax/idempotency/node";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ *
+ * const engine = createIdempotency(memoryLedger(), { scope: GLOBAL });
+ * // app.post("/pay", expressIdempotency(engine, async (request, response) => { … }));
+ * const middleware = expressIdempotency(engine);
+ * console.assert(middleware.length === 3);
+ * ```
+ */
+export function expressIdempotency<
+  Tx,
+  Source,
+  Request extends IncomingMessage = ExpressRequest,
+  Response extends ServerResponse = ExpressResponse,
+>(
+  engine: Idempotency<Tx, Source>,
+  ...handlers: readonly ExpressHandler<Request, Response>[]
+): (request: Request, response: Response, next: NextFunction) => void {
+  return (request, response, next) => {
+    begin(engine, request, response)
+      .then(async (begun) => {
+        if (begun === "passed") {
+          chain(handlers, request, response, next);
+          return;
+        }
+        if (begun.kind === "answer") {
+          sendAnswer(response, begun.answer);
+          return;
+        }
+        const { run } = begun;
+        const { onError } = engine.settings;
+        if (handlers.length === 0)
+          await conduct(onError, run, response, () => isOver(next()), isFailed);
+        else
+          await conduct(onError, run, response, () => chained(handlers, request, response, next));
+      })
+      .catch((error: unknown) => {
+        if (error instanceof NotStarted && error.response !== undefined)
+          answerWith(response, error.response).catch(next);
+        else next(error);
+      });
+  };
+}
+
+/**
+ * The error handler that belongs to `expressIdempotency` where that is a middleware: behind the routes, before other error
+ * handlers. It rolls back and frees the key, whatever answer the others make of the error.
+ *
+ * ```ts
+ * import { expressIdempotencyErrors } from "hapax/idempotency/node";
+ *
+ * // app.use(expressIdempotency(engine)); app.use(routes); app.use(expressIdempotencyErrors());
+ * console.assert(expressIdempotencyErrors().length === 4);
+ * ```
+ */
+export function expressIdempotencyErrors(): (
+  error: unknown,
+  request: IncomingMessage,
+  response: ServerResponse,
+  next: NextFunction,
+) => void {
+  return (error, _request, response, next) => {
+    if (!abortWork(response, error)) next(error);
+  };
+}
+
+const isFailed = ({ status }: Answer): boolean => status >= 500;
+
+async function begin<Tx, Source>(
+  engine: Idempotency<Tx, Source>,
+  request: IncomingMessage & { readonly originalUrl?: string },
+  response: ServerResponse,
+): Promise<Begun<Tx> | "passed"> {
+  const method = request.method ?? "GET";
+  if (engine.concerns(method, true) && hasLostHeaders(request)) {
+    return { kind: "answer", answer: engine.problem("headers_too_large", LOST_HEADERS) };
+  }
+  const headers = headersOf(request.headers);
+  const key = headers.get(engine.settings.header);
+  if (!engine.concerns(method, key !== null)) return "passed";
+  const refusal = engine.refusalOf(method, key);
+  if (refusal !== undefined) return { kind: "answer", answer: refusal };
+  const gone = new AbortController();
+  response.once("close", () => {
+    gone.abort();
+  });
+  let body: Awaited<ReturnType<typeof bodyOfMessage>>;
+  try {
+    body = await bodyOfMessage(request, engine.settings.bodyBytesMax);
+  } catch (error) {
+    if (!isHapaxError(error, "body_too_large")) throw error;
+    // The rest of the body is not read: the connection cannot be used again.
+    response.setHeader("Connection", "close");
+    return { kind: "answer", answer: engine.problem(error.code, error.message) };
+  }
+  const url = urlOf(request.originalUrl ?? request.url ?? "/");
+  const source = request as Source; // The user says what its framework has: here it is this.
+  const begun = await engine.begin({ method, url, headers, body, source, signal: gone.signal });
+  if (begun.kind === "run") engine.remember(request, begun.run);
+  return begun;
+}
+
+/** Handlers one after the other, each called by the one before. */
+function chain<Request, Response>(
+  handlers: readonly ExpressHandler<Request, Response>[],
+  request: Request,
+  response: Response,
+  next: NextFunction,
+): void {
+  chained(handlers, request, response, next).catch(next);
+}
+
+/** Whether they are over. Rejects with what a handler throws or gives to `next`. */
+function chained<Request, Response>(
+  [handler, ...others]: readonly ExpressHandler<Request, Response>[],
+  request: Request,
+  response: Response,
+  next: NextFunction,
+): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    if (handler === undefined) {
+      next();
+      resolve(false);
+      return;
+    }
+    const after: NextFunction = (error) => {
+      // Express itself knows this word: it leaves the route, and is no error.
+      if (error === "route" || error === "router") {
+        next(error);
+        resolve(false);
+      } else if (error !== undefined && error !== null) {
+        reject(error as Error); // Whatever it is, the error handler of the app gets it as it is.
+      } else {
+        chained(others, request, response, next).then(resolve, reject);
+      }
+    };
+    let isPassedOn = false;
+    const passOn: NextFunction = (error) => {
+      isPassedOn = true;
+      after(error);
+    };
+    Promise.resolve()
+      .then(() => isOver(handler(request, response, passOn)))
+      .then((isDone) => {
+        if (!isPassedOn) resolve(isDone);
+      }, reject);
+  });
+}
+
+async function answerWith(response: ServerResponse, answer: Response): Promise<void> {
+  const body = new Uint8Array(await answer.arrayBuffer());
+  sendAnswer(response, { status: answer.status, headers: [...answer.headers], body });
+}

@@ -1,0 +1,103 @@
+/**
+ * What an entry of kind `http` has in its data.
+ *
+ *   byte 0      the version of the format: 1
+ *   bytes 1-4   the length of the head, big-endian
+ *   head        JSON: while it runs, the request and the values of finished phases; when it is done, the answer
+ *   rest        the bytes of the body that the head speaks of
+ *
+ *   HI9  a body comes back byte by byte, whatever it holds.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import { type Answer, keptHeaders } from "./answer.ts";
+
+/** A request that can be made again. */
+export interface StoredRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: readonly (readonly [string, string])[];
+  readonly body: Uint8Array;
+}
+
+/** What an unfinished request has behind it. */
+export interface Progress {
+  readonly request: StoredRequest | undefined;
+  /** The JSON of each finished phase; undefined if it returned nothing. */
+  readonly phases: ReadonlyMap<string, string | undefined>;
+}
+
+export const NO_PROGRESS: Progress = { request: undefined, phases: new Map() };
+
+const VERSION = 1;
+const PREFIX = 5;
+const NOTHING = new Uint8Array(0);
+const encoder = new TextEncoder();
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+interface ProgressHead {
+  readonly kind: "progress";
+  readonly request?: Omit<StoredRequest, "body">;
+  /** Each with one element, or none. */
+  readonly phases: readonly (readonly [string, ...string[]])[];
+}
+
+interface AnswerHead {
+  readonly kind: "answer";
+  readonly status: number;
+  readonly headers: Answer["headers"];
+}
+
+export function encodeProgress({ request, phases }: Progress): Uint8Array {
+  const kept = [...phases].map(([name, value]): [string, ...string[]] =>
+    value === undefined ? [name] : [name, value],
+  );
+  const head: ProgressHead = { kind: "progress", phases: kept };
+  if (request === undefined) return encode(head, NOTHING);
+  const { body, ...rest } = request;
+  return encode({ ...head, request: rest }, body);
+}
+
+/** What the attempts before left behind; of an answer, and of nothing, nothing. */
+export function decodeProgress(data: Uint8Array | undefined): Progress {
+  if (data === undefined) return NO_PROGRESS;
+  const { head, body } = decode(data);
+  if (head.kind !== "progress") return NO_PROGRESS;
+  const request = head.request === undefined ? undefined : { ...head.request, body };
+  return { request, phases: new Map(head.phases.map(([name, value]) => [name, value])) };
+}
+
+export function encodeAnswer({ status, headers, body }: Answer): Uint8Array {
+  return encode({ kind: "answer", status, headers: keptHeaders(headers) }, body);
+}
+
+/** The kept answer; undefined if it was too large. */
+export function decodeAnswer(data: Uint8Array | undefined): Answer | undefined {
+  if (data === undefined) return undefined;
+  const { head, body } = decode(data);
+  if (head.kind !== "answer") return undefined;
+  return { status: head.status, headers: head.headers, body };
+}
+
+function encode(head: ProgressHead | AnswerHead, body: Uint8Array): Uint8Array {
+  const json = encoder.encode(JSON.stringify(head));
+  const bytes = new Uint8Array(PREFIX + json.length + body.length);
+  bytes[0] = VERSION;
+  new DataView(bytes.buffer).setUint32(1, json.length);
+  bytes.set(json, PREFIX);
+  bytes.set(body, PREFIX + json.length);
+  return bytes;
+}
+
+function decode(bytes: Uint8Array): {
+  readonly head: ProgressHead | AnswerHead;
+  readonly body: Uint8Array;
+} {
+  if (bytes[0] !== VERSION || bytes.length < PREFIX)
+    throw new HapaxError("schema_newer", `an entry of another version; version=${bytes[0]}`);
+  const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(1);
+  const head = JSON.parse(decoder.decode(bytes.subarray(PREFIX, PREFIX + length))) as
+    | ProgressHead
+    | AnswerHead;
+  return { head, body: bytes.subarray(PREFIX + length) };
+}

@@ -1,0 +1,203 @@
+/** What the engine is told, checked once, all problems together. */
+
+import { type Digest, webDigest } from "../../base/digest.ts";
+import type { Ledger } from "../ledgers/ledger.ts";
+import { Check, GLOBAL } from "../once/check.ts";
+import { type ResolvedTools, resolveTools, type Tools } from "../once/claiming.ts";
+import {
+  LEASE_MS_DEFAULT,
+  LEASE_MS_MAX,
+  LEASE_MS_MIN,
+  RETAIN_MS_DEFAULT,
+  RETAIN_MS_MAX,
+  WAIT_MS_MAX,
+  WORK_MS_DEFAULT,
+  WORK_MS_MAX,
+} from "../once/limits.ts";
+import {
+  ANSWER_BYTES_DEFAULT,
+  ANSWER_BYTES_MAX,
+  BODY_BYTES_DEFAULT,
+  BODY_BYTES_MAX,
+  STORED_BYTES_DEFAULT,
+  WAIT_MS_DEFAULT,
+  WAIT_MS_MAX_DEFAULT,
+} from "./limits.ts";
+import type { IdempotencyRequest } from "./request.ts";
+
+/** Which answers are kept, and so repeated: all, those from 200 to 299, or those of which a function says so. */
+export type KeepRule = "all" | "success" | ((status: number) => boolean);
+
+/** The tenant of a request: a text of at most 512 bytes. */
+export type ScopeRule<Source> =
+  | typeof GLOBAL
+  | ((request: IdempotencyRequest<Source>) => string | Promise<string>);
+
+/** Settings of `createIdempotency`. Only `scope` has no default. */
+export interface IdempotencySettings<Source = unknown> extends Tools {
+  /**
+   * Whose keys these are: a function from the request to the tenant, best from what was authenticated. The same key of two
+   * tenants is two keys. `GLOBAL` says that there is one tenant only.
+   */
+  readonly scope: ScopeRule<Source>;
+  /**
+   * `transaction`: the handler writes with `context.tx`, and its writes and its answer are committed together. `phases`: it
+   * has named steps of its own. Default: `transaction` where the ledger has transactions.
+   */
+  readonly mode?: "transaction" | "phases";
+  /** Default `Idempotency-Key`. */
+  readonly header?: string;
+  /** The methods that take a key. Default POST and PATCH. On every other method a key is refused: it would protect nothing. */
+  readonly methods?: readonly ("POST" | "PATCH" | "PUT" | "DELETE")[];
+  /** Whether a request without a key is refused. Default true. */
+  readonly required?: boolean;
+  /** After a crash, the key is free again after so long. Default 30,000. */
+  readonly leaseMs?: number;
+  /**
+   * How long a handler may take, in milliseconds. Then its transaction is rolled back, and its key is free when the lease ends.
+   * Default one hour.
+   */
+  readonly workMsMax?: number;
+  /** How long answers are kept. Default 24 hours. */
+  readonly retainMs?: number;
+  /**
+   * How long a repetition waits for the answer of the first if it does not say so by `Prefer: wait`, in milliseconds. Then it
+   * gets 409 with a short `Retry-After`. Default 5,000, and never more than `waitMsMax`.
+   */
+  readonly waitMs?: number;
+  /** The most that `Prefer: wait` may ask for. Default 30,000. */
+  readonly waitMsMax?: number;
+  /** How often a request may be begun. Default: without limit. */
+  readonly attemptsMax?: number;
+  /** What a key is bound to. Default: method, path and query, content type, and the JSON or bytes of the body. */
+  readonly fingerprint?: (
+    request: IdempotencyRequest<Source>,
+  ) => string | undefined | Promise<string | undefined>;
+  /**
+   * Default `all`. Answers that are not kept take their writes back and free the key. Never kept, unless a function says
+   * so: 401, 403, 404, 409, 425, 429, and 503 with Retry-After.
+   */
+  readonly keep?: KeepRule;
+  /** Larger answers go out and are not kept: a repetition gets `answer_not_kept`. Default 1 MiB. */
+  readonly answerBytesMax?: number;
+  /** Larger requests are refused. Default 16 MiB. */
+  readonly bodyBytesMax?: number;
+  /**
+   * Refuses, as `key_expired`, keys that carry their time (UUIDv7, ULID), are older than `retainMs`, and are not known:
+   * nobody knows whether they were used. Default false.
+   */
+  readonly refusesOldKeys?: boolean;
+  /** Whether requests are stored, so that a completer can finish them. Default false. */
+  readonly completes?: boolean;
+  /** The headers that are stored with a request. Default: content-type and accept. */
+  readonly storedHeaders?: readonly string[];
+  /** Requests with larger bodies are not stored. Default 256 KiB. */
+  readonly storedBytesMax?: number;
+  /** The address of a document about keys, for `Link: <…>; rel="describedby"` of refusals. */
+  readonly describedBy?: string;
+  /** Default: the platform's SHA-256. */
+  readonly digest?: Digest;
+  /** Hears of failures that no caller hears of: a key that could not be freed. Default: standard error. */
+  readonly onError?: (error: unknown) => void;
+}
+
+/** Settings with their defaults. */
+export interface ResolvedSettings<Source> {
+  readonly scope: ScopeRule<Source>;
+  readonly mode: "transaction" | "phases";
+  readonly header: string;
+  readonly methods: ReadonlySet<string>;
+  readonly required: boolean;
+  readonly leaseMs: number;
+  readonly workMsMax: number;
+  readonly retainMs: number;
+  readonly waitMs: number;
+  readonly waitMsMax: number;
+  readonly attemptsMax: number;
+  readonly fingerprint: IdempotencySettings<Source>["fingerprint"];
+  readonly keep: KeepRule;
+  readonly answerBytesMax: number;
+  readonly bodyBytesMax: number;
+  readonly refusesOldKeys: boolean;
+  readonly completes: boolean;
+  readonly storedHeaders: readonly string[];
+  readonly storedBytesMax: number;
+  readonly describedBy: string | undefined;
+  readonly digest: Digest;
+  readonly onError: (error: unknown) => void;
+  readonly tools: ResolvedTools;
+}
+
+const METHODS: readonly string[] = ["POST", "PATCH", "PUT", "DELETE"];
+const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
+
+export function resolveSettings<Tx, Source>(
+  ledger: Ledger<Tx>,
+  settings: IdempotencySettings<Source>,
+): ResolvedSettings<Source> {
+  const check = new Check();
+  const { scope, methods = ["POST", "PATCH"], header = "Idempotency-Key", keep = "all" } = settings;
+  const mode = settings.mode ?? (ledger.supports.transactions ? "transaction" : "phases");
+  if (scope !== GLOBAL && typeof scope !== "function")
+    check.problem("scope is neither a function of the request nor GLOBAL");
+  if (mode !== "transaction" && mode !== "phases") check.problem(`mode=${String(mode)} is unknown`);
+  if (mode === "transaction" && !ledger.supports.transactions)
+    check.problem(`mode=transaction needs transactions, and ledger=${ledger.name} has none`);
+  if (ledger.isJoined) check.problem("the ledger is inside a transaction");
+  if (!TOKEN.test(header)) check.problem(`header=${header} is not the name of a header`);
+  for (const method of methods)
+    if (!METHODS.includes(method)) check.problem(`methods has ${method}, which takes no key`);
+  if (keep !== "all" && keep !== "success" && typeof keep !== "function")
+    check.problem(`keep=${String(keep)} is unknown`);
+  if (settings.describedBy !== undefined && /[<>\s]/.test(settings.describedBy))
+    check.problem(`describedBy=${settings.describedBy} is not an address`);
+  const whole = check.whole.bind(check);
+  const waitMsMax = whole("waitMsMax", settings.waitMsMax, WAIT_MS_MAX_DEFAULT, 0, WAIT_MS_MAX);
+  const resolved: ResolvedSettings<Source> = {
+    scope,
+    mode,
+    header,
+    methods: new Set(methods),
+    required: settings.required ?? true,
+    leaseMs: whole("leaseMs", settings.leaseMs, LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
+    workMsMax: whole("workMsMax", settings.workMsMax, WORK_MS_DEFAULT, 1, WORK_MS_MAX),
+    retainMs: whole("retainMs", settings.retainMs, RETAIN_MS_DEFAULT, 1000, RETAIN_MS_MAX),
+    waitMs: whole("waitMs", settings.waitMs, Math.min(WAIT_MS_DEFAULT, waitMsMax), 0, WAIT_MS_MAX),
+    waitMsMax,
+    attemptsMax: whole("attemptsMax", settings.attemptsMax, ANY, 1, ANY),
+    fingerprint: settings.fingerprint,
+    keep,
+    answerBytesMax: whole(
+      "answerBytesMax",
+      settings.answerBytesMax,
+      ANSWER_BYTES_DEFAULT,
+      0,
+      ANSWER_BYTES_MAX,
+    ),
+    bodyBytesMax: whole(
+      "bodyBytesMax",
+      settings.bodyBytesMax,
+      BODY_BYTES_DEFAULT,
+      0,
+      BODY_BYTES_MAX,
+    ),
+    refusesOldKeys: settings.refusesOldKeys ?? false,
+    completes: settings.completes ?? false,
+    storedHeaders: settings.storedHeaders ?? ["content-type", "accept"],
+    storedBytesMax: whole(
+      "storedBytesMax",
+      settings.storedBytesMax,
+      STORED_BYTES_DEFAULT,
+      0,
+      BODY_BYTES_MAX,
+    ),
+    describedBy: settings.describedBy,
+    digest: settings.digest ?? webDigest,
+    onError: settings.onError ?? ((error) => console.error(error)),
+    tools: resolveTools(settings),
+  };
+  check.end();
+  return Object.freeze(resolved);
+}
+
+const ANY = Number.MAX_SAFE_INTEGER;

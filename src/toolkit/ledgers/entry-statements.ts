@@ -1,0 +1,300 @@
+/**
+ * The statements of a ledger in SQL, and what their rows mean. Each is one statement that checks and writes at once
+ * (LG2); the dialects differ in their clock, their tokens and their locks.
+ *
+ * Texts are few and always the same, so that clients can keep them prepared: what varies is bound.
+ */
+
+import type { EntryState } from "../rules/claim.ts";
+import type { Entry, EntryFilter, EntryWrite, Expected, Place, PlacedEntry } from "./ledger.ts";
+
+/** What all clients take. */
+export type SqlValue = string | number | null | Uint8Array;
+
+export interface Statement {
+  readonly text: string;
+  readonly values: readonly SqlValue[];
+}
+
+/** A hundred years: who says "never" with a number gets as much as every database can add to its clock. */
+const DELAY_MS_MAX = 100 * 366 * 86_400_000;
+
+/** Where the databases differ. Times are theirs (LG4). */
+export interface Dialect {
+  /** The table of entries. */
+  readonly entries: string;
+  /** Of the value at this place, from 1. */
+  readonly placeholder: (place: number) => string;
+  /** The moment so many milliseconds from now; of NULL it is NULL. */
+  readonly after: (placeholder: string) => string;
+  readonly now: string;
+  /** As `now`, in a form that an index can be searched for. */
+  readonly soughtNow: string;
+  /** Milliseconds from one moment to another. */
+  readonly between: (from: string, to: string) => string;
+  /** `data` as columns: `bytes`, and `isempty` where a client cannot tell empty bytes from none. */
+  readonly data: string;
+  /** A token that was never given. */
+  readonly nextToken: string;
+  /** Columns that a write with a new token answers beside token and revision, each after a comma. */
+  readonly ofDrawn: string;
+  /** Of a row in a transaction, and of rows that nobody else works on. */
+  readonly lockRow: string;
+  readonly lockFree: string;
+  /** A condition of every change of what exists; empty: none. */
+  readonly guard: string;
+  /** Rows of one, of which a statement that writes is made: they set how long it waits, and how long others wait for it. */
+  readonly writing: string;
+  /** As `writing`, for the statement that ends a claim. */
+  readonly ending: string;
+  /** The condition for exactly those rows that a `FROM … WHERE …` has chosen. */
+  readonly isChosen: (from: string) => string;
+}
+
+type Row = Readonly<Record<string, unknown>>;
+
+/** One statement in the making: values are bound in the order in which the text names them. */
+class Draft {
+  readonly values: SqlValue[] = [];
+  readonly #dialect: Dialect;
+
+  constructor(dialect: Dialect) {
+    this.#dialect = dialect;
+  }
+
+  bind(value: SqlValue | undefined): string {
+    this.values.push(value ?? null);
+    return this.#dialect.placeholder(this.values.length);
+  }
+
+  after(delayMs: number | undefined): string {
+    return this.#dialect.after(
+      this.bind(delayMs === undefined ? undefined : Math.min(delayMs, DELAY_MS_MAX)),
+    );
+  }
+
+  isAt({ kind, scope, key }: Place): string {
+    return `kind = ${this.bind(kind)} AND scope = ${this.bind(scope)} AND key = ${this.bind(key)}`;
+  }
+
+  /**
+   * LG2. The state of an owner is no condition of its own: that would invite the index of what is open, which has every
+   * claim that was ever made until the database has cleaned it.
+   */
+  isAsExpected(expected: Exclude<Expected, { readonly kind: "absent" }>): string {
+    const token = this.bind(expected.token);
+    return expected.kind === "owned"
+      ? `token = CASE WHEN state = 'running' THEN CAST(${token} AS BIGINT) END`
+      : `token = ${token} AND revision = ${this.bind(expected.revision)}`;
+  }
+
+  end(text: string): Statement {
+    return { text, values: this.values };
+  }
+}
+
+/** LG1: `isLocked` in a transaction. */
+export function findStatement(dialect: Dialect, place: Place, isLocked: boolean): Statement {
+  const draft = new Draft(dialect);
+  const where = draft.isAt(place);
+  const lock = isLocked ? dialect.lockRow : "";
+  return draft.end(`SELECT ${columnsOf(dialect)} FROM ${dialect.entries} WHERE ${where}${lock}`);
+}
+
+/** Answers one row with token and revision, or none. */
+export function putStatement(
+  dialect: Dialect,
+  place: Place,
+  expected: Expected,
+  write: EntryWrite,
+): Statement {
+  return expected.kind === "absent"
+    ? insertStatement(dialect, place, write)
+    : updateStatement(dialect, place, expected, write);
+}
+
+// What is made anew has a new token, whatever was asked for: one that was deleted and made again must not look unchanged.
+function insertStatement(dialect: Dialect, place: Place, write: EntryWrite): Statement {
+  const draft = new Draft(dialect);
+  const { kind, scope, key } = place;
+  const values = [
+    ...[kind, scope, key].map((text) => draft.bind(text)),
+    dialect.nextToken,
+    "1",
+    draft.bind(write.state),
+    draft.bind(write.attempts),
+    draft.after(write.leaseMs),
+    draft.bind(givenOf(write.leaseMs)),
+    draft.after(write.keepMs),
+    dialect.now,
+    draft.bind(write.fingerprint === "same" ? undefined : write.fingerprint.value),
+    draft.bind(write.data === "same" ? undefined : write.data.value),
+  ];
+  // SQLite takes ON CONFLICT for a part of FROM without WHERE.
+  const rows =
+    dialect.writing === ""
+      ? `VALUES (${values.join(", ")})`
+      : `SELECT ${values.join(", ")} FROM ${dialect.writing}`;
+  return draft.end(`INSERT INTO ${dialect.entries}
+  (kind, scope, key, token, revision, state, attempts, lease_until, lease_ms, expires_at, made_at, fingerprint, data)
+  ${rows}
+  ON CONFLICT (kind, scope, key) DO NOTHING RETURNING token, revision${dialect.ofDrawn}`);
+}
+
+// Columns that stay are left out: large data is not written again at every renewal.
+function updateStatement(
+  dialect: Dialect,
+  place: Place,
+  expected: Exclude<Expected, { readonly kind: "absent" }>,
+  { state, token, attempts, leaseMs, keepMs, fingerprint, data }: EntryWrite,
+): Statement {
+  const draft = new Draft(dialect);
+  const sets = [
+    "revision = revision + 1",
+    `state = ${draft.bind(state)}`,
+    `attempts = ${draft.bind(attempts)}`,
+    `lease_until = ${draft.after(leaseMs)}`,
+    `lease_ms = ${draft.bind(givenOf(leaseMs))}`,
+    `expires_at = ${draft.after(keepMs)}`,
+    ...(token === "next" ? [`token = ${dialect.nextToken}`] : []),
+    ...(fingerprint === "same" ? [] : [`fingerprint = ${draft.bind(fingerprint.value)}`]),
+    ...(data === "same" ? [] : [`data = ${draft.bind(data.value)}`]),
+  ];
+  const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}${dialect.guard}`;
+  const drawn = token === "next" ? dialect.ofDrawn : "";
+  const isEnd = expected.kind === "owned" && state !== "running";
+  const from = fromOf(isEnd ? dialect.ending : dialect.writing);
+  return draft.end(`UPDATE ${dialect.entries} SET ${sets.join(", ")}${from} WHERE ${where}
+  RETURNING token, revision${drawn}`);
+}
+
+function givenOf(leaseMs: number | undefined): number | undefined {
+  return leaseMs === undefined ? undefined : Math.ceil(Math.min(leaseMs, DELAY_MS_MAX));
+}
+
+function fromOf(rows: string): string {
+  return rows === "" ? "" : ` FROM ${rows}`;
+}
+
+/** Gives an entry that has just got its token another one. It is no write of its own: the revision stays. */
+export function redrawStatement(
+  dialect: Dialect,
+  place: Place,
+  { token, revision }: { readonly token: number; readonly revision: number },
+): Statement {
+  const draft = new Draft(dialect);
+  const expected = { kind: "unchanged", token, revision } as const;
+  const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}`;
+  const set = `token = ${dialect.nextToken}`;
+  return draft.end(`UPDATE ${dialect.entries} SET ${set} WHERE ${where} RETURNING token, revision`);
+}
+
+/** Answers one row, or none. */
+export function removeStatement(
+  dialect: Dialect,
+  place: Place,
+  expected: Exclude<Expected, { readonly kind: "absent" }>,
+): Statement {
+  const draft = new Draft(dialect);
+  const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}${dialect.guard}`;
+  const using = dialect.writing === "" ? "" : ` USING ${dialect.writing}`;
+  return draft.end(`DELETE FROM ${dialect.entries}${using} WHERE ${where} RETURNING token`);
+}
+
+export function scanStatement(dialect: Dialect, filter: EntryFilter): Statement {
+  const draft = new Draft(dialect);
+  const { kind, scope, state, isAbandoned, max } = filter;
+  const where = [
+    `kind = ${draft.bind(kind)}`,
+    ...(scope === undefined ? [] : [`scope = ${draft.bind(scope)}`]),
+    // As text of the statement, not bound: an index of some states serves only who names one.
+    ...(state === undefined ? [] : [`state = '${STATES[state]}'`]),
+    ...(isAbandoned === true ? [`lease_until <= ${dialect.soughtNow}`] : []),
+  ].join(" AND ");
+  return draft.end(`SELECT kind, scope, key, ${columnsOf(dialect)} FROM ${dialect.entries}
+  WHERE ${where} ORDER BY made_at, token LIMIT ${draft.bind(max)}`);
+}
+
+/** LG8; answers one row for each that was deleted. */
+export function sweepStatement(dialect: Dialect, max: number): Statement {
+  const draft = new Draft(dialect);
+  const { soughtNow, lockFree } = dialect;
+  const isFree = `state <> 'running' OR lease_until IS NULL OR lease_until <= ${soughtNow}`;
+  const limit = draft.bind(max);
+  const where = dialect.isChosen(
+    `FROM ${dialect.entries} WHERE expires_at <= ${soughtNow} AND (${isFree})
+    ORDER BY expires_at LIMIT ${limit}${lockFree}`,
+  );
+  return draft.end(`DELETE FROM ${dialect.entries} WHERE ${where} RETURNING token`);
+}
+
+const STATES: Readonly<Record<EntryState, EntryState>> = {
+  running: "running",
+  done: "done",
+  failed: "failed",
+  released: "released",
+};
+
+// One lower-case word each: clients may be set to write the names in another way.
+function columnsOf({ between, now, data }: Dialect): string {
+  return `token, revision, state, attempts, fingerprint, ${data}, ${between(now, "lease_until")} AS lease, lease_ms AS given,
+  ${between(now, "expires_at")} AS keep, ${between("made_at", now)} AS age`;
+}
+
+/** Token and revision of a row. */
+export function writtenOf(row: Row): { readonly token: number; readonly revision: number } {
+  return { token: integerOf(row["token"]), revision: integerOf(row["revision"]) };
+}
+
+/** LG9: `bytesOf` as the client has them. */
+export function entryOf(row: Row, bytesOf: (value: unknown) => Uint8Array | undefined): Entry {
+  return {
+    ...writtenOf(row),
+    state: stateOf(row["state"]),
+    attempts: integerOf(row["attempts"]),
+    leaseLeftMs: leftOf(row["lease"]),
+    leaseMs: row["given"] === null ? undefined : integerOf(row["given"]),
+    keepLeftMs: leftOf(row["keep"]),
+    ageMs: leftOf(row["age"]) ?? 0,
+    fingerprint: row["fingerprint"] === null ? undefined : textOf(row["fingerprint"]),
+    data: Number(row["isempty"]) === 1 ? new Uint8Array(0) : bytesOf(row["bytes"]),
+  };
+}
+
+export function placedOf(
+  row: Row,
+  bytesOf: (value: unknown) => Uint8Array | undefined,
+): PlacedEntry {
+  const place = {
+    kind: textOf(row["kind"]),
+    scope: textOf(row["scope"]),
+    key: textOf(row["key"]),
+  };
+  return { ...entryOf(row, bytesOf), place };
+}
+
+/** PostgreSQL's clients have large integers as text, unless the user has set them otherwise. */
+export function integerOf(value: unknown): number {
+  const integer = typeof value === "number" ? value : Number(textOf(value));
+  if (!Number.isSafeInteger(integer)) throw new RangeError(`no safe integer: ${String(value)}`);
+  return integer;
+}
+
+export function textOf(value: unknown): string {
+  if (typeof value === "string") return value;
+  if (typeof value === "bigint") return value.toString();
+  throw new TypeError(`a column with text has a ${typeof value}`);
+}
+
+function stateOf(value: unknown): EntryState {
+  for (const state of Object.values(STATES)) if (state === value) return state;
+  throw new TypeError(`no state of an entry: ${String(value)}`);
+}
+
+// Rounded up, so that what is left never becomes nothing before it is.
+function leftOf(value: unknown): number | undefined {
+  if (value === null || value === undefined) return undefined;
+  const leftMs = Number(value);
+  if (Number.isNaN(leftMs)) throw new TypeError("a column with a time has none");
+  return Math.ceil(leftMs);
+}

@@ -1,0 +1,139 @@
+/**
+ * PORT. What was claimed, done, seen and held in the user's own database, beside the user's own data and in the same
+ * transactions. Adapters: toolkit/ledgers/memory.ts, toolkit/ledgers/sqlite.ts, toolkit/ledgers/postgres.ts. The rules are toolkit/rules/claim.ts.
+ *
+ * Contract, held by testing/ledger-conformance.ts against every implementation:
+ *   LG1  what a transaction wrote is there as a whole after it, or not at all; nobody sees it before;
+ *   LG2  `put` writes if the entry is as expected at that moment, and otherwise writes nothing: of many at once, one wins;
+ *   LG3  a token is greater than every token given before, by whomever; also after entries were deleted, and after restarts;
+ *   LG4  time is the database's: what is left of a lease or of a retention is computed where the entry lives;
+ *   LG5  `in(tx)` does everything inside the caller's transaction: with it, it stays or goes;
+ *   LG6  scope, key and kind are kept apart: no two places meet, whatever characters they have;
+ *   LG7  `migrate` can be called again, and by many at once; it refuses a schema newer than itself;
+ *   LG8  `sweep` deletes what is past its retention, at most so many at once, and never what somebody works on;
+ *   LG9  bytes come back as they were put.
+ */
+
+import type { EntryState } from "../rules/claim.ts";
+import type { OutboxLog } from "../outbox/log.ts";
+
+/** Where an entry is. */
+export interface Place {
+  /** The primitive: `once`, `http`, `inbox`, `lease`, `version`, `relay`. */
+  readonly kind: string;
+  /** The tenant, consumer or area: the same key in two scopes is two keys. */
+  readonly scope: string;
+  readonly key: string;
+}
+
+/** An entry as it was at one moment. */
+export interface Entry {
+  /** Of the claim that wrote it: see LG3. */
+  readonly token: number;
+  /** Counts the writes since it was made. */
+  readonly revision: number;
+  readonly state: EntryState;
+  /** Claims since it was made. */
+  readonly attempts: number;
+  /** Zero or less: the lease is over. Undefined if there is none. */
+  readonly leaseLeftMs: number | undefined;
+  /** How long the lease was when it was given: more is left only if the database's clock was set back. */
+  readonly leaseMs?: number | undefined;
+  /** Zero or less: it counts no more. Undefined: it is kept for ever. */
+  readonly keepLeftMs: number | undefined;
+  /** Since it was made. */
+  readonly ageMs: number;
+  /** Of what it was claimed for. */
+  readonly fingerprint: string | undefined;
+  /** A result, the progress of work, a position: whatever the primitive keeps. */
+  readonly data: Uint8Array | undefined;
+}
+
+/** What becomes of an entry. */
+export interface EntryWrite {
+  readonly state: EntryState;
+  /** `next`: a new claim with a new token. `same`: the one that it has. */
+  readonly token: "next" | "same";
+  readonly attempts: number;
+  /** From now on. Undefined: no lease. */
+  readonly leaseMs: number | undefined;
+  /** From now on. Undefined: for ever. */
+  readonly keepMs: number | undefined;
+  /** `same`: as it is, whoever wrote it. */
+  readonly fingerprint: { readonly value: string | undefined } | "same";
+  readonly data: { readonly value: Uint8Array | undefined } | "same";
+}
+
+/**
+ * What the entry must be for a write. `absent`: there is none. `unchanged`: nobody wrote since it was read.
+ * `owned`: it is running under this token; what the owner wrote in between does not matter.
+ */
+export type Expected =
+  | { readonly kind: "absent" }
+  | { readonly kind: "unchanged"; readonly token: number; readonly revision: number }
+  | { readonly kind: "owned"; readonly token: number };
+
+/** A found entry with its place. */
+export interface PlacedEntry extends Entry {
+  readonly place: Place;
+}
+
+/** What `scan` looks for. */
+export interface EntryFilter {
+  readonly kind: string;
+  readonly scope?: string;
+  readonly state?: EntryState;
+  /** Only those whose lease is over. */
+  readonly isAbandoned?: boolean;
+  readonly max: number;
+}
+
+/** Reading and writing entries: each call alone, or all inside one transaction. */
+export interface Entries {
+  /** In a transaction the entry is locked until its end: nobody else writes it meanwhile. */
+  find(place: Place): Promise<Entry | undefined>;
+  /** Answers token and revision of what is there now; undefined: it was not as expected, and nothing was written. */
+  put(
+    place: Place,
+    expected: Expected,
+    write: EntryWrite,
+  ): Promise<{ readonly token: number; readonly revision: number } | undefined>;
+  /** Deletes the entry if it is as expected. */
+  remove(place: Place, expected: Expected): Promise<boolean>;
+  /** Oldest first. */
+  scan(filter: EntryFilter): Promise<readonly PlacedEntry[]>;
+  /** LG8; answers how many were deleted. Entries that are running under a lease stay. */
+  sweep(max: number): Promise<number>;
+}
+
+/** What a ledger can promise. Primitives that need more refuse it by name. */
+export interface LedgerSupport {
+  /** Business data and entries change in one transaction. */
+  readonly transactions: boolean;
+  /** One transaction at a time over all processes: while one is open, nobody claims anything. */
+  readonly isExclusive: boolean;
+  /** `memory`: gone with the process. `database`: as durable as the user's data. */
+  readonly durability: "memory" | "database";
+  /** Ways to relay an outbox; none: there is no outbox. */
+  readonly outbox: readonly ("log" | "rows" | "decoding")[];
+}
+
+/** The user's database. `Tx` is what its client has for a transaction. The contract stands at the head of this file. */
+export interface Ledger<Tx> {
+  readonly name: string;
+  readonly supports: LedgerSupport;
+  /** True for what `in` answers: `transaction` is then the caller's own, and does not commit. */
+  readonly isJoined: boolean;
+  readonly entries: Entries;
+  /** The events of the outbox. Throws `unsupported` if `supports.outbox` is empty. */
+  readonly outbox: OutboxLog<Tx>;
+  /** LG7 */
+  migrate(): Promise<void>;
+  /**
+   * Commits when `work` is done, and rolls back when it throws. When `signal` aborts it rolls back at once, whatever the
+   * work does, and rejects with the signal's reason. `tx` refuses every call after the end.
+   */
+  transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T>;
+  /** LG5: the same ledger inside a transaction that the caller began and ends. */
+  in(tx: Tx): Ledger<Tx>;
+}

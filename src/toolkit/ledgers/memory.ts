@@ -1,0 +1,243 @@
+/**
+ * `hapax/ledgers/memory`: the shortest program that keeps the contract of ledger.ts. For tests, and for work that ends with
+ * its process. One transaction at a time; what it changed is undone if it fails.
+ */
+
+import { type Clock, systemClock } from "../../base/clock.ts";
+import { Loan, unlessEnded } from "../databases/lending.ts";
+import type {
+  Entries,
+  Entry,
+  EntryFilter,
+  EntryWrite,
+  Expected,
+  Ledger,
+  Place,
+  PlacedEntry,
+} from "./ledger.ts";
+import { createMemoryOutbox, type MemoryOutboxState, newOutboxState } from "./memory-outbox.ts";
+import type { MemoryTransaction } from "./memory-transaction.ts";
+import { requirePlace } from "./places.ts";
+
+export type { MemoryTransaction } from "./memory-transaction.ts";
+
+interface Kept {
+  readonly place: Place;
+  readonly token: number;
+  readonly revision: number;
+  readonly state: Entry["state"];
+  readonly attempts: number;
+  readonly leaseUntilMs: number | undefined;
+  readonly keepUntilMs: number | undefined;
+  readonly madeAtMs: number;
+  readonly fingerprint: string | undefined;
+  readonly data: Uint8Array | undefined;
+}
+
+interface Book {
+  readonly kept: Map<string, Kept>;
+  readonly outbox: MemoryOutboxState;
+  readonly clock: Clock;
+  lastToken: number;
+  /** The end of the last transaction or call. */
+  last: Promise<unknown>;
+}
+
+/**
+ * A ledger in memory.
+ *
+ * ```ts
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ *
+ * const ledger = memoryLedger();
+ * await ledger.migrate();
+ * console.assert(ledger.supports.durability === "memory");
+ * ```
+ */
+export function memoryLedger(settings: { readonly clock?: Clock } = {}): Ledger<MemoryTransaction> {
+  return ledgerOf(
+    {
+      kept: new Map(),
+      outbox: newOutboxState(),
+      clock: settings.clock ?? systemClock,
+      lastToken: 0,
+      last: Promise.resolve(),
+    },
+    undefined,
+  );
+}
+
+function ledgerOf(book: Book, joined: MemoryTransaction | undefined): Ledger<MemoryTransaction> {
+  const alone = <T>(work: (tx: MemoryTransaction) => T | Promise<T>): Promise<T> =>
+    joined === undefined ? transaction(book, work) : Promise.resolve(joined).then(work);
+  return {
+    name: "memory",
+    supports: { transactions: true, isExclusive: true, durability: "memory", outbox: ["log"] },
+    isJoined: joined !== undefined,
+    entries: entriesOf(book, alone),
+    get outbox() {
+      return createMemoryOutbox(book.outbox, book.clock, alone);
+    },
+    migrate: () => Promise.resolve(),
+    transaction: (work, signal) =>
+      joined === undefined ? transaction(book, work, signal) : Promise.resolve(joined).then(work),
+    in: (tx) => ledgerOf(book, tx),
+  };
+}
+
+/** One at a time: nobody sees what may still be undone. */
+function transaction<T>(
+  book: Book,
+  work: (tx: MemoryTransaction) => T | Promise<T>,
+  signal?: AbortSignal,
+): Promise<T> {
+  const turn = book.last.then(async () => {
+    const undos: (() => void)[] = [];
+    const loan = new Loan<MemoryTransaction>(
+      { undo: (undo) => undos.push(undo) },
+      { before: () => undefined },
+    );
+    try {
+      return await unlessEnded(Promise.resolve(work(loan.tx)), signal);
+    } catch (error) {
+      for (const undo of undos.toReversed()) undo();
+      throw error;
+    } finally {
+      loan.end();
+    }
+  });
+  book.last = turn.catch(() => undefined);
+  return turn;
+}
+
+function entriesOf(
+  book: Book,
+  alone: <T>(work: (tx: MemoryTransaction) => T) => Promise<T>,
+): Entries {
+  const { kept, clock } = book;
+  const change = (tx: MemoryTransaction, id: string, next: Kept | undefined): void => {
+    const before = kept.get(id);
+    const put = (one: Kept | undefined): void => {
+      if (one === undefined) kept.delete(id);
+      else kept.set(id, one);
+    };
+    put(next);
+    tx.undo(() => {
+      put(before);
+    });
+  };
+  return {
+    find: (place) =>
+      alone(() => {
+        requirePlace(place);
+        const found = kept.get(idOf(place));
+        return found === undefined ? undefined : entryOf(found, clock.nowMs());
+      }),
+    put: (place, expected, write) =>
+      alone((tx) => {
+        requirePlace(place);
+        const before = kept.get(idOf(place));
+        if (!isAsExpected(before, expected)) return undefined;
+        // Given tokens stay given, also if this is undone. What is made anew has a new one, whatever was asked for.
+        const isNext = write.token === "next" || before === undefined;
+        if (isNext) book.lastToken += 1;
+        const token = isNext ? book.lastToken : before.token;
+        const next = written(place, before, write, token, clock.nowMs());
+        change(tx, idOf(place), next);
+        return { token: next.token, revision: next.revision };
+      }),
+    remove: (place, expected) =>
+      alone((tx) => {
+        requirePlace(place);
+        if (expected.kind === "absent" || !isAsExpected(kept.get(idOf(place)), expected))
+          return false;
+        change(tx, idOf(place), undefined);
+        return true;
+      }),
+    scan: (filter) => alone(() => scan(kept.values(), filter, clock.nowMs())),
+    sweep: (max) =>
+      alone((tx) => {
+        const nowMs = clock.nowMs();
+        const over = [...kept].filter(([, one]) => isSweepable(one, nowMs)).slice(0, max);
+        for (const [id] of over) change(tx, id, undefined);
+        return over.length;
+      }),
+  };
+}
+
+function idOf({ kind, scope, key }: Place): string {
+  return JSON.stringify([kind, scope, key]);
+}
+
+function isAsExpected(before: Kept | undefined, expected: Expected): boolean {
+  switch (expected.kind) {
+    case "absent":
+      return before === undefined;
+    case "unchanged":
+      return before?.token === expected.token && before.revision === expected.revision;
+    case "owned":
+      return before?.token === expected.token && before.state === "running";
+  }
+}
+
+function written(
+  place: Place,
+  before: Kept | undefined,
+  write: EntryWrite,
+  token: number,
+  nowMs: number,
+): Kept {
+  const { state, attempts, leaseMs, keepMs, fingerprint, data } = write;
+  return {
+    place,
+    token,
+    revision: (before?.revision ?? 0) + 1,
+    state,
+    attempts,
+    leaseUntilMs: leaseMs === undefined ? undefined : nowMs + leaseMs,
+    keepUntilMs: keepMs === undefined ? undefined : nowMs + keepMs,
+    madeAtMs: before?.madeAtMs ?? nowMs,
+    fingerprint: fingerprint === "same" ? before?.fingerprint : fingerprint.value,
+    data: data === "same" ? before?.data : data.value?.slice(),
+  };
+}
+
+function entryOf(kept: Kept, nowMs: number): Entry {
+  const { token, revision, state, attempts, fingerprint, data } = kept;
+  const left = (untilMs: number | undefined): number | undefined =>
+    untilMs === undefined ? undefined : untilMs - nowMs;
+  return {
+    token,
+    revision,
+    state,
+    attempts,
+    leaseLeftMs: left(kept.leaseUntilMs),
+    keepLeftMs: left(kept.keepUntilMs),
+    ageMs: nowMs - kept.madeAtMs,
+    fingerprint,
+    data: data?.slice(),
+  };
+}
+
+function scan(
+  all: Iterable<Kept>,
+  { kind, scope, state, isAbandoned, max }: EntryFilter,
+  nowMs: number,
+): readonly PlacedEntry[] {
+  return [...all]
+    .filter(
+      (one) =>
+        one.place.kind === kind &&
+        (scope === undefined || one.place.scope === scope) &&
+        (state === undefined || one.state === state) &&
+        (isAbandoned !== true || (one.leaseUntilMs ?? nowMs + 1) <= nowMs),
+    )
+    .toSorted((one, other) => one.madeAtMs - other.madeAtMs)
+    .slice(0, max)
+    .map((one) => ({ ...entryOf(one, nowMs), place: one.place }));
+}
+
+function isSweepable({ state, keepUntilMs, leaseUntilMs }: Kept, nowMs: number): boolean {
+  if (keepUntilMs === undefined || keepUntilMs > nowMs) return false;
+  return state !== "running" || (leaseUntilMs ?? 0) <= nowMs;
+}

@@ -1,0 +1,154 @@
+/**
+ * Entries in PostgreSQL. Each call is one statement and one round trip, alone or in the caller's transaction; a new token
+ * costs a second one if somebody else drew a token at the same moment (LO6).
+ *
+ *   LO1  no state of a session is used: everything works behind a pooler that changes connections between transactions;
+ *   LO2  the clock goes on inside a transaction: a lease that is taken late in it begins late;
+ *   LO3  `find` in a transaction locks the row; `put` of what is absent waits for whoever is making the same entry, and
+ *        then finds it there, or makes it if the other was rolled back: PostgreSQL's unique index does that;
+ *   LO4  a call of its own that was refused for the sake of a serialisable default is repeated: it has done nothing;
+ *   LO7  a call of its own waits for a lock for a bounded time, and then throws `in_progress`: a holder that was cut off
+ *        before its COMMIT keeps it for as long as the server does;
+ *   LO8  the server ends a transaction of the ledger that has ended its claim and does not come to its COMMIT;
+ *   LO6  a new token was drawn last, or is drawn again once it is in its entry: one that was drawn early and put late would
+ *        be smaller than one that was given, and given back or rolled back, for the same place meanwhile.
+ */
+
+import type { Query, Row } from "../databases/postgres.ts";
+import { HAS_MARK } from "../databases/postgres-lending.ts";
+import { HapaxError } from "../../base/errors.ts";
+import type { Entries } from "./ledger.ts";
+import {
+  type Dialect,
+  entryOf,
+  findStatement,
+  placedOf,
+  putStatement,
+  redrawStatement,
+  removeStatement,
+  scanStatement,
+  type Statement,
+  sweepStatement,
+  writtenOf,
+} from "./entry-statements.ts";
+import { requirePlace } from "./places.ts";
+
+/** A name that stands for itself, whatever characters it has. */
+export function quoted(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+/** LO7: commits take milliseconds. */
+const LOCK_MS = 500;
+/** LO8: only COMMIT is missing. */
+const COMMIT_MS = 10_000;
+
+/** A setting for the rest of the transaction, which may be this statement alone. It is made before rows are locked. */
+function set(name: string, value: number): string {
+  return `(SELECT set_config('${name}', '${value}', true)) AS hapax_set`;
+}
+
+// now() would be the beginning of the transaction.
+function dialectOf(schema: string | undefined, joined: Query | undefined): Dialect {
+  const isMarked = joined?.isMarked === true;
+  const writing = joined === undefined ? set("lock_timeout", LOCK_MS) : "";
+  const prefix = schema === undefined ? "" : `${quoted(schema)}.`;
+  const sequence = `${prefix}hapax_tokens`.replaceAll("'", "''");
+  return {
+    entries: `${prefix}hapax_entries`,
+    placeholder: (place) => `$${place}`,
+    after: (placeholder) => `clock_timestamp() + ${placeholder}::float8 * interval '1 millisecond'`,
+    now: "clock_timestamp()",
+    // A function that changes while the statement runs is no bound for an index: this is asked once.
+    soughtNow: "(SELECT clock_timestamp())",
+    between: (from, to) => `(extract(epoch FROM ${to} - ${from}) * 1000)::float8`,
+    data: "data AS bytes",
+    nextToken: `nextval('${sequence}')`,
+    // LO6: asked when the row has it. As text, whatever the client makes of a boolean.
+    ofDrawn: `, (token = (SELECT last_value FROM ${prefix}hapax_tokens))::text AS newest`,
+    lockRow: " FOR UPDATE",
+    lockFree: " FOR UPDATE SKIP LOCKED",
+    guard: isMarked ? ` AND ${HAS_MARK}` : "",
+    writing,
+    ending: isMarked ? set("idle_in_transaction_session_timeout", COMMIT_MS) : writing,
+    isChosen: (from) => `ctid = ANY (ARRAY(SELECT ctid ${from}))`,
+  };
+}
+
+/** `joined`: of the caller's transaction. */
+export function postgresEntries(
+  query: Query,
+  joined: Query | undefined,
+  schema: string | undefined,
+): Entries {
+  const dialect = dialectOf(schema, joined);
+  const isJoined = joined !== undefined;
+  const all = ({ text, values }: Statement): Promise<readonly Row[]> =>
+    joined === undefined ? repeating(() => query(text, values, true)) : joined(text, values, true);
+  return {
+    async find(place) {
+      requirePlace(place);
+      const [row] = await all(findStatement(dialect, place, isJoined));
+      return row === undefined ? undefined : entryOf(row, bytesOf);
+    },
+    async put(place, expected, write) {
+      requirePlace(place);
+      const [row] = await all(putStatement(dialect, place, expected, write));
+      if (row === undefined) return undefined;
+      const written = writtenOf(row);
+      const isDrawn = expected.kind === "absent" || write.token === "next";
+      if (!isDrawn || row["newest"] === "true") return written;
+      // Nothing comes back if it was taken meanwhile, its lease being that short.
+      const [again] = await all(redrawStatement(dialect, place, written));
+      return again === undefined ? undefined : writtenOf(again);
+    },
+    async remove(place, expected) {
+      requirePlace(place);
+      if (expected.kind === "absent") return false;
+      return (await all(removeStatement(dialect, place, expected))).length > 0;
+    },
+    async scan(filter) {
+      return (await all(scanStatement(dialect, filter))).map((row) => placedOf(row, bytesOf));
+    },
+    async sweep(max) {
+      return (await all(sweepStatement(dialect, max))).length;
+    },
+  };
+}
+
+/** Each time somebody else got on. */
+const REPEATS_MAX = 100;
+
+/** LO4 */
+async function repeating<T>(work: () => Promise<T>): Promise<T> {
+  for (let repeats = 0; ; repeats += 1) {
+    try {
+      return await work();
+    } catch (error) {
+      if (isLockTimeout(error))
+        throw new HapaxError(
+          "in_progress",
+          "a transaction that has not ended keeps the entry locked; repeat the call later",
+          { cause: error, status: 409 },
+        );
+      if (repeats === REPEATS_MAX || !isSerializationFailure(error)) throw error;
+    }
+  }
+}
+
+/** SQLSTATE serialization_failure. */
+function isSerializationFailure(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "40001";
+}
+
+/** SQLSTATE lock_not_available. */
+function isLockTimeout(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "55P03";
+}
+
+/** A copy: clients answer windows into buffers that are much larger. */
+function bytesOf(value: unknown): Uint8Array | undefined {
+  if (value === null || value === undefined) return undefined;
+  if (value instanceof Uint8Array) return new Uint8Array(value);
+  throw new TypeError(`a column with bytes has a ${typeof value}`);
+}

@@ -1,0 +1,38 @@
+/** How the outbox of a PostgreSQL ledger works: what the user chooses, checked once. */
+
+import type { Clock } from "../../base/clock.ts";
+import { HapaxError } from "../../base/errors.ts";
+import type { OutboxNotify } from "./postgres-outbox-hint.ts";
+
+/** Settings of the outbox on PostgreSQL. All have defaults. */
+export interface PostgresOutboxSettings {
+  /**
+   * How relays find events. `log` (default): by differences of snapshots; any number of relays, each with a position,
+   * and no write per event. `rows`: relays take rows in batches and delete them; many relays of one name at once.
+   * `decoding`: rows through a replication slot. `messages`: through a slot without a table.
+   */
+  readonly way?: "log" | "rows" | "decoding" | "messages";
+  /**
+   * Wakes relays as soon as something was committed. Without it they look again after their pause: nothing else
+   * differs. With it every transaction that adds events does a NOTIFY, and PostgreSQL commits those one after the other.
+   */
+  readonly notify?: OutboxNotify;
+  /** Where the tables are; default: the search path. */
+  readonly schema?: string;
+  readonly clock?: Clock;
+}
+
+const WAYS: readonly string[] = ["log", "rows", "decoding", "messages"];
+
+/** Throws `invalid_settings` with everything that is wrong. */
+export function checkOutboxSettings(settings: PostgresOutboxSettings): void {
+  const { way, notify, schema } = settings;
+  const problems: string[] = [];
+  if (way !== undefined && !WAYS.includes(way))
+    problems.push(`way=${String(way)} is none of ${WAYS.join(", ")}`);
+  if (notify !== undefined && typeof notify.listen !== "function")
+    problems.push("notify has no function listen");
+  if (schema !== undefined && (schema === "" || schema.includes("\0")))
+    problems.push("schema is no name");
+  if (problems.length > 0) throw new HapaxError("invalid_settings", problems.join("; "));
+}

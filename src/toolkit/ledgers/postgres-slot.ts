@@ -1,0 +1,304 @@
+/**
+ * The replication slot of a relay: PostgreSQL's own note of what a relay has not passed yet, for which it keeps the journal.
+ *
+ * It is used by SQL functions over the user's own pool, not by a replication connection: that works with every client and
+ * behind every pooler, needs no second protocol, and slows down by itself when the relay does. The price: it is polled, and
+ * every look decodes anew from where the slot stands (`restart_lsn`), so the slot has to follow its relay closely.
+ *
+ *   SL1  a slot is made once, whoever asks; one that is missing, invalid, or ahead of a position is told, and nothing skipped;
+ *   SL2  it moves only to a position of its relay: neither beyond it nor back;
+ *   SL3  a slot has one user at a time: the others wait for their turn;
+ *   SL4  what it keeps on disk can be asked for, and whether there is a limit to it.
+ */
+
+import { type Clock, waitingClock } from "../../base/clock.ts";
+import { formatLsn, parseLsn } from "../rules/pgoutput.ts";
+import {
+  isPgPool,
+  type PgPool,
+  pgPoolSession,
+  type PostgresSql,
+  postgresSession,
+  type Query,
+} from "../databases/postgres.ts";
+import { HapaxError } from "../../base/errors.ts";
+
+/** Codes of PostgreSQL. */
+const DUPLICATE = "42710";
+const UNDEFINED = "42704";
+const FORBIDDEN = "42501";
+const NOT_READY = "55000";
+const IN_USE = "55006";
+
+const PAUSE_MS = 20;
+/** Ten seconds: no look takes that long, unless somebody else has taken the slot for good. */
+const TURNS_MAX = 500;
+
+const FACTS = `SELECT s.confirmed_flush_lsn::text AS confirmed, s.restart_lsn::text AS restart, s.wal_status AS status,
+    s.safe_wal_size::text AS safe, pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::text AS retained,
+    pg_current_wal_flush_lsn()::text AS flushed, current_setting('max_slot_wal_keep_size') AS keep,
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint::text AS now, (s.slot_name IS NOT NULL)::text AS present
+  FROM (SELECT 1) AS one LEFT JOIN pg_replication_slots s
+    ON s.slot_name = $1 AND s.slot_type = 'logical' AND s.database = current_database()`;
+
+const ADVANCE = "SELECT 1 AS one FROM pg_replication_slot_advance($1, $2::text::pg_lsn)";
+
+/** A slot as it was at one moment. */
+export interface SlotFacts {
+  /** Everything before is given up; undefined while the slot is being made. */
+  readonly confirmedLsn: bigint | undefined;
+  readonly isLost: boolean;
+  /** How far the journal is on disk: what can be decoded. */
+  readonly flushedLsn: bigint;
+  readonly retainedBytes: number;
+  readonly walStatus: string;
+  readonly safeWalBytes: number | undefined;
+  readonly isUnlimited: boolean;
+  /** By the database's clock. */
+  readonly nowMs: number;
+}
+
+/** Undefined: there is none of this name in this database. */
+export async function findSlot(query: Query, slot: string): Promise<SlotFacts | undefined> {
+  const [row = {}] = await query(FACTS, [slot]);
+  if (row["present"] !== "true") return undefined;
+  const text = (name: string): string | undefined =>
+    typeof row[name] === "string" ? row[name] : undefined;
+  const safe = text("safe");
+  const confirmed = text("confirmed");
+  const walStatus = text("status") ?? "unknown";
+  return {
+    confirmedLsn: confirmed === undefined ? undefined : parseLsn(confirmed),
+    isLost: walStatus === "lost",
+    flushedLsn: parseLsn(text("flushed") ?? ""),
+    retainedBytes: Number(text("retained") ?? 0),
+    walStatus,
+    safeWalBytes: safe === undefined ? undefined : Number(safe),
+    isUnlimited: text("keep") === "-1",
+    nowMs: Number(text("now")),
+  };
+}
+
+/** SL1: the slot if everything behind `lsn` can still be decoded; throws otherwise. */
+export async function requireSlot(query: Query, slot: string, lsn: bigint): Promise<SlotFacts> {
+  const facts = await findSlot(query, slot);
+  if (facts === undefined) throw lost(slot, "it does not exist any more");
+  if (facts.isLost) throw lost(slot, "PostgreSQL has invalidated it");
+  if (facts.confirmedLsn === undefined || facts.confirmedLsn > lsn) {
+    throw lost(slot, "it is ahead of the position: it was made anew, or another relay has gone on");
+  }
+  if (lsn > facts.flushedLsn) {
+    throw lost(slot, "the journal has never reached the position: this is another database");
+  }
+  return facts;
+}
+
+function lost(slot: string, why: string): HapaxError {
+  const remedy =
+    "events behind the position may be lost: compare with the business data, then start a relay under a new name";
+  return new HapaxError("position_lost", `the slot of the relay: ${why}; ${remedy}; slot=${slot}`);
+}
+
+/** SL1: the slot as it is, or as it was just made. Making it waits for the transactions that are open then. */
+export async function ensureSlot(
+  query: Query,
+  slot: string,
+  clock: Clock = waitingClock,
+): Promise<SlotFacts> {
+  for (;;) {
+    const facts = await findSlot(query, slot);
+    if (facts?.isLost === true) throw lost(slot, "PostgreSQL has invalidated it");
+    if (facts?.confirmedLsn !== undefined) return facts;
+    // Somebody else is making it.
+    if (facts !== undefined) await pause(clock);
+    else await makeSlot(query, slot);
+  }
+}
+
+async function makeSlot(query: Query, slot: string): Promise<void> {
+  const [row] = await query("SELECT current_setting('server_version_num') AS version");
+  // From version 17 on a standby may take the slot over, if it is set up to.
+  const more = Number(row?.["version"]) >= 170_000 ? ", failover => true" : "";
+  const make = `SELECT 1 AS one FROM pg_create_logical_replication_slot($1, 'pgoutput'${more})`;
+  try {
+    await query(make, [slot]);
+  } catch (error) {
+    if (codeOf(error) === DUPLICATE) {
+      await requireOurs(query, slot, error);
+      return;
+    }
+    throw await explained(query, error);
+  }
+}
+
+/** Names of slots are shared by all databases of a server. */
+async function requireOurs(query: Query, slot: string, error: unknown): Promise<void> {
+  const [row] = await query(
+    "SELECT 1 AS one FROM pg_replication_slots WHERE slot_name = $1 AND database IS DISTINCT FROM current_database()",
+    [slot],
+  );
+  if (row === undefined) return;
+  const words = `the slot is used by another database; slot=${slot}`;
+  throw new HapaxError("unsupported", words, { cause: error });
+}
+
+/** What PostgreSQL refuses for a reason that the operator can remove. */
+export async function explained(query: Query, error: unknown): Promise<unknown> {
+  const code = codeOf(error);
+  if (code === FORBIDDEN) {
+    const needs =
+      "logical decoding needs a role with REPLICATION (ALTER ROLE … REPLICATION) that may create publications (GRANT CREATE ON DATABASE …)";
+    return new HapaxError("unsupported", needs, { cause: error });
+  }
+  if (code !== NOT_READY) return error;
+  const [row] = await query("SELECT current_setting('wal_level') AS level");
+  if (row?.["level"] === "logical") return error;
+  const needs = `logical decoding needs wal_level = logical: ALTER SYSTEM SET wal_level = logical, and restart PostgreSQL; wal_level=${String(row?.["level"])}`;
+  return new HapaxError("unsupported", needs, { cause: error });
+}
+
+/** SL2: answers whether it moved. A slot that is gone stays gone: its relay hears of it when it reads. */
+export async function advanceSlot(query: Query, slot: string, to: bigint): Promise<boolean> {
+  const isBehind = async (): Promise<boolean> => {
+    const facts = await findSlot(query, slot);
+    if (facts?.confirmedLsn === undefined || facts.isLost) return false;
+    return facts.confirmedLsn < to && to <= facts.flushedLsn;
+  };
+  return inTurn(async () => {
+    if (!(await isBehind())) return false;
+    try {
+      await query(ADVANCE, [slot, formatLsn(to)]);
+      return true;
+    } catch (error) {
+      // Somebody else may have moved it further, between the look and the step.
+      if (codeOf(error) !== NOT_READY || (await isBehind())) throw error;
+      return false;
+    }
+  });
+}
+
+/** SL3 */
+export async function inTurn<T>(work: () => Promise<T>, clock: Clock = waitingClock): Promise<T> {
+  for (let turn = 1; ; turn += 1) {
+    try {
+      return await work();
+    } catch (error) {
+      if (codeOf(error) !== IN_USE || turn === TURNS_MAX) throw error;
+      await pause(clock);
+    }
+  }
+}
+
+function pause(clock: Clock): Promise<void> {
+  return new Promise((resolve) => void clock.after(PAUSE_MS, resolve));
+}
+
+/** Both clients put PostgreSQL's code there. */
+export function codeOf(error: unknown): string | undefined {
+  if (typeof error !== "object" || error === null || !("code" in error)) return undefined;
+  return typeof error.code === "string" ? error.code : undefined;
+}
+
+/** Runs a statement that makes something, and is content if it is there. */
+export async function makeOnce(query: Query, statement: string): Promise<void> {
+  try {
+    await query(statement);
+  } catch (error) {
+    if (codeOf(error) !== DUPLICATE) throw await explained(query, error);
+  }
+}
+
+/** Which outbox a slot is for: one database may have several. */
+export interface SlotScope {
+  readonly way: "decoding" | "messages";
+  /** As in the settings of the ledger. */
+  readonly schema?: string;
+}
+
+/** Readable, and distinct for every database, way, schema and relay, whatever characters they have. */
+export async function slotNameOf(query: Query, relay: string, scope: SlotScope): Promise<string> {
+  const readable = relay
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, "_")
+    .slice(0, 40);
+  const identity = JSON.stringify([scope.way, scope.schema ?? "", relay]);
+  const [row] = await query(
+    "SELECT left(encode(sha256(convert_to($1::text || current_database(), 'UTF8')), 'hex'), 12) AS digest",
+    [identity],
+  );
+  return `hapax_${readable}_${String(row?.["digest"])}`;
+}
+
+/** What a slot does to the disk of the server. */
+export interface SlotDescription {
+  readonly slot: string;
+  /** Journal that PostgreSQL keeps for it. */
+  readonly retainedBytes: number;
+  /** `reserved`, `extended`, `unreserved` or `lost`, as in pg_replication_slots. */
+  readonly walStatus: string;
+  /** How much more may be written before the slot is in danger; undefined if there is no limit, or it is lost. */
+  readonly safeWalBytes: number | undefined;
+  /** True: a relay that stays away lets the journal grow until the disk is full. Set max_slot_wal_keep_size. */
+  readonly isUnlimited: boolean;
+}
+
+/**
+ * Says what the slot of a relay keeps on disk; undefined if there is none. SL4
+ *
+ * ```ts
+ * import { describeSlot, type PgPool } from "hapax/ledgers/postgres";
+ *
+ * async function check(pool: PgPool): Promise<boolean> {
+ *   const slot = await describeSlot(pool, "relay", { way: "decoding" });
+ *   return slot === undefined || (slot.walStatus === "reserved" && !slot.isUnlimited);
+ * }
+ * console.assert(typeof check === "function");
+ * ```
+ */
+export async function describeSlot(
+  client: PgPool | PostgresSql,
+  relay: string,
+  scope: SlotScope,
+): Promise<SlotDescription | undefined> {
+  const query = queryOf(client);
+  const slot = await slotNameOf(query, relay, scope);
+  const facts = await findSlot(query, slot);
+  if (facts === undefined) return undefined;
+  const { retainedBytes, walStatus, safeWalBytes, isUnlimited } = facts;
+  return { slot, retainedBytes, walStatus, safeWalBytes, isUnlimited };
+}
+
+/**
+ * Drops the slot of a relay that will not come back, so that PostgreSQL keeps no journal for it. What it has not
+ * published is lost with it. Answers whether there was one.
+ *
+ * ```ts
+ * import { dropSlot, type PgPool } from "hapax/ledgers/postgres";
+ *
+ * async function retire(pool: PgPool): Promise<boolean> {
+ *   return dropSlot(pool, "old relay", { way: "decoding" });
+ * }
+ * console.assert(typeof retire === "function");
+ * ```
+ */
+export async function dropSlot(
+  client: PgPool | PostgresSql,
+  relay: string,
+  scope: SlotScope,
+): Promise<boolean> {
+  const query = queryOf(client);
+  const slot = await slotNameOf(query, relay, scope);
+  return inTurn(async () => {
+    try {
+      await query("SELECT pg_drop_replication_slot($1)", [slot]);
+      return true;
+    } catch (error) {
+      if (codeOf(error) === UNDEFINED) return false;
+      throw error;
+    }
+  });
+}
+
+function queryOf(client: PgPool | PostgresSql): Query {
+  return isPgPool(client) ? pgPoolSession(client).query : postgresSession(client).query;
+}

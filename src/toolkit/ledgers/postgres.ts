@@ -1,0 +1,181 @@
+/**
+ * `hapax/ledgers/postgres`: the ledger in the user's own PostgreSQL. Takes a pool of `pg`, or the `sql` of `postgres`
+ * (postgres.js), or whatever has their shape.
+ *
+ *   LO5  what goes wrong in COMMIT is told as the client tells it: the outcome is unknown, and the entry knows it.
+ */
+
+import {
+  isPgPool,
+  type PgClient,
+  type PgPool,
+  pgPoolSession,
+  type PostgresSession,
+  postgresSession,
+  type PostgresSql,
+  type PostgresTransaction,
+  type Query,
+  type TransactionOf,
+} from "../databases/postgres.ts";
+import { HapaxError } from "../../base/errors.ts";
+import type { Ledger } from "./ledger.ts";
+import type { OutboxLog } from "../outbox/log.ts";
+import { integerOf, textOf } from "./entry-statements.ts";
+import { pendingSteps } from "./migrations.ts";
+import { postgresEntries, quoted } from "./postgres-entries.ts";
+import { createPostgresOutbox, type PostgresOutboxSettings } from "./postgres-outbox.ts";
+import { POSTGRES_MIGRATIONS_TABLE, POSTGRES_PARTS } from "./postgres-schema.ts";
+
+export type { PgClient, PgPool, PostgresSql, PostgresTransaction } from "../databases/postgres.ts";
+export {
+  type OutboxNotify,
+  type PgListenClient,
+  pgListener,
+  type PostgresOutboxSettings,
+} from "./postgres-outbox.ts";
+export { describeSlot, dropSlot, type SlotDescription, type SlotScope } from "./postgres-slot.ts";
+export { ledgerSchema } from "./schema.ts";
+
+/** Settings of a ledger in PostgreSQL. All have defaults. */
+export interface PostgresLedgerSettings {
+  /** Where the tables are; made by `migrate` if it is missing. Default: the search path. */
+  readonly schema?: string;
+  /** How relays read the outbox. Default: `{ way: "log" }`. */
+  readonly outbox?: PostgresOutboxSettings;
+}
+
+/** PostgreSQL cuts longer names off, in silence. */
+const NAME_BYTES_MAX = 63;
+/** One number for all: those who make the same tables at once go one after the other. */
+const LOCK = "SELECT pg_advisory_xact_lock(7165437012346)";
+const APPLIED = "SELECT part, max(version) AS version FROM hapax_migrations GROUP BY part";
+const APPLY =
+  "INSERT INTO hapax_migrations (part, version, applied_at) VALUES ($1, $2, clock_timestamp())";
+
+/**
+ * A ledger in PostgreSQL. A transaction is what the client has for one: a connection of the pool of `pg`, the `sql` that
+ * `begin` of `postgres` gives. Inside a transaction use `ledger.in(tx)`. Behind a pooler in the mode `transaction`, such as
+ * PgBouncer, `postgres` needs `prepare: false`.
+ *
+ * ```ts
+ * import { type PgPool, postgresLedger } from "hapax/ledgers/postgres";
+ *
+ * async function start(pool: PgPool): Promise<number> {
+ *   const ledger = postgresLedger(pool, { schema: "hapax" });
+ *   await ledger.migrate();
+ *   return ledger.entries.sweep(100);
+ * }
+ * console.assert(typeof start === "function");
+ * ```
+ */
+export function postgresLedger<Client extends PgPool | PostgresSql>(
+  client: Client,
+  settings?: PostgresLedgerSettings,
+): Ledger<TransactionOf<Client>>;
+/** The same for a pool of `pg`, with the type of its clients given. */
+export function postgresLedger<Client extends PgClient>(
+  pool: PgPool<Client>,
+  settings?: PostgresLedgerSettings,
+): Ledger<Client>;
+/** The same for the `sql` of `postgres`, with the type of its transactions given. */
+export function postgresLedger<Tx extends PostgresTransaction>(
+  sql: PostgresSql<Tx>,
+  settings?: PostgresLedgerSettings,
+): Ledger<Tx>;
+/** All of them. */
+export function postgresLedger(
+  client: PgPool | PostgresSql,
+  settings: PostgresLedgerSettings = {},
+): Ledger<PgClient> | Ledger<PostgresTransaction> {
+  checkSettings(settings);
+  return isPgPool(client)
+    ? ledgerOf(pgPoolSession(client), undefined, settings)
+    : ledgerOf(postgresSession(client), undefined, settings);
+}
+
+function checkSettings({ schema }: PostgresLedgerSettings): void {
+  if (schema === undefined) return;
+  const bytes = new TextEncoder().encode(schema).byteLength;
+  if (bytes === 0 || bytes > NAME_BYTES_MAX || schema.includes("\0"))
+    throw new HapaxError(
+      "invalid_settings",
+      `schema is a name of 1 to ${NAME_BYTES_MAX} bytes without NUL; schema=${schema}`,
+    );
+}
+
+function ledgerOf<Tx>(
+  session: PostgresSession<Tx>,
+  joined: { readonly tx: Tx } | undefined,
+  settings: PostgresLedgerSettings,
+): Ledger<Tx> {
+  const { schema } = settings;
+  const query = joined === undefined ? undefined : session.in(joined.tx);
+  let outbox: OutboxLog<Tx> | undefined;
+  return {
+    name: "postgres",
+    supports: {
+      transactions: true,
+      isExclusive: false,
+      durability: "database",
+      outbox: ["log", "rows", "decoding"],
+    },
+    isJoined: joined !== undefined,
+    entries: postgresEntries(session.query, query, schema),
+    get outbox() {
+      outbox ??= createPostgresOutbox(session, query, {
+        ...(schema === undefined ? {} : { schema }),
+        ...settings.outbox,
+      });
+      return outbox;
+    },
+    migrate: () =>
+      query === undefined
+        ? session.transaction((tx) => migrateAlone(session.in(tx), schema))
+        : migrate(query, schema),
+    transaction: async (work, signal) =>
+      joined === undefined ? session.transaction(work, signal) : work(joined.tx),
+    in: (tx) => ledgerOf(session, { tx }, settings),
+  };
+}
+
+/** LG7: under a stricter default, what others have made while this one waited for the lock would not be seen. */
+async function migrateAlone(query: Query, schema: string | undefined): Promise<void> {
+  await query("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
+  await migrate(query, schema);
+}
+
+/** LG7: inside a transaction, under a lock that ends with it. */
+async function migrate(query: Query, schema: string | undefined): Promise<void> {
+  await query(LOCK);
+  if (schema === undefined) {
+    await applySteps(query);
+    return;
+  }
+  const missing = await query("SELECT 1 AS one WHERE to_regnamespace($1) IS NULL", [
+    quoted(schema),
+  ]);
+  if (missing.length > 0) await query(`CREATE SCHEMA ${quoted(schema)}`);
+  // For this transaction only, and put back for what the caller does in it afterwards.
+  const [row] = await query("SELECT current_setting('search_path') AS path");
+  await setPath(query, quoted(schema));
+  await applySteps(query);
+  await setPath(query, textOf(row?.["path"]));
+}
+
+async function setPath(query: Query, path: string): Promise<void> {
+  await query("SELECT set_config('search_path', $1, true)", [path]);
+}
+
+async function applySteps(query: Query): Promise<void> {
+  // Not by IF NOT EXISTS: that fails for a role that may not create, also if there is nothing to do.
+  const [found] = await query("SELECT to_regclass('hapax_migrations')::text AS name");
+  if (typeof found?.["name"] !== "string") await query(POSTGRES_MIGRATIONS_TABLE);
+  const rows = await query(APPLIED);
+  const applied = new Map(
+    rows.map(({ part, version }) => [textOf(part), integerOf(version)] as const),
+  );
+  for (const { part, version, sql } of pendingSteps(POSTGRES_PARTS, applied)) {
+    for (const text of sql) await query(text);
+    await query(APPLY, [part, version]);
+  }
+}

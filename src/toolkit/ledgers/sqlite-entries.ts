@@ -1,0 +1,160 @@
+/**
+ * Entries in SQLite. Every call is in the connection's turn, in a transaction of its own if it writes, or in the caller's.
+ *
+ *   LQ1  a call of its own never sees or joins an open transaction of the same connection;
+ *   LQ2  the counter of tokens moves with the entry; a token that was given in a transaction and rolled back is not given
+ *        again over the same connection, and if the transaction was the ledger's own, over no other either;
+ *   LQ3  `find` in a transaction takes the lock for writing first, also if the caller began it only for reading.
+ */
+
+import {
+  type RunJoined,
+  sqliteBytes,
+  type SqliteConnection,
+  type SqliteSession,
+  type SqliteValue,
+} from "../databases/sqlite.ts";
+import type { Entries } from "./ledger.ts";
+import {
+  type Dialect,
+  entryOf,
+  findStatement,
+  placedOf,
+  putStatement,
+  removeStatement,
+  scanStatement,
+  type Statement,
+  sweepStatement,
+  writtenOf,
+} from "./entry-statements.ts";
+import { requirePlace } from "./places.ts";
+import { SQLITE_NOW } from "./sqlite-schema.ts";
+
+type Row = Readonly<Record<string, unknown>>;
+
+/** The greatest token that was given over a connection: LQ2. */
+interface GivenTokens {
+  max: number;
+}
+
+const givenOf = new WeakMap<SqliteConnection, GivenTokens>();
+
+// It has to begin a transaction for writing, not to write.
+const LOCK = "UPDATE hapax_tokens SET last = last WHERE id = 0";
+const RAISE = "UPDATE hapax_tokens SET last = ? WHERE id = 1 AND last < ?";
+
+// Whoever writes has the whole database: rows are not locked.
+const DIALECT: Dialect = {
+  entries: "hapax_entries",
+  placeholder: () => "?",
+  after: (placeholder) => `(${SQLITE_NOW} + ${placeholder})`,
+  now: SQLITE_NOW,
+  soughtNow: SQLITE_NOW,
+  between: (from, to) => `(${to} - ${from})`,
+  // libsql ends the process over a list of rows with bytes that are empty.
+  data: "NULLIF(data, x'') AS bytes, data = x'' AS isempty",
+  nextToken: "(SELECT last + 1 FROM hapax_tokens WHERE id = 1)",
+  ofDrawn: "",
+  lockRow: "",
+  lockFree: "",
+  guard: "",
+  writing: "",
+  ending: "",
+  isChosen: (from) => `rowid IN (SELECT rowid ${from})`,
+};
+
+/** `joined`: the caller has begun a transaction on this connection. */
+export function sqliteEntries(
+  session: SqliteSession<SqliteConnection>,
+  joined: RunJoined | undefined,
+): Entries {
+  const isJoined = joined !== undefined;
+  const all = ({ text, values }: Statement): readonly Row[] =>
+    session.prepare(text).all(...(values as readonly SqliteValue[])) as readonly Row[];
+  // A promise, whatever happens: what is wrong is a rejection.
+  const reading = async <T>(work: () => T): Promise<T> =>
+    joined === undefined ? session.read(work) : joined(work);
+  const writing = async <T>(work: () => T): Promise<T> =>
+    joined === undefined ? session.transaction(work) : joined(work);
+  return {
+    find: (place) =>
+      reading(() => {
+        requirePlace(place);
+        if (isJoined) session.prepare(LOCK).run();
+        const [row] = all(findStatement(DIALECT, place, isJoined));
+        return row === undefined ? undefined : entryOf(row, sqliteBytes);
+      }),
+    put: (place, expected, write) =>
+      writing(() => {
+        requirePlace(place);
+        const given = tokensOf(session.connection);
+        const isNext = write.token === "next" || expected.kind === "absent";
+        if (isNext && given.max > 0) raise(session, given.max);
+        const [row] = all(putStatement(DIALECT, place, expected, write));
+        if (row === undefined) return undefined;
+        const written = writtenOf(row);
+        if (isNext) {
+          raise(session, written.token);
+          given.max = written.token;
+        }
+        return written;
+      }),
+    remove: (place, expected) =>
+      writing(() => {
+        requirePlace(place);
+        return (
+          expected.kind !== "absent" && all(removeStatement(DIALECT, place, expected)).length > 0
+        );
+      }),
+    scan: (filter) =>
+      reading(() => all(scanStatement(DIALECT, filter)).map((row) => placedOf(row, sqliteBytes))),
+    // LG8: while somebody writes there is nothing to gain from waiting; the next sweep finds it.
+    sweep: async (max) => {
+      const sweep = (): number => all(sweepStatement(DIALECT, max)).length;
+      return joined === undefined ? ((await session.tryTransaction(sweep)) ?? 0) : joined(sweep);
+    },
+  };
+}
+
+/**
+ * LQ2: does the work of a transaction of its own. When it fails, all is taken back but the tokens that it gave: they may
+ * be known outside.
+ */
+export async function keepingTokens<T, Connection extends SqliteConnection>(
+  session: SqliteSession<Connection>,
+  work: (tx: Connection) => T | Promise<T>,
+  signal: AbortSignal | undefined,
+): Promise<T> {
+  let failure: { readonly error: unknown } | undefined;
+  try {
+    const end = await session.transaction(async () => {
+      const given = tokensOf(session.connection);
+      const before = given.max;
+      session.connection.exec("SAVEPOINT hapax_work");
+      try {
+        return { value: await session.lend(work, signal) };
+      } catch (error) {
+        failure = { error };
+        if (given.max === before) throw error;
+        session.connection.exec("ROLLBACK TO hapax_work");
+        raise(session, given.max);
+        return failure;
+      }
+    });
+    if ("value" in end) return end.value;
+    throw end.error;
+  } catch (error) {
+    // What went wrong first is what the caller wants to know, also if the tokens could not be kept.
+    throw failure === undefined ? error : failure.error;
+  }
+}
+
+function tokensOf(connection: SqliteConnection): GivenTokens {
+  const given = givenOf.get(connection) ?? { max: 0 };
+  givenOf.set(connection, given);
+  return given;
+}
+
+function raise(session: SqliteSession<SqliteConnection>, token: number): void {
+  session.prepare(RAISE).run(token, token);
+}

@@ -1,0 +1,225 @@
+/**
+ * The outbox on SQLite. One transaction writes at a time, so ids are committed in their order: a position is the id of the
+ * last event before it.
+ *
+ * An event that is added through the connection of the relay wakes it at once; those of other connections and processes
+ * are found by polling.
+ */
+
+import { waitingClock } from "../../base/clock.ts";
+import {
+  isSameConnection,
+  joinSqlite,
+  type RunJoined,
+  sqliteBytes,
+  type SqliteConnection,
+  type SqliteSession,
+  type SqliteValue,
+} from "../databases/sqlite.ts";
+import { HapaxError } from "../../base/errors.ts";
+import type {
+  HeldEvent,
+  HeldFilter,
+  HeldWrite,
+  NewOutboxEvent,
+  OutboxEvent,
+  OutboxSpans,
+} from "../outbox/log.ts";
+import { untilWoken } from "./outbox-hints.ts";
+
+type Row = Readonly<Record<string, unknown>>;
+
+/** julianday is in every version, and is the clock of the database. */
+const NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
+const ADD = `INSERT INTO hapax_outbox (topic, key, payload, headers, added_at)
+  VALUES (?, ?, ?, ?, ${NOW_MS}) RETURNING id`;
+const END = "SELECT COALESCE(MAX(seq), 0) AS last FROM sqlite_sequence WHERE name = 'hapax_outbox'";
+const PLAN = `SELECT MAX(id) AS last FROM
+  (SELECT id FROM hapax_outbox WHERE id > ? ORDER BY id LIMIT ?)`;
+/** libsql ends the process over a list of rows with bytes that are empty: NULL stands for them. */
+const BYTES = "NULLIF(payload, x'') AS bytes";
+const READ = `SELECT CAST(id AS TEXT) AS event_id, topic, key, ${BYTES}, headers, added_at FROM hapax_outbox
+  WHERE id > ? AND id <= ? ORDER BY id`;
+const CLEAN = `DELETE FROM hapax_outbox WHERE id IN (SELECT id FROM hapax_outbox
+  WHERE id <= ? AND added_at <= ${NOW_MS} - ? ORDER BY id LIMIT ?) RETURNING id`;
+const LAG = `SELECT ${NOW_MS} - added_at AS age FROM hapax_outbox WHERE id > ? ORDER BY id LIMIT 1`;
+/** Key by key through the index: one key may have very many. */
+const HELD_KEYS = `SELECT value AS key FROM json_each(?) WHERE EXISTS
+  (SELECT 1 FROM hapax_outbox_held AS held WHERE held.relay = ? AND held.key = value AND held.state IN (?, ?))`;
+const HOLD = `INSERT INTO hapax_outbox_held
+    (relay, event_id, topic, key, payload, headers, added_at, state, attempts, due_at, fingerprint, message)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ${NOW_MS} + ?, ?, ?)
+  ON CONFLICT (relay, event_id) DO UPDATE SET state = excluded.state, attempts = excluded.attempts,
+    due_at = excluded.due_at, fingerprint = excluded.fingerprint, message = excluded.message`;
+const HELD = `SELECT relay, event_id, topic, key, ${BYTES}, headers, added_at, state, attempts,
+  due_at - ${NOW_MS} AS due_in, fingerprint, message FROM hapax_outbox_held`;
+const RELEASE = "DELETE FROM hapax_outbox_held WHERE relay = ? AND event_id = ?";
+
+/** Who waits for events of a connection, and how often some were added: also by transactions that failed. */
+interface Hints {
+  count: number;
+  readonly waiting: Set<() => void>;
+}
+
+const hintsOf = new WeakMap<SqliteConnection, Hints>();
+
+/** `joined`: inside a transaction of the caller, whose turn it is. */
+export function createSqliteOutbox<Connection extends SqliteConnection>(
+  session: SqliteSession<Connection>,
+  joined: RunJoined | undefined,
+): OutboxSpans<Connection> {
+  const hints = hintsOf.get(session.connection) ?? { count: 0, waiting: new Set() };
+  hintsOf.set(session.connection, hints);
+  let hintsSeen = 0;
+  const all = (sql: string, ...values: readonly SqliteValue[]): readonly Row[] =>
+    session.prepare(sql).all(...values) as readonly Row[];
+  const add = ({ topic, key, payload, headers = {} }: NewOutboxEvent): string =>
+    String(all(ADD, topic, key ?? null, payload, JSON.stringify(headers))[0]?.["id"]);
+  const reading = async <T>(work: () => T): Promise<T> =>
+    joined === undefined ? session.read(work) : joined(work);
+  const writing = async <T>(work: () => T): Promise<T> =>
+    joined === undefined ? session.transaction(work) : joined(work);
+  return {
+    way: "spans",
+    cleansIn: "transaction",
+    add: async (tx, events) => {
+      const ids = ownTransaction(session.connection, tx)(() => events.map(add));
+      hints.count += 1;
+      for (const wake of [...hints.waiting]) wake();
+      return ids;
+    },
+    wait: (delayMs, signal) => {
+      if (hints.count === hintsSeen)
+        return untilWoken(hints.waiting, waitingClock, delayMs, signal);
+      hintsSeen = hints.count;
+      return Promise.resolve();
+    },
+    start: (at) => reading(() => (at === "end" ? String(numberOf(all(END)[0]?.["last"])) : "0")),
+    plan: (from, max) =>
+      reading(() => {
+        // In its turn: whoever gave the hint has committed.
+        hintsSeen = hints.count;
+        const last = all(PLAN, Number(from), max)[0]?.["last"] ?? undefined;
+        return last === undefined ? undefined : { from, to: String(numberOf(last)) };
+      }),
+    read: ({ from, to }) => reading(() => all(READ, Number(from), Number(to)).map(eventOf)),
+    clean: (positions, keepMs, max) =>
+      writing(() => {
+        if (positions.length === 0) return 0;
+        return all(CLEAN, Math.min(...positions.map(Number)), keepMs, max).length;
+      }),
+    held: (filter) =>
+      reading(() => {
+        const { where, values } = heldWhere(filter);
+        const sql = `${HELD} WHERE ${where} ORDER BY number LIMIT ?`;
+        return all(sql, ...values, filter.max).map(heldOf);
+      }),
+    countHeld: (filter) =>
+      reading(() => {
+        const { where, values } = heldWhere(filter);
+        return numberOf(all(countOf(where), ...values, filter.max)[0]?.["count"]);
+      }),
+    heldKeys: (...asked) =>
+      reading(() => new Set(all(HELD_KEYS, ...keyValues(...asked)).map(({ key }) => String(key)))),
+    hold: (relay, puts, removes) =>
+      writing(() => {
+        for (const put of puts) session.prepare(HOLD).run(...holdValues(relay, put));
+        for (const id of removes) session.prepare(RELEASE).run(relay, id);
+      }),
+    lag: (position) =>
+      reading(() => {
+        const age = all(LAG, Number(position ?? 0))[0]?.["age"];
+        return { oldestMs: Math.max(0, numberOf(age ?? 0)), slotBytes: undefined };
+      }),
+  };
+}
+
+function ownTransaction(connection: SqliteConnection, tx: SqliteConnection): RunJoined {
+  if (isSameConnection(tx, connection)) return joinSqlite(tx).run;
+  const words = "the transaction is of another connection than the ledger's";
+  throw new HapaxError("invalid_request", words);
+}
+
+function heldWhere(filter: HeldFilter): {
+  readonly where: string;
+  readonly values: readonly SqliteValue[];
+} {
+  const { relay, state, key, ids, fingerprint, isDue } = filter;
+  const conditions = ["relay = ?"];
+  const values: SqliteValue[] = [relay];
+  const require = (column: string, value: string | undefined): void => {
+    if (value === undefined) return;
+    conditions.push(`${column} = ?`);
+    values.push(value);
+  };
+  require("state", state);
+  require("key", key);
+  require("fingerprint", fingerprint);
+  if (ids !== undefined) {
+    // One value for all: the number of values of a statement has a limit.
+    conditions.push("event_id IN (SELECT value FROM json_each(?))");
+    values.push(JSON.stringify(ids));
+  }
+  if (isDue === true) conditions.push(`due_at <= ${NOW_MS}`);
+  return { where: conditions.join(" AND "), values };
+}
+
+function countOf(where: string): string {
+  return `SELECT COUNT(*) AS count FROM (SELECT 1 FROM hapax_outbox_held WHERE ${where} LIMIT ?)`;
+}
+
+function keyValues(
+  relay: string,
+  among: readonly string[],
+  state?: HeldEvent["state"],
+): readonly SqliteValue[] {
+  const states = state === undefined ? ["waiting", "dead"] : [state, state];
+  return [JSON.stringify([...new Set(among)]), relay, ...states];
+}
+
+function holdValues(relay: string, put: HeldWrite): readonly SqliteValue[] {
+  const { event, state, attempts, dueInMs, failure } = put;
+  const { id, topic, key, payload, headers, addedAtMs } = event;
+  const told = [failure?.fingerprint ?? null, failure?.message ?? null];
+  const what = [relay, id, topic, key ?? null, payload, JSON.stringify(headers), addedAtMs];
+  return [...what, state, attempts, Math.round(dueInMs), ...told];
+}
+
+function eventOf(row: Row): OutboxEvent {
+  const { event_id: id, topic, key, bytes, headers, added_at: addedAt } = row;
+  return {
+    id: String(id),
+    topic: String(topic),
+    key: textOf(key),
+    payload: sqliteBytes(bytes) ?? new Uint8Array(0),
+    headers: JSON.parse(String(headers)) as Readonly<Record<string, string>>,
+    addedAtMs: numberOf(addedAt),
+  };
+}
+
+function heldOf(row: Row): HeldEvent {
+  const { relay, state, attempts, due_in: dueIn } = row;
+  const fingerprint = textOf(row["fingerprint"]);
+  return {
+    relay: String(relay),
+    event: eventOf(row),
+    state: state === "dead" ? "dead" : "waiting",
+    attempts: numberOf(attempts),
+    dueInMs: numberOf(dueIn),
+    failure:
+      fingerprint === undefined
+        ? undefined
+        : { fingerprint, message: textOf(row["message"]) ?? "" },
+  };
+}
+
+/** Clients can be told to answer integers as bigint. */
+function numberOf(value: unknown): number {
+  const number = Number(value);
+  if (!Number.isSafeInteger(number)) throw new Error(`not an exact integer: ${String(value)}`);
+  return number;
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === "string" ? value : undefined;
+}

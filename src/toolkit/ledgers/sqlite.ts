@@ -1,0 +1,110 @@
+/**
+ * `hapax/ledgers/sqlite`: the ledger in the user's own SQLite. Takes whatever has `exec` and `prepare`: `node:sqlite`,
+ * better-sqlite3, libsql, bun:sqlite; how it is used is toolkit/databases/sqlite.ts.
+ *
+ *   LQ4  `in` refuses a connection that says that it has no transaction.
+ */
+
+import {
+  closeSqlite,
+  joinSqlite,
+  type OpenSqlite,
+  ownSqliteSession,
+  type RunJoined,
+  type SqliteConnection,
+  type SqliteSession,
+} from "../databases/sqlite.ts";
+import type { Ledger } from "./ledger.ts";
+import type { OutboxLog } from "../outbox/log.ts";
+import { integerOf, textOf } from "./entry-statements.ts";
+import { pendingSteps } from "./migrations.ts";
+import { keepingTokens, sqliteEntries } from "./sqlite-entries.ts";
+import { createSqliteOutbox } from "./sqlite-outbox.ts";
+import { SQLITE_MIGRATIONS_TABLE, SQLITE_NOW, SQLITE_PARTS } from "./sqlite-schema.ts";
+
+export type { OpenSqlite, SqliteConnection, SqliteStatement } from "../databases/sqlite.ts";
+export { ledgerSchema } from "./schema.ts";
+
+const APPLIED = "SELECT part, max(version) AS version FROM hapax_migrations GROUP BY part";
+const APPLY = `INSERT INTO hapax_migrations (part, version, applied_at) VALUES (?, ?, ${SQLITE_NOW})`;
+
+/** A ledger in SQLite. It owns a connection. */
+export interface SqliteLedger<Connection> extends Ledger<Connection>, Disposable {
+  /** Closes the connection, when nothing uses the ledger any more. */
+  close(): void;
+}
+
+/**
+ * A ledger in SQLite. `open` opens a connection for the ledger alone: a transaction stays open while your work awaits, and
+ * what others wrote with the same connection meanwhile would be a part of it. Other parts of the program open connections of
+ * their own. The ledger waits for writers by itself; it turns the client's timeout off, which would stop the whole process.
+ *
+ * Inside a transaction use `ledger.in(tx)`; a call of the ledger itself waits for its end. A transaction of yours on another
+ * connection should begin with `BEGIN IMMEDIATE`. Throws `invalid_settings`.
+ *
+ * ```ts
+ * import { sqliteLedger, type SqliteConnection } from "hapax/ledgers/sqlite";
+ *
+ * // For example: start(() => new Database("shop.db"))
+ * async function start(open: () => SqliteConnection): Promise<number> {
+ *   const ledger = sqliteLedger(open);
+ *   await ledger.migrate();
+ *   return ledger.entries.sweep(100);
+ * }
+ * console.assert(typeof start === "function");
+ * ```
+ */
+export function sqliteLedger<Connection extends SqliteConnection>(
+  open: OpenSqlite<Connection>,
+): SqliteLedger<Connection> {
+  const session = ownSqliteSession(open, "sqliteLedger");
+  const close = (): void => {
+    closeSqlite(session);
+  };
+  return Object.defineProperties(ledgerOf(session, undefined), {
+    close: { value: close },
+    [Symbol.dispose]: { value: close },
+  }) as SqliteLedger<Connection>; // With what was just defined.
+}
+
+/** `tx`: what the caller has for its transaction, and how what belongs to it is run. */
+function ledgerOf<Connection extends SqliteConnection>(
+  session: SqliteSession<Connection>,
+  joined: { readonly tx: Connection; readonly run: RunJoined } | undefined,
+): Ledger<Connection> {
+  let outbox: OutboxLog<Connection> | undefined;
+  return {
+    name: "sqlite",
+    supports: { transactions: true, isExclusive: true, durability: "database", outbox: ["log"] },
+    isJoined: joined !== undefined,
+    entries: sqliteEntries(session, joined?.run),
+    get outbox() {
+      outbox ??= createSqliteOutbox(session, joined?.run);
+      return outbox;
+    },
+    async migrate() {
+      if (joined === undefined) await session.transaction(() => migrate(session));
+      else joined.run(() => migrate(session));
+    },
+    transaction: async (work, signal) =>
+      joined === undefined ? keepingTokens(session, work, signal) : work(joined.tx),
+    in: (tx) => {
+      const { session: own, run } = joinSqlite(tx);
+      return ledgerOf(own, { tx, run });
+    },
+  };
+}
+
+/** LG7: in a transaction for writing, of which there is one at a time. */
+function migrate(session: SqliteSession<SqliteConnection>): void {
+  const { connection } = session;
+  connection.exec(SQLITE_MIGRATIONS_TABLE);
+  const rows = session.prepare(APPLIED).all() as readonly Readonly<Record<string, unknown>>[];
+  const applied = new Map(
+    rows.map(({ part, version }) => [textOf(part), integerOf(version)] as const),
+  );
+  for (const { part, version, sql } of pendingSteps(SQLITE_PARTS, applied)) {
+    for (const text of sql) connection.exec(text);
+    session.prepare(APPLY).run(part, version);
+  }
+}

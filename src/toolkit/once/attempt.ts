@@ -1,0 +1,373 @@
+/**
+ * One attempt to do the work of a key: claim it, work, and record the end. What is left behind when something fails on the
+ * way is decided here.
+ *
+ *   ON3  work in a transaction is committed with its record, under the token of the claim, or not at all;
+ *   ON4  a commit without an answer is looked up under a lock: what was committed counts, what was not is undone, and only
+ *        what nobody can find out is unknown;
+ *   ON5  what the work throws reaches its caller as it is, after its key was released, kept as failed, or forgotten;
+ *   ON6  work elsewhere that must be asked for is not repeated before it was: not after a crash, and not after it threw.
+ */
+
+import { onAbort } from "../../base/aborts.ts";
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoint.ts";
+import type { Entry, Ledger } from "../ledgers/ledger.ts";
+import { acquire, type Claim } from "./claiming.ts";
+import { growingPauses, pause, unlessAborted } from "./pauses.ts";
+import { encodeFailure } from "./result.ts";
+import type { Bytes, Encodable, JobWork, OnceJob } from "./settings.ts";
+
+/** The end of the work, whoever did it. */
+export interface Ended {
+  readonly kind: "ended";
+  readonly data: Bytes;
+  readonly token: number;
+  readonly isReplayed: boolean;
+  /** Undefined: it has just been kept. */
+  readonly keepLeftMs: number | undefined;
+}
+
+/** What an attempt comes to, for its caller and for those who have joined it. */
+export type Outcome =
+  | Ended
+  | { readonly kind: "running" | "failed" | "exhausted" | "mismatch"; readonly entry: Entry }
+  | { readonly kind: "threw"; readonly error: unknown };
+
+type Worked<Tx, Effect> = Extract<JobWork<Tx>, { readonly effect: Effect }>;
+
+/** `onClaimed` is called when it is certain that this attempt does the work. */
+export async function attemptOnce<Tx>(
+  ledger: Ledger<Tx>,
+  job: OnceJob<Tx>,
+  isKnown: boolean,
+  onClaimed: () => void,
+): Promise<Outcome> {
+  for (let isSought = isKnown; ; isSought = true) {
+    const outcome = await attempt(ledger, job, isSought, onClaimed);
+    // CK4: somebody else has begun while this one waited for its transaction. Their entry says what to do.
+    if (outcome !== "taken") return outcome;
+  }
+}
+
+async function attempt<Tx>(
+  ledger: Ledger<Tx>,
+  job: OnceJob<Tx>,
+  isKnown: boolean,
+  onClaimed: () => void,
+): Promise<Outcome | "taken"> {
+  const { work } = job;
+  let claim: Claim<Tx> | undefined;
+  try {
+    const key = work.effect === "transaction" ? "" : await work.key();
+    const acquired = await acquire(ledger, job.place, job.terms, job.tools, isKnown);
+    if (acquired.kind === "done") return replayed(acquired.entry);
+    if (acquired.kind !== "claimed") return { kind: acquired.kind, entry: acquired.entry };
+    ({ claim } = acquired);
+    onClaimed();
+    if (work.effect === "transaction") {
+      return ledger.isJoined
+        ? await workJoined(ledger, claim, job, work)
+        : await workInTransaction(ledger, claim, job, work);
+    }
+    if (acquired.needsProbe && work.effect === "probed") {
+      const ended = await probe(ledger, claim, job, work, key, acquired.isExhausted);
+      if (ended !== undefined) return ended;
+    }
+    return await workElsewhere(ledger, claim, job, work, key);
+  } catch (error) {
+    return { kind: "threw", error };
+  } finally {
+    // However it ended: nobody works under this claim any more.
+    claim?.stop();
+  }
+}
+
+function replayed({ data, token, keepLeftMs }: Entry): Ended {
+  return { kind: "ended", data, token, isReplayed: true, keepLeftMs };
+}
+
+function endedBy<Tx>({ token }: Claim<Tx>, data: Bytes): Ended {
+  return { kind: "ended", data, token, isReplayed: false, keepLeftMs: undefined };
+}
+
+/**
+ * Gives the work a signal for both: the claim that is lost, and the caller who has had enough. By hand, and taken back:
+ * one of `AbortSignal.any` that somebody has listened to stays for as long as the caller's signal does.
+ */
+async function heeding<Tx, T>(
+  claim: Claim<Tx>,
+  { signal }: OnceJob<Tx>,
+  run: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  // CK5: also if the work does not heed its signal.
+  const limited = (heard: AbortSignal): Promise<T> => unlessAborted(run(heard), claim.overtime);
+  if (signal === undefined) return await limited(claim.signal);
+  const either = new AbortController();
+  const stops = [claim.signal, signal].map((source) => {
+    if (source.aborted) either.abort(source.reason);
+    return onAbort(source, () => {
+      either.abort(source.reason);
+    });
+  });
+  try {
+    return await limited(either.signal);
+  } finally {
+    for (const stop of stops) stop();
+  }
+}
+
+/** ON3 */
+async function workInTransaction<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "transaction">,
+): Promise<Ended | "taken"> {
+  const { isExclusive } = ledger.supports;
+  let thrown: { readonly error: unknown } | undefined;
+  let ended: Ended | undefined;
+  let isTaken = false;
+  try {
+    await ledger.transaction(async (tx) => {
+      claim.signal.throwIfAborted();
+      if (isExclusive && !(await claim.isOwned(ledger.in(tx)))) {
+        isTaken = true;
+        return;
+      }
+      await failpoint("once.began");
+      let data: Bytes;
+      try {
+        const { token, attempts: attempt } = claim;
+        const result = await heeding(claim, job, (heard) =>
+          work.run({ tx, signal: heard, token, attempt }),
+        );
+        data = result();
+      } catch (error) {
+        thrown = { error };
+        throw error;
+      }
+      await failpoint("once.worked");
+      await claim.complete(ledger.in(tx), "done", data);
+      await failpoint("once.completed");
+      ended = endedBy(claim, data);
+    }, claim.signal);
+  } catch (error) {
+    if (thrown !== undefined) return await fail(ledger, claim, job, thrown.error);
+    if (ended !== undefined) return await settle(ledger, claim, job, ended, error);
+    // It did not begin, or could not be recorded: the transaction is rolled back, whatever the database says of it.
+    await leave(() => claim.release());
+    throw error;
+  }
+  if (isTaken) return "taken";
+  await failpoint("once.committed");
+  return endedBy(claim, (ended as Ended | undefined)?.data);
+}
+
+/** All of it stays or goes with the caller's transaction; nothing is to be renewed, as nobody sees the claim before. */
+async function workJoined<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "transaction">,
+): Promise<Ended> {
+  claim.stop();
+  return await ledger.transaction(async (tx) => {
+    await failpoint("once.began");
+    const { token, attempts: attempt } = claim;
+    const result = await heeding(claim, job, (signal) => work.run({ tx, signal, token, attempt }));
+    const data = result();
+    await failpoint("once.worked");
+    await claim.complete(ledger, "done", data);
+    await failpoint("once.completed");
+    return endedBy(claim, data);
+  });
+}
+
+async function workElsewhere<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "repeatable" | "probed">,
+  key: string,
+): Promise<Ended> {
+  let data: Bytes;
+  try {
+    await failpoint("once.began");
+    // ON6: no token stops it elsewhere. Whoever has taken the key meanwhile may have been told that it has not happened.
+    claim.requireHeld();
+    const { token, attempts: attempt } = claim;
+    const result = await heeding(claim, job, (signal) => work.run({ key, signal, token, attempt }));
+    data = result();
+  } catch (error) {
+    return await fail(ledger, claim, job, error);
+  }
+  await failpoint("once.worked");
+  await record(ledger, claim, job, data);
+  await failpoint("once.committed");
+  return endedBy(claim, data);
+}
+
+/** ON6: undefined if it has not happened, and may be done now. */
+async function probe<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "probed">,
+  key: string,
+  isExhausted: boolean,
+): Promise<Ended | undefined> {
+  const attempt = isExhausted ? claim.attempts : claim.attempts - 1;
+  let result: Encodable | undefined;
+  try {
+    const answer = await heeding(claim, job, (signal) => work.reconcile({ key, attempt, signal }));
+    if (answer.kind === "unknown") throw unknownOutcome(job, undefined);
+    if (answer.kind === "not_done" && isExhausted) throw exhausted(job, claim.attempts);
+    if (answer.kind === "done") ({ result } = answer);
+    if (result === undefined) return undefined;
+    const data = result();
+    await record(ledger, claim, job, data);
+    return { ...endedBy(claim, data), isReplayed: true };
+  } catch (error) {
+    await leave(() => claim.abandon());
+    throw error;
+  }
+}
+
+/** Records what has happened elsewhere. The database may be gone for a moment; the effect is not. */
+async function record<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  data: Bytes,
+): Promise<void> {
+  const nextMs = growingPauses(job.tools.random);
+  const endMs = job.clock.steadyMs() + job.terms.leaseMs;
+  for (;;) {
+    try {
+      await completeElsewhere(ledger, claim, data);
+      return;
+    } catch (error) {
+      if (isHapaxError(error, "lease_lost") || job.clock.steadyMs() >= endMs) throw error;
+    }
+    await pause(job.clock, nextMs());
+  }
+}
+
+/** A record whose answer was lost looks like a lost claim when it is written again: the entry knows. */
+async function completeElsewhere<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  data: Bytes,
+): Promise<void> {
+  try {
+    await claim.complete(ledger, "done", data);
+  } catch (error) {
+    if (!isHapaxError(error, "lease_lost")) throw error;
+    const entry = await ledger.entries.find(claim.place);
+    if (entry?.state !== "done" || entry.token !== claim.token) throw error;
+  }
+}
+
+/** ON4: nobody answered the commit. The entry is locked until that transaction has ended, one way or the other. */
+async function settle<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  ended: Ended,
+  error: unknown,
+): Promise<Ended> {
+  const entry = await lookUp(ledger, job, error);
+  if (entry?.token === claim.token && entry.state === "done") return ended;
+  if (entry?.token === claim.token && entry.state === "running") {
+    // ON5: what the database refuses in COMMIT is a failure of the work. What it could not do is not.
+    if (isRefusal(error)) return await fail(ledger, claim, job, error);
+    await leave(() => claim.release());
+    throw error;
+  }
+  if (entry === undefined) throw unknownOutcome(job, error);
+  const message = `somebody else has taken the work; ${job.where}`;
+  throw new HapaxError("lease_lost", message, { cause: error });
+}
+
+/** Constraints that are checked at the end, and what a trigger raises: SQLSTATE classes 23, 44 and P0; SQLite has words. */
+function isRefusal(error: unknown): boolean {
+  const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
+  return (
+    (typeof code === "string" && /^(?:23|44|P0)[0-9A-Z]{3}$/.test(code)) ||
+    (typeof message === "string" && /constraint failed/i.test(message))
+  );
+}
+
+/** Tries for the length of a lease to read the entry in a transaction. */
+async function lookUp<Tx>(
+  ledger: Ledger<Tx>,
+  job: OnceJob<Tx>,
+  cause: unknown,
+): Promise<Entry | undefined> {
+  const over = new AbortController();
+  const cancel = job.clock.after(job.terms.leaseMs, () => {
+    over.abort(unknownOutcome(job, cause));
+  });
+  const nextMs = growingPauses(job.tools.random);
+  const reading = async (): Promise<Entry | undefined> => {
+    for (;;) {
+      try {
+        return await ledger.transaction((tx) => ledger.in(tx).entries.find(job.place));
+      } catch {
+        // The database is not back yet; `cause` is told if it never is.
+      }
+      await pause(job.clock, nextMs(), over.signal);
+    }
+  };
+  const given = new Promise<never>((_, reject) => {
+    over.signal.addEventListener("abort", () => {
+      reject(over.signal.reason as Error);
+    });
+  });
+  try {
+    return await Promise.race([reading(), given]);
+  } finally {
+    cancel();
+  }
+}
+
+/** ON5: the key after work that threw. The error is told in any case, and to nobody else. */
+async function fail<Tx>(
+  ledger: Ledger<Tx>,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  error: unknown,
+): Promise<never> {
+  job.tools.meter.add("failures_total", 1, { primitive: "once" });
+  // Whoever was told to stop has not failed.
+  const isStopped = job.signal?.aborted === true || claim.signal.aborted;
+  const policy = isStopped && job.onFailure === "remember" ? "retry" : job.onFailure;
+  await leave(() => {
+    if (policy === "remember") return claim.complete(ledger, "failed", encodeFailure(error));
+    if (policy === "forget") return claim.forget();
+    // ON6: that it threw does not say that it has not happened.
+    return job.work.effect === "probed" ? claim.abandon() : claim.release();
+  });
+  throw error;
+}
+
+/** What cannot be left in order is left to its lease: the error that led here is the one to tell. */
+async function leave(work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch {
+    // The claim is lost, or the database is gone: the lease ends by itself in both cases.
+  }
+}
+
+export function unknownOutcome<Tx>(job: OnceJob<Tx>, cause: unknown): HapaxError {
+  job.tools.meter.add("unknown_total", 1, { primitive: "once" });
+  const message = `nobody knows whether the work had its effect; ${job.where}`;
+  return new HapaxError("outcome_unknown", message, { cause });
+}
+
+export function exhausted<Tx>(job: OnceJob<Tx>, attempts: number): HapaxError {
+  const message = `begun as often as allowed; attempts=${attempts} ${job.where}`;
+  return new HapaxError("attempts_exhausted", message);
+}

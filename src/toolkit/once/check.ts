@@ -1,0 +1,56 @@
+/** Checks of what callers say: all problems of a call together. */
+
+import { HapaxError } from "../../base/errors.ts";
+import { NAME_BYTES_MAX } from "./limits.ts";
+
+/** The scope of whoever has only one tenant: said, not assumed. */
+export const GLOBAL = "*";
+
+const encoder = new TextEncoder();
+
+export class Check {
+  readonly #problems: string[] = [];
+
+  problem(text: string): void {
+    this.#problems.push(text);
+  }
+
+  /** The value or its default; a problem if it is not a whole number from `min` to `max`. */
+  whole(
+    name: string,
+    value: number | undefined,
+    fallback: number,
+    min: number,
+    max: number,
+  ): number {
+    const chosen = value ?? fallback;
+    if (!Number.isSafeInteger(chosen) || chosen < min || chosen > max)
+      this.problem(`${name}=${chosen} is not a whole number from ${min} to ${max}`);
+    return chosen;
+  }
+
+  word(name: string, value: string, words: readonly string[]): void {
+    if (!words.includes(value)) this.problem(`${name}=${value} is none of ${words.join(", ")}`);
+  }
+
+  /** What every database can keep: not empty, not too long, without NUL and without half characters. */
+  name(name: string, value: string): string {
+    const problem = problemOfName(value);
+    if (problem !== undefined) this.problem(`${name} ${problem}`);
+    return value;
+  }
+
+  /** Throws if there was a problem. */
+  end(code: "invalid_settings" | "invalid_request" = "invalid_settings"): void {
+    if (this.#problems.length > 0) throw new HapaxError(code, this.#problems.join("; "));
+  }
+}
+
+function problemOfName(value: unknown): string | undefined {
+  if (typeof value !== "string") return "is not a string";
+  if (value === "") return "is empty";
+  if (value.includes("\0")) return "has a NUL character";
+  if (/\p{Surrogate}/u.test(value)) return "has half of a surrogate pair";
+  const bytes = value.length > NAME_BYTES_MAX ? value.length : encoder.encode(value).length;
+  return bytes > NAME_BYTES_MAX ? `has more than ${NAME_BYTES_MAX} bytes` : undefined;
+}

@@ -1,0 +1,167 @@
+import { describe, expect, test } from "vitest";
+import { memoryLedger, type MemoryTransaction } from "../ledgers/memory.ts";
+import type { Meter } from "../meters/meter.ts";
+import { createVirtualClock } from "../../testing/virtual-clock.ts";
+import { createInbox } from "./inbox.ts";
+
+function stage(retainMs = 1_000) {
+  const clock = createVirtualClock(1_000_000);
+  const ledger = memoryLedger({ clock });
+  const counted: string[] = [];
+  const headroom: number[] = [];
+  const meter: Meter = {
+    add: (name) => void counted.push(name),
+    set: (_, value) => void headroom.push(value),
+  };
+  const effects: string[] = [];
+  const write = (tx: MemoryTransaction, text: string): void => {
+    effects.push(text);
+    tx.undo(() => void effects.splice(effects.lastIndexOf(text), 1));
+  };
+  const settings = { consumer: "billing", retainMs, clock, meter };
+  return {
+    clock,
+    ledger,
+    settings,
+    inbox: createInbox(ledger, settings),
+    effects,
+    write,
+    counted,
+    headroom,
+  };
+}
+
+const MESSAGE = { id: "m1", source: "shop" };
+
+describe("an inbox", () => {
+  test("IB1 handles a message once, and reports it when it comes again", async () => {
+    const { inbox, effects, write, counted, headroom, clock } = stage();
+    const handle = () => inbox.handle(MESSAGE, (tx) => write(tx, "booked"));
+    expect(await handle()).toEqual({ kind: "handled", result: undefined });
+    clock.advance(750);
+    expect(await handle()).toEqual({ kind: "duplicate" });
+    expect(effects).toEqual(["booked"]);
+    expect(counted).toEqual(["claims_total", "duplicates_total"]);
+    expect(headroom).toEqual([0.25]);
+  });
+
+  test("IB1 handles a message once that comes many times at once", async () => {
+    const { inbox, effects, write } = stage();
+    const handle = (_: unknown, index: number) =>
+      inbox.handle(MESSAGE, async (tx) => {
+        await Promise.resolve();
+        write(tx, `booked ${index}`);
+      });
+    const all = await Promise.all(Array.from({ length: 20 }, handle));
+    expect(all.filter(({ kind }) => kind === "handled")).toHaveLength(1);
+    expect(effects).toEqual(["booked 0"]);
+  });
+
+  test("IB2 keeps consumers and sources apart, whatever characters they have", async () => {
+    const { ledger, settings } = stage();
+    const all = [
+      ["a", "b"],
+      ["a,b", "c"],
+      ["a", "b,c"],
+      ['a","b', "c"],
+      ["b", "a"],
+    ] as const;
+    for (const [consumer, source] of all) {
+      const inbox = createInbox(ledger, { ...settings, consumer });
+      expect((await inbox.handle({ id: "1", source }, () => 1)).kind).toBe("handled");
+      expect((await inbox.handle({ id: "1", source }, () => 1)).kind).toBe("duplicate");
+    }
+  });
+
+  test("IB3 handles a message again that failed, also if both came at once", async () => {
+    const { inbox, effects, write } = stage();
+    const failure = new Error("no");
+    const first = inbox.handle(MESSAGE, (tx) => {
+      write(tx, "half");
+      throw failure;
+    });
+    const second = inbox.handle(MESSAGE, (tx) => write(tx, "whole"));
+    expect(await first.catch((error) => error)).toBe(failure);
+    expect((await second).kind).toBe("handled");
+    expect(effects).toEqual(["whole"]);
+  });
+
+  test("IB4 takes a message for new after its retention, if nothing says that it is old", async () => {
+    const { inbox, clock } = stage();
+    await inbox.handle(MESSAGE, () => 1);
+    clock.advance(1_000);
+    expect((await inbox.handle(MESSAGE, () => 1)).kind).toBe("handled");
+    expect((await inbox.handle(MESSAGE, () => 1)).kind).toBe("duplicate");
+  });
+
+  test("IB4 refuses a message that is older than it remembers, and notes nothing of it", async () => {
+    const { inbox, effects, write, clock, counted, ledger } = stage();
+    const old = { ...MESSAGE, sentAtMs: clock.nowMs() - 1_000 };
+    const handle = inbox.handle(old, (tx) => write(tx, "booked"));
+    await expect(handle).rejects.toMatchObject({ code: "key_expired" });
+    expect(effects).toEqual([]);
+    expect(counted).toEqual(["expired_total"]);
+    expect(await ledger.entries.scan({ kind: "inbox", max: 10 })).toEqual([]);
+    const young = { ...MESSAGE, sentAtMs: clock.nowMs() - 999 };
+    expect((await inbox.handle(young, () => 1)).kind).toBe("handled");
+  });
+
+  test("IB4 reports an old message that it still knows, and refuses it when it does not any more", async () => {
+    const { inbox, clock } = stage();
+    const message = { ...MESSAGE, sentAtMs: clock.nowMs() };
+    clock.advance(600);
+    expect((await inbox.handle(message, () => 1)).kind).toBe("handled");
+    clock.advance(900);
+    expect((await inbox.handle(message, () => 1)).kind).toBe("duplicate");
+    clock.advance(200);
+    const late = inbox.handle(message, () => 1);
+    await expect(late).rejects.toMatchObject({ code: "key_expired" });
+  });
+
+  test("IB5 is refused if the sender repeats for longer than it remembers", () => {
+    const { ledger, settings } = stage(1_000);
+    expect(() => createInbox(ledger, { ...settings, senderHorizonMs: 1_001 })).toThrow(
+      expect.objectContaining({ code: "invalid_settings" }),
+    );
+    expect(() => createInbox(ledger, { ...settings, senderHorizonMs: NaN })).toThrow();
+    createInbox(ledger, { ...settings, senderHorizonMs: 1_000 });
+  });
+
+  test("IB6 stays or goes with the caller's transaction", async () => {
+    const { inbox, ledger, settings, effects, write } = stage();
+    const undone = ledger.transaction(async (tx) => {
+      expect((await inbox.in(tx).handle(MESSAGE, (inner) => write(inner, "a"))).kind).toBe(
+        "handled",
+      );
+      expect((await inbox.in(tx).handle(MESSAGE, (inner) => write(inner, "b"))).kind).toBe(
+        "duplicate",
+      );
+      throw new Error("no");
+    });
+    await expect(undone).rejects.toThrow("no");
+    expect(effects).toEqual([]);
+    const kept = await ledger.transaction((tx) =>
+      createInbox(ledger.in(tx), settings).handle(MESSAGE, (inner) => write(inner, "c")),
+    );
+    expect(kept.kind).toBe("handled");
+    expect((await inbox.handle(MESSAGE, () => 1)).kind).toBe("duplicate");
+    expect(effects).toEqual(["c"]);
+  });
+
+  test("refuses messages without a name, and settings that make no sense", async () => {
+    const { inbox, ledger, settings } = stage();
+    for (const wrong of [
+      { id: "" },
+      { source: "" },
+      { id: "a\0" },
+      { source: "x".repeat(505) },
+      { sentAtMs: NaN },
+    ]) {
+      const handle = inbox.handle({ ...MESSAGE, ...wrong }, () => 1);
+      await expect(handle).rejects.toMatchObject({ code: "invalid_request" });
+    }
+    expect(() => createInbox(ledger, { ...settings, retainMs: 0, consumer: "" })).toThrow(
+      /consumer.*retainMs/,
+    );
+  });
+});

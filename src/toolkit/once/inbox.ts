@@ -1,0 +1,177 @@
+/**
+ * The inbox: a message is handled in one transaction with the note that it was.
+ *
+ *   IB1  a message has its effect once for each consumer, however often and by however many at once it is delivered;
+ *   IB2  consumers and sources are kept apart: the same id of two of them is two messages;
+ *   IB3  a message that failed is as if it had never come: it is handled when it comes again;
+ *   IB4  what was forgotten is not taken for new: a message older than the retention is refused, unless it is still known;
+ *   IB5  a retention shorter than the time for which the sender repeats is refused;
+ *   IB6  inside the caller's transaction everything stays or goes with it.
+ */
+
+import { decideMessageAge } from "../rules/inbox-window.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoint.ts";
+import type { Entries, EntryWrite, Ledger, Place } from "../ledgers/ledger.ts";
+import { Check } from "./check.ts";
+import { type ResolvedTools, resolveTools, type Tools } from "./claiming.ts";
+import { RETAIN_MS_MAX } from "./limits.ts";
+
+/** Settings of an inbox. */
+export interface InboxSettings extends Tools {
+  /** Who handles: each consumer handles every message once. */
+  readonly consumer: string;
+  /** How long messages are remembered, in milliseconds. Longer than any sender repeats them. */
+  readonly retainMs: number;
+  /** For how long the sender repeats a message, in milliseconds, if it says so. Checked against `retainMs`. */
+  readonly senderHorizonMs?: number;
+}
+
+/** What names a message. */
+export interface InboxMessage {
+  readonly id: string;
+  /** Whose ids these are: a broker, a webhook, a stream. */
+  readonly source: string;
+  /** When it was sent, by the sender's clock: what is older than the inbox remembers is refused with `key_expired`. */
+  readonly sentAtMs?: number;
+}
+
+/** What became of a delivery. */
+export type Handled<T> =
+  | { readonly kind: "handled"; readonly result: T }
+  | { readonly kind: "duplicate" };
+
+/** The messages of one consumer. */
+export interface Inbox<Tx> {
+  /**
+   * Handles the message, unless it was handled before. The work and the note that it was done are one transaction: what
+   * the work throws rolls both back. Throws `key_expired`.
+   */
+  handle<T>(message: InboxMessage, work: (tx: Tx) => T | Promise<T>): Promise<Handled<T>>;
+  /** The same inbox in a transaction that the caller began and ends. What `handle` throws must roll it back. */
+  in(tx: Tx): Inbox<Tx>;
+}
+
+/**
+ * An inbox in the user's own database. Throws `invalid_settings`, and `unsupported` without transactions.
+ *
+ * ```ts
+ * import { createInbox } from "hapax/ledger";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ *
+ * const inbox = createInbox(memoryLedger(), {
+ *   consumer: "billing",
+ *   retainMs: 7 * 86_400_000,
+ *   senderHorizonMs: 3 * 86_400_000,
+ * });
+ * const message = { id: "evt_1", source: "payments" };
+ * const first = await inbox.handle(message, () => "booked");
+ * const second = await inbox.handle(message, () => "booked");
+ * console.assert(first.kind === "handled" && second.kind === "duplicate");
+ * ```
+ */
+export function createInbox<Tx>(ledger: Ledger<Tx>, settings: InboxSettings): Inbox<Tx> {
+  const check = new Check();
+  const { consumer, retainMs, senderHorizonMs } = settings;
+  check.name("consumer", consumer);
+  check.whole("retainMs", retainMs, retainMs, 1, RETAIN_MS_MAX);
+  if (senderHorizonMs !== undefined && !(senderHorizonMs <= retainMs))
+    check.problem(`retainMs=${retainMs} is less than senderHorizonMs=${senderHorizonMs}`);
+  check.end();
+  if (!ledger.supports.transactions)
+    throw new HapaxError("unsupported", `ledger=${ledger.name} has no transactions`);
+  return inboxOf(ledger, { consumer, retainMs, tools: resolveTools(settings) });
+}
+
+interface Terms {
+  readonly consumer: string;
+  readonly retainMs: number;
+  readonly tools: ResolvedTools;
+}
+
+const LABELS = { primitive: "inbox" };
+
+function inboxOf<Tx>(ledger: Ledger<Tx>, terms: Terms): Inbox<Tx> {
+  return {
+    in: (tx) => inboxOf(ledger.in(tx), terms),
+    async handle<T>(message: InboxMessage, work: (tx: Tx) => T | Promise<T>): Promise<Handled<T>> {
+      const place = placeOf(message, terms);
+      const handled = await ledger.transaction(async (tx): Promise<Handled<T>> => {
+        const isNew = await note(ledger.in(tx).entries, place, message, terms);
+        if (!isNew) return { kind: "duplicate" };
+        await failpoint("inbox.began");
+        const result = await work(tx);
+        await failpoint("inbox.worked");
+        return { kind: "handled", result };
+      });
+      if (!ledger.isJoined && handled.kind === "handled") await failpoint("inbox.committed");
+      terms.tools.meter.add(
+        handled.kind === "handled" ? "claims_total" : "duplicates_total",
+        1,
+        LABELS,
+      );
+      return handled;
+    },
+  };
+}
+
+/** IB2 */
+function placeOf({ id, source, sentAtMs }: InboxMessage, { consumer }: Terms): Place {
+  const check = new Check();
+  check.name("id", id);
+  check.name("source", source);
+  const scope = check.name("consumer and source", JSON.stringify([consumer, source]));
+  if (sentAtMs !== undefined && !Number.isFinite(sentAtMs))
+    check.problem(`sentAtMs=${sentAtMs} is not a time`);
+  check.end("invalid_request");
+  return { kind: "inbox", scope, key: id };
+}
+
+/** Notes the message in the transaction; false if it is noted already. */
+async function note(
+  entries: Entries,
+  place: Place,
+  { sentAtMs }: InboxMessage,
+  { retainMs, tools }: Terms,
+): Promise<boolean> {
+  const age = decideMessageAge(sentAtMs, tools.clock.nowMs(), retainMs);
+  if (age.headroom !== undefined) tools.meter.set("window_headroom_ratio", age.headroom, LABELS);
+  const write: EntryWrite = {
+    state: "done",
+    token: "next",
+    attempts: 1,
+    leaseMs: undefined,
+    keepMs: retainMs,
+    fingerprint: { value: undefined },
+    data: { value: undefined },
+  };
+  for (;;) {
+    // Most messages are new: those cost one statement. What is too old must not be noted, not even for a moment.
+    if (age.kind === "new" && (await entries.put(place, { kind: "absent" }, write)) !== undefined)
+      return true;
+    const entry = await entries.find(place);
+    if (entry !== undefined && (entry.keepLeftMs ?? Infinity) > 0) {
+      const headroom = Math.min(1, (entry.keepLeftMs ?? retainMs) / retainMs);
+      tools.meter.set("window_headroom_ratio", headroom, LABELS);
+      return false;
+    }
+    if (age.kind === "expired") throw expired(place, sentAtMs, retainMs, tools);
+    if (entry === undefined) continue;
+    const { token, revision } = entry;
+    const written = await entries.put(place, { kind: "unchanged", token, revision }, write);
+    if (written !== undefined) return true;
+  }
+}
+
+/** IB4 */
+function expired(
+  { scope, key }: Place,
+  sentAtMs: number | undefined,
+  retainMs: number,
+  { meter }: ResolvedTools,
+): HapaxError {
+  meter.add("expired_total", 1, LABELS);
+  const facts = `scope=${scope} id=${key} sentAtMs=${sentAtMs} retainMs=${retainMs}`;
+  const message = `the message is older than the inbox remembers, and may have been handled; ${facts}`;
+  return new HapaxError("key_expired", message);
+}

@@ -1,0 +1,187 @@
+import { describe, expect, test } from "vitest";
+import { memoryLedger } from "../ledgers/memory.ts";
+import { createVirtualClock } from "../../testing/virtual-clock.ts";
+import { acquireLease, fenced, type HeldLease, type LeaseSettings } from "./lease.ts";
+
+/** What is due has been done when this resolves: nothing here waits for anything but promises. */
+const flush = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+function stage() {
+  const clock = createVirtualClock();
+  const ledger = memoryLedger({ clock });
+  const settings = { leaseMs: 1_000, clock };
+  const take = async (more: LeaseSettings = {}): Promise<HeldLease<unknown>> => {
+    const lease = await acquireLease(ledger, "report", { ...settings, ...more });
+    if (lease === undefined) throw new Error("somebody else holds it");
+    return lease as HeldLease<unknown>;
+  };
+  const advance = async (ms: number): Promise<void> => {
+    for (let passed = 0; passed < ms; passed += 50) {
+      clock.advance(50);
+      await flush();
+    }
+  };
+  /** A process that stands still, until the database gives its lease to others. */
+  const freeze = async (lease: HeldLease<unknown>): Promise<void> => {
+    const place = { kind: "lease", scope: "*", key: "report" };
+    await ledger.entries.put(
+      place,
+      { kind: "owned", token: lease.token },
+      {
+        state: "running",
+        token: "same",
+        attempts: 1,
+        leaseMs: 0,
+        keepMs: 1_000,
+        fingerprint: "same",
+        data: "same",
+      },
+    );
+  };
+  return { clock, ledger, settings, take, advance, freeze };
+}
+
+describe("a lease", () => {
+  test("LE1 has one holder at a time, and is free as soon as it is given back", async () => {
+    const { ledger, settings, take } = stage();
+    const all = await Promise.all(
+      Array.from({ length: 10 }, () => acquireLease(ledger, "report", settings)),
+    );
+    const [held, ...others] = all.filter((one) => one !== undefined);
+    expect(others).toEqual([]);
+    await held?.release();
+    const next = await take();
+    expect(next.token).toBeGreaterThan(held?.token ?? Infinity);
+    expect(await acquireLease(ledger, "other", settings)).toBeDefined();
+    expect(await acquireLease(ledger, "report", { ...settings, scope: "tenant" })).toBeDefined();
+  });
+
+  test("LE1 is waited for as long as was said, and until the signal aborts", async () => {
+    const { ledger, settings, take, advance } = stage();
+    const held = await take();
+    const patient = acquireLease(ledger, "report", { ...settings, waitMs: 5_000 });
+    const hasty = acquireLease(ledger, "report", { ...settings, waitMs: 300 });
+    const stop = new AbortController();
+    const stopped = acquireLease(ledger, "report", {
+      ...settings,
+      waitMs: 5_000,
+      signal: stop.signal,
+    });
+    stopped.catch(() => undefined);
+    await advance(400);
+    expect(await hasty).toBeUndefined();
+    stop.abort(new Error("enough"));
+    await expect(stopped).rejects.toThrow("enough");
+    await held.release();
+    await advance(1_000);
+    expect((await patient)?.token).toBeGreaterThan(held.token);
+  });
+
+  test("LE2 has tokens that only rise, after a release, a loss and a sweep", async () => {
+    const { ledger, take, advance, freeze, clock } = stage();
+    const tokens: number[] = [];
+    const lost = await take();
+    tokens.push(lost.token);
+    await freeze(lost);
+    const second = await take();
+    tokens.push(second.token);
+    await second.release();
+    await advance(50);
+    clock.advance(48 * 3_600_000);
+    expect(await ledger.entries.sweep(10)).toBe(1);
+    tokens.push((await take()).token);
+    expect(tokens).toEqual([...new Set(tokens)].toSorted((one, other) => one - other));
+  });
+
+  test("LE3 is held for as long as it is not given back", async () => {
+    const { ledger, settings, take, advance } = stage();
+    const held = await take();
+    await advance(10_000);
+    expect(held.signal.aborted).toBe(false);
+    expect(await acquireLease(ledger, "report", settings)).toBeUndefined();
+    {
+      await using disposed = held;
+      expect(disposed.token).toBe(held.token);
+    }
+    expect(await acquireLease(ledger, "report", settings)).toBeDefined();
+  });
+
+  test("LE3 aborts its signal when it was taken", async () => {
+    const { take, advance, freeze } = stage();
+    const held = await take();
+    await freeze(held);
+    await take();
+    await advance(350);
+    expect(held.signal.reason).toMatchObject({ code: "lease_lost" });
+    await held.release();
+  });
+
+  test("LE3 CK4 is not lost by a transaction of its own that takes many leases", async () => {
+    const { ledger, settings, take, advance } = stage();
+    const held = await take();
+    const result = await held.transaction(async () => {
+      await advance(5_000);
+      return "written";
+    });
+    expect(result).toBe("written");
+    await advance(3_000);
+    expect(held.signal.aborted).toBe(false);
+    expect(await acquireLease(ledger, "report", settings)).toBeUndefined();
+  });
+
+  test("LE4 commits nothing after it was taken or given back", async () => {
+    const { ledger, take, freeze } = stage();
+    let effects = 0;
+    const write = (lease: HeldLease<unknown>) =>
+      lease.transaction((tx) => {
+        effects += 1;
+        (tx as { undo(work: () => void): void }).undo(() => (effects -= 1));
+      });
+    const zombie = await take();
+    await write(zombie);
+    await freeze(zombie);
+    await write(zombie); // Nobody has taken it: it is still the newest.
+    const heir = await take();
+    await expect(write(zombie)).rejects.toMatchObject({ code: "lease_lost" });
+    await write(heir);
+    await heir.release();
+    await expect(write(heir)).rejects.toMatchObject({ code: "lease_lost" });
+    expect(effects).toBe(3);
+    const never = ledger.transaction((tx) => fenced(ledger, tx, { name: "nobody's", token: 1 }));
+    await expect(never).rejects.toMatchObject({ code: "lease_lost" });
+  });
+
+  test("LE4 can be proved by whoever works for its holder", async () => {
+    const { ledger, take, freeze } = stage();
+    const held = await take();
+    const { name, token } = held;
+    const prove = () => ledger.transaction((tx) => fenced(ledger, tx, { name, token }));
+    await prove();
+    await freeze(held);
+    await take();
+    await expect(prove()).rejects.toMatchObject({ code: "lease_lost" });
+  });
+
+  test("LE5 does not depend on the wall clock of its process", async () => {
+    const { ledger, settings, take, advance } = stage();
+    // The clock of the database is another one: this one is set back and forth.
+    const local = createVirtualClock();
+    const held = await take({ clock: local });
+    local.jump(3_600_000);
+    expect(held.signal.aborted).toBe(false);
+    expect(await acquireLease(ledger, "report", { ...settings, clock: local })).toBeUndefined();
+    local.jump(-7_200_000);
+    await advance(1_000);
+    expect(await acquireLease(ledger, "report", { ...settings, clock: local })).toBeDefined();
+  });
+
+  test("refuses names, times and transactions that make no sense", async () => {
+    const { ledger, settings } = stage();
+    const wrong = acquireLease(ledger, "", { ...settings, leaseMs: 1, waitMs: -1 });
+    await expect(wrong).rejects.toThrow(/name.*leaseMs.*waitMs/);
+    await ledger.transaction(async (tx) => {
+      const inside = acquireLease(ledger.in(tx), "report", settings);
+      await expect(inside).rejects.toMatchObject({ code: "unsupported" });
+    });
+  });
+});

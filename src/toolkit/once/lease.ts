@@ -1,0 +1,209 @@
+/**
+ * Leases: one holder of a name at a time, and a token that proves to the database who came last.
+ *
+ *   LE1  a name has one holder at a time; who comes meanwhile gets nothing, or waits;
+ *   LE2  tokens of a name only rise: after a release, a crash, a sweep and a restart too;
+ *   LE3  a lease is renewed until it is released, and its signal aborts before it is over;
+ *   LE4  a guarded transaction ends by looking whether its token is the newest, under a lock: with an older one it rolls back;
+ *   LE5  how long a lease lasts is decided by the database's clock alone.
+ */
+
+import { waitingClock } from "../../base/clock.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoint.ts";
+import type { Ledger, Place } from "../ledgers/ledger.ts";
+import { Check, GLOBAL } from "./check.ts";
+import { acquire, type Acquired, type Claim, resolveTools, type Tools } from "./claiming.ts";
+import * as limits from "./limits.ts";
+import { growingPauses, pause } from "./pauses.ts";
+
+/** Settings of a lease. All are optional. */
+export interface LeaseSettings extends Tools {
+  /** The same name in two scopes is two leases. Default `GLOBAL`. */
+  readonly scope?: string;
+  /** How long others wait after a crash, in milliseconds. Default 30 s. */
+  readonly leaseMs?: number;
+  /** How long to wait for it, in milliseconds. Default 0. */
+  readonly waitMs?: number;
+  /** Stops waiting. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** What proves a lease: it can be handed to another process that works for the holder. */
+export interface LeaseProof {
+  readonly name: string;
+  readonly token: number;
+  /** Default `GLOBAL`. */
+  readonly scope?: string;
+}
+
+/** A lease that this process holds. */
+export interface HeldLease<Tx> extends Required<LeaseProof>, AsyncDisposable {
+  /** Aborts when the lease is, or may soon be, somebody else's. Its reason is `lease_lost`. */
+  readonly signal: AbortSignal;
+  /** A transaction that is committed only if the lease is still held at its end; else `lease_lost`, rolled back. */
+  transaction<T>(work: (tx: Tx) => T | Promise<T>): Promise<T>;
+  /** Gives it back at once. Does nothing if it is lost already. */
+  release(): Promise<void>;
+}
+
+/**
+ * Takes the lease of a name; undefined if somebody else holds it for longer than `waitMs`. Renewed until it is released.
+ * Throws `invalid_settings`, and the signal's reason.
+ *
+ * ```ts
+ * import { acquireLease } from "hapax/ledger";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ *
+ * const ledger = memoryLedger();
+ * const lease = await acquireLease(ledger, "nightly report", { leaseMs: 10_000 });
+ * const other = await acquireLease(ledger, "nightly report");
+ * const report = await lease?.transaction(() => "written");
+ * await lease?.release();
+ * console.assert(other === undefined && report === "written");
+ * ```
+ */
+export async function acquireLease<Tx>(
+  ledger: Ledger<Tx>,
+  name: string,
+  settings: LeaseSettings = {},
+): Promise<HeldLease<Tx> | undefined> {
+  const { leaseMs, waitMs, place } = resolve(name, settings);
+  const { signal, clock = waitingClock } = settings;
+  if (ledger.isJoined)
+    throw new HapaxError("unsupported", "a lease is of no use before the transaction is committed");
+  const tools = resolveTools(settings);
+  const terms = {
+    fingerprint: undefined,
+    effect: "repeatable",
+    attemptsMax: Number.MAX_SAFE_INTEGER,
+    leaseMs,
+    retainMs: Math.max(limits.RETAIN_MS_DEFAULT, leaseMs),
+  } as const;
+  const endMs = clock.steadyMs() + waitMs;
+  const nextMs = growingPauses(tools.random);
+  for (let isKnown = false; ; isKnown = true) {
+    signal?.throwIfAborted();
+    const acquired: Acquired<Tx> = await acquire(ledger, place, terms, tools, isKnown);
+    if (acquired.kind === "claimed") {
+      await failpoint("lease.acquired");
+      return new Held(ledger, acquired.claim);
+    }
+    const leftMs = endMs - clock.steadyMs();
+    if (leftMs <= 0) return undefined;
+    const leaseLeftMs = Math.ceil(acquired.entry.leaseLeftMs ?? 0);
+    await pause(clock, Math.max(1, Math.min(nextMs(), leftMs, leaseLeftMs)), signal);
+  }
+}
+
+function resolve(
+  name: string,
+  settings: LeaseSettings,
+): { readonly leaseMs: number; readonly waitMs: number; readonly place: Place } {
+  const check = new Check();
+  const place = placeOf({ name, scope: settings.scope ?? GLOBAL }, check);
+  const { LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX, WAIT_MS_MAX } = limits;
+  const { leaseMs, waitMs } = settings;
+  const resolved = {
+    leaseMs: check.whole("leaseMs", leaseMs, LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
+    waitMs: check.whole("waitMs", waitMs, 0, 0, WAIT_MS_MAX),
+    place,
+  };
+  check.end();
+  return resolved;
+}
+
+function placeOf({ name, scope }: { name: string; scope: string }, check: Check): Place {
+  check.name("name", name);
+  check.name("scope", scope);
+  return { kind: "lease", scope, key: name };
+}
+
+/**
+ * Looks, inside the guarded transaction, whether the token is still the newest of its lease, and keeps it so until the
+ * transaction ends: nobody takes the lease meanwhile. Call it last. Throws `lease_lost`: let it roll back.
+ *
+ * ```ts
+ * import { acquireLease, fenced } from "hapax/ledger";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ *
+ * const ledger = memoryLedger();
+ * const lease = await acquireLease(ledger, "nightly report");
+ * if (lease === undefined) throw new Error("somebody else writes it");
+ * const proof = { name: lease.name, token: lease.token };
+ * await ledger.transaction((tx) => fenced(ledger, tx, proof));
+ * await lease.release();
+ * const refused = await ledger.transaction((tx) => fenced(ledger, tx, proof)).catch((error) => error);
+ * console.assert(refused.code === "lease_lost");
+ * ```
+ */
+export async function fenced<Tx>(
+  ledger: Ledger<Tx>,
+  tx: Tx,
+  { name, token, scope = GLOBAL }: LeaseProof,
+  { meter }: Pick<Tools, "meter"> = {},
+): Promise<void> {
+  const check = new Check();
+  const place = placeOf({ name, scope }, check);
+  check.end("invalid_request");
+  const entry = await ledger.in(tx).entries.find(place);
+  if (entry?.token !== token || entry.state !== "running") {
+    meter?.add("fenced_total", 1, { primitive: "lease" });
+    const newest = entry?.token ?? "none";
+    const facts = `name=${name} scope=${scope} token=${token} newest=${newest}`;
+    throw new HapaxError(
+      "lease_lost",
+      `the lease was given back, or taken by somebody else; ${facts}`,
+    );
+  }
+  await failpoint("lease.checked");
+}
+
+class Held<Tx> implements HeldLease<Tx> {
+  readonly name: string;
+  readonly scope: string;
+  readonly token: number;
+  readonly #ledger: Ledger<Tx>;
+  readonly #claim: Claim<Tx>;
+
+  constructor(ledger: Ledger<Tx>, claim: Claim<Tx>) {
+    this.#ledger = ledger;
+    this.#claim = claim;
+    this.name = claim.place.key;
+    this.scope = claim.place.scope;
+    this.token = claim.token;
+  }
+
+  get signal(): AbortSignal {
+    return this.#claim.signal;
+  }
+
+  async transaction<T>(work: (tx: Tx) => T | Promise<T>): Promise<T> {
+    const ledger = this.#ledger;
+    if (!ledger.supports.isExclusive) return await this.#guarded(work);
+    // CK4: others may be in front of it.
+    this.#claim.pause();
+    try {
+      return await this.#guarded(work);
+    } finally {
+      await this.#claim.resume();
+    }
+  }
+
+  /** LE4 */
+  #guarded<T>(work: (tx: Tx) => T | Promise<T>): Promise<T> {
+    return this.#ledger.transaction(async (tx) => {
+      const result = await work(tx);
+      await fenced(this.#ledger, tx, this, { meter: this.#claim.meter });
+      return result;
+    }, this.#claim.signal);
+  }
+
+  release(): Promise<void> {
+    return this.#claim.release();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.release();
+  }
+}

@@ -1,0 +1,257 @@
+/**
+ * processOnce: the work of a key is done once, and everybody who asks gets its result.
+ *
+ *   ON1  of all calls for a key, in all processes, one has an effect; the others get its result, or learn that it is under way;
+ *   ON7  whoever waits does so until there is a result, until the work can be taken over, or until its patience ends;
+ *   ON8  the first caller gets what the others get: the result as it was kept;
+ *   ON9  inside the caller's transaction everything stays or goes with it.
+ *
+ * The attempt itself is attempt.ts; who may make it, toolkit/rules/claim.ts.
+ */
+
+import type { JsonOf } from "../../base/json-of.ts";
+import { HapaxError } from "../../base/errors.ts";
+import type { Entry, Ledger } from "../ledgers/ledger.ts";
+import { attemptOnce, exhausted, type Outcome } from "./attempt.ts";
+import { type Flight, flightAt, startFlight } from "./flights.ts";
+import { growingPauses, pause, unlessAborted } from "./pauses.ts";
+import { decodeFailure, jsonCodec, type ResultCodec } from "./result.ts";
+import {
+  type Bytes,
+  type OnceCallContext,
+  type OnceInTransaction,
+  type OnceJob,
+  type OnceProbed,
+  type OnceRepeatable,
+  type OnceSettings,
+  type OnceTransactionContext,
+  resolveOnce,
+} from "./settings.ts";
+
+/** The result of a key. */
+export interface Once<T> {
+  readonly result: T;
+  /** It was not this call that did the work. */
+  readonly isReplayed: boolean;
+  /** Of the attempt that did it. */
+  readonly token: number;
+}
+
+/**
+ * The work of the key is under way elsewhere. `retryAfterMs` is what is left of its lease: then it has ended, or can be
+ * taken over.
+ *
+ * ```ts
+ * import { InProgress, isHapaxError } from "hapax/ledger";
+ *
+ * const error = new InProgress("scope=* key=order 17", 2_000);
+ * console.assert(isHapaxError(error, "in_progress") && error.retryAfterMs === 2_000);
+ * ```
+ */
+export class InProgress extends HapaxError {
+  readonly retryAfterMs: number;
+
+  constructor(where: string, retryAfterMs: number) {
+    const message = `the work is under way; ${where} retryAfterMs=${Math.ceil(retryAfterMs)}`;
+    super("in_progress", message, { status: 409 });
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+/**
+ * Does the work of a key once, and answers its result to everybody who asks with this key. Work in a transaction is
+ * committed together with its record; with `ledger.in(tx)` both are part of the caller's transaction. Throws what the work
+ * throws, and `in_progress`, `key_reused`, `lease_lost`, `failure_kept`, `attempts_exhausted`, `outcome_unknown`.
+ *
+ * ```ts
+ * import { GLOBAL, processOnce } from "hapax/ledger";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ *
+ * const ledger = memoryLedger();
+ * let charged = 0;
+ * const charge = () =>
+ *   processOnce(
+ *     ledger,
+ *     "charge order 17",
+ *     ({ tx }) => {
+ *       charged += 100;
+ *       tx.undo(() => (charged -= 100));
+ *       return { receipt: "r1" };
+ *     },
+ *     { scope: GLOBAL },
+ *   );
+ * const [first, second] = [await charge(), await charge()];
+ * console.assert(charged === 100 && second.isReplayed && second.result.receipt === first.result.receipt);
+ * ```
+ */
+export async function processOnce<Tx, T>(
+  ledger: Ledger<Tx>,
+  key: string,
+  fn: (context: OnceTransactionContext<Tx>) => T | Promise<T>,
+  settings: OnceInTransaction<T> & { readonly codec: ResultCodec<T> },
+): Promise<Once<T>>;
+/** Without a codec the result is what JSON makes of it, the first time too: a `Date` is a text. */
+export async function processOnce<Tx, T>(
+  ledger: Ledger<Tx>,
+  key: string,
+  fn: (context: OnceTransactionContext<Tx>) => T | Promise<T>,
+  settings: OnceInTransaction<T>,
+): Promise<Once<JsonOf<T>>>;
+/** For work that happens elsewhere: it has a key to be known by, and no transaction. */
+export async function processOnce<Tx, T>(
+  ledger: Ledger<Tx>,
+  key: string,
+  fn: (context: OnceCallContext) => T | Promise<T>,
+  settings: (OnceRepeatable<T> | OnceProbed<T>) & { readonly codec: ResultCodec<T> },
+): Promise<Once<T>>;
+/** The same without a codec. */
+export async function processOnce<Tx, T>(
+  ledger: Ledger<Tx>,
+  key: string,
+  fn: (context: OnceCallContext) => T | Promise<T>,
+  settings: OnceRepeatable<T> | OnceProbed<T>,
+): Promise<Once<JsonOf<T>>>;
+/** Both. */
+export async function processOnce<Tx, T>(
+  ledger: Ledger<Tx>,
+  key: string,
+  fn:
+    | ((context: OnceTransactionContext<Tx>) => T | Promise<T>)
+    | ((context: OnceCallContext) => T | Promise<T>),
+  settings: OnceSettings<T>,
+): Promise<Once<T>> {
+  const job = resolveOnce(key, fn, settings);
+  requireSupport(ledger, job);
+  const { data, isReplayed, token } = await untilEnded(ledger, job);
+  // What the default cannot decode was not encoded by it either.
+  const codec = settings.codec ?? (jsonCodec as ResultCodec<T>);
+  return { result: decode(data, codec), isReplayed, token };
+}
+
+/** ON8. `undefined` has no bytes. */
+function decode<T>(data: Bytes, codec: ResultCodec<T>): T {
+  return data === undefined ? (undefined as T) : codec.decode(data);
+}
+
+interface Result {
+  readonly data: Bytes;
+  readonly isReplayed: boolean;
+  readonly token: number;
+}
+
+function requireSupport<Tx>(ledger: Ledger<Tx>, { work, onFailure, waitMs }: OnceJob<Tx>): void {
+  if (work.effect === "transaction" && !ledger.supports.transactions)
+    throw new HapaxError("unsupported", `ledger=${ledger.name} has no transactions`);
+  if (!ledger.isJoined) return;
+  const problems = [
+    work.effect === "transaction"
+      ? ""
+      : "effect must be transaction: others could not see the claim",
+    onFailure === "remember" ? "onFailure=remember would be rolled back with the transaction" : "",
+    waitMs > 0 ? "waitMs must be 0: the transaction would keep from others what it waits for" : "",
+  ].filter((problem) => problem !== "");
+  if (problems.length > 0)
+    throw new HapaxError("unsupported", `in the caller's transaction ${problems.join("; ")}`);
+}
+
+/** ON7 */
+async function untilEnded<Tx>(ledger: Ledger<Tx>, job: OnceJob<Tx>): Promise<Result> {
+  const { clock, signal, tools } = job;
+  const endMs = clock.steadyMs() + job.waitMs;
+  const nextMs = growingPauses(tools.random);
+  let isKnown = false;
+  for (;;) {
+    signal?.throwIfAborted();
+    const { outcome, isOwn } = await nextOutcome(ledger, job, isKnown);
+    const verdict = judge(outcome, job, isOwn);
+    if (verdict.kind === "result") return verdict.result;
+    if (verdict.kind === "again") continue;
+    if (!isKnown) tools.meter.add("in_progress_total", 1, { primitive: "once" });
+    isKnown = true;
+    const leftMs = endMs - clock.steadyMs();
+    if (leftMs <= 0) throw new InProgress(job.where, verdict.leaseLeftMs);
+    // Not later than its lease ends: then the work can be taken over.
+    const pauseMs = Math.max(1, Math.min(nextMs(), leftMs, Math.ceil(verdict.leaseLeftMs)));
+    await pause(clock, pauseMs, signal);
+  }
+}
+
+/** The outcome of the attempt that is under way in this process, else of one of its own. */
+async function nextOutcome<Tx>(
+  ledger: Ledger<Tx>,
+  job: OnceJob<Tx>,
+  isKnown: boolean,
+): Promise<{ readonly outcome: Outcome; readonly isOwn: boolean }> {
+  // Two transactions of the caller are two worlds: nobody joins across them.
+  if (ledger.isJoined)
+    return { outcome: await attemptOnce(ledger, job, isKnown, () => undefined), isOwn: true };
+  const { place, terms, signal } = job;
+  for (let flight = flightAt(ledger, place); ; flight = flightAt(ledger, place)) {
+    if (flight === undefined) {
+      const attempt = (onClaimed: () => void): Promise<Outcome> =>
+        attemptOnce(ledger, job, isKnown, onClaimed);
+      const own = startFlight(ledger, place, terms.fingerprint, attempt);
+      return { outcome: await own.outcome, isOwn: true };
+    }
+    if (!isOtherContent(flight, terms.fingerprint))
+      return { outcome: await unlessAborted(flight.outcome, signal), isOwn: false };
+    // Not before it is certain that the other one has the key.
+    if (flight.isClaimed) throw reused(job);
+    await unlessAborted(flight.claimed, signal);
+  }
+}
+
+function isOtherContent(flight: Flight, fingerprint: string | undefined): boolean {
+  return (
+    fingerprint !== undefined &&
+    flight.fingerprint !== undefined &&
+    fingerprint !== flight.fingerprint
+  );
+}
+
+type Verdict =
+  | { readonly kind: "result"; readonly result: Result }
+  | { readonly kind: "again" }
+  | { readonly kind: "wait"; readonly leaseLeftMs: number };
+
+/** What an outcome is to this call. Whoever has only joined decides anew after everything that is not a result. */
+function judge<Tx>(outcome: Outcome, job: OnceJob<Tx>, isOwn: boolean): Verdict {
+  const { meter } = job.tools;
+  switch (outcome.kind) {
+    case "ended": {
+      const isReplayed = outcome.isReplayed || !isOwn;
+      if (isReplayed) meter.add("replays_total", 1, { primitive: "once" });
+      if (isOwn) tellHeadroom(outcome.keepLeftMs, job);
+      const { data, token } = outcome;
+      return { kind: "result", result: { data, token, isReplayed } };
+    }
+    case "running":
+      return { kind: "wait", leaseLeftMs: leaseLeftOf(outcome.entry) };
+    case "failed":
+      throw decodeFailure(outcome.entry.data, job.where);
+    case "exhausted":
+      if (!isOwn) return { kind: "again" };
+      throw exhausted(job, outcome.entry.attempts);
+    case "mismatch":
+      if (!isOwn) return { kind: "again" };
+      throw reused(job);
+    case "threw":
+      if (!isOwn) return { kind: "again" };
+      throw outcome.error;
+  }
+}
+
+function leaseLeftOf({ leaseLeftMs }: Entry): number {
+  return Math.max(0, leaseLeftMs ?? 0);
+}
+
+function tellHeadroom<Tx>(keepLeftMs: number | undefined, { terms, tools }: OnceJob<Tx>): void {
+  if (keepLeftMs === undefined) return;
+  const ratio = Math.min(1, keepLeftMs / terms.retainMs);
+  tools.meter.set("window_headroom_ratio", ratio, { primitive: "once" });
+}
+
+function reused<Tx>(job: OnceJob<Tx>): HapaxError {
+  job.tools.meter.add("mismatches_total", 1, { primitive: "once" });
+  return new HapaxError("key_reused", `the key was used for other content; ${job.where}`);
+}

@@ -1,0 +1,61 @@
+/**
+ * Results and failures as bytes of an entry. What cannot come back as it was is refused while it can still be undone.
+ */
+
+import { exactJson } from "../../base/exact-json.ts";
+import { wordsOfError } from "../../base/error-words.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { FAILURE_CHARS_MAX } from "./limits.ts";
+
+/** How a result becomes bytes and comes back. `undefined` is kept without it. */
+export interface ResultCodec<T> {
+  encode(result: T): Uint8Array;
+  decode(bytes: Uint8Array): T;
+}
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+/** JSON, refusing what JSON would drop or change without a word. */
+export const jsonCodec: ResultCodec<unknown> = {
+  encode(result) {
+    const json = exactJson(result, "result");
+    if (!("text" in json)) throw new TypeError(`${json.path} ${json.problem}`);
+    return encoder.encode(json.text);
+  },
+  decode: (bytes) => JSON.parse(decoder.decode(bytes)),
+};
+
+/** The bytes of a result. Throws `invalid_request` if it cannot be kept. */
+export function encodeResult<T>(
+  result: T,
+  codec: ResultCodec<T>,
+  bytesMax: number,
+): Uint8Array | undefined {
+  if (result === undefined) return undefined;
+  let bytes: Uint8Array;
+  try {
+    bytes = codec.encode(result);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new HapaxError("invalid_request", `the result cannot be kept: ${why}`, { cause: error });
+  }
+  if (bytes.length <= bytesMax) return bytes;
+  const sizes = `bytes=${bytes.length} resultBytesMax=${bytesMax}`;
+  throw new HapaxError("invalid_request", `the result is too large to be kept; ${sizes}`);
+}
+
+/** Of a failure only its name and its message are kept. */
+export function encodeFailure(error: unknown): Uint8Array {
+  const { name, message } = wordsOfError(error, FAILURE_CHARS_MAX);
+  return encoder.encode(JSON.stringify({ name, message }));
+}
+
+/** The failure as those get it who come later: `failure_kept`, with what is left of it as its cause. */
+export function decodeFailure(bytes: Uint8Array | undefined, where: string): HapaxError {
+  const kept = bytes === undefined ? undefined : JSON.parse(decoder.decode(bytes));
+  const { name, message } = kept ?? { name: "Error", message: "unknown" };
+  const cause = new Error(message);
+  cause.name = name;
+  return new HapaxError("failure_kept", `${name}: ${message}; ${where}`, { cause });
+}

@@ -1,0 +1,231 @@
+/** What processOnce is told, checked once for each call. */
+
+import { type Clock, waitingClock } from "../../base/clock.ts";
+import { webDigest } from "../../base/digest.ts";
+import type { Place } from "../ledgers/ledger.ts";
+import { Check } from "./check.ts";
+import { type ClaimTerms, type ResolvedTools, resolveTools, type Tools } from "./claiming.ts";
+import * as limits from "./limits.ts";
+import { encodeResult, jsonCodec, type ResultCodec } from "./result.ts";
+
+/** What all calls of processOnce can be told. */
+export interface OnceOptions<T> extends Tools {
+  /** The tenant or area: the same key in two scopes is two keys. `GLOBAL` if there is only one. */
+  readonly scope: string;
+  /** How long the key is kept from others after a crash, in milliseconds. Renewed while the work runs. Default 30 s. */
+  readonly leaseMs?: number;
+  /** How long the result is kept, in milliseconds. Default 24 h. */
+  readonly retainMs?: number;
+  /** Of the content: the same key with another one is refused with `key_reused`. Default: not compared. */
+  readonly fingerprint?: string;
+  /**
+   * What becomes of work that throws. `retry` (default): the next call does it again. `remember`: later calls get
+   * `failure_kept`. `forget`: as if it had never been begun; attempts are not counted.
+   */
+  readonly onFailure?: "retry" | "remember" | "forget";
+  /** How often it may be begun; then `attempts_exhausted`. Default: without limit. */
+  readonly attemptsMax?: number;
+  /** How long to wait for the result of another process, in milliseconds. Default 0: `in_progress` at once. */
+  readonly waitMs?: number;
+  /**
+   * How long the work may take, in milliseconds. Then its signal aborts, its transaction is rolled back, its key is free, and
+   * the call throws `lease_lost`. Default one hour.
+   */
+  readonly workMsMax?: number;
+  /** Default 1 MiB. */
+  readonly resultBytesMax?: number;
+  /** Default: JSON. */
+  readonly codec?: ResultCodec<T>;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** The work happens in the ledger's database: it and its record are committed together. */
+export interface OnceInTransaction<T> extends OnceOptions<T> {
+  readonly effect?: "transaction";
+}
+
+/** The work happens elsewhere. It may be repeated, because the other side knows `context.key`. */
+export interface OnceRepeatable<T> extends OnceOptions<T> {
+  readonly effect: "repeatable";
+}
+
+/** The work happens elsewhere, and must not be repeated unless the other side says that it has not happened. */
+export interface OnceProbed<T> extends OnceOptions<T> {
+  readonly effect: "probed";
+  /** Asked before work is repeated that was begun, and lost or failed. */
+  readonly reconcile: (question: ReconcileQuestion) => Promise<Reconciled<T>>;
+}
+
+/** Which work is asked for. */
+export interface ReconcileQuestion {
+  /** The one that the work had as `context.key`. */
+  readonly key: string;
+  /** How often it was begun. */
+  readonly attempt: number;
+  readonly signal: AbortSignal;
+}
+
+/** What became of it. `unknown` throws `outcome_unknown`, and the next call asks again. */
+export type Reconciled<T> =
+  | { readonly kind: "done"; readonly result: T }
+  | { readonly kind: "not_done" }
+  | { readonly kind: "unknown" };
+
+/** What the work of a transaction is given. */
+export interface OnceTransactionContext<Tx> {
+  readonly tx: Tx;
+  /** Aborts when the claim is, or may soon be, somebody else's; then nothing of this attempt counts. */
+  readonly signal: AbortSignal;
+  /** Of this attempt: greater than that of every attempt before. */
+  readonly token: number;
+  /** 1 is the first. */
+  readonly attempt: number;
+}
+
+/** What work that happens elsewhere is given. */
+export interface OnceCallContext {
+  /** For the other side, as its idempotency key: the same in every attempt, ASCII, at most 255 characters. */
+  readonly key: string;
+  readonly signal: AbortSignal;
+  readonly token: number;
+  readonly attempt: number;
+}
+
+/** A call with everything decided. The work hands over bytes: what it is to others. */
+export interface OnceJob<Tx> {
+  readonly place: Place;
+  readonly terms: ClaimTerms;
+  readonly tools: ResolvedTools;
+  /** For whoever waits: its timers keep the process alive. */
+  readonly clock: Clock;
+  readonly onFailure: "retry" | "remember" | "forget";
+  readonly waitMs: number;
+  readonly signal: AbortSignal | undefined;
+  readonly work: JobWork<Tx>;
+  readonly where: string;
+}
+
+export type Bytes = Uint8Array | undefined;
+
+export type JobWork<Tx> =
+  | {
+      readonly effect: "transaction";
+      readonly run: (context: OnceTransactionContext<Tx>) => Promise<Encodable>;
+    }
+  | {
+      readonly effect: "repeatable";
+      readonly key: () => Promise<string>;
+      readonly run: (context: OnceCallContext) => Promise<Encodable>;
+    }
+  | {
+      readonly effect: "probed";
+      readonly key: () => Promise<string>;
+      readonly run: (context: OnceCallContext) => Promise<Encodable>;
+      readonly reconcile: (question: ReconcileQuestion) => Promise<Reconciled<Encodable>>;
+    };
+
+/** A result that is not bytes yet: that it cannot become some is found out by calling it. */
+export type Encodable = () => Bytes;
+
+export type OnceSettings<T> = OnceInTransaction<T> | OnceRepeatable<T> | OnceProbed<T>;
+
+type Work<Tx, T> =
+  | ((context: OnceTransactionContext<Tx>) => T | Promise<T>)
+  | ((context: OnceCallContext) => T | Promise<T>);
+
+export function resolveOnce<Tx, T>(
+  key: string,
+  fn: Work<Tx, T>,
+  settings: OnceSettings<T>,
+): OnceJob<Tx> {
+  const check = new Check();
+  const { scope, fingerprint, onFailure = "retry", effect = "transaction", signal } = settings;
+  check.name("key", key);
+  check.end("invalid_request");
+  check.name("scope", scope);
+  if (fingerprint !== undefined) check.name("fingerprint", fingerprint);
+  const { LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX, RETAIN_MS_DEFAULT, RETAIN_MS_MAX } = limits;
+  const leaseMs = check.whole(
+    "leaseMs",
+    settings.leaseMs,
+    LEASE_MS_DEFAULT,
+    LEASE_MS_MIN,
+    LEASE_MS_MAX,
+  );
+  const leastMs = Math.max(RETAIN_MS_DEFAULT, leaseMs);
+  const retainMs = check.whole("retainMs", settings.retainMs, leastMs, leaseMs, RETAIN_MS_MAX);
+  const most = Number.MAX_SAFE_INTEGER;
+  const attemptsMax = check.whole("attemptsMax", settings.attemptsMax, most, 1, most);
+  const waitMs = check.whole("waitMs", settings.waitMs, 0, 0, limits.WAIT_MS_MAX);
+  const { RESULT_BYTES_DEFAULT, RESULT_BYTES_MAX, WORK_MS_DEFAULT, WORK_MS_MAX } = limits;
+  const workMsMax = check.whole("workMsMax", settings.workMsMax, WORK_MS_DEFAULT, 1, WORK_MS_MAX);
+  const bytesMax = check.whole(
+    "resultBytesMax",
+    settings.resultBytesMax,
+    RESULT_BYTES_DEFAULT,
+    1,
+    RESULT_BYTES_MAX,
+  );
+  if (effect === "probed" && onFailure === "forget")
+    check.problem(
+      "onFailure=forget would repeat, unasked, what effect=probed says must be asked for",
+    );
+  checkWords(check, fn, settings);
+  check.end();
+  // T is whatever the work answers; JSON is the default for all of them.
+  const codec = settings.codec ?? (jsonCodec as ResultCodec<T>);
+  const place = { kind: "once", scope, key };
+  return {
+    place,
+    terms: { fingerprint, effect, attemptsMax, leaseMs, retainMs, workMsMax },
+    tools: resolveTools(settings),
+    clock: settings.clock ?? waitingClock,
+    onFailure,
+    waitMs,
+    signal,
+    work: workOf(fn, settings, place, (result) => () => encodeResult(result, codec, bytesMax)),
+    where: `scope=${scope} key=${key}`,
+  };
+}
+
+/** Whoever writes no TypeScript has nobody else to say so: a wrong `effect` would lose its key without a word. */
+function checkWords<T>(check: Check, fn: unknown, settings: OnceSettings<T>): void {
+  const { effect = "transaction", onFailure = "retry" } = settings;
+  if (typeof fn !== "function") check.problem("the work is not a function");
+  check.word("effect", effect, ["transaction", "repeatable", "probed"]);
+  check.word("onFailure", onFailure, ["retry", "remember", "forget"]);
+  if (settings.effect === "probed" && typeof settings.reconcile !== "function")
+    check.problem("effect=probed needs reconcile");
+}
+
+function workOf<Tx, T>(
+  fn: Work<Tx, T>,
+  settings: OnceSettings<T>,
+  place: Place,
+  encodable: (result: T) => Encodable,
+): JobWork<Tx> {
+  const run = async (context: unknown): Promise<Encodable> =>
+    // The overloads of processOnce pair the work with its settings.
+    encodable(await (fn as (context: unknown) => T | Promise<T>)(context));
+  const key = (): Promise<string> => remoteKey(place);
+  if (settings.effect === "repeatable") return { effect: "repeatable", key, run };
+  if (settings.effect !== "probed") return { effect: "transaction", run };
+  const { reconcile } = settings;
+  return {
+    effect: "probed",
+    key,
+    run,
+    async reconcile(question) {
+      const answer = await reconcile(question);
+      return answer.kind === "done" ? { kind: "done", result: encodable(answer.result) } : answer;
+    },
+  };
+}
+
+/** Scope and key kept apart, and short enough for others: readable where it fits, else a digest. */
+async function remoteKey({ scope, key }: Place): Promise<string> {
+  const readable = `${encodeURIComponent(scope)}/${encodeURIComponent(key)}`;
+  if (readable.length <= limits.REMOTE_KEY_CHARS_MAX) return readable;
+  const digest = await webDigest(new TextEncoder().encode(readable));
+  return `sha256:${Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}

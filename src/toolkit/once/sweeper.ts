@@ -1,0 +1,150 @@
+/**
+ * Deletes what is past its retention, in small batches with pauses, and tells how old the oldest work is.
+ *
+ *   SW1  a sweep ends when nothing is left to delete, in batches of the size that was set, with a pause between them;
+ *   SW2  whatever fails is told to `onError`, and the next sweep comes in its time;
+ *   SW3  after `stop` nothing is begun any more, and nothing of it runs.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import type { Ledger } from "../ledgers/ledger.ts";
+import { Check } from "./check.ts";
+import { resolveTools, type Tools } from "./claiming.ts";
+import { SWEEP_BATCH_DEFAULT, SWEEP_BATCH_MAX } from "./limits.ts";
+import { pause } from "./pauses.ts";
+
+/** Settings of a sweeper. All are optional. */
+export interface SweeperSettings extends Tools {
+  /** From the end of a sweep to the next, in milliseconds, give or take a fifth. Default 60 s. */
+  readonly everyMs?: number;
+  /** Entries of one statement. Default 200. */
+  readonly batchMax?: number;
+  /** Between two batches, in milliseconds. Default 50. */
+  readonly pauseMs?: number;
+  /** Of which primitives `oldest_pending_seconds` tells. Default `once` and `http`. */
+  readonly pendingKinds?: readonly string[];
+  /** Default: nobody is told; the next sweep tries again. */
+  readonly onError?: (error: unknown) => void;
+}
+
+/** Sweeps from time to time. Many at once, in many processes, do no harm. */
+export interface Sweeper extends AsyncDisposable {
+  /** Does nothing if it runs. Its timers do not keep the process alive. */
+  start(): void;
+  /** Resolves when nothing of it runs any more. */
+  stop(): Promise<void>;
+  /** One sweep to its end; answers how many entries were deleted. Throws what the ledger throws. */
+  sweepOnce(): Promise<number>;
+}
+
+/**
+ * Makes a sweeper. Nothing runs before `start`. Throws `invalid_settings`.
+ *
+ * ```ts
+ * import { createSweeper } from "hapax/ledger";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ *
+ * const sweeper = createSweeper(memoryLedger(), { everyMs: 60_000, onError: console.error });
+ * sweeper.start();
+ * const deleted = await sweeper.sweepOnce();
+ * await sweeper.stop();
+ * console.assert(deleted === 0);
+ * ```
+ */
+export function createSweeper<Tx>(ledger: Ledger<Tx>, settings: SweeperSettings = {}): Sweeper {
+  return new LedgerSweeper(ledger, settings);
+}
+
+const DAY_MS = 86_400_000;
+
+class LedgerSweeper<Tx> implements Sweeper {
+  readonly #ledger: Ledger<Tx>;
+  readonly #everyMs: number;
+  readonly #batchMax: number;
+  readonly #pauseMs: number;
+  readonly #pendingKinds: readonly string[];
+  readonly #onError: (error: unknown) => void;
+  readonly #tools: ReturnType<typeof resolveTools>;
+  #stopping: AbortController | undefined;
+  #running: Promise<void> = Promise.resolve();
+
+  constructor(ledger: Ledger<Tx>, settings: SweeperSettings) {
+    const check = new Check();
+    this.#ledger = ledger;
+    this.#everyMs = check.whole("everyMs", settings.everyMs, 60_000, 10, DAY_MS);
+    const { batchMax } = settings;
+    this.#batchMax = check.whole("batchMax", batchMax, SWEEP_BATCH_DEFAULT, 1, SWEEP_BATCH_MAX);
+    this.#pauseMs = check.whole("pauseMs", settings.pauseMs, 50, 0, DAY_MS);
+    this.#pendingKinds = settings.pendingKinds ?? ["once", "http"];
+    this.#onError = settings.onError ?? ((): void => undefined);
+    this.#tools = resolveTools(settings);
+    check.end();
+    if (ledger.isJoined)
+      throw new HapaxError("unsupported", "a sweeper has transactions of its own");
+  }
+
+  start(): void {
+    if (this.#stopping !== undefined) return;
+    const stopping = new AbortController();
+    this.#stopping = stopping;
+    this.#running = this.#run(stopping.signal);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping?.abort(new Error("the sweeper was stopped"));
+    this.#stopping = undefined;
+    await this.#running;
+  }
+
+  sweepOnce(): Promise<number> {
+    return this.#sweep(undefined);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    const { clock, random } = this.#tools;
+    while (!signal.aborted) {
+      try {
+        // Processes that were started together do not sweep together.
+        await pause(clock, this.#everyMs * (0.8 + 0.4 * random.unit()), signal);
+        await this.#sweep(signal);
+      } catch (error) {
+        if (!signal.aborted) this.#tell(error);
+      }
+    }
+  }
+
+  /** SW2: also if `onError` itself throws. */
+  #tell(error: unknown): void {
+    try {
+      this.#onError(error);
+    } catch {
+      // There is nobody left to tell.
+    }
+  }
+
+  async #sweep(signal: AbortSignal | undefined): Promise<number> {
+    const { clock, meter } = this.#tools;
+    let total = 0;
+    for (;;) {
+      const swept = await this.#ledger.entries.sweep(this.#batchMax);
+      if (swept > 0) meter.add("swept_total", swept);
+      total += swept;
+      if (swept < this.#batchMax) break;
+      await pause(clock, this.#pauseMs, signal);
+    }
+    await this.#tellOldest();
+    return total;
+  }
+
+  async #tellOldest(): Promise<void> {
+    for (const kind of this.#pendingKinds) {
+      const [oldest] = await this.#ledger.entries.scan({ kind, state: "running", max: 1 });
+      const seconds = (oldest?.ageMs ?? 0) / 1000;
+      this.#tools.meter.set("oldest_pending_seconds", seconds, { primitive: kind });
+    }
+  }
+}

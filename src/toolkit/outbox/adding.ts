@@ -1,0 +1,149 @@
+/**
+ * Adding events to the outbox, in the transaction of the business data.
+ *
+ *   OB1  an event is published if and only if the transaction that it was added to is committed;
+ *   OB2  a payload is what it was when it was given, and says by its content type what it is; what cannot be kept as it is
+ *        is refused, and the refusal says where in the event it was;
+ *   OB3  the trace of who added it goes with it.
+ */
+
+import { exactJson, hasHalfPair } from "../../base/exact-json.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoint.ts";
+import type { Ledger } from "../ledgers/ledger.ts";
+import type { NewOutboxEvent } from "./log.ts";
+
+/** An event to publish. */
+export interface OutboxMessage {
+  /** What it is about; publishers may send by it. */
+  readonly topic: string;
+  /** Events of one key are published in the order in which they were added. Without one it has no order. */
+  readonly key?: string;
+  /**
+   * Bytes and strings stay as they are; anything else is kept as JSON. A value that JSON would drop or change (a `Map`, `NaN`,
+   * half of a surrogate pair) is refused.
+   */
+  readonly payload: unknown;
+  /** `content-type` is added unless it is given. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** Settings of `createOutbox`. All are optional. */
+export interface OutboxSettings {
+  /** Headers of the current trace, as `traceparent` and `tracestate`: asked for with every event. */
+  readonly trace?: () => Readonly<Record<string, string>>;
+}
+
+/** Adds events to transactions. Made by `createOutbox`. */
+export interface Outbox<Tx> {
+  /** Adds an event to the caller's transaction, and answers its id. Throws `invalid_request`. */
+  add(tx: Tx, message: OutboxMessage): Promise<string>;
+  /** Adds several, in their order. */
+  addAll(tx: Tx, messages: readonly OutboxMessage[]): Promise<readonly string[]>;
+}
+
+const JSON_TYPE = "application/json";
+const TEXT_TYPE = "text/plain; charset=utf-8";
+const BYTES_TYPE = "application/octet-stream";
+/** Topics and keys are parts of indexes. */
+const NAME_BYTES_MAX = 512;
+
+const encoder = new TextEncoder();
+
+/**
+ * Makes the outbox of a ledger. What is added to a transaction is published by a relay if the transaction is committed,
+ * and never otherwise. Throws `unsupported` if the ledger has no outbox.
+ *
+ * ```ts
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ * import { createOutbox } from "hapax/outbox";
+ *
+ * const ledger = memoryLedger();
+ * const outbox = createOutbox(ledger);
+ * const id = await ledger.transaction(async (tx) => {
+ *   // The order itself is written here, in the same transaction.
+ *   return outbox.add(tx, { topic: "orders", key: "order-17", payload: { cents: 500 } });
+ * });
+ * console.assert(id !== "");
+ * ```
+ */
+export function createOutbox<Tx>(ledger: Ledger<Tx>, settings: OutboxSettings = {}): Outbox<Tx> {
+  if (ledger.supports.outbox.length === 0) {
+    throw new HapaxError("unsupported", `the ledger has no outbox; ledger=${ledger.name}`);
+  }
+  const { trace = () => ({}) } = settings;
+  const addAll = async (tx: Tx, messages: readonly OutboxMessage[]): Promise<readonly string[]> => {
+    const traced = messages.length === 0 ? {} : trace();
+    const events = messages.map((message) => eventOf(message, traced));
+    if (events.length === 0) return [];
+    const ids = await ledger.in(tx).outbox.add(tx, events);
+    await failpoint("outbox.added");
+    return ids;
+  };
+  return {
+    addAll,
+    async add(tx, message) {
+      const [id] = await addAll(tx, [message]);
+      if (id === undefined) throw new Error("OB1 an event that was added has an id");
+      return id;
+    },
+  };
+}
+
+function eventOf(
+  { topic, key, payload, headers = {} }: OutboxMessage,
+  traced: Readonly<Record<string, string>>,
+): NewOutboxEvent {
+  requireName("topic", topic);
+  if (key !== undefined) requireName("key", key);
+  const { bytes, contentType } = encode(payload);
+  const all = { "content-type": contentType, ...lowered(traced), ...lowered(headers) };
+  return { topic, ...(key === undefined ? {} : { key }), payload: bytes, headers: all };
+}
+
+function requireName(what: string, name: string): void {
+  requireText(what, name);
+  if (encoder.encode(name).length <= NAME_BYTES_MAX) return;
+  throw new HapaxError("invalid_request", `${what} must have at most ${NAME_BYTES_MAX} bytes`);
+}
+
+/** OB2: as it would be kept otherwise, it is another text, or none. */
+function requireText(what: string, text: unknown): asserts text is string {
+  const problem =
+    typeof text !== "string"
+      ? "is not a text"
+      : text.includes("\0")
+        ? "has a NUL character"
+        : hasHalfPair(text)
+          ? "has half of a surrogate pair"
+          : undefined;
+  if (problem !== undefined) throw new HapaxError("invalid_request", `${what} ${problem}`);
+}
+
+function encode(payload: unknown): { readonly bytes: Uint8Array; readonly contentType: string } {
+  // OB2: a copy, because buffers are often filled again by their owner.
+  if (payload instanceof Uint8Array) {
+    return { bytes: new Uint8Array(payload), contentType: BYTES_TYPE };
+  }
+  if (typeof payload === "string") {
+    if (hasHalfPair(payload)) {
+      throw new HapaxError("invalid_request", "payload has half of a surrogate pair");
+    }
+    return { bytes: encoder.encode(payload), contentType: TEXT_TYPE };
+  }
+  const json = exactJson(payload, "payload");
+  if ("text" in json) return { bytes: encoder.encode(json.text), contentType: JSON_TYPE };
+  const words = `${json.path} ${json.problem}: give a value that JSON keeps, a text or bytes`;
+  throw new HapaxError("invalid_request", words);
+}
+
+function lowered(headers: Readonly<Record<string, string>>): Record<string, string> {
+  const all: Record<string, string> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    const what = `header ${JSON.stringify(name)}`;
+    requireText(what, name);
+    requireText(what, value);
+    all[name.toLowerCase()] = value;
+  }
+  return all;
+}

@@ -1,0 +1,111 @@
+/**
+ * Forgetting a relay that will not come back. As long as it is known, nothing is deleted that it has not passed.
+ *
+ *   OF1  a relay that somebody runs is not forgotten;
+ *   OF2  its held events are kept, unless they are to be thrown away: they are all that is left of what it did not publish;
+ *   OF3  one that is made anew under the name uses none of its numbers: no target takes its batches for those of before;
+ *   OF4  rows that it had taken are free again.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import type { Ledger } from "../ledgers/ledger.ts";
+import { isRelayName, parseState, relayPlace } from "./relay-state.ts";
+
+/** Options of `forgetRelay`. All are optional. */
+export interface ForgetOptions {
+  /** Throws away the events that wait behind a failure, and the dead letters. Default false. */
+  readonly discardsHeld?: boolean;
+}
+
+/** What was forgotten. */
+export interface ForgottenRelay {
+  /** False: there was no relay of this name. */
+  readonly isFound: boolean;
+  /** Held events that are still there: a new relay of the name publishes them. */
+  readonly heldKept: number;
+  readonly heldDiscarded: number;
+  /** A batch was under way: nobody knows whether it was published. */
+  readonly isUnfinished: boolean;
+  /** Where it was, as text that only the log understands; undefined if it took rows. */
+  readonly position: string | undefined;
+}
+
+/** Held events that one transaction discards. */
+const DISCARDED_MAX = 500;
+
+/**
+ * Forgets a relay that will not be used again, so that events are deleted without it. Throws `in_progress` while somebody
+ * runs it, or may still do so. With logical decoding its slot has to be dropped too: see `dropSlot`.
+ *
+ * ```ts
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ * import { createRelay, forgetRelay, functionPublisher } from "hapax/outbox";
+ *
+ * const ledger = memoryLedger();
+ * const publisher = functionPublisher(() => Promise.resolve());
+ * await createRelay(ledger, publisher, { name: "to-the-old-broker" }).runOnce();
+ *
+ * const forgotten = await forgetRelay(ledger, "to-the-old-broker");
+ * console.assert(forgotten.isFound && forgotten.heldKept === 0);
+ * ```
+ */
+export async function forgetRelay<Tx>(
+  ledger: Ledger<Tx>,
+  name: string,
+  options: ForgetOptions = {},
+): Promise<ForgottenRelay> {
+  if (!isRelayName(name)) {
+    throw new HapaxError("invalid_request", `name=${name} is not 1 to 128 characters from ! to ~`);
+  }
+  const { discardsHeld = false } = options;
+  // The entry goes last: whoever dies in between can forget it again.
+  for (let heldDiscarded = 0; ;) {
+    const step = await ledger.transaction((tx) =>
+      forgetSome(ledger.in(tx), name, discardsHeld ? DISCARDED_MAX : 0),
+    );
+    heldDiscarded += step.discarded;
+    if (step.forgotten !== undefined) return { ...step.forgotten, heldDiscarded };
+  }
+}
+
+interface Step {
+  readonly discarded: number;
+  /** Undefined: there are more held events to discard first. */
+  readonly forgotten: Omit<ForgottenRelay, "heldDiscarded"> | undefined;
+}
+
+async function forgetSome<Tx>(
+  { entries, outbox }: Ledger<Tx>,
+  name: string,
+  discardedMax: number,
+): Promise<Step> {
+  const place = relayPlace(name);
+  // OF1: locked until the end; whoever wants to run it waits, and then makes it anew.
+  const entry = await entries.find(place);
+  if (entry?.state === "running" && (entry.leaseLeftMs ?? 0) > 0) throw busy(name);
+  // OF4
+  if (outbox.way === "rows" && !(await outbox.giveUp(name))) throw busy(name);
+  const held = discardedMax === 0 ? [] : await outbox.held({ relay: name, max: discardedMax });
+  const ids = held.map(({ event }) => event.id);
+  if (ids.length > 0) await outbox.hold(name, [], ids);
+  if (discardedMax > 0 && ids.length === discardedMax) {
+    return { discarded: ids.length, forgotten: undefined };
+  }
+  const heldKept = await outbox.countHeld({ relay: name, max: Number.MAX_SAFE_INTEGER });
+  const { position, intent } = parseState(entry?.data);
+  if (entry !== undefined) {
+    const { token, revision } = entry;
+    const isRemoved = await entries.remove(place, { kind: "unchanged", token, revision });
+    if (!isRemoved) throw busy(name);
+  }
+  const isFound = entry !== undefined || ids.length > 0 || heldKept > 0;
+  const isUnfinished = intent !== undefined;
+  return { discarded: ids.length, forgotten: { isFound, heldKept, isUnfinished, position } };
+}
+
+function busy(name: string): HapaxError {
+  return new HapaxError(
+    "in_progress",
+    `the relay is at work, or its lease is not over; name=${name}`,
+  );
+}

@@ -1,0 +1,239 @@
+/**
+ * Where a relay takes events, and the publisher that calls a function for each.
+ *
+ *   OP1  events of one key are tried one after the other, in their order; those of other keys meanwhile, up to so many;
+ *   OP2  after a failure the later events of its key are not tried in this batch;
+ *   OP3  an event has the same idempotency key in every attempt, and no event of any other database has it;
+ *   OP4  what was thrown is told of its event alone; a batch that was given up is unknown as a whole;
+ *   OP8  a call that does not end fails its event after so long: it holds up neither other keys nor those who wait for it.
+ */
+
+import { onAbort } from "../../base/aborts.ts";
+import { type Clock, waitingClock } from "../../base/clock.ts";
+import { HapaxError } from "../../base/errors.ts";
+import type { OutboxEvent } from "./log.ts";
+
+/** The name of a batch: the same for the same events, and never for others. */
+export type BatchIdentity =
+  /** Numbers that follow each other, of one relay at a time. */
+  | { readonly id: string; readonly epoch: number; readonly sequence: number }
+  /** Of rows that any relay may have taken. */
+  | { readonly key: string };
+
+/** What a publisher gets. */
+export interface PublishBatch {
+  readonly relay: string;
+  /** The id of the database: events of two databases may have the same ids. */
+  readonly source: string;
+  readonly identity: BatchIdentity;
+  readonly events: readonly OutboxEvent[];
+  /** Of each event, from 1 on. A batch whose outcome is unknown is repeated without being counted. */
+  readonly attempts: readonly number[];
+  /** Whether it may have been sent before, by this relay or one that died. */
+  readonly isRepeat: boolean;
+  /** Keys at once, for a publisher that sends events one by one. */
+  readonly concurrency: number;
+  /** Aborts when the relay has lost its lease, or may lose it soon. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * What became of an event. `skipped`: it was not tried, or certainly not published, for no fault of its own: it goes
+ * again, under another identity. `isFinal`: trying again is of no use.
+ */
+export type PublishOutcome =
+  | { readonly kind: "published" }
+  | { readonly kind: "skipped" }
+  | { readonly kind: "failed"; readonly error: unknown; readonly isFinal: boolean };
+
+/** The batch was refused, but an attempt of before may still be on its way: it must be cancelled before anything else goes. */
+export interface UncertainRefusal {
+  readonly isUncertain: true;
+  readonly outcomes: readonly PublishOutcome[];
+}
+
+/**
+ * Takes batches of events to where they belong. Answers the outcome of each event, in their order. If it throws, the
+ * outcome of all is unknown, and the relay repeats the same batch under the same identity until it is known.
+ *
+ * Only a publisher that takes or refuses batches as a whole has `cancel`: it sees to it that a batch can never be
+ * published any more, or says that it was.
+ *
+ * ```ts
+ * import type { Publisher } from "hapax/outbox";
+ *
+ * const sent: string[] = [];
+ * const publisher: Publisher = {
+ *   async publish({ events }) {
+ *     sent.push(...events.map(({ id }) => id));
+ *     return events.map(() => ({ kind: "published" }));
+ *   },
+ * };
+ * console.assert(typeof publisher.publish === "function");
+ * ```
+ */
+export interface Publisher {
+  publish(batch: PublishBatch): Promise<readonly PublishOutcome[] | UncertainRefusal>;
+  cancel?(batch: PublishBatch): Promise<"published" | "cancelled">;
+  /**
+   * How many of the first events one batch may have; the relay asks before it gives them a number. Must depend on the events
+   * alone. Default: all.
+   */
+  fits?(events: readonly OutboxEvent[]): number;
+}
+
+/** What the function of `functionPublisher` gets beside the event. */
+export interface PublishContext {
+  /** The same in every attempt: the receiver must do nothing when it comes again. */
+  readonly idempotencyKey: string;
+  /** From 1 on. */
+  readonly attempt: number;
+  readonly signal: AbortSignal;
+}
+
+/** Settings of `functionPublisher`. All are optional. */
+export interface FunctionPublisherSettings {
+  /** Whether trying again is of no use. Default: never. */
+  readonly isFinal?: (error: unknown) => boolean;
+  /**
+   * How long one call may take, in milliseconds. Then its signal aborts, and the event has failed and is tried again: the
+   * call may arrive all the same. Default 60,000.
+   */
+  readonly callMs?: number;
+  readonly clock?: Clock;
+}
+
+const CALL_MS = 60_000;
+const DAY_MS = 86_400_000;
+
+const PUBLISHED: PublishOutcome = { kind: "published" };
+const SKIPPED: PublishOutcome = { kind: "skipped" };
+
+/**
+ * Publishes by a function of yours: an HTTP call, a client of a broker. It may be called more than once for an event,
+ * always with the same idempotency key. Throwing says that it has failed, and that it may be tried again; so does a call
+ * that takes longer than `callMs`. Throws `invalid_settings`.
+ *
+ * ```ts
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ * import { createOutbox, createRelay, functionPublisher } from "hapax/outbox";
+ *
+ * const ledger = memoryLedger();
+ * const outbox = createOutbox(ledger);
+ * await ledger.transaction((tx) => outbox.add(tx, { topic: "orders", key: "17", payload: { cents: 5 } }));
+ *
+ * const bodies: string[] = [];
+ * const publisher = functionPublisher(async ({ payload }, { idempotencyKey }) => {
+ *   console.assert(idempotencyKey !== "");
+ *   bodies.push(new TextDecoder().decode(payload));
+ * });
+ * await createRelay(ledger, publisher).runOnce();
+ * console.assert(bodies.join() === '{"cents":5}');
+ * ```
+ */
+export function functionPublisher(
+  publish: (event: OutboxEvent, context: PublishContext) => Promise<void>,
+  settings: FunctionPublisherSettings = {},
+): Publisher {
+  const { isFinal = () => false, callMs = CALL_MS, clock = waitingClock } = settings;
+  if (!(Number.isSafeInteger(callMs) && callMs >= 1 && callMs <= DAY_MS)) {
+    const words = `callMs=${callMs} is not a whole number from 1 to ${DAY_MS}`;
+    throw new HapaxError("invalid_settings", words);
+  }
+  return {
+    async publish({ events, attempts, source, concurrency, signal }) {
+      const outcomes: PublishOutcome[] = events.map(() => SKIPPED);
+      const tryOne = async (event: OutboxEvent, at: number): Promise<boolean> => {
+        signal.throwIfAborted();
+        const idempotencyKey = `outbox:${source}:${event.id}`;
+        try {
+          const attempt = attempts[at] ?? 1;
+          await within(clock, callMs, signal, (own) =>
+            publish(event, { idempotencyKey, attempt, signal: own }),
+          );
+          outcomes[at] = PUBLISHED;
+          return true;
+        } catch (error) {
+          outcomes[at] = failedBy(error, isFinal);
+          return false;
+        }
+      };
+      const lines = linesOf(events);
+      const work = async (): Promise<void> => {
+        // Shared by all workers: each takes the next line that nobody has.
+        for (let line = lines.shift(); line !== undefined; line = lines.shift()) {
+          for (const { event, at } of line) {
+            // OP2
+            if (!(await tryOne(event, at))) break;
+          }
+        }
+      };
+      const workers = Array.from({ length: Math.min(concurrency, lines.length) }, work);
+      const ends = await Promise.allSettled(workers);
+      // OP4: only a lost lease ends a worker early. Nobody is at work any more.
+      const broken = ends.find((end) => end.status === "rejected");
+      if (broken !== undefined) throw broken.reason;
+      return outcomes;
+    },
+  };
+}
+
+/** OP4: a question that throws is a failure of its event too. */
+function failedBy(error: unknown, isFinal: (error: unknown) => boolean): PublishOutcome {
+  try {
+    return { kind: "failed", error, isFinal: isFinal(error) };
+  } catch (thrown) {
+    return { kind: "failed", error: thrown, isFinal: false };
+  }
+}
+
+/** OP8. Not `AbortSignal.any`: what it makes stays with the signal of the relay, which lives for days. */
+async function within(
+  clock: Clock,
+  callMs: number,
+  signal: AbortSignal,
+  call: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const own = new AbortController();
+  const stopListening = onAbort(signal, () => {
+    own.abort(signal.reason);
+  });
+  let cancel: () => void = () => undefined;
+  const over = new Promise<never>((_, reject) => {
+    cancel = clock.after(callMs, () => {
+      const words = `the call has not ended within callMs=${callMs}, and may still arrive`;
+      const late = new HapaxError("outcome_unknown", words);
+      own.abort(late);
+      reject(late);
+    });
+  });
+  try {
+    await Promise.race([call(own.signal), over]);
+  } finally {
+    cancel();
+    stopListening();
+  }
+}
+
+interface Placed {
+  readonly event: OutboxEvent;
+  readonly at: number;
+}
+
+/** OP1: the events of each key, and each event without one. */
+function linesOf(events: readonly OutboxEvent[]): Placed[][] {
+  const lines: Placed[][] = [];
+  const byKey = new Map<string, Placed[]>();
+  for (const [at, event] of events.entries()) {
+    const { key } = event;
+    const known = key === undefined ? undefined : byKey.get(key);
+    if (known !== undefined) {
+      known.push({ event, at });
+      continue;
+    }
+    const line = [{ event, at }];
+    lines.push(line);
+    if (key !== undefined) byKey.set(key, line);
+  }
+  return lines;
+}

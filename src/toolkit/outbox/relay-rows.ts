@@ -1,0 +1,229 @@
+/**
+ * The work of a relay on rows that many relays take in batches.
+ *
+ *   OR5  a batch has the identity of its rows: who takes it over repeats the same under the same;
+ *   OR6  a batch is settled under its token, with what is held of it, in one transaction; what was not tried is free again.
+ */
+
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoint.ts";
+import type { HeldWrite, OutboxBatch, OutboxRows } from "./log.ts";
+import {
+  backOff,
+  cancelUntilKnown,
+  fittingCount,
+  publishUntilKnown,
+  type RelayParts,
+} from "./publishing.ts";
+import { heldAfterFailure } from "./relay-work.ts";
+
+/** How much of a lease is left when its signal aborts. */
+const MARGIN = 0.1;
+
+export class RowsWork<Tx> {
+  readonly #parts: RelayParts<Tx>;
+  readonly #rows: OutboxRows<Tx>;
+  #batchMax: number;
+  #stuck = 0;
+
+  constructor(parts: RelayParts<Tx>, rows: OutboxRows<Tx>) {
+    this.#parts = parts;
+    this.#rows = rows;
+    this.#batchMax = parts.settings.batchMax;
+  }
+
+  /** One batch. Answers whether there was any. */
+  async step(): Promise<boolean> {
+    const { settings, stopping } = this.#parts;
+    const { name, leaseMs, retry } = settings;
+    const batch = await this.#rows.claim(name, this.#batchMax, leaseMs, retry.afterDead);
+    if (batch === undefined) return false;
+    if (batch.isTakeover) settings.meter.add("takeovers_total", 1, { primitive: "relay" });
+    await failpoint("outbox.planned");
+    const lease = new BatchLease(this.#parts, this.#rows, batch);
+    try {
+      const hasProgressed = await this.#send(batch, lease);
+      this.#stuck = hasProgressed ? 0 : this.#stuck + 1;
+      // Refused as a whole, and nobody says for which event: halves find it.
+      this.#batchMax = hasProgressed
+        ? settings.batchMax
+        : Math.max(1, Math.ceil(batch.events.length / 2));
+    } finally {
+      lease.stop();
+    }
+    if (this.#stuck > 0 && batch.events.length === 1) {
+      await backOff(settings, this.#stuck, stopping);
+    }
+    return true;
+  }
+
+  /** Answers whether anything was published or has failed. */
+  async #send(batch: OutboxBatch, signals: BatchSignals): Promise<boolean> {
+    const { settings, source, publisher } = this.#parts;
+    const all = batch.events.map((event) => ({ event, attempts: 0 }));
+    const tried = all.slice(0, fittingCount(publisher, all));
+    // OR5
+    const sending = {
+      identity: { key: `outbox:${source}:${settings.name}:${String(batch.id)}` },
+      tried,
+      isRepeat: batch.isTakeover,
+      // Whoever takes it over hears the refusal again.
+      isCancelling: false,
+      onCancel: () => Promise.resolve(),
+      publishing: signals.publishing,
+      pausing: signals.pausing,
+    };
+    // OR5: what is left of a batch is no repeat of it, and goes under another identity.
+    if (batch.missing > 0 && publisher.cancel !== undefined) {
+      const isPublished = (await cancelUntilKnown(this.#parts, sending)) === "published";
+      if (isPublished) this.#parts.tally.published += tried.length;
+      await this.#settle(batch, isPublished ? tried.map(({ event }) => event.id) : [], []);
+      return true;
+    }
+    const outcomes = await publishUntilKnown(this.#parts, sending);
+    await failpoint("outbox.published");
+    const done: string[] = [];
+    const puts: HeldWrite[] = [];
+    for (const [at, outcome] of outcomes.entries()) {
+      const one = tried[at];
+      if (one === undefined || outcome.kind === "skipped") continue;
+      done.push(one.event.id);
+      if (outcome.kind === "failed") {
+        puts.push(heldAfterFailure(settings, one, outcome.failure, outcome.isFinal));
+      }
+    }
+    try {
+      await this.#settle(batch, done, puts);
+    } catch (error) {
+      // What was published is known, and must not go again because another of its batch cannot be held.
+      const failed = new Set(puts.map(({ event }) => event.id));
+      const published = done.filter((id) => !failed.has(id));
+      if (failed.size > 0 && !isHapaxError(error, "lease_lost")) {
+        await this.#settle(batch, published, []).catch(settings.onError);
+      }
+      throw error;
+    }
+    await failpoint("outbox.settled");
+    return done.length > 0;
+  }
+
+  /** OR6 */
+  async #settle(
+    batch: OutboxBatch,
+    done: readonly string[],
+    puts: readonly HeldWrite[],
+  ): Promise<void> {
+    const { ledger, settings, tally } = this.#parts;
+    await ledger.transaction(async (tx) => {
+      const { outbox } = ledger.in(tx);
+      if (outbox.way !== "rows") throw new Error("OR5 the outbox has changed its way");
+      if (!(await outbox.settle(batch, done))) {
+        settings.meter.add("fenced_total", 1, { primitive: "relay" });
+        throw lost(batch);
+      }
+      if (puts.length > 0) await outbox.hold(settings.name, puts, []);
+    });
+    const dead = puts.filter(({ state }) => state === "dead").length;
+    tally.dead += dead;
+    if (dead > 0) settings.meter.add("dead_letters_total", dead);
+  }
+}
+
+interface BatchSignals {
+  readonly publishing: AbortSignal;
+  readonly pausing: AbortSignal;
+}
+
+/** Renews the lease of a batch at a third of it; aborts before it is over, if that fails. */
+class BatchLease<Tx> implements BatchSignals {
+  readonly #parts: RelayParts<Tx>;
+  readonly #rows: OutboxRows<Tx>;
+  readonly #batch: OutboxBatch;
+  readonly #publishing = new AbortController();
+  readonly #pausing = new AbortController();
+  #cancelRenewal: () => void = () => undefined;
+  #cancelDeadline: () => void = () => undefined;
+  #isOver = false;
+
+  constructor(parts: RelayParts<Tx>, rows: OutboxRows<Tx>, batch: OutboxBatch) {
+    this.#parts = parts;
+    this.#rows = rows;
+    this.#batch = batch;
+    const { stopping, cut } = parts;
+    stopping.addEventListener("abort", this.#onStop);
+    cut.addEventListener("abort", this.#onCut);
+    if (stopping.aborted) this.#onStop();
+    if (cut.aborted) this.#onCut();
+    this.#watch();
+    this.#renewLater();
+  }
+
+  get publishing(): AbortSignal {
+    return this.#publishing.signal;
+  }
+
+  get pausing(): AbortSignal {
+    return this.#pausing.signal;
+  }
+
+  readonly #onStop = (): void => {
+    this.#pausing.abort(this.#parts.stopping.reason);
+  };
+
+  readonly #onCut = (): void => {
+    this.#publishing.abort(this.#parts.cut.reason);
+  };
+
+  /** Signals of a relay outlive its batches, which they must not hold. */
+  stop(): void {
+    this.#isOver = true;
+    this.#parts.stopping.removeEventListener("abort", this.#onStop);
+    this.#parts.cut.removeEventListener("abort", this.#onCut);
+    this.#cancelRenewal();
+    this.#cancelDeadline();
+  }
+
+  #watch(): void {
+    const { clock, leaseMs } = this.#parts.settings;
+    this.#cancelDeadline();
+    this.#cancelDeadline = clock.after(leaseMs * (1 - MARGIN), () => {
+      this.#lose();
+    });
+  }
+
+  #renewLater(): void {
+    const { clock, leaseMs } = this.#parts.settings;
+    this.#cancelRenewal = clock.after(leaseMs / 3, () => {
+      void this.#renew();
+    });
+  }
+
+  async #renew(): Promise<void> {
+    const { settings } = this.#parts;
+    try {
+      const isHeld = await this.#rows.renew(this.#batch, settings.leaseMs);
+      if (this.#isOver) return;
+      if (!isHeld) {
+        this.#lose();
+        return;
+      }
+      this.#watch();
+    } catch (error) {
+      if (this.#isOver) return;
+      // The database may be back before the lease is over: the deadline decides.
+      settings.onError(error);
+    }
+    this.#renewLater();
+  }
+
+  #lose(): void {
+    this.stop();
+    const reason = lost(this.#batch);
+    this.#publishing.abort(reason);
+    this.#pausing.abort(reason);
+  }
+}
+
+function lost({ id }: OutboxBatch): HapaxError {
+  return new HapaxError("lease_lost", `the batch is, or may soon be, another relay's; batch=${id}`);
+}

@@ -1,0 +1,141 @@
+/** Settings of a relay: checked once, all problems named together. */
+
+import { type Clock, waitingClock } from "../../base/clock.ts";
+import type { RetryPolicy } from "../rules/outbox.ts";
+import { tellSafely } from "../../base/error-words.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { type Meter, noMeter } from "../meters/meter.ts";
+import { type Random, systemRandom } from "../../base/random.ts";
+import { isRelayName } from "./relay-state.ts";
+
+/** How often and how long an event is tried that could not be published. */
+export interface RelayRetry {
+  /** The first pause, in milliseconds; it doubles with each failure. Default 500. */
+  readonly minMs?: number;
+  /** The longest pause, in milliseconds. Default 60,000. */
+  readonly maxMs?: number;
+  /** After so many attempts it is a dead letter. Default 10. */
+  readonly attemptsMax?: number;
+}
+
+/** What is deleted of events that every relay has published. */
+export interface RelayCleanup {
+  /** For how long they are kept, in milliseconds. Default 0. */
+  readonly keepMs?: number;
+  /** Default 60,000. */
+  readonly everyMs?: number;
+  /** At once. Default 1,000. */
+  readonly batchMax?: number;
+}
+
+/** Settings of `createRelay`. All are optional. */
+export interface RelaySettings {
+  /** Relays of one name share the work; every name gets all events. Default `relay`. */
+  readonly name?: string;
+  /** Where a relay begins that has never run. Default `beginning`. */
+  readonly from?: "beginning" | "end";
+  /** Events at once. Default 100. */
+  readonly batchMax?: number;
+  /** How long a relay that died keeps others waiting, in milliseconds. Default 30,000. */
+  readonly leaseMs?: number;
+  /** Keys at once, for publishers that send events one by one. Default 8. */
+  readonly concurrency?: number;
+  readonly retry?: RelayRetry;
+  /** Whether later events of a key wait for an operator when one is dead. Default `block`. */
+  readonly afterDead?: "block" | "continue";
+  /** How often it looks for events without a hint, in milliseconds. Default 1,000. */
+  readonly pollMs?: number;
+  /** `false`: nothing is deleted. */
+  readonly cleanup?: RelayCleanup | false;
+  /** Hears of everything that goes wrong and is tried again. Default: `console.error`. */
+  readonly onError?: (error: unknown) => void;
+  readonly meter?: Meter;
+  readonly clock?: Clock;
+  readonly random?: Random;
+}
+
+export interface ResolvedRelaySettings {
+  readonly name: string;
+  readonly from: "beginning" | "end";
+  readonly batchMax: number;
+  readonly leaseMs: number;
+  readonly concurrency: number;
+  readonly retry: RetryPolicy;
+  readonly pollMs: number;
+  readonly cleanup: Required<RelayCleanup> | undefined;
+  readonly onError: (error: unknown) => void;
+  readonly meter: Meter;
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+/** Throws `invalid_settings`. */
+export function resolveRelaySettings(settings: RelaySettings): ResolvedRelaySettings {
+  const problems: string[] = [];
+  const count = (
+    name: string,
+    value: number | undefined,
+    fallback: number,
+    max: number,
+    min = 1,
+  ) => {
+    const chosen = value ?? fallback;
+    if (!(Number.isSafeInteger(chosen) && chosen >= min && chosen <= max)) {
+      problems.push(`${name}=${chosen} is not a whole number from ${min} to ${max}`);
+    }
+    return chosen;
+  };
+  const { retry = {}, cleanup = {}, name = "relay" } = settings;
+  if (!isRelayName(name)) problems.push(`name=${name} is not 1 to 128 characters from ! to ~`);
+  const minMs = count("retry.minMs", retry.minMs, 500, DAY_MS);
+  const resolved: ResolvedRelaySettings = {
+    name,
+    from: settings.from ?? "beginning",
+    batchMax: count("batchMax", settings.batchMax, 100, 10_000),
+    leaseMs: count("leaseMs", settings.leaseMs, 30_000, DAY_MS, 10),
+    concurrency: count("concurrency", settings.concurrency, 8, 1_000),
+    retry: {
+      minMs,
+      maxMs: count("retry.maxMs", retry.maxMs, Math.max(60_000, minMs), DAY_MS, minMs),
+      attemptsMax: count("retry.attemptsMax", retry.attemptsMax, 10, 1_000_000),
+      afterDead: settings.afterDead ?? "block",
+    },
+    pollMs: count("pollMs", settings.pollMs, 1_000, DAY_MS),
+    cleanup:
+      cleanup === false
+        ? undefined
+        : {
+            keepMs: count("cleanup.keepMs", cleanup.keepMs, 0, 3_660 * DAY_MS, 0),
+            everyMs: count("cleanup.everyMs", cleanup.everyMs, 60_000, DAY_MS),
+            batchMax: count("cleanup.batchMax", cleanup.batchMax, 1_000, 100_000),
+          },
+    onError: (error) => {
+      tellSafely(settings.onError ?? tell, error);
+    },
+    meter: guarded(settings.meter ?? noMeter),
+    // Its timers keep the process alive: a relay that waits is at work.
+    clock: settings.clock ?? waitingClock,
+    random: settings.random ?? systemRandom,
+  };
+  if (problems.length > 0) throw new HapaxError("invalid_settings", problems.join("; "));
+  return Object.freeze(resolved);
+}
+
+const DAY_MS = 86_400_000;
+
+function tell(error: unknown): void {
+  console.error("the relay of an outbox goes on after an error:", error);
+}
+
+/** A meter that throws must not make a relay publish again. */
+function guarded(meter: Meter): Meter {
+  if (meter === noMeter) return meter;
+  return {
+    add: (...counted) => {
+      tellSafely(() => meter.add(...counted), undefined);
+    },
+    set: (...gauged) => {
+      tellSafely(() => meter.set(...gauged), undefined);
+    },
+  };
+}

@@ -1,0 +1,118 @@
+/**
+ * What a relay keeps in the ledger: its entry, with its lease, and the id of the database that all of them share.
+ *
+ * The entry of a relay has kind `relay`, scope `outbox`, and the relay's name as key. Its data is JSON: `version`, `life`,
+ * `position`, `epoch` and `sequence` of the next batch, and `intent` while one is under way. That of the database has
+ * scope `identity`.
+ */
+
+import { fingerprintFailure, type RelayState } from "../rules/outbox.ts";
+import { wordsOfError } from "../../base/error-words.ts";
+import { HapaxError } from "../../base/errors.ts";
+import type { Ledger, Place } from "../ledgers/ledger.ts";
+import type { HeldFailure } from "./log.ts";
+import type { Random } from "../../base/random.ts";
+
+const KIND = "relay";
+const SCOPE = "outbox";
+const IDENTITY: Place = { kind: KIND, scope: "identity", key: "id" };
+const IDENTIFIED = {
+  state: "done",
+  token: "next",
+  attempts: 1,
+  leaseMs: undefined,
+  keepMs: undefined,
+  fingerprint: { value: undefined },
+} as const;
+const VERSION = 1;
+/** Of a failure, for people. */
+const MESSAGE_CHARS_MAX = 1000;
+/** Names become parts of producer ids and of slots. */
+const NAME = /^[\x21-\x7e]{1,128}$/;
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** Where the entry of a relay is. */
+export function relayPlace(name: string): Place {
+  return { kind: KIND, scope: SCOPE, key: name };
+}
+
+export function isRelayName(name: string): boolean {
+  return NAME.test(name);
+}
+
+export const NEW_RELAY: RelayState = {
+  life: undefined,
+  position: undefined,
+  epoch: 0,
+  sequence: 0,
+  intent: undefined,
+};
+
+export function encodeState(state: RelayState): Uint8Array {
+  return encoder.encode(JSON.stringify({ version: VERSION, ...state }));
+}
+
+/** Nothing was kept yet: a new relay. */
+export function parseState(data: Uint8Array | undefined): RelayState {
+  if (data === undefined) return NEW_RELAY;
+  const kept = JSON.parse(decoder.decode(data)) as RelayState & { readonly version: number };
+  if (kept.version > VERSION) {
+    const words = `the relay was used by a newer version; version=${String(kept.version)}`;
+    throw new HapaxError("schema_newer", words);
+  }
+  const { life, position, epoch, sequence, intent } = kept;
+  return { life, position, epoch, sequence, intent };
+}
+
+/** The positions of all relays; undefined while one has none yet, and could begin anywhere. */
+export async function relayPositions<Tx>(
+  { entries }: Ledger<Tx>,
+  max: number,
+): Promise<readonly string[] | undefined> {
+  const found = await entries.scan({ kind: KIND, scope: SCOPE, max });
+  const positions = found.map(({ data }) => parseState(data).position);
+  const known = positions.filter((position) => position !== undefined);
+  return known.length === positions.length && found.length < max ? known : undefined;
+}
+
+/**
+ * Inside a transaction: whoever begins a relay and whoever deletes events wait for each other. Otherwise a relay could
+ * begin between the look at the positions of all and the deletion, and plan a stretch whose events then vanish.
+ */
+export async function lockRelays<Tx>({ entries }: Ledger<Tx>): Promise<void> {
+  await entries.find(IDENTITY);
+}
+
+/** The same, with a write: a transaction of another isolation, which saw the relays of before, then fails. */
+export async function tellNewRelay<Tx>({ entries }: Ledger<Tx>): Promise<void> {
+  const found = await entries.find(IDENTITY);
+  if (found === undefined) throw new HapaxError("lease_lost", "the id of the database is gone");
+  const { token, revision } = found;
+  await entries.put(
+    IDENTITY,
+    { kind: "unchanged", token, revision },
+    { ...IDENTIFIED, data: "same" },
+  );
+}
+
+/** The id of the database: made once, by whoever comes first. */
+export async function ledgerId<Tx>({ entries }: Ledger<Tx>, random: Random): Promise<string> {
+  for (;;) {
+    const found = await entries.find(IDENTITY);
+    if (found?.data !== undefined) return decoder.decode(found.data);
+    await entries.put(
+      IDENTITY,
+      { kind: "absent" },
+      { ...IDENTIFIED, data: { value: encoder.encode(random.id()) } },
+    );
+  }
+}
+
+/** What is kept of an error, with the digest by which equal ones are found together. */
+export function failureOf(error: unknown): HeldFailure {
+  const { name, message, code } = wordsOfError(error, MESSAGE_CHARS_MAX);
+  const kind = code ?? name;
+  return { fingerprint: fingerprintFailure(kind, message), message: `${kind}: ${message}` };
+}

@@ -1,0 +1,374 @@
+/**
+ * The work of a relay under its lease: what goes, under which identity, and what becomes of it.
+ *
+ *   OR1  what is to be published is kept, with its number, before anything is sent: a crash repeats the same under the same;
+ *   OR2  the position and the held events change in one transaction, under the token of the lease: who lost it changes nothing;
+ *   OR3  an unknown outcome is repeated with the same events under the same identity, until it is known;
+ *   OR4  a key that waits holds up nobody else, and no event goes before one of its key that waits.
+ */
+
+import {
+  applyOutcomes,
+  beginIntent,
+  decideFailed,
+  headsOf,
+  type Intent,
+  markGone,
+  type RelayState,
+  selectEvents,
+} from "../rules/outbox.ts";
+import { isHapaxError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoint.ts";
+import type { Ledger } from "../ledgers/ledger.ts";
+import type { Claim } from "../once/claiming.ts";
+import type { HeldEvent, HeldWrite, OutboxEvent, OutboxLog } from "./log.ts";
+import {
+  backOff,
+  cancelUntilKnown,
+  fittingCount,
+  publishUntilKnown,
+  type RelayParts,
+  type Sending,
+  type Tried,
+} from "./publishing.ts";
+import type { ResolvedRelaySettings } from "./relay-settings.ts";
+import { encodeState, parseState, tellNewRelay } from "./relay-state.ts";
+
+/** Those behind a failure wait with it: they are not due before it is dealt with. A hundred years. */
+const PARKED_MS = 36_600 * 86_400_000;
+
+/** An event on its way. */
+interface Going extends Tried {
+  readonly key: string | undefined;
+}
+
+/** In the place of an event that an operator has deleted since its intent was kept. */
+const GONE = { event: undefined, key: undefined, attempts: 0 } as const;
+
+type Placed = Going | typeof GONE;
+
+export class RelayWork<Tx> {
+  readonly #parts: RelayParts<Tx>;
+  readonly #claim: Claim<Tx>;
+  readonly #outbox: OutboxLog<Tx>;
+  /** Made once: a signal of signals stays with those that it listens to. */
+  readonly #publishing: AbortSignal;
+  readonly #pausing: AbortSignal;
+  #state: RelayState;
+  /** When the first of those that failed here is due, by the steady clock. */
+  #dueAtMs = Infinity;
+
+  constructor(parts: RelayParts<Tx>, claim: Claim<Tx>) {
+    this.#parts = parts;
+    this.#claim = claim;
+    this.#outbox = parts.outbox;
+    this.#publishing = AbortSignal.any([claim.signal, parts.cut]);
+    this.#pausing = AbortSignal.any([claim.signal, parts.stopping]);
+    this.#state = parseState(claim.data);
+  }
+
+  get position(): string | undefined {
+    return this.#state.position;
+  }
+
+  /** How long it may wait, at most, until something is due. */
+  get idleMs(): number {
+    const { settings } = this.#parts;
+    const leftMs = this.#dueAtMs - settings.clock.steadyMs();
+    return Math.max(1, Math.min(settings.pollMs, leftMs));
+  }
+
+  /** A new relay finds its beginning. */
+  async begin(): Promise<void> {
+    const { settings, ledger } = this.#parts;
+    const { way } = this.#outbox;
+    const { life, position } = this.#state;
+    const isNew = this.#claim.data === undefined;
+    if (!isNew && (way === "rows" || position !== undefined)) return;
+    const begun = {
+      ...this.#state,
+      life: isNew ? settings.random.id() : life,
+      position:
+        this.#outbox.way === "rows"
+          ? undefined
+          : await this.#outbox.start(settings.from, settings.name),
+    };
+    // OR9
+    await ledger.transaction(async (tx) => {
+      const joined = ledger.in(tx);
+      await tellNewRelay(joined);
+      await this.#claim.progress(joined, encodeState(begun));
+    });
+    this.#state = begun;
+  }
+
+  /** What was begun, what is due, and the next stretch. Answers whether there was anything. */
+  async step(): Promise<boolean> {
+    const { intent } = this.#state;
+    if (intent !== undefined) {
+      const events = await this.#readAgain(intent);
+      await this.#finish(await this.#withoutGone(intent, events), events);
+      return true;
+    }
+    const hadDue = await this.#sendDue();
+    return (await this.#sendNext()) || hadDue;
+  }
+
+  /** Held events that are due: the first of each key. */
+  async #sendDue(): Promise<boolean> {
+    const { name, batchMax } = this.#parts.settings;
+    const filter = { relay: name, state: "waiting", isDue: true, max: batchMax } as const;
+    const held = await this.#outbox.held(filter);
+    if (held.length === 0) return false;
+    this.#dueAtMs = Infinity;
+    const heads = headsOf(held.map(goingOf));
+    const subject = { kind: "held", ids: heads.map(({ event }) => event.id) } as const;
+    await this.#finish(
+      beginIntent(subject, heads, () => false),
+      heads,
+    );
+    return true;
+  }
+
+  async #sendNext(): Promise<boolean> {
+    const outbox = this.#outbox;
+    const { position } = this.#state;
+    if (outbox.way === "rows" || position === undefined) return false;
+    const span = await outbox.plan(position, this.#parts.settings.batchMax);
+    if (span === undefined) return false;
+    const events = (await outbox.read(span)).map(newGoing);
+    const waiting = await this.#waitingKeys(events);
+    const ids = events.map(({ event }) => event.id);
+    const subject = { kind: "span", from: span.from, to: span.to, ids } as const;
+    await this.#finish(
+      beginIntent(subject, events, (key) => waiting.has(key)),
+      events,
+    );
+    return true;
+  }
+
+  /** OR4: the keys of these events behind which they have to wait. */
+  async #waitingKeys(events: readonly Going[]): Promise<ReadonlySet<string>> {
+    const { name, retry } = this.#parts.settings;
+    const keys = events.flatMap(({ key }) => (key === undefined ? [] : [key]));
+    const state = retry.afterDead === "block" ? undefined : "waiting";
+    return await this.#outbox.heldKeys(name, keys, state);
+  }
+
+  /** OR1: the same events in the same places as when the intent was kept. */
+  async #readAgain({ subject }: Intent): Promise<readonly Placed[]> {
+    const { ids } = subject;
+    const found = await this.#readSubject(subject);
+    const byId = new Map(found.map((one) => [one.event.id, one]));
+    return ids.map((id) => byId.get(id) ?? GONE);
+  }
+
+  async #readSubject(subject: Intent["subject"]): Promise<readonly Going[]> {
+    const outbox = this.#outbox;
+    if (subject.kind === "span") {
+      if (outbox.way === "rows") throw new Error("OR1 rows have no spans");
+      return (await outbox.read(subject)).map(newGoing);
+    }
+    const { ids } = subject;
+    const held = await outbox.held({ relay: this.#parts.settings.name, ids, max: ids.length });
+    return held.map(goingOf);
+  }
+
+  /**
+   * OE1: a batch of which a row is gone cannot be repeated. Either it was published, and the deleted event with it; or it never
+   * will be, and what is left goes under another number.
+   */
+  async #withoutGone(intent: Intent, events: readonly Placed[]): Promise<Intent> {
+    const gone = [...events.keys()].filter((at) => !isThere(events[at]));
+    const places = selectEvents(intent, events.length);
+    if (!places.some((at) => gone.includes(at))) {
+      // The batch itself is whole: it is repeated under its number.
+      const marked = gone.length === 0 ? intent : markGone(intent, gone);
+      this.#state = { ...this.#state, intent: marked };
+      return marked;
+    }
+    const { publisher, settings, tally } = this.#parts;
+    const tried = places.map((at) => events[at]).filter(isThere);
+    const isPublished =
+      publisher.cancel !== undefined &&
+      (await cancelUntilKnown(this.#parts, this.#sending(intent, tried, true))) === "published";
+    if (isPublished) tally.published += tried.length;
+    const outcomes = places.map(() => ({ kind: isPublished ? "published" : "skipped" }) as const);
+    const round = applyOutcomes(this.#state, intent, events, places, outcomes, settings.retry);
+    this.#state = { ...this.#state, epoch: round.epoch, sequence: round.sequence };
+    // Nothing was refused: the rest need not go by halves.
+    return markGone({ ...round.intent, takeMax: intent.takeMax }, gone);
+  }
+
+  /** Sends in as many batches as it takes, then settles. */
+  async #finish(begun: Intent, events: readonly Placed[]): Promise<void> {
+    const { ledger, settings } = this.#parts;
+    let intent = begun;
+    let stuck = 0;
+    for (;;) {
+      const isRepeat = intent === this.#state.intent;
+      if (!isRepeat) intent = this.#fitting(intent, events);
+      const places = selectEvents(intent, events.length);
+      if (places.length === 0) break;
+      // OR1
+      if (!isRepeat) await this.#keep(ledger, { ...this.#state, intent });
+      await failpoint("outbox.planned");
+      const tried = places.map((at) => events[at]).filter(isThere);
+      // OR3
+      const sending = this.#sending(intent, tried, isRepeat);
+      const outcomes = await publishUntilKnown(this.#parts, sending);
+      await failpoint("outbox.published");
+      const round = applyOutcomes(this.#state, intent, events, places, outcomes, settings.retry);
+      stuck = round.hasProgressed ? 0 : stuck + 1;
+      // Halves are tried at once; a single event that nobody takes or refuses needs time.
+      if (stuck > 0 && places.length === 1) await backOff(settings, stuck, this.#pausing);
+      ({ intent } = round);
+      this.#state = { ...this.#state, epoch: round.epoch, sequence: round.sequence };
+    }
+    try {
+      await this.#settle(intent, events);
+    } catch (error) {
+      // What was published is known: whoever goes on has only to settle.
+      if (!isHapaxError(error, "lease_lost")) {
+        await this.#keep(ledger, { ...this.#state, intent }).catch(settings.onError);
+      }
+      throw error;
+    }
+    await failpoint("outbox.settled");
+  }
+
+  /** OE1: as many as the publisher takes at once, so that the number belongs to them alone. */
+  #fitting(intent: Intent, events: readonly Placed[]): Intent {
+    const { publisher } = this.#parts;
+    const left = { ...intent, sent: undefined };
+    const places = selectEvents(left, events.length);
+    const tried = places.map((at) => events[at]).filter(isThere);
+    const sent = fittingCount(publisher, tried);
+    return sent === tried.length ? left : { ...left, sent };
+  }
+
+  #sending(intent: Intent, tried: readonly Tried[], isRepeat: boolean): Sending {
+    const { ledger } = this.#parts;
+    const { epoch, sequence } = this.#state;
+    return {
+      identity: { id: this.#producerId(), epoch, sequence },
+      tried,
+      isRepeat,
+      isCancelling: intent.isCancelling,
+      onCancel: () =>
+        this.#keep(ledger, { ...this.#state, intent: { ...intent, isCancelling: true } }),
+      publishing: this.#publishing,
+      pausing: this.#pausing,
+    };
+  }
+
+  #producerId(): string {
+    const { source, settings } = this.#parts;
+    const { life } = this.#state;
+    return `outbox:${source}:${settings.name}${life === undefined ? "" : `:${life}`}`;
+  }
+
+  /** OR2 */
+  async #settle(intent: Intent, events: readonly Placed[]): Promise<void> {
+    const { ledger, settings } = this.#parts;
+    const { subject } = intent;
+    const position = subject.kind === "span" ? subject.to : this.#state.position;
+    const next = { ...this.#state, position, intent: undefined };
+    const { puts, removes, freed } = this.#writesOf(intent, events);
+    await ledger.transaction(async (tx) => {
+      const joined = ledger.in(tx);
+      await this.#claim.progress(joined, encodeState(next));
+      await hold(joined.outbox, settings, puts, removes, freed);
+    });
+    this.#state = next;
+    const dead = puts.filter(({ state }) => state === "dead").length;
+    this.#parts.tally.dead += dead;
+    if (dead > 0) settings.meter.add("dead_letters_total", dead);
+    const nowMs = settings.clock.steadyMs();
+    for (const { state, dueInMs } of puts) {
+      if (state === "waiting") this.#dueAtMs = Math.min(this.#dueAtMs, nowMs + dueInMs);
+    }
+  }
+
+  /** What is put among the held, what leaves them, and the keys whose next event may go. */
+  #writesOf({ subject, marks }: Intent, events: readonly Placed[]) {
+    const { settings } = this.#parts;
+    const puts: HeldWrite[] = [];
+    const removes: string[] = [];
+    const freed = new Set<string>();
+    for (const mark of marks) {
+      const going = events[mark.at];
+      if (going === undefined) throw new Error(`OR1 an intent has no event at ${mark.at}`);
+      if (!isThere(going)) continue;
+      const { event, key } = going;
+      const isHeld = subject.kind === "held";
+      if (mark.kind === "failed") {
+        const { failure, isFinal } = mark;
+        const put = heldAfterFailure(settings, going, failure, isFinal);
+        puts.push(put);
+        if (put.state === "dead" && key !== undefined) freed.add(key);
+      } else if (mark.kind === "blocked") {
+        puts.push({ ...heldFacts(settings.name, event), dueInMs: PARKED_MS });
+        if (key !== undefined) freed.add(key);
+      } else if (isHeld) {
+        removes.push(event.id);
+        if (key !== undefined) freed.add(key);
+      }
+    }
+    return { puts, removes, freed };
+  }
+
+  async #keep(ledger: Ledger<Tx>, state: RelayState): Promise<void> {
+    await this.#claim.progress(ledger, encodeState(state));
+    this.#state = state;
+  }
+}
+
+/** What an event is after one more failure. */
+export function heldAfterFailure(
+  { name, retry, random }: ResolvedRelaySettings,
+  { event, attempts }: Tried,
+  failure: HeldEvent["failure"],
+  isFinal: boolean,
+): HeldWrite {
+  const decided = decideFailed(attempts, isFinal, retry, random.unit());
+  return { ...heldFacts(name, event), ...decided, failure };
+}
+
+function heldFacts(relay: string, event: OutboxEvent): HeldWrite {
+  return { relay, event, state: "waiting", attempts: 0, dueInMs: 0, failure: undefined };
+}
+
+/**
+ * Changes the held events, inside a transaction; then the first event of each freed key is due at once, unless it waits for
+ * its own time, or for an operator. Looked up here, and not before: an operator may have changed it meanwhile.
+ */
+export async function hold<Tx>(
+  outbox: OutboxLog<Tx>,
+  { name, retry }: { readonly name: string; readonly retry: { readonly afterDead: string } },
+  puts: readonly HeldWrite[],
+  removes: readonly string[],
+  freed: ReadonlySet<string>,
+): Promise<void> {
+  if (puts.length > 0 || removes.length > 0) await outbox.hold(name, puts, removes);
+  for (const key of freed) {
+    const filter = { relay: name, key, max: 1 };
+    const [next] = await outbox.held(
+      retry.afterDead === "block" ? filter : { ...filter, state: "waiting" },
+    );
+    const isParked = next?.state === "waiting" && next.failure === undefined && next.dueInMs > 0;
+    if (next !== undefined && isParked) await outbox.hold(name, [{ ...next, dueInMs: 0 }], []);
+  }
+}
+
+function isThere(one: Placed | undefined): one is Going {
+  return one?.event !== undefined;
+}
+
+function newGoing(event: OutboxEvent): Going {
+  return { event, key: event.key, attempts: 0 };
+}
+
+function goingOf({ event, attempts }: HeldEvent): Going {
+  return { event, key: event.key, attempts };
+}

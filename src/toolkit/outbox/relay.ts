@@ -1,0 +1,316 @@
+/**
+ * Publishes what business transactions left in the outbox. One relay of a name works at a time, any number may wait to
+ * take over; on an outbox of rows they work together.
+ *
+ *   OR7  every committed event is published, in the order of its key; under the same identity, however often relays die;
+ *   OR8  whatever goes wrong is told, and the relay goes on from what is kept; only `stop` and the signal end it;
+ *   OR9  only what every relay has passed is deleted.
+ */
+
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import type { Ledger } from "../ledgers/ledger.ts";
+import { acquire, type Claim } from "../once/claiming.ts";
+import type { Publisher } from "./publisher.ts";
+import { backOff, createBreath, pause, type RelayParts, type Tally } from "./publishing.ts";
+import { RowsWork } from "./relay-rows.ts";
+import {
+  type RelaySettings,
+  type ResolvedRelaySettings,
+  resolveRelaySettings,
+} from "./relay-settings.ts";
+import { ledgerId, relayPlace } from "./relay-state.ts";
+import { RelayWork } from "./relay-work.ts";
+import { Upkeep } from "./upkeep.ts";
+
+/** The entry of a relay is kept for ever; that is a hundred years. */
+const RETAIN_MS = 36_600 * 86_400_000;
+
+/** How long `run` waits for the database to give back its lease when its signal has aborted. */
+const CUT_GRACE_MS = 1000;
+
+/** What `runOnce` has done. An event may have failed more than once. */
+export type RelayReport = Readonly<Tally>;
+
+/**
+ * Makes a relay. Nothing happens until `run` or `runOnce`. Throws `invalid_settings`, and `unsupported` if the ledger has no
+ * outbox.
+ *
+ * ```ts
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ * import { createOutbox, createRelay, functionPublisher } from "hapax/outbox";
+ *
+ * const ledger = memoryLedger();
+ * const outbox = createOutbox(ledger);
+ * const seen: string[] = [];
+ * const publisher = functionPublisher(async ({ topic }) => void seen.push(topic));
+ * const relay = createRelay(ledger, publisher, { name: "to-the-log" });
+ *
+ * await ledger.transaction((tx) => outbox.add(tx, { topic: "orders", payload: { id: 1 } }));
+ * const { published } = await relay.runOnce();
+ * console.assert(published === 1 && seen.join() === "orders");
+ * ```
+ */
+export function createRelay<Tx>(
+  ledger: Ledger<Tx>,
+  publisher: Publisher,
+  settings: RelaySettings = {},
+): Relay<Tx> {
+  const resolved = resolveRelaySettings(settings);
+  if (ledger.supports.outbox.length === 0) {
+    throw new HapaxError("unsupported", `the ledger has no outbox; ledger=${ledger.name}`);
+  }
+  return new Relay(ledger, publisher, resolved);
+}
+
+/** A relay. Made by `createRelay`. */
+export class Relay<Tx> {
+  readonly #ledger: Ledger<Tx>;
+  readonly #publisher: Publisher;
+  readonly settings: ResolvedRelaySettings;
+  #current: { readonly stopping: AbortController; readonly ended: Promise<unknown> } | undefined;
+
+  constructor(ledger: Ledger<Tx>, publisher: Publisher, settings: ResolvedRelaySettings) {
+    this.#ledger = ledger;
+    this.#publisher = publisher;
+    this.settings = settings;
+  }
+
+  /**
+   * Publishes until it is stopped. What goes wrong is told to `onError`, and tried again. The signal ends it at once: what was
+   * being published is repeated by whoever goes on.
+   */
+  async run(signal?: AbortSignal): Promise<void> {
+    await this.#alone(signal, Infinity, (parts) => this.#runOn(parts)).catch(unlessStopped);
+  }
+
+  /**
+   * Publishes what is there, until nothing is left that can go now. Throws `in_progress` if another relay of the name is at
+   * work, and the publisher's error if its outcome stays unknown: the next run repeats the same.
+   */
+  async runOnce(signal?: AbortSignal): Promise<RelayReport> {
+    const { attemptsMax } = this.settings.retry;
+    return await this.#alone(signal, attemptsMax, async (parts) => {
+      await this.#passOnce(parts);
+      return { ...parts.tally };
+    });
+  }
+
+  /** Ends after the batch that is under way; resolves when that is settled. */
+  async stop(): Promise<void> {
+    const current = this.#current;
+    current?.stopping.abort(new Stopped());
+    // How it ended is for whoever runs it.
+    await current?.ended.catch(() => undefined);
+  }
+
+  async #alone<T>(
+    signal: AbortSignal | undefined,
+    repeatsMax: number,
+    work: (parts: RelayParts<Tx>) => Promise<T>,
+  ): Promise<T> {
+    if (this.#current !== undefined) {
+      throw new HapaxError("invalid_request", `the relay is running; name=${this.settings.name}`);
+    }
+    const [stopping, cut] = [new AbortController(), new AbortController()];
+    const end = (): void => {
+      cut.abort(new Stopped());
+      stopping.abort(new Stopped());
+    };
+    if (signal?.aborted === true) end();
+    signal?.addEventListener("abort", end);
+    const running = this.#open(repeatsMax, stopping.signal, cut.signal).then(work);
+    this.#current = { stopping, ended: running };
+    const over = running.finally(() => {
+      signal?.removeEventListener("abort", end);
+      this.#current = undefined;
+    });
+    return await Promise.race([over, this.#afterCut(cut.signal, over)]);
+  }
+
+  /** What a database does not answer cannot hold up the end for long: the lease ends by itself. */
+  async #afterCut(cut: AbortSignal, over: Promise<unknown>): Promise<never> {
+    const { clock } = this.settings;
+    return await new Promise((_, reject) => {
+      let cancel: () => void = () => undefined;
+      const onCut = (): void => {
+        cancel = clock.after(CUT_GRACE_MS, () => {
+          reject(new Stopped());
+        });
+      };
+      cut.addEventListener("abort", onCut);
+      if (cut.aborted) onCut();
+      const clear = (): void => {
+        cancel();
+        cut.removeEventListener("abort", onCut);
+      };
+      over.then(clear, clear);
+    });
+  }
+
+  async #open(
+    repeatsMax: number,
+    stopping: AbortSignal,
+    cut: AbortSignal,
+  ): Promise<RelayParts<Tx>> {
+    const { settings } = this;
+    const [ledger, publisher] = [this.#ledger, this.#publisher];
+    const tally = { published: 0, failed: 0, dead: 0 };
+    const source = await untilDone(settings, stopping, repeatsMax, () =>
+      ledgerId(ledger, settings.random),
+    );
+    const { outbox } = ledger;
+    return { ledger, outbox, publisher, settings, source, repeatsMax, stopping, cut, tally };
+  }
+
+  async #passOnce(parts: RelayParts<Tx>): Promise<void> {
+    const { outbox } = parts;
+    const acquired = await this.#acquire();
+    const rows = outbox.way === "rows" ? new RowsWork(parts, outbox) : undefined;
+    if (acquired.kind === "busy" && rows === undefined) {
+      const words = `another relay is at work; name=${this.settings.name}`;
+      throw new HapaxError("in_progress", words);
+    }
+    const upkeep = new Upkeep(parts);
+    const breathe = createBreath(parts);
+    await this.#under(acquired, async (claim) => {
+      const work = claim === undefined ? undefined : new RelayWork(parts, claim);
+      await work?.begin();
+      for (let isLeft = true; isLeft && !parts.stopping.aborted;) {
+        isLeft = (await work?.step()) === true;
+        if (rows !== undefined) isLeft = (await rows.step()) || isLeft;
+        await breathe();
+      }
+      while (await upkeep.run(work?.position));
+    });
+  }
+
+  /** OR8 */
+  async #runOn(parts: RelayParts<Tx>): Promise<void> {
+    const { settings } = this;
+    const { stopping } = parts;
+    for (let failures = 0; !stopping.aborted;) {
+      try {
+        await this.#runUnder(parts, () => {
+          failures = 0;
+        });
+      } catch (error) {
+        if (error instanceof Stopped) return;
+        failures += 1;
+        settings.onError(error);
+        await backOff(settings, failures, stopping).catch(unlessStopped);
+      }
+    }
+  }
+
+  async #runUnder(parts: RelayParts<Tx>, onStep: () => void): Promise<void> {
+    const { stopping, settings, outbox } = parts;
+    const acquired = await this.#acquire();
+    if (acquired.kind === "busy" && outbox.way === "spans") {
+      const waitMs = Math.max(1, Math.min(settings.pollMs, acquired.leaseLeftMs));
+      await pause(settings.clock, waitMs, stopping);
+      return;
+    }
+    const upkeep = new Upkeep(parts);
+    const breathe = createBreath(parts);
+    const rows = outbox.way === "rows" ? new RowsWork(parts, outbox) : undefined;
+    // Without the lease only rows are sent; it is asked for again after as long as it lasts.
+    const untilMs =
+      acquired.kind === "busy" ? settings.clock.steadyMs() + settings.leaseMs : Infinity;
+    await this.#under(acquired, async (claim) => {
+      const work = claim === undefined ? undefined : new RelayWork(parts, claim);
+      await work?.begin();
+      while (!stopping.aborted && settings.clock.steadyMs() < untilMs) {
+        claim?.signal.throwIfAborted();
+        let hadAny = (await work?.step()) === true;
+        if (rows !== undefined) hadAny = (await rows.step()) || hadAny;
+        if (hadAny) onStep();
+        await breathe();
+        const hasMore = await upkeep.run(work?.position);
+        if (!hadAny && !hasMore) {
+          await idle(parts, work?.idleMs ?? settings.pollMs);
+          onStep();
+        }
+      }
+    });
+  }
+
+  async #acquire(): Promise<Acquisition<Tx>> {
+    const { name, leaseMs, clock, random, meter } = this.settings;
+    const terms = {
+      fingerprint: undefined,
+      effect: "repeatable",
+      attemptsMax: Number.MAX_SAFE_INTEGER,
+      leaseMs,
+      retainMs: RETAIN_MS,
+    } as const;
+    const acquired = await acquire(this.#ledger, relayPlace(name), terms, { clock, random, meter });
+    if (acquired.kind === "claimed") return { kind: "claimed", claim: acquired.claim };
+    return { kind: "busy", leaseLeftMs: acquired.entry.leaseLeftMs ?? 0 };
+  }
+
+  /** Gives the lease back, so that the next relay need not wait. */
+  async #under(
+    acquired: Acquisition<Tx>,
+    work: (claim: Claim<Tx> | undefined) => Promise<void>,
+  ): Promise<void> {
+    if (acquired.kind === "busy") {
+      await work(undefined);
+      return;
+    }
+    const { claim } = acquired;
+    try {
+      await work(claim);
+    } finally {
+      // What led here is the error to tell; the lease ends by itself.
+      await claim.release().catch(this.settings.onError);
+    }
+  }
+}
+
+type Acquisition<Tx> =
+  | { readonly kind: "claimed"; readonly claim: Claim<Tx> }
+  | { readonly kind: "busy"; readonly leaseLeftMs: number };
+
+/** The reason of signals of a relay that was told to end. */
+class Stopped extends Error {
+  override readonly name = "AbortError";
+
+  constructor() {
+    super("the relay was stopped");
+  }
+}
+
+function unlessStopped(error: unknown): void {
+  if (!(error instanceof Stopped)) throw error;
+}
+
+/** For what comes before the first lease. A relay that runs once does not wait for a database. */
+async function untilDone<T>(
+  settings: ResolvedRelaySettings,
+  stopping: AbortSignal,
+  repeatsMax: number,
+  work: () => Promise<T>,
+): Promise<T> {
+  for (let failures = 1; ; failures += 1) {
+    try {
+      return await work();
+    } catch (error) {
+      if (repeatsMax !== Infinity || isHapaxError(error, "unsupported")) throw error;
+      settings.onError(error);
+      await backOff(settings, failures, stopping);
+    }
+  }
+}
+
+/** Until something may be there. The hint may have timers that do not keep a process alive; this one does. */
+async function idle<Tx>(
+  { settings, stopping, outbox }: RelayParts<Tx>,
+  delayMs: number,
+): Promise<void> {
+  const cancel = settings.clock.after(delayMs, () => undefined);
+  try {
+    await outbox.wait(delayMs, stopping);
+  } finally {
+    cancel();
+  }
+}
