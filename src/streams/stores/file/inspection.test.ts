@@ -12,7 +12,7 @@ import {
 } from "../../../../test/kits/directory-kit.ts";
 import { inspectDisk } from "./inspection.ts";
 
-const golden = fileURLToPath(new URL("../../../test/golden/v1", import.meta.url));
+const golden = fileURLToPath(new URL("../../../../test/golden/v1", import.meta.url));
 const folders: string[] = [];
 
 afterAll(() => {

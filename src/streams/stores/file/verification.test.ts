@@ -20,7 +20,7 @@ import { recover } from "./recovery.ts";
 import { encodeExtent } from "./snapshot-format.ts";
 import { scanWholeSegment, surveyDirectory } from "./survey.ts";
 
-const golden = filesOf(fileURLToPath(new URL("../../../test/golden/v1/whole", import.meta.url)));
+const golden = filesOf(fileURLToPath(new URL("../../../../test/golden/v1/whole", import.meta.url)));
 const folders: string[] = [];
 
 afterAll(() => {
