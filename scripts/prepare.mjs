@@ -3,8 +3,16 @@
  * build. Each step looks first whether it is needed, so that the second start costs nothing.
  */
 
-import { chmodSync, existsSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
-import { join } from "node:path";
+import {
+  chmodSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from "node:fs";
+import { dirname, join, relative, sep } from "node:path";
 import { root, run, tool } from "./run.mjs";
 
 const NODE_MIN = [20, 19];
@@ -76,6 +84,7 @@ export async function build(base = root) {
     const bin = join(fresh, "bin.js");
     if (!existsSync(bin)) throw new Failure("the build failed\nno bin.js was written");
     chmodSync(bin, 0o755);
+    dropHiddenTypes(base, fresh);
     if (existsSync(dist)) renameSync(dist, old);
     try {
       renameSync(fresh, dist);
@@ -87,6 +96,36 @@ export async function build(base = root) {
     rmSync(fresh, { recursive: true, force: true });
     rmSync(old, { recursive: true, force: true });
   }
+}
+
+/** Removes the declarations that no entry point of package.json leads to: a user cannot import them. */
+function dropHiddenTypes(base, dist) {
+  const { exports } = JSON.parse(readFileSync(join(base, "package.json"), "utf8"));
+  const declarations = readdirSync(dist, { recursive: true }).filter((path) =>
+    path.endsWith(".d.ts"),
+  );
+  const known = new Set(declarations.map((path) => join(dist, path)));
+  const queue = Object.values(exports).flatMap(({ types = "" }) => {
+    const [before, after] = join(dist, relative("dist", types)).split("*");
+    return [...known].filter((path) =>
+      after === undefined
+        ? path === before
+        : path.startsWith(before) &&
+          path.endsWith(after) &&
+          !path.slice(before.length, -after.length).includes(sep),
+    );
+  });
+  const reached = new Set(queue);
+  for (const path of queue) {
+    const text = readFileSync(path, "utf8");
+    for (const [, specifier] of text.matchAll(/(?:\bfrom|\bimport|\bimport\()\s*"(\.[^"]+)"/g)) {
+      const target = join(dirname(path), specifier).replace(/(\.js|\.ts)$/, ".d.ts");
+      if (!known.has(target) || reached.has(target)) continue;
+      reached.add(target);
+      queue.push(target);
+    }
+  }
+  for (const path of known) if (!reached.has(path)) rmSync(path);
 }
 
 /** A step that failed with a message for people: no stack trace. */

@@ -17,7 +17,7 @@ export const CLIENT_BYTES_MAX = 12_900;
 
 /** The bundle of a page that imports these names of `hapax/client`. */
 export function bundlePage(names = ["connect", "isHapaxError"]) {
-  const source = JSON.stringify(join(root, "src", "client.ts"));
+  const source = JSON.stringify(join(root, "src", "client", "client.ts"));
   const page = {
     name: "page",
     resolveId: (id) => (id === "page.js" ? id : undefined),
@@ -53,7 +53,7 @@ async function bundled(input, plugins) {
 
 if (isMain(import.meta.url)) {
   await main(async () => {
-    const [page, whole] = [await bundlePage(), await bundle("client.ts")];
+    const [page, whole] = [await bundlePage(), await bundle("client/client.ts")];
     console.log(`a page: ${page.bytes} bytes gzipped, ${page.code.length} minified`);
     console.log(`hapax/client: ${whole.bytes} bytes gzipped, ${whole.code.length} minified`);
     if (page.bytes > PAGE_BYTES_MAX) throw new Failure(`at most ${PAGE_BYTES_MAX} are allowed`);

@@ -117,7 +117,7 @@ test("AP3 an append that is given up leaves those beside it alone, and the next 
 });
 
 test("AP3 a process whose only append was given up ends by itself", async () => {
-  const { code } = await bundle("client.ts");
+  const { code } = await bundle("client/client.ts");
   const file = join(mkdtempSync(join(tmpdir(), "hapax-aborts-")), "client.mjs");
   writeFileSync(file, code);
   const program = `
