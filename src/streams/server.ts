@@ -14,6 +14,7 @@ import type { Random } from "../base/random.ts";
 import { AnswerBudget } from "./server/answer-budget.ts";
 import { Drain } from "./server/drain.ts";
 import type { Answer, Exchange } from "./server/exchange.ts";
+import type { Compress } from "./server/policy.ts";
 import { createRouter } from "./server/router.ts";
 import { resolveSettings, type ResolvedSettings, type ServerSettings } from "./server/settings.ts";
 import { handleSubscriptions } from "./server/subscriptions.ts";
@@ -21,7 +22,15 @@ import type { Store } from "./store.ts";
 import { isJsonRecordStart, jsonRecordEnd } from "../protocol/json.ts";
 import { subscriptionFormat } from "../protocol/subscription.ts";
 
-export type { Answer, Exchange, LiveAnswer, Sink, WholeAnswer } from "./server/exchange.ts";
+export type {
+  Answer,
+  Exchange,
+  LiveAnswer,
+  RequestHead,
+  Sink,
+  WholeAnswer,
+} from "./server/exchange.ts";
+export type { Compress } from "./server/policy.ts";
 export type { ResolvedSettings, ServerSettings } from "./server/settings.ts";
 
 /** What a server is made of. It owns the store and closes it. */
@@ -35,6 +44,8 @@ export interface ServerComponents {
   readonly defer?: Defer;
   /** SHA-256. Default: the one of the web platform, which answers later. */
   readonly digest?: Digest;
+  /** Compresses with gzip what clients accept in that form. Default: no answer is compressed. */
+  readonly compress?: Compress;
   /** Gets one line for every act that changes what is known of others, such as a producer's reset. */
   readonly onAudit?: (line: string) => void;
   /** Where webhooks reach this server, without a slash at the end. */
@@ -48,7 +59,7 @@ export interface HapaxServer {
   readonly settings: ResolvedSettings;
   readonly engine: Engine;
   readonly isDraining: boolean;
-  /** Answers one request. Never rejects for what a client does. */
+  /** Answers one request, with all headers but those of the connection. Never rejects for what a client does. */
   handle(exchange: Exchange): Promise<Answer>;
   /** Asks live readers to go and refuses new requests. */
   drain(): void;
@@ -125,6 +136,7 @@ export function createServer(
     parts,
     (exchange) => handleSubscriptions(exchange, subscriptions, addresses),
     onFault,
+    components.compress,
   );
   return {
     settings: resolved,

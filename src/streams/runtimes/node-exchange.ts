@@ -2,23 +2,20 @@
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import { promisify } from "node:util";
-import { gzip, type ZlibOptions } from "node:zlib";
 import { type ErrorCode, HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { Answer, Exchange, LiveAnswer, Sink, WholeAnswer } from "../server/exchange.ts";
-import { Turns } from "../../base/turns.ts";
+import type {
+  Answer,
+  Exchange,
+  LiveAnswer,
+  RequestHead,
+  Sink,
+  WholeAnswer,
+} from "../server/exchange.ts";
 import type { BodyBudget } from "./node-body-budget.ts";
-import { acceptsGzip } from "../../protocol/accept-encoding.ts";
-import { CORS_EXPOSE, HEADER, SINGLE_HEADERS } from "../../protocol/headers.ts";
-import { invalid } from "../../protocol/refusal.ts";
-import { isAuthority, parseTarget } from "../../protocol/target.ts";
+import { parseTarget } from "../../protocol/target.ts";
 
 const EMPTY = new Uint8Array(0);
-const gzipAsync = promisify<Buffer, ZlibOptions, Buffer>(gzip);
-/** Readers that ask for compression leave threads of the pool to commits. */
-const compressions = new Turns(1);
-const COMPRESSIBLE = /^(text\/|application\/(json|.*\+json|xml|.*\+xml|javascript|x-ndjson))/i;
 
 export class NodeExchange implements Exchange {
   readonly method: string;
@@ -65,6 +62,18 @@ export class NodeExchange implements Exchange {
     return this.#response.closed || this.#request.socket.destroyed;
   }
 
+  get head(): RequestHead {
+    const { url = "", httpVersion, rawHeaders, headers } = this.#request;
+    return {
+      target: url,
+      version: httpVersion,
+      lines: rawHeaders,
+      // Node has joined or dropped what was sent twice: then there are fewer names than lines.
+      names: Object.keys(headers).length,
+      field: (name) => this.header(name),
+    };
+  }
+
   get hasBody(): boolean {
     const { headers } = this.#request;
     return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0;
@@ -106,44 +115,6 @@ export class NodeExchange implements Exchange {
     this.#failure = error;
     this.#onFailure?.(error);
   };
-}
-
-/**
- * Refuses what Node lets through: headers sent twice, targets that are neither a path nor a URL, a Host that is none,
- * codings of the body beside `chunked`, and expectations that nobody here can meet.
- */
-export function checkRequest(request: IncomingMessage): void {
-  const { headers, rawHeaders } = request;
-  const target = request.url ?? "";
-  const parts = parseTarget(target);
-  if (parts === undefined && !(target === "*" && request.method === "OPTIONS")) {
-    throw invalid("the request target", "is neither a path nor an http URL");
-  }
-  if (parts?.authority !== undefined && !isAuthority(parts.authority)) {
-    throw invalid("the request target", "has no host with an optional port");
-  }
-  if (headers.host === undefined && request.httpVersion !== "1.0") {
-    throw invalid("Host", "is missing");
-  }
-  if (headers.host !== undefined && !isAuthority(headers.host)) {
-    throw invalid("Host", "is not a host with an optional port");
-  }
-  const coding = headers["transfer-encoding"];
-  if (coding !== undefined && coding.toLowerCase() !== "chunked") {
-    throw invalid("Transfer-Encoding", "is not chunked");
-  }
-  const { expect } = headers;
-  if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
-    throw invalid("Expect", "is not 100-continue");
-  }
-  // Node has joined or dropped what was sent twice: then there are fewer names than raw headers.
-  if (Object.keys(headers).length * 2 === rawHeaders.length) return;
-  const seen = new Set<string>();
-  for (let index = 0; index < rawHeaders.length; index += 2) {
-    const name = rawHeaders[index]?.toLowerCase() ?? "";
-    if (seen.has(name) && SINGLE_HEADERS.includes(name)) throw invalid(name, "is sent twice");
-    seen.add(name);
-  }
 }
 
 export function brokenBody(code: ErrorCode): HapaxError {
@@ -239,15 +210,10 @@ export function sendAnswer(
   const pieces = bodyPieces(request, answer);
   let bytes = 0;
   for (const piece of pieces) bytes += piece.length;
-  if (answer.mayCompress === true && isWorthCompressing(request, answer, bytes)) {
-    compress(request, response, answer, pieces, sending);
-    return;
-  }
-  const headers = flatten(request, answer, sending.isLast);
+  const headers = flatten(answer, sending.isLast);
   if (answer.status !== 204 && answer.status !== 304 && request.method !== "HEAD") {
     headers.push("Content-Length", String(bytes));
   }
-  if (answer.mayCompress === true) headers.push("Vary", "Accept-Encoding");
   response.writeHead(answer.status, headers);
   // `finish` comes when the kernel has taken the last byte; a connection that breaks before has none.
   if (answer.onSent !== undefined) response.once("finish", answer.onSent);
@@ -332,59 +298,14 @@ export function untakenOf(socket: Socket): string {
   return `${socket.writableLength} ${handleOf(socket).writeQueueSize ?? 0}`;
 }
 
-const ALWAYS: readonly string[] = [
-  "X-Content-Type-Options",
-  "nosniff",
-  "Cross-Origin-Resource-Policy",
-  "cross-origin",
-];
-
-function flatten(request: IncomingMessage, answer: Answer, isLast: boolean): string[] {
-  const headers = [...ALWAYS];
-  const isRead = request.method === "GET";
-  // Reads may be cached and then served to a browser, so they always say what it may see.
-  if (isRead || request.method === "OPTIONS" || request.headers.origin !== undefined) {
-    headers.push("Access-Control-Allow-Origin", "*", "Access-Control-Expose-Headers", CORS_EXPOSE);
-  }
-  // A stream may hold anything: opened in a browser it must not run as a page of this server.
-  if (isRead) headers.push("Content-Security-Policy", "sandbox; default-src 'none'");
-  if (isLast) headers.push("Connection", "close");
+function flatten(answer: Answer, isLast: boolean): string[] {
+  const headers: string[] = [];
   for (const name in answer.headers) {
     const value = answer.headers[name];
     if (value !== undefined) headers.push(name, value);
   }
+  if (isLast) headers.push("Connection", "close");
   return headers;
-}
-
-function isWorthCompressing(request: IncomingMessage, answer: WholeAnswer, bytes: number): boolean {
-  if (bytes < LIMITS.gzipBytesMin) return false;
-  const accepted = request.headers["accept-encoding"];
-  if (typeof accepted !== "string" || !acceptsGzip(accepted)) return false;
-  return COMPRESSIBLE.test(answer.headers[HEADER.contentType] ?? "");
-}
-
-function compress(
-  request: IncomingMessage,
-  response: ServerResponse,
-  answer: WholeAnswer,
-  pieces: readonly Uint8Array[],
-  sending: Sending,
-): void {
-  const compressed = compressions.run(() => gzipAsync(Buffer.concat(pieces), { level: 1 }));
-  const send = (body: Buffer): void => {
-    if (response.destroyed) return;
-    const headers = flatten(request, answer, sending.isLast);
-    // The bytes differ from those without compression, so the tag is the weak one (RFC 9110, 8.8.3).
-    const at = headers.indexOf(HEADER.etag);
-    if (at !== -1) headers[at + 1] = `W/${headers[at + 1] ?? ""}`;
-    headers.push("Content-Encoding", "gzip", "Vary", "Accept-Encoding");
-    headers.push("Content-Length", String(body.length));
-    response.writeHead(answer.status, headers);
-    finish(request, response, [body], sending.stallMs);
-  };
-  compressed.then(send, (error: unknown) => {
-    response.destroy(error instanceof Error ? error : undefined);
-  });
 }
 
 function sendLive(
@@ -393,7 +314,7 @@ function sendLive(
   answer: LiveAnswer,
   stallMs: number,
 ): void {
-  response.writeHead(answer.status, flatten(request, answer, false));
+  response.writeHead(answer.status, flatten(answer, false));
   response.flushHeaders();
   answer.live(createSink(request.socket, response, stallMs));
 }

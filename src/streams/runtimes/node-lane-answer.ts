@@ -12,14 +12,13 @@ import type { Answer, WholeAnswer } from "../server/exchange.ts";
 /** What no header value may hold: the rule of `node:http`. */
 // oxlint-disable-next-line no-control-regex -- Control characters are what it looks for.
 const UNSENDABLE = /[^\t\x20-\x7e\x80-\xff]/;
-const ALWAYS = "X-Content-Type-Options: nosniff\r\nCross-Origin-Resource-Policy: cross-origin\r\n";
 
 const statusLines = new Map<number, string>();
 
 function startOf(status: number): string {
   let line = statusLines.get(status);
   if (line === undefined) {
-    line = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "unknown"}\r\n${ALWAYS}`;
+    line = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "unknown"}\r\n`;
     statusLines.set(status, line);
   }
   return line;
@@ -62,13 +61,13 @@ export class HeadEnds {
 export function encodeAnswer(answer: WholeAnswer, ends: HeadEnds, isLast: boolean): string {
   const { status, headers, body } = answer;
   let text = startOf(status);
-  if (isLast) text += "Connection: close\r\n";
   for (const name in headers) {
     const value = headers[name];
     if (value === undefined) continue;
     if (UNSENDABLE.test(value)) throw new Error(`the value of ${name} cannot be sent`);
     text += `${name}: ${value}\r\n`;
   }
+  if (isLast) text += "Connection: close\r\n";
   const end = isLast ? ends.closed : ends.kept;
   if (status === 204 || status === 304) return text + end;
   const content = latin1Of(body);

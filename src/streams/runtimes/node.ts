@@ -16,6 +16,7 @@ import { ERRORS, type ErrorCode, HapaxError, isHapaxError } from "../../base/err
 import { LIMITS } from "../../protocol/limits.ts";
 import { systemRandom } from "../../base/random.ts";
 import { type Answer, createServer, type HapaxServer } from "../server.ts";
+import { ALWAYS_HEADERS } from "../server/policy.ts";
 import { failureAnswer } from "../server/problem.ts";
 import type { ServerSettings } from "../server/settings.ts";
 import type { Store } from "../store.ts";
@@ -26,7 +27,8 @@ import { nodeDigest } from "./node-digest.ts";
 import { connectionsFor, descriptorsMax } from "./node-descriptors.ts";
 import { Connections, type HttpConnection } from "./node-connections.ts";
 import { BodyBudget } from "./node-body-budget.ts";
-import { checkRequest, NodeExchange, sendAnswer } from "./node-exchange.ts";
+import { NodeExchange, sendAnswer } from "./node-exchange.ts";
+import { nodeGzip } from "./node-gzip.ts";
 import { type Lane, openLane } from "./node-lane.ts";
 
 export { filePosition } from "./node-position.ts";
@@ -99,6 +101,7 @@ export async function startNodeServer(settings: NodeServerSettings = {}): Promis
       defer: (run) => void setImmediate(run),
       courier: createNodeCourier({ allowLoopback: settings.allowLoopbackWebhooks ?? true }),
       digest: nodeDigest,
+      compress: nodeGzip,
       onAudit: settings.onAudit ?? ((line: string) => console.error(`audit: ${line}`)),
       publicUrl: () => settings.publicUrl ?? listeningUrl,
       onFault,
@@ -155,7 +158,7 @@ function createListener(
     requestTimeout: settings.requestTimeoutMs ?? LIMITS.requestTimeoutMs,
     keepAliveTimeout: settings.keepAliveTimeoutMs ?? LIMITS.keepAliveTimeoutMs,
     connectionsCheckingInterval: Math.min(1000, headersTimeout),
-    // Node would refuse a missing Host without a problem document; checkRequest refuses it with one.
+    // Node would refuse a missing Host without a problem document; the server refuses it with one.
     requireHostHeader: false,
     noDelay: true,
   });
@@ -171,7 +174,6 @@ function createListener(
   ): Promise<void> => {
     let ready: Answer;
     try {
-      checkRequest(request);
       ready = await server.handle(exchange);
     } catch (error) {
       if (!isHapaxError(error)) onFault(error);
@@ -243,6 +245,10 @@ function putLaneBefore(
   return lane;
 }
 
+const ALWAYS = Object.entries(ALWAYS_HEADERS)
+  .map(([name, value]) => `${name}: ${value}\r\n`)
+  .join("");
+
 /** There is no request that could be answered: a problem document all the same, then the end. */
 function refuseSocket(code: ErrorCode, socket: Socket): void {
   if (!socket.writable) {
@@ -254,7 +260,7 @@ function refuseSocket(code: ErrorCode, socket: Socket): void {
   const body = encodeProblem({ code, detail });
   const head =
     `HTTP/1.1 ${status} ${title}\r\nContent-Type: ${PROBLEM_TYPE}\r\n` +
-    `X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n` +
+    `${ALWAYS}Cache-Control: no-store\r\n` +
     `Content-Length: ${body.length}\r\nConnection: close\r\n\r\n`;
   endSocket(socket, Buffer.concat([Buffer.from(head), body]));
 }

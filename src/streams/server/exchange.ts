@@ -5,6 +5,19 @@
 
 import type { AnswerShare } from "./answer-budget.ts";
 
+/** The head of a request as it was sent, for a runtime that has it. */
+export interface RequestHead {
+  readonly target: string;
+  /** The version of HTTP, such as `1.1`. */
+  readonly version: string;
+  /** Names and values in turn, as they were sent. */
+  readonly lines: readonly string[];
+  /** How many different names there are. */
+  readonly names: number;
+  /** A value by lower-case name. */
+  field(name: string): string | undefined;
+}
+
 /** One request, as a runtime offers it to the handlers. */
 export interface Exchange {
   readonly method: string;
@@ -26,6 +39,8 @@ export interface Exchange {
   readonly peer?: string;
   /** True when an answer would reach nobody any more. */
   readonly isGone?: boolean;
+  /** The server checks it. Absent: the runtime has checked the head, or cannot see it. */
+  readonly head?: RequestHead;
 }
 
 export type AnswerHeaders = Readonly<Record<string, string>>;

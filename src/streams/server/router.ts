@@ -12,6 +12,7 @@ import {
 import { parseStreamPath } from "../../protocol/values.ts";
 import { handleAdmin } from "./admin.ts";
 import type { Answer, Exchange } from "./exchange.ts";
+import { checkHead, type Compress, finishAnswer } from "./policy.ts";
 import { Faults, FAULTS_PATH } from "./faults.ts";
 import { answerFront } from "./front.ts";
 import type { ServerParts } from "./parts.ts";
@@ -37,6 +38,7 @@ export function createRouter(
   parts: ServerParts,
   subscriptions: Handle,
   onFault: (error: unknown) => void,
+  compress?: Compress,
 ): Handle {
   const faults = parts.settings.testFaults ? new Faults(parts.clock, parts.random) : undefined;
 
@@ -58,21 +60,24 @@ export function createRouter(
   }
 
   async function answer(exchange: Exchange): Promise<Answer> {
+    let ready: Answer;
     try {
-      return await dispatch(exchange);
+      checkHead(exchange);
+      ready = await dispatch(exchange);
     } catch (error) {
-      const failure = failureAnswer(error);
+      ready = failureAnswer(error);
       if (!(error instanceof HapaxError)) onFault(error);
-      return failure;
     }
+    return faults === undefined ? finishAnswer(exchange, ready, compress) : ready;
   }
 
   if (faults === undefined) return answer;
-  return (exchange) => {
-    if (exchange.path === FAULTS_PATH && exchange.method !== "OPTIONS") {
-      return faults.control(exchange).catch((error: unknown) => failureAnswer(error));
-    }
-    return faults.around(exchange, () => answer(exchange));
+  return async (exchange) => {
+    const isControl = exchange.path === FAULTS_PATH && exchange.method !== "OPTIONS";
+    const ready = isControl
+      ? await faults.control(exchange).catch((error: unknown) => failureAnswer(error))
+      : await faults.around(exchange, () => answer(exchange));
+    return finishAnswer(exchange, ready, compress);
   };
 }
 

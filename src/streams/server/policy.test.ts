@@ -1,0 +1,97 @@
+// The policy holds for every runtime: these exchanges come from none.
+import { gunzipSync, gzipSync } from "node:zlib";
+import { expect, test } from "vitest";
+import { isHapaxError } from "../../base/errors.ts";
+import type { Answer, Exchange, RequestHead, WholeAnswer } from "./exchange.ts";
+import { checkHead, finishAnswer } from "./policy.ts";
+
+const EMPTY = new Uint8Array(0);
+
+function exchangeOf(method: string, headers: Readonly<Record<string, string>> = {}): Exchange {
+  return {
+    method,
+    path: "/v1/stream/orders",
+    query: "",
+    baseUrl: "http://localhost",
+    header: (name) => headers[name],
+    hasBody: false,
+    body: () => Promise.resolve(EMPTY),
+    onAbort: () => undefined,
+  };
+}
+
+const gzip = (body: Uint8Array): Promise<Uint8Array> => Promise.resolve(gzipSync(body));
+
+async function whole(exchange: Exchange, answer: Answer): Promise<WholeAnswer> {
+  const finished = await finishAnswer(exchange, answer, gzip);
+  if ("live" in finished) throw new Error("the answer is live");
+  return finished;
+}
+
+test.each([
+  ["POST", {}, false, false],
+  ["POST", { origin: "https://example.com" }, true, false],
+  ["OPTIONS", {}, true, false],
+  ["GET", {}, true, true],
+] as const)(
+  "an answer to %s with %j says what a browser may see and do",
+  async (method, headers, isOpen, isSandboxed) => {
+    const answer = await whole(exchangeOf(method, headers), { status: 200, headers: { X: "1" } });
+    expect(answer.headers["X-Content-Type-Options"]).toBe("nosniff");
+    expect(answer.headers["Cross-Origin-Resource-Policy"]).toBe("cross-origin");
+    expect("Access-Control-Allow-Origin" in answer.headers).toBe(isOpen);
+    expect("Content-Security-Policy" in answer.headers).toBe(isSandboxed);
+    expect(answer.headers["X"]).toBe("1");
+  },
+);
+
+test("a large answer is compressed for a client that accepts it, with a weak tag", async () => {
+  const body = [Buffer.alloc(3000, "a"), Buffer.alloc(3000, "b")];
+  const headers = { "Content-Type": "text/plain", ETag: '"1"' };
+  let isSent = false;
+  const onSent = (): void => {
+    isSent = true;
+  };
+  const plain: Answer = { status: 200, headers, body, mayCompress: true, onSent };
+  const packed = await whole(exchangeOf("GET", { "accept-encoding": "gzip" }), plain);
+  expect(packed.headers).toMatchObject({ ETag: 'W/"1"', "Content-Encoding": "gzip" });
+  expect(packed.headers["Vary"]).toBe("Accept-Encoding");
+  expect(gunzipSync(packed.body as Uint8Array).equals(Buffer.concat(body))).toBe(true);
+  expect(isSent).toBe(true);
+  const same = await whole(exchangeOf("GET"), plain);
+  expect(same.body).toBe(body);
+  expect(same.headers).toMatchObject({ ETag: '"1"', Vary: "Accept-Encoding" });
+});
+
+function headOf(lines: readonly string[], target = "/v1/stream/orders"): RequestHead {
+  const byName = new Map<string, string>();
+  for (let at = 0; at < lines.length; at += 2) {
+    byName.set(lines[at]?.toLowerCase() ?? "", lines[at + 1] ?? "");
+  }
+  const field = (name: string): string | undefined => byName.get(name);
+  return { target, version: "1.1", lines, names: byName.size, field };
+}
+
+test.each([
+  [["Accept", "*/*"], /Host is missing/],
+  [["Host", "a b"], /Host is not a host/],
+  [["Host", "a", "Transfer-Encoding", "gzip, chunked"], /Transfer-Encoding is not chunked/],
+  [["Host", "a", "Expect", "tea"], /Expect is not 100-continue/],
+  [["Host", "a", "Producer-Seq", "1", "producer-seq", "2"], /producer-seq is sent twice/],
+] as const)("a request with the head %j is refused", (lines, message) => {
+  const check = (): void => checkHead({ ...exchangeOf("POST"), head: headOf(lines) });
+  expect(check).toThrow(message);
+  expect(check).toThrow(expect.objectContaining({ code: "invalid_request" }) as Error);
+});
+
+test("a target that is neither a path nor a URL is refused, but for OPTIONS", () => {
+  const head = headOf(["Host", "a"], "*");
+  expect(() => checkHead({ ...exchangeOf("GET"), head })).toThrow(/request target/);
+  expect(() => checkHead({ ...exchangeOf("OPTIONS"), head })).not.toThrow();
+  try {
+    checkHead({ ...exchangeOf("GET"), head: headOf(["Host", "a"], "http://a b/") });
+    expect.unreachable();
+  } catch (error) {
+    expect(isHapaxError(error, "invalid_request")).toBe(true);
+  }
+});

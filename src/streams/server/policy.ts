@@ -1,0 +1,135 @@
+/**
+ * What holds for every request and every answer, on every runtime: which requests are refused before a handler sees them,
+ * which headers an answer has, and when it is compressed. A runtime carries bytes and adds nothing of its own.
+ */
+
+import { acceptsGzip } from "../../protocol/accept-encoding.ts";
+import { CORS_EXPOSE, HEADER, SINGLE_HEADERS } from "../../protocol/headers.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import { invalid } from "../../protocol/refusal.ts";
+import { isAuthority, parseTarget } from "../../protocol/target.ts";
+import type { Answer, AnswerHeaders, Exchange, RequestHead, WholeAnswer } from "./exchange.ts";
+
+/** Compresses an answer's body with gzip. */
+export type Compress = (body: Uint8Array) => Promise<Uint8Array>;
+
+const COMPRESSIBLE = /^(text\/|application\/(json|.*\+json|xml|.*\+xml|javascript|x-ndjson))/i;
+
+/** Every answer has these, also the refusal of bytes that are not a request. */
+export const ALWAYS_HEADERS: AnswerHeaders = {
+  "X-Content-Type-Options": "nosniff",
+  "Cross-Origin-Resource-Policy": "cross-origin",
+};
+const OPEN_HEADERS: AnswerHeaders = {
+  ...ALWAYS_HEADERS,
+  "Access-Control-Allow-Origin": "*",
+  "Access-Control-Expose-Headers": CORS_EXPOSE,
+};
+/** A stream may hold anything: opened in a browser it must not run as a page of this server. */
+const READ_HEADERS: AnswerHeaders = {
+  ...OPEN_HEADERS,
+  "Content-Security-Policy": "sandbox; default-src 'none'",
+};
+
+/** Refuses what HTTP libraries let through. Does nothing where a runtime does not show the head. */
+export function checkHead({ method, head }: Exchange): void {
+  if (head === undefined) return;
+  checkTarget(method, head);
+  const host = head.field("host");
+  if (host === undefined && head.version !== "1.0") throw invalid("Host", "is missing");
+  if (host !== undefined && !isAuthority(host)) {
+    throw invalid("Host", "is not a host with an optional port");
+  }
+  const coding = head.field("transfer-encoding");
+  if (coding !== undefined && coding.toLowerCase() !== "chunked") {
+    throw invalid("Transfer-Encoding", "is not chunked");
+  }
+  const expect = head.field("expect");
+  if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
+    throw invalid("Expect", "is not 100-continue");
+  }
+  checkRepeats(head);
+}
+
+function checkTarget(method: string, { target }: RequestHead): void {
+  const parts = parseTarget(target);
+  if (parts === undefined && !(target === "*" && method === "OPTIONS")) {
+    throw invalid("the request target", "is neither a path nor an http URL");
+  }
+  if (parts?.authority !== undefined && !isAuthority(parts.authority)) {
+    throw invalid("the request target", "has no host with an optional port");
+  }
+}
+
+function checkRepeats({ lines, names }: RequestHead): void {
+  if (names * 2 === lines.length) return;
+  const seen = new Set<string>();
+  for (let index = 0; index < lines.length; index += 2) {
+    const name = lines[index]?.toLowerCase() ?? "";
+    if (seen.has(name) && SINGLE_HEADERS.includes(name)) throw invalid(name, "is sent twice");
+    seen.add(name);
+  }
+}
+
+/** The answer with all headers of the policy, and compressed if the client accepts that and it is worth it. */
+export function finishAnswer(
+  exchange: Exchange,
+  answer: Answer,
+  compress: Compress | undefined,
+): Answer | Promise<Answer> {
+  const headers: Record<string, string> = { ...policyFor(exchange), ...answer.headers };
+  if ("live" in answer || answer.mayCompress !== true) return { ...answer, headers };
+  headers["Vary"] = "Accept-Encoding";
+  const pieces = piecesOf(answer);
+  const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  if (compress === undefined || !isWorthCompressing(exchange, headers, bytes)) {
+    return { ...answer, headers };
+  }
+  return compressAnswer(answer, headers, joined(pieces, bytes), compress);
+}
+
+function policyFor(exchange: Exchange): AnswerHeaders {
+  // Reads may be cached and then served to a browser, so they always say what it may see.
+  if (exchange.method === "GET") return READ_HEADERS;
+  const isOpen = exchange.method === "OPTIONS" || exchange.header("origin") !== undefined;
+  return isOpen ? OPEN_HEADERS : ALWAYS_HEADERS;
+}
+
+function piecesOf({ body }: WholeAnswer): readonly Uint8Array[] {
+  if (body === undefined) return [];
+  return body instanceof Uint8Array ? [body] : body;
+}
+
+function isWorthCompressing(exchange: Exchange, headers: AnswerHeaders, bytes: number): boolean {
+  if (bytes < LIMITS.gzipBytesMin || exchange.method === "HEAD") return false;
+  const accepted = exchange.header("accept-encoding");
+  if (accepted === undefined || !acceptsGzip(accepted)) return false;
+  return COMPRESSIBLE.test(headers[HEADER.contentType] ?? "");
+}
+
+function joined(pieces: readonly Uint8Array[], bytes: number): Uint8Array {
+  const [first] = pieces;
+  if (first !== undefined && pieces.length === 1) return first;
+  const whole = new Uint8Array(bytes);
+  let at = 0;
+  for (const piece of pieces) {
+    whole.set(piece, at);
+    at += piece.length;
+  }
+  return whole;
+}
+
+async function compressAnswer(
+  { onSent, ...answer }: WholeAnswer,
+  headers: Record<string, string>,
+  whole: Uint8Array,
+  compress: Compress,
+): Promise<Answer> {
+  const body = await compress(whole);
+  onSent?.(); // The compressed bytes leave; the others are not looked at again.
+  const tag = headers[HEADER.etag];
+  // The bytes differ from those without compression, so the tag is the weak one (RFC 9110, 8.8.3).
+  if (tag !== undefined) headers[HEADER.etag] = `W/${tag}`;
+  headers["Content-Encoding"] = "gzip";
+  return { ...answer, headers, body, mayCompress: false };
+}
