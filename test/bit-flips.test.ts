@@ -5,7 +5,7 @@ import type { World } from "../src/streams/core/world.ts";
 import { isHapaxError } from "../src/base/errors.ts";
 import { openOnDisk } from "../src/streams/stores/file.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
-import { createSimulatedDisk } from "../src/testing/simulated-disk.ts";
+import { createSimulatedDisk } from "./kits/simulated-disk.ts";
 import { created } from "../src/testing/store-case-kit.ts";
 import { dataOf, type Images, imagesOf, recoverImages } from "./crash/image-disk.ts";
 import { commit, writeSample } from "./crash/sample.ts";

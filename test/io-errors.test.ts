@@ -8,13 +8,9 @@ import { type FileStore, openOnDisk } from "../src/streams/stores/file.ts";
 import { STORE_BYTES } from "../src/streams/stores/file/store-file.ts";
 import { appendCommand, createCommand, producerClaim } from "../src/testing/commands.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
-import {
-  createSimulatedDisk,
-  type DiskFault,
-  type SimulatedDisk,
-} from "../src/testing/simulated-disk.ts";
+import { createSimulatedDisk, type DiskFault, type SimulatedDisk } from "./kits/simulated-disk.ts";
 import { createVirtualClock, type VirtualClock } from "../src/testing/virtual-clock.ts";
-import { turn, watch } from "../src/testing/watch.ts";
+import { turn, watch } from "./kits/watch.ts";
 import { History } from "./crash/history.ts";
 
 const LIMIT_MS = 60_000;

@@ -10,18 +10,11 @@ import { isHapaxError } from "../src/base/errors.ts";
 import { type NodeServer, startNodeServer } from "../src/streams/runtimes/node.ts";
 import { openMemoryStore } from "../src/streams/stores/memory.ts";
 import type { Store } from "../src/streams/store.ts";
-import {
-  appendCommand,
-  createCommand,
-  createSeededRandom,
-  createVirtualClock,
-  type GatedStore,
-  openGatedStore,
-  producerClaim,
-  type SeededRandom,
-  textOf,
-  turn,
-} from "../src/testing/testing.ts";
+import { appendCommand, createCommand, producerClaim, textOf } from "../src/testing/commands.ts";
+import { createSeededRandom, type SeededRandom } from "../src/testing/seeded-random.ts";
+import { createVirtualClock } from "../src/testing/testing.ts";
+import { type GatedStore, openGatedStore } from "./kits/gated-store.ts";
+import { turn } from "./kits/watch.ts";
 
 const SEEDS = 1000;
 const TRIES = 500;

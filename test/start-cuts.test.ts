@@ -5,7 +5,7 @@ import { Engine } from "../src/streams/engine/engine.ts";
 import { openOnDisk } from "../src/streams/stores/file.ts";
 import { appendCommand, createCommand } from "../src/testing/commands.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
-import { createSimulatedDisk, type SimulatedDisk } from "../src/testing/simulated-disk.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "./kits/simulated-disk.ts";
 import { createVirtualClock } from "../src/testing/virtual-clock.ts";
 import { History } from "./crash/history.ts";
 

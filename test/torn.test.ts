@@ -5,7 +5,7 @@ import { SEGMENT_HEADER_BYTES } from "../src/streams/stores/file/format.ts";
 import { scanSegment } from "../src/streams/stores/file/scan.ts";
 import { STORE_NAME } from "../src/streams/stores/file/store-file.ts";
 import { createSeededRandom } from "../src/testing/seeded-random.ts";
-import { createSimulatedDisk } from "../src/testing/simulated-disk.ts";
+import { createSimulatedDisk } from "./kits/simulated-disk.ts";
 import { appended } from "../src/testing/store-case-kit.ts";
 import { describe } from "./crash/history.ts";
 import { createImageDisk, dataOf, imagesOf, recoverImages } from "./crash/image-disk.ts";

@@ -15,9 +15,9 @@ import {
   sessionClaim,
   textOf,
 } from "../src/testing/commands.ts";
-import { createSimulatedDisk, type SimulatedDisk } from "../src/testing/simulated-disk.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "./kits/simulated-disk.ts";
 import { createVirtualClock, type VirtualClock } from "../src/testing/virtual-clock.ts";
-import { turn } from "../src/testing/watch.ts";
+import { turn } from "./kits/watch.ts";
 import { keyTimeMs } from "../src/protocol/key.ts";
 import { inDirectory } from "./crash/processes.ts";
 

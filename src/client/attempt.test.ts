@@ -3,7 +3,7 @@ import { isHapaxError } from "../base/errors.ts";
 import { createSeededRandom } from "../testing/seeded-random.ts";
 import { createVirtualClock, type VirtualClock } from "../testing/virtual-clock.ts";
 
-import { turn } from "../testing/watch.ts";
+import { turn } from "../../test/kits/watch.ts";
 import { type Answered, type Call, Caller, refusalOf } from "./attempt.ts";
 import { Attempt } from "./request.ts";
 import { type ClientSettings, resolveClientSettings } from "./settings.ts";

@@ -21,16 +21,7 @@ export const TEXT = "text/plain";
 /** Of the process that creates the streams of a test. */
 export const RUN = 1 as Run;
 
-/**
- * A creation of a text stream without expiry; `parts` changes what it says.
- *
- * ```ts
- * import { createCommand } from "hapax/testing";
- *
- * const command = createCommand("/v1/stream/orders", { isClosed: true });
- * console.assert(command.isClosed && command.data.length === 0);
- * ```
- */
+/** A creation of a text stream without expiry; `parts` changes what it says. */
 export function createCommand(
   name: string,
   parts: Partial<Omit<CreateCommand, "name" | "data">> & { readonly text?: string } = {},
@@ -49,16 +40,7 @@ export function createCommand(
   };
 }
 
-/**
- * An append of a text; `parts` adds a producer, a key, a Stream-Seq, a close or another type.
- *
- * ```ts
- * import { appendCommand, producerClaim } from "hapax/testing";
- *
- * const command = appendCommand("paid", { producer: producerClaim("till", 0, 7) });
- * console.assert(command.producer?.sequence === 7);
- * ```
- */
+/** An append of a text; `parts` adds a producer, a key, a Stream-Seq, a close or another type. */
 export function appendCommand(
   text: string,
   parts: Partial<Omit<AppendCommand, "data">> = {},
@@ -75,44 +57,19 @@ export function appendCommand(
   };
 }
 
-/**
- * What a producer says of one append.
- *
- * ```ts
- * import { producerClaim } from "hapax/testing";
- *
- * console.assert(producerClaim("till", 1, 0).epoch === 1);
- * ```
- */
+/** What a producer says of one append. */
 export function producerClaim(id: string, epoch: number, sequence: number): ProducerClaim {
   const numbers = { epoch: epoch as Epoch, sequence: sequence as Sequence };
   return { id: id as ProducerId, ...numbers, session: undefined };
 }
 
-/**
- * What a producer says of one append that belongs to a session.
- *
- * ```ts
- * import { sessionClaim } from "hapax/testing";
- *
- * console.assert(sessionClaim("till", "today", 0).session === "today");
- * ```
- */
+/** What a producer says of one append that belongs to a session. */
 export function sessionClaim(id: string, session: string, sequence: number): ProducerClaim {
   const nonce = session as SessionNonce;
   return { id: id as ProducerId, epoch: undefined, sequence: sequence as Sequence, session: nonce };
 }
 
-/**
- * An idempotency key and the content that comes with it; `parts` makes it a content key or one with a time.
- *
- * ```ts
- * import { keyClaim } from "hapax/testing";
- *
- * const [one, other] = [keyClaim("k", "a"), keyClaim("k", "b")];
- * console.assert(one.mark[0] === other.mark[0] && one.mark[4] !== other.mark[4]);
- * ```
- */
+/** An idempotency key and the content that comes with it; `parts` makes it a content key or one with a time. */
 export function keyClaim(
   key: string,
   content: string,
@@ -132,15 +89,7 @@ function wordsOf(text: string, count: number): number[] {
   });
 }
 
-/**
- * The text of appends that were read back.
- *
- * ```ts
- * import { textOf } from "hapax/testing";
- *
- * console.assert(textOf([new TextEncoder().encode("a"), new TextEncoder().encode("b")]) === "ab");
- * ```
- */
+/** The text of appends that were read back. */
 export function textOf(appends: readonly Uint8Array[]): string {
   return appends.map((append) => decoder.decode(append)).join("");
 }

@@ -38,8 +38,6 @@ export type {
   FaultCounts,
   FaultProxySettings,
   FaultShares,
-  Harm,
-  MadeUpAnswer,
   ProxiedRequest,
   ProxyFate,
 } from "./fault-proxy-fate.ts";

@@ -9,7 +9,7 @@ import { strict as assert } from "node:assert";
 import { spawn } from "node:child_process";
 import { CRASH_SAYS, type CrashTask, type CrashWork } from "./ledger-crash-work.ts";
 
-export type { CrashEffects, CrashHalt, CrashTask, CrashWork } from "./ledger-crash-work.ts";
+export type { CrashTask, CrashWork } from "./ledger-crash-work.ts";
 export { runCrashTask } from "./ledger-crash-work.ts";
 
 /** How a process has ended. `failed` has a code of `ERRORS`, or the message of another error. */

@@ -8,18 +8,7 @@ export interface SeededRandom extends Random {
   below(limit: number): number;
 }
 
-/**
- * Makes a source of numbers that depends on the seed alone. Not for secrets.
- *
- * ```ts
- * import { createSeededRandom } from "hapax/testing";
- *
- * const one = createSeededRandom(42);
- * const other = createSeededRandom(42);
- * console.assert(one.unit() === other.unit() && one.id() === other.id());
- * console.assert(one.below(6) < 6);
- * ```
- */
+/** Makes a source of numbers that depends on the seed alone. Not for secrets. */
 export function createSeededRandom(seed: number): SeededRandom {
   let state = seed >>> 0;
 

@@ -3,12 +3,12 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Offset, StreamId } from "../streams/core/types.ts";
 import { openMemoryStore } from "../streams/stores/memory.ts";
-import { openFaultyStore } from "./faulty-store.ts";
-import { openGatedStore } from "./gated-store.ts";
+import { openFaultyStore } from "../../test/kits/faulty-store.ts";
+import { openGatedStore } from "../../test/kits/gated-store.ts";
 import { createSeededRandom } from "./seeded-random.ts";
 import { appended, created } from "./store-case-kit.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
-import { turn, watch } from "./watch.ts";
+import { turn, watch } from "../../test/kits/watch.ts";
 
 const read = (store: ReturnType<typeof openMemoryStore>) =>
   store.read(1 as StreamId, 0 as Offset, 100 as Offset, 100);

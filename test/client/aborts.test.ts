@@ -9,7 +9,8 @@ import { bundle } from "../../scripts/size.mjs";
 import { connect } from "../../src/client/client.ts";
 import { deferred } from "../../src/client/deferred.ts";
 import type { Stream } from "../../src/client/stream.ts";
-import { createVirtualClock, turn } from "../../src/testing/testing.ts";
+import { createVirtualClock } from "../../src/testing/testing.ts";
+import { turn } from "../kits/watch.ts";
 
 interface Call {
   readonly name: string;

@@ -8,13 +8,8 @@ import {
   type Stream,
 } from "../../src/client/client.ts";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
-import {
-  type FaultProxy,
-  type FaultShares,
-  openFaultProxy,
-  type ProxiedRequest,
-  type ProxyFate,
-} from "../../src/testing/testing.ts";
+import { type FaultProxy, openFaultProxy, type ProxiedRequest } from "../../src/testing/testing.ts";
+import type { FaultShares, ProxyFate } from "../../src/testing/fault-proxy.ts";
 
 const PATH = "/v1/stream/s";
 const QUICK: ClientSettings = { retry: { minMs: 1, maxMs: 20 } };

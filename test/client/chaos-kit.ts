@@ -12,13 +12,12 @@ import {
   HapaxError,
   type Stream,
 } from "../../src/client/client.ts";
+import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
+import type { FaultCounts } from "../../src/testing/fault-proxy.ts";
 import {
-  createSeededRandom,
-  type FaultCounts,
   type FaultProxy,
   type FaultProxySettings,
   openFaultProxy,
-  type SeededRandom,
 } from "../../src/testing/testing.ts";
 
 /** Where the server is. */

@@ -5,7 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { openFileStore } from "../../src/streams/stores/file.ts";
-import { createSeededRandom, openFaultProxy } from "../../src/testing/testing.ts";
+import { createSeededRandom } from "../../src/testing/seeded-random.ts";
+import { openFaultProxy } from "../../src/testing/testing.ts";
 import { Site } from "../crash/site.ts";
 import {
   type ChaosPlace,

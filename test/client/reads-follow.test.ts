@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { Batch, StreamRecord } from "../../src/client/batches.ts";
 import { followStream } from "../../src/client/follow.ts";
 import { readStream } from "../../src/client/reading.ts";
-import { watch } from "../../src/testing/testing.ts";
+import { watch } from "../kits/watch.ts";
 import {
   JSON_TYPE,
   CLOSE,

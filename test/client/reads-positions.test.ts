@@ -8,7 +8,7 @@ import { followStream } from "../../src/client/follow.ts";
 import { memoryPosition, type PositionStore, storagePosition } from "../../src/client/positions.ts";
 import { readStream } from "../../src/client/reading.ts";
 import { filePosition } from "../../src/streams/runtimes/node-position.ts";
-import { createSeededRandom } from "../../src/testing/testing.ts";
+import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 import { openStage, type Stage, STREAM } from "./reads-stage.ts";
 
 const JSON_TYPE = { "content-type": "application/json" };

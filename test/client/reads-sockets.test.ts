@@ -9,7 +9,7 @@ import { type FollowOptions, followStream } from "../../src/client/follow.ts";
 import { resolveClientSettings } from "../../src/client/settings.ts";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { openFileStore } from "../../src/streams/stores/file.ts";
-import { createSeededRandom } from "../../src/testing/testing.ts";
+import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 
 const PATH = "/v1/stream/s";
 const endings: (() => Promise<unknown>)[] = [];

@@ -14,12 +14,9 @@ import {
   type Sink,
 } from "../../src/streams/server.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
-import {
-  createSeededRandom,
-  createVirtualClock,
-  turn,
-  type VirtualClock,
-} from "../../src/testing/testing.ts";
+import { createSeededRandom } from "../../src/testing/seeded-random.ts";
+import { createVirtualClock, type VirtualClock } from "../../src/testing/testing.ts";
+import { turn } from "../kits/watch.ts";
 
 export const BASE = "http://stage.test";
 export const STREAM = `${BASE}/v1/stream/s`;

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { Batch } from "../../src/client/batches.ts";
 import { type FollowOptions, followStream } from "../../src/client/follow.ts";
 import { readStream } from "../../src/client/reading.ts";
-import { createSeededRandom, type SeededRandom } from "../../src/testing/testing.ts";
+import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { type Asked, type Fate, openStage, type Stage, STREAM } from "./reads-stage.ts";
 
 const CUTS = 200;

@@ -3,7 +3,7 @@
 import { expect, test } from "vitest";
 import { AppendFailure, type Producer, type ProducerOptions } from "../../src/client/client.ts";
 import { isHapaxError } from "../../src/base/errors.ts";
-import { createSeededRandom } from "../../src/testing/testing.ts";
+import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 import { type Fate, openWriteStage, type StageSettings, type WriteStage } from "./writes-stage.ts";
 
 async function withStage(

@@ -10,13 +10,9 @@ import type { Stream } from "../../src/client/stream.ts";
 import type { ClientAnswer, ClientRequest, Transport } from "../../src/client/transport.ts";
 import { createServer, type HapaxServer, type ServerSettings } from "../../src/streams/server.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
-import {
-  createSeededRandom,
-  createVirtualClock,
-  type SeededRandom,
-  turn,
-  type VirtualClock,
-} from "../../src/testing/testing.ts";
+import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
+import { createVirtualClock, type VirtualClock } from "../../src/testing/testing.ts";
+import { turn } from "../kits/watch.ts";
 
 export const BASE = "http://stage.test";
 export const STREAM = `${BASE}/v1/stream/s`;

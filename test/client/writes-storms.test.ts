@@ -5,7 +5,7 @@
 
 import { expect, test } from "vitest";
 import { AppendFailure } from "../../src/client/client.ts";
-import { createSeededRandom } from "../../src/testing/testing.ts";
+import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 import { badNetwork, openWriteStage } from "./writes-stage.ts";
 
 const SEEDS = Number(process.env["HAPAX_CLIENT_SEEDS"] ?? 1000);

@@ -6,7 +6,7 @@ import { Segments } from "../../src/streams/stores/file/segments.ts";
 import type { Disk, DiskFile } from "../../src/streams/stores/file/disk.ts";
 import type { Offset, StreamId } from "../../src/streams/core/types.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
-import type { SimulatedDisk } from "../../src/testing/simulated-disk.ts";
+import type { SimulatedDisk } from "../kits/simulated-disk.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
 
 export type Images = Map<string, Buffer>;

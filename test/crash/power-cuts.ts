@@ -2,7 +2,7 @@
 
 import { Engine } from "../../src/streams/engine/engine.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
-import { createSimulatedDisk, type SimulatedDisk } from "../../src/testing/simulated-disk.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "../kits/simulated-disk.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
 import { isHapaxError } from "../../src/base/errors.ts";
 import {

@@ -2,8 +2,8 @@
 // it. PROTOCOL.md §12, §14 to §20.
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import type { ExtensionCapability } from "../../src/testing/extension-conformance.ts";
 import {
-  type ExtensionCapability,
   extensionCapabilities,
   type ExtensionCase,
   extensionCases,

@@ -7,7 +7,7 @@ import {
   startNodeServer,
 } from "../../src/streams/runtimes/node.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
-import { type GatedStore, openGatedStore } from "../../src/testing/gated-store.ts";
+import { type GatedStore, openGatedStore } from "../kits/gated-store.ts";
 import { call, untilClosed } from "./raw-http.ts";
 
 const servers: NodeServer[] = [];

@@ -10,11 +10,11 @@ import type { AppendOutcome } from "../../src/streams/engine/outcomes.ts";
 import { openOnDisk } from "../../src/streams/stores/file.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import { createCommand, textOf } from "../../src/testing/commands.ts";
-import { type GatedStore, openGatedStore } from "../../src/testing/gated-store.ts";
+import { type GatedStore, openGatedStore } from "../kits/gated-store.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
-import { createSimulatedDisk, type SimulatedDisk } from "../../src/testing/simulated-disk.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "../kits/simulated-disk.ts";
 import { createVirtualClock, type VirtualClock } from "../../src/testing/virtual-clock.ts";
-import { turn } from "../../src/testing/watch.ts";
+import { turn } from "../kits/watch.ts";
 import { type Attempt, Contender, type Identity, PipelinedSender, type Sender } from "./senders.ts";
 
 export type StormKind = Identity | "contention";

@@ -14,9 +14,9 @@ import {
   sessionClaim,
   textOf,
 } from "../../testing/commands.ts";
-import { type GatedStore, openGatedStore } from "../../testing/gated-store.ts";
+import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
-import { turn, watch } from "../../testing/watch.ts";
+import { turn, watch } from "../../../test/kits/watch.ts";
 import { Engine } from "./engine.ts";
 import type { AppendOutcome } from "./outcomes.ts";
 

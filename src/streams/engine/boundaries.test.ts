@@ -5,11 +5,11 @@ import type { Offset, StreamName } from "../core/types.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { appendCommand, createCommand } from "../../testing/commands.ts";
-import { openGatedStore } from "../../testing/gated-store.ts";
+import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { isJsonRecordStart } from "../../protocol/json.ts";
-import { turn, watch } from "../../testing/watch.ts";
+import { turn, watch } from "../../../test/kits/watch.ts";
 import { Engine } from "./engine.ts";
 import { GroupEngine } from "./groups.ts";
 

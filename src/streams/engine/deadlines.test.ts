@@ -5,10 +5,10 @@ import type { Expiry, StreamState } from "../core/stream.ts";
 import type { StreamName } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { appendCommand, createCommand } from "../../testing/commands.ts";
-import { type GatedStore, openGatedStore } from "../../testing/gated-store.ts";
+import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
-import { turn, watch } from "../../testing/watch.ts";
+import { turn, watch } from "../../../test/kits/watch.ts";
 import { Deadlines } from "./deadlines.ts";
 import { Engine } from "./engine.ts";
 

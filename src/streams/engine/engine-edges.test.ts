@@ -5,15 +5,10 @@ import type { Offset, StreamName } from "../core/types.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
-import {
-  appendCommand,
-  createCommand,
-  createVirtualClock,
-  type GatedStore,
-  openGatedStore,
-  turn,
-  watch,
-} from "../../testing/testing.ts";
+import { appendCommand, createCommand } from "../../testing/commands.ts";
+import { createVirtualClock } from "../../testing/testing.ts";
+import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
+import { turn, watch } from "../../../test/kits/watch.ts";
 import { Engine } from "./engine.ts";
 
 const SOURCE = "/source" as StreamName;

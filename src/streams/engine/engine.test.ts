@@ -8,10 +8,10 @@ import { isHapaxError } from "../../base/errors.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import type { Store } from "../store.ts";
 import { appendCommand, createCommand, producerClaim, textOf } from "../../testing/commands.ts";
-import { openFaultyStore } from "../../testing/faulty-store.ts";
-import { type GatedStore, openGatedStore } from "../../testing/gated-store.ts";
+import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
+import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
-import { turn, watch } from "../../testing/watch.ts";
+import { turn, watch } from "../../../test/kits/watch.ts";
 import { Engine } from "./engine.ts";
 
 const A = "/a" as StreamName;

@@ -5,10 +5,10 @@ import type { Offset, StreamName } from "../core/types.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { appendCommand, createCommand } from "../../testing/commands.ts";
-import { openGatedStore } from "../../testing/gated-store.ts";
+import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
-import { turn, watch } from "../../testing/watch.ts";
+import { turn, watch } from "../../../test/kits/watch.ts";
 import { Engine } from "./engine.ts";
 import { GroupEngine } from "./groups.ts";
 

@@ -6,10 +6,10 @@ import type { Offset, StreamName, TimeMs } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import type { Store } from "../store.ts";
 import { appendCommand, createCommand, keyClaim } from "../../testing/commands.ts";
-import { openFaultyStore } from "../../testing/faulty-store.ts";
-import { openGatedStore } from "../../testing/gated-store.ts";
+import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
+import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
-import { turn } from "../../testing/watch.ts";
+import { turn } from "../../../test/kits/watch.ts";
 import { Engine } from "./engine.ts";
 import { KeySweeper } from "./key-sweeper.ts";
 

@@ -5,10 +5,10 @@ import type { Offset, StreamName, TimeMs } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import type { Store } from "../store.ts";
 import { appendCommand, createCommand, producerClaim, textOf } from "../../testing/commands.ts";
-import { openFaultyStore } from "../../testing/faulty-store.ts";
-import { openGatedStore } from "../../testing/gated-store.ts";
+import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
+import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
-import { turn, watch } from "../../testing/watch.ts";
+import { turn, watch } from "../../../test/kits/watch.ts";
 import { Engine } from "./engine.ts";
 import type { AppendObserver } from "./observer.ts";
 

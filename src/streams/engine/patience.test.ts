@@ -14,10 +14,10 @@ import {
   sessionClaim,
   textOf,
 } from "../../testing/commands.ts";
-import { openFaultyStore } from "../../testing/faulty-store.ts";
-import { openGatedStore } from "../../testing/gated-store.ts";
+import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
+import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
-import { turn, watch, type Watched } from "../../testing/watch.ts";
+import { turn, watch, type Watched } from "../../../test/kits/watch.ts";
 import { Engine } from "./engine.ts";
 import type { AppendOutcome } from "./outcomes.ts";
 

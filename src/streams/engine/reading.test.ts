@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import type { Offset, StreamName } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { appendCommand, createCommand, textOf } from "../../testing/commands.ts";
-import { openGatedStore } from "../../testing/gated-store.ts";
+import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { Engine } from "./engine.ts";
 import { readAcrossForks } from "./reading.ts";

@@ -4,7 +4,7 @@ import { connect, type Socket } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
 import { LIMITS } from "../../protocol/limits.ts";
 import { openMemoryStore } from "../stores/memory.ts";
-import { type GatedStore, openGatedStore } from "../../testing/gated-store.ts";
+import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { type NodeServer, type NodeServerSettings, startNodeServer } from "./node.ts";
 import { BodyBudget } from "./node-body-budget.ts";
 import { LaneExchange } from "./node-lane-exchange.ts";

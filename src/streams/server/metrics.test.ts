@@ -4,7 +4,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { createServer, type Exchange, type HapaxServer } from "../server.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
-import { openFaultyStore } from "../../testing/faulty-store.ts";
+import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
 
 interface Sample {

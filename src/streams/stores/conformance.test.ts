@@ -5,7 +5,7 @@ import type { Change } from "../core/change.ts";
 import type { Offset, StreamId } from "../core/types.ts";
 import { applyChange } from "../core/world.ts";
 import type { Page, Store } from "../store.ts";
-import { type FaultyStore, openFaultyStore } from "../../testing/faulty-store.ts";
+import { type FaultyStore, openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import {
   type OpenStore,
   storeConformance,

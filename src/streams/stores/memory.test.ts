@@ -1,7 +1,7 @@
 // The memory store keeps the contract. That the contract can be broken is in conformance.test.ts.
 import { describe, expect, test } from "vitest";
 import type { Store } from "../store.ts";
-import { type FaultyStore, openFaultyStore } from "../../testing/faulty-store.ts";
+import { type FaultyStore, openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import {
   appended,
   created,

@@ -7,7 +7,7 @@ import type { Meter } from "../meters/meter.ts";
 import { acquire, resolveTools } from "../once/claiming.ts";
 import { nodeDigest } from "../../streams/runtimes/node-digest.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
-import { turn, watch } from "../../testing/watch.ts";
+import { turn, watch } from "../../../test/kits/watch.ts";
 import type { FetchHandler } from "./engine.ts";
 import { WAITING_MAX } from "./limits.ts";
 import { HTTP_FAILPOINTS } from "./failpoints.ts";

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { isHapaxError } from "../../base/errors.ts";
 import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
-import { turn, watch } from "../../testing/watch.ts";
+import { turn, watch } from "../../../test/kits/watch.ts";
 import {
   createIdempotentFetch,
   type IdempotentFetchSettings,

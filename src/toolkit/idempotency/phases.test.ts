@@ -6,7 +6,7 @@ import { memoryLedger, type MemoryTransaction } from "../ledgers/memory.ts";
 import { acquire, resolveTools } from "../once/claiming.ts";
 import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
-import { turn, watch } from "../../testing/watch.ts";
+import { turn, watch } from "../../../test/kits/watch.ts";
 import type { FetchHandler, Idempotency } from "./engine.ts";
 import { nodeDigest } from "../../streams/runtimes/node-digest.ts";
 

@@ -9,7 +9,7 @@ import { verifyWebhookSignature } from "../../signer.ts";
 import type { Store } from "../../store.ts";
 import { openMemoryStore } from "../../stores/memory.ts";
 import { appendCommand, createCommand, textOf } from "../../../testing/commands.ts";
-import { openGatedStore } from "../../../testing/gated-store.ts";
+import { openGatedStore } from "../../../../test/kits/gated-store.ts";
 import { createVirtualClock } from "../../../testing/virtual-clock.ts";
 import { jsonRecordEnd } from "../../../protocol/json.ts";
 import { subscriptionFormat } from "../../../protocol/subscription.ts";

@@ -9,7 +9,7 @@ import type { Store } from "../../store.ts";
 import { openMemoryStore } from "../../stores/memory.ts";
 import { appendCommand, createCommand } from "../../../testing/commands.ts";
 import { createVirtualClock } from "../../../testing/virtual-clock.ts";
-import { turn } from "../../../testing/watch.ts";
+import { turn } from "../../../../test/kits/watch.ts";
 import { jsonRecordEnd } from "../../../protocol/json.ts";
 import { subscriptionFormat } from "../../../protocol/subscription.ts";
 import { Engine } from "../engine.ts";

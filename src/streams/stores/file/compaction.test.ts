@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Offset, ProducerId, StreamId } from "../../core/types.ts";
-import { createSimulatedDisk } from "../../../testing/simulated-disk.ts";
+import { createSimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import {
   appended,
   created,

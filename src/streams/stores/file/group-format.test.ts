@@ -4,7 +4,7 @@ import { pausing } from "../../../../test/kits/pausing-disk.ts";
 import type { GroupBookImage } from "../../core/group-image.ts";
 import type { GroupChange } from "../../core/group-state.ts";
 import type { Offset, StreamName, TimeMs } from "../../core/types.ts";
-import { createSimulatedDisk } from "../../../testing/simulated-disk.ts";
+import { createSimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { created, describeWorld, ended, write } from "../../../testing/store-case-kit.ts";
 import { GROUPS } from "../../../testing/store-trim-cases.ts";
 import { type FileStore, openOnDisk } from "../file.ts";

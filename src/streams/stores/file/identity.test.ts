@@ -21,7 +21,7 @@ import {
   tailsOf,
   verify,
 } from "../../../../test/kits/directory-kit.ts";
-import { createSimulatedDisk } from "../../../testing/simulated-disk.ts";
+import { createSimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { appended, created, pattern, write } from "../../../testing/store-case-kit.ts";
 import { createVirtualClock } from "../../../testing/virtual-clock.ts";
 import { openFileStore, openOnDisk } from "../file.ts";

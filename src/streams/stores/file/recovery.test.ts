@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createSeededRandom } from "../../../testing/seeded-random.ts";
-import { createSimulatedDisk, type SimulatedDisk } from "../../../testing/simulated-disk.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import {
   appended,
   created,
@@ -9,7 +9,7 @@ import {
   readAll,
   write,
 } from "../../../testing/store-case-kit.ts";
-import { turn } from "../../../testing/watch.ts";
+import { turn } from "../../../../test/kits/watch.ts";
 import { type FileStore, openOnDisk } from "../file.ts";
 import { SEGMENT_HEADER_BYTES } from "./format.ts";
 import { segmentName } from "./segments.ts";

@@ -1,9 +1,9 @@
 // A snapshot that takes as long as it likes: what a restart replays is bounded all the same.
 import { expect, test } from "vitest";
-import { createSimulatedDisk, type SimulatedDisk } from "../../../testing/simulated-disk.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { appended, created, readAll, write } from "../../../testing/store-case-kit.ts";
 import { createVirtualClock } from "../../../testing/virtual-clock.ts";
-import { turn, watch } from "../../../testing/watch.ts";
+import { turn, watch } from "../../../../test/kits/watch.ts";
 import { type FileStore, type FileStoreSettings, openOnDisk } from "../file.ts";
 import type { Disk, DiskFile } from "./disk.ts";
 import { ReplayBound } from "./replay-bound.ts";

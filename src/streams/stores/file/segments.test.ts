@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import { createSeededRandom } from "../../../testing/seeded-random.ts";
-import { createSimulatedDisk, type SimulatedDisk } from "../../../testing/simulated-disk.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { createVirtualClock } from "../../../testing/virtual-clock.ts";
-import { turn } from "../../../testing/watch.ts";
+import { turn } from "../../../../test/kits/watch.ts";
 import { decodeSegmentHeader, SEGMENT_HEADER_BYTES } from "./format.ts";
 import { parseSegmentName, segmentName, Segments } from "./segments.ts";
 

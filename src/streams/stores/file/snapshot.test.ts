@@ -16,7 +16,7 @@ import type {
 } from "../../core/types.ts";
 import { applyChange, createWorld, type World } from "../../core/world.ts";
 import { createSeededRandom, type SeededRandom } from "../../../testing/seeded-random.ts";
-import { createSimulatedDisk, type SimulatedDisk } from "../../../testing/simulated-disk.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import {
   appended,
   created,
@@ -28,7 +28,7 @@ import {
   reset,
   write,
 } from "../../../testing/store-case-kit.ts";
-import { turn } from "../../../testing/watch.ts";
+import { turn } from "../../../../test/kits/watch.ts";
 import { type FileStore, openOnDisk } from "../file.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
 import { ExtentIndex } from "./extents.ts";

@@ -1,7 +1,7 @@
 // STORE through kills and power cuts: one of its copies is always whole, and what it says never goes back.
 import { expect, test } from "vitest";
 import { createSeededRandom } from "../../../testing/seeded-random.ts";
-import { createSimulatedDisk, type SimulatedDisk } from "../../../testing/simulated-disk.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { Ownership, readStoreMark, type StoreMark } from "./store-file.ts";
 
 const ID = "00112233445566778899aabbccddeeff";

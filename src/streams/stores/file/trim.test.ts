@@ -5,7 +5,7 @@ import { pausing } from "../../../../test/kits/pausing-disk.ts";
 import type { Change } from "../../core/change.ts";
 import type { StreamId } from "../../core/types.ts";
 import { createSeededRandom } from "../../../testing/seeded-random.ts";
-import { createSimulatedDisk, type SimulatedDisk } from "../../../testing/simulated-disk.ts";
+import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import {
   appended,
   created,

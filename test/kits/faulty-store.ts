@@ -1,8 +1,8 @@
 /** A store that breaks on purpose, at a place that the test chooses, and then keeps to S3. */
 
-import type { Change } from "../streams/core/change.ts";
-import { HapaxError } from "../base/errors.ts";
-import type { Store } from "../streams/store.ts";
+import type { Change } from "../../src/streams/core/change.ts";
+import { HapaxError } from "../../src/base/errors.ts";
+import type { Store } from "../../src/streams/store.ts";
 
 /** Where the store breaks. Calls count from 1. */
 export interface FaultPlan {
@@ -25,20 +25,7 @@ export interface FaultyStore extends Store {
   failNextRead(): void;
 }
 
-/**
- * Makes a store fail its k-th commit or read. After a failed commit it takes no other, but reads go on.
- *
- * ```ts
- * import { openMemoryStore } from "hapax/stores/memory";
- * import { openFaultyStore } from "hapax/testing";
- *
- * const store = openFaultyStore(openMemoryStore(), { failCommit: 2 });
- * await store.commit([]);
- * const outcome = await store.commit([]).catch(() => "failed");
- * console.assert(outcome === "failed");
- * await store.close();
- * ```
- */
+/** Makes a store fail its k-th commit or read. After a failed commit it takes no other, but reads go on. */
 export function openFaultyStore(inner: Store, plan: FaultPlan = {}): FaultyStore {
   let commits = 0;
   let reads = 0;

@@ -1,6 +1,6 @@
 /** One file of the simulated disk: what is on the platter, what is in the page cache, what differs. */
 
-import type { SeededRandom } from "./seeded-random.ts";
+import type { SeededRandom } from "../../src/testing/seeded-random.ts";
 
 const SECTOR_BYTES = 512;
 

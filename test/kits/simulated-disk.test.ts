@@ -1,7 +1,7 @@
 // The simulated disk forgets what it may forget, and nothing else.
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import type { Disk, DiskFile } from "../streams/stores/file/disk.ts";
+import type { Disk, DiskFile } from "../../src/streams/stores/file/disk.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "./simulated-disk.ts";
 import { turn, watch } from "./watch.ts";
 

@@ -7,8 +7,8 @@
  * any more durable than before. After either nothing that was under way ever ends.
  */
 
-import type { Disk, DiskFile, DiskMode } from "../streams/stores/file/disk.ts";
-import { createSeededRandom, type SeededRandom } from "./seeded-random.ts";
+import type { Disk, DiskFile, DiskMode } from "../../src/streams/stores/file/disk.ts";
+import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { ioError, SimulatedFile } from "./simulated-file.ts";
 
 /**
@@ -86,20 +86,7 @@ interface Operation {
   readonly reject: (reason: unknown) => void;
 }
 
-/**
- * Makes an empty disk.
- *
- * ```ts
- * import { createSimulatedDisk } from "hapax/testing";
- *
- * const disk = createSimulatedDisk(7);
- * const file = await disk.open("notes", "create");
- * await file.write([new TextEncoder().encode("kept")], 0);
- * await file.sync();
- * await disk.syncDirectory();
- * console.assert((await disk.crash().list()).join() === "notes");
- * ```
- */
+/** Makes an empty disk. */
 export function createSimulatedDisk(seed: number): SimulatedDisk {
   const empty = { names: new Map(), durableNames: new Map(), changes: [] };
   return new Simulation(createSeededRandom(seed), empty);

@@ -1,7 +1,7 @@
 /** A store whose commits wait at a gate, so that a test can look at the time before a write is durable. */
 
-import type { Change } from "../streams/core/change.ts";
-import type { Store } from "../streams/store.ts";
+import type { Change } from "../../src/streams/core/change.ts";
+import type { Store } from "../../src/streams/store.ts";
 
 /** A store whose commits wait at a gate until a test lets them through. */
 export interface GatedStore extends Store {
@@ -24,23 +24,7 @@ interface Waiting {
   readonly passed: Promise<void>;
 }
 
-/**
- * Puts a gate before the commits of a store: each waits until it is released.
- *
- * ```ts
- * import { openMemoryStore } from "hapax/stores/memory";
- * import { openGatedStore } from "hapax/testing";
- *
- * const store = openGatedStore(openMemoryStore());
- * let isDurable = false;
- * const commit = store.commit([]).then(() => (isDurable = true));
- * console.assert(store.waiting.length === 1 && !isDurable);
- * await store.release();
- * await commit;
- * console.assert(isDurable);
- * await store.close();
- * ```
- */
+/** Puts a gate before the commits of a store: each waits until it is released. */
 export function openGatedStore(inner: Store): GatedStore {
   const queue: Waiting[] = [];
   const arrivals: (() => void)[] = [];

@@ -7,18 +7,7 @@ export interface Watched<T> {
   readonly error: unknown;
 }
 
-/**
- * Follows a promise, so that a test can ask whether it has settled.
- *
- * ```ts
- * import { turn, watch } from "hapax/testing";
- *
- * const answer = watch(Promise.resolve("done"));
- * console.assert(answer.isWaiting);
- * await turn();
- * console.assert(!answer.isWaiting && answer.value === "done");
- * ```
- */
+/** Follows a promise, so that a test can ask whether it has settled. */
 export function watch<T>(promise: Promise<T>): Watched<T> {
   const watched: { isWaiting: boolean; value: T | undefined; error: unknown } = {
     isWaiting: true,
@@ -38,18 +27,7 @@ export function watch<T>(promise: Promise<T>): Watched<T> {
   return watched;
 }
 
-/**
- * Resolves when everything that can happen without time, a disk or a network has happened.
- *
- * ```ts
- * import { turn } from "hapax/testing";
- *
- * let isDone = false;
- * void Promise.resolve().then(() => (isDone = true));
- * await turn();
- * console.assert(isDone);
- * ```
- */
+/** Resolves when everything that can happen without time, a disk or a network has happened. */
 export function turn(): Promise<void> {
   return new Promise((resolve) => {
     setImmediate(resolve);
