@@ -1,17 +1,10 @@
 /** What every part of Hapax shares. Runs anywhere: nothing here needs Node. */
 
 export { type Clock, systemClock } from "./base/clock.ts";
-export type { Appended, Change } from "./streams/core/change.ts";
-export type { StreamState } from "./streams/core/stream.ts";
-export type { Offset, StreamId, StreamName, TimeMs } from "./streams/core/types.ts";
+export type { Change } from "./streams/core/change.ts";
+export type { Offset, StreamId, StreamName } from "./streams/core/types.ts";
 export { applyChange, createWorld, type World } from "./streams/core/world.ts";
-export {
-  type ErrorCode,
-  ERRORS,
-  HapaxError,
-  isHapaxError,
-  type RetryAdvice,
-} from "./base/errors.ts";
+export { type ErrorCode, ERRORS, HapaxError, isHapaxError } from "./base/errors.ts";
 export { LIMITS } from "./protocol/limits.ts";
 export { type Random, systemRandom } from "./base/random.ts";
 export type { Page, Store, StoreSupport } from "./streams/store.ts";

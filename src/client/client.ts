@@ -15,28 +15,20 @@ export type { Receipt } from "./batching.ts";
 export type { Created, CreateOptions, ForkOptions } from "./create.ts";
 export { AppendFailure, type Unconfirmed } from "./failure.ts";
 export type { Following, FollowOptions } from "./follow.ts";
-export type { ProducerState, StreamHead } from "./head.ts";
-export type { EpochSource } from "./identity.ts";
-export {
-  memoryPosition,
-  type PositionStorage,
-  type PositionStore,
-  storagePosition,
-} from "./positions.ts";
+export type { StreamHead } from "./head.ts";
+export { memoryPosition, type PositionStore, storagePosition } from "./positions.ts";
 export { Producer, type ProducerOptions } from "./producer.ts";
-export type { Reconnect } from "./line.ts";
 export type { Reading, ReadOptions } from "./reading.ts";
-export type { BatchAck } from "./sender-events.ts";
-export type { ClientSettings, Dynamic, RetrySettings } from "./settings.ts";
-export { type AppendOptions, Stream, type UpdateOptions } from "./stream.ts";
+export type { ClientSettings, RetrySettings } from "./settings.ts";
+export { type AppendOptions, Stream } from "./stream.ts";
 export {
   type ClientAnswer,
   type ClientRequest,
   fetchTransport,
   type Transport,
 } from "./transport.ts";
-export { documentVisibility, type Visibility, type VisibilityDocument } from "./visibility.ts";
-export { type ErrorCode, HapaxError, isHapaxError, type RetryAdvice } from "../base/errors.ts";
+export { documentVisibility } from "./visibility.ts";
+export { type ErrorCode, HapaxError, isHapaxError } from "../base/errors.ts";
 
 /**
  * Makes the handle of a stream. Nothing is sent yet. Throws `invalid_settings`.

@@ -6,51 +6,29 @@
 import { type ClientSettings, resolveClientSettings } from "./settings.ts";
 import { Connection } from "./processing/connection.ts";
 
-export type { ClientSettings } from "./settings.ts";
 export { Connection } from "./processing/connection.ts";
-export { Consumer, type ConsumerOptions, type RunOptions } from "./processing/consumer.ts";
-export type {
-  Committable,
-  SubscriptionAck,
-  Transaction,
-  TransactionCreateOptions,
-} from "./processing/draft.ts";
+export { Consumer, type ConsumerOptions } from "./processing/consumer.ts";
+export type { Transaction } from "./processing/draft.ts";
 export type { ConsumerEvent } from "./processing/events.ts";
 export { TransactionFailure, type TransactionOutcome } from "./processing/failure.ts";
-export {
-  Group,
-  type GroupCursor,
-  type GroupDescription,
-  type GroupSettings,
-  type GroupStart,
-} from "./processing/group.ts";
+export { Group, type GroupDescription, type GroupSettings } from "./processing/group.ts";
 export type { LeasedBatch } from "./processing/held.ts";
 export type { Lease } from "./processing/lease.ts";
 export { Partitioned, PartitionedProducer } from "./processing/partitioned.ts";
-export type { StreamTarget } from "./processing/paths.ts";
 export { type DeadLetter, DeadLetters, type Handled } from "./processing/dead-letter.ts";
 export { createPipeline, Pipeline } from "./processing/pipeline.ts";
 export { RecordFailure } from "./processing/pipeline-attempts.ts";
 export type {
   DeduplicatingSink,
-  EmitOptions,
-  IdentifiedOutput,
   PipelineContext,
-  PipelineCounters,
   PipelineOptions,
   PipelineProgress,
-  PipelineRetry,
-  PipelineTarget,
 } from "./processing/pipeline-settings.ts";
-export { streamSink, type StreamSinkOptions } from "./processing/pipeline-stream-sink.ts";
-export type { PipelineState, StateSettings } from "./processing/state.ts";
-export type {
-  Committed,
-  TransactionOptions,
-  TransactionProducer,
-} from "./processing/transactions.ts";
+export { streamSink } from "./processing/pipeline-stream-sink.ts";
+export type { PipelineState } from "./processing/state.ts";
+export type { Committed, TransactionOptions } from "./processing/transactions.ts";
 export type { Sink, SinkPlace } from "./processing/sink.ts";
-export { type ErrorCode, HapaxError, isHapaxError, type RetryAdvice } from "../base/errors.ts";
+export { HapaxError, isHapaxError } from "../base/errors.ts";
 
 /**
  * Makes the handle of a server. Nothing is sent yet. Throws `invalid_settings`.

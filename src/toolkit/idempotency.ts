@@ -7,15 +7,14 @@ import type { Ledger } from "./ledgers/ledger.ts";
 import { Idempotency } from "./idempotency/engine.ts";
 import type { IdempotencySettings } from "./idempotency/settings.ts";
 
-export type { JsonOf } from "../base/json-of.ts";
 export type { Answer } from "./idempotency/answer.ts";
-export type { Completer, CompleterSettings } from "./idempotency/completer.ts";
+export type { Completer } from "./idempotency/completer.ts";
 export { type IdempotencyContext, NotStarted, type Phase } from "./idempotency/context.ts";
 export { type FetchHandler, Idempotency } from "./idempotency/engine.ts";
 export { HTTP_FAILPOINTS } from "./idempotency/failpoints.ts";
 export { idempotencyOpenApi, type IdempotencyOpenApi } from "./idempotency/openapi.ts";
-export type { IdempotencyRequest, RequestBody } from "./idempotency/request.ts";
-export type { IdempotencySettings, KeepRule, ScopeRule } from "./idempotency/settings.ts";
+export type { IdempotencyRequest } from "./idempotency/request.ts";
+export type { IdempotencySettings } from "./idempotency/settings.ts";
 export { GLOBAL } from "./once/check.ts";
 
 /**

@@ -6,7 +6,8 @@ import { expect, test } from "vitest";
 import type { Clock } from "../../src/base/clock.ts";
 import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import type { MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
-import { type OnceProbed, processOnce, type Reconciled } from "../../src/toolkit/ledger.ts";
+import type { OnceProbed, Reconciled } from "../../src/toolkit/once/settings.ts";
+import { processOnce } from "../../src/toolkit/ledger.ts";
 import { onAbort } from "../../src/base/aborts.ts";
 import { flush, gate, stage } from "./stage.ts";
 

@@ -1,11 +1,8 @@
 // processOnce: work that throws, work elsewhere, work in the caller's transaction, and settings.
 import { describe, expect, test } from "vitest";
 import type { MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
-import {
-  type OnceTransactionContext,
-  processOnce,
-  type Reconciled,
-} from "../../src/toolkit/ledger.ts";
+import type { OnceTransactionContext, Reconciled } from "../../src/toolkit/once/settings.ts";
+import { processOnce } from "../../src/toolkit/ledger.ts";
 import { stage } from "./stage.ts";
 
 describe("work that throws", () => {

@@ -31,15 +31,9 @@ import {
   resolveFetchSettings,
 } from "./fetch-settings.ts";
 
-export type { IdempotentInit, RepeatableBody } from "./fetch-body.ts";
-export type { IdempotentFetchSettings, IdempotentRetrySettings } from "./fetch-settings.ts";
-export {
-  type KeyRecord,
-  type KeyStore,
-  memoryKeyStore,
-  type StorageLike,
-  storageKeyStore,
-} from "./key-store.ts";
+export type { IdempotentInit } from "./fetch-body.ts";
+export type { IdempotentFetchSettings } from "./fetch-settings.ts";
+export { type KeyRecord, type KeyStore, memoryKeyStore, storageKeyStore } from "./key-store.ts";
 
 /** Calls an operation by its name. See `createIdempotentFetch`. */
 export interface IdempotentFetch {

@@ -11,7 +11,7 @@ import { checkOutboxSettings, type PostgresOutboxSettings } from "./postgres-out
 import { createPostgresSpans } from "./postgres-outbox-spans.ts";
 import { addEvents, outboxTables } from "./postgres-outbox-tables.ts";
 
-export { type OutboxNotify, type PgListenClient, pgListener } from "./postgres-outbox-hint.ts";
+export { type OutboxNotify, pgListener } from "./postgres-outbox-hint.ts";
 export type { PostgresOutboxSettings } from "./postgres-outbox-settings.ts";
 
 /** `joined`: inside the transaction of the caller; undefined: each call alone. */

@@ -27,13 +27,8 @@ import { createPostgresOutbox, type PostgresOutboxSettings } from "./postgres-ou
 import { POSTGRES_MIGRATIONS_TABLE, POSTGRES_PARTS } from "./postgres-schema.ts";
 
 export type { PgClient, PgPool, PostgresSql, PostgresTransaction } from "../databases/postgres.ts";
-export {
-  type OutboxNotify,
-  type PgListenClient,
-  pgListener,
-  type PostgresOutboxSettings,
-} from "./postgres-outbox.ts";
-export { describeSlot, dropSlot, type SlotDescription, type SlotScope } from "./postgres-slot.ts";
+export { pgListener, type PostgresOutboxSettings } from "./postgres-outbox.ts";
+export { describeSlot, dropSlot, type SlotDescription } from "./postgres-slot.ts";
 export { ledgerSchema } from "./schema.ts";
 
 /** Settings of a ledger in PostgreSQL. All have defaults. */

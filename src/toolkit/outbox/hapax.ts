@@ -16,10 +16,10 @@ import {
   type Committed,
   type Connection,
   connectServer,
-  type TransactionCreateOptions,
   TransactionFailure,
   type TransactionOptions,
 } from "../../client/processing.ts";
+import type { TransactionCreateOptions } from "../../client/processing/draft.ts";
 import type { PublishBatch, Publisher, PublishOutcome, UncertainRefusal } from "./publisher.ts";
 
 /** Settings of `hapaxPublisher`. */
