@@ -65,18 +65,18 @@ function parseJson(body) {
 
 async function startHapax(durability) {
   const { startNodeServer } = await import("../dist/streams/runtimes/node.js");
-  let store;
+  let store = "memory";
   if (durability !== undefined) {
     const { openFileStore } = await import("../dist/streams/stores/file.js");
     store = await openFileStore(directory, { durability });
   }
   // compare.mjs can leave it out, to compare with a commit that has none.
   const hasFastLane = process.env.BENCH_FAST_LANE !== "off";
-  const settings = { port: 0, hasFastLane, ...(store === undefined ? {} : { store }) };
+  const settings = { port: 0, hasFastLane, store };
   const server = await startNodeServer(settings);
   return {
     port: Number(new URL(server.url).port),
-    stats: () => (store === undefined ? {} : store.stats()),
+    stats: () => (store === "memory" ? {} : store.stats()),
     stop: () => server.stop(),
   };
 }

@@ -7,7 +7,7 @@
 
 import { startNodeServer } from "hapax/node";
 
-const server = await startNodeServer({ port: 0 });
+const server = await startNodeServer({ store: "memory", port: 0 });
 const url = `${server.url}/v1/stream/jobs`;
 await fetch(url, { method: "PUT", headers: { "Content-Type": "text/plain" } });
 

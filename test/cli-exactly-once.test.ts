@@ -10,7 +10,7 @@ let audit: string[] = [];
 
 beforeEach(async () => {
   audit = [];
-  server = await startNodeServer({ port: 0, onAudit: (line) => audit.push(line) });
+  server = await startNodeServer({ store: "memory", port: 0, onAudit: (line) => audit.push(line) });
 });
 
 afterEach(() => server.stop());

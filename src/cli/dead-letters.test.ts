@@ -10,7 +10,7 @@ import { createVirtualClock } from "../testing/virtual-clock.ts";
 let server: NodeServer;
 let runs = 0;
 beforeEach(async () => {
-  server = await startNodeServer({ port: 0 });
+  server = await startNodeServer({ store: "memory", port: 0 });
   const api = connectServer(server.url);
   await api.transaction((tx) => {
     for (const name of ["orders", "checked", "dead"]) tx.create(`/v1/stream/${name}`);

@@ -7,7 +7,7 @@ let server: NodeServer;
 let env: Readonly<Record<string, string>>;
 
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0, onAudit: () => undefined });
+  server = await startNodeServer({ store: "memory", port: 0, onAudit: () => undefined });
   env = { HAPAX_URL: server.url };
 });
 

@@ -27,7 +27,7 @@ import type { SseKind } from "../protocol/sse.ts";
  * import { connect } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/orders`);
  * await stream.create();
  * for (const id of [1, 2]) await stream.append({ id });
@@ -51,7 +51,7 @@ export interface StreamRecord<T> {
  * import { connect } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/orders`);
  * await stream.create();
  * await stream.append({ id: 1 });

@@ -37,7 +37,7 @@ export { type ErrorCode, HapaxError, isHapaxError } from "../base/errors.ts";
  * import { connect } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/greetings`, {
  *   headers: { Authorization: () => `Bearer ${"asked for anew before every attempt"}` },
  *   retry: { totalMs: 10_000 },

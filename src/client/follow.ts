@@ -40,7 +40,7 @@ const PAUSES_MAX = 5;
  * import { connect } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/orders`);
  * await stream.create();
  * await stream.append("the only one");
@@ -96,7 +96,7 @@ export interface FollowOptions {
  * import { connect } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/orders`);
  * await stream.create();
  * await stream.append(1);
@@ -119,7 +119,7 @@ export interface Following<T> extends AsyncIterable<StreamRecord<T>> {
    * import { connect } from "hapax/client";
    * import { startNodeServer } from "hapax/node";
    *
-   * const server = await startNodeServer({ port: 0 });
+   * const server = await startNodeServer({ store: "memory", port: 0 });
    * const stream = connect(`${server.url}/v1/stream/payments`);
    * await stream.create();
    * await stream.append(250);

@@ -32,7 +32,7 @@ const LAP_SHARE = 1 / 4;
  * import { connect, type Reconnect } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * let failures = 1;
  * const stream = connect(`${server.url}/v1/stream/orders`, {
  *   // The first read gets no answer.

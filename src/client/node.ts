@@ -33,7 +33,7 @@ export interface NodeTransportSettings {
  * import { nodeTransport } from "hapax/client/node";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const transport = nodeTransport();
  * const stream = connect(`${server.url}/v1/stream/orders`, { transport });
  * await stream.create();

@@ -18,7 +18,7 @@
  * import { connect, memoryPosition } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/mails`);
  * await stream.create();
  * await stream.append("first");

@@ -37,7 +37,7 @@ export { HapaxError, isHapaxError } from "../base/errors.ts";
  * import { startNodeServer } from "hapax/node";
  * import { connectServer } from "hapax/processing";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const hapax = connectServer(server.url, { retry: { totalMs: 10_000 } });
  * const { value, offsets } = await hapax.transaction((tx) => {
  *   tx.create("/v1/stream/orders");

@@ -74,7 +74,7 @@ interface Waiter {
  * import { connect } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/orders`);
  * await stream.create({ contentType: "application/json" });
  *

@@ -27,7 +27,7 @@ import { kindOf } from "./records.ts";
  * import { connect } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/orders`);
  * await stream.create();
  * const { offset } = await stream.append("read before");
@@ -64,7 +64,7 @@ export interface ReadOptions {
  * import { connect } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/orders`);
  * await stream.create();
  * await stream.append({ id: 1 });

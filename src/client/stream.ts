@@ -44,7 +44,7 @@ export interface UpdateOptions {
  * import { connect } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/payments`);
  * await stream.create();
  * await stream.append({ id: 1, cents: 250 }); // Exactly once, also if the answer is lost.
@@ -100,7 +100,7 @@ export class Stream {
    * import { connect } from "hapax/client";
    * import { startNodeServer } from "hapax/node";
    *
-   * const server = await startNodeServer({ port: 0 });
+   * const server = await startNodeServer({ store: "memory", port: 0 });
    * const stream = connect(`${server.url}/v1/stream/counter`);
    * await stream.create();
    * const increment = () =>

@@ -65,7 +65,7 @@ export const extensionCapabilities = Object.keys(CASES) as readonly ExtensionCap
  * import { startNodeServer } from "hapax/node";
  * import { extensionCases } from "hapax/testing";
  *
- * const { url, stop } = await startNodeServer({ port: 0 });
+ * const { url, stop } = await startNodeServer({ store: "memory", port: 0 });
  * for (const { isSlow, run } of extensionCases({ url, capabilities: ["compare"] })) {
  *   if (!isSlow) await run();
  * }

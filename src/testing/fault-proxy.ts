@@ -69,7 +69,7 @@ const REFUSAL: MadeUpAnswer = { status: 503 };
  * import { startNodeServer } from "hapax/node";
  * import { openFaultProxy } from "hapax/testing";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const proxy = await openFaultProxy(server.url, { seed: 1, dropAnswers: 1 });
  * const path = "/v1/stream/orders";
  * const lost = await fetch(proxy.url + path, { method: "PUT" }).catch(() => "no answer");
@@ -87,7 +87,7 @@ const REFUSAL: MadeUpAnswer = { status: 503 };
  * import { startNodeServer } from "hapax/node";
  * import { openFaultProxy } from "hapax/testing";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const proxy = await openFaultProxy(server.url, {
  *   seed: 7,
  *   dropAnswers: 0.1,

@@ -69,7 +69,7 @@ interface Started {
 type Start = (port: number, directory: string | undefined) => Promise<Started>;
 
 const startOurs: Start = async (port, directory) => {
-  if (directory === undefined) return startNodeServer({ port });
+  if (directory === undefined) return startNodeServer({ store: "memory", port });
   // Small segments: a large one takes long to lay out at every start.
   const store = await openFileStore(directory, { segmentBytes: 1 << 20 });
   return startNodeServer({ port, store });

@@ -45,7 +45,7 @@ async function storedAt(url: string): Promise<unknown> {
 }
 
 async function startOurs(): Promise<string> {
-  const server = await startNodeServer({ port: 0 });
+  const server = await startNodeServer({ store: "memory", port: 0 });
   endings.push(() => server.stop());
   return server.url;
 }

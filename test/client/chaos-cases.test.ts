@@ -48,6 +48,7 @@ interface StageSettings extends FaultShares {
 async function open(settings: StageSettings = {}): Promise<Stage> {
   const { bodyMaxBytes, batch, fateOf, seed = 1, ...shares } = settings;
   const server = await startNodeServer({
+    store: "memory",
     port: 0,
     ...(bodyMaxBytes === undefined ? {} : { bodyMaxBytes }),
   });

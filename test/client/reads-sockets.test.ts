@@ -178,7 +178,7 @@ test.each([
   "FL1 across 200 sockets cut at random bytes each record comes once and in order: %s by %s",
   async (name, live) => {
     const kind = kinds[name];
-    const server = await startNodeServer({ port: 0 });
+    const server = await startNodeServer({ store: "memory", port: 0 });
     endings.push(() => server.stop());
     const wire = new Scissors(17);
     wire.target = server.url;
@@ -244,7 +244,7 @@ test.each(["sse", "long-poll"] as const)(
 test.each(["sse", "long-poll"] as const)(
   "a signal ends a reader by %s that waits, and closes its socket",
   async (live) => {
-    const server = await startNodeServer({ port: 0 });
+    const server = await startNodeServer({ store: "memory", port: 0 });
     endings.push(() => server.stop());
     const wire = new Scissors(1);
     wire.target = server.url;

@@ -25,7 +25,7 @@ afterEach(async () => {
 
 /** A server, the way to it, and the way to it that loses every answer. */
 async function openWays(): Promise<SmokeWays & { readonly proxy: FaultProxy }> {
-  const server = await startNodeServer({ port: 0 });
+  const server = await startNodeServer({ store: "memory", port: 0 });
   endings.push(() => server.stop());
   const proxy = await openFaultProxy(server.url, { seed: 1, dropAnswers: 1 });
   endings.push(() => proxy.close());

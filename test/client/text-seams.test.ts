@@ -8,7 +8,7 @@ import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/nod
 let server: NodeServer;
 let streams = 0;
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0 });
+  server = await startNodeServer({ store: "memory", port: 0 });
 });
 afterAll(() => server.stop());
 

@@ -268,7 +268,7 @@ describe.each(TRANSPORTS)("%s", (_, make) => {
   });
 
   test("an SSE reader, a producer and plain appends work over it", async () => {
-    const server = await startNodeServer({ port: 0 });
+    const server = await startNodeServer({ store: "memory", port: 0 });
     try {
       const stream = connect(`${server.url}/v1/stream/s`, { transport: make() });
       await stream.create();

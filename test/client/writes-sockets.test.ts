@@ -31,8 +31,8 @@ async function storedAt(url: string): Promise<unknown[]> {
 }
 
 async function startServer(directory?: string, port = 0): Promise<NodeServer> {
-  const store = directory === undefined ? {} : { store: await openFileStore(directory) };
-  return startNodeServer({ port, ...store });
+  const store = directory === undefined ? "memory" : await openFileStore(directory);
+  return startNodeServer({ port, store });
 }
 
 for (const seed of [1, 2, 3]) {

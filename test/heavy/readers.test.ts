@@ -24,7 +24,7 @@ const ANSWERS_BYTES = 64 * MIB;
 // The server lives in a process of its own, so that its memory is its own. It is the built one.
 const SCRIPT = `
   const { startNodeServer } = await import(process.argv[1]);
-  const server = await startNodeServer({
+  const server = await startNodeServer({ store: "memory",
     port: 0,
     readerStallMs: ${READER_STALL_MS},
     readerBufferBytes: ${READER_BUFFER_BYTES},

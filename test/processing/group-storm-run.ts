@@ -106,7 +106,7 @@ class Worker {
 }
 
 export async function runGroupStorm(settings: GroupStormSettings): Promise<GroupStormReport> {
-  const server = await startNodeServer({ port: 0 });
+  const server = await startNodeServer({ store: "memory", port: 0 });
   try {
     return await new Storm(server.url, settings).run();
   } finally {

@@ -16,7 +16,7 @@ interface Recorded {
 
 let server: NodeServer;
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0 });
+  server = await startNodeServer({ store: "memory", port: 0 });
 });
 afterAll(async () => {
   await server.stop();

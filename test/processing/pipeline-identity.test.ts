@@ -271,7 +271,12 @@ test("PA3 PD1 after a reset every output has the id that it had, however the pag
 });
 
 test("PD1 a server that adds offsets to records of the State protocol gives the same ids and positions", async () => {
-  const server = await startNodeServer({ port: 0, stateOffsets: true, onAudit: () => undefined });
+  const server = await startNodeServer({
+    store: "memory",
+    port: 0,
+    stateOffsets: true,
+    onAudit: () => undefined,
+  });
   try {
     const hapax = connectServer(server.url);
     const input = hapax.stream(INPUT);

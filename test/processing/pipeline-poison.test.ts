@@ -139,7 +139,7 @@ describe.each(["streams", "a database", "ids"] as const)(
   "with a small server and effects in %s",
   (strategy) => {
     test("DL4 a record that is too large for its letter stays in its stream, and is replayed from there", async () => {
-      const small = await startNodeServer({ port: 0, bodyMaxBytes: 4000 });
+      const small = await startNodeServer({ store: "memory", port: 0, bodyMaxBytes: 4000 });
       const hapax = connectServer(small.url);
       await fill(hapax, INPUT, 1);
       const large = { n: 1, text: "x".repeat(3300) };
@@ -222,7 +222,7 @@ describe("outputs that cannot be stored", () => {
   });
 
   test("PV3 a record that gives more than a transaction can hold is put aside alone", async () => {
-    const small = await startNodeServer({ port: 0, bodyMaxBytes: 20_000 });
+    const small = await startNodeServer({ store: "memory", port: 0, bodyMaxBytes: 20_000 });
     const hapax = connectServer(small.url);
     await fill(hapax, INPUT, 40);
     await hapax.stream(OUTPUT).create();

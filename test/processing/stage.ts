@@ -26,12 +26,12 @@ export interface ProcessingStage {
 
 export async function openStage(
   settings: Partial<FaultProxySettings> = {},
-  store?: Store,
+  store: Store | "memory" = "memory",
 ): Promise<ProcessingStage> {
   const server = await startNodeServer({
     port: 0,
     onAudit: () => undefined,
-    ...(store === undefined ? {} : { store }),
+    store,
   });
   const proxy = await openFaultProxy(server.url, { seed: 1, ...settings });
   return {

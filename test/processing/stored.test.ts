@@ -17,7 +17,12 @@ afterEach(async () => {
 async function onServer(
   settings: { stateOffsets?: boolean; bodyMaxBytes?: number } = {},
 ): Promise<Connection> {
-  const server = await startNodeServer({ port: 0, onAudit: () => undefined, ...settings });
+  const server = await startNodeServer({
+    store: "memory",
+    port: 0,
+    onAudit: () => undefined,
+    ...settings,
+  });
   servers.push(server);
   return connectServer(server.url);
 }

@@ -444,6 +444,7 @@ describe("what no honest client sends", () => {
 
   beforeAll(async () => {
     server = await startNodeServer({
+      store: "memory",
       port: 0,
       bodyMaxBytes: BODY_MAX,
       onFault: (error) => faults.push(error),
@@ -502,7 +503,7 @@ describe("what looks like abuse and is not", () => {
   let server: NodeServer;
 
   beforeAll(async () => {
-    server = await startNodeServer({ port: 0 });
+    server = await startNodeServer({ store: "memory", port: 0 });
   });
 
   afterAll(async () => {
@@ -576,6 +577,7 @@ describe("sockets that take their time", () => {
 
   beforeAll(async () => {
     server = await startNodeServer({
+      store: "memory",
       port: 0,
       headersTimeoutMs,
       requestTimeoutMs,
@@ -674,6 +676,7 @@ describe("sockets that take their time", () => {
 
   test("a live reader that does not take its last bytes is cut after the end of its time", async () => {
     const short = await startNodeServer({
+      store: "memory",
       port: 0,
       sseMaxSeconds: 1,
       readerStallMs: 300,
@@ -696,6 +699,7 @@ describe("sockets that take their time", () => {
 
   test("X3 a live reader that is slow but takes its bytes is not cut, however long an event takes", async () => {
     const patient = await startNodeServer({
+      store: "memory",
       port: 0,
       readerStallMs: 1000,
       readerBufferBytes: 1024,
@@ -723,7 +727,7 @@ describe("sockets that take their time", () => {
   });
 
   test("connections beyond the limit are dropped, and those within it are served", async () => {
-    const small = await startNodeServer({ port: 0, connectionsMax: 2 });
+    const small = await startNodeServer({ store: "memory", port: 0, connectionsMax: 2 });
     const [one, two] = [await openSocket(small.url), await openSocket(small.url)];
     const third = await openSocket(small.url);
     await untilClosed(third);

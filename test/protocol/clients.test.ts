@@ -11,7 +11,7 @@ let server: NodeServer;
 let paths = 0;
 
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0, longPollMs: 500 });
+  server = await startNodeServer({ store: "memory", port: 0, longPollMs: 500 });
 });
 
 afterAll(async () => {

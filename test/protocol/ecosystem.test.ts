@@ -16,7 +16,7 @@ let server: NodeServer;
 let paths = 0;
 
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0, longPollMs: 300, testFaults: true });
+  server = await startNodeServer({ store: "memory", port: 0, longPollMs: 300, testFaults: true });
 });
 
 afterAll(async () => {
@@ -222,7 +222,7 @@ describe("headers.offset of the State protocol", () => {
   });
 
   test("is added for every reader of a server that was started so, unless one declines", async () => {
-    const as = await startNodeServer({ port: 0, stateOffsets: true });
+    const as = await startNodeServer({ store: "memory", port: 0, stateOffsets: true });
     await call("PUT", as.url, "/s", { headers: JSON_TYPE, body: CHANGE });
     const all = await call("GET", as.url, "/s");
     expect(all.text).toContain(`"offset":"${String(all.headers["stream-next-offset"])}"`);

@@ -23,7 +23,7 @@ import { brokenTransactions } from "./wrong-transactions.ts";
 let server: NodeServer;
 
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0, onAudit: () => undefined });
+  server = await startNodeServer({ store: "memory", port: 0, onAudit: () => undefined });
 });
 
 afterAll(async () => {

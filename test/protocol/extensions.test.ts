@@ -57,7 +57,12 @@ for (const { name, url } of settings) {
 
 // PROTOCOL.md §16.1: which settings a server has is not for a suite to know.
 test("a stream without a setting of its keys has that of the server", async () => {
-  const server = await startNodeServer({ port: 0, keyMax: 1, keyOverflow: "reject" });
+  const server = await startNodeServer({
+    store: "memory",
+    port: 0,
+    keyMax: 1,
+    keyOverflow: "reject",
+  });
   servers.push(server);
   const append = async (path: string, key: string): Promise<number> => {
     const headers = { "Content-Type": "text/plain", "Idempotency-Key": key };

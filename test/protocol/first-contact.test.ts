@@ -8,7 +8,7 @@ const JSON_TYPE = { "content-type": "application/json" };
 let server: NodeServer;
 
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0 });
+  server = await startNodeServer({ store: "memory", port: 0 });
   await call("PUT", server.url, "/v1/stream/orders", { headers: JSON_TYPE });
 });
 
@@ -78,7 +78,7 @@ describe("a stream that is not there", () => {
 });
 
 test("a client that reaches nothing says why", async () => {
-  const gone = await startNodeServer({ port: 0 });
+  const gone = await startNodeServer({ store: "memory", port: 0 });
   const { url } = gone;
   await gone.stop();
   const stream = connect(`${url}/v1/stream/orders`, { retry: { totalMs: 0 } });

@@ -27,7 +27,7 @@ let server: NodeServer;
 let paths = 0;
 
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0, longPollMs: LONG_POLL_MS });
+  server = await startNodeServer({ store: "memory", port: 0, longPollMs: LONG_POLL_MS });
 });
 
 afterAll(async () => {
@@ -138,7 +138,11 @@ describe("creation", () => {
     const bytes = "PUT /v1/stream/located HTTP/1.1\r\nHost: example.test:1\r\n\r\n";
     const answer = await sendRaw(server.url, bytes);
     expect(answer?.headers.location).toBe("http://example.test:1/v1/stream/located");
-    const published = await startNodeServer({ port: 0, publicUrl: "https://public.test/base" });
+    const published = await startNodeServer({
+      store: "memory",
+      port: 0,
+      publicUrl: "https://public.test/base",
+    });
     const located = await call("PUT", published.url, "/a");
     expect(located.headers.location).toBe("https://public.test/base/a");
     await published.stop();
@@ -443,7 +447,7 @@ describe("reading", () => {
   });
 
   test("a client that goes away while it waits frees its listener at once", async () => {
-    const slow = await startNodeServer({ port: 0, longPollMs: 600_000 });
+    const slow = await startNodeServer({ store: "memory", port: 0, longPollMs: 600_000 });
     await call("PUT", slow.url, "/a", { headers: TEXT });
     const abort = new AbortController();
     const { signal } = abort;
@@ -476,7 +480,7 @@ describe("reading", () => {
   });
 
   test("an SSE connection is recycled, and the next one goes on where it ended", async () => {
-    const quick = await startNodeServer({ port: 0, sseMaxSeconds: 1 });
+    const quick = await startNodeServer({ store: "memory", port: 0, sseMaxSeconds: 1 });
     await call("PUT", quick.url, "/a", { headers: TEXT, body: "one" });
     const first = await openSse(quick.url, "/a?offset=-1&live=sse");
     expect(await first.ended).toBe("complete");
@@ -746,7 +750,7 @@ describe("the end of a server", () => {
   }
 
   test("a stop ends live readers and long-polls at once, and idle sockets with them", async () => {
-    const ending = await startNodeServer({ port: 0 });
+    const ending = await startNodeServer({ store: "memory", port: 0 });
     await call("PUT", ending.url, "/a", { headers: TEXT });
     const agent = new Agent({ keepAlive: true });
     await call("HEAD", ending.url, "/a", { agent });
@@ -768,7 +772,7 @@ describe("the end of a server", () => {
   });
 
   test("a stop lets the append under way finish, and what was stored is answered", async () => {
-    const ending = await startNodeServer({ port: 0 });
+    const ending = await startNodeServer({ store: "memory", port: 0 });
     await call("PUT", ending.url, "/a", { headers: TEXT });
     const live = await openSse(ending.url, "/a?offset=-1&live=sse");
     const { hostname, port } = new URL(ending.url);
@@ -792,7 +796,7 @@ describe("the end of a server", () => {
   });
 
   test("a stop waits until an answer that was written is taken", async () => {
-    const ending = await startNodeServer({ port: 0 });
+    const ending = await startNodeServer({ store: "memory", port: 0 });
     const body = "x".repeat(12 * 1024 * 1024);
     await call("PUT", ending.url, "/large", { headers: TEXT, body });
     const socket = await openSocket(ending.url);

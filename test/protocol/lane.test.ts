@@ -28,8 +28,13 @@ let onHttp: NodeServer;
 let sessions = 0;
 
 beforeAll(async () => {
-  onLane = await startNodeServer({ port: 0, ...LIMITS_OF_TIME });
-  onHttp = await startNodeServer({ port: 0, ...LIMITS_OF_TIME, hasFastLane: false });
+  onLane = await startNodeServer({ store: "memory", port: 0, ...LIMITS_OF_TIME });
+  onHttp = await startNodeServer({
+    store: "memory",
+    port: 0,
+    ...LIMITS_OF_TIME,
+    hasFastLane: false,
+  });
 });
 
 afterAll(async () => {

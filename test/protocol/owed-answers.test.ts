@@ -20,14 +20,16 @@ afterEach(async () => {
   for (const server of servers.splice(0)) await server.stop();
 });
 
-async function start(settings: NodeServerSettings): Promise<NodeServer> {
-  const server = await startNodeServer({ port: 0, ...settings });
+async function start(settings: Partial<NodeServerSettings>): Promise<NodeServer> {
+  const server = await startNodeServer({ store: "memory", port: 0, ...settings });
   servers.push(server);
   return server;
 }
 
 /** A server whose stream `/a` holds "old", and whose next commits wait until they are let go. */
-async function startGated(settings: NodeServerSettings): Promise<[NodeServer, GatedStore]> {
+async function startGated(
+  settings: Partial<NodeServerSettings>,
+): Promise<[NodeServer, GatedStore]> {
   const store = openGatedStore(openMemoryStore());
   gates.push(store);
   const server = await start({ ...settings, store });

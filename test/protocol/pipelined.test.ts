@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 
 test("X4 an SSE read and a delete in one packet end the reader, and the server goes on", async () => {
-  const server = await startNodeServer({ port: 0 });
+  const server = await startNodeServer({ store: "memory", port: 0 });
   const { hostname, port } = new URL(server.url);
   const url = `${server.url}/v1/stream/doomed`;
   await fetch(url, { method: "PUT", headers: { "Content-Type": "text/plain" }, body: "hello" });

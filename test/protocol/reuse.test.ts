@@ -14,7 +14,7 @@ const JSON_TYPE = { "content-type": "application/json" };
 let server: NodeServer;
 
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0 });
+  server = await startNodeServer({ store: "memory", port: 0 });
 });
 
 afterAll(async () => {

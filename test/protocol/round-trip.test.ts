@@ -9,7 +9,7 @@ let server: NodeServer;
 let streams = 0;
 
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0 });
+  server = await startNodeServer({ store: "memory", port: 0 });
 });
 
 afterAll(async () => {

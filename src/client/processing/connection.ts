@@ -53,7 +53,7 @@ export class Connection {
    * import { startNodeServer } from "hapax/node";
    * import { connectServer } from "hapax/processing";
    *
-   * const server = await startNodeServer({ port: 0 });
+   * const server = await startNodeServer({ store: "memory", port: 0 });
    * const hapax = connectServer(server.url);
    * const [alice, bob] = ["/v1/stream/alice", "/v1/stream/bob"];
    * const { offsets } = await hapax.transaction((tx) => {
@@ -92,7 +92,7 @@ export class Connection {
    * import { startNodeServer } from "hapax/node";
    * import { connectServer } from "hapax/processing";
    *
-   * const server = await startNodeServer({ port: 0, onAudit: () => undefined });
+   * const server = await startNodeServer({ store: "memory", port: 0, onAudit: () => undefined });
    * const hapax = connectServer(server.url);
    * await hapax.stream("/v1/stream/orders/1").create();
    * const group = hapax.group("billing");
@@ -119,7 +119,7 @@ export class Connection {
    * import { startNodeServer } from "hapax/node";
    * import { connectServer } from "hapax/processing";
    *
-   * const server = await startNodeServer({ port: 0 });
+   * const server = await startNodeServer({ store: "memory", port: 0 });
    * const hapax = connectServer(server.url);
    * const [orders, bills] = [hapax.stream("/v1/stream/orders"), hapax.stream("/v1/stream/bills")];
    * await Promise.all([orders.create(), bills.create()]);

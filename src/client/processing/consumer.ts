@@ -82,7 +82,7 @@ const CLOSE_MS = 5_000;
  * import { startNodeServer } from "hapax/node";
  * import { connectServer } from "hapax/processing";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const hapax = connectServer(server.url);
  * const orders = hapax.stream("/v1/stream/orders");
  * await orders.create();
@@ -234,7 +234,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
    * import { startNodeServer } from "hapax/node";
    * import { connectServer } from "hapax/processing";
    *
-   * const server = await startNodeServer({ port: 0 });
+   * const server = await startNodeServer({ store: "memory", port: 0 });
    * const hapax = connectServer(server.url);
    * const [orders, bills] = [hapax.stream("/v1/stream/orders"), hapax.stream("/v1/stream/bills")];
    * await Promise.all([orders.create(), bills.create()]);

@@ -93,7 +93,7 @@ export type Handled = "replayed" | "discarded" | "not_pending";
  * import { startNodeServer } from "hapax/node";
  * import { connectServer, createPipeline, DeadLetters } from "hapax/processing";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const hapax = connectServer(server.url);
  * const orders = hapax.stream("/v1/stream/orders");
  * await orders.create();

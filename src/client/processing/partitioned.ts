@@ -34,7 +34,7 @@ export function partitionOf(key: string, count: number): number {
  * import { startNodeServer } from "hapax/node";
  * import { connectServer } from "hapax/processing";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const hapax = connectServer(server.url);
  * const orders = hapax.partitioned("/v1/stream/orders", 4);
  * await orders.create();

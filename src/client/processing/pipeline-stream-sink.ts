@@ -41,7 +41,7 @@ export interface StreamSinkOptions {
  * import { startNodeServer } from "hapax/node";
  * import { connectServer, createPipeline, streamSink } from "hapax/processing";
  *
- * const [near, far] = await Promise.all([startNodeServer({ port: 0 }), startNodeServer({ port: 0 })]);
+ * const [near, far] = await Promise.all([startNodeServer({ store: "memory", port: 0 }), startNodeServer({ store: "memory", port: 0 })]);
  * const hapax = connectServer(near.url);
  * const orders = hapax.stream("/v1/stream/orders");
  * await orders.create();

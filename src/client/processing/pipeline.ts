@@ -210,7 +210,7 @@ export class Pipeline<T = unknown, Tx = unknown> {
  * import { startNodeServer } from "hapax/node";
  * import { connectServer, createPipeline } from "hapax/processing";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const hapax = connectServer(server.url);
  * const [orders, bills] = [hapax.stream("/v1/stream/orders"), hapax.stream("/v1/stream/bills")];
  * await Promise.all([orders.create(), bills.create()]);

@@ -18,14 +18,14 @@ afterEach(async () => {
   for (const server of servers.splice(0)) await server.stop();
 });
 
-async function start(settings: NodeServerSettings = {}): Promise<NodeServer> {
-  const server = await startNodeServer({ port: 0, ...settings });
+async function start(settings: Partial<NodeServerSettings> = {}): Promise<NodeServer> {
+  const server = await startNodeServer({ store: "memory", port: 0, ...settings });
   servers.push(server);
   return server;
 }
 
 /** A server with the stream `/a`. */
-async function startWithStream(settings: NodeServerSettings = {}): Promise<NodeServer> {
+async function startWithStream(settings: Partial<NodeServerSettings> = {}): Promise<NodeServer> {
   const server = await start(settings);
   const headers = { "content-type": "text/plain" };
   expect((await fetch(`${server.url}/a`, { method: "PUT", headers })).status).toBe(201);
@@ -33,7 +33,9 @@ async function startWithStream(settings: NodeServerSettings = {}): Promise<NodeS
 }
 
 /** A server whose stream `/a` is there, and whose next commits wait. */
-async function startGated(settings: NodeServerSettings = {}): Promise<[NodeServer, GatedStore]> {
+async function startGated(
+  settings: Partial<NodeServerSettings> = {},
+): Promise<[NodeServer, GatedStore]> {
   const store = openGatedStore(openMemoryStore());
   const server = await start({ ...settings, store });
   const headers = { "content-type": "text/plain" };
@@ -388,7 +390,7 @@ describe.each([
   });
 
   test("idle connections end at once, and half a request is no reason to wait", async () => {
-    const server = await startNodeServer({ port: 0, hasFastLane });
+    const server = await startNodeServer({ store: "memory", port: 0, hasFastLane });
     const all = ["", "POST /a HT", append("x", "/missing")].map((sent) => {
       const client = new Client(server);
       client.socket.write(sent);

@@ -4,7 +4,7 @@ import { openFileStore } from "../stores/file.ts";
 import type { Store } from "../store.ts";
 import { type NodeServer, type NodeServerSettings, startNodeServer } from "./node.ts";
 
-export interface ServeStoreSettings extends NodeServerSettings {
+export interface ServeStoreSettings extends Omit<NodeServerSettings, "store"> {
   /** Undefined: in memory. */
   readonly dir?: string;
   readonly durability: "fsync" | "os";
@@ -17,7 +17,7 @@ export async function serve(
   settings: ServeStoreSettings,
   onNote: (note: string) => void,
 ): Promise<NodeServer> {
-  if (settings.dir === undefined) return startNodeServer(settings);
+  if (settings.dir === undefined) return startNodeServer({ ...settings, store: "memory" });
   const store = await openStore(settings.dir, settings, onNote);
   return startNodeServer({ ...settings, store });
 }

@@ -10,8 +10,8 @@ afterEach(async () => {
   for (const server of servers.splice(0)) await server.stop();
 });
 
-async function start(settings: NodeServerSettings = {}): Promise<NodeServer> {
-  const server = await startNodeServer({ port: 0, ...settings });
+async function start(settings: Partial<NodeServerSettings> = {}): Promise<NodeServer> {
+  const server = await startNodeServer({ store: "memory", port: 0, ...settings });
   servers.push(server);
   return server;
 }
@@ -31,8 +31,16 @@ test("a port that is taken is an error, and the store is closed", async () => {
   await expect(store.commit([])).rejects.toMatchObject({ code: "store_closed" });
 });
 
+test("a server without a store is refused, also where there are no types: nothing is in memory by omission", async () => {
+  for (const settings of [undefined, {}, { port: 0 }, { store: undefined }, { store: "disk" }]) {
+    const started = Reflect.apply(startNodeServer, undefined, [settings]);
+    await expect(started).rejects.toMatchObject({ code: "invalid_settings" });
+    await expect(started).rejects.toThrow(/openFileStore/);
+  }
+});
+
 test("settings that cannot be are refused", async () => {
-  const wrong = { port: 0, longPollMs: -1 };
+  const wrong = { store: "memory", port: 0, longPollMs: -1 } as const;
   await expect(startNodeServer(wrong)).rejects.toMatchObject({ code: "invalid_settings" });
   const store = openMemoryStore();
   const reversed = { port: 0, headersTimeoutMs: 2000, requestTimeoutMs: 1000, store };

@@ -33,7 +33,7 @@ import { type Lane, openLane } from "./node-lane.ts";
 
 export { filePosition } from "./node-position.ts";
 
-/** Settings of a server on Node. All are optional. */
+/** Settings of a server on Node. All but `store` are optional. */
 export interface NodeServerSettings extends ServerSettings {
   /** Default 127.0.0.1: only this machine. */
   readonly host?: string;
@@ -41,8 +41,11 @@ export interface NodeServerSettings extends ServerSettings {
   readonly port?: number;
   /** Where clients reach this server, if not at the address it listens on. */
   readonly publicUrl?: string;
-  /** The store. Default: a new one in memory. The server closes it. */
-  readonly store?: Store;
+  /**
+   * Where streams are kept: `await openFileStore(directory)`, or `"memory"` for streams that end with the process. The
+   * server closes it. There is no default, so that no data is lost by an omission.
+   */
+  readonly store: Store | "memory";
   /** Time to send the header block; also how long a new socket may say nothing. Default 10,000. */
   readonly headersTimeoutMs?: number;
   /** Time to send the whole request; at least `headersTimeoutMs`. Default 60,000. */
@@ -82,14 +85,14 @@ export interface NodeServer {
  * ```ts
  * import { startNodeServer } from "hapax/node";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const answer = await fetch(`${server.url}/v1/stream/orders`, { method: "PUT" });
  * console.assert(answer.status === 201);
  * await server.stop();
  * ```
  */
-export async function startNodeServer(settings: NodeServerSettings = {}): Promise<NodeServer> {
-  const store = settings.store ?? openMemoryStore({ bytesMax: Math.floor(totalmem() / 2) });
+export async function startNodeServer(settings: NodeServerSettings): Promise<NodeServer> {
+  const store = storeOf(settings);
   const onFault = settings.onFault ?? ((error: unknown) => console.error(error));
   let listeningUrl = "";
   const server = createServer(
@@ -134,6 +137,16 @@ export async function startNodeServer(settings: NodeServerSettings = {}): Promis
       await server.close();
     },
   };
+}
+
+/** Also for callers without types: a server that forgets is one that was asked for. */
+function storeOf({ store }: Partial<NodeServerSettings> = {}): Store {
+  if (store === "memory") return openMemoryStore({ bytesMax: Math.floor(totalmem() / 2) });
+  if (typeof store === "object") return store;
+  const what = "startNodeServer needs a store";
+  const how =
+    'give await openFileStore(directory), or "memory" for streams that end with the process';
+  throw new HapaxError("invalid_settings", `${what}: ${how}`);
 }
 
 const ignore = (): void => undefined;

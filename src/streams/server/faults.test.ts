@@ -6,7 +6,7 @@ const INJECT = "/_test/inject-error";
 let server: NodeServer;
 
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0, testFaults: true });
+  server = await startNodeServer({ store: "memory", port: 0, testFaults: true });
   await send("PUT", "/s", "0123456789");
 });
 
@@ -97,7 +97,7 @@ test("the endpoint takes POST and DELETE only", async () => {
 });
 
 test("without the setting the endpoint does not exist", async () => {
-  const plain = await startNodeServer({ port: 0 });
+  const plain = await startNodeServer({ store: "memory", port: 0 });
   for (const method of ["POST", "DELETE", "GET", "PUT"]) {
     const answer = await fetch(plain.url + INJECT, { method });
     expect([method, answer.status]).toEqual([method, 404]);

@@ -7,7 +7,7 @@ const audit: string[] = [];
 let paths = 0;
 
 beforeAll(async () => {
-  server = await startNodeServer({ port: 0, onAudit: (line) => audit.push(line) });
+  server = await startNodeServer({ store: "memory", port: 0, onAudit: (line) => audit.push(line) });
 });
 
 afterAll(async () => {

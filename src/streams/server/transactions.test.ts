@@ -8,6 +8,7 @@ let count = 0;
 
 beforeAll(async () => {
   server = await startNodeServer({
+    store: "memory",
     port: 0,
     bodyMaxBytes: 4096,
     onAudit: (line) => audit.push(line),

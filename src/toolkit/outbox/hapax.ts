@@ -77,7 +77,7 @@ const decoder = new TextDecoder();
  * import { hapaxPublisher } from "hapax/outbox/hapax";
  * import { connectServer } from "hapax/processing";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const ledger = memoryLedger();
  * const outbox = createOutbox(ledger);
  * await ledger.transaction((tx) => outbox.add(tx, { topic: "orders", key: "17", payload: { cents: 5 } }));
