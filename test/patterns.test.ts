@@ -175,9 +175,9 @@ test("the patterns of src/ are found", () => {
   expect(Object.keys(NOTES).filter((name) => !names.has(name))).toEqual([]);
   // What these make of strings is in the table of functions below, or belongs to a kit for tests.
   expect([...new Set(composers)].toSorted()).toEqual([
-    "src/toolkit/rules/idempotency-key.ts",
-    "src/testing/extension-cases-groups.ts",
     "src/protocol/values.ts",
+    "src/testing/extension-cases-groups.ts",
+    "src/toolkit/rules/idempotency-key.ts",
   ]);
 });
 
