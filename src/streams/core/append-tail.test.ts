@@ -1,4 +1,4 @@
-// If-Match alone and with every identity an append can have, and the ends that duplicates are told.
+// If-Match alone and with every identity that an append can have, and the ends in the answers to duplicates.
 // PROTOCOL.md §15, §18
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
@@ -52,7 +52,7 @@ class Stream {
   }
 }
 
-/** Every way to say which append this is, for the append that comes second. */
+/** Every way to identify an append, for the append that comes second. */
 const IDENTITIES: readonly [string, Partial<AppendCommand>][] = [
   ["an epoch", { producer: producerClaim("p", 3, 0) }],
   ["a session", { producer: sessionClaim("p", "s", 0) }],

@@ -23,7 +23,7 @@ const NOW = 5 as TimeMs;
 const NAME = "/a" as StreamName;
 
 /**
- * A claim, what the producer rule says of it, and its epoch if it is accepted. The stream knows "p" at epoch 2,
+ * A claim, the verdict of the producer rule, and its epoch if it is accepted. The stream knows "p" at epoch 2,
  * sequence 3, and "s" at the same numbers in a session.
  */
 const CLAIMS: readonly [ProducerClaim | undefined, verdict: string, epoch?: number][] = [
@@ -59,7 +59,7 @@ interface Combination {
   };
 }
 
-/** Ends without digests: what a content has to say is told below. */
+/** Ends without digests. Tests of the content are below. */
 const RECENT: number[] = [];
 for (const [sequence, end] of [1, 3, 6, 8].entries()) RECENT[2 * sequence] = end;
 
@@ -123,7 +123,7 @@ function* combinations(): Generator<Combination> {
               }
 }
 
-/** What is written down of a claim that was accepted. */
+/** Returns the mark of an accepted claim. */
 function markOf(
   claim: ProducerClaim | undefined,
   { data, closes }: AppendCommand,
@@ -163,7 +163,7 @@ describe("every combination", () => {
       if (kind !== expected) expect([facts, kind]).toBe(expected);
       seen.set(kind, (seen.get(kind) ?? 0) + 1);
     }
-    // Each outcome was really met, so that no row of the table is dead.
+    // Each outcome occurred, so no row of the table is dead.
     expect([...seen.keys()].toSorted()).toEqual(
       [...new Set(PRECEDENCE.map(([, kind]) => kind))].toSorted(),
     );

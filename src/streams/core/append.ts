@@ -33,17 +33,17 @@ import { isSameMediaType, type StreamState } from "./stream.ts";
 import { advance, type Epoch, type Offset, type Sequence, type TimeMs } from "./types.ts";
 
 export interface AppendCommand {
-  /** Bytes as they will be stored; empty only for a close without data. */
+  /** Bytes as the stream stores them. Empty only for a close without data. */
   readonly data: Uint8Array;
-  /** Not judged when there is no data. */
+  /** Compared with the stream's type only if there is data. */
   readonly contentType: string | undefined;
   readonly closes: boolean;
   readonly producer: ProducerClaim | undefined;
-  /** Of what a number of the producer stands for, if that is not the data and the close. */
+  /** Digest of what the producer's number stands for. Set it if that is not the data and the close. */
   readonly digest?: number;
   readonly key: KeyClaim | undefined;
   readonly streamSeq: string | undefined;
-  /** The tail that the append must find. `none`: what was sent names no tail, and matches none. */
+  /** The tail that the append must find. `none`: the request names a value that is no tail, so it matches no tail. */
   readonly expectedTail: Offset | "none" | undefined;
 }
 
@@ -58,10 +58,10 @@ export interface Duplicate {
   readonly kind: "duplicate";
   readonly epoch: Epoch;
   readonly lastSequence: Sequence;
-  /** Where the original ended, if that is still known, else the tail. */
+  /** Where the original append ended, if the stream still knows that; else the tail. */
   readonly end: Offset;
   readonly isClosed: boolean;
-  /** The original had other content: what was sent now is not stored, and never will be. */
+  /** The original had other content. The stream does not store what was sent now. */
   readonly isOther: boolean;
 }
 
@@ -77,7 +77,7 @@ export type AppendDecision =
   | { readonly kind: "tail_moved"; readonly tail: Offset }
   | { readonly kind: "sequence_regression"; readonly last: string };
 
-/** `scene` is for appends with a key; others need none. */
+/** Decides what an append does. Only an append with a key needs `scene`. */
 export function decideAppend(
   state: StreamState,
   command: AppendCommand,
@@ -142,8 +142,8 @@ function duplicate(
   return { kind: "duplicate", epoch, lastSequence, isOther, end: end ?? tail, isClosed };
 }
 
-// What the stream knows of a producer or a key stays true after the close: the retry of a stored append is
-// told so, and a fenced writer is told that. Whatever would be new is refused as closed.
+// What the stream knows of a producer or a key stays true after the close. The retry of a stored append is a
+// duplicate, and a fenced writer is fenced. Everything new is refused as closed.
 function decideOnClosed(
   state: StreamState,
   command: AppendCommand,

@@ -32,7 +32,7 @@ class Broker {
     return this.#world.streams.get(LOG)?.tail ?? 0;
   }
 
-  /** `OK` with the offset behind the record, `DUPLICATE`, or the error with the sequence that is expected. */
+  /** Returns `OK` with the offset behind the record, `DUPLICATE`, or the error with the expected sequence. */
   produce(producer: string, session: string, sequence: number, text: string): string {
     const state = this.#world.streams.get(LOG);
     if (state === undefined) throw new Error("there is no log");

@@ -37,7 +37,7 @@ export interface Appended {
   readonly key: KeyRecord | undefined;
 }
 
-/** The stream is gone for its users, but forks still read its data. */
+/** The stream is gone for its users, but its forks still read its data. */
 export interface StreamDeleted {
   readonly kind: "deleted";
   readonly atMs: TimeMs;
@@ -58,17 +58,17 @@ export interface StreamTouched {
   readonly stream: StreamId;
 }
 
-/** A producer starts anew: epoch and sequence are forgotten, replaced sessions are not. */
+/** A producer starts anew. The stream forgets its epoch and sequence, but not the sessions that were replaced. */
 export interface ProducerReset {
   readonly kind: "producer_reset";
   readonly atMs: TimeMs;
   readonly stream: StreamId;
   readonly producer: ProducerId;
-  /** How often this producer was reset, this time included. */
+  /** How often this producer was reset, including this time. */
   readonly resets: number;
 }
 
-/** Idempotency keys that are older than their window are forgotten. */
+/** The stream forgets idempotency keys that are older than their window. */
 export interface KeysEvicted {
   readonly kind: "keys_evicted";
   readonly atMs: TimeMs;
@@ -76,7 +76,7 @@ export interface KeysEvicted {
   readonly evictTo: number;
 }
 
-/** Data before this offset is needed no more. Only streams that the server keeps for itself are trimmed. */
+/** The stream no longer needs the data before this offset. The server trims only streams that it keeps for itself. */
 export interface StreamTrimmed {
   readonly kind: "trimmed";
   readonly atMs: TimeMs;
@@ -84,11 +84,11 @@ export interface StreamTrimmed {
   readonly to: Offset;
 }
 
-/** A key that signs webhooks and tokens. It lives as long as the world, so that restarts keep it. */
+/** A key that signs webhooks and tokens. It is part of the world, so a restart keeps it. */
 export interface SigningKeyAdded {
   readonly kind: "signing_key_added";
   readonly atMs: TimeMs;
-  /** The key as JSON text; core does not look inside. */
+  /** The key as JSON text. The core does not parse it. */
   readonly key: string;
 }
 

@@ -1,20 +1,22 @@
 /**
- * A short digest of what an append holds: its bytes and whether it closes. A stream keeps it for the last appends of
- * each producer, so that a number that is used for other content is told from a retry. PROTOCOL.md §5.
+ * Makes a short digest of what an append holds: its bytes and whether it closes. A stream keeps the digests of the
+ * last appends of each producer. With them it tells a retry from a number that is used for other content.
+ * PROTOCOL.md §5.
  *
- * It is MurmurHash3 (x86, 32 bits), quick because every append of a producer pays for it. It protects nobody from an
- * attack: only the producer itself could choose two contents of one digest, and would deceive itself alone. By accident two
- * contents share one in 1 of 4,294,967,296 cases; the second is then taken for a retry, as it would be without a digest.
+ * It is MurmurHash3 (x86, 32 bits), which is quick: every append of a producer pays for it. It is no protection from
+ * attacks, and needs to be none: only the producer can choose two contents with one digest, and it would deceive only
+ * itself. By accident two contents share a digest in 1 of 4,294,967,296 cases. Then the second is taken for a retry,
+ * as it would be without a digest.
  */
 
 const SEED = 0x9747b28c;
 const SEED_CLOSING = 0x3c6ef372;
 const FIRST = 0xcc9e2d51;
 const SECOND = 0x1b873593;
-/** From here on a view pays for itself. */
+/** From this size on, a view costs less than it saves. */
 const VIEW_BYTES_MIN = 256;
 
-/** A whole number from -2^31 to 2^31-1, which engines keep without a box. */
+/** Returns the digest: a whole number from -2^31 to 2^31-1, which engines keep without a box. */
 export function digestContent(data: Uint8Array, closes: boolean): number {
   return murmur(data, closes ? SEED_CLOSING : SEED);
 }

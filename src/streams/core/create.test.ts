@@ -102,7 +102,7 @@ function* configurations(): Generator<CreateCommand> {
         }
 }
 
-/** The parts of a configuration that must agree, after what is left out has been filled in. */
+/** The parts of a configuration that must agree, with defaults for the parts that were left out. */
 function essence(command: CreateCommand): string {
   const isFork = command.fork !== undefined;
   const type = command.contentType ?? (isFork ? "text/plain" : CONTENT_TYPE_DEFAULT);
@@ -285,7 +285,7 @@ describe("K2 a refused creation changes nothing and leaves no reference", () => 
   const refusals: readonly [string, (world: World) => void, CreateCommand, string][] = [
     ["K2 of a fork of nothing", (world) => end(world, SOURCE), forkCommand(), "source_missing"],
     ["K2 of a fork of a deleted source", softlyDelete, forkCommand(), "source_deleted"],
-    // F47: the wrong type once pinned the source for ever.
+    // F47: the wrong type once kept the source pinned and never released it.
     [
       "K2 of a fork with another type",
       () => undefined,
@@ -410,7 +410,7 @@ test("K2 forks of forks go as deep as the limit, and a deeper one is refused and
   }
   expect(create(world, forkOf(FORK_DEPTH_MAX))).toMatchObject({ kind: "invalid_fork" });
   expect(world.streams.get(nameOf(FORK_DEPTH_MAX))?.forkCount).toBe(0);
-  // A request that repeats a creation is answered as before, and an earlier one can be forked again.
+  // A repeated creation gets the same answer as before, and an earlier stream can be forked again.
   expect(create(world, forkOf(FORK_DEPTH_MAX - 1)).kind).toBe("exists");
   const beside = { ...forkOf(FORK_DEPTH_MAX - 1), name: "/beside" as StreamName };
   expect(create(world, beside).kind).toBe("created");

@@ -1,11 +1,11 @@
 /**
- * How a stream comes to be, also as a fork of another one. PROTOCOL.md §3, §8.
+ * How a stream is created, also as a fork of another stream. PROTOCOL.md §3, §8.
  *
- *   K1  creating again with the same configuration changes nothing, whatever the body says;
+ *   K1  creating again with the same configuration changes nothing, for any body;
  *   K2  a refused creation changes nothing: it leaves no reference on a fork's source;
  *   K3  a fork takes over data only: no producer, no Stream-Seq, no close of its source;
  *   K4  the path of a deleted stream stays taken while forks need its data;
- *   K5  a request that wants a free path never finds a stream there, whatever its configuration.
+ *   K5  a request that wants a free path never finds a stream there, for any configuration.
  */
 
 import type { Appended, StreamCreated } from "./change.ts";
@@ -28,12 +28,15 @@ import {
 } from "./types.ts";
 
 /**
- * Forks of forks. A read looks through all of them for the bytes that it wants, and so does whoever deletes the last:
- * without a limit a chain would cost its square.
+ * The longest chain of forks of forks. A read looks through the whole chain for its bytes, and so does the deletion
+ * of the last fork. Without a limit a chain would cost the square of its length.
  */
 export const FORK_DEPTH_MAX = 100;
 
-/** How many forks a stream is away from one that is no fork; it stops counting at the limit. */
+/**
+ * Counts the forks between a stream and the one at the root of its chain, which is no fork. Stops counting at the
+ * limit.
+ */
 export function forkDepth(
   byId: ReadonlyMap<StreamId, StreamState>,
   state: StreamState | undefined,
@@ -55,23 +58,23 @@ export interface CreateCommand {
   readonly data: Uint8Array;
   readonly fork: ForkCommand | undefined;
   readonly keys: KeyPolicy | undefined;
-  /** Only if the path is free. */
+  /** Create only if the path is free. */
   readonly isNew: boolean;
 }
 
 export interface ForkCommand {
   readonly sourceName: StreamName;
-  /** Undefined: at the source's tail. */
+  /** Where the fork leaves its source. Undefined: at the source's tail. */
   readonly anchor: Offset | undefined;
   readonly subOffset: number;
 }
 
-/** What the engine has read of a fork's source before the decision; see `decideForkPoint`. */
+/** What the engine has read of a fork's source before the decision. See `decideForkPoint`. */
 export interface ForkSource {
   readonly state: StreamState | undefined;
   /** Where the fork begins. Undefined: the tail at the time of the decision. */
   readonly at: Offset | undefined;
-  /** How many forks it is away from a stream that is no fork; see `forkDepth`. */
+  /** How many forks the source is away from a stream that is no fork. See `forkDepth`. */
   readonly depth: number;
 }
 
@@ -162,7 +165,7 @@ function decideExisting(existing: StreamState, command: CreateCommand): CreateDe
 function findDifference(existing: StreamState, command: CreateCommand): string | undefined {
   const { fork } = existing;
   if (fork?.sourceName !== command.fork?.sourceName) return "Stream-Forked-From";
-  // A fork without a type of its own took its source's, and so does the request that repeats it.
+  // A fork without a type of its own took the type of its source. A request that repeats the creation does the same.
   const contentType =
     command.contentType ?? (fork === undefined ? CONTENT_TYPE_DEFAULT : existing.contentType);
   if (!isSameMediaType(existing.contentType, contentType)) return "Content-Type";
@@ -180,7 +183,7 @@ function findDifference(existing: StreamState, command: CreateCommand): string |
   return undefined;
 }
 
-// What a request leaves out is not compared: it may come from a client that knows nothing of keys.
+// A setting that the request leaves out is not compared: the client may know nothing of keys.
 function findKeyDifference(existing: KeyPolicy | undefined, asked: KeyPolicy): string | undefined {
   const { windowSeconds, countMax, overflow } = asked;
   if (windowSeconds !== undefined && windowSeconds !== existing?.windowSeconds) {
@@ -223,9 +226,9 @@ function decideFork(
 
 /** The first append at or after a fork's anchor, as the engine read it from the store. */
 export interface AnchoredAppend {
-  /** Where the append that holds the anchor starts. Undefined when the anchor is the tail. */
+  /** Where the append that holds the anchor starts. Undefined if the anchor is the tail. */
   readonly start: Offset | undefined;
-  /** Byte length of the first `subOffset` records or bytes of it; undefined if it has fewer. */
+  /** Byte length of its first `subOffset` records or bytes. Undefined if it has fewer. */
   readonly subOffsetBytes: number | undefined;
 }
 
@@ -233,7 +236,7 @@ export type ForkPoint =
   | { readonly kind: "at"; readonly at: Offset }
   | { readonly kind: "invalid_fork"; readonly reason: string };
 
-/** Where a fork with a named anchor begins: always between two records. */
+/** Decides where a fork with a named anchor begins. That is always between two records. */
 export function decideForkPoint(
   source: StreamState,
   anchor: Offset,

@@ -11,7 +11,10 @@ const EPOCH_MS = 1_728_432_000_000; // 2024-10-09T00:00:00Z
 const INTERVAL_MS = 20_000;
 const JITTER_INTERVALS_MAX = 180; // 3600 s
 
-/** `unit` is a random number in [0, 1); it spreads readers that are ahead of the clock. */
+/**
+ * Returns the cursor of an answer. `unit` is a random number in [0, 1); it spreads readers that are ahead of the
+ * clock.
+ */
 export function decideCursor(received: string | undefined, nowMs: number, unit: number): string {
   const current = Math.max(0, Math.floor((nowMs - EPOCH_MS) / INTERVAL_MS));
   if (received === undefined || !/^(0|[1-9][0-9]{0,14})$/.test(received)) return String(current);
@@ -20,7 +23,7 @@ export function decideCursor(received: string | undefined, nowMs: number, unit: 
   return String(claimed + 1 + Math.floor(unit * JITTER_INTERVALS_MAX));
 }
 
-/** The cursor of a later answer on the same connection. */
+/** Returns the cursor of a later answer on the same connection. */
 export function decideNextCursor(cursor: string, nowMs: number): string {
   const current = decideCursor(undefined, nowMs, 0);
   return Number(current) > Number(cursor) ? current : cursor;

@@ -1,4 +1,4 @@
-/** The index of patterns finds what a look at every pattern finds, and looks at few. */
+/** The index finds the same patterns as a look at every pattern, and looks at few. */
 
 import fc from "fast-check";
 import { expect, test } from "vitest";

@@ -1,6 +1,7 @@
 /**
- * Many patterns, and those among them that match a name. A pattern can only match a name that begins with its literal
- * part, so the patterns are kept by that: a name asks once for each of its segments, however many patterns there are.
+ * An index of many patterns. It finds those that match a name. A pattern can only match a name that begins with the
+ * pattern's literal part, so the index is keyed by that part. One lookup costs one step for each segment of the name,
+ * for any number of patterns.
  */
 
 import type { Glob } from "../../base/glob.ts";
@@ -30,7 +31,7 @@ export class GlobIndex<Id> extends Map<Id, Glob> {
     super.clear();
   }
 
-  /** Those whose pattern matches the name, which is absolute. */
+  /** Yields the ids whose pattern matches the name. The name is absolute. */
   *matching(name: string): Generator<Id, void, undefined> {
     // "/a/b" begins with "", "/a" and "/a/b".
     for (let end = 0; end !== -1; end = nextEnd(name, end)) {
@@ -41,7 +42,7 @@ export class GlobIndex<Id> extends Map<Id, Glob> {
   }
 }
 
-/** Where the next segment ends; -1 behind the last. */
+/** Returns where the next segment ends, or -1 behind the last one. */
 function nextEnd(name: string, end: number): number {
   if (end >= name.length) return -1;
   const next = name.indexOf("/", end + 1);

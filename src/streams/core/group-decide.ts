@@ -1,13 +1,14 @@
 /**
- * What a group answers: who joins, who gets which stream, whose commit counts. Pure: time comes in. PROTOCOL.md §20.
+ * Decides what a group answers: who joins, who gets which stream, whose commit counts. Pure: time is an argument.
+ * PROTOCOL.md §20.
  *
  *   GD1  the shares of the live members differ by at most one, unless a member wants less;
- *   GD2  a claim gives free streams only: those that nobody holds, whose holder is not live, or whose time to be
- *        handed over has passed;
- *   GD3  no more is asked back than those who are short can be given by it;
+ *   GD2  a claim gives free streams only: those without a holder, those whose holder is not live, and those whose
+ *        time to be handed over has passed;
+ *   GD3  a claim asks back only as many streams as the members below their share can use;
  *   GD4  a commit or release changes something only with the newest token of its stream, and by its holder;
  *   GD5  a refused call changes nothing;
- *   GD6  a position is between two records: inside one, what was committed would come again.
+ *   GD6  a position is between two records: a position inside a record would deliver committed data again.
  */
 
 import { Glob } from "../../base/glob.ts";
@@ -32,7 +33,7 @@ import { OFFSET_ZERO, type Offset, type StreamName, type TimeMs } from "./types.
 
 export type Streams = ReadonlyMap<StreamName, StreamState>;
 
-/** Streams that one claim gives, and that are asked back at a time. The rest follows with the next claims. */
+/** Most streams that one claim gives, and that it asks back. The rest follows with the next claims. */
 export const GRANTED_MAX = 2000;
 export const ASKED_MAX = 1000;
 
@@ -42,7 +43,7 @@ export type GroupCreation =
   | { readonly kind: "conflict"; readonly reason: string }
   | PositionRefusal;
 
-/** Why a group cannot begin or go on there. */
+/** Why a group cannot begin or continue at a position. */
 export interface PositionRefusal {
   readonly kind: "beyond_tail" | "inside_record";
   readonly stream: StreamName;
@@ -75,7 +76,10 @@ export function decideGroup(
   return { kind: "created", change: { kind: "group_created", atMs, group: id, settings, cursors } };
 }
 
-/** Where a group begins on a stream, or why it cannot. Undefined: it does not follow it, or has it already. */
+/**
+ * Decides where a group begins on a stream, or why it cannot. Undefined: the group does not follow the stream, or
+ * already has it.
+ */
 export function decideFound(
   book: GroupBook,
   group: Pick<Group, "id" | "settings" | "cursors">,
@@ -117,7 +121,7 @@ function findDifference(one: GroupSettings, other: GroupSettings): string | unde
   return one.leaseMs === other.leaseMs ? undefined : "leaseMs";
 }
 
-/** `nonce` makes the member one that was never there, also before a restore whose clock is wrong. */
+/** Decides a join. `nonce` makes the member's id new, also after a restore with a wrong clock. */
 export function decideJoin(
   book: GroupBook,
   group: Group,
@@ -190,7 +194,7 @@ export function decideClaim(
   return { kind: "claimed", change, share };
 }
 
-/** GD1: an equal part each, in the order of joining; what some do not want is shared by the others. */
+/** GD1: shares the streams out equally, in the order of joining. The others share what a member does not want. */
 export function shareOut(count: number, members: readonly Member[]): ReadonlyMap<MemberId, number> {
   const shares = new Map<MemberId, number>();
   let open = members.toSorted((one, other) => one.ordinal - other.ordinal);
@@ -211,7 +215,10 @@ export function shareOut(count: number, members: readonly Member[]): ReadonlyMap
   return shares;
 }
 
-/** GD2: what this member may be given, in no promised order. As much is looked at as is taken. */
+/**
+ * GD2: yields the streams that this member may get, in no promised order. It looks only at as many as the caller
+ * takes.
+ */
 function* findFree(
   group: Group,
   id: MemberId,
@@ -237,7 +244,7 @@ function countFree(
   return count;
 }
 
-/** Streams of live members whose time to be handed over has passed. */
+/** Yields the streams of live members whose time to be handed over has passed. */
 function* findOverdue(
   group: Group,
   id: MemberId,
@@ -251,7 +258,7 @@ function* findOverdue(
   }
 }
 
-/** GD3: how many streams each member is to hand over. */
+/** GD3: counts how many streams each member has to hand over. */
 function askedCounts(
   group: Group,
   live: readonly Member[],
@@ -281,7 +288,10 @@ function askedCounts(
   return counts;
 }
 
-/** Those that are asked back already stay so first: who works on handing one over is not told otherwise. */
+/**
+ * Decides which streams to ask back. Streams that were asked back before come first, so that a member that is handing
+ * one over can go on.
+ */
 function adjustAsked(
   group: Group,
   wanted: ReadonlyMap<MemberId, number>,
@@ -304,17 +314,17 @@ function adjustAsked(
     for (const stream of group.members.get(id)?.holds ?? []) {
       if (!given.has(stream) && !group.asked.has(stream)) others.push(stream);
     }
-    // The newest ones: who has held a stream for long keeps it.
+    // The newest ones: a member keeps the streams that it has held for long.
     for (const stream of others.slice(-count)) asked.push([stream, untilMs]);
   }
   return { asked, kept };
 }
 
-/** What the holder of a lease says of it. */
+/** What the holder of a lease commits. */
 export interface LeaseCommit {
   readonly stream: StreamName;
   readonly token: LeaseToken;
-  /** Undefined: a sign of life only. */
+  /** Undefined: only a sign of life. */
   readonly offset: Offset | undefined;
 }
 
@@ -352,7 +362,7 @@ export function decideCommit(
     if (offset === undefined || cursor === undefined || state === undefined) continue;
     if (offset < cursor.offset) return { kind: "offset_regressed", stream, offset: cursor.offset };
     if (offset > state.tail) return { kind: "beyond_tail", stream, tail: state.tail };
-    // GD6. Where the cursor stands already was decided before.
+    // GD6. The cursor's own position was checked when it was committed.
     if (offset !== cursor.offset && !isBoundary(state, offset)) {
       return { kind: "inside_record", stream };
     }
@@ -373,13 +383,16 @@ export function decideCommit(
   return { kind: "committed", change };
 }
 
-/** The commit that finished its stream, once more: that it holds nothing now is its own doing. */
+/**
+ * Whether this repeats the commit that finished its stream. Such a member holds no lease any more, because of its own
+ * commit.
+ */
 function isFinal(group: Group, { stream, token, offset }: LeaseCommit): boolean {
   const cursor = group.cursors.get(stream);
   return cursor?.isFinished === true && cursor.token === token && cursor.offset === offset;
 }
 
-/** The cursor, if this is its current lease. */
+/** Returns the cursor, if this is its current lease. */
 export function findLease(
   group: Group,
   member: MemberId,
@@ -392,7 +405,7 @@ export function findLease(
   return cursor?.holder === member && cursor.token === token ? cursor : undefined;
 }
 
-/** What is not held any more has nothing to release. */
+/** Decides a release. A stream that the member does not hold any more needs none. */
 export function decideRelease(
   group: Group,
   member: MemberId,
@@ -417,7 +430,7 @@ export type ResetDecision =
   | { readonly kind: "stream_missing"; readonly stream: StreamName }
   | PositionRefusal;
 
-/** Undefined `only`: all streams of the group. */
+/** Decides a reset. Undefined `only`: all streams of the group. */
 export function decideGroupReset(
   group: Group,
   only: readonly StreamName[] | undefined,
@@ -439,7 +452,7 @@ export function decideGroupReset(
   return { kind: "reset", change: { kind: "group_reset", atMs, group: group.id, offsets } };
 }
 
-/** Of the streams that a member holds, those that it is asked to hand over. */
+/** Returns the streams that a member holds and is asked to hand over. */
 export function handOverOf(group: Group, id: MemberId): readonly StreamName[] {
   if (!group.members.has(id)) return [];
   return [...group.asked].filter((stream) => group.cursors.get(stream)?.holder === id);

@@ -1,8 +1,8 @@
 /**
- * Groups as plain data for a snapshot, and back. What follows from the rest is not kept.
+ * Turns groups into plain data for a snapshot, and back. It leaves out what follows from the rest.
  *
- *   GR6  a book made from its image is the book: same groups, same leases, same tokens. Only the order in which free
- *        streams are given may be another.
+ *   GR6  a book made from its image is the same book: same groups, same leases, same tokens. Only the order in which
+ *        it gives free streams may differ.
  */
 
 import { addGroup, type MutableGroupBook } from "./group.ts";
@@ -33,7 +33,7 @@ export function imageOfGroups(book: GroupBook): GroupBookImage {
       }),
       cursors: Array.from(cursors.values(), (cursor) => {
         const { holder } = cursor;
-        // One that has left holds nothing.
+        // A member that has left holds nothing.
         return {
           ...cursor,
           holder: holder !== undefined && members.has(holder) ? holder : undefined,
@@ -45,7 +45,7 @@ export function imageOfGroups(book: GroupBook): GroupBookImage {
 
 /** Fills an empty book. */
 export function restoreGroups(readonlyBook: GroupBook, image: GroupBookImage): void {
-  // The cast opens the door that the types keep shut for everybody else.
+  // The cast gives write access. The types make the book read-only for all other code.
   const book = readonlyBook as unknown as MutableGroupBook;
   book.nextToken = image.nextToken;
   for (const kept of image.groups) {
@@ -54,7 +54,7 @@ export function restoreGroups(readonlyBook: GroupBook, image: GroupBookImage): v
       group.members.set(member.id, { ...member, holds: new Set() });
     }
     for (const cursor of kept.cursors) {
-      // JSON leaves out what is undefined.
+      // JSON leaves out undefined members.
       const { holder, askedUntilMs } = cursor;
       group.cursors.set(cursor.stream, { ...cursor, holder, askedUntilMs });
       if (askedUntilMs !== undefined) group.asked.add(cursor.stream);

@@ -1,5 +1,5 @@
 /**
- * The words of groups: what one is, and what can happen to it, as plain data. The rules are in group.ts and
+ * The types of groups: what a group is, and what can happen to it, as plain data. The rules are in group.ts and
  * group-decide.ts. PROTOCOL.md §20.
  */
 
@@ -7,9 +7,9 @@ import type { Glob } from "../../base/glob.ts";
 import type { Offset, StreamName, TimeMs } from "./types.ts";
 
 export type GroupId = string;
-/** Given once: the name that the member chose, and random letters. */
+/** The name that the member chose, with random letters behind it. The server gives it once. */
 export type MemberId = string;
-/** Number of a lease. A higher one fences every lower one; none is given twice. */
+/** Number of a lease. A higher number fences every lower one. The server gives each number once. */
 export type LeaseToken = number;
 
 /** Where a group begins on the streams that it finds. */
@@ -19,37 +19,40 @@ export type GroupStart =
   | { readonly kind: "offset"; readonly offset: Offset };
 
 export interface GroupSettings {
-  /** Over absolute names. */
+  /** Matches absolute names. */
   readonly pattern: string | undefined;
-  /** The streams that were named: sorted, each once. They need not exist. */
+  /** The streams that the group names: sorted, each once. They need not exist. */
   readonly streams: readonly StreamName[];
   readonly start: GroupStart;
   readonly leaseMs: number;
 }
 
-/** How far a group has come on one life of a stream, and who works on it. */
+/** How far a group has read one life of a stream, and which member works on it. */
 export interface Cursor {
   readonly stream: StreamName;
   readonly offset: Offset;
-  /** The last token that was given for it; 0 if none was. */
+  /** The last token that was given for this stream; 0 if there was none. */
   readonly token: LeaseToken;
-  /** It holds nothing if it is no member any more. */
+  /** A holder that is no longer a member holds nothing. */
   readonly holder: MemberId | undefined;
-  /** Asked back: from then on the stream is free for others, whatever its holder does. */
+  /**
+   * The group has asked for the stream back. From this time on it is free for others, also if its holder keeps
+   * working.
+   */
   readonly askedUntilMs: TimeMs | undefined;
-  /** The stream is closed, and committed to its end. */
+  /** The stream is closed, and the group has committed to its end. */
   readonly isFinished: boolean;
 }
 
 export interface Member {
   readonly id: MemberId;
-  /** Its number: members are in the order in which they joined. */
+  /** The member's number. It gives the order in which members joined. */
   readonly ordinal: LeaseToken;
-  /** Until then it counts as live. */
+  /** The member counts as live until then. */
   readonly expiresAtMs: TimeMs;
-  /** It has claimed: before that it has no share. */
+  /** The member has claimed. Before its first claim it has no share. */
   readonly isActive: boolean;
-  /** Most streams that it wants. */
+  /** Most streams that the member wants. */
   readonly max: number;
   readonly holds: ReadonlySet<StreamName>;
 }
@@ -63,21 +66,21 @@ export interface Group {
   /** Streams without a holder that are not finished. */
   readonly free: ReadonlySet<StreamName>;
   /**
-   * What members held when they went: free too. Their cursors still name the member, which is no member any more, so
-   * that leaving costs the same however much is held.
+   * What members held when they left. These streams are free too. Their cursors still name the former member, so
+   * leaving costs the same for any number of streams.
    */
   readonly left: ReadonlyMap<MemberId, ReadonlySet<StreamName>>;
-  /** Streams whose holder is asked for them. */
+  /** Streams that their holders are asked to hand over. */
   readonly asked: ReadonlySet<StreamName>;
-  /** Cursors that are not finished: what is shared out. */
+  /** Number of cursors that are not finished. Members share these. */
   readonly openCount: number;
 }
 
-/** All groups. Read-only for everybody but `applyGroup`. */
+/** All groups. Only `applyGroup` writes it. */
 export interface GroupBook {
   readonly byId: ReadonlyMap<GroupId, Group>;
   readonly globs: ReadonlyMap<GroupId, Glob>;
-  /** The groups that name a stream, which need not exist. */
+  /** The groups that name a stream. The stream need not exist. */
   readonly named: ReadonlyMap<StreamName, ReadonlySet<GroupId>>;
   /** The next token, and the number of the next member. It only grows. */
   readonly nextToken: LeaseToken;
@@ -94,7 +97,7 @@ export interface GroupCreated extends GroupChangeBase {
   readonly cursors: readonly (readonly [StreamName, Offset])[];
 }
 
-/** More streams that were there when the group was made: a creation over very many goes in slices. */
+/** More streams that existed when the group was made. A creation over very many streams goes in slices. */
 export interface GroupFound extends GroupChangeBase {
   readonly kind: "group_found";
   readonly cursors: readonly (readonly [StreamName, Offset])[];
@@ -111,17 +114,17 @@ export interface GroupJoined extends GroupChangeBase {
   readonly expiresAtMs: TimeMs;
 }
 
-/** One claim and all that follows from it. What it drops comes first, what it asks back comes last. */
+/** One claim and everything that follows from it. What it drops comes first, what it asks back comes last. */
 export interface GroupClaimed extends GroupChangeBase {
   readonly kind: "group_claimed";
   readonly member: MemberId;
   readonly max: number;
   readonly expiresAtMs: TimeMs;
-  /** Members that were not live any more. */
+  /** Members that were no longer live. */
   readonly dropped: readonly MemberId[];
   readonly granted: readonly (readonly [StreamName, LeaseToken])[];
   readonly asked: readonly (readonly [StreamName, TimeMs])[];
-  /** Asked back before, and no longer. */
+  /** Streams that the group no longer asks back. */
   readonly kept: readonly StreamName[];
 }
 
@@ -130,7 +133,7 @@ export interface GroupCommitted extends GroupChangeBase {
   readonly member: MemberId;
   readonly expiresAtMs: TimeMs;
   readonly offsets: readonly (readonly [StreamName, Offset])[];
-  /** Of these, the ones that are finished with it. */
+  /** Those of these streams that are now finished. */
   readonly finished: readonly StreamName[];
 }
 
@@ -144,7 +147,7 @@ export interface GroupLeft extends GroupChangeBase {
   readonly member: MemberId;
 }
 
-/** An administrator moved offsets: the leases of these streams are over. */
+/** An administrator moved offsets. The leases of these streams end. */
 export interface GroupReset extends GroupChangeBase {
   readonly kind: "group_reset";
   readonly offsets: readonly (readonly [StreamName, Offset])[];

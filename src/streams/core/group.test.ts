@@ -1,4 +1,4 @@
-/** Long random histories of a group, with the invariants checked after each step, and what they converge to. */
+/** Long random histories of a group, with the invariants checked after each step, and the state in which they end. */
 
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
@@ -24,7 +24,7 @@ import { RUN } from "../../testing/commands.ts";
 
 const GROUP = "billing";
 const LEASE_MS = 1000;
-/** Every offset was handed out. */
+/** Every offset is a boundary. */
 const ANY = (): boolean => true;
 const SETTINGS: GroupSettings = {
   pattern: "/in/*",
@@ -75,7 +75,7 @@ class History {
     this.check();
   }
 
-  /** The sets that are kept beside the cursors say what the cursors say. */
+  /** Checks that the sets beside the cursors agree with the cursors. */
   check(): void {
     const { cursors, members, free, left, asked, openCount } = this.group;
     let open = 0;
@@ -83,7 +83,7 @@ class History {
       const { stream, isFinished } = cursor;
       if (!isFinished) open += 1;
       const isLeft = [...left.values()].some((streams) => streams.has(stream));
-      // What has left holds nothing, and what it held is free.
+      // A member that has left holds nothing, and its streams are free.
       const holder = isLeft ? undefined : cursor.holder;
       assert(!isLeft || !members.has(cursor.holder ?? ""), "GR2 left");
       assert((free.has(stream) || isLeft) === (holder === undefined && !isFinished), "GR2 free");
@@ -142,7 +142,7 @@ class History {
     return change.member;
   }
 
-  /** Answers the leases of the member, or nothing if it is lost. */
+  /** Returns the leases of the member. Undefined if the member is lost. */
   claim(member: string, max = 1_000_000): readonly Lease[] | undefined {
     const decision = decideClaim(this.world.groups, this.group, member, max, this.atMs);
     if (decision.kind === "member_lost") return undefined;
@@ -175,7 +175,7 @@ class History {
     for (const change of decideLeave(this.group, member, this.atMs)) this.apply(change);
   }
 
-  /** One round of members that do what they are asked. */
+  /** Runs one round in which the members do what they are asked. */
   round(members: readonly string[]): void {
     for (const member of members) {
       this.claim(member);
@@ -276,7 +276,7 @@ describe("every history", () => {
         const again = createGroupBook();
         const image: unknown = JSON.parse(JSON.stringify(imageOfGroups(groups)));
         restoreGroups(again, image as ReturnType<typeof imageOfGroups>);
-        // What has left is free in both; only the book that went through it tells the two apart.
+        // Streams of members that have left are free in both books. Only the live book knows the difference.
         expect(imageOfGroups(again)).toEqual(imageOfGroups(groups));
         const freeOf = ({ free, left }: Group): readonly string[] =>
           [...free, ...[...left.values()].flatMap((streams) => [...streams])].toSorted();
@@ -371,7 +371,7 @@ describe("a member", () => {
     const [lease] = history.claim(one) ?? [];
     history.atMs = (history.atMs + LEASE_MS) as TimeMs;
     if (lease === undefined) throw new Error("it was given nothing");
-    expect(history.commit(lease, 0)).toBe("committed"); // Nobody else has claimed.
+    expect(history.commit(lease, 0)).toBe("committed"); // No other member has claimed.
     history.atMs = (history.atMs + LEASE_MS) as TimeMs;
     expect(history.claim(other)).toHaveLength(3);
     expect(history.commit(lease, 0)).toBe("member_lost");
@@ -454,7 +454,7 @@ describe("a stream", () => {
     if (lease === undefined) throw new Error("it was not given the stream");
     expect(history.commit(lease, 5)).toBe("committed");
     expect(history.group.openCount).toBe(1);
-    expect(history.commit(lease, 5)).toBe("committed"); // The answer was lost: it is told the same.
+    expect(history.commit(lease, 5)).toBe("committed"); // The answer was lost: the retry gets the same answer.
     expect(history.commit(lease, undefined)).toBe("lease_lost");
     expect(history.commit({ ...lease, token: lease.token - 1 }, 5)).toBe("lease_lost");
     expect(history.claim(member)).toHaveLength(1);
@@ -528,7 +528,7 @@ describe("a group of very many streams", () => {
     const held = history.leases.filter(({ member }) => member === gone);
     const changes = decideLeave(history.group, gone, history.atMs);
     for (const change of changes) applyChange(history.world, change);
-    // The same objects, unchanged: it costs the same however much is held.
+    // The same objects, unchanged: leaving costs the same for any number of streams.
     expect([...history.group.cursors.values()]).toEqual(before);
     expect(history.group.members.has(gone)).toBe(false);
     for (const lease of held.slice(0, 5)) expect(history.commit(lease, 0)).toBe("member_lost");

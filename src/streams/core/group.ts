@@ -1,11 +1,11 @@
 /**
- * What a group is, and the one place that changes it. The decisions are in group-decide.ts. PROTOCOL.md §20.
+ * The state of groups, and the only code that changes it. The decisions are in group-decide.ts. PROTOCOL.md §20.
  *
  *   GR1  a token is given once: tokens and members are numbered by one counter that only grows, and is never below the
  *        clock (numbers.ts);
  *   GR2  a stream has at most one holder, and only the newest token of a stream counts;
  *   GR3  a committed offset never goes back, unless an administrator resets it;
- *   GR4  no offset of a deleted stream is ever held against the stream created after it;
+ *   GR4  the offset of a deleted stream never counts for the stream that is created after it;
  *   GR5  a stream that a group names or matches is in the group from its creation on.
  */
 
@@ -57,7 +57,7 @@ export function createGroupBook(): GroupBook {
   return book;
 }
 
-/** A group that has no cursor and no member yet. */
+/** Adds a group that has no cursor and no member yet. */
 export function addGroup(
   book: MutableGroupBook,
   group: Pick<Group, "id" | "settings" | "createdAtMs">,
@@ -85,7 +85,7 @@ export function addGroup(
 }
 
 export function applyGroup(readonlyBook: GroupBook, change: GroupChange): void {
-  // The cast opens the door that the types keep shut for everybody else.
+  // The cast gives write access. The types make the book read-only for all other code.
   const book = readonlyBook as unknown as MutableGroupBook;
   switch (change.kind) {
     case "group_created":
@@ -124,14 +124,14 @@ export function applyGroup(readonlyBook: GroupBook, change: GroupChange): void {
   }
 }
 
-/** GR5: the groups that this stream belongs to find it. */
+/** GR5: adds the new stream to the groups that it belongs to. */
 export function applyStreamFound(readonlyBook: GroupBook, change: StreamCreated): void {
   const book = readonlyBook as unknown as MutableGroupBook;
   if (isSystemStream(change.name)) return;
   for (const group of followersOf(book, change.name)) addCursor(group, change.name, OFFSET_ZERO);
 }
 
-/** The groups that name the stream, or match it: no other has a cursor of it. */
+/** Returns the groups that name or match the stream. No other group has a cursor of it. */
 function followersOf(book: MutableGroupBook, stream: StreamName): readonly MutableGroup[] {
   if (book.byId.size === 0) return [];
   const ids = new Set([...(book.named.get(stream) ?? []), ...book.globs.matching(stream)]);
@@ -146,7 +146,7 @@ function forgetNames(book: MutableGroupBook, group: MutableGroup): void {
   }
 }
 
-/** GR4: the stream of this name is gone, and with it what the groups knew of it. */
+/** GR4: removes what the groups knew of a stream that is gone. */
 export function applyStreamLost(readonlyBook: GroupBook, stream: StreamName): void {
   const book = readonlyBook as unknown as MutableGroupBook;
   for (const group of followersOf(book, stream)) {
@@ -203,7 +203,7 @@ function applyClaimed(book: MutableGroupBook, group: MutableGroup, change: Group
   for (const [stream, token] of change.granted) {
     assert(token >= book.nextToken, `GR1 a token is given twice: group=${group.id}`);
     book.nextToken = token + 1;
-    // GR2: whoever held it until now holds an old token.
+    // GR2: the holder until now keeps an old token.
     release(group, stream);
     const cursor = cursorOf(group, stream);
     cursor.token = token;
@@ -247,7 +247,7 @@ function applyReset(group: MutableGroup, change: GroupReset): void {
   }
 }
 
-/** The lease of this stream is over; its token stays used. */
+/** Ends the lease of this stream. Its token stays used. */
 function release(group: MutableGroup, stream: StreamName): void {
   const cursor = cursorOf(group, stream);
   keep(group, cursor);
@@ -261,13 +261,13 @@ function release(group: MutableGroup, stream: StreamName): void {
   if (!cursor.isFinished) group.free.add(stream);
 }
 
-/** It is asked back no more. */
+/** Stops asking for the stream back. */
 function keep(group: MutableGroup, cursor: MutableCursor): void {
   cursor.askedUntilMs = undefined;
   group.asked.delete(cursor.stream);
 }
 
-/** The member is gone at once; its streams are free, and are taken out of `left` when others get them. */
+/** Removes the member at once. Its streams are free; they leave `left` when others get them. */
 function drop(group: MutableGroup, id: MemberId): void {
   const member = group.members.get(id);
   if (member === undefined) return;
@@ -280,7 +280,7 @@ function drop(group: MutableGroup, id: MemberId): void {
   }
 }
 
-/** A member is live until the latest time that it was told. */
+/** Extends the life of a member. A time never becomes earlier. */
 function renew(member: MutableMember, expiresAtMs: Member["expiresAtMs"]): void {
   if (expiresAtMs > member.expiresAtMs) member.expiresAtMs = expiresAtMs;
 }

@@ -6,14 +6,13 @@
  *   bytes 24 to 31   end offset of the append
  *   bytes 32 to 39   journal time
  *
- * They lie in chunks of 4,096, so that growth copies nothing and what is evicted is freed. A window that
- * fits one chunk has one of its own size, which doubles, slides and shrinks with it: many streams have
- * one key or two.
+ * Entries lie in chunks of 4,096, so growth copies nothing and eviction frees memory. A window that fits one chunk
+ * has one of its own size, which doubles, slides and shrinks with it. Many streams have only one or two keys.
  */
 
 import { assert, type Offset, type TimeMs } from "./types.ts";
 
-/** Identity of a keyed append: words 0-3 are of the key's digest, 4-5 of the body's. */
+/** Identity of a keyed append. Words 0 to 3 are of the key's digest, words 4 and 5 of the body's. */
 export type KeyMark = Uint32Array;
 
 export const MARK_WORDS = 6;
@@ -27,7 +26,7 @@ const CHUNK_BITS = 12;
 const CHUNK_ENTRIES = 1 << CHUNK_BITS;
 const CHUNK_MASK = CHUNK_ENTRIES - 1;
 const CHUNK_ENTRIES_MIN = 4;
-/** Places are the low 31 bits of ordinals: enough to tell apart what is in the window at one time. */
+/** A place is the low 31 bits of an ordinal. That is enough to tell apart the entries of one window. */
 const PLACE_MASK = 0x7fff_ffff;
 
 /** Two views of the same bytes. */
@@ -45,7 +44,7 @@ function createChunk(capacity: number): Chunk {
 export class KeyEntries {
   #first: number;
   #next: number;
-  /** The ordinal at the start of the first chunk: it may be evicted already. */
+  /** The ordinal at the start of the first chunk. Its entry may already be evicted. */
   #base: number;
   #chunks: Chunk[] = [];
 
@@ -98,7 +97,7 @@ export class KeyEntries {
     return this.#isEqual(ordinal, mark, KEY_WORDS, MARK_WORDS);
   }
 
-  /** Looks at every entry. */
+  /** Looks for the key in every entry. */
   scan(mark: KeyMark): number | undefined {
     for (let ordinal = this.#first; ordinal < this.#next; ordinal += 1) {
       if (this.hasKey(ordinal, mark)) return ordinal;
@@ -110,7 +109,7 @@ export class KeyEntries {
     return ordinal & PLACE_MASK;
   }
 
-  /** The one ordinal of the window that has this place. */
+  /** Returns the one ordinal of the window that has this place. */
   ordinalAt(place: number): number {
     return this.#first + ((place - this.#first) & PLACE_MASK);
   }
@@ -128,7 +127,7 @@ export class KeyEntries {
     return ordinal;
   }
 
-  /** Drops all entries before the ordinal, which is one of the window or its end. */
+  /** Drops all entries before the ordinal. The ordinal is in the window or is its end. */
   dropTo(ordinal: number): void {
     this.#first = ordinal;
     if (ordinal === this.#next) {
@@ -141,7 +140,7 @@ export class KeyEntries {
       this.#chunks.splice(0, unused);
       this.#base += unused * CHUNK_ENTRIES;
     }
-    // Only a window of one or two chunks can be that empty, so that this moves 2,048 entries at most.
+    // Only a window of one or two chunks can be so empty, so this moves at most 2,048 entries.
     if (this.#capacity > CHUNK_ENTRIES_MIN && this.size * 4 <= this.#capacity) {
       this.#moveTo(createChunk(fittingCapacity(this.size, CHUNK_ENTRIES_MIN)));
     }
@@ -177,7 +176,7 @@ export class KeyEntries {
     if (only === undefined) {
       this.#chunks = [createChunk(CHUNK_ENTRIES_MIN)];
     } else if (this.#chunks.length === 1 && this.size * 2 <= only.capacity) {
-      // A small window goes round in its chunk: half of it was evicted, so a slide is paid for.
+      // A small window goes round in its chunk. Half of it was evicted, which pays for the slide.
       only.words.copyWithin(0, (this.#first - this.#base) * ENTRY_WORDS);
       this.#base = this.#first;
     } else if (only.capacity < CHUNK_ENTRIES) {
@@ -204,7 +203,7 @@ export class KeyEntries {
   }
 }
 
-/** The power of two that leaves half or more of the room free. */
+/** Returns the power of two that leaves at least half of the room free. */
 export function fittingCapacity(count: number, least: number): number {
   let capacity = least;
   while (capacity < count * 2) capacity *= 2;

@@ -1,18 +1,18 @@
 /**
  * The index of a key window: from the words of a key to the place of its entry.
  *
- * A leaf is a hash table with linear probing. Its slots are pairs of word 1, whose low bits say where to
- * begin, and of place + 1; 0 is empty. A leaf of 1,024 slots that is full is divided into sixteen, by the
- * next four bits of word 0.
+ * A leaf is a hash table with linear probing. A slot is a pair: word 1, whose low bits say where a search begins, and
+ * place + 1, where 0 means empty. A full leaf of 1,024 slots is divided into sixteen, by the next four bits of word
+ * 0.
  *
- * Words are of a digest, so that keys spread by themselves. A client may search for keys that do not: each
- * bit doubles the work for each key, and 20 bits are within reach. It gains a longer way to one leaf, which
- * is divided all the same: a search meets the 768 entries of a leaf at most, until that many keys agree in
- * all of word 0, which costs 2^32 digests for each. Only then does a leaf grow on.
+ * The words are parts of a digest, so keys spread by themselves. A client may search for keys that do not spread:
+ * each bit doubles its work for each key, and 20 bits are within reach. That makes the way to one leaf longer, but
+ * the leaf is still divided: a search meets at most the 768 entries of a leaf, until that many keys agree in all of
+ * word 0. Each such key costs the client 2^32 digests. Only then does a leaf grow further.
  *
- *   KW5  an entry is reached from the slot of its word without an empty slot between: a removal closes the
- *        gap that it makes, and nothing stays behind;
- *   KW6  no addition or removal moves more than the entries of a leaf, however many there are.
+ *   KW5  there is no empty slot between the slot of an entry's word and the entry: a removal closes the gap that it
+ *        makes;
+ *   KW6  an addition or removal moves at most the entries of one leaf, for any number of entries.
  */
 
 import { fittingCapacity, type KeyEntries, type KeyMark } from "./key-window-entries.ts";
@@ -22,9 +22,12 @@ const FAN = 16;
 const LEVELS_MAX = 8; // of four bits: all of word 0
 const LEAF_SLOTS_MIN = 16;
 const LEAF_SLOTS_MAX = 1_024;
-/** Of the leaves of a new branch: a sixteenth of what was divided fills three eighths of each. */
+/** Slots of each leaf of a new branch. A sixteenth of the divided leaf fills three eighths of each. */
 const DIVIDED_SLOTS = (LEAF_SLOTS_MAX / FAN) * 2;
-/** A branch with as few entries becomes a leaf: far below where it was divided, so that it seldom is again. */
+/**
+ * A branch with so few entries becomes a leaf. The limit is far below the one for dividing, so that a leaf is seldom
+ * divided again.
+ */
 const MERGED_MAX = 256;
 
 class Leaf {
@@ -68,7 +71,7 @@ class Leaf {
       assert(slots[gap * 2 + 1] !== 0, "KW5 an entry is not reached from the slot of its word");
       gap = (gap + 1) & mask;
     }
-    // Whatever may lie at the gap or before it moves there, and leaves its own gap.
+    // An entry that may lie at the gap or before it moves there, and leaves its own gap.
     for (let slot = (gap + 1) & mask; slots[slot * 2 + 1] !== 0; slot = (slot + 1) & mask) {
       const distance = (slot - (slots[slot * 2] ?? 0)) & mask;
       if (distance < ((slot - gap) & mask)) continue;
@@ -96,7 +99,7 @@ class Branch {
     return this.children.reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
-  /** The child for what is left of word 0, from the top. */
+  /** Returns the child for the rest of word 0, from the top. */
   child(path: number): Leaf | Branch {
     const child = this.children[path >>> 28];
     assert(child !== undefined, "KW5 a branch has sixteen children");
@@ -121,7 +124,7 @@ export class KeyIndex {
   #root: Leaf | Branch;
   #bytes: number;
 
-  /** Indexes all entries that are there. */
+  /** Indexes all entries that exist now. */
   constructor(entries: KeyEntries) {
     this.#entries = entries;
     this.#root = new Leaf(fittingCapacity(entries.size, LEAF_SLOTS_MIN));
@@ -147,7 +150,7 @@ export class KeyIndex {
     }
   }
 
-  /** The entry is in the window, and not yet here. */
+  /** Adds an entry. It is in the window, and not yet in the index. */
   add(ordinal: number): void {
     let node = this.#root;
     let parent: Branch | undefined;
@@ -171,7 +174,7 @@ export class KeyIndex {
     node.put(this.#entries.wordOf(ordinal, 1), this.#entries.placeOf(ordinal) + 1);
   }
 
-  /** The entry is here, and still in the window. */
+  /** Removes an entry. It is in the index, and still in the window. */
   remove(ordinal: number): void {
     let node = this.#root;
     let parent: Branch | undefined;

@@ -1,11 +1,11 @@
-// The window against the simplest thing that does the same: an array of all entries and a map of keys.
+// Compares the window with the simplest code that does the same: an array of all entries and a map of keys.
 // PROTOCOL.md §16
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { KeyWindow, type KeyMark } from "./key-window.ts";
 import type { Offset, TimeMs } from "./types.ts";
 
-/** Where ordinals are hard to keep in 31 or 32 bits. */
+/** Ordinals that are hard to keep in 31 or 32 bits. */
 const STARTS = [0, 2 ** 31 - 5, 2 ** 32 - 5, 2 ** 40 + 3];
 
 /** The final mix of MurmurHash3: as good as a digest, and the same every time. */
@@ -27,7 +27,7 @@ const SPREADS: Readonly<Record<string, Spread>> = {
   "at the end of the slots": (mark) => mark.fill((mark[1] ?? 0) | 0xffff_fffc, 1, 2),
 };
 
-/** Words 2 and 3 tell numbers apart, whatever the spread does to the others. */
+/** Words 2 and 3 make the numbers differ, also if the spread changes the other words. */
 function markOf(number: number, spread: Spread = (mark) => mark): KeyMark {
   const words = [0, 1].map((word) => mixed(number * 2 + word));
   const rest = [mixed(number), number, mixed(number + 0x5555), number % 3];
@@ -80,7 +80,7 @@ class Pair {
     return markOf(number, this.#spread);
   }
 
-  /** What the window says wrongly about one entry of all times, or about one that never was. */
+  /** Returns what the window says wrongly about an entry, also about an evicted one and one that was never added. */
   wrongAbout(number: number): string | undefined {
     const { window } = this;
     const mark = this.mark(number);
@@ -96,7 +96,7 @@ class Pair {
     return undefined;
   }
 
-  /** Everything that is wrong, judged from every `step`th entry and from all at the two ends. */
+  /** Returns everything that is wrong, from every `step`th entry and from all at the two ends. */
   wrong(step = 1): readonly string[] {
     const { window } = this;
     const problems: (string | undefined)[] = [];

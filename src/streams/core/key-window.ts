@@ -4,11 +4,11 @@
  *   KW1  a key is found, under its own ordinal, exactly while its entry is in the window;
  *   KW2  entries get consecutive ordinals and leave in that order; one that stays is as it was added;
  *   KW3  times never go back from one entry to the next;
- *   KW4  memory follows the entries: 10 MB at most for 100,000, 80 MB for 1,000,000, 1 KiB for one, and
- *        nothing when all are evicted, whatever the window had before.
+ *   KW4  memory follows the entries: 10 MB at most for 100,000, 80 MB for 1,000,000, 1 KiB for one, and nothing when
+ *        all are evicted.
  *
- * Up to 64 entries are looked through one by one; more have an index. What is in the window when is decided
- * in keys.ts. PROTOCOL.md §16.
+ * A window with up to 64 entries is searched one by one; a larger one has an index. keys.ts decides which entries are
+ * in the window, and when. PROTOCOL.md §16.
  */
 
 import { KeyEntries, MARK_WORDS, type KeyMark } from "./key-window-entries.ts";
@@ -18,31 +18,34 @@ import { assert, type Offset, type TimeMs } from "./types.ts";
 export type { KeyMark } from "./key-window-entries.ts";
 
 const SCANNED_MAX = 64;
-/** With as few entries the index goes: far enough below, so that a window at the limit does not build one each time. */
+/**
+ * A window with so few entries drops its index. The limit is well below 64, so that a window around 64 does not build
+ * one each time.
+ */
 const INDEXED_MIN = 32;
 
-/** What decisions may see of a window. */
+/** What decisions can read of a window. */
 export interface KeyWindowView {
-  /** Ordinal of the oldest entry: as many have been evicted before it. */
+  /** Ordinal of the oldest entry. It equals the number of entries that were evicted. */
   readonly first: number;
-  /** Ordinal of the entry that comes next. */
+  /** Ordinal of the next entry. */
   readonly next: number;
-  /** The ordinal of the entry with the key of the mark, if it is in the window. */
+  /** Returns the ordinal of the entry that has the mark's key, if it is in the window. */
   find(mark: KeyMark): number | undefined;
-  /** Whether the entry has the body's fingerprint of the mark. */
+  /** Whether the entry has the same body fingerprint as the mark. */
   isSameBody(ordinal: number, mark: KeyMark): boolean;
   /** End offset of the stored append. */
   endOf(ordinal: number): Offset;
   timeOf(ordinal: number): TimeMs;
-  /** The first ordinal whose time is later, or `next`: all before it are as old or older. */
+  /** Returns the first ordinal whose time is later, or `next`. All before it are as old or older. */
   firstAfter(timeMs: number): number;
-  /** A copy, for snapshots. */
+  /** Returns a copy, for snapshots. */
   markOf(ordinal: number): KeyMark;
-  /** What the entries and their index hold, used or not. */
+  /** Memory of the entries and their index, used or not. */
   readonly memoryBytes: number;
 }
 
-/** The window itself, for whoever applies changes. */
+/** The window itself. Only code that applies changes uses it. */
 export class KeyWindow implements KeyWindowView {
   readonly #entries: KeyEntries;
   #index: KeyIndex | undefined;
@@ -96,7 +99,7 @@ export class KeyWindow implements KeyWindowView {
     return this.#entries.markOf(ordinal);
   }
 
-  /** The key must not be in the window, nor the time before that of the last entry. */
+  /** Adds a key. It must not be in the window, and its time must not be before that of the last entry. */
   add(mark: KeyMark, end: Offset, atMs: TimeMs): void {
     assert(mark.length === MARK_WORDS, "KW2 a mark has six words");
     assert(this.find(mark) === undefined, "KW1 a key is added that is in the window");
@@ -107,7 +110,7 @@ export class KeyWindow implements KeyWindowView {
     else if (this.#entries.size > SCANNED_MAX) this.#index = new KeyIndex(this.#entries);
   }
 
-  /** Drops all entries before the ordinal, if there are any: time in proportion to their number. */
+  /** Drops all entries before the ordinal, if there are any. Takes time in proportion to their number. */
   evictTo(ordinal: number): void {
     assert(ordinal <= this.next, "KW2 entries are evicted that were never added");
     if (ordinal <= this.first) return;

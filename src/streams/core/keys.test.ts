@@ -1,4 +1,4 @@
-// Windows of keys against a plain list of what was stored, and every row of the tables of PROTOCOL.md §16.
+// Compares windows of keys with a plain list, and checks every row of the tables of PROTOCOL.md §16.
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { appendCommand, createCommand, keyClaim, RUN } from "../../testing/commands.ts";
@@ -42,7 +42,7 @@ class Stream {
     return state;
   }
 
-  /** Ordinals of the window, or nothing. */
+  /** The first and the next ordinal of the window. Undefined without a window. */
   get window(): readonly [number, number] | undefined {
     const window = this.state.keys?.window;
     return window === undefined ? undefined : [window.first, window.next];
@@ -61,7 +61,7 @@ class Stream {
     return decision;
   }
 
-  /** An append of one byte under its own key. */
+  /** Appends one byte under each key. */
   add(...keys: readonly string[]): AppendDecision[] {
     return keys.map((key) => this.send(keyClaim(key, key), "x"));
   }
@@ -226,7 +226,7 @@ describe("a key that carries its time", () => {
     expect(timed(stream, "old", 10_000)).toEqual({ kind: "key_expired", windowMs: 10_000 });
     expect(timed(stream, "young", 9_999).kind).toBe("accepted");
     stream.atMs += 9_999;
-    // It was made long before it came: the window has it for its own time.
+    // The key's own time is long before its arrival. The window keeps it by the time of its arrival.
     expect(timed(stream, "young", 19_998).kind).toBe("replayed");
     stream.atMs += 1;
     expect(timed(stream, "young", 19_999).kind).toBe("key_expired");
@@ -301,7 +301,7 @@ describe("any history", () => {
     overflow: fc.constantFrom("evict" as const, "reject" as const),
   });
 
-  /** What a list of all entries that are remembered says. The list is changed as the window must be. */
+  /** Decides from a plain list of all remembered entries. Changes the list as the window must change. */
   function judge(list: Entry[], now: Entry, keys: KeyPolicy, durableTail: number): string {
     const { windowSeconds = 0, countMax = 0, overflow } = keys;
     const isAlive = ({ atMs, end }: Entry): boolean =>
@@ -328,7 +328,7 @@ describe("any history", () => {
         for (const { key, content, passedMs, undurable } of steps) {
           stream.atMs += passedMs;
           const { tail } = stream.state;
-          // Never less than before: what is durable stays so.
+          // Never less than before: durable data stays durable.
           stream.durableTail = Math.max(stream.durableTail ?? 0, tail - undurable);
           const now = { key, content, atMs: stream.atMs, end: tail + 1 };
           const expected = judge(list, now, policyOf(keys), stream.durableTail);

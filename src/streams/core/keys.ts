@@ -1,10 +1,11 @@
 /**
- * Idempotency keys: what makes an append without numbers idempotent, for as long as the window lasts.
+ * Idempotency keys: they make an append without numbers idempotent, for as long as the window lasts.
  *
  *   KD1  a key that the window has is never stored again: the same content is a replay, other content is refused;
  *   KD2  an entry is forgotten when it is older than the window or, with `evict`, when the window is full: never
  *        before, oldest first, and never before its own append is durable;
- *   KD3  a key that carries its time and is older than the window is refused: nobody can tell whether it was stored;
+ *   KD3  a key that carries its time and is older than the window is refused: the stream cannot know whether it was
+ *        stored;
  *   KD4  a refused append leaves the window as it was.
  *
  * PROTOCOL.md §16. Pure: time and the durable tail come in as arguments.
@@ -13,19 +14,19 @@
 import type { KeyMark, KeyWindow, KeyWindowView } from "./key-window.ts";
 import type { Offset, TimeMs } from "./types.ts";
 
-/** What a stream was created with; what is undefined is the server's to say. */
+/** Key settings of one stream, from its creation. The server's defaults replace undefined ones. */
 export interface KeyPolicy {
   readonly windowSeconds: number | undefined;
   readonly countMax: number | undefined;
   readonly overflow: KeyOverflow | undefined;
-  /** An append without identity has its content as its key. */
+  /** An append without identity uses its content as its key. */
   readonly isFromContent: boolean;
 }
 
-/** What a new key meets when the window is full. */
+/** What happens to a new key when the window is full: it evicts the oldest, or the append is refused. */
 export type KeyOverflow = "evict" | "reject";
 
-/** The server's own settings, for streams that have none. */
+/** The server's settings, for streams that have none of their own. */
 export interface KeyDefaults {
   readonly windowSeconds: number;
   readonly countMax: number;
@@ -38,7 +39,7 @@ export const KEY_DEFAULTS: KeyDefaults = {
   overflow: "evict",
 };
 
-/** What a stream has of keys. Undefined on a stream: no policy, and no key was ever stored. */
+/** A stream's policy and keys. Undefined on a stream: it has no policy, and no key was ever stored. */
 export interface StreamKeys {
   readonly policy: KeyPolicy | undefined;
   readonly window: KeyWindowView | undefined;
@@ -49,29 +50,29 @@ export interface MutableStreamKeys {
   window: KeyWindow | undefined;
 }
 
-/** What one append says about itself. */
+/** The key that one append names. */
 export interface KeyClaim {
   readonly mark: KeyMark;
-  /** The key is the content, and counts only on streams that want that. */
+  /** The key is the content. It counts only on streams that ask for that. */
   readonly isContent: boolean;
-  /** The time that the key itself carries. */
+  /** The time that the key itself carries, if it does. */
   readonly timeMs: number | undefined;
 }
 
-/** A key that was stored, as it is written down. */
+/** A stored key, as the journal has it. */
 export interface KeyRecord {
   readonly mark: KeyMark;
-  /** Its place among all keys of the stream, from 0. */
+  /** Its number among all keys of the stream, from 0. */
   readonly ordinal: number;
-  /** Entries below this ordinal are forgotten with it. */
+  /** This key evicts the entries below this ordinal. */
   readonly evictTo: number;
 }
 
-/** What a decision about a key needs beside the stream. */
+/** What a decision about a key needs, beside the stream. */
 export interface KeyScene {
   readonly defaults: KeyDefaults;
   readonly durableTail: Offset;
-  /** What the time that a key carries is compared with, if not with that of the decision. */
+  /** The time to compare a key's own time with. Default: the time of the decision. */
   readonly keyMs?: number;
 }
 
@@ -89,7 +90,7 @@ export type KeyRefusal =
   | { readonly kind: "key_expired"; readonly windowMs: number }
   | { readonly kind: "key_window_full"; readonly retryAfterMs: number };
 
-/** Whether the key is known; undefined when it is new. */
+/** Decides whether the key is known. Undefined: it is new. */
 export function decideKnownKey(
   keys: StreamKeys | undefined,
   claim: KeyClaim,
@@ -113,7 +114,7 @@ export function decideKnownKey(
   return undefined;
 }
 
-/** The record of a new key, and what it pushes out; or why there is no room for it. */
+/** Returns the record of a new key and what it evicts, or the reason why there is no room for it. */
 export function decideNewKey(
   keys: StreamKeys | undefined,
   claim: KeyClaim,
@@ -137,7 +138,10 @@ export function decideNewKey(
   return { kind: "key_window_full", retryAfterMs: Math.max(0, waitMs) };
 }
 
-/** The first entry that is remembered: what is not durable has its place, however long the disk takes. */
+/**
+ * Returns the first ordinal that the window must keep. An entry that is not durable yet keeps its place, also if the
+ * disk is slow.
+ */
 export function firstKeptOf(
   window: KeyWindowView,
   windowMs: number,
@@ -149,7 +153,7 @@ export function firstKeptOf(
   return first;
 }
 
-/** The first entry that is younger than the window. */
+/** Returns the first entry that is younger than the window. */
 export function firstAliveOf(window: KeyWindowView, windowMs: number, atMs: TimeMs): number {
   return window.firstAfter(atMs - windowMs);
 }

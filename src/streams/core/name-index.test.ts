@@ -1,4 +1,4 @@
-/** The index of names against a sorted array, and how much it looks at. */
+/** Compares the index of names with a sorted array, and counts how much it looks at. */
 
 import fc from "fast-check";
 import { expect, test } from "vitest";

@@ -1,6 +1,6 @@
 /**
- * Names in the order of code units, so that a page of them costs its length and not the number of all. Adding, deleting
- * and finding a place look at a logarithm of the names, and move at most one chunk of them.
+ * Keeps names in the order of code units, so that a page of names costs its own length, and not the number of all
+ * names. Adding, deleting and finding look at a logarithm of the names, and move at most one chunk.
  *
  * A sorted list of sorted chunks. A chunk that is full is cut in two; one that is empty is dropped.
  */
@@ -45,7 +45,7 @@ export class NameIndex<T extends string> {
     if (chunk.length === 0) this.#chunks.splice(at, 1);
   }
 
-  /** From the first name that is not before `from`. Names must not be added or deleted meanwhile. */
+  /** Yields from the first name that is not before `from`. The caller must not add or delete names meanwhile. */
   *from(from: string): Generator<T, void, undefined> {
     let at = this.#chunkOf(from);
     let place = placeOf(this.#chunks[at] ?? [], from);
@@ -59,7 +59,7 @@ export class NameIndex<T extends string> {
     }
   }
 
-  /** The chunk that has the name, or would have it: the last one that begins at or before it. */
+  /** Returns the chunk that has the name, or would have it: the last one that begins at or before the name. */
   #chunkOf(name: string): number {
     let low = 0;
     let high = this.#chunks.length - 1;
@@ -72,7 +72,7 @@ export class NameIndex<T extends string> {
   }
 }
 
-/** The first place whose name is not before this one. */
+/** Returns the first place whose name is not before this one. */
 function placeOf(chunk: readonly string[], name: string): number {
   let low = 0;
   let high = chunk.length;

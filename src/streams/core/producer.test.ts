@@ -48,7 +48,7 @@ function run(history: readonly EpochClaim[]): { steps: Step[]; accepted: EpochCl
   return { steps, accepted };
 }
 
-/** What must be answered, judged from the accepted claims alone and from no remembered state. */
+/** Returns the right answer, from the accepted claims alone and without remembered state. */
 function judge(accepted: readonly EpochClaim[], sent: EpochClaim): string {
   const newest = Math.max(-1, ...accepted.map(({ epoch }) => epoch));
   const sameEpoch = accepted.filter(({ epoch }) => epoch === sent.epoch);
@@ -128,7 +128,7 @@ test("P1 P2 P3 P4 every answer of every history is the one the accepted claims c
   expect(count).toBe(4 * 9 ** 4);
 });
 
-// F16: a window of one would call the older of several lost answers new, or refuse it.
+// F16: a window of one would take the older of several lost answers for new, or refuse it.
 test.each([5, 50])(
   "P3 %d appends in flight with lost answers are stored once, in order",
   (size) => {
@@ -136,7 +136,7 @@ test.each([5, 50])(
       fc.property(fc.array(fc.nat(size - 1), { maxLength: 20 * size }), (arrivals) => {
         let state: MutableProducer | undefined;
         const stored: number[] = [];
-        // Whatever arrived in whatever order, the client then sends everything again, in order.
+        // After any arrivals in any order, the client sends everything again, in order.
         const everything = Array.from({ length: size }, (_, sequence) => sequence);
         for (const sequence of [...arrivals, ...everything, ...arrivals]) {
           const sent = claim(0, sequence);
@@ -151,7 +151,7 @@ test.each([5, 50])(
   },
 );
 
-// F22: the largest epoch a client can name is not a trap for the arithmetic.
+// F22: the arithmetic also works for the largest epoch that a client can name.
 test("P1 P2 the largest epoch and sequence are ordinary ones", () => {
   const max = Number.MAX_SAFE_INTEGER;
   expect(decideProducer(undefined, claim(max, 0), DIGEST).kind).toBe("accepted");

@@ -1,19 +1,19 @@
 /**
  * The rule that makes an append idempotent.
  *
- * A producer numbers its appends 0, 1, 2, … within an epoch. The stream remembers, for each producer,
- * the last number it accepted: enough to tell a retry from a new append. The epoch is declared by the
- * client, or it belongs to a session: then the server counts it, and the client has only its nonce.
+ * A producer numbers its appends 0, 1, 2, … within an epoch. The stream remembers the last number that it accepted
+ * from each producer. That is enough to tell a retry from a new append. The client declares the epoch, or the epoch
+ * belongs to a session: then the server counts it, and the client has only its nonce.
  *
  * Invariants (the tests carry these names):
  *   P1  an accepted sequence is one more than the last accepted, or 0 in a new epoch;
  *   P2  an epoch never goes back: the older writer is fenced;
  *   P3  a duplicate changes nothing;
- *   P4  a producer that the stream does not know starts at 0: nothing is accepted on faith;
- *   P5  a session begins once: whatever comes of it after it was replaced is fenced, its seq 0 too;
+ *   P4  a producer that the stream does not know starts at 0;
+ *   P5  a session begins once: after it was replaced, everything that it sends is fenced, its seq 0 too;
  *   P6  an epoch that a session has taken belongs to that session alone;
- *   P7  a duplicate of one of the last appends is told where its original ended;
- *   P8  of the last appends, a number that comes again with other content is never taken for a retry.
+ *   P7  a duplicate of one of the last appends carries the offset where its original ended;
+ *   P8  among the last appends, a repeated number with other content never counts as a retry.
  *
  * PROTOCOL.md §5, §14, §18. Pure: no clock, no storage, no await.
  */
@@ -28,9 +28,9 @@ import {
   type SessionNonce,
 } from "./types.ts";
 
-/** Nonces of replaced sessions that a producer is fenced by. */
+/** How many replaced sessions of a producer the stream remembers by their nonces, to fence them. */
 export const SESSIONS_KEPT = 16;
-/** Appends of a producer whose ends and digests are known. */
+/** How many appends of a producer the stream remembers with end and digest. */
 export const ENDS_KEPT = 32;
 const EPOCH_MAX = Number.MAX_SAFE_INTEGER as Epoch;
 const EPOCH_ZERO = 0 as Epoch;
@@ -39,22 +39,23 @@ const NOTHING_ACCEPTED = -1 as Sequence;
 /** What a stream knows of a producer. Only `applyProducer` writes it, in place. */
 export interface ProducerState {
   readonly epoch: Epoch;
-  /** -1 after a reset: nothing is accepted yet. */
+  /** -1 after a reset: the stream has accepted nothing since. */
   readonly lastSequence: Sequence;
-  /** The session that has the epoch. Undefined: the client declared it. */
+  /** The session that has the epoch. Undefined: the client declared the epoch. */
   readonly session: SessionNonce | undefined;
-  /** Nonces of sessions that are over, oldest first. */
+  /** Nonces of sessions that have ended, oldest first. */
   readonly replaced: readonly SessionNonce[] | undefined;
   /**
-   * Of the last appends of the epoch, where each ended and the digest of its content behind that. Sequence n stands at
-   * `recentAt(n)`. One list and not two: most of a million producers have one append, and a list costs more than that.
+   * The last appends of the epoch: where each ended, and then the digest of its content. Sequence n stands at
+   * `recentAt(n)`. This is one list and not two: most of a million producers have one append, and a list costs more
+   * than that.
    */
   readonly recent: readonly number[];
-  /** How often it was reset. */
+  /** How often the producer was reset. */
   readonly resets: number;
 }
 
-/** What one append says about itself: an epoch of its own, or its session. */
+/** What one append says about its producer: an epoch of its own, or its session. */
 export interface ProducerClaim {
   readonly id: ProducerId;
   readonly sequence: Sequence;
@@ -62,14 +63,14 @@ export interface ProducerClaim {
   readonly session: SessionNonce | undefined;
 }
 
-/** What was accepted, as it is written down: the epoch is known now. */
+/** An accepted append, as the journal has it. Its epoch is known. */
 export interface ProducerMark {
   readonly id: ProducerId;
   readonly epoch: Epoch;
   readonly sequence: Sequence;
   readonly session: SessionNonce | undefined;
   readonly resets: number;
-  /** Of the content (content-digest.ts). */
+  /** Digest of the content (content-digest.ts). */
   readonly digest: number;
 }
 
@@ -78,7 +79,7 @@ export type ProducerRefusal =
   | { readonly kind: "gap"; readonly expected: Sequence; readonly received: Sequence }
   | { readonly kind: "epoch_start"; readonly received: Sequence }
   | { readonly kind: "epoch_exhausted" }
-  /** The number was used for other content. */
+  /** The number was used before, for other content. */
   | { readonly kind: "reused"; readonly received: Sequence };
 
 export type ProducerDecision =
@@ -87,12 +88,17 @@ export type ProducerDecision =
       readonly kind: "duplicate";
       readonly state: ProducerState;
       readonly end: Offset | undefined;
-      /** The original had other content. With a session that is a refusal; the public protocol knows none. */
+      /**
+       * The original had other content. With a session that is a refusal; the public protocol has no refusal for it.
+       */
       readonly isOther: boolean;
     }
   | ProducerRefusal;
 
-/** `digest` is that of the content. Without one the decision is a look: what would be accepted must not be applied. */
+/**
+ * Decides an append of a producer. `digest` is that of the content. Without a digest the call only looks: do not
+ * apply what it accepts.
+ */
 export function decideProducer(
   state: ProducerState | undefined,
   claim: ProducerClaim,
@@ -134,12 +140,12 @@ function decideSession(
   return accept(state, claim, (state.epoch + 1) as Epoch, digest);
 }
 
-/** Nothing has come since the reset: the stream knows no more than the sessions that are over. */
+/** Whether the producer has sent nothing since its reset. Then the stream knows only the sessions that have ended. */
 function isReset(state: ProducerState): boolean {
   return state.lastSequence === NOTHING_ACCEPTED;
 }
 
-/** The claim is of the epoch or session that the state has. */
+/** Decides a claim whose epoch or session is the current one. */
 function decideSequence(
   state: ProducerState,
   claim: ProducerClaim,
@@ -179,18 +185,18 @@ function accept(
   return { kind: "accepted", mark: { id, epoch, sequence, session, resets, digest } };
 }
 
-/** Where `recent` has the end of this append; its digest is behind it. */
+/** Where `recent` has the end of this append. Its digest stands behind it. */
 export function recentAt(sequence: Sequence): number {
   return 2 * (sequence % ENDS_KEPT);
 }
 
 function endOf(state: ProducerState, sequence: Sequence): Offset | undefined {
   if (sequence <= state.lastSequence - ENDS_KEPT) return undefined;
-  // Cast: at an even place there is an end, and nothing else.
+  // Cast: every even place has an end.
   return state.recent[recentAt(sequence)] as Offset | undefined;
 }
 
-/** Where the last accepted append ended. */
+/** Returns where the last accepted append ended. */
 export function lastEnd(state: ProducerState): Offset | undefined {
   return state.lastSequence < 0 ? undefined : endOf(state, state.lastSequence);
 }
@@ -205,8 +211,9 @@ export interface MutableProducer {
 }
 
 /**
- * The state after an accepted mark whose append ended at `end`: the same object, or the first one. A mark
- * that the state already contains changes nothing: an image of a snapshot may be later than the replay.
+ * Returns the state after an accepted mark whose append ended at `end`: the same object, or a new one for a new
+ * producer. A mark that the state already contains changes nothing, because the image in a snapshot may be later than
+ * the replay.
  */
 export function applyProducer(
   state: MutableProducer | undefined,
@@ -238,7 +245,7 @@ function isContained(state: ProducerState, mark: ProducerMark): boolean {
   return mark.sequence <= state.lastSequence;
 }
 
-/** Forgets epoch and sequence; every session that was known stays fenced. */
+/** Forgets epoch and sequence. Every known session stays fenced. */
 export function applyReset(state: MutableProducer, resets: number): void {
   if (resets <= state.resets) return;
   retireSession(state);

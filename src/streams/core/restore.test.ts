@@ -1,4 +1,4 @@
-// RS1: a snapshot is taken piece by piece while the world goes on, and the world is made again from it.
+// RS1: a snapshot is taken piece by piece while the world changes, and the world is made again from it.
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { keyClaim } from "../../testing/commands.ts";
@@ -31,7 +31,7 @@ import type {
 } from "./types.ts";
 import { applyChange, createWorld, type World } from "./world.ts";
 
-/** What a snapshot consists of, in the order in which it was taken. */
+/** The pieces of a snapshot, in the order in which they were taken. */
 type Piece =
   | { readonly kind: "version"; readonly version: number }
   | { readonly kind: "stream"; readonly image: StreamImage }
@@ -60,10 +60,10 @@ interface Snapshot {
 
 const NAMES = ["/a", "/b", "/c"] as StreamName[];
 const KEY_DEFAULTS: KeyDefaults = { windowSeconds: 3, countMax: 9, overflow: "evict" };
-/** More producers or keys than these follow their stream in blocks of as many, at other moments. */
+/** More producers or keys than this follow their stream in blocks of this size, at later moments. */
 const INLINE_MAX = 2;
 
-/** A history of changes that could have happened, chosen by numbers. */
+/** A possible history of changes, chosen by numbers. */
 class Story {
   readonly world = createWorld();
   readonly changes: Change[] = [];
@@ -152,7 +152,7 @@ class Story {
     return decision.kind === "accepted" ? decision.mark : undefined;
   }
 
-  /** One of twelve keys: more than a window has, so that one comes again after it was evicted. */
+  /** One of twelve keys. A window has fewer, so a key can come again after it was evicted. */
   #key({ keys }: StreamState, step: number) {
     const claim = keyClaim(`key ${step % 12}`, "content");
     const scene = { defaults: KEY_DEFAULTS, durableTail: Infinity as Offset };
@@ -221,7 +221,7 @@ class Story {
     else this.#apply({ kind: "signing_key_added", atMs, key: `key ${atMs}` });
   }
 
-  /** One of two groups: it comes, works and goes. */
+  /** One of two groups: it is created, works and is deleted. */
   #group(step: number): void {
     const { atMs } = this;
     const id = `g${step % 3 === 0 ? 0 : 1}`;
@@ -248,7 +248,7 @@ class Story {
   }
 }
 
-/** Something that can happen to a group as it is now, if there is anything of that kind. */
+/** Returns a possible change of a group in its present state, if there is one of that kind. */
 function groupChange(
   { id: group, members, cursors, free }: Group,
   next: number,
@@ -299,7 +299,10 @@ function begin({ world }: Story): Snapshot {
   return snapshot;
 }
 
-/** Each block is of one moment. What is too much for the block of its stream follows, at later ones. */
+/**
+ * Takes the streams. Each block is of one moment. Parts that do not fit into the block of their stream follow at
+ * later moments.
+ */
 function* takeStreams(world: World, blockStreams: () => number): Generator<readonly Piece[]> {
   let block: Piece[] = [];
   let count = 0;
@@ -322,7 +325,7 @@ function* takeStreams(world: World, blockStreams: () => number): Generator<reado
     if (hasManyProducers) yield* takeProducers(state);
     if (hasManyKeys) yield* takeAllKeys(state.id, window);
   }
-  // That there is no other stream is true at this moment.
+  // At this moment it is true that there is no other stream.
   if (count === 0) block.push({ kind: "version", version: world.version });
   yield block;
 }
@@ -342,7 +345,7 @@ function takeProducer(
   state: StreamState,
   [id, found]: readonly [ProducerId, ProducerState],
 ): Piece {
-  // The living one is changed in place.
+  // A copy, because the live state is changed in place.
   return {
     kind: "producer",
     stream: state.id,
@@ -371,7 +374,7 @@ function takeKeys(stream: StreamId, window: KeyWindowView, from: number) {
   return { kind: "keys", stream, first: window.first, from, keys } as const;
 }
 
-/** One block: some of the streams, or, when all have been looked at, the rest of the world. */
+/** Takes one block: some of the streams, or, after all streams, the rest of the world. */
 function takeBlock(snapshot: Snapshot, world: World, count: number): void {
   snapshot.blockStreams = count;
   const next = snapshot.blocks.next();
@@ -414,7 +417,9 @@ function restore(snapshot: Snapshot, changes: readonly Change[]): World {
   return world;
 }
 
-/** Without the memo of subscriptions, and whatever the order in which streams came back. */
+/**
+ * Returns the world without the memo of subscriptions, and in an order that does not depend on how streams came back.
+ */
 function plain(world: World): unknown {
   const { subscriptions, groups, byId, ...rest } = world;
   const { settledStreams: _memo, globs, ...book } = subscriptions;
@@ -423,7 +428,7 @@ function plain(world: World): unknown {
     .map((state) => ({ ...state, keys: plainKeys(state) }));
   const names = new Map([...world.streams].map(([name, { id }]) => [name, id]));
   const globsOfGroups = [...groups.globs.keys()];
-  // The image: what has left is told from what is free by the live book alone.
+  // The image, because only the live book distinguishes free streams from those of members that have left.
   const allGroups = imageOfGroups(groups).groups;
   const openCounts = [...groups.byId.values()].map(({ openCount }) => openCount);
   const { nextToken } = groups;
@@ -440,7 +445,7 @@ function plain(world: World): unknown {
   };
 }
 
-/** A window keeps its entries to itself: they are asked for one by one. */
+/** A window does not show its entries, so they are read one by one. */
 function plainKeys({ keys }: StreamState): unknown {
   const window = keys?.window;
   if (window === undefined) return keys;
@@ -517,7 +522,7 @@ test("RS1 the stories have everything that a stream can know, taken at several m
       }
     }
     const { pieces } = snapshot;
-    // More of a kind in a row than go with a stream.
+    // More parts of a kind in a row than are written with a stream.
     const isLater = (at: number, count: number): boolean =>
       pieces.slice(at - count, at).filter(({ kind }) => kind === pieces[at]?.kind).length === count;
     for (const [at, { kind }] of pieces.entries()) {
@@ -552,7 +557,7 @@ test("RS1 a key that was evicted between two blocks may be in the later one agai
   const window = world.byId.get(1 as StreamId)?.keys?.window;
   expect([window?.first, window?.next]).toEqual([1, 4]);
   expect(window?.find(keyClaim("a", "content").mark)).toBe(3);
-  // All of it went, and more, before the next block.
+  // All of it was evicted, and more, before the next block.
   restoration.keys(1 as StreamId, 9, 9, [image("d", 9)]);
   expect([window?.next, world.byId.get(1 as StreamId)?.keys?.window?.first]).toEqual([4, 9]);
 });

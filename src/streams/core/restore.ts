@@ -1,8 +1,8 @@
 /**
- * Making a world again from what a store has kept: images of its streams, and then the changes since.
+ * Makes a world again from what a store has kept: images of its streams, and then the changes since.
  *
- * A snapshot is written while the world goes on, so its images are of different moments. Each carries the
- * world's version at its moment, and a change that the image already contains is not applied again.
+ * A store writes a snapshot while the world changes, so the images show different moments. Each image carries the
+ * world's version at its moment. A change that the image already contains is not applied again.
  *
  *   RS1  images of any moments, and all changes since the first, give the world that the changes alone give.
  */
@@ -23,7 +23,7 @@ export type StreamImage = Omit<StreamState, "forkCount" | "producers" | "keys"> 
   readonly keyPolicy: KeyPolicy | undefined;
 };
 
-/** A key as a snapshot has it. */
+/** A key as a snapshot stores it. */
 export interface KeyImage {
   readonly mark: KeyMark;
   readonly end: Offset;
@@ -31,7 +31,7 @@ export interface KeyImage {
 }
 
 export interface WorldParts {
-  /** The world's version when these were taken. */
+  /** The world's version when these parts were read. */
   readonly version: number;
   readonly nextId: StreamId;
   readonly timeMs: TimeMs;
@@ -43,22 +43,22 @@ export interface WorldParts {
 export class Restoration {
   readonly #world: MutableWorld;
   readonly #versions = new Map<StreamId, number>();
-  /** Every stream that was there at this version has an image; one without has gone before it. */
+  /** Every stream that existed at this version has an image. A stream without one was gone before. */
   #imagesVersion = 0;
   #partsVersion = 0;
   #endVersion = 0;
 
   constructor(world: World) {
-    // The cast opens the door that the types keep shut for everybody else.
+    // The cast gives write access. The types make the world read-only for all other code.
     this.#world = world as unknown as MutableWorld;
   }
 
-  /** The images were begun when the world had had this many changes. */
+  /** Starts the restore. `version` is the number of changes that the world had when the images were begun. */
   begin(version: number): void {
     this.#world.version = version;
   }
 
-  /** What is not a stream; it is taken after all streams. */
+  /** Takes everything that is not a stream. The snapshot reads it after all streams. */
   parts(parts: WorldParts): void {
     const world = this.#world;
     restoreBook(world.subscriptions, parts.subscriptions);
@@ -70,14 +70,14 @@ export class Restoration {
     this.#endVersion = Math.max(this.#endVersion, parts.version);
   }
 
-  /** Images of this version follow. They are taken in the order of creation, and the last call has the rest. */
+  /** Says that images of this version follow. Images come in the order of creation; the last call has the rest. */
   imagesAt(version: number): void {
     this.#imagesVersion = version;
     this.#endVersion = Math.max(this.#endVersion, version);
   }
 
   stream(image: StreamImage): void {
-    // Written out: a spread would give each of a million streams a hidden class of its own.
+    // Member by member: a spread would give each of a million streams a hidden class of its own.
     const state: MutableStream = {
       id: image.id,
       run: image.run,
@@ -98,7 +98,7 @@ export class Restoration {
     };
     const world = this.#world;
     world.byId.set(state.id, state);
-    // Of two lives of one path the later one has it.
+    // If two lives have one path, the later one owns it.
     const other = world.streams.get(state.name);
     if (other === undefined || other.id < state.id) world.streams.set(state.name, state);
     world.names.add(state.name);
@@ -115,8 +115,8 @@ export class Restoration {
   }
 
   /**
-   * Keys of a window, from this ordinal on. They may be taken at several moments, in order: each time the
-   * window goes on where it was left, and has lost what was evicted meanwhile.
+   * Takes keys of a window, from this ordinal on. A window may come in several calls, in order. Each call continues
+   * where the last one ended, and drops what was evicted meanwhile.
    */
   keys(stream: StreamId, first: number, from: number, keys: Iterable<KeyImage>): void {
     const found = this.#world.byId.get(stream);
@@ -125,12 +125,12 @@ export class Restoration {
     let { window } = found.keys;
     if (window === undefined || from > window.next) window = new KeyWindow(from);
     found.keys.window = window;
-    // Before the new ones: a key that was evicted meanwhile may be among them again.
+    // Evict before adding: a key that was evicted meanwhile may be among the new ones again.
     window.evictTo(first);
     for (const { mark, end, atMs } of keys) window.add(mark, end, atMs);
   }
 
-  /** All images are in: fork counts are what the forks say. */
+  /** Ends the images. Counts the forks of each stream from the forks themselves. */
   finishImages(): void {
     for (const { fork } of this.#world.byId.values()) {
       const source = fork === undefined ? undefined : this.#world.byId.get(fork.source);
@@ -138,12 +138,12 @@ export class Restoration {
     }
   }
 
-  /** Whether the changes have caught up with all images. */
+  /** Whether the replayed changes have reached the version of all images. */
   get isComplete(): boolean {
     return this.#world.version >= this.#endVersion;
   }
 
-  /** Applies a change unless an image has it. `ordinal` counts all changes of the world from 0. */
+  /** Applies a change unless an image contains it. `ordinal` counts all changes of the world from 0. */
   replay(change: Change, ordinal: number): void {
     if (this.#isWanted(change, ordinal)) this.#apply(change, ordinal);
     this.#world.version = ordinal + 1;
@@ -153,7 +153,7 @@ export class Restoration {
   #apply(change: Change, ordinal: number): void {
     const world = this.#world as unknown as World;
     const { subscriptions, groups } = this.#world;
-    // What this change of a stream meant to its followers is in the books already, and what came after it.
+    // The books already contain what this change meant to the stream's followers, and what came after it.
     if (ordinal < this.#partsVersion) {
       this.#world.subscriptions = createSubscriptionBook();
       this.#world.groups = createGroupBook();

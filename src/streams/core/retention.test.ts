@@ -28,12 +28,12 @@ const STEPS: readonly Step[] = [
   { kind: "expire" },
 ];
 
-/** "/b" ends by itself, and so do its forks, which take its expiry over. */
+/** "/b" expires, and so do its forks, which inherit its expiry. */
 const DEADLINE_MS = 100;
 const expiryOf = (name: Name): Expiry =>
   name === "/b" ? { kind: "at", timeMs: DEADLINE_MS } : NEVER;
 
-/** What the rules say, without counters: who is there, who is deleted, who came from whom. */
+/** The rules without counters: which streams exist, which are deleted, which came from which. */
 interface Model {
   readonly streams: Map<Name, { source: Name | undefined; isDeleted: boolean; isMortal: boolean }>;
 }
@@ -41,7 +41,7 @@ interface Model {
 const childrenOf = (model: Model, name: Name): number =>
   [...model.streams.values()].filter(({ source }) => source === name).length;
 
-/** Drops deleted streams that nobody needs, until there are none. */
+/** Drops deleted streams that no fork needs, until there are none. */
 function collect(model: Model): void {
   for (const [name, { isDeleted }] of model.streams) {
     if (!isDeleted || childrenOf(model, name) > 0) continue;

@@ -13,7 +13,7 @@ import type { StreamId, TimeMs } from "./types.ts";
 
 export type Ending = readonly (StreamDeleted | StreamRemoved)[];
 
-/** The changes that take a stream away, and with it the sources that only it kept. */
+/** Returns the changes that remove a stream, and the sources that only this stream kept. */
 export function decideEnding(
   byId: ReadonlyMap<StreamId, StreamState>,
   state: StreamState,
@@ -33,8 +33,8 @@ export function decideEnding(
 }
 
 /**
- * A read is written down only if the last one is older than this share of the TTL, so that reading does
- * not write all the time. The deadline is later by the same share: never early, at most a 16th late.
+ * A read is written down only if the last one is older than this share of the TTL, so that reads do not write all the
+ * time. The deadline is later by the same share: never early, at most a 16th late.
  */
 const TOUCH_SHARE = 16;
 const TOUCH_MS_MAX = 60_000;
@@ -43,7 +43,7 @@ function touchGrainMs(ttlSeconds: number): number {
   return Math.min(Math.ceil((ttlSeconds * 1000) / TOUCH_SHARE), TOUCH_MS_MAX);
 }
 
-/** The time from which a stream counts as gone; undefined if it does not end by itself. */
+/** Returns the time from which a stream counts as gone. Undefined: it does not end by itself. */
 export function expiresAtMs(state: StreamState): TimeMs | undefined {
   const { expiry, accessedAtMs } = state;
   if (expiry.kind === "at") return expiry.timeMs as TimeMs;
@@ -58,7 +58,7 @@ export function isExpired(state: StreamState, nowMs: TimeMs, hasLiveReaders: boo
   return deadline !== undefined && nowMs >= deadline;
 }
 
-/** A read or a refused write moves a sliding expiry. Undefined when there is nothing to write down. */
+/** Decides whether a read or a refused write moves a sliding expiry. Undefined: there is nothing to write down. */
 export function decideTouch(state: StreamState, atMs: TimeMs): StreamTouched | undefined {
   if (state.expiry.kind !== "ttl" || state.isDeleted) return undefined;
   if (atMs - state.accessedAtMs <= touchGrainMs(state.expiry.seconds)) return undefined;

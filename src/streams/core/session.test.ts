@@ -23,7 +23,7 @@ const epoch = (number: number, sequence: number): ProducerClaim =>
 const session = (nonce: string, sequence: number): ProducerClaim =>
   sessionClaim("p", nonce, sequence);
 
-/** One producer of one stream: the rules, and nothing else. Every append has 10 bytes. */
+/** One producer of one stream, with the rules only. Every append has 10 bytes. */
 class Producer {
   state: MutableProducer | undefined;
   tail = 0;
@@ -43,7 +43,7 @@ class Producer {
     if (this.state !== undefined) applyReset(this.state, this.state.resets + 1);
   }
 
-  /** Sends what must be accepted. */
+  /** Sends claims that must be accepted. */
   after(...claims: readonly ProducerClaim[]): this {
     for (const claim of claims) expect(this.send(claim).kind).toBe("accepted");
     return this;
@@ -174,7 +174,7 @@ describe("after a reset", () => {
     const producer = known(epoch(MAX, 0), epoch(MAX, 1));
     producer.reset();
     expect(producer.state === undefined ? 0 : lastEnd(producer.state)).toBeUndefined();
-    // As from a producer that was never seen.
+    // The same answer as to an unknown producer.
     expect(producer.send(epoch(number, 1))).toEqual({ kind: "gap", expected: 0, received: 1 });
     expect(producer.send(session("a", 1))).toEqual({ kind: "gap", expected: 0, received: 1 });
     expect(producer.send(epoch(number, 0)).kind).toBe("accepted");
@@ -235,14 +235,14 @@ describe("where the original ended", () => {
 
 type Step = ProducerClaim | "reset";
 
-/** What was accepted, as a list of lives: one for each session or epoch that began, oldest first. */
+/** One life: what was accepted of one session or epoch. Lists have the oldest first. */
 interface Life {
   readonly identity: string;
   readonly epoch: number;
   count: number;
 }
 
-/** What must be answered, judged from the lives alone. `since` is the first life after the last reset. */
+/** Returns the right answer, from the lives alone. `since` is the first life after the last reset. */
 function judge(lives: readonly Life[], since: number, sent: ProducerClaim): string {
   const now = lives.length > since ? lives.at(-1) : undefined;
   const identity = sent.session ?? sent.epoch;
@@ -260,7 +260,7 @@ function judge(lives: readonly Life[], since: number, sent: ProducerClaim): stri
   return now === undefined ? "gap" : "epoch_start";
 }
 
-/** Runs a history and compares every answer; the lives at its end. */
+/** Runs a history and compares every answer. Returns the lives at its end. */
 function checkHistory(history: readonly Step[]): readonly Life[] {
   const producer = new Producer();
   const lives: Life[] = [];
@@ -303,7 +303,7 @@ describe("histories", () => {
 
   const nonce = fc.integer({ min: 0, max: 15 }).map((index) => `nonce ${index}`);
   const number = fc.integer({ min: 0, max: 12 });
-  /** Writers mostly go on, sometimes skip or restart; anything that was ever sent may come again. */
+  /** Writers mostly continue, and sometimes skip or restart. Anything that was ever sent may come again. */
   const step = fc.oneof(
     { weight: 8, arbitrary: fc.record({ kind: fc.constant("next" as const), skip: fc.nat(1) }) },
     { weight: 3, arbitrary: fc.record({ kind: fc.constant("session" as const), nonce }) },
@@ -333,7 +333,7 @@ describe("histories", () => {
           history.push(next);
           if (next !== "reset") last = next;
         }
-        // At most sixteen nonces: none is forgotten, so that a life of a session is never begun twice.
+        // At most sixteen nonces: none is forgotten, so a session never begins twice.
         const lives = checkHistory(history).map(({ identity }) => identity);
         const sessions = lives.filter((identity) => identity.startsWith("nonce"));
         expect(new Set(sessions).size).toBe(sessions.length);

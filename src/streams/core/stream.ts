@@ -1,6 +1,6 @@
 /**
- * What a stream is: its configuration, which never changes, and its state, which only `applyChange`
- * (world.ts) writes. Everything here is small on purpose: a node keeps a million of these in memory.
+ * What a stream is: its configuration, which never changes, and its state, which only `applyChange` (world.ts)
+ * writes. Everything here is small on purpose: a server keeps a million of these in memory.
  *
  * The data itself is not here. A stream is a sequence of bytes, cut into appends; the store keeps them
  * and this state keeps the count (`tail`).
@@ -22,17 +22,17 @@ export const NEVER: Expiry = { kind: "never" };
 export interface Fork {
   readonly source: StreamId;
   readonly sourceName: StreamName;
-  /** The offset that the request named, or the source's tail when it named none. */
+  /** The offset that the request named, or the source's tail if it named none. */
   readonly anchor: Offset;
-  /** Records (JSON) or bytes past the anchor, as the request said. */
+  /** Records (JSON) or bytes past the anchor, as in the request. */
   readonly subOffset: number;
-  /** The first byte that is the fork's own. Everything before it belongs to the source. */
+  /** The first byte of the fork's own. Everything before it belongs to the source. */
   readonly at: Offset;
-  /** The request gave no expiry of its own, so that a repeated request must not either. */
+  /** The request gave no expiry. A request that repeats it must give none either. */
   readonly inheritsExpiry: boolean;
 }
 
-/** What is known of one stream: its configuration, and how far it is. */
+/** What the server knows of one stream: its configuration, and how far it is. */
 export interface StreamState {
   readonly id: StreamId;
   readonly run: Run;
@@ -55,25 +55,26 @@ export interface StreamState {
 }
 
 /**
- * Whether nothing is cut at this offset: it is the beginning, the end of an append that is durable, or, of JSON, the
- * end of a record. The state does not know where they end, so the engine answers.
+ * Whether an offset cuts nothing: it is the beginning, the end of a durable append, or for JSON the end of a record.
+ * The state does not know where records end, so the engine answers.
  */
 export type IsBoundary = (state: StreamState, offset: Offset) => boolean;
 
 /**
- * Names one life of a stream: a path that is deleted and created again has another one, also if the server's data was
- * restored from a copy in between. The id is unique among the streams of one run, and the run is random.
+ * Returns a name for one life of a stream. A path that is deleted and created again has another life, also if the
+ * server's data was restored from a copy in between. The id is unique among the streams of one run, and the run is
+ * random.
  */
 export function lifeOf({ id, run }: Pick<StreamState, "id" | "run">): string {
   return `${id.toString(36)}-${run.toString(36)}`;
 }
 
-/** Kept by the server for itself. Paths begin with a slash, so that no request can name one. */
+/** Whether the server keeps this stream for itself. Paths begin with a slash, so no request can name one. */
 export function isSystemStream(name: StreamName): boolean {
   return !name.startsWith("/");
 }
 
-/** Media type without parameters, lower case: what two content types are compared by. */
+/** Returns the media type without parameters, in lower case. Two content types are compared by it. */
 export function mediaType(contentType: string): string {
   const end = contentType.indexOf(";");
   return (end === -1 ? contentType : contentType.slice(0, end)).trim().toLowerCase();

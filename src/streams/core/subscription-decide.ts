@@ -1,9 +1,9 @@
 /**
- * When a subscription wakes, and who may say what about a wake. The invariants N1 to N8 are listed in
- * subscription.ts. PROTOCOL.md §11.
+ * Decides when a subscription wakes, and which calls about a wake count. subscription.ts lists the invariants N1 to
+ * N8. PROTOCOL.md §11.
  *
- * A wake ends in one of three ways: its holder is done, releases it, or the lease is over. If there is
- * pending work by then, the next wake begins in the same step, so that none is ever lost (N5).
+ * A wake ends in one of three ways: its holder is done, its holder releases it, or the lease ends. If there is
+ * pending work then, the next wake begins in the same step, so that no wake is lost (N5).
  */
 
 import { decideNumber } from "./numbers.ts";
@@ -25,14 +25,14 @@ import { assert, type Offset, type StreamName, type TimeMs } from "./types.ts";
 export interface Scene {
   readonly streams: Streams;
   readonly atMs: TimeMs;
-  /** For the wake that may begin: unique for ever. */
+  /** Id of the wake that may begin. It is never used again. */
   readonly wakeId: string;
-  /** Streams named in one wake; the rest follow with the next. */
+  /** Most streams that one wake names. The rest follow with the next wake. */
   readonly wakeStreamsMax: number;
   readonly isBoundary: IsBoundary;
 }
 
-/** Which wake somebody speaks of. */
+/** Names the wake that a call is about. */
 export interface WakeReference {
   readonly generation: Generation;
   readonly wakeId: string;
@@ -40,7 +40,7 @@ export interface WakeReference {
 
 export interface Fenced {
   readonly kind: "fenced";
-  /** Not empty when it was the caller who found the lease to be over. */
+  /** Not empty if this call was the first after the end of the lease. */
   readonly changes: readonly SubscriptionChange[];
 }
 
@@ -69,7 +69,7 @@ export type ClaimDecision =
   | { readonly kind: "held"; readonly holder: string; readonly generation: Generation }
   | { readonly kind: "nothing_pending"; readonly changes: readonly SubscriptionChange[] };
 
-/** How long to wait before a delivery is tried again. */
+/** How long to wait before the next attempt of a delivery. */
 export interface RetryPolicy {
   readonly delayMsMin: number;
   readonly delayMsMax: number;
@@ -80,7 +80,7 @@ export interface RetryPolicy {
 const NO_ACKS: ReadonlyMap<StreamName, Offset> = new Map();
 const RETRY_JITTER = 0.2;
 
-/** The wake that an append to `stream` causes, after the append. */
+/** Returns the wake that an append to `stream` causes. Call it after the append. */
 export function decideAppendWake(
   subscription: Subscription,
   stream: StreamName,
@@ -88,11 +88,11 @@ export function decideAppendWake(
 ): SubscriptionWoken | undefined {
   if (subscription.phase.kind !== "idle") return undefined;
   const tail = pendingTail(subscription, stream, scene.streams, NO_ACKS);
-  // An idle subscription had nothing pending (N5), so that this stream is all there is.
+  // An idle subscription has nothing pending (N5), so this stream is all there is.
   return tail === undefined ? undefined : wokenChange(subscription, [[stream, tail]], scene);
 }
 
-/** The wake that is due because of whatever is pending. For a start after a stop, and after a link. */
+/** Returns the wake that pending work causes. For a start after a stop, and after a link. */
 export function decideWake(
   subscription: Subscription,
   scene: Scene,
@@ -116,7 +116,7 @@ export function decideClaim(
   const tails = pendingTails(subscription, scene, NO_ACKS);
   if (phase.kind === "held") changes.push(releasedChange(subscription, "expired", atMs));
   if (tails.length === 0) {
-    // What was announced has gone meanwhile, for instance with its stream.
+    // The announced work has gone meanwhile, for instance with its stream.
     if (phase.kind === "waking") changes.push(releasedChange(subscription, "done", atMs));
     return { kind: "nothing_pending", changes };
   }
@@ -135,7 +135,7 @@ export function decideClaim(
   return { kind: "claimed", changes, wake: { generation, wakeId } };
 }
 
-/** A callback or an ack: a sign of life, progress, and with `isDone` the end of the wake. */
+/** Decides a callback or an ack: a sign of life, progress, and with `isDone` the end of the wake. */
 export function decideAck(
   subscription: Subscription,
   reference: WakeReference,
@@ -149,7 +149,7 @@ export function decideAck(
   for (const { stream, offset } of acks) {
     const reason = findAckFault(subscription, stream, offset, scene);
     if (reason !== undefined) return { kind: "invalid_ack", stream, reason };
-    // The same stream twice in one call: the further one counts, as if they had come in order.
+    // The same stream twice in one call: the further offset counts, as if they had come in order.
     const other = offsets.get(stream);
     if (other === undefined || offset > other) offsets.set(stream, offset);
   }
@@ -167,7 +167,7 @@ export function decideRelease(
   return fenced ?? endWake(subscription, [], "released", NO_ACKS, scene);
 }
 
-/** The webhook has taken the wake; with `isDone` it has processed everything that the wake named. */
+/** Decides that the webhook took the wake. With `isDone` it has processed everything that the wake named. */
 export function decideDelivered(
   subscription: Subscription,
   reference: WakeReference,
@@ -188,7 +188,7 @@ export function decideDelivered(
   const offsets = new Map<StreamName, Offset>();
   for (const [stream, tail] of phase.wake.tails) {
     const link = subscription.links.get(stream);
-    // A callback may have acked more than the wake named; a lost stream is not acked at all.
+    // A callback may have acked more than the wake named. A lost stream is not acked at all.
     if (tail === undefined || link === undefined) continue;
     if (link.acked === undefined || tail > link.acked) offsets.set(stream, tail);
   }
@@ -196,7 +196,7 @@ export function decideDelivered(
   return endWake(subscription, [acked], "done", offsets, scene);
 }
 
-/** The webhook could not be reached or did not take the wake. */
+/** Decides a delivery that did not reach the webhook, or that the webhook did not take. */
 export function decideDeliveryFailed(
   subscription: Subscription,
   reference: WakeReference,
@@ -204,13 +204,13 @@ export function decideDeliveryFailed(
   scene: Scene,
 ): readonly SubscriptionChange[] {
   const { phase } = subscription;
-  // A callback came although the answer got lost: then the wake was taken after all.
+  // The answer was lost, but a callback came: the webhook took the wake.
   if (phase.kind !== "waking" || !isCurrent(subscription, reference)) return [];
   if (isLeaseOver(subscription, scene.atMs)) return decideExpiry(subscription, policy, scene);
   return [deliveryFailedChange(subscription, policy, scene.atMs)];
 }
 
-/** What happens when a lease is over. Nothing, if it is not. */
+/** Decides what the end of a lease changes. Nothing, if the lease still runs. */
 export function decideExpiry(
   subscription: Subscription,
   policy: RetryPolicy,
@@ -219,7 +219,7 @@ export function decideExpiry(
   const { phase } = subscription;
   if (phase.kind === "idle" || !isLeaseOver(subscription, scene.atMs)) return [];
   if (phase.kind === "held") return endWake(subscription, [], "expired", NO_ACKS, scene).changes;
-  // The webhook did not take the wake in time: that is a failed delivery, so that the next one waits.
+  // The webhook did not take the wake in time. That is a failed delivery, so the next one waits.
   const failed = deliveryFailedChange(subscription, policy, scene.atMs);
   const { attempts, nextAttemptAtMs } = failed;
   const retry = { attempts, nextAttemptAtMs };
@@ -232,7 +232,7 @@ export function isLeaseOver(subscription: Subscription, atMs: TimeMs): boolean {
   return atMs >= phase.leaseUntilMs;
 }
 
-/** The tail of a followed stream that has more than was acked. */
+/** Returns the tail of a followed stream that has more than was acked. */
 export function pendingTail(
   subscription: Subscription,
   stream: StreamName,
@@ -242,7 +242,7 @@ export function pendingTail(
   const link = subscription.links.get(stream);
   const state = streams.get(stream);
   if (link === undefined || state === undefined || state.isDeleted) return undefined;
-  // What a fork took over from its source was never written to it.
+  // Data that a fork took over from its source was not written to the fork.
   const acked = acks.get(stream) ?? link.acked ?? state.fork?.at ?? 0;
   return state.tail > acked ? state.tail : undefined;
 }
@@ -268,18 +268,18 @@ function isCurrent(subscription: Subscription, reference: WakeReference): boolea
   return generation === reference.generation && wakeId === reference.wakeId;
 }
 
-/** N2. Whoever speaks first after a lease is over also ends it. */
+/** N2. The first call after the end of a lease also ends the wake. */
 function decideFence(
   subscription: Subscription,
   reference: WakeReference,
   scene: Scene,
 ): Fenced | undefined {
   const { phase, settings } = subscription;
-  // A pull-wake that nobody claimed has no holder who could speak for it.
+  // A pull-wake without a claim has no holder.
   const isUnclaimed = phase.kind === "waking" && settings.way.kind === "pull_wake";
   if (!isCurrent(subscription, reference) || isUnclaimed) return { kind: "fenced", changes: [] };
   if (!isLeaseOver(subscription, scene.atMs)) return undefined;
-  // An undelivered webhook is ended by its timer, which knows when to try again.
+  // The timer of an undelivered webhook ends it, and knows when to try again.
   if (phase.kind === "waking") return { kind: "fenced", changes: [] };
   const { changes } = endWake(subscription, [], "expired", NO_ACKS, scene);
   return { kind: "fenced", changes };
@@ -321,7 +321,7 @@ function endWake(
   const changes = [...before, releasedChange(subscription, reason, scene.atMs)];
   const tails = pendingTails(subscription, scene, acks);
   if (tails.length === 0) return { kind: "settled", changes, isWokenAgain: false };
-  // An ack or an answer ends a row of failures; an expiry does not.
+  // An ack or an answer ends a series of failures; an expiry does not.
   const next = reason === "expired" ? subscription : { ...subscription, retry: undefined };
   changes.push(wokenChange(next, tails, scene));
   return { kind: "settled", changes, isWokenAgain: true };
@@ -346,7 +346,7 @@ function wokenChange(
   };
 }
 
-// The lease of a webhook counts from the attempt that is due, so that it cannot be over before it.
+// The lease of a webhook counts from the next attempt, so that it cannot end before it.
 function leaseAfterAttempt(leaseMs: number, retry: Retry | undefined, atMs: TimeMs): TimeMs {
   const attemptAtMs = retry === undefined ? atMs : Math.max(atMs, retry.nextAttemptAtMs);
   return (attemptAtMs + leaseMs) as TimeMs;

@@ -1,4 +1,4 @@
-// N11: what a snapshot keeps of subscriptions is all of them.
+// N11: a snapshot keeps everything of subscriptions.
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { applyStreamGone, applySubscription, createSubscriptionBook } from "./subscription.ts";
@@ -8,7 +8,7 @@ import type { Offset, StreamName, TimeMs } from "./types.ts";
 
 const STREAMS = ["/a", "/b", "/c"] as StreamName[];
 
-/** Something that can happen to the book as it is. */
+/** Returns a change that is possible in the present book. */
 function changeOf(book: SubscriptionBook, choice: number, atMs: TimeMs): SubscriptionChange {
   const subscription = `s${choice % 3}`;
   const stream = STREAMS[choice % STREAMS.length] ?? ("/a" as StreamName);
@@ -59,7 +59,7 @@ function tell(book: SubscriptionBook, choices: readonly number[]): void {
   }
 }
 
-/** All but the memo, which is empty after a restart. */
+/** Returns everything but the memo, which is empty after a restart. */
 function plain({ settledStreams: _memo, globs, ...book }: SubscriptionBook): unknown {
   return { ...book, globs: new Set(globs.keys()) };
 }

@@ -1,7 +1,7 @@
 /**
- * Subscriptions as plain data for a snapshot, and back. Indexes are not kept: they follow from the rest.
+ * Turns subscriptions into plain data for a snapshot, and back. It leaves out indexes: they follow from the rest.
  *
- *   N11  a book made from its image is the book: same subscriptions, same index, same answers.
+ *   N11  a book made from its image is the same book: same subscriptions, same index, same answers.
  */
 
 import { Glob } from "../../base/glob.ts";
@@ -52,7 +52,7 @@ function imageOfPhase(phase: Phase): PhaseImage {
 
 /** Fills an empty book. */
 export function restoreBook(readonlyBook: SubscriptionBook, image: BookImage): void {
-  // The cast opens the door that the types keep shut for everybody else.
+  // The cast gives write access. The types make the book read-only for all other code.
   const book = readonlyBook as unknown as {
     generationFloor: Generation;
     byId: Map<SubscriptionId, Subscription>;

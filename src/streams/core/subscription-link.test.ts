@@ -1,4 +1,4 @@
-/** Which streams a subscription follows, and from where on. */
+/** Which streams a subscription follows, and from which offset. */
 
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";

@@ -1,8 +1,8 @@
 /**
- * Which streams a subscription follows. PROTOCOL.md §11.
+ * Decides which streams a subscription follows. PROTOCOL.md §11.
  *
- * A pattern that matches a stream nobody wrote to yet needs no link: linking it at the tail before its
- * next append (N7) says the same. So a creation may list some matches now and leave the rest for later.
+ * A pattern may match a stream that has no append yet. It needs no link: to link it at the tail before its next
+ * append (N7) has the same effect. So a creation may list some matches now and leave the rest for later.
  */
 
 import { Glob } from "../../base/glob.ts";
@@ -25,8 +25,8 @@ export type SubscribeDecision =
   | { readonly kind: "conflict"; readonly reason: string };
 
 /**
- * `matchesMax` bounds the matches that are listed at once, and with them the streams that are looked at; the others are
- * found by their next append.
+ * Decides a new subscription. `matchesMax` bounds the matches that it lists at once, and so the streams that it looks
+ * at. The next append to each of the others finds it.
  */
 export function decideSubscribe(
   book: SubscriptionBook,
@@ -78,7 +78,7 @@ export function decideUnsubscribe(
   return book.byId.has(id) ? [{ kind: "subscription_deleted", atMs, subscription: id }] : [];
 }
 
-/** Streams that are named already change nothing. */
+/** Decides which streams to link. A stream that is already named changes nothing. */
 export function decideLink(
   book: SubscriptionBook,
   streams: Streams,
@@ -105,13 +105,13 @@ export function decideUnlink(
   return [{ kind: "subscription_unlinked", atMs, subscription: subscription.id, stream }];
 }
 
-/** The links that an append to this stream reveals. `state` is the stream before the append. */
+/** Returns the links that an append to this stream reveals. `state` is the stream before the append. */
 export function decideFound(
   book: SubscriptionBook,
   state: StreamState,
   atMs: TimeMs,
 ): readonly SubscriptionChange[] {
-  // The common case is decided in constant time: no pattern at all, or all of them asked before.
+  // The common case takes constant time: there is no pattern, or all patterns were asked before.
   if (book.globs.size === 0 || book.settledStreams.has(state)) return [];
   const changes: SubscriptionChange[] = [];
   for (const id of book.globs.matching(state.name)) {
@@ -122,7 +122,7 @@ export function decideFound(
     const links = [{ stream: state.name, isExplicit: false, isGlob: true, acked }];
     changes.push({ kind: "subscription_linked", atMs, subscription: id, links });
   }
-  // Remembered only when there was nothing to do, because a decision may still come to nothing.
+  // Remember only if there was nothing to do: the caller may still drop a change.
   if (changes.length === 0) book.settledStreams.add(state);
   return changes;
 }
@@ -139,7 +139,10 @@ export function followersOf(book: SubscriptionBook, stream: StreamName): readonl
   return followers;
 }
 
-/** Every wake writes to the wake stream: a pattern that followed it would wake itself for ever. */
+/**
+ * Whether a subscription may follow a stream. Every wake writes to the wake stream, so a pattern that followed it
+ * would wake itself endlessly.
+ */
 export function isFollowable(settings: SubscriptionSettings, stream: StreamName): boolean {
   return settings.way.kind !== "pull_wake" || settings.way.wakeStream !== stream;
 }

@@ -1,5 +1,5 @@
 /**
- * The words of subscriptions: what one is, and what can happen to it, as plain data. The rules are in
+ * The types of subscriptions: what a subscription is, and what can happen to it, as plain data. The rules are in
  * subscription.ts and beside it.
  */
 
@@ -18,7 +18,7 @@ export type DeliveryWay =
 
 export interface SubscriptionSettings {
   readonly way: DeliveryWay;
-  /** Over absolute names. */
+  /** Matches absolute names. */
   readonly pattern: string | undefined;
   /** The streams named at creation: sorted, each once. */
   readonly streams: readonly StreamName[];
@@ -26,11 +26,11 @@ export interface SubscriptionSettings {
   readonly description: string | undefined;
 }
 
-/** Why a stream is followed, and how far it was processed. At least one reason holds. */
+/** Why a subscription follows a stream, and how far the stream was processed. At least one reason holds. */
 export interface Link {
   readonly isExplicit: boolean;
   readonly isGlob: boolean;
-  /** Undefined: nothing yet, from the first record written to it. */
+  /** Undefined: nothing was processed yet. Work begins at the first record that was written to the stream. */
   readonly acked: Offset | undefined;
 }
 
@@ -47,15 +47,15 @@ export interface Wake {
   readonly wakeId: string;
   readonly generation: Generation;
   /**
-   * Tails when the wake began, of the streams with pending work. Undefined: the stream was lost during
-   * the wake, and what the holder knows of it is about another life of its name (N6).
+   * The tails of the streams with pending work, from the time when the wake began. Undefined: the stream was lost
+   * during the wake, and the holder's offsets are about another life of its name (N6).
    */
   readonly tails: ReadonlyMap<StreamName, Offset | undefined>;
 }
 
 export type Phase =
   | { readonly kind: "idle" }
-  /** Announced and unclaimed, or on its way to a webhook. Only a webhook has a lease by now. */
+  /** Announced and unclaimed, or on its way to a webhook. Only a webhook has a lease in this phase. */
   | { readonly kind: "waking"; readonly wake: Wake; readonly leaseUntilMs: TimeMs | undefined }
   | {
       readonly kind: "held";
@@ -65,7 +65,7 @@ export type Phase =
       readonly holder: string | undefined;
     };
 
-/** Deliveries of a webhook that failed in a row, and when the next one is due. */
+/** How many deliveries of a webhook failed in a row, and when the next one is due. */
 export interface Retry {
   readonly attempts: number;
   readonly nextAttemptAtMs: TimeMs;
@@ -78,17 +78,17 @@ export interface Subscription {
   readonly generation: Generation;
   readonly links: ReadonlyMap<StreamName, Link>;
   readonly phase: Phase;
-  /** Undefined when the last delivery succeeded: the subscription counts as active, else as failed. */
+  /** Undefined if the last delivery succeeded. Then the subscription counts as active, else as failed. */
   readonly retry: Retry | undefined;
 }
 
 export interface SubscriptionBook {
   readonly byId: ReadonlyMap<SubscriptionId, Subscription>;
-  /** The highest generation of any deleted subscription: new ones start there (N1). */
+  /** The highest generation of all deleted subscriptions. New ones start there (N1). */
   readonly generationFloor: Generation;
   readonly byStream: ReadonlyMap<StreamName, ReadonlySet<SubscriptionId>>;
   readonly globs: ReadonlyMap<SubscriptionId, Glob> & Pick<GlobIndex<SubscriptionId>, "matching">;
-  /** A memo: streams that every matching pattern already follows. See subscription-link.ts. */
+  /** A cache: streams that every matching pattern already follows. See subscription-link.ts. */
   readonly settledStreams: WeakSet<StreamState>;
 }
 
@@ -108,7 +108,7 @@ export interface SubscriptionDeleted extends ChangeBase {
   readonly kind: "subscription_deleted";
 }
 
-/** Reasons are added to those a link has; the acked offset counts for new links only. */
+/** The reasons are added to those of an existing link. The acked offset counts for new links only. */
 export interface SubscriptionLinked extends ChangeBase {
   readonly kind: "subscription_linked";
   readonly links: readonly StreamLink[];
@@ -145,7 +145,7 @@ export interface SubscriptionDeliveryFailed extends ChangeBase {
   readonly leaseUntilMs: TimeMs;
 }
 
-/** The holder spoke: what it processed, and its lease from now on. */
+/** A call of the holder: what it processed, and its lease from now on. */
 export interface SubscriptionAcked extends ChangeBase {
   readonly kind: "subscription_acked";
   readonly acks: readonly Ack[];

@@ -119,7 +119,7 @@ class History {
     if (state !== undefined) this.commit([{ kind: "removed", atMs: this.atMs, stream: state.id }]);
   }
 
-  /** Deletes and creates again, with as much data as a holder of the old stream knows of. */
+  /** Deletes and creates the stream again, with as much data as the holder of the old stream knows. */
   recreate(name: StreamName): void {
     const state = this.world.streams.get(name);
     if (state === undefined) return;
@@ -171,7 +171,7 @@ function report(isDone: boolean, back: number): Step {
   };
 }
 
-/** The rule of N2, said in other words than the code says it. */
+/** The rule N2, in other words than the code. */
 function mayReport(history: History, subscription: Subscription, said: WakeReference): boolean {
   const { phase } = subscription;
   if (phase.kind === "idle") return false;
@@ -233,7 +233,7 @@ const WEBHOOK_STEPS: Readonly<Record<string, Step>> = {
   },
 };
 
-/** What must hold after every step, whatever the step was. */
+/** Checks what must hold after every step. */
 function check(history: History, before: ReadonlyMap<string, Offset | undefined>): void {
   const { world, subscription } = history;
   const { links, phase } = subscription;
@@ -264,7 +264,7 @@ function run(way: DeliveryWay, steps: readonly (readonly [string, Step])[]): His
     history.trace.push(name);
     const { subscription, world } = history;
     const before = new Map<string, Offset | undefined>();
-    // Named by the life of the subscription and of the stream: another life starts over.
+    // Keyed by the life of the subscription and of the stream: another life starts over.
     if (name !== "resubscribe") {
       for (const [stream, { acked }] of subscription.links) {
         const id: StreamId | undefined = world.streams.get(stream)?.id;
@@ -281,7 +281,7 @@ function run(way: DeliveryWay, steps: readonly (readonly [string, Step])[]): His
   return history;
 }
 
-/** All histories that begin with an append: before it there is nothing to do. */
+/** Runs all histories that begin with an append: before it there is nothing to do. */
 function runAll(
   way: DeliveryWay,
   alphabet: Readonly<Record<string, Step>>,
@@ -342,7 +342,7 @@ describe("subscription histories", () => {
   });
 });
 
-/** As a store keeps it. Only the data of streams is kept in another way. */
+/** Writes and reads a value as a store does. Only the data of streams is stored in another way. */
 function throughText<T extends object>(value: T): T {
   return "data" in value ? value : (JSON.parse(JSON.stringify(value)) as T);
 }

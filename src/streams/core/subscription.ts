@@ -1,10 +1,10 @@
 /**
- * What a subscription is, and the one place that changes it. The decisions are in subscription-decide.ts
- * (wakes, claims, acks) and subscription-link.ts (which streams it follows). PROTOCOL.md §11.
+ * The state of subscriptions, and the only code that changes it. The decisions are in subscription-decide.ts (wakes,
+ * claims, acks) and subscription-link.ts (which streams it follows). PROTOCOL.md §11.
  *
- * A subscription follows streams and remembers for each how far it was processed (`acked`). When a
- * followed stream has more, there is one wake: announced to workers or delivered to a webhook, then held
- * under a lease until it is done, released or the lease is over.
+ * A subscription follows streams and remembers for each how far it was processed (`acked`). When a followed stream
+ * has more, there is one wake. The server announces it to workers or delivers it to a webhook. Then it is held under
+ * a lease until the holder is done or releases it, or until the lease ends.
  *
  *   N1  the generation only grows, also when a subscription is deleted and its id is used again, and is never below the
  *       clock (numbers.ts);
@@ -13,7 +13,7 @@
  *   N3  an acked offset never goes back, never passes the tail, and is between two records;
  *   N4  at most one wake: none begins while another is announced, in delivery or held;
  *   N5  no wake-up is lost: a subscription with pending work is never idle;
- *   N6  no offset of a deleted stream is ever held against the stream created after it;
+ *   N6  the offset of a deleted stream never counts for the stream that is created after it;
  *   N7  a stream found by its pattern is followed from its tail before the append that revealed it;
  *   N8  the index finds the subscriptions that a scan of all of them would find.
  */
@@ -69,7 +69,7 @@ export function applySubscription(
   readonlyBook: SubscriptionBook,
   change: SubscriptionChange,
 ): void {
-  // The cast opens the door that the types keep shut for everybody else.
+  // The cast gives write access. The types make the book read-only for all other code.
   const book = readonlyBook as unknown as MutableBook;
   switch (change.kind) {
     case "subscription_created":
@@ -108,8 +108,8 @@ export function applySubscription(
 }
 
 /**
- * The stream of this name is gone. A pattern finds the next stream of the name by itself; an explicit
- * link waits for it, from its first record on.
+ * Removes a stream that is gone. A pattern finds the next stream of the name by itself. An explicit link waits for
+ * it, from its first record on.
  */
 export function applyStreamGone(readonlyBook: SubscriptionBook, stream: StreamName): void {
   const book = readonlyBook as unknown as MutableBook;
@@ -153,7 +153,7 @@ function applyCreated(book: MutableBook, change: SubscriptionCreated): void {
   book.byId.set(id, subscription);
   if (settings.pattern !== undefined) {
     book.globs.set(id, new Glob(settings.pattern));
-    // The new pattern may follow any stream: what was settled is open again.
+    // The new pattern may follow any stream, so no stream is settled any more.
     book.settledStreams = new WeakSet();
   }
   applyLinks(book, subscription, change.links);
@@ -235,7 +235,7 @@ function applyClaimed(subscription: MutableSubscription, change: SubscriptionCla
   subscription.phase = { kind: "held", wake: phase.wake, leaseUntilMs, holder };
 }
 
-// Whoever answers or calls back has received the wake, so that its delivery is over too.
+// A holder that answers or calls back has received the wake, so the delivery has ended too.
 function applyAccepted(subscription: MutableSubscription, leaseUntilMs: TimeMs | undefined): void {
   const { phase } = subscription;
   assert(phase.kind !== "idle", `N2 an answer without a wake: id=${subscription.id}`);

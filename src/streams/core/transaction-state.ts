@@ -1,7 +1,8 @@
 /**
- * The words of transactions. A transaction is known by its identity in the log of transactions: a stream that
- * the server keeps for itself, whose producers and keys are those of the transactions and whose records are their
- * answers. So what makes a stream's retries safe makes those of transactions safe, in the same frames. PROTOCOL.md §19.
+ * The types of transactions. The log of transactions knows a transaction by its identity. The log is a stream that
+ * the server keeps for itself: its producers and keys are those of the transactions, and its records are their
+ * answers. So the rules that make the retries of appends safe also make those of transactions safe, in the same
+ * frames. PROTOCOL.md §19.
  */
 
 import type { CreateCommand } from "./create.ts";
@@ -24,16 +25,16 @@ export interface LeaseClaim {
 export interface AppendOperation {
   readonly kind: "append";
   readonly stream: StreamName;
-  /** Undefined: that of the stream. */
+  /** Undefined: the type of the stream. */
   readonly contentType: string | undefined;
-  /** Bytes as they will be stored. */
+  /** Bytes as the stream stores them. */
   readonly data: Uint8Array;
   readonly closes: boolean;
 }
 
 export interface CreateOperation {
   readonly kind: "create";
-  /** Without data and without a fork. */
+  /** Has no data and no fork. */
   readonly command: CreateCommand;
 }
 
@@ -48,7 +49,7 @@ export interface CommitOperation {
   readonly offset: Offset;
 }
 
-/** The token of the wake has been checked. */
+/** The server has checked the token of the wake. */
 export interface AckOperation {
   readonly kind: "ack";
   readonly subscription: SubscriptionId;
@@ -62,14 +63,17 @@ export type Expectation =
   | { readonly kind: "expect_absent"; readonly stream: StreamName }
   | { readonly kind: "expect_lease"; readonly lease: LeaseClaim };
 
-/** Why an operation cannot be done, as it was found outside of the decision. */
+/** Why an operation cannot be done. Found before the decision. */
 export type UnfitReason =
   | { readonly kind: "invalid_json"; readonly detail: string }
   | { readonly kind: "not_json"; readonly expected: string }
   | { readonly kind: "token_invalid" | "token_expired" }
   | { readonly kind: "subscription_missing" | "subscription_fenced" };
 
-/** One that the present state makes impossible to read. It is refused in its place, so that a retry is known first. */
+/**
+ * An operation that the present state makes impossible to read. The decision refuses it in its place, after it has
+ * looked for a retry.
+ */
 export interface UnfitOperation {
   readonly kind: "unfit";
   readonly reason: UnfitReason;
@@ -84,7 +88,7 @@ export type Operation =
   | UnfitOperation
   | Expectation;
 
-/** What one operation came to: the tail after it, for those that are about a stream. */
+/** The result of one operation: the tail after it, if it is about a stream. */
 export interface OperationOutcome {
   readonly stream: StreamName;
   readonly tail: Offset;

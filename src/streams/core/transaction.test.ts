@@ -1,4 +1,4 @@
-/** What a transaction may do, and that a refused one has done nothing. */
+/** What a transaction can do. A refused one changes nothing. */
 
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
@@ -27,7 +27,7 @@ function decide(world: World, ...operations: readonly Operation[]): OperationsDe
   return decideOperations(world, operations, scene(world));
 }
 
-/** Applies it as the engine does. */
+/** Applies the operations as the engine does. */
 function commit(world: World, ...operations: readonly Operation[]): OperationsDecision {
   const decision = decide(world, ...operations);
   if (decision.kind === "refused") return decision;
@@ -58,14 +58,14 @@ const expectTail = (stream: StreamName, offset: number): Operation => {
 };
 const expectAbsent = (stream: StreamName): Operation => ({ kind: "expect_absent", stream });
 
-/** Two streams, a and b, with 3 and 0 bytes. */
+/** Creates two streams, a and b, with 3 and 0 bytes. */
 function twoStreams(): World {
   const world = createWorld();
   commit(world, create(A), create(B), append(A, "abc"));
   return world;
 }
 
-/** The lease of stream a, in a group of all streams with one member. */
+/** Returns the lease of stream a, in a group of all streams with one member. */
 function leaseOf(world: World): LeaseClaim {
   const settings = {
     pattern: "/*",
@@ -284,7 +284,7 @@ describe("every transaction", () => {
   });
 });
 
-/** The same, done naively: on a copy that is thrown away when something fails. */
+/** Does the same naively: on a copy, which it drops if something fails. */
 class Model {
   streams = new Map<StreamName, { tail: number; isClosed: boolean }>();
 
@@ -300,7 +300,7 @@ class Model {
       if (operation.kind === "create" && !copy.has(operation.command.name)) {
         copy.set(operation.command.name, { tail: 0, isClosed: false });
       }
-      // Creating again what was closed by hand is another configuration.
+      // To create again a stream that was closed is another configuration.
       if (operation.kind === "create" && this.#isOther(operation.command.name)) return undefined;
       if (operation.kind !== "append" && operation.kind !== "close") continue;
       const state = copy.get(operation.stream);

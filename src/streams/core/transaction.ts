@@ -1,6 +1,6 @@
 /**
- * What a transaction does: all of its operations, or none. Decided on the state before it and on what its own
- * earlier operations will have done; staged by the engine in one batch. PROTOCOL.md §19.
+ * Decides what a transaction does: all of its operations, or none. It decides on the state before the transaction and
+ * on what earlier operations of it will do. The engine stages the result in one batch. PROTOCOL.md §19.
  *
  *   TX1  an operation that cannot be done refuses all of them, by its index, and nothing is changed;
  *   TX2  expectations are about the state before the transaction;
@@ -56,7 +56,7 @@ export type OperationsDecision =
   | { readonly kind: "accepted"; readonly steps: readonly Step[] }
   | { readonly kind: "refused"; readonly operation: number; readonly refusal: OperationRefusal };
 
-/** A stream as it will be after the operations so far. */
+/** A stream as the operations so far will leave it. */
 interface Preview {
   readonly id: StreamId;
   readonly contentType: string;
@@ -123,7 +123,7 @@ class Decider {
   readonly #world: World;
   readonly #scene: TransactionScene;
   readonly #previews = new Map<StreamName, Preview>();
-  /** Cursors and subscriptions that were moved: each by one operation only. */
+  /** Cursors and subscriptions that an operation has moved. Each is moved by one operation only. */
   readonly #moved = new Set<string>();
   #nextId: number;
 
@@ -196,7 +196,7 @@ class Decider {
     return { kind: "stream", changes: decision.changes, name };
   }
 
-  /** The same transaction has created it: only the content type of that is known here. */
+  /** Repeats a creation of the same transaction. Only its content type is known here. */
   #createAgain(command: CreateCommand, preview: Preview): Step | OperationRefusal {
     const { name, contentType } = command;
     if (contentType !== undefined && !isSameMediaType(contentType, preview.contentType)) {
@@ -242,10 +242,11 @@ class Decider {
     if (subscription === undefined) return { kind: "subscription_missing" };
     const { wake, acks, isDone } = operation;
     if (!this.#isFirst(`subscription ${subscription.id}`)) return { kind: "named_twice" };
-    // Several may begin a wake, each with an id of its own.
+    // Several operations may begin a wake. Each gets its own id.
     const scene = { ...this.#scene, wakeId: `${this.#scene.wakeId}-${this.#moved.size}` };
     const decision = decideAck(subscription, wake, acks, isDone, scene);
-    // What a fenced caller finds out is decided again when it is due: a refused transaction changes nothing.
+    // A fenced ack may also find an ended lease. That is decided again when it is due, because a refused transaction
+    // changes nothing.
     if (decision.kind === "fenced") return { kind: "subscription_fenced" };
     if (decision.kind === "invalid_ack") return decision;
     return { kind: "ack", changes: decision.changes };

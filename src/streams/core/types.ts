@@ -1,4 +1,4 @@
-/** Words of the domain, shared by every ring. Numbers that must not be mixed up are branded. */
+/** The basic types, shared by every wing. Numbers that must not be mixed up are branded. */
 
 declare const brand: unique symbol;
 type Brand<T, Name extends string> = T & { readonly [brand]: Name };
@@ -7,19 +7,19 @@ type Brand<T, Name extends string> = T & { readonly [brand]: Name };
 export type StreamName = Brand<string, "StreamName">;
 /** One life of a stream. A stream that is deleted and created again has another id. */
 export type StreamId = Brand<number, "StreamId">;
-/** A random number of the server's process that created a stream. After a restore ids are given again; this is not. */
+/** A random number of the server process that created a stream. A restore can give an id again, but not a run. */
 export type Run = Brand<number, "Run">;
 export type ProducerId = Brand<string, "ProducerId">;
-/** What tells one life of a writer from the next: random text that the client chose. */
+/** Random text that the client chose. It tells one life of a writer from the next. */
 export type SessionNonce = Brand<string, "SessionNonce">;
 
-/** Place in a stream: the count of stored bytes before it. */
+/** A position in a stream: the number of stored bytes before it. */
 export type Offset = Brand<number, "Offset">;
 /** Generation of a producer. A higher epoch fences every lower one. */
 export type Epoch = Brand<number, "Epoch">;
 /** Number of an append within an epoch, from 0. */
 export type Sequence = Brand<number, "Sequence">;
-/** Milliseconds since 1970 in journal time: it never goes back. */
+/** Milliseconds since 1970 in journal time, which never goes back. */
 export type TimeMs = Brand<number, "TimeMs">;
 
 export const OFFSET_ZERO: Offset = 0 as Offset;
@@ -33,7 +33,7 @@ export function nextSequence(sequence: Sequence): Sequence {
   return (sequence + 1) as Sequence;
 }
 
-/** A bug of ours. The label names the invariant that broke. */
+/** Thrown for a bug in Hapax. The label names the invariant that broke. */
 export class BrokenInvariant extends Error {
   override readonly name = "BrokenInvariant";
 }

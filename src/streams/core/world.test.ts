@@ -108,7 +108,7 @@ function decide(world: World, asked: Command, atMs: TimeMs): readonly Change[] {
   return decision.kind === "accepted" ? [decision.change] : [];
 }
 
-/** Small, so that keys are pushed out and come again. */
+/** Small, so that keys are evicted and come again. */
 const KEYS = { windowSeconds: 2, countMax: 2, overflow: "evict" } as const;
 
 function identityOf(
@@ -145,7 +145,7 @@ function decideNew(
   return decision.kind === "created" ? decision.changes : [];
 }
 
-/** Runs a history; time is journal time: the clock, but never before the latest change. */
+/** Runs a history. Time is journal time: the clock, but never before the latest change. */
 function run(steps: readonly (readonly [Command, number])[]): { world: World; changes: Change[] } {
   const world = createWorld();
   const changes: Change[] = [];
@@ -165,7 +165,7 @@ function replay(changes: readonly Change[]): World {
   return world;
 }
 
-/** What each stream must hold, by listing its accepted appends. A fork starts with its source's text. */
+/** Lists the accepted appends of each stream. A fork starts with the text of its source. */
 function readModel(changes: readonly Change[]): Map<StreamId, { text: string; isClosed: boolean }> {
   const model = new Map<StreamId, { text: string; isClosed: boolean }>();
   for (const change of changes) {
@@ -192,7 +192,7 @@ describe("replay", () => {
         const copy = replay(structuredClone(changes));
         expect(replay(changes)).toEqual(world);
         expect(copy).toEqual(world);
-        // The entries of a window are its own: `toEqual` does not look inside.
+        // `toEqual` does not look at the entries of a window, which are private.
         expect(describeWorld(copy)).toBe(describeWorld(world));
       }),
       { numRuns: 300 },
@@ -281,7 +281,7 @@ describe("the world", () => {
     );
   });
 
-  // F48: what a path had before its deletion is not there when it comes again.
+  // F48: a stream that is created again has nothing of the deleted one at its path.
   test("L1 a stream that comes again has nothing of the old one", () => {
     const asked = { kind: "append", name: "/a", text: "p", closes: true } as const;
     const append: Command = { ...asked, producer: "one", epoch: 0, sequence: 0, streamSeq: "9" };

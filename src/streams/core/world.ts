@@ -1,9 +1,9 @@
 /**
- * The whole state that decisions are made on, and the one place that changes it.
+ * The whole state that decisions read, and the only code that changes it.
  *
- * `applyChange` changes the world in place. A stream may have a million producers, so a copy of its state
- * for every append would cost more than the append; in exchange nothing outside this ring can write:
- * the types are read-only everywhere else.
+ * `applyChange` changes the world in place. A stream may have a million producers, so a copy of its state for every
+ * append would cost more than the append. In exchange the types are read-only everywhere else, so no other code can
+ * write.
  *
  *   L1  a world is a function of the changes applied to it, in order;
  *   L2  journal time never goes back;
@@ -34,7 +34,7 @@ import {
   type TimeMs,
 } from "./types.ts";
 
-/** All that decisions are made on. Read-only for everybody but `applyChange`. */
+/** The whole state that decisions read. Only `applyChange` writes it. */
 export interface World {
   readonly streams: ReadonlyMap<StreamName, StreamState>;
   readonly byId: ReadonlyMap<StreamId, StreamState>;
@@ -80,9 +80,9 @@ export function createWorld(): World {
   return world;
 }
 
-/** Makes a change happen: in place, at once, without a decision. */
+/** Applies a change: in place, at once, without a decision. */
 export function applyChange(readonlyWorld: World, change: Change): void {
-  // The cast opens the door that the types keep shut for everybody else.
+  // The cast gives write access. The types make the world read-only for all other code.
   const world = readonlyWorld as unknown as MutableWorld;
   world.version += 1;
   if (change.atMs > world.timeMs) world.timeMs = change.atMs;
@@ -113,7 +113,7 @@ export function applyChange(readonlyWorld: World, change: Change): void {
       streamOf(world, change.stream).keys?.window?.evictTo(change.evictTo);
       return;
     case "trimmed":
-      return; // The store forgets the data; the stream goes on at its tail.
+      return; // The store drops the data; the stream continues at its tail.
     case "signing_key_added":
       world.signingKeys.push(change.key);
       return;
@@ -133,7 +133,7 @@ export function applyChange(readonlyWorld: World, change: Change): void {
   }
 }
 
-/** The stream of this name is gone for those who follow it. */
+/** Removes the stream from what its followers know. */
 function applyGone(world: MutableWorld, name: StreamName): void {
   applyStreamGone(world.subscriptions, name);
   applyStreamLost(world.groups, name);
@@ -190,7 +190,7 @@ function applyAppended(stream: MutableStream, change: Appended): void {
 function applyKey(stream: MutableStream, key: KeyRecord, atMs: TimeMs): void {
   stream.keys ??= { policy: undefined, window: undefined };
   const window = (stream.keys.window ??= new KeyWindow(key.ordinal));
-  // An image of a snapshot may be later than the replay, and have it.
+  // The image in a snapshot may be later than the replay, and already have the key.
   if (key.ordinal < window.next) return;
   window.evictTo(key.evictTo);
   window.add(key.mark, stream.tail, atMs);
@@ -205,7 +205,7 @@ function applyRemoved(world: MutableWorld, change: StreamRemoved): void {
     world.names.delete(stream.name);
   }
   applyGone(world, stream.name);
-  // While a world is made again from a snapshot that others wrote into, the source may be gone already.
+  // A snapshot is written while the world changes. In a world made from it the source may already be gone.
   const source = stream.fork === undefined ? undefined : world.byId.get(stream.fork.source);
   if (source !== undefined) source.forkCount -= 1;
 }
