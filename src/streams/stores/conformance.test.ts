@@ -1,5 +1,5 @@
-// The contract can be broken: each wrapper below breaks one sentence of it on purpose, and the case of that name must
-// notice.
+// Shows that the cases can fail: each wrapper below breaks one sentence of the contract on purpose, and the case of
+// that name must notice.
 import { describe, expect, test } from "vitest";
 import type { Change } from "../core/change.ts";
 import type { Offset, StreamId } from "../core/types.ts";
@@ -14,7 +14,7 @@ import {
 import { openMemoryStore } from "./memory.ts";
 
 const failNextCommit = (store: Store): void => {
-  // Every store that this opener hands out is a faulty one.
+  // Every store of this opener is a faulty one.
   (store as FaultyStore).failNextCommit();
 };
 
@@ -27,7 +27,7 @@ const memory: OpenStore = {
 
 type Journal = readonly (readonly Change[])[];
 
-/** A memory store that is durable for the test: it writes a journal down and replays it when opened. */
+/** A memory store that is durable for the test: it keeps a journal and replays it when it is opened. */
 function journaled(recall: (journal: Journal) => Journal = (journal) => journal): OpenStore {
   const journal: (readonly Change[])[] = [];
   const open = async (): Promise<Store> => {
@@ -66,7 +66,7 @@ function withCommit(change: (inner: Store, changes: readonly Change[]) => Promis
 const FAILED_COMMIT = "S3 after a failed commit no other is taken, and reads go on";
 const BEYOND = 1_000_000 as Offset;
 
-/** Hands a commit on and calls every second change its own. */
+/** Commits the data of up to three commits late, and in reverse order. */
 function reversed(inner: Store): Store {
   const held: Change[][] = [];
   return {
@@ -85,7 +85,7 @@ function reversed(inner: Store): Store {
   };
 }
 
-/** Answers commits before they are done: what it was told last is there one commit later. */
+/** Answers commits before they are done: a commit takes effect with the next one. */
 function lagging(inner: Store): Store {
   let last: readonly Change[] = [];
   return {
@@ -169,7 +169,7 @@ function dropsSoftlyDeleted(inner: Store): Store {
   )(inner);
 }
 
-/** The first page behind a hole. */
+/** Returns the first page behind a hole. */
 async function answerNext(
   inner: Store,
   id: StreamId,
@@ -184,7 +184,7 @@ async function answerNext(
   return { start: from, appends: [] };
 }
 
-/** The broken store, how it breaks, and the cases that must notice. */
+/** The broken store, how it is broken, and the cases that must notice. */
 const broken: readonly [
   what: string,
   wrap: (inner: Store) => Store,
@@ -333,7 +333,7 @@ const broken: readonly [
   ],
 ];
 
-/** How a journal is remembered wrongly when it is opened again, and the cases that must notice. */
+/** How a reopened store remembers its journal wrongly, and the cases that must notice. */
 const forgetful: readonly [
   what: string,
   recall: (journal: Journal) => Journal,
@@ -444,7 +444,7 @@ async function failedCases(make: () => OpenStore): Promise<string[]> {
   return failed;
 }
 
-/** Forgets that a commit has failed: the next one is taken as if nothing had happened. */
+/** Forgets that a commit has failed, and takes the next one. */
 function openForgivingStore(): Store {
   const inner = openMemoryStore();
   let isNextFailing = false;

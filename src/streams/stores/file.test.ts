@@ -20,7 +20,7 @@ afterAll(() => {
   rmSync(root, { recursive: true, force: true });
 });
 
-/** A process that can be killed: afterwards none of its calls begins, and those under way have ended. */
+/** A process that can be killed. After the kill none of its calls begins, and its running calls have ended. */
 function killable(disk: Disk): { readonly disk: Disk; readonly kill: () => Promise<void> } {
   const underWay = new Set<Promise<void>>();
   let isKilled = false;

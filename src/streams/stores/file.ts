@@ -1,12 +1,12 @@
 /**
- * The file store: one journal for all streams. A commit is one frame: one write that is durable when it
- * returns, for data and for everything that belongs to it.
+ * The file store: one journal for all streams. A commit is one frame: one write, durable when it returns, with the
+ * data and everything that belongs to it.
  *
- * The rooms are in file/: format and records (the bytes), segments (the files), extents (the index),
- * tail-cache and reading (reads), snapshot, recovery, compaction, lock.
+ * Its parts are in file/: format and records (the bytes), segments (the files), extents (the index), tail-cache and
+ * reading (reads), snapshot, recovery, compaction, lock.
  *
  *   FS1  one commit is one frame, and all of a commit is in it;
- *   FS2  after a failed write nothing is written any more; what was durable can still be read.
+ *   FS2  after a failed write the store writes nothing more; reads of durable data continue.
  */
 
 import { mkdirSync } from "node:fs";
@@ -43,24 +43,24 @@ import { tidyUp } from "./file/upkeep.ts";
 
 export type { RecoveryProgress, RecoveryReport } from "./file/recovery.ts";
 
-/** Settings of the file store. All have defaults that are safe before they are fast. */
+/** Settings of the file store. The defaults prefer safety to speed. */
 export interface FileStoreSettings {
-  /** `fsync`: a commit survives a power cut. `os`: it survives the process. Default `fsync`. */
+  /** `fsync`: a commit survives a power cut. `os`: it survives the end of the process. Default `fsync`. */
   readonly durability?: "fsync" | "os";
-  /** Size of a journal file. Default 64 MiB. */
+  /** Size of a journal file in bytes. Default 64 MiB. */
   readonly segmentBytes?: number;
-  /** Newest data kept in memory. More of it costs garbage collection. Default 16 MiB. */
+  /** Bytes of the newest data to keep in memory. More costs time in garbage collection. Default 16 MiB. */
   readonly cacheBytes?: number;
-  /** A snapshot is begun after so many bytes of journal, and twice as many are the most to replay. Default 256 MiB. */
+  /** Bytes of journal after which a snapshot begins. A restart replays at most twice as many. Default 256 MiB. */
   readonly snapshotBytes?: number;
-  /** A snapshot is begun after so many changes, and twice as many are the most to replay. Default 2,000,000. */
+  /** Number of changes after which a snapshot begins. A restart replays at most twice as many. Default 2,000,000. */
   readonly snapshotChanges?: number;
-  /** A snapshot is written after so long, if anything has changed. Default 10 minutes. */
+  /** Milliseconds after which a snapshot begins, if anything has changed. Default 600,000 (10 minutes). */
   readonly snapshotMs?: number;
   readonly clock?: Clock;
   readonly random?: Random;
   readonly onProgress?: RecoveryProgress;
-  /** Hears of what failed in the background: snapshots and compaction. Nothing is lost by it. */
+  /** Called when a snapshot or compaction fails in the background. No data is lost by that. */
   readonly onWarning?: (warning: string) => void;
 }
 
@@ -76,12 +76,12 @@ export interface FileStoreStats extends StoreStats {
 export interface FileStore extends Store {
   readonly recovery: RecoveryReport;
   stats(): FileStoreStats;
-  /** Writes a snapshot now and gives back what room can be given back. */
+  /** Writes a snapshot now and frees the disk space that nothing needs. */
   maintain(): Promise<void>;
 }
 
 /**
- * Opens the store in a directory, which is created if it is missing. One process at a time.
+ * Opens the store in a directory. Creates the directory if it is missing. One process at a time.
  *
  * ```ts
  * import { openFileStore } from "hapax/stores/file";
@@ -120,7 +120,7 @@ async function openDirectory(path: string, settings: FileStoreSettings): Promise
   }
 }
 
-/** The same over any disk; `release` is called when the store is closed. */
+/** Opens a file store over any disk. Calls `release` when the store is closed. */
 export async function openOnDisk(
   disk: Disk,
   settings: FileStoreSettings,
@@ -135,7 +135,7 @@ export async function openOnDisk(
   return store;
 }
 
-/** On a full disk, and for a while after: how long more deletes are waited for before their room is given back. */
+/** On a full disk, and for a while after: how long to wait for more deletes before their room is freed. */
 const FULL_TIDY_MS = 1000;
 const TIGHT_TIDY_MS = 5000;
 const TIGHT_MS = 600_000;
@@ -158,7 +158,7 @@ class JournalStore implements FileStore {
   #lastCrc: number;
   #snapshots: readonly number[];
   #nextLsn: number;
-  /** Changes that are durable. */
+  /** Number of durable changes. */
   #ordinal: number;
   #writing: Promise<void> = Promise.resolve();
   #failure: HapaxError | undefined;
@@ -169,7 +169,7 @@ class JournalStore implements FileStore {
   readonly #bound: ReplayBound;
   #background: Promise<void> | undefined;
   #cancelTimer: () => void = () => undefined;
-  /** Something was deleted since room was last given back; perhaps also before the directory was opened. */
+  /** Data was deleted since room was last freed; perhaps also before the directory was opened. */
   #hasFreed = true;
   #isTidyingSoon = false;
   #failuresInRow = 0;
@@ -211,7 +211,8 @@ class JournalStore implements FileStore {
     for (const name of recovered.unfinished) await this.#disk.remove(name);
     const { segments, spares, mark, lastCrc } = recovered;
     const id = this.#storeId;
-    // First: it syncs the end that a killed process left in the page cache, and STORE names only what is durable.
+    // First: `adopt` syncs the end that a killed process left in the page cache, and STORE names only what is
+    // durable.
     await this.#segments.adopt(segments, spares, { storeId: id, lastCrc });
     const known = { id, segment: segments.at(-1)?.number ?? 0, ...this.#last };
     const steadyMs = this.#clock.steadyMs();
@@ -219,7 +220,7 @@ class JournalStore implements FileStore {
     if (this.#segments.active === undefined) await this.#ensureRoom(0);
     this.#segments.prepare();
     this.#armTimer();
-    // A process that never lived long enough for a snapshot must not make the next replay longer.
+    // A process that did not live long enough for a snapshot must not make the next replay longer.
     this.#considerBackground();
   }
 
@@ -255,7 +256,7 @@ class JournalStore implements FileStore {
       try {
         return await readExtents(this.#segments, stream, extents, from, to, bytesMax);
       } catch (error) {
-        // Compaction may have moved it while it was read: then it is found at its new place.
+        // Compaction may have moved the data during the read. Then the next attempt finds it at its new place.
         if (!isHapaxError(error, "data_damaged") || attempt === 3) throw error;
       }
     }
@@ -276,12 +277,12 @@ class JournalStore implements FileStore {
   async #close(): Promise<void> {
     this.#isClosing = true;
     this.#cancelTimer();
-    // Room may never come: who waits for it is told now, and the last frame below does not wait either.
+    // Room may never come. Commits that wait for it fail now, and the last frame below does not wait either.
     this.#segments.stopWaiting();
     await this.#background;
-    // An empty frame says that everything before it was complete: a later damage is then seen as such.
+    // An empty frame shows that everything before it was complete. Later damage is then recognised as damage.
     if (this.#failure === undefined) await this.commit([]).catch(() => undefined);
-    // The last LSN is known elsewhere too: an end that goes missing while the store is closed is then missed.
+    // STORE knows the last LSN too. If the end goes missing while the store is closed, the next start sees that.
     if (this.#failure === undefined)
       await this.#ownership?.closed(this.#last).catch(() => undefined);
     this.#isClosed = true;
@@ -290,7 +291,7 @@ class JournalStore implements FileStore {
       await this.#segments.close();
       await this.#ownership?.close();
     } finally {
-      await this.#release(); // Whatever becomes of the files, the directory is free for the next one.
+      await this.#release(); // Also after an error the directory is free for the next process.
     }
   }
 
@@ -298,7 +299,7 @@ class JournalStore implements FileStore {
     if (this.#isClosed) throw new HapaxError("store_closed", "the file store is closed");
   }
 
-  /** One write at a time, in the order of the calls: a busy writer does not keep compaction out. */
+  /** Runs one write at a time, in the order of the calls, so that a busy writer does not keep compaction out. */
   async #exclusive<T>(run: () => Promise<T>): Promise<T> {
     const before = this.#writing;
     let finish: () => void = () => undefined;
@@ -392,7 +393,7 @@ class JournalStore implements FileStore {
     }
   }
 
-  /** Everything that the world has by now is durable. */
+  /** Resolves when everything that the world has now is durable. */
   #settled(): Promise<void> {
     const ordinal = this.world.version;
     this.#bound.snapshotNeeds(ordinal);
@@ -407,19 +408,19 @@ class JournalStore implements FileStore {
     else if (this.#hasFreed && this.#isTight) this.#tidySoon();
   }
 
-  /** The disk is full, or was so not long ago: what is deleted is given back early. */
+  /** The disk is full, or was full not long ago. Then the room of deleted data is freed early. */
   get #isTight(): boolean {
     const nowMs = this.#clock.steadyMs();
     if (this.#segments.isFull) this.#fullAtMs = nowMs;
     return nowMs - this.#fullAtMs < TIGHT_MS;
   }
 
-  /** On a full disk what was deleted is given back after a moment, not with the next snapshot. */
+  /** On a full disk, frees the room of deleted data after a moment, and not with the next snapshot. */
   #tidySoon(): void {
     if (this.#isTidyingSoon) return;
     this.#isTidyingSoon = true;
     const waitMs = this.#segments.isFull ? FULL_TIDY_MS : TIGHT_TIDY_MS;
-    // Up to a minute after failures: each of them is a warning.
+    // After failures it waits up to a minute, because each failure is a warning.
     this.#clock.after(waitMs * 2 ** Math.min(this.#failuresInRow, 6), () => {
       this.#isTidyingSoon = false;
       if (!this.#isClosing && this.#hasFreed) void this.#startBackground();
@@ -434,13 +435,13 @@ class JournalStore implements FileStore {
     });
   }
 
-  /** Snapshot, room, compaction: one after the other, never two at a time. Never rejects. */
+  /** Runs snapshot, freeing of room, and compaction: one after the other, never two at a time. Never rejects. */
   #startBackground(): Promise<void> {
     this.#bound.workBegins();
     this.#hasFreed = false;
     this.#background ??= this.#tidyUp()
       .catch((error: unknown) => {
-        this.#hasFreed = true; // On a full disk it is tried again.
+        this.#hasFreed = true; // On a full disk this makes it try again.
         this.#failuresInRow += 1;
         this.#settings.onWarning?.(error instanceof Error ? error.message : String(error));
       })
@@ -481,7 +482,7 @@ class JournalStore implements FileStore {
     for (const old of rest) await this.#disk.remove(snapshotName(old));
   }
 
-  /** CP3: false, and nothing was written, when there is no room that is not kept for others. */
+  /** CP3: writes nothing and returns false if the free room is reserved for others. */
   #writeMoved(records: readonly Moved[]): Promise<boolean> {
     let bytes = 1024;
     for (const { data } of records) bytes += data.length + 32;

@@ -1,4 +1,4 @@
-// The memory store keeps the contract. That the contract can be broken is in conformance.test.ts.
+// The memory store keeps the contract. conformance.test.ts shows that the cases can fail.
 import { describe, expect, test } from "vitest";
 import type { Store } from "../store.ts";
 import { type FaultyStore, openFaultyStore } from "../../../test/kits/faulty-store.ts";
@@ -19,7 +19,7 @@ import {
 import { openMemoryStore } from "./memory.ts";
 
 const failNextCommit = (store: Store): void => {
-  // Every store that this opener hands out is a faulty one.
+  // Every store of this opener is a faulty one.
   (store as FaultyStore).failNextCommit();
 };
 

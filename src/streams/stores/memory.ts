@@ -8,7 +8,7 @@ import type { Page, Store } from "../store.ts";
 
 /** Settings of a memory store. */
 export interface MemoryStoreSettings {
-  /** Bytes of data that the store takes before writes answer `store_full`. Default: no limit. */
+  /** Most bytes of data that the store takes. Beyond it writes answer `store_full`. Default: no limit. */
   readonly bytesMax?: number;
 }
 
@@ -89,7 +89,7 @@ export function openMemoryStore(settings: MemoryStoreSettings = {}): Store {
   };
 }
 
-/** Forgets whole appends before the offset; returns their bytes. */
+/** Drops whole appends before the offset. Returns their bytes. */
 function trim(stream: MemoryStream, to: Offset): number {
   const count = findAppend(stream.starts, to);
   const from = stream.starts[0] ?? 0;
@@ -117,7 +117,7 @@ function readPage(stream: MemoryStream, from: Offset, to: Offset, bytesMax: numb
   return { start, appends };
 }
 
-/** The append that holds the offset: the last one that starts at or before it. */
+/** Finds the append that holds the offset: the last one that starts at or before it. */
 function findAppend(starts: readonly Offset[], offset: Offset): number {
   let low = 0;
   let high = starts.length - 1;

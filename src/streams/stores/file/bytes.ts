@@ -1,10 +1,10 @@
-/** Little-endian bytes with variable-length integers: what the journal and the snapshots are made of. */
+/** Little-endian bytes with variable-length integers. The journal and the snapshots consist of them. */
 
 import { HapaxError } from "../../../base/errors.ts";
 
 const TWO_32 = 4_294_967_296;
 
-/** Writes into a buffer that grows. The bytes handed out stay valid: a grown buffer is a new one. */
+/** Writes into a buffer that grows. Bytes that it has returned stay valid, because it grows into a new buffer. */
 export class ByteWriter {
   #buffer: Buffer;
   #length = 0;
@@ -17,7 +17,7 @@ export class ByteWriter {
     return this.#length;
   }
 
-  /** Everything written so far, without a copy. */
+  /** Returns everything written so far, without a copy. */
   bytes(): Buffer {
     return this.#buffer.subarray(0, this.#length);
   }
@@ -33,7 +33,7 @@ export class ByteWriter {
     this.#length += 4;
   }
 
-  /** A whole number up to 2^53-1 in eight bytes. */
+  /** Writes a whole number up to 2^53-1 in eight bytes. */
   u64(value: number): void {
     this.#reserve(8);
     this.#buffer.writeUInt32LE(value % TWO_32, this.#length);
@@ -41,7 +41,7 @@ export class ByteWriter {
     this.#length += 8;
   }
 
-  /** A whole number up to 2^53-1, seven bits a byte, low bits first. */
+  /** Writes a whole number up to 2^53-1, seven bits a byte, low bits first. */
   varint(value: number): void {
     this.#reserve(8);
     let rest = value;
@@ -53,7 +53,7 @@ export class ByteWriter {
   }
 
   text(value: string): void {
-    // Latin-1 and UTF-8 agree on what nearly every name is made of, and three bytes fit any unit.
+    // Latin-1 and UTF-8 agree on the characters of nearly every name, and three bytes fit any code unit.
     const bytesMax = value.length * 3;
     if (bytesMax < 128) {
       this.#reserve(1 + bytesMax);
@@ -96,7 +96,7 @@ export class ByteWriter {
   }
 }
 
-/** Reads what ByteWriter wrote. Reading past the end is damage, never undefined. */
+/** Reads what ByteWriter wrote. Throws damage if it would read past the end. */
 export class ByteReader {
   readonly #buffer: Buffer;
   position: number;
@@ -172,7 +172,7 @@ export class ByteReader {
 const shared = new Map<string, string>();
 const SHARED_MAX = 1024;
 
-/** Content types are few and streams are many: equal texts are kept once. */
+/** Returns one shared copy of equal texts: there are few content types and many streams. */
 export function share(text: string): string {
   const known = shared.get(text);
   if (known !== undefined) return known;
@@ -184,7 +184,7 @@ export function damaged(what: string): HapaxError {
   return new HapaxError("data_damaged", what);
 }
 
-/** The same, with the place: what an operator needs to look at it. */
+/** The same error with file and offset, which an operator needs. */
 export function damage(file: string, offset: number, what: string, cause?: unknown): HapaxError {
   const message = `${what} file=${file} offset=${offset}`;
   return new HapaxError("data_damaged", message, cause === undefined ? undefined : { cause });

@@ -1,18 +1,20 @@
 /**
- * What ties the files of a journal together: each segment names the CRC of the frame before its first one, and
- * snapshots and STORE name the CRC of a frame. Two files that come from different stores, or from two copies of one
- * store that went different ways, do not fit. ID1 of store-file.ts.
+ * Ties the files of a journal together. Each segment names the CRC of the frame before its first one, and snapshots
+ * and STORE name the CRC of a frame. Files do not fit if they are from different stores, or from two copies of one
+ * store that were both written to. ID1 of store-file.ts.
  */
 
-/** A frame that a file outside of the journal's segments knows of. */
+/** A frame that a file outside of the journal's segments names. */
 export interface KnownFrame {
   readonly lsn: number;
   readonly crc: number;
-  /** The file. */
+  /** The file that names it. */
   readonly by: string;
 }
 
-/** Is shown segments and their frames in order. What it returns is what is wrong, if anything is. */
+/**
+ * Checks segments and their frames, which the caller passes in order. Each call returns the fault, if there is one.
+ */
 export class Chain {
   readonly #known = new Map<number, KnownFrame[]>();
   #last: { readonly lsn: number; readonly crc: number; readonly name: string } | undefined;
@@ -23,7 +25,7 @@ export class Chain {
     }
   }
 
-  /** The last frame that was shown, or that the last segment says was before it. */
+  /** CRC of the last frame that it has seen, or of the frame that the last segment names as the one before it. */
   get lastCrc(): number {
     return this.#last?.crc ?? 0;
   }

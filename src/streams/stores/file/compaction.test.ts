@@ -15,7 +15,7 @@ import { type FileStore, openOnDisk } from "../file.ts";
 
 const SETTINGS = { segmentBytes: 16_384, snapshotBytes: 1 << 30, cacheBytes: 0 };
 
-/** Two streams that take turns, so that half of every segment dies with one of them. The other has identities. */
+/** Writes two streams in turns, so that half of every segment dies with one of them. The other one has identities. */
 async function writeStore(store: FileStore): Promise<void> {
   await write(store, created(1), created(2));
   for (let step = 0; step < 60; step += 1) {
@@ -111,7 +111,7 @@ test("CP2 a segment is given up only when neither of the two snapshots needs it"
   await writeStore(store);
   await write(store, ended("removed", 2));
   for (let round = 0; round < 4; round += 1) {
-    // More than a segment that nobody will ever read, but that leads from one snapshot to the next.
+    // More than a segment that no reader will ever need, but that leads from one snapshot to the next.
     const id = 10 + round;
     await write(store, created(id));
     for (let part = 0; part < 30; part += 1) await write(store, appended(id, pattern(900, part)));
@@ -123,7 +123,7 @@ test("CP2 a segment is given up only when neither of the two snapshots needs it"
   await store.close();
   const names = (await disk.list()).filter((name) => name.endsWith(".snap")).toSorted();
   expect(names.length).toBe(2);
-  // The newer one is lost: the older one and the journal since must still have everything.
+  // The newer snapshot is lost. The older one and the journal since must still have everything.
   await disk.remove(names[1] ?? "");
   await disk.syncDirectory();
   const after = await openOnDisk(disk.crash(), SETTINGS, async () => {});

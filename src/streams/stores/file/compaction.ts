@@ -1,10 +1,10 @@
 /**
- * Compaction: what is still alive in segments that are mostly dead is written again, in stream order, at the
- * journal's end. It is data like any other: a crash at any point leaves it in at least one place.
+ * Compaction writes the live data of mostly dead segments again, in stream order, at the journal's end. It is data
+ * like any other: a crash at any point leaves it in at least one place.
  *
  *   CP1  compaction changes no stream: same bytes, same offsets, same cuts between appends;
- *   CP2  a segment is given up only when nothing alive is in it and no snapshot needs its frames;
- *   CP3  compaction never waits for room, and leaves alone what deletes need of it.
+ *   CP2  a segment is given up only if it holds nothing alive and no snapshot needs its frames;
+ *   CP3  compaction never waits for room, and leaves the room that deletes need.
  */
 
 import type { Offset, StreamId } from "../../core/types.ts";
@@ -13,18 +13,21 @@ import type { Moved } from "./records.ts";
 import { readForMove } from "./reading.ts";
 import type { Segments } from "./segments.ts";
 
-/** Less than this share alive: writing it again is worth the room. */
+/** With a smaller share of live data, a segment is worth compacting. */
 const LIVE_SHARE_MAX = 0.5;
-/** One write of compaction. Small, because commits wait behind it. */
+/** Bytes of one write of compaction. Small, because commits wait behind it. */
 const MOVE_BYTES = 256 * 1024;
 const FULL_MOVE_BYTES = 16 * 1024;
 
-/** Writes moved records as one frame, durable when it resolves. False when there was no room for it. */
+/**
+ * Writes moved records as one frame, which is durable when the promise resolves. False if there was no room for it.
+ */
 export type WriteMoved = (records: readonly Moved[]) => Promise<boolean>;
 
 /**
- * Segments that are worth it; never the one that is being written. On a full disk those with the least in them, and as
- * many as there is room for: one that is moved out in part gives nothing back.
+ * Finds the segments that are worth compacting, but never the one that is being written. On a full disk: those with
+ * the least live data, and only as many as there is room for, because a segment that is moved out in part frees
+ * nothing.
  */
 export function findVictims(segments: Segments, index: ExtentIndex): ReadonlySet<number> {
   const last = segments.active?.number;
@@ -45,7 +48,7 @@ export function findVictims(segments: Segments, index: ExtentIndex): ReadonlySet
   return chosen;
 }
 
-/** Moves everything alive out of the victims, unless it must stop before. Returns the bytes moved. */
+/** Moves everything alive out of the victims, unless it must stop before. Returns the bytes that it moved. */
 export async function moveOut(
   segments: Segments,
   index: ExtentIndex,
@@ -56,7 +59,7 @@ export async function moveOut(
   let pending: Moved[] = [];
   let pendingBytes = 0;
   let movedBytes = 0;
-  // A frame must fit into what is left of a segment.
+  // A frame must fit into the rest of a segment.
   const frameBytes = Math.min(MOVE_BYTES, Math.max(FULL_MOVE_BYTES, segments.moveRoomBytes() / 4));
   const flush = async (): Promise<boolean> => {
     if (pending.length === 0) return true;
@@ -68,7 +71,7 @@ export async function moveOut(
     movedBytes += bytes;
     return true;
   };
-  // A live iterator: streams may come and go meanwhile, new ones have nothing in old segments.
+  // A live iterator: streams may appear and disappear meanwhile. New ones have nothing in old segments.
   for (const [stream, extents] of index.streams) {
     for (const group of groupsIn(extents, victims, frameBytes)) {
       for (const { offset, data } of await readForMove(segments, stream, group)) {
@@ -90,7 +93,7 @@ function isAlive(index: ExtentIndex, stream: StreamId, extents: StreamExtents): 
   return index.streams.get(stream) === extents;
 }
 
-/** Runs of neighbouring extents that lie in victims, in parts of about one write. */
+/** Yields runs of neighbouring extents that lie in victims, in parts of about one write. */
 function groupsIn(
   extents: StreamExtents,
   victims: ReadonlySet<number>,

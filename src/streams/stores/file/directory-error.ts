@@ -1,4 +1,4 @@
-/** Errors of the system about a directory, told as what they are and what to do about them. */
+/** Turns errors of the system about a directory into errors that say what is wrong and what to do. */
 
 import { statSync } from "node:fs";
 import { HapaxError } from "../../../base/errors.ts";
@@ -15,7 +15,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EMFILE: "this process has too many files open",
 };
 
-/** Everything else comes back as it is. */
+/** Translates the errors that it knows, and returns every other error as it is. */
 export function asDirectoryError(error: unknown, directory: string): unknown {
   if (!(error instanceof Error) || !("syscall" in error) || !("code" in error)) return error;
   const code = String(error.code);
@@ -24,7 +24,10 @@ export function asDirectoryError(error: unknown, directory: string): unknown {
   return new HapaxError("directory_unusable", message, { cause: error });
 }
 
-/** It holds every stream and the keys that sign webhooks; volumes of containers often begin open to all. */
+/**
+ * Warns if other users can write to the directory. It holds every stream and the keys that sign webhooks, and the
+ * volumes of containers are often open to all at first.
+ */
 export function warnOfStrangers(path: string, warn: (warning: string) => void): void {
   const mode = statSync(path).mode & 0o777;
   if (process.platform === "win32" || (mode & 0o022) === 0) return;

@@ -1,15 +1,15 @@
 /**
- * PORT, inside the file store: one flat directory of files. Small enough for a simulated disk that loses
+ * PORT, inside the file store: one flat directory of files. It is small enough for a simulated disk that can lose
  * power at every instant (testing/simulated-disk.ts).
  *
- *   DK1  a write resolves when all its bytes are written, and, on a file opened `durable`, when they
- *        survive a power cut; a short count is gone on with, never taken for success;
+ *   DK1  a write resolves when all its bytes are written, and, on a file opened `durable`, when they survive a power
+ *        cut; a short count is no success: the disk writes the rest;
  *   DK2  a file that was created or renamed survives a power cut only after `syncDirectory`;
- *   DK3  nothing is ever tried again after it failed: the caller stops.
+ *   DK3  a failed call is never tried again: the caller stops.
  */
 
 export interface Disk {
-  /** Names of the files, in no order. */
+  /** Returns the names of the files, in no order. */
   list(): Promise<readonly string[]>;
   open(name: string, mode: DiskMode): Promise<DiskFile>;
   rename(from: string, to: string): Promise<void>;
@@ -25,7 +25,10 @@ export type DiskMode = "read" | "write" | "durable" | "create";
 
 export interface DiskFile {
   size(): Promise<number>;
-  /** Up to `length` bytes from `position`; fewer only at the end of the file. At the start of `into`, if given. */
+  /**
+   * Reads up to `length` bytes from `position`; fewer only at the end of the file. Puts them at the start of `into`,
+   * if given.
+   */
   read(position: number, length: number, into?: Buffer): Promise<Buffer>;
   write(buffers: readonly Uint8Array[], position: number): Promise<void>;
   sync(): Promise<void>;

@@ -1,4 +1,4 @@
-/** Who waits until a number of changes is durable. */
+/** Callers that wait until a number of changes is durable. */
 
 import type { HapaxError } from "../../../base/errors.ts";
 
@@ -17,7 +17,7 @@ export class DurableWaiters {
     });
   }
 
-  /** So many changes are durable by now, or no more ever will be. */
+  /** Says that so many changes are durable now, or, with a failure, that no more will be. */
   settle(ordinal: number, failure: HapaxError | undefined): void {
     if (this.#waiting.length === 0) return;
     const waiting = this.#waiting;

@@ -1,32 +1,32 @@
 /**
  * The index: where in the journal the data of each stream lies.
  *
- * An extent is a run of consecutive data records of one stream in one frame. It costs 20 bytes, so that ten
- * million appends cost 200 MB at most; compaction writes runs together again.
+ * An extent is a run of consecutive data records of one stream in one frame. It costs 20 bytes, so ten million
+ * appends cost at most 200 MB. Compaction joins runs again.
  *
  *   IX1  the extents of a stream follow each other in its offsets, without hole or overlap;
  *   IX2  the live bytes of a segment are the bytes of the extents that point into it;
- *   IX3  a trim forgets whole extents that end at or before its offset, and nothing else.
+ *   IX3  a trim removes whole extents that end at or before its offset, and nothing else.
  */
 
 import { assert, type Offset, type StreamId } from "../../core/types.ts";
 
 export interface Extent {
-  /** Offset in the stream of the first record's data. */
+  /** Offset in the stream where the first record's data starts. */
   readonly start: Offset;
   readonly segment: number;
-  /** Of the first record, in the segment's file. */
+  /** Position of the first record in the segment's file. */
   readonly position: number;
-  /** Of the records, on disk. */
+  /** Size of the records on disk. */
   readonly bytes: number;
 }
 
-/** Reading more than this to find one record would be a waste. */
+/** Most bytes of an extent. To find one record, more should not be read. */
 export const EXTENT_BYTES_MAX = 128 * 1024;
 
 /**
- * The extents of one stream. Most streams have one, so the first is kept in plain members; from the second
- * on they are in typed arrays that grow.
+ * The extents of one stream. Most streams have one, so plain members hold the first. With the second all move to
+ * typed arrays that grow.
  */
 export class StreamExtents {
   #count = 0;
@@ -48,7 +48,7 @@ export class StreamExtents {
     return this.#count;
   }
 
-  /** Offset of the first byte that is kept; the end if none is. */
+  /** Offset of the first byte that is kept, or the end if none is. */
   get first(): Offset {
     return this.#count === 0 ? this.end : this.at(0).start;
   }
@@ -90,7 +90,10 @@ export class StreamExtents {
     this.#count += 1;
   }
 
-  /** The extent that holds the offset, or the number of extents if it is at or after the end. */
+  /**
+   * Returns the index of the extent that holds the offset, or the number of extents if the offset is at or after the
+   * end.
+   */
   find(offset: Offset): number {
     if (offset >= this.end) return this.#count;
     let low = 0;
@@ -103,7 +106,7 @@ export class StreamExtents {
     return low;
   }
 
-  /** Replaces the extents `from` up to, not including, `to`. */
+  /** Replaces the extents from `from` up to, not including, `to`. */
   replace(from: number, to: number, extents: readonly Extent[]): void {
     const tail: Extent[] = [];
     for (let index = to; index < this.#count; index += 1) tail.push(this.at(index));
@@ -115,7 +118,7 @@ export class StreamExtents {
     }
   }
 
-  /** IX3: forgets what ends at or before the offset, and returns it. A second time there is nothing left to forget. */
+  /** IX3: removes the extents that end at or before the offset, and returns them. A repeated trim removes nothing. */
   trim(to: Offset): readonly Extent[] {
     const gone = this.find(to);
     if (gone === 0) return [];
@@ -162,7 +165,7 @@ export class StreamExtents {
   }
 }
 
-/** The extents of all streams, and how much of each segment is alive. */
+/** The extents of all streams, and the live bytes of each segment. */
 export class ExtentIndex {
   readonly streams = new Map<StreamId, StreamExtents>();
   readonly #liveBytes = new Map<number, number>();
@@ -196,7 +199,7 @@ export class ExtentIndex {
     }
   }
 
-  /** Points a part of a stream to where it was moved. */
+  /** Points a part of a stream to its new place. */
   move(stream: StreamId, from: number, to: number, extents: readonly Extent[]): void {
     const current = this.streams.get(stream);
     if (current === undefined) return;
@@ -208,7 +211,7 @@ export class ExtentIndex {
     current.replace(from, to, extents);
   }
 
-  /** Segments with data that is alive. */
+  /** Segments that hold live data. */
   segments(): Iterable<number> {
     return this.#liveBytes.keys();
   }

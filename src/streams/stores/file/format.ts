@@ -1,5 +1,5 @@
 /**
- * The journal's bytes. docs/formats/journal.md says the same in prose; golden files hold both to it.
+ * The journal's bytes. docs/formats/journal.md describes them in prose; tests with golden files check both.
  *
  * A segment is a file of fixed size: a header block, then frames, then zeros. All numbers are little-endian.
  *
@@ -28,21 +28,21 @@
  *
  *   JF1  a frame is valid only in the segment, and in the use of the segment, that it was written to;
  *   JF2  a frame that was not written completely is not valid;
- *   JF3  what other software has written is refused and not touched, never taken for damage.
+ *   JF3  a file that other software has written is refused and not touched; it does not count as damage.
  */
 
 import { crc32 } from "node:zlib";
 import { HapaxError } from "../../../base/errors.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
 
-/** What is written and read. */
+/** The format that this version writes and reads. */
 export const FORMAT_VERSION = 1;
 export const SEGMENT_HEADER_BYTES = 4096;
 const HEADER_COPY_AT = 2048;
-/** One copy of a segment's header. */
+/** Size of one copy of a segment's header. */
 export const HEADER_BYTES = 96;
 const SEGMENT_MAGIC = Buffer.from("HAPAXJNL", "latin1");
-/** What development versions before the first release began a segment with. */
+/** The first bytes of a segment in development versions before the first release. */
 const FORMER_MAGIC = Buffer.from("HAPAXSEG", "latin1");
 export const FRAME_HEADER_BYTES = 40;
 export const FRAME_MAGIC = Buffer.from("HPXF", "latin1").readUInt32LE(0);
@@ -54,9 +54,12 @@ export interface SegmentHeader {
   readonly firstLsn: number;
   readonly salt: number;
   readonly timeMs: number;
-  /** Of the file: one that is shorter has lost something. */
+  /** Size of the file. A shorter file has lost something. */
   readonly bytes: number;
-  /** CRC of the frame with the LSN before `firstLsn`, whose own salt is in it: the segment follows that one alone. */
+  /**
+   * CRC of the frame with the LSN before `firstLsn`. It contains that frame's salt, so the segment follows only that
+   * frame.
+   */
   readonly crcBefore: number;
   /** 32 hexadecimal digits. */
   readonly storeId: string;
@@ -92,7 +95,7 @@ export function encodeSegmentHeader(header: SegmentHeader): Buffer {
   return block;
 }
 
-/** Undefined when neither copy is whole. A version that we do not know is returned as it stands. */
+/** Returns undefined if neither copy is whole. Returns an unknown version as it is. */
 export function decodeSegmentHeader(block: Buffer): SegmentHeader | undefined {
   if (block.length < SEGMENT_HEADER_BYTES) return undefined;
   return decodeHeaderCopy(block, 0) ?? decodeHeaderCopy(block, HEADER_COPY_AT);
@@ -114,10 +117,7 @@ function decodeHeaderCopy(block: Buffer, at: number): SegmentHeader | undefined 
   return { version, number, firstLsn, salt, timeMs, bytes, crcBefore, storeId };
 }
 
-/**
- * JF3: throws `format_unknown` for the header block of a segment that other software has written. What is merely
- * damaged passes.
- */
+/** JF3: throws `format_unknown` if other software has written this segment's header block. Lets damage pass. */
 export function requireKnownFormat(name: string, block: Buffer): void {
   const version = decodeSegmentHeader(block)?.version;
   if (version === FORMAT_VERSION) return;
@@ -128,7 +128,7 @@ export function requireKnownFormat(name: string, block: Buffer): void {
   if (isFormer) throw unknownFormat(name, undefined);
 }
 
-/** Without a version: of a development version before the first release. */
+/** Makes the error. Without a version: for a development version before the first release. */
 export function unknownFormat(name: string, version: number | undefined): HapaxError {
   const what =
     version === undefined
@@ -141,7 +141,7 @@ export function alignFrame(bytes: number): number {
   return Math.ceil(bytes / FRAME_ALIGN) * FRAME_ALIGN;
 }
 
-/** Undefined when there is no frame here that could fit into `bytesMax`. */
+/** Returns undefined if there is no frame here that could fit into `bytesMax`. */
 export function decodeFrameHeader(
   bytes: Buffer,
   at: number,
@@ -171,7 +171,7 @@ function readU64(bytes: Buffer, at: number): number | undefined {
   return Number.isSafeInteger(value) ? value : undefined;
 }
 
-/** JF1, JF2: whether the frame at `at`, which must lie in `bytes` whole, is what was written. */
+/** JF1, JF2: whether the frame at `at` is what was written. The whole frame must lie in `bytes`. */
 export function isFrameValid(
   bytes: Buffer,
   at: number,

@@ -1,9 +1,9 @@
 /**
- * Building a frame: one commit as the fewest buffers, with the places of its data.
+ * Builds a frame: one commit in as few buffers as possible, with the places of its data.
  *
- * Small data is copied beside its record, because one buffer is written faster than many; large data is written
- * from where it lies. The tail cache shares what was copied; of large data it makes a copy of its own, once it is
- * written, because the caller may use its buffer again.
+ * Small data is copied beside its record, because one buffer is written faster than many. Large data is written from
+ * the caller's buffer. The tail cache shares the copies of small data. Of large data it makes its own copy after the
+ * write, because the caller may reuse its buffer.
  */
 
 import { crc32 } from "node:zlib";
@@ -15,7 +15,7 @@ import { EXTENT_BYTES_MAX } from "./extents.ts";
 import { alignFrame, FRAME_HEADER_BYTES, FRAME_MAGIC } from "./format.ts";
 import { encodeChange, encodeDataRecord, type Moved } from "./records.ts";
 
-/** From here on copying data costs more than a buffer of its own. */
+/** From this size on, a copy costs more than a buffer of its own. */
 const LARGE_BYTES = 16 * 1024;
 
 /** Consecutive data records of one stream in one frame. */
@@ -23,7 +23,7 @@ export interface Run {
   readonly stream: StreamId;
   readonly start: Offset;
   end: Offset;
-  /** Of the first record, from the start of the frame. */
+  /** Position of the first record, from the start of the frame. */
   readonly at: number;
   bytes: number;
 }
@@ -32,7 +32,7 @@ export interface PlacedData {
   readonly stream: StreamId;
   readonly start: Offset;
   readonly data: Uint8Array;
-  /** The caller's own bytes: whoever keeps them makes a copy. */
+  /** The bytes belong to the caller: make a copy to keep them. */
   readonly isBorrowed: boolean;
 }
 
@@ -51,7 +51,7 @@ export interface FrameStart {
   readonly salt: number;
 }
 
-/** Collects the runs of data records, in the frame's order. The reader of a frame does the same. */
+/** Collects the runs of data records, in the frame's order. The code that reads a frame uses it too. */
 export class Runs {
   readonly list: Run[] = [];
 
@@ -77,7 +77,7 @@ export function toExtent(run: Run, segment: number, framePosition: number): Exte
 }
 
 interface Piece {
-  /** How much of the writer comes before this data. */
+  /** How many bytes of the writer come before this data. */
   readonly at: number;
   readonly data: Uint8Array;
 }
@@ -86,7 +86,7 @@ interface Pending {
   readonly stream: StreamId;
   readonly start: Offset;
   readonly length: number;
-  /** Where a copy lies in the writer; undefined for data with a buffer of its own. */
+  /** Where a copy lies in the writer. Undefined for data with a buffer of its own. */
   readonly at: number | undefined;
   readonly data: Uint8Array;
 }
@@ -113,7 +113,7 @@ export class FrameBuilder {
     this.#records += 1;
   }
 
-  /** An append or a moved part of one, which starts at `start` in its stream. */
+  /** Adds an append, or a moved part of one, that starts at `start` in its stream. */
   data(record: Extract<Change, { kind: "appended" }> | Moved, start: Offset): void {
     const at = this.bytes;
     const { data, stream } = record;
@@ -131,7 +131,7 @@ export class FrameBuilder {
     this.#runs.add(stream, start, advance(start, data.length), at, this.bytes - at);
   }
 
-  /** `frameBytes` may be asked for first, to choose the segment whose salt this takes. */
+  /** Completes the frame. Read `frameBytes` before, to choose the segment that gives the salt. */
   finish(start: FrameStart): Frame {
     const bytes = this.bytes;
     this.#writer.zeros(alignFrame(bytes) - bytes);
@@ -169,7 +169,7 @@ export class FrameBuilder {
   }
 }
 
-/** Of the frame without its first eight bytes and without the zeros that fill it up. */
+/** Computes the CRC of the frame without its first eight bytes and without the zeros at its end. */
 function checksum(buffers: readonly Uint8Array[], bytes: number, salt: number): number {
   let crc = salt;
   let left = bytes;

@@ -1,4 +1,4 @@
-// A disk that is full, and the deletes that make room on it again.
+// A full disk, and deletes that make room on it again.
 import { expect, test } from "vitest";
 import type { StreamState } from "../../core/stream.ts";
 import type { StreamName } from "../../core/types.ts";
@@ -25,7 +25,7 @@ interface Stage {
   readonly engine: Engine;
 }
 
-/** So many segments fit, and a few snapshots. */
+/** Opens a disk with room for so many segments and a few snapshots. */
 async function openStage(segments: number, snapshotBytes = 8000): Promise<Stage> {
   const disk = createSimulatedDisk(3);
   const stage = await openAt(disk, createVirtualClock(1_700_000_000_000));
@@ -54,7 +54,7 @@ async function within<T>(clock: VirtualClock, seconds: number, work: Promise<T>)
   return work;
 }
 
-/** Streams of one record each, small ones among large ones, until the disk is full. */
+/** Writes streams of one record each, small and large ones, until the disk is full. */
 async function fill({ clock, engine }: Stage, from: number): Promise<number> {
   for (let number = from; ; number += 1) {
     const text = "x".repeat(number % 5 === 0 ? 200 : 6000);
@@ -76,7 +76,7 @@ test("G33 CP3 SG4 on a full disk deletes are taken and make room, and appends go
     next = await fill(stage, from);
     expect(next - from, `round ${round}`).toBeGreaterThan(20);
     expect(stage.store.stats().isFull).toBe(true);
-    // Nine of ten go; what stays keeps a little of every segment alive.
+    // Nine of ten go. The rest keeps a little of every segment alive.
     for (let number = from; number < next; number += 1) {
       if (number % 10 === 0) continue;
       const deleted = await within(clock, 60, engine.delete(nameOf(number)));
@@ -182,7 +182,7 @@ test("G33 N5 on a full disk subscriptions leave the room alone that deletes need
   const next = await fill(stage, 0);
   let deliveriesBefore = 0;
   for (let round = 0; round < 400; round += 1) {
-    // By now the claims have used up what was not kept for deletes.
+    // By now the claims have used up the room that is not kept for deletes.
     if (round === 200) deliveriesBefore = deliveries;
     const claim = watch(subscriptions.claim("pull", "worker").catch(() => undefined));
     for (let turns = 0; claim.isWaiting && turns < 50; turns += 1) await turn();
@@ -221,7 +221,7 @@ test("SG4 while a commit waits for room none is promised, and not even a delete 
   const { disk, clock, engine } = stage;
   await engine.create(createCommand(nameOf(0), { text: "small" }));
   await turn();
-  // Two segments are there; nobody knows yet that there is no room for a third.
+  // Two segments are there. The store does not know yet that there is no room for a third.
   disk.setCapacity(0);
   const large = Array.from({ length: 4 }, (_, at) =>
     watch(engine.create(createCommand(nameOf(1 + at), { text: "x".repeat(40_000) }))),
@@ -274,7 +274,7 @@ test("CP3 a snapshot that finds no room gets that of a spare", async () => {
   }
   let bytes = 0;
   for (const name of await disk.list()) bytes += await sizeOf(disk, name);
-  disk.setCapacity(bytes); // Not one byte more than is there.
+  disk.setCapacity(bytes); // Not one byte more than the files have.
   await within(clock, 120, store.maintain());
   expect(store.stats().segments).toBeLessThan(4);
   await within(clock, 60, engine.close());

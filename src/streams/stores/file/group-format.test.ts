@@ -1,4 +1,4 @@
-// Groups in a snapshot: of one moment, though they are written in many blocks.
+// Groups in a snapshot are of one moment, although they are written in many blocks.
 import { expect, test } from "vitest";
 import { pausing } from "../../../../test/kits/pausing-disk.ts";
 import type { GroupBookImage } from "../../core/group-image.ts";
@@ -50,7 +50,7 @@ test("SN1 RS1 groups in a snapshot are of one moment, whatever happens while the
   let blocks = 0;
   const beforeBlock = async (block: number): Promise<void> => {
     blocks = block;
-    // Every block is followed by commits that reach all of the cursors, and by streams that come and go.
+    // After every block, commits change all of the cursors, and streams are created and removed.
     await write(store, committed(block, names.slice(block)), ended("removed", block));
     await write(store, created(STREAMS + block), created(9000 + block, { name: name(block) }));
   };

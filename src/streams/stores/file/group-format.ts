@@ -1,6 +1,6 @@
 /**
- * Groups as bytes in a snapshot. They are of one moment, but a group may have a hundred thousand cursors: what is small
- * goes with the end of the snapshot, and the cursors before it, in blocks of their own.
+ * Encodes groups in a snapshot. All are of one moment, but a group may have a hundred thousand cursors. So the
+ * cursors go before the end of the snapshot, in blocks of their own, and the rest goes with the end.
  *
  *   cursors: count (u32), then group id and its next cursors (JSON) of each
  *   groups: count of cursors in all blocks, then next token and groups without their cursors (JSON)
@@ -10,7 +10,7 @@ import type { GroupBookImage } from "../../core/group-image.ts";
 import type { Cursor, GroupId } from "../../core/group-state.ts";
 import { type ByteReader, type ByteWriter, damaged } from "./bytes.ts";
 
-/** What is turned into text at once: a fraction of a millisecond. */
+/** Cursors to turn into text at once. That takes a fraction of a millisecond. */
 const SLICE_MAX = 200;
 
 interface CursorSlice {
@@ -18,7 +18,7 @@ interface CursorSlice {
   readonly cursors: readonly Cursor[];
 }
 
-/** The cursors of all groups, in the order in which they are written. */
+/** Yields the cursors of all groups, in the order in which they are written. */
 export function* slicesOf(image: GroupBookImage): Generator<CursorSlice> {
   for (const { id: group, cursors } of image.groups) {
     for (let from = 0; from < cursors.length; from += SLICE_MAX) {
@@ -27,7 +27,7 @@ export function* slicesOf(image: GroupBookImage): Generator<CursorSlice> {
   }
 }
 
-/** As many slices as fit. Whether these were the last. */
+/** Encodes as many slices as fit. Returns whether these were the last. */
 export function encodeCursors(
   writer: ByteWriter,
   slices: Iterator<CursorSlice>,
@@ -55,7 +55,7 @@ export function encodeGroups(writer: ByteWriter, image: GroupBookImage): void {
   writer.text(JSON.stringify({ nextToken: image.nextToken, groups }));
 }
 
-/** Puts together again what the blocks have. */
+/** Collects the cursors of all blocks. */
 export class GroupCollector {
   readonly #cursors = new Map<GroupId, Cursor[]>();
   #count = 0;
@@ -64,7 +64,7 @@ export class GroupCollector {
     const count = reader.u32();
     for (let taken = 0; taken < count; taken += 1) {
       const group = reader.text();
-      // What this text says was written by encodeCursors and is covered by the block's checksum.
+      // encodeCursors wrote this text, and the block's checksum covers it.
       const cursors = JSON.parse(reader.text()) as readonly Cursor[];
       this.#count += cursors.length;
       const before = this.#cursors.get(group);

@@ -51,7 +51,7 @@ const lastSegment = (directory: string): string =>
 
 const open = (directory: string) => openFileStore(directory, { segmentBytes: SEGMENT_BYTES });
 
-/** Server and `verify` agree: refused, and nothing is changed. */
+/** Checks that server and `verify` agree: the directory is refused, and nothing is changed. */
 async function expectRefused(directory: string, message: RegExp, kind: string): Promise<void> {
   const before = filesOf(directory);
   await expect(open(directory)).rejects.toMatchObject({ code: "data_damaged" });
@@ -99,7 +99,7 @@ test("ID2 so is a last segment that was cut short, or whose last frames are zero
   bytes.fill(0, 9000);
   writeFileSync(path, bytes);
   await expectRefused(zeros, /the end of the journal is missing: LSN \d+ to 32/, "missing_end");
-  // Also when everything is gone but STORE.
+  // Also if only STORE is left.
   const bare = await filled(3);
   for (const name of filesOf(bare).keys()) if (name !== STORE_NAME) rmSync(join(bare, name));
   await expectRefused(bare, /the end of the journal is missing/, "missing_end");
@@ -154,7 +154,7 @@ test("ID1 two copies of one store that went different ways do not fit together",
     }
     await store.close();
   }
-  // The same numbers, LSNs and salt in the first segment; only what was written differs.
+  // The first segment has the same number, LSNs and salt; only the content differs.
   copyFileSync(join(copy, segmentFile(1)), join(own, segmentFile(1)));
   await expectRefused(own, /does not follow journal-000000000001\.seg/, "chain");
   const third = freshDirectory();

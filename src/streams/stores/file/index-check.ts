@@ -1,9 +1,9 @@
 /**
- * Holding the index against the records that are really there.
+ * Compares the index with the records that are really there.
  *
- * Records come in the order of the files. Of each it is known at once whether the index points to it; what the
- * index points to and no record answered for is looked at one by one at the end, so that a sound directory is
- * read only in order. Memory: one number a stream.
+ * Records come in the order of the files. Each is compared with the index at once. At the end, the entries of the
+ * index without a matching record are read one by one. So a sound directory is read only in order. Memory: one number
+ * a stream.
  */
 
 import { isSystemStream, type StreamState } from "../../core/stream.ts";
@@ -38,7 +38,7 @@ export class IndexCheck {
     for (const { count } of index.streams.values()) this.extents += count;
   }
 
-  /** A valid record of a frame. Older copies of what was moved are not in the index, and are passed over. */
+  /** Takes a valid record of a frame. It skips older copies of moved data, which are not in the index. */
   record(stream: StreamId, start: Offset, length: number, place: RecordPlace): void {
     const extents = this.#index.streams.get(stream);
     if (extents === undefined || length === 0 || start >= extents.end) return;
@@ -57,7 +57,7 @@ export class IndexCheck {
     this.#segmentBytes += place.bytes;
   }
 
-  /** All records of the segment have come. */
+  /** Says that all records of the segment have come. */
   endOfSegment(number: number, name: string, damage: readonly DamagedRange[]): readonly Problem[] {
     const found = this.#misplaced;
     const liveBytes = this.#index.liveBytes(number);
@@ -71,7 +71,7 @@ export class IndexCheck {
     return found;
   }
 
-  /** What is wrong with each stream, once all segments have been seen. */
+  /** Yields the problems of each stream. Call it after all segments. */
   async *finish(disk: Disk): AsyncGenerator<Problem> {
     const files = new LastFile(disk);
     try {
@@ -102,7 +102,7 @@ export class IndexCheck {
     }
     const { first } = extents;
     const start = fork?.at ?? OFFSET_ZERO;
-    // The beginning of what the server keeps for itself may have been trimmed.
+    // The server may have trimmed the beginning of a stream that it keeps for itself.
     const isBegun = isSystemStream(name) ? first >= start : first === start;
     if (!isBegun || extents.end !== tail) {
       const range = `${first} to ${extents.end}, not ${start} to ${tail}`;
@@ -129,7 +129,7 @@ function indexProblem(file: string, offset: number, what: string): Problem {
   return problemOf({ kind: "index", file, offset, what, meaning });
 }
 
-/** The extents of a stream that a reader would stumble over, neighbours as one. */
+/** Yields the extents of a stream that a read would fail on. Joins neighbours. */
 async function* unreadable(
   { id, name }: StreamState,
   extents: StreamExtents,
@@ -180,7 +180,7 @@ async function findFault(
   }
 }
 
-/** Neighbouring extents are mostly in one file, so one is kept open. */
+/** Keeps one file open: neighbouring extents are mostly in the same file. */
 class LastFile {
   readonly #disk: Disk;
   #number: number | undefined;

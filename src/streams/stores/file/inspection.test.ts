@@ -45,7 +45,7 @@ test("TL1 the golden directory is shown with its files and its state", async () 
     tail: 1200,
     dataBytes: 1200,
   });
-  // A fork has only what was written to it.
+  // A fork counts only data that was written to it.
   expect(streams.find(({ path }) => path === "/v1/stream/fork")).toMatchObject({
     tail: 1120,
     dataBytes: 20,

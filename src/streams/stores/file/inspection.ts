@@ -1,4 +1,4 @@
-/** What is in a directory: files, streams, state. It says how things are; verification.ts says whether they are right. */
+/** Reports what is in a directory: files, streams, state. It does not check them; verification.ts does. */
 
 import type { StreamState } from "../../core/stream.ts";
 import { isHapaxError } from "../../../base/errors.ts";
@@ -14,9 +14,9 @@ export interface SegmentReport {
   readonly number: number;
   readonly file: string;
   readonly fileBytes: number;
-  /** Up to the end of its last frame. */
+  /** Bytes up to the end of the last frame. */
   readonly usedBytes: number;
-  /** Of data that streams still have; undefined when the journal cannot be replayed. */
+  /** Bytes of data that streams still have. Undefined if the journal cannot be replayed. */
   readonly liveBytes: number | undefined;
   readonly firstLsn: number | undefined;
   readonly frames: number;
@@ -29,7 +29,7 @@ export interface SnapshotReport {
   readonly lsn: number;
   readonly writtenAtMs: number | undefined;
   readonly streams: number;
-  /** Why it cannot be used, if so. */
+  /** Why the file cannot be used, if so. */
   readonly fault: string | undefined;
 }
 
@@ -38,10 +38,10 @@ export interface StreamReport {
   readonly path: string;
   readonly contentType: string;
   readonly tail: number;
-  /** Of its own data that is kept: a fork does not count its source's. */
+  /** Bytes of the stream's own data. A fork does not count the data of its source. */
   readonly dataBytes: number;
   readonly isClosed: boolean;
-  /** Deleted, and kept because forks need its data. */
+  /** The stream is deleted, but forks need its data. */
   readonly isDeleted: boolean;
   readonly producers: number;
   /** Producers whose epoch belongs to a session. */
@@ -60,9 +60,9 @@ export interface StateReport {
   readonly groups: number;
   readonly signingKeys: number;
   readonly dataBytes: number;
-  /** Journal time: the latest of any change. A start never goes back behind it. */
+  /** Journal time: the latest time of any change. It never goes back, also after a restart. */
   readonly timeMs: number;
-  /** Changes since the directory was new. */
+  /** Number of changes since the directory was new. */
   readonly changes: number;
 }
 
@@ -72,15 +72,15 @@ export interface Inspection {
   readonly spares: readonly string[];
   readonly unfinished: readonly string[];
   readonly others: readonly string[];
-  /** First and last; undefined when there is no frame. */
+  /** The first and the last LSN. Undefined if there is no frame. */
   readonly lsn: { readonly first: number; readonly last: number } | undefined;
   readonly torn: { readonly file: string; readonly position: number } | undefined;
   /** The snapshot that a start would use. */
   readonly snapshotUsed: number | undefined;
-  /** Undefined when the journal cannot be replayed; then `refusal` says why. */
+  /** Undefined if the journal cannot be replayed. Then `refusal` says why. */
   readonly state: StateReport | undefined;
   readonly refusal: string | undefined;
-  /** In the order of their creation. */
+  /** The streams in the order of their creation. */
   readonly streams: () => Iterable<StreamReport>;
 }
 

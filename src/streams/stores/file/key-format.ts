@@ -1,5 +1,5 @@
 /**
- * Idempotency keys as bytes: what records and snapshots both have of them.
+ * Encodes idempotency keys for records and snapshots.
  *
  *   mark    24 bytes: six u32, four of the key's digest and two of the body's
  *   policy  flags u8 (1 seconds, 2 count, 4 evict, 8 reject, 16 from content), [seconds], [count]
@@ -67,7 +67,10 @@ export function decodeKeyRecord(reader: ByteReader): KeyRecord {
   return { mark, ordinal, evictTo };
 }
 
-/** Entries from this ordinal on, which is in the window or its end, and at most so many. Returns where they end. */
+/**
+ * Encodes at most so many entries from this ordinal on. The ordinal is in the window or is its end. Returns where
+ * they end.
+ */
 export function encodeKeys(
   writer: ByteWriter,
   window: KeyWindowView,

@@ -1,11 +1,12 @@
 /**
- * A lock of one kernel: a UNIX socket by path, in the directory itself. Unlike a socket in the abstract namespace it is
- * seen from every network namespace, and unlike a process id it means the same in every PID namespace: containers that
- * share a volume see each other. A socket whose process has ended, however it ended, refuses to be connected to.
+ * A lock within one kernel: a UNIX socket by path, in the directory itself. A socket in the abstract namespace is
+ * seen only in its network namespace, and a process id means something else in every PID namespace. This socket is
+ * seen from everywhere, so containers that share a volume see each other. When its process has ended, for any reason,
+ * the socket refuses connections.
  *
- * Each process binds a name that no other ever uses, and only then looks for others. Of two that begin at the same time
- * the second to look sees the first, so never do both find themselves alone. A dead name is dead for good: any process
- * may remove it. Of two that are both still looking the smaller name stays and the other steps back.
+ * Each process binds a name that no other process ever uses, and only then looks for others. If two begin at the same
+ * time, the second to look sees the first, so they never both find themselves alone. A dead name stays dead: any
+ * process may remove it. If both are still looking, the smaller name stays and the other steps back.
  */
 
 import * as fs from "node:fs";
@@ -15,7 +16,7 @@ import { join } from "node:path";
 import { waitingClock } from "../../../base/clock.ts";
 
 const NAME = /^lock-([0-9a-f]{32})\.sock$/;
-/** What fits into the address of a socket on every system. */
+/** Longest path that fits into the address of a socket on every system. */
 const PATH_BYTES_MAX = 100;
 const ANSWER_MS = 500;
 const PAUSE_MS = 20;
@@ -28,14 +29,14 @@ export interface SocketLock {
 export type SocketLocking =
   | { readonly kind: "held"; readonly lock: SocketLock }
   | { readonly kind: "other"; readonly holder: string }
-  /** There can be no socket here. */
+  /** A socket is not possible here. */
   | { readonly kind: "unsupported"; readonly reason: string };
 
 export function isLockSocket(name: string): boolean {
   return NAME.test(name);
 }
 
-/** Each nonce has 32 hexadecimal digits and is new. */
+/** Takes the lock. Each nonce is new and has 32 hexadecimal digits. */
 export async function lockBySocket(
   directory: string,
   makeNonce: () => string,
@@ -73,7 +74,7 @@ export async function lockBySocket(
   }
 }
 
-/** Who holds the directory, for one that only looks. Nothing is written. */
+/** Finds the holder of the directory, for a process that only looks. Writes nothing. */
 export async function findSocketHolder(directory: string): Promise<string | undefined> {
   const place = openPlace(directory);
   try {
@@ -87,7 +88,7 @@ export async function findSocketHolder(directory: string): Promise<string | unde
   }
 }
 
-/** The directory, by a path that is short enough for a socket. */
+/** The directory, with a path that is short enough for a socket. */
 interface Place {
   readonly names: () => readonly string[];
   readonly pathOf: (name: string) => string;
@@ -153,7 +154,7 @@ class OwnSocket {
     this.#server.unref();
   }
 
-  /** Returns why there can be no socket here, if so. Errors of the directory itself are thrown. */
+  /** Binds the socket. Returns the reason if there can be no socket here. Throws errors of the directory itself. */
   async bind(): Promise<string | undefined> {
     try {
       await new Promise<void>((resolve, reject) => {
@@ -185,7 +186,10 @@ interface Answer {
   readonly holder: string;
 }
 
-/** Undefined when no process listens there: it has ended. One that does not answer in time is alive all the same. */
+/**
+ * Asks the process that listens there. Undefined if none does, because it has ended. A process that does not answer
+ * in time counts as alive.
+ */
 function ask(place: Place, name: string): Promise<Answer | undefined> {
   return new Promise((resolve) => {
     let text = "";
@@ -204,9 +208,9 @@ function ask(place: Place, name: string): Promise<Answer | undefined> {
     });
     socket.on("end", finish);
     socket.on("error", (error: NodeJS.ErrnoException) => {
-      // Everything else, as a socket of another user or a full queue, is a process that lives.
+      // Every other error comes from a living process, for instance a socket of another user or a full queue.
       if (error.code === "ECONNREFUSED" || error.code === "ENOENT") resolve(undefined);
-      // It ended while it was asked: the next answer is certain.
+      // The process ended while it was asked. The next answer is certain.
       else if (error.code === "ECONNRESET")
         void pause(PAUSE_MS).then(() => resolve(ask(place, name)));
       else finish();

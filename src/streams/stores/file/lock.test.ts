@@ -21,7 +21,7 @@ afterAll(() => {
   rmSync(root, { recursive: true, force: true });
 });
 
-/** Another process that holds the directory in the way of this system. */
+/** Starts another process that holds the directory, with the lock of this system. */
 async function startHolder(directory: string): Promise<ChildProcess> {
   const { dev, ino } = statSync(directory, { bigint: true });
   const name = `hapax-${dev}-${ino}`;

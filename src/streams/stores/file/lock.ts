@@ -1,14 +1,14 @@
 /**
  * One process per directory.
  *
- * Where there are UNIX sockets the lock is one in the directory itself (lock-socket.ts). On Linux a second one in the
- * abstract namespace, named after the directory's device and inode, also keeps out servers while a tool reads, and works
- * on file systems without sockets. The kernel frees both with the process, however that ends. A file beside them names
- * the holder, for people and for other systems, where it is the lock itself: a holder that is no longer alive has lost
- * it.
+ * Where UNIX sockets exist, the lock is a socket in the directory itself (lock-socket.ts). On Linux there is a second
+ * one in the abstract namespace, named after the directory's device and inode. It also keeps servers out while a tool
+ * reads, and works on file systems without sockets. The kernel frees both when the process ends, for any reason. A
+ * file beside them names the holder for people. On other systems this file is the lock: a holder that is no longer
+ * alive has lost it.
  *
  *   LK1  two processes never hold one directory; LK2  a killed holder does not keep it;
- *   LK3  the lock touches no file outside of the directory, whatever lies under its names.
+ *   LK3  the lock touches no file outside of the directory, also if there are links under its names.
  */
 
 import * as fs from "node:fs";
@@ -30,7 +30,7 @@ export interface Lock {
   release(): Promise<void>;
 }
 
-/** `onWarning` hears of a lock that is weaker than it should be. */
+/** Locks the directory. Calls `onWarning` if the lock is weaker than it should be. */
 export async function lockDirectory(
   directory: string,
   onWarning: (warning: string) => void = () => undefined,
@@ -70,8 +70,8 @@ async function holdByPath(
 }
 
 /**
- * The same for a process that only looks: nothing is written into the directory. A server that starts meanwhile is kept
- * out where there is an abstract namespace, and only there.
+ * Locks the directory for a process that only looks: writes nothing into it. Where there is an abstract namespace,
+ * and only there, it keeps out a server that starts meanwhile.
  */
 export async function lockForReading(directory: string): Promise<Lock> {
   const path = join(directory, LOCK_NAME);
@@ -116,10 +116,10 @@ async function holdSocket(directory: string, path: string): Promise<Server> {
   return server;
 }
 
-// The socket is the lock: on a full disk the file stays empty, and the server can still be started to read.
+// The socket is the lock. On a full disk the file stays empty, and the server can still start to serve reads.
 function nameHolder(path: string, holder: string): void {
   try {
-    // LK3: what is there is removed and never written through, for it may be a link.
+    // LK3: remove what is there and never write through it: it may be a link.
     fs.rmSync(path, { force: true });
     fs.writeFileSync(path, holder, { flag: "wx", mode: 0o600 });
   } catch (error) {
@@ -160,7 +160,7 @@ function holderOf(path: string): string {
     if (!fs.lstatSync(path).isFile()) return "unknown";
     return fs.readFileSync(path, "utf8").split("\n")[0] ?? "unknown";
   } catch {
-    return "unknown"; // It is about to be written, or just gone: only the message suffers.
+    return "unknown"; // The file is being written or is just gone. Only the message needs it.
   }
 }
 

@@ -1,4 +1,4 @@
-// The disk of the machine. The kernel is asked to write little at a time, as it may on a full disk.
+// The disk of this machine. The kernel writes little at a time, as it may on a full disk.
 import * as fs from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -6,7 +6,7 @@ import { afterAll, afterEach, expect, test, vi } from "vitest";
 import { pattern } from "../../../testing/store-case-kit.ts";
 import { openNodeDisk } from "./node-disk.ts";
 
-/** What the kernel does with the next calls; the calls are the real ones. */
+/** What the kernel does with the next calls. The calls themselves are real. */
 const kernel = vi.hoisted(() => ({ writeBytesMax: Infinity, syncs: 0, openFlags: [] as number[] }));
 
 vi.mock("node:fs", async (original) => {

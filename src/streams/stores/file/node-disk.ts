@@ -1,20 +1,23 @@
-/** The disk of the machine, by `node:fs`. */
+/** The disk of this machine, through `node:fs`. */
 
 import * as fs from "node:fs";
 import { join } from "node:path";
 import { Turns } from "../../../base/turns.ts";
 import type { Disk, DiskFile, DiskMode } from "./disk.ts";
 
-/** Reads of old data leave threads of the pool to commits, however many readers there are. */
+/** Limits reads of old data, so that commits always find free threads in the pool, for any number of readers. */
 const reads = new Turns(2);
 
-/** `isDurable: false` trusts the page cache: it survives the process, not the machine. */
+/**
+ * Opens a directory. `isDurable: false` trusts the page cache: data survives the end of the process, but not a power
+ * cut.
+ */
 export function openNodeDisk(directory: string, isDurable: boolean): Disk {
   const { O_RDONLY, O_RDWR, O_CREAT, O_EXCL, O_DSYNC } = fs.constants;
   const flags: Record<DiskMode, number> = {
     read: O_RDONLY,
     write: O_RDWR,
-    // One call that writes and syncs costs one trip to the thread pool instead of two.
+    // One call that writes and syncs needs one trip to the thread pool instead of two.
     durable: isDurable ? O_RDWR | (O_DSYNC ?? 0) : O_RDWR,
     create: O_RDWR | O_CREAT | O_EXCL,
   };
@@ -57,7 +60,7 @@ function createFile(
     async size() {
       return (await fstat(fd)).size;
     },
-    // Who writes a file reads a few bytes of it, and a commit waits for that.
+    // A writer reads only a few bytes of its file, and a commit waits for them.
     read: (position, length, into) =>
       mode === "durable"
         ? readFully(fd, position, length, into)
@@ -91,7 +94,7 @@ async function readFully(
   return buffer.subarray(0, filled);
 }
 
-// The kernel may write less than it was given without an error; the next call then says why.
+// The kernel may write less than it got, without an error. The next call then gives the reason.
 async function writeFully(
   fd: number,
   buffers: readonly Uint8Array[],
@@ -122,7 +125,7 @@ function writeOnce(fd: number, buffers: readonly Uint8Array[], position: number)
   });
 }
 
-/** What Linux takes in one call. */
+/** Most buffers that Linux takes in one call. */
 const IOV_MAX = 1024;
 
 function skip(buffers: readonly Uint8Array[], bytes: number): readonly Uint8Array[] {

@@ -1,4 +1,4 @@
-/** What a frame means to the index. Commits and recovery both come through here, so that they agree. */
+/** Applies a frame to the index. Commits and recovery both use it, so that they agree. */
 
 import type { Change } from "../../core/change.ts";
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
@@ -36,19 +36,22 @@ export class Placement {
     runs.add(stream, record.start, advance(record.start, data.length), at, bytes);
   }
 
-  /** A frame that has just been written has its runs already. */
+  /** Takes the runs of a frame that was just written. */
   runs(runs: readonly Run[]): void {
     this.#runs.list.push(...runs);
   }
 
-  /** A stream is created before its data, trimmed and removed after it, so this order is the frame's own. */
+  /**
+   * Applies the effects. A stream is created before its data, and trimmed and removed after it, so this is the
+   * frame's order.
+   */
   apply(index: ExtentIndex, segment: number, position: number): void {
     for (const [stream, start] of this.#created) {
       if (!index.streams.has(stream)) index.create(stream, start);
     }
     for (const run of this.#runs.list) {
       const extents = index.streams.get(run.stream);
-      // A snapshot's index may already have it.
+      // The index of a snapshot may already have the run.
       if (extents === undefined || run.end <= extents.end) continue;
       if (run.start !== extents.end) throw damaged(`stream ${run.stream} has a hole in its data`);
       index.add(run.stream, toExtent(run, segment, position), run.end);
@@ -59,7 +62,7 @@ export class Placement {
   }
 }
 
-/** Points what compaction has moved to its new place. Runs of one stream that touch are one move. */
+/** Points moved data to its new place. Joins runs of one stream that touch. */
 export function applyMoves(
   index: ExtentIndex,
   runs: readonly Run[],
@@ -86,7 +89,7 @@ function moveGroup(
 ): void {
   const extents = index.streams.get(group[0]?.stream ?? (0 as StreamId));
   if (extents === undefined) return; // The stream has gone since.
-  // While it was moved the stream may have been trimmed. A run that holds the first byte that is kept stays whole.
+  // The stream may have been trimmed during the move. A run that holds the first kept byte stays whole.
   const kept = group.filter((run) => run.end > extents.first);
   const [first] = kept;
   const last = kept.at(-1);

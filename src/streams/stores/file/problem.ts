@@ -1,4 +1,4 @@
-/** What the tools for a directory say of damage: where it is, what it is, and what follows from it. */
+/** How the tools for a directory describe damage: where it is, what it is, and what it means. */
 
 export type ProblemKind =
   | "store"
@@ -21,13 +21,13 @@ export interface Problem {
   readonly offset: number;
   readonly lsn: number | undefined;
   readonly what: string;
-  /** What follows from it, for who runs the server. */
+  /** What it means for the operator of the server. */
   readonly meaning: string;
   /** The server does not start because of it. */
   readonly stopsServer: boolean;
 }
 
-/** A problem that is not tied to a frame, and that the server starts with, says so by saying nothing. */
+/** Makes a problem. Default: it is not tied to a frame, and the server starts in spite of it. */
 export function problemOf(
   parts: Omit<Problem, "lsn" | "stopsServer"> & Partial<Pick<Problem, "lsn" | "stopsServer">>,
 ): Problem {

@@ -67,7 +67,7 @@ function endsKeptOf(lastSequence: Sequence): number {
   return Math.min(ENDS_KEPT, lastSequence + 1);
 }
 
-/** Known ends, from the newest back. */
+/** Counts the known ends, from the newest back. */
 function countEnds({ lastSequence, recent }: ProducerState): number {
   const countMax = endsKeptOf(lastSequence);
   let count = 0;
@@ -104,7 +104,7 @@ function decodeNonces(reader: ByteReader): SessionNonce[] {
 function decodeRecent(reader: ByteReader, lastSequence: Sequence, count: number): number[] {
   if (count === 0) return [];
   let end = reader.varint();
-  // Most of a million have one. A list that grows would take the room of 17.
+  // Most of a million producers have one append. A list that grows would take the room of 17.
   if (lastSequence === 0) return [end, reader.u32() | 0];
   const recent: number[] = [];
   recent[recentAt(lastSequence)] = end;

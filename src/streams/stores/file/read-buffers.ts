@@ -1,22 +1,22 @@
 /**
- * Memory for pages, used again: a new megabyte for every page makes the garbage collector run more often than
- * anything else that a server of old data does (decision 0017).
+ * Reuses memory for pages. A new megabyte for every page would be the main load of the garbage collector in a server
+ * that reads old data (decision 0017).
  *
- *   PB1  a buffer is handed out again only after its user has given it back, and once for each time that he did.
+ *   PB1  a buffer is handed out again only after its user has given it back, and only once for each time.
  */
 
-/** A page of the usual limit with what stands between its records. Only the touched part of it takes memory. */
+/** Room for a page of the usual limit with the bytes between its records. Only the touched part takes memory. */
 const BUFFER_BYTES = 2 * 1024 * 1024;
-/** Less than this is not worth a buffer of its own. */
+/** A smaller read needs no buffer of its own. */
 const LEAST_BYTES = 128 * 1024;
 const SPARES_MAX = 8;
 
 export class ReadBuffers {
   readonly #spares: Buffer[] = [];
-  // Weak: a page that nobody gives back goes the way of all garbage.
+  // Weak: the garbage collector frees a page that is not given back.
   readonly #lent = new WeakSet<Buffer>();
 
-  /** Memory for so many bytes, or nothing: then whoever reads allocates it as usual. */
+  /** Returns memory for so many bytes. Undefined: the caller allocates it as usual. */
   take(bytes: number): Buffer | undefined {
     if (bytes < LEAST_BYTES || bytes > BUFFER_BYTES) return undefined;
     const buffer = this.#spares.pop() ?? Buffer.allocUnsafeSlow(BUFFER_BYTES);
@@ -24,7 +24,7 @@ export class ReadBuffers {
     return buffer;
   }
 
-  /** Nobody looks at its bytes any more. */
+  /** Takes a buffer back. The caller must not use its bytes afterwards. */
   give(buffer: Buffer): void {
     if (!this.#lent.delete(buffer)) return;
     if (this.#spares.length < SPARES_MAX) this.#spares.push(buffer);

@@ -1,7 +1,7 @@
 /**
- * Reading data records from the journal, several extents with one call where they lie close together.
+ * Reads data records from the journal. One call reads several extents that lie close together.
  *
- *   RD1  what is handed out was checked: right stream, right offset, right checksum.
+ *   RD1  returned data was checked: right stream, right offset, right checksum.
  */
 
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
@@ -11,7 +11,7 @@ import type { Extent, StreamExtents } from "./extents.ts";
 import { decodeDataOnly } from "./records.ts";
 import { segmentName, type Segments } from "./segments.ts";
 
-/** Bytes between two extents that are cheaper to read than to skip. */
+/** Up to this gap between two extents, reading it is cheaper than skipping it. */
 const GAP_BYTES_MAX = 8 * 1024;
 const SPAN_BYTES_MAX = 2 * 1024 * 1024;
 
@@ -32,10 +32,10 @@ export async function readExtents(
   let bytes = 0;
   let position = from;
   while (position < to && (start === undefined || bytes < bytesMax)) {
-    // Looked up anew each time: compaction may have cut the stream into other extents meanwhile.
+    // Look up anew each time: compaction may have cut the stream into other extents meanwhile.
     const index = extents.find(position);
     if (index === extents.count) break;
-    // Trimmed, maybe just now: a page has no holes.
+    // The data was trimmed, perhaps just now. A page has no holes.
     if (extents.first > position) break;
     const span = takeSpan(extents, index, to, bytesMax - bytes);
     const into = segments.buffers.take(spanBytes(span));
@@ -55,7 +55,7 @@ export async function readExtents(
   return { start: start ?? from, appends, release };
 }
 
-/** Extents that follow each other on disk, as many as the page may need. */
+/** Takes extents that follow each other on disk, as many as the page may need. */
 function takeSpan(
   extents: StreamExtents,
   index: number,
@@ -133,7 +133,7 @@ function readExtent(
   }
 }
 
-/** The data of some extents of a stream, for moving them. */
+/** Reads the data of some extents of a stream, to move them. */
 export async function readForMove(
   segments: Segments,
   stream: StreamId,

@@ -1,5 +1,5 @@
 /**
- * Records: changes as bytes, and back. A frame's payload is a sequence of these.
+ * Encodes changes as records, and back. A frame's payload is a sequence of records.
  *
  *   kind u8, then
  *     1 created       stream, run, time, name, content type, expiry, fork
@@ -121,7 +121,7 @@ export function encodeChange(writer: ByteWriter, change: Exclude<Change, Appende
   }
 }
 
-/** Changes that are plain JSON data, each named here: none is taken for another. */
+/** Returns the kind of a change that is plain JSON data. Each kind is listed, so that none is mixed up. */
 function textKindOf(change: GroupChange | SubscriptionChange): number {
   switch (change.kind) {
     case "group_created":
@@ -150,7 +150,7 @@ function textKindOf(change: GroupChange | SubscriptionChange): number {
   }
 }
 
-/** Writes everything but the data itself, which must follow at once. */
+/** Writes everything but the data itself. The caller must write the data next. */
 export function encodeDataRecord(
   writer: ByteWriter,
   record: Appended | Moved,
@@ -214,7 +214,7 @@ export type DecodedRecord =
   | { readonly kind: "appended"; readonly change: Appended; readonly start: Offset }
   | Moved;
 
-/** The record at the reader's position. Its data is a view into the reader's bytes, checked. */
+/** Reads the record at the reader's position. Its data is a checked view into the reader's bytes. */
 export function decodeRecord(reader: ByteReader): DecodedRecord {
   const kind = reader.u8();
   switch (kind) {
@@ -248,7 +248,7 @@ export function decodeRecord(reader: ByteReader): DecodedRecord {
     }
     case KIND.subscription:
     case KIND.group:
-      // What this text says was written by encodeChange and is covered by the frame's checksum.
+      // encodeChange wrote this text, and the frame's checksum covers it.
       return {
         kind: "change",
         change: JSON.parse(reader.text()) as SubscriptionChange | GroupChange,
@@ -296,7 +296,7 @@ function decodeData(reader: ByteReader): Buffer {
   return data;
 }
 
-/** Only what a read needs: which stream, where it starts, and the checked data. */
+/** Reads only what a read needs: the stream, the start, and the checked data. */
 export function decodeDataOnly(reader: ByteReader): {
   readonly stream: StreamId;
   readonly start: Offset;
@@ -359,7 +359,7 @@ export function encodeExpiry(writer: ByteWriter, expiry: Expiry): void {
     writer.u8(1);
     writer.varint(expiry.seconds);
   } else {
-    // Times before 1970 are allowed, and long over.
+    // Times before 1970 are allowed; they have passed long ago.
     writer.u8(expiry.timeMs < 0 ? 3 : 2);
     writer.varint(Math.abs(expiry.timeMs));
   }

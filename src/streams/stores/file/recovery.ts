@@ -1,8 +1,8 @@
 /**
- * Recovery: the newest valid snapshot, then every frame after it, through core's own `applyChange`.
+ * Recovers a store: reads the newest valid snapshot, then applies every frame after it with core's `applyChange`.
  *
- *   RC3  what was acknowledged is in the world and in the index again, and nothing that was not written;
- *   RC4  damage is refused with file, offset and LSN; nothing is deleted that is not understood.
+ *   RC3  everything that was acknowledged is in the world and in the index again, and nothing that was not written;
+ *   RC4  damage is refused with file, offset and LSN; a file that is not understood is not deleted.
  */
 
 import { Restoration } from "../../core/restore.ts";
@@ -26,36 +26,36 @@ export interface Recovered {
   readonly index: ExtentIndex;
   readonly segments: readonly Segment[];
   readonly spares: readonly string[];
-  /** Snapshots that were never finished. */
+  /** Files of snapshots that were never finished. */
   readonly unfinished: readonly string[];
-  /** LSNs of the snapshot that was used and of older ones, newest first. */
+  /** LSNs of the used snapshot and of older ones, newest first. */
   readonly snapshots: readonly number[];
   readonly nextLsn: number;
-  /** CRC of the last frame; 0 when there is none. */
+  /** CRC of the last frame; 0 if there is none. */
   readonly lastCrc: number;
-  /** Undefined when the directory is new. */
+  /** Undefined if the directory is new. */
   readonly mark: StoreMark | undefined;
   readonly report: RecoveryReport;
 }
 
-/** What opening a directory has found and done. */
+/** What opening a directory found and did. */
 export interface RecoveryReport {
-  /** The snapshot that was used, if any. */
+  /** LSN of the snapshot that was used, if any. */
   readonly snapshotLsn: number | undefined;
   readonly frames: number;
   readonly changes: number;
   readonly bytes: number;
-  /** The journal ended with a frame that was cut short; it had not been acknowledged. */
+  /** The journal ended with an incomplete frame, which was never acknowledged. */
   readonly torn: { readonly file: string; readonly position: number } | undefined;
   /** Snapshots that could not be used, and why. */
   readonly warnings: readonly string[];
 }
 
-/** Called now and then with the bytes read so far and in all. */
+/** Called from time to time with the bytes read so far and the bytes in all. */
 export type RecoveryProgress = (bytes: number, bytesTotal: number) => void;
 
 type FoundSegment = Segment & {
-  /** The size that it was begun with. */
+  /** The size of the file when the segment was begun. */
   readonly bytesWhole: number;
 };
 
@@ -69,8 +69,8 @@ interface Base {
 }
 
 /**
- * Only reads: what is left over from before is named, and removed by who opens the store for writing.
- * `mayLackData` is for the tools: they want to know what is lost with a segment that is missing.
+ * Recovers, and only reads. It names left-over files; code that opens the store for writing removes them.
+ * `mayLackData` is for the tools: they show what is lost with a missing segment.
  */
 export async function recover(
   disk: Disk,
@@ -98,7 +98,7 @@ export async function recover(
     segments,
     spares: names.filter((name) => SPARE_NAME.test(name)),
     unfinished: names.filter((name) => UNFINISHED_SNAPSHOT.test(name) || name === UNFINISHED_STORE),
-    // One that could not be read must not count as one of the two that are kept.
+    // A snapshot that could not be read must not count as one of the two that are kept.
     snapshots: snapshots.filter((lsn) => lsn <= (base.snapshotLsn ?? -1)),
     nextLsn: replay.nextLsn,
     lastCrc: chain?.lastCrc ?? 0,
@@ -114,7 +114,7 @@ export async function recover(
   };
 }
 
-/** ID1: what snapshot and STORE know of the journal. */
+/** ID1: the frames that snapshot and STORE name. */
 function chainOf({ snapshotLsn, snapshotCrc }: Base, mark: StoreMark | undefined): Chain {
   const known: KnownFrame[] = [];
   if (snapshotLsn !== undefined) {
@@ -124,7 +124,7 @@ function chainOf({ snapshotLsn, snapshotCrc }: Base, mark: StoreMark | undefined
   return new Chain(known);
 }
 
-/** ID2: what STORE knows of is there. */
+/** ID2: checks that the journal reaches as far as STORE says. */
 function requireEnd(mark: StoreMark, segments: readonly Segment[], nextLsn: number): void {
   const last = segments.at(-1);
   if ((last?.number ?? 0) < mark.segment) {
@@ -136,7 +136,7 @@ function requireEnd(mark: StoreMark, segments: readonly Segment[], nextLsn: numb
   }
 }
 
-/** `storeId` is undefined when it is not known. */
+/** `storeId` is undefined if it is not known. */
 async function readSegments(
   disk: Disk,
   names: readonly string[],
@@ -184,7 +184,7 @@ async function loadBase(
       warnings.push(error.message);
       continue;
     }
-    // One that is whole and of another store is no damage to pass over: somebody has mixed two directories.
+    // A whole snapshot of another store is no damage to skip: two directories were mixed.
     if (mark !== undefined && head.storeId !== mark.id) {
       throw damage(name, 0, otherStore(head.storeId, mark.id));
     }

@@ -1,6 +1,6 @@
 /**
- * Carrying out a repair. Every original goes to `quarantine-<time>/` in the directory before anything is changed,
- * with a file that says what was done. RP1 and RP3 of repair.ts are kept here.
+ * Carries out a repair. Before it changes a file it keeps the original in `quarantine-<time>/` in the directory, with
+ * a file that says what was done. Keeps RP1 and RP3 of repair.ts.
  */
 
 import { copyFile, mkdir, open, rename, rm } from "node:fs/promises";
@@ -12,7 +12,7 @@ import { encodeStoreFile, STORE_NAME, type StoreMark, UNFINISHED_STORE } from ".
 
 const COPY_BYTES = 1024 * 1024;
 
-/** Returns the folder with the originals. `story` is written into it as JSON. */
+/** Carries out the actions. Returns the folder with the originals, and writes `story` into it as JSON. */
 export async function carryOut(
   directory: string,
   actions: readonly RepairAction[],
@@ -81,7 +81,7 @@ async function cutSegment(
       await kept.close();
     }
     await syncFolders(folder);
-    // From the end to the front: cut short itself, this leaves damage that is still seen as such.
+    // From the end to the front: if this is interrupted, the rest is still recognised as damage.
     for (let end = Math.max(size, bytes); end > position; end -= COPY_BYTES) {
       const from = Math.max(position, end - COPY_BYTES);
       await writeAt(segment, Buffer.alloc(end - from), from);
@@ -92,7 +92,7 @@ async function cutSegment(
   }
 }
 
-/** With zeros that the file system has given, not with a hole: a commit must not find the disk full. */
+/** Fills with zeros that the file system has allocated, and not with a hole: a commit must not find the disk full. */
 async function lengthen(
   directory: string,
   { file, bytes }: Extract<RepairAction, { kind: "lengthen" }>,

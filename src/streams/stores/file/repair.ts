@@ -1,10 +1,10 @@
 /**
- * Repair: what can be done about damage, and what it would cost. The plan is made without touching anything and is
- * tried first on a view of the directory; only a plan that leads to a journal that opens can be carried out.
+ * Plans a repair: what can be done about damage, and what it would cost. Planning touches nothing. A plan is first
+ * tried on a view of the directory. It can be carried out only if the journal opens afterwards.
  *
  *   RP1  a plan changes nothing; carrying it out keeps every original in a folder of its own, and deletes nothing;
- *   RP2  what would be lost is listed before, and is lost only when the LSN to cut at was named;
- *   RP3  a repair that was interrupted can be made again from the start.
+ *   RP2  the plan lists what would be lost, and it is lost only if the caller names the LSN to cut at;
+ *   RP3  an interrupted repair can be made again from the start.
  */
 
 import { isHapaxError } from "../../../base/errors.ts";
@@ -23,14 +23,16 @@ import { type Cut, viewOf } from "./view.ts";
 export type RepairAction =
   /** Moves a file out of the way. */
   | { readonly kind: "set_aside"; readonly file: string; readonly why: string }
-  /** Writes the copy of a segment's header that is whole over the one that is not. */
+  /** Writes the whole copy of a segment's header over the damaged one. */
   | {
       readonly kind: "restore_header";
       readonly file: string;
       readonly fromCopyAt: number;
       readonly toCopyAt: number;
     }
-  /** Zeros from the position on, up to the size that the file should have; a copy of the whole file is kept. */
+  /**
+   * Writes zeros from the position on, up to the size that the file should have. A copy of the whole file is kept.
+   */
   | {
       readonly kind: "cut";
       readonly file: string;
@@ -38,7 +40,7 @@ export type RepairAction =
       readonly bytes: number;
       readonly lsn: number;
     }
-  /** Zeros at the end of a file that is too short. What was there is known to have been zeros. */
+  /** Adds zeros to a file that is too short. The missing part is known to have been zeros. */
   | { readonly kind: "lengthen"; readonly file: string; readonly bytes: number }
   /** Writes both copies of STORE. */
   | { readonly kind: "write_store"; readonly mark: StoreMark; readonly why: string };
@@ -55,25 +57,25 @@ export interface StreamLoss {
 export interface CutPlan {
   readonly lsn: number;
   readonly lastLsn: number;
-  /** Frames that can be read and would go; the damaged ones are not among them. */
+  /** Readable frames that would be lost. Damaged frames do not count. */
   readonly framesReadable: number;
   readonly losses: readonly StreamLoss[];
   /** Changes of subscriptions, groups and signing keys. */
   readonly otherChanges: number;
   readonly actions: readonly RepairAction[];
-  /** Why this cut does not lead to a journal that opens, if so. */
+  /** Why the journal does not open after this cut, if so. */
   readonly obstacle: string | undefined;
 }
 
 export interface RepairPlan {
   readonly verification: Verification;
-  /** The first so many; `verification.problems` counts all. */
+  /** The first problems; `verification.problems` counts all. */
   readonly problems: readonly Problem[];
-  /** What costs nothing. */
+  /** The actions that lose nothing. */
   readonly actions: readonly RepairAction[];
-  /** The server starts once the actions are carried out. */
+  /** The server starts after these actions. */
   readonly startsAfter: boolean;
-  /** The choice that loses something, when nothing else helps or an LSN was named. */
+  /** The cut that loses something. Present if nothing else helps, or if an LSN was named. */
   readonly cut: CutPlan | undefined;
   /** Streams that have lost data, which no repair brings back. */
   readonly lostData: readonly Problem[];
@@ -81,7 +83,7 @@ export interface RepairPlan {
 
 const PROBLEMS_MAX = 10_000;
 
-/** `cutAtLsn` above the first damaged frame is refused: a journal has no holes. */
+/** Plans a repair. Refuses a `cutAtLsn` above the first damaged frame, because a journal has no holes. */
 export async function planRepair(
   writable: Disk,
   cutAtLsn: number | undefined,
@@ -127,13 +129,13 @@ function findActions(survey: DirectorySurvey, problems: readonly Problem[]): Rep
     }
   }
   for (const { kind, file, what, stopsServer } of problems) {
-    // One that goes beyond the journal is whole: it is proof that frames are missing, and stays.
+    // A snapshot that goes beyond the journal is whole. It proves that frames are missing, and stays.
     if (kind === "snapshot" && !stopsServer) actions.push({ kind: "set_aside", file, why: what });
   }
   return actions;
 }
 
-/** Without STORE the segments say which store it is. */
+/** If STORE is missing, the segments say which store it is. */
 function findStoreActions({ store, storeId, segments }: DirectorySurvey): RepairAction[] {
   if (latestMark(store ?? []) !== undefined || storeId === undefined) return [];
   if (segments.length === 0) return [];
@@ -141,7 +143,10 @@ function findStoreActions({ store, storeId, segments }: DirectorySurvey): Repair
   return [{ kind: "write_store", mark, why: "it is missing or damaged" }];
 }
 
-/** The epoch of a directory whose STORE is lost is not known: one that no process has reached stays above it. */
+/**
+ * The epoch of a directory whose STORE is lost is not known. No process has reached this one, so it is above the lost
+ * one.
+ */
 const EPOCH_AFTER_LOSS = 2 ** 32;
 
 function newMark(id: string, segment: number, lsn: number, crc: number): StoreMark {
@@ -154,7 +159,7 @@ function storeAfter(actions: readonly RepairAction[]): Buffer | undefined {
   return action?.kind === "write_store" ? encodeStoreFile(action.mark) : undefined;
 }
 
-/** A last segment that lost only zeros: STORE knows the last frame, and it is there. */
+/** Finds a last segment that lost only zeros: STORE knows the last frame, and it is there. */
 async function findLengthening(disk: Disk, { segments, store }: DirectorySurvey) {
   const mark = latestMark(store ?? []);
   const last = segments.at(-1);
@@ -171,7 +176,7 @@ function setAsideBy(actions: readonly RepairAction[]): string[] {
   return actions.flatMap((action) => (action.kind === "set_aside" ? [action.file] : []));
 }
 
-/** Problems that mean that frames behind the last one are gone. */
+/** Problems that mean that frames at the end are gone. */
 const END_MISSING: ReadonlySet<ProblemKind> = new Set(["snapshot", "shortened", "missing_end"]);
 
 function findFirstDamaged(
@@ -182,7 +187,7 @@ function findFirstDamaged(
   const lsns = problems
     .filter(({ kind, stopsServer }) => stopsServer && kind !== "snapshot")
     .flatMap(({ lsn }) => (lsn === undefined ? [] : [lsn]));
-  // A snapshot ahead of the journal, or a last segment without header: what is missing is at the end.
+  // A snapshot is ahead of the journal, or the last segment has no header: the end is missing.
   const isEndMissing =
     problems.some(({ kind, stopsServer }) => END_MISSING.has(kind) && stopsServer) ||
     survey.segments.at(-1)?.header === undefined;
@@ -225,7 +230,7 @@ async function planCut(
   const obstacles = new Set<string>();
   const mark = markAfterCut(survey, lost.cut.segment, lsn, lost.crcBefore);
   const store = encodeStoreFile(mark);
-  // A snapshot may know what the cut takes away, also one that was begun before: the next older one is tried.
+  // A snapshot may contain what the cut removes, also if it was begun before. Then the next older one is tried.
   for (const snapshot of [undefined, ...survey.snapshots]) {
     const file = snapshot === undefined ? undefined : snapshotName(snapshot);
     if (file !== undefined && !hidden.has(file)) {
@@ -237,7 +242,7 @@ async function planCut(
     if (attempt.recovered === undefined) continue;
     const { name: cutFile, position, bytes } = lost.cut;
     const why = `the journal ends before LSN ${lsn}`;
-    // STORE last: until then a server refuses what was cut only in part.
+    // STORE comes last: until then a server refuses a directory that is cut only in part.
     const actions: RepairAction[] = [
       ...aside,
       { kind: "cut", file: cutFile, position, bytes, lsn },
@@ -291,7 +296,7 @@ class LossCount {
         } else loss.otherChanges += 1;
       }
     } catch {
-      // Its records cannot be told apart; verification has reported the frame.
+      // Its records cannot be told apart. Verification has reported the frame.
       this.otherChanges += 1;
     }
   }
@@ -305,7 +310,7 @@ class LossCount {
   }
 }
 
-/** Where the LSN is, which files lie behind it, and what is in the frames from it on. */
+/** Finds the LSN, the files behind it, and what the frames from it on contain. */
 async function findLost(disk: Disk, survey: DirectorySurvey, lsn: number) {
   const loss = new LossCount();
   const later: string[] = [];

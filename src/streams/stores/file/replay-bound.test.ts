@@ -1,4 +1,4 @@
-// A snapshot that takes as long as it likes: what a restart replays is bounded all the same.
+// A snapshot may take any time: what a restart replays is bounded all the same.
 import { expect, test } from "vitest";
 import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { appended, created, readAll, write } from "../../../testing/store-case-kit.ts";
@@ -14,7 +14,7 @@ const SPAN = 20;
 const FULL = 1.75 * SPAN;
 const BY_CHANGES = { segmentBytes: 65_536, snapshotChanges: SPAN };
 
-/** A disk on which snapshots are not written until they are let go, or made to fail. */
+/** A disk that writes snapshots only after the test lets it, or makes them fail. */
 interface SlowDisk {
   readonly disk: Disk;
   hold(): void;
@@ -84,7 +84,7 @@ async function flood(store: FileStore, commits: number, text: string): Promise<v
   for (let count = 0; count < commits; count += 1) await write(store, appended(1, text));
 }
 
-/** Lets everything happen that can, until no commit lands any more. */
+/** Lets everything happen that can, until no more commits are durable. */
 async function untilStill(store: FileStore): Promise<void> {
   for (let before = -1; before !== store.stats().commits;) {
     before = store.stats().commits;
@@ -154,7 +154,7 @@ test("RB1 commits wait for compaction too when so much would be replayed, until 
   const commit = watch(bound.admit(() => Promise.resolve("committed")));
   await turn();
   expect(commit.isWaiting).toBe(true);
-  // Compaction has ended: the next snapshot is begun at once, and only its end lets the commit go.
+  // Compaction has ended. The next snapshot begins at once, and only its end lets the commit continue.
   bound.snapshotBegins();
   await turn();
   expect(commit.isWaiting).toBe(true);
@@ -169,10 +169,10 @@ test("RB2 RB4 what the snapshot waits for is let through, in the order of the ca
   void flood(store, FULL - 1, "x");
   await untilStill(store);
   const letters = "abcdefghijklmnopqrstuvwxyz".split("");
-  // The world has them at once, so the snapshot will contain what waits for it.
+  // The world has them at once, so the snapshot will contain the waiting commits.
   const waiting = letters.map((letter) => {
     const written = write(store, appended(1, letter));
-    // One that is called while others wait does not overtake them.
+    // A commit that is called while others wait does not overtake them.
     return watch(letter === "a" ? written.then(() => write(store, appended(1, "!"))) : written);
   });
   await untilStill(store);
@@ -214,7 +214,7 @@ test("RB3 a store that stops while commits wait tells every one of them", async 
   const waiting = watch(write(store, appended(1, "lost")));
   await untilStill(store);
   expect(waiting.isWaiting).toBe(true);
-  // Whatever is called next fails: the snapshot, or the commit that it lets through.
+  // The next call fails: the snapshot, or the commit that it lets through.
   for (let call = 1; call <= 6; call += 1) inner.failAt(inner.log.length + call, "EIO");
   slow.letGo();
   await untilStill(store);

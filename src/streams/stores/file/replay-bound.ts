@@ -1,18 +1,18 @@
 /**
- * How much a restart may have to replay: twice what a snapshot is begun after, and no more.
+ * Bounds what a restart has to replay: at most two spans. After one span a snapshot begins.
  *
- * A snapshot is due after so many changes or bytes. Under a flood the next span may be full before it is
- * written; then commits wait for it. Nothing is refused, they only take longer. They wait from one and three
- * quarters of a span on: the rest is left for what has been decided by then and is written all the same.
+ * A snapshot is due after so many changes or bytes. Under heavy load the next span may be full before the snapshot is
+ * written. Then commits wait for it. The store refuses nothing; commits only take longer. They wait from one and
+ * three quarters of a span on. The rest is for commits that were decided before and must still be written.
  *
- *   RB1  while there is work in the background and 1.75 spans would have to be replayed, no commit begins: the
- *        work is the snapshot, or compaction, which then makes way for the next one;
- *   RB2  what the snapshot contains must become durable before it counts: commits up to there never wait;
- *   RB3  a snapshot that fails lets commits go on at once, and is tried again one span later;
- *   RB4  commits begin in the order of the calls, whether they have waited or not.
+ *   RB1  while there is work in the background and a restart would replay 1.75 spans, no commit begins: the work is
+ *        the snapshot, or compaction, which then makes way for the next one;
+ *   RB2  the content of a snapshot must become durable before the snapshot counts: commits up to there never wait;
+ *   RB3  a snapshot that fails lets commits continue at once, and is tried again one span later;
+ *   RB4  commits begin in the order of the calls, with or without a wait.
  */
 
-/** One span: a snapshot is begun when either is reached. */
+/** The length of one span. A snapshot begins when either number is reached. */
 export interface ReplaySpan {
   readonly changes: number;
   readonly bytes: number;
@@ -20,22 +20,22 @@ export interface ReplaySpan {
 
 const SPANS_MAX = 1.75;
 
-/** Counts what was written since the snapshots, and makes commits wait when it is too much. */
+/** Counts what was written since the snapshots, and makes commits wait if it is too much. */
 export class ReplayBound {
   readonly #span: ReplaySpan;
-  /** Written since the newest snapshot that is complete: what a restart replays. */
+  /** Changes since the newest complete snapshot. A restart replays these. */
   #changes: number;
   #bytes: number;
-  /** How much of it had been written when the newest snapshot was begun, complete or not. */
+  /** How many of these were written before the newest snapshot began, complete or not. */
   #changesBefore = 0;
   #bytesBefore = 0;
   #ordinal: number;
-  /** Changes that the snapshot under way needs. */
+  /** Changes that the running snapshot needs. */
   #needed = 0;
   #isWorking = false;
   readonly #waiting: (() => void)[] = [];
 
-  /** `ordinal` changes are durable, and so much of them was just replayed. */
+  /** `ordinal` is the number of durable changes; `replayed` is the part that was just replayed. */
   constructor(span: ReplaySpan, ordinal: number, replayed: ReplaySpan) {
     this.#span = span;
     this.#ordinal = ordinal;
@@ -43,25 +43,25 @@ export class ReplayBound {
     this.#bytes = replayed.bytes;
   }
 
-  /** Something has changed since the newest snapshot was begun. */
+  /** Whether anything has changed since the newest snapshot was begun. */
   get hasChanges(): boolean {
     return this.#changes > this.#changesBefore;
   }
 
-  /** The next snapshot should be begun. Never without a frame to be in it. */
+  /** Whether the next snapshot should begin. False if there is no new frame for it. */
   get isDue(): boolean {
     const changes = this.#changes - this.#changesBefore;
     const bytes = this.#bytes - this.#bytesBefore;
     return bytes > 0 && (changes >= this.#span.changes || bytes >= this.#span.bytes);
   }
 
-  /** So much would have to be replayed that commits wait for the work under way. */
+  /** Whether a restart would replay so much that commits wait for the running work. */
   get isFull(): boolean {
     const { changes, bytes } = this.#span;
     return this.#changes >= SPANS_MAX * changes || this.#bytes >= SPANS_MAX * bytes;
   }
 
-  /** Runs a commit: now, or when it may begin. */
+  /** Runs a commit: now, or as soon as it may begin. */
   admit<T>(run: () => Promise<T>): Promise<T> {
     if (this.#waiting.length === 0 && !this.#isShut) return run();
     return new Promise((resolve, reject) => {
@@ -71,7 +71,7 @@ export class ReplayBound {
     });
   }
 
-  /** A frame is durable. */
+  /** Counts a frame that is durable. */
   written(changes: number, bytes: number): void {
     this.#ordinal += changes;
     this.#changes += changes;
@@ -79,7 +79,7 @@ export class ReplayBound {
     this.#release();
   }
 
-  /** Snapshot and compaction, until `workEnds`. */
+  /** Says that snapshot or compaction begins. It lasts until `workEnds`. */
   workBegins(): void {
     this.#isWorking = true;
   }
@@ -117,7 +117,7 @@ export class ReplayBound {
       const run = this.#waiting.shift();
       if (run === undefined) return;
       run();
-      // One at a time when only some may pass; its frame brings us back here.
+      // One at a time if only some may pass. The frame of each calls this again.
       if (this.#isWorking && this.#ordinal < this.#needed) return;
     }
   }

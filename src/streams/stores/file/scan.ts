@@ -1,8 +1,8 @@
 /**
- * Reading a segment frame by frame, and telling its end from damage.
+ * Reads a segment frame by frame, and tells its end from damage.
  *
  *   RC1  a frame that was cut short with nothing valid behind it is the torn end of the journal;
- *   RC2  a frame that is not valid with a valid one behind it is damage, and is never passed over.
+ *   RC2  an invalid frame with a valid one behind it is damage, and is never skipped.
  */
 
 import { ByteReader } from "./bytes.ts";
@@ -23,7 +23,7 @@ const WINDOW_BYTES = 4 * 1024 * 1024;
 
 export interface ScannedFrame {
   readonly header: FrameHeader;
-  /** In the segment's file. */
+  /** Position in the segment's file. */
   readonly position: number;
   /** The whole frame. */
   readonly bytes: Buffer;
@@ -33,7 +33,7 @@ export interface ScanEnd {
   /** Where the next frame would be. */
   readonly end: number;
   readonly nextLsn: number;
-  /** Bytes that are neither a frame nor zero: a frame that was cut short. */
+  /** The segment ends with bytes that are neither a frame nor zero: an incomplete frame. */
   readonly isTorn: boolean;
 }
 
@@ -73,12 +73,12 @@ export async function scanSegment(
   }
 }
 
-/** What must be read to see the next frame whole. */
+/** Returns how many bytes the next frame needs. */
 function neededBytes(header: FrameHeader | undefined): number {
   return FRAME_HEADER_BYTES + (header?.payloadBytes ?? 0);
 }
 
-/** RC2: the first valid frame at or after `from` with at least this LSN, wherever it lies. */
+/** RC2: finds the first valid frame at or after `from` that has at least this LSN. */
 export async function findFrameBehind(
   file: DiskFile,
   salt: number,

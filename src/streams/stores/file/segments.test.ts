@@ -59,7 +59,7 @@ test("SG1 SG2 a segment that is used again is never found under its old name, wh
       await segments.adopt([], [], ORIGIN);
       await segments.ensureRoom(0, 1, 0);
       await turn();
-      // No room for another file: the dead segment is the only one that the next can have.
+      // There is no room for another file: the next segment can only use the dead one.
       disk.setCapacity(2 * SEGMENT_BYTES + 10);
       await fill(segments, 4);
       await turn();

@@ -1,10 +1,10 @@
 /**
- * The files of the journal: one is written, the older ones are read, the dead ones are used again.
+ * The files of the journal. One is written, the older ones are read, and the dead ones are reused.
  *
- *   SG1  a segment bears its name only once its header is durable, and is written to only once its name is;
- *   SG2  a segment's number is never used twice, so old bytes in a file used again are never taken for new;
- *   SG3  room is made before it is needed: a commit writes into zeros that the file system has already given;
- *   SG4  a full disk tears nothing: the segment that could not be made is left alone until there is room.
+ *   SG1  a segment gets its name only when its header is durable, and is written to only when its name is durable;
+ *   SG2  a segment's number is never used twice, so old bytes in a reused file never count as new ones;
+ *   SG3  room is made before it is needed: a commit writes into zeros that the file system has already allocated;
+ *   SG4  a full disk tears nothing: a segment that could not be made is tried again when there is room.
  */
 
 import type { Clock } from "../../../base/clock.ts";
@@ -30,9 +30,9 @@ export interface Segment {
 
 export interface SegmentSettings {
   readonly segmentBytes: number;
-  /** Open files for reading old segments. */
+  /** Most files that are open for reading old segments. */
   readonly readFilesMax: number;
-  /** There was no room for a segment. Called again and again, until there is. */
+  /** Called when there is no room for a segment, and again until there is. */
   readonly onFull: () => void;
 }
 
@@ -40,9 +40,12 @@ const ZEROS = Buffer.alloc(1024 * 1024);
 const FULL_RETRY_MS = 1000;
 const FULL_SHARE = 16;
 const FULL_RESERVE_BYTES = 16 * 1024;
-/** What compaction leaves of a full disk's room: deletes must never wait for it. */
+/** Room on a full disk that compaction leaves free, so that deletes never wait for it. */
 const MOVE_RESERVE_BYTES = 2 * FULL_RESERVE_BYTES;
-/** From here on not even deletes are taken: the rest is for snapshots to be tied to, and for the last frame. */
+/**
+ * Below this the store refuses even deletes. The rest is for an empty frame behind which a snapshot can begin, and
+ * for the last frame.
+ */
 const FULL_FLOOR_BYTES = 4096;
 
 export function segmentName(number: number): string {
@@ -56,7 +59,7 @@ export function parseSegmentName(name: string): number | undefined {
 
 export const SPARE_NAME = /^spare-[0-9]{12}\.(seg|tmp)$/;
 
-/** What a new segment is tied to: its store, and the frame before it. */
+/** What a new segment names: its store, and the frame before it. */
 export interface SegmentOrigin {
   readonly storeId: string;
   readonly lastCrc: number;
@@ -68,7 +71,7 @@ interface Spare {
 }
 
 export class Segments {
-  /** For what is read from them. */
+  /** Buffers for reads from the segments. */
   readonly buffers = new ReadBuffers();
   readonly #disk: Disk;
   readonly #clock: Clock;
@@ -107,7 +110,7 @@ export class Segments {
     return this.#active;
   }
 
-  /** No room was left for the next segment. */
+  /** Whether there was no room for the next segment. */
   get isFull(): boolean {
     return this.#isFull;
   }
@@ -120,13 +123,16 @@ export class Segments {
     return bytes;
   }
 
-  /** A small append takes many times its own bytes, so only a part of what is left is promised. */
+  /**
+   * Returns how much data still fits. A small append takes many times its own bytes, so this promises only a part of
+   * the free room.
+   */
   roomBytes(): number {
     if (!this.#isFull) return Number.MAX_SAFE_INTEGER;
     const left = this.#leftBytes();
     if (left < FULL_FLOOR_BYTES || this.#isWaiting) return -2;
     const room = Math.floor((left - FULL_RESERVE_BYTES) / FULL_SHARE);
-    // Less than none: a create without data needs room too. The reserve is for deletes, which give some back.
+    // Below zero: a create without data needs room too. The reserve is for deletes, which free some.
     return room > 0 ? room : -1;
   }
 
@@ -136,12 +142,15 @@ export class Segments {
     return left;
   }
 
-  /** CP3: what compaction may write. */
+  /** CP3: how much compaction may write. */
   moveRoomBytes(): number {
     return this.#isFull ? Math.max(0, this.#leftBytes() - MOVE_RESERVE_BYTES) : Infinity;
   }
 
-  /** CP3: whether a frame of this size has room that is there already, or can be made now, and that deletes do not need. */
+  /**
+   * CP3: whether a frame of this size has room that deletes do not need. The room is there already or can be made
+   * now.
+   */
   async hasRoomToMove(frameBytes: number): Promise<boolean> {
     const needed = alignFrame(frameBytes);
     await this.#preparing;
@@ -167,7 +176,7 @@ export class Segments {
     }
   }
 
-  /** On a full disk no spare is tried meanwhile: it would take the room that a snapshot needs to give some back. */
+  /** Runs without making spares. On a full disk a spare would take the room that a snapshot needs to free some. */
   async withoutSpares(run: () => Promise<void>): Promise<void> {
     this.#isHeld = this.#isFull;
     try {
@@ -178,7 +187,7 @@ export class Segments {
     }
   }
 
-  /** Removes a spare, if what is written now has room without it: a snapshot may need that more. */
+  /** Removes a spare, if the current writes have room without it: a snapshot may need the room more. */
   async giveUpSpare(): Promise<boolean> {
     await this.#preparing;
     const active = this.#active;
@@ -190,7 +199,7 @@ export class Segments {
     return true;
   }
 
-  /** Recovery found these. The last one goes on being written, from its end. */
+  /** Takes the segments that recovery found. Writing continues at the end of the last one. */
   async adopt(
     segments: readonly Segment[],
     spares: readonly string[],
@@ -211,17 +220,17 @@ export class Segments {
       await file.close();
       this.#spares.push({ name, bytes });
     }
-    // A killed process may have left names that are not on the disk yet; what follows is built on them.
+    // A killed process may have left names that are not on the disk yet. Everything later depends on them.
     await this.#disk.syncDirectory();
     const last = this.list().at(-1);
     if (last === undefined) return;
     this.#active = last;
     this.#activeFile = await this.#disk.open(last.name, "durable");
-    // What a killed process left in the page cache may not be on the disk yet.
+    // The data that a killed process left in the page cache may not be on the disk yet.
     await this.#activeFile.sync();
   }
 
-  /** Makes sure that a frame of this size fits into the active segment; rolls if it does not. */
+  /** Makes sure that a frame of this size fits into the active segment. Begins a new segment if it does not. */
   async ensureRoom(frameBytes: number, nextLsn: number, nowMs: number): Promise<void> {
     const needed = alignFrame(frameBytes);
     const active = this.#active;
@@ -229,7 +238,7 @@ export class Segments {
     await this.#roll(needed, nextLsn, nowMs);
   }
 
-  /** Writes a frame. Resolves with its place once it is durable. */
+  /** Writes a frame. Resolves with its place when it is durable. */
   async write(
     frame: Pick<Frame, "buffers" | "bytes" | "crc">,
   ): Promise<{ readonly segment: number; readonly position: number }> {
@@ -250,14 +259,14 @@ export class Segments {
     if (segment === undefined) {
       throw new HapaxError("data_damaged", `segment ${segmentName(number)} is missing`);
     }
-    // Also the active one has a file of its own for reading: the other is closed when the segment is full.
+    // The active segment has a second file for reading: the first one is closed when the segment is full.
     const filesMax = this.#settings.readFilesMax;
     return this.#readers.use(this.#disk, segment.name, filesMax, (file) =>
       file.read(position, length, into),
     );
   }
 
-  /** Takes a dead segment out and keeps its file for a later one. */
+  /** Removes a dead segment and keeps its file for a later one. */
   async retire(number: number): Promise<void> {
     const segment = this.#byNumber.get(number);
     if (segment === undefined || segment === this.#active) return;
@@ -270,13 +279,13 @@ export class Segments {
     }
     const name = this.#spareName("seg");
     await this.#disk.rename(segment.name, name);
-    // Before it is used again: a power cut must not find the new segment under the old name.
+    // Before the file is reused: after a power cut the new segment must not have the old name.
     await this.#disk.syncDirectory();
     this.#spares.push({ name, bytes: segment.bytes });
     this.#isFull = false;
   }
 
-  /** Makes the next segment ready in the background, if there is none. */
+  /** Prepares the next segment in the background, if there is none. */
   prepare(): void {
     if (this.#preparing !== undefined || this.#spares.length > 0 || this.#isClosed) return;
     if (this.#isHeld) {
@@ -289,7 +298,7 @@ export class Segments {
         if (!this.#isClosed) this.#spares.push(spare);
       })
       .catch((error: unknown) => {
-        // SG4: whoever needs the segment tries again and is told; here only the flag is raised.
+        // SG4: the commit that needs the segment tries again and gets the error. Here only the flag is set.
         this.#isFull = isNoRoom(error);
       })
       .finally(() => {
@@ -306,7 +315,7 @@ export class Segments {
     });
   }
 
-  /** From now on nobody waits for room: there is some at once, or an error. */
+  /** From now on no commit waits for room: it gets room at once, or an error. */
   stopWaiting(): void {
     this.#isImpatient = true;
     this.#endPause();
@@ -357,14 +366,14 @@ export class Segments {
         this.#isFull = false;
         return spare;
       } catch (error) {
-        // Without a first segment there is nothing to wait for: whoever opens the store is told.
+        // Without a first segment there is nothing to wait for. The caller that opens the store gets the error.
         if (!isNoRoom(error) || this.#isClosed || this.#active === undefined) throw error;
         if (this.#isImpatient) {
           throw new HapaxError("store_full", "closed while a commit waited for room", {
             cause: error,
           });
         }
-        // The commit that needs it was admitted before the disk filled: it waits, nothing is lost.
+        // The commit that needs the segment was admitted before the disk was full. It waits, and nothing is lost.
         this.#isFull = true;
         this.#isWaiting = true;
         await this.#pause();
@@ -409,7 +418,7 @@ export class Segments {
   }
 }
 
-/** A bounded number of files open for reading; the one used longest ago is closed first. */
+/** Keeps a bounded number of files open for reading. Closes the one that was used longest ago first. */
 class ReadFiles {
   readonly #files = new Map<string, { readonly file: Promise<DiskFile>; users: number }>();
 
@@ -435,7 +444,7 @@ class ReadFiles {
     }
   }
 
-  /** The file is about to go. Reads under way keep it open and finish. */
+  /** Forgets a file that is about to go. Running reads keep it open and finish. */
   async forget(name: string): Promise<void> {
     const entry = this.#files.get(name);
     this.#files.delete(name);
@@ -456,7 +465,7 @@ class ReadFiles {
   }
 }
 
-// It was only read: there is nothing to lose by it, and a failed open has nothing to close.
+// The file was only read, so closing it loses nothing. A failed open has nothing to close.
 async function closeQuietly(file: Promise<DiskFile>): Promise<void> {
   await file.then((opened) => opened.close()).catch(() => undefined);
 }

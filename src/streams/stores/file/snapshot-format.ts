@@ -1,5 +1,5 @@
 /**
- * A snapshot's bytes: blocks, each with its length and checksum, the last one saying that it is the last.
+ * A snapshot's bytes: blocks, each with its length and checksum. The last block says that it is the last.
  *
  *   block: payload length u32, CRC-32 of the payload u32, payload
  *   payload: kind u8, then
@@ -21,7 +21,7 @@
  * Numbers without a type are varints. A stream with many extents or producers has the first of them with it and
  * the others in blocks 3 and 4 that follow; one with many keys has them all in blocks 6.
  *
- *   SN1  a snapshot that is not whole, or not what was written, is never used.
+ *   SN1  an incomplete or changed snapshot is never used.
  */
 
 import { crc32 } from "node:zlib";
@@ -38,7 +38,7 @@ import { decodeExpiry, decodeFork, encodeExpiry, encodeFork } from "./records.ts
 
 export const BLOCK_HEADER_BYTES = 8;
 const MAGIC = "HAPAXIMG";
-/** What development versions before the first release began a snapshot with. */
+/** The first bytes of a snapshot in development versions before the first release. */
 const FORMER_MAGIC = "HAPAXSNP";
 export const BLOCK = {
   head: 1,
@@ -60,9 +60,9 @@ export interface SnapshotHead {
   /** 32 hexadecimal digits. */
   readonly storeId: string;
   readonly lsn: number;
-  /** Of the frame with that LSN; 0 for LSN 0. */
+  /** CRC of the frame with that LSN; 0 for LSN 0. */
   readonly crc: number;
-  /** Changes of the world up to and with that frame. */
+  /** Changes of the world up to that frame, and with it. */
   readonly ordinal: number;
   readonly writtenAtMs: number;
 }
@@ -78,7 +78,7 @@ export function encodeHead(writer: ByteWriter, head: SnapshotHead): void {
   writer.varint(head.writtenAtMs);
 }
 
-/** JF3: throws `format_unknown` if other software has written it. */
+/** JF3: throws `format_unknown` if other software has written the snapshot. */
 export function decodeHead(reader: ByteReader, name: string): SnapshotHead {
   const magic = reader.text();
   if (magic === FORMER_MAGIC) throw unknownFormat(name, undefined);
@@ -96,7 +96,7 @@ export interface SnapshotEnd extends WorldParts {
   readonly streams: number;
 }
 
-/** The cursors of its groups must have been written before. */
+/** Encodes the end. The cursors of the groups must be written before. */
 export function encodeEnd(writer: ByteWriter, end: SnapshotEnd): void {
   writer.u8(BLOCK.end);
   writer.varint(end.streams);
@@ -109,20 +109,20 @@ export function encodeEnd(writer: ByteWriter, end: SnapshotEnd): void {
   encodeGroups(writer, end.groups);
 }
 
-/** The collector has the cursors of the snapshot's blocks. */
+/** Decodes the end. The collector has the cursors of the snapshot's blocks. */
 export function decodeEnd(reader: ByteReader, collector: GroupCollector): SnapshotEnd {
   const streams = reader.varint();
   const version = reader.varint();
   const nextId = reader.varint() as StreamId;
   const timeMs = reader.varint() as TimeMs;
   const signingKeys = Array.from({ length: reader.varint() }, () => reader.text());
-  // What this text says was written by encodeEnd and is covered by the block's checksum.
+  // encodeEnd wrote this text, and the block's checksum covers it.
   const subscriptions = JSON.parse(reader.text()) as BookImage;
   const groups = collector.takeGroups(reader);
   return { streams, version, nextId, timeMs, signingKeys, subscriptions, groups };
 }
 
-/** `hasKeys`: its keys follow its producers. */
+/** Encodes a stream. `hasKeys`: its keys follow its producers. */
 export function encodeStream(writer: ByteWriter, state: StreamState, hasKeys: boolean): void {
   const policy = state.keys?.policy;
   writer.varint(state.id);
@@ -206,7 +206,7 @@ export function sealBlock(payload: Buffer): Buffer {
   return Buffer.concat([header.bytes(), payload]);
 }
 
-/** The payload of the block at the position, checked, and where the next one starts. */
+/** Returns the checked payload of the block at the position, and where the next block starts. */
 export function openBlock(
   bytes: Buffer,
   at: number,

@@ -1,4 +1,4 @@
-/** Reading a snapshot back. Who writes it, and when it counts, is in snapshot.ts. */
+/** Reads a snapshot. snapshot.ts writes it, and says when it counts. */
 
 import type { Restoration } from "../../core/restore.ts";
 import { isSystemStream } from "../../core/stream.ts";
@@ -49,7 +49,7 @@ export async function readSnapshot(
         length = WINDOW_BYTES;
         continue;
       }
-      // The block is larger than the window, or it is cut off.
+      // The block is larger than the window, or it is incomplete.
       if (start + window.length >= fileBytes) throw damaged("it ends within a block");
       length = window.readUInt32LE(0) + BLOCK_HEADER_BYTES;
       if (start + length > fileBytes) throw damaged("it ends within a block");
@@ -71,7 +71,7 @@ class SnapshotLoader {
   #end: SnapshotEnd | undefined;
   #streams = 0;
   readonly #groups = new GroupCollector();
-  /** Streams that are trimmed at times. */
+  /** Streams that the server trims. */
   readonly #trimmed = new Set<StreamId>();
 
   constructor(name: string, restoration: Restoration, index: ExtentIndex) {
@@ -130,7 +130,7 @@ class SnapshotLoader {
     let extent = count > 0 ? decodeExtent(reader) : undefined;
     const start = extent?.start ?? end;
     if (this.#trimmed.has(stream) && this.#index.streams.get(stream)?.end !== start) {
-      // What came between was trimmed meanwhile, and with it all before.
+      // The data in between was trimmed meanwhile, and so was everything before it.
       this.#index.remove(stream);
       this.#index.create(stream, start);
     }

@@ -1,6 +1,6 @@
 /**
- * A snapshot block by block, without making a world of it: for the tools that look at a directory. Every checksum
- * and every field is read; memory stays at one block and the groups.
+ * Reads a snapshot block by block, without making a world of it, for the tools that look at a directory. It checks
+ * every checksum and reads every field. It holds only one block and the groups in memory.
  */
 
 import { isHapaxError } from "../../../base/errors.ts";

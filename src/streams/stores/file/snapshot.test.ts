@@ -44,7 +44,7 @@ function openOn(disk: SimulatedDisk): Promise<FileStore> {
   return openOnDisk(disk, SETTINGS, async () => {});
 }
 
-/** Streams with more producers and extents than fit beside them. */
+/** Writes streams with more producers and extents than are written with their stream. */
 async function fill(store: FileStore): Promise<void> {
   await write(store, ...Array.from({ length: 300 }, (_, at) => created(at + 1)));
   for (let step = 0; step < 90; step += 1) {
@@ -65,7 +65,9 @@ function keyedAppend(id: number, ordinal: number, evictTo = 0): Change {
   return appended(id, `keyed ${ordinal}`, { atMs, key: keyed(`key ${ordinal}`, ordinal, evictTo) });
 }
 
-/** Streams 301 to 306: keys that fit beside the stream, that do not, that are gone; sessions and resets. */
+/**
+ * Streams 301 to 306: keys that are written with the stream, in blocks of their own, or evicted; sessions and resets.
+ */
 async function fillIdentities(store: FileStore): Promise<void> {
   const keys = { policy: POLICY, window: undefined };
   await write(store, ...[301, 302, 303, 304].map((id) => created(id, { keys })));
@@ -177,7 +179,7 @@ test("SN1 SN2 keys, sessions and resets that go on while a snapshot is written c
   await after.close();
 });
 
-/** One change that could have happened to one of the streams 1 to 4, or undefined. */
+/** Returns a possible change of one of the streams 1 to 4, or undefined. */
 function anyChange(world: World, random: SeededRandom): Change | undefined {
   const id = 1 + random.below(4);
   const state = world.byId.get(id as StreamId);
@@ -192,7 +194,7 @@ function anyChange(world: World, random: SeededRandom): Change | undefined {
   if (kind === 1) return known && reset(id, name, known.resets + 1, atMs);
   if (kind < 9) {
     const evictTo = random.below(3) === 0 ? Math.min(next, first + random.below(9)) : first;
-    // The number of a key comes again when it has been evicted for long.
+    // A key comes again long after it was evicted.
     const key = keyed(`key ${next % 8000}`, next, Math.max(evictTo, next - 7000));
     return appended(id, "k", { key, atMs });
   }
@@ -242,7 +244,7 @@ test("SN1 RS1 whatever happens to keys and producers while a snapshot is written
     expect(describeWorld(after.world), `seed ${seed}`).toBe(describeWorld(store.world));
     await after.close();
   }
-  // Head, streams and end, and what follows its stream.
+  // Head, streams and end, and the parts that follow their stream.
   expect(blocks).toBeGreaterThan(12 * 5);
 }, 20_000);
 

@@ -1,10 +1,10 @@
 /**
- * Writing snapshots: the whole state at about one moment, so that recovery need not start at the
- * journal's first frame.
+ * Writes snapshots: the whole state at about one moment, so that recovery need not start at the journal's first
+ * frame.
  *
- *   SN2  a snapshot is written piece by piece, each in well under 20 ms, while commits go on;
- *   SN3  it counts only once it is complete, durable and renamed, and what it contains is durable in the journal;
- *   SN4  the two newest are kept: if one is damaged the other is used, with a longer replay.
+ *   SN2  a snapshot is written piece by piece, each in well under 20 ms, while commits continue;
+ *   SN3  it counts only when it is complete, durable and renamed, and its content is durable in the journal;
+ *   SN4  the two newest are kept: if one is damaged, recovery uses the other, with a longer replay.
  */
 
 import { type GroupBookImage, imageOfGroups } from "../../core/group-image.ts";
@@ -30,11 +30,11 @@ import {
   type SnapshotHead,
 } from "./snapshot-format.ts";
 
-/** What one synchronous piece of work makes: about a millisecond. */
+/** Size of one synchronous piece of work: about a millisecond. */
 const BLOCK_BYTES = 64 * 1024;
-/** Extents, producers and keys that are kept with their stream; more follow in blocks of their own. */
+/** Most extents, producers or keys that are written with their stream. More follow in blocks of their own. */
 const INLINE_MAX = 32;
-/** Keys are small: a block of its own for every hundred of them would cost more than they do. */
+/** Keys are small: a block for every hundred of them would cost more than they do. */
 const KEYS_INLINE_MAX = 256;
 const PART_MAX = 4000;
 const KEYS_PART_MAX = 2000;
@@ -50,7 +50,7 @@ export function parseSnapshotName(name: string): number | undefined {
 
 export const UNFINISHED_SNAPSHOT = /^snapshot-[0-9]{16}\.tmp$/;
 
-/** Writes a snapshot that replay goes on from after its LSN. `settle` makes durable what it contains. */
+/** Writes a snapshot. Replay continues after its LSN. `settle` makes its content durable in the journal. */
 export async function writeSnapshot(
   disk: Disk,
   world: World,
@@ -67,7 +67,7 @@ export async function writeSnapshot(
       encodeHead(block, head);
     });
     await writer.streams(world, index);
-    // What is not a stream is of one moment. Only writing the cursors, and making them text, takes several turns.
+    // Everything that is not a stream is of one moment. Only encoding and writing the cursors takes several turns.
     const groups = imageOfGroups(world.groups);
     const end = new ByteWriter(BLOCK_BYTES);
     encodeEnd(end, {
@@ -93,13 +93,13 @@ export async function writeSnapshot(
   await disk.syncDirectory();
 }
 
-/** A stream with more than goes beside it. */
+/** A stream with more parts than are written with it. */
 interface LargeStream {
   readonly state: StreamState;
   /** Its keys were not written with it. */
   readonly keys: KeyWindowView | undefined;
   readonly extents: StreamExtents | undefined;
-  /** Extents up to here were written with it, and there were some up to there. */
+  /** Extents up to here were written with the stream. It had extents up to `extentsEnd`. */
   readonly writtenTo: Offset;
   readonly extentsEnd: Offset;
 }
@@ -113,7 +113,7 @@ class SnapshotWriter {
     this.#file = file;
   }
 
-  /** The block is made at once; only writing it waits. */
+  /** Fills the block at once. Only the write is asynchronous. */
   async block(fill: (block: ByteWriter) => void): Promise<void> {
     const block = new ByteWriter(BLOCK_BYTES + 4096);
     fill(block);
@@ -127,7 +127,7 @@ class SnapshotWriter {
   }
 
   async streams(world: World, index: ExtentIndex): Promise<void> {
-    // A live iterator: it goes on over what is created and removed meanwhile.
+    // A live iterator: it includes streams that are created meanwhile, and skips removed ones.
     const states = world.byId.values();
     for (let isDone = false; !isDone;) {
       const large: LargeStream[] = [];
@@ -167,7 +167,7 @@ class SnapshotWriter {
     block.u32(0);
     let count = 0;
     let isDone = false;
-    // A stream with many parts ends its block, so that they follow at once.
+    // A stream with many parts ends its block, so that its parts follow at once.
     while (block.length < BLOCK_BYTES && large.length === 0) {
       const next = states.next();
       if (next.done === true) {
@@ -196,7 +196,10 @@ class SnapshotWriter {
     return isDone;
   }
 
-  /** By offset: meanwhile a trim may have made of the first extent another. Later ones are in the journal. */
+  /**
+   * Continues by offset, because a trim may have replaced the first extent meanwhile. Later extents are in the
+   * journal.
+   */
   async #restOfExtents({ state, extents, writtenTo, extentsEnd }: LargeStream): Promise<void> {
     for (let from = writtenTo; extents !== undefined && from < extentsEnd;) {
       await this.block((block) => {
@@ -209,7 +212,7 @@ class SnapshotWriter {
 
   async #restOfProducers(state: StreamState): Promise<void> {
     if ((state.producers?.size ?? 0) <= INLINE_MAX) return;
-    // Some are written twice, with the same or a later state: the later one counts.
+    // Some are written twice, with the same or a later state. The later one counts.
     const producers = state.producers?.entries();
     for (let isDone = false; !isDone;) {
       await this.block((block) => {
@@ -220,7 +223,7 @@ class SnapshotWriter {
     }
   }
 
-  /** Up to what there is now: later keys are in the journal. What is evicted meanwhile is left out. */
+  /** Writes the keys that exist now: later keys are in the journal. Skips keys that are evicted meanwhile. */
   async #allKeys(state: StreamState, window: KeyWindowView): Promise<void> {
     const goal = window.next;
     for (let from = window.first, isDone = false; !isDone;) {
@@ -234,7 +237,7 @@ class SnapshotWriter {
   }
 }
 
-/** Where they end. */
+/** Encodes extents. Returns where they end. */
 function encodeExtents(
   block: ByteWriter,
   extents: StreamExtents | undefined,
@@ -251,7 +254,7 @@ function encodeExtents(
   return end;
 }
 
-/** Whether these were the last. */
+/** Encodes producers. Returns whether these were the last. */
 function encodeProducers(
   block: ByteWriter,
   producers: Iterator<readonly [ProducerId, ProducerState]> | undefined,
@@ -262,7 +265,7 @@ function encodeProducers(
   block.u32(0);
   let count = 0;
   let isDone = producers === undefined;
-  // One may have a single end or 32 of them and 17 sessions, so the count alone does not keep a block small.
+  // A producer may have a single end, or 32 ends and 17 sessions, so a count alone does not keep a block small.
   while (!isDone && count < countMax && block.length < bytesMax) {
     const next = producers?.next();
     if (next === undefined || next.done === true) {

@@ -1,11 +1,11 @@
-// STORE through kills and power cuts: one of its copies is always whole, and what it says never goes back.
+// STORE through kills and power cuts: one of its copies is always whole, and its values never go back.
 import { expect, test } from "vitest";
 import { createSeededRandom } from "../../../testing/seeded-random.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { Ownership, readStoreMark, type StoreMark } from "./store-file.ts";
 
 const ID = "00112233445566778899aabbccddeeff";
-/** For each pair of writes: a kill rarely leaves a copy that is whole in the page cache alone. */
+/** For each pair of writes. It must be large: a kill rarely leaves a whole copy only in the page cache. */
 const SEEDS = 600;
 
 const markOf = async (disk: SimulatedDisk): Promise<StoreMark | undefined> =>
@@ -27,7 +27,7 @@ async function live(disk: SimulatedDisk, seed: number): Promise<void> {
   await Promise.race([work(), disk.stopped]);
 }
 
-/** The calls of a life that write to STORE. */
+/** Returns the calls of a life that write to STORE. */
 async function writesOf(disk: SimulatedDisk): Promise<number[]> {
   await live(disk, 1);
   return disk.log.flatMap(({ kind }, at) => (kind === "write" ? [at + 1] : []));

@@ -1,5 +1,6 @@
 /**
- * The file STORE: which store a directory is, who writes to it, and how far its journal goes at least.
+ * The file STORE: it says which store a directory is, which process writes to it, and how far its journal goes at
+ * least.
  *
  *   two copies of 80 bytes, at 0 and at 4096, in a file of 8192 bytes; zeros between
  *     0   8  "HAPAXSTO"
@@ -15,12 +16,12 @@
  *     72  8  zeros
  *
  * It is written in place, one copy after the other, when the directory is opened, when a segment is begun and when
- * the store is closed. What it says never goes back, so the greater of two copies is the later one. The later copy
- * is overwritten last: a killed process may have left the other one torn.
+ * the store is closed. Its values never go back, so the greater of two copies is the later one. The later copy is
+ * overwritten last: a killed process may have left the other one torn.
  *
  *   ID1  a file of another store is refused, and so is a segment that does not follow the one before it;
- *   ID2  a journal that ends before what STORE knows of is damaged: its end is missing;
- *   ID3  a process that finds another owner in STORE writes no more.
+ *   ID2  a journal that ends before the frame that STORE names is damaged: its end is missing;
+ *   ID3  a process that finds another owner in STORE stops writing.
  */
 
 import { crc32 } from "node:zlib";
@@ -37,7 +38,7 @@ export const STORE_BYTES = 8192;
 const COPY_BYTES = 80;
 const MAGIC = Buffer.from("HAPAXSTO", "latin1");
 const FLAG_CLOSED = 1;
-/** How old the knowledge may be that nobody else has taken the directory. */
+/** How long a process may trust its last check that no other process has taken the directory. */
 const CHECK_MS = 200;
 
 export interface StoreMark {
@@ -60,11 +61,11 @@ export interface LastFrame {
 
 export interface StoreCopy {
   readonly at: number;
-  /** Undefined when it does not match its checksum. */
+  /** Undefined if the copy does not match its checksum. */
   readonly mark: StoreMark | undefined;
 }
 
-/** All bytes of the file. */
+/** Returns all bytes of the file. */
 export function encodeStoreFile(mark: StoreMark): Buffer {
   const block = Buffer.alloc(STORE_BYTES);
   for (const at of STORE_COPIES_AT) block.set(encodeCopy(mark), at);
@@ -89,7 +90,7 @@ function encodeCopy(mark: StoreMark): Buffer {
   return copy.bytes();
 }
 
-/** JF3: throws `format_unknown` if other software has written it. */
+/** JF3: throws `format_unknown` if other software has written the file. */
 function decodeCopy(block: Buffer, at: number): StoreMark | undefined {
   const copy = block.subarray(at, at + COPY_BYTES);
   if (copy.length < COPY_BYTES || !copy.subarray(0, 8).equals(MAGIC)) return undefined;
@@ -120,7 +121,7 @@ async function readCopies(file: DiskFile): Promise<readonly StoreCopy[]> {
   return STORE_COPIES_AT.map((at) => ({ at, mark: decodeCopy(block, at) }));
 }
 
-/** The later of the copies that are whole. */
+/** Returns the later of the copies that are whole. */
 export function latestMark(copies: readonly StoreCopy[]): StoreMark | undefined {
   return latestCopy(copies)?.mark;
 }
@@ -142,7 +143,7 @@ function isLater(one: StoreMark, other: StoreMark): boolean {
   return one.segment > other.segment || (one.segment === other.segment && one.lsn > other.lsn);
 }
 
-/** Throws `data_damaged` unless a copy is whole. Undefined when there is no such file. */
+/** Reads STORE. Throws `data_damaged` if no copy is whole. Undefined if there is no such file. */
 export async function readStoreMark(
   disk: Disk,
   names: readonly string[],
@@ -155,7 +156,7 @@ export async function readStoreMark(
 
 /** This process's right to write to a directory. */
 export class Ownership {
-  /** Open for as long as the store is: looking at it never lacks a file descriptor. */
+  /** Open as long as the store, so that a check never lacks a file descriptor. */
   readonly #file: DiskFile;
   readonly #owner: string;
   #mark: StoreMark;
@@ -169,7 +170,10 @@ export class Ownership {
     this.#checkedMs = steadyMs;
   }
 
-  /** Makes the directory this process's. Without a mark it is a new one. All that `known` names is durable. */
+  /**
+   * Makes this process the owner of the directory. Without a mark the directory is new. Everything that `known` names
+   * is durable.
+   */
   static async take(
     disk: Disk,
     found: StoreMark | undefined,
@@ -184,7 +188,7 @@ export class Ownership {
     const file = await disk.open(STORE_NAME, "durable");
     const ownership = new Ownership(file, owner, found ?? mark, steadyMs);
     if (found !== undefined) {
-      // A killed process may have left a copy in the page cache alone: overwriting the other would risk both.
+      // A killed process may have left one copy only in the page cache. To overwrite the other one would risk both.
       await file.sync();
       const later = latestCopy(await readCopies(file));
       await ownership.#write(mark, later?.at);
@@ -192,7 +196,7 @@ export class Ownership {
     return ownership;
   }
 
-  /** ID3: throws when another process has opened the directory since. Looks at most a few times a second. */
+  /** ID3: throws if another process has opened the directory since. Reads the file at most a few times a second. */
   async check(steadyMs: number): Promise<void> {
     if (steadyMs - this.#checkedMs < CHECK_MS) return;
     const latest = latestMark(await readCopies(this.#file));
@@ -204,7 +208,7 @@ export class Ownership {
     this.#checkedMs = steadyMs;
   }
 
-  /** The segment is durable, and the frames before it are. */
+  /** Writes down a new segment. It is durable, and so are the frames before it. */
   rolled(segment: number, last: LastFrame): Promise<void> {
     return this.#write({ ...this.#mark, segment, ...last });
   }
@@ -217,7 +221,7 @@ export class Ownership {
     return this.#file.close();
   }
 
-  /** Copy by copy, the one at `last` last: whatever happens, one of them is whole. */
+  /** Writes copy by copy, the one at `last` last, so that one of them is always whole. */
   async #write(mark: StoreMark, last: number = STORE_COPIES_AT[1]): Promise<void> {
     if (this.#isStuck) return;
     const copy = encodeCopy(mark);
@@ -225,9 +229,9 @@ export class Ownership {
       for (const at of STORE_COPIES_AT) if (at !== last) await this.#file.write([copy], at);
       await this.#file.write([copy], last);
     } catch (error) {
-      // Where writing in place needs room and there is none, the former mark stays: it says less and is still true.
+      // If writing in place needs room and there is none, the former mark stays. It says less and is still true.
       if (!isNoRoom(error)) throw error;
-      this.#isStuck = true; // DK3: a write that failed is not tried again.
+      this.#isStuck = true; // DK3: a failed write is not tried again.
       return;
     }
     this.#mark = mark;

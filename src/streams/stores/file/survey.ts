@@ -1,8 +1,8 @@
 /**
- * A store's directory as it lies there, for the tools that look at one: which files, which headers, which frames,
- * where the damage is. Recovery stops at the first damage; this goes on behind it.
+ * Reads a store's directory for the tools: its files, headers and frames, and where the damage is. Recovery stops at
+ * the first damage; this continues behind it.
  *
- *   TL1  looking changes nothing: only `list`, and `open` for reading, are ever called.
+ *   TL1  looking changes nothing: it only calls `list`, and `open` for reading.
  */
 
 import type { Disk } from "./disk.ts";
@@ -29,34 +29,34 @@ import {
 export const HEADER_COPIES_AT = [0, 2048] as const;
 
 export interface SegmentFile {
-  /** As its name says. */
+  /** The number in its name. */
   readonly number: number;
   readonly name: string;
   readonly bytes: number;
-  /** The first copy that is whole and of this number. */
+  /** The first whole copy with this number. */
   readonly header: SegmentHeader | undefined;
   readonly copies: readonly HeaderCopy[];
 }
 
 export interface HeaderCopy {
   readonly at: number;
-  /** Why it cannot be used, if so. */
+  /** Why the file cannot be used, if so. */
   readonly fault: string | undefined;
 }
 
 export interface DirectorySurvey {
-  /** Copies of STORE; undefined when there is no such file. */
+  /** Copies of STORE. Undefined if there is no such file. */
   readonly store: readonly StoreCopy[] | undefined;
-  /** That STORE names, or, without one, the newest segment that is whole. */
+  /** The id in STORE, or, without STORE, that of the newest whole segment. */
   readonly storeId: string | undefined;
   /** Oldest first. */
   readonly segments: readonly SegmentFile[];
-  /** LSNs by the files' names, newest first. */
+  /** LSNs in the names of the files, newest first. */
   readonly snapshots: readonly number[];
   readonly spares: readonly string[];
-  /** Begun and never finished: the next start removes them. */
+  /** Snapshots that were never finished. The next start removes them. */
   readonly unfinished: readonly string[];
-  /** Files that are not the store's. */
+  /** Files that do not belong to the store. */
   readonly others: readonly string[];
 }
 
@@ -115,7 +115,7 @@ async function readSegmentFile(disk: Disk, name: string, number: number): Promis
 }
 
 function readHeaderCopy(block: Buffer, at: number, number: number) {
-  // The decoder takes either copy, so it is shown one at a time.
+  // The decoder takes either copy, so it gets one at a time.
   const alone = Buffer.alloc(SEGMENT_HEADER_BYTES);
   // An empty file, or a short one, has no such copy.
   if (at < block.length) block.copy(alone, at, at, Math.min(block.length, at + HEADER_BYTES));
@@ -127,13 +127,13 @@ function readHeaderCopy(block: Buffer, at: number, number: number) {
   return { at, fault, header };
 }
 
-/** A place in a segment where frames should be and are not. */
+/** A range of a segment without the frames that should be there. */
 export interface DamagedRange {
   readonly position: number;
   /** Where the next valid frame begins, or the end of the file. */
   readonly end: number;
   readonly firstLsn: number;
-  /** Less than `firstLsn` when no frame is missing and only its place is wrong. */
+  /** Less than `firstLsn` if no frame is missing and only its place is wrong. */
   readonly lastLsn: number;
 }
 
@@ -141,16 +141,16 @@ export interface SegmentScan {
   readonly frames: number;
   /** Behind the last valid frame. */
   readonly end: number;
-  /** One more than the LSN of the last frame that was written, as far as can be seen. */
+  /** One more than the LSN of the last written frame, as far as can be seen. */
   readonly nextLsn: number;
   readonly damage: readonly DamagedRange[];
-  /** Bytes behind the last frame that are no frame: what was being written when the process ended. */
+  /** There are bytes behind the last frame that are no frame: the process ended during a write. */
   readonly isTorn: boolean;
 }
 
 /**
- * Every valid frame of a segment, also behind damage. `followerLsn` is the first LSN of the segment right after it:
- * then it is known where this one must end.
+ * Reads every valid frame of a segment, also behind damage. `followerLsn` is the first LSN of the segment right after
+ * it; it says where this one must end.
  */
 export async function scanWholeSegment(
   disk: Disk,
@@ -200,7 +200,7 @@ export async function scanWholeSegment(
   }
 }
 
-/** The first LSN of the segment that must come right after this one, if it is there and readable. */
+/** Returns the first LSN of the segment that must come right after this one, if that is there and readable. */
 export function followerLsn(segments: readonly SegmentFile[], at: number): number | undefined {
   const next = segments[at + 1];
   if (next === undefined || next.number !== (segments[at]?.number ?? 0) + 1) return undefined;

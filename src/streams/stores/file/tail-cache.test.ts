@@ -49,7 +49,7 @@ test("TC1 an offset at the tail has nothing, and a page ends where it is told to
   expect(read(5, 12, 1)).toEqual(["abc"]);
 });
 
-/** What entries cost: the first of a stream, and each further one. */
+/** Returns what entries cost: the first of a stream, and each further one. */
 function costOf(bytes: number): { readonly first: number; readonly next: number } {
   const cache = new TailCache(Infinity);
   cache.add(1 as StreamId, 0 as Offset, new Uint8Array(bytes));

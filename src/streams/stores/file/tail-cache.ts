@@ -1,10 +1,10 @@
 /**
- * The newest data of all streams in memory, bounded: readers at the tail never touch the disk.
+ * Keeps the newest data of all streams in memory, within a limit, so that readers at the tail never touch the disk.
  *
- *   TC1  what a stream has here ends at its tail and has no holes;
- *   TC2  the oldest data of all goes first, whichever stream it belongs to;
- *   TC3  what counts is what is held: a small part of a large buffer keeps all of it, and counts as all of it;
- *   TC4  streams that are removed leave nothing behind that grows with their number.
+ *   TC1  the cached data of a stream ends at its tail and has no holes;
+ *   TC2  the oldest data of all streams is dropped first;
+ *   TC3  held memory counts: a small part of a large buffer keeps the whole buffer, and counts as all of it;
+ *   TC4  removed streams leave nothing behind that grows with their number.
  */
 
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
@@ -15,7 +15,7 @@ interface CachedStream {
   /** Offsets where the cached appends start; the first `gone` of them have been dropped. */
   starts: Offset[];
   appends: Uint8Array[];
-  /** What each of them keeps in memory. */
+  /** The memory that each of them keeps. */
   holders: Holder[];
   gone: number;
 }
@@ -29,7 +29,7 @@ interface Holder {
 /** What an entry costs besides its bytes, and what a stream with entries costs besides those. */
 const ENTRY_BYTES = 160;
 const STREAM_BYTES = 320;
-/** Places in the queue that may be unused before it is made shorter. */
+/** Places in the queue that may be unused before it is shortened. */
 const UNUSED_PLACES = 4096;
 
 export class TailCache {
@@ -52,12 +52,12 @@ export class TailCache {
     return this.#bytes;
   }
 
-  /** Places in the queue, those of removed streams included. */
+  /** Places in the queue, including those of removed streams. */
   get places(): number {
     return this.#queue.length;
   }
 
-  /** The data of one frame. What is borrowed, or would keep more than twice its size, is copied. */
+  /** Adds the data of one frame. Copies borrowed data, and data that would keep more than twice its size. */
   addFrame(placed: readonly PlacedData[]): void {
     let shared = 0;
     let held = 0;
@@ -76,7 +76,7 @@ export class TailCache {
     const holder = this.#hold(data.buffer);
     let cached = this.#streams.get(stream);
     if (cached === undefined) {
-      // Arrays that begin with their first element have room for that alone: most streams stay so.
+      // An array that begins with its first element has room for that alone. Most streams need no more.
       cached = { starts: [start], appends: [data], holders: [holder], gone: 0 };
       this.#streams.set(stream, cached);
       this.#bytes += STREAM_BYTES;
@@ -93,7 +93,7 @@ export class TailCache {
     if (unused > UNUSED_PLACES && unused * 2 > this.#queue.length) this.#closeRanks();
   }
 
-  /** TC4: what was dropped and what was removed leaves the queue. */
+  /** TC4: removes dropped and removed entries from the queue. */
   #closeRanks(): void {
     const queue: CachedStream[] = [];
     const owners: StreamId[] = [];
@@ -110,7 +110,7 @@ export class TailCache {
     this.#empty = 0;
   }
 
-  /** TC3: entries of one buffer come one after the other, so the last holder is mostly the one. */
+  /** TC3: entries of one buffer follow each other, so the last holder is mostly the right one. */
   #hold(memory: ArrayBufferLike): Holder {
     let holder = this.#lastHolder;
     if (holder?.memory !== memory || holder.entries === 0) {
@@ -131,14 +131,14 @@ export class TailCache {
     if (holder === this.#lastHolder) this.#lastHolder = undefined;
   }
 
-  /** Undefined when the page would start before what is kept. */
+  /** Returns undefined if the page would start before the cached data. */
   read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Page | undefined {
     const cached = this.#streams.get(stream);
     const first = cached?.starts[cached.gone];
     if (cached === undefined || first === undefined || from < first) return undefined;
     const index = findStart(cached.starts, cached.gone, from);
     const start = cached.starts[index] ?? from;
-    // Nothing holds an offset at the tail.
+    // No append holds an offset at the tail.
     if (start + (cached.appends[index]?.length ?? 0) <= from) return { start: from, appends: [] };
     const appends: Uint8Array[] = [];
     let position = start;
@@ -158,7 +158,7 @@ export class TailCache {
     if (cached === undefined) return;
     this.#streams.delete(stream);
     this.#bytes -= STREAM_BYTES;
-    // Its places in the queue stay for a while and are found empty.
+    // Its places in the queue stay for a while, and are empty.
     this.#empty += cached.appends.length - cached.gone;
     for (let at = cached.gone; at < cached.appends.length; at += 1) {
       this.#release(cached.holders[at]);

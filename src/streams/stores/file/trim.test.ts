@@ -1,4 +1,4 @@
-// Streams that the server keeps for itself lose their beginning: S9 over compaction, snapshots and losses of power.
+// The server trims streams that it keeps for itself: S9 over compaction, snapshots and power cuts.
 import { expect, test } from "vitest";
 import { diskOf, filesOf, freshDirectory, verify } from "../../../../test/kits/directory-kit.ts";
 import { pausing } from "../../../../test/kits/pausing-disk.ts";
@@ -35,7 +35,7 @@ async function openLog(disk: SimulatedDisk, parts: number): Promise<FileStore> {
   return store;
 }
 
-/** Every append from the one that holds `from` on, each as it was written. */
+/** Checks every append from the one that holds `from` on. */
 async function expectLog(store: FileStore, from: number, parts: number): Promise<void> {
   expect(store.world.byId.get(1 as StreamId)?.tail).toBe(parts * PART);
   const first = Math.floor(from / PART);
@@ -188,7 +188,7 @@ test("RC3 S9 around a trim the power may go at any call: nothing behind the last
       expect(found).toEqual([]);
       store = await openOn(disk);
       const tail = store.world.byId.get(1 as StreamId)?.tail ?? 0;
-      // What was under way may be there or not.
+      // The running commit may be there or not.
       expect([parts, parts + 1]).toContain(tail / PART);
       parts = tail / PART;
       const first = Math.max(trimmedTo, await firstKept(store, parts));
@@ -199,7 +199,7 @@ test("RC3 S9 around a trim the power may go at any call: nothing behind the last
   }
 }, 20_000);
 
-/** The offset of the first append that can be read. */
+/** Returns the offset of the first append that can be read. */
 async function firstKept(store: FileStore, parts: number): Promise<number> {
   for (let at = 0; at < parts; at += 1) {
     const { appends } = await read(store, 1, at * PART, parts * PART, 1);

@@ -1,8 +1,8 @@
 /**
- * What a store does in the background: a snapshot, then room is given back, then compaction.
+ * The background work of a store: it writes a snapshot, frees room, and compacts.
  *
- * A segment is given back after two snapshots (CP2). In the ordinary case the second one comes by itself. On a full disk
- * it is not waited for: the work is done again, behind an empty frame, for as long as it gets on.
+ * A segment is freed after two snapshots (CP2). Usually the second one comes by itself. On a full disk the store does
+ * not wait for it: it repeats the work, behind an empty frame, as long as that frees something.
  */
 
 import { findVictims, moveOut, type WriteMoved } from "./compaction.ts";
@@ -11,9 +11,9 @@ import type { ReplayBound } from "./replay-bound.ts";
 import type { Segments } from "./segments.ts";
 import { isNoRoom } from "./store-file.ts";
 
-/** What one turn of compaction may move even when a snapshot is due: half a second of a slow disk. */
+/** What one turn of compaction may move even if a snapshot is due: half a second of a slow disk. */
 const MOVE_BYTES_MIN = 32 * 1024 * 1024;
-/** How often the work begins anew on a full disk. Two snapshots and what compaction leaves behind need three. */
+/** How often the work repeats on a full disk. Two snapshots and the rest of compaction need three. */
 const FULL_TURNS_MAX = 6;
 
 export interface UpkeepParts {
@@ -23,10 +23,10 @@ export interface UpkeepParts {
   /** LSN of the older of the two snapshots. */
   readonly olderSnapshot: () => number | undefined;
   readonly writeSnapshot: () => Promise<void>;
-  /** CP3: false, and nothing was written, when there is no room that is not kept for others. */
+  /** CP3: writes nothing and returns false if the free room is reserved for others. */
   readonly writeMoved: WriteMoved;
   readonly isClosing: () => boolean;
-  /** The disk was full a while ago: every segment counts. */
+  /** The disk was full a while ago, so every segment counts. */
   readonly isTight: boolean;
 }
 
@@ -42,7 +42,7 @@ export async function tidyUp(parts: UpkeepParts): Promise<void> {
     const hasDead = segments.list().some(({ number }) => isDead(parts, number));
     const isGaining = retired > 0 || movedBytes > 0 || hasDead;
     if (!isGaining || !wasFull || turns === FULL_TURNS_MAX || parts.isClosing()) break;
-    // A frame without records, so that the next snapshot is another one.
+    // A frame without records, so that the next snapshot gets another LSN.
     if (!(await parts.writeMoved([]))) break;
   }
   segments.prepare();
@@ -52,7 +52,7 @@ function isDead({ segments, index }: UpkeepParts, number: number): boolean {
   return number !== segments.active?.number && index.liveBytes(number) === 0;
 }
 
-/** A snapshot is what room is given back by: if it finds none itself, it gets that of a spare. */
+/** Writes a snapshot, which is needed to free room. If there is no room for it, it gets that of a spare. */
 async function snapshotWithRoom({ segments, writeSnapshot }: UpkeepParts): Promise<void> {
   try {
     await writeSnapshot();
@@ -62,7 +62,7 @@ async function snapshotWithRoom({ segments, writeSnapshot }: UpkeepParts): Promi
   }
 }
 
-/** CP2: only what the older of the two snapshots does not need. */
+/** CP2: frees only segments that the older of the two snapshots does not need. */
 async function retireSegments({ segments, index, olderSnapshot }: UpkeepParts): Promise<number> {
   const older = olderSnapshot();
   let retired = 0;
@@ -81,7 +81,7 @@ async function retireSegments({ segments, index, olderSnapshot }: UpkeepParts): 
 function compact({ segments, index, bound, writeMoved }: UpkeepParts): Promise<number> {
   const victims = findVictims(segments, index);
   if (victims.size === 0) return Promise.resolve(0);
-  // A snapshot that has become due comes first, but every turn of this gets something done.
+  // A snapshot that is due comes first, but every turn moves something.
   const mustStop = (bytes: number): boolean =>
     bound.isFull || (bytes >= MOVE_BYTES_MIN && bound.isDue);
   return moveOut(segments, index, victims, writeMoved, mustStop);

@@ -40,7 +40,7 @@ interface Place {
   readonly to: number;
 }
 
-/** Bytes that a checksum covers: header copies, frames without their filling, whole snapshots. */
+/** Returns the bytes that a checksum covers: header copies, frames without their padding, whole snapshots. */
 async function coveredPlaces(files: Files): Promise<readonly Place[]> {
   const disk = diskOf(files);
   const { segments } = await surveyDirectory(disk);
@@ -57,7 +57,7 @@ async function coveredPlaces(files: Files): Promise<readonly Place[]> {
   for (const [name, { length }] of files) {
     if (name.endsWith(".snap")) others.push({ name, from: 0, to: length });
   }
-  // The last frame too: STORE knows of it.
+  // The last frame too: STORE names it.
   return [...frames, ...others];
 }
 
@@ -90,7 +90,7 @@ describe("VF1 what is sound has no problem", () => {
   });
 });
 
-/** By walking the lengths. */
+/** Finds the end of the frames by their lengths. */
 function endOfFrames(bytes: Buffer, frames: number): number {
   let at = 4096;
   for (let count = 0; count < frames; count += 1) {
@@ -187,7 +187,7 @@ test("VF3 an index entry that points to another place is found, although all che
   for (const wrong of [
     { ...extent, position: extent.position + 8 },
     { ...extent, bytes: extent.bytes - 1 },
-    // All of the stream is found, but a reader would run into what follows.
+    // The whole stream is found, but a reader would fail on the bytes that follow.
     { ...extent, bytes: extent.bytes + 8 },
   ]) {
     const bad = changed(files, name, (bytes) => {
@@ -227,7 +227,7 @@ test("TL1 verifying and recovering change nothing, and leave unfinished files wh
   folders.push(directory);
   await fillDirectory(directory, 20, [10]);
   const files = filesOf(directory);
-  // Any call that writes makes this disk throw.
+  // This disk throws at any call that writes.
   const withLeftovers = new Map([
     ...files,
     ["snapshot-0000000000000099.tmp", Buffer.from("half")],

@@ -1,13 +1,13 @@
 /**
- * Verifying a directory: every checksum and every entry of the index, in one pass over the files.
+ * Verifies a directory: every checksum and every entry of the index, in one pass over the files.
  *
- * Recovery makes the world and the index; then every frame of every segment is read in order, and each data record
- * is held against the index. So what is checked does not depend on what a snapshot claims to know already.
+ * Recovery makes the world and the index. Then every frame of every segment is read in order, and each data record is
+ * compared with the index. So the check does not depend on what a snapshot says.
  *
  *   VF1  a sound directory has no problem, also right after a kill: a torn end is not damage;
- *   VF2  a changed byte that matters to anybody is a problem with its file, its offset and what it means;
- *   VF3  every byte of every stream, from its fork point to its tail, is found in exactly one valid record; only of a
- *        stream that the server keeps for itself the beginning may be gone.
+ *   VF2  a changed byte that has any effect is a problem with its file, its offset and what it means;
+ *   VF3  every byte of every stream, from its fork point to its tail, is in exactly one valid record; only a stream
+ *        that the server keeps for itself may lack its beginning.
  */
 
 import { isHapaxError } from "../../../base/errors.ts";
@@ -47,9 +47,9 @@ export interface Verification {
   readonly streams: number;
   readonly extents: number;
   readonly bytes: number;
-  /** False when the journal cannot be replayed, so that there is no index to check. */
+  /** False if the journal cannot be replayed. Then there is no index to check. */
   readonly isIndexChecked: boolean;
-  /** LSN of the frame that would be written next, as far as can be seen. */
+  /** LSN of the next frame, as far as can be seen. */
   readonly nextLsn: number;
 }
 
@@ -58,7 +58,7 @@ export interface VerificationEvents {
   readonly onProgress: (bytes: number, bytesTotal: number) => Promise<void>;
 }
 
-/** Reads everything once and recovers once. Memory: the world and its index, as a server has them. */
+/** Verifies a directory. Reads everything once and recovers once. Memory: the world and its index, as in a server. */
 export async function verifyDisk(disk: Disk, events: VerificationEvents): Promise<Verification> {
   return new Verifier(disk, events).run();
 }
@@ -156,7 +156,7 @@ class Verifier {
     return bytes;
   }
 
-  /** A crash may have cut the writing of one copy short, so only the loss of both is damage. */
+  /** A crash may have interrupted the write of one copy, so only the loss of both is damage. */
   async #checkStore({ store, segments, snapshots }: DirectorySurvey): Promise<void> {
     if (latestMark(store ?? []) !== undefined || segments.length + snapshots.length === 0) return;
     const what = store === undefined ? "it is missing" : "neither copy matches its checksum";
@@ -167,7 +167,7 @@ class Verifier {
     );
   }
 
-  /** ID2: what STORE knows of is there. */
+  /** ID2: checks that the journal reaches as far as STORE says. */
   async #checkEnd({ store, segments }: DirectorySurvey): Promise<void> {
     const mark = latestMark(store ?? []);
     const last = segments.at(-1);
@@ -218,7 +218,7 @@ class Verifier {
     return { ...scan, fault };
   }
 
-  /** What the server would know, if need be without the segments that cannot be read. */
+  /** Recovers what the server would know, if necessary without the segments that cannot be read. */
   async #recover({ segments }: DirectorySurvey): Promise<Recovered | undefined> {
     const unreadable = segments.filter(({ header }) => header === undefined);
     const hidden = new Set(unreadable.map(({ name }) => name));
@@ -264,7 +264,7 @@ class Verifier {
     }
   }
 
-  /** Segments from the older snapshot on must follow each other; before it, gaps are where room was given back. */
+  /** Segments from the older snapshot on must follow each other. Before it there are gaps where room was freed. */
   async #checkGap(
     previous: ReadableSegment | undefined,
     segment: ReadableSegment,
@@ -317,7 +317,7 @@ class Verifier {
     await this.#advance(segment.bytes);
   }
 
-  /** A snapshot must not know more than the journal. */
+  /** Checks that a snapshot does not know more than the journal. */
   async #checkReach(
     snapshots: readonly SnapshotScan[],
     recovered: Recovered | undefined,
@@ -345,7 +345,7 @@ class Verifier {
   }
 }
 
-/** The records of a segment's frames, in order. */
+/** Checks the records of a segment's frames, in order. */
 class FrameCheck {
   readonly #segment: ReadableSegment;
   readonly #index: IndexCheck | undefined;
@@ -416,7 +416,7 @@ class FrameCheck {
   }
 }
 
-/** ID1: what STORE and the snapshots that are whole know of the journal. */
+/** ID1: the frames that STORE and the whole snapshots name. */
 function knownFrames(survey: DirectorySurvey, snapshots: readonly SnapshotScan[]): KnownFrame[] {
   const known: KnownFrame[] = [];
   for (const { name, head, fault } of snapshots) {

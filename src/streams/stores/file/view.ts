@@ -1,10 +1,13 @@
-/** A directory as it would be: without some files, with one segment cut short, with another STORE. Nothing is written. */
+/**
+ * Shows a directory as a repair would leave it: without some files, with one segment cut, with another STORE. Writes
+ * nothing.
+ */
 
 import { HapaxError } from "../../../base/errors.ts";
 import type { Disk, DiskFile } from "./disk.ts";
 import { STORE_NAME } from "./store-file.ts";
 
-/** From the position on the file reads as zeros, as a segment that was never written to. */
+/** From the position on the file reads as zeros, like a segment that was never written to. */
 export interface Cut {
   readonly name: string;
   readonly position: number;
