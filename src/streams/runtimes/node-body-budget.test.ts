@@ -5,7 +5,7 @@ import { BodyBudget, type BodyShare } from "./node-body-budget.ts";
 
 const MIB = 1024 * 1024;
 
-/** A budget whose clock is moved by hand, and bodies that remember how they were cut. */
+/** Makes a budget whose clock the test moves, and bodies that remember how they were cut. */
 function openStage(rateMin?: number) {
   let nowMs = 0;
   const budget = new BodyBudget(rateMin, () => nowMs);
@@ -17,7 +17,7 @@ function openStage(rateMin?: number) {
     if (bytes > 0) share.take(bytes);
     return share;
   };
-  /** Lets seconds go by; in each, every given body gets this many bytes. */
+  /** Lets seconds pass. In each, every given body gets this many bytes. */
   const pass = (seconds: number, bodies: readonly BodyShare[] = [], bytes = 0): void => {
     for (let second = 0; second < seconds; second += 1) {
       nowMs += 1000;

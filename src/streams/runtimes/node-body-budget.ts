@@ -1,17 +1,20 @@
 /**
- * Bytes of bodies that are being received, over all connections of a server. What one client holds must not lock out the
- * others:
+ * Limits the bytes of bodies that are being received, over all connections of a server. One client must not lock out
+ * the others:
  *
  * - a body that comes too slowly is cut, whether there is room or not;
- * - when there is no room, the slowest body that is too slow to arrive in time makes room; but for a peer that holds more than
- *   its part only one of its own, or of a peer that holds as much;
+ * - if there is no room, the slowest body that is too slow to arrive in time makes room. For a peer that holds more than
+ *   its part, only a body of its own makes room, or one of a peer that holds as much;
  * - then a body of the peer that holds most makes room, if that is more than the asking peer has.
  */
 
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 
-/** A body that holds a smaller part of what is asked for makes no room worth its loss; so few are cut for one. */
+/**
+ * A body that holds a smaller part of the wanted bytes is not cut: it would make too little room. So few bodies are
+ * cut for one.
+ */
 const PART_MIN = 1 / 64;
 const RATE_MS = 1000;
 const CHECK_MS = 1000;
@@ -20,7 +23,7 @@ const CHECK_MS = 1000;
 export interface Receiving {
   /** The address of the other side. */
   readonly peer: string;
-  /** Ends the body with this error. It gives its bytes back. */
+  /** Ends the body with this error. The body then gives its bytes back. */
   readonly cut: (error: HapaxError) => void;
 }
 
@@ -29,11 +32,11 @@ export class BodyShare {
   readonly #budget: BodyBudget;
   readonly receiving: Receiving;
   bytes = 0;
-  /** Begin of the second that is counted, what has come in it, and the rate of the one before. */
+  /** Start of the current second, the bytes in it, and the rate of the second before. */
   #secondMs: number;
   #secondBytes = 0;
   #rate = Infinity;
-  /** Begin of the window for the lowest rate, and what had come by then. */
+  /** Start of the window for the lowest rate, and the bytes at that time. */
   windowMs: number;
   windowBytes = 0;
 
@@ -44,7 +47,7 @@ export class BodyShare {
     this.windowMs = nowMs;
   }
 
-  /** Throws `too_many` if there is no room for this many bytes more. */
+  /** Takes room for more bytes. Throws `too_many` if there is none. */
   take(bytes: number): void {
     this.#budget.take(this, bytes);
     this.rate(this.#budget.nowMs());
@@ -52,12 +55,12 @@ export class BodyShare {
     this.bytes += bytes;
   }
 
-  /** The body is over: its bytes count elsewhere, or are gone. */
+  /** Ends the share: its bytes count elsewhere, or are gone. */
   end(): void {
     this.#budget.end(this);
   }
 
-  /** Bytes a second, lately; without bound for a body that has just begun. */
+  /** Returns the recent rate in bytes a second. Infinity for a body that has just begun. */
   rate(nowMs: number): number {
     const elapsedMs = nowMs - this.#secondMs;
     if (elapsedMs >= RATE_MS) {
@@ -76,7 +79,7 @@ export class BodyBudget {
   readonly #timer: NodeJS.Timeout;
   #bytes = 0;
 
-  /** `rateMin`: bytes a second below which a body is cut; 0 for none. */
+  /** `rateMin`: a body below this rate, in bytes a second, is cut. 0: no such limit. */
   constructor(rateMin: number = LIMITS.bodyBytesPerSecondMin, nowMs = () => performance.now()) {
     this.#rateMin = rateMin;
     this.nowMs = nowMs;
@@ -96,20 +99,20 @@ export class BodyBudget {
     return share;
   }
 
-  /** For shares. */
+  /** Called by shares. */
   take(share: BodyShare, bytes: number): void {
     if (this.#lacks(bytes)) this.#makeRoom(share, bytes);
     this.#bytes += bytes;
   }
 
-  /** For shares. */
+  /** Called by shares. */
   end(share: BodyShare): void {
     if (!this.#shares.delete(share)) return;
     this.#bytes -= share.bytes;
     share.bytes = 0;
   }
 
-  /** Cuts the bodies that have come too slowly over a whole window. */
+  /** Cuts the bodies that were too slow over a whole window. */
   check(): void {
     const nowMs = this.nowMs();
     for (const share of this.#shares) {
@@ -132,7 +135,7 @@ export class BodyBudget {
 
   #cut(share: BodyShare, error: HapaxError): void {
     share.receiving.cut(error);
-    this.end(share); // If it has not done so itself.
+    this.end(share); // In case that `cut` did not do it.
   }
 
   #lacks(bytes: number): boolean {
@@ -159,7 +162,9 @@ export class BodyBudget {
     return held;
   }
 
-  /** The others that would not arrive in time at their rate and may make room for this one; the slowest is the last. */
+  /**
+   * Returns other bodies that are too slow to arrive in time and may make room for this one. The slowest is the last.
+   */
   #findSlow(asking: BodyShare, bytes: number): BodyShare[] {
     const nowMs = this.nowMs();
     const held = this.#heldByPeer();
@@ -175,12 +180,12 @@ export class BodyBudget {
       if (rate >= LIMITS.bodyBytesPerSecondFull || !mayCut(share.receiving.peer)) continue;
       slow.push({ share, rate });
     }
-    // Of those that are equally slow one large body makes as much room as many small ones.
+    // Among equally slow ones, one large body makes as much room as many small ones.
     slow.sort((one, other) => other.rate - one.rate || one.share.bytes - other.share.bytes);
     return slow.map(({ share }) => share);
   }
 
-  /** The largest body of the peer that holds most, if the asking one would still hold less. */
+  /** Returns the largest body of the peer that holds most, if the asking peer would still hold less. */
   #findGreedy(asking: BodyShare, bytes: number): BodyShare | undefined {
     const held = this.#heldByPeer();
     const own = (held.get(asking.receiving.peer) ?? 0) + bytes;

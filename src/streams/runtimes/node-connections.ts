@@ -1,11 +1,11 @@
 /**
  * The connections of `node:http`. Requests of one connection are answered one after the other:
  *
- * - a request begins when those before it are answered, so that none is decided by one behind it;
- * - what cannot be parsed is refused behind the answers that are owed; a request that breaks within its body gets one
+ * - a request begins when those before it are answered, so that a later request never decides an earlier one;
+ * - bytes that cannot be parsed are refused after all earlier answers; a request that breaks within its body gets one
  *   answer, its own;
- * - a client that has sent its last byte gets what it is owed, and then the end;
- * - nothing more is read from a connection that has `pipelinedMax` requests.
+ * - a client that has sent its last byte still gets its answers, and then the end;
+ * - the server reads no more from a connection that has `pipelinedMax` requests.
  */
 
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -14,34 +14,34 @@ import type { ErrorCode, HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { brokenBody } from "./node-exchange.ts";
 
-/** A request and what a connection must be able to do with it. */
+/** A request, and what a connection can do with it. */
 export interface Turn {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   /** Begins to answer it. Called at most once. */
   readonly run: () => void;
-  /** The other side sends no more and may have gone: what waits on its behalf need not. */
+  /** The other side sends no more and may have gone. Work that waits for it can stop. */
   readonly abort: () => void;
-  /** The rest of the body does not come. */
+  /** Says that the rest of the body does not come. */
   readonly fail: (error: HapaxError) => void;
 }
 
 export interface ConnectionParts {
   /** Answers a socket without a request, and ends it. */
   readonly refuse: (code: ErrorCode, socket: Socket) => void;
-  /** Ends a socket whose last answer is written, and which may still send. */
+  /** Ends a socket whose last answer is written. The other side may still send. */
   readonly end: (socket: Socket) => void;
 }
 
-/** What becomes of a connection when nothing is owed any more. */
+/** How a connection ends after its last answer. */
 type Ending = ErrorCode | "end";
 
 export class HttpConnection {
   readonly #socket: Socket;
   readonly #parts: ConnectionParts;
-  /** Requests without a whole answer, oldest first. The first one runs. */
+  /** Requests without a complete answer, oldest first. The first one runs. */
   readonly #turns: Turn[] = [];
-  /** The newest request, answered or not: it may still be coming. */
+  /** The newest request, answered or not. Its body may still be coming. */
   #newest: IncomingMessage | undefined;
   #ending: Ending | undefined;
   #isHeld = false;
@@ -58,19 +58,19 @@ export class HttpConnection {
   /** Begins a request, now or when those before it are answered. */
   begin(turn: Turn): void {
     this.#newest = turn.request;
-    if (this.#ending !== undefined) return; // The connection ends before this one: it was never begun.
+    if (this.#ending !== undefined) return; // The connection ends before this request, which never begins.
     this.#turns.push(turn);
     turn.response.once("close", this.#onAnswered);
     if (this.#turns.length === 1) turn.run();
     else this.#holdBack();
   }
 
-  /** Whether the connection ends with the answer that runs. */
+  /** Whether the connection ends with the running answer. */
   get isLast(): boolean {
     return this.#turns.length === 1 && (this.#isDraining || this.#ending === "end");
   }
 
-  /** These bytes are no request, or took too long to become one. */
+  /** Refuses bytes that are no request, or that took too long to become one. */
   refuse(code: ErrorCode): void {
     if (this.#ending !== undefined) return;
     const broken = this.#newest?.complete === false ? this.#newest : undefined;
@@ -86,7 +86,7 @@ export class HttpConnection {
     this.#endIfPaid();
   }
 
-  /** Ends the connection if nothing is owed; otherwise the last answer does. */
+  /** Ends the connection, after its last answer. */
   drain(): void {
     this.#isDraining = true;
     this.#endIfPaid();
@@ -95,7 +95,7 @@ export class HttpConnection {
   readonly #onAnswered = (): void => {
     this.#turns.shift();
     if (this.#socket.destroyed) {
-      this.#turns.length = 0; // Their answers have nowhere to go.
+      this.#turns.length = 0; // The connection is gone, so their answers cannot be sent.
       return;
     }
     const [next] = this.#turns;
@@ -134,7 +134,7 @@ export class HttpConnection {
 
 /**
  * The open connections. Node's own closeIdleConnections would also cut sockets whose last answer is written but not
- * yet taken, and would leave those that said nothing yet.
+ * read yet, and would leave sockets that have sent nothing yet.
  */
 export class Connections {
   readonly #parts: ConnectionParts;
@@ -156,7 +156,7 @@ export class Connections {
     return this.#open.get(socket);
   }
 
-  /** Ends the sockets that owe nothing, now and as soon as they have answered. */
+  /** Ends all sockets, each after its last answer. */
   drain(): void {
     this.#isDraining = true;
     for (const connection of this.#open.values()) connection.drain();

@@ -57,7 +57,7 @@ test("a certificate for another name is a failure, also when a Host header names
   expect(answer).toEqual({ kind: "failed", reason });
 });
 
-/** X.509 by hand, so that no key has to lie in the repository and no certificate can run out. */
+/** Makes an X.509 certificate, so that the repository holds no key and no certificate can expire. */
 function selfSigned(name: string): { key: string; cert: string } {
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
   const der = (tag: number, ...parts: Uint8Array[]): Uint8Array => {

@@ -14,7 +14,7 @@ afterEach(() => {
   for (const close of closers.splice(0)) close();
 });
 
-/** Given out to nobody since the 6bone ended: public by its class, and nobody is there. */
+/** Not assigned since the 6bone ended: it is public by its class, and no host has it. */
 const PUBLIC_ADDRESS = "3ffe::1";
 const BODY = new TextEncoder().encode('{"wake_id":"ü"}');
 
@@ -65,7 +65,7 @@ function deliver(
   });
 }
 
-/** Answers the first question with the first list, and so on; the last list stays. */
+/** Answers the first lookup with the first list, and so on. The last list stays. */
 function answering(...answers: string[][]): AddressLookup & { asked: string[] } {
   const asked: string[] = [];
   const lookup = async (hostname: string): Promise<{ address: string }[]> => {

@@ -1,7 +1,7 @@
 /**
- * The courier on Node's own http and https clients. It resolves a name itself, judges every address
- * of the answer, and hands exactly those addresses to the socket: nothing asks the name service a
- * second time, so that an answer which changes in between (DNS rebinding) changes nothing.
+ * The courier on Node's http and https clients. It resolves a name itself, checks every address of the result, and
+ * gives exactly those addresses to the socket. The name is never resolved a second time, so a result that changes in
+ * between (DNS rebinding) has no effect.
  *
  * Every delivery has its own connection. The guarantees O1 to O6 are those of `courier.ts`.
  */
@@ -24,7 +24,7 @@ import {
   isResolvedAddressAllowed,
 } from "../../protocol/webhook-address.ts";
 
-/** All addresses of a name, in the order in which they are to be tried. */
+/** Returns all addresses of a name, in the order in which to try them. */
 export type AddressLookup = (hostname: string) => Promise<readonly { readonly address: string }[]>;
 
 export interface NodeCourierSettings {
@@ -32,9 +32,9 @@ export interface NodeCourierSettings {
   readonly allowLoopback: boolean;
   /** Whether https to private networks is allowed. Default false. */
   readonly allowPrivate?: boolean;
-  /** Default: what the operating system answers. */
+  /** Default: the resolver of the operating system. */
   readonly lookup?: AddressLookup;
-  /** Certificate authorities (PEM) that are trusted besides the public ones. */
+  /** Certificate authorities (PEM) to trust besides the public ones. */
   readonly authorities?: readonly string[];
 }
 
@@ -55,7 +55,7 @@ interface Agents {
 /** Node gives one of several addresses 250 ms, which is too short across an ocean. */
 const ATTEMPT_MS = 2_000;
 
-/** Headers that say where a request goes or where it ends must not come from outside. */
+/** Headers that say where a request goes or where it ends. The caller cannot set them. */
 const OWN_HEADERS: ReadonlySet<string> = new Set([
   "connection",
   "content-length",
@@ -68,7 +68,7 @@ const OWN_HEADERS: ReadonlySet<string> = new Set([
   "upgrade",
 ]);
 
-/** Makes the courier. It holds no resource between deliveries. */
+/** Creates the courier. It holds no resource between deliveries. */
 export function createNodeCourier(settings: NodeCourierSettings): Courier {
   const lookup = settings.lookup ?? ((hostname) => systemLookup(hostname, { all: true }));
   const attempt = { keepAlive: false, autoSelectFamilyAttemptTimeout: ATTEMPT_MS };
@@ -77,7 +77,7 @@ export function createNodeCourier(settings: NodeCourierSettings): Courier {
     https: new HttpsAgent({
       ...attempt,
       minVersion: "TLSv1.2",
-      // Said aloud, because an environment variable can turn the default off.
+      // Set explicitly, because an environment variable can turn the default off.
       rejectUnauthorized: true,
       ...(settings.authorities && { ca: [...rootCertificates, ...settings.authorities] }),
     }),
@@ -98,7 +98,7 @@ export function createNodeCourier(settings: NodeCourierSettings): Courier {
   };
 }
 
-/** One signal for the caller's abort and for the time limit; its reason is the failure's. */
+/** Returns one signal for the caller's abort and for the time limit. Its reason is that of the failure. */
 function startLimit(request: CourierRequest): { signal: AbortSignal; stop: () => void } {
   const controller = new AbortController();
   const abort = (): void => controller.abort("the delivery was aborted");
@@ -128,7 +128,7 @@ function resolve(
   return new Promise((settle) => {
     // A lookup cannot be cancelled; its late answer finds the promise settled.
     signal.addEventListener("abort", () => settle(failed(signal.reason)), { once: true });
-    // A literal address was judged with the URL.
+    // A literal address was checked with the URL.
     const ask = async (): Promise<readonly { readonly address: string }[]> =>
       url.isLiteralAddress ? [{ address: url.hostname }] : lookup(url.hostname);
     ask().then(
@@ -138,7 +138,7 @@ function resolve(
   });
 }
 
-/** One address that is not allowed spoils the whole answer: an honest name has none. */
+/** Checks all addresses. One forbidden address refuses the whole result: an honest name has none. */
 function judge(
   found: readonly { readonly address: string }[],
   url: AllowedWebhookUrl,
@@ -203,12 +203,12 @@ function openRequest(
     lookup: pinnedLookup(addresses),
   };
   if (url.scheme === "http") return sendHttp({ ...options, agent: agents.http });
-  // An address is no server name; the certificate is then checked against the address itself.
+  // An address is no server name. The certificate is then checked against the address itself.
   const servername = url.isLiteralAddress ? "" : url.hostname;
   return sendHttps({ ...options, agent: agents.https, servername });
 }
 
-/** Answers with the addresses that were judged, whatever the question. */
+/** Returns a lookup that gives the checked addresses for every name. */
 function pinnedLookup(addresses: readonly Address[]): LookupFunction {
   return (_hostname, options, callback) => {
     queueMicrotask(() => {
@@ -241,7 +241,7 @@ function collect(
   if (Number(incoming.headers["content-length"] ?? 0) > bytesMax) settle(tooLarge);
 }
 
-/** The code of a network error says enough; its text would name addresses of this network. */
+/** Describes a network error by its code only: its text would name addresses of this network. */
 function failed(cause: unknown): { readonly kind: "failed"; readonly reason: string } {
   if (!(cause instanceof Error)) return { kind: "failed", reason: String(cause) };
   return { kind: "failed", reason: "code" in cause ? String(cause.code) : cause.message };

@@ -1,23 +1,25 @@
-/** How many sockets a process can hold and still open files. */
+/** Computes how many sockets a process can hold and still open files. */
 
 import { readFileSync } from "node:fs";
 import { LIMITS } from "../../protocol/limits.ts";
 
-/** For old segments that are read (64), webhooks (64), the runtime, the journal's own files. */
+/** Descriptors for old segments that are read (64), webhooks (64), the runtime, and the journal's own files. */
 const DESCRIPTORS_KEPT = 192;
 
-/** Connections must leave descriptors for the journal: without one for its next file, writes stop. */
+/**
+ * Returns how many connections leave enough descriptors for the journal: without one for its next file, writes stop.
+ */
 export function connectionsFor(descriptors: number): number {
   const left = Math.max(descriptors - DESCRIPTORS_KEPT, Math.floor(descriptors / 4));
   return Math.min(LIMITS.connectionsMax, left);
 }
 
-/** The limit of open files of this process. */
+/** Returns the limit of open files of this process. */
 export function descriptorsMax(): number {
   try {
     const limits = readFileSync("/proc/self/limits", "utf8");
     return Number(/^Max open files\s+(\d+)/m.exec(limits)?.[1] ?? Infinity);
   } catch {
-    return Infinity; // Only Linux tells: elsewhere the limit of connections stands alone.
+    return Infinity; // Only Linux shows it. Elsewhere only the limit of connections holds.
   }
 }

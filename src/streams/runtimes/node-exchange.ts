@@ -1,4 +1,4 @@
-/** A request of `node:http` as an Exchange, and an Answer back to it. */
+/** Turns a request of `node:http` into an Exchange, and sends an Answer back. */
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -38,7 +38,7 @@ export class NodeExchange implements Exchange {
     publicUrl: string | undefined,
   ) {
     const target = request.url ?? "/";
-    // What is neither a path nor an absolute form is refused, but for `OPTIONS *`.
+    // A target that is neither a path nor an absolute form is refused, except `OPTIONS *`.
     const parts = parseTarget(target) ?? { path: target, query: "", authority: undefined };
     this.method = request.method ?? "GET";
     this.path = parts.path;
@@ -68,7 +68,7 @@ export class NodeExchange implements Exchange {
       target: url,
       version: httpVersion,
       lines: rawHeaders,
-      // Node has joined or dropped what was sent twice: then there are fewer names than lines.
+      // Node has joined or dropped headers that were sent twice: then there are fewer names than lines.
       names: Object.keys(headers).length,
       field: (name) => this.header(name),
     };
@@ -95,7 +95,7 @@ export class NodeExchange implements Exchange {
   }
 
   onAbort(run: () => void): void {
-    // It may have gone while the request waited for something else.
+    // The other side may have gone while the request waited for something else.
     if (this.#isAborted || this.#response.closed) {
       run();
       return;
@@ -104,13 +104,13 @@ export class NodeExchange implements Exchange {
     (this.#aborts ??= []).push(run);
   }
 
-  /** The other side sends no more and may have gone: what waits on its behalf need not. */
+  /** The other side sends no more and may have gone. Work that waits for it can stop. */
   readonly abort = (): void => {
     this.#isAborted = true;
     for (const run of this.#aborts?.splice(0) ?? []) run();
   };
 
-  /** The rest of the body does not come. */
+  /** Says that the rest of the body does not come. */
   readonly fail = (error: HapaxError): void => {
     this.#failure = error;
     this.#onFailure?.(error);
@@ -130,7 +130,7 @@ interface Waiter {
   readonly reject: (error: unknown) => void;
 }
 
-/** Receives a body for a waiter. The function that it returns ends that with an error. */
+/** Receives a body for a waiter. The returned function ends that with an error. */
 function receive(
   request: IncomingMessage,
   bytesMax: number,
@@ -140,8 +140,8 @@ function receive(
   const chunks: Buffer[] = [];
   let bytes = 0;
   let isOver = false;
-  // The listeners stay: taking them out costs more than the request that goes with them, and after
-  // a refusal they drop the rest of the body, so that the answer can be seen.
+  // The listeners stay: to remove them costs more than the request that goes with them. After a refusal they drop the
+  // rest of the body, so that the client can see the answer.
   const finish = (error?: unknown): void => {
     if (isOver) return;
     isOver = true;
@@ -173,7 +173,7 @@ function receive(
     if (isOver) return;
     finish(new HapaxError("request_timeout", "the connection ended before the body did"));
   };
-  // Node tells of an error only those who listen for it, and `close` follows every error.
+  // Node reports an error only to its listeners, and `close` follows every error.
   request.on("data", onData).on("end", onEnd).on("close", onClose);
   return finish;
 }
@@ -181,7 +181,7 @@ function receive(
 export interface Sending {
   /** The connection ends with this answer. */
   readonly isLast: boolean;
-  /** How long the other side may take nothing before it is cut. */
+  /** Milliseconds for which the other side may take nothing before it is cut. */
   readonly stallMs: number;
 }
 
@@ -194,7 +194,7 @@ export function sendAnswer(
   if (!("live" in answer) && answer.share !== undefined) {
     const { share } = answer;
     share.onCut(() => request.socket.destroy());
-    // `close` comes once, when the answer has left or the connection has gone.
+    // `close` comes once: when the answer has left or the connection has gone.
     if (response.closed || response.destroyed) share.release();
     else response.once("close", share.release);
   }
@@ -215,7 +215,7 @@ export function sendAnswer(
     headers.push("Content-Length", String(bytes));
   }
   response.writeHead(answer.status, headers);
-  // `finish` comes when the kernel has taken the last byte; a connection that breaks before has none.
+  // `finish` comes when the kernel has taken the last byte. It does not come if the connection breaks before.
   if (answer.onSent !== undefined) response.once("finish", answer.onSent);
   finish(request, response, pieces, sending.stallMs);
 }
@@ -244,7 +244,7 @@ function finish(
   }
 }
 
-// A client that does not take its answer must not keep the answer in memory.
+// A client that does not take its answer must not keep it in memory.
 function cutWhenStuck(socket: Socket, response: ServerResponse, stallMs: number): void {
   const cancel = whenStuck(socket, response, stallMs, () => {
     socket.destroy();
@@ -253,8 +253,8 @@ function cutWhenStuck(socket: Socket, response: ServerResponse, stallMs: number)
 }
 
 /**
- * Calls `run` when next to nothing was taken for `delayMs`, or up to twice that. The time limit of a socket will
- * not do: it starts anew with every byte that is received, and nobody must stay by sending.
+ * Calls `run` when the other side has taken next to nothing for `delayMs`, or up to twice that. The time limit of a
+ * socket is no use here: it starts anew with every received byte, and a client must not stay by sending.
  */
 function whenStuck(
   socket: Socket,
@@ -266,7 +266,7 @@ function whenStuck(
   let before = takenFrom(socket);
   const timer = setInterval(() => {
     const now = takenFrom(socket);
-    // An answer without a socket waits behind another one, and not for the other side.
+    // An answer without a socket waits behind another answer, and not for the other side.
     if (now - before < takenMin && response.socket !== null) run();
     before = now;
   }, delayMs);
@@ -276,7 +276,10 @@ function whenStuck(
   };
 }
 
-/** What Node tells of a socket only through its handle: bytes handed to the kernel, and those that it has not taken yet. */
+/**
+ * What Node shows of a socket only through its handle: bytes handed to the kernel, and those that the kernel has not
+ * taken yet.
+ */
 interface SocketHandle {
   readonly bytesWritten?: number;
   readonly writeQueueSize?: number;
@@ -287,13 +290,13 @@ function handleOf(socket: Socket): SocketHandle {
   return handle ?? {};
 }
 
-/** Bytes that the kernel has taken from a socket, ever. */
+/** Returns how many bytes the kernel has taken from a socket in all. */
 function takenFrom(socket: Socket): number {
   const { bytesWritten = 0, writeQueueSize = 0 } = handleOf(socket);
   return bytesWritten - writeQueueSize;
 }
 
-/** Changes whenever the other side takes something. */
+/** Returns a value that changes when the other side takes something. */
 export function untakenOf(socket: Socket): string {
   return `${socket.writableLength} ${handleOf(socket).writeQueueSize ?? 0}`;
 }

@@ -1,4 +1,4 @@
-/** Gzip of Node. One body at a time: readers that ask for compression leave threads of the pool to commits. */
+/** Gzip of Node. It compresses one body at a time, so that commits always find free threads in the pool. */
 
 import { promisify } from "node:util";
 import { gzip, type ZlibOptions } from "node:zlib";

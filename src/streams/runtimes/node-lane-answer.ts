@@ -1,6 +1,6 @@
 /**
- * Answers as the bytes that `node:http` would send for them, in one string: names, values and their order are
- * the same. Bodies are bytes and ride along as latin1.
+ * Encodes answers as the bytes that `node:http` would send, in one string: names, values and their order are the
+ * same. Bodies are bytes, and are in the string as latin1.
  *
  *   LA1  an answer on the lane has the same bytes as the same answer through `node:http`;
  *   LA2  a header whose value cannot be sent is an error and never splits an answer.
@@ -9,7 +9,7 @@
 import { STATUS_CODES } from "node:http";
 import type { Answer, WholeAnswer } from "../server/exchange.ts";
 
-/** What no header value may hold: the rule of `node:http`. */
+/** Characters that no header value may hold: the rule of `node:http`. */
 // oxlint-disable-next-line no-control-regex -- Control characters are what it looks for.
 const UNSENDABLE = /[^\t\x20-\x7e\x80-\xff]/;
 
@@ -24,7 +24,7 @@ function startOf(status: number): string {
   return line;
 }
 
-/** The end of every head: the date, which changes once a second, and what becomes of the connection. */
+/** The end of every head: the date, which changes once a second, and whether the connection stays open. */
 export class HeadEnds {
   readonly #keepAlive: string;
   #second = 0;
@@ -42,7 +42,7 @@ export class HeadEnds {
     return this.#kept;
   }
 
-  /** For one that ends: it has been said with the other headers. */
+  /** For a connection that ends. The other headers already say so. */
   get closed(): string {
     this.#refresh();
     return `${this.#date}\r\n`;
@@ -57,7 +57,7 @@ export class HeadEnds {
   }
 }
 
-/** The whole answer in latin1. `isLast`: the connection ends with it. */
+/** Encodes the whole answer in latin1. `isLast`: the connection ends with it. */
 export function encodeAnswer(answer: WholeAnswer, ends: HeadEnds, isLast: boolean): string {
   const { status, headers, body } = answer;
   let text = startOf(status);
@@ -74,7 +74,7 @@ export function encodeAnswer(answer: WholeAnswer, ends: HeadEnds, isLast: boolea
   return `${text}Content-Length: ${content.length}\r\n${end}${content}`;
 }
 
-/** The answer, if it is of a kind that appends have: one that ends, and that nobody compresses. */
+/** Returns the answer, if appends can have it: it is complete and never compressed. Throws otherwise. */
 export function requireWhole(answer: Answer): WholeAnswer {
   if ("live" in answer || answer.mayCompress === true) {
     throw new Error("an answer of this kind has no place on the lane");

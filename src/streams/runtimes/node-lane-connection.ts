@@ -1,12 +1,12 @@
 /**
  * One connection of the lane: takes appends from its bytes, and sends their answers in order.
  *
- *   LN1  answers leave in the order of their requests, whichever is ready first;
- *   LN2  a connection is handed over before the first byte of a request that is unusual, when nothing is owed
- *        any more; `node:http` gets every byte from there on and keeps the connection;
- *   LN3  a connection holds at most `pipelinedMax` requests, and none is taken while answers pile up;
- *   LN4  whoever says nothing, says it slowly or does not take its answers is ended by the limits that
- *        `node:http` has for it.
+ *   LN1  answers leave in the order of their requests, also if a later one is ready first;
+ *   LN2  a connection is handed over before the first byte of an unusual request, after all earlier answers;
+ *        `node:http` gets every byte from there on and keeps the connection;
+ *   LN3  a connection holds at most `pipelinedMax` requests, and takes none while answers pile up;
+ *   LN4  a client that sends nothing, sends slowly or does not take its answers is ended by the same limits as in
+ *        `node:http`.
  */
 
 import type { Socket } from "node:net";
@@ -33,26 +33,26 @@ export interface LaneParts {
   readonly server: Pick<HapaxServer, "handle" | "isDraining">;
   readonly budget: BodyBudget;
   readonly settings: LaneSettings;
-  /** Gives a socket to `node:http`; what was not read is back in it. */
+  /** Gives a socket to `node:http`. Bytes that were not used are put back before. */
   readonly handOver: (socket: Socket) => void;
   /** Answers a socket without a request, and ends it. */
   readonly refuse: (code: ErrorCode, socket: Socket) => void;
-  /** Ends a socket whose last answer is written, and which may still send. */
+  /** Ends a socket whose last answer is written. The other side may still send. */
   readonly end: (socket: Socket) => void;
   readonly onFault: (error: unknown) => void;
 }
 
-/** What the connections of a lane share. */
+/** What all connections of a lane share. */
 export interface LaneCommon extends LaneParts {
   readonly ends: HeadEnds;
-  /** The time of the last check: good enough for limits of seconds, and free. */
+  /** The time of the last check. It is exact enough for limits of seconds, and costs nothing. */
   readonly checkedAtMs: number;
   readonly forget: (connection: LaneConnection) => void;
 }
 
-/** Node waits this much longer than it says, so that a request at the last moment is not lost. */
+/** Node waits this much longer than it announces, so that a request at the last moment is not lost. */
 const KEEP_ALIVE_EXTRA_MS = 1000;
-/** Nobody calls the parser while another call runs: one serves all connections. */
+/** Calls of the parser never overlap, so one serves all connections. */
 const parser = new HeadParser();
 
 export class LaneConnection {
@@ -60,7 +60,7 @@ export class LaneConnection {
   readonly #lane: LaneCommon;
   /** Requests without an answer, oldest first. */
   readonly #owed: LaneExchange[] = [];
-  /** What was read and not taken: the start of a head, or requests that must wait. */
+  /** Bytes that were read and not used: the start of a head, or requests that must wait. */
   #rest: Buffer | undefined;
   /** The request whose body is still coming. */
   #receiving: LaneExchange | undefined;
@@ -70,12 +70,12 @@ export class LaneConnection {
   #isFlushing = false;
   /** The other side will send no more. */
   #isEnded = false;
-  /** Nothing is taken any more: the last answer is on its way. */
+  /** The connection takes nothing more: its last answer is on its way. */
   #isOver = false;
-  /** The body that was coming does not come: the answer to its request is the last one. */
+  /** The body that was coming does not come. The answer to its request is the last one. */
   #isBroken = false;
   #hasAsked = false;
-  /** When the request under way began, or when the last one was answered. */
+  /** When the current request began, or when the last one was answered. */
   #sinceMs: number;
   #untaken = "";
   #untakenSinceMs = 0;
@@ -151,7 +151,7 @@ export class LaneConnection {
     else if (this.#isLeaving || isBlocked) this.#pause();
   }
 
-  /** Begins the request that was parsed; answers where its bytes end. */
+  /** Begins the request that was parsed. Returns where its bytes end. */
   #begin(bytes: Buffer): number {
     const { end, contentLength } = parser;
     const { budget, settings } = this.#lane;
@@ -181,7 +181,7 @@ export class LaneConnection {
       this.#flush();
       return;
     }
-    // The next ones may be ready in this turn as well: one write for all of them.
+    // More answers may be ready in this turn: one write sends them all.
     this.#isFlushing = true;
     process.nextTick(this.#flush);
   }
@@ -212,7 +212,7 @@ export class LaneConnection {
     else socket.destroySoon();
   };
 
-  /** Goes on with what had to wait for answers. */
+  /** Continues with requests that had to wait for answers. */
   #proceed(): void {
     if (this.#isOver) return;
     if (this.#rest === undefined && this.#receiving === undefined) {
@@ -235,7 +235,7 @@ export class LaneConnection {
     this.#socket.pause();
   }
 
-  /** The other side has sent its last byte: it gets what it is owed, and then the end. */
+  /** Ends the connection after the client's last byte and after all answers. */
   #endIfEnded(): void {
     if (this.#isOver || this.#isBusy || this.#isPaused) return;
     if (this.#receiving !== undefined) this.#break("invalid_request");
@@ -246,7 +246,7 @@ export class LaneConnection {
     }
   }
 
-  /** Whether an answer is owed that does not wait for the other side. */
+  /** Whether the server owes an answer that does not wait for the other side. */
   get #isBusy(): boolean {
     const [first] = this.#owed;
     return first !== undefined && first !== this.#receiving;
@@ -259,13 +259,13 @@ export class LaneConnection {
     socket.off("close", this.#onClose);
     socket.off("error", ignore);
     if (this.#isEnded) {
-      // Nothing can be put back into a socket that has told of its end: both are told once more.
+      // Bytes cannot be put back into a socket that has ended, so `node:http` gets both events again.
       this.#lane.handOver(socket);
       socket.emit("data", rest);
       socket.emit("end");
       return;
     }
-    socket.pause(); // Else the bytes would go to nobody: there is no listener now.
+    socket.pause(); // There is no listener now: without a pause the bytes would be lost.
     socket.unshift(rest);
     this.#lane.handOver(socket);
     socket.resume();
@@ -279,7 +279,7 @@ export class LaneConnection {
     this.#socket.off("end", this.#onEnd);
   }
 
-  /** A request that breaks within its body gets one answer, its own: it may have it already. */
+  /** Answers a request that breaks within its body. It gets one answer, and may have it already. */
   #break(code: ErrorCode): void {
     const broken = this.#receiving;
     if (broken === undefined || this.#isBroken) return;
@@ -293,7 +293,7 @@ export class LaneConnection {
     this.#lane.refuse(code, this.#socket);
   }
 
-  /** Ends the connection if nothing is owed; otherwise the last answer does. */
+  /** Ends the connection, after its last answer. */
   drain(): void {
     if (this.#owed.length > 0) return;
     this.#isOver = true;
@@ -304,7 +304,7 @@ export class LaneConnection {
     this.#socket.destroy();
   }
 
-  /** Looks at the limits of time. `slackMs` is how old the times may be that it compares. */
+  /** Checks the limits of time. `slackMs` is how old the times may be that it compares. */
   check(nowMs: number, slackMs: number): void {
     this.#checkTaking(nowMs);
     if (this.#isBusy || this.#isPaused || this.#isOver) return;

@@ -1,4 +1,4 @@
-/** An append of the lane as an Exchange: positions in the bytes that came, and a body that may still be coming. */
+/** An append of the lane as an Exchange: positions in the received bytes, and a body that may still be coming. */
 
 import { HapaxError } from "../../base/errors.ts";
 import type { Exchange, WholeAnswer } from "../server/exchange.ts";
@@ -17,7 +17,7 @@ export class LaneExchange implements Exchange {
   readonly method = "POST";
   readonly path: string;
   readonly query: string;
-  /** Set when it is ready; it is sent when those before it are. */
+  /** Set when the answer is ready. It is sent after all earlier ones. */
   answer: WholeAnswer | undefined;
   /** Bytes of the body that have not come yet. */
   bytesLeft: number;
@@ -87,7 +87,7 @@ export class LaneExchange implements Exchange {
     else (this.#aborts ??= []).push(run);
   }
 
-  /** Takes what has come of the body, at most `bytesLeft`. */
+  /** Takes a received piece of the body, at most `bytesLeft` bytes. */
   receive(piece: Buffer): void {
     this.bytesLeft -= piece.length;
     if (this.#isDropping) return;
@@ -106,13 +106,13 @@ export class LaneExchange implements Exchange {
     this.#waiter?.resolve(this.#body);
   }
 
-  /** Nobody asks for the body any more: the rest of it is counted and forgotten. */
+  /** Counts and drops the rest of the body: the handler no longer needs it. */
   drop(): void {
     this.#isDropping = true;
     this.#release();
   }
 
-  /** The other side sends no more and may have gone: who waits on its behalf need not. */
+  /** The other side sends no more and may have gone. Work that waits for it can stop. */
   abort(): void {
     this.#isClosed = true;
     for (const run of this.#aborts?.splice(0) ?? []) run();
@@ -126,7 +126,7 @@ export class LaneExchange implements Exchange {
     }
   }
 
-  /** The rest of the body does not come, or is not wanted. */
+  /** Says that the rest of the body does not come, or is not wanted. */
   readonly fail = (error: unknown): void => {
     this.drop();
     this.#failure = error;

@@ -1,13 +1,13 @@
 /**
- * The head of an append, parsed strictly: bytes to positions, no copies, no state between two calls. It knows a
- * small part of HTTP/1.1, the part in which no two parsers differ; everything else is `unusual` and belongs to
- * `node:http`, which gets the same bytes.
+ * Parses the head of an append strictly: bytes to positions, no copies, no state between two calls. It knows a small
+ * part of HTTP/1.1, in which no two parsers differ. Everything else is `unusual` and goes to `node:http`, which gets
+ * the same bytes.
  *
  *   LP1  a head is whole only if every byte of it is in the strict grammar below;
- *   LP2  where a request ends is said by one Content-Length of plain digits, or by none: a request with any
- *        other word on it, or with one word twice, is unusual;
- *   LP3  the verdict on a head does not depend on what follows it, and a head that is cut anywhere is partial or
- *        unusual, never whole.
+ *   LP2  one Content-Length of plain digits, or none, says where a request ends: a request with any other word on it,
+ *        or with one word twice, is unusual;
+ *   LP3  the verdict on a head does not depend on what follows it; a head that is cut anywhere is partial or unusual,
+ *        never whole.
  *
  *   head    = "POST" SP target SP "HTTP/1.1" CRLF 1*31( field CRLF ) CRLF
  *   target  = "/" *( letter | digit | one of -._~%!$&'()*+,;=:@/? ), without "/_": reserved paths
@@ -18,7 +18,7 @@
 
 import { LIMITS } from "../../protocol/limits.ts";
 
-/** What a parser can say of bytes: a head that is complete, the start of one, or not for the lane. */
+/** The verdict on bytes: a complete head, the start of one, or not for the lane. */
 export type HeadVerdict = "whole" | "partial" | "unusual";
 
 const SPACE = 0x20;
@@ -31,7 +31,7 @@ const QUESTION = 0x3f;
 const START = Buffer.from("POST /");
 const VERSION = Buffer.from("HTTP/1.1\r\n");
 const FIELDS_MAX = 31;
-/** Fifteen digits are exact as a number; the limit of a body has far fewer. */
+/** A number of fifteen digits is exact. The limit of a body has far fewer digits. */
 const LENGTH_DIGITS_MAX = 15;
 
 const LETTERS_DIGITS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -58,7 +58,7 @@ function lowerCases(characters: string): Uint8Array {
   return cases;
 }
 
-/** Any number will do that equal names have in common; whoever finds one compares the bytes as well. */
+/** Equal names have the same hash. After a match the caller also compares the bytes. */
 function hashOf(name: string): number {
   let hash = 0;
   for (let at = 0; at < name.length; at += 1) hash = nextHash(hash, name.charCodeAt(at));
@@ -72,7 +72,7 @@ function nextHash(hash: number, byte: number): number {
 const HOST = hashOf("host");
 const CONTENT_LENGTH = hashOf("content-length");
 const CONNECTION = hashOf("connection");
-/** Words that change where a request ends, what the connection becomes, or what the answer must say. */
+/** Headers that change where a request ends, what happens to the connection, or what the answer must say. */
 const FOREIGN = new Set(
   ["transfer-encoding", "expect", "upgrade", "proxy-connection", "trailer", "te", "origin"].map(
     hashOf,
@@ -81,7 +81,7 @@ const FOREIGN = new Set(
 
 const hashes = new Map<string, number>();
 
-/** A field of a head by its lower-case name. */
+/** Returns a field of a head by its lower-case name. */
 export function findField(
   bytes: Buffer,
   fields: readonly number[],
@@ -90,7 +90,7 @@ export function findField(
   let hash = hashes.get(name);
   if (hash === undefined) {
     hash = hashOf(name);
-    hashes.set(name, hash); // Names come from handlers, never from clients: there are few.
+    hashes.set(name, hash); // Names come from handlers, never from clients, so there are few.
   }
   for (let at = 0; at < fields.length; at += 4) {
     if (fields[at] !== hash) continue;
@@ -107,21 +107,21 @@ function isNamed(bytes: Uint8Array, start: number, name: string): boolean {
   return bytes[start + name.length] === COLON;
 }
 
-/** Parses heads. The positions of the last whole one stay in it until the next call. */
+/** Parses heads. It keeps the positions of the last whole head until the next call. */
 export class HeadParser {
   /** The first byte after the head. */
   end = 0;
   targetStart = 0;
-  /** Where the query's question mark stands; `targetEnd` if there is none. */
+  /** Position of the query's question mark; `targetEnd` if there is none. */
   queryMark = 0;
   targetEnd = 0;
   contentLength = 0;
-  /** For each field: hash of the name, start of the name, start and end of the value. Never used again. */
+  /** For each field: hash of the name, start of the name, start and end of the value. The array is never reused. */
   fields: number[] = [];
   #hasHost = false;
 
   parse(bytes: Buffer, from: number): HeadVerdict {
-    // More than this and no end of the head is unusual, however the rest may look.
+    // A longer head is unusual, for any content.
     const to = Math.min(bytes.length, from + LIMITS.laneHeadBytesMax);
     const verdict = this.#parse(bytes, from, to);
     if (verdict === "partial" && to < bytes.length) return "unusual";
@@ -189,7 +189,7 @@ export class HeadParser {
     for (; at < to; at += 1) {
       const byte = bytes[at] ?? 0;
       if (isVisible[byte] === 1) continue;
-      // A space stands between two visible characters: nothing has to be trimmed.
+      // A space stands between two visible characters, so nothing has to be trimmed.
       if (byte !== SPACE || at === start || bytes[at - 1] === SPACE) break;
     }
     if (at >= to) return "partial";
@@ -203,7 +203,7 @@ export class HeadParser {
   #takeField(bytes: Buffer, hash: number, name: number, start: number, end: number): boolean {
     const { fields } = this;
     if (fields.length >= FIELDS_MAX * 4) return false;
-    // Two names that share a number by chance are taken for one name: the request is unusual, no more.
+    // Two names with the same hash by chance count as one name. That only makes the request unusual.
     for (let at = 0; at < fields.length; at += 4) if (fields[at] === hash) return false;
     fields.push(hash, name, start, end);
     switch (hash) {
@@ -235,7 +235,9 @@ export class HeadParser {
   }
 }
 
-/** Name or IPv4 address, and a port of digits or none. Other hosts are for `node:http` to judge. */
+/**
+ * Whether a host is a name or an IPv4 address, with a port of digits or none. `node:http` decides about other hosts.
+ */
 function isPlainHost(bytes: Buffer, start: number, end: number): boolean {
   if (end - start > HOST_BYTES_MAX) return false;
   let at = start;

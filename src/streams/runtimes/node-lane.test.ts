@@ -1,4 +1,4 @@
-// Connections of the lane over real sockets: what is taken, what is handed over, and what ends them.
+// Connections of the lane over real sockets: what the lane takes, what it hands over, and what ends them.
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { connect, type Socket } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
@@ -86,7 +86,7 @@ class Client {
     return [...this.received.matchAll(/HTTP\/1\.1 (\d{3})/g)].map((match) => Number(match[1]));
   }
 
-  /** The statuses, once there are this many. */
+  /** Returns the statuses when there are this many. */
   async answers(count: number): Promise<number[]> {
     while (this.statuses.length < count && !this.socket.closed) {
       await new Promise<void>((resolve) => {
@@ -375,7 +375,7 @@ describe.each([
     await settle(server);
     const stopped = server.stop();
     await new Promise((resolve) => busy.socket.write(append("late"), resolve));
-    // Nobody is let in any more who could ask. The server is in this process: it reads in a turn or two.
+    // The server accepts no new connection that could ask. It is in this process: it reads in a turn or two.
     for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
     gated.open();
     await busy.closed;
@@ -409,7 +409,7 @@ describe.each([
     lane.socket.write(append("x"));
     http.socket.write(GET);
     await Promise.all([lane.answers(1), http.answers(1)]);
-    // The third may be the one that made the stream; then this one is too many already.
+    // The third may be the connection that made the stream. Then this one is already too many.
     const more = [new Client(server), new Client(server)];
     await Promise.race(more.map(({ closed }) => closed));
     lane.socket.write(append("y"));

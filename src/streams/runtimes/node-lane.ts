@@ -1,7 +1,7 @@
 /**
- * The fast lane: appends without the cost of `node:http`, which is more than that of the append. Each new
- * connection begins here; with the first request that is not a plain append it is handed to `node:http` for good.
- * Why this is safe is in docs/decisions/0012-fast-lane.md.
+ * The fast lane: appends without the cost of `node:http`, which is more than that of the append. Each new connection
+ * begins here. With the first request that is not a plain append the connection moves to `node:http`, and stays
+ * there. docs/decisions/0012-fast-lane.md says why this is safe.
  */
 
 import type { Socket } from "node:net";
@@ -13,11 +13,11 @@ const CHECK_MS_MIN = 10;
 
 export interface Lane {
   add(socket: Socket): void;
-  /** Ends the connections that owe nothing, now and as soon as they have answered. */
+  /** Ends all connections, each after its last answer. */
   drain(): void;
   /** Ends all connections at once. */
   cut(): void;
-  /** Ends the checks of the time limits. */
+  /** Stops the checks of the time limits. */
   close(): void;
 }
 
@@ -35,7 +35,7 @@ export function openLane(parts: LaneParts): Lane {
   // One timer for all: a timer for each request would cost as much as its parsing.
   const timer = setInterval(() => {
     const nowMs = performance.now();
-    // What happened since the last check bears its time, and so looks older than it is by this much.
+    // Events since the last check carry the time of that check, so they look older by this much.
     const slackMs = nowMs - common.checkedAtMs;
     for (const connection of [...connections]) connection.check(nowMs, slackMs);
     common.checkedAtMs = nowMs;

@@ -1,9 +1,9 @@
 /**
- * A reader's position in a file.
+ * Keeps a reader's position in a file.
  *
- *   FP1  the file holds one whole offset at every instant: the new one is written beside it, synced, and renamed
- *        over it;
- *   FP2  a file that does not hold one offset is refused: beginning anew would repeat every effect.
+ *   FP1  the file holds one whole offset at every instant: the new one is written beside it, synced, and renamed over
+ *        it;
+ *   FP2  a file that does not hold one offset is refused: to begin anew would repeat every effect.
  */
 
 import { open, readFile, rename } from "node:fs/promises";
@@ -11,11 +11,14 @@ import { dirname } from "node:path";
 import type { PositionStore } from "../../client/positions.ts";
 import { HapaxError } from "../../base/errors.ts";
 
-/** Offsets have up to 255 printable characters, and positions name a life besides. The line break is the mark of a whole file. */
+/**
+ * Offsets have up to 255 printable characters, and positions also name a life. The line break shows that the file is
+ * whole.
+ */
 const WHOLE = /^([\x21-\x7e]{1,300})\n$/;
 
 /**
- * Keeps a position in a file, safe against a power cut. One reader, one file; its folder must be there.
+ * Keeps a position in a file, safe against a power cut. Use one file for each reader; its folder must exist.
  *
  * ```ts
  * import { mkdtemp } from "node:fs/promises";
@@ -61,7 +64,7 @@ async function written(path: string, text: string): Promise<void> {
   }
 }
 
-/** A rename is durable when its folder is. Windows cannot open folders, and needs no such sync. */
+/** Syncs a folder, which makes a rename durable. Windows cannot open folders, and needs no such sync. */
 async function synced(folder: string): Promise<void> {
   if (process.platform === "win32") return;
   const handle = await open(folder, "r");

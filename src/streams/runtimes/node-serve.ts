@@ -1,16 +1,16 @@
-/** What `hapax serve` runs: the store that its settings name, and the server over it. */
+/** Runs `hapax serve`: opens the store that the settings name, and starts the server over it. */
 
 import { openFileStore } from "../stores/file.ts";
 import type { Store } from "../store.ts";
 import { type NodeServer, type NodeServerSettings, startNodeServer } from "./node.ts";
 
 export interface ServeStoreSettings extends Omit<NodeServerSettings, "store"> {
-  /** Undefined: in memory. */
+  /** Directory of the store. Undefined: in memory. */
   readonly dir?: string;
   readonly durability: "fsync" | "os";
 }
 
-/** A recovery that takes longer than this says how far it is, and again after the same time. */
+/** How often a recovery reports its progress, in milliseconds. */
 const PROGRESS_MS = 1000;
 
 export async function serve(

@@ -99,7 +99,7 @@ test.each([true, false])(
         `POST ${path} ${head}Content-Length: 1\r\n\r\nx` +
         `POST ${path} ${head}Content-Length: 0\r\nStream-Closed: true\r\n\r\n`;
       const socket = connect(Number(port), hostname);
-      // In two pieces, cut anywhere: what is parsed at once depends on it.
+      // In two pieces, cut anywhere, because the parser then sees other parts at once.
       const cut = 1 + ((round * 13) % (requests.length - 1));
       socket.write(requests.slice(0, cut), () => socket.write(requests.slice(cut)));
       let text = "";

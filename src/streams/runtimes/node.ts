@@ -35,38 +35,38 @@ export { filePosition } from "./node-position.ts";
 
 /** Settings of a server on Node. All but `store` are optional. */
 export interface NodeServerSettings extends ServerSettings {
-  /** Default 127.0.0.1: only this machine. */
+  /** Address to listen on. Default 127.0.0.1: only this machine. */
   readonly host?: string;
-  /** Default 4437; 0 takes any free port. */
+  /** Port to listen on. Default 4437. 0 takes any free port. */
   readonly port?: number;
-  /** Where clients reach this server, if not at the address it listens on. */
+  /** The URL at which clients reach this server. Set it if that is not the address it listens on. */
   readonly publicUrl?: string;
   /**
    * Where streams are kept: `await openFileStore(directory)`, or `"memory"` for streams that end with the process. The
    * server closes it. There is no default, so that no data is lost by an omission.
    */
   readonly store: Store | "memory";
-  /** Time to send the header block; also how long a new socket may say nothing. Default 10,000. */
+  /** Milliseconds to send the header block; also how long a new socket may send nothing. Default 10,000. */
   readonly headersTimeoutMs?: number;
-  /** Time to send the whole request; at least `headersTimeoutMs`. Default 60,000. */
+  /** Milliseconds to send the whole request; at least `headersTimeoutMs`. Default 60,000. */
   readonly requestTimeoutMs?: number;
   /**
-   * Bytes of a body that must come in a second, over 10 seconds; a slower body is answered with 408. Default 1,024; 0 for
-   * no such limit.
+   * Lowest rate of a body in bytes a second, over 10 seconds. A slower body gets 408. Default 1,024; 0: no such
+   * limit.
    */
   readonly bodyBytesPerSecondMin?: number;
-  /** How long a socket may be idle between two requests. Default 65,000. */
+  /** Milliseconds for which a socket may be idle between two requests. Default 65,000. */
   readonly keepAliveTimeoutMs?: number;
   /**
-   * Sockets at once; those beyond it are dropped. Default 20,000, or as many as the limit of open files
-   * leaves.
+   * Most sockets at once. The server drops further ones. Default 20,000, or as many as the limit of open files
+   * allows.
    */
   readonly connectionsMax?: number;
-  /** Whether plain appends go around `node:http`. Default true; false is for tests that compare the two. */
+  /** Whether plain appends bypass `node:http`. Default true. False is for tests that compare the two. */
   readonly hasFastLane?: boolean;
-  /** Gets one line for every act such as a producer's reset. Default: standard error. */
+  /** Called with one line for each administrative act, such as a producer's reset. Default: standard error. */
   readonly onAudit?: (line: string) => void;
-  /** Hears of bugs and broken parts. Default: standard error. */
+  /** Called with bugs and broken parts. Default: standard error. */
   readonly onFault?: (error: unknown) => void;
 }
 
@@ -75,7 +75,7 @@ export interface NodeServer {
   readonly url: string;
   readonly durability: string;
   readonly server: HapaxServer;
-  /** Takes no new requests, lets those under way finish, and closes the store. */
+  /** Takes no new requests, lets running ones finish, and closes the store. */
   stop(): Promise<void>;
 }
 
@@ -100,7 +100,7 @@ export async function startNodeServer(settings: NodeServerSettings): Promise<Nod
       store,
       clock: systemClock,
       random: systemRandom,
-      // All requests that one look at the sockets has brought are in one batch.
+      // One batch contains all requests that arrived in one turn of the event loop.
       defer: (run) => void setImmediate(run),
       courier: createNodeCourier({ allowLoopback: settings.allowLoopbackWebhooks ?? true }),
       digest: nodeDigest,
@@ -171,13 +171,13 @@ function createListener(
     requestTimeout: settings.requestTimeoutMs ?? LIMITS.requestTimeoutMs,
     keepAliveTimeout: settings.keepAliveTimeoutMs ?? LIMITS.keepAliveTimeoutMs,
     connectionsCheckingInterval: Math.min(1000, headersTimeout),
-    // Node would refuse a missing Host without a problem document; the server refuses it with one.
+    // Node would refuse a missing Host without a problem document. The server refuses it with one.
     requireHostHeader: false,
     noDelay: true,
   });
-  // Node drops the headers behind the 1,000th in silence; the size of the block bounds their number.
+  // Node silently drops the headers behind the 1,000th. The size of the block limits their number.
   http.maxHeadersCount = 0;
-  // Types of Node do not have it: whether a client that has sent its last byte still gets its answers.
+  // Node's types do not have this option: a client that has sent its last byte still gets its answers.
   Reflect.set(http, "httpAllowHalfOpen", true);
   http.maxConnections = settings.connectionsMax ?? connectionsFor(descriptorsMax());
   const stallMs = server.settings.readerStallMs;
@@ -192,11 +192,11 @@ function createListener(
       if (!isHapaxError(error)) onFault(error);
       ready = failureAnswer(error);
     }
-    // The answers behind it are owed as well: only the last one ends the connection.
+    // Later requests need their answers too: only the last answer ends the connection.
     sendAnswer(request, response, ready, { isLast: connection?.isLast ?? true, stallMs });
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
-    response.on("error", ignore); // The other side has gone; `close` tells who must know.
+    response.on("error", ignore); // The other side has gone; `close` follows.
     const exchange = new NodeExchange(request, response, budget, settings.publicUrl);
     const connection = connections.of(request.socket);
     const run = (): void => {
@@ -223,8 +223,8 @@ function createListener(
 }
 
 /**
- * Gives new sockets to the lane, and to `node:http` what the lane hands over: those who listen for connections
- * hear of a socket then. Node counts both kinds together.
+ * Gives new sockets to the lane. Sockets that the lane hands over go to Node's own listeners. Node
+ * counts both kinds together.
  */
 function putLaneBefore(
   http: Server,
@@ -262,7 +262,7 @@ const ALWAYS = Object.entries(ALWAYS_HEADERS)
   .map(([name, value]) => `${name}: ${value}\r\n`)
   .join("");
 
-/** There is no request that could be answered: a problem document all the same, then the end. */
+/** Refuses a socket without a request: sends a problem document, then ends it. */
 function refuseSocket(code: ErrorCode, socket: Socket): void {
   if (!socket.writable) {
     socket.destroy();
@@ -280,7 +280,7 @@ function refuseSocket(code: ErrorCode, socket: Socket): void {
 
 function endSocket(socket: Socket, last = Buffer.alloc(0)): void {
   socket.end(last);
-  // What still arrives is dropped, but only for a moment: then the socket goes.
+  // Bytes that still arrive are dropped, but only for a moment: then the socket is destroyed.
   socket.resume();
   setTimeout(() => socket.destroy(), 1000).unref();
 }
@@ -318,7 +318,7 @@ async function drain(
   lane: Lane | undefined,
 ): Promise<void> {
   const closed = new Promise<void>((resolve) => {
-    // The close of the socket server: the one of http cuts answers that are not taken yet.
+    // This is the close of the socket server. That of http would cut answers that are not taken yet.
     NetServer.prototype.close.call(http, () => {
       resolve();
     });
@@ -333,5 +333,5 @@ async function drain(
   await closed;
   clearTimeout(cut);
   lane?.close();
-  http.close(); // Nobody is left to cut: this ends the checks of the time limits.
+  http.close(); // No connection is left to cut. This ends the checks of the time limits.
 }
