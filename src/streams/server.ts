@@ -1,6 +1,6 @@
 /**
- * The server without its sockets: a store, the engine over it, subscriptions, and one function from a
- * request to its answer. A runtime (`hapax/node`) brings the requests.
+ * The server without its sockets: a store, the engine over it, subscriptions, and one function from a request to its
+ * answer. A runtime (`hapax/node`) brings the requests.
  */
 
 import type { Clock } from "../base/clock.ts";
@@ -33,42 +33,42 @@ export type {
 export type { Compress } from "./server/policy.ts";
 export type { ResolvedSettings, ServerSettings } from "./server/settings.ts";
 
-/** What a server is made of. It owns the store and closes it. */
+/** The parts of a server. The server owns the store and closes it. */
 export interface ServerComponents {
   readonly store: Store;
   readonly clock: Clock;
   readonly random: Random;
   /** Sends webhooks. */
   readonly courier: Courier;
-  /** When a group commit begins. Default: at the end of the microtask; see `Defer`. */
+  /** When a group commit begins. Default: at the end of the microtask. See `Defer`. */
   readonly defer?: Defer;
-  /** SHA-256. Default: the one of the web platform, which answers later. */
+  /** SHA-256. Default: that of the web platform, which is asynchronous. */
   readonly digest?: Digest;
-  /** Compresses with gzip what clients accept in that form. Default: no answer is compressed. */
+  /** Compresses answers with gzip for clients that accept it. Default: no answer is compressed. */
   readonly compress?: Compress;
-  /** Gets one line for every act that changes what is known of others, such as a producer's reset. */
+  /** Receives one line for each administrative act that changes the state of others, such as a producer's reset. */
   readonly onAudit?: (line: string) => void;
-  /** Where webhooks reach this server, without a slash at the end. */
+  /** The base URL at which webhooks reach this server, without a slash at the end. */
   readonly publicUrl: () => string;
-  /** Hears of bugs and broken parts, never of refusals. */
+  /** Called with bugs and broken parts, never with refusals. */
   readonly onFault: (error: unknown) => void;
 }
 
-/** A server without its sockets: a runtime hands it requests and sends its answers. */
+/** A server without its sockets. A runtime hands it requests and sends its answers. */
 export interface HapaxServer {
   readonly settings: ResolvedSettings;
   readonly engine: Engine;
   readonly isDraining: boolean;
-  /** Answers one request, with all headers but those of the connection. Never rejects for what a client does. */
+  /** Answers one request, with all headers except those of the connection. Never rejects because of a client. */
   handle(exchange: Exchange): Promise<Answer>;
-  /** Asks live readers to go and refuses new requests. */
+  /** Asks live readers to disconnect and refuses new requests. */
   drain(): void;
-  /** Waits for what is under way and closes the store. */
+  /** Waits for running requests and closes the store. */
   close(): Promise<void>;
 }
 
 /**
- * Makes a server over an open store. No socket is opened and nothing waits.
+ * Creates a server over an open store. Opens no socket and does not wait.
  *
  * ```ts
  * import { createServer } from "hapax/server";

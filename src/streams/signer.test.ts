@@ -43,7 +43,7 @@ const signer = await createSigner([oldKey, newKey]);
 const oldSigner = await createSigner([oldKey]);
 const stranger = await createSigner([await generateSigningKey(3_000)]);
 
-/** A token whose first two parts are the caller's, with a genuine signature over them. */
+/** Makes a token with the caller's first two parts, and a genuine signature over them. */
 async function forge(by: Signer, header: unknown, payload: unknown): Promise<string> {
   const input = `${base64url(JSON.stringify(header))}.${base64url(JSON.stringify(payload))}`;
   return `${input}.${base64url(await by.sign(text(input)))}`;
@@ -326,7 +326,7 @@ describe("tokens", () => {
 
   test("Y5 a webhook signature is no token, and a token's signature signs no webhook", async () => {
     const [header, payload, tokenSignature] = (await issueToken(signer, CLAIMS)).split(".");
-    // The body is chosen so that the signed text comes as close to a token as a sender can get.
+    // The body makes the signed text as similar to a token as a sender can.
     const webhook = await webhookSignature(signer, NOW_SECONDS, text(payload ?? ""));
     const webhookBytes = webhook.slice(webhook.lastIndexOf("=") + 1);
     for (const start of [header, String(NOW_SECONDS)]) {

@@ -2,17 +2,17 @@
  * PORT and its one implementation, on the platform's WebCrypto. Signs webhooks and issues the
  * tokens with which a worker answers a wake.
  *
- * Y1  The key id is the RFC 7638 thumbprint of the public key: same key, same id, for ever.
- * Y2  The newest key signs; every key given stays published and still verifies.
- * Y3  A token's first part must be, byte for byte, the one that this server writes for that key, so
- *     that an algorithm or a type chosen by the sender is never looked at.
+ * Y1  The key id is the RFC 7638 thumbprint of the public key: the same key always has the same id.
+ * Y2  The newest key signs; every given key stays published and still verifies.
+ * Y3  A token's first part must be, byte for byte, the one that this server writes for that key. So an
+ *     algorithm or a type that the sender chose has no effect.
  * Y4  Every token has one spelling: any changed byte makes it invalid.
  * Y5  A webhook signature covers text that begins with digits and a dot; a token's text begins with
- *     `ey`. So neither can ever be passed off as the other, although one key makes both.
- * Y6  A private key leaves this file in a `SigningKey` only: in no answer, error or log.
+ *     `ey`. So one cannot be used as the other, although one key makes both.
+ * Y6  A private key leaves this file only in a `SigningKey`: in no answer, error or log.
  *
- * PROTOCOL.md §11.4, §11.6. A valid token says who it was issued to; whether that wake is
- * still the current one, and whether the kind fits the route, is for the caller to decide.
+ * PROTOCOL.md §11.4, §11.6. A valid token says which wake it was issued for. The caller decides whether that wake is
+ * still the current one, and whether the kind fits the route.
  *
  *   webhook   t=<unix seconds>,kid=<kid>,ed25519=<signature over "<t>.<raw body>">
  *   token     <header>.<claims>.<signature over "<header>.<claims>">, all base64url without padding
@@ -51,19 +51,19 @@ interface ForeignJwk {
   readonly kid?: unknown;
 }
 
-/** A key set as it was fetched: nothing is known about its members. */
+/** A key set as it was fetched. Its members are not checked yet. */
 export interface ForeignJwks {
   readonly keys: readonly ForeignJwk[];
 }
 
 export interface Signer {
-  /** `ds_` and the thumbprint of the key that signs. */
+  /** `ds_` and the thumbprint of the signing key. */
   readonly keyId: string;
-  /** 64 bytes of Ed25519, made with the newest key. */
+  /** Signs with the newest key. The signature has 64 bytes of Ed25519. */
   sign(bytes: Uint8Array): Promise<Uint8Array>;
-  /** False for a wrong signature and for a key that this signer does not have. */
+  /** Checks a signature. False if it is wrong, or if this signer does not have the key. */
   verify(keyId: string, bytes: Uint8Array, signature: Uint8Array): Promise<boolean>;
-  /** What `__ds/jwks.json` answers, newest key first. */
+  /** Returns the answer of `__ds/jwks.json`, newest key first. */
   publicJwks(): PublicJwks;
 }
 
@@ -81,8 +81,8 @@ export type TokenReading =
   | { readonly kind: "invalid" };
 
 /**
- * An id of 256 bytes, each escaped to six in JSON, makes a token of about 2,500 characters; this is
- * three times as much, and half of a header block.
+ * An id of 256 bytes, each escaped to six in JSON, makes a token of about 2,500 characters. This limit is three times
+ * as much, and half of a header block.
  */
 const TOKEN_CHARS_MAX = 8192;
 const TOKEN_TYPE = "hapax-wake+jws";
@@ -90,7 +90,7 @@ const TOKEN_AUDIENCE = "hapax/subscriptions";
 const ED25519 = { name: "Ed25519" } as const;
 const SIGNATURE_BYTES = 64;
 
-/** A fresh key. The caller says what time it is. */
+/** Generates a key. The caller gives the time. */
 export async function generateSigningKey(createdAtMs: number): Promise<SigningKey> {
   const pair = await crypto.subtle.generateKey(ED25519, true, ["sign", "verify"]);
   const { d = "", x = "" } = await crypto.subtle.exportKey("jwk", pair.privateKey);
@@ -124,7 +124,7 @@ export async function createSigner(keys: readonly SigningKey[]): Promise<Signer>
   };
 }
 
-/** The `Webhook-Signature` header of a body that is sent at `unixSeconds`. */
+/** Returns the `Webhook-Signature` header for a body that is sent at `unixSeconds`. */
 export async function webhookSignature(
   signer: Signer,
   unixSeconds: number,
@@ -136,8 +136,8 @@ export async function webhookSignature(
 }
 
 /**
- * Whether a webhook came from the server whose `__ds/jwks.json` is given, not longer ago than the
- * tolerance. For receivers: pass the body exactly as it arrived, before any parsing.
+ * Checks that a webhook is from the server with this `__ds/jwks.json`, and is not older than the tolerance. For
+ * receivers: pass the body exactly as it arrived, before any parsing.
  */
 export async function verifyWebhookSignature(
   header: string,
@@ -158,7 +158,7 @@ export async function verifyWebhookSignature(
   return verifyWith(publicKey, webhookInput(timestamp, body), signature);
 }
 
-/** A token that proves which wake it was given out for. It goes into `Authorization` only. */
+/** Issues a token that proves which wake it belongs to. Send it only in `Authorization`. */
 export async function issueToken(signer: Signer, claims: TokenClaims): Promise<string> {
   const payload = encodeText(JSON.stringify({ audience: TOKEN_AUDIENCE, ...plainClaims(claims) }));
   const input = `${tokenHeader(signer.keyId)}.${payload}`;
@@ -170,7 +170,7 @@ export async function issueToken(signer: Signer, claims: TokenClaims): Promise<s
   return token;
 }
 
-/** Reads a token that this server, or one with the same keys, issued. */
+/** Reads a token that was issued by this server, or by another one with the same keys. */
 export async function readToken(
   signer: Signer,
   token: string,
@@ -196,11 +196,11 @@ interface LoadedKey {
 
 async function loadKey(key: SigningKey): Promise<LoadedKey> {
   const { d, x } = key.privateJwk;
-  // The platform's own error is not passed on as the cause: it might quote the key.
+  // The platform's error is not the cause of ours: it might quote the key.
   const loaded = await importPair(d, x).catch(() => undefined);
   const probe = new TextEncoder().encode("hapax");
-  // With a public part that is not its own, an Ed25519 signature gives the private key away. Not
-  // every platform compares the two parts when it takes in a key.
+  // With a wrong public part, an Ed25519 signature reveals the private key. Not every platform compares the two parts
+  // when it imports a key.
   const fits =
     loaded !== undefined &&
     (await verifyWith(loaded.publicKey, probe, await signWith(loaded.privateKey, probe)));
@@ -246,7 +246,7 @@ async function verifyWith(
   return crypto.subtle.verify(ED25519, publicKey, copy, input);
 }
 
-/** A key of another kind may carry the same id. */
+/** Returns the public part of the key with this id. A key of another kind may have the same id. */
 function findEd25519(jwks: ForeignJwks, keyId: string): string | undefined {
   const isWanted = (key: ForeignJwk): boolean =>
     key.kid === keyId && key.kty === "OKP" && key.crv === "Ed25519";
@@ -266,18 +266,18 @@ function tokenHeader(keyId: string): string {
   return encodeText(JSON.stringify({ alg: "EdDSA", typ: TOKEN_TYPE, kid: keyId }));
 }
 
-/** Exactly the members of a claim, in a fixed order, whatever else the object carries. */
+/** Returns only the members of a claim, in a fixed order. */
 function plainClaims(claims: TokenClaims): TokenClaims {
   const { subscription, kind, generation, wakeId, expiresAtMs } = claims;
   return { subscription, kind, generation, wakeId, expiresAtMs };
 }
 
-/** The signature was good, so this is our own text; the shape is still not taken on trust. */
+/** Parses the claims. The signature was good, so this is our own text; the shape is checked all the same. */
 function parseClaims(payload: string): TokenClaims | undefined {
   const bytes = decodeBase64url(payload);
   const value = bytes === undefined ? undefined : parseJson(new TextDecoder().decode(bytes));
   if (typeof value !== "object" || value === null) return undefined;
-  const candidate = value as Readonly<Record<string, unknown>>; // A cast to look, not to trust.
+  const candidate = value as Readonly<Record<string, unknown>>; // The cast only allows to look; the checks follow.
   const { audience, subscription, kind, generation, wakeId, expiresAtMs } = candidate;
   if (audience !== TOKEN_AUDIENCE) return undefined;
   if (typeof subscription !== "string" || typeof wakeId !== "string") return undefined;
@@ -307,7 +307,7 @@ function encodeBase64url(bytes: Uint8Array): string {
   return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
-/** Strict: no padding, no other characters, and no stray bits in the last one. */
+/** Decodes strictly: no padding, no other characters, and no unused bits in the last one. */
 function decodeBase64url(text: string): Uint8Array | undefined {
   if (!/^[\w-]*$/.test(text) || text.length % 4 === 1) return undefined;
   const binary = atob(text.replaceAll("-", "+").replaceAll("_", "/"));

@@ -1,40 +1,40 @@
 /**
  * PORT. A store keeps streams durable. It decides nothing: the rules live in core/.
  *
- * A store is opened with the world that it has kept. The engine decides on that world, applies each change
- * to it at once, and hands the changes to `commit` in the same order; so what is durable is always a
- * prefix of what was decided, and after a crash the store makes the same world again from its prefix.
+ * A store opens with the world that it has kept. The engine decides on that world, applies each change to it at once,
+ * and hands the changes to `commit` in the same order. So what is durable is always a prefix of what was decided, and
+ * after a crash the store makes the same world again from its prefix.
  *
  * Contract, held by testing/store-conformance.ts against every implementation:
  *   S1  a commit is all or nothing, and resolves only once it is as durable as `supports` says;
- *   S2  commits take effect in the order of the calls; the engine has one under way at a time;
+ *   S2  commits take effect in the order of the calls; the engine runs one commit at a time;
  *   S3  a commit that rejects is final: the store takes no further commit, reads go on;
- *   S4  a read answers whole appends, from the one that holds `from`, and never bytes at or after `to`;
- *   S5  a read stops after `bytesMax`, but always answers at least one append if there is one;
+ *   S4  a read returns whole appends, from the one that holds `from`, and never bytes at or after `to`;
+ *   S5  a read stops after `bytesMax`, but always returns at least one append if there is one;
  *   S6  the data of a removed stream is gone, and a later stream never shows it;
  *   S7  after close every call rejects with `store_closed`;
  *   S8  the store owns what it keeps: a caller may reuse its buffers once the commit has resolved;
- *   S9  what a stream was trimmed of may be gone: a read there answers what is kept, or nothing, and never with an
- *       error. From the offset of the trim on all is as before.
+ *   S9  data that was trimmed may be gone: a read there returns what is kept, or nothing, and never an error. From
+ *       the offset of the trim on everything is as before.
  */
 
 import type { Change } from "./core/change.ts";
 import type { Offset, StreamId } from "./core/types.ts";
 import type { World } from "./core/world.ts";
 
-/** Where streams are kept. The contract S1 to S9 stands at the head of this file. */
+/** Keeps streams. Its contract, S1 to S9, stands at the head of `store.ts`. */
 export interface Store {
   readonly supports: StoreSupport;
-  /** What is known: recovered when the store was opened, moved on by the engine since. */
+  /** The state of all streams. The store recovers it when it opens; then the engine changes it. */
   readonly world: World;
   /**
-   * Bytes that can still be committed for certain. The engine refuses writes beyond it. Below zero not
-   * even a change without data fits, unless it frees room; below minus one not even that.
+   * Returns how many bytes of data a commit can certainly still take. The engine refuses writes beyond it. Below
+   * zero, a change without data fits only if it frees room; below minus one, no change fits.
    */
   roomBytes(): number;
   commit(changes: readonly Change[]): Promise<void>;
   read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page>;
-  /** Sizes at this moment, for metrics. */
+  /** Returns the sizes at this moment, for metrics. */
   stats(): StoreStats;
   close(): Promise<void>;
 }
@@ -45,11 +45,11 @@ export interface StoreStats {
   readonly liveBytes: number;
   /** Bytes of the files, or of memory, that hold them. */
   readonly fileBytes: number;
-  /** How long opening the store took. */
+  /** How long it took to open the store. */
   readonly recoveryMs: number;
 }
 
-/** What a store promises, as data. The server compares it with its settings before it starts. */
+/** What a store promises. The server compares it with its settings before it starts. */
 export interface StoreSupport {
   /** `fsync`: survives a power cut. `os`: survives the process. `memory`: neither. */
   readonly durability: "fsync" | "os" | "memory";
@@ -59,9 +59,6 @@ export interface StoreSupport {
 export interface Page {
   readonly start: Offset;
   readonly appends: readonly Uint8Array[];
-  /**
-   * Says that nobody will look at the appends again, so that the store may use their memory for another page.
-   * Nobody has to say it.
-   */
+  /** Optional. Call it when you are done with `appends`; the store may then reuse their memory for another page. */
   readonly release?: () => void;
 }
