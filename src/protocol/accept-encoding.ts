@@ -1,9 +1,9 @@
-/** Accept-Encoding, as far as it matters here: whether an answer may be gzipped. RFC 9110, 12.5.3. */
+/** Reads Accept-Encoding: whether an answer may be gzipped. RFC 9110, 12.5.3. */
 
-/** A weight that is written as RFC 9110, 12.4.2 has it. */
+/** A weight in the form of RFC 9110, 12.4.2. */
 const WEIGHT = /^(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)$/;
 
-/** Whether gzip is named, and not with the weight 0. */
+/** Whether the header names gzip, and not with the weight 0. */
 export function acceptsGzip(header: string): boolean {
   return header.split(",").some((item) => {
     const [coding = "", weight, ...more] = item.split(";");

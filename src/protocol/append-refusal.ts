@@ -1,4 +1,4 @@
-/** Why an append was refused, as the other side is told. PROTOCOL.md §4, §5, §14 to §16. */
+/** Encodes why an append was refused. PROTOCOL.md §4, §5, §14 to §16. */
 
 import type { AppendDecision } from "../streams/core/append.ts";
 import type { KeyRefusal } from "../streams/core/keys.ts";
@@ -8,7 +8,7 @@ import { HEADER } from "./headers.ts";
 import type { Refusal } from "./refusal.ts";
 import { formatOffset } from "./values.ts";
 
-/** Where a stream ends, as a refused condition is told. */
+/** Returns the headers that say where a stream ends, for a refused condition. */
 export function tailHeaders(tail: Offset, isClosed: boolean): Record<string, string> {
   const text = formatOffset(tail);
   const headers: Record<string, string> = { [HEADER.etag]: `"${text}"`, [HEADER.nextOffset]: text };

@@ -202,7 +202,7 @@ describe("to status and headers", () => {
   const claim = { id: "p", epoch: 1, sequence: 2 } as AppendCommand["producer"];
   const session = { id: "p", sequence: 2, session: "n1" } as AppendCommand["producer"];
   const mark = { id: "p", epoch: 1, sequence: 2, session: undefined, resets: 0, digest: 0 };
-  // Only the mark of the change is looked at.
+  // The tests look only at the mark of the change.
   const accepted = (producer?: typeof mark): AppendDecision =>
     ({ kind: "accepted", change: { producer }, tail, isClosed: false }) as AppendDecision;
   const END = "0000000000000000_0000000000000007";

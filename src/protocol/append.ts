@@ -1,8 +1,8 @@
 /**
- * POST on a stream: from headers and bytes to an `AppendCommand`, and from the outcome to status and
- * headers. PROTOCOL.md §4, §5, §14 to §17.
+ * POST on a stream: parses headers and bytes into an `AppendCommand`, and encodes the outcome as status and headers.
+ * PROTOCOL.md §4, §5, §14 to §17.
  *
- *   H1  a header is taken as it stands or refused: nothing is trimmed, rounded or guessed;
+ *   H1  a header is taken as it is or refused: nothing is trimmed, rounded or guessed;
  *   H2  the producer headers come together or not at all, and an append has one identity;
  *   H3  JSON is split by bytes and never written anew.
  */
@@ -27,10 +27,10 @@ import {
   parseTrue,
 } from "./values.ts";
 
-/** What the headers of an append say; known before the body is read. */
+/** What the headers of an append say. It is known before the body is read. */
 export type AppendHead = Omit<AppendCommand, "data" | "key"> & {
   readonly key: KeyHead | undefined;
-  /** How long the append may wait for those before it. */
+  /** How long the append may wait for earlier ones, in milliseconds. */
   readonly waitMs: number;
 };
 
@@ -54,7 +54,7 @@ export function parseAppendHead(header: HeaderGetter): AppendHead {
   };
 }
 
-/** The command without its key, which must be hashed first. */
+/** Returns the command without its key, which must be hashed first. */
 export function parseAppend(head: AppendHead, body: Uint8Array): AppendCommand {
   const { contentType, closes, producer, streamSeq, expectedTail } = head;
   const key: KeyClaim | undefined = undefined;
@@ -71,7 +71,7 @@ export function parseAppend(head: AppendHead, body: Uint8Array): AppendCommand {
   return { data, contentType, closes, producer, key, streamSeq, expectedTail };
 }
 
-/** The bytes to store. For JSON: each record's own bytes and a comma, so that a read adds brackets only. */
+/** Returns the bytes to store. For JSON: each record's own bytes and a comma, so that a read only adds brackets. */
 export function parseRecords(contentType: string, body: Uint8Array): Uint8Array {
   if (!isJson(contentType)) return body;
   const split = splitJson(body);
@@ -104,7 +104,7 @@ function parseProducer(header: HeaderGetter): ProducerClaim | undefined {
   };
 }
 
-/** Producer-Id as a header, or as a part of a path. */
+/** Parses Producer-Id from a header, or from a part of a path. */
 export function parseProducerId(id: string): ProducerId {
   if (id === "") throw invalid("Producer-Id", "is empty");
   if (id.length > LIMITS.producerIdBytesMax) {
@@ -125,7 +125,7 @@ function parseSession(text: string): SessionNonce {
 
 const TAG = /^"([^"]*)"$/;
 
-// What is not one offset in quotes matches no tail: the public draft wants 412 for it, not 400.
+// Anything but one offset in quotes matches no tail: the public draft wants 412 for it, not 400.
 function parseIfMatch(text: string | undefined): Offset | "none" | undefined {
   if (text === undefined) return undefined;
   const tag = TAG.exec(text)?.[1];
@@ -161,7 +161,7 @@ export interface AppendAnswer {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** The answer to a success, or the refusal. */
+/** Returns the answer to a success, or the refusal. */
 export function encodeAppend(
   outcome: AppendDecision,
   command: AppendCommand,
@@ -176,14 +176,14 @@ export function encodeAppend(
       if (producer === undefined) return { status: 204, headers };
       headers[HEADER.producerEpoch] = String(producer.epoch);
       headers[HEADER.producerSeq] = String(producer.sequence);
-      // A close without data has no new data to speak of: the protocol answers it with 204.
+      // A close without data has no new data: the protocol answers it with 204.
       return { status: command.data.length === 0 ? 204 : 200, headers };
     }
     case "duplicate": {
       const headers = repeatedHeaders(outcome, command);
       headers[HEADER.producerEpoch] = String(outcome.epoch);
       headers[HEADER.producerSeq] = String(outcome.lastSequence);
-      // The public protocol has no refusal for it, and its clients take this for the success that it was.
+      // The public protocol has no refusal for it. Its clients take this for a success.
       if (outcome.isOther) headers[HEADER.producerSeqReused] = "true";
       return { status: 204, headers };
     }
@@ -199,7 +199,7 @@ export function encodeAppend(
   }
 }
 
-/** A retry is told where its original ended. */
+/** Returns the headers of a retry: where its original ended. */
 function repeatedHeaders(
   outcome: { readonly end: Offset; readonly isClosed: boolean },
   command: AppendCommand,

@@ -1,4 +1,7 @@
-/** PUT on a stream: from headers and bytes to a `CreateCommand`, and from the outcome back. PROTOCOL.md §3, §8, §15, §16. */
+/**
+ * PUT on a stream: parses headers and bytes into a `CreateCommand`, and encodes the outcome.
+ * PROTOCOL.md §3, §8, §15, §16.
+ */
 
 import {
   CONTENT_TYPE_DEFAULT,
@@ -41,8 +44,8 @@ export function parseCreateHead(name: StreamName, header: HeaderGetter): CreateH
 }
 
 /**
- * The stored form of a first body. A fork without a Content-Type takes its source's, which the caller
- * looks up; everything else has the default.
+ * Returns the stored form of a first body. A fork without a Content-Type takes that of its source, which the caller
+ * looks up. Every other stream has the default.
  */
 export function parseCreate(
   head: CreateHead,
@@ -54,14 +57,13 @@ export function parseCreate(
   return { ...head, data: parseRecords(contentType, body) };
 }
 
-// A type that is not well formed names nothing that could be compared later: it counts as none, as
-// existing clients expect.
+// A malformed type cannot be compared later. It counts as no type, as existing clients expect.
 function parseContentType(text: string | undefined): string | undefined {
   if (text === undefined || text === "") return undefined;
   if (text.length > LIMITS.contentTypeBytesMax) {
     throw invalid("Content-Type", `is longer than ${LIMITS.contentTypeBytesMax} bytes`);
   }
-  // The text of its own request would be kept for every stream; this one is shared.
+  // Every stream would keep the text of its own request; this text is shared.
   return normaliseContentType(text)?.text;
 }
 
@@ -144,7 +146,7 @@ function parseIsNew(header: HeaderGetter): boolean {
   return tag !== undefined;
 }
 
-/** The settings of a stream's keys that were given. */
+/** Returns the key settings that the stream was created with, as headers. */
 export function keyHeaders(policy: KeyPolicy | undefined): Record<string, string> {
   const headers: Record<string, string> = {};
   if (policy === undefined) return headers;
@@ -161,7 +163,7 @@ export interface CreateAnswer {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** `location` is the stream's own URL. */
+/** Encodes the outcome. `location` is the stream's own URL. */
 export function encodeCreate(outcome: CreateDecision, location: string): CreateAnswer | Refusal {
   switch (outcome.kind) {
     case "created": {

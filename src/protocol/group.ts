@@ -1,7 +1,7 @@
 /**
- * Groups on the wire: JSON bodies to commands, and what is shown back. PROTOCOL.md §20.
+ * Groups on the wire: parses JSON bodies into commands, and encodes the answers. PROTOCOL.md §20.
  *
- *   GW1  a stream is named once in a call: two offsets for one stream would be a question of order.
+ *   GW1  a call names a stream once: two offsets for one stream would depend on their order.
  */
 
 import type { LeaseCommit } from "../streams/core/group-decide.ts";
@@ -13,7 +13,7 @@ import { invalid } from "./refusal.ts";
 import { checkOffset } from "./transaction-operation.ts";
 import { decodePercent, formatOffset } from "./values.ts";
 
-/** The name of a group, from its part of a path. */
+/** Parses the name of a group from its part of a path. */
 export function parseGroupId(encoded: string): string {
   const text = decodePercent(encoded);
   if (text === undefined) throw invalid("the group in the path", "is not percent-encoded UTF-8");
@@ -33,7 +33,7 @@ export function parseGroupSettings(body: Uint8Array): GroupSettings {
   const start: GroupStart = members.has("start")
     ? parseStart(members, "start")
     : { kind: "beginning" };
-  // The order in which they were named says nothing.
+  // The order of the names has no meaning.
   return { pattern, streams: [...new Set(streams)].toSorted(), start, leaseMs };
 }
 
@@ -46,7 +46,7 @@ function parsePath(entry: unknown, index: number): StreamName {
   return checkPath("streams", entry);
 }
 
-/** As a path it has to be one that a stream can have; a star is a letter like any other there. */
+/** Checks a pattern. As a path it must be one that a stream can have; a star counts as a letter there. */
 function checkPattern(text: string): string {
   const pattern = checkPath("pattern", text);
   const isFit = pattern
@@ -67,7 +67,7 @@ export function formatStart(start: GroupStart): string {
   return start.kind === "offset" ? formatOffset(start.offset) : start.kind;
 }
 
-/** The name that a member wants to begin with. */
+/** Parses the name that a member wants to begin with. */
 export function parseJoin(body: Uint8Array): string {
   const members = parseMembers(body);
   return members.has("name") ? members.name("name") : "member";

@@ -1,6 +1,6 @@
 /** Names of the protocol's headers, lower case for reading and in their usual form for writing. */
 
-/** By lower-case name. Whoever builds it refuses headers that were sent twice. */
+/** Returns a header by its lower-case name. The code that builds it refuses headers that were sent twice. */
 export type HeaderGetter = (name: string) => string | undefined;
 
 export const HEADER = {
@@ -32,7 +32,7 @@ export const HEADER = {
   allow: "Allow",
 } as const;
 
-/** Headers that carry the protocol in requests: sending one of them twice is refused. */
+/** Headers that carry the protocol in requests. The server refuses a request that sends one of them twice. */
 export const SINGLE_HEADERS: readonly string[] = [
   "host",
   "content-type",

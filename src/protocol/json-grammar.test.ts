@@ -1,4 +1,4 @@
-// JSON.parse is the judge: every text, however it was damaged, must get the same answer from both.
+// JSON.parse is the judge: both must give the same answer for every text, also for damaged ones.
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { LIMITS } from "./limits.ts";
@@ -16,7 +16,7 @@ function isJson(bytes: Uint8Array): boolean {
   }
 }
 
-/** What splitJson takes from the grammar: bytes above 0x7f must be UTF-8 too. */
+/** Decides as splitJson does with this grammar: bytes above 0x7f must be UTF-8 too. */
 function isAccepted(bytes: Uint8Array): boolean {
   const shape = readJsonShape(bytes);
   if (shape === undefined) return false;

@@ -4,8 +4,8 @@
  *
  *   J5  a text is accepted here if and only if JSON.parse accepts it and its nesting is within the limit.
  *
- * One pass, no recursion: hostile nesting costs a stack of bytes. Whether bytes above 0x7f are UTF-8 is for the
- * caller to check; they can occur inside strings only.
+ * One pass, no recursion: hostile nesting costs a stack of bytes. The caller checks whether bytes above 0x7f are
+ * UTF-8; they can occur only inside strings.
  */
 
 import { LIMITS } from "./limits.ts";
@@ -14,7 +14,7 @@ export interface JsonShape {
   /** Elements of the outermost array, or 1 for any other value. */
   readonly count: number;
   readonly isArray: boolean;
-  /** Nothing stands between the elements of the array but one comma, and nothing around it. */
+  /** There is only one comma between the elements of the array, and nothing around it. */
   readonly isCompact: boolean;
   /** There are bytes above 0x7f. */
   readonly hasHighBytes: boolean;
@@ -33,7 +33,7 @@ const ARRAY_CLOSE = 0x5d;
 const OBJECT_OPEN = 0x7b;
 const OBJECT_CLOSE = 0x7d;
 
-/** Bytes of a string by what they need: nothing, a look, or a refusal. */
+/** Classes of bytes in a string: nothing to do, look closer, or refuse. */
 const STRING_CLASS = new Uint8Array(256).fill(0);
 const PLAIN = 0;
 const HIGH = 1;
@@ -49,7 +49,7 @@ const LITERALS = ["true", "false", "null"].map((text) =>
   Uint8Array.from(text, (letter) => letter.charCodeAt(0)),
 );
 
-/** The shape of a text that is JSON, or undefined. */
+/** Returns the shape of a JSON text. Undefined: the text is no JSON. */
 export function readJsonShape(bytes: Uint8Array): JsonShape | undefined {
   return new Grammar(bytes).read();
 }
@@ -57,7 +57,7 @@ export function readJsonShape(bytes: Uint8Array): JsonShape | undefined {
 class Grammar {
   readonly #bytes: Uint8Array;
   readonly #end: number;
-  /** The closing bracket that each open container waits for; the outermost array is not counted. */
+  /** The closing bracket that each open container needs, without the outermost array. */
   readonly #stack: number[] = [];
   #at = 0;
   #hasHighBytes = false;
@@ -120,14 +120,14 @@ class Grammar {
     this.#at = Math.max(this.#at, this.#end);
   }
 
-  /** One value with everything inside it; stops behind its last byte. */
+  /** Reads one value with everything inside it. Stops behind its last byte. */
   #value(): boolean {
     const stack = this.#stack;
     for (;;) {
       const opened = this.#begin();
       if (opened === undefined) return false;
       if (opened) continue;
-      // A value has ended: so may have the containers around it.
+      // A value has ended. The containers around it may have ended too.
       let hasNext = false;
       while (stack.length > 0 && !hasNext) {
         const next = this.#next();
@@ -138,7 +138,7 @@ class Grammar {
     }
   }
 
-  /** The start of a value: true if it has opened a container whose first value follows. */
+  /** Reads the start of a value. True if it has opened a container whose first value follows. */
   #begin(): boolean | undefined {
     const byte = this.#at < this.#end ? (this.#bytes[this.#at] ?? 0) : 0;
     if (byte === QUOTE) return this.#string() ? false : undefined;
@@ -162,7 +162,7 @@ class Grammar {
     return true;
   }
 
-  /** What follows a value in a container: true if another value, false if the container's end. */
+  /** Reads what follows a value in a container. True: another value. False: the container's end. */
   #next(): boolean | undefined {
     const stack = this.#stack;
     const close = stack[stack.length - 1];
@@ -219,7 +219,7 @@ class Grammar {
     }
   }
 
-  /** Bytes after the backslash that belong to it; 0 if they are none. */
+  /** Returns how many bytes after the backslash belong to it; 0 if the escape is invalid. */
   #escape(at: number): number {
     if (at >= this.#end) return 0;
     const byte = this.#bytes[at] ?? 0;

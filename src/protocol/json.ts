@@ -1,5 +1,5 @@
 /**
- * Streams of application/json: bodies in, stored bytes, bodies out (PROTOCOL.md, JSON mode).
+ * Streams of application/json: request bodies, stored bytes, response bodies (PROTOCOL.md, JSON mode).
  *
  *   stored   =  *( element "," )      {"a":1},2,"x",
  *
@@ -13,7 +13,7 @@
  *   J3  a top-level array is flattened by exactly one level;
  *   J4  no scan recurses, and every scan is linear: hostile input costs its length.
  *
- * Not here: whether an empty array is allowed (on a PUT it is, on a POST it is not).
+ * Not here: whether an empty array is allowed. A PUT allows it, a POST does not.
  */
 
 import { assert } from "../streams/core/types.ts";
@@ -30,7 +30,7 @@ const BACKSLASH = 0x5c;
 const ARRAY_OPEN = 0x5b;
 const ARRAY_CLOSE = 0x5d;
 
-// What a byte outside strings means for the structure; everything else is inside a scalar.
+// What a byte outside strings means for the structure. Every other byte is inside a scalar.
 const SCALAR = 0;
 const STRING = 1;
 const OPEN = 2;
@@ -52,11 +52,11 @@ const EMPTY_ARRAY = Uint8Array.of(ARRAY_OPEN, ARRAY_CLOSE);
 // The byte order mark must stay visible: JSON.parse has to see what the readers will see.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** Checks a body and brings it into the stored form, in a buffer of its own. */
+/** Checks a body and returns its stored form, in a buffer of its own. */
 export function splitJson(body: Uint8Array): JsonSplit {
   const shape = readJsonShape(body);
   const isJson = shape !== undefined && (!shape.hasHighBytes || decodeUtf8(body) !== undefined);
-  // What is refused here is looked at again, more slowly, for the sentence that says why.
+  // A body that is refused here is read again, more slowly, to find the reason.
   if (!isJson || !shape.isCompact) return splitLoosely(body);
   if (shape.count === 0) return { kind: "records", stored: NOTHING, count: 0 };
   const inside = shape.isArray ? body.subarray(1, body.length - 1) : trimmed(body);
@@ -74,7 +74,7 @@ function trimmed(body: Uint8Array): Uint8Array {
   return body.subarray(start, end);
 }
 
-/** The same for bodies with whitespace between the elements, and for those that are not JSON. */
+/** Does the same for bodies with whitespace between the elements, and for bodies that are not JSON. */
 function splitLoosely(body: Uint8Array): JsonSplit {
   const text = decodeUtf8(body);
   if (text === undefined) return invalid("the body is not valid UTF-8");
@@ -88,8 +88,8 @@ function splitLoosely(body: Uint8Array): JsonSplit {
   // One allocation and one copy; packing then happens in place, in the same pass that counts.
   const buffer = new Uint8Array(end + 1);
   buffer.set(inside);
-  // The depth is known before JSON.parse runs: engines differ in how they survive deep nesting.
-  // Every level takes two bytes, so a short value that is no array needs no scan.
+  // The depth is checked before JSON.parse runs: engines differ in how they survive deep nesting. Every level takes
+  // two bytes, so a short value that is no array needs no scan.
   const needsScan = isArray || end > 2 * LIMITS.jsonDepthMax;
   const packed = needsScan ? packElements(buffer, end) : { length: end, separators: 0 };
   if (packed === undefined) return invalid(`a record nests deeper than ${LIMITS.jsonDepthMax}`);
@@ -109,14 +109,14 @@ export function encodeJsonArray(stored: Uint8Array): Uint8Array[] {
   return [OPENING, withoutLastComma(stored), CLOSING];
 }
 
-/** Stored bytes as the inside of an array. */
+/** Returns stored bytes as the inside of an array. */
 export function withoutLastComma(stored: Uint8Array): Uint8Array {
   if (stored.length === 0) return stored;
   assert(stored[stored.length - 1] === COMMA, "J2 stored JSON ends with a comma");
   return stored.subarray(0, stored.length - 1);
 }
 
-/** Bytes of the first `count` records with their commas; undefined when there are fewer records. */
+/** Returns the bytes of the first `count` records with their commas. Undefined if there are fewer records. */
 export function jsonRecordEnd(stored: Uint8Array, count: number): number | undefined {
   let end = 0;
   for (let found = 0; found < count; found++) {
@@ -141,7 +141,7 @@ export function countJsonRecords(stored: Uint8Array): number {
   return count;
 }
 
-/** The elements without their commas, as views of the stored bytes. */
+/** Returns the elements without their commas, as views of the stored bytes. */
 export function splitStoredJson(stored: Uint8Array): Uint8Array[] {
   const elements: Uint8Array[] = [];
   let start = 0;
@@ -151,7 +151,10 @@ export function splitStoredJson(stored: Uint8Array): Uint8Array[] {
   return elements;
 }
 
-/** Where the elements of an array begin. The array is JSON, without whitespace around its elements: a page of a stream. */
+/**
+ * Returns where the elements of an array begin. The array must be JSON without whitespace around its elements, such
+ * as a page of a stream.
+ */
 export function elementStarts(array: Uint8Array): number[] {
   const starts: number[] = [];
   if (array.length <= 2) return starts;
@@ -159,7 +162,7 @@ export function elementStarts(array: Uint8Array): number[] {
   return starts;
 }
 
-/** The bytes of a member's value in an object that is JSON; of a name that is there twice, those of the last. */
+/** Returns the bytes of a member's value in a JSON object. If a name is there twice, the last one counts. */
 export function memberText(object: Uint8Array, name: string): Uint8Array | undefined {
   let found: Uint8Array | undefined;
   const inside = trimmed(object);
@@ -178,8 +181,8 @@ export function memberText(object: Uint8Array, name: string): Uint8Array | undef
 }
 
 /**
- * Moves elements together over the whitespace between them and counts their separators; undefined
- * when the nesting is too deep. Text that is not JSON gives some answer, which nobody uses.
+ * Moves elements together over the whitespace between them and counts their separators. Undefined if the nesting is
+ * too deep. For text that is not JSON the result means nothing, and callers do not use it.
  */
 function packElements(
   buffer: Uint8Array,
@@ -205,7 +208,7 @@ function packElements(
         break;
       case SPACE:
         if (depth !== 0) break;
-        // Bytes only move down to places that were read before, so the scan ahead stays true.
+        // Bytes only move down to places that were already read, so the scan ahead stays correct.
         if (written !== runStart) buffer.copyWithin(written, runStart, at);
         written += at - runStart;
         runStart = at + 1;
@@ -217,7 +220,7 @@ function packElements(
   return { length: written + length - runStart, separators };
 }
 
-/** The place after the comma that ends the record at `start`; -1 when no record starts there. */
+/** Returns the place after the comma that ends the record at `start`; -1 if no record starts there. */
 function recordEndAfter(stored: Uint8Array, start: number): number {
   let depth = 0;
   for (let at = start; at < stored.length; at++) {
@@ -240,7 +243,7 @@ function recordEndAfter(stored: Uint8Array, start: number): number {
   return -1;
 }
 
-/** The place of the quote that ends the string opened at `open`; `length` when there is none. */
+/** Returns the place of the quote that ends the string opened at `open`; `length` if there is none. */
 function stringEnd(bytes: Uint8Array, open: number, length: number): number {
   // Most strings are short: a call of indexOf costs more than looking at a few bytes.
   let at = open + 1;
@@ -253,7 +256,7 @@ function stringEnd(bytes: Uint8Array, open: number, length: number): number {
   for (let quote = at - 1; (quote = bytes.indexOf(QUOTE, quote + 1)) !== -1;) {
     let backslash = quote - 1;
     while (backslash >= at && bytes[backslash] === BACKSLASH) backslash--;
-    // An even number of backslashes escape each other, and the quote is real.
+    // An even number of backslashes escape each other, so the quote is real.
     if ((quote - backslash) % 2 === 1) return quote;
   }
   return length;
@@ -276,7 +279,7 @@ function parseProblem(text: string): string | undefined {
     JSON.parse(text);
     return undefined;
   } catch (error) {
-    // The engine quotes the body. What is quoted must not reach a log or a terminal as it is.
+    // The engine's message quotes the body, which must not reach a log or a terminal as it is.
     const message = error instanceof Error ? error.message : "not JSON";
     return message.replace(/[^\x20-\x7e]/g, "?").slice(0, 160);
   }

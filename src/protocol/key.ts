@@ -41,10 +41,10 @@ export function parseKey(value: string | undefined): KeyHead | undefined {
 const UUID_7 = /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i;
 const ULID = /^[0-7][0-9a-hjkmnp-tv-z]{25}$/i;
 const CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz";
-/** Before it there were no such ids: what looks like one is something else. */
+/** There were no such ids before. An earlier time means that the text is no such id. */
 const EARLIEST_MS = 1_420_070_400_000; // 2015-01-01
 
-/** The time that a UUIDv7 or a ULID carries, in milliseconds since 1970. */
+/** Returns the time that a UUIDv7 or a ULID carries, in milliseconds since 1970. */
 export function keyTimeMs(text: string): number | undefined {
   let timeMs: number;
   if (UUID_7.test(text)) {
@@ -62,12 +62,12 @@ export function keyTimeMs(text: string): number | undefined {
 
 const utf8 = new TextEncoder();
 
-/** What is hashed for the key of a header. */
+/** Returns the bytes to hash for the key of a header. */
 export function keyBytes(text: string): Uint8Array {
   return utf8.encode(text);
 }
 
-/** The mark of an append. Without the digest of a key, the content is the key. */
+/** Makes the mark of an append. Without the digest of a key, the content is the key. */
 export function markOf(
   keyDigest: Uint8Array | undefined,
   contentDigest: Uint8Array,
@@ -75,13 +75,13 @@ export function markOf(
 ): KeyMark {
   const content = viewOf(contentDigest);
   const mark = new Uint32Array(6);
-  // The two kinds of keys are of different halves, so that content that is equal to a key is not that key.
+  // The two kinds of keys use different halves of a digest, so content that equals a key is not that key.
   const key = keyDigest === undefined ? content : viewOf(keyDigest);
   const from = keyDigest === undefined ? 16 : 0;
   for (let word = 0; word < 4; word += 1) mark[word] = key.getUint32(from + 4 * word, true);
   mark[4] = content.getUint32(0, true);
   mark[5] = (content.getUint32(4, true) ^ (closes ? 1 : 0)) >>> 0;
-  // Whether it closes is a part of the content, and so of a key that is made of it.
+  // Whether it closes is part of the content, and so of a key that is made of the content.
   if (keyDigest === undefined && closes) mark[0] = ((mark[0] ?? 0) ^ 1) >>> 0;
   return mark;
 }

@@ -1,37 +1,40 @@
 /**
- * Every limit of the server, in one place, each with its reason. A setting may change those that
- * `ServerSettings` names; the others are part of the protocol or protect the process.
+ * Every limit of the server, in one place, each with its reason. Settings can change those that `ServerSettings`
+ * names. The others are part of the protocol or protect the process.
  */
 
 import { FORK_DEPTH_MAX } from "../streams/core/create.ts";
 import { ENDS_KEPT, SESSIONS_KEPT } from "../streams/core/producer.ts";
 
-// Those that the client needs too stand alone, so that its bundle goes without the others.
+// The limits that the client also needs are separate, so that its bundle does not contain the others.
 
 /** One append. Ten times what the published clients send, small enough to hold in memory 64 times. */
 export const BODY_BYTES_MAX = 16 * 1024 * 1024;
-/** Producer-Id: the longest ids in use are URLs; kept per producer for the life of the stream. */
+/** Producer-Id: the longest ids in use are URLs. A stream keeps the id of each producer for its whole life. */
 export const PRODUCER_ID_BYTES_MAX = 256;
 /** Appends of a producer that wait for their predecessors: more than a client has in flight. */
 export const HELD_PER_PRODUCER_MAX = 256;
-/** What a client holds of one SSE event, in characters: the largest append in base64 is 22 Mi. */
+/** What a client holds of one SSE event, in characters. The largest append has 22 Mi in base64. */
 export const SSE_EVENT_CHARS_MAX = 32 * 1024 * 1024;
 
 /** The limits by name; PROTOCOL.md refers to them by these names. */
 export const LIMITS = {
   bodyBytesMax: BODY_BYTES_MAX,
-  /** All bodies being received at once, over all connections: what a flood may hold in memory. */
+  /** All bodies that are being received, over all connections: what a flood may hold in memory. */
   bodiesBytesMax: 256 * 1024 * 1024,
-  /** A body that brings less over `bodyWindowMs` is cut: the largest one would take 4 hours. */
+  /** A body that brings less over `bodyWindowMs` is cut. At this rate the largest body would take 4 hours. */
   bodyBytesPerSecondMin: 1024,
   bodyWindowMs: 10_000,
-  /** What the largest body needs to arrive within `requestTimeoutMs`; slower ones make room when there is none. */
+  /**
+   * The rate that the largest body needs to arrive within `requestTimeoutMs`. Slower bodies make room if there is
+   * none.
+   */
   bodyBytesPerSecondFull: 256 * 1024,
   /** The header block. Node's own default; a request of ours has under 1 KiB. */
   headerBytesMax: 16 * 1024,
   /** The header block of an append on the fast lane; a larger one goes through `node:http`. */
   laneHeadBytesMax: 4096,
-  /** Requests of one connection under way on the fast lane: enough for one batch, few enough to hold. */
+  /** Running requests of one connection on the fast lane: enough for one batch, few enough to hold. */
   pipelinedMax: 64,
   /** A stream path after decoding, in UTF-8 bytes: fits a header, a URL and an index entry. */
   pathBytesMax: 1024,
@@ -40,12 +43,12 @@ export const LIMITS = {
   producerIdBytesMax: PRODUCER_ID_BYTES_MAX,
   /** Producer-Session: a UUID, a ULID or 32 bytes as text; up to 17 are kept for a producer. */
   sessionBytesMax: 64,
-  /** Replaced sessions of a producer that are remembered, and appends whose ends are. */
+  /** How many replaced sessions of a producer a stream remembers, and how many of its appends with their ends. */
   sessionsKept: SESSIONS_KEPT,
   endsKept: ENDS_KEPT,
-  /** Idempotency-Key, as common services have it. */
+  /** Idempotency-Key: the limit of common services. */
   keyBytesMax: 255,
-  /** A window of a year; its keys are kept in memory. */
+  /** A window of a year. Its keys are kept in memory. */
   keyWindowSecondsMax: 366 * 86_400,
   /** Keys of one stream: about 50 bytes each. */
   keyCountMax: 10_000_000,
@@ -66,14 +69,18 @@ export const LIMITS = {
   /** A TTL of 100 years, so that deadlines in milliseconds stay exact integers. */
   ttlSecondsMax: 100 * 366 * 86_400,
   /**
-   * Answers to reads that are being made or sent, over all connections: what readers that take nothing may hold. With bodies
-   * (256 MiB), what is not yet durable (256 MiB), appends that wait (64 MiB) and outcomes (128 MiB) a server stays below 1 GiB.
+   * Answers to reads that are being made or sent, over all connections: what readers that take nothing may hold. With
+   * bodies (256 MiB), data that is not durable yet (256 MiB), waiting appends (64 MiB) and outcomes (128 MiB) a
+   * server stays below 1 GiB.
    */
   answersBytesMax: 256 * 1024 * 1024,
-  /** While others wait for room, an answer has this long, and a second for each `answerBytesPerSecondFull`. */
+  /**
+   * While others wait for room, an answer has this long, and another second for each `answerBytesPerSecondFull`
+   * bytes.
+   */
   answerWantedMs: 10_000,
   answerBytesPerSecondFull: 256 * 1024,
-  /** And this long, while an address waits that would hold less: a page at 3 Mbit a second. */
+  /** While an address that would hold less waits, an answer has only this long: a page at 3 Mbit a second. */
   answerGreedyMs: 3_000,
   /** Bytes of one catch-up page: large enough to stream at disk speed, small enough to share. */
   pageBytesMax: 1024 * 1024,
@@ -96,32 +103,32 @@ export const LIMITS = {
   /** Time to send the header block, and the whole request. Slow senders cannot hold a socket. */
   headersTimeoutMs: 10_000,
   requestTimeoutMs: 60_000,
-  /** An idle keep-alive socket: longer than the 60 s of common proxies would keep dead ones. */
+  /** An idle keep-alive socket. Longer than the 60 s of common proxies, and not much: dead sockets would stay. */
   keepAliveTimeoutMs: 65_000,
-  /** How long SIGTERM waits for requests under way before it cuts them. */
+  /** How long SIGTERM waits for running requests before it cuts them. */
   drainMs: 10_000,
-  /** Closing waits while commits land; one that takes longer waits for room that does not come. */
+  /** Closing waits while commits land. A commit that takes longer waits for room that does not come. */
   closeStallMs: 5_000,
   /** Changes in one group commit: bounds the latency and the size of one write. */
   batchChangesMax: 8192,
   batchBytesMax: 8 * 1024 * 1024,
-  /** Bytes decided but not yet durable. Beyond it, appends answer 429 instead of filling memory. */
+  /** Bytes that are decided but not durable yet. Beyond it, appends answer 429 and do not fill memory. */
   pendingBytesMax: 256 * 1024 * 1024,
   /** Compressing less than this costs more than it saves. */
   gzipBytesMin: 1024,
   /** Long work is cut into slices of about this length, with a turn of the event loop between them. */
   turnMs: 5,
-  /** Bytes that are handed to live readers in one turn: some milliseconds, also if they do not read. */
+  /** Bytes that live readers get in one turn: some milliseconds, also if they do not read. */
   turnBytesMax: 4 * 1024 * 1024,
-  /** Things that are looked at in one turn: some tenths of a microsecond each. */
+  /** Entries to look at in one turn: some tenths of a microsecond each. */
   turnStepsMax: 5000,
   /** Streams that expire in one turn: about 5 µs each. */
   turnStreamsMax: 1000,
-  /** Bytes of appends that live readers are still to be told of. Beyond it they read the store. */
+  /** Bytes of appends that live readers have still to get. Beyond it they read the store. */
   tellingBytesMax: 16 * 1024 * 1024,
-  /** Forks of forks: a read looks through all of them. */
+  /** Forks of forks. A read looks through all of them. */
   forkDepthMax: FORK_DEPTH_MAX,
-  /** Names that one page of the list looks at: deleted and expired ones are passed over. */
+  /** Names that one page of the list looks at. It skips deleted and expired ones. */
   listLookedMax: 5000,
   /** Streams listed in one answer. */
   listMax: 1000,
@@ -130,26 +137,26 @@ export const LIMITS = {
   subscriptionStreamsMax: 10_000,
   subscriptionIdBytesMax: 256,
   subscriptionBodyBytesMax: 1024 * 1024,
-  /** The description of one: a paragraph. It is in every snapshot, 10,000 times if need be. */
+  /** The description of a subscription: a paragraph. Every snapshot contains it, up to 10,000 times. */
   subscriptionDescriptionBytesMax: 4096,
-  /** A token of a wake or claim outlives any lease: what ends a wake is the lease, which can be extended. */
+  /** A token of a wake or claim outlives any lease. The lease ends a wake, and can be extended. */
   tokenMs: 24 * 3_600_000,
-  /** Streams named in one wake; the rest follow with the next wake. */
+  /** Streams that one wake names. The rest follow with the next wake. */
   wakeStreamsMax: 1000,
-  /** Operations of one transaction. They are decided in one step, which nobody must wait long for. */
+  /** Operations of one transaction. They are decided in one step, which must be short for all other requests. */
   transactionOperationsMax: 1000,
-  /** Answers of transactions that are kept, in all. The last half of it always is. */
+  /** Answers of transactions that are kept, in all. The last half of it is always kept. */
   outcomeBytesMax: 128 * 1024 * 1024,
   /** Groups of one server, and their names. */
   groupsMax: 10_000,
   groupIdBytesMax: 256,
   groupBodyBytesMax: 1024 * 1024,
-  /** Streams that a group names one by one: they are remembered in one turn. A pattern has no such bound. */
+  /** Streams that a group names one by one: they are remembered in one turn. A pattern has no such limit. */
   groupStreamsMax: 10_000,
   leaseMsDefault: 30_000,
   leaseMsMin: 1_000,
   leaseMsMax: 600_000,
-  /** A webhook's answer: only `{"done":true}` is of interest. */
+  /** A webhook's answer: only `{"done":true}` matters. */
   webhookAnswerBytesMax: 64 * 1024,
   webhookTimeoutMs: 15_000,
   webhookRetryMsMin: 1_000,

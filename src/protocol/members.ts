@@ -1,6 +1,6 @@
 /**
- * Members of JSON objects in the bodies of our own routes. What is wrong is named by its member; members that nobody
- * asks for are ignored, so that later clients can speak to this server. PROTOCOL.md §19, §20.
+ * Reads members of JSON objects in the bodies of our own routes. An error names the member that is wrong. Unknown
+ * members are ignored, so that later clients can use this server. PROTOCOL.md §19, §20.
  */
 
 import type { StreamName } from "../streams/core/types.ts";
@@ -14,7 +14,7 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 const encoder = new TextEncoder();
 const SURROGATE = /\p{Surrogate}/u;
 
-/** An empty body is an object without members. */
+/** Parses a body. An empty body is an object without members. */
 export function parseMembers(body: Uint8Array): Members {
   let value: unknown;
   try {
@@ -25,12 +25,12 @@ export function parseMembers(body: Uint8Array): Members {
   return new Members(value, "the body");
 }
 
-/** One JSON object. `null` counts as left out: some clients write it for that. */
+/** One JSON object. `null` counts as left out, because some clients write it for that. */
 export class Members {
   readonly #values: ReadonlyMap<string, unknown>;
   readonly #what: string;
 
-  /** `what`: how the object is called in messages. */
+  /** `what` names the object in messages. */
   constructor(value: unknown, what: string) {
     if (typeof value !== "object" || value === null || Array.isArray(value)) {
       throw invalid(what, "is not a JSON object");
@@ -82,14 +82,14 @@ export class Members {
       const until = max === Number.MAX_SAFE_INTEGER ? "2^53-1" : String(max);
       throw invalid(name, `is not a whole number from ${min} to ${until}`);
     }
-    return value as number; // The check above is what makes it one.
+    return value as number; // The check above proves it.
   }
 
   path(name: string): StreamName {
     return checkPath(name, this.text(name));
   }
 
-  /** Each entry of a list with its place in it. */
+  /** Parses each entry of a list, with its index. */
   list<T>(name: string, parse: (entry: unknown, index: number) => T): readonly T[] {
     const value = this.#require(name);
     if (!Array.isArray(value)) throw invalid(name, "is not an array");
@@ -103,15 +103,15 @@ export class Members {
   }
 }
 
-/** The path of a stream as a body has it: absolute, and not percent-encoded. */
+/** Checks the path of a stream in a body: absolute, and not percent-encoded. */
 export function checkPath(field: string, text: string): StreamName {
   if (!text.startsWith("/")) throw invalid(field, "is not an absolute path");
-  // A character has at least one byte: what is longer need not be looked at.
+  // A character has at least one byte, so a longer text needs no further check.
   if (text.length > LIMITS.pathBytesMax) {
     throw invalid(field, `is longer than ${LIMITS.pathBytesMax} bytes`);
   }
   if (SURROGATE.test(text)) throw invalid(field, "has half of a surrogate pair");
-  // As the path of a request, so that the same rules hold; what is left of `%` belongs to the name.
+  // Parsed like the path of a request, so that the same rules hold. A `%` that is left belongs to the name.
   const path = parseStreamPath(encodeStreamPath(text as StreamName));
   if (path.kind === "invalid") throw invalid(field, `is not the path of a stream: ${path.reason}`);
   if (isReserved(path.name)) throw invalid(field, "is a reserved path");

@@ -1,4 +1,4 @@
-/** GET on a stream: from the query to what is asked for. PROTOCOL.md §7. */
+/** GET on a stream: parses the query. PROTOCOL.md §7. */
 
 import { HapaxError } from "../base/errors.ts";
 import { invalid } from "./refusal.ts";
@@ -9,12 +9,12 @@ export type ReadMode = "catch-up" | "long-poll" | "sse";
 export interface ReadRequest {
   readonly mode: ReadMode;
   readonly from: ParsedOffset;
-  /** The life of the stream that the reader means, if it says so. */
+  /** The life of the stream that the reader means, if it names one. */
   readonly life: string | undefined;
   readonly cursor: string | undefined;
-  /** The reader comes back: `from` is the id of the last event that it has seen. */
+  /** The reader resumes: `from` is the id of the last event that it has seen. */
   readonly isResumed: boolean;
-  /** Whether records of the State protocol get their offset. Undefined: as the server does it. */
+  /** Whether records of the State protocol get their offset. Undefined: the server's setting. */
   readonly stateOffsets: boolean | undefined;
 }
 
@@ -29,7 +29,7 @@ const CATCH_UP: ReadRequest = {
   stateOffsets: undefined,
 };
 
-/** A browser's EventSource repeats its URL, and says in Last-Event-ID how far it has come. */
+/** Parses a read. A browser's EventSource repeats its URL, and sends in Last-Event-ID how far it has read. */
 export function parseRead(query: string, lastEventId?: string): ReadRequest {
   if (query === "") return CATCH_UP;
   const parameters = parseQuery(query);

@@ -1,6 +1,6 @@
 /**
- * A refusal on the wire: `application/problem+json` (RFC 9457) with our code, what to do next, and the
- * facts. The protocol's own headers ride along. PROTOCOL.md §10.
+ * A refusal on the wire: `application/problem+json` (RFC 9457) with our code, what to do next, and the facts. It also
+ * carries the protocol's own headers. PROTOCOL.md §10.
  */
 
 import { ERRORS, type ErrorCode, HapaxError } from "../base/errors.ts";
@@ -24,7 +24,7 @@ export function encodeProblem(refusal: Refusal): Uint8Array {
   return utf8.encode(JSON.stringify({ type, title, status, code, detail, help, ...facts }));
 }
 
-/** For what a parser finds: the field and what is wrong with it. */
+/** Makes the error of a parser: the field and what is wrong with it. */
 export function invalid(field: string, problem: string): HapaxError {
   return new HapaxError("invalid_request", `${field} ${problem}`);
 }

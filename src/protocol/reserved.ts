@@ -1,4 +1,4 @@
-/** Paths that are no streams. */
+/** Paths that are not streams. */
 
 import { CONTROL_ROOT } from "./subscription-path.ts";
 
@@ -6,7 +6,7 @@ export const SUBSCRIPTIONS_PREFIX = CONTROL_ROOT;
 export const ADMIN_PREFIX = "/_hapax/";
 export const TEST_PREFIX = "/_test/";
 
-/** What people and tools try first. Each is one exact path: what is below it may be a stream. */
+/** The paths that people and tools try first. Each is one exact path; a path below it may be a stream. */
 export const FRONT_PATH = "/";
 export const HEALTH_PATH = "/healthz";
 export const METRICS_PATH = "/metrics";
@@ -20,7 +20,10 @@ const RESERVED_NAMES = [
   ICON_PATH,
 ];
 
-/** Of a name, decoded: a reserved path in another spelling, such as %5F%5Fds, must not become a stream beside it. */
+/**
+ * Whether a decoded name is reserved. A reserved path in another spelling, such as %5F%5Fds, must not become a
+ * stream.
+ */
 export function isReserved(name: string): boolean {
   for (const prefix of RESERVED) if (name.startsWith(prefix)) return true;
   return RESERVED_NAMES.includes(name);

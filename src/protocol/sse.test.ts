@@ -21,7 +21,7 @@ function decodeAll(...chunks: readonly Uint8Array[]): SseEvent[] {
   return chunks.flatMap((chunk) => sse.push(chunk));
 }
 
-/** Cuts at the given places, which wrap around; equal places give empty chunks. */
+/** Cuts at the given places, which wrap around. Equal places give empty chunks. */
 function chunked(whole: Uint8Array, places: readonly number[]): Uint8Array[] {
   const cuts = places.map((place) => place % (whole.length + 1)).toSorted((a, b) => a - b);
   return [0, ...cuts].map((cut, index) => whole.subarray(cut, cuts[index] ?? whole.length));

@@ -6,7 +6,7 @@
  *   data:<payload line>    data:{"streamNextOffset":"…","streamCursor":"…","upToDate":true}
  *   data:<payload line>
  *
- * The id is where a reader resumes that has seen the event: a browser's EventSource sends it as Last-Event-ID.
+ * The id is the offset at which a reader resumes after this event. A browser's EventSource sends it as Last-Event-ID.
  *
  *   Z1  no payload can end its event or begin another: every CR, LF and CRLF starts a `data:` line;
  *   Z2  a decoder that follows the HTML standard gets the text back, with CR and CRLF as LF. The
@@ -15,7 +15,7 @@
  *       were stored, and records have their offsets;
  *   Z3  the decoder's events do not depend on how the bytes were cut into chunks, and an event
  *       without its closing blank line is never reported;
- *   Z4  the decoder holds a limited part of an event: a larger one is refused, for good.
+ *   Z4  the decoder holds a limited part of an event: it refuses a larger one, and everything after it.
  *
  * Text is passed through as bytes. A text stream that does not hold UTF-8 reaches live readers with
  * replacement characters, because the format is UTF-8 by definition.
@@ -40,7 +40,9 @@ export interface SseEvent {
 }
 
 export interface SseDecoder {
-  /** The events that these bytes complete, in order. Throws `body_too_large` for one beyond the limit. */
+  /**
+   * Returns the events that these bytes complete, in order. Throws `body_too_large` for an event beyond the limit.
+   */
   push(bytes: Uint8Array): SseEvent[];
 }
 
@@ -50,7 +52,7 @@ const SPACE = 0x20;
 const PADDING = 0x3d;
 
 const encoder = new TextEncoder();
-// Pure, so that a bundle that only decodes goes without them.
+// Pure, so that a bundle that only decodes does not contain them.
 const DATA_HEAD = /* @__PURE__ */ encoder.encode("event: data\ndata:");
 const JSON_HEAD = /* @__PURE__ */ encoder.encode("event: data\ndata:[");
 const JSON_TAIL = /* @__PURE__ */ encoder.encode("]\n\n");
@@ -60,7 +62,7 @@ const ALPHABET = /* @__PURE__ */ encoder.encode(
   "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
 );
 
-/** How the records of a stream travel in data events. */
+/** Returns how the records of a stream travel in data events. */
 export function sseKind(contentType: string): SseKind {
   const parameters = contentType.indexOf(";");
   const essence = (parameters === -1 ? contentType : contentType.slice(0, parameters))
@@ -70,12 +72,12 @@ export function sseKind(contentType: string): SseKind {
   return essence.startsWith("text/") ? "text" : "base64";
 }
 
-/** The line that begins an event. A browser remembers it when the event is complete. */
+/** Encodes the line that begins an event. A browser remembers it when the event is complete. */
 export function encodeEventId(offset: string): Uint8Array {
   return encoder.encode(`id: ${offset}\n`);
 }
 
-/** One complete `data` event that holds the stored bytes. */
+/** Encodes one complete `data` event that holds the stored bytes. */
 export function encodeDataEvent(kind: SseKind, stored: Uint8Array): Uint8Array {
   switch (kind) {
     case "json":
@@ -87,7 +89,7 @@ export function encodeDataEvent(kind: SseKind, stored: Uint8Array): Uint8Array {
   }
 }
 
-/** How many bytes these appends have as the data of an event, without its few other bytes. */
+/** Returns how many bytes these appends have as the data of an event, without its few other bytes. */
 export function dataEventBytes(kind: SseKind, appends: readonly Uint8Array[]): number {
   let bytes = 0;
   for (const append of appends) {
@@ -98,7 +100,7 @@ export function dataEventBytes(kind: SseKind, appends: readonly Uint8Array[]): n
   return bytes;
 }
 
-/** One complete `control` event. Members that do not hold are left out, as the protocol wants. */
+/** Encodes one complete `control` event. It leaves out members that are not set, as the protocol wants. */
 export function encodeControlEvent(control: ControlEvent): Uint8Array {
   const { streamNextOffset, streamCursor, upToDate, streamClosed } = control;
   const json = JSON.stringify({
@@ -110,14 +112,14 @@ export function encodeControlEvent(control: ControlEvent): Uint8Array {
   return encoder.encode(`id: ${streamNextOffset}\nevent: control\ndata:${json}\n\n`);
 }
 
-/** A comment that decoders skip: it only shows proxies that the connection lives. */
+/** Encodes a comment that decoders skip. It only shows proxies that the connection lives. */
 export function encodeHeartbeat(): Uint8Array {
   return encoder.encode(":\n\n");
 }
 
 /**
- * Decodes as the HTML standard says, except that `id` and `retry` are ignored like unknown fields:
- * our clients resume by the offset of a control event; event ids are for browsers.
+ * Creates a decoder that follows the HTML standard, except that it ignores `id` and `retry` like unknown fields: our
+ * clients resume by the offset of a control event; event ids are for browsers.
  */
 export function createSseDecoder(eventCharsMax: number = SSE_EVENT_CHARS_MAX): SseDecoder {
   const utf8 = new TextDecoder("utf-8"); // Drops a byte order mark at the start, and only there.
@@ -125,7 +127,7 @@ export function createSseDecoder(eventCharsMax: number = SSE_EVENT_CHARS_MAX): S
   let afterCr = false;
   let event = "";
   let data: string[] = [];
-  /** Of the event so far, without the line that is not complete. */
+  /** Characters of the event so far, without the incomplete line. */
   let chars = 0;
   let refusal: HapaxError | undefined;
 
@@ -135,7 +137,7 @@ export function createSseDecoder(eventCharsMax: number = SSE_EVENT_CHARS_MAX): S
       "body_too_large",
       `an event has more than ${eventCharsMax} characters`,
     );
-    // What was held is of no use to anybody any more.
+    // The refused event needs no memory any more.
     partialLine = "";
     data = [];
     throw refusal;
@@ -176,7 +178,7 @@ export function createSseDecoder(eventCharsMax: number = SSE_EVENT_CHARS_MAX): S
         endLine(partialLine + text.slice(start, end), events);
         partialLine = "";
         start = end + 1;
-        // A CR ends its line at once. Its LF may come with a later chunk, and is no second line.
+        // A CR ends its line at once. Its LF may come with a later chunk, and is no second line break.
         if (end === cr && start === text.length) afterCr = true;
         else if (end === cr && lf === start) start++;
         if (lf !== -1 && lf < start) lf = text.indexOf("\n", start);
@@ -189,7 +191,7 @@ export function createSseDecoder(eventCharsMax: number = SSE_EVENT_CHARS_MAX): S
   };
 }
 
-/** Decoders drop one space after the colon, so a line that starts with a space is given another. */
+/** Decoders drop one space after the colon, so a line that starts with a space gets another one. */
 function firstLineHead(payload: Uint8Array): Uint8Array {
   return payload[0] === SPACE ? encoder.encode("event: data\ndata: ") : DATA_HEAD;
 }
@@ -237,7 +239,7 @@ function writeLines(payload: Uint8Array, frame: Uint8Array, offset: number, crLf
   }
 }
 
-/** Bytes of the line break at `at`: 1 for a lone CR or LF, `crLf` for CRLF, 0 for anything else. */
+/** Returns the bytes of the line break at `at`: 1 for a lone CR or LF, `crLf` for CRLF, 0 for anything else. */
 function breakWidth(payload: Uint8Array, at: number, crLf: 1 | 2): 0 | 1 | 2 {
   const byte = payload[at];
   if (byte === LF) return 1;

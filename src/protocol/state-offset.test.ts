@@ -82,7 +82,7 @@ test("what is read back is every record, with its offset if it is a change or a 
   );
 });
 
-/** By way of values: what the reference server does. */
+/** Computes the result by way of values, as the reference server does. */
 function expected(value: unknown): unknown {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
   if (!("headers" in value)) return value;

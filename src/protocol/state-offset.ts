@@ -1,13 +1,13 @@
 /**
- * `headers.offset` of the State protocol: the end of its append, added to each JSON record that is a change
- * or a control message, for readers that ask for it. PROTOCOL.md §7.8.
+ * Adds `headers.offset` of the State protocol to each JSON record that is a change or a control message, for readers
+ * that ask for it. The offset is the end of the record's append. PROTOCOL.md §7.8.
  *
  * A record is one of these if it is an object with an object `headers` in which `operation` or `control` is text.
- * The member is put behind the others of `headers`, where it counts for every parser that takes the last of two
- * equal names, as JSON.parse does. No other byte changes.
+ * The member goes behind the others of `headers`, where it counts for every parser that takes the last of two equal
+ * names, as JSON.parse does. No other byte changes.
  *
- * What JSON.parse makes of the result is what it makes of the record, with `headers.offset` set. Nothing recurses,
- * and every byte is looked at a limited number of times.
+ * JSON.parse of the result gives the same as of the record, with `headers.offset` set. Nothing recurses, and every
+ * byte is read a limited number of times.
  */
 
 const QUOTE = 0x22;
@@ -22,7 +22,10 @@ const LETTER_U = 0x75;
 
 const encoder = new TextEncoder();
 
-/** The stored records of one append, which ended at `offset`. The same bytes if none is of the State protocol. */
+/**
+ * Returns the stored records of one append, which ended at `offset`. Returns the same bytes if none is of the State
+ * protocol.
+ */
 export function addStateOffsets(stored: Uint8Array, offset: string): Uint8Array {
   const places: number[] = [];
   for (let at = 0; at < stored.length;) {
@@ -33,7 +36,7 @@ export function addStateOffsets(stored: Uint8Array, offset: string): Uint8Array 
   return places.length === 0 ? stored : insertAt(stored, places, `,"offset":"${offset}"`);
 }
 
-/** Where the `headers` of a message of the State protocol end. */
+/** Returns where the `headers` of a message of the State protocol end. */
 function placeInRecord(stored: Uint8Array, start: number): number | undefined {
   const headers = membersOf(stored, start, ["headers"]).get("headers");
   if (headers === undefined || stored[headers] !== OBJECT_OPEN) return undefined;
@@ -44,7 +47,7 @@ function placeInRecord(stored: Uint8Array, start: number): number | undefined {
   return undefined;
 }
 
-/** Where the values of these members begin; of two equal names the last one counts. */
+/** Returns where the values of these members begin. Of two equal names the last one counts. */
 function membersOf(
   stored: Uint8Array,
   start: number,
@@ -70,7 +73,7 @@ function isName(stored: Uint8Array, start: number, end: number, name: string): b
     let unit = stored[at];
     at += 1;
     if (unit === BACKSLASH) {
-      // Of the escapes only this one can be a letter of a name that we look for.
+      // Of all escapes only this one can be a letter of the names that we look for.
       if (stored[at] !== LETTER_U) return false;
       unit = hexUnit(stored, at + 1);
       at += 5;
@@ -80,7 +83,7 @@ function isName(stored: Uint8Array, start: number, end: number, name: string): b
   return at === end - 1;
 }
 
-/** The number that four hexadecimal digits say; not a number if they are none. */
+/** Reads four hexadecimal digits. NaN if they are none. */
 function hexUnit(stored: Uint8Array, start: number): number {
   let unit = 0;
   for (let at = start; at < start + 4; at += 1) unit = unit * 16 + hexDigit(stored[at] ?? 0);
@@ -93,7 +96,7 @@ function hexDigit(byte: number): number {
   return letter >= 0 && letter < 6 ? letter + 10 : Number.NaN;
 }
 
-/** Just behind the value that begins at `start`. The stored bytes are JSON: brackets match. */
+/** Returns the place just behind the value that begins at `start`. The stored bytes are JSON, so brackets match. */
 function endOfValue(stored: Uint8Array, start: number): number {
   const first = stored[start];
   if (first === QUOTE) return endOfString(stored, start);
@@ -136,7 +139,7 @@ function insertAt(stored: Uint8Array, places: readonly number[], text: string): 
   const result = new Uint8Array(stored.length + places.length * added.length);
   let to = 0;
   let next = 0;
-  // One byte at a time: pieces are so short that a call for each takes longer.
+  // One byte at a time: the pieces are so short that a call for each would take longer.
   for (let at = 0; at < stored.length; at += 1) {
     if (at === places[next]) {
       next += 1;

@@ -1,4 +1,4 @@
-/** What is shown of subscriptions, and what goes to webhooks and wake streams. PROTOCOL.md §11. */
+/** Encodes the answers about subscriptions, and what goes to webhooks and wake streams. PROTOCOL.md §11. */
 
 import type { Generation, SubscriptionSettings } from "../streams/core/subscription-state.ts";
 import type { Offset, StreamName, TimeMs } from "../streams/core/types.ts";
@@ -70,9 +70,9 @@ export function encodeReported(isWokenAgain: boolean): Uint8Array {
   return encodeJson({ ok: true, next_wake: isWokenAgain });
 }
 
-/** How the engine writes wakes down. */
+/** How the engine encodes wakes. */
 export const subscriptionFormat = {
-  /** JSON streams keep each record followed by a comma. */
+  /** Encodes a wake as a record. JSON streams store each record with a comma behind it. */
   wakeEvent(event: {
     readonly subscription: string;
     readonly stream: StreamName;
@@ -110,13 +110,13 @@ export const subscriptionFormat = {
     });
   },
 
-  /** Whether a webhook's answer says that everything is done. Any other answer says nothing. */
+  /** Whether a webhook's answer says that everything is done. Any other answer means nothing. */
   parseAnswer(body: Uint8Array): boolean {
     try {
       const value: unknown = JSON.parse(new TextDecoder().decode(body));
       return typeof value === "object" && value !== null && "done" in value && value.done === true;
     } catch {
-      return false; // A page of HTML or nothing at all: the receiver will call back.
+      return false; // A page of HTML, or an empty body: the receiver will call back.
     }
   },
 };

@@ -8,7 +8,7 @@ import { parseStreamPath } from "./values.ts";
 export const STREAM_ROOT = "/v1/stream/";
 export const CONTROL_ROOT = "/v1/stream/__ds/";
 
-/** The name of a stream that a body or a route gives relative to the root. */
+/** Parses the name of a stream that a body or a route gives relative to the root. */
 export function parseRelativePath(path: string): StreamName | undefined {
   if (path.length > LIMITS.pathBytesMax) return undefined;
   const trimmed = withoutSlashes(path);

@@ -1,12 +1,12 @@
 /**
- * Subscriptions on the wire: JSON bodies to commands, and what is shown back. PROTOCOL.md §11.
+ * Subscriptions on the wire: parses JSON bodies into commands, and encodes the answers. PROTOCOL.md §11.
  *
- * Stream paths in these bodies are relative to `/v1/stream/` and not percent-encoded; inside, names are
- * absolute. Members that are not known here are ignored, so that later clients can speak to this server;
- * a known member of a wrong type is refused, and all that is wrong is named at once.
+ * Stream paths in these bodies are relative to `/v1/stream/` and not percent-encoded; inside the server, names are
+ * absolute. Unknown members are ignored, so that later clients can use this server. A known member of a wrong type is
+ * refused, and the error names everything that is wrong.
  *
- *   SJ1  a path means one stream only, whether it stands in a body, in a route or in an answer;
- *   SJ2  an answer never holds a secret: no private key, and a token only for who claims.
+ *   SJ1  a path names one stream only, in a body, in a route and in an answer;
+ *   SJ2  an answer never holds a secret: no private key, and a token only for the client that claims.
  */
 
 import { withoutSlashes } from "./slashes.ts";
@@ -27,7 +27,7 @@ export interface ReportBody {
   readonly isDone: boolean;
 }
 
-/** The names that the protocol has for what can go wrong. Others are our own code in capitals. */
+/** The error names of the protocol. Other errors have our own code in capitals. */
 const PROTOCOL_CODES: Partial<Record<ErrorCode, string>> = {
   invalid_json: "INVALID_REQUEST",
   not_found: "SUBSCRIPTION_NOT_FOUND",
@@ -40,7 +40,10 @@ export function protocolCode(code: ErrorCode): string {
   return PROTOCOL_CODES[code] ?? code.toUpperCase();
 }
 
-/** Throws `invalid_request` naming all that is wrong, or `webhook_url_rejected`. */
+/**
+ * Parses a new subscription. Throws `invalid_request`, which names everything that is wrong, or
+ * `webhook_url_rejected`.
+ */
 export function parseSubscribe(
   body: Uint8Array,
   addresses: WebhookAddressSettings = {},
@@ -79,7 +82,7 @@ export function parseClaim(body: Uint8Array): string {
   return worker ?? "";
 }
 
-/** The body of a callback, an ack or a release. */
+/** Parses the body of a callback, an ack or a release. */
 export function parseReport(body: Uint8Array): ReportBody {
   const fields = new Fields(body);
   const wakeId = fields.required("wake_id", parseText, "must be a string");
@@ -107,7 +110,7 @@ class Fields {
 
   optional<T>(name: string, parse: (value: unknown) => T | undefined, rule: string): T | undefined {
     const value = Object.hasOwn(this.#members, name) ? this.#members[name] : undefined;
-    // Some clients write null for what they leave out.
+    // Some clients write null for members that they leave out.
     if (value === undefined || value === null) return undefined;
     const parsed = parse(value);
     if (parsed === undefined) {
@@ -219,7 +222,7 @@ function parsePath(value: unknown): StreamName | undefined {
   return typeof value === "string" ? parseRelativePath(value) : undefined;
 }
 
-/** Sorted, each once: the order in which they were named says nothing. */
+/** Parses a list of paths: sorted, each once. The order of the names has no meaning. */
 function parsePaths(value: unknown): readonly StreamName[] | undefined {
   if (!Array.isArray(value) || value.length > LIMITS.subscriptionStreamsMax) return undefined;
   const names = new Set<StreamName>();
@@ -240,7 +243,7 @@ function parsePattern(value: unknown): string | undefined {
   const isFit = segments.every(
     (segment) => segment === "*" || segment === "**" || !segment.includes("*"),
   );
-  // As a path it has to be one that a stream can have; a star is a letter like any other there.
+  // As a path it must be one that a stream can have; a star counts as a letter there.
   if (!isFit || parseRelativePath(value) === undefined) return undefined;
   return STREAM_ROOT + segments.join("/");
 }
@@ -260,7 +263,7 @@ function parseAcks(value: unknown): readonly Ack[] | undefined {
   return acks;
 }
 
-// Well-formed offsets that nobody can have processed go on to the rules, which refuse them as acks.
+// A well-formed offset that no consumer can have processed goes on to the rules, which refuse it as an ack.
 function parseAckOffset(value: unknown): Offset | undefined {
   const parsed = typeof value === "string" ? parseOffset(value) : undefined;
   if (parsed === undefined || parsed.kind === "now") return undefined;

@@ -1,16 +1,16 @@
-/** The target of a request and the host that it is for. RFC 9112, 3.2. */
+/** Parses the target of a request and its host. RFC 9112, 3.2. */
 
 /** Where a request goes. */
 export interface RequestTarget {
-  /** As sent: still percent-encoded, without the query. */
+  /** The path as sent: still percent-encoded, without the query. */
   readonly path: string;
-  /** As sent, without the question mark. */
+  /** The query as sent, without the question mark. */
   readonly query: string;
-  /** The host of the absolute form: it counts instead of the `Host` header. */
+  /** The host of the absolute form. It replaces the `Host` header. */
   readonly authority: string | undefined;
 }
 
-/** A name that goes before every other limit of hosts; names have at most 253 characters. */
+/** The longest host and port: names have at most 253 characters. */
 const AUTHORITY_CHARS_MAX = 262;
 const AUTHORITY = /^(?:[A-Za-z0-9._~%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?$/;
 

@@ -1,4 +1,4 @@
-/** What became of a transaction, as the other side is told. PROTOCOL.md §19.2, §19.3. */
+/** Encodes the outcome of a transaction. PROTOCOL.md §19.2, §19.3. */
 
 import type { OperationRefusal } from "../streams/core/transaction.ts";
 import type { OperationOutcome } from "../streams/core/transaction-state.ts";
@@ -8,7 +8,7 @@ import type { Refusal } from "./refusal.ts";
 import { formatOffset } from "./values.ts";
 
 export interface ShownOutcome {
-  /** Undefined: kept no more. */
+  /** Undefined: the answer is no longer kept. */
   readonly operations: readonly (OperationOutcome | undefined)[] | undefined;
   readonly isReplay: boolean;
   readonly producer: { readonly epoch: number; readonly sequence: number } | undefined;
@@ -33,7 +33,7 @@ export function encodeCommitted(outcome: ShownOutcome): CommittedAnswer {
   return { body: { status: "committed", operations: operations ?? null }, headers };
 }
 
-/** The refusal of the operation with this index. */
+/** Encodes the refusal of the operation with this index. */
 export function encodeOperationRefusal(operation: number, refusal: OperationRefusal): Refusal {
   const { detail, facts, ...rest } = describe(refusal);
   return { ...rest, detail: `operation ${operation}: ${detail}`, facts: { operation, ...facts } };
@@ -145,7 +145,7 @@ type LeaseRefusal = Extract<
   }
 >;
 
-/** Why a commit does not count. PROTOCOL.md §20.3. */
+/** Encodes why a commit does not count. PROTOCOL.md §20.3. */
 export function encodeLeaseRefusal(refusal: LeaseRefusal): Refusal {
   switch (refusal.kind) {
     case "member_lost":
@@ -171,7 +171,7 @@ export function encodeLeaseRefusal(refusal: LeaseRefusal): Refusal {
   }
 }
 
-/** A position that cuts a record, or an append of another type. */
+/** Makes the refusal of a position that cuts a JSON record, or an append of another content type. */
 export function refuseInside(stream: string): Refusal {
   const detail = `the offset is inside a record; send one that the stream has handed out: ${JSON.stringify(stream)}`;
   return { code: "invalid_request", detail, facts: { stream } };

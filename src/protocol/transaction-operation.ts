@@ -1,4 +1,4 @@
-/** One operation of a transaction, from JSON to what is asked for. PROTOCOL.md §19.1. */
+/** Parses one operation of a transaction from JSON. PROTOCOL.md §19.1. */
 
 import type { Ack } from "../streams/core/subscription-state.ts";
 import { type Expiry, NEVER } from "../streams/core/stream.ts";
@@ -17,14 +17,14 @@ import { invalid } from "./refusal.ts";
 import { STREAM_ROOT } from "./subscription-path.ts";
 import { normaliseContentType, parseOffset, parseRfc3339 } from "./values.ts";
 
-/** An append whose bytes are still as they were sent. */
+/** An append with its bytes as they were sent. */
 export interface AppendRequest extends Omit<AppendOperation, "data"> {
   readonly body: Uint8Array;
-  /** The body is `data`: an array of records, for streams of JSON only. */
+  /** The body is `data`: an array of records. For JSON streams only. */
   readonly isData: boolean;
 }
 
-/** An ack whose token is still to be checked. */
+/** An ack whose token is not checked yet. */
 export interface AckRequest extends AckOperation {
   readonly token: string;
 }
@@ -37,14 +37,14 @@ export type OperationRequest =
 const encoder = new TextEncoder();
 const EMPTY = new Uint8Array(0);
 
-/** The bodies of appends: those behind the head of the framed form, in their order, and a count of all. */
+/** The bodies of appends. In the framed form they follow the head, in order. Counts the bytes of all. */
 export class Bodies {
   readonly #rest: Uint8Array | undefined;
   #at = 0;
   /** Bytes of all bodies so far. */
   taken = 0;
 
-  /** `rest`: what follows the head; undefined in the JSON form. */
+  /** `rest`: the bytes after the head. Undefined in the JSON form. */
   constructor(rest: Uint8Array | undefined) {
     this.#rest = rest;
   }
@@ -185,7 +185,7 @@ function parseCommitOffset(members: Members): Offset {
   return checkOffset("offset", members.text("offset"));
 }
 
-/** An offset that a stream may have handed out. One that is larger than all of them is beyond every tail. */
+/** Checks an offset that a stream may have handed out. A larger one than all of them is beyond every tail. */
 export function checkOffset(field: string, text: string): Offset {
   const parsed = parseOffset(text);
   if (parsed?.kind === "at") return parsed.offset;
@@ -204,7 +204,7 @@ function parseAck(members: Members): AckRequest {
   };
 }
 
-// A wake names streams relative to the root, everything else here is absolute: both are understood.
+// A wake names streams relative to the root; everything else here is absolute. Both forms are accepted.
 function parseStreamAck(entry: unknown): Ack {
   const members = new Members(entry, "an entry of acks");
   const path = members.text("stream");

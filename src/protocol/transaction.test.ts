@@ -118,7 +118,7 @@ test("TW4 what does not fit its stream now is refused in its place", () => {
   const reasons = resolved.map((operation) =>
     operation.kind === "unfit" ? operation.reason.kind : operation.kind,
   );
-  // The one of no stream and the one of another type are for the decision to refuse.
+  // The decision refuses the append to no stream, and the one of another type.
   expect(reasons).toEqual([
     "invalid_json",
     "invalid_json",
@@ -171,7 +171,7 @@ test("the bodies of all appends have a limit together, however they are written"
   const send = (operations: unknown): unknown => parse(bytesOf(operations), "application/json");
   expect(send(appends.slice(0, 2))).toHaveLength(2);
   expect(codeOf(() => send(appends))).toBe("body_too_large");
-  // Written again, a number can be longer than it was.
+  // A number that is written again can be longer than before.
   const numbers = [{ append: { stream: "/a", data: Array.from({ length: 60 }, () => 1e20) } }];
   const body = encoder.encode(
     JSON.stringify({ operations: numbers }).replaceAll("100000000000000000000", "1e20"),

@@ -1,13 +1,13 @@
 /**
- * Transactions on the wire: headers and bytes to operations. PROTOCOL.md §19.1.
+ * Transactions on the wire: parses headers and bytes into operations. PROTOCOL.md §19.1.
  *
  *   framed  =  length of the head (4 bytes, big endian)  head (JSON)  bodies, one after the other
  *
  *   TW1  a body of the framed form is a view of the request's own bytes: nothing is copied or changed;
- *   TW2  what is wrong with an operation is told with its index, before anything is decided;
+ *   TW2  an error of an operation carries its index, and comes before any decision;
  *   TW3  the bodies of the framed form use up the request exactly;
- *   TW4  what depends on the state of a stream is found out in `resolveOperations`, in the step of the decision, and
- *        refused in its place: a retry is known before that, whatever has become of the streams since.
+ *   TW4  `resolveOperations` finds out what depends on the state of a stream, in the step of the decision, and
+ *        refuses it in its place. A retry is recognised before that, for any later state of the streams.
  */
 
 import { CONTENT_TYPE_DEFAULT } from "../streams/core/create.ts";
@@ -38,14 +38,14 @@ export const TRANSACTION_TYPE = "application/vnd.hapax.transaction";
 const JSON_TYPE = "application/json";
 const LENGTH_BYTES = 4;
 
-/** The identity as the headers have it; a key must be hashed yet. */
+/** The identity in the headers. A key is not hashed yet. */
 export type IdentityHead =
   | { readonly kind: "producer"; readonly claim: ProducerClaim }
   | { readonly kind: "key"; readonly key: KeyHead };
 
 export function parseIdentity(header: HeaderGetter): IdentityHead {
   const head = parseAppendHead(header);
-  // A condition that is not looked at would be worse than none.
+  // To ignore a condition would be worse than to refuse it.
   if (head.expectedTail !== undefined) throw invalid("If-Match", "is no part of a transaction");
   if (head.streamSeq !== undefined) throw invalid("Stream-Seq", "is no part of a transaction");
   if (head.closes) throw invalid("Stream-Closed", "is no part of a transaction");
@@ -61,7 +61,7 @@ export type ParsedTransaction =
   | { readonly kind: "operations"; readonly operations: readonly OperationRequest[] }
   | { readonly kind: "refused"; readonly refusal: Refusal };
 
-/** `bytesMax`: for all bodies of appends together. */
+/** Parses a transaction. `bytesMax` limits all bodies of appends together. */
 export function parseTransaction(
   contentType: string | undefined,
   body: Uint8Array,
@@ -115,7 +115,7 @@ const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 function parseHead(head: Uint8Array): readonly unknown[] {
   const shape = readJsonShape(head);
-  // The depth is known before anything recurses over the values.
+  // The depth is checked before anything recurses over the values.
   if (shape === undefined) {
     const split = splitJson(head);
     const reason = split.kind === "invalid" ? split.reason : "it is not JSON";
@@ -137,10 +137,10 @@ function parseText(head: Uint8Array): unknown {
   }
 }
 
-/** Operations that were found unfit before, by their index: acks whose token is not good. */
+/** Operations that were found unfit before, by their index: acks without a valid token. */
 export type Unfit = ReadonlyMap<number, UnfitOperation>;
 
-/** TW4. `typeOf`: the content type of a stream at this moment. */
+/** TW4. `typeOf` returns the content type of a stream at this moment. */
 export function resolveOperations(
   requests: readonly OperationRequest[],
   unfit: Unfit,
@@ -166,7 +166,7 @@ export function resolveOperations(
   });
 }
 
-/** The bytes as they will be stored. Without a type there is no stream, and the decision says so. */
+/** Returns the bytes to store. Without a type there is no stream, and the decision refuses it. */
 function resolveAppend(request: AppendRequest, type: string | undefined): Operation {
   const { kind, stream, contentType, body, isData, closes } = request;
   if (type === undefined || body.length === 0) {

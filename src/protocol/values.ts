@@ -1,5 +1,5 @@
 /**
- * Values of headers, paths and queries, from text to types and back (PROTOCOL.md, headers).
+ * Parses and encodes values of headers, paths and queries (PROTOCOL.md, headers).
  *
  *   V1  a parser accepts exactly its grammar. It never trims, rounds or repairs: what is refused
  *       here is answered with 400, and what is accepted means one thing only;
@@ -47,13 +47,13 @@ export interface Query {
 const OFFSET = /^[0-9]{16}_[0-9]{16}$/;
 const OFFSET_PREFIX = "0000000000000000_";
 const DIGIT_ZERO = 0x30;
-/** What comes before a count of so many digits. */
+/** The beginning of an offset whose count has so many digits. */
 const OFFSET_STARTS = Array.from(
   { length: 17 },
   (_, digits) => OFFSET_PREFIX + "0".repeat(16 - digits),
 );
 
-/** Decimal digits without sign, leading zeros or fraction, from 0 to 2^53-1. */
+/** Parses decimal digits without sign, leading zeros or fraction, from 0 to 2^53-1. */
 export function parseCount(text: string): number | undefined {
   const { length } = text;
   if (length === 0 || length > 16 || (length > 1 && text.charCodeAt(0) === DIGIT_ZERO)) {
@@ -65,7 +65,7 @@ export function parseCount(text: string): number | undefined {
     if (digit < 0 || digit > 9) return undefined;
     count = count * 10 + digit;
   }
-  // Sixteen digits may pass 2^53 and be rounded, but never back below it.
+  // Sixteen digits may be more than 2^53 and be rounded, but never to less.
   return Number.isSafeInteger(count) ? count : undefined;
 }
 
@@ -75,7 +75,7 @@ export function parseOffset(text: string): ParsedOffset | undefined {
   if (!OFFSET.test(text)) return undefined;
   const bytes = Number(text.slice(OFFSET_PREFIX.length));
   if (!text.startsWith(OFFSET_PREFIX) || !Number.isSafeInteger(bytes)) return { kind: "beyond" };
-  return { kind: "at", offset: bytes as Offset }; // The grammar above is what makes it an offset.
+  return { kind: "at", offset: bytes as Offset }; // The grammar above proves that it is an offset.
 }
 
 export function formatOffset(offset: Offset): string {
@@ -91,8 +91,8 @@ const YEAR_ZERO_MS = -62_167_219_200_000;
 const YEAR_10000_MS = 253_402_300_800_000;
 
 /**
- * Milliseconds since 1970; digits after the third of a fraction are cut off. A leap second, which
- * exists only at the end of a month in UTC, is the last millisecond of its minute.
+ * Returns milliseconds since 1970. Cuts off digits after the third of a fraction. A leap second, which exists only at
+ * the end of a month in UTC, counts as the last millisecond of its minute.
  */
 export function parseRfc3339(text: string): number | undefined {
   const match = RFC3339.exec(text);
@@ -104,7 +104,7 @@ export function parseRfc3339(text: string): number | undefined {
 
   const days = daysSince1970(year, month, day);
   const back = dateOf(days);
-  // The 31st of a month of 30 days is counted into the next month: then the day does not exist.
+  // The 31st of a month of 30 days would be a day of the next month: the date does not exist.
   if (back.month !== month || back.day !== day) return undefined;
 
   const zoneMs = (field(9) * 60 + field(10)) * 60_000 * (match[8] === "-" ? -1 : 1);
@@ -113,7 +113,7 @@ export function parseRfc3339(text: string): number | undefined {
   if (isLeap && !endsMonth(minuteMs)) return undefined;
   const fractionMs = Number((match[7] ?? "").slice(0, 3).padEnd(3, "0"));
   const ms = minuteMs + (isLeap ? 59_999 : second * 1000 + fractionMs);
-  // A zone can push a time out of the four-digit years, where it could not be written back.
+  // A zone can move a time out of the four-digit years. Then it could not be written back.
   return ms >= YEAR_ZERO_MS && ms < YEAR_10000_MS ? ms : undefined;
 }
 
@@ -138,9 +138,9 @@ function endsMonth(minuteMs: number): boolean {
   return next % DAY_MS === 0 && dateOf(next / DAY_MS).day === 1;
 }
 
-// The calendar by arithmetic, because the global Date is a clock and stays outside. A year here
-// starts in March, so that the leap day is its last; 400 years have 146,097 days, and 1970 begins
-// 719,468 days after the first of March of year 0.
+// The calendar by arithmetic: the global Date is a clock, and not allowed here. A year here starts in March, so that
+// the leap day is its last day; 400 years have 146,097 days, and 1970 begins 719,468 days after the first of March of
+// year 0.
 function daysSince1970(year: number, month: number, day: number): number {
   const marchYear = month > 2 ? year : year - 1;
   const marchMonth = (month + 9) % 12;
@@ -174,7 +174,7 @@ const CONTENT_TYPE = new RegExp(
 let lastContentType: ContentType | undefined;
 
 export function normaliseContentType(text: string): ContentType | undefined {
-  // Nearly every request has the type of the one before it.
+  // Nearly every request has the same type as the one before.
   if (text === lastContentType?.text) return lastContentType;
   if (text.length > LIMITS.contentTypeBytesMax) return undefined;
   const essence = CONTENT_TYPE.exec(text)?.[1];
@@ -199,12 +199,12 @@ const RAW_FORBIDDEN = /[^\x21-\x7e]|[?#\\]/;
 const NAME_FORBIDDEN = /[\p{Cc}\\]/u;
 const utf8 = new TextEncoder();
 
-/** The length comes first: a pattern that repeats a group needs stack for each repetition. */
+/** The length is checked first: a pattern that repeats a group needs stack for each repetition. */
 function isPlain(path: string): boolean {
   return path.length <= LIMITS.pathBytesMax && PLAIN_PATH.test(path);
 }
 
-/** The stream that a raw request path (from its slash to before the query) names. */
+/** Returns the stream that a raw request path names. The path goes from its slash to before the query. */
 export function parseStreamPath(target: string): ParsedPath {
   if (isPlain(target)) {
     return { kind: "path", name: target as StreamName }; // V2 holds: there is nothing to decode.
@@ -226,12 +226,12 @@ export function parseStreamPath(target: string): ParsedPath {
   return { kind: "path", name: name as StreamName };
 }
 
-/** The path that parseStreamPath reads as this name: ASCII, fit for a header. */
+/** Returns the path that parseStreamPath reads as this name: ASCII, fit for a header. */
 export function encodeStreamPath(name: StreamName): string {
   return isPlain(name) ? name : name.split("/").map(encodeURIComponent).join("/");
 }
 
-/** Decodes once; undefined for a bad escape and for bytes that are not UTF-8. */
+/** Decodes once. Undefined for a bad escape and for bytes that are not UTF-8. */
 export function decodePercent(text: string): string | undefined {
   if (!text.includes("%")) return text;
   try {
@@ -242,8 +242,8 @@ export function decodePercent(text: string): string | undefined {
 }
 
 /**
- * Reads the part of a target after `?`. Names count as written; values are decoded when asked for,
- * with `+` as a space as forms send it. Parameters that nobody asks for are never looked at.
+ * Reads the part of a target after `?`. Names are not decoded. A value is decoded when the caller asks for it, with
+ * `+` as a space, as forms send it. Other parameters are never decoded.
  */
 export function parseQuery(query: string): Query {
   return {

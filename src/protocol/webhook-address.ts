@@ -1,12 +1,12 @@
 /**
- * Which addresses a webhook may go to. Pure: no name is resolved here; the courier asks again, with
- * the addresses a name resolved to, right before it connects.
+ * Decides which addresses a webhook may go to. Pure: it resolves no name. The courier asks again right before it
+ * connects, with the addresses that the name resolved to.
  *
  * D1  https only. http, and any port, for development only: `localhost` and 127.0.0.0/8.
- * D2  Only addresses of the public internet; what cannot be read as an address is never public.
+ * D2  Only addresses of the public internet; a text that is no address is never public.
  * D3  An IPv4 address inside an IPv6 one is judged as the IPv4 address, or refused altogether.
  * D4  The judgement is about the host after the URL parser normalised it, never about the text.
- * D5  Cloud metadata services are refused by name and by address, whatever the settings say.
+ * D5  Cloud metadata services are refused by name and by address, under any settings.
  *
  * PROTOCOL.md §11.4. Ranges: IANA special-purpose registries for IPv4 and IPv6.
  */
@@ -32,13 +32,13 @@ export interface WebhookAddressSettings {
 export interface AllowedWebhookUrl {
   readonly kind: "allowed";
   readonly scheme: "http" | "https";
-  /** Normalised; a literal IPv6 address comes without brackets. */
+  /** Normalised. A literal IPv6 address has no brackets. */
   readonly hostname: string;
   readonly isLiteralAddress: boolean;
   readonly port: number;
-  /** Path and query, as the request line needs them. */
+  /** Path and query, for the request line. */
   readonly target: string;
-  /** The host is the machine itself: only loopback addresses will do, and http is good enough. */
+  /** The host is this machine. Then only loopback addresses are allowed, and http is too. */
   readonly isDevelopment: boolean;
 }
 
@@ -46,13 +46,13 @@ export type WebhookUrlCheck =
   | AllowedWebhookUrl
   | { readonly kind: "rejected"; readonly reason: string };
 
-/** Judges a webhook URL as far as that is possible without resolving its name. */
+/** Checks a webhook URL as far as that is possible without resolving its name. */
 export function checkWebhookUrl(
   url: string,
   settings: WebhookAddressSettings = {},
 ): WebhookUrlCheck {
   if (url.length > LIMITS.targetBytesMax) return rejected("the URL is too long");
-  // The URL parser drops tabs and line breaks and turns backslashes: what was meant is unclear.
+  // The URL parser drops tabs and line breaks and turns backslashes, so the meaning is unclear.
   if (/[\s\\\p{Cc}]/u.test(url)) return rejected("the URL contains blanks or control characters");
   if (!URL.canParse(url)) return rejected("the URL cannot be read");
   const parsed = new URL(url);
@@ -84,8 +84,8 @@ export function checkWebhookUrl(
 }
 
 /**
- * Judges an address that the name of an allowed URL resolved to. A development host must be
- * loopback, and no other host may be: else a public name could point at the machine itself.
+ * Checks an address that the name of an allowed URL resolved to. A development host must be loopback, and no other
+ * host may be: else a public name could point at this machine.
  */
 export function isResolvedAddressAllowed(
   address: string,
@@ -97,7 +97,7 @@ export function isResolvedAddressAllowed(
   return found === "public" || (found === "private" && settings.allowPrivate === true);
 }
 
-/** The kind of network an IPv4 or IPv6 address belongs to. Unreadable text is `reserved`. */
+/** Returns the kind of network of an IPv4 or IPv6 address. Unreadable text is `reserved`. */
 export function classifyAddress(ip: string): AddressClass {
   // A zone names an interface of this machine and does not change the kind of address.
   const bytes = bytesOf(ip.split("%", 1)[0] ?? "");
@@ -112,12 +112,12 @@ function rejected(reason: string): WebhookUrlCheck {
   return { kind: "rejected", reason };
 }
 
-/** Without brackets and without the root's dot, which resolvers ignore. */
+/** Returns the host without brackets and without the root's dot, which resolvers ignore. */
 function plainHostname(hostname: string): string {
   return hostname.replace(/^\[|\]$/g, "").replace(/\.$/, "");
 }
 
-/** Exactly `localhost` and 127.0.0.0/8, as the protocol says; not ::1, not names under localhost. */
+/** Whether the host is `localhost` or in 127.0.0.0/8, as the protocol says; not ::1, not names under localhost. */
 function isDevelopmentHost(hostname: string): boolean {
   if (hostname === "localhost") return true;
   return !hostname.includes(":") && classifyAddress(hostname) === "loopback";
@@ -141,13 +141,13 @@ function publicFault(
     if (reason !== undefined) return reason;
   }
   if (!url.isHttps) return "only https is allowed";
-  // Below 1024 live mail, file and login services, which must not be reached through this server.
+  // Ports below 1024 belong to mail, file and login services, which must not be reached through this server.
   if (url.port !== 443 && url.port < 1024) return `port ${url.port} is not allowed`;
   return undefined;
 }
 
 function nameFault(hostname: string, settings: WebhookAddressSettings): string | undefined {
-  // Two dots in a row are no name; some resolvers would still drop the last ones.
+  // A name has no two dots in a row. Some resolvers would still drop the last ones.
   if (hostname.startsWith(".") || hostname.endsWith(".") || hostname.includes("..")) {
     return "the host name cannot be read";
   }
@@ -184,7 +184,7 @@ type Range = Prefix & { readonly found: AddressClass };
 
 const MAPPED = prefix("::ffff:0:0/96");
 
-/** The first match counts. What matches nothing is public. */
+/** The first match counts. An address without a match is public. */
 const IPV4_RANGES: readonly Range[] = [
   range("168.63.129.16/32", "reserved"), // Azure's metadata service, on a public address
   range("100.100.100.200/32", "reserved"), // Alibaba's metadata service
@@ -205,7 +205,7 @@ const IPV4_RANGES: readonly Range[] = [
   range("240.0.0.0/4", "reserved"), // includes the broadcast address
 ];
 
-/** The first match counts. What matches nothing is reserved: only 2000::/3 is given out. */
+/** The first match counts. An address without a match is reserved: only 2000::/3 is given out. */
 const IPV6_RANGES: readonly Range[] = [
   range("::/128", "unspecified"),
   range("::1/128", "loopback"),
@@ -245,12 +245,12 @@ function hasPrefix(bytes: readonly number[], wanted: Prefix): boolean {
   return true;
 }
 
-/** 4 or 16 bytes; undefined for anything but a plain, fully written address. */
+/** Returns 4 or 16 bytes. Undefined for anything but a plain, fully written address. */
 function bytesOf(address: string): readonly number[] | undefined {
   return address.includes(":") ? ipv6Bytes(address) : ipv4Bytes(address);
 }
 
-/** Dotted decimal only: other spellings are ambiguous, and the URL parser has rewritten them. */
+/** Reads dotted decimal only: other spellings are ambiguous, and the URL parser has rewritten them. */
 function ipv4Bytes(address: string): readonly number[] | undefined {
   const parts = address.split(".");
   if (parts.length !== 4) return undefined;
@@ -270,7 +270,7 @@ function ipv6Bytes(address: string): readonly number[] | undefined {
   return [...head, ...Array<number>(missing).fill(0), ...tail];
 }
 
-/** The groups on one side of the double colon. Only the very last may be dotted decimal. */
+/** Reads the groups on one side of the double colon. Only the very last may be dotted decimal. */
 function ipv6Part(text: string, mayEndDotted: boolean): readonly number[] | undefined {
   if (text === "") return [];
   const bytes: number[] = [];
