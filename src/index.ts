@@ -1,4 +1,4 @@
-/** What every part of Hapax shares. Runs anywhere: nothing here needs Node. */
+/** What all parts of Hapax share. Runs anywhere: nothing here needs Node. */
 
 export { type Clock, systemClock } from "./base/clock.ts";
 export type { Change } from "./streams/core/change.ts";

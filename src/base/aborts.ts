@@ -1,6 +1,6 @@
-/** Listening to signals that many wait for. */
+/** Listens to abort signals that many callers share. */
 
-/** Who wants to know of a signal, and what it calls. */
+/** One callback for a signal. */
 interface Listening {
   readonly runs: Set<() => void>;
   readonly tell: () => void;
@@ -9,12 +9,12 @@ interface Listening {
 const listening = new WeakMap<AbortSignal, Listening>();
 
 /**
- * Calls `run` when the signal aborts; the returned function takes it back. However many ask for it, a signal has one
- * listener of theirs: Node warns of a leak at the eleventh.
+ * Calls `run` when the signal aborts. The returned function cancels that. A signal gets one listener for any number
+ * of callers, because Node warns of a leak at the eleventh.
  */
 export function onAbort(signal: AbortSignal, run: () => void): () => void {
   const { runs, tell } = listening.get(signal) ?? listenTo(signal);
-  // The same function may be given twice.
+  // A caller may pass the same function twice.
   const own = (): void => {
     run();
   };

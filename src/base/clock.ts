@@ -1,19 +1,19 @@
-/** PORT. Time comes in through this door only, so that a test can move it. */
+/** PORT. All time comes from a `Clock`, so that a test can move it. */
 
-/** A source of time. Everything that waits or looks at the clock gets one as an argument. */
+/** A source of time. Everything that waits or reads the time takes one as an argument. */
 export interface Clock {
   /** Wall-clock milliseconds since 1970. May jump. */
   nowMs(): number;
-  /** Milliseconds of a clock that nobody sets: it only runs. Its zero means nothing. */
+  /** Milliseconds of a monotonic clock: it never jumps. Its zero means nothing. */
   steadyMs(): number;
-  /** Calls `run` once after `delayMs`; the returned function cancels it. */
+  /** Calls `run` once after `delayMs`. The returned function cancels it. */
   after(delayMs: number, run: () => void): () => void;
 }
 
-/** setTimeout fires at once for longer delays. Early is harmless: callers look at the time. */
+/** setTimeout fires at once for longer delays. A timer that fires early is harmless: callers look at the time. */
 const DELAY_MS_MAX = 2_147_483_647;
 
-/** The real one. Its timers do not keep a process alive. */
+/** The system's clock. Its timers do not keep a process alive. */
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
   steadyMs: () => performance.now(),
@@ -26,7 +26,7 @@ export const systemClock: Clock = {
   },
 };
 
-/** The real one for whoever waits for an answer: its timers keep the process alive until they fire. */
+/** The system's clock for callers that wait for an answer. Its timers keep the process alive until they fire. */
 export const waitingClock: Clock = {
   nowMs: () => Date.now(),
   steadyMs: () => performance.now(),

@@ -1,15 +1,17 @@
 /**
- * Digests of what a request is for, in a form that servers of different versions and with different parsers can compare.
+ * Digests of what a request is for. Servers of different versions and with different parsers can compare them.
  *
- *   HF5  fingerprints of different versions are not compared: during an upgrade a repetition is no other request;
- *   HF6  a body that was seen as bytes is compared exactly with others that were; with one that a parser has read, by what both
- *        know of it; if there is no such thing, by method, target and type alone.
+ *   HF5  fingerprints of different versions are not compared, so during an upgrade a repetition never counts as
+ *        another request;
+ *   HF6  two bodies that were both seen as bytes are compared exactly. If a parser has read one of them, they are
+ *        compared by what both sides know; if that is nothing, by method, target and type alone.
  *
- * `http-1:<head>:<plain>:<exact>`. `plain` is the body as every parser understands it, `exact` what the bytes say beyond that;
- * `=`: no more; `?`: unknown. What users give as a fingerprint has another form, and is compared as a text. Pure.
+ * `http-1:<head>:<plain>:<exact>`. `plain` is the body as every parser understands it. `exact` is what the bytes say
+ * beyond that; `=` means no more, `?` unknown. A fingerprint that users give has another form, and is compared as
+ * text. Pure.
  */
 
-/** The parts of a fingerprint: texts of digests; undefined: unknown. */
+/** The parts of a fingerprint, as texts of digests. Undefined: unknown. */
 export interface FingerprintParts {
   readonly head: string;
   readonly plain: string | undefined;
@@ -25,7 +27,7 @@ export function formatFingerprint({ head, plain, exact }: FingerprintParts): str
   return `http-${VERSION}:${head}:${plain ?? "?"}:${last}`;
 }
 
-/** Whether two fingerprints are of different content. One that is not there is like every other. */
+/** Whether two fingerprints are of different content. A missing fingerprint differs from none. */
 export function isOtherContent(one: string | undefined, other: string | undefined): boolean {
   if (one === undefined || other === undefined || one === other) return false;
   const [left, right] = [parse(one), parse(other)];

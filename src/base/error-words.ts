@@ -1,9 +1,10 @@
 /**
- * What an error says of itself, as texts that every database can keep. Anything can be thrown: also what cannot be made a
- * text, whose members throw when they are read, or whose message has half of a surrogate pair. Reading it never throws.
+ * Turns an error into texts that every database can keep. A program can throw anything: values that cannot be made a
+ * text, whose members throw when they are read, or whose message has half of a surrogate pair. Reading them here
+ * never throws.
  */
 
-/** The words of an error. `code` only if it is a text. */
+/** The texts of an error. `code` only if it is a text. */
 export interface ErrorWords {
   readonly name: string;
   readonly message: string;
@@ -12,7 +13,7 @@ export interface ErrorWords {
 
 const NAME_CHARS_MAX = 100;
 
-/** At most `messageCharsMax` characters of the message. */
+/** Reads the texts of an error. Keeps at most `messageCharsMax` characters of the message. */
 export function wordsOfError(error: unknown, messageCharsMax: number): ErrorWords {
   const isObject = typeof error === "object" && error !== null;
   const [name, message, code] = isObject
@@ -25,13 +26,13 @@ export function wordsOfError(error: unknown, messageCharsMax: number): ErrorWord
   };
 }
 
-/** Calls those who want to know of an error. If they throw, that changes nothing for the caller. */
+/** Calls a handler of errors. If the handler throws, the caller does not notice. */
 export function tellSafely(tell: (error: unknown) => unknown, error: unknown): void {
   try {
     const told = tell(error);
     if (told instanceof Promise) told.catch(() => undefined);
   } catch {
-    // There is no one left to tell.
+    // The handler of errors has failed itself.
   }
 }
 
@@ -51,7 +52,7 @@ function textOf(value: unknown): string {
   }
 }
 
-/** Not every database keeps a NUL in a text, and UTF-8 has no half characters: also none that the cut makes. */
+/** Removes what a database may refuse: NUL, and half characters, also those that the cut makes. */
 function storable(text: string, charsMax: number): string {
   return text
     .slice(0, charsMax)

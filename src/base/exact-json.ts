@@ -1,22 +1,23 @@
 /**
- * JSON that comes back as it went: a value that JSON would drop, empty or change is refused, with the path to it.
+ * Writes JSON that reads back as the same value. It refuses a value that JSON would drop, empty or change, and names
+ * its path.
  *
- * Members whose value is undefined are left out, as everywhere: who reads them gets undefined again. An object with a
- * `toJSON` says itself how it is written. Pure.
+ * It leaves out members whose value is undefined, as JSON does: a reader gets undefined again. An object with a
+ * `toJSON` decides how it is written. Pure.
  */
 
-/** The JSON text of a value; or where in the value something is that JSON cannot keep, and what. */
+/** The JSON text of a value, or the path and kind of the part that JSON cannot keep. */
 export type ExactJson =
   | { readonly text: string }
   | { readonly path: string; readonly problem: string };
 
-/** The way from the top to an object, told backwards. */
+/** One step of the way from an object up to the top. */
 interface Step {
   readonly holder: object;
   readonly name: string;
 }
 
-/** Beyond it a path says nothing to a reader. */
+/** A longer path does not help a reader. */
 const PATH_STEPS_MAX = 50;
 
 class Refused extends Error {
@@ -30,10 +31,10 @@ class Refused extends Error {
   }
 }
 
-/** `root` is how a path begins: what the caller calls the value. */
+/** Writes a value as JSON. `root` is the name of the value; paths begin with it. */
 export function exactJson(value: unknown, root: string): ExactJson {
   const steps = new Map<object, Step>();
-  // JSON.stringify calls it with the holder as `this`.
+  // JSON.stringify calls this with the holder as `this`.
   function check(this: unknown, name: string, member: unknown): unknown {
     // The holder of a member is an object, or a list.
     const holder = this as Readonly<Record<string, unknown>>;
@@ -52,7 +53,7 @@ export function exactJson(value: unknown, root: string): ExactJson {
   }
 }
 
-/** Whether a text has half of a surrogate pair, which no UTF-8 can say. */
+/** Whether a text has half of a surrogate pair, which UTF-8 cannot encode. */
 export function hasHalfPair(text: string): boolean {
   return /\p{Surrogate}/u.test(text);
 }
@@ -79,12 +80,12 @@ function problemOf(
   }
 }
 
-/** An invalid date says null of itself. */
+/** An invalid date becomes null. */
 function problemOfNull(raw: unknown): string | undefined {
   return tagOf(raw) === "Date" ? "is an invalid Date" : undefined;
 }
 
-/** A Map, a buffer, a Promise and the like have their content where JSON does not look. */
+/** JSON does not see the content of a Map, a buffer, a Promise and the like. */
 function problemOfObject(member: object): string | undefined {
   if (Array.isArray(member)) return undefined;
   const tag = tagOf(member);
@@ -95,7 +96,7 @@ function tagOf(value: unknown): string {
   return Object.prototype.toString.call(value).slice(8, -1);
 }
 
-/** The last three are unpacked. Classes of the user are objects to this. */
+/** JSON unpacks the last three. Classes of the user are objects here. */
 const KEPT_TAGS: ReadonlySet<string> = new Set(["Object", "Number", "String", "Boolean"]);
 
 function pathOf(
@@ -108,7 +109,7 @@ function pathOf(
   let at: Step | undefined = { holder, name };
   while (at !== undefined && parts.length < PATH_STEPS_MAX) {
     const above = steps.get(at.holder);
-    // The holder of the top is made by JSON.stringify, and is no part of the value.
+    // JSON.stringify makes the holder of the top; it is no part of the value.
     if (above === undefined) break;
     parts.push(partOf(at));
     at = above;

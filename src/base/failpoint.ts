@@ -1,13 +1,13 @@
 /**
- * Named moments between two steps of a primitive, where a crash matters. Nothing happens there, unless a test has asked
- * to be called: `hapax/testing` exports `setFailpoint`.
+ * Named moments between two steps of a primitive, where a crash matters. A failpoint does nothing unless a test sets
+ * a hook: `hapax/testing` exports `setFailpoint`.
  */
 
 type Failpoint = (name: string) => void | Promise<void>;
 
 let current: Failpoint | undefined;
 
-/** Calls `hook` at every failpoint from now on, and waits for it; undefined: no more. */
+/** Sets the hook: every failpoint calls it and waits for it. Undefined removes it. */
 export function setFailpoint(hook: Failpoint | undefined): void {
   current = hook;
 }

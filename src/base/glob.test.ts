@@ -22,7 +22,7 @@ const cases: readonly (readonly [pattern: string, name: string, isMatch: boolean
   ["/**", "/a/b", true],
 ];
 
-/** The definition, without any cleverness. */
+/** The definition of a match, in the simplest code. */
 function isMatchByDefinition(pattern: readonly string[], name: readonly string[]): boolean {
   const [first, ...rest] = pattern;
   if (first === undefined) return name.length === 0;

@@ -2,13 +2,14 @@
  * Patterns of stream names: `*` is one segment, `**` is any number of segments, also none; everything
  * else is literal, and `%2A` in a literal segment is a star.
  *
- *   N9  matching takes time proportional to the length of pattern times name: no pattern is an attack.
+ *   N9  matching takes time in proportion to the length of the pattern times that of the name, so no pattern is an
+ *       attack.
  */
 
 export class Glob {
   readonly pattern: string;
   readonly #segments: readonly string[];
-  /** The literal beginning: most names fail on it, without being split. */
+  /** The literal beginning. Most names fail on it, and need not be split. */
   readonly prefix: string;
 
   constructor(pattern: string) {
@@ -19,7 +20,7 @@ export class Glob {
     this.prefix = literal.map((segment) => `/${decodeStars(segment)}`).join("");
   }
 
-  /** Names are absolute: they begin with a slash. */
+  /** Whether the pattern matches a name. Names are absolute: they begin with a slash. */
   matches(name: string): boolean {
     return name.startsWith(this.prefix) && matchSegments(this.#segments, splitSegments(name));
   }
@@ -33,7 +34,7 @@ function decodeStars(segment: string): string {
   return segment.includes("%") ? segment.replaceAll(/%2a/gi, "*") : segment;
 }
 
-// Only the last `**` is ever tried again: an earlier one that took less cannot help a later one.
+// Only the last `**` is tried again: an earlier one that took fewer segments cannot help a later one.
 function matchSegments(pattern: readonly string[], name: readonly string[]): boolean {
   let at = 0;
   let inName = 0;

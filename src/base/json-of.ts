@@ -1,13 +1,13 @@
-/** What a value is when it has been kept as JSON and read again, as a type. Beside exact-json.ts, which keeps it. */
+/** The type of a value after it was written as JSON and read again. exact-json.ts writes it. */
 
-/** A method of a class is not kept; a member that is a function is refused. */
+/** JSON drops a method of a class. A member that is a function is refused. */
 type NotKept = ((...values: never[]) => unknown) | symbol;
 
 type KeptNames<T> = {
   [Name in keyof T]: Name extends symbol ? never : T[Name] extends NotKept ? never : Name;
 }[keyof T];
 
-/** A `Date` is a text then; what JSON keeps as it is stays as it is. */
+/** The type of a value read back from JSON: a `Date` becomes a text; what JSON keeps stays as it is. */
 export type JsonOf<T> = unknown extends T
   ? T
   : T extends string | number | boolean | null | undefined | void

@@ -1,10 +1,10 @@
-/** PORT. Randomness comes in through this door only, so that a test can repeat a run. */
+/** PORT. All randomness comes from a `Random`, so that a test can repeat a run. */
 
-/** A source of randomness. Everything that needs some gets one as an argument. */
+/** A source of randomness. Everything that needs some takes one as an argument. */
 export interface Random {
-  /** A number in [0, 1). For jitter, never for secrets. */
+  /** Returns a number in [0, 1). For jitter, never for secrets. */
   unit(): number;
-  /** A fresh id of 128 random bits as 32 hexadecimal digits. */
+  /** Returns a new id of 128 random bits as 32 hexadecimal digits. */
   id(): string;
 }
 

@@ -1,6 +1,6 @@
 /**
- * At most so many at a time; the others wait in order. Node's thread pool has four threads for files, gzip and
- * names: whoever may ask for many goes through one of these, so that a commit never waits for a thread.
+ * Runs at most so many tasks at a time; the others wait in order. Node's thread pool has four threads for files, gzip
+ * and names. Code that may need many of them uses this class, so that a commit never waits for a thread.
  */
 export class Turns {
   readonly #max: number;
@@ -11,7 +11,7 @@ export class Turns {
     this.#max = max;
   }
 
-  /** Runs the work as soon as it is its turn. */
+  /** Runs the work when it is its turn. */
   async run<T>(work: () => Promise<T>): Promise<T> {
     if (this.#running >= this.#max) {
       await new Promise<void>((resolve) => {
@@ -24,7 +24,7 @@ export class Turns {
       return await work();
     } finally {
       const next = this.#waiting.shift();
-      // The turn is handed on as it is, so that nobody can slip in between.
+      // The turn passes directly to the next task, so that no other can take it in between.
       if (next === undefined) this.#running -= 1;
       else next();
     }
