@@ -4,7 +4,7 @@ import type { ClaimResult, Ordered, WrittenCommit } from "./checker-history.ts";
 import { type Attempt, compareOrdered, type Ledger, tellAttempt } from "./checker-ledger.ts";
 import type { ProblemLog } from "./checker-problems.ts";
 
-/** The offset that a group has of a stream at the end. */
+/** The offset of a group on a stream at the end. */
 export interface FoundCommit {
   readonly group: string;
   readonly stream: string;
@@ -19,10 +19,10 @@ interface Known {
 interface Cursor {
   /** The highest offset that was acknowledged. */
   offset: Known | undefined;
-  /** The newest token that somebody was told of. */
+  /** The newest token that any process has received. */
   token: Known | undefined;
   readonly holders: Map<Ordered, Attempt>;
-  /** Offsets that may have been committed, with one attempt each that wanted them. */
+  /** Offsets that may have been committed, each with one attempt that wanted it. */
   readonly possible: Map<Ordered, Attempt>;
 }
 
@@ -35,7 +35,7 @@ interface Floor {
 class CommitCheck {
   readonly #cursors = new Map<string, Map<string, Cursor>>();
   readonly #floors = new Map<Attempt, readonly Floor[]>();
-  /** A retry is answered as the first attempt was: what has changed in between does not count. */
+  /** A retry gets the answer of the first attempt, so changes in between do not count. */
   readonly #floorsById = new Map<string, readonly Floor[]>();
   readonly #log: ProblemLog;
 
@@ -139,7 +139,7 @@ function commitsOf({ call }: Attempt): readonly WrittenCommit[] {
 
 function leasesOf({ call, result }: Attempt) {
   if (call.kind !== "claim" || result === undefined) return [];
-  const { leases } = result as ClaimResult; // What a claim gives.
+  const { leases } = result as ClaimResult; // A claim has this result.
   return leases.map((lease) => ({ ...lease, group: call.group }));
 }
 
@@ -184,7 +184,7 @@ function checkFinalOffset(
   }
 }
 
-/** The records of a transaction and its commits are there together. */
+/** Checks that the records of a transaction and its commits are there together. */
 function checkTransactionCommits(
   ledger: Ledger,
   check: CommitCheck,
@@ -219,7 +219,7 @@ function checkTransactionCommits(
   }
 }
 
-/** Whether nothing else explains this offset. Asked for the few transactions that left no record behind. */
+/** Whether only this attempt explains the offset. Called for the few transactions that left no record. */
 function isSoleCommitOf(ledger: Ledger, sole: Attempt, commit: FoundCommit): boolean {
   const isSame = (one: { group: string; stream: string; offset?: Ordered | undefined }): boolean =>
     one.group === commit.group && one.stream === commit.stream && one.offset === commit.offset;

@@ -63,7 +63,7 @@ test("LF1 an unfinished line is no event, and the next process goes on behind th
   expect(readHistory([path])).toHaveLength(3);
   const second = openHistoryFile(path);
   expect(readFileSync(path, "utf8")).toBe(whole);
-  // It counts from 0 again, and its ends are not those of the first one.
+  // It counts from 0 again, and its ends do not belong to the first process.
   second.invoke(append("p", "c")).ok();
   second.invoke(append("p", "d")).ok();
   second.close();
@@ -112,6 +112,6 @@ test("LF2 what ends and begins at one time is concurrent", () => {
     return path;
   });
   const streams = { s: [{ id: "other" }, { id: "one" }] };
-  // The first ends at 20, when the second begins: either may have been there first.
+  // The first ends at 20, when the second begins: either may have come first.
   expect(checkHistory(readHistory(paths), { streams }).ok).toBe(true);
 });

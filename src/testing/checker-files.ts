@@ -1,10 +1,10 @@
 /**
- * Histories of several processes: each writes a file of its own, and the checker reads them as one.
+ * Histories of several processes: each process writes a file of its own, and the checker reads them as one history.
  *
- *   LF1  a line that a killed process did not finish is no event, and the next process of the file cuts it
+ *   LF1  a line that a killed process did not finish is no event, and the next process that opens the file cuts it
  *        off;
- *   LF2  merged events are in the order of their clocks; of those with one time, invocations come first, so
- *        that what cannot be told apart counts as concurrent.
+ *   LF2  merged events are in the order of their clocks; invocations come first among events of one time, so that
+ *        events that cannot be ordered count as concurrent.
  */
 
 import {
@@ -18,7 +18,7 @@ import {
 } from "node:fs";
 import { createHistory, type History, type HistoryEvent } from "./checker-history.ts";
 
-/** A history that goes to a file. */
+/** A history that is written to a file. */
 export interface HistoryFile extends History, Disposable {
   /** Closes the file. */
   close(): void;
@@ -28,7 +28,7 @@ const NEWLINE = 10;
 const END_BYTES_MAX = 65_536;
 
 /**
- * Opens a file for the history of one process, to go on behind what is there. Each line is written when its
+ * Opens a file for the history of one process, and continues at its end. Each line is written when its
  * call returns, so it outlives a kill of the process (not a power cut). The events are not kept in memory.
  *
  * ```ts
@@ -55,7 +55,7 @@ export function openHistoryFile(path: string): HistoryFile {
 
 function writeWhole(handle: number, line: string): void {
   const bytes = Buffer.from(line);
-  // A full disk takes a part without an error; the next call tells.
+  // A full disk takes a part without an error. The next call then throws.
   for (let at = 0; at < bytes.length;) at += writeSync(handle, bytes, at);
 }
 
@@ -75,18 +75,15 @@ function cutUnfinishedLine(handle: number): void {
   ftruncateSync(handle, 0);
 }
 
-/**
- * Reads the histories of several processes of one machine, and merges them into one. Throws on a damaged
- * line.
- */
+/** Reads the histories of several processes of one machine, and merges them into one. Throws on a damaged line. */
 export function readHistory(paths: readonly string[]): HistoryEvent[] {
   const events: HistoryEvent[] = [];
   let operations = 0;
   for (const path of paths) {
-    // A process that was started again counts from 0 again: the newest operation of a number is meant.
+    // A restarted process counts from 0 again: a number means its newest operation.
     const numbers = new Map<number, number>();
     const lines = readFileSync(path, "utf8").split("\n");
-    lines.pop(); // Behind the last newline stands nothing, or what a kill has cut.
+    lines.pop(); // Behind the last newline there is nothing, or an incomplete line.
     for (const [index, line] of lines.entries()) {
       const event = parseEvent(line, `${path}:${index + 1}`);
       if (event.type === "invoke") {
@@ -107,7 +104,7 @@ export function readHistory(paths: readonly string[]): HistoryEvent[] {
 const KINDS: readonly unknown[] = ["append", "transaction", "commit", "claim", "read"];
 const ENDS: readonly unknown[] = ["ok", "fail", "unknown"];
 
-/** Looks at what the reader of a file relies on. The rest was typed when it was written. */
+/** Parses a line, and checks the members that the reader needs. The types checked the rest when it was written. */
 function parseEvent(line: string, where: string): HistoryEvent {
   let value: unknown;
   try {
@@ -128,5 +125,5 @@ function parseEvent(line: string, where: string): HistoryEvent {
   ) {
     throw new Error(`${where}: not an event of a history`);
   }
-  return value as HistoryEvent; // As far as it was looked at above.
+  return value as HistoryEvent; // As far as the checks above go.
 }

@@ -1,25 +1,28 @@
 /**
- * What happened, as those saw it who asked for it: operations with their begin and their end. A history is a
- * list of plain events, so that each process can write its own part as lines of JSON.
+ * Records what the callers saw: operations with their begin and their end. A history is a list of plain events, so
+ * each process can write its own part as lines of JSON.
  *
  *   LH1  an operation ends at most once, as done, as refused, or as unknown; one without an end is unknown;
- *   LH2  the invocation is written before it returns: whoever asks afterwards, and dies, has left a trace.
+ *   LH2  the invocation is written before `invoke` returns: a process that dies after its request has left a trace.
  */
 
-/** Offsets and tokens: compared as numbers, or as strings by code unit. All of one place have one type. */
+/**
+ * Offsets and tokens. Compared as numbers, or as strings by code unit. All of one stream and group must have one
+ * type.
+ */
 export type Ordered = number | string;
 
-/** A record that somebody wants to have in a stream. */
+/** A record that a process wants to write to a stream. */
 export interface WrittenRecord {
   /** Unique in its stream. A retry has the same id. */
   readonly id: string;
   /** Records of one key stay in order: those of one process, and the outputs of a pipeline. */
   readonly key?: string | undefined;
-  /** The id of the input that this record was made of. */
+  /** The id of the input that produced this record. */
   readonly of?: string | undefined;
 }
 
-/** Records for one stream, in their order. */
+/** Records for one stream, in order. */
 export interface WrittenRecords {
   readonly stream: string;
   readonly records: readonly WrittenRecord[];
@@ -34,18 +37,15 @@ export interface WrittenCommit {
 }
 
 /**
- * Appends to one stream. Give a `producer` if it numbers what it sends: then its records are in the order in
- * which they were first sent, whatever is sent again.
+ * Appends to one stream. Set `producer` if the client numbers its appends. Then its records must be in the order in
+ * which they were first sent, also after retries.
  */
 export interface AppendCall extends WrittenRecords {
   readonly kind: "append";
   readonly producer?: string | undefined;
 }
 
-/**
- * Appends and commits that happen together or not at all. A retry under the same `id` is the same
- * transaction.
- */
+/** Appends and commits that happen together or not at all. A retry with the same `id` is the same transaction. */
 export interface TransactionCall {
   readonly kind: "transaction";
   readonly id?: string | undefined;
@@ -65,7 +65,7 @@ export interface ClaimCall {
   readonly group: string;
 }
 
-/** What a claim was given. `offset` is the committed one that it was told, if it was. */
+/** The result of a claim. `offset` is the committed offset in the answer, if there was one. */
 export interface ClaimResult {
   readonly leases: readonly {
     readonly stream: string;
@@ -74,13 +74,13 @@ export interface ClaimResult {
   }[];
 }
 
-/** Reads one stream or several. A cut shows all of them, up to their tails, as they were at one instant. */
+/** Reads one stream or several. A cut shows all of them, up to their tails, at one instant. */
 export interface ReadCall {
   readonly kind: "read";
   readonly isCut?: boolean | undefined;
 }
 
-/** A record that somebody found in a stream. */
+/** A record that a reader found in a stream. */
 export interface FoundRecord {
   readonly id: string;
   readonly offset?: Ordered | undefined;
@@ -91,20 +91,20 @@ export interface Observation {
   readonly stream: string;
   readonly records: readonly FoundRecord[];
   /**
-   * Where the reader began: at the first record of the stream (the default), where the last read of the same
-   * process ended, or anywhere.
+   * Where the reader began: at the first record of the stream (the default), where the last read of the same process
+   * ended, or anywhere.
    */
   readonly begins?: "start" | "continued" | "anywhere" | undefined;
-  /** The reader saw everything up to the tail. Of a cut this is always so. */
+  /** The reader saw everything up to the tail. Always true for a cut. */
   readonly isComplete?: boolean | undefined;
 }
 
-/** What a read gave. */
+/** The result of a read. */
 export interface ReadResult {
   readonly observed: readonly Observation[];
 }
 
-/** Everything that can be asked for. */
+/** Every operation that a process can ask for. */
 export type Call = AppendCall | TransactionCall | CommitCall | ClaimCall | ReadCall;
 
 interface EventHead {
@@ -122,21 +122,21 @@ export type HistoryEvent =
   | (EventHead & { readonly type: "fail"; readonly code: string })
   | (EventHead & { readonly type: "unknown" });
 
-/** An operation that has begun. One of the three ends it; without one its outcome is unknown. */
+/** An operation that has begun. One of the three methods ends it. Without an end its outcome is unknown. */
 export interface OpenCall<Result extends readonly unknown[]> {
-  /** It is done. */
+  /** The operation was done. */
   ok(...result: Result): void;
-  /** It was refused, and will never be done. If in doubt it is `unknown`. */
+  /** The operation was refused, and will never be done. If in doubt, call `unknown`. */
   fail(code: string): void;
-  /** Nobody told. It may have been done, or may still be. */
+  /** There was no answer. The operation may have been done, or may still be. */
   unknown(): void;
 }
 
-/** Writes down what happens. */
+/** Records operations. */
 export interface History {
-  /** Everything so far, in its order. Empty if the settings say `isKept: false`. */
+  /** All events so far, in order. Empty if the settings say `isKept: false`. */
   readonly events: readonly HistoryEvent[];
-  /** Writes down that `process` asks for something, before it does. */
+  /** Records that `process` asks for something. Call it before the request. */
   invoke(
     call: { readonly process: string } & (AppendCall | TransactionCall | CommitCall),
   ): OpenCall<[]>;
@@ -146,16 +146,16 @@ export interface History {
 
 /** How a history is written. */
 export interface HistorySettings {
-  /** Gets each event as a line of JSON. Must have written it when it returns. */
+  /** Receives each event as a line of JSON. It must have written the line when it returns. */
   readonly write?: ((line: string) => void) | undefined;
-  /** Whether `events` keeps them. Default: true. */
+  /** Whether `events` keeps all events. Default: true. */
   readonly isKept?: boolean | undefined;
   /** A clock in microseconds that never goes back. Default: one that all processes of this machine share. */
   readonly nowUs?: (() => number) | undefined;
 }
 
 /**
- * Begins a history.
+ * Creates a history.
  *
  * ```ts
  * import { checkHistory, createHistory } from "hapax/testing";
@@ -203,7 +203,7 @@ export function createHistory(settings: HistorySettings = {}): History {
   };
 }
 
-/** The steady clock of the machine: its zero is the same for all processes. */
+/** The monotonic clock of the machine: its zero is the same for all processes. */
 function sharedNowUs(): number {
   return Number(process.hrtime.bigint() / 1000n);
 }

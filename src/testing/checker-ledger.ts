@@ -1,9 +1,9 @@
 /**
- * A history as a ledger: what was attempted, what became of each record, and where the final reader found it.
+ * Turns a history into a ledger: the attempts, the outcome of each record, and where the final reader found it.
  *
- *   LL1  the attempts of a record are one: it must be there if one of them was acknowledged, may be there if
- *        one is unknown, and must not be if all were refused;
- *   LL2  `earliest` and `latest` are the events between which a record took effect, as far as answers tell.
+ *   LL1  all attempts of a record count together: it must be there if one of them was acknowledged, may be there if
+ *        one is unknown, and must not be there if all were refused;
+ *   LL2  `earliest` and `latest` are the events between which a record took effect, as far as the answers show.
  */
 
 import type {
@@ -20,7 +20,7 @@ import type {
 export interface Attempt {
   readonly process: string;
   readonly call: Call;
-  /** Indexes of events. NEVER: it has not ended. */
+  /** Indexes of events. NEVER: the attempt has not ended. */
   readonly invokedAt: number;
   endedAt: number;
   outcome: "ok" | "fail" | "unknown";
@@ -31,25 +31,22 @@ export interface Attempt {
 export interface LedgerRecord {
   readonly stream: string;
   readonly id: string;
-  /** The first attempt that was not refused, or the first one. Undefined: nobody asked for the record. */
+  /** The first attempt that was not refused, or else the first one. Undefined: no process asked for the record. */
   attempt: Attempt | undefined;
   attempts: number;
   written: WrittenRecord | undefined;
-  /** Whether all attempts that were not refused are of one process, and of one producer if of any. */
+  /** Whether all attempts that were not refused are of one process, and of one producer if they have any. */
   isOfOneProcess: boolean;
   isOfOneProducer: boolean;
   outcome: "ok" | "fail" | "unknown" | "never";
-  /**
-   * Numbers of records in the order of their invocations: of the first, and the last that may have
-   * counted.
-   */
+  /** Numbers in the order of invocations: of the first attempt, and of the last that may have counted. */
   firstNumber: number;
   lastNumber: number;
   earliest: number;
   latest: number;
-  /** The same, from what readers saw of the other parts of its transaction. */
+  /** The same as `latest`, but from what readers saw of the other parts of its transaction. */
   latestOfWhole: number;
-  /** Index in the final stream; -1: not found. */
+  /** Index in the final stream. -1: not found. */
   position: number;
   /** The transactions that may have written it. */
   transactions: readonly LedgerTransaction[];
@@ -60,7 +57,7 @@ export interface LedgerTransaction {
   readonly id: string | undefined;
   readonly parts: LedgerRecord[];
   readonly commits: readonly WrittenCommit[];
-  /** The check that has looked at it last. */
+  /** The last check that has looked at it. */
   seenBy: number;
 }
 
@@ -68,7 +65,7 @@ export interface LedgerStream {
   readonly name: string;
   readonly byId: Map<string, LedgerRecord>;
   found: readonly FoundRecord[];
-  /** What was found, in its order; a record that was found twice is in it twice. */
+  /** The found records, in order. A record that was found twice is in it twice. */
   readonly order: LedgerRecord[];
 }
 
@@ -81,12 +78,12 @@ export interface Ledger {
   readonly eventCount: number;
 }
 
-/** Later than every event. A small integer, because numbers beyond cost an allocation each. */
+/** Later than every event. A small integer, because each larger number would cost an allocation. */
 export const NEVER = 2 ** 30 - 1;
 
 const NO_TRANSACTIONS: readonly LedgerTransaction[] = [];
 
-/** Compares offsets or tokens of one place. */
+/** Compares two offsets or two tokens of one stream and group. */
 export function compareOrdered(one: Ordered, other: Ordered): number {
   if (typeof one !== typeof other) {
     throw new TypeError(`${JSON.stringify(one)} and ${JSON.stringify(other)} cannot be compared`);
@@ -203,7 +200,7 @@ class LedgerWriter {
     return transaction;
   }
 
-  /** A list of one that all records of the transaction share. */
+  /** Returns a list of one, which all records of the transaction share. */
   #alone(transaction: LedgerTransaction): readonly LedgerTransaction[] {
     if (this.#shared[0] !== transaction) this.#shared = [transaction];
     return this.#shared;
@@ -239,7 +236,7 @@ class LedgerWriter {
     }
     if (record.attempt?.process !== attempt.process) record.isOfOneProcess = false;
     if (producerOf(record.attempt) !== producerOf(attempt)) record.isOfOneProducer = false;
-    // What began after an acknowledgement found the record in its place.
+    // An attempt that began after an acknowledgement did not move the record.
     if (record.latest > attempt.invokedAt) record.lastNumber = number;
     if (attempt.outcome === "ok") {
       record.outcome = "ok";
@@ -292,7 +289,7 @@ function recordOf(stream: LedgerStream, id: string): LedgerRecord {
   return record;
 }
 
-/** The story of an attempt, for problems. */
+/** Describes an attempt, for problems. */
 export function tellAttempt({ process, call, invokedAt, endedAt, outcome, code }: Attempt): string {
   const what =
     call.kind === "transaction" && call.id !== undefined ? `transaction ${call.id}` : call.kind;
@@ -301,7 +298,7 @@ export function tellAttempt({ process, call, invokedAt, endedAt, outcome, code }
   return `${what} of ${process}, begun at event ${invokedAt}, ${outcome === "unknown" ? "outcome unknown" : end}`;
 }
 
-/** The story of a record, for problems. */
+/** Describes a record, for problems. */
 export function tellRecord(record: LedgerRecord): string {
   const { stream, id, attempt, attempts, written, position } = record;
   const key = written?.key === undefined ? "" : ` with key ${JSON.stringify(written.key)}`;

@@ -1,6 +1,6 @@
-/** What a checker finds: the rules by name, and problems that tell a human what happened to which record. */
+/** What a checker finds: the rules by name, and problems that say what happened to which record. */
 
-/** The rules of the ledger checker, each with what it demands. */
+/** The rules of the ledger checker, and what each demands. */
 export const CHECKER_RULES = {
   lost: "every record that was acknowledged is in its stream",
   invented: "every record that is there was asked for, and not refused",
@@ -18,8 +18,7 @@ export const CHECKER_RULES = {
 export type CheckerRule = keyof typeof CHECKER_RULES;
 
 /**
- * Where a problem was found. `event` is the index of the event in the history, `position` that in the
- * stream.
+ * Where a problem was found. `event` is the index of the event in the history, `position` the index in the stream.
  */
 export interface ProblemPlace {
   readonly stream?: string;
@@ -30,14 +29,14 @@ export interface ProblemPlace {
   readonly group?: string;
 }
 
-/** A rule that was broken, and what happened. */
+/** A broken rule, and what happened. */
 export interface Problem {
   readonly rule: CheckerRule;
   readonly detail: string;
   readonly where: ProblemPlace;
 }
 
-/** Collects problems: all are counted, the first ones of each rule are kept. */
+/** Collects problems. Counts all, and keeps the first ones of each rule. */
 export class ProblemLog {
   readonly problems: Problem[] = [];
   readonly counts = new Map<CheckerRule, number>();
@@ -47,7 +46,7 @@ export class ProblemLog {
     this.#keptMax = keptMax;
   }
 
-  /** `tell` is called only if the problem is kept: there may be as many as records. */
+  /** Adds a problem. Calls `tell` only if the problem is kept: there may be as many problems as records. */
   add(rule: CheckerRule, where: ProblemPlace, tell: () => string): void {
     const count = (this.counts.get(rule) ?? 0) + 1;
     this.counts.set(rule, count);

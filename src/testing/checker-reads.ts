@@ -1,4 +1,4 @@
-/** The rules about what readers saw, and about transactions being whole. Labels: checker.ts. */
+/** The rules about what readers saw, and about whole transactions. Labels: checker.ts. */
 
 import type { Observation, ReadResult } from "./checker-history.ts";
 import {
@@ -21,7 +21,7 @@ interface SeenToTail {
 
 const BROKEN = -1;
 
-/** LC6, LC9, and LC10 for reads. Takes what readers saw into account for `latest`. */
+/** Checks LC6, LC9, and LC10 for reads. Updates `latest` from what readers saw. */
 export function checkReads(ledger: Ledger, log: ProblemLog): number {
   const readers = new Map<string, Map<string, number>>();
   const toTail: SeenToTail[] = [];
@@ -29,7 +29,7 @@ export function checkReads(ledger: Ledger, log: ProblemLog): number {
   for (const attempt of ledger.attempts) {
     if (attempt.call.kind !== "read" || attempt.outcome !== "ok") continue;
     reads += 1;
-    const { observed } = attempt.result as ReadResult; // What a read gives.
+    const { observed } = attempt.result as ReadResult; // A read has this result.
     let reader = readers.get(attempt.process);
     if (reader === undefined) readers.set(attempt.process, (reader = new Map()));
     const ends = new Map<string, number>();
@@ -58,8 +58,7 @@ export function checkReads(ledger: Ledger, log: ProblemLog): number {
 }
 
 /**
- * Compares an observation with the final stream. Answers where it ended, or BROKEN if it is not a part of
- * it.
+ * Compares an observation with the final stream. Returns where it ended, or BROKEN if it is not a part of the stream.
  */
 function follow(
   ledger: Ledger,
@@ -75,7 +74,7 @@ function follow(
   const [first] = records;
   if (begins === "anywhere" && first !== undefined)
     at = Math.max(0, stream?.byId.get(first.id)?.position ?? 0);
-  if (at === BROKEN) return BROKEN; // It was told when it went astray.
+  if (at === BROKEN) return BROKEN; // The problem was already reported.
   for (const { id, offset } of records) {
     const record = stream?.order[at];
     const there = stream?.found[at]?.offset;
@@ -120,7 +119,9 @@ function tellAstray(
   return `${tellAttempt(attempt)} saw at position ${position} ${saw} ${instead}`;
 }
 
-/** A cut shows the transactions of all that it shows: of what it shows for the first time, that is enough. */
+/**
+ * Checks that a cut shows whole transactions. Only those of records that it shows for the first time need a check.
+ */
 function checkCut(
   attempt: Attempt,
   ends: ReadonlyMap<string, number>,
@@ -148,7 +149,7 @@ function checkCut(
   }
 }
 
-/** What was seen of a transaction tells of the rest of it. */
+/** Applies what readers saw of one part of a transaction to its other parts. */
 function spreadOverTransactions(ledger: Ledger): void {
   for (const { parts } of ledger.transactions) {
     if (parts.length < 2 || parts.some(({ transactions }) => transactions.length > 1)) continue;
@@ -157,7 +158,7 @@ function spreadOverTransactions(ledger: Ledger): void {
   }
 }
 
-/** Who reads to the tail sees all that was known to be there when the read began. */
+/** Checks that a read up to the tail shows all records that were known to be there when it began. */
 function checkFreshness(ledger: Ledger, toTail: readonly SeenToTail[], log: ProblemLog): void {
   const leastBehind = new Map<string, Int32Array>();
   for (const { attempt, stream: name, end } of toTail) {
@@ -196,7 +197,7 @@ function leastLatestBehind(order: readonly LedgerRecord[]): Int32Array {
   return least;
 }
 
-/** LC6 in the final state: of a transaction all records are there, or none. */
+/** LC6 in the final state: all records of a transaction are there, or none. */
 export function checkWhole(ledger: Ledger, log: ProblemLog): void {
   const isWhole = ({ parts }: LedgerTransaction): boolean =>
     parts.every(({ position }) => position >= 0);

@@ -1,6 +1,6 @@
 /**
- * Random stories that are valid: writers, members of a group and readers take turns at a small world that
- * keeps every promise, while requests, answers and whole processes get lost. Then each is broken in one way.
+ * Random valid stories: writers, members of a group and readers take turns at a small world that keeps every promise,
+ * while requests, answers and whole processes get lost. Then each story is broken in one way.
  */
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -36,7 +36,7 @@ type Turns = Generator<undefined, void>;
 const INPUTS = ["in-0", "in-1"];
 const OUTPUTS = ["out-0", "out-1", "audit"];
 
-/** Tells one story: the same seed, the same story. */
+/** Tells one story. The same seed gives the same story. */
 function tellStory(seed: number): Story {
   const story = new StoryTeller(seed);
   story.play();
@@ -106,7 +106,7 @@ class StoryTeller {
     return this.#cursors.get(stream) ?? { offset: 0, token: 0 };
   }
 
-  /** Takes effect, all at once, and once for each identity. */
+  /** Applies the appends, all at once, and once for each identity. */
   #apply(identity: string, appends: readonly WrittenRecords[]): void {
     if (this.#done.has(identity)) return;
     this.#done.add(identity);
@@ -116,7 +116,7 @@ class StoryTeller {
     }
   }
 
-  /** Sends its records again until it is told; several are under way, and arrive in order. */
+  /** Sends its records again until it gets an answer. Several are in flight, and arrive in order. */
   *#producer(): Turns {
     const process = this.#name("producer-");
     const sent: {
@@ -156,7 +156,7 @@ class StoryTeller {
     this.#writing -= 1;
   }
 
-  /** Gives up what it is not told of; it may arrive later. */
+  /** Gives up appends without an answer. They may arrive later. */
   *#writer(): Turns {
     const process = this.#name("writer-");
     for (let count = 6; count > 0; count -= 1) {
@@ -320,7 +320,7 @@ test("LC1 LC2 LC3 LC4 LC5 LC6 LC7 LC8 LC9 LC10 no rule is broken by a valid stor
     }),
     { numRuns: 200 },
   );
-  // Stories about nothing would prove nothing.
+  // Empty stories would prove nothing.
   for (const [name, count] of Object.entries(total)) expect(count, name).toBeGreaterThan(300);
 });
 
@@ -386,7 +386,7 @@ function remove(story: Story, name: string, id: string | undefined): boolean {
   return at >= 0;
 }
 
-/** Two appends to one stream, the first acknowledged before the second was asked for at all. */
+/** Two appends to one stream. The first was acknowledged before the second was invoked. */
 function* apart(story: Story) {
   const begun = new Map<string | undefined, number>();
   for (const [at, event] of story.events.entries()) {

@@ -12,7 +12,7 @@ import {
 } from "./checker-ledger.ts";
 import type { CheckerRule, ProblemLog } from "./checker-problems.ts";
 
-/** A read → process → write: each record of the streams `from` gives records of the streams `to`. */
+/** A read → process → write pipeline: each record of the streams `from` gives records of the streams `to`. */
 export interface Pipeline {
   readonly from: readonly string[];
   readonly to: readonly string[];
@@ -31,7 +31,7 @@ function place({ stream, id, position, attempt }: LedgerRecord) {
   };
 }
 
-/** LC1, LC2 and LC3. */
+/** Checks LC1, LC2 and LC3. */
 export function checkPresence(ledger: Ledger, log: ProblemLog): void {
   for (const { name, byId, order } of ledger.streams.values()) {
     for (const record of byId.values()) {
@@ -58,12 +58,12 @@ export function checkPresence(ledger: Ledger, log: ProblemLog): void {
   }
 }
 
-/** Finds records that stand behind one that began, by `firstOf`, after their end, by `lastOf`. One pass. */
+/** Finds records that stand behind a record that began after their end. One pass. */
 class Lane {
   #newest: LedgerRecord | undefined;
   #newestFirst = -1;
 
-  /** The record in front that should be behind, if there is one. */
+  /** Returns the record in front that should be behind, if there is one. */
   take(record: LedgerRecord, first: number, last: number): LedgerRecord | undefined {
     const wrong = last < this.#newestFirst ? this.#newest : undefined;
     if (first > this.#newestFirst) {
@@ -80,7 +80,7 @@ function laneOf(lanes: Map<string, Lane>, name: string): Lane {
   return lane;
 }
 
-/** LC4 within a stream, and LC10 for appends. */
+/** Checks LC4 within a stream, and LC10 for appends. */
 export function checkOrder(ledger: Ledger, log: ProblemLog): void {
   for (const stream of ledger.streams.values()) {
     checkOffsets(stream, log);
@@ -147,7 +147,7 @@ function checkOffsets({ name, found }: LedgerStream, log: ProblemLog): void {
   }
 }
 
-/** LC5, and LC4 from the inputs to the outputs. */
+/** Checks LC5, and LC4 from the inputs to the outputs. */
 export function checkPipelines(
   ledger: Ledger,
   pipelines: readonly Pipeline[],

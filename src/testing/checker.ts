@@ -1,24 +1,24 @@
 /**
- * The ledger checker: a history of operations in, a verdict out. For your own pipelines, and for our tests.
+ * The ledger checker: reads a history of operations and returns a verdict. For your own pipelines, and for our tests.
  *
  *   LC1   lost: every record that was acknowledged is in its stream at the end;
- *   LC2   invented: every record that is there was asked for, and not refused by every answer;
- *   LC3   duplicated: no record is there twice, however often it was asked for;
+ *   LC2   invented: a process asked for every record that is there, and not every answer refused it;
+ *   LC3   duplicated: no record is there twice, for any number of attempts;
  *   LC4   order: the records of a producer, and those of a key of one process, are in the order of their
  *         invocations; outputs are in the order of their inputs for each key, and offsets never go down;
  *   LC5   once: each input of a pipeline has exactly its outputs, and each output has an input;
- *   LC6   whole: of a transaction everything is visible, or nothing: at the end, in every cut, and to who
+ *   LC6   whole: everything of a transaction is visible, or nothing: at the end, in every cut, and to a reader that
  *         looks at one part after another; its commits are part of it;
- *   LC7   offset: after an acknowledged commit no later one goes below it, nor what a claim is told, nor the
- *         end;
- *   LC8   fence: once a newer token was given, what begins with an older one is not done; a token has one
- *         holder;
- *   LC9   prefix: what a reader saw is the final stream from where it began, without a gap;
- *   LC10  time: an append that was known to be there before another one began has the lower position,
- *         whoever reads to the tail sees it, and nobody sees a record before it was asked for.
+ *   LC7   offset: after an acknowledged commit no later commit goes below it, nor the answer to a claim, nor the
+ *         offset at the end;
+ *   LC8   fence: once a newer token was given, an operation that begins with an older one is not done; a token has
+ *         one holder;
+ *   LC9   prefix: a reader saw the final stream from where it began, without a gap;
+ *   LC10  time: an append that was known to be there before another one began has the lower position; a reader that
+ *         reads to the tail sees it; and no reader sees a record before a process asked for it.
  *
- * Valid histories always pass: where answers leave room, as after a lost one, every explanation is allowed.
- * No search is needed, because the final stream tells the order: the time is linear in the history.
+ * Valid histories always pass: if answers leave several explanations, as after a lost answer, each is allowed. No
+ * search is needed, because the final stream gives the order. The time is linear in the length of the history.
  */
 
 import { checkCommits, type FoundCommit } from "./checker-commits.ts";
@@ -28,49 +28,49 @@ import { CHECKER_RULES, type CheckerRule, type Problem, ProblemLog } from "./che
 import { checkReads, checkWhole } from "./checker-reads.ts";
 import { checkOrder, checkPipelines, checkPresence, type Pipeline } from "./checker-streams.ts";
 
-/** What is there when everything is over. A stream that is not named is empty. */
+/** The state at the end. A stream that is not named is empty. */
 export interface FinalState {
-  /** All records of each stream from its beginning, in their order. */
+  /** All records of each stream from its beginning, in order. */
   readonly streams: Readonly<Record<string, readonly FoundRecord[]>>;
-  /** The offsets of groups, as far as they shall be checked. */
+  /** The offsets of groups that you want to check. */
   readonly commits?: readonly FoundCommit[] | undefined;
 }
 
-/** What else a checker should know. */
+/** Settings of a check. */
 export interface CheckSettings {
-  /** Which streams are made of which. Only what stands here is checked by `once`. */
+  /** Which streams are made from which. `once` checks only these. */
   readonly pipelines?: readonly Pipeline[] | undefined;
-  /** How many problems of each rule are told; all are counted. Default: 20. */
+  /** Most problems of each rule that the verdict contains; all are counted. Default: 20. */
   readonly problemsMax?: number | undefined;
 }
 
-/** How much was looked at. A verdict about nothing is worth nothing: compare these with what you expect. */
+/** How much was checked. A verdict about an empty history is worth nothing: compare these with what you expect. */
 export interface VerdictCounts {
   readonly events: number;
   readonly operations: number;
   readonly acknowledged: number;
   readonly refused: number;
   readonly unknown: number;
-  /** Different records that somebody asked for. */
+  /** Different records that processes asked for. */
   readonly records: number;
   /** Records of the final state. */
   readonly found: number;
   readonly transactions: number;
   readonly reads: number;
-  /** All problems, also those that are not told. */
+  /** Number of all problems by rule, including those that `problems` leaves out. */
   readonly problems: Readonly<Partial<Record<CheckerRule, number>>>;
 }
 
-/** The answer of the checker. */
+/** The result of `checkHistory()`. */
 export interface Verdict {
-  /** No rule is broken. */
+  /** Whether no rule is broken. */
   readonly ok: boolean;
   readonly problems: readonly Problem[];
   readonly counts: VerdictCounts;
 }
 
 /**
- * Compares what was asked for and answered with what is there at the end, rule by rule.
+ * Compares the calls and their answers with the final state, rule by rule.
  *
  * ```ts
  * import { checkHistory, createHistory, explainVerdict } from "hapax/testing";
@@ -98,7 +98,7 @@ export function checkHistory(
   const log = new ProblemLog(settings.problemsMax ?? 20);
   checkPresence(ledger, log);
   checkWhole(ledger, log);
-  const reads = checkReads(ledger, log); // Before the order: what was seen was there.
+  const reads = checkReads(ledger, log); // Before the order: a record that a reader saw was there.
   checkOrder(ledger, log);
   checkPipelines(ledger, settings.pipelines ?? [], log);
   checkCommits(ledger, final.commits ?? [], log);
@@ -125,7 +125,7 @@ function countLedger({ attempts, streams, transactions, eventCount }: Ledger) {
   return { ...base, records, found, transactions: transactions.length };
 }
 
-/** The verdict for people: how much was looked at, and for each broken rule what happened. */
+/** Describes the verdict for people: how much was checked, and what happened for each broken rule. */
 export function explainVerdict({ ok, problems, counts }: Verdict): string {
   const lines = [
     `${counts.operations} operations (${counts.acknowledged} acknowledged, ${counts.refused} refused, ` +

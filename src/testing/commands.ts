@@ -1,4 +1,4 @@
-/** Commands in one line each, so that a test of the rules or the engine reads as a story. */
+/** Makes commands in one line each, so that a test of the rules or the engine reads as a story. */
 
 import type { AppendCommand } from "../streams/core/append.ts";
 import type { CreateCommand } from "../streams/core/create.ts";
@@ -18,10 +18,10 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
 export const TEXT = "text/plain";
-/** Of the process that creates the streams of a test. */
+/** The run of the process that creates the streams of a test. */
 export const RUN = 1 as Run;
 
-/** A creation of a text stream without expiry; `parts` changes what it says. */
+/** Makes a creation of a text stream without expiry. `parts` replaces members. */
 export function createCommand(
   name: string,
   parts: Partial<Omit<CreateCommand, "name" | "data">> & { readonly text?: string } = {},
@@ -40,7 +40,7 @@ export function createCommand(
   };
 }
 
-/** An append of a text; `parts` adds a producer, a key, a Stream-Seq, a close or another type. */
+/** Makes an append of a text. `parts` adds a producer, a key, a Stream-Seq, a close or another type. */
 export function appendCommand(
   text: string,
   parts: Partial<Omit<AppendCommand, "data">> = {},
@@ -57,19 +57,19 @@ export function appendCommand(
   };
 }
 
-/** What a producer says of one append. */
+/** Makes the claim of a producer for one append. */
 export function producerClaim(id: string, epoch: number, sequence: number): ProducerClaim {
   const numbers = { epoch: epoch as Epoch, sequence: sequence as Sequence };
   return { id: id as ProducerId, ...numbers, session: undefined };
 }
 
-/** What a producer says of one append that belongs to a session. */
+/** Makes the claim of a producer for one append of a session. */
 export function sessionClaim(id: string, session: string, sequence: number): ProducerClaim {
   const nonce = session as SessionNonce;
   return { id: id as ProducerId, epoch: undefined, sequence: sequence as Sequence, session: nonce };
 }
 
-/** An idempotency key and the content that comes with it; `parts` makes it a content key or one with a time. */
+/** Makes a claim of an idempotency key and its content. `parts` makes it a content key or one with a time. */
 export function keyClaim(
   key: string,
   content: string,
@@ -79,7 +79,7 @@ export function keyClaim(
   return { isContent: false, timeMs: undefined, ...parts, mark };
 }
 
-/** Words that differ as a digest's do; not for anybody who searches for two that agree. */
+/** Returns words that differ as those of a digest do. Not safe against a search for equal words. */
 function wordsOf(text: string, count: number): number[] {
   return Array.from({ length: count }, (_, word) => {
     let hash = 0x811c_9dc5 + word;
@@ -89,7 +89,7 @@ function wordsOf(text: string, count: number): number[] {
   });
 }
 
-/** The text of appends that were read back. */
+/** Returns the text of appends that were read back. */
 export function textOf(appends: readonly Uint8Array[]): string {
   return appends.map((append) => decoder.decode(append)).join("");
 }

@@ -1,9 +1,9 @@
 /**
- * What the cases of the extensions are made of: streams of their own, requests in one line, and checks without a
- * test runner. Nothing but `fetch`.
+ * The parts of the extension cases: streams of their own, requests in one line, and checks without a test runner. It
+ * needs only `fetch`.
  */
 
-/** What a server may have beyond the public protocol. Each is a chapter of PROTOCOL.md. */
+/** What a server may offer beyond the public protocol. Each is a chapter of PROTOCOL.md. */
 export type ExtensionCapability =
   | "sessions"
   | "compare"
@@ -16,19 +16,21 @@ export type ExtensionCapability =
   | "transactions"
   | "groups";
 
-/** One case before it knows its server. */
+/** One case, without its server. */
 export interface CaseSpec {
-  /** The section of PROTOCOL.md, and what is said there. */
+  /** The section of PROTOCOL.md, and its sentence. */
   readonly title: string;
-  /** It waits for real time to pass. */
+  /** The case waits for real time to pass. */
   readonly isSlow?: boolean;
-  /** It needs these as well. */
+  /** The case also needs these capabilities. */
   readonly needs?: readonly ExtensionCapability[];
   readonly run: (site: Site) => Promise<void>;
 }
 
 export type HeaderMap = Readonly<Record<string, string>>;
-/** `undefined`: the header must not be there. `SOME`: it must be, whatever it says. */
+/**
+ * Headers that an answer must have. `undefined`: the header must be absent. `SOME`: it must be there, with any value.
+ */
 export type ExpectedHeaders = Readonly<Record<string, string | undefined>>;
 
 export const SOME = "(any value)";
@@ -36,7 +38,7 @@ export const EPOCH_MAX = "9007199254740991";
 export const TEXT: HeaderMap = { "Content-Type": "text/plain" };
 export const JSON_TYPE: HeaderMap = { "Content-Type": "application/json" };
 
-/** An offset as the server writes it. */
+/** Returns an offset as the server writes it. */
 export function at(bytes: number): string {
   return `0000000000000000_${String(bytes).padStart(16, "0")}`;
 }
@@ -78,7 +80,7 @@ export function ensure(isTrue: boolean, what: string): void {
   if (!isTrue) throw new Error(what);
 }
 
-/** An answer that was read to its end. */
+/** An answer whose body was read to its end. */
 export class CaseAnswer {
   readonly status: number;
   readonly headers: Headers;
@@ -146,7 +148,7 @@ export interface CaseRequest {
   readonly signal?: AbortSignal;
 }
 
-/** One case's place on the server under test: all its streams have a path of their own. */
+/** The place of one case on the server under test: all its streams are below a path of their own. */
 export class Site {
   readonly #url: string;
   readonly #folder: string;
@@ -170,52 +172,52 @@ export class Site {
     return new CaseAnswer(about, response, await response.text());
   }
 
-  /** A stream at a path that nobody has used; it is not created. `end` is added to the path as it is. */
+  /** Returns a stream at an unused path, without creating it. `end` is added to the path as it is. */
   newStream(type: HeaderMap = TEXT, end = ""): CaseStream {
     const path = `${this.#folder}/${this.#paths.length}${end}`;
     this.#paths.push(path);
     return new CaseStream(this, path, type);
   }
 
-  /** A name that no group has; the group is not created. */
+  /** Returns an unused name of a group, without creating it. */
   newGroup(end = ""): string {
     const name = `${this.#folder}/group-${this.#paths.length}${end}`;
     this.#paths.push(`/_hapax/groups/${encodeURIComponent(name)}`);
     return name;
   }
 
-  /** A pattern of all streams of the case. */
+  /** A pattern that matches all streams of the case. */
   get pattern(): string {
     return `${this.#folder}/**`;
   }
 
-  /** A new stream of text. */
+  /** Creates a stream of text. */
   async stream(headers: HeaderMap = {}, body?: string): Promise<CaseStream> {
     const stream = this.newStream();
     (await stream.create(headers, body)).expect(201);
     return stream;
   }
 
-  /** A new stream of text with one append for each letter. */
+  /** Creates a stream of text with one append for each letter. */
   async letters(text: string): Promise<CaseStream> {
     const stream = await this.stream();
     for (const letter of text) (await stream.append(letter)).expect(204);
     return stream;
   }
 
-  /** A new stream of JSON. */
+  /** Creates a stream of JSON. */
   async jsonStream(headers: HeaderMap = {}): Promise<CaseStream> {
     const stream = this.newStream(JSON_TYPE);
     (await stream.create(headers)).expect(201);
     return stream;
   }
 
-  /** A new stream that has the data of another one. */
+  /** Creates a fork of another stream. */
   async fork(source: CaseStream, headers: HeaderMap = {}): Promise<CaseStream> {
     return this.stream({ "Stream-Forked-From": source.path, ...headers });
   }
 
-  /** Deletes what the case has made. */
+  /** Deletes everything that the case has created. */
   async clear(): Promise<void> {
     // Forks first: their sources go with them.
     for (const path of this.#paths.toReversed()) await this.request("DELETE", path);
@@ -234,7 +236,7 @@ export class CaseStream {
     this.#type = type;
   }
 
-  /** The stream in the query of a route of the server's own. */
+  /** The name of the stream in the query of the server's own routes. */
   get query(): string {
     return `stream=${encodeURIComponent(decodeURIComponent(this.path))}`;
   }
@@ -283,17 +285,17 @@ export class CaseStream {
   }
 }
 
-/** So many requests at once, and all their answers. */
+/** Sends so many requests at once. Returns all answers. */
 export function atOnce<T>(count: number, send: (index: number) => Promise<T>): Promise<T[]> {
   return Promise.all(Array.from({ length: count }, (_, index) => send(index)));
 }
 
-/** How many of the answers have a status. */
+/** Returns how many of the answers have a status. */
 export function countOf(answers: readonly CaseAnswer[], status: number): number {
   return answers.filter((answer) => answer.status === status).length;
 }
 
-/** What must happen within a second is tried again if the machine was too slow for that. */
+/** Repeats an attempt that must happen within a second, if the machine was too slow for that. */
 export async function promptly(attempt: () => Promise<CaseStream>): Promise<CaseStream> {
   for (let tries = 1; ; tries += 1) {
     const startMs = performance.now();

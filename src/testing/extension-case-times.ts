@@ -6,7 +6,7 @@ export function hexOf(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** A UUID of version 7 (RFC 9562) of this moment; the rest of it is random. */
+/** Makes a UUID of version 7 (RFC 9562) with this time; the rest of it is random. */
 export function uuid7Of(timeMs: number): string {
   const time = timeMs.toString(16).padStart(12, "0");
   const random = hexOf(crypto.getRandomValues(new Uint8Array(10)));
@@ -19,7 +19,7 @@ export function uuid7Of(timeMs: number): string {
   ].join("-");
 }
 
-/** A ULID of this moment; the rest of it is random. */
+/** Makes a ULID with this time; the rest of it is random. */
 export function ulidOf(timeMs: number): string {
   let time = "";
   for (let rest = timeMs; time.length < 10; rest = Math.floor(rest / 32)) {

@@ -1,4 +1,4 @@
-/** What the cases of transactions and groups have in common. PROTOCOL.md §19, §20. */
+/** What the cases of transactions and groups share. PROTOCOL.md §19, §20. */
 
 import {
   byKey,
@@ -15,7 +15,7 @@ export const FRAMED: HeaderMap = { "Content-Type": "application/vnd.hapax.transa
 
 export type CaseOperation = Readonly<Record<string, unknown>>;
 
-/** A key that nobody has used. */
+/** Returns headers with an unused key. */
 export function newKey(): HeaderMap {
   return byKey(crypto.randomUUID());
 }
@@ -28,7 +28,7 @@ export function appendOf(
   return { append: { stream: pathOf(stream), text, ...more } };
 }
 
-/** As bodies name a stream: not percent-encoded. */
+/** Returns the path of a stream as bodies name it: not percent-encoded. */
 export function pathOf(stream: CaseStream): string {
   return decodeURIComponent(stream.path);
 }
@@ -42,7 +42,7 @@ export function transact(
   return site.request("POST", TRANSACTIONS, { headers: { ...JSON_TYPE, ...identity }, body });
 }
 
-/** The framed form: the length of the head, the head, and the bodies. */
+/** Makes the framed form: the length of the head, the head, and the bodies. */
 export function frame(
   operations: readonly CaseOperation[],
   ...bodies: readonly Uint8Array[]
@@ -68,7 +68,9 @@ export function transactFramed(
   return site.request("POST", TRANSACTIONS, { headers: { ...FRAMED, ...identity }, body });
 }
 
-/** Throws unless the transaction is committed with these offsets, in this order; undefined: none is told. */
+/**
+ * Throws unless the transaction is committed with these offsets, in this order. Undefined: the answer has no offset.
+ */
 export function committed(
   answer: CaseAnswer,
   expected: readonly (readonly [CaseStream, string] | undefined)[],
@@ -130,7 +132,7 @@ export class CaseGroup {
     });
   }
 
-  /** `settings` without pattern and streams are those of all streams of the case. */
+  /** Creates the group. If `settings` names no pattern and no streams, it has all streams of the case. */
   async create(settings: CaseOperation = {}): Promise<this> {
     (await this.put({ pattern: this.site.pattern, ...settings })).expect(201);
     return this;
@@ -156,7 +158,7 @@ export class CaseGroup {
     return new CaseMember(this, member);
   }
 
-  /** What is known of one stream. */
+  /** Returns what the server knows of one stream. */
   async cursor(stream: CaseStream): Promise<CaseOperation> {
     const { cursors } = (await this.get()).expect(200).json() as {
       readonly cursors: readonly CaseOperation[];
@@ -195,7 +197,7 @@ export class CaseMember {
     return this.post("release", { leases });
   }
 
-  /** The lease of a stream that the member must hold. */
+  /** Claims, and returns the lease of a stream that the member must hold. */
   async lease(stream: CaseStream): Promise<CaseLease> {
     const { leases } = await this.claim();
     const found = leases.find((lease) => lease.stream === pathOf(stream));
@@ -205,7 +207,7 @@ export class CaseMember {
     return found;
   }
 
-  /** A lease as operations of transactions name it. */
+  /** Returns a lease as operations of transactions name it. */
   claimed({ stream, token }: CaseLease): CaseOperation {
     return { group: this.group.name, member: this.id, stream, token };
   }

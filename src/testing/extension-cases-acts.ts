@@ -33,7 +33,7 @@ export const actCases: readonly CaseSpec[] = [
       (await member.commit({ ...lease, offset: at(3) })).expect(200);
       const again = (await reset(site, group, "beginning", key)).expect(200, REPLAYED);
       equal(again.json(), first.json(), "the answer to the retry");
-      // The lease is as it was, and so is the offset: another commit of it counts.
+      // The lease is unchanged, and so is the offset: another commit of it counts.
       (await member.commit({ ...lease, offset: at(3) })).expect(200);
       (await reset(site, group, "tail", key)).refused(422, "key_reused");
       (await reset(site, group, "beginning", byKey(`another-of-${group.name}`))).expect(200, {
@@ -94,7 +94,7 @@ export const actCases: readonly CaseSpec[] = [
       (await send()).expect(204);
       await stream.append("b", byEpoch("p", 0, 0));
       (await send()).expect(204, REPLAYED);
-      // It is still known: this is a duplicate, and not a new append.
+      // The producer is still known: this is a duplicate, and not a new append.
       (await stream.append("b", byEpoch("p", 0, 0))).expect(204);
       await stream.holds("ab");
     },

@@ -29,7 +29,7 @@ function reset(stream: CaseStream, id: string): Promise<CaseAnswer> {
   return stream.site.request("DELETE", `${PRODUCERS}/${encodeURIComponent(id)}?${stream.query}`);
 }
 
-/** The value of a line of metrics, such as `name{a="b"}`. */
+/** Returns the value of a line of metrics, such as `name{a="b"}`. */
 async function metric(site: Site, name: string): Promise<number> {
   const { text } = (await site.request("GET", METRICS)).expect(200);
   const line = text.split("\n").find((each) => each.startsWith(`${name} `));

@@ -118,7 +118,7 @@ const conditions: readonly CaseSpec[] = [
   },
 ];
 
-/** Whoever sends the same append again is told where it was stored, also when the tail has moved on. */
+/** The retry of an append gets the place where it was stored, also after the tail has moved on. */
 const retries: readonly CaseSpec[] = (
   [
     ["of a producer", ["reading-back"], byEpoch("p", 0, 0), 200, {}],

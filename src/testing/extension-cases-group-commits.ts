@@ -13,7 +13,7 @@ import {
   transact,
 } from "./extension-case-transactions.ts";
 
-/** Two streams, and a member that holds both. */
+/** Creates two streams, and a member that holds both. */
 async function holderOf(site: Site): Promise<{
   readonly streams: readonly [CaseStream, CaseStream];
   readonly group: CaseGroup;

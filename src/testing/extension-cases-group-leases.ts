@@ -19,13 +19,13 @@ async function streamsOf(site: Site, count: number): Promise<readonly CaseStream
   return made;
 }
 
-/** A group over new streams. */
+/** Creates a group over new streams. */
 async function groupOver(site: Site, count: number, leaseMs = 30_000): Promise<CaseGroup> {
   await streamsOf(site, count);
   return new CaseGroup(site).create({ leaseMs });
 }
 
-/** Claims and hands over until nothing is asked back; how many each holds in the end. */
+/** Claims and hands over until nothing is asked back. Returns how many streams each member holds at the end. */
 async function settle(members: readonly CaseMember[]): Promise<readonly number[]> {
   for (let round = 0; round < 4; round += 1) {
     for (const member of members) {
@@ -39,7 +39,7 @@ async function settle(members: readonly CaseMember[]): Promise<readonly number[]
   return counts;
 }
 
-/** What every claim would otherwise take for granted. */
+/** Returns the first lease. Throws if there is none. */
 function single(leases: readonly CaseLease[]): CaseLease {
   const [lease] = leases;
   if (lease === undefined) throw new Error("claim: expected a lease, got none");

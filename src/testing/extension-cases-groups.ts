@@ -13,7 +13,7 @@ import { CaseGroup, type CaseOperation, pathOf } from "./extension-case-transact
 const GROUPS = "/_hapax/groups";
 const NO_STORE = { "Cache-Control": "no-store" };
 
-/** The streams of a group with their offsets. */
+/** Returns the streams of a group with their offsets. */
 async function cursorsOf(group: CaseGroup): Promise<Readonly<Record<string, unknown>>> {
   const { cursors } = (await group.get()).expect(200).json() as {
     readonly cursors: readonly CaseOperation[];

@@ -14,7 +14,7 @@ import { hexOf, ulidOf, uuid7Of } from "./extension-case-times.ts";
 
 const REPLAYED = { "Idempotency-Replayed": "true" };
 const NEW = { "Idempotency-Replayed": undefined };
-/** A second, and what a clock may be off. */
+/** A second, and some tolerance for the clock. */
 const WINDOW_MS = 1100;
 const HOUR_MS = 3_600_000;
 const MINUTE: HeaderMap = { "Stream-Key-Window": "60" };
@@ -188,7 +188,7 @@ const ages: readonly CaseSpec[] = [
     title: "§16.2 a key that the window has is a replay, also when its own time is older",
     isSlow: true,
     async run(site) {
-      // Two seconds are left of a minute, by the time of the key.
+      // The key is 58 seconds old: two seconds of its window of a minute are left.
       let key = "";
       const stream = await promptly(async () => {
         const old = await site.stream(MINUTE);
@@ -218,7 +218,7 @@ const ages: readonly CaseSpec[] = [
   },
 ];
 
-/** All of them need keys. */
+/** All cases of this file. They need the capability `keys`. */
 export const keyKindCases: readonly CaseSpec[] = [...times, ...contents, ...ages].map((spec) => ({
   ...spec,
   needs: ["keys"],

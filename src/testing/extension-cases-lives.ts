@@ -56,7 +56,7 @@ export const lifeCases: readonly CaseSpec[] = [
         const answer = await read(stream, `?offset=${at(3)}&life=${life}${live}`);
         answer.refused(410, "stream_replaced");
       }
-      // Before the offset is looked at: what is wrong with it belongs to the other life.
+      // The life is checked before the offset, which belongs to the other life.
       const beyond = await read(stream, `?offset=${at(99)}&life=${life}`);
       beyond.refused(410, "stream_replaced");
       const rest = await read(stream, `?offset=${at(3)}&life=${next}`);

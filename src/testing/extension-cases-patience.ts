@@ -1,4 +1,4 @@
-/** Cases of appends that wait for those before them: PROTOCOL.md §17. */
+/** Cases of appends that wait for earlier ones: PROTOCOL.md §17. */
 
 import {
   at,
@@ -20,7 +20,7 @@ const WAIT: HeaderMap = { Prefer: "wait=20" };
 const HELD = { "Preference-Applied": "wait" };
 const NOT_HELD = { "Preference-Applied": undefined };
 
-/** Sends an append that is answered later. */
+/** Sends an append whose answer comes later. */
 function send(
   stream: CaseStream,
   body: string,
@@ -28,13 +28,13 @@ function send(
   signal?: AbortSignal,
 ): Promise<CaseAnswer> {
   const answer = stream.append(body, { ...WAIT, ...headers }, signal);
-  answer.catch(() => undefined); // Whoever awaits it is told; until then nobody does.
+  answer.catch(() => undefined); // The case awaits it later, and gets the error then.
   return answer;
 }
 
 /**
- * Runs an overtaking until the appends that overtook were held. Over HTTP nobody can see that an append waits, only
- * afterwards that it has: so it is tried again with more time for the overtaking.
+ * Runs an overtaking until the later appends were held. Over HTTP a client cannot see that an append waits, only
+ * afterwards that it has waited. So the overtaking is repeated with more time.
  */
 async function untilHeld(
   run: (arrived: () => Promise<void>) => Promise<readonly CaseAnswer[]>,
@@ -187,7 +187,7 @@ const held: readonly CaseSpec[] = [
   ),
 ];
 
-/** What ends the waiting of an append of epoch 0, sequence 2, and what it is told then. */
+/** What ends the wait of an append of epoch 0, sequence 2, and its answer then. */
 const endings = [
   {
     what: "a newer epoch",
@@ -317,7 +317,7 @@ const notHeld: readonly CaseSpec[] = [
   {
     title: "§17 a held append that the client gives up is not stored",
     async run(site) {
-      // Until the server has heard of the end of the connection, it may still store it.
+      // Until the server notices the end of the connection, it may still store the append.
       let seen = "";
       for (const ms of [50, 200, 1000]) {
         const stream = await site.stream();

@@ -1,4 +1,4 @@
-/** Cases of reading back what the stream knows of a producer, and of what a duplicate is told: PROTOCOL.md §18. */
+/** Cases of what the stream shows of a producer, and of the answers to duplicates: PROTOCOL.md §18. */
 
 import {
   at,

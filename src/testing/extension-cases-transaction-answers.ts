@@ -24,7 +24,7 @@ const answers: readonly CaseSpec[] = [
   {
     title: "§19.3 whoever has read one append of a transaction finds all others",
     async run(site) {
-      // Many in between: a server that goes from one to the next needs its time.
+      // Many streams in between: a server that goes from one to the next needs time for that.
       const first = await site.stream();
       const streams = [first];
       while (streams.length < 12) streams.push(await site.stream());

@@ -256,7 +256,7 @@ const requests: readonly CaseSpec[] = [
   },
 ];
 
-/** Operations that are wrong in themselves, by what is wrong. */
+/** Operations that are malformed, by what is wrong. */
 const malformed: Readonly<Record<string, (path: string) => unknown>> = {
   "not an object": () => "append",
   "of no kind": () => ({ remove: {} }),

@@ -14,7 +14,7 @@ import {
 
 const REPLAYED = { "Idempotency-Replayed": "true" };
 const NEW = { "Idempotency-Replayed": undefined };
-/** A second, and what a clock may be off. */
+/** A second, and some tolerance for the clock. */
 const WINDOW_MS = 1100;
 
 const SETTINGS = [
@@ -259,7 +259,7 @@ const ages: readonly CaseSpec[] = [
   },
 ];
 
-/** All of them need keys. */
+/** All cases of this file. They need the capability `keys`. */
 export const windowCases: readonly CaseSpec[] = [...configuration, ...counts, ...ages].map(
   (spec) => ({ ...spec, needs: ["keys"] }),
 );

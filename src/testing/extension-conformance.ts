@@ -20,11 +20,11 @@ import { type CaseSpec, type ExtensionCapability, Site } from "./extension-case-
 
 export type { ExtensionCapability } from "./extension-case-kit.ts";
 
-/** The server that the cases are run against. */
+/** The server to test. */
 export interface ExtensionTarget {
-  /** Where it is reached, such as `http://127.0.0.1:4437`. */
+  /** Its URL, such as `http://127.0.0.1:4437`. */
   readonly url: string;
-  /** What it says to have; the cases of the others are left out. Default: everything. */
+  /** The capabilities that it claims. Cases of other capabilities are left out. Default: all. */
   readonly capabilities?: readonly ExtensionCapability[];
 }
 
@@ -35,9 +35,9 @@ export interface ExtensionCase {
   /** The section alone, such as `16.1`. */
   readonly section: string;
   readonly capability: ExtensionCapability;
-  /** It waits for a second or two of real time; run those at once. */
+  /** The case waits for a second or two of real time. Run such cases at the same time. */
   readonly isSlow: boolean;
-  /** Throws an error that says what was expected and what was seen. */
+  /** Runs the case. Throws an error that says what was expected and what was seen. */
   readonly run: () => Promise<void>;
 }
 
@@ -54,12 +54,12 @@ const CASES: Readonly<Record<ExtensionCapability, readonly CaseSpec[]>> = {
   groups: [...groupCases, ...groupLeaseCases, ...groupCommitCases],
 };
 
-/** Every capability that there are cases for. */
+/** All capabilities that have cases. */
 export const extensionCapabilities = Object.keys(CASES) as readonly ExtensionCapability[];
 
 /**
- * The cases for one server. They share nothing, so they can run at once and in any order; each removes the streams
- * that it has made, all below `/v1/stream/hapax-conformance/`.
+ * Returns the cases for one server. They share nothing, so they can run at once and in any order. Each removes its
+ * streams, which are all below `/v1/stream/hapax-conformance/`.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";

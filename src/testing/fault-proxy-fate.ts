@@ -1,12 +1,12 @@
 /**
- * What befalls the n-th request at the fault proxy: drawn from the seed and n, or chosen by the test. What each of
- * these does to the request is in fault-proxy.ts.
+ * Decides what happens to the n-th request at the fault proxy: drawn from the seed and n, or chosen by the test.
+ * fault-proxy.ts carries it out.
  */
 
 import { HapaxError } from "../base/errors.ts";
 import { createSeededRandom } from "./seeded-random.ts";
 
-/** An answer that the proxy makes up in the server's name. */
+/** An answer that the proxy makes up in place of the server. */
 export interface MadeUpAnswer {
   readonly status: number;
   /** The value of `Retry-After`. */
@@ -14,8 +14,8 @@ export interface MadeUpAnswer {
 }
 
 /**
- * What can go wrong with one request. Those that end in `Requests` are met on the way to the server, which never
- * acts on the request; those in `Answers` on the way back, when the server has acted and answered.
+ * What can go wrong with one request. Harms that end in `Requests` happen on the way to the server, which never acts
+ * on the request. Harms that end in `Answers` happen on the way back, after the server has acted and answered.
  */
 export type Harm =
   | "dropRequests"
@@ -27,72 +27,75 @@ export type Harm =
   | "refuseRequests"
   | "refuseAnswers";
 
-/** How often what goes wrong. Shares are from 0 to 1, and 0 unless they are given. */
+/** How often things go wrong. Each is a share of the requests from 0 to 1. Default: 0. */
 export interface FaultShares {
-  /** The connection ends before the server has seen the request. */
+  /** The connection ends before the server sees the request. */
   readonly dropRequests?: number;
-  /** The connection ends when the server has answered. */
+  /** The connection ends after the server has answered. */
   readonly dropAnswers?: number;
   /** The server gets the head and a part of the body, then both connections end. */
   readonly cutRequests?: number;
-  /** The client gets the head and a part of the body; of an answer without a body, a part of the head. */
+  /** The client gets the head and a part of the body. If the answer has no body, it gets a part of the head. */
   readonly cutAnswers?: number;
-  /** Half-open: the server has not seen the request, and the connection stays open and silent for ever. */
+  /** Half-open: the server does not see the request, and the connection stays open and silent. */
   readonly silenceRequests?: number;
-  /** Half-open: the server has answered, and the connection stays open and silent for ever. */
+  /** Half-open: the server has answered, and the connection stays open and silent. */
   readonly silenceAnswers?: number;
-  /** The proxy answers with one of `refusals`, and the server has not seen the request. */
+  /** The proxy answers with one of `refusals`, and the server does not see the request. */
   readonly refuseRequests?: number;
-  /** The server has answered, and the client is told one of the `refusals` from 500 on. */
+  /** The server has answered, and the client gets one of the `refusals` with a status from 500 on. */
   readonly refuseAnswers?: number;
-  /** Held back for up to `delayMsMax` on the way to the server. Beside the harms above, as all below. */
+  /**
+   * Delayed by up to `delayMsMax` on the way to the server. This and the following can come with one of the harms
+   * above.
+   */
   readonly delayRequests?: number;
-  /** Held back for up to `delayMsMax` on the way back. */
+  /** Delayed by up to `delayMsMax` on the way back. */
   readonly delayAnswers?: number;
-  /** Held back until the server has answered a later one, for `delayMsMax` at most. */
+  /** Held back until the server has answered a later request, for at most `delayMsMax`. */
   readonly reorderRequests?: number;
-  /** Sent twice, the second time up to `delayMsMax` later; the client hears one of both answers. Not `GET`. */
+  /** Sent twice, the second time up to `delayMsMax` later. The client gets one of the two answers. Not for `GET`. */
   readonly duplicateRequests?: number;
 }
 
-/** A request, as a test can choose its fate by. */
+/** A request. A test can choose its fate by these members. */
 export interface ProxiedRequest {
-  /** 1 is the first of the proxy. */
+  /** The first request of the proxy has number 1. */
   readonly number: number;
   readonly method: string;
   readonly path: string;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
 }
 
-/** What becomes of one request. Nothing goes wrong unless it says so. */
+/** What happens to one request. Default: nothing goes wrong. */
 export interface ProxyFate {
   readonly harm?: Harm;
-  /** What is told if the harm is a refusal. Default: 503. */
+  /** The answer if the harm is a refusal. Default: 503. */
   readonly refusal?: MadeUpAnswer;
   /** The share of the body that passes if the harm is a cut, from 0 to below 1. Default 0.5. */
   readonly passedShare?: number;
   readonly delayMs?: number;
   readonly answerDelayMs?: number;
-  /** Held back until the server has answered a later request, for so many milliseconds at most. */
+  /** Held back until the server has answered a later request, for at most so many milliseconds. */
   readonly overtakenMsMax?: number;
-  /** A copy is sent so many milliseconds after it. */
+  /** Sends a copy so many milliseconds after the request. */
   readonly copyAfterMs?: number;
-  /** The client hears the answer to the copy. */
+  /** The client gets the answer to the copy. */
   readonly hearsCopy?: boolean;
 }
 
 /** Settings of a fault proxy: the seed, what goes wrong, and how often. */
 export interface FaultProxySettings extends FaultShares {
   readonly seed: number;
-  /** Default 20. */
+  /** Longest delay in milliseconds. Default 20. */
   readonly delayMsMax?: number;
-  /** Default: 500, 502, 503, 504, and 503 and 429 with `Retry-After: 0`. */
+  /** Answers that the proxy can make up. Default: 500, 502, 503, 504, and 503 and 429 with `Retry-After: 0`. */
   readonly refusals?: readonly MadeUpAnswer[];
-  /** Chooses a fate; `undefined` leaves it to the seed. */
+  /** Chooses the fate of a request. `undefined` leaves it to the seed. */
   readonly fateOf?: (request: ProxiedRequest) => ProxyFate | undefined;
 }
 
-/** How many requests met what. */
+/** How many requests met which harm. */
 export interface FaultCounts {
   readonly droppedRequests: number;
   readonly droppedAnswers: number;
@@ -108,7 +111,7 @@ export interface FaultCounts {
   readonly duplicatedRequests: number;
 }
 
-/** By which name a harm is counted. */
+/** The names under which harms are counted. */
 export const COUNTED = {
   dropRequests: "droppedRequests",
   dropAnswers: "droppedAnswers",
@@ -120,7 +123,7 @@ export const COUNTED = {
   refuseAnswers: "refusedAnswers",
 } as const satisfies Record<Harm, keyof FaultCounts>;
 
-/** Nothing has happened yet. */
+/** Returns counts of zero. */
 export function noCounts(): { -readonly [Name in keyof FaultCounts]: number } {
   return {
     droppedRequests: 0,
@@ -138,7 +141,7 @@ export function noCounts(): { -readonly [Name in keyof FaultCounts]: number } {
   };
 }
 
-/** In the order in which one number is compared with their shares. */
+/** The order in which one random number is compared with the shares. */
 const HARMS: readonly Harm[] = [
   "dropRequests",
   "dropAnswers",
@@ -159,7 +162,7 @@ const DEFAULT_REFUSALS: readonly MadeUpAnswer[] = [
   { status: 429, retryAfter: "0" },
 ];
 
-/** Throws `invalid_settings` for shares that cannot be kept together. */
+/** Throws `invalid_settings` for shares that do not fit together. */
 export function checkShares(settings: FaultProxySettings): void {
   const shares = HARMS.map((harm) => settings[harm] ?? 0);
   const sum = shares.reduce((total, share) => total + share, 0);
@@ -172,7 +175,7 @@ export function checkShares(settings: FaultProxySettings): void {
 
 /** FX1. */
 export function drawFate(settings: FaultProxySettings, number: number): ProxyFate {
-  // A source of its own for each request: what is drawn for one changes nothing for the next.
+  // Each request has its own random source, so the draws for one do not change the next.
   const random = createSeededRandom(
     Math.imul(settings.seed, 0x9e3779b1) + Math.imul(number, 0x85ebca6b),
   );

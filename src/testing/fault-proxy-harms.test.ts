@@ -5,11 +5,11 @@ import { type FaultProxy, type FaultProxySettings, openFaultProxy } from "./faul
 
 interface Stage {
   readonly proxy: FaultProxy;
-  /** Bodies that have reached the server as a whole, in the order of their arrival. */
+  /** Bodies that have reached the server completely, in the order of their arrival. */
   readonly arrived: string[];
   /** How many bytes of a body had come when its connection ended too early. */
   readonly torn: number[];
-  /** What the client hears: status, `Retry-After` and body, the part of a body, or nothing. */
+  /** What the client gets: status, `Retry-After` and body, the part of a body, or nothing. */
   ask(body: string): Promise<string>;
 }
 
@@ -38,7 +38,7 @@ async function onStage(
     let part = "";
     const patience = new AbortController();
     const silenced = silencedOf(proxy);
-    // Whoever is silenced gives up at once: how long a client waits is its own matter.
+    // A silenced client gives up at once: how long a client waits is its own decision.
     const watch = setInterval(() => {
       if (silencedOf(proxy) > silenced) patience.abort();
     }, 1);
@@ -117,7 +117,7 @@ for (const [harm, reached] of [
         socket.write(post("first"));
         while (silencedOf(proxy) === 0) await turnOver();
         await proxy.drain();
-        // What comes later on the same connection is swallowed as well.
+        // Later bytes on the same connection are swallowed as well.
         socket.write(post("later"));
         expect(await fetch(proxy.url, { method: "DELETE" })).toMatchObject({ status: 204 });
         expect([heard, hasEnded]).toEqual([[], false]);
@@ -237,7 +237,7 @@ test("FX1 FX3 with all harms the n-th request meets the same in each run of a se
       const heard: string[] = [];
       for (const [at, body] of BODIES.entries()) {
         heard.push(await stage.ask(body));
-        // What is not harmed is heard whole.
+        // An unharmed answer arrives whole.
         if (/^201 [^n]*$/.test(heard[at] ?? ""))
           expect(heard[at]).toBe(`201 ${body.toUpperCase()}`);
       }

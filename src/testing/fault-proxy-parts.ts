@@ -1,4 +1,4 @@
-/** Parts of HTTP messages, for the fault proxy: what is passed on, what is cut, and what is made up. */
+/** Parts of HTTP messages for the fault proxy: what it passes on, cuts, and makes up. */
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { connect } from "node:net";
@@ -6,7 +6,7 @@ import type { MadeUpAnswer } from "./fault-proxy-fate.ts";
 
 const HOP_BY_HOP = new Set(["connection", "keep-alive", "proxy-connection", "upgrade"]);
 
-/** Names and values in turn, without those that speak of one connection only. */
+/** Returns names and values in turn, without the headers that are about one connection only. */
 export function keptHeaders(raw: readonly string[]): string[] {
   const kept: string[] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
@@ -22,8 +22,8 @@ function headLines(raw: readonly string[]): string {
 }
 
 /**
- * Sends the head and a share of the body on a connection of its own, and ends it. Of a request without a body a
- * part of the head is sent. Resolves when the server has let go of it.
+ * Sends the head and a share of the body on a new connection, and ends it. If the request has no body, it sends a
+ * part of the head. Resolves when the server has closed the connection.
  */
 export function sendPart(
   target: URL,
@@ -49,8 +49,8 @@ export function sendPart(
 }
 
 /**
- * Passes the head and a share of the body on, then ends the connection. Of a body whose length nobody knows yet, a
- * share of the first piece passes; of an answer without a body, a part of the head.
+ * Passes on the head and a share of the body, then ends the connection. If the length of the body is not known yet, a
+ * share of the first piece passes. If the answer has no body, a part of the head passes.
  */
 export function passPart(
   answer: IncomingMessage,
@@ -68,7 +68,7 @@ export function passPart(
     answer.resume();
     const { socket } = response;
     const head = `HTTP/1.1 ${statusCode} ${statusMessage}\r\n${headLines(rawHeaders)}`;
-    // Without a socket it stands behind other answers of its connection, and is lost with it.
+    // Without a socket the answer waits behind others of its connection, and is lost with it.
     if (socket === null) cut();
     else
       socket.write(head.slice(0, 1 + Math.floor(passedShare * (head.length - 1))), "latin1", cut);
@@ -87,7 +87,7 @@ export function passPart(
   });
 }
 
-/** Answers in the server's name, in words that are not the server's. */
+/** Answers in place of the server, with a text that the server does not use. */
 export function makeUp(response: ServerResponse, { status, retryAfter }: MadeUpAnswer): void {
   const words = `the proxy says ${status}\n`;
   const headers = { "Content-Type": "text/plain", "Content-Length": String(words.length) };

@@ -7,7 +7,7 @@ interface Stage {
   readonly proxy: FaultProxy;
   /** Bodies that have reached the server, in the order of their arrival. */
   readonly arrived: string[];
-  /** What the client hears: the status and the body, or that it heard nothing. */
+  /** What the client gets: the status and the body, or no answer. */
   ask(body: string): Promise<string>;
 }
 
@@ -71,7 +71,7 @@ test("FX2 a dropped answer was given by the server, and a dropped request never 
     const heard = await hearAll(stage);
     const { requests, droppedAnswers, droppedRequests } = stage.proxy;
     expect(requests).toBe(60);
-    // About a third and a fifth; the seed says exactly how many.
+    // About a third and a fifth. The seed decides exactly how many.
     expect([droppedAnswers > 8, droppedRequests > 4]).toEqual([true, true]);
     expect(stage.arrived).toHaveLength(60 - droppedRequests);
     expect(heard.filter((text) => text === "nothing")).toHaveLength(

@@ -1,16 +1,16 @@
 /**
- * A network that cannot be trusted, as a proxy before a server: by a seed it loses, cuts, delays, reorders and
- * repeats requests, loses, cuts and delays answers, lets connections fall silent, and answers in the server's name.
+ * An unreliable network, as a proxy before a server. By a seed it loses, cuts, delays, reorders and repeats requests,
+ * loses, cuts and delays answers, makes connections silent, and answers in place of the server.
  *
- *   FX1  what happens to the n-th request depends on the seed and on n alone, unless the test chooses it;
- *   FX2  the server never acts on a request that was dropped, cut, silenced or refused, and has answered those
+ *   FX1  what happens to the n-th request depends only on the seed and on n, unless the test chooses it;
+ *   FX2  the server never acts on a request that was dropped, cut, silenced or refused; it has answered a request
  *        whose answer was;
- *   FX3  what is not harmed arrives as it was sent, both ways;
- *   FX4  a silenced connection stays open, and nothing comes on it any more;
- *   FX5  a duplicated request arrives twice, and its client hears one answer;
+ *   FX3  an unharmed message arrives as it was sent, both ways;
+ *   FX4  a silenced connection stays open, and nothing more comes on it;
+ *   FX5  a duplicated request arrives twice, and its client gets one answer;
  *   FX6  a reordered request arrives after the server has answered a later one, if one comes in time.
  *
- * Whoever is dropped loses its connection, and with it every answer that was still to come on it. What the proxy
+ * A dropped client loses its connection, and all answers that were still to come on it. A request that the proxy
  * holds back arrives also if the client has given up meanwhile.
  */
 
@@ -44,26 +44,26 @@ export type {
 
 /** A proxy that harms requests and answers. See `openFaultProxy`. */
 export interface FaultProxy {
-  /** What the client calls instead of the server. */
+  /** The URL that the client uses instead of the server's. */
   readonly url: string;
-  /** Requests so far, and what became of them. */
+  /** Number of requests so far. */
   readonly requests: number;
   readonly droppedRequests: number;
   readonly droppedAnswers: number;
   readonly delayedRequests: number;
   readonly counts: FaultCounts;
-  /** Nothing goes wrong from now on. Connections that fell silent stay so. */
+  /** Stops all harms from now on. Silent connections stay silent. */
   heal(): void;
-  /** Sends on at once what is held back, and resolves when the server has answered all that was sent to it. */
+  /** Sends all held requests at once. Resolves when the server has answered everything that was sent to it. */
   drain(): Promise<void>;
-  /** Cuts all connections and takes no new ones. What is held back never arrives. */
+  /** Cuts all connections and takes no new ones. Held requests never arrive. */
   close(): Promise<void>;
 }
 
 const REFUSAL: MadeUpAnswer = { status: 503 };
 
 /**
- * Opens a proxy before the server at `target`, which may also be a function if the address changes.
+ * Opens a proxy before the server at `target`. Pass a function if the address changes.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";
@@ -80,7 +80,7 @@ const REFUSAL: MadeUpAnswer = { status: 503 };
  * await server.stop();
  * ```
  *
- * All harms together, as a writer has to bear them; `fateOf` chooses the fate of single requests.
+ * All harms together; `fateOf` chooses the fate of single requests.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -125,7 +125,7 @@ export async function openFaultProxy(
   return proxy;
 }
 
-/** A request that is complete at the proxy. */
+/** A request that has arrived completely at the proxy. */
 interface Passing {
   readonly number: number;
   readonly request: IncomingMessage;
@@ -134,7 +134,7 @@ interface Passing {
   readonly fate: ProxyFate;
 }
 
-/** Something that waits for its time, or for what releases it earlier. */
+/** A request or answer that waits until its time, or until an earlier release. */
 interface Hold {
   /** The request that waits to be overtaken. */
   readonly overtaken: number | undefined;
@@ -160,7 +160,7 @@ class LossyProxy implements FaultProxy {
   constructor(target: () => string | Promise<string>, settings: FaultProxySettings) {
     this.#target = target;
     this.#settings = settings;
-    this.#server.maxHeadersCount = 0; // Node would drop those behind the 1,000th in silence.
+    this.#server.maxHeadersCount = 0; // Node would silently drop those behind the 1,000th.
     this.#server.on("clientError", (_error, socket) => {
       socket.destroy();
     });
@@ -215,7 +215,7 @@ class LossyProxy implements FaultProxy {
   }
 
   #take(request: IncomingMessage, response: ServerResponse): void {
-    // The client may go at any time; what it had sent may still arrive.
+    // The client may go at any time. What it has sent may still arrive.
     request.on("error", () => undefined);
     response.on("error", () => undefined);
     if (this.#silent.has(request.socket)) {
@@ -242,7 +242,7 @@ class LossyProxy implements FaultProxy {
     return chosen ?? drawFate(this.#settings, number);
   }
 
-  /** The way of a request to the server, and the harms that it meets there. */
+  /** Carries a request to the server, with the harms on that way. */
   async #carry(passing: Passing): Promise<void> {
     const { number, request, response, body, fate } = passing;
     const { harm, delayMs = 0, overtakenMsMax } = fate;
@@ -292,7 +292,7 @@ class LossyProxy implements FaultProxy {
     await first;
   }
 
-  /** One request to the server; resolves when its answer has ended, or cannot come any more. */
+  /** Sends one request to the server. Resolves when its answer has ended, or can no longer come. */
   #send(target: URL, passing: Passing, isHeard: boolean): Promise<void> {
     const { request, response, body, number } = passing;
     const sent = sendRequest({
@@ -316,7 +316,7 @@ class LossyProxy implements FaultProxy {
         if (isHeard) this.#track(this.#answer(passing, answer));
         else answer.resume();
       });
-      // A client that goes is gone for the server too, unless the server is to have answered.
+      // If a client goes, the server sees that too, unless the server must answer first.
       const mayEnd = isHeard && (passing.fate.harm === undefined || request.method === "GET");
       response.once("close", () => {
         if (mayEnd && !response.writableFinished) sent.destroy();
@@ -325,7 +325,7 @@ class LossyProxy implements FaultProxy {
     });
   }
 
-  /** The way of an answer to the client, and the harms that it meets there. */
+  /** Carries an answer to the client, with the harms on that way. */
   async #answer({ request, response, fate }: Passing, answer: IncomingMessage): Promise<void> {
     const { harm, answerDelayMs = 0 } = fate;
     if (answerDelayMs > 0) {
@@ -347,7 +347,9 @@ class LossyProxy implements FaultProxy {
     }
   }
 
-  /** Resolves after so long, or when a request after `overtaken` was answered, or when nothing may wait. */
+  /**
+   * Resolves after the delay, or when a request after `overtaken` was answered, or when the proxy lets everything go.
+   */
   #hold(delayMs: number, overtaken?: number): Promise<void> {
     if (this.#isDraining || this.#isClosed) return Promise.resolve();
     return new Promise((resolve) => {

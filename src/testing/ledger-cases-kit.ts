@@ -13,13 +13,13 @@ import type {
 } from "../toolkit/ledgers/ledger.ts";
 import { systemRandom } from "../base/random.ts";
 
-/** How a case gets at a database. */
+/** How a case reaches a database. */
 export interface LedgerTarget<Tx> {
-  /** A ledger over the same database, as another process would have it; `migrate` was called. */
+  /** Opens a ledger over the same database, as another process would. `migrate` was called. */
   open(): Promise<Ledger<Tx>>;
-  /** An effect of a transaction. */
+  /** Writes an effect in a transaction. */
   write(tx: Tx, text: string): Promise<void>;
-  /** All effects that were committed, in their order. */
+  /** Returns all committed effects, in order. */
   read(): Promise<readonly string[]>;
 }
 
@@ -31,7 +31,7 @@ export interface LedgerCase {
 
 export const ABSENT: Expected = { kind: "absent" };
 
-/** A claim as the primitives make one. */
+/** A claim as the primitives write it. */
 export const CLAIM: EntryWrite = {
   state: "running",
   token: "next",
@@ -51,7 +51,7 @@ export const DONE: EntryWrite = {
   fingerprint: "same",
 };
 
-/** A scope that no other run has used: the database may be an old one. */
+/** Returns a scope that no other run has used: the database may be an old one. */
 export function freshScope(): string {
   return `case-${systemRandom.id()}`;
 }
@@ -78,7 +78,7 @@ export function openMany<Tx>(target: LedgerTarget<Tx>, count: number): Promise<L
 
 type Written = NonNullable<Awaited<ReturnType<Entries["put"]>>>;
 
-/** A write that must succeed. */
+/** Makes a write that must succeed. */
 export async function put(
   entries: Entries,
   place: Place,
@@ -90,14 +90,14 @@ export async function put(
   return written;
 }
 
-/** An entry that must be there. */
+/** Reads an entry that must be there. */
 export async function found(entries: Entries, place: Place): Promise<Entry> {
   const entry = await entries.find(place);
   assert.ok(entry !== undefined, "there is no entry");
   return entry;
 }
 
-/** `unchanged` since it was read. */
+/** Returns the expectation that the entry is `unchanged` since it was read. */
 export function asRead({ token, revision }: Written): Expected {
   return { kind: "unchanged", token, revision };
 }
@@ -106,10 +106,10 @@ export function wait(delayMs: number): Promise<void> {
   return new Promise((resolve) => void waitingClock.after(delayMs, resolve));
 }
 
-/** What a transaction of a case throws to be rolled back. */
+/** Thrown in a transaction of a case to roll it back. */
 export class Undo extends Error {}
 
-/** A transaction that is rolled back at its end. */
+/** Runs a transaction and rolls it back at its end. */
 export async function undone<Tx>(
   ledger: Ledger<Tx>,
   work: (tx: Tx) => Promise<void>,
@@ -127,7 +127,7 @@ export function isInvalid(error: unknown): boolean {
   return isHapaxError(error, "invalid_request");
 }
 
-/** Effects of one case. */
+/** Returns the effects of one case. */
 export async function effectsOf<Tx>(
   target: LedgerTarget<Tx>,
   { scope }: Place,

@@ -18,10 +18,10 @@ import {
   withData,
 } from "./ledger-cases-kit.ts";
 
-/** Past its retention at once. */
+/** A write whose retention ends at once. */
 const OVER: EntryWrite = { ...CLAIM, state: "done", leaseMs: undefined, keepMs: 0 };
 
-/** What others have left behind would be counted too. */
+/** Sweeps first, because entries of other cases would be counted too. */
 async function sweepAll<Tx>({ entries }: Ledger<Tx>): Promise<void> {
   while ((await entries.sweep(100)) > 0);
 }
@@ -80,7 +80,7 @@ export const ledgerTimeCases: readonly LedgerCase[] = [
         assert.ok(((await found(entries, place)).leaseLeftMs ?? 1) <= 0);
         const renewal = { ...CLAIM, token: "same", leaseMs: 10_000 } as const;
         await put(entries, place, { kind: "owned", token }, renewal);
-        // Counted from the beginning of the transaction it would have less than nothing to lose.
+        // The lease counts from now, and not from the beginning of the transaction.
         const left = (await found(entries, place)).leaseLeftMs ?? 0;
         assert.ok(left > 9_000 && left <= 10_000);
       });
@@ -220,7 +220,7 @@ export const ledgerTimeCases: readonly LedgerCase[] = [
         const { entries } = one.in(tx);
         await found(entries, held);
         sweeping = other.entries.sweep(10);
-        // Where there is one transaction at a time, the sweep comes after it, or says that it found nothing to do.
+        // With one transaction at a time, the sweep comes after it, or finds nothing to do.
         if (!one.supports.isExclusive) assert.equal(await sweeping, 1);
         await put(entries, held, asRead(at), CLAIM);
       });

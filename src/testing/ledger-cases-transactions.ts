@@ -79,7 +79,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
           seen.push(entries.find(place));
           seen.push(entries.scan({ ...place, max: 1 }).then(([first]) => first));
         }
-        // Where there is one transaction at a time, they may wait for the end of this one.
+        // With one transaction at a time, the reads may wait for the end of this one.
         if (!one.supports.isExclusive) await Promise.all(seen);
       });
       assert.deepEqual(await Promise.all(seen), [undefined, undefined, undefined, undefined]);
@@ -125,7 +125,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
         });
         assert.equal(answer, 7);
         await put(joined.entries, places[1], ABSENT, CLAIM);
-        // An error that the caller catches ends nothing either.
+        // An error that the caller catches does not end the transaction either.
         await assert.rejects(
           joined.transaction(async (inner) => {
             await put(joined.in(inner).entries, places[2], ABSENT, CLAIM);
@@ -167,7 +167,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
   },
 ];
 
-/** Eight transactions that make the same entry with an effect. */
+/** Runs eight transactions that make the same entry with an effect. */
 async function race<Tx>(
   target: LedgerTarget<Tx>,
   place: Place,

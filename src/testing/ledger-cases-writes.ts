@@ -20,12 +20,12 @@ import {
   withData,
 } from "./ledger-cases-kit.ts";
 
-/** All of an entry but its times, which go on. */
+/** Returns an entry without its times, which change by themselves. */
 function still({ token, revision, state, attempts, fingerprint, data }: Entry): unknown {
   return { token, revision, state, attempts, fingerprint, data };
 }
 
-/** Unlike enough for SQL, for collations, for patterns and for whoever joins them with a separator. */
+/** Texts that cause trouble in SQL, in collations, in patterns, and in code that joins them with a separator. */
 const ODD_TEXTS: readonly string[] = [
   "",
   " ",
@@ -174,7 +174,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
     run: async (target) => {
       const [one, other] = await openMany(target, 2);
       assert.ok(one !== undefined && other !== undefined);
-      // `same` asks for the token that it has: what is made anew has none, and gets a new one.
+      // `same` asks for the present token. A new entry has none, and gets a new one.
       for (const token of ["next", "same"] as const) {
         const place = freshPlace();
         const read = await put(one.entries, place, ABSENT, { ...CLAIM, token });

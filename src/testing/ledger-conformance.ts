@@ -8,7 +8,7 @@ import { ledgerWriteCases } from "./ledger-cases-writes.ts";
 export type { LedgerCase, LedgerTarget } from "./ledger-cases-kit.ts";
 
 /**
- * Every case of the contract, LG1 to LG9. Cases run one after the other; what they leave behind disturbs nobody.
+ * Every case of the contract, LG1 to LG9. Run them one after the other. They need no cleanup between them.
  *
  * ```ts
  * import { memoryLedger, type MemoryTransaction } from "hapax/ledgers/memory";

@@ -1,6 +1,6 @@
 /**
- * What a process of the crash suite does: one piece of work with one primitive, until a failpoint ends or stops it. The
- * other side, which starts the processes and counts what they leave behind, is ledger-crashes.ts.
+ * What a process of the crash suite does: one piece of work with one primitive, until a failpoint ends or stops it.
+ * ledger-crashes.ts starts the processes and counts what they leave behind.
  */
 
 import { writeSync } from "node:fs";
@@ -15,40 +15,40 @@ import { processOnce } from "../toolkit/once/process-once.ts";
 import type { OnceProbed } from "../toolkit/once/settings.ts";
 import { createOutbox, createRelay, functionPublisher, type Relay } from "../toolkit/outbox.ts";
 
-/** The user's own data, of which each piece must be there once. */
+/** The user's own data. Each piece must be there once. */
 export interface CrashEffects<Tx> {
   /** Adds a row in the transaction. */
   write(tx: Tx, text: string): Promise<void>;
-  /** Whether the row is there, as the transaction sees it. */
+  /** Whether the row is there, seen from the transaction. */
   has(tx: Tx, text: string): Promise<boolean>;
-  /** A receiver elsewhere, which keeps one text under each key: what comes again changes nothing. */
+  /** Delivers to a receiver elsewhere, which keeps one text under each key. A repeated delivery changes nothing. */
   deliver(key: string, text: string): Promise<void>;
   /** Whether the receiver has the text. */
   isDelivered(text: string): Promise<boolean>;
 }
 
-/** What a process is to do, as plain data: it goes to it as JSON. */
+/** The task of a process, as plain data. The process gets it as JSON. */
 export interface CrashTask {
   readonly work: CrashWork;
-  /** Of the key, the message, the lease, …: one for each case. */
+  /** Names the key, the message, the lease, …: one for each case. */
   readonly id: string;
   readonly leaseMs: number;
-  /** How often it is done, one after the other. */
+  /** How often the work is done, one after the other. */
   readonly times: number;
   readonly halt?: CrashHalt;
 }
 
 /** Where the process ends or stops. */
 export interface CrashHalt {
-  /** A failpoint. */
+  /** The name of a failpoint. */
   readonly at: string;
-  /** When it comes by there for the n-th time. */
+  /** At which visit of the failpoint, from 1. */
   readonly occurrence: number;
-  /** `kill`: SIGKILL, as by a crash. `stop`: SIGSTOP, as a machine that stands still. */
+  /** `kill`: SIGKILL, like a crash. `stop`: SIGSTOP, like a machine that stands still. */
   readonly by: "kill" | "stop";
 }
 
-/** What a process says on its standard output, a line each. */
+/** The lines that a process writes to its standard output. */
 export const CRASH_SAYS = {
   stopping: "crash-suite: stopping",
   done: "crash-suite: done",
@@ -60,7 +60,7 @@ interface Stage<Tx> {
   readonly ledger: Ledger<Tx>;
   readonly effects: CrashEffects<Tx>;
   readonly task: CrashTask;
-  /** Long enough for the lease of somebody who is gone. */
+  /** Long enough for the lease of a process that is gone. */
   readonly waitMs: number;
 }
 
@@ -79,7 +79,7 @@ async function onceRepeatable<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>):
   await processOnce(ledger, id, ({ key }) => effects.deliver(key, `${id} letter`), settings);
 }
 
-/** The effect is elsewhere and knows no keys: whoever takes over asks first whether it is there. */
+/** The effect is elsewhere and has no keys: a process that takes over first asks whether it is there. */
 async function onceProbed<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
   const { id, leaseMs } = task;
   const text = `${id} row`;
@@ -103,14 +103,14 @@ async function inbox<Tx>({ ledger, effects, task }: Stage<Tx>): Promise<void> {
   await messages.handle({ id, source: "crash-suite" }, (tx) => effects.write(tx, `${id} row`));
 }
 
-/** A lease alone keeps no record: the work looks first whether it was done. */
+/** A lease keeps no record, so the work first looks whether it was done. */
 async function lease<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
   const { id, leaseMs } = task;
   const text = `${id} row`;
   const held = await acquireLease(ledger, id, { leaseMs, waitMs });
-  if (held === undefined) throw new Error(`nobody gives the lease back: ${id}`);
+  if (held === undefined) throw new Error(`no process releases the lease: ${id}`);
   const isDone = await ledger.transaction((tx) => effects.has(tx, text));
-  // Of the suite: whoever stands still here writes what it should not, and must be stopped by its token.
+  // A failpoint of the suite: a process that stops here later writes what it must not, and its token must stop it.
   await failpoint("lease.decided");
   await held.transaction(async (tx) => {
     if (!isDone) await effects.write(tx, text);
@@ -130,7 +130,7 @@ async function http<Tx>(stage: Stage<Tx>): Promise<void> {
   });
 }
 
-/** A request in phases: two transactions, and a call of another system between them. */
+/** A request in phases: two transactions, and a call to another system between them. */
 async function httpInPhases<Tx>(stage: Stage<Tx>): Promise<void> {
   const { ledger, effects, task } = stage;
   const { id, leaseMs } = task;
@@ -152,7 +152,7 @@ async function request<Tx>(
 ): Promise<void> {
   const headers = { "idempotency-key": `"${task.id}"`, prefer: `wait=${Math.ceil(waitMs / 1000)}` };
   const asked = new Request("http://localhost/orders", { method: "POST", headers, body: task.id });
-  // A server has its socket, which keeps its process while it waits.
+  // A server has its socket, which keeps its process alive while it waits.
   const alive = setInterval(() => undefined, 1000);
   try {
     const answer = await idempotency.handle(asked, handler);
@@ -167,7 +167,7 @@ async function request<Tx>(
 
 const LETTERS = ["letter", "second letter"];
 
-/** A row and two events in one transaction, and a relay of their own that takes them to the receiver. */
+/** Writes a row and two events in one transaction, and runs a relay that takes them to the receiver. */
 async function outbox<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
   const { id, leaseMs } = task;
   const events = createOutbox(ledger);
@@ -176,14 +176,14 @@ async function outbox<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise
     for (const payload of LETTERS) await events.add(tx, { topic: id, key: id, payload });
   };
   await processOnce(ledger, id, ({ tx }) => add(tx), { scope: GLOBAL, leaseMs, waitMs });
-  // The relay of a log gets all events of the database; those of other cases are none of this one's business.
+  // The relay of a log gets all events of the database. It ignores those of other cases.
   const publisher = functionPublisher(async ({ topic, payload }, { idempotencyKey }) => {
     const text = `${id} ${new TextDecoder().decode(payload)}`;
     if (topic === id) await effects.deliver(idempotencyKey, text);
   });
   const name = encodeURIComponent(id);
   const relay = createRelay(ledger, publisher, { name, leaseMs, cleanup: false });
-  // Somebody who is gone still has the lease for a while: of the relay, or of its rows.
+  // A process that is gone still has the lease for a while: of the relay, or of its rows.
   const endMs = Date.now() + waitMs;
   while (!(await ranOnce(relay)) || !(await areDelivered(effects, id)) || (await hasRows(ledger))) {
     if (Date.now() > endMs) throw new Error(`the events are not published: ${id}`);
@@ -206,7 +206,7 @@ async function areDelivered<Tx>(effects: CrashEffects<Tx>, id: string): Promise<
   return true;
 }
 
-/** Rows that are published and not settled are still there: somebody has to take them over. */
+/** Whether there are rows that are published and not settled. A process has to take them over. */
 async function hasRows<Tx>({ outbox: log }: Ledger<Tx>): Promise<boolean> {
   return log.way === "rows" && (await log.lag(undefined)).oldestMs > 0;
 }
@@ -222,12 +222,12 @@ const WORKS = {
   outbox,
 } as const satisfies Record<string, Work>;
 
-/** What there is to do. */
+/** The name of a piece of work. */
 export type CrashWork = keyof typeof WORKS;
 
 /**
- * Does a task in this process, and says on its standard output what came of it. `hapax/testing` exports it for the worker
- * script of your own ledger: open the ledger, call this, close it.
+ * Does a task in this process, and writes the result to its standard output. Use it in the worker
+ * script for your own ledger: open the ledger, call this, close it.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";
@@ -279,7 +279,7 @@ function haltOf({ at, occurrence, by }: CrashHalt): (name: string) => void {
   };
 }
 
-/** At once: a process that is killed or stopped in the next moment has said it. */
+/** Writes at once: a process that is killed or stopped in the next moment has written it. */
 function say(line: string): void {
   writeSync(1, `${line}\n`);
 }

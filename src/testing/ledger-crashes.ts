@@ -1,8 +1,8 @@
 /**
- * The crash suite of ledgers, as cases that any test runner can run: every primitive in a process of its own, which is
- * killed at every failpoint, or stopped beyond its lease. Each effect is there once in the end.
+ * The crash suite of ledgers, as cases that any test runner can run. Every primitive runs in a process of its own,
+ * which is killed at every failpoint, or stopped beyond its lease. At the end each effect must be there once.
  *
- * The processes run `runCrashTask` of ledger-crash-work.ts over the ledger that is tested; `startCrashProcess` starts one.
+ * The processes run `runCrashTask` of ledger-crash-work.ts over the tested ledger. `startCrashProcess` starts one.
  */
 
 import { strict as assert } from "node:assert";
@@ -12,7 +12,7 @@ import { CRASH_SAYS, type CrashTask, type CrashWork } from "./ledger-crash-work.
 export type { CrashTask, CrashWork } from "./ledger-crash-work.ts";
 export { runCrashTask } from "./ledger-crash-work.ts";
 
-/** How a process has ended. `failed` has a code of `ERRORS`, or the message of another error. */
+/** How a process ended. `failed` has a code of `ERRORS`, or the message of another error. */
 export type CrashEnd =
   | { readonly kind: "killed" }
   | { readonly kind: "done" }
@@ -20,58 +20,58 @@ export type CrashEnd =
 
 /** A process that does a task. */
 export interface CrashProcess {
-  /** Resolves when it is about to stop, for a task that says so. */
+  /** Resolves when the process is about to stop, if its task says so. */
   readonly stopping: Promise<void>;
   readonly ended: Promise<CrashEnd>;
-  /** SIGCONT. */
+  /** Sends SIGCONT. */
   resume(): void;
-  /** SIGKILL; resolves when it is gone. */
+  /** Sends SIGKILL. Resolves when the process is gone. */
   kill(): Promise<void>;
 }
 
 /**
- * How a case gets at a ledger. Cases may run at once, but not over an outbox of rows: there every relay takes whatever rows
- * are there, also those of other cases.
+ * How a case reaches a ledger. Cases may run at once, but not over an outbox of rows: there every relay takes all
+ * rows, also those of other cases.
  */
 export interface CrashTarget {
-  /** `supports.isExclusive` of the ledger: nobody can be stopped inside a transaction without stopping everybody. */
+  /** `supports.isExclusive` of the ledger: a process that stops inside a transaction stops all others. */
   readonly isExclusive: boolean;
   start(task: CrashTask): CrashProcess;
-  /** All rows and all letters that are there, each as often as it is there. */
+  /** Returns all rows and all letters, each as often as it is there. */
   read(): Promise<readonly string[]>;
 }
 
-/** One case. It throws if an effect is missing, or there twice, or if a zombie was let in. */
+/** One case. It throws if an effect is missing, or there twice, or if a zombie could write. */
 export interface CrashCase {
   readonly title: string;
   readonly work: CrashWork;
-  /** Whether it stops a process inside a transaction: not for ledgers that are exclusive. */
+  /** Whether the case stops a process inside a transaction. Not for ledgers that are exclusive. */
   readonly needsShared: boolean;
   readonly run: (target: CrashTarget) => Promise<void>;
 }
 
-/** Short, for a test; long enough for a process that does not get its turn for a moment. */
+/** Short, for a test; long enough for a process that has to wait for a processor. */
 const LEASE_MS = 1000;
-/** A process may lose its lease on a busy machine, as any may: then the work is given to the next. */
+/** On a busy machine a process may lose its lease. Then the next process does the work. */
 const PROCESSES_MAX = 4;
-/** What a process may end with that has lost its lease. */
+/** How a process may end that has lost its lease. */
 const LOST = ["lease_lost", "in_progress"];
 
 interface Stop {
   readonly at: string;
   readonly isInside: boolean;
-  /** What the zombie is told, if not `lease_lost`: a client of HTTP, that it may ask again. */
+  /** The error that the zombie gets, if not `lease_lost`: a client of HTTP may ask again. */
   readonly isTold?: string;
 }
 
 interface Story {
   readonly name: string;
   readonly work: CrashWork;
-  /** Failpoints in their order; a number behind the name says at which time. */
+  /** Failpoints in order. A number behind the name says at which visit. */
   readonly kills: readonly string[];
-  /** Where a process may stand still between its claim and its record. */
+  /** Where a process may stop between its claim and its record. */
   readonly stops: readonly Stop[];
-  /** What must be there, once each. */
+  /** The effects that must be there, once each. */
   readonly effects: readonly string[];
 }
 
@@ -101,7 +101,7 @@ const STORIES: readonly Story[] = [
     name: "G25 processOnce with a receiver that must be asked",
     work: "once probed",
     kills: ["once.claimed", "once.began", "once.worked", "once.committed"],
-    // Not before: nobody can keep a zombie from a receiver that knows neither keys nor tokens.
+    // Not before: a receiver without keys and tokens cannot refuse a zombie.
     stops: [{ at: "once.worked", isInside: false }],
     effects: ["row"],
   },
@@ -177,7 +177,10 @@ function freshId(work: CrashWork): string {
   return `${work} ${process.pid}-${cases}`;
 }
 
-/** Processes, one after the other, until one has done the work. The first waits for the lease of whoever is gone. */
+/**
+ * Starts processes, one after the other, until one has done the work. The first waits for the lease of the process
+ * that is gone.
+ */
 async function finish(target: CrashTarget, task: CrashTask): Promise<void> {
   for (let processes = 1; ; processes += 1) {
     const end = await target.start(task).ended;
@@ -207,7 +210,7 @@ function killedAt(story: Story, failpoint: string): CrashCase {
       const halt = { at, occurrence: Number(occurrence), by: "kill" } as const;
       const end = await target.start({ ...task, times: 1, halt }).ended;
       assert.deepEqual(end, { kind: "killed" }, `it does not come by ${failpoint}`);
-      // Twice: whoever asks again gets what is there, and changes nothing.
+      // Twice: the second attempt gets the result that is there, and changes nothing.
       await finish(target, { ...task, times: 2 });
       await expectOnce(target, story, id);
     },
@@ -228,7 +231,8 @@ function stoppedAt(story: Story, { at, isInside, isTold }: Stop): CrashCase {
         await finish(target, task);
         zombie.resume();
         const end = await zombie.ended;
-        // Before its work it may also look again, find the work done, and give its result: the effects are counted below.
+        // Before its work it may also look again, find the work done, and return its result. The effects are counted
+        // below.
         const hasLooked = at.endsWith(".claimed") && end.kind === "done";
         const reason = isTold ?? "lease_lost";
         if (!hasLooked) assert.deepEqual(end, { kind: "failed", reason });
@@ -245,7 +249,7 @@ function refuseEnd(end: CrashEnd): never {
 }
 
 /**
- * Every primitive, killed at every failpoint; then the work is done by another process, and its effect is there once.
+ * Cases that kill every primitive at every failpoint. Another process then does the work, and its effect is there once.
  *
  * ```ts
  * import { ledgerCrashes } from "hapax/testing";
@@ -258,8 +262,8 @@ export const ledgerCrashes: readonly CrashCase[] = STORIES.flatMap((story) =>
 );
 
 /**
- * Every primitive that holds a lease, stopped until another process has taken its work, then woken: it is told
- * `lease_lost` (or, before its work began, the result of the other), and leaves nothing behind.
+ * Cases that stop every primitive with a lease until another process has taken its work. Then it wakes, gets
+ * `lease_lost` (or, before its work began, the result of the other), and writes nothing.
  *
  * ```ts
  * import { ledgerZombies } from "hapax/testing";

@@ -1,4 +1,4 @@
-/** What the cases of the outbox have in common: a target, relays, and how spans and batches are gone through. */
+/** What the cases of the outbox share: a target, relays, and how to go through spans and batches. */
 
 import { strict as assert } from "node:assert";
 import type { Ledger } from "../toolkit/ledgers/ledger.ts";
@@ -12,13 +12,13 @@ import type {
   OutboxSpans,
 } from "../toolkit/outbox/log.ts";
 
-/** How a case gets at a database. */
+/** How a case reaches a database. */
 export interface OutboxTarget<Tx> {
-  /** A ledger over the same database, its tables made, as another process would have it. */
+  /** Opens a ledger over the same database, as another process would. Its tables exist. */
   open(): Promise<Ledger<Tx>>;
 }
 
-/** One case. It throws if the outbox breaks the contract, and answers why if it does not apply. */
+/** One case. It throws if the outbox breaks the contract. It returns the reason if it does not apply. */
 export interface OutboxCase {
   readonly title: string;
   /** Which outboxes it is for. */
@@ -26,7 +26,7 @@ export interface OutboxCase {
   readonly run: <Tx>(target: OutboxTarget<Tx>) => Promise<string | undefined>;
 }
 
-/** Few names: a relay may cost the database something that stays. */
+/** Few names: a relay may leave something in the database that stays. */
 export const RELAY = "conformance-a";
 export const OTHER_RELAY = "conformance-b";
 export const LEASE_MS = 30_000;
@@ -34,7 +34,7 @@ export const LEASE_MS = 30_000;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
-/** An event whose payload is a text. */
+/** Makes an event whose payload is a text. */
 export function eventOf(text: string, key?: string): NewOutboxEvent {
   const payload = encoder.encode(text);
   return key === undefined ? { topic: "t", payload } : { topic: "t", key, payload };
@@ -63,7 +63,7 @@ export function rowsOf<Tx>({ outbox }: Ledger<Tx>): OutboxRows<Tx> {
   return outbox as OutboxRows<Tx>;
 }
 
-/** Opens a ledger with nothing held; of rows nothing is left either. */
+/** Opens a ledger without held events and, for rows, without rows. */
 export async function openFresh<Tx>(target: OutboxTarget<Tx>): Promise<Ledger<Tx>> {
   const ledger = await target.open();
   await clearHeld(ledger);
@@ -87,7 +87,7 @@ export async function follow<Tx>(
 ): Promise<{ readonly to: string; readonly pages: readonly (readonly OutboxEvent[])[] }> {
   const pages: (readonly OutboxEvent[])[] = [];
   let at = from;
-  // A span may be empty, as when it holds only what others wrote; it must not be so for ever.
+  // A span may be empty, for instance if it has only events of others. But not all spans may be empty.
   for (let empty = 0; empty < 100;) {
     const span = await log.plan(at, max);
     if (span === undefined) return { to: at, pages };
@@ -100,7 +100,7 @@ export async function follow<Tx>(
   throw new Error("OL3 spans without events do not end");
 }
 
-/** Claims and settles until there is nothing; answers the batches. */
+/** Claims and settles until there is nothing. Returns the batches. */
 export async function takeAll<Tx>(
   ledger: Ledger<Tx>,
   rows: OutboxRows<Tx>,
@@ -127,7 +127,7 @@ export function idsOf(events: readonly OutboxEvent[]): readonly string[] {
   return events.map(({ id }) => id);
 }
 
-/** Everything that is there now, whichever the way: from a position of before, or by claiming it. */
+/** Reads everything that is there now: from an earlier position, or by claiming it. */
 export async function readAll<Tx>(
   ledger: Ledger<Tx>,
   from: string | undefined,
@@ -140,7 +140,7 @@ export async function readAll<Tx>(
   return (await follow(outbox, from ?? "", 100)).pages.flat();
 }
 
-/** Where to read on from later; nothing for rows. */
+/** Returns a position to read on from later. Undefined for rows. */
 export async function mark<Tx>(outbox: OutboxLog<Tx>): Promise<string | undefined> {
   return outbox.way === "spans" ? await outbox.start("end", RELAY) : undefined;
 }
@@ -157,12 +157,12 @@ export function heldOf(event: OutboxEvent, facts: Partial<HeldEvent> = {}): Held
   };
 }
 
-/** Two transactions at once cannot be had where one excludes all others. */
+/** Returns the reason if a ledger cannot have two transactions at once. */
 export function whyNotTwo<Tx>({ supports }: Ledger<Tx>): string | undefined {
   return supports.isExclusive ? "one transaction at a time: none can commit late" : undefined;
 }
 
-/** A promise that somebody else fulfils. */
+/** Returns a promise and the function that fulfils it. */
 export function gate(): { readonly opened: Promise<void>; readonly open: () => void } {
   let open: () => void = () => undefined;
   const opened = new Promise<void>((resolve) => {

@@ -284,12 +284,12 @@ export const eventCases: readonly OutboxCase[] = [
   },
 ];
 
-/** A client that answers at once leaves no time to writers that wait for their turn. */
+/** Gives waiting writers time: a client that answers at once leaves them none. */
 function letOthers<Tx>({ outbox }: Ledger<Tx>): Promise<void> {
   return outbox.wait(1, new AbortController().signal);
 }
 
-/** A counter behind the lock of an entry. */
+/** Makes a counter behind the lock of an entry. */
 async function counterOf<Tx>({ entries }: Ledger<Tx>): Promise<Place> {
   const place: Place = { kind: "conformance", scope: "outbox", key: "counter" };
   const found = await entries.find(place);

@@ -163,7 +163,7 @@ export const rowCases: readonly OutboxCase[] = [
 async function untilTakenOver<Batch extends { readonly isTakeover: boolean }>(
   claim: () => Promise<Batch | undefined>,
 ): Promise<Batch> {
-  // The lease of a millisecond is over when the next statement comes, or soon after.
+  // The lease of a millisecond ends before the next statement, or soon after.
   for (let attempt = 0; attempt < 1000; attempt += 1) {
     const batch = await claim();
     if (batch?.isTakeover === true) return batch;
@@ -311,7 +311,7 @@ export const cleanCases: readonly OutboxCase[] = [
       await log.clean([fast, middle], 3_600_000, 100);
       assert.deepEqual(textsOf((await follow(log, slow, 100)).pages.flat()).length, 6);
 
-      // What others left before this case may go first.
+      // Events that other cases left may be cleaned first.
       for (let round = 0; round < 50; round += 1) {
         assert.ok((await log.clean([middle, fast], 0, 2)) <= 2);
       }

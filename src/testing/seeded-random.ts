@@ -1,14 +1,14 @@
-/** Randomness that repeats: the same seed gives the same numbers, on every machine. */
+/** Randomness that repeats: the same seed gives the same numbers on every machine. */
 
 import type { Random } from "../base/random.ts";
 
-/** Randomness that a seed repeats. */
+/** A source of randomness that repeats with its seed. */
 export interface SeededRandom extends Random {
-  /** A whole number from 0 to `limit` - 1. */
+  /** Returns a whole number from 0 to `limit` - 1. */
   below(limit: number): number;
 }
 
-/** Makes a source of numbers that depends on the seed alone. Not for secrets. */
+/** Creates a source of numbers that depends only on the seed. Not for secrets. */
 export function createSeededRandom(seed: number): SeededRandom {
   let state = seed >>> 0;
 

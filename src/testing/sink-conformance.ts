@@ -4,13 +4,13 @@ import { strict as assert } from "node:assert";
 import { isHapaxError } from "../base/errors.ts";
 import type { Sink, SinkPlace } from "../client/processing/sink.ts";
 
-/** How a case gets at a database. */
+/** How a case reaches a database. */
 export interface SinkTarget<Tx> {
-  /** A sink over the same database, as another process would have it. */
+  /** Opens a sink over the same database, as another process would. */
   open(): Promise<Sink<Tx>>;
-  /** An effect of a transaction. */
+  /** Writes an effect in a transaction. */
   write(tx: Tx, text: string): Promise<void>;
-  /** All effects that were committed, in their order. */
+  /** Returns all committed effects, in order. */
   read(): Promise<readonly string[]>;
 }
 

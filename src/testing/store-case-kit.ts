@@ -1,4 +1,4 @@
-/** What the conformance cases of stores are made of: changes in one line, and checks without a runner. */
+/** The parts of the conformance cases of stores: changes in one line, and checks without a runner. */
 
 import { digestContent } from "../streams/core/content-digest.ts";
 import type { Change } from "../streams/core/change.ts";
@@ -24,15 +24,15 @@ import { isHapaxError } from "../base/errors.ts";
 import type { Page, Store } from "../streams/store.ts";
 import { keyClaim } from "./commands.ts";
 
-/** How a conformance case gets the store that it looks at. Every case gets one of its own. */
+/** How a conformance case gets its store. Every case gets one of its own. */
 export interface OpenStore {
-  /** What was committed is there again after `close` or `abandon` and another `open`. */
+  /** Whether committed data is there again after `close` or `abandon` and another `open`. */
   readonly isDurable: boolean;
   /** Opens the store: empty the first time, later with what it has kept. */
   open(): Promise<Store>;
-  /** Leaves an open store as a killed process leaves it. Called only if the store is durable. */
+  /** Leaves an open store as a killed process would. Called only if the store is durable. */
   abandon(store: Store): Promise<void>;
-  /** Makes the next commit fail as a broken disk does; undefined if there is no way to. */
+  /** Makes the next commit fail like a broken disk. Undefined if that is not possible. */
   readonly failNextCommit: ((store: Store) => void) | undefined;
 }
 
@@ -40,7 +40,7 @@ export interface OpenStore {
 export interface ConformanceCase {
   /** The sentence of the contract, with its label. */
   readonly name: string;
-  /** What a store must offer for the case to make sense. */
+  /** What a store must offer for this case. */
   readonly needs: "nothing" | "durability" | "a failing commit";
   readonly run: (open: OpenStore) => Promise<void>;
 }
@@ -98,8 +98,8 @@ export function appended(
 }
 
 /**
- * What is written down of an accepted append of a producer; with a session its epoch belongs to that. Its digest is
- * that of the append, which `appended` knows.
+ * Makes the mark of an accepted append of a producer. With a session, the epoch belongs to the session. Its digest is
+ * that of the append, which `appended` sets.
  */
 export function marked(
   id: string,
@@ -118,7 +118,7 @@ export function marked(
   };
 }
 
-/** A key as it is written down, which pushes out all below `evictTo`. */
+/** Makes the record of a key, which evicts all entries below `evictTo`. */
 export function keyed(key: string, ordinal: number, evictTo = 0): KeyRecord {
   return { mark: keyClaim(key, `content of ${key}`).mark, ordinal, evictTo };
 }
@@ -132,7 +132,7 @@ export function evicted(id: number, evictTo: number, atMs = 3): Change {
   return { kind: "keys_evicted", atMs: atMs as TimeMs, stream: id as StreamId, evictTo };
 }
 
-/** Data before the offset is needed no more. Only a system stream is trimmed: its name has no slash in front. */
+/** Makes a trim of the data before the offset. Only a system stream is trimmed: its name begins without a slash. */
 export function trimmed(id: number, to: number, atMs = 3): Change {
   return { kind: "trimmed", atMs: atMs as TimeMs, stream: id as StreamId, to: to as Offset };
 }
@@ -143,7 +143,7 @@ export function ended(kind: "deleted" | "removed" | "touched", id: number, atMs 
   return { kind, atMs: atMs as TimeMs, stream: id as StreamId };
 }
 
-/** One commit, as the engine does it: the world moves first, then the store is told. */
+/** Makes one commit as the engine does: applies the changes to the world, then commits them. */
 export async function write(store: Store, ...changes: readonly Change[]): Promise<void> {
   for (const change of changes) applyChange(store.world, change);
   await store.commit(changes);
@@ -159,7 +159,7 @@ export function read(
   return store.read(id as StreamId, from as Offset, to as Offset, bytesMax);
 }
 
-/** Everything between two offsets, page by page. */
+/** Reads everything between two offsets, page by page. */
 export async function readAll(
   store: Store,
   id: number,
@@ -189,7 +189,7 @@ export function joined(appends: readonly Uint8Array[]): Uint8Array {
   return whole;
 }
 
-/** Bytes that repeat at no short distance, so that a shift or a swap shows. */
+/** Returns bytes that do not repeat at a short distance, so that a test sees a shift or a swap. */
 export function pattern(length: number, seed: number): Uint8Array {
   const bytes = new Uint8Array(length);
   let state = seed + 1;
@@ -226,7 +226,7 @@ export async function rejects(
   if (!isExpected) throw new Error(`${what}: expected ${code ?? "an error"}, got ${String(error)}`);
 }
 
-/** The world as text, in an order that does not depend on how it came to be. */
+/** Returns the world as text, in an order that does not depend on its history. */
 export function describeWorld(world: World): string {
   const { streams, byId, nextId, timeMs, signingKeys } = world;
   const { byId: subscriptions, generationFloor } = world.subscriptions;
@@ -244,7 +244,7 @@ export function describeWorld(world: World): string {
   });
 }
 
-/** What is free and what a member holds are sets: their order says nothing. */
+/** Describes groups. Free streams and those of a member are sets, so their order means nothing. */
 function describeGroups(book: GroupBook): object {
   const { byId, globs, nextToken } = book;
   const groups = imageOfGroups(book).groups.map((group) => ({

@@ -1,4 +1,4 @@
-/** Conformance cases that every store passes, also one that forgets all when it is closed. */
+/** Conformance cases that every store passes, also one that keeps nothing after `close`. */
 
 import type { StreamName } from "../streams/core/types.ts";
 import type { Store } from "../streams/store.ts";
@@ -20,7 +20,7 @@ import {
   write,
 } from "./store-case-kit.ts";
 
-/** Opens a store for a case and closes it whatever happens. */
+/** Opens a store for a case, and closes it also after an error. */
 async function withStore(open: OpenStore, run: (store: Store) => Promise<void>): Promise<void> {
   const store = await open.open();
   try {
@@ -38,7 +38,7 @@ async function writePieces(store: Store, id: number): Promise<void> {
   for (const piece of PIECES) await write(store, appended(id, piece));
 }
 
-/** The appends that hold bytes of [from, to), the last one cut at `to`: what a page is a part of. */
+/** Returns the appends that hold bytes of [from, to), the last one cut at `to`. A page is a part of these. */
 function piecesBetween(from: number, to: number): { start: number; texts: string[] } {
   const texts: string[] = [];
   let first = from;

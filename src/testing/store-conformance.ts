@@ -7,7 +7,9 @@ import { groupStoreCases, trimStoreCases } from "./store-trim-cases.ts";
 
 export type { ConformanceCase, OpenStore } from "./store-case-kit.ts";
 
-/** Every case of the contract, S1 to S9. `storeConformanceFor` leaves out what cannot be asked. */
+/**
+ * Every case of the contract, S1 to S9. Use `storeConformanceFor` to leave out the cases that your store cannot run.
+ */
 export const storeConformance: readonly ConformanceCase[] = [
   ...storeCases,
   ...trimStoreCases,
@@ -16,7 +18,7 @@ export const storeConformance: readonly ConformanceCase[] = [
 ];
 
 /**
- * The cases that apply to a store: those about reopening need a durable one, those about failed
+ * Returns the cases that apply to a store. Those about reopening need a durable one, those about failed
  * commits need a way to make one fail.
  *
  * ```ts

@@ -1,4 +1,4 @@
-/** Conformance cases of stores that keep what they were told over a close, or a kill, and a reopen. */
+/** Conformance cases of stores that keep their commits over a close, or a kill, and a reopen. */
 
 import type { Change } from "../streams/core/change.ts";
 import type { StreamName, TimeMs } from "../streams/core/types.ts";
@@ -27,7 +27,7 @@ import {
   write,
 } from "./store-case-kit.ts";
 
-/** Something of everything that a world remembers of streams. */
+/** One example of everything that a world remembers of streams. */
 const HISTORY: readonly (readonly Change[])[] = [
   [created(1, { contentType: "application/json", expiry: { kind: "ttl", seconds: 60 } })],
   [appended(1, "1,"), appended(1, "2,", { producer: marked("p", 3, 0), streamSeq: "b" })],
@@ -43,7 +43,7 @@ const HISTORY: readonly (readonly Change[])[] = [
 
 const KEYS = { windowSeconds: 60, countMax: 3, overflow: "reject", isFromContent: true } as const;
 
-/** Sessions that replace each other, a reset, and keys that come and go. */
+/** Sessions that replace each other, a reset, and keys that are added and evicted. */
 const IDENTITIES: readonly (readonly Change[])[] = [
   [created(1), created(2, { keys: { policy: KEYS, window: undefined } })],
   [appended(1, "a", { producer: marked("p", 0, 0, { session: "one" }) })],
@@ -59,7 +59,7 @@ const IDENTITIES: readonly (readonly Change[])[] = [
   [appended(1, "i", { producer: marked("p", 0, 1, { session: "four", resets: 1 }) })],
 ];
 
-/** What must be answered to retries and newcomers after IDENTITIES. */
+/** Checks the answers to retries and new appends after IDENTITIES. */
 function checkIdentities(store: Store, when: string): void {
   const asked: readonly [
     id: number,
@@ -100,7 +100,7 @@ async function writeHistory(store: Store): Promise<void> {
   for (const changes of HISTORY) await write(store, ...changes);
 }
 
-/** The data of HISTORY, from every stream that has any. */
+/** Checks the data of HISTORY, in every stream that has any. */
 async function checkHistory(store: Store, when: string): Promise<void> {
   const expected: readonly [id: number, from: number, text: string][] = [
     [1, 0, "1,2,4,"],

@@ -1,4 +1,4 @@
-/** Conformance cases of what the server keeps for itself: streams that are trimmed, and groups. */
+/** Conformance cases of what the server keeps for itself: trimmed streams, and groups. */
 
 import type { Change } from "../streams/core/change.ts";
 import type { GroupChange } from "../streams/core/group-state.ts";
@@ -24,7 +24,7 @@ import {
 
 const PART_BYTES = 1000;
 
-/** The log has appends of PART_BYTES, and a neighbour that nobody trims. */
+/** Writes a log with appends of PART_BYTES, and a second stream that is never trimmed. */
 async function writeLog(store: Store, parts: number): Promise<void> {
   await write(store, created(1, { name: SYSTEM_STREAM }), created(2));
   for (let part = 0; part < parts; part += 1) {
@@ -32,7 +32,7 @@ async function writeLog(store: Store, parts: number): Promise<void> {
   }
 }
 
-/** From `from` on every byte is there; before it, what is answered at all is what was written. */
+/** Checks that every byte from `from` on is there. Before it, each returned byte must be the one that was written. */
 async function checkLog(store: Store, parts: number, from: number, when: string): Promise<void> {
   const whole = joined(Array.from({ length: parts }, (_, part) => pattern(PART_BYTES, part)));
   // A page begins with the append that holds its start.
@@ -98,7 +98,7 @@ export const trimStoreCases: readonly ConformanceCase[] = [
       equal(full - half >= 5000 && half - empty >= 5000, true, `live: ${empty}, ${full}, ${half}`);
       await write(store, trimmed(1, 10_000));
       equal(store.stats().liveBytes, empty, "live when all was trimmed");
-      // A memory store has the room again; a journal only after compaction.
+      // A memory store has the room again at once; a journal only after compaction.
       equal(store.roomBytes() >= room - 5000, true, "the room");
       await store.close();
     },
@@ -145,7 +145,7 @@ const created1: GroupChange = {
   cursors: [1, 2, 3].map((id) => [name(id), offset(id)] as const),
 };
 
-/** Everything that can happen to groups: one commit each. */
+/** Everything that can happen to groups, one commit each. */
 export const GROUPS: readonly (readonly Change[])[] = [
   [created(1), created(2), created(3), created(4), appended(1, "one"), appended(2, "two")],
   [created1, { ...created1, group: "short-lived", settings: { ...settings, pattern: undefined } }],

@@ -1,4 +1,4 @@
-// The helpers that other tests lean on must themselves be right.
+// Checks the helpers that other tests use.
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Offset, StreamId } from "../streams/core/types.ts";

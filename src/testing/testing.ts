@@ -1,4 +1,6 @@
-/** For those who test Hapax or build on it: the contract of stores, a world to steer, a checker of histories. */
+/**
+ * Tools to test Hapax, and programs that use it: contracts as test cases, simulated parts, a checker of histories.
+ */
 
 export { type CheckSettings, checkHistory, explainVerdict } from "./checker.ts";
 export type { FinalState, Verdict } from "./checker.ts";

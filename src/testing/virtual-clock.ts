@@ -6,9 +6,9 @@ import type { Clock } from "../base/clock.ts";
 export interface VirtualClock extends Clock {
   /** Timers that have not fired and were not cancelled. */
   readonly pending: number;
-  /** Lets time pass: every timer that falls due fires, earliest first, at its own time. */
+  /** Lets time pass. Every timer that becomes due fires, earliest first, at its own time. */
   advance(byMs: number): void;
-  /** Sets the wall clock forward or back, as an operator or NTP does. No timer notices. */
+  /** Sets the wall clock forward or back, as an operator or NTP does. Timers do not change. */
   jump(byMs: number): void;
 }
 
@@ -18,7 +18,7 @@ interface Timer {
 }
 
 /**
- * Makes a clock that moves only when it is told to, starting at `startMs` (default 0).
+ * Creates a clock that moves only when a test moves it. It starts at `startMs` (default 0).
  *
  * ```ts
  * import { createVirtualClock } from "hapax/testing";
@@ -33,7 +33,7 @@ interface Timer {
  */
 export function createVirtualClock(startMs = 0): VirtualClock {
   const timers = new Set<Timer>();
-  // Timers count passed time; the wall clock is passed time plus whatever it was set by.
+  // Timers count passed time. The wall clock is passed time plus all jumps.
   let passedMs = 0;
   let wallMs = startMs;
 

@@ -1,31 +1,31 @@
-/** A store that breaks on purpose, at a place that the test chooses, and then keeps to S3. */
+/** A store that fails on purpose, at a place that the test chooses, and then keeps to S3. */
 
 import type { Change } from "../../src/streams/core/change.ts";
 import { HapaxError } from "../../src/base/errors.ts";
 import type { Store } from "../../src/streams/store.ts";
 
-/** Where the store breaks. Calls count from 1. */
+/** When the store fails. Calls count from 1. */
 export interface FaultPlan {
-  /** This commit fails, and with it every later one. */
+  /** This commit fails, and so does every later one. */
   readonly failCommit?: number;
-  /** The failed commit reached the disk all the same: the worst case for whoever retries. */
+  /** The failed commit reached the disk all the same. That is the worst case for a retry. */
   readonly isWritten?: boolean;
-  /** This read fails; those after it work again. */
+  /** This read fails. Later reads work again. */
   readonly failRead?: number;
 }
 
-/** A store whose commits fail or wait as a plan says. */
+/** A store whose commits and reads fail according to a plan. */
 export interface FaultyStore extends Store {
-  /** Calls so far, failed ones included. */
+  /** Number of calls so far, including failed ones. */
   readonly commits: number;
   readonly reads: number;
-  /** The next commit fails, whatever the plan says. */
+  /** Makes the next commit fail, also if the plan does not. */
   failNextCommit(): void;
-  /** The next read fails, whatever the plan says. */
+  /** Makes the next read fail, also if the plan does not. */
   failNextRead(): void;
 }
 
-/** Makes a store fail its k-th commit or read. After a failed commit it takes no other, but reads go on. */
+/** Wraps a store so that its k-th commit or read fails. After a failed commit it takes no other, but reads continue. */
 export function openFaultyStore(inner: Store, plan: FaultPlan = {}): FaultyStore {
   let commits = 0;
   let reads = 0;

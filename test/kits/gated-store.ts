@@ -1,4 +1,4 @@
-/** A store whose commits wait at a gate, so that a test can look at the time before a write is durable. */
+/** A store whose commits wait at a gate. A test can then look at the time before a write is durable. */
 
 import type { Change } from "../../src/streams/core/change.ts";
 import type { Store } from "../../src/streams/store.ts";
@@ -9,11 +9,11 @@ export interface GatedStore extends Store {
   readonly waiting: readonly (readonly Change[])[];
   /** Resolves as soon as a commit waits. */
   arrival(): Promise<void>;
-  /** Lets the oldest commit through; resolves when the inner store has taken it. */
+  /** Lets the oldest commit through. Resolves when the inner store has taken it. */
   release(): Promise<void>;
-  /** Makes the oldest commit fail without reaching the inner store. */
+  /** Makes the oldest commit fail. It does not reach the inner store. */
   refuse(reason: Error): void;
-  /** Lets everything through, from now on. */
+  /** Lets all commits through from now on. */
   open(): void;
 }
 

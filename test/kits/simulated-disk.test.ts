@@ -1,4 +1,4 @@
-// The simulated disk forgets what it may forget, and nothing else.
+// The simulated disk loses what a disk may lose, and nothing else.
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import type { Disk, DiskFile } from "../../src/streams/stores/file/disk.ts";
@@ -20,7 +20,7 @@ async function writeSynced(disk: Disk, name: string, bytes: Uint8Array): Promise
   return file;
 }
 
-/** Both endings: what survives a power cut survives a kill. */
+/** Both endings: data that survives a power cut survives a kill. */
 const endings: readonly ((disk: SimulatedDisk) => SimulatedDisk)[] = [
   (disk) => disk.crash(),
   (disk) => disk.kill(),

@@ -1,10 +1,10 @@
 /**
- * A disk in memory that loses power, fails and fills up when a test says so, the same way for the same seed.
+ * A disk in memory that loses power, fails and fills up as a test wants it. The same seed gives the same run.
  *
- * Calls do not take time, but they end in an order of their own: of those under way the seed chooses the next
- * one. A power cut leaves each unsynced sector kept, lost or garbled; a creation, rename or removal that no
- * `syncDirectory` followed may be undone. A killed process leaves the page cache as it is, with nothing in it
- * any more durable than before. After either nothing that was under way ever ends.
+ * Calls take no time, but they end in an order of their own: the seed chooses which running call ends next. A power
+ * cut keeps, loses or garbles each unsynced sector. It may undo a creation, rename or removal without a
+ * `syncDirectory` after it. A killed process leaves the page cache as it is, and nothing in it becomes more durable.
+ * After either, the running calls never end.
  */
 
 import type { Disk, DiskFile, DiskMode } from "../../src/streams/stores/file/disk.ts";
@@ -12,9 +12,9 @@ import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-
 import { ioError, SimulatedFile } from "./simulated-file.ts";
 
 /**
- * What goes wrong at one call. `EIO`: a write is done in part, a sync loses what it should have synced and
- * the next one succeeds. `ENOSPC`: nothing is done; only calls that need room know it. `short`: a write is
- * done in part and the rest has no room.
+ * What goes wrong at one call. `EIO`: a write is done in part; a sync loses what it should have synced, and the next
+ * one succeeds. `ENOSPC`: nothing is done; only calls that need room get it. `short`: a write is done in part, and
+ * there is no room for the rest.
  */
 export type DiskFault = "EIO" | "ENOSPC" | "short";
 
@@ -34,25 +34,25 @@ export type DiskCallKind =
 /** One call to the disk, as its log shows it. */
 export interface DiskCall {
   readonly kind: DiskCallKind;
-  /** The file, and what is done with it: `journal.seg 4096+512`. */
+  /** The file and the range: `journal.seg 4096+512`. */
   readonly what: string;
 }
 
 /** A disk in memory that can be stopped, filled and broken at any call. */
 export interface SimulatedDisk extends Disk {
-  /** Calls that have begun, in their order. */
+  /** The calls that have begun, in order. */
   readonly log: readonly DiskCall[];
   /** Resolves when the disk has stopped: by `stopAt`, `crash` or `kill`. */
   readonly stopped: Promise<void>;
-  /** The disk stops when the call with this number, counted from 1, would end: it is under way. */
+  /** Stops the disk when the call with this number, counted from 1, would end. The call stays unfinished. */
   stopAt(call: number): void;
-  /** The call with this number goes wrong, if it is of a kind that can. */
+  /** Makes the call with this number fail, if its kind can. */
   failAt(call: number, fault: DiskFault): void;
-  /** Bytes that all files may have together from now on. */
+  /** Limits the bytes that all files may have together from now on. */
   setCapacity(bytes: number): void;
-  /** Stops this disk and gives the one that is found after a power cut. */
+  /** Stops this disk and returns the one that a power cut leaves. */
   crash(): SimulatedDisk;
-  /** Stops this disk and gives the one that a killed process leaves to the next. */
+  /** Stops this disk and returns the one that a killed process leaves to the next. */
   kill(): SimulatedDisk;
 }
 
@@ -74,19 +74,19 @@ interface Directory {
 
 type Ending = "power cut" | "kill";
 
-/** A call under way. */
+/** A running call. */
 interface Operation {
   readonly call: number;
   readonly kind: DiskCallKind;
   /** Does it all, or throws. */
   readonly perform: (fault: DiskFault | undefined) => unknown;
-  /** Does some of it, because the power went or the process was killed in its middle. */
+  /** Does a part of it, because the power went or the process was killed in the middle. */
   readonly performPart: (ending: Ending) => void;
   readonly resolve: (value: unknown) => void;
   readonly reject: (reason: unknown) => void;
 }
 
-/** Makes an empty disk. */
+/** Creates an empty disk. */
 export function createSimulatedDisk(seed: number): SimulatedDisk {
   const empty = { names: new Map(), durableNames: new Map(), changes: [] };
   return new Simulation(createSeededRandom(seed), empty);
@@ -187,7 +187,7 @@ class Simulation implements SimulatedDisk {
     this.#cut("power cut");
     const random = this.#random;
     const names = new Map(this.#durableNames);
-    // File systems mostly keep the order of such changes; the careful count on nothing.
+    // File systems mostly keep the order of such changes. A careful program does not rely on that.
     const kept = random.below(2) === 0 ? random.below(this.#changes.length + 1) : undefined;
     for (const [at, change] of this.#changes.entries()) {
       if (kept === undefined ? random.below(2) === 0 : at < kept) applyTo(names, change);
@@ -211,9 +211,9 @@ class Simulation implements SimulatedDisk {
     return next;
   }
 
-  /** Nothing begins or ends any more; what was under way was done in part. */
+  /** Ends everything: no call begins or ends any more, and running calls were done in part. */
   #cut(ending: Ending): void {
-    // The files go over to the next disk; there is only one.
+    // The files move to the next disk, and there is only one.
     if (this.#isGone) throw new Error("this disk has been crashed or killed before");
     this.#isGone = true;
     this.#halt();
@@ -298,7 +298,7 @@ class Simulation implements SimulatedDisk {
     throw ioError(fault === "EIO" ? "EIO" : "ENOSPC", "write", name);
   }
 
-  /** How long this file may get. */
+  /** Returns how long this file may get. */
   #room(file: SimulatedFile): number {
     if (this.#capacity === Infinity) return Infinity;
     let others = 0;
@@ -322,7 +322,7 @@ class Simulation implements SimulatedDisk {
     this.log.push({ kind, what });
     const call = this.log.length;
     return new Promise<T>((resolve, reject) => {
-      // The queue holds calls of every type; each gets back what its own `perform` made.
+      // The queue holds calls of every type. Each gets the result of its own `perform`.
       const settle = resolve as (value: unknown) => void;
       this.#underWay.push({ call, kind, perform, performPart, resolve: settle, reject });
       if (this.#isRunning) return;
@@ -336,13 +336,13 @@ class Simulation implements SimulatedDisk {
     try {
       perform(undefined);
     } catch {
-      // It would have failed, and nobody is left to be told.
+      // The call would have failed, but no caller is left to get the error.
     }
   }
 
   async #run(): Promise<void> {
     while (this.#underWay.length > 0) {
-      // Whoever runs beside this gets to make its calls too, so that there is an order to choose.
+      // Other tasks get the chance to make their calls too, so that there is an order to choose.
       for (let turns = 1 + this.#random.below(6); turns > 0; turns -= 1) await Promise.resolve();
       if (this.#isStopped) return;
       const chosen = this.#random.below(this.#underWay.length);
@@ -369,7 +369,7 @@ function applyTo(names: Map<string, SimulatedFile>, change: DirectoryChange): vo
     names.set(name, file);
     return;
   }
-  // What it needs may have been undone: then it is undone too.
+  // A change that this one needs may have been undone. Then this one is undone too.
   if (names.get(name) !== file) return;
   names.delete(name);
   if (kind === "renamed") names.set(change.to, file);

@@ -1,4 +1,4 @@
-/** One file of the simulated disk: what is on the platter, what is in the page cache, what differs. */
+/** One file of the simulated disk: what is on the platter, what is in the page cache, and where they differ. */
 
 import type { SeededRandom } from "../../src/testing/seeded-random.ts";
 
@@ -11,16 +11,15 @@ interface DirtyPart {
 }
 
 /**
- * The platter and the cache of one file. A sector that was not synced is kept, lost or garbled by a power
- * cut, each for itself. Only the bytes that were written are at risk: a sector does not lose what was
- * durable in it before (SQLite calls this powersafe overwrite).
+ * The platter and the cache of one file. A power cut keeps, loses or garbles each unsynced sector, one by one. Only
+ * written bytes are at risk: a sector keeps what was durable in it before (SQLite calls this powersafe overwrite).
  */
 export class SimulatedFile {
   #durable: Buffer = Buffer.alloc(0);
   #cached: Buffer = Buffer.alloc(0);
   #durableSize = 0;
   #size = 0;
-  /** The cache shows something that is not on the platter and will never be. */
+  /** The cache shows bytes that are not on the platter and never will be. */
   #hasForgotten = false;
   readonly #dirty = new Map<number, DirtyPart>();
 
@@ -28,7 +27,7 @@ export class SimulatedFile {
     return this.#size;
   }
 
-  /** A copy: whoever reads keeps it. */
+  /** Returns a copy, which the caller may keep. */
   read(position: number, length: number): Buffer {
     const end = Math.min(this.#size, position + length);
     return Buffer.from(this.#cached.subarray(Math.min(position, end), end));
@@ -59,7 +58,7 @@ export class SimulatedFile {
     this.#dirty.clear();
   }
 
-  /** Only what lies in this range becomes durable, as a synchronous write does it. */
+  /** Makes only this range durable, like a synchronous write. */
   syncRange(position: number, end: number): void {
     const last = Math.floor(Math.max(position, end - 1) / SECTOR_BYTES);
     for (let sector = Math.floor(position / SECTOR_BYTES); sector <= last; sector += 1) {
@@ -71,7 +70,7 @@ export class SimulatedFile {
     this.#durableSize = Math.max(this.#durableSize, Math.min(end, this.#size));
   }
 
-  /** What a failed sync does: the cache still shows the bytes, but nobody will write them any more. */
+  /** Does what a failed sync does: the cache still shows the bytes, but the kernel will not write them any more. */
   forget(): void {
     this.#hasForgotten = true;
     this.#dirty.clear();
@@ -79,7 +78,7 @@ export class SimulatedFile {
     this.#durableSize = this.#size;
   }
 
-  /** What a power cut leaves: the cache is what is found on the platter. */
+  /** Does what a power cut does: afterwards the cache has what is on the platter. */
   losePower(random: SeededRandom): void {
     const isClean = this.#dirty.size === 0 && this.#size === this.#durableSize;
     if (isClean && !this.#hasForgotten) return;

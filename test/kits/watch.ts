@@ -1,13 +1,13 @@
-/** Looking at a promise without waiting for it: how a test says "this must not be answered yet". */
+/** Looks at a promise without waiting for it, so that a test can say "this must not be answered yet". */
 
-/** A promise as it is now. */
+/** The present state of a promise. */
 export interface Watched<T> {
   readonly isWaiting: boolean;
   readonly value: T | undefined;
   readonly error: unknown;
 }
 
-/** Follows a promise, so that a test can ask whether it has settled. */
+/** Watches a promise, so that a test can ask whether it has settled. */
 export function watch<T>(promise: Promise<T>): Watched<T> {
   const watched: { isWaiting: boolean; value: T | undefined; error: unknown } = {
     isWaiting: true,
