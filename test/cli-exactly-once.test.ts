@@ -182,7 +182,7 @@ describe("--if-match", () => {
     expect(late).toMatchObject({ code: 1, stdout: "" });
     expect(late.stderr).toBe(
       `hapax: the tail has moved: it is ${offset(2)}, not ${offset(0)}: /v1/stream/orders (412 tail_moved)\n` +
-        `  see what came since: hapax read /v1/stream/orders --offset ${offset(0)}\n` +
+        `  see what was appended since: hapax read /v1/stream/orders --offset ${offset(0)}\n` +
         `  then decide again, and append with --if-match ${offset(2)}\n`,
     );
     const json = await hapax(["append", "orders", "2", "--if-match", offset(0), "--json"]);

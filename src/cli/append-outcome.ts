@@ -1,5 +1,5 @@
 /**
- * What came of an append: counted while it runs, told at its end.
+ * The result of an append: counted while the command runs, printed at its end.
  *
  *   CA2  what is reported as stored was acknowledged; what is unknown is called unknown.
  */
@@ -132,7 +132,7 @@ export function whatIsStored(
       : `the same command, the same input, and ${option}`;
   const next =
     tally.wasCutByPause || source === "nothing"
-      ? "before you send the rest, read the end of the stream to see whether they are there"
+      ? "before you send the rest, read the end of the stream to see whether they are stored"
       : `to finish without duplicates: ${again}`;
   return [`known to be stored: ${known}; unknown: the ${unknown} after that${lines}`, next];
 }
@@ -144,7 +144,7 @@ const FINAL_CODES: readonly (string | undefined)[] = [
   "producer_seq_reused",
 ];
 
-/** The failure that a refused append means. `expectedTail` is what `--if-match` has come to. */
+/** The failure that a refused append means. `expectedTail` is the tail that the request named. */
 export function appendRefusal(
   target: Target,
   identity: Identity,
@@ -167,8 +167,8 @@ export function appendRefusal(
 }
 
 /**
- * A server of the public protocol answers a number that it knows with 204, whatever comes under it. Ours says if that was
- * something else: then nothing of it is stored.
+ * A server of the public protocol answers 204 to every number that it knows, with any content. Ours adds a header if the
+ * content is another one: then the server stored nothing of it.
  */
 export function reusedNumber(
   target: Target,
@@ -184,8 +184,8 @@ export function reusedNumber(
     EXIT.refused,
     `append ${String(tally.sequence)} of producer${id} was stored before with other content: ${target.label}`,
     [
-      "nothing of this append is stored. To append other input, name another --producer,",
-      `or begin anew under this one with --epoch ${epochAfter(epoch)}`,
+      "the server stored nothing of this append. To append other input, use another --producer,",
+      `or start a new epoch of this one with --epoch ${epochAfter(epoch)}`,
     ],
     { code: "producer_seq_reused" },
   );
@@ -214,7 +214,7 @@ function tailMoved(
   return new CommandFailure(
     EXIT.refused,
     `the tail has moved: ${now}not ${expectedTail}: ${where}`,
-    [`see what came since: ${since}`, ...(tail === "" ? [] : [again])],
+    [`see what was appended since: ${since}`, ...(tail === "" ? [] : [again])],
     { ...problem, ...(tail === "" ? {} : { tail }) },
   );
 }

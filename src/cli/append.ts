@@ -148,7 +148,7 @@ function tooLargeForKey(): CommandFailure {
   ]);
 }
 
-/** Without a request nobody has looked at the condition or stored the key: that must not look like success. */
+/** Without a request the server has not checked the condition or stored the key: that must not look like success. */
 function refuseEmpty({ identity, firstTail }: Job): void {
   if (identity.kind === "key") throw usageFailure("the input is empty: there is nothing for --key");
   if (firstTail !== undefined) {
@@ -256,7 +256,7 @@ export const appendCommand: Command = {
     },
     { name: "create", help: "create the stream if there is none" },
     { name: "content-type", value: "type", help: "with --create (default application/json)" },
-    { name: "close", help: "close the stream with the last append" },
+    { name: "close", help: "close the stream together with the last append" },
     { name: "producer", value: "id", help: "identity of this writer (default a random one)" },
     { name: "epoch", value: "number", help: "epoch of the producer (default 0)" },
     {
@@ -269,38 +269,38 @@ export const appendCommand: Command = {
     {
       name: "retry-seconds",
       value: "seconds",
-      help: "give up after so long without an answer (60)",
+      help: "give up after this many seconds without an answer (default 60)",
     },
     { name: "progress", help: "show progress also when stderr is not a terminal" },
     ...CLIENT_OPTIONS,
   ],
   details: [
-    "Every request carries an identity and is repeated under it when no answer comes back: a lost answer",
-    "never becomes a second record. Input of any size is sent in requests of up to 256 KiB (JSON) or 1 MiB.",
-    "With --producer the whole command can be run again after a crash: on the same input, what is stored",
-    "already is recognised. Do not reuse the id for other input: that is refused, or taken for a repetition.",
+    "Every request carries an identity. If no answer arrives, the command repeats the request under it: a lost",
+    "answer never becomes a second record. Input of any size is sent in requests of up to 256 KiB (JSON) or 1 MiB.",
+    "With --producer you can run the whole command again after a crash: on the same input, the server recognises",
+    "what it has stored. Do not use the id for other input: the server refuses that, or takes it for a repetition.",
     "",
-    "--session begins a new epoch of the producer and fences its former writers, without a number to keep.",
+    "--session begins a new epoch of the producer and fences its former writers. You need not keep a number.",
     "",
-    "With --key the input is one request of up to 16 MiB. The stream remembers the key for a while (see",
-    "hapax create): the same key with the same input is stored once, with other input it is refused.",
+    "With --key the input is one request of up to 16 MiB. The stream remembers the key for a time (see",
+    "hapax create): it stores the same key with the same input once, and refuses the key with other input.",
     "",
-    "With --if-match the append is refused, with exit code 1, if the stream has another tail. If the input",
-    "needs several requests, each one names the end of the one before it.",
+    "With --if-match the server refuses the append, with exit code 1, if the stream has another tail. If the",
+    "input needs several requests, each one names the end of the one before it.",
   ],
   examples: [
     ["one record", `hapax append orders '{"id": 1, "item": "tea"}'`],
     [
-      "a file of JSON lines, which may be interrupted and run again",
+      "a file of JSON lines; run it again if it was interrupted",
       "hapax append orders --file orders.jsonl --producer import-7",
     ],
     ["follow a log", "tail -f app.jsonl | hapax append logs --create"],
     [
-      "once, however often this runs today",
+      "stored once, even if this runs several times today",
       "hapax append reports --file today.jsonl --key 2026-11-16",
     ],
     [
-      "only if nobody else has written since",
+      "only if the stream has not changed since",
       `hapax append orders '{"id": 2}' --if-match 0000000000000000_0000000000000009`,
     ],
     ["the last record, and no more", `hapax append orders '{"done": true}' --close`],

@@ -91,7 +91,7 @@ function optionValue(spec: OptionSpec, value: string | undefined, isInline: bool
     if (value !== undefined) throw usageFailure(`--${spec.name} is a switch and takes no value`);
     return "true";
   }
-  // `--offset --json` forgot its value; whoever means it can write `--offset=--json`.
+  // `--offset --json` forgot its value; to pass `--json` as the value, write `--offset=--json`.
   if (value === undefined || (!isInline && value.startsWith("--"))) {
     throw usageFailure(`--${spec.name} needs a value: --${spec.name} <${spec.value}>`);
   }

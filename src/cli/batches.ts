@@ -143,8 +143,8 @@ async function* withPauses<T>(
     yield* source;
     return;
   }
-  // The iterator is never told to return: with a read under way, that would wait for the read, and the
-  // other end of a pipe may stay silent for ever after the server has refused.
+  // The iterator is never asked to return: that would wait for the pending read, and the other end of a pipe
+  // may stay silent without end after the server has refused.
   const iterator = source[Symbol.asyncIterator]();
   for (;;) {
     const next = iterator.next();

@@ -39,9 +39,9 @@ export interface ServeSettings {
 
 /** What a server tells while it runs. */
 export interface ServeListeners {
-  /** Hears of what takes long or goes wrong in the background. */
+  /** Gets a line about what takes long or goes wrong in the background. */
   readonly onNote: (note: string) => void;
-  /** Hears of acts that somebody may ask about later, such as the reset of a producer. */
+  /** Gets a line about each act of administration, such as the reset of a producer. */
   readonly onAudit: (line: string) => void;
 }
 
@@ -59,7 +59,7 @@ export interface Context {
   readonly fetch: typeof globalThis.fetch;
   readonly random: Random;
   nowMs(): number;
-  /** Unlike a timer of the clock port it keeps the process alive: somebody waits for it. */
+  /** Unlike a timer of the clock port it keeps the process alive, because a command waits for it. */
   wait(delayMs: number, signal?: AbortSignal): Promise<void>;
   openFile(path: string): AsyncIterable<Uint8Array>;
   /** Asks a person at the terminal. */

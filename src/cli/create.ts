@@ -53,7 +53,7 @@ function createHeaders(invocation: Invocation): Record<string, string> {
   const set = (name: string, value: string | undefined): void => {
     if (value !== undefined) headers[name] = value;
   };
-  // A fork takes the type of its source unless told otherwise.
+  // A fork takes the type of its source by default.
   set("content-type", contentType ?? (source === undefined ? "application/json" : undefined));
   set("stream-ttl", invocation.value("ttl"));
   set("stream-expires-at", invocation.value("expires-at"));
@@ -78,30 +78,34 @@ export const createCommand: Command = {
   positionalsMin: 1,
   positionalsMax: 1,
   options: [
-    { name: "content-type", value: "type", help: "what it holds (default application/json)" },
-    { name: "ttl", value: "seconds", help: "expires so long after the last read or write" },
+    { name: "content-type", value: "type", help: "type of its data (default application/json)" },
+    {
+      name: "ttl",
+      value: "seconds",
+      help: "expires this many seconds after the last read or write",
+    },
     { name: "expires-at", value: "time", help: "expires at a time such as 2030-01-31T12:00:00Z" },
     { name: "closed", help: "create it closed" },
-    { name: "if-absent", help: "refuse if there is a stream already, whatever it is" },
+    { name: "if-absent", help: "refuse if there is a stream already, with any settings" },
     ...KEY_OPTIONS,
     { name: "fork-from", value: "stream", help: "start with the data of another stream" },
     { name: "fork-offset", value: "offset", help: "… up to this offset (default: its tail)" },
-    { name: "fork-sub-offset", value: "count", help: "… and so many records or bytes more" },
+    { name: "fork-sub-offset", value: "count", help: "… and this many records or bytes more" },
     ...CLIENT_OPTIONS,
   ],
   details: [
-    "Creating a stream twice with the same settings is one creation; with --if-absent the second one is",
-    "refused with exit code 1. What is not said about keys is the server's to say (see hapax help serve).",
+    "Creating a stream twice with the same settings is one creation. With --if-absent the server refuses the",
+    "second one, with exit code 1. The defaults for keys are settings of the server (see hapax help serve).",
   ],
   examples: [
     ["a stream of JSON records", "hapax create orders"],
     [
-      "plain text that goes away an hour after its last use",
+      "plain text that expires an hour after its last use",
       "hapax create log --content-type text/plain --ttl 3600",
     ],
-    ["only if nobody else has created it", "hapax create jobs/42 --if-absent"],
+    ["only if it does not exist yet", "hapax create jobs/42 --if-absent"],
     [
-      "keys that are remembered for a week, and never forgotten before",
+      "remember keys for a week, and never forget one earlier",
       "hapax create payments --key-window 604800 --key-overflow reject",
     ],
     ["a copy to experiment with", "hapax create orders-test --fork-from orders"],

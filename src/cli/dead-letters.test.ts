@@ -100,7 +100,7 @@ test("DL2 dead-letters replays to another stream, and discards", async () => {
 
 test("dead-letters says what is missing or contradicts itself, and what is not there", async () => {
   for (const [words, message] of [
-    [["show", "dead"], 'does not know "show"'],
+    [["show", "dead"], 'unknown action "show"'],
     [["replay", "dead"], "replay needs ids, or --all"],
     [["discard", "dead", "x", "--all"], "exclude each other"],
     [["list", "dead", "--all"], "list shows all"],

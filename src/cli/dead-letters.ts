@@ -1,4 +1,4 @@
-/** `hapax dead-letters`: the records that pipelines have put aside, and what becomes of them. */
+/** `hapax dead-letters`: lists, replays or discards the records that pipelines could not process. */
 
 import { HapaxError } from "../base/errors.ts";
 import { connectServer } from "../client/processing.ts";
@@ -20,8 +20,8 @@ async function runDeadLetters(invocation: Invocation, context: Context): Promise
   const [word = "", argument = "", ...ids] = invocation.positionals;
   const action = ACTIONS.find((one) => one === word);
   if (action === undefined) {
-    throw usageFailure(`dead-letters does not know ${quote(word)}`, [
-      `what it does: ${ACTIONS.join(", ")}`,
+    throw usageFailure(`unknown action ${quote(word)} of dead-letters`, [
+      `actions: ${ACTIONS.join(", ")}`,
     ]);
   }
   checkWords(invocation, action, ids);
@@ -50,7 +50,7 @@ async function runDeadLetters(invocation: Invocation, context: Context): Promise
 function checkWords(invocation: Invocation, action: Action, ids: readonly string[]): void {
   const isAll = invocation.has("all");
   if (action === "list" && (ids.length > 0 || isAll)) {
-    throw usageFailure("list shows all that are pending: it takes no id and no --all");
+    throw usageFailure("list shows all pending letters: it takes no id and no --all");
   }
   if (action !== "list" && ids.length === 0 && !isAll) {
     throw usageFailure(`${action} needs ids, or --all`, ["see: hapax dead-letters list <stream>"]);
@@ -130,7 +130,7 @@ function failureOf(error: HapaxError, label: string, action: Action): CommandFai
       ? EXIT.unreachable
       : EXIT.refused;
   const advice = isUnknown
-    ? [`whether it was done is not known: the same ${action} again is safe`]
+    ? [`it is not known whether it was done; it is safe to run the same ${action} again`]
     : [];
   const problem = { status, code, detail: message, help: error.help };
   const words = `${label}: ${printable(message)} (${String(status)} ${code})`;
@@ -139,7 +139,7 @@ function failureOf(error: HapaxError, label: string, action: Action): CommandFai
 
 export const deadLettersCommand: Command = {
   name: "dead-letters",
-  summary: "list, replay or discard the records that pipelines have put aside",
+  summary: "list, replay or discard the records that pipelines could not process",
   usage: [
     "hapax dead-letters list <stream> [options]",
     "hapax dead-letters replay <stream> <id>... [options]",
@@ -148,22 +148,22 @@ export const deadLettersCommand: Command = {
   positionalsMin: 2,
   positionalsMax: Number.POSITIVE_INFINITY,
   options: [
-    { name: "all", help: "with replay and discard: all that are pending" },
+    { name: "all", help: "with replay and discard: all pending letters" },
     {
       name: "to",
       value: "stream",
-      help: "with replay: append there instead of to the stream it is from",
+      help: "with replay: append to this stream instead of the original one",
     },
     ...CLIENT_OPTIONS,
   ],
   details: [
-    "<stream> is the one that the pipeline puts dead letters in. A replay appends the record again, as the last",
-    "one of its stream, and notes in <stream> that it is handled: both or neither, and once, however often the",
-    "command is run. A discard only notes it. Nothing is removed from any stream.",
+    "<stream> is the stream of dead letters of a pipeline. A replay appends the record again at the end of its",
+    "stream, and marks the letter in <stream> as handled: both or neither, and once, even if you run the command",
+    "several times. A discard only marks the letter. Neither removes anything from a stream.",
   ],
   examples: [
     ["what went wrong?", "hapax dead-letters list billing-dead"],
-    ["once the cause is gone", "hapax dead-letters replay billing-dead --all"],
+    ["after you have fixed the cause", "hapax dead-letters replay billing-dead --all"],
     ["look at them elsewhere", "hapax dead-letters replay billing-dead --all --to orders-to-check"],
   ],
   run: runDeadLetters,

@@ -17,7 +17,7 @@ export const PROGRESS_OPTION: OptionSpec = {
 
 export const NO_LOCK_OPTION: OptionSpec = {
   name: "no-lock",
-  help: "look although a server may be using it",
+  help: "read it even if a server is using it; the result may mix two moments",
 };
 
 export interface OpenedDirectory {
@@ -70,7 +70,7 @@ async function requireStore(given: string, path: string, disk: Disk): Promise<vo
   const names = await disk.list();
   if (!names.some((name) => /^((journal|snapshot|spare)-\d+\.(seg|snap|tmp)|STORE)$/.test(name))) {
     throw usageFailure(`no streams are kept in ${quote(given)}`, [
-      "name the directory that the server was given with --dir",
+      "give the directory that the server uses (its --dir)",
     ]);
   }
 }
@@ -79,7 +79,7 @@ function asFailure(error: unknown, invocation: Invocation): unknown {
   if (!isHapaxError(error)) return error;
   const advice = [error.help];
   if (error.code === "directory_locked" && !invocation.has("apply")) {
-    advice.push("--no-lock looks anyway; then the picture may be of two moments");
+    advice.push("use --no-lock to read it anyway; the result may then mix two moments");
   }
   const problem = { code: error.code };
   return new CommandFailure(EXIT.refused, error.message, advice, problem, { cause: error });
@@ -89,7 +89,7 @@ function asFailure(error: unknown, invocation: Invocation): unknown {
 export async function chooseHold(invocation: Invocation, context: Context): Promise<Hold> {
   if (!invocation.has("no-lock")) return "read";
   await context.stderr.write(
-    "hapax: not locked: if a server is writing, this picture may be of two moments\n",
+    "hapax: not locked: if a server is writing, the result may mix two moments\n",
   );
   return "none";
 }

@@ -36,7 +36,7 @@ async function runDelete(invocation: Invocation, context: Context): Promise<numb
 
 export const closeCommand: Command = {
   name: "close",
-  summary: "close a stream: nothing can be appended any more",
+  summary: "close a stream: it takes no more data",
   usage: ["hapax close <stream> [options]"],
   positionalsMin: 1,
   positionalsMax: 1,

@@ -48,7 +48,7 @@ async function runGroups(invocation: Invocation, context: Context): Promise<numb
     const names = ["list", ...ACTIONS.keys()];
     const near = nearest(action, names);
     const advice = near === undefined ? `actions: ${names.join(", ")}` : `did you mean ${near}?`;
-    throw usageFailure(`groups does not know ${quote(action)}`, [advice]);
+    throw usageFailure(`unknown action ${quote(action)} of groups`, [advice]);
   }
   if (group === undefined || group === "") {
     throw usageFailure(`groups ${action} needs <group>`, [`usage: hapax groups ${action} <group>`]);
@@ -202,7 +202,8 @@ async function reset(invocation: Invocation, context: Context, group: string): P
 }
 
 const RESET_RULE = [
-  "Their leases end. What lies between is processed again if they go back, and skipped if they go on.",
+  "Their leases end. If the offsets go back, the group processes the records in between again. If they go forward,",
+  "the group skips the records in between.",
 ];
 
 async function remove(invocation: Invocation, context: Context, group: string): Promise<number> {
@@ -230,7 +231,7 @@ async function confirm(
 
 export const groupsCommand: Command = {
   name: "groups",
-  summary: "list groups, show one, make one, move its offsets, delete it",
+  summary: "list, show, create and delete groups, and move their offsets",
   usage: [
     "hapax groups [list] [options]",
     "hapax groups show <group> [options]",
@@ -246,18 +247,22 @@ export const groupsCommand: Command = {
       name: "stream",
       value: "stream",
       isRepeatable: true,
-      help: "create: this stream, several times; reset: this one only",
+      help: "create: a stream of the group, may be repeated; reset: move only this one",
     },
     { name: "start", value: "offset", help: "create: beginning (the default), tail, or an offset" },
-    { name: "lease-ms", value: "ms", help: "create: how long a silent member counts as live" },
+    {
+      name: "lease-ms",
+      value: "ms",
+      help: "create: how long a member counts as live without a call",
+    },
     { name: "to", value: "offset", help: "reset: beginning, tail, or an offset" },
     { name: "yes", short: "y", help: "reset, delete: do not ask" },
     ...CLIENT_OPTIONS,
   ],
   details: [
-    "LAG is in bytes: what is stored and not committed yet. A reset moves offsets, also back, and ends the",
-    "leases of the streams: what lies between is processed again, or skipped. Reset and delete ask first when",
-    "used at a terminal; the server notes both in its audit log.",
+    "LAG is in bytes: data that is stored and not committed yet. A reset moves offsets, also back, and ends the",
+    "leases of the streams. The group processes the records in between again, or skips them. Reset and delete ask",
+    "first at a terminal. The server writes both to its audit log.",
   ],
   examples: [
     ["how far are they?", "hapax groups"],

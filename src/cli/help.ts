@@ -4,10 +4,10 @@ import { COMMON_OPTIONS, type Command, type OptionSpec } from "./command.ts";
 import type { Paint } from "./terminal.ts";
 
 const EXIT_CODES: readonly (readonly [string, string])[] = [
-  ["0", "done; also Ctrl-C at `tail`, and an orderly end of `serve`"],
+  ["0", "done; also after Ctrl-C in `tail`, and when `serve` stops in order"],
   [
     "1",
-    "refused: by the server, by a condition, or by you at a question; or `serve` could not start; or damage was found",
+    "refused by the server, by a condition, or by you when asked; or `serve` could not start; or damage was found",
   ],
   ["2", "the command line, a setting or the input is not valid"],
   ["3", "the server or the database could not be reached"],

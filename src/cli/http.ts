@@ -168,7 +168,9 @@ export function unreachable(target: Target, error: unknown, timeoutMs?: number):
   return new CommandFailure(
     EXIT.unreachable,
     `cannot reach ${origin} (${printable(reason)})`,
-    ["is the server running? start one with: hapax serve; name another with --url or HAPAX_URL"],
+    [
+      "is the server running? start one with: hapax serve; or give another one with --url or HAPAX_URL",
+    ],
     {},
     { cause: error },
   );
@@ -194,7 +196,7 @@ export function refusal(target: Target, answer: Answer): CommandFailure {
 
 /** What to say of an address where something answers, and not as the protocol does. */
 export const NO_SERVER =
-  "this is no Durable Streams server: something else answers there; check --url or HAPAX_URL, and the port";
+  "another program answers there, not a Durable Streams server; check --url or HAPAX_URL, and the port";
 
 /** For people to read in a browser: no server of the protocol answers so. */
 function isPage(answer: Answer): boolean {

@@ -14,7 +14,7 @@ export type Identity =
   | { readonly kind: "session"; readonly producerId: string; readonly session: string }
   | { readonly kind: "key"; readonly key: string };
 
-/** The identity that the options name; without one, a producer that nobody else has. */
+/** The identity that the options name; without one, a random producer. */
 export function chooseIdentity(invocation: Invocation, context: Context): Identity {
   const key = invocation.value("key");
   const session = invocation.value("session");

@@ -28,14 +28,14 @@ export function chooseSource(
   }
   if (data === undefined && file === undefined && context.stdin.isTerminal) {
     if (invocation.has("close")) return { kind: "nothing", bytes: once(new Uint8Array(0)) };
-    throw usageFailure("nothing to append: give data, --file, or pipe something in", [
+    throw usageFailure("nothing to append: give data, use --file, or pipe data in", [
       "to type records at the terminal, give - as the data",
     ]);
   }
   return { kind: "stdin", bytes: untilAborted(context.stdin.bytes, signal) };
 }
 
-/** Ends a wait for input that may never come. The read under way is left alone: the process ends. */
+/** Ends a wait for input that may never arrive. The pending read is left alone: the process ends. */
 async function* untilAborted(
   source: AsyncIterable<Uint8Array>,
   signal: AbortSignal,

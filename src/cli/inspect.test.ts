@@ -66,7 +66,7 @@ test("LK1 a directory in use is refused, and --no-lock says what that means", as
     expect(refused.stderr).toContain("--no-lock");
     const anyway = await hapax(["inspect", directory, "--no-lock"]);
     expect(anyway.code).toBe(0);
-    expect(anyway.stderr).toContain("may be of two moments");
+    expect(anyway.stderr).toContain("may mix two moments");
   } finally {
     await store.close();
   }

@@ -9,8 +9,8 @@ import { formatCount } from "./terminal.ts";
 
 /** Options of `create`. */
 export const KEY_OPTIONS: readonly OptionSpec[] = [
-  { name: "key-window", value: "seconds", help: "for how long a key is remembered" },
-  { name: "key-max", value: "count", help: "how many keys are remembered" },
+  { name: "key-window", value: "seconds", help: "for how many seconds the stream remembers a key" },
+  { name: "key-max", value: "count", help: "how many keys the stream remembers" },
   {
     name: "key-overflow",
     value: "evict|reject",
@@ -19,7 +19,7 @@ export const KEY_OPTIONS: readonly OptionSpec[] = [
   {
     name: "key-from",
     value: "content",
-    help: "an append without an identity has its content as its key",
+    help: "use the content of an append without an identity as its key",
   },
 ];
 

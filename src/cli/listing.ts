@@ -32,7 +32,7 @@ export async function* readPages(
     if (!Array.isArray(raw)) throw badAnswer(target);
     yield raw.map((entry: unknown) => entryOf(entry));
     const next = body.get("next");
-    // A server that repeats itself must not make us ask for ever.
+    // A server that repeats itself must not make us ask without end.
     if (next !== undefined && next === after) throw badAnswer(target);
     after = typeof next === "string" && next !== "" ? next : undefined;
   } while (after !== undefined);

@@ -123,15 +123,15 @@ export const headCommand: Command = {
   positionalsMin: 1,
   positionalsMax: 1,
   options: [
-    { name: "producer", value: "id", help: "also what the stream knows of this producer" },
+    { name: "producer", value: "id", help: "also show what the stream knows about this producer" },
     ...CLIENT_OPTIONS,
   ],
   details: [
-    "Of idempotency keys, the settings that the stream was created with; the others are the server's.",
+    "Shows the settings for idempotency keys that the stream was created with; the server has the defaults.",
   ],
   examples: [
     ["type, tail and state", "hapax head orders"],
-    ["how far has this writer come?", "hapax head orders --producer import-7"],
+    ["how far is this writer?", "hapax head orders --producer import-7"],
   ],
   run: runHead,
 };

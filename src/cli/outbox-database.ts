@@ -169,7 +169,7 @@ function connectPostgres({ name, module }: Loaded, url: string): PostgresClient 
       end(): Promise<void>;
     };
     const pool = new Pool({ connectionString: url, max: 2 });
-    // Whoever uses a connection hears of its loss; an idle one is nobody's.
+    // A query over a lost connection fails by itself. The loss of an idle connection needs no report.
     pool.on("error", () => undefined);
     return { client: pool, close: () => pool.end() };
   }
@@ -193,7 +193,7 @@ async function loadDriver(
   }
   const installed = names.filter((name) => !name.includes(":"));
   throw usageFailure(`no driver for ${database} was found from ${directory}`, [
-    `install one of them there: ${installed.map((name) => `npm install ${name}`).join(", or ")}`,
+    `install one of these there: ${installed.map((name) => `npm install ${name}`).join(", or ")}`,
   ]);
 }
 
@@ -215,7 +215,7 @@ async function tryImport(name: string, directory: string): Promise<Module | unde
 
 function noOutbox(label: string): CommandFailure {
   return new CommandFailure(EXIT.notFound, `there is no outbox in ${label}`, [
-    "its tables are made by `await ledger.migrate()`; on PostgreSQL --schema says where they are",
+    "`await ledger.migrate()` creates its tables; on PostgreSQL give their schema with --schema",
   ]);
 }
 

@@ -163,7 +163,7 @@ test("OF1 OF2 outbox forgets a relay, and asks a person first", async () => {
 
 test("outbox says what is missing or contradicts itself", async () => {
   for (const [words, message] of [
-    [["show"], 'does not know "show"'],
+    [["show"], 'unknown action "show"'],
     [["replay"], "replay needs --id, --key, --fingerprint, or --all"],
     [["discard", "--all", "--key", "a"], "exclude each other"],
     [["list", "--all"], "--all is for outbox replay, discard"],

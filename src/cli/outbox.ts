@@ -72,9 +72,7 @@ function checkWords(invocation: Invocation, word: string): ActionName {
   const names = Object.keys(ACTIONS) as ActionName[];
   const action = names.find((name) => name === word);
   if (action === undefined) {
-    throw usageFailure(`outbox does not know ${quote(word)}`, [
-      `what it does: ${names.join(", ")}`,
-    ]);
+    throw usageFailure(`unknown action ${quote(word)} of outbox`, [`actions: ${names.join(", ")}`]);
   }
   for (const [option, actions] of Object.entries(OPTIONS_OF)) {
     if (invocation.has(option) && !actions.includes(action)) {
@@ -165,7 +163,7 @@ async function change({ action, invocation, context, database }: Work): Promise<
     await tell(invocation, context, { relay, replayed: count }, "replayed", text);
     return EXIT.done;
   }
-  // What was asked about is what is discarded: not what came meanwhile.
+  // Discards the letters that the question was about, and no later ones.
   const found = await letters.list({ ...filterOf(invocation), max: LISTED.max });
   const question = `Discard ${countOf(found.length, "dead letter")} of relay ${relay}?`;
   const warning = "They will never be published. This cannot be undone.";
@@ -193,8 +191,8 @@ async function forget({ invocation, context, database }: Work): Promise<number> 
   const discardsHeld = invocation.has("discard-held");
   const held = await database.ledger.outbox.countHeld({ relay, max: COUNTED_MAX });
   const events = `${counted(held)} ${held === 1 ? "event that waits" : "events that wait"}`;
-  const question = `Forget relay ${relay}? What it has not published, it never will.
-It has ${events} behind a failure: ${discardsHeld ? "thrown away" : "kept"}. This cannot be undone.`;
+  const question = `Forget relay ${relay}? It will never publish what it has not published yet.
+It has ${events} behind a failure: ${discardsHeld ? "deleted" : "kept"}. This cannot be undone.`;
   await confirm(invocation, context, question, "forgotten");
   const { position, ...forgotten } = await forgetRelay(database.forgetting, relay, {
     discardsHeld,
@@ -206,7 +204,7 @@ It has ${events} behind a failure: ${discardsHeld ? "thrown away" : "kept"}. Thi
     isFound ? "" : "; there was none",
     heldKept > 0 ? `; ${countOf(heldKept, "held event")} kept` : "",
     heldDiscarded > 0 ? `; ${countOf(heldDiscarded, "held event")} discarded` : "",
-    isUnfinished ? "; a batch was under way, and may have been published" : "",
+    isUnfinished ? "; a batch was not finished, and may have been published" : "",
     slot === undefined ? "" : `; slot ${slot} dropped`,
   ];
   await tell(
@@ -314,7 +312,7 @@ function failureOf(error: unknown): unknown {
 export const outboxCommand: Command = {
   name: "outbox",
   summary:
-    "see how far relays are; replay or discard the events that they have given up; forget relays",
+    "show how far relays are; replay or discard the events that they have given up; forget relays",
   usage: [
     "hapax outbox status --database <database> [options]",
     "hapax outbox list --database <database> [options]",
@@ -335,29 +333,30 @@ export const outboxCommand: Command = {
     { name: "relay", value: "name", help: "the relay (default relay; status: all of them)" },
     { name: "id", value: "id", isRepeatable: true, help: "this event; may be repeated" },
     { name: "key", value: "key", help: "events of this key" },
-    { name: "fingerprint", value: "fingerprint", help: "events that failed in this way" },
-    { name: "all", help: "replay, discard: all of the relay" },
-    { name: "max", value: "count", help: "list: so many at most (default 100)" },
+    { name: "fingerprint", value: "fingerprint", help: "events that failed with this fingerprint" },
+    { name: "all", help: "replay, discard: all dead letters of the relay" },
+    { name: "max", value: "count", help: "list: show at most this many (default 100)" },
     {
       name: "discard-held",
-      help: "forget: throw away what waits behind a failure, and dead letters",
+      help: "forget: delete the events that wait behind a failure, and dead letters",
     },
     { name: "yes", short: "y", help: "discard, forget: do not ask" },
   ],
   details: [
-    "The database is that of the application: it is opened with the driver of the working directory, which is pg or",
-    "postgres, or node:sqlite, better-sqlite3, libsql or bun:sqlite. A relay gives up an event after so many failures;",
-    "later events of its key wait behind it. A replay lets the relay try again, in the order of the key; a discard",
-    "throws the event away, and its key goes on. Relays may run meanwhile. Events are deleted when every relay that is",
-    "known has passed them: forget one that will not run again. Its replication slot, if it has one, is dropped.",
+    "The database is that of the application. The command opens it with a driver that is installed in the working",
+    "directory: pg or postgres, or node:sqlite, better-sqlite3, libsql or bun:sqlite. A relay gives up an event after",
+    "a number of failures; later events of its key wait behind it. A replay lets the relay try again, in the order of",
+    "the key. A discard deletes the event, and its key continues. Relays may run at the same time. The outbox deletes",
+    "events when every known relay has passed them, so forget a relay that will not run again. This also drops its",
+    "replication slot, if it has one.",
   ],
   examples: [
     ["what went wrong?", "hapax outbox status --database postgres://localhost/shop"],
     [
-      "once the cause is gone",
+      "after you have fixed the cause",
       "hapax outbox replay --database shop.db --fingerprint 4f6a21c09b7d3e55",
     ],
-    ["this one will never work", "hapax outbox discard --database shop.db --id 4711"],
+    ["delete an event that can never succeed", "hapax outbox discard --database shop.db --id 4711"],
   ],
   run: runOutbox,
 };

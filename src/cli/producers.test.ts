@@ -72,7 +72,7 @@ test("a reset asks at a terminal, and only there, and says what the rule is", as
   expect(no).toMatchObject({ code: 1, stdout: "" });
   expect(server.received).toEqual([]);
   expect(questions[0]).toContain("Reset producer import-7 of /v1/stream/orders?");
-  expect(questions[0]).toContain("reset only when none of its old writers runs");
+  expect(questions[0]).toContain("only when none of its old writers runs");
   expect((await hapax(words, { isTerminal: true, answer: "y" })).code).toBe(0);
   expect((await hapax([...words, "--yes"], { isTerminal: true, onQuestion })).code).toBe(0);
   expect((await hapax(words, { onQuestion })).stdout).toBe(

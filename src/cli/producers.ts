@@ -95,9 +95,9 @@ async function reset(
 }
 
 const RESET_RULE = [
-  "The stream forgets the epoch and the last sequence of the producer; its data stays. Then an append with",
-  "sequence 0 is accepted under any epoch. A late copy of an old append with sequence 0 cannot be told from a",
-  "new one: reset only when none of its old writers runs.",
+  "The stream forgets the epoch and the last sequence of the producer; its data stays. Then the stream accepts an",
+  "append with sequence 0 under any epoch. It cannot tell a late copy of an old append with sequence 0 from a new",
+  "one. So reset a producer only when none of its old writers runs.",
 ];
 
 export const producersCommand: Command = {
@@ -113,12 +113,12 @@ export const producersCommand: Command = {
   options: [
     { name: "reset", value: "id", help: "forget the epoch and the sequence of this producer" },
     { name: "yes", short: "y", help: "with --reset: do not ask" },
-    { name: "new", help: "print an id that nobody else has; nothing is stored" },
+    { name: "new", help: "print a new random id; the server stores nothing" },
     ...CLIENT_OPTIONS,
   ],
   details: [
-    "A reset is for a producer that is stuck, for instance at the highest epoch. Asks first when used at a",
-    "terminal; the server notes it in its audit log.",
+    "Reset a producer that is stuck, for instance at the highest epoch. The command asks first at a terminal, and",
+    "the server writes the reset to its audit log.",
     "",
     ...RESET_RULE,
   ],

@@ -81,8 +81,8 @@ export const readCommand: Command = {
   positionalsMax: 1,
   options: [
     { name: "offset", value: "offset", help: "start after this offset (default: the beginning)" },
-    { name: "limit-bytes", value: "bytes", help: "stop after so many bytes of data" },
-    { name: "show-offset", help: "print the offset to go on from to stderr" },
+    { name: "limit-bytes", value: "bytes", help: "stop after this many bytes of data" },
+    { name: "show-offset", help: "print the offset of the next read to stderr" },
     ...RECORD_OPTIONS,
     { name: "progress", help: "show progress also when stderr is not a terminal" },
     ...CLIENT_OPTIONS,

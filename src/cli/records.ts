@@ -35,7 +35,7 @@ export function createRecordWriter(
   const kind = sseKind(contentType);
   const isGuarded = context.stdout.isTerminal && !invocation.has("force");
   if (kind === "base64" && isGuarded) {
-    throw usageFailure(`the stream holds binary data (${printable(contentType)})`, [
+    throw usageFailure(`the stream has binary data (${printable(contentType)})`, [
       "send it to a file or a program, or add --force to write it to the terminal",
     ]);
   }
@@ -77,7 +77,7 @@ function createJsonWriter(
     },
     async finish() {
       if (!hasNewlines || endsWithNull) return;
-      const note = "some records hold line breaks: use --null to tell them apart safely";
+      const note = "some records contain line breaks: use --null to separate records safely";
       await context.stderr.write(`hapax: ${note}\n`);
     },
   };

@@ -48,7 +48,7 @@ test("RP1 without --apply it only speaks; with it the originals are kept and the
   const spoken = await hapax(["repair", directory]);
   expect(spoken.code).toBe(1);
   expect(spoken.stdout).toContain(`with --apply:\n  move ${newest} to quarantine`);
-  expect(spoken.stdout).toContain("nothing is lost by it, and a server starts afterwards");
+  expect(spoken.stdout).toContain("this loses nothing, and a server starts afterwards");
   expect(filesOf(directory)).toEqual(before);
   const done = await hapax(["repair", directory, "--apply"]);
   expect(done.code).toBe(0);

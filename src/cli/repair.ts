@@ -87,15 +87,15 @@ function planText(plan: RepairPlan, cutAtLsn: number | undefined, context: Conte
   if (lostData.length > 0) {
     lines.push(
       "",
-      "lost, and no repair brings it back: the offsets named above. Put the file back from a backup,",
-      "or delete the streams. Everything else can be read.",
+      "lost: the offsets named above. No repair can restore them. Put the file back from a backup,",
+      "or delete the streams. You can read everything else.",
     );
   }
   if (cut !== undefined) lines.push("", ...describeCut(cut, cutAtLsn));
   if (!startsAfter && cut === undefined) {
-    lines.push("", "a server does not start on this: put what is missing back from a backup");
+    lines.push("", "a server does not start on this: restore the missing files from a backup");
   } else if (all.length > 0 && startsAfter) {
-    lines.push("", "nothing is lost by it, and a server starts afterwards");
+    lines.push("", "this loses nothing, and a server starts afterwards");
   }
   return `${printable(lines.join("\n"))}\n`;
 }
@@ -117,7 +117,7 @@ function describeCut(cut: CutPlan, cutAtLsn: number | undefined): string[] {
   if (obstacle !== undefined) {
     return [
       `a cut at LSN ${lsn} is not possible: ${obstacle}`,
-      "put what is missing back from a backup",
+      "restore the missing files from a backup",
     ];
   }
   const lines =
@@ -150,22 +150,22 @@ function describeCut(cut: CutPlan, cutAtLsn: number | undefined): string[] {
 
 export const repairCommand: Command = {
   name: "repair",
-  summary: "show what can be done about a damaged directory, and do it",
+  summary: "show how to repair a damaged directory, and do it with --apply",
   usage: ["hapax repair <directory> [options]"],
   positionalsMin: 1,
   positionalsMax: 1,
   options: [
-    { name: "apply", help: "carry it out; without this nothing is changed" },
+    { name: "apply", help: "do the repair; without this option nothing is changed" },
     {
       name: "cut-at-lsn",
       value: "lsn",
-      help: "give up this frame and all after it; what is lost is listed first",
+      help: "give up this frame and all after it; the command first lists what is lost",
     },
     PROGRESS_OPTION,
   ],
   details: [
-    "Originals are kept in quarantine-<time>/ inside the directory; nothing is deleted. Afterwards the",
-    "directory is verified. Data is given up only with --cut-at-lsn. Make a copy of the directory first.",
+    "The command keeps the originals in quarantine-<time>/ inside the directory and deletes nothing. Afterwards it",
+    "verifies the directory. It gives up data only with --cut-at-lsn. Copy the directory first.",
   ],
   examples: [
     ["what could be done?", "hapax repair ./hapax-data"],

@@ -28,7 +28,7 @@ describe("something else at the address", () => {
     const data = command === "append" ? ["1"] : [];
     const result = await hapax([command, "orders", ...data, "--url", server.url]);
     expect(result.code).not.toBe(0);
-    expect(result.stderr).toContain("this is no Durable Streams server");
+    expect(result.stderr).toContain("not a Durable Streams server");
     expect(result.stderr).not.toContain("<h1>");
   });
 });

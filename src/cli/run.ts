@@ -15,7 +15,7 @@ export async function runCommandLine(words: readonly string[], context: Context)
   try {
     return await dispatch(words, context);
   } catch (error) {
-    // Whoever read our output has seen enough, as in `hapax read orders | head`.
+    // The reader of our output has closed the pipe, as in `hapax read orders | head`.
     if (systemCode(error) === "EPIPE") return EXIT.done;
     const failure = asFailure(error);
     await printFailure(failure, context, words.includes("--json"));

@@ -34,7 +34,7 @@ async function runServe(invocation: Invocation, context: Context): Promise<numbe
     }
     await announce(invocation, context, server);
     const signal = await signals.first;
-    await context.stderr.write(`hapax: ${signal}: finishing the requests under way\n`);
+    await context.stderr.write(`hapax: ${signal}: finishing open requests\n`);
     await server.stop();
     return EXIT.done;
   } finally {
@@ -121,9 +121,9 @@ export const serveCommand: Command = {
   positionalsMax: 0,
   options: SERVE_OPTIONS,
   details: [
-    "Prints `hapax listening on <url> (durability: …)` once it accepts requests. SIGTERM or Ctrl-C lets the",
-    "requests under way finish and ends with exit code 0; a second one ends at once with 143 or 130. Notes,",
-    "and an audit line with its time for each reset of a producer, go to stderr.",
+    "Prints `hapax listening on <url> (durability: …)` once it accepts requests. On SIGTERM or Ctrl-C it lets open",
+    "requests finish and ends with exit code 0. A second signal ends it at once with 143 or 130. Notes, and an",
+    "audit line with its time for each reset of a producer, go to stderr.",
   ],
   examples: [
     ["on this machine, port 4437", "hapax serve"],

@@ -32,13 +32,13 @@ export const SERVE_OPTIONS: readonly OptionSpec[] = [
     name: "dir",
     value: "directory",
     env: "HAPAX_DIR",
-    help: `where streams are kept (default ${DIRECTORY_DEFAULT})`,
+    help: `directory for the streams (default ${DIRECTORY_DEFAULT})`,
   },
   {
     name: "durability",
     value: "fsync|os",
     env: "HAPAX_DURABILITY",
-    help: "fsync survives a power cut, os only the process (default fsync)",
+    help: "fsync survives a power cut, os only the end of the process (default fsync)",
   },
   {
     name: "memory",
@@ -49,25 +49,25 @@ export const SERVE_OPTIONS: readonly OptionSpec[] = [
     name: "long-poll-ms",
     value: "ms",
     env: "HAPAX_LONG_POLL_MS",
-    help: `how long a long-poll waits (default ${String(LIMITS.longPollMs)})`,
+    help: `how long a long-poll waits, in ms (default ${String(LIMITS.longPollMs)})`,
   },
   {
     name: "body-max-bytes",
     value: "bytes",
     env: "HAPAX_BODY_MAX_BYTES",
-    help: `largest append (default ${String(LIMITS.bodyBytesMax)})`,
+    help: `largest append, in bytes (default ${String(LIMITS.bodyBytesMax)})`,
   },
   {
     name: "sse-max-seconds",
     value: "seconds",
     env: "HAPAX_SSE_MAX_SECONDS",
-    help: `an SSE connection is renewed after this (default ${String(LIMITS.sseMaxSeconds)})`,
+    help: `the server ends an SSE connection after this many seconds (default ${String(LIMITS.sseMaxSeconds)})`,
   },
   {
     name: "key-window",
     value: "seconds",
     env: "HAPAX_KEY_WINDOW",
-    help: `for how long streams remember keys (default ${String(KEY_DEFAULTS.windowSeconds)})`,
+    help: `for how many seconds streams remember keys (default ${String(KEY_DEFAULTS.windowSeconds)})`,
   },
   {
     name: "key-max",
@@ -85,12 +85,12 @@ export const SERVE_OPTIONS: readonly OptionSpec[] = [
     name: "public-url",
     value: "url",
     env: "HAPAX_PUBLIC_URL",
-    help: "how clients address this server, e.g. behind a proxy",
+    help: "the URL that clients use for this server, e.g. behind a proxy",
   },
   {
     name: "insecure-public",
     env: "HAPAX_INSECURE_PUBLIC",
-    help: "listen beyond this machine although there is no authentication",
+    help: "allow an address beyond this machine, although there is no authentication",
   },
   {
     name: "state-offsets",
@@ -100,7 +100,7 @@ export const SERVE_OPTIONS: readonly OptionSpec[] = [
   {
     name: "no-loopback-webhooks",
     env: "HAPAX_NO_LOOPBACK_WEBHOOKS",
-    help: "refuse webhooks to localhost; set it when clients are not yours",
+    help: "refuse webhooks to localhost; set it if you do not control all clients",
   },
   {
     name: "test-faults",
@@ -156,8 +156,8 @@ export function resolveServeSettings(invocation: Invocation, env: Context["env"]
   if (!isLoopback(settings.host) && !mayBePublic && problems.length === 0) {
     problems.push(
       `--host is ${quote(settings.host)}; allowed: a loopback address such as 127.0.0.1, because there ` +
-        "is no authentication yet and everybody who reaches this address could read, write and delete. " +
-        "Put a proxy that authenticates in front, or say --insecure-public if the network is yours alone",
+        "is no authentication yet and every client that reaches this address can read, write and delete. " +
+        "Put a proxy that authenticates in front, or add --insecure-public if you trust the whole network",
     );
   }
   if (problems.length > 0) {

@@ -105,7 +105,7 @@ async function follow(
     const delayMs = backoffMs(failures, context.random.unit());
     if (context.nowMs() + delayMs - lastContactMs > retrySeconds * 1000) {
       throw (failure ?? notAStream(target)).withAdvice([
-        `everything before offset ${position.offset} was printed; go on with --offset ${position.offset}`,
+        `everything before offset ${position.offset} was printed; continue with --offset ${position.offset}`,
       ]);
     }
     await context.wait(delayMs, signal);
@@ -231,7 +231,7 @@ function parseControl(data: string): Control {
 function createSilenceGuard() {
   const controller = new AbortController();
   const cut = (): void => {
-    controller.abort(new Error(`nothing heard for ${String(SILENCE_MS_MAX / 1000)} s`));
+    controller.abort(new Error(`no data for ${String(SILENCE_MS_MAX / 1000)} s`));
   };
   let timer = setTimeout(cut, SILENCE_MS_MAX);
   return {
@@ -242,7 +242,7 @@ function createSilenceGuard() {
     },
     end() {
       clearTimeout(timer);
-      // Ends the request too, if it is still under way.
+      // Ends the request too, if it is still open.
       controller.abort();
     },
   };
@@ -256,22 +256,22 @@ export const tailCommand: Command = {
   positionalsMax: 1,
   options: [
     { name: "offset", value: "offset", help: "start after this offset (default: now)" },
-    { name: "from-start", help: "print what is there first" },
+    { name: "from-start", help: "start at the beginning of the stream" },
     {
       name: "retry-seconds",
       value: "seconds",
-      help: "give up after so long without the server (60)",
+      help: "give up after this many seconds without the server (default 60)",
     },
     ...RECORD_OPTIONS,
     ...CLIENT_OPTIONS,
   ],
   details: [
-    "Connections come and go; each record is printed once. Ends with exit code 0 when the stream is closed",
+    "Reconnects when a connection ends, and prints each record once. Ends with exit code 0 when the stream is closed",
     "and when you press Ctrl-C. Line breaks of text streams arrive as LF; `hapax read` is byte exact.",
   ],
   examples: [
-    ["what comes from now on", "hapax tail orders"],
-    ["everything, and then what comes", "hapax tail orders --from-start"],
+    ["new records only", "hapax tail orders"],
+    ["all records, and then new ones", "hapax tail orders --from-start"],
   ],
   run: runTail,
 };

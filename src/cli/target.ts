@@ -58,7 +58,7 @@ export function resolveRoute(
 ): { readonly target: Target; readonly stream: string } {
   const base = baseUrl(invocation, context);
   const { url, label } = resolveStream(invocation, context, argument);
-  // The path of --url belongs to a proxy, which takes it away; of a full URL nobody knows such a part.
+  // The path of --url belongs to a proxy, which removes it; in a full URL such a part cannot be known.
   const isUrl = /^https?:\/\//i.test(argument);
   const place = isUrl ? new URL(url).origin : `${base.origin}${basePath(base)}`;
   // Decoded, as in listings: the query encodes it, once.

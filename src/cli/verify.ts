@@ -96,8 +96,8 @@ export const verifyCommand: Command = {
   positionalsMax: 1,
   options: [NO_LOCK_OPTION, PROGRESS_OPTION],
   details: [
-    "Exit code 0: sound. 1: damaged; each problem is one line with its file, offset, LSN and what follows.",
-    "A torn end, as a kill leaves it, is not damage. Nothing is changed. With --json one object a line.",
+    "Exit code 0: sound. 1: damaged; each problem is one line with its file, offset, LSN and consequence.",
+    "A torn end after a kill is not damage. The command changes nothing. --json prints one object a line.",
   ],
   examples: [
     ["is it sound?", "hapax verify ./hapax-data"],
