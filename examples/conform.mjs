@@ -1,5 +1,5 @@
 /**
- * Asks a server about everything that Hapax has beyond the public protocol, and prints what it does otherwise.
+ * Tests a server for the extensions of Hapax to the public protocol, and prints the cases that fail.
  *
  *   npm run build && HAPAX_URL=http://127.0.0.1:4437 node examples/conform.mjs
  */
@@ -7,7 +7,7 @@
 import { extensionCases } from "hapax/testing";
 
 const url = process.env.HAPAX_URL ?? "http://127.0.0.1:4437";
-// Those that wait for time to pass come first: the others run meanwhile.
+// The cases that wait come first: the others run while they wait.
 const cases = extensionCases({ url }).toSorted((one, other) => other.isSlow - one.isSlow);
 const failures = [];
 

@@ -1,9 +1,9 @@
-// Appends 1,000 numbers while the server is killed with SIGKILL again and again, and then counts.
+// Appends 1,000 numbers while it kills the server with SIGKILL again and again, and then counts.
 //
 //   node examples/kill-the-server.mjs
 //
-// Every append has a number of its own, so that it can be repeated until it is answered: the server
-// remembers what it has stored, because that memory is in the same journal as the data.
+// Every append has its own number, so the program can repeat it until it gets an answer. The server knows
+// which numbers it has stored, because they are in the same journal as the data.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -26,7 +26,7 @@ let kills = 0;
 let unanswered = 0;
 for (let number = 0; number < COUNT; number += 1) {
   const isTime = number > 0 && number % Math.floor(COUNT / (KILLS + 1)) === 0 && kills < KILLS;
-  // Not awaited: the kill meets the append on its way.
+  // Not awaited: the kill hits the append in flight.
   const restart = isTime ? killAndRestart() : undefined;
   while (!(await append(number))) unanswered += 1;
   await restart;

@@ -1,6 +1,6 @@
 /**
- * A till that books 100 sales over a bad line: every third answer gets lost. It repeats a sale under the
- * same identity until it hears an answer, and each sale is stored once.
+ * A till that books 100 sales over a bad connection: every third answer gets lost. It repeats a sale under the
+ * same identity until it gets an answer, and the server stores each sale once.
  *
  *   npm run build && node examples/lost-answers.mjs
  */

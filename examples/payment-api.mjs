@@ -1,10 +1,10 @@
 /**
- * A payment API with idempotency keys, and a client that does not give up. The API is killed with SIGKILL three times
- * while it works; every payment is in the table once.
+ * A payment API with idempotency keys, and a client that repeats until it gets an answer. The example kills the API with
+ * SIGKILL three times while it works. Every payment is in the table once.
  *
  *   npm run build && node examples/payment-api.mjs
  *
- * Any SQLite will do: node:sqlite, better-sqlite3, bun:sqlite. This one is libsql.
+ * Every SQLite driver works: node:sqlite, better-sqlite3, bun:sqlite. This example uses libsql.
  */
 
 import { fork } from "node:child_process";
@@ -33,12 +33,12 @@ async function readJson(request) {
   return JSON.parse(Buffer.concat(chunks).toString("utf8"));
 }
 
-/** The API: the payment and the answer are committed together. */
+/** The API. It commits the payment and the answer together. */
 async function serve(file, port) {
   const ledger = sqliteLedger(() => openDatabase(file));
   await ledger.migrate();
   const engine = createIdempotency(ledger, {
-    scope: ({ headers }) => headers.get("x-tenant") ?? "nobody",
+    scope: ({ headers }) => headers.get("x-tenant") ?? "none",
     leaseMs: 500, // A key is free again half a second after a crash.
   });
   const listener = withIdempotency(engine, async (request, response) => {

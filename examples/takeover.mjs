@@ -1,6 +1,6 @@
 /**
- * Two writers of the same name. The second one takes over with a higher epoch, and the first one, which
- * was only paused and comes back, is fenced: it can write nothing any more.
+ * Two writers of the same name. The second one takes over with a higher epoch. The first one was only paused
+ * and comes back: the server fences it, and it can write nothing more.
  *
  *   npm run build && node examples/takeover.mjs
  */

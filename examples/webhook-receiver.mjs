@@ -1,6 +1,6 @@
 /**
- * A receiver of webhooks. The sender delivers each event three times, some of them at once, as senders do; a handler fails
- * now and then; and every event is booked once.
+ * A receiver of webhooks. The sender delivers each event three times, some of them at once, as senders do. The handler
+ * fails now and then. Every event is booked once.
  *
  *   npm run build && node examples/webhook-receiver.mjs
  */
@@ -20,7 +20,7 @@ await ledger.migrate();
 await ledger.transaction(async (tx) =>
   tx.exec("CREATE TABLE bookings (event TEXT, cents INTEGER)"),
 );
-// The sender repeats for three days: the inbox refuses to remember for less.
+// The sender repeats for three days: the inbox refuses a shorter retention.
 const inbox = createInbox(ledger, {
   consumer: "bookkeeping",
   retainMs: 7 * DAY_MS,
@@ -49,7 +49,7 @@ async function receive(request, response) {
     response.writeHead(200).end();
   } catch (error) {
     counts.failed += 1;
-    // Older than what is remembered: nobody can tell whether it was handled, so a person must look.
+    // Older than the retention: the inbox cannot know whether it was handled, so a person must look.
     response.writeHead(isHapaxError(error, "key_expired") ? 422 : 500).end();
   }
 }
