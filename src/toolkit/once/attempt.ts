@@ -1,11 +1,11 @@
 /**
- * One attempt to do the work of a key: claim it, work, and record the end. What is left behind when something fails on the
- * way is decided here.
+ * One attempt to do the work of a key: claim it, work, and record the end. This file also decides what an attempt leaves
+ * behind when a step fails.
  *
  *   ON3  work in a transaction is committed with its record, under the token of the claim, or not at all;
- *   ON4  a commit without an answer is looked up under a lock: what was committed counts, what was not is undone, and only
- *        what nobody can find out is unknown;
- *   ON5  what the work throws reaches its caller as it is, after its key was released, kept as failed, or forgotten;
+ *   ON4  a commit without an answer is looked up under a lock: what was committed counts, what was not is undone, and the
+ *        outcome is unknown only if the lookup finds no answer;
+ *   ON5  an error of the work reaches its caller unchanged, after its key was released, kept as failed, or forgotten;
  *   ON6  work elsewhere that must be asked for is not repeated before it was: not after a crash, and not after it threw.
  */
 
@@ -18,17 +18,17 @@ import { growingPauses, pause, unlessAborted } from "./pauses.ts";
 import { encodeFailure } from "./result.ts";
 import type { Bytes, Encodable, JobWork, OnceJob } from "./settings.ts";
 
-/** The end of the work, whoever did it. */
+/** The end of the work, by this attempt or by another one. */
 export interface Ended {
   readonly kind: "ended";
   readonly data: Bytes;
   readonly token: number;
   readonly isReplayed: boolean;
-  /** Undefined: it has just been kept. */
+  /** How long the result is still kept. Undefined if it was kept just now. */
   readonly keepLeftMs: number | undefined;
 }
 
-/** What an attempt comes to, for its caller and for those who have joined it. */
+/** The outcome of an attempt, for its caller and for the calls that joined it. */
 export type Outcome =
   | Ended
   | { readonly kind: "running" | "failed" | "exhausted" | "mismatch"; readonly entry: Entry }
@@ -36,7 +36,7 @@ export type Outcome =
 
 type Worked<Tx, Effect> = Extract<JobWork<Tx>, { readonly effect: Effect }>;
 
-/** `onClaimed` is called when it is certain that this attempt does the work. */
+/** Claims the key and does its work. Calls `onClaimed` when it is certain that this attempt does the work. */
 export async function attemptOnce<Tx>(
   ledger: Ledger<Tx>,
   job: OnceJob<Tx>,
@@ -45,7 +45,7 @@ export async function attemptOnce<Tx>(
 ): Promise<Outcome> {
   for (let isSought = isKnown; ; isSought = true) {
     const outcome = await attempt(ledger, job, isSought, onClaimed);
-    // CK4: somebody else has begun while this one waited for its transaction. Their entry says what to do.
+    // CK4: another attempt began while this one waited for its transaction. The entry says what to do.
     if (outcome !== "taken") return outcome;
   }
 }
@@ -78,7 +78,7 @@ async function attempt<Tx>(
   } catch (error) {
     return { kind: "threw", error };
   } finally {
-    // However it ended: nobody works under this claim any more.
+    // The work under this claim has ended, with a result or with an error.
     claim?.stop();
   }
 }
@@ -92,8 +92,8 @@ function endedBy<Tx>({ token }: Claim<Tx>, data: Bytes): Ended {
 }
 
 /**
- * Gives the work a signal for both: the claim that is lost, and the caller who has had enough. By hand, and taken back:
- * one of `AbortSignal.any` that somebody has listened to stays for as long as the caller's signal does.
+ * Runs the work with a signal that aborts when the claim is lost or when the caller's signal aborts. It adds and removes
+ * the listeners by hand: a signal of `AbortSignal.any` with listeners stays in memory as long as the caller's signal does.
  */
 async function heeding<Tx, T>(
   claim: Claim<Tx>,
@@ -155,7 +155,7 @@ async function workInTransaction<Tx>(
   } catch (error) {
     if (thrown !== undefined) return await fail(ledger, claim, job, thrown.error);
     if (ended !== undefined) return await settle(ledger, claim, job, ended, error);
-    // It did not begin, or could not be recorded: the transaction is rolled back, whatever the database says of it.
+    // The work did not begin, or could not be recorded. Either way the transaction is rolled back, with any database error.
     await leave(() => claim.release());
     throw error;
   }
@@ -164,7 +164,7 @@ async function workInTransaction<Tx>(
   return endedBy(claim, (ended as Ended | undefined)?.data);
 }
 
-/** All of it stays or goes with the caller's transaction; nothing is to be renewed, as nobody sees the claim before. */
+/** Works in the caller's transaction. The claim is invisible to others until that commits, so nothing renews it. */
 async function workJoined<Tx>(
   ledger: Ledger<Tx>,
   claim: Claim<Tx>,
@@ -194,7 +194,7 @@ async function workElsewhere<Tx>(
   let data: Bytes;
   try {
     await failpoint("once.began");
-    // ON6: no token stops it elsewhere. Whoever has taken the key meanwhile may have been told that it has not happened.
+    // ON6: no token stops an effect elsewhere. If another attempt took the key, its probe may have answered "not done".
     claim.requireHeld();
     const { token, attempts: attempt } = claim;
     const result = await heeding(claim, job, (signal) => work.run({ key, signal, token, attempt }));
@@ -208,7 +208,7 @@ async function workElsewhere<Tx>(
   return endedBy(claim, data);
 }
 
-/** ON6: undefined if it has not happened, and may be done now. */
+/** ON6: asks whether the lost attempt had its effect. Returns undefined if it had none: the work may be done now. */
 async function probe<Tx>(
   ledger: Ledger<Tx>,
   claim: Claim<Tx>,
@@ -234,7 +234,7 @@ async function probe<Tx>(
   }
 }
 
-/** Records what has happened elsewhere. The database may be gone for a moment; the effect is not. */
+/** Records an effect that happened elsewhere. Tries for the length of a lease: the database may be away for a moment. */
 async function record<Tx>(
   ledger: Ledger<Tx>,
   claim: Claim<Tx>,
@@ -254,7 +254,7 @@ async function record<Tx>(
   }
 }
 
-/** A record whose answer was lost looks like a lost claim when it is written again: the entry knows. */
+/** Completes the claim. If the answer to an earlier write was lost, this write gets `lease_lost`; the entry decides. */
 async function completeElsewhere<Tx>(
   ledger: Ledger<Tx>,
   claim: Claim<Tx>,
@@ -269,7 +269,7 @@ async function completeElsewhere<Tx>(
   }
 }
 
-/** ON4: nobody answered the commit. The entry is locked until that transaction has ended, one way or the other. */
+/** ON4: the commit got no answer. The entry stays locked until that transaction is committed or rolled back. */
 async function settle<Tx>(
   ledger: Ledger<Tx>,
   claim: Claim<Tx>,
@@ -280,17 +280,17 @@ async function settle<Tx>(
   const entry = await lookUp(ledger, job, error);
   if (entry?.token === claim.token && entry.state === "done") return ended;
   if (entry?.token === claim.token && entry.state === "running") {
-    // ON5: what the database refuses in COMMIT is a failure of the work. What it could not do is not.
+    // ON5: a COMMIT that the database refuses is a failure of the work. A COMMIT that it could not do is not.
     if (isRefusal(error)) return await fail(ledger, claim, job, error);
     await leave(() => claim.release());
     throw error;
   }
   if (entry === undefined) throw unknownOutcome(job, error);
-  const message = `somebody else has taken the work; ${job.where}`;
+  const message = `another attempt has taken the work; ${job.where}`;
   throw new HapaxError("lease_lost", message, { cause: error });
 }
 
-/** Constraints that are checked at the end, and what a trigger raises: SQLSTATE classes 23, 44 and P0; SQLite has words. */
+/** Deferred constraints, and errors that a trigger raises: SQLSTATE classes 23, 44 and P0. SQLite only has a message. */
 function isRefusal(error: unknown): boolean {
   const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
   return (
@@ -299,7 +299,7 @@ function isRefusal(error: unknown): boolean {
   );
 }
 
-/** Tries for the length of a lease to read the entry in a transaction. */
+/** Reads the entry in a transaction. Tries for the length of a lease. */
 async function lookUp<Tx>(
   ledger: Ledger<Tx>,
   job: OnceJob<Tx>,
@@ -315,7 +315,7 @@ async function lookUp<Tx>(
       try {
         return await ledger.transaction((tx) => ledger.in(tx).entries.find(job.place));
       } catch {
-        // The database is not back yet; `cause` is told if it never is.
+        // The database is not back yet. If it does not come back in time, the caller gets `cause`.
       }
       await pause(job.clock, nextMs(), over.signal);
     }
@@ -332,7 +332,7 @@ async function lookUp<Tx>(
   }
 }
 
-/** ON5: the key after work that threw. The error is told in any case, and to nobody else. */
+/** ON5: releases, keeps or forgets the key after work that threw. Always throws the error, and only to this caller. */
 async function fail<Tx>(
   ledger: Ledger<Tx>,
   claim: Claim<Tx>,
@@ -340,19 +340,19 @@ async function fail<Tx>(
   error: unknown,
 ): Promise<never> {
   job.tools.meter.add("failures_total", 1, { primitive: "once" });
-  // Whoever was told to stop has not failed.
+  // Work that was stopped has not failed.
   const isStopped = job.signal?.aborted === true || claim.signal.aborted;
   const policy = isStopped && job.onFailure === "remember" ? "retry" : job.onFailure;
   await leave(() => {
     if (policy === "remember") return claim.complete(ledger, "failed", encodeFailure(error));
     if (policy === "forget") return claim.forget();
-    // ON6: that it threw does not say that it has not happened.
+    // ON6: work that threw may still have had its effect.
     return job.work.effect === "probed" ? claim.abandon() : claim.release();
   });
   throw error;
 }
 
-/** What cannot be left in order is left to its lease: the error that led here is the one to tell. */
+/** Tries to tidy up. If that fails, the lease ends by itself, and the caller gets the error that led here. */
 async function leave(work: () => Promise<void>): Promise<void> {
   try {
     await work();
@@ -363,7 +363,7 @@ async function leave(work: () => Promise<void>): Promise<void> {
 
 export function unknownOutcome<Tx>(job: OnceJob<Tx>, cause: unknown): HapaxError {
   job.tools.meter.add("unknown_total", 1, { primitive: "once" });
-  const message = `nobody knows whether the work had its effect; ${job.where}`;
+  const message = `it is unknown whether the work had its effect; ${job.where}`;
   return new HapaxError("outcome_unknown", message, { cause });
 }
 

@@ -1,9 +1,9 @@
-/** Checks of what callers say: all problems of a call together. */
+/** Checks of arguments and options. One error lists all problems of a call. */
 
 import { HapaxError } from "../../base/errors.ts";
 import { NAME_BYTES_MAX } from "./limits.ts";
 
-/** The scope of whoever has only one tenant: said, not assumed. */
+/** Use `GLOBAL` as the scope when keys are not per tenant. */
 export const GLOBAL = "*";
 
 const encoder = new TextEncoder();
@@ -15,7 +15,7 @@ export class Check {
     this.#problems.push(text);
   }
 
-  /** The value or its default; a problem if it is not a whole number from `min` to `max`. */
+  /** Returns the value or its default. Notes a problem if it is not a whole number from `min` to `max`. */
   whole(
     name: string,
     value: number | undefined,
@@ -33,7 +33,7 @@ export class Check {
     if (!words.includes(value)) this.problem(`${name}=${value} is none of ${words.join(", ")}`);
   }
 
-  /** What every database can keep: not empty, not too long, without NUL and without half characters. */
+  /** Notes a problem unless every database can keep the name: not empty, not too long, no NUL, no half characters. */
   name(name: string, value: string): string {
     const problem = problemOfName(value);
     if (problem !== undefined) this.problem(`${name} ${problem}`);

@@ -1,14 +1,14 @@
 /**
- * Claiming a key in a ledger, keeping the claim alive, and ending it. What processOnce, the idempotency keys of HTTP APIs
- * and their completer share; who may claim is toolkit/rules/claim.ts.
+ * Claims a key in a ledger, keeps the claim alive, and ends it. processOnce, the idempotency keys of HTTP APIs and their
+ * completer share it. toolkit/rules/claim.ts decides who may claim.
  *
- *   CK1  the claim is committed before its work begins, so that everybody else learns of it;
- *   CK2  a claim is renewed at a third of its lease; what cannot be renewed in time aborts its signal before it is over;
+ *   CK1  the claim is committed before its work begins, so that all other callers see it;
+ *   CK2  a claim is renewed at a third of its lease; one that cannot be renewed in time aborts its signal before it ends;
  *   CK3  the end of a claim is written only under its token, in the transaction of its work: a lost claim rolls back;
- *   CK4  where one transaction excludes all others, a claim is neither renewed nor lost from the moment on at which its
- *        work waits for its transaction: a line of such works would outlast any lease. What it finds there decides;
- *   CK6  a clock that is set back keeps nobody from the key of a dead process for longer than its lease;
- *   CK5  work that never ends keeps its key for a bounded time: then its claim is given up, and its caller learns of it.
+ *   CK4  where one transaction excludes all others, a claim is neither renewed nor lost once its work waits for its
+ *        transaction: a queue of such works would outlast any lease. The entry that the transaction finds decides;
+ *   CK6  a clock that is set back does not block the key of a dead process for longer than its lease;
+ *   CK5  work that never ends keeps its key for a bounded time: then the claim is given up, and the caller gets an error.
  */
 
 import { type Clock, systemClock } from "../../base/clock.ts";
@@ -19,7 +19,7 @@ import type { Entry, EntryWrite, Expected, Ledger, Place } from "../ledgers/ledg
 import { type Meter, noMeter } from "../meters/meter.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 
-/** What the primitives get from outside. All have defaults. */
+/** Clock, randomness and metrics of a primitive. All have defaults; tests replace the clock and the randomness. */
 export interface Tools {
   readonly clock?: Clock;
   readonly random?: Random;
@@ -38,20 +38,20 @@ export function resolveTools({ clock, random, meter }: Tools): ResolvedTools {
 
 export interface ClaimTerms extends ClaimRequest {
   readonly leaseMs: number;
-  /** Of what is done, and of what was begun and lost. */
+  /** How long the entry is kept after the work is done, or was begun and lost. */
   readonly retainMs: number;
-  /** CK5: how long the claim is renewed. Undefined: until it is ended. */
+  /** CK5: how long the claim is renewed. Undefined: until it ends. */
   readonly workMsMax?: number;
 }
 
-/** What came of a claim: the claim, or what the entry says to those who may not work. */
+/** The result of `acquire()`: the claim, or the entry that says why there is none. */
 export type Acquired<Tx> =
   | {
       readonly kind: "claimed";
       readonly claim: Claim<Tx>;
       /** Ask for the outcome of the lost attempt first. */
       readonly needsProbe: boolean;
-      /** Only ask: it may not be begun again. */
+      /** Ask only: the work may not be begun again. */
       readonly isExhausted: boolean;
     }
   | {
@@ -60,10 +60,10 @@ export type Acquired<Tx> =
     };
 
 const ABSENT: Expected = { kind: "absent" };
-/** How much of a lease is left when its signal aborts: time to stop what is under way. */
+/** The share of a lease that is left when its signal aborts: time to stop the work. */
 const MARGIN = 0.1;
 
-/** Claims the key, or says why not. Nothing is waited for. `isKnown`: there probably is an entry, so look first. */
+/** Claims the key, or says why not. Does not wait. `isKnown`: an entry probably exists, so look it up first. */
 export async function acquire<Tx>(
   ledger: Ledger<Tx>,
   place: Place,
@@ -72,7 +72,7 @@ export async function acquire<Tx>(
   isKnown = false,
 ): Promise<Acquired<Tx>> {
   const { entries } = ledger;
-  // Most keys are new: those cost one statement.
+  // Most keys are new: a new key costs one statement.
   let entry = isKnown ? await entries.find(place) : undefined;
   for (;;) {
     const decision = decideClaim(entry, terms);
@@ -92,7 +92,7 @@ export async function acquire<Tx>(
       attempts: decision.attempts,
       leaseMs: terms.leaseMs,
       keepMs: keepWhileRunning(terms),
-      // Whoever does not compare leaves it to those who do.
+      // A caller that does not compare content leaves the fingerprint to those that do.
       fingerprint: isNew || terms.fingerprint !== undefined ? { value: terms.fingerprint } : "same",
       data: isNew ? { value: undefined } : "same",
     };
@@ -124,12 +124,12 @@ export async function acquire<Tx>(
   }
 }
 
-/** The database's clock may be corrected by so much without a word. */
+/** Smaller corrections of the database's clock are ignored. */
 const CLOCK_MS = 1_000;
 
 /**
- * CK6: a lease of which more is left than it ever had was given before the clock was set back. Whoever holds it renews it; for
- * one who is dead it would last until the clock is there again. So it begins anew, as long as it was.
+ * CK6: a lease that has more time left than it ever had was given before the clock was set back. A living holder renews
+ * it. A dead holder would keep it until the clock reaches that time again. So the lease begins anew, with its own length.
  */
 async function shortened<Tx>(ledger: Ledger<Tx>, place: Place, entry: Entry): Promise<Entry> {
   const { state, token, revision, attempts, leaseLeftMs = 0, leaseMs, keepLeftMs } = entry;
@@ -142,10 +142,10 @@ async function shortened<Tx>(ledger: Ledger<Tx>, place: Place, entry: Entry): Pr
   return { ...entry, leaseLeftMs: leaseMs };
 }
 
-/** When to come back to an entry that an open transaction keeps locked: its holder may have been cut off. */
+/** When to look again at an entry that an open transaction keeps locked: its holder may have lost its connection. */
 const LOCKED_MS = 1_000;
 
-/** An entry that is being made by a transaction that is not committed. */
+/** Stands for an entry of a transaction that is not committed yet. */
 const UNSEEN: Entry = {
   token: 0,
   revision: 0,
@@ -177,7 +177,7 @@ async function reached<Tx>(claim: Claim<Tx>): Promise<void> {
   }
 }
 
-/** OC5: work that must be asked for stays until somebody has asked. */
+/** OC5: the entry of `probed` work stays until a call has asked for its outcome. */
 function keepWhileRunning({ effect, retainMs }: ClaimTerms): number | undefined {
   return effect === "probed" ? undefined : retainMs;
 }
@@ -186,13 +186,13 @@ interface ClaimFacts {
   readonly place: Place;
   readonly token: number;
   readonly attempts: number;
-  /** Whether somebody else had begun, and was lost. */
+  /** Whether an earlier attempt began and was lost. */
   readonly isTakeover: boolean;
-  /** What the attempts before left behind. */
+  /** The progress that earlier attempts kept. */
   readonly data: Uint8Array | undefined;
 }
 
-/** The right to do the work of a key. Renewed until it is ended. */
+/** The right to do the work of a key. It renews itself until it ends. */
 export class Claim<Tx> implements ClaimFacts {
   readonly place: Place;
   readonly token: number;
@@ -226,17 +226,17 @@ export class Claim<Tx> implements ClaimFacts {
     this.#ledger = ledger;
     this.#terms = terms;
     this.#tools = tools;
-    // Counted from before the call: the database's lease began later, and ends later.
+    // Counted from before the call: the lease in the database began later, so it also ends later.
     this.#deadlineMs = startedMs + terms.leaseMs * (1 - MARGIN);
     if (terms.workMsMax !== undefined) this.#limit(terms.workMsMax);
-    // CK4: what is in front of it in the line has no end that is known.
+    // CK4: nothing says how long the transactions in front of it take.
     if (ledger.supports.isExclusive && terms.effect === "transaction") this.#pauses = 1;
     if (this.#isResting()) return;
     this.#renewLater();
     this.#watch();
   }
 
-  /** CK2: aborts when the claim is, or may soon be, somebody else's. Its reason is `lease_lost`. */
+  /** CK2: aborts when another attempt has the claim, or may soon have it. Its reason is `lease_lost`. */
   get signal(): AbortSignal {
     return this.#lost.signal;
   }
@@ -250,25 +250,25 @@ export class Claim<Tx> implements ClaimFacts {
     return this.#tools.meter;
   }
 
-  /** CK2: throws the signal's reason. Looks at the time itself: after a pause of the process the timers come late. */
+  /** CK2: throws the signal's reason if the claim is lost. Reads the clock: after a pause of the process timers are late. */
   requireHeld(): void {
     if (!this.#isResting() && this.#tools.clock.steadyMs() >= this.#deadlineMs) this.#lose();
     this.signal.throwIfAborted();
   }
 
-  /** Keeps what was done so far, under the token; inside a transaction, pass `ledger.in(tx)`. */
+  /** Keeps the progress so far, under the token. Inside a transaction, pass `ledger.in(tx)`. */
   async progress(ledger: Ledger<Tx>, data: Uint8Array): Promise<void> {
     await this.#end(ledger, { ...this.#running(), data: { value: data } });
   }
 
-  /** CK3: the end of the work, in its own transaction: pass `ledger.in(tx)`. Throws `lease_lost`. */
+  /** CK3: records the end of the work, in the transaction of the work: pass `ledger.in(tx)`. Throws `lease_lost`. */
   async complete(
     ledger: Ledger<Tx>,
     state: "done" | "failed",
     data: Uint8Array | undefined,
     retainMs: number | undefined = this.#terms.retainMs,
   ): Promise<void> {
-    // A renewal that comes after the end would take it for a loss.
+    // A renewal after the end would take the end for a loss.
     this.stop();
     await this.#end(ledger, {
       state,
@@ -281,7 +281,7 @@ export class Claim<Tx> implements ClaimFacts {
     });
   }
 
-  /** Gives the key back at once, with its count of attempts and its progress. Says nothing if it is lost already. */
+  /** Gives the key back at once, with its count of attempts and its progress. Does nothing if the claim is lost already. */
   async release(): Promise<void> {
     this.stop();
     await this.#ledger.entries.put(this.place, this.#owned(), {
@@ -295,20 +295,20 @@ export class Claim<Tx> implements ClaimFacts {
     });
   }
 
-  /** OC5: leaves it as lost, at once: whoever comes next asks what became of it. */
+  /** OC5: ends the lease at once, as if the claim were lost: the next attempt asks for its outcome. */
   async abandon(): Promise<void> {
     this.stop();
     const write = { ...this.#running(), leaseMs: 0 };
     await this.#ledger.entries.put(this.place, this.#owned(), write);
   }
 
-  /** As if it had never been claimed. */
+  /** Removes the entry, as if the key had never been claimed. */
   async forget(): Promise<void> {
     this.stop();
     await this.#ledger.entries.remove(this.place, this.#owned());
   }
 
-  /** No renewal any more: after the end, or to let the lease run out. */
+  /** Stops the renewal: after the end, or to let the lease run out. */
   stop(): void {
     this.#isOver = true;
     this.#cancelRenewal();
@@ -316,20 +316,20 @@ export class Claim<Tx> implements ClaimFacts {
     this.#cancelWork();
   }
 
-  /** CK4: whether the work may begin in its transaction: pass `ledger.in(tx)`. */
+  /** CK4: returns whether the work may begin in its transaction: pass `ledger.in(tx)`. */
   async isOwned(ledger: Ledger<Tx>): Promise<boolean> {
     const entry = await ledger.entries.find(this.place);
     return entry?.token === this.token && entry.state === "running";
   }
 
-  /** CK4: no renewal and no loss until `resume`. Only for a transaction that excludes everybody else. */
+  /** CK4: neither renews nor loses the claim until `resume`. Only for a transaction that excludes all others. */
   pause(): void {
     this.#pauses += 1;
     this.#cancelRenewal();
     this.#cancelDeadline();
   }
 
-  /** After the transaction: renews at once if it is time, and knows then whether it is still held. */
+  /** Call after the transaction. Renews at once if it is time, and then knows whether the claim is still held. */
   async resume(): Promise<void> {
     this.#pauses -= 1;
     if (this.#isResting()) return;

@@ -1,4 +1,4 @@
-/** Where a crash of these primitives matters, in the order in which they come by. */
+/** The steps of these primitives at which a crash matters, in the order in which the code reaches them. */
 
 /**
  * The failpoints of processOnce, the inbox and leases: `setFailpoint` of `hapax/testing` is called with these names.
@@ -14,16 +14,16 @@ export const FAILPOINTS = [
   "once.claimed",
   /** The work begins. */
   "once.began",
-  /** It has ended, and nothing is recorded. */
+  /** The work has ended, and nothing is recorded. */
   "once.worked",
-  /** It is recorded, and not committed. */
+  /** The end is recorded, and not committed. */
   "once.completed",
-  /** It is committed, and the caller does not know. */
+  /** The end is committed, and the caller does not know yet. */
   "once.committed",
   "inbox.began",
   "inbox.worked",
   "inbox.committed",
   "lease.acquired",
-  /** The token was found to be the newest, and nothing is committed. */
+  /** The token is the newest, and nothing is committed. */
   "lease.checked",
 ] as const;

@@ -1,5 +1,5 @@
 /**
- * The attempts that are under way in this process, so that others join them.
+ * The running attempts of this process. Other calls for the same key join them.
  *
  *   ON2  of all calls for a key in one process one attempts, and the others get its outcome; other content is refused.
  */
@@ -11,19 +11,19 @@ import type { Outcome } from "./attempt.ts";
 export interface Flight {
   readonly fingerprint: string | undefined;
   readonly outcome: Promise<Outcome>;
-  /** Resolves when it does the work, or has ended. */
+  /** Resolves when the attempt has the claim, or has ended. */
   readonly claimed: Promise<void>;
   readonly isClaimed: boolean;
 }
 
-/** By ledger: the same key in two databases is two keys. */
+/** The running attempts, by ledger: the same key in two databases is two keys. */
 const flights = new WeakMap<object, Map<string, Flight>>();
 
 export function flightAt<Tx>(ledger: Ledger<Tx>, place: Place): Flight | undefined {
   return flights.get(ledger)?.get(idOf(place));
 }
 
-/** Starts an attempt that others find from now until its end. It must not reject. */
+/** Starts an attempt. `flightAt` finds it until its end. `attempt` must not reject. */
 export function startFlight<Tx>(
   ledger: Ledger<Tx>,
   place: Place,
@@ -52,7 +52,7 @@ export function startFlight<Tx>(
   };
   const flight: Flight = {
     fingerprint,
-    // The next turn: the flight is found before it can end.
+    // It begins in the next turn, so that `flightAt` finds the flight before it can end.
     outcome: Promise.resolve().then(run),
     claimed,
     get isClaimed() {

@@ -1,10 +1,10 @@
 /**
- * The inbox: a message is handled in one transaction with the note that it was.
+ * The inbox: one transaction handles a message and notes that it was handled.
  *
- *   IB1  a message has its effect once for each consumer, however often and by however many at once it is delivered;
+ *   IB1  a message has its effect once for each consumer, also if it is delivered many times, and many times at once;
  *   IB2  consumers and sources are kept apart: the same id of two of them is two messages;
- *   IB3  a message that failed is as if it had never come: it is handled when it comes again;
- *   IB4  what was forgotten is not taken for new: a message older than the retention is refused, unless it is still known;
+ *   IB3  a message whose work failed leaves no note: the next delivery handles it;
+ *   IB4  a forgotten message does not count as new: one that is older than the retention is refused, unless it is known;
  *   IB5  a retention shorter than the time for which the sender repeats is refused;
  *   IB6  inside the caller's transaction everything stays or goes with it.
  */
@@ -19,24 +19,24 @@ import { RETAIN_MS_MAX } from "./limits.ts";
 
 /** Settings of an inbox. */
 export interface InboxSettings extends Tools {
-  /** Who handles: each consumer handles every message once. */
+  /** The name of the consumer. Each consumer handles every message once. */
   readonly consumer: string;
-  /** How long messages are remembered, in milliseconds. Longer than any sender repeats them. */
+  /** How long the inbox remembers messages, in milliseconds. Must be longer than any sender repeats them. */
   readonly retainMs: number;
-  /** For how long the sender repeats a message, in milliseconds, if it says so. Checked against `retainMs`. */
+  /** How long the sender repeats a message, in milliseconds, if you know it. Must not be longer than `retainMs`. */
   readonly senderHorizonMs?: number;
 }
 
-/** What names a message. */
+/** The identity of a message: its id and the source of the id. */
 export interface InboxMessage {
   readonly id: string;
-  /** Whose ids these are: a broker, a webhook, a stream. */
+  /** The system that made the id: a broker, a webhook, a stream. */
   readonly source: string;
-  /** When it was sent, by the sender's clock: what is older than the inbox remembers is refused with `key_expired`. */
+  /** When the sender sent it, by its clock. An unknown message older than `retainMs` is refused with `key_expired`. */
   readonly sentAtMs?: number;
 }
 
-/** What became of a delivery. */
+/** The result of `Inbox.handle()`. */
 export type Handled<T> =
   | { readonly kind: "handled"; readonly result: T }
   | { readonly kind: "duplicate" };
@@ -44,16 +44,16 @@ export type Handled<T> =
 /** The messages of one consumer. */
 export interface Inbox<Tx> {
   /**
-   * Handles the message, unless it was handled before. The work and the note that it was done are one transaction: what
-   * the work throws rolls both back. Throws `key_expired`.
+   * Handles the message, unless it was handled before. The work and the note that it was done are one transaction: if the
+   * work throws, both are rolled back. Throws `key_expired`.
    */
   handle<T>(message: InboxMessage, work: (tx: Tx) => T | Promise<T>): Promise<Handled<T>>;
-  /** The same inbox in a transaction that the caller began and ends. What `handle` throws must roll it back. */
+  /** Returns the same inbox inside your own transaction. If `handle` throws, roll your transaction back. */
   in(tx: Tx): Inbox<Tx>;
 }
 
 /**
- * An inbox in the user's own database. Throws `invalid_settings`, and `unsupported` without transactions.
+ * Creates an inbox in your own database. Throws `invalid_settings`, and `unsupported` if the ledger has no transactions.
  *
  * ```ts
  * import { createInbox } from "hapax/ledger";
@@ -127,7 +127,7 @@ function placeOf({ id, source, sentAtMs }: InboxMessage, { consumer }: Terms): P
   return { kind: "inbox", scope, key: id };
 }
 
-/** Notes the message in the transaction; false if it is noted already. */
+/** Notes the message in the transaction. Returns false if it is noted already. */
 async function note(
   entries: Entries,
   place: Place,
@@ -146,7 +146,7 @@ async function note(
     data: { value: undefined },
   };
   for (;;) {
-    // Most messages are new: those cost one statement. What is too old must not be noted, not even for a moment.
+    // Most messages are new: a new message costs one statement. One that is too old is not noted, not even for a moment.
     if (age.kind === "new" && (await entries.put(place, { kind: "absent" }, write)) !== undefined)
       return true;
     const entry = await entries.find(place);

@@ -12,7 +12,7 @@ function stage() {
   const settings = { leaseMs: 1_000, clock };
   const take = async (more: LeaseSettings = {}): Promise<HeldLease<unknown>> => {
     const lease = await acquireLease(ledger, "report", { ...settings, ...more });
-    if (lease === undefined) throw new Error("somebody else holds it");
+    if (lease === undefined) throw new Error("another holder has it");
     return lease as HeldLease<unknown>;
   };
   const advance = async (ms: number): Promise<void> => {
@@ -140,7 +140,7 @@ describe("a lease", () => {
     const zombie = await take();
     await write(zombie);
     await freeze(zombie);
-    await write(zombie); // Nobody has taken it: it is still the newest.
+    await write(zombie); // No other holder has taken it: it is still the newest.
     const heir = await take();
     await expect(write(zombie)).rejects.toMatchObject({ code: "lease_lost" });
     await write(heir);

@@ -1,11 +1,11 @@
 /**
- * Leases: one holder of a name at a time, and a token that proves to the database who came last.
+ * Leases: one holder of a name at a time, and a token that proves to the database which holder is the newest.
  *
- *   LE1  a name has one holder at a time; who comes meanwhile gets nothing, or waits;
+ *   LE1  a name has one holder at a time; others get nothing meanwhile, or wait;
  *   LE2  tokens of a name only rise: after a release, a crash, a sweep and a restart too;
  *   LE3  a lease is renewed until it is released, and its signal aborts before it is over;
- *   LE4  a guarded transaction ends by looking whether its token is the newest, under a lock: with an older one it rolls back;
- *   LE5  how long a lease lasts is decided by the database's clock alone.
+ *   LE4  a guarded transaction checks at its end, under a lock, whether its token is the newest: if not, it rolls back;
+ *   LE5  the database's clock alone decides how long a lease lasts.
  */
 
 import { waitingClock } from "../../base/clock.ts";
@@ -21,15 +21,15 @@ import { growingPauses, pause } from "./pauses.ts";
 export interface LeaseSettings extends Tools {
   /** The same name in two scopes is two leases. Default `GLOBAL`. */
   readonly scope?: string;
-  /** How long others wait after a crash, in milliseconds. Default 30 s. */
+  /** How long the lease lasts if its holder crashes, in milliseconds. Default 30 s. */
   readonly leaseMs?: number;
-  /** How long to wait for it, in milliseconds. Default 0. */
+  /** How long to wait for the lease, in milliseconds. Default 0: do not wait. */
   readonly waitMs?: number;
   /** Stops waiting. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** What proves a lease: it can be handed to another process that works for the holder. */
+/** Proves that a lease is held. The holder can hand it to another process that works for it. */
 export interface LeaseProof {
   readonly name: string;
   readonly token: number;
@@ -39,17 +39,17 @@ export interface LeaseProof {
 
 /** A lease that this process holds. */
 export interface HeldLease<Tx> extends Required<LeaseProof>, AsyncDisposable {
-  /** Aborts when the lease is, or may soon be, somebody else's. Its reason is `lease_lost`. */
+  /** Aborts when another holder has the lease, or may soon have it. Its reason is `lease_lost`. */
   readonly signal: AbortSignal;
-  /** A transaction that is committed only if the lease is still held at its end; else `lease_lost`, rolled back. */
+  /** Runs a transaction. Commits it only if the lease is still held at its end; else rolls back with `lease_lost`. */
   transaction<T>(work: (tx: Tx) => T | Promise<T>): Promise<T>;
-  /** Gives it back at once. Does nothing if it is lost already. */
+  /** Gives the lease back at once. Does nothing if it is lost already. */
   release(): Promise<void>;
 }
 
 /**
- * Takes the lease of a name; undefined if somebody else holds it for longer than `waitMs`. Renewed until it is released.
- * Throws `invalid_settings`, and the signal's reason.
+ * Takes the lease of a name, and renews it until you release it. Returns undefined if another holder keeps it for longer
+ * than `waitMs`. Throws `invalid_settings`, and the signal's reason.
  *
  * ```ts
  * import { acquireLease } from "hapax/ledger";
@@ -120,8 +120,8 @@ function placeOf({ name, scope }: { name: string; scope: string }, check: Check)
 }
 
 /**
- * Looks, inside the guarded transaction, whether the token is still the newest of its lease, and keeps it so until the
- * transaction ends: nobody takes the lease meanwhile. Call it last. Throws `lease_lost`: let it roll back.
+ * Checks, inside the guarded transaction, that the token is still the newest of its lease. No other holder can take the
+ * lease until the transaction ends. Call it last. Throws `lease_lost`: let it roll the transaction back.
  *
  * ```ts
  * import { acquireLease, fenced } from "hapax/ledger";
@@ -129,7 +129,7 @@ function placeOf({ name, scope }: { name: string; scope: string }, check: Check)
  *
  * const ledger = memoryLedger();
  * const lease = await acquireLease(ledger, "nightly report");
- * if (lease === undefined) throw new Error("somebody else writes it");
+ * if (lease === undefined) throw new Error("another process writes it");
  * const proof = { name: lease.name, token: lease.token };
  * await ledger.transaction((tx) => fenced(ledger, tx, proof));
  * await lease.release();
@@ -153,7 +153,7 @@ export async function fenced<Tx>(
     const facts = `name=${name} scope=${scope} token=${token} newest=${newest}`;
     throw new HapaxError(
       "lease_lost",
-      `the lease was given back, or taken by somebody else; ${facts}`,
+      `the lease was given back, or taken by another holder; ${facts}`,
     );
   }
   await failpoint("lease.checked");
@@ -181,7 +181,7 @@ class Held<Tx> implements HeldLease<Tx> {
   async transaction<T>(work: (tx: Tx) => T | Promise<T>): Promise<T> {
     const ledger = this.#ledger;
     if (!ledger.supports.isExclusive) return await this.#guarded(work);
-    // CK4: others may be in front of it.
+    // CK4: other transactions may be in front of it.
     this.#claim.pause();
     try {
       return await this.#guarded(work);

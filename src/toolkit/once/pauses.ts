@@ -1,11 +1,11 @@
-/** Waiting: for a moment, for somebody else, or until the caller has had enough. */
+/** Waits: for a time, for a promise, or until the caller's signal aborts. */
 
 import { onAbort } from "../../base/aborts.ts";
 import type { Clock } from "../../base/clock.ts";
 import type { Random } from "../../base/random.ts";
 import { PAUSE_MS_MAX, PAUSE_MS_MIN } from "./limits.ts";
 
-/** Waits so long. Rejects with the signal's reason as soon as it aborts. */
+/** Waits for `delayMs`. Rejects with the signal's reason as soon as the signal aborts. */
 export function pause(clock: Clock, delayMs: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted === true) {
@@ -25,7 +25,7 @@ export function pause(clock: Clock, delayMs: number, signal?: AbortSignal): Prom
   });
 }
 
-/** What the promise comes to, unless the signal aborts before; the promise goes on in any case. */
+/** Settles as the promise does, or rejects when the signal aborts first. The promise goes on in any case. */
 export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   return new Promise((resolve, reject) => {
@@ -38,7 +38,7 @@ export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | unde
   });
 }
 
-/** Pauses that grow to a second, each of them between half and the whole: those who wait do not come back together. */
+/** Returns pauses that grow to a second, each with jitter: those who wait do not come back together. */
 export function growingPauses(random: Random): () => number {
   let wholeMs = PAUSE_MS_MIN;
   return () => {

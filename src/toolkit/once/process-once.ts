@@ -1,12 +1,12 @@
 /**
- * processOnce: the work of a key is done once, and everybody who asks gets its result.
+ * processOnce: does the work of a key once, and gives its result to every caller.
  *
- *   ON1  of all calls for a key, in all processes, one has an effect; the others get its result, or learn that it is under way;
- *   ON7  whoever waits does so until there is a result, until the work can be taken over, or until its patience ends;
+ *   ON1  of all calls for a key, in all processes, one has an effect; the others get its result, or `in_progress`;
+ *   ON7  a call waits until there is a result, until it can take the work over, or until `waitMs` or its signal ends it;
  *   ON8  the first caller gets what the others get: the result as it was kept;
  *   ON9  inside the caller's transaction everything stays or goes with it.
  *
- * The attempt itself is attempt.ts; who may make it, toolkit/rules/claim.ts.
+ * attempt.ts makes the attempt; toolkit/rules/claim.ts decides who may make it.
  */
 
 import type { JsonOf } from "../../base/json-of.ts";
@@ -31,15 +31,15 @@ import {
 /** The result of a key. */
 export interface Once<T> {
   readonly result: T;
-  /** It was not this call that did the work. */
+  /** True if another call did the work. */
   readonly isReplayed: boolean;
-  /** Of the attempt that did it. */
+  /** The token of the attempt that did the work. */
   readonly token: number;
 }
 
 /**
- * The work of the key is under way elsewhere. `retryAfterMs` is what is left of its lease: then it has ended, or can be
- * taken over.
+ * The error `in_progress`: another call does the work of the key. `retryAfterMs` is the rest of its lease: by then the work
+ * has ended, or can be taken over.
  *
  * ```ts
  * import { InProgress, isHapaxError } from "hapax/ledger";
@@ -52,16 +52,16 @@ export class InProgress extends HapaxError {
   readonly retryAfterMs: number;
 
   constructor(where: string, retryAfterMs: number) {
-    const message = `the work is under way; ${where} retryAfterMs=${Math.ceil(retryAfterMs)}`;
+    const message = `another call does the work; ${where} retryAfterMs=${Math.ceil(retryAfterMs)}`;
     super("in_progress", message, { status: 409 });
     this.retryAfterMs = retryAfterMs;
   }
 }
 
 /**
- * Does the work of a key once, and answers its result to everybody who asks with this key. Work in a transaction is
- * committed together with its record; with `ledger.in(tx)` both are part of the caller's transaction. Throws what the work
- * throws, and `in_progress`, `key_reused`, `lease_lost`, `failure_kept`, `attempts_exhausted`, `outcome_unknown`.
+ * Does the work of a key once, and returns its result to every call with this key. Work in a transaction is committed
+ * together with its record; with `ledger.in(tx)` both are part of your own transaction. Throws what the work throws, and
+ * `in_progress`, `key_reused`, `lease_lost`, `failure_kept`, `attempts_exhausted`, `outcome_unknown`.
  *
  * ```ts
  * import { GLOBAL, processOnce } from "hapax/ledger";
@@ -90,14 +90,14 @@ export async function processOnce<Tx, T>(
   fn: (context: OnceTransactionContext<Tx>) => T | Promise<T>,
   settings: OnceInTransaction<T> & { readonly codec: ResultCodec<T> },
 ): Promise<Once<T>>;
-/** Without a codec the result is what JSON makes of it, the first time too: a `Date` is a text. */
+/** Without a codec the result goes through JSON, for the first caller too: a `Date` becomes a string. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
   key: string,
   fn: (context: OnceTransactionContext<Tx>) => T | Promise<T>,
   settings: OnceInTransaction<T>,
 ): Promise<Once<JsonOf<T>>>;
-/** For work that happens elsewhere: it has a key to be known by, and no transaction. */
+/** For work that happens elsewhere: it gets a key for the other side, and no transaction. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
   key: string,
@@ -111,7 +111,7 @@ export async function processOnce<Tx, T>(
   fn: (context: OnceCallContext) => T | Promise<T>,
   settings: OnceRepeatable<T> | OnceProbed<T>,
 ): Promise<Once<JsonOf<T>>>;
-/** Both. */
+/** The implementation of all of them. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
   key: string,
@@ -123,7 +123,7 @@ export async function processOnce<Tx, T>(
   const job = resolveOnce(key, fn, settings);
   requireSupport(ledger, job);
   const { data, isReplayed, token } = await untilEnded(ledger, job);
-  // What the default cannot decode was not encoded by it either.
+  // The default codec can decode everything that it has encoded.
   const codec = settings.codec ?? (jsonCodec as ResultCodec<T>);
   return { result: decode(data, codec), isReplayed, token };
 }
@@ -170,19 +170,19 @@ async function untilEnded<Tx>(ledger: Ledger<Tx>, job: OnceJob<Tx>): Promise<Res
     isKnown = true;
     const leftMs = endMs - clock.steadyMs();
     if (leftMs <= 0) throw new InProgress(job.where, verdict.leaseLeftMs);
-    // Not later than its lease ends: then the work can be taken over.
+    // Not longer than its lease: then this call can take the work over.
     const pauseMs = Math.max(1, Math.min(nextMs(), leftMs, Math.ceil(verdict.leaseLeftMs)));
     await pause(clock, pauseMs, signal);
   }
 }
 
-/** The outcome of the attempt that is under way in this process, else of one of its own. */
+/** Returns the outcome of the running attempt of this process, or of an attempt of its own if none runs. */
 async function nextOutcome<Tx>(
   ledger: Ledger<Tx>,
   job: OnceJob<Tx>,
   isKnown: boolean,
 ): Promise<{ readonly outcome: Outcome; readonly isOwn: boolean }> {
-  // Two transactions of the caller are two worlds: nobody joins across them.
+  // Two transactions of the caller do not see each other: calls do not join across them.
   if (ledger.isJoined)
     return { outcome: await attemptOnce(ledger, job, isKnown, () => undefined), isOwn: true };
   const { place, terms, signal } = job;
@@ -195,7 +195,7 @@ async function nextOutcome<Tx>(
     }
     if (!isOtherContent(flight, terms.fingerprint))
       return { outcome: await unlessAborted(flight.outcome, signal), isOwn: false };
-    // Not before it is certain that the other one has the key.
+    // Only when it is certain that the other attempt has the key.
     if (flight.isClaimed) throw reused(job);
     await unlessAborted(flight.claimed, signal);
   }
@@ -214,7 +214,7 @@ type Verdict =
   | { readonly kind: "again" }
   | { readonly kind: "wait"; readonly leaseLeftMs: number };
 
-/** What an outcome is to this call. Whoever has only joined decides anew after everything that is not a result. */
+/** Decides what an outcome means for this call. A call that only joined tries again after an outcome without a result. */
 function judge<Tx>(outcome: Outcome, job: OnceJob<Tx>, isOwn: boolean): Verdict {
   const { meter } = job.tools;
   switch (outcome.kind) {

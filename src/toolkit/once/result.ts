@@ -1,5 +1,6 @@
 /**
- * Results and failures as bytes of an entry. What cannot come back as it was is refused while it can still be undone.
+ * Encodes results and failures as bytes of an entry. A result that would change on its way back is refused while the work
+ * can still be undone.
  */
 
 import { exactJson } from "../../base/exact-json.ts";
@@ -7,7 +8,7 @@ import { wordsOfError } from "../../base/error-words.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { FAILURE_CHARS_MAX } from "./limits.ts";
 
-/** How a result becomes bytes and comes back. `undefined` is kept without it. */
+/** Encodes a result as bytes, and decodes it. `undefined` needs no codec. */
 export interface ResultCodec<T> {
   encode(result: T): Uint8Array;
   decode(bytes: Uint8Array): T;
@@ -16,7 +17,7 @@ export interface ResultCodec<T> {
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
-/** JSON, refusing what JSON would drop or change without a word. */
+/** Encodes as JSON. Refuses values that JSON would silently drop or change. */
 export const jsonCodec: ResultCodec<unknown> = {
   encode(result) {
     const json = exactJson(result, "result");
@@ -26,7 +27,7 @@ export const jsonCodec: ResultCodec<unknown> = {
   decode: (bytes) => JSON.parse(decoder.decode(bytes)),
 };
 
-/** The bytes of a result. Throws `invalid_request` if it cannot be kept. */
+/** Returns the bytes of a result. Throws `invalid_request` if it cannot be kept. */
 export function encodeResult<T>(
   result: T,
   codec: ResultCodec<T>,
@@ -45,13 +46,13 @@ export function encodeResult<T>(
   throw new HapaxError("invalid_request", `the result is too large to be kept; ${sizes}`);
 }
 
-/** Of a failure only its name and its message are kept. */
+/** Returns the bytes of a failure: only its name and its message. */
 export function encodeFailure(error: unknown): Uint8Array {
   const { name, message } = wordsOfError(error, FAILURE_CHARS_MAX);
   return encoder.encode(JSON.stringify({ name, message }));
 }
 
-/** The failure as those get it who come later: `failure_kept`, with what is left of it as its cause. */
+/** Returns the error that later calls get: `failure_kept`, with the kept name and message as its cause. */
 export function decodeFailure(bytes: Uint8Array | undefined, where: string): HapaxError {
   const kept = bytes === undefined ? undefined : JSON.parse(decoder.decode(bytes));
   const { name, message } = kept ?? { name: "Error", message: "unknown" };

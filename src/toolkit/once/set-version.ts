@@ -1,8 +1,8 @@
 /**
  * Versions of the user's own rows, kept beside them: the rule is toolkit/rules/version.ts.
  *
- *   VS1  the version changes in the caller's transaction, with the row that it is of, or not at all;
- *   VS2  of writes at once that expect the same version one is applied, and the others learn of the conflict.
+ *   VS1  the version changes in the caller's transaction, together with its row, or not at all;
+ *   VS2  of concurrent writes that expect the same version one is applied, and the others get `conflict`.
  */
 
 import {
@@ -17,20 +17,20 @@ import { HapaxError } from "../../base/errors.ts";
 import type { Entry, Expected, Ledger, Place } from "../ledgers/ledger.ts";
 import { Check } from "./check.ts";
 
-/** A write of the thing `key` in the scope. */
+/** A write of the thing with this scope and key. */
 export interface SetVersion extends VersionedWrite {
   readonly scope: string;
   readonly key: string;
   /** The version that the writer has read; 0: it must not exist yet. */
   readonly expected: number;
-  /** Unique for every write, and the same when it is repeated. */
+  /** Unique for every write. Use the same id when you repeat a write. */
   readonly id: string;
 }
 
 /**
  * Moves a thing from the expected version to the next, in the caller's transaction: pass `ledger.in(tx)`. Write the thing
  * itself, in the same transaction, if and only if the answer is `applied`. `repeated`: this very write was applied before.
- * `conflict`: another one came first. `forgotten`: it is too long ago to tell. Throws `invalid_request`.
+ * `conflict`: another write came first. `forgotten`: it is too long ago to decide. Throws `invalid_request`.
  *
  * ```ts
  * import { setVersion } from "hapax/ledger";
@@ -48,7 +48,7 @@ export async function setVersion<Tx>(
   write: SetVersion,
 ): Promise<VersionDecision> {
   const place = placeOf(write);
-  // VS1: alone it would move without its thing.
+  // VS1: outside a transaction the version would move without its thing.
   if (!ledger.isJoined)
     throw new HapaxError(
       "invalid_request",
@@ -68,7 +68,7 @@ export async function setVersion<Tx>(
       fingerprint: { value: undefined },
       data: { value: encode(applyVersion(versions, write)) },
     });
-    // VS2: somebody else has made it since; it is there to be found now.
+    // VS2: another write has made the entry since. The next round finds it.
     if (written !== undefined) return decision;
   }
 }

@@ -1,4 +1,4 @@
-/** What processOnce is told, checked once for each call. */
+/** The options of processOnce, and their check, once for each call. */
 
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { webDigest } from "../../base/digest.ts";
@@ -8,33 +8,33 @@ import { type ClaimTerms, type ResolvedTools, resolveTools, type Tools } from ".
 import * as limits from "./limits.ts";
 import { encodeResult, jsonCodec, type ResultCodec } from "./result.ts";
 
-/** What all calls of processOnce can be told. */
+/** Options that all calls of `processOnce` share. */
 export interface OnceOptions<T> extends Tools {
-  /** The tenant or area: the same key in two scopes is two keys. `GLOBAL` if there is only one. */
+  /** The tenant or area: the same key in two scopes is two keys. Use `GLOBAL` when keys are not per tenant. */
   readonly scope: string;
-  /** How long the key is kept from others after a crash, in milliseconds. Renewed while the work runs. Default 30 s. */
+  /** How long a crash blocks the key, in milliseconds. The lease is renewed while the work runs. Default 30 s. */
   readonly leaseMs?: number;
   /** How long the result is kept, in milliseconds. Default 24 h. */
   readonly retainMs?: number;
-  /** Of the content: the same key with another one is refused with `key_reused`. Default: not compared. */
+  /** A digest of the content. The same key with another fingerprint is refused with `key_reused`. Default: not compared. */
   readonly fingerprint?: string;
   /**
-   * What becomes of work that throws. `retry` (default): the next call does it again. `remember`: later calls get
-   * `failure_kept`. `forget`: as if it had never been begun; attempts are not counted.
+   * What happens after work that throws. `retry` (default): the next call does it again. `remember`: later calls get
+   * `failure_kept`. `forget`: the key is removed, and attempts are not counted.
    */
   readonly onFailure?: "retry" | "remember" | "forget";
-  /** How often it may be begun; then `attempts_exhausted`. Default: without limit. */
+  /** How often the work may be begun; after that, calls throw `attempts_exhausted`. Default: no limit. */
   readonly attemptsMax?: number;
-  /** How long to wait for the result of another process, in milliseconds. Default 0: `in_progress` at once. */
+  /** How long to wait for the result of another process, in milliseconds. Default 0: throw `in_progress` at once. */
   readonly waitMs?: number;
   /**
    * How long the work may take, in milliseconds. Then its signal aborts, its transaction is rolled back, its key is free, and
    * the call throws `lease_lost`. Default one hour.
    */
   readonly workMsMax?: number;
-  /** Default 1 MiB. */
+  /** The most bytes that a result may have when it is encoded. Default 1 MiB. */
   readonly resultBytesMax?: number;
-  /** Default: JSON. */
+  /** Encodes the result and decodes it. Default: JSON. */
   readonly codec?: ResultCodec<T>;
   readonly signal?: AbortSignal | undefined;
 }
@@ -44,7 +44,7 @@ export interface OnceInTransaction<T> extends OnceOptions<T> {
   readonly effect?: "transaction";
 }
 
-/** The work happens elsewhere. It may be repeated, because the other side knows `context.key`. */
+/** The work happens elsewhere. It may be repeated, because the other side recognises `context.key`. */
 export interface OnceRepeatable<T> extends OnceOptions<T> {
   readonly effect: "repeatable";
 }
@@ -52,51 +52,51 @@ export interface OnceRepeatable<T> extends OnceOptions<T> {
 /** The work happens elsewhere, and must not be repeated unless the other side says that it has not happened. */
 export interface OnceProbed<T> extends OnceOptions<T> {
   readonly effect: "probed";
-  /** Asked before work is repeated that was begun, and lost or failed. */
+  /** Called before work is repeated that was begun, and lost or failed. Says whether it had its effect. */
   readonly reconcile: (question: ReconcileQuestion) => Promise<Reconciled<T>>;
 }
 
-/** Which work is asked for. */
+/** Says which work `reconcile` must look for. */
 export interface ReconcileQuestion {
-  /** The one that the work had as `context.key`. */
+  /** The `context.key` of the work. */
   readonly key: string;
-  /** How often it was begun. */
+  /** How often the work was begun. */
   readonly attempt: number;
   readonly signal: AbortSignal;
 }
 
-/** What became of it. `unknown` throws `outcome_unknown`, and the next call asks again. */
+/** The answer of `reconcile`. With `unknown` the call throws `outcome_unknown`, and the next call asks again. */
 export type Reconciled<T> =
   | { readonly kind: "done"; readonly result: T }
   | { readonly kind: "not_done" }
   | { readonly kind: "unknown" };
 
-/** What the work of a transaction is given. */
+/** The argument of work in a transaction. */
 export interface OnceTransactionContext<Tx> {
   readonly tx: Tx;
-  /** Aborts when the claim is, or may soon be, somebody else's; then nothing of this attempt counts. */
+  /** Aborts when another attempt has the claim, or may soon have it; then nothing of this attempt counts. */
   readonly signal: AbortSignal;
-  /** Of this attempt: greater than that of every attempt before. */
+  /** The token of this attempt: greater than that of every attempt before. */
   readonly token: number;
   /** 1 is the first. */
   readonly attempt: number;
 }
 
-/** What work that happens elsewhere is given. */
+/** The argument of work that happens elsewhere. */
 export interface OnceCallContext {
-  /** For the other side, as its idempotency key: the same in every attempt, ASCII, at most 255 characters. */
+  /** Pass it to the other side as the idempotency key: the same in every attempt, ASCII, at most 255 characters. */
   readonly key: string;
   readonly signal: AbortSignal;
   readonly token: number;
   readonly attempt: number;
 }
 
-/** A call with everything decided. The work hands over bytes: what it is to others. */
+/** A call with all options resolved. Its work returns the bytes that other calls will get. */
 export interface OnceJob<Tx> {
   readonly place: Place;
   readonly terms: ClaimTerms;
   readonly tools: ResolvedTools;
-  /** For whoever waits: its timers keep the process alive. */
+  /** The clock for waiting: its timers keep the process alive. */
   readonly clock: Clock;
   readonly onFailure: "retry" | "remember" | "forget";
   readonly waitMs: number;
@@ -124,7 +124,7 @@ export type JobWork<Tx> =
       readonly reconcile: (question: ReconcileQuestion) => Promise<Reconciled<Encodable>>;
     };
 
-/** A result that is not bytes yet: that it cannot become some is found out by calling it. */
+/** Encodes the result when it is called. Throws if the result cannot be encoded. */
 export type Encodable = () => Bytes;
 
 export type OnceSettings<T> = OnceInTransaction<T> | OnceRepeatable<T> | OnceProbed<T>;
@@ -172,7 +172,7 @@ export function resolveOnce<Tx, T>(
     );
   checkWords(check, fn, settings);
   check.end();
-  // T is whatever the work answers; JSON is the default for all of them.
+  // T is the type of the work's result; JSON is the default for all types.
   const codec = settings.codec ?? (jsonCodec as ResultCodec<T>);
   const place = { kind: "once", scope, key };
   return {
@@ -188,7 +188,7 @@ export function resolveOnce<Tx, T>(
   };
 }
 
-/** Whoever writes no TypeScript has nobody else to say so: a wrong `effect` would lose its key without a word. */
+/** Checks what TypeScript checks for others: in JavaScript a wrong `effect` would silently lose its key. */
 function checkWords<T>(check: Check, fn: unknown, settings: OnceSettings<T>): void {
   const { effect = "transaction", onFailure = "retry" } = settings;
   if (typeof fn !== "function") check.problem("the work is not a function");
@@ -222,7 +222,7 @@ function workOf<Tx, T>(
   };
 }
 
-/** Scope and key kept apart, and short enough for others: readable where it fits, else a digest. */
+/** Returns a key for other services, of scope and key: readable if it is short enough, else a digest. */
 async function remoteKey({ scope, key }: Place): Promise<string> {
   const readable = `${encodeURIComponent(scope)}/${encodeURIComponent(key)}`;
   if (readable.length <= limits.REMOTE_KEY_CHARS_MAX) return readable;

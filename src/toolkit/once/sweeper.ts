@@ -1,9 +1,9 @@
 /**
- * Deletes what is past its retention, in small batches with pauses, and tells how old the oldest work is.
+ * Deletes entries past their retention, in small batches with pauses, and measures how old the oldest work is.
  *
  *   SW1  a sweep ends when nothing is left to delete, in batches of the size that was set, with a pause between them;
- *   SW2  whatever fails is told to `onError`, and the next sweep comes in its time;
- *   SW3  after `stop` nothing is begun any more, and nothing of it runs.
+ *   SW2  every error goes to `onError`, and the next sweep comes in its time;
+ *   SW3  after `stop` no sweep begins, and none runs.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -15,30 +15,30 @@ import { pause } from "./pauses.ts";
 
 /** Settings of a sweeper. All are optional. */
 export interface SweeperSettings extends Tools {
-  /** From the end of a sweep to the next, in milliseconds, give or take a fifth. Default 60 s. */
+  /** Time from the end of a sweep to the next, in milliseconds, give or take a fifth. Default 60 s. */
   readonly everyMs?: number;
-  /** Entries of one statement. Default 200. */
+  /** The most entries that one statement deletes. Default 200. */
   readonly batchMax?: number;
-  /** Between two batches, in milliseconds. Default 50. */
+  /** Pause between two batches, in milliseconds. Default 50. */
   readonly pauseMs?: number;
-  /** Of which primitives `oldest_pending_seconds` tells. Default `once` and `http`. */
+  /** The primitives that `oldest_pending_seconds` measures. Default `once` and `http`. */
   readonly pendingKinds?: readonly string[];
-  /** Default: nobody is told; the next sweep tries again. */
+  /** Called with every error of a sweep. Default: errors are ignored; the next sweep tries again. */
   readonly onError?: (error: unknown) => void;
 }
 
-/** Sweeps from time to time. Many at once, in many processes, do no harm. */
+/** Sweeps from time to time. Many sweepers at once, in many processes, do no harm. */
 export interface Sweeper extends AsyncDisposable {
-  /** Does nothing if it runs. Its timers do not keep the process alive. */
+  /** Starts the sweeps. Does nothing if they run already. Its timers do not keep the process alive. */
   start(): void;
-  /** Resolves when nothing of it runs any more. */
+  /** Stops the sweeps. Resolves when none runs any more. */
   stop(): Promise<void>;
-  /** One sweep to its end; answers how many entries were deleted. Throws what the ledger throws. */
+  /** Runs one sweep to its end. Returns how many entries it deleted. Throws what the ledger throws. */
   sweepOnce(): Promise<number>;
 }
 
 /**
- * Makes a sweeper. Nothing runs before `start`. Throws `invalid_settings`.
+ * Creates a sweeper. Nothing runs before `start`. Throws `invalid_settings`.
  *
  * ```ts
  * import { createSweeper } from "hapax/ledger";
@@ -122,7 +122,7 @@ class LedgerSweeper<Tx> implements Sweeper {
     try {
       this.#onError(error);
     } catch {
-      // There is nobody left to tell.
+      // No other function could take this error.
     }
   }
 
