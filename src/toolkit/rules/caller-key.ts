@@ -1,16 +1,16 @@
 /**
- * Whether the kept key of an operation may be sent (again), and whether an answer ends it. Used by toolkit/idempotency/fetch.ts,
- * whose header has the rules. Pure.
+ * Decides whether the kept key of an operation may be sent (again), and whether an answer ends the operation. The header of
+ * toolkit/idempotency/fetch.ts has the rules. Pure.
  */
 
 /** The key of an operation, as it is kept over restarts. */
 export interface KeyRecord {
   readonly key: string;
-  /** Of method, address and body: the name of an operation belongs to one content. */
+  /** A digest of method, address and body: the name of an operation belongs to one content. */
   readonly digest: string;
   /** When the key was made: before the first attempt, by the caller's clock. */
   readonly madeAtMs: number;
-  /** When the server forgets it, as it has said itself, by the caller's clock. */
+  /** When the server forgets the key, as the server has said, by the caller's clock. */
   readonly expiresAtMs?: number;
 }
 
@@ -19,14 +19,14 @@ export interface Attempt {
   readonly digest: string;
   readonly nowMs: number;
   readonly windowMs: number;
-  /** How long it may be on its way. */
+  /** How long the request may be on its way. */
   readonly timeoutMs: number;
 }
 
-/** `expired`: it might arrive when the server has forgotten the key. `reused`: the name was used for other content. */
+/** `expired`: the request might arrive after the server has forgotten the key. `reused`: the name had other content. */
 export type UseDecision = "send" | "expired" | "reused";
 
-/** A clock that was set back by more than this share of the window says nothing about the age of a key. */
+/** If the clock was set back by more than this share of the window, the age of a key is unknown. */
 const CLOCK_SHARE_MAX = 0.1;
 
 export function decideUse(record: KeyRecord, attempt: Attempt): UseDecision {
@@ -36,12 +36,12 @@ export function decideUse(record: KeyRecord, attempt: Attempt): UseDecision {
   return nowMs + timeoutMs > lastMs(record, windowMs) ? "expired" : "send";
 }
 
-/** Whatever comes first: the published window, or what the server has said of this key. */
+/** Returns the last moment of the key: the end of the published window, or the server's own date if that is earlier. */
 function lastMs({ madeAtMs, expiresAtMs }: KeyRecord, windowMs: number): number {
   return Math.min(madeAtMs + windowMs, expiresAtMs ?? Infinity);
 }
 
-/** The record with what the server has said, if that is earlier than what the window says; else the same record. */
+/** Returns the record with the server's date if that is before the end of the window; else the same record. */
 export function applyExpiry(
   record: KeyRecord,
   expiresAtMs: number | undefined,
@@ -52,16 +52,16 @@ export function applyExpiry(
     : record;
 }
 
-/** What there is to know of an answer. */
+/** The facts about an answer that decide whether to repeat the call. */
 export interface AnswerFacts {
   readonly status: number;
-  /** It was kept, and will be the same whenever it is asked for. */
+  /** The server kept the answer: every repetition gets the same one. */
   readonly isReplayed: boolean;
-  /** It says that the work of the key is under way. */
+  /** The answer says that the work of the key still runs. */
   readonly isInProgress: boolean;
 }
 
-/** Whether the same call may have another answer later. */
+/** Returns whether the same call may get another answer later. */
 export function isWorthRepeating({ status, isReplayed, isInProgress }: AnswerFacts): boolean {
   if (isReplayed) return false;
   if (status === 409) return isInProgress;

@@ -1,26 +1,26 @@
 /**
- * One text for all JSON texts that say the same, close to RFC 8785.
+ * Turns all JSON texts with the same meaning into one text, close to RFC 8785.
  *
  *   HF1  neither the order of members, nor white space, nor the spelling of strings and numbers matters;
- *   HF2  texts that say something else differ, also in numbers that this language cannot tell apart.
+ *   HF2  texts with different meanings differ, also in numbers that JavaScript cannot tell apart.
  *
- * Of members with one name the last counts, as it does for JSON.parse. Pure.
+ * If two members have the same name, the last one counts, as in JSON.parse. Pure.
  */
 
-/** Deeper values are an attack: nobody sorts them. */
+/** Deeper values are an attack: they are refused. */
 const DEPTH_MAX = 512;
-/** Marks a number that would lose digits. No text that means something begins like this. */
+/** Marks a number that would lose digits. No string with a meaning begins like this. */
 const EXACT = "\u0000number:";
 const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/g;
 
-/** What a JSON text says: to a parser of this language, and with every digit. */
+/** The meaning of a JSON text: as JSON.parse reads it, and with every digit. */
 export interface CanonicalForms {
   readonly plain: string;
   /** The same as `plain` if no number would be rounded. */
   readonly exact: string;
 }
 
-/** The canonical forms of a JSON text; undefined if it is none, or is too deep. */
+/** Returns the canonical forms of a JSON text; undefined if it is not JSON, or is too deep. */
 export function canonicalForms(text: string): CanonicalForms | undefined {
   try {
     const plain = canonicalValue(JSON.parse(text));
@@ -34,12 +34,12 @@ export function canonicalForms(text: string): CanonicalForms | undefined {
   }
 }
 
-/** The exact canonical form of a JSON text; undefined if it is none, or is too deep. */
+/** Returns the exact canonical form of a JSON text; undefined if it is not JSON, or is too deep. */
 export function canonicalText(text: string): string | undefined {
   return canonicalForms(text)?.exact;
 }
 
-/** The canonical form of a value that came from JSON; undefined if it is too deep, or did not come from there. */
+/** Returns the canonical form of a JSON value; undefined if it is too deep, or is not a JSON value. */
 export function canonicalValue(value: unknown): string | undefined {
   const parts: string[] = [];
   return append(parts, value, 0) ? parts.join("") : undefined;
@@ -70,11 +70,11 @@ function appendArray(parts: string[], items: readonly unknown[], depth: number):
 
 function appendObject(parts: string[], value: object, depth: number): boolean {
   parts.push("{");
-  // In the order of UTF-16 units, as RFC 8785 wants it.
+  // In the order of UTF-16 units, as RFC 8785 requires.
   const members = Object.entries(value).toSorted(([one], [other]) => (one < other ? -1 : 1));
   let isFirst = true;
   for (const [name, member] of members) {
-    // As JSON.stringify does with what a program has put in.
+    // JSON.stringify also leaves out members that are undefined.
     if (member === undefined) continue;
     parts.push(isFirst ? "" : ",", JSON.stringify(name), ":");
     if (!append(parts, member, depth + 1)) return false;
@@ -87,21 +87,21 @@ function appendObject(parts: string[], value: object, depth: number): boolean {
 /** HF2: numbers that would be rounded become strings that keep all their digits. */
 function withExactNumbers(text: string): string {
   return text.replaceAll(TOKENS, (token) => {
-    // The second costs most numbers of a large text the long way.
+    // The second test spares most numbers of a large text the slow comparison.
     if (token.startsWith('"') || String(Number(token)) === token) return token;
     const exact = decimalOf(token);
     return exact === decimalOf(String(Number(token))) ? token : JSON.stringify(EXACT + exact);
   });
 }
 
-/** Sign, digits without zeros at both ends, and the power of ten: the same for every spelling of a number. */
+/** Returns sign, digits without zeros at both ends, and the power of ten: the same for every spelling of a number. */
 function decimalOf(token: string): string {
   const match = /^(-?)([0-9]+)(?:\.([0-9]+))?(?:e([+-]?[0-9]+))?$/i.exec(token);
   if (match === null) return token; // Infinity
   const [, sign = "", whole = "", fraction = "", exponent = "0"] = match;
   const digits = (whole + fraction).replace(/^0+/, "");
   if (digits === "") return "0";
-  // Not by an expression: it would look at every run of zeros anew.
+  // A loop, because a regular expression would scan every run of zeros again.
   let { length } = digits;
   while (digits.charAt(length - 1) === "0") length -= 1;
   const power = Number(exponent) - fraction.length + (digits.length - length);

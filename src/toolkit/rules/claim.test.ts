@@ -44,7 +44,7 @@ const CASES: readonly Case[] = ENTRIES.flatMap((entry) =>
 /** Under a lease that is not over. */
 const isHeld = ({ state, leaseLeftMs }: ClaimEntry): boolean =>
   state === "running" && (leaseLeftMs ?? 0) > 0;
-/** Past its retention, and nobody works on it. */
+/** Past its retention, and no caller works on it. */
 const isOver = (entry: ClaimEntry): boolean => (entry.keepLeftMs ?? 1) <= 0 && !isHeld(entry);
 const differs = (entry: ClaimEntry, { fingerprint }: ClaimRequest): boolean =>
   entry.fingerprint !== undefined && fingerprint !== undefined && fingerprint !== entry.fingerprint;

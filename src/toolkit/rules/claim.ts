@@ -1,25 +1,25 @@
 /**
- * Who may do the work of a key, and what those are told who may not.
+ * Decides which caller may do the work of a key, and what the other callers get.
  *
- *   OC1  of all who claim a key, one works at a time: whoever comes meanwhile learns that it is being worked on;
- *   OC2  a claim whose lease is over can be taken by anybody, under a greater token; the one before can then do nothing;
- *   OC3  what is done stays done until its retention ends, and is answered to everybody who asks with the same content;
+ *   OC1  of all callers that claim a key, one works at a time: the others get `running` meanwhile;
+ *   OC2  any caller can take a claim whose lease is over, under a greater token; the old claim can then do nothing;
+ *   OC3  what is done stays done until its retention ends, and every caller with the same content gets it;
  *   OC4  the same key with other content is refused, whether it is done, failed or still being worked on;
  *   OC5  work that may have had its effect before it was lost is not repeated unless the caller says how;
  *   OC6  a failure is tried again, remembered or forgotten, as the caller wishes, and never more often than it allows.
  *
- * Time is what is left of a lease: the database computes it. Pure.
+ * Time appears only as the rest of a lease: the database computes it. Pure.
  */
 
 import { isOtherContent } from "../../base/content-fingerprint.ts";
 
 /**
- * `running`: somebody works on it, or did until its lease ended. `done`: with a result. `failed`: with the failure, to
- * be remembered. `released`: nobody works on it, and it may be claimed; its attempts count.
+ * The state of an entry. `running`: a caller works on it, or did until its lease ended. `done`: it has a result. `failed`: it
+ * keeps the failure. `released`: no caller works on it, and it may be claimed; its attempts count.
  */
 export type EntryState = "running" | "done" | "failed" | "released";
 
-/** The entry of a key as its ledger tells it. */
+/** The entry of a key, as its ledger reads it. */
 export interface ClaimEntry {
   readonly state: EntryState;
   readonly attempts: number;
@@ -28,20 +28,20 @@ export interface ClaimEntry {
   readonly fingerprint: string | undefined;
 }
 
-/** What somebody wants to do. */
+/** A caller's request to do the work of a key. */
 export interface ClaimRequest {
-  /** Of the content; undefined: it is not compared. */
+  /** A digest of the content. Undefined: the content is not compared. */
   readonly fingerprint: string | undefined;
-  /** What may be done with work that was begun and lost: it left nothing behind, it may be repeated, or it must be asked for. */
+  /** What to do with work that was begun and lost: it left nothing behind, it may be repeated, or its outcome is asked. */
   readonly effect: "transaction" | "repeatable" | "probed";
-  /** How often it may be begun. */
+  /** How often the work may be begun. */
   readonly attemptsMax: number;
 }
 
-/** What a claim comes to. `claim` says with which count, and whether a lost claim came before. */
+/** The result of `decideClaim()`. `claim` has the count of attempts, and whether a lost claim came before. */
 export type ClaimDecision =
   | { readonly kind: "claim"; readonly attempts: number; readonly isTakeover: boolean }
-  /** OC5: as `claim`, but ask first whether the lost one had its effect. Asking is free; exhausted: only ask. */
+  /** OC5: as `claim`, but ask first whether the lost one had its effect. `isExhausted`: only ask, that is always allowed. */
   | {
       readonly kind: "probe";
       readonly attempts: number;
@@ -56,7 +56,7 @@ export type ClaimDecision =
   /** OC4 */
   | { readonly kind: "mismatch" };
 
-/** Decides a claim of a key whose entry is `entry`; undefined if it has none. */
+/** Decides a claim of a key. `entry` is undefined if the key has none. */
 export function decideClaim(entry: ClaimEntry | undefined, request: ClaimRequest): ClaimDecision {
   if (entry === undefined || isOver(entry))
     return { kind: "claim", attempts: 1, isTakeover: false };
@@ -72,7 +72,7 @@ export function decideClaim(entry: ClaimEntry | undefined, request: ClaimRequest
       const leaseLeftMs = entry.leaseLeftMs ?? 0;
       if (leaseLeftMs > 0) return { kind: "running", leaseLeftMs };
       const next = again(entry, request);
-      // What was lost in the last attempt allowed may still have had its effect.
+      // The last allowed attempt may have had its effect before it was lost.
       if (request.effect === "probed") {
         const isExhausted = next.kind === "exhausted";
         return { kind: "probe", attempts: next.attempts, isTakeover: true, isExhausted };
@@ -83,8 +83,8 @@ export function decideClaim(entry: ClaimEntry | undefined, request: ClaimRequest
 }
 
 /**
- * OC3: past its retention it counts no more. Somebody who still works under a lease keeps it, and work that must be asked
- * for is kept for ever while it is `running` (OC5).
+ * OC3: an entry past its retention does not count any more. A running lease keeps it. The entry of `probed` work has no
+ * retention while it is `running` (OC5).
  */
 function isOver({ state, keepLeftMs, leaseLeftMs }: ClaimEntry): boolean {
   if (keepLeftMs === undefined || keepLeftMs > 0) return false;

@@ -1,14 +1,14 @@
 /**
- * What a request says of its repetition: the `Idempotency-Key` header and how long its client wants to wait.
+ * Parses the headers of a repeatable request: `Idempotency-Key`, and how long its client wants to wait.
  *
  *   HK1  a key in quotes and the same key without them are one key, and no two other keys are;
- *   HK2  a key is 1 to 255 visible ASCII characters, with spaces only inside quotes; two keys in one request are none;
- *   HK3  `Prefer: wait=n` counts wherever it stands among other preferences; what is not understood is ignored.
+ *   HK2  a key is 1 to 255 visible ASCII characters, with spaces only inside quotes; two keys in one request are refused;
+ *   HK3  `Prefer: wait=n` counts at any place among other preferences; unknown preferences are ignored.
  *
- * The draft wants a structured field string (RFC 8941, 3.3.3); most clients send it bare. Pure.
+ * The draft requires a structured field string (RFC 8941, 3.3.3); most clients send it bare. Pure.
  */
 
-/** Common services take as many. */
+/** Common services take keys of this length. */
 export const KEY_CHARS_MAX = 255;
 
 /** A key, or what is wrong with the header. */
@@ -16,14 +16,14 @@ export type ParsedKey =
   | { readonly kind: "key"; readonly key: string }
   | { readonly kind: "malformed"; readonly problem: string };
 
-// Parameters behind a string mean nothing here, and are ignored as RFC 8941 wants it.
+// Parameters behind a string have no meaning here, and are ignored as RFC 8941 requires.
 const PARAMETER =
   '; *[a-z*][a-z0-9_.*-]*(?:=(?:[A-Za-z0-9!#$%&\'*+.^_`|~:/?-]+|"[ !#-\\[\\]-~]*"))?';
 const QUOTED = new RegExp(`^"((?:[ !#-\\[\\]-~]|\\\\["\\\\])*)"(?:${PARAMETER})*$`);
-// Without the characters that would make it a list, a string or parameters.
+// Without the characters that would begin a list, a string or parameters.
 const BARE = /^[!#-+\--:<-~]+$/;
 
-/** Reads the value of the header. */
+/** Parses the value of the header. */
 export function parseIdempotencyKey(value: string): ParsedKey {
   const text = value.trim();
   const key = text.startsWith('"')
@@ -42,7 +42,7 @@ function malformed(problem: string): ParsedKey {
 
 const WAIT = /(?:^|[,;])\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?=[;,]|$)/i;
 
-/** The milliseconds of `Prefer: wait=n` (RFC 7240, 4.3); undefined: nothing is said. */
+/** Returns the milliseconds of `Prefer: wait=n` (RFC 7240, 4.3); undefined if the header has no `wait`. */
 export function parseWaitMs(prefer: string | undefined): number | undefined {
   const seconds = prefer === undefined ? undefined : WAIT.exec(prefer)?.[1];
   return seconds === undefined ? undefined : Number(seconds) * 1000;

@@ -1,16 +1,16 @@
 /**
- * What a relay sends, under which number, and what becomes of events that could not be published.
+ * Decides what a relay sends, under which number, and what happens to events that could not be published.
  *
- *   OE1  a number that was sent belongs to its content for ever: what is left of a batch goes under a new one;
+ *   OE1  a number that was sent always belongs to the same content: the rest of a batch goes under a new number;
  *   OE2  a number follows the one before it only if that was published as a whole; otherwise a new epoch begins;
- *   OE3  an event goes after all that are before it with its key: what comes behind a failure waits behind it;
- *   OE4  a failure concerns its key alone: all others of the batch go on;
- *   OE5  a pause doubles with every failure, with jitter, up to a maximum; after so many attempts an event is dead.
+ *   OE3  an event goes after all earlier events with its key: events behind a failure wait for it;
+ *   OE4  a failure concerns its key alone: all other events of the batch go on;
+ *   OE5  a pause doubles with every failure, with jitter, up to a maximum; after `attemptsMax` attempts an event is dead.
  *
- * Content is a stretch of the log or a list of held events, less what is marked. Pure.
+ * Content is a span of the log or a list of held events, without the marked events. Pure.
  */
 
-/** The number that a batch is published under. The next one to use, or the one of the intent. */
+/** The number under which a batch is published. It is the next number to use, or the number of the intent. */
 export interface BatchNumber {
   readonly epoch: number;
   readonly sequence: number;
@@ -23,8 +23,8 @@ export interface Failure {
 }
 
 /**
- * What became of one event of an intent, by its place; without a mark it is still to be sent. `gone`: an operator has deleted
- * its row.
+ * The outcome of one event of an intent, by its place. An event without a mark is still to be sent. `gone`: an operator has
+ * deleted its row.
  */
 export type Mark =
   | { readonly at: number; readonly kind: "published" }
@@ -37,7 +37,7 @@ export type Mark =
       readonly isFinal: boolean;
     };
 
-/** The events that an intent is about. Both are read again as they were; the ids tell what is gone since. */
+/** The events of an intent. A later read gets the same events again; the ids show which rows are gone since. */
 export type Subject =
   | {
       readonly kind: "span";
@@ -47,34 +47,34 @@ export type Subject =
     }
   | { readonly kind: "held"; readonly ids: readonly string[] };
 
-/** What a relay is about to publish. Kept before anything is sent. */
+/** The events that a relay is about to publish. Kept before anything is sent. */
 export interface Intent {
   readonly subject: Subject;
   readonly marks: readonly Mark[];
-  /** At most so many at once; undefined: all. */
+  /** The most events of one batch. Undefined: all. */
   readonly takeMax: number | undefined;
-  /** How many the batch under the present number has, if not all that may go: no more fit. */
+  /** How many events the batch under the present number has, if not all of them fit. */
   readonly sent?: number | undefined;
-  /** The batch was refused, and is being cancelled, because an attempt may still be on its way. */
+  /** The relay cancels the refused batch, because an attempt may still be on its way. */
   readonly isCancelling: boolean;
 }
 
-/** What a relay keeps between two steps. */
+/** The state that a relay keeps between two steps. */
 export interface RelayState extends BatchNumber {
-  /** Part of every number: a relay that is made anew under an old name uses none of its numbers again. */
+  /** Part of every number: a new relay under an old name uses none of the old numbers again. */
   readonly life: string | undefined;
-  /** Behind the last event that was dealt with. */
+  /** The place behind the last event that needs no more work. */
   readonly position: string | undefined;
   readonly intent: Intent | undefined;
 }
 
-/** What a publisher says of one event. `skipped`: it was not tried, or certainly not published, for no fault of its own. */
+/** A publisher's answer for one event. `skipped`: it was not tried, or is certainly not published; it is not at fault. */
 export type Outcome =
   | { readonly kind: "published" }
   | { readonly kind: "skipped" }
   | { readonly kind: "failed"; readonly failure: Failure; readonly isFinal: boolean };
 
-/** What is done with failures. */
+/** When to try failed events again, and how often. */
 export interface RetryPolicy {
   readonly minMs: number;
   readonly maxMs: number;
@@ -83,14 +83,14 @@ export interface RetryPolicy {
   readonly afterDead: "block" | "continue";
 }
 
-/** An event as far as it matters here. */
+/** The facts about an event that these rules need. */
 export interface KeyedEvent {
   readonly key: string | undefined;
-  /** How often it was tried before. */
+  /** How often the event was tried before. */
   readonly attempts: number;
 }
 
-/** OE3: events of keys that wait already are not sent. */
+/** OE3: begins an intent. It does not send events whose key waits already. */
 export function beginIntent(
   subject: Subject,
   events: readonly KeyedEvent[],
@@ -103,7 +103,7 @@ export function beginIntent(
   return { subject, marks, takeMax: undefined, isCancelling: false };
 }
 
-/** The places of the events that go next, in their order. */
+/** Returns the places of the events that go next, in their order. */
 export function selectEvents(
   { marks, takeMax, sent }: Pick<Intent, "marks" | "takeMax" | "sent">,
   count: number,
@@ -117,21 +117,21 @@ export function selectEvents(
   return left;
 }
 
-/** OE1: the places of these events are theirs, and what is left goes on without them. */
+/** OE1: marks these events as gone. The others keep their places and go on without them. */
 export function markGone(intent: Intent, gone: readonly number[]): Intent {
   const marks = new Map(intent.marks.map((mark) => [mark.at, mark]));
   for (const at of gone) if (!marks.has(at)) marks.set(at, { at, kind: "gone" });
   return { ...intent, marks: inOrder(marks) };
 }
 
-/** An intent after one batch, and the number for what comes next. */
+/** An intent after one batch, and the next number. */
 export interface Round extends BatchNumber {
   readonly intent: Intent;
-  /** Whether anything was published or has failed. */
+  /** Whether any event was published or has failed. */
   readonly hasProgressed: boolean;
 }
 
-/** OE1 to OE4. `sent` are the places that the batch had, `outcomes` what was said of them. */
+/** OE1 to OE4. Applies the publisher's answers. `sent` has the places of the batch, `outcomes` the answer for each. */
 export function applyOutcomes(
   number: BatchNumber,
   intent: Intent,
@@ -149,7 +149,7 @@ export function applyOutcomes(
   }
   const hasProgressed = marks.size > intent.marks.length;
   block(marks, events, policy);
-  // A batch that was refused as a whole, and nobody says for which event: halves find it.
+  // The batch was refused as a whole, and the answer does not name the event: halving finds it.
   const takeMax = hasProgressed ? intent.takeMax : Math.max(1, Math.ceil(sent.length / 2));
   return {
     intent: { subject: intent.subject, marks: inOrder(marks), takeMax, isCancelling: false },
@@ -163,7 +163,7 @@ export function nextNumber({ epoch, sequence }: BatchNumber, isWhole: boolean): 
   return isWhole ? { epoch, sequence: sequence + 1 } : { epoch: epoch + 1, sequence: 0 };
 }
 
-/** OE3: what is behind a failure, and was not published, waits. */
+/** OE3: marks the unpublished events behind a failure as blocked. */
 function block(marks: Map<number, Mark>, events: readonly KeyedEvent[], policy: RetryPolicy): void {
   const waiting = new Set<string>();
   for (const [at, event] of events.entries()) {
@@ -188,7 +188,7 @@ function inOrder(marks: ReadonlyMap<number, Mark>): readonly Mark[] {
   return [...marks.values()].toSorted((one, other) => one.at - other.at);
 }
 
-/** What becomes of an event that has failed once more. */
+/** The new state of an event that has failed once more. */
 export interface FailedEvent {
   readonly state: "waiting" | "dead";
   readonly attempts: number;
@@ -217,7 +217,7 @@ export function backoffMs(
   return Math.round(ceilingMs * (0.5 + unit / 2));
 }
 
-/** OE3: the first event of every key, and every one without a key. */
+/** OE3: returns the first event of every key, and all events without a key. */
 export function headsOf<Event extends { readonly key: string | undefined }>(
   events: readonly Event[],
 ): readonly Event[] {
@@ -230,14 +230,14 @@ export function headsOf<Event extends { readonly key: string | undefined }>(
   });
 }
 
-/** By it equal failures are found together: numbers and ids in the message do not matter. */
+/** Returns the same text for equal failures: it ignores numbers and ids in the message. */
 export function fingerprintFailure(name: string, message: string): string {
-  // Cut first: the search takes the square of the length for some texts, as `a-a-a-…`.
+  // Cut first: for some texts, such as `a-a-a-…`, the search takes the square of their length.
   const text = message.slice(0, 1000).replace(/\b[0-9a-f-]*[0-9][0-9a-f-]*\b/gi, "#");
   return digest(`${name}: ${text}`);
 }
 
-/** FNV-1a, twice with other beginnings: 64 bits. It tells failures apart, and protects nothing. */
+/** FNV-1a, twice with different start values: 64 bits. It tells failures apart. It is no protection. */
 function digest(text: string): string {
   let [one, other] = [0x811c9dc5, 0x1b873593];
   for (let at = 0; at < text.length; at += 1) {

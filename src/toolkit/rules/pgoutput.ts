@@ -1,5 +1,5 @@
 /**
- * What PostgreSQL's own output plugin says of a transaction: `pgoutput`, protocol version 1, one message at a time.
+ * Parses the messages of PostgreSQL's own output plugin: `pgoutput`, protocol version 1, one message at a time.
  * Numbers are big-endian; a name is bytes up to a zero.
  *
  *   B  begin      lsn of the commit (8)  time (8)  xid (4)
@@ -8,14 +8,14 @@
  *   M  message    flags (1)  lsn (8)  prefix  length (4)  bytes
  *   C  commit     flags (1)  lsn (8)  lsn of its end (8)  time (8)
  *
- *   PU1  a message is read to its last byte, and one that ends too early, or goes on, is refused;
+ *   PU1  a message is read to its last byte; a message that is too short or too long is refused;
  *   PU2  messages that add nothing (types, origins, updates, deletes, truncates) are skipped; unknown ones are refused;
- *   PU3  bytes come out as they went in, without a copy; absent values are told from empty ones.
+ *   PU3  bytes come out as they went in, without a copy; absent values differ from empty ones.
  *
- * Names are compared, never shown: a character stands for a byte.
+ * Names are compared, never shown, so each byte becomes one character.
  */
 
-/** A value of a row: absent if it is NULL. */
+/** A value of a row. Undefined if it is NULL. */
 export type PgoutputValue =
   | { readonly format: "binary" | "text"; readonly bytes: Uint8Array }
   | undefined;
@@ -51,7 +51,7 @@ const EPOCH_MS = 946_684_800_000;
 export function parsePgoutput(bytes: Uint8Array): PgoutputMessage {
   const reader = new Reader(bytes);
   const tag = reader.character();
-  // PU2: what is inside them does not matter, so they are not read to their end.
+  // PU2: their content does not matter, so they are not read to their end.
   if (SKIPPED.includes(tag)) return { kind: "skipped" };
   const message = parseTagged(tag, reader);
   if (!reader.isAtEnd) throw new Error(`PU1 a message goes on behind its end; tag=${tag}`);
@@ -116,24 +116,24 @@ function parseValue(reader: Reader): PgoutputValue {
     case "t":
       return { format: "text", bytes: reader.take(reader.uint32()) };
     default:
-      // An insert has all its values: `u`, an unchanged one, belongs to updates.
+      // An insert has all its values. `u` (unchanged) occurs only in updates.
       throw new Error(`PU2 an unknown value; kind=${JSON.stringify(kind)}`);
   }
 }
 
-/** A number of 8 bytes, such as the binary form of a bigint. */
+/** Reads a number of 8 bytes, such as the binary form of a bigint. */
 export function int64Of(bytes: Uint8Array): bigint {
   if (bytes.length !== 8)
     throw new Error(`PU1 a bigint has 8 bytes; bytes=${String(bytes.length)}`);
   return viewOf(bytes).getBigInt64(0);
 }
 
-/** The binary form of a timestamptz, in whole milliseconds. */
+/** Reads the binary form of a timestamptz, in whole milliseconds. */
 export function timeMsOf(bytes: Uint8Array): number {
   return Math.floor(Number(int64Of(bytes)) / 1000) + EPOCH_MS;
 }
 
-/** A place in the journal, as PostgreSQL writes it: `16/B374D848`. */
+/** Parses a place in PostgreSQL's journal, such as `16/B374D848`. */
 export function parseLsn(text: string): bigint {
   const [, high, low] = /^([0-9A-F]{1,8})\/([0-9A-F]{1,8})$/i.exec(text) ?? [];
   if (high === undefined || low === undefined) throw new Error(`not an LSN: ${text}`);
