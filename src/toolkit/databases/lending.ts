@@ -1,27 +1,27 @@
 /**
- * What the work of a transaction gets: a stand-in for the object of the user's client, with the same type. It does what
- * the object does until the transaction ends.
+ * Lends the object of the user's client to the work of a transaction. The work gets a stand-in of the same type, which does
+ * what the object does until the transaction ends.
  *
  *   LD1  after the end, a stand-in and everything that it handed out refuse every call: a late write would be outside of
- *        the transaction, or inside somebody else's;
+ *        the transaction, or inside another one;
  *   LD2  a statement that begins or ends a transaction is refused: the ledger or the sink does both.
  */
 
 import { onAbort } from "../../base/aborts.ts";
 import { HapaxError } from "../../base/errors.ts";
 
-/** How a client is lent. */
+/** The rules under which a client is lent. */
 export interface Lending {
-  /** Before each call; throws to refuse it. `isOutermost`: a member of the transaction itself, not of what it handed out. */
+  /** Runs before each call; throws to refuse it. `isOutermost`: the call is to the transaction itself, not to a result. */
   before(name: PropertyKey, args: readonly unknown[], isOutermost: boolean): void;
   after?(name: PropertyKey): void;
-  /** How the caller learns that a call was refused. Default: it throws. */
+  /** Answers a refused call. Default: the call throws. */
   refuse?(error: unknown, name: PropertyKey, args: readonly unknown[]): unknown;
-  /** What a call gets in place of its arguments. */
+  /** Returns the arguments that the call gets in place of its own. */
   prepare?(name: PropertyKey, args: readonly unknown[]): readonly unknown[];
-  /** Members that are free to use after the end. */
+  /** Returns whether the member may be used after the end. */
   isFree?(name: PropertyKey): boolean;
-  /** What a call answers in place of its result. What can write is lent as well. */
+  /** Returns the answer of a call in place of its result. An object that can write is lent as well. */
   answer?(
     name: PropertyKey,
     result: object,
@@ -59,7 +59,7 @@ export class Loan<T extends object> {
     throw new HapaxError("invalid_request", `${what}. Await every write before the work returns`);
   }
 
-  /** Another stand-in of the same loan: for a savepoint. */
+  /** Returns another stand-in of the same loan: for a savepoint. */
   lend<Inner extends object>(target: Inner): Inner {
     return this.#standIn(target, true);
   }
@@ -69,7 +69,7 @@ export class Loan<T extends object> {
     const call = (name: PropertyKey, method: object, args: readonly unknown[]): unknown =>
       this.#call(target, standIn, isOutermost, name, method, args);
     const standIn = new Proxy(shadowOf(target), {
-      // The target itself is `this`: clients have private members, which a stand-in has not.
+      // `this` is the target itself: clients have private members, and a stand-in has none.
       get(_, name) {
         const value: unknown = Reflect.get(target, name, target);
         if (typeof value !== "function" || name === "constructor") return value;
@@ -89,7 +89,7 @@ export class Loan<T extends object> {
         return own === undefined ? undefined : { ...own, configurable: true };
       },
       apply: (_, _this, args) => call("", target, args),
-    }) as O; // Whoever asks it for something asks the target.
+    }) as O; // Every access goes to the target, so it has the target's type.
     originals.set(standIn, { target, loan: this as Loan<object> });
     return standIn;
   }
@@ -110,7 +110,7 @@ export class Loan<T extends object> {
       if (lending.refuse === undefined) throw error;
       return lending.refuse(error, name, args);
     }
-    // What the proxy calls is a function.
+    // Cast: the proxy calls only functions.
     const result: unknown = Reflect.apply(
       method as (...values: unknown[]) => unknown,
       target,
@@ -125,8 +125,8 @@ export class Loan<T extends object> {
 }
 
 /**
- * What a proxy is made of: an empty object of the same kind. A proxy of the target itself could not stand in for members
- * that are fixed, as those of a transaction of better-sqlite3 are: JavaScript has it answer with the member itself.
+ * Returns the object behind a proxy: an empty object of the same kind. A proxy of the target itself could not replace fixed
+ * members, such as those of a better-sqlite3 transaction: JavaScript demands that it returns the member itself.
  */
 function shadowOf(target: object): object {
   const prototype = Reflect.getPrototypeOf(target);
@@ -136,7 +136,7 @@ function shadowOf(target: object): object {
   return shadow;
 }
 
-/** The object behind a stand-in, and its loan; undefined for any other object. */
+/** Returns the object behind a stand-in, and its loan; undefined for any other object. */
 export function loanOf<T extends object>(
   tx: T,
 ): { readonly target: T; readonly loan: Loan<object> } | undefined {
@@ -144,7 +144,7 @@ export function loanOf<T extends object>(
   return originals.get(tx) as { readonly target: T; readonly loan: Loan<object> } | undefined;
 }
 
-/** Rejects with the reason of the signal as soon as it aborts. The work goes on, with nothing to write to. */
+/** Rejects with the reason of the signal as soon as it aborts. The work goes on, but its stand-in refuses to write. */
 export function unlessEnded<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
   return new Promise((resolve, reject) => {
@@ -166,7 +166,7 @@ const CONTROL =
   /^(?:begin|start\s+transaction|commit|rollback(?!\s+(?:work\s+|transaction\s+)?to\b)|abort|prepare\s+transaction)\b/i;
 const END = /^end(?:\s+(?:work|transaction))?(?:\s+and\s.*)?$/i;
 
-/** LD2: throws for a text with such a statement. Savepoints are free to use. */
+/** LD2: throws if the text has such a statement. Savepoints are allowed. */
 export function refuseControl(text: string): void {
   if (!ANY_CONTROL.test(text)) return;
   const bare = withoutQuoted(text);
@@ -182,12 +182,12 @@ export function refuseControl(text: string): void {
   }
 }
 
-/** Where something quoted, or a comment, begins. A string with E has escapes. */
+/** The beginning of a quotation or a comment. A string with E has escapes. */
 const QUOTED = /\b[eE]'|['"$]|--|\/\*/g;
-/** `$` and the name behind it, of what may be a quotation with dollars. */
+/** `$` and the name behind it: the possible beginning of a dollar quotation. */
 const DOLLAR = /\$(?=((?:[A-Za-z_]\w*)?\$))/g;
 
-/** The text without strings, quoted names and comments. In one pass, however long or broken it is. */
+/** Returns the text without strings, quoted names and comments. Takes one pass, also for long or broken texts. */
 function withoutQuoted(text: string): string {
   const parts: string[] = [];
   const ends = new Ends(text);
@@ -204,17 +204,17 @@ function withoutQuoted(text: string): string {
   return parts.join("");
 }
 
-/** Where what is quoted ends. What has no end goes to the end of the text: no database takes that. */
+/** Finds the ends of quotations. One without an end goes to the end of the text: no database accepts that. */
 class Ends {
   readonly #text: string;
-  /** Of each quotation with dollars, where it stands last. */
+  /** The last place of each dollar quotation. */
   #lastDollars: Map<string, number> | undefined;
 
   constructor(text: string) {
     this.#text = text;
   }
 
-  /** Undefined: nothing begins there. */
+  /** Returns the place behind the quotation; undefined if none begins there. */
   after(opening: string, at: number): number | undefined {
     const inside = at + opening.length;
     switch (opening) {
@@ -224,7 +224,7 @@ class Ends {
         return this.#behind("*/", inside);
       case "'":
       case '"':
-        // A quote that is written twice ends one and begins the next.
+        // A doubled quote ends one quotation and begins the next.
         return this.#behind(opening, inside);
       case "$":
         return this.#behindDollars(at);
@@ -256,7 +256,7 @@ class Ends {
     if (found?.index !== at) return undefined;
     const quote = `$${found[1] ?? ""}`;
     const inside = at + quote.length;
-    // A parameter or a name may look like the beginning of one.
+    // A parameter or a name may look like the beginning of a quotation.
     if ((this.#lastDollars.get(quote) ?? -1) < inside) return undefined;
     return this.#behind(quote, inside);
   }

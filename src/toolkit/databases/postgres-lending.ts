@@ -1,24 +1,23 @@
 /**
- * The clients of PostgreSQL as the work of a transaction gets them, and how a transaction that was ended from inside is
- * found out.
+ * Lends the clients of PostgreSQL to the work of a transaction, and detects when the work has ended that transaction itself.
  *
- *   PS5  a transaction has a mark that goes with it. The statement that ends a claim looks for it, and so does the last one
- *        before COMMIT: work that was split by a COMMIT or ROLLBACK of its own is not told as done.
+ *   PS5  a transaction has a mark that ends with it. The statement that ends a claim looks for it, and so does the last one
+ *        before COMMIT: work that was split by its own COMMIT or ROLLBACK is never reported as done.
  */
 
 import { HapaxError } from "../../base/errors.ts";
 import { Loan, refuseControl } from "./lending.ts";
 import type { PgClient, PostgresTransaction } from "./postgres.ts";
 
-/** The mark. Local to the transaction: PostgreSQL takes it back at its end, whoever ends it. */
+/** Sets the mark. It is local to the transaction: PostgreSQL removes it at every end of the transaction. */
 export const SET_MARK = "SET LOCAL hapax.transaction = 'open'";
-/** Whether the transaction is the one that was begun. */
+/** True in SQL if the transaction is still the one that the session began. */
 export const HAS_MARK = "current_setting('hapax.transaction', true) = 'open'";
 const LOST = "hapax: the transaction was ended by its work";
 /** Fails without the mark. */
 export const CHECK_MARK = `SELECT CAST(CASE WHEN ${HAS_MARK} THEN '1' ELSE '${LOST}' END AS integer) AS mark`;
 
-/** What the failure of the last statements means to the caller. */
+/** Returns the error for the caller when one of the last statements fails. */
 export function explained(error: unknown): unknown {
   const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
   if (typeof message === "string" && message.includes(LOST))
@@ -70,18 +69,18 @@ export function lendPgClient<Client extends PgClient>(client: Client): Loan<Clie
   });
 }
 
-/** A query, a cursor or a stream that the user has made: it, and no promise, tells what becomes of it. */
+/** A query, a cursor or a stream that the user has made. It reports its result itself, without a promise. */
 interface Submittable {
   submit(connection: unknown): unknown;
   handleError(error: unknown): void;
 }
 
-/** As `pg` tells a query that cannot be sent. Ends no process if nobody listens. */
+/** Gives the error to the query, as `pg` does for a query that it cannot send. A missing listener ends no process. */
 function tell(query: Submittable, error: unknown): void {
   try {
     query.handleError(error);
   } catch {
-    // It has thrown what it was told.
+    // It has thrown the error that it got.
   }
 }
 
@@ -96,7 +95,7 @@ function textOf(query: unknown): string | undefined {
   return typeof text === "string" ? text : undefined;
 }
 
-/** What postgres.js has for a query: it is sent when it is first waited for. */
+/** A query of postgres.js. The client sends it at the first `await`. */
 interface LazyQuery {
   readonly strings?: unknown;
   handler?: unknown;
@@ -113,7 +112,7 @@ export function lendPostgresTransaction<Tx extends PostgresTransaction>(tx: Tx):
       if (name === "unsafe" || name === "file" || isTemplate(args[0])) return refused(error);
       throw error;
     },
-    // A savepoint is a transaction of its own for its work.
+    // The work of a savepoint gets a stand-in of its own.
     prepare: (name, args) =>
       name === "savepoint"
         ? args.map((arg) =>
@@ -127,7 +126,7 @@ export function lendPostgresTransaction<Tx extends PostgresTransaction>(tx: Tx):
         query.handler = (...values: unknown[]) => {
           try {
             loan.require();
-            // Not before: what is never sent is a part of another query, and may be no more than END.
+            // Not earlier: a query that is never sent is a part of another query, and may be no more than END.
             if (isTemplate(query.strings)) refuseControl(query.strings.join(" ? "));
             return handler.apply(query, values);
           } catch (error) {
@@ -145,7 +144,7 @@ function isTemplate(value: unknown): value is readonly string[] {
   return Array.isArray(value) && "raw" in value;
 }
 
-/** A rejection that ends no process: the work that comes too late may have nobody left who waits for it. */
+/** Returns a rejection that ends no process: late work may have no caller that still waits for it. */
 function refused(error: unknown): Promise<never> {
   const rejection = Promise.reject(error);
   rejection.catch(() => undefined);

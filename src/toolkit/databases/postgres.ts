@@ -1,11 +1,11 @@
 /**
- * The user's own PostgreSQL client: a pool of `pg`, or `postgres` (postgres.js). What sinks and ledgers share.
+ * The user's own PostgreSQL client: a pool of `pg`, or `postgres` (postgres.js). Sinks and ledgers share this file.
  *
  *   PS2  a connection whose transaction failed in an unknown way is not used again;
- *   PS3  a transaction in which a statement failed is not told as committed, whoever caught the error;
+ *   PS3  a transaction in which a statement failed is not reported as committed, also if the work caught the error;
  *   PS4  a connection that is lost in a transaction fails its next statement, and not the process;
- *   PS6  a transaction whose signal aborts ends at once, whatever its work does, and its connection is free;
- *   PS7  a transaction waits for a connection of the pool for a bounded time: those who hold all of them may wait for it.
+ *   PS6  a transaction whose signal aborts ends at once, also if its work goes on, and its connection is free;
+ *   PS7  a transaction waits for a connection of the pool for a bounded time: the holders of all of them may wait for it.
  *
  * The work gets a stand-in for the client: see lending.ts, and postgres-lending.ts for PS5.
  */
@@ -21,7 +21,7 @@ import {
   SET_MARK,
 } from "./postgres-lending.ts";
 
-/** One connection of `pg`: also what a transaction is. */
+/** One connection of `pg`. A transaction of `pg` is a connection too. */
 export interface PgClient {
   query(
     text: string,
@@ -52,7 +52,7 @@ export interface PostgresSql<
   begin<T>(work: (tx: Tx) => Promise<T>): Promise<unknown>;
 }
 
-/** What a client has for a transaction; both have it among several signatures, of which inference takes the last. */
+/** The transaction type of a client. Both clients have overloads, of which inference takes the last one. */
 export type TransactionOf<Client> = Client extends {
   connect: { (): Promise<infer Connection>; (...rest: never[]): unknown };
 }
@@ -66,20 +66,20 @@ export type TransactionOf<Client> = Client extends {
 export type Row = Readonly<Record<string, unknown>>;
 
 /**
- * Runs one statement: alone, or in the transaction that it belongs to. `isStable`: its text is one of a few, so that a
- * client that prepares statements may keep it.
+ * Runs one statement: alone, or in its transaction. `isStable`: the text is one of a few, so a client that prepares
+ * statements may keep it.
  */
 export interface Query {
   (text: string, values?: readonly unknown[], isStable?: boolean): Promise<readonly Row[]>;
-  /** PS5: in a transaction that has the mark. */
+  /** PS5: the statement runs in a transaction that has the mark. */
   readonly isMarked?: boolean;
 }
 
-/** What both clients come to. */
+/** The common form of both clients. */
 export interface PostgresSession<Tx> {
   readonly query: Query;
   transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T>;
-  /** Statements in a transaction that the user has begun. */
+  /** Returns a `Query` for a transaction that the user has begun. */
   in(tx: Tx): Query;
 }
 
@@ -87,10 +87,10 @@ export function isPgPool(client: object): client is PgPool {
   return "connect" in client && typeof client.connect === "function";
 }
 
-/** How the error of a transaction is told; `isLost`: there was no connection, or it is lost. */
+/** Turns the error of a transaction into the one that the caller gets. `isLost`: the connection is missing or lost. */
 type Told = (error: unknown, isLost: boolean) => unknown;
 
-/** Only transactions, for a caller who needs no more of a pool. */
+/** Returns the transactions of a pool, for a caller that needs no other part of it. */
 export function pgSession<Client extends PgClient>(
   pool: Pick<PgPool<Client>, "connect">,
   told: Told = (error) => error,
@@ -107,13 +107,13 @@ export function pgSession<Client extends PgClient>(
       try {
         await client.query(`BEGIN; ${SET_MARK}`);
         const result = await unlessEnded(work(loan.tx), signal);
-        // LD1: also for what the work has left behind and comes between this and COMMIT.
+        // LD1: also for late calls of the work, between this and COMMIT.
         loan.end();
         await commit(client);
         return result;
       } catch (error) {
         loan.end();
-        // PS6: nobody knows when it would answer.
+        // PS6: a ROLLBACK might never be answered.
         broken = signal?.aborted === true ? asError(error) : await rollBack(client);
         throw told(error, broken !== undefined);
       } finally {
@@ -124,7 +124,7 @@ export function pgSession<Client extends PgClient>(
   };
 }
 
-/** PS3, PS5: PostgreSQL answers the COMMIT of a transaction that has failed without an error, but no other statement. */
+/** PS3, PS5: in a failed transaction PostgreSQL answers COMMIT without an error, but every other statement with one. */
 async function commit(client: PgClient): Promise<void> {
   try {
     await client.query(`${CHECK_MARK}; COMMIT`);
@@ -145,7 +145,7 @@ export function pgPoolSession<Client extends PgClient>(
       try {
         return await queryOf(client)(text, values);
       } catch (error) {
-        // As the pool does it: an error of PostgreSQL has a code, and leaves the connection as it was.
+        // As the pool does it: an error of PostgreSQL has a severity, and leaves the connection intact.
         if (!(error instanceof Error && "severity" in error)) broken = asError(error);
         throw error;
       } finally {
@@ -172,14 +172,14 @@ export function postgresSession<Tx extends PostgresTransaction>(
         beginning.reach();
         const loan = lendPostgresTransaction(tx);
         try {
-          // Sent with what follows: nothing waits for their answers.
+          // The client sends it with the next statements, without waiting for its answer.
           const marked = handled(tx.unsafe(SET_MARK));
           result = { value: await unlessEnded(work(loan.tx), signal) };
           loan.end();
           await marked;
           checked = handled(tx.unsafe(CHECK_MARK));
         } catch (error) {
-          // PS6: a statement that runs may keep ROLLBACK waiting, but not the caller.
+          // PS6: ROLLBACK may have to wait for a running statement. The caller does not.
           if (signal?.aborted === true) giveUp(error);
           throw error;
         } finally {
@@ -217,7 +217,7 @@ function connectTo<Client extends PgClient>(
   );
 }
 
-/** PS7. `late` gets what comes after all. */
+/** PS7. `late` gets a value that comes after the caller has given up. */
 async function patiently<T>(
   open: () => Promise<T>,
   late: (value: T) => void,
@@ -263,14 +263,14 @@ class Beginning {
   }
 }
 
-/** Starts it, and looks at its failure later. */
+/** Starts the query. A failure ends no process; the caller looks at it later. */
 function handled<T>(promise: PromiseLike<T>): Promise<T> {
   const started = Promise.resolve(promise);
   started.catch(() => undefined);
   return started;
 }
 
-/** LD1, PS5: the statements of a transaction, of the ledger or of the caller. */
+/** LD1, PS5: returns a `Query` for a transaction that the ledger or the caller began. */
 function joined<Tx extends object>(tx: Tx, queryIn: (target: Tx) => Query): Query {
   const lent = loanOf(tx);
   if (lent === undefined) return queryIn(tx);
@@ -289,14 +289,14 @@ function queryOf(client: Pick<PgClient, "query">): Query {
 
 function unsafeOf(sql: PostgresTransaction): Query {
   // postgres.js types its values by what it can serialise; all of ours are text, numbers, bytes and null.
-  // Without being prepared each statement costs two round trips. A user behind a pooler has turned it off in the client.
+  // An unprepared statement costs two round trips. A user behind a pooler has turned preparing off in the client.
   return async (text, values = [], isStable = false) =>
     (await sql.unsafe(text, [...values] as never[], { prepare: isStable })) as Row[];
 }
 
 /**
- * PS4: `pg` tells of a lost connection by an event, which ends the process if nobody listens, and its pool listens only
- * while the connection is idle. The statement that comes next says the same.
+ * PS4: `pg` reports a lost connection by an event. Without a listener the event ends the process, and the pool listens only
+ * while the connection is idle. The next statement fails with the same error.
  */
 function hearErrors(client: PgClient): () => void {
   const { on, off } = client as {
@@ -311,7 +311,7 @@ function hearErrors(client: PgClient): () => void {
   };
 }
 
-/** PS2: the error if the connection cannot even roll back. */
+/** PS2: rolls back. Returns the error if the connection cannot do even that. */
 async function rollBack(client: PgClient): Promise<Error | undefined> {
   try {
     await client.query("ROLLBACK");

@@ -1,10 +1,10 @@
 /**
- * One SQLite connection: `node:sqlite`, better-sqlite3, libsql, bun:sqlite. What sinks and ledgers share.
+ * One SQLite connection: `node:sqlite`, better-sqlite3, libsql, bun:sqlite. Sinks and ledgers share this file.
  *
  *   SQ1  transactions of one connection are one after the other: it has one at a time;
- *   SQ2  a database that another connection writes to is waited for, without stopping this process, for a bounded time;
- *   SQ3  a commit that readers hold up is tried again: it is neither lost nor told as failed;
- *   SQ4  a turn that does not end is given up: it may be waiting for the caller who waits for it;
+ *   SQ2  while another connection writes, this one waits for a bounded time, without stopping the process;
+ *   SQ3  a commit that readers hold up is tried again: it is neither lost nor reported as failed;
+ *   SQ4  callers give up waiting for a turn that does not end: it may be waiting for one of them;
  *   SQ5  a ledger or a sink has a connection of its own: a second owner is refused, and so is all further use of a
  *        connection with which others wrote while one of its transactions was open.
  */
@@ -13,7 +13,7 @@ import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { Loan, loanOf, refuseControl, unlessEnded } from "./lending.ts";
 
-/** A statement of any of the clients. Each takes values of its own types: texts, numbers, bytes and null are taken by all. */
+/** A statement of any of the clients. All of them take texts, numbers, bytes and null; other types depend on the client. */
 export interface SqliteStatement {
   run(...values: unknown[]): unknown;
   get(...values: unknown[]): unknown;
@@ -27,7 +27,7 @@ export interface SqliteConnection {
   close?(): unknown;
 }
 
-/** What all of them take. */
+/** A value that all clients take. */
 export type SqliteValue = string | number | bigint | null | Uint8Array;
 
 interface Statement {
@@ -36,14 +36,14 @@ interface Statement {
   all(...values: readonly SqliteValue[]): unknown;
 }
 
-/** SQ2: between two attempts, and in all. The client's own timeout, which stops the whole process, is turned off. */
+/** SQ2: the pause between two attempts, and the limit of all. The client's own timeout is off: it stops the process. */
 const BUSY_MS = 10;
 const BUSY_MS_MAX = 10_000;
 
-/** SQ4: longer than anybody should keep a database from all others, who are refused long before. */
+/** SQ4: longer than any transaction should block a database. Other connections are refused long before. */
 const TURN_MS = 60_000;
 
-/** Those who want to use a connection, one after the other. */
+/** The queue of the turns of a connection. */
 interface Line {
   /** The end of the last turn. */
   last: Promise<unknown>;
@@ -53,7 +53,7 @@ interface Line {
   open: number;
 }
 
-/** Of each connection: two sinks or ledgers over one connection wait for each other. */
+/** One queue for each connection: two sinks or ledgers over one connection wait for each other. */
 const lines = new WeakMap<SqliteConnection, Line>();
 
 const sessions = new WeakMap<SqliteConnection, SqliteSession<SqliteConnection>>();
@@ -75,8 +75,8 @@ export class SqliteSession<Connection extends SqliteConnection> {
   }
 
   /**
-   * Does the work of the transaction that is open, with a stand-in for the connection. SQ5: what others wrote meanwhile
-   * is committed with a transaction that succeeds, and told as lost if it fails; nothing else is done after it.
+   * Runs the work of the open transaction, with a stand-in for the connection. SQ5: if others wrote meanwhile, a success
+   * commits their write too, and a failure throws an error that says it is rolled back. The session refuses all further use.
    */
   async lend<T>(work: (tx: Connection) => T | Promise<T>, signal?: AbortSignal): Promise<T> {
     const loan = lendConnection(this);
@@ -120,7 +120,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
     return patience === undefined ? turn : Promise.race([turn, patience.lost]);
   }
 
-  /** In its turn, at once for writing: one that reads first could be refused when it writes. */
+  /** Runs a transaction in its turn. It is for writing from its begin: one that reads first may be refused a write. */
   transaction<T>(work: () => T | Promise<T>): Promise<T> {
     return this.inTurn(async () => {
       await patiently(() => this.connection.exec("BEGIN IMMEDIATE"));
@@ -128,7 +128,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
     });
   }
 
-  /** As `transaction`, but undefined, without waiting, if another connection writes. */
+  /** As `transaction`, but returns undefined, without waiting, if another connection writes. */
   tryTransaction<T>(work: () => T | Promise<T>): Promise<T | undefined> {
     return this.inTurn(async () => {
       try {
@@ -141,12 +141,12 @@ export class SqliteSession<Connection extends SqliteConnection> {
     });
   }
 
-  /** Reads in its turn: never what an open transaction of this connection has written. */
+  /** Reads in its turn, so it never sees the writes of an open transaction of this connection. */
   read<T>(work: () => T): Promise<T> {
     return this.inTurn(() => patiently(work));
   }
 
-  /** Statements are prepared once; out of turn: the caller is in one. */
+  /** Returns a prepared statement, and keeps it. Takes no turn: the caller has one. */
   prepare(sql: string): Statement {
     let statement = this.#statements.get(sql);
     if (statement === undefined) {
@@ -159,7 +159,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
   async #finish<T>(work: () => T | Promise<T>): Promise<T> {
     try {
       const result = await work();
-      // SQ3: without a write-ahead log, somebody who reads at this moment holds it up. The transaction stays open.
+      // SQ3: without a write-ahead log, a reader can hold COMMIT up. The transaction stays open meanwhile.
       await patiently(() => this.connection.exec("COMMIT"));
       return result;
     } catch (error) {
@@ -168,12 +168,12 @@ export class SqliteSession<Connection extends SqliteConnection> {
     }
   }
 
-  // SQLite has rolled back by itself after some errors; then there is nothing left to roll back.
+  // After some errors SQLite has rolled back by itself. Then nothing is left to roll back.
   #rollBack(): void {
     try {
       this.connection.exec("ROLLBACK");
     } catch {
-      // The error that led here is the one to tell.
+      // The caller gets the error that led here.
     }
   }
 }
@@ -187,7 +187,7 @@ function lineOf(connection: SqliteConnection): Line {
   return line;
 }
 
-/** SQ4: `lost` rejects when one turn has lasted too long. `end`, at the caller's own turn, throws if it had given up. */
+/** SQ4: `lost` rejects when one turn has lasted too long. `end`, at the caller's own turn, throws if it has given up. */
 function patienceIn(line: Line): { readonly lost: Promise<never>; readonly end: () => void } {
   let cancel: () => void = () => undefined;
   let error: HapaxError | undefined;
@@ -213,7 +213,7 @@ function patienceIn(line: Line): { readonly lost: Promise<never>; readonly end: 
   return { lost, end };
 }
 
-/** SQ2: another connection of this process may hold it, which gets on only if this one waits aside. */
+/** SQ2: tries again while the database is busy. The holder may be a connection of this process, so the wait is async. */
 async function patiently<T>(work: () => T): Promise<T> {
   const endMs = waitingClock.steadyMs() + BUSY_MS_MAX;
   for (;;) {
@@ -226,7 +226,7 @@ async function patiently<T>(work: () => T): Promise<T> {
   }
 }
 
-/** How a ledger or a sink opens its connection: `() => new Database(path)`. */
+/** Opens a connection for one ledger or sink: `() => new Database(path)`. */
 export type OpenSqlite<Connection extends SqliteConnection> = () => Connection;
 
 const owned = new WeakSet<SqliteConnection>();
@@ -256,16 +256,16 @@ export function ownSqliteSession<Connection extends SqliteConnection>(
   return sqliteSessionOf(connection);
 }
 
-/** The owner is done with it. */
+/** Closes the connection of an owner. */
 export function closeSqlite({ connection }: SqliteSession<SqliteConnection>): void {
   owned.delete(connection);
   connection.close?.();
 }
 
-/** Runs what belongs to the open transaction of a caller. */
+/** Runs statements in the open transaction of a caller. */
 export type RunJoined = <T>(work: () => T) => T;
 
-/** The session of the caller's transaction: of a stand-in, or of a connection on which the caller began one. */
+/** Returns the session of the caller's transaction: of a stand-in, or of a connection on which the caller began one. */
 export function joinSqlite<Connection extends SqliteConnection>(
   tx: Connection,
 ): { readonly session: SqliteSession<Connection>; readonly run: RunJoined } {
@@ -297,7 +297,7 @@ export function joinSqlite<Connection extends SqliteConnection>(
   };
 }
 
-/** Whether two names of a connection are of the same one. */
+/** Returns whether both are the same connection, each as itself or as a stand-in. */
 export function isSameConnection(one: SqliteConnection, other: SqliteConnection): boolean {
   return (loanOf(one)?.target ?? one) === (loanOf(other)?.target ?? other);
 }
@@ -305,12 +305,12 @@ export function isSameConnection(one: SqliteConnection, other: SqliteConnection)
 interface Counted {
   /** SQ5: looks for changes that did not come through the loan. */
   count(): void;
-  /** What has changed since `count` came through the loan. */
+  /** Takes all changes since `count` as changes through the loan. */
   recount(): void;
   isShared(): boolean;
 }
 
-/** What a connection hands out may write: statements, functions that run in a transaction. Rows and bytes are data. */
+/** Returns whether a result may write: statements and functions that run in a transaction. Rows and bytes are data. */
 function mayWrite(result: object): boolean {
   if (typeof result === "function") return true;
   if (Array.isArray(result) || ArrayBuffer.isView(result) || result instanceof Promise)
@@ -319,7 +319,7 @@ function mayWrite(result: object): boolean {
   return prototype !== null && prototype !== Object.prototype;
 }
 
-/** Of what those answer, rows that come one by one: a statement may write when the first is asked for. */
+/** Methods of statements that return rows one by one: the statement may write when the caller takes the first row. */
 const ITERATING: ReadonlySet<PropertyKey> = new Set(["iterate", Symbol.iterator]);
 
 function lendConnection<Connection extends SqliteConnection>(
@@ -332,7 +332,7 @@ function lendConnection<Connection extends SqliteConnection>(
   };
   let seen = total();
   let isShared = false;
-  /** Since `seen` nothing but the work has run: others get their turn when it awaits. */
+  /** Since `seen` only the work has run: other code runs when the work awaits. */
   let isFresh = false;
   const count = (): void => {
     if (!isFresh && total() !== seen) isShared = true;
@@ -367,7 +367,7 @@ function sharedConnection(what: string, cause: unknown): HapaxError {
   return new HapaxError("invalid_settings", `${problem}. ${next}`, { cause });
 }
 
-/** better-sqlite3, libsql and Bun say `inTransaction`, Node says `isTransaction`; one that says nothing may have one. */
+/** better-sqlite3, libsql and Bun have `inTransaction`, Node has `isTransaction`. A client with neither may have one. */
 function mayHaveTransaction(connection: SqliteConnection): boolean {
   const { inTransaction, isTransaction } = connection as {
     readonly inTransaction?: unknown;
@@ -376,7 +376,7 @@ function mayHaveTransaction(connection: SqliteConnection): boolean {
   return inTransaction !== false && isTransaction !== false;
 }
 
-/** The session of a connection: its statements are prepared once, whoever asks. */
+/** Returns the one session of a connection, so that all callers share its prepared statements. */
 export function sqliteSessionOf<Connection extends SqliteConnection>(
   connection: Connection,
 ): SqliteSession<Connection> {
@@ -389,14 +389,14 @@ export function sqliteSessionOf<Connection extends SqliteConnection>(
   return session;
 }
 
-/** Bytes of a column: libsql has a Buffer for one row and an ArrayBuffer for many, others a Uint8Array. */
+/** Returns the bytes of a column: libsql has a Buffer for one row and an ArrayBuffer for many, others a Uint8Array. */
 export function sqliteBytes(value: unknown): Uint8Array | undefined {
   if (value === null || value === undefined) return undefined;
   if (value instanceof Uint8Array || value instanceof ArrayBuffer) return new Uint8Array(value);
   throw new TypeError(`a column with bytes has a ${typeof value}`);
 }
 
-/** Each client has its own words for SQLITE_BUSY. */
+/** Each client has its own message for SQLITE_BUSY. */
 function isBusy(error: unknown): boolean {
   return error instanceof Error && /database is (locked|busy)|SQLITE_BUSY/.test(error.message);
 }
