@@ -1,15 +1,15 @@
 /**
- * Answers as they are kept and repeated.
+ * Keeps answers and repeats them.
  *
  *   HI7  a repetition has the status, the headers and the bytes of the first answer, but no cookie, nothing that belongs to
- *        one connection, and no date; it says that it is one, and until when it can be had.
+ *        one connection, and no date; it says that it is a repetition, and until when the answer is kept.
  */
 
 import { ERRORS, type ErrorCode } from "../../base/errors.ts";
 import { encodeProblem, PROBLEM_TYPE } from "../../protocol/refusal.ts";
 import { concat } from "./request.ts";
 
-/** A whole answer. `rest` follows the body: only of one that is too large to be kept. */
+/** A whole answer. Only an answer that is too large to be kept has a `rest`, which follows the body. */
 export interface Answer {
   readonly status: number;
   readonly headers: readonly (readonly [name: string, value: string])[];
@@ -21,7 +21,7 @@ const NOTHING = new Uint8Array(0);
 export const REPLAYED = "Idempotency-Replayed";
 export const EXPIRES = "Idempotency-Expires";
 
-/** Of one connection (RFC 9110, 7.6.1), of one client, or of one moment. */
+/** Headers that belong to one connection (RFC 9110, 7.6.1), to one client, or to one moment. */
 const NEVER_KEPT = new Set([
   "connection",
   "keep-alive",
@@ -37,7 +37,7 @@ const NEVER_KEPT = new Set([
   EXPIRES.toLowerCase(),
 ]);
 
-/** HI7: what of the headers is kept. */
+/** HI7: returns the headers that are kept. */
 export function keptHeaders(headers: Answer["headers"]): Answer["headers"] {
   const named = headers
     .filter(([name]) => name.toLowerCase() === "connection")
@@ -49,12 +49,12 @@ export function keptHeaders(headers: Answer["headers"]): Answer["headers"] {
   });
 }
 
-/** Of an answer that is sent at once: its length is known, and no server may say two (RFC 9112, 6.2). */
+/** Returns the headers of an answer of known length, without `Transfer-Encoding` (RFC 9112, 6.2). */
 export function wholeHeaders(headers: Answer["headers"]): Answer["headers"] {
   return headers.filter(([name]) => name.toLowerCase() !== "transfer-encoding");
 }
 
-/** HI7: the answer to a repetition. */
+/** HI7: returns the answer to a repetition. */
 export function replayOf(kept: Answer, expiresAtMs: number | undefined): Answer {
   const length: Answer["headers"] = isBodiless(kept.status)
     ? []
@@ -68,7 +68,7 @@ export function withExpiry(answer: Answer, expiresAtMs: number | undefined): Ans
   return { ...answer, headers: [...answer.headers, [EXPIRES, imfFixdate(expiresAtMs)]] };
 }
 
-/** `Sun, 06 Nov 1994 08:49:37 GMT`: RFC 9110, 5.6.7. */
+/** Formats a time as `Sun, 06 Nov 1994 08:49:37 GMT`: RFC 9110, 5.6.7. */
 function imfFixdate(ms: number): string {
   // oxlint-disable-next-line no-restricted-globals -- It writes a time and reads no clock.
   return new Date(ms).toUTCString();
@@ -78,7 +78,7 @@ function isBodiless(status: number): boolean {
   return status === 204 || status === 205 || status === 304;
 }
 
-/** A refusal as the stream server gives it, with what the settings add. */
+/** Returns a refusal in the format of the stream server, with the headers that the settings add. */
 export function problemOf(
   code: ErrorCode,
   detail: string,
@@ -95,7 +95,7 @@ export function problemOf(
   return { status: ERRORS[code].status, headers, body: encodeProblem({ code, detail }) };
 }
 
-/** Reads an answer of `fetch` style as far as it can be kept; what is beyond is left to be sent as it comes. */
+/** Reads an answer of `fetch` style as far as it can be kept. The rest stays a stream, and is sent as it comes. */
 export async function answerOf(response: Response, bytesMax: number): Promise<Answer> {
   const head = { status: response.status, headers: [...response.headers] };
   if (response.body === null) return { ...head, body: NOTHING };
@@ -126,7 +126,7 @@ export function responseOf({ status, headers, body, rest }: Answer): Response {
   const sent = rest === undefined ? wholeHeaders(headers) : headers;
   const init = { status, headers: sent.map(([name, value]): [string, string] => [name, value]) };
   if (isBodiless(status)) return new Response(null, init);
-  // The type wants bytes that no other thread can change; ours are never shared.
+  // Cast: the type requires bytes that no other thread can change; ours are never shared.
   if (rest === undefined) return new Response(body as Uint8Array<ArrayBuffer>, init);
   return new Response(joined(body, rest), init);
 }

@@ -1,10 +1,10 @@
 /**
- * Finishes requests that nobody works on any more and whose clients did not come back.
+ * Finishes requests that no process works on any more and whose clients did not come back.
  *
  *   HC1  a request whose process died, or whose handler failed after a finished phase, is run to its end from its last phase;
  *   HC2  several completers, and clients that come back, never work on one request at once: each claims it first;
  *   HC3  a request that fails is tried again after growing pauses, and not more often than `attemptsMax`;
- *   HC4  requests that cannot be finished do not keep others from being found.
+ *   HC4  requests that cannot be finished do not hide others.
  */
 
 import type { EntryFilter, Ledger, Place, PlacedEntry } from "../ledgers/ledger.ts";
@@ -30,28 +30,28 @@ type Handler<Tx> = (
 
 /** Settings of a completer. Only `handlerFor` is needed. */
 export interface CompleterSettings<Tx> {
-  /** The handler that the request went to; undefined: this process does not have it. */
+  /** Returns the handler of the request; undefined if this process does not have it. */
   readonly handlerFor: (
     request: Request,
     place: { readonly scope: string; readonly key: string },
   ) => Handler<Tx> | undefined;
-  /** How often it looks, with a jitter of a tenth. Default 10,000. */
+  /** Time between two searches, in milliseconds, with a jitter of a tenth. Default 10,000. */
   readonly everyMs?: number;
-  /** How many requests it finishes at one look. Default 20. */
+  /** The most requests that one search finishes. Default 20. */
   readonly batch?: number;
   /** How often a request may be begun, by clients and completers together. Default 10. */
   readonly attemptsMax?: number;
-  /** Hears of every failure. Default: `onError` of the engine. */
+  /** Called with every failure. Default: `onError` of the engine. */
   readonly onError?: (error: unknown) => void;
 }
 
-/** What finishes abandoned requests. */
+/** Finishes abandoned requests. */
 export interface Completer {
-  /** Looks from time to time, until `stop`. Does not keep a process alive. */
+  /** Searches from time to time, until `stop`. Does not keep a process alive. */
   start(): void;
-  /** Resolves when the look that is under way has ended. */
+  /** Stops searching. Resolves when the running search has ended. */
   stop(): Promise<void>;
-  /** Looks once; answers how many requests it has finished. */
+  /** Searches once. Returns how many requests it has finished. */
   run(): Promise<number>;
 }
 
@@ -114,7 +114,7 @@ export function createCompleter<Tx>(
     async stop() {
       isStarted = false;
       cancel();
-      // Whoever began it hears of its failure.
+      // The caller that began the search gets its failure.
       await underWay?.catch(() => undefined);
     },
   };
@@ -140,7 +140,7 @@ async function look<Tx>(search: Search<Tx>): Promise<number> {
   return finished;
 }
 
-/** HC4: looks past those that it can do nothing for. */
+/** HC4: finds requests that can be finished, and skips all others. */
 async function find<Tx>(
   search: Search<Tx>,
   filter: Omit<EntryFilter, "max">,
@@ -158,7 +158,7 @@ function foundOf<Tx>(search: Search<Tx>, entry: PlacedEntry): Found<Tx> | undefi
     const { request: stored, phases } = decodeProgress(entry.data);
     if (stored === undefined || entry.attempts >= search.attemptsMax) return undefined;
     if (entry.keepLeftMs !== undefined && entry.keepLeftMs <= 0) return undefined;
-    // A transaction that failed has left nothing, and its client was told so.
+    // A transaction that failed has left nothing, and its client got the failure.
     if (entry.state === "released" && (phases.size === 0 || !isDue(search, entry)))
       return undefined;
     const request = requestOf(stored);
@@ -171,14 +171,14 @@ function foundOf<Tx>(search: Search<Tx>, entry: PlacedEntry): Found<Tx> | undefi
   }
 }
 
-/** HC3: its retention began anew when it was released. */
+/** HC3: returns whether the pause is over. The retention of an entry begins anew when it is released. */
 function isDue<Tx>({ parts, everyMs }: Search<Tx>, entry: PlacedEntry): boolean {
   const sinceMs = parts.settings.retainMs - (entry.keepLeftMs ?? 0);
   const pauseMs = everyMs * 2 ** Math.min(entry.attempts - 1, 30);
   return sinceMs >= Math.min(pauseMs, COMPLETER_PAUSE_MS_MAX);
 }
 
-/** HC2: whether it was finished here. */
+/** HC2: finishes a request. Returns whether this completer finished it. */
 async function complete<Tx>(
   { attemptsMax, onError }: Search<Tx>,
   { settings, claim, start, perform }: CompleterParts<Tx>,
@@ -195,7 +195,7 @@ async function complete<Tx>(
     await answer.rest?.cancel();
     return true;
   } catch (error) {
-    // The next look tries it again.
+    // The next search tries it again.
     onError(error);
     return false;
   }
@@ -204,6 +204,6 @@ async function complete<Tx>(
 function requestOf({ method, url, headers, body }: StoredRequest): Request {
   const init = { method, headers: headers.map(([name, value]): [string, string] => [name, value]) };
   if (body.length === 0) return new Request(url, init);
-  // The type wants bytes that no other thread can change; ours are never shared.
+  // Cast: the type requires bytes that no other thread can change; ours are never shared.
   return new Request(url, { ...init, body: body as Uint8Array<ArrayBuffer> });
 }

@@ -1,50 +1,51 @@
-/** What a handler gets for a request with a key. */
+/** The context that a handler gets for a request with a key. */
 
 import type { JsonOf } from "../../base/json-of.ts";
 import { HapaxError } from "../../base/errors.ts";
 
-/** What a phase works with. `tx` is there unless the phase is a call. */
+/** The argument of a phase. `tx` is undefined if the phase is a call. */
 export interface Phase<Tx> {
   readonly tx: Tx;
-  /** For a remote that takes idempotency keys: of this request and this phase, the same in every attempt. */
+  /** An idempotency key for a remote service: of this request and this phase, the same in every attempt. */
   readonly key: string;
   /** 1 is the first. */
   readonly attempt: number;
-  /** Aborts when the request is, or may soon be, somebody else's. */
+  /** Aborts when another process has the request, or may soon have it. */
   readonly signal: AbortSignal;
 }
 
-/** What a handler works with. */
+/** The context of a handler. */
 export interface IdempotencyContext<Tx> {
-  /** Undefined: the request has none, and needs none. */
+  /** The key of the request. Undefined if the request has none, and needs none. */
   readonly key: string | undefined;
   readonly scope: string | undefined;
   /** How often this request was begun; 1 is the first. */
   readonly attempt: number;
-  /** Aborts when the request is, or may soon be, somebody else's: what is done from then on is not kept. */
+  /** Aborts when another process has the request, or may soon have it: work after that is not kept. */
   readonly signal: AbortSignal;
   /** The transaction that is committed with the answer. Throws `unsupported` in the mode `phases`. */
   readonly tx: Tx;
   /**
-   * A step of the work. Its writes with `tx` and its value are committed together; a later attempt gets the value, and does
-   * not run it again. Values come back as JSON has them, the first time too: a `Date` is a text. Only in the mode `phases`,
-   * one after the other, each with a name of its own.
+   * Runs a step of the work. Its writes with `tx` and its value are committed together; a later attempt gets the value, and
+   * does not run the step again. Values go through JSON, the first time too: a `Date` becomes a string. Only in the mode
+   * `phases`, one after the other, each with a name of its own.
    */
   phase<T>(this: void, name: string, work: (phase: Phase<Tx>) => Promise<T>): Promise<JsonOf<T>>;
-  /** A call to somebody else, without a transaction: after a crash it is repeated with the same `key`. */
+  /** Runs a call to another service, without a transaction: after a crash it is repeated with the same `key`. */
   phase<T>(
     this: void,
     name: string,
     work: (phase: Phase<undefined>) => Promise<T>,
     options: { readonly effect: "call" },
   ): Promise<JsonOf<T>>;
-  /** Says that the work has not begun: the answer is not kept, nothing is written, and the key is free. */
+  /** Declares that the work has not begun: the answer is not kept, nothing is written, and the key is free. */
   notStarted(this: void): void;
   notStarted<T>(this: void, answer: T): T;
 }
 
 /**
- * Thrown by a handler before its work has begun: for whoever may not do this, or has sent nonsense. The key stays free.
+ * Throw it in a handler before its work begins, if the client is not allowed to do this or the request is invalid. The key
+ * stays free.
  *
  * ```ts
  * import { createIdempotency, GLOBAL, NotStarted } from "hapax/idempotency";
@@ -70,7 +71,7 @@ export class NotStarted extends Error {
   }
 }
 
-/** For requests that no key is for. A new one each time: whoever listens to its signal is not remembered for ever. */
+/** Returns the context of a request that takes no key. A new one each time, so that listeners of its signal can be freed. */
 export function noContext(): IdempotencyContext<unknown> {
   return {
     key: undefined,

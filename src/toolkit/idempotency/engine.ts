@@ -1,13 +1,13 @@
 /**
- * Requests with an Idempotency-Key: which of them are worked on, and what the others are told. What all adapters share.
+ * Decides which requests with an Idempotency-Key are worked on, and what the others get. All adapters share it.
  *
  *   HI1  of all requests with one key, one is worked on at a time, in all processes; the others wait for its answer as long
- *        as they may, or are told to come back;
- *   HI2  a key that comes with other content is refused, also while the first request is under way;
+ *        as they may, or get 409 with `Retry-After`;
+ *   HI2  a key that comes with other content is refused, also while the first request still runs;
  *   HI5  a process that dies frees its keys when their leases end, and never later;
  *   HI6  the keys of two scopes never meet.
  *
- * The standard is draft-ietf-httpapi-idempotency-key-header-07. Who may work is toolkit/rules/claim.ts.
+ * The standard is draft-ietf-httpapi-idempotency-key-header-07. toolkit/rules/claim.ts decides who may work.
  */
 
 import { isOtherContent } from "../../base/content-fingerprint.ts";
@@ -35,24 +35,24 @@ export type FetchHandler<Tx> = (
   context: IdempotencyContext<Tx>,
 ) => Response | Promise<Response>;
 
-/** What is to be done with a request: send this answer, or run the handler and say how it ended. */
+/** The result of `Idempotency.begin()`: send this answer, or run the handler and report its end to `run`. */
 export type Begun<Tx> =
   | { readonly kind: "answer"; readonly answer: Answer }
   | { readonly kind: "run"; readonly run: Run<Tx> };
 
-/** Work of this process. */
+/** Running work of this process. */
 interface Flight {
   readonly fingerprint: string | undefined;
   readonly claimedMs: number;
   readonly ended: Promise<Kept | undefined>;
 }
 
-/** Idempotency keys over one ledger. Made by `createIdempotency`. */
+/** Idempotency keys over one ledger. `createIdempotency` creates it. */
 export class Idempotency<Tx, Source = unknown> {
   readonly settings: ResolvedSettings<Source>;
   readonly #ledger: Ledger<Tx>;
   readonly #flights = new Map<string, Flight>();
-  /** Repetitions that wait now. */
+  /** How many repetitions wait now. */
   #waiting = 0;
   readonly #contexts = new WeakMap<object, IdempotencyContext<Tx>>();
 
@@ -61,7 +61,7 @@ export class Idempotency<Tx, Source = unknown> {
     this.settings = resolveSettings(ledger, settings);
   }
 
-  /** Answers a request in `fetch` style: by the handler, by the answer that was kept, or by a refusal. */
+  /** Answers a request in `fetch` style: by the handler, with the kept answer, or with a refusal. */
   async handle(request: Request, handler: FetchHandler<Tx>): Promise<Response> {
     if (!this.concerns(request.method, request.headers.has(this.settings.header)))
       return handler(request, noContext() as IdempotencyContext<Tx>);
@@ -80,11 +80,11 @@ export class Idempotency<Tx, Source = unknown> {
       url,
       headers,
       body: { kind: "bytes", bytes },
-      source: request as Source, // The user says what its framework has: here it is this.
+      source: request as Source, // Cast: in `fetch` style `Source` is the type of the request.
       signal,
     });
     if (begun.kind === "answer") return responseOf(begun.answer);
-    // The type wants bytes that no other thread can change; ours are never shared.
+    // Cast: the type requires bytes that no other thread can change; ours are never shared.
     const body = bytes as Uint8Array<ArrayBuffer>;
     const unread = request.body === null ? request : new Request(request, { method, body });
     return responseOf(await this.perform(begun.run, unread, handler));
@@ -107,7 +107,7 @@ export class Idempotency<Tx, Source = unknown> {
     return run.finish(answer);
   }
 
-  /** Finishes requests whose clients never came back. Needs the setting `completes`. */
+  /** Creates a completer, which finishes requests whose clients never came back. Needs the setting `completes`. */
   completer(
     handlerFor: CompleterSettings<Tx>["handlerFor"],
     settings: Omit<CompleterSettings<Tx>, "handlerFor"> = {},
@@ -124,24 +124,24 @@ export class Idempotency<Tx, Source = unknown> {
     );
   }
 
-  /** The context of a request that an adapter has let through. Throws `unsupported` for others. */
+  /** Returns the context of a request that came through an adapter. Throws `unsupported` for others. */
   contextOf(source: object): IdempotencyContext<Tx> {
     const context = this.#contexts.get(source);
     if (context !== undefined) return context;
     throw new HapaxError("unsupported", "the request did not come through an idempotency adapter");
   }
 
-  /** For adapters: which request a run belongs to. */
+  /** For adapters: remembers the context of a run, for `contextOf`. */
   remember(source: object, run: Run<Tx>): void {
     this.#contexts.set(source, run.context);
   }
 
-  /** For adapters: whether a request of this method is more than passed on. A key that would protect nothing is refused. */
+  /** For adapters: returns whether the engine must see this request. It refuses a key that would protect nothing. */
   concerns(method: string, hasKey: boolean): boolean {
     return hasKey || this.settings.methods.has(method);
   }
 
-  /** For adapters: what can be refused before the body has been read. */
+  /** For adapters: returns a refusal that needs no body; undefined if there is none. */
   refusalOf(method: string, header: string | null): Answer | undefined {
     const name = this.settings.header;
     if (!this.settings.methods.has(method)) {
@@ -158,7 +158,7 @@ export class Idempotency<Tx, Source = unknown> {
     return undefined;
   }
 
-  /** For adapters: a refusal with everything that the settings add. */
+  /** For adapters: returns a refusal with everything that the settings add. */
   problem(code: ErrorCode, detail: string, retryAfterMs?: number): Answer {
     const { describedBy } = this.settings;
     return problemOf(code, detail, {
@@ -225,7 +225,7 @@ export class Idempotency<Tx, Source = unknown> {
         case "running": {
           if (leftMs <= 0) return this.#inProgress(this.#entryLeftMs(acquired.entry));
           const pauseMs = Math.min(pauses(), leftMs);
-          // Work of this process is heard of at once.
+          // The end of work in this process wakes the request at once.
           const own = this.#flights.get(id)?.ended ?? new Promise<undefined>(() => undefined);
           await this.#within(own, pauseMs, request.signal);
         }
@@ -233,7 +233,7 @@ export class Idempotency<Tx, Source = unknown> {
     }
   }
 
-  /** From here on the work counts as begun in this process. */
+  /** Starts the work of a claim. From now on the work counts as begun in this process. */
   async #start(
     claim: Claim<Tx>,
     fingerprint: string | undefined,
@@ -244,12 +244,12 @@ export class Idempotency<Tx, Source = unknown> {
     const ended = new Promise<Kept | undefined>((resolve) => (end = resolve));
     const flight = { fingerprint, claimedMs: this.settings.tools.clock.steadyMs(), ended };
     const onEnd = (kept: Kept | undefined): void => {
-      // Another one may have begun since this one was lost.
+      // Another flight may have begun since this one was lost.
       if (this.#flights.get(id) === flight) this.#flights.delete(id);
       end(kept);
     };
     this.#flights.set(id, flight);
-    // Whoever waits for work that is lost asks the ledger who has it now.
+    // Requests that wait for lost work read from the ledger who has it now.
     claim.signal.addEventListener("abort", () => {
       onEnd(undefined);
     });
@@ -277,7 +277,7 @@ export class Idempotency<Tx, Source = unknown> {
     });
   }
 
-  /** CK5: without a claim that would end it, it ends itself. */
+  /** CK5: opens a run without a key. It has no claim that would end it, so it has a timer of its own. */
   #openKeyless(): Promise<Run<Tx>> {
     const { tools, workMsMax } = this.settings;
     const overtime = new AbortController();
@@ -324,7 +324,7 @@ export class Idempotency<Tx, Source = unknown> {
     return { method: request.method, url: request.url, headers, body };
   }
 
-  /** Only with `refusesOldKeys`: a key whose answer may have been forgotten is not taken for a new one. */
+  /** Only with `refusesOldKeys`: refuses a key whose answer may have been forgotten, instead of taking it as new. */
   async #refuseOld(place: Place): Promise<Begun<Tx> | undefined> {
     const { refusesOldKeys, retainMs, tools } = this.settings;
     const timeMs = refusesOldKeys ? keyTimeMs(place.key) : undefined;
@@ -343,7 +343,7 @@ export class Idempotency<Tx, Source = unknown> {
     return wanted === undefined ? this.settings.waitMs : Math.min(wanted, this.settings.waitMsMax);
   }
 
-  /** What the promise comes to within the time, while the client waits; else undefined. */
+  /** Returns the value of the promise if it comes in time and the client still waits; else undefined. */
   async #within<T>(
     promise: Promise<T>,
     waitMs: number,
@@ -360,16 +360,16 @@ export class Idempotency<Tx, Source = unknown> {
     } finally {
       this.#waiting -= 1;
       timer.abort();
-      time.catch(() => undefined); // It was cut short here.
+      time.catch(() => undefined); // The line above has ended it.
     }
   }
 
-  /** A guess: half of what it has taken already. */
+  /** Guesses when the work ends: after half of the time that it has taken already. */
   #flightLeftMs({ claimedMs }: Flight): number {
     return boundedRetryMs((this.settings.tools.clock.steadyMs() - claimedMs) / 2);
   }
 
-  /** Of work elsewhere: it ends soon, or its lease does. Only one that has missed a renewal is worth more than a moment. */
+  /** Guesses when work elsewhere ends: soon if its lease is renewed in time, else with its lease. */
   #entryLeftMs({ leaseLeftMs = 0 }: Entry): number {
     const isRenewed = leaseLeftMs >= this.settings.leaseMs * RENEWED_SHARE;
     return isRenewed ? RETRY_AFTER_MS_MIN : boundedRetryMs(leaseLeftMs);
@@ -400,7 +400,7 @@ export class Idempotency<Tx, Source = unknown> {
 
   #inProgress(retryAfterMs: number): Begun<Tx> {
     this.settings.tools.meter.add("in_progress_total", 1, { primitive: "http" });
-    const detail = "the first request with this key is under way";
+    const detail = "the first request with this key still runs";
     return { kind: "answer", answer: this.problem("in_progress", detail, retryAfterMs) };
   }
 

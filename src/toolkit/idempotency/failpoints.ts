@@ -1,4 +1,4 @@
-/** Where a crash of a request with a key matters, in the order in which they come by. */
+/** The steps of a request with a key at which a crash matters, in the order in which the code reaches them. */
 
 /**
  * The failpoints of HTTP idempotency keys: `setFailpoint` of `hapax/testing` is called with these names.
@@ -12,12 +12,12 @@
 export const HTTP_FAILPOINTS = [
   /** The claim is committed, and the handler has not begun. */
   "http.claimed",
-  /** A phase is committed, and the handler does not know. */
+  /** A phase is committed, and the handler does not know yet. */
   "http.phase.done",
   /** The handler has answered, and nothing of it is recorded. */
   "http.worked",
   /** The answer is recorded, and not committed. */
   "http.completed",
-  /** It is committed, and nothing has been sent. */
+  /** The answer is committed, and nothing has been sent. */
   "http.committed",
 ] as const;

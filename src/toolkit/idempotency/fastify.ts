@@ -1,11 +1,11 @@
 /**
  * `hapax/idempotency/fastify`: idempotency keys for Fastify.
  *
- * A wrapper of a handler would see its value and not the bytes that Fastify makes of it; so these are hooks. The key is
- * claimed as the last one before the handler: what other hooks and the validation refuse is not the work of the key. The
- * answer is held back in `onSend`, where its bytes are known and nothing is sent.
+ * These are hooks, because a wrapper of a handler would see its value and not the bytes that Fastify makes of it. The hook
+ * that claims the key is the last one before the handler: a request that other hooks or the validation refuse claims no
+ * key. The answer is held back in `onSend`, where its bytes are known and nothing is sent.
  *
- *   HA7  an error that Fastify has made an answer of is a failure: its writes are rolled back, and its key is free;
+ *   HA7  an error that Fastify turns into an answer is a failure: its writes are rolled back, and its key is free;
  *   HA8  an answer that goes around Fastify (`reply.hijack`, `reply.raw`) is held back too: at the response itself.
  */
 
@@ -25,7 +25,7 @@ import {
 } from "./request.ts";
 import type { Run } from "./run.ts";
 
-/** A request of Fastify, in as much as it is used. */
+/** The members of Fastify's request that are used. */
 export interface FastifyRequestLike {
   readonly method: string;
   readonly originalUrl: string;
@@ -35,10 +35,10 @@ export interface FastifyRequestLike {
   readonly raw: CountedHeaders;
 }
 
-/** A reply of Fastify, in as much as it is used. */
+/** The members of Fastify's reply that are used. */
 export interface FastifyReplyLike {
   readonly statusCode: number;
-  /** Also true of one that a handler has taken over by `hijack`. */
+  /** Also true after a handler has called `hijack`. */
   readonly sent: boolean;
   readonly raw: { once(event: "close", listener: () => void): unknown };
   code(status: number): unknown;
@@ -48,7 +48,7 @@ export interface FastifyReplyLike {
   send(payload: unknown): unknown;
 }
 
-/** An instance of Fastify, in as much as it is used. */
+/** The members of a Fastify instance that are used. */
 export interface FastifyInstanceLike {
   addHook(...all: never[]): unknown;
 }
@@ -60,14 +60,14 @@ interface RouteLike {
   handler: (this: unknown, request: FastifyRequestLike, reply: FastifyReplyLike) => unknown;
 }
 
-/** A request that is worked on. */
+/** A request whose handler runs. */
 interface Work<Tx> {
   readonly run: Run<Tx>;
-  /** Takes what the handler writes around Fastify. */
+  /** Holds what the handler writes around Fastify. */
   readonly held: HeldAnswer;
 }
 
-/** What `register` of Fastify takes. */
+/** The plugin type that Fastify's `register` takes. */
 export type FastifyPluginLike = (
   instance: FastifyInstanceLike,
   options: unknown,
@@ -77,8 +77,8 @@ export type FastifyPluginLike = (
 type AddHook = (name: string, hook: (...all: never[]) => unknown) => unknown;
 
 /**
- * A plugin for Fastify: for all routes that are registered after it, but those with `config: { idempotency: false }`.
- * `engine.contextOf(request)` has the context.
+ * Returns a plugin for Fastify. It covers all routes that are registered after it, except those with
+ * `config: { idempotency: false }`. `engine.contextOf(request)` returns the context.
  *
  * ```ts
  * import { createIdempotency, GLOBAL } from "hapax/idempotency";
@@ -94,7 +94,7 @@ type AddHook = (name: string, hook: (...all: never[]) => unknown) => unknown;
 export function fastifyIdempotency<Tx, Source>(engine: Idempotency<Tx, Source>): FastifyPluginLike {
   const hooks = new Hooks(engine);
   const plugin: FastifyPluginLike = (instance, _options, done) => {
-    // Each hook has types of its own there; all of them are these functions.
+    // Fastify has a type for each hook; this one fits all of them.
     const addHook = instance.addHook.bind(instance) as unknown as AddHook;
     addHook("onRoute", (route: RouteLike) => {
       const before = route.preHandler;
@@ -113,7 +113,7 @@ export function fastifyIdempotency<Tx, Source>(engine: Idempotency<Tx, Source>):
     addHook("onResponse", hooks.onResponse);
     done();
   };
-  // Without a scope of its own: it is for the instance that registers it.
+  // Without a scope of its own, so that it covers the instance that registers it.
   return Object.assign(plugin, {
     [Symbol.for("skip-override")]: true,
     [Symbol.for("fastify.display-name")]: "hapax-idempotency",
@@ -123,9 +123,9 @@ export function fastifyIdempotency<Tx, Source>(engine: Idempotency<Tx, Source>):
 class Hooks<Tx, Source> {
   readonly #engine: Idempotency<Tx, Source>;
   readonly #works = new WeakMap<FastifyRequestLike, Work<Tx>>();
-  /** Of repetitions and refusals. */
+  /** The bodies of repetitions and refusals. */
   readonly #bodies = new WeakMap<FastifyRequestLike, Uint8Array>();
-  /** HI10: what is sent instead of the answer that Fastify makes of the error. */
+  /** HI10: the answers that are sent in place of those that Fastify makes of the error. */
   readonly #lost = new WeakMap<FastifyRequestLike, Answer>();
 
   constructor(engine: Idempotency<Tx, Source>) {
@@ -152,7 +152,7 @@ class Hooks<Tx, Source> {
           url: urlOf(request.originalUrl),
           headers,
           body: bodyOf(request.body, headers),
-          source: request as Source, // The user says what its framework has: here it is this.
+          source: request as Source, // Cast: with this adapter `Source` is the type of the request.
           signal: gone.signal,
         });
     if (begun.kind === "run") {
@@ -162,12 +162,12 @@ class Hooks<Tx, Source> {
     }
     put(reply, begun.answer);
     this.#bodies.set(request, begun.answer.body);
-    // Fastify would give bytes a type that the first answer may not have had: they come in `onSend`.
+    // Fastify would add a type to bytes, which the first answer may not have had. So `onSend` adds the bytes.
     reply.send(undefined);
     return reply;
   };
 
-  /** HA8: what the handler ends at the response itself, or has taken over and not ended, is none of Fastify's. */
+  /** HA8: conducts the work if the handler ends the response itself, or has hijacked it: Fastify's hooks do not run then. */
   watch(request: FastifyRequestLike, reply: FastifyReplyLike, returned: unknown): void {
     const work = this.#works.get(request);
     if (work === undefined) return;
@@ -237,7 +237,7 @@ class Hooks<Tx, Source> {
       : bufferOf(answer.body);
   };
 
-  /** A response that ended otherwise, as by an error of its connection. */
+  /** Fails the work if its response has ended in another way, for example by an error of its connection. */
   readonly onResponse = async (request: FastifyRequestLike): Promise<void> => {
     const run = this.#take(request);
     if (run === undefined) return;
@@ -246,7 +246,7 @@ class Hooks<Tx, Source> {
     this.#engine.settings.onError(error);
   };
 
-  /** What Fastify answers itself is held back by its hooks. */
+  /** Takes the work from `watch`: Fastify answers, and its hooks hold the answer back. */
   #take(request: FastifyRequestLike): Run<Tx> | undefined {
     const work = this.#works.get(request);
     this.#works.delete(request);
@@ -255,12 +255,12 @@ class Hooks<Tx, Source> {
   }
 }
 
-/** Fastify's `raw` is the response of `node:http`, of which its type tells us no more. */
+/** Returns `raw` with its real type: it is the response of `node:http`. */
 function rawOf({ raw }: FastifyReplyLike): ServerResponse {
   return raw as unknown as ServerResponse;
 }
 
-/** Says that there is more: it is sent from where it came from. */
+/** Marks an answer that has more bytes: they are sent from their own stream. */
 const LONG = new ReadableStream<Uint8Array>();
 
 function headOf(reply: FastifyReplyLike): Pick<Answer, "status" | "headers"> {
@@ -278,7 +278,7 @@ function put(reply: FastifyReplyLike, { status, headers }: Answer): void {
   for (const [name, value] of headers) reply.header(name, value);
 }
 
-/** Another answer than the one that was to be sent. */
+/** Replaces the answer that Fastify was about to send. */
 function replace(reply: FastifyReplyLike, answer: Answer): Buffer {
   for (const name of Object.keys(reply.getHeaders())) reply.removeHeader(name);
   put(reply, answer);
@@ -290,7 +290,7 @@ interface ReadPayload {
   readonly rest?: AsyncIterable<unknown>;
 }
 
-/** The bytes as far as they can be kept, and what is left of a stream. */
+/** Reads the bytes as far as they can be kept, and returns the rest of a stream. */
 async function readPayload(
   reply: FastifyReplyLike,
   payload: unknown,
@@ -323,7 +323,7 @@ async function readStream(stream: AsyncIterable<unknown>, bytesMax: number): Pro
   return { body: concat(chunks, length), rest: { [Symbol.asyncIterator]: () => chunksOf } };
 }
 
-/** A stream of the web: Fastify sends those too, and no module of Node is needed. */
+/** Returns a web stream: Fastify sends those too, and it needs no module of Node. */
 function joined(body: Uint8Array, rest: AsyncIterable<unknown>): ReadableStream<Uint8Array> {
   const chunks = rest[Symbol.asyncIterator]();
   return new ReadableStream<Uint8Array>({

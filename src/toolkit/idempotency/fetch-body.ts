@@ -1,21 +1,21 @@
-/** The content of a call that is to be sent as often as needed: the same bytes each time. HW5 of fetch.ts. */
+/** The content of a call. Every attempt sends the same bytes. HW5 of fetch.ts. */
 
 import { canonicalValue } from "../rules/canonical-json.ts";
 import { exactJson } from "../../base/exact-json.ts";
 import { webDigest } from "../../base/digest.ts";
 import { HapaxError } from "../../base/errors.ts";
 
-/** What can be sent more than once. */
+/** A body that can be sent more than once. */
 export type RepeatableBody = string | URLSearchParams | ArrayBuffer | ArrayBufferView;
 
-/** As `RequestInit` of `fetch`, with a body that can be repeated, or a value that is sent as JSON. */
+/** The `RequestInit` of `fetch`, with a body that can be repeated, or a value that is sent as JSON. */
 export interface IdempotentInit extends Omit<RequestInit, "body"> {
   readonly body?: RepeatableBody | null;
   /** Sent as `application/json`, with the members of objects sorted by name. */
   readonly json?: unknown;
 }
 
-/** One content: what every attempt sends. */
+/** The content that every attempt sends. */
 export interface Content {
   readonly method: string;
   readonly url: string;
@@ -26,7 +26,7 @@ export interface Content {
 
 const utf8 = new TextEncoder();
 
-/** Takes the content apart. Throws `invalid_request` for what cannot be sent twice, or has a key already. */
+/** Builds the content of a call. Throws `invalid_request` if it cannot be sent twice, or has a key already. */
 export async function contentOf(
   url: string | URL,
   init: IdempotentInit,
@@ -40,14 +40,14 @@ export async function contentOf(
   if (type !== undefined && !headers.has("content-type")) headers.set("content-type", type);
   const { method, url: address } = checked(url, init.method ?? "POST", headers);
   const head = JSON.stringify([method, address, headers.get("content-type")]);
-  // The length of the head keeps it apart from the body, whatever that begins with.
+  // The length of the head separates it from every possible body.
   const digest = await digestOf(utf8.encode(`${head.length} ${head}`), bytes ?? new Uint8Array());
   return { method, url: address, headers, body: bytes, digest };
 }
 
 const SAFE = new Set(["GET", "HEAD", "OPTIONS"]);
 
-/** As the platform understands them: what it refuses would look like a network that fails. */
+/** Checks that the platform accepts the request. A refusal in `fetch` would look like a network failure. */
 function checked(url: string | URL, method: string, headers: Headers): Request {
   let request: Request;
   try {
@@ -81,7 +81,7 @@ function bodyOf({ body, json }: IdempotentInit): Body {
     const type = "application/x-www-form-urlencoded;charset=UTF-8";
     return { type, bytes: utf8.encode(String(body)) };
   }
-  // Copies: whoever changes its buffer later does not change what a retry sends.
+  // Copies, so that the caller may change its buffer later and a retry still sends the same bytes.
   if (body instanceof ArrayBuffer) return { type: undefined, bytes: new Uint8Array(body.slice(0)) };
   if (ArrayBuffer.isView(body)) {
     const { buffer, byteOffset, byteLength } = body;
@@ -90,7 +90,7 @@ function bodyOf({ body, json }: IdempotentInit): Body {
   throw refused("a body that may not be readable twice (a stream, a form, a file)");
 }
 
-/** With its members in one order: whoever builds the value anew after a restart sends the same bytes. */
+/** Encodes with sorted members: a caller that builds the value anew after a restart sends the same bytes. */
 function jsonOf(value: unknown): string {
   const json = exactJson(value, "json");
   if (!("text" in json)) throw refused(`${json.path} ${json.problem}, and JSON cannot keep it`);

@@ -1,41 +1,41 @@
-/** Settings of a caller: checked once, all problems named together. HW2 of fetch.ts. */
+/** Settings of a caller. They are checked once; one error lists all problems. HW2 of fetch.ts. */
 
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { Check } from "../once/check.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import type { KeyStore } from "./key-store.ts";
 
-/** How often and how long one call is repeated. */
+/** Says how often and how long one call is repeated. */
 export interface IdempotentRetrySettings {
-  /** The first pause; it doubles with each failure. Default 100. */
+  /** The first pause, in milliseconds. It doubles with each failure. Default 100. */
   readonly minMs?: number;
-  /** The longest pause. Default 10,000. `Retry-After` may ask for more. */
+  /** The longest pause, in milliseconds. Default 10,000. `Retry-After` may ask for more. */
   readonly maxMs?: number;
-  /** All attempts and pauses of one call. Default 60,000, and never more than 0.8 of the window. */
+  /** The time for all attempts and pauses of one call, in milliseconds. Default 60,000; at most 0.8 of the window. */
   readonly totalMs?: number;
-  /** Default 10. */
+  /** The most attempts of one call. Default 10. */
   readonly attemptsMax?: number;
 }
 
 /** Settings of `createIdempotentFetch`. */
 export interface IdempotentFetchSettings {
   readonly store: KeyStore;
-  /** How long the server remembers keys, as it has published. There is no default: a guess would be a duplicate. */
+  /** How long the server remembers keys, in milliseconds, as it has published. No default: a guess could make duplicates. */
   readonly windowMs: number;
   readonly retry?: IdempotentRetrySettings;
-  /** One attempt until the end of its answer. Default 30,000, and never more than 0.2 of the window. */
+  /** The time for one attempt, to the end of its answer, in milliseconds. Default 30,000; at most 0.2 of the window. */
   readonly timeoutMs?: number;
   /**
-   * How long a server may wait with its answer while the work of the same key is being done, in milliseconds: sent as
-   * `Prefer: wait`. 0: the header is not sent. In a browser it is sent to the page's own origin only, because others would have
-   * to allow it. Default 10,000, and never more than half of `timeoutMs`.
+   * How long the server may wait with its answer while the work of the same key runs, in milliseconds. Sent as
+   * `Prefer: wait`; 0 sends no header. A browser sends it only to the page's own origin, because other origins would have to
+   * allow it. Default 10,000, and never more than half of `timeoutMs`.
    */
   readonly waitMs?: number;
-  /** Default `Idempotency-Key`. */
+  /** The name of the header with the key. Default `Idempotency-Key`. */
   readonly keyHeader?: string;
-  /** `quoted`: as the IETF draft has it, `"key"`. `bare`: for servers that count quotes as characters. Default `quoted`. */
+  /** `quoted` (default): `"key"`, as in the IETF draft. `bare`: for servers that take the quotes as part of the key. */
   readonly keySyntax?: "quoted" | "bare";
-  /** Default: the platform's. */
+  /** The function that sends. Default: the platform's `fetch`. */
   readonly fetch?: typeof fetch;
   readonly clock?: Clock;
   readonly random?: Random;
@@ -54,16 +54,16 @@ export interface ResolvedFetchSettings {
   readonly random: Random;
 }
 
-/** A year, as the server's own windows have it. */
+/** A year, as in the server's own windows. */
 const WINDOW_MS_MAX = 366 * 86_400_000;
 /** The dates of HTTP have whole seconds. */
 const WINDOW_MS_MIN = 1000;
 const ATTEMPTS_MAX = 1_000_000;
-/** What a call may take of the window, and what its last attempt may need to arrive. */
+/** The share of the window that a call may take, and the share that its last attempt may need to arrive. */
 const PATIENCE_SHARE = 0.8;
 const TIMEOUT_SHARE = 0.2;
 
-/** Throws `invalid_settings`. */
+/** Checks the settings and adds the defaults. Throws `invalid_settings`. */
 export function resolveFetchSettings(settings: IdempotentFetchSettings): ResolvedFetchSettings {
   const check = new Check();
   const { retry = {} } = settings;
@@ -108,5 +108,5 @@ export function resolveFetchSettings(settings: IdempotentFetchSettings): Resolve
   return Object.freeze(resolved);
 }
 
-// Looked up at each call: some platforms refuse `fetch` under another `this`, and tests replace it.
+// Looks `fetch` up at each call: some platforms refuse it under another `this`, and tests replace it.
 const platformFetch: typeof fetch = (input, init) => globalThis.fetch(input, init);

@@ -1,4 +1,4 @@
-// A caller against servers that answer whatever a test wants, in time that the test moves.
+// A caller against servers whose answers each test chooses, in time that the test moves.
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { isHapaxError } from "../../base/errors.ts";

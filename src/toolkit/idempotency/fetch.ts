@@ -1,21 +1,21 @@
 /**
- * `hapax/idempotency/fetch`: calls of HTTP APIs that take idempotency keys, with one effect each, whatever becomes of
- * the network and of the calling process.
+ * `hapax/idempotency/fetch`: calls of HTTP APIs that take idempotency keys. Each operation has one effect, also if the
+ * network fails or the calling process crashes.
  *
  *   HW1  the key of an operation is durable before anything is sent, and all its attempts have that key: also those of
  *        other processes, and of this one after a restart;
  *   HW2  no attempt is begun that could arrive when the server has forgotten the key: by its published window, or by the
- *        `Idempotency-Expires` that it has sent. Patience that could come to that is refused as a setting;
+ *        `Idempotency-Expires` that it has sent. Settings that would allow such an attempt are refused;
  *   HW3  the name of an operation belongs to one content: with another it is refused before anything is sent;
- *   HW4  no answer, a part of one, 408, 425, 429, 5xx and 409 while the work is under way are repeated, after a pause that
+ *   HW4  no answer, a part of one, 408, 425, 429, 5xx and 409 while the work still runs are repeated, after a pause that
  *        doubles with jitter and is never shorter than `Retry-After`. Every other answer is final, and so is a kept one. An
- *        attempt ends with its time and with the caller's signal, whatever the `fetch` does that was given;
- *   HW5  all attempts send the same bytes; what may not be readable twice is refused, and a redirection is not followed
- *        unless the caller says so;
- *   HW6  a name is free again when the caller says so by `done`, and never by itself: not even past the window, for then a
+ *        attempt ends with its time and with the caller's signal, also if the given `fetch` ignores its signal;
+ *   HW5  all attempts send the same bytes; a body that may not be readable twice is refused, and a redirection is not
+ *        followed unless the caller asks for it;
+ *   HW6  a name is free again when the caller calls `done`, and never by itself: not even past the window, for then a
  *        repeated call would be a second effect.
  *
- * The age of a key is taken from the wall clock between calls, and from the steady one within a call.
+ * The wall clock measures the age of a key between calls, and the steady clock within a call.
  */
 
 import { parseWaitMs } from "../rules/idempotency-key.ts";
@@ -38,24 +38,24 @@ export { type KeyRecord, type KeyStore, memoryKeyStore, storageKeyStore } from "
 /** Calls an operation by its name. See `createIdempotentFetch`. */
 export interface IdempotentFetch {
   /**
-   * Sends the call until there is an answer worth having, under the one key of the operation. `operation` is the caller's
-   * own name for it, the same after a restart: `charge order 17`. The method is `POST` unless `init` says otherwise.
+   * Sends the call until it gets a final answer, always under the one key of the operation. `operation` is your own name for
+   * it, the same after a restart: `charge order 17`. The method is `POST` unless `init` has another one.
    *
-   * When patience ends, the last answer is returned; without any, `unreachable` is thrown: call again later. Throws
-   * `key_expired` if the server may have forgotten the key: find out what became of the operation, then say `done`.
-   * Throws `key_reused` if the name was used for another content, `invalid_request` for what cannot be repeated, and the
+   * When time or attempts run out, it returns the last answer; if there was none, it throws `unreachable`: call again later.
+   * Throws `key_expired` if the server may have forgotten the key: find out whether the operation happened, then call `done`.
+   * Throws `key_reused` if the name was used for another content, `invalid_request` if the call cannot be repeated, and the
    * reason of `init.signal` if that aborts.
    */
   (operation: string, url: string | URL, init?: IdempotentInit): Promise<Response>;
   /**
-   * The operation is over, and its name may be used for another. Say it when the answer, and what follows from it, is
-   * kept: until then a repeated call gets the same answer. Throws `in_progress` while a call of it is under way here.
+   * Ends the operation, and frees its name for another one. Call it when you have stored the answer and its consequences:
+   * until then a repeated call gets the same answer. Throws `in_progress` while a call of the operation runs here.
    */
   done(operation: string): Promise<void>;
 }
 
 /**
- * Makes a `fetch` whose operations happen once. On Node, `fileKeyStore` of `hapax/idempotency/key-file` keeps the keys.
+ * Creates a `fetch` whose operations happen once. On Node, `fileKeyStore` of `hapax/idempotency/key-file` keeps the keys.
  *
  * ```ts
  * import { createServer } from "node:http";
@@ -95,7 +95,7 @@ export function createIdempotentFetch(settings: IdempotentFetchSettings): Idempo
 }
 
 /**
- * Where a crash of a caller matters: `setFailpoint` of `hapax/testing` is called with these names.
+ * The failpoints of a caller: `setFailpoint` of `hapax/testing` is called with these names.
  *
  * ```ts
  * import { FETCH_FAILPOINTS } from "hapax/idempotency/fetch";
@@ -106,19 +106,19 @@ export function createIdempotentFetch(settings: IdempotentFetchSettings): Idempo
 export const FETCH_FAILPOINTS = [
   /** The key is kept, and nothing was sent. */
   "fetch.persisted",
-  /** There is a final answer, and the caller does not know. */
+  /** A final answer has arrived, and the caller does not know yet. */
   "fetch.answered",
 ] as const;
 
-/** The name of an operation, in characters: it is part of messages, and of a line of a file. */
+/** The longest name of an operation, in characters: it is part of messages, and of a line of a file. */
 const OPERATION_CHARS_MAX = 512;
 
-/** One call: what all its attempts have in common. */
+/** One call: the data that all its attempts share. */
 interface Call {
   readonly operation: string;
   readonly content: Content;
   readonly init: IdempotentInit;
-  /** The time by the wall clock at its start, and what has passed since by the steady one. */
+  /** Returns the time of the wall clock at the start of the call, plus the steady time since then. */
   readonly nowMs: () => number;
   readonly deadlineMs: number;
 }
@@ -153,7 +153,7 @@ class IdempotentCaller {
   async done(operation: string): Promise<void> {
     checkName(operation);
     if (this.#underWay.has(operation)) {
-      throw new HapaxError("in_progress", `a call is under way: operation=${operation}`);
+      throw new HapaxError("in_progress", `a call of it still runs: operation=${operation}`);
     }
     await this.#settings.store.remove(operation);
   }
@@ -176,7 +176,7 @@ class IdempotentCaller {
       if (heard.kind === "answer") {
         const expiresAtMs = expiryOf(heard.response.headers, startMs);
         const next = applyExpiry(record, expiresAtMs, windowMs);
-        // HW10. The call goes on under its own key, whatever the name stands for by now.
+        // HW10. The call goes on under its own key, even if the name has another key by now.
         if (next !== record) await store.update(call.operation, next);
         record = next;
         if (heard.isFinal) {
@@ -196,7 +196,7 @@ class IdempotentCaller {
     }
   }
 
-  /** HW1: what it answers is durable. */
+  /** HW1: returns the key of the operation. It is durable by then. */
   async #keyOf({ operation, content, nowMs }: Call): Promise<KeyRecord> {
     const { store, random } = this.#settings;
     const kept = await store.get(operation);
@@ -209,7 +209,7 @@ class IdempotentCaller {
 
   /** HW2, HW3 */
   #check(record: KeyRecord, call: Call, last: unknown): void {
-    // The whole time of an attempt, also if patience ends earlier: what was given up here may still be on its way.
+    // The whole time of an attempt, also if the call ends earlier: an abandoned request may still be on its way.
     const { windowMs, timeoutMs } = this.#settings;
     const { digest } = call.content;
     const use = decideUse(record, { digest, nowMs: call.nowMs(), windowMs, timeoutMs });
@@ -242,16 +242,16 @@ class IdempotentCaller {
     try {
       const sending = this.#settings.fetch(content.url, {
         ...rest,
-        // HW5: 301 to 303 would be followed by a GET without the content, and its answer taken for that of the call.
+        // HW5: after 301 to 303 `fetch` would send a GET without the content, and return its answer as that of the call.
         redirect: rest.redirect ?? "manual",
         method: content.method,
         headers,
-        // Not the bytes themselves: Node 20 cannot send those again to where a 307 or 308 points.
+        // Not the bytes themselves: Node 20 cannot send them again after a 307 or 308.
         body: content.body === undefined ? null : new Blob([content.body]),
         signal: ended.signal,
       });
       const response = await orEnded(sending, ended.signal);
-      // HW4: an answer counts when it is there as a whole; its reader has a copy that cannot fail.
+      // HW4: an answer counts when all of it has arrived. The caller reads a copy that cannot fail.
       const bytes = await orEnded(response.clone().arrayBuffer(), ended.signal);
       return { kind: "answer", response, isFinal: !isAgain(response, bytes) };
     } catch (error) {
@@ -273,7 +273,7 @@ class IdempotentCaller {
   }
 }
 
-/** Unless the caller has said it. A browser sends it to another origin only if that allows it, and else nothing at all. */
+/** Whether to send `Prefer: wait`: not if the caller has set it, nor from a page to another origin, which must allow it. */
 function mayPrefer(url: string, headers: Headers): boolean {
   if (parseWaitMs(headers.get("prefer") ?? undefined) !== undefined) return false;
   const page: unknown = Reflect.get(globalThis, "location");
@@ -281,7 +281,7 @@ function mayPrefer(url: string, headers: Headers): boolean {
   return !isPage || new URL(url).origin === page.origin;
 }
 
-/** HW4: the promise, unless the attempt ends before it. A `fetch` of the caller need not look at its signal. */
+/** HW4: settles as the promise does, or rejects when the attempt ends first. The caller's `fetch` may ignore its signal. */
 function orEnded<Value>(promise: Promise<Value>, signal: AbortSignal): Promise<Value> {
   return new Promise((resolve, reject) => {
     const giveUp = (): void => {
@@ -308,7 +308,7 @@ const IN_PROGRESS = "urn:hapax:error:in_progress";
 function isAgain(response: Response, bytes: ArrayBuffer): boolean {
   const { status, headers } = response;
   const isReplayed = REPLAYED.some((name) => headers.get(name)?.toLowerCase() === "true");
-  // A conflict of the application is final. That the work is under way is said by a type, or by when to come again.
+  // A conflict of the application is final. If the work still runs, the answer has our problem type or `Retry-After`.
   const isInProgress =
     status === 409 && (headers.has("retry-after") || problemType(bytes) === IN_PROGRESS);
   return isWorthRepeating({ status, isReplayed, isInProgress });
@@ -319,6 +319,6 @@ function problemType(bytes: ArrayBuffer): unknown {
     const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
     return typeof value === "object" && value !== null && "type" in value ? value.type : undefined;
   } catch {
-    return undefined; // Not JSON: then it is no problem document.
+    return undefined; // Not JSON, so it is not a problem document.
   }
 }

@@ -1,8 +1,7 @@
 /**
- * What a request is for, as a digest: the same for a repetition, another one for another request.
+ * Makes a digest of a request's content: the same for a repetition, another one for another request.
  *
- *   HF3  the same JSON is the same content, however it is written, and whoever has parsed it; so is the same form, whatever
- *        its boundary is;
+ *   HF3  the same JSON is the same content, in every spelling and from every parser; so is the same form, with any boundary;
  *   HF4  another method, path, query, type or byte is other content: no two parts can be taken for one another.
  */
 
@@ -13,7 +12,7 @@ import { HapaxError } from "../../base/errors.ts";
 import { concat, essenceOf, type IdempotencyRequest, isJson, targetOf } from "./request.ts";
 
 const FORM_TYPE = "application/x-www-form-urlencoded";
-/** Deeper ones are an attack. */
+/** Deeper forms are an attack. */
 const FORM_DEPTH_MAX = 64;
 /** Method, target and type: 128 bits tell them apart. */
 const HEAD_CHARS = 32;
@@ -21,13 +20,13 @@ const HEAD_CHARS = 32;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
-/** Of method, path with query, content type, and the canonical JSON, the form or the bytes of the body. */
+/** Returns a digest of method, path with query, content type, and the canonical JSON, the form or the bytes of the body. */
 export async function fingerprintOf(request: IdempotencyRequest, digest: Digest): Promise<string> {
   const essence = essenceOf(request.headers.get("content-type"));
   const { plain, exact } = contentOf(request, essence);
   const digestOf = async (content: Content | undefined): Promise<string | undefined> => {
     if (content === undefined) return undefined;
-    // The name of a form has no line feed in it: it ends at the first one, whatever the body has.
+    // The name of a form has no line feed, so the first line feed ends it, for every body.
     const before = encoder.encode(`${content.form}\n`);
     const bytes = concat([before, content.bytes], before.length + content.bytes.length);
     return hex(await digest(bytes));
@@ -38,7 +37,7 @@ export async function fingerprintOf(request: IdempotencyRequest, digest: Digest)
   return formatFingerprint({ head: hex(of).slice(0, HEAD_CHARS), plain: plainOf, exact: exactOf });
 }
 
-/** A key for a remote, of the key of the request and the name of a phase: the same in every attempt. */
+/** Returns a key for a remote service, of the request's key and the name of a phase: the same in every attempt. */
 export async function derivedKey(parts: readonly string[], digest: Digest): Promise<string> {
   return hex(await digest(encoder.encode(JSON.stringify(parts))));
 }
@@ -48,7 +47,7 @@ interface Content {
   readonly bytes: Uint8Array;
 }
 
-/** The body as every parser understands it, and as its bytes have it; undefined: unknown here. */
+/** The content as parsers understand it, and with every digit of its bytes. Undefined if this process cannot know it. */
 interface Contents {
   readonly plain: Content | undefined;
   readonly exact: Content | undefined;
@@ -63,7 +62,7 @@ function contentOf({ body, headers }: IdempotencyRequest, essence: string): Cont
   if (body.kind === "parsed")
     return { plain: parsedContent(body.value, essence), exact: undefined };
   const bytes: Content = { form: "bytes", bytes: body.bytes };
-  // Unpacked only by those who have a parser.
+  // This file unpacks nothing; only a parser of the framework does.
   if (isPacked(headers)) return { plain: undefined, exact: bytes };
   const parts = essence.startsWith("multipart/") ? partsOf(body.bytes, headers) : undefined;
   if (parts !== undefined) return { plain: undefined, exact: textContent("parts", parts) };
@@ -76,7 +75,7 @@ function contentOf({ body, headers }: IdempotencyRequest, essence: string): Cont
     };
   }
   const forms = text === undefined ? undefined : canonicalForms(text);
-  // What says to be JSON and is not is for the handler to refuse; it is compared as it is.
+  // The handler refuses a body that claims to be JSON and is not. Here its bytes are compared.
   if (forms === undefined) return { plain: bytes, exact: bytes };
   const plain = textContent("json", forms.plain);
   return { plain, exact: forms.exact === forms.plain ? plain : textContent("json", forms.exact) };
@@ -100,7 +99,7 @@ function isPacked(headers: Headers): boolean {
 
 type Pair = readonly [name: string, value: string];
 
-/** Parsers differ in the order of names, and in how they write lists: `a[]`, `a[0]` and `a` are one name. */
+/** Sorts the pairs: parsers differ in the order of names, and in the names of lists (`a[]`, `a[0]` and `a` are the same). */
 function formText(pairs: readonly Pair[]): string {
   return JSON.stringify(
     pairs.toSorted(([one], [other]) => (one < other ? -1 : one > other ? 1 : 0)),
@@ -111,7 +110,7 @@ function nameOf(name: string): string {
   return name.replaceAll(/\[\d*\]/g, "");
 }
 
-/** What a parser has made of a form, as its names and values; undefined if it is too deep. */
+/** Returns the names and values of a parsed form; undefined if it is too deep. */
 function flatten(value: unknown, name: string, depth: number): readonly Pair[] | undefined {
   if (typeof value === "string") return [[nameOf(name), value]];
   if (typeof value !== "object" || value === null)
@@ -128,10 +127,10 @@ function flatten(value: unknown, name: string, depth: number): readonly Pair[] |
 }
 
 const BOUNDARY = /;\s*boundary=(?:"([^"]+)"|([^\s;"]+))/i;
-/** Every byte is a character of its own. */
+/** Makes one character of every byte. */
 const bytewise = new TextDecoder("latin1");
 
-/** A form that is sent again has another boundary: what is between them counts (RFC 2046, 5.1.1). */
+/** Returns the parts of a form without its boundary: a form that is sent again has another one (RFC 2046, 5.1.1). */
 function partsOf(bytes: Uint8Array, headers: Headers): string | undefined {
   const match = BOUNDARY.exec(headers.get("content-type") ?? "");
   const boundary = match?.[1] ?? match?.[2];

@@ -1,7 +1,7 @@
 /**
  * `hapax/idempotency/hono`: idempotency keys for Hono, on every runtime.
  *
- *   HA6  an error that Hono has made an answer of is a failure: its writes are rolled back, and its key is free.
+ *   HA6  an error that Hono turns into an answer is a failure: its writes are rolled back, and its key is free.
  */
 
 import { type HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -16,21 +16,21 @@ import {
   tooLarge,
 } from "./request.ts";
 
-/** The context of Hono, in as much as it is used. `raw` is replaced by a request that can still be read. */
+/** The members of Hono's context that are used. The middleware replaces `raw` by a request that can still be read. */
 export interface HonoContext {
   readonly req: {
     raw: Request;
-    /** Hono keeps what it has read, for whoever reads it next. */
+    /** Hono keeps the body that it has read, for the next reader. */
     arrayBuffer(): Promise<ArrayBuffer>;
   };
   res: Response;
   error: Error | undefined;
-  /** What the runtime gives: on Node, the message of `node:http`. */
+  /** The environment of the runtime: on Node, the message of `node:http`. */
   readonly env?: unknown;
 }
 
 /**
- * A middleware for Hono. `engine.contextOf(c)` has the context.
+ * Returns a middleware for Hono. `engine.contextOf(c)` returns the context.
  *
  * ```ts
  * import { createIdempotency, GLOBAL } from "hapax/idempotency";
@@ -61,7 +61,7 @@ export function honoIdempotency<Tx, Source>(
     if (refusal !== undefined) return responseOf(refusal);
     const bytes = await readOf(c, settings.bodyBytesMax);
     if (isHapaxError(bytes)) return responseOf(engine.problem(bytes.code, bytes.message));
-    const source = c as Source; // The user says what its framework has: here it is this.
+    const source = c as Source; // Cast: with this adapter `Source` is the type of the context.
     const body = { kind: "bytes", bytes } as const;
     const begun = await engine.begin({ method, url, headers, body, source, signal });
     if (begun.kind === "answer") return responseOf(begun.answer);
@@ -70,7 +70,7 @@ export function honoIdempotency<Tx, Source>(
     try {
       await next();
     } catch (error) {
-      // Hono catches errors; what is thrown and is none goes on its way.
+      // Hono catches instances of Error. Other thrown values come here.
       await run.fail(error);
       throw error;
     }
@@ -94,10 +94,10 @@ export function honoIdempotency<Tx, Source>(
   };
 }
 
-/** On Node the headers come from `node:http`, which may have left some out. */
+/** Returns whether headers are missing: on Node they come from `node:http`, which may have left some out. */
 function hasLost(env: unknown): boolean {
   const incoming = (env as { incoming?: Partial<CountedHeaders> } | null | undefined)?.incoming;
-  // Another runtime may have another thing of this name.
+  // Another runtime may use this name for something else.
   if (incoming?.rawHeaders === undefined || incoming.headers === undefined) return false;
   return hasLostHeaders(incoming as CountedHeaders);
 }
@@ -110,7 +110,7 @@ async function readOf(c: HonoContext, bytesMax: number): Promise<Uint8Array | Ha
   }
   try {
     const bytes = await readBody(raw, bytesMax);
-    // The type wants bytes that no other thread can change; ours are never shared.
+    // Cast: the type requires bytes that no other thread can change; ours are never shared.
     const body = bytes as Uint8Array<ArrayBuffer>;
     if (bytes.length > 0) c.req.raw = new Request(raw, { method: raw.method, body });
     return bytes;
@@ -120,7 +120,7 @@ async function readOf(c: HonoContext, bytesMax: number): Promise<Uint8Array | Ha
   }
 }
 
-/** Hono would add the headers of the answer that was there. */
+/** Replaces the answer. Without the first line Hono would add the headers of the old one. */
 function replace(c: { res: Response | undefined }, response: Response): void {
   c.res = undefined;
   c.res = response;

@@ -3,10 +3,10 @@
  * processes may use one folder.
  *
  * A record is written to a file of its own, synced, and then given its name by one call that fails if the name is taken;
- * at last the folder is synced. Whoever dies in between leaves a `.new-` file behind, which nobody reads.
+ * at last the folder is synced. A process that dies in between leaves a `.new-` file behind, which no process reads.
  *
- * What is learned of a key later is in a file beside it, which names the key: no call of a file system replaces a file
- * only if it is still there, and a key that another process has removed meanwhile must not come back (HW10).
+ * A later change of a record goes into a second file, which names the key. No call of a file system replaces a file only if
+ * it still exists, and a key that another process has removed meanwhile must not come back (HW10).
  */
 
 import { createHash } from "node:crypto";
@@ -16,7 +16,7 @@ import { systemRandom } from "../../base/random.ts";
 import { encodeKeyRecord, type KeyRecord, type KeyStore, parseKeyRecord } from "./key-store.ts";
 
 /**
- * Keys in a folder, which is made if it is not there.
+ * Returns a store that keeps keys in a folder. Creates the folder if it does not exist.
  *
  * ```ts
  * import { mkdtemp } from "node:fs/promises";
@@ -45,7 +45,7 @@ class FileKeyStore implements KeyStore {
   async get(operation: string): Promise<KeyRecord | undefined> {
     const text = await fs.readFile(this.#path(operation), "utf8").catch(unlessMissing);
     if (text === undefined) return undefined;
-    // Whoever wrote it may not have come to its sync: nothing is sent under a key that can vanish.
+    // The writer may not have synced it yet. Nothing may be sent under a key that can vanish.
     await syncFolder(this.#folder);
     const record = parseKeyRecord(text, operation);
     const later = await fs.readFile(this.#path(operation, "later"), "utf8").catch(unlessMissing);
@@ -81,7 +81,7 @@ class FileKeyStore implements KeyStore {
     if (isGone === true) await syncFolder(this.#folder);
   }
 
-  /** HW9: a digest has no characters that a file system minds, and is short. */
+  /** HW9: a digest is short, and every file system takes its characters. */
   #path(operation: string, kind = "json"): string {
     return join(this.#folder, `${createHash("sha256").update(operation).digest("hex")}.${kind}`);
   }
@@ -102,7 +102,7 @@ class FileKeyStore implements KeyStore {
 }
 
 async function syncFolder(path: string): Promise<void> {
-  // Windows opens no folders, and keeps names without being asked.
+  // Windows cannot open folders, and keeps names without a sync.
   if (process.platform === "win32") return;
   const folder = await fs.open(path, "r");
   try {
@@ -112,7 +112,7 @@ async function syncFolder(path: string): Promise<void> {
   }
 }
 
-/** The names of new folders are kept by those above them; `made` is the topmost new one. */
+/** Syncs the folders above new folders, which keep their names. `made` is the topmost new folder. */
 async function syncAbove(folder: string, made: string): Promise<void> {
   const top = dirname(resolve(made));
   for (let at = dirname(resolve(folder)); ; at = dirname(at)) {
@@ -121,7 +121,7 @@ async function syncAbove(folder: string, made: string): Promise<void> {
   }
 }
 
-/** HW8: false if the name is taken. */
+/** HW8: gives the file its name. Returns false if the name is taken. */
 async function nameIfFree(written: string, path: string): Promise<boolean> {
   try {
     await fs.link(written, path);

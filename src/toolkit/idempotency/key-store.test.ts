@@ -10,7 +10,7 @@ import { type KeyRecord, type KeyStore, memoryKeyStore, storageKeyStore } from "
 const recordOf = (key: string): KeyRecord => ({ key, digest: `digest of ${key}`, madeAtMs: 5 });
 const freshFolder = (): string => mkdtempSync(join(tmpdir(), "hapax-keys-"));
 
-/** A place, opened as often as somebody else would open it. */
+/** A place that can be opened several times, as several processes would. */
 const PLACES: readonly { readonly name: string; readonly make: () => () => KeyStore }[] = [
   {
     name: "memory",

@@ -1,12 +1,12 @@
 /**
- * PORT. Where a caller keeps the keys of its operations, so that they outlive its process. Implementations: the two
- * below, and key-file.ts.
+ * PORT. Keeps the keys of a caller's operations, so that they outlive its process. Implementations: the two below, and
+ * key-file.ts.
  *
- *   HW7  when `put` has resolved, the key is there also after a crash, as far as the medium goes;
- *   HW8  of two keys that are put for one operation, the first stays, and both callers are told that one;
- *   HW10 what is learned of a key changes nothing for another key of its operation, and brings none back that was
- *        removed: an answer may come late, when another process has freed the name;
- *   HW9  operations are kept apart, whatever characters their names have.
+ *   HW7  when `put` has resolved, the key survives a crash, as far as the medium does;
+ *   HW8  of two keys that are put for one operation, the first stays, and both callers get that one;
+ *   HW10 an update of one key changes no other key of its operation, and brings no removed key back: an answer may come
+ *        late, when another process has freed the name;
+ *   HW9  operations are kept apart, with any characters in their names.
  */
 
 import type { KeyRecord } from "../rules/caller-key.ts";
@@ -14,19 +14,19 @@ import { HapaxError } from "../../base/errors.ts";
 
 export type { KeyRecord } from "../rules/caller-key.ts";
 
-/** Keys of operations. */
+/** Keeps the keys of operations. */
 export interface KeyStore {
-  /** What it answers is as durable as what was put. */
+  /** Returns the record of the operation. It is durable by then, as after `put`. */
   get(operation: string): Promise<KeyRecord | undefined>;
-  /** Keeps the record if there is none. Answers what is kept then: what was there stays (HW8). */
+  /** Keeps the record if the operation has none. Returns the kept one: an older record stays (HW8). */
   put(operation: string, record: KeyRecord): Promise<KeyRecord>;
-  /** Replaces the record with the same key. If there is none, or one with another key, nothing is changed (HW10). */
+  /** Replaces the record with the same key. Does nothing if there is none, or one with another key (HW10). */
   update(operation: string, record: KeyRecord): Promise<void>;
   remove(operation: string): Promise<void>;
 }
 
 /**
- * Keys in memory: for callers whose operations end with their process.
+ * Returns a store that keeps keys in memory: for callers whose operations end with their process.
  *
  * ```ts
  * import { memoryKeyStore } from "hapax/idempotency/fetch";
@@ -49,7 +49,7 @@ export function memoryKeyStore(): KeyStore {
   );
 }
 
-/** What `localStorage` has, and whatever else keeps texts by name at once. */
+/** The members of `localStorage` that are used. Any synchronous store of texts by name can have them. */
 export interface StorageLike {
   getItem(name: string): string | null;
   setItem(name: string, text: string): void;
@@ -57,8 +57,8 @@ export interface StorageLike {
 }
 
 /**
- * Keys in a `localStorage`, under names with a prefix (default `hapax-key:`). They outlive the page; what a browser has
- * not yet written when the machine loses power is lost.
+ * Returns a store that keeps keys in a `localStorage`, under names with a prefix (default `hapax-key:`). They outlive the
+ * page. A power failure loses the keys that the browser has not written yet.
  *
  * ```ts
  * import { storageKeyStore } from "hapax/idempotency/fetch";
@@ -87,7 +87,7 @@ export function storageKeyStore(
   };
   return {
     get: async (operation) => find(operation),
-    // HW8: nobody else runs between the look and the write.
+    // HW8: no other code runs between the look and the write.
     put: async (operation, record) => {
       const there = find(operation);
       if (there !== undefined) return there;
@@ -104,13 +104,13 @@ export function storageKeyStore(
   };
 }
 
-/** A record as text: with the name of its operation, for whoever looks at it. */
+/** Encodes a record as text, with the name of its operation for human readers. */
 export function encodeKeyRecord(operation: string, record: KeyRecord): string {
   const { key, digest, madeAtMs, expiresAtMs } = record;
   return JSON.stringify({ version: 1, operation, key, digest, madeAtMs, expiresAtMs });
 }
 
-/** Throws `data_damaged` if it is not such a text: a key that cannot be read must not be made anew. */
+/** Parses a record. Throws `data_damaged` if it cannot: a key that cannot be read must not be replaced by a new one. */
 export function parseKeyRecord(text: string, operation: string): KeyRecord {
   const { version, operation: named, key, digest, madeAtMs, expiresAtMs } = membersOf(text);
   const isWhole =
@@ -129,7 +129,7 @@ export function parseKeyRecord(text: string, operation: string): KeyRecord {
 
 function membersOf(text: string): Readonly<Partial<Record<string, unknown>>> {
   try {
-    // Cast: every value but null has members, if only unknown ones.
+    // Cast: every value but null can be asked for members; each of them is unknown.
     return (JSON.parse(text) ?? {}) as Partial<Record<string, unknown>>;
   } catch {
     return {};

@@ -1,10 +1,10 @@
 /**
- * The answer of a handler of `node:http` and Express, held back until it is committed.
+ * Holds the answer of a handler of `node:http` and Express back until it is committed.
  *
- *   HA1  nothing of an answer reaches the client before `send`, however it is written;
- *   HA2  what the handler sees of its response is what it would see without this: sent headers, an ended response.
+ *   HA1  nothing of an answer reaches the client before `send`, with every way to write it;
+ *   HA2  the handler sees the same response as without this: sent headers, an ended response.
  *
- * Other middleware may have put its own functions over those of the response, before or after: all are called.
+ * Other middleware may replace functions of the response, before or after this: all replacements are called.
  */
 
 import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from "node:http";
@@ -13,7 +13,7 @@ import { concat } from "./request.ts";
 
 type Callback = (error?: Error | null) => void;
 
-/** What may stand behind a chunk: an encoding, a callback, or both. */
+/** The arguments after a chunk: an encoding, a callback, or both. */
 type Rest = readonly (BufferEncoding | Callback | undefined)[];
 
 type WriteHeadArguments = readonly (
@@ -29,7 +29,7 @@ export class HeldAnswer {
   readonly #response: ServerResponse;
   readonly #chunks: Uint8Array[] = [];
   readonly #before: { readonly status: number; readonly headers: OutgoingHttpHeaders };
-  /** As it was when the handler ended it. */
+  /** The head when the handler ended the response. */
   #after: { readonly status: number; readonly headers: OutgoingHttpHeaders };
   #length = 0;
   #isHolding = true;
@@ -38,7 +38,7 @@ export class HeldAnswer {
   #end: (answer: Answer) => void = () => undefined;
   #fail: (error: Error) => void = () => undefined;
   #onSent: Callback | undefined;
-  /** Middleware may have put its own `end` over ours, and does not expect a second call. */
+  /** Ends the response. Middleware may have replaced our `end`, and does not expect a second call. */
   #realEnd: (body: Uint8Array | undefined) => void = () => undefined;
 
   constructor(response: ServerResponse) {
@@ -49,15 +49,15 @@ export class HeldAnswer {
       this.#end = resolve;
       this.#fail = reject;
     });
-    this.ended.catch(() => undefined); // Whoever holds it waits for it, or has ended it before.
+    this.ended.catch(() => undefined); // The owner awaits `ended`, or has ended the work before.
     this.#takeOver();
   }
 
-  /** Sends what was held back, with further headers. */
+  /** Sends the held answer, with further headers. */
   send(extra: Answer["headers"]): void {
     const response = this.#response;
     this.#isHolding = false;
-    // Nothing was sent so far, and middleware that packs answers looks at this before it writes the head.
+    // Nothing was sent so far, and middleware that compresses answers reads this before it writes the head.
     this.#isBegun = false;
     this.#restore();
     for (const [name, value] of extra) response.setHeader(name, value);
@@ -66,7 +66,7 @@ export class HeldAnswer {
     this.#realEnd(body.length === 0 ? undefined : body);
   }
 
-  /** Sends another answer than the one that was held back. */
+  /** Sends another answer in place of the held one. */
   replace(answer: Answer): void {
     this.drop();
     putHead(this.#response, answer);
@@ -77,7 +77,7 @@ export class HeldAnswer {
     return this.#isEnded;
   }
 
-  /** Drops what was held back: the response is as it was before the handler, for somebody else to answer. */
+  /** Drops the held answer: the response is as it was before the handler, so that other code can answer. */
   drop(): void {
     const response = this.#response;
     this.#isHolding = false;
@@ -90,7 +90,7 @@ export class HeldAnswer {
     response.statusMessage = "";
   }
 
-  /** Holds no more: nothing was written, or it is forgotten. What comes next is sent as it comes. */
+  /** Stops holding. Drops what was written; from now on writes go out at once. */
   release(): void {
     this.#isHolding = false;
     this.#isBegun = false;
@@ -98,12 +98,12 @@ export class HeldAnswer {
     this.#chunks.length = 0;
   }
 
-  /** Whether something of an answer was written. */
+  /** Whether the handler has written any part of an answer. */
   get isBegun(): boolean {
     return this.#isBegun;
   }
 
-  /** What the handler has set behind the end would not have been sent, and is not kept. */
+  /** Undoes changes of the head after the end: without this they would not have been sent either. */
   #restore(): void {
     const response = this.#response;
     const { status, headers } = this.#after;

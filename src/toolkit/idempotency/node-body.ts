@@ -1,26 +1,26 @@
 /**
- * The body of a request of `node:http`: read here, and left for whoever reads it next.
+ * Reads the body of a request of `node:http`, and leaves it for the next reader.
  *
- *   HA3  whoever comes after reads the same bytes from the same request, by events, by iteration or through a parser.
+ *   HA3  later readers get the same bytes from the same request, by events, by iteration or through a parser.
  */
 
 import type { IncomingMessage } from "node:http";
 import { HapaxError } from "../../base/errors.ts";
 import { bodyOf, concat, headersOf, type RequestBody, tooLarge } from "./request.ts";
 
-/** Express puts what its parsers have made here. */
+/** The parsers of Express put their result into `body`. */
 type ParsedMessage = IncomingMessage & { readonly body?: unknown };
 
-/** The bytes, or what a parser before has made of them. Throws `body_too_large`. */
+/** Returns the bytes, or the result of an earlier parser. Throws `body_too_large`. */
 export async function bodyOfMessage(
   request: ParsedMessage,
   bytesMax: number,
 ): Promise<RequestBody> {
-  // Whoever went before the end has sent no request, and above all not one without a body.
+  // A client that went away before the end has sent no request. It must not look like a request without a body.
   if (request.destroyed && !request.readableEnded && request.body === undefined) throw left();
   if (request.readableEnded || !request.readable)
     return bodyOf(request.body, headersOf(request.headers));
-  // There a body that has been read cannot be put back.
+  // In HTTP/2 a body that was read cannot be put back.
   if (request.httpVersionMajor >= 2)
     throw new HapaxError("unsupported", "the adapter of node:http takes HTTP/1 only");
   if (Number(request.headers["content-length"] ?? 0) > bytesMax) throw tooLarge(bytesMax);
@@ -35,8 +35,8 @@ function left(): Error {
 }
 
 /**
- * HA3: takes all bytes without letting the stream end, then puts them back. A `read` of exactly what is there does not end
- * a stream, other than one of everything.
+ * HA3: takes all bytes without letting the stream end, then puts them back. A `read` with the exact length does not end a
+ * stream; a `read` without a length does.
  */
 function peek(request: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
   return new Promise((resolve, reject) => {
@@ -66,7 +66,7 @@ function peek(request: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
       if (!request.complete) return;
       finish();
       const bytes = concat(chunks, length);
-      // A copy: whoever reads it may change what it gets.
+      // A copy: the next reader may change its bytes.
       if (length > 0) request.unshift(Buffer.from(bytes));
       resolve(bytes);
     };

@@ -1,7 +1,7 @@
 /**
- * Work whose answer goes through a response of `node:http`: run to its end, committed, and only then answered.
+ * Runs work whose answer goes through a response of `node:http`: to its end, then commits it, and only then answers.
  *
- *   HA4  an answer that was not committed is dropped; its client gets a problem, or what the error handler makes of it;
+ *   HA4  an answer that was not committed is dropped; its client gets a problem, or the answer of the error handler;
  *   HA5  a client that goes away changes nothing: the work goes on, and its answer is kept.
  */
 
@@ -11,17 +11,17 @@ import { type Answer, problemOf } from "./answer.ts";
 import { HeldAnswer, sendAnswer } from "./node-answer.ts";
 import type { Run } from "./run.ts";
 
-/** How an error handler finds the work of a response. */
+/** The running work of each response, for error handlers. */
 const aborts = new WeakMap<ServerResponse, (error: unknown) => void>();
 
-/** Ends the work of a response by an error. Answers whether there was any. */
+/** Ends the work of a response with an error. Returns whether there was any. */
 export function abortWork(response: ServerResponse, error: unknown): boolean {
   const abort = aborts.get(response);
   abort?.(error);
   return abort !== undefined;
 }
 
-/** HA4, HA5: runs the work, holds its answer back, and sends it when it is committed. Rejects with what goes wrong. */
+/** HA4, HA5: runs the work, holds its answer back, and sends it when it is committed. Rejects with the error. */
 export async function conduct<Tx>(
   onError: (error: unknown) => void,
   run: Run<Tx>,
@@ -35,7 +35,7 @@ export async function conduct<Tx>(
   try {
     const done = work().then((isDone) => (isDone ? endOf(held, response) : held.ended));
     answer = await Promise.race([done, held.ended, aborted]);
-    // The end of the response is the end of the work: what fails behind it can change nothing any more.
+    // The end of the response is the end of the work: a later failure can change nothing any more.
     done.catch(onError);
   } catch (error) {
     await run.fail(error);
@@ -68,7 +68,7 @@ export async function conduct<Tx>(
   held.replace(final);
 }
 
-/** Whether the handler is over: one that returns no promise may answer at any time. */
+/** Returns whether the handler is over: one that returns no promise may answer at any time. */
 export async function isOver(returned: unknown): Promise<boolean> {
   await returned;
   return isThenable(returned);
@@ -78,7 +78,7 @@ function isThenable(value: unknown): boolean {
   return typeof value === "object" && value !== null && "then" in value;
 }
 
-/** A handler that is over, and has not answered, is not waited for when its client has gone. */
+/** Waits for the answer. Rejects when the client has gone and the handler is over without an answer. */
 function endOf(held: HeldAnswer, response: ServerResponse): Promise<Answer> {
   if (held.isEnded) return held.ended;
   return new Promise((resolve, reject) => {
@@ -91,7 +91,7 @@ function endOf(held: HeldAnswer, response: ServerResponse): Promise<Answer> {
   });
 }
 
-/** What the other side is told of an unexpected error: nothing of our insides. */
+/** Answers an unexpected error, without internal details. */
 export function sendFailure(response: ServerResponse, error: unknown): void {
   if (response.headersSent) {
     response.destroy();

@@ -12,23 +12,23 @@ import { bodyOfMessage } from "./node-body.ts";
 import { abortWork, conduct, isOver, sendFailure } from "./node-conduct.ts";
 import { hasLostHeaders, headersOf, LOST_HEADERS, urlOf } from "./request.ts";
 
-/** What `http.createServer` takes; it may be asynchronous. */
+/** The listener of `http.createServer`. It may be asynchronous. */
 export type NodeListener = (request: IncomingMessage, response: ServerResponse) => unknown;
 
 /** The `next` of Express and connect. */
 export type NextFunction = (error?: unknown) => void;
 
-/** What Express has for a request, where its types are installed. */
+/** The request type of Express, if its types are installed. */
 export type ExpressRequest =
   /** @ts-ignore Not every user has Express. */
   import("express").Request;
 
-/** What Express has for a response, where its types are installed. */
+/** The response type of Express, if its types are installed. */
 export type ExpressResponse =
   /** @ts-ignore Not every user has Express. */
   import("express").Response;
 
-/** A middleware or a handler of Express, in as much as it is used. */
+/** A middleware or a handler of Express. */
 export type ExpressHandler<Request, Response> = (
   request: Request,
   response: Response,
@@ -36,7 +36,7 @@ export type ExpressHandler<Request, Response> = (
 ) => unknown;
 
 /**
- * Puts idempotency keys before a listener of `node:http`. `engine.contextOf(request)` has the context.
+ * Puts idempotency keys before a listener of `node:http`. `engine.contextOf(request)` returns the context.
  *
  * ```ts
  * import { createServer } from "node:http";
@@ -90,11 +90,11 @@ export function withIdempotency<Tx, Source>(
 }
 
 /**
- * Puts idempotency keys into an Express app: before everything that is behind it, or around the handlers that it is given.
- * `engine.contextOf(request)` has the context.
+ * Puts idempotency keys into an Express app: before all later routes, or around the handlers that you pass.
+ * `engine.contextOf(request)` returns the context.
  *
- * Around handlers, whatever they throw rolls back and frees the key. Before others, Express does not tell a middleware what
- * they throw, but makes an answer of it: there every answer from 500 on counts as a failure.
+ * Around handlers, every error that they throw rolls back and frees the key. As a middleware it cannot see the errors of
+ * later handlers, because Express turns them into answers: there every answer from 500 on counts as a failure.
  *
  * ```ts
  * import { createIdempotency, GLOBAL } from "hapax/idempotency";
@@ -143,8 +143,8 @@ export function expressIdempotency<
 }
 
 /**
- * The error handler that belongs to `expressIdempotency` where that is a middleware: behind the routes, before other error
- * handlers. It rolls back and frees the key, whatever answer the others make of the error.
+ * Returns the error handler for `expressIdempotency` as a middleware. Put it behind the routes, before other error handlers.
+ * It rolls back and frees the key; the answers of the other error handlers do not change that.
  *
  * ```ts
  * import { expressIdempotencyErrors } from "hapax/idempotency/node";
@@ -194,13 +194,13 @@ async function begin<Tx, Source>(
     return { kind: "answer", answer: engine.problem(error.code, error.message) };
   }
   const url = urlOf(request.originalUrl ?? request.url ?? "/");
-  const source = request as Source; // The user says what its framework has: here it is this.
+  const source = request as Source; // Cast: with this adapter `Source` is the type of the request.
   const begun = await engine.begin({ method, url, headers, body, source, signal: gone.signal });
   if (begun.kind === "run") engine.remember(request, begun.run);
   return begun;
 }
 
-/** Handlers one after the other, each called by the one before. */
+/** Runs handlers one after the other; each calls the next one. */
 function chain<Request, Response>(
   handlers: readonly ExpressHandler<Request, Response>[],
   request: Request,
@@ -210,7 +210,7 @@ function chain<Request, Response>(
   chained(handlers, request, response, next).catch(next);
 }
 
-/** Whether they are over. Rejects with what a handler throws or gives to `next`. */
+/** Runs handlers. Returns whether they are over. Rejects with the error that a handler throws or passes to `next`. */
 function chained<Request, Response>(
   [handler, ...others]: readonly ExpressHandler<Request, Response>[],
   request: Request,
@@ -224,12 +224,12 @@ function chained<Request, Response>(
       return;
     }
     const after: NextFunction = (error) => {
-      // Express itself knows this word: it leaves the route, and is no error.
+      // Express itself has this word: it leaves the route, and is not an error.
       if (error === "route" || error === "router") {
         next(error);
         resolve(false);
       } else if (error !== undefined && error !== null) {
-        reject(error as Error); // Whatever it is, the error handler of the app gets it as it is.
+        reject(error as Error); // The error handler of the app gets it unchanged, also if it is not an Error.
       } else {
         chained(others, request, response, next).then(resolve, reject);
       }

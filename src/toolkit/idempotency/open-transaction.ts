@@ -4,15 +4,15 @@ import type { Ledger } from "../ledgers/ledger.ts";
 
 export interface OpenTransaction<Tx> {
   readonly tx: Tx;
-  /** Does `last` inside of it and commits. Rejects if it is not committed, or if that is not known. */
+  /** Runs `last` inside the transaction and commits. Rejects if it is not committed, or if that is unknown. */
   commit(last: (tx: Tx) => Promise<void>): Promise<void>;
-  /** Nothing, if it was to be committed before. */
+  /** Rolls back. Does nothing if `commit` was called before. */
   rollBack(): Promise<void>;
 }
 
 type Ending<Tx> = (tx: Tx) => Promise<void>;
 
-/** `signal` ends it at once: its connection is free, whatever the handler does. */
+/** Opens a transaction. `signal` ends it at once: its connection is free, also if the handler goes on. */
 export async function openTransaction<Tx>(
   ledger: Ledger<Tx>,
   signal: AbortSignal | undefined,

@@ -1,4 +1,4 @@
-/** What an OpenAPI document says of operations that take a key. */
+/** Describes operations that take a key in an OpenAPI document. */
 
 import { ERRORS, type ErrorCode } from "../../base/errors.ts";
 import { PROBLEM_TYPE } from "../../protocol/refusal.ts";

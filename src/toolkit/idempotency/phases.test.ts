@@ -144,7 +144,7 @@ describe("phases", () => {
     };
     const old = watch(send(slow));
     await turn();
-    // Somebody else takes it over, as if this process had been stopped for longer than its lease.
+    // Another process takes it over, as if this process had been stopped for longer than its lease.
     const place = { kind: "http", scope: GLOBAL, key: "k1" };
     const entry = await ledger.entries.find(place);
     const owned = { kind: "owned", token: entry?.token ?? 0 } as const;

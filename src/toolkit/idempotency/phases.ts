@@ -1,10 +1,10 @@
 /**
- * Work in steps that are not repeated: recovery points.
+ * Runs work in steps that are not repeated: recovery points.
  *
  *   HP1  the writes of a phase and its value are committed together, under the token of the claim;
  *   HP2  a later attempt gets the value of a finished phase as it was, and does not run it;
- *   HP3  phases come one after the other, each name once: otherwise the recovery points would not be those of the work;
- *   HP4  the key that a call gives to a remote is the same in every attempt.
+ *   HP3  phases come one after the other, each name once: otherwise the recovery points would not match the work;
+ *   HP4  the key that a call gives to a remote service is the same in every attempt.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -20,7 +20,7 @@ const decoder = new TextDecoder();
 
 interface PhaseParts<Tx> {
   readonly ledger: Ledger<Tx>;
-  /** Undefined: a request without a key. Its phases run, and nothing is kept. */
+  /** Undefined for a request without a key. Its phases run, and nothing is kept. */
   readonly claim: Claim<Tx> | undefined;
   readonly progress: Progress;
   readonly signal: AbortSignal;
@@ -38,7 +38,7 @@ export class Phases<Tx> {
     this.#done = parts.progress.phases;
   }
 
-  /** Whether something is committed that a later attempt builds on. */
+  /** Whether a committed phase exists, on which a later attempt builds. */
   get hasAny(): boolean {
     return this.#done.size > 0;
   }
@@ -59,7 +59,7 @@ export class Phases<Tx> {
           ? await this.#call(name, () => work({ ...phase, tx: undefined }))
           : await this.#transaction(name, (tx) => work({ ...phase, tx }));
       await failpoint("http.phase.done");
-      return value as T; // As JSON carries it, the first time too.
+      return value as T; // It went through JSON, the first time too.
     } finally {
       this.#running = undefined;
     }
@@ -92,7 +92,7 @@ export class Phases<Tx> {
         `ledger=${ledger.name} has no transactions: make it a call`,
       );
     const { isExclusive } = ledger.supports;
-    // CK4: others may be in front of it.
+    // CK4: other transactions may be in front of it.
     if (isExclusive) claim?.pause();
     try {
       const next = await ledger.transaction(async (tx) => {

@@ -1,18 +1,18 @@
 /**
- * What an entry of kind `http` has in its data.
+ * The format of the data of an entry of kind `http`.
  *
  *   byte 0      the version of the format: 1
  *   bytes 1-4   the length of the head, big-endian
  *   head        JSON: while it runs, the request and the values of finished phases; when it is done, the answer
- *   rest        the bytes of the body that the head speaks of
+ *   rest        the bytes of the body of that request or answer
  *
- *   HI9  a body comes back byte by byte, whatever it holds.
+ *   HI9  every body comes back byte by byte.
  */
 
 import { HapaxError } from "../../base/errors.ts";
 import { type Answer, keptHeaders } from "./answer.ts";
 
-/** A request that can be made again. */
+/** A stored request, which a completer can repeat. */
 export interface StoredRequest {
   readonly method: string;
   readonly url: string;
@@ -20,7 +20,7 @@ export interface StoredRequest {
   readonly body: Uint8Array;
 }
 
-/** What an unfinished request has behind it. */
+/** The progress of an unfinished request. */
 export interface Progress {
   readonly request: StoredRequest | undefined;
   /** The JSON of each finished phase; undefined if it returned nothing. */
@@ -38,7 +38,7 @@ const decoder = new TextDecoder("utf-8", { fatal: true });
 interface ProgressHead {
   readonly kind: "progress";
   readonly request?: Omit<StoredRequest, "body">;
-  /** Each with one element, or none. */
+  /** Each has a name, and a value unless the phase returned nothing. */
   readonly phases: readonly (readonly [string, ...string[]])[];
 }
 
@@ -58,7 +58,7 @@ export function encodeProgress({ request, phases }: Progress): Uint8Array {
   return encode({ ...head, request: rest }, body);
 }
 
-/** What the attempts before left behind; of an answer, and of nothing, nothing. */
+/** Returns the progress of earlier attempts. It is empty for an answer, and for no data. */
 export function decodeProgress(data: Uint8Array | undefined): Progress {
   if (data === undefined) return NO_PROGRESS;
   const { head, body } = decode(data);
@@ -71,7 +71,7 @@ export function encodeAnswer({ status, headers, body }: Answer): Uint8Array {
   return encode({ kind: "answer", status, headers: keptHeaders(headers) }, body);
 }
 
-/** The kept answer; undefined if it was too large. */
+/** Returns the kept answer; undefined if it was too large. */
 export function decodeAnswer(data: Uint8Array | undefined): Answer | undefined {
   if (data === undefined) return undefined;
   const { head, body } = decode(data);

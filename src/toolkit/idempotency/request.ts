@@ -1,8 +1,8 @@
-/** A request as the engine sees it, whatever the framework is. */
+/** A request as the engine sees it, for every framework. */
 
 import { HapaxError } from "../../base/errors.ts";
 
-/** A request with a key. `Source` is what the framework has for it. */
+/** A request with a key. `Source` is the framework's own type for it. */
 export interface IdempotencyRequest<Source = unknown> {
   readonly method: string;
   /** Absolute. Adapters of `node:http` do not trust the Host header, and put `http://localhost` before the path. */
@@ -11,34 +11,34 @@ export interface IdempotencyRequest<Source = unknown> {
   readonly body: RequestBody;
   /** The request of the framework: of `fetch`, `node:http`, Express, Fastify, or the context of Hono. */
   readonly source: Source;
-  /** Aborts when its client has gone: nobody waits any more, but what has begun goes on. */
+  /** Aborts when its client has gone. Then the request stops waiting, but work that has begun goes on. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** The bytes, or what somebody has parsed from them before. */
+/** The bytes of a body, or the result of an earlier parser. */
 export type RequestBody =
   | { readonly kind: "bytes"; readonly bytes: Uint8Array }
   | { readonly kind: "parsed"; readonly value: unknown }
-  /** There is a body, and somebody has read it, or will, without leaving it where it can be compared. */
+  /** A body exists, but other code reads it, and leaves nothing that could be compared. */
   | { readonly kind: "unseen" };
 
 const NOTHING = new Uint8Array(0);
 const encoder = new TextEncoder();
 
-/** What a framework left in `request.body`. */
+/** Returns the body from the value that a framework left in `request.body`. */
 export function bodyOf(value: unknown, headers: Headers): RequestBody {
-  // Nothing and something unknown must not look the same: all requests would.
+  // An empty body and an unknown one must differ: otherwise all requests would look the same.
   if (!hasBody(headers) && isNothing(value)) return { kind: "bytes", bytes: NOTHING };
   if (value === undefined) return { kind: "unseen" };
   if (value instanceof Uint8Array) return { kind: "bytes", bytes: value };
   if (value instanceof ArrayBuffer) return { kind: "bytes", bytes: new Uint8Array(value) };
-  // A JSON text may be one string.
+  // A JSON text may be a single string.
   if (typeof value === "string" && !isJson(essenceOf(headers.get("content-type"))))
     return { kind: "bytes", bytes: encoder.encode(value) };
   return { kind: "parsed", value };
 }
 
-/** What parsers say of a request without a body; some say `{}`. */
+/** Returns whether a parser found no body; some parsers return `{}` then. */
 function isNothing(value: unknown): boolean {
   if (value === undefined || value === null) return true;
   return Object.getPrototypeOf(value) === Object.prototype && Object.keys(value).length === 0;
@@ -49,15 +49,15 @@ function hasBody(headers: Headers): boolean {
   return headers.has("transfer-encoding") || Number(headers.get("content-length") ?? 0) > 0;
 }
 
-/** The bytes of a body; of parsed JSON, some that say the same; undefined if they are not known. */
+/** Returns the bytes of a body; for parsed JSON, bytes with the same meaning; undefined if they are unknown. */
 export function bytesOf(body: RequestBody, headers: Headers): Uint8Array | undefined {
   if (body.kind === "bytes") return body.bytes;
-  // What was parsed from anything else is no JSON to whoever reads it again by its type.
+  // A value that was parsed from another type must not become JSON: later readers go by the type.
   if (body.kind === "unseen" || !isJson(essenceOf(headers.get("content-type")))) return undefined;
   return encoder.encode(JSON.stringify(body.value) ?? "");
 }
 
-/** The type without its parameters, in lower case. */
+/** Returns the type without its parameters, in lower case. */
 export function essenceOf(contentType: string | null): string {
   return (contentType ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
 }
@@ -67,8 +67,8 @@ export function isJson(essence: string): boolean {
 }
 
 /**
- * The address of a request of `node:http`. The host is the client's word: the path is all that counts. It is as it was
- * sent, since routers take it so: `//a/b` is a path, and no host.
+ * Returns the address of a request of `node:http`. Only the path counts, because the client chooses the host. The path stays
+ * as it was sent, as routers take it: `//a/b` is a path, and not a host.
  */
 export function urlOf(target: string): string {
   const path = target.startsWith("/") ? target : target.replace(AUTHORITY, "");
@@ -77,7 +77,7 @@ export function urlOf(target: string): string {
 
 const AUTHORITY = /^[a-z][a-z0-9+.-]*:\/\/[^/?#]*/i;
 
-/** The path and the query, as they are. */
+/** Returns the path and the query, unchanged. */
 export function targetOf(url: string): string {
   return url.replace(AUTHORITY, "").split("#", 1)[0] ?? "";
 }
@@ -101,7 +101,7 @@ export async function readBody(request: Request, bytesMax: number): Promise<Uint
   }
 }
 
-/** Headers as `node:http` has them. */
+/** Converts the headers of `node:http`. */
 export function headersOf(all: Readonly<Record<string, string | string[] | undefined>>): Headers {
   const headers = new Headers();
   for (const [name, value] of Object.entries(all)) {
@@ -112,7 +112,7 @@ export function headersOf(all: Readonly<Record<string, string | string[] | undef
   return headers;
 }
 
-/** A message of `node:http`, in as much as its headers are counted. */
+/** The members of a `node:http` message that are needed to count its headers. */
 export interface CountedHeaders {
   readonly headers: Readonly<Record<string, unknown>>;
   readonly rawHeaders: readonly string[];
@@ -121,8 +121,8 @@ export interface CountedHeaders {
 }
 
 /**
- * Whether `node:http` has left headers out: those behind `maxHeadersCount`, by default the 1,000th, in silence. The key may
- * be one of them.
+ * Returns whether `node:http` has left headers out. It silently drops those after `maxHeadersCount`, by default 1,000. The
+ * key may be one of them.
  */
 export function hasLostHeaders({ headers, rawHeaders, headersDistinct }: CountedHeaders): boolean {
   if (headersDistinct === undefined) return false;

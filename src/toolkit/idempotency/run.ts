@@ -1,10 +1,10 @@
 /**
- * One request with a key that is being worked on, from its claim to its end.
+ * Runs one request with a key, from its claim to its end.
  *
  *   HI3  an answer leaves only when it is committed: with its record, and with the writes of its transaction;
  *   HI4  an answer that is not kept, and a failure, leave no writes of the transaction behind, and free the key at once;
- *   HI8  a commit of which nobody knows whether it was done is looked for in the ledger before anything is answered;
- *   HI10  work that was taken over by somebody else answers `in_progress`, and nothing of it is kept.
+ *   HI8  a commit with an unknown outcome is looked up in the ledger before anything is answered;
+ *   HI10  work that another process has taken over answers `in_progress`, and nothing of it is kept.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -22,7 +22,7 @@ import type { ResolvedSettings } from "./settings.ts";
 export interface RunParts<Tx> {
   readonly ledger: Ledger<Tx>;
   readonly settings: Omit<ResolvedSettings<never>, "scope" | "fingerprint">;
-  /** Undefined: a request without a key. */
+  /** Undefined for a request without a key. */
   readonly claim: Claim<Tx> | undefined;
   /** Aborts when the work may not go on. */
   readonly signal: AbortSignal;
@@ -50,7 +50,7 @@ export class Run<Tx> {
     if (settings.mode === "phases") return new Run(parts, undefined);
     try {
       const transaction = await openTransaction(ledger, signal);
-      // Nobody can take the claim while an exclusive transaction is open, and it cannot be renewed either.
+      // While an exclusive transaction is open, no other process can take the claim, and this one cannot renew it.
       if (ledger.supports.isExclusive) claim?.pause();
       return new Run(parts, transaction);
     } catch (error) {
@@ -65,25 +65,25 @@ export class Run<Tx> {
     this.#parts = parts;
     this.#transaction = transaction;
     const { scope, key } = claim?.place ?? {};
-    // Without a key every attempt is a work of its own.
+    // Without a key every request is separate work.
     const root = claim === undefined ? [settings.tools.random.id()] : [scope ?? "", key ?? ""];
     const keyOf = (name: string): Promise<string> => derivedKey([...root, name], settings.digest);
     this.#phases = new Phases({ ledger, claim, progress, signal, keyOf });
     this.context = this.#contextOf(scope, key, signal);
   }
 
-  /** The answer that goes out. Rejects if the work is not committed. */
+  /** Commits the work. Returns the answer to send. Rejects if the work is not committed. */
   async finish(answer: Answer): Promise<Answer> {
     if (this.#isOver) return answer;
     if (this.#isNotStarted || !(await this.#isKept(answer))) {
-      // A refusal leaves no entry: a stranger who tries many keys fills no table.
+      // A refusal leaves no entry, so a stranger who tries many keys cannot fill the table.
       if (REFUSALS.has(answer.status)) this.#isNotStarted = true;
       await this.#undo();
       return answer;
     }
     this.#isOver = true;
     const { settings, claim } = this.#parts;
-    // From before the commit: the retention of the database begins later, and ends later.
+    // Counted from before the commit: the retention in the database begins later, so it also ends later.
     const expiresAtMs = settings.tools.clock.nowMs() + settings.retainMs;
     let kept: Kept | undefined;
     try {
@@ -100,7 +100,7 @@ export class Run<Tx> {
     }
   }
 
-  /** HI4: the work has failed. The error is the caller's to tell. */
+  /** HI4: ends work that has failed. The caller reports the error. */
   async fail(error: unknown): Promise<void> {
     if (this.#isOver) return;
     if (error instanceof NotStarted) this.#isNotStarted = true;
@@ -108,15 +108,15 @@ export class Run<Tx> {
     await this.#undo();
   }
 
-  /** HI10: what a client is told if the work has failed because it is, or may soon be, somebody else's. */
+  /** HI10: returns the answer if the work has failed because another process has it, or may soon have it. */
   answerTo(error: unknown): Answer | undefined {
     const { aborted, reason } = this.context.signal;
-    // Also an error of the handler's own: its transaction ended with the lease, so that its next write was refused.
+    // The error may be the handler's own: its transaction ended with the lease, so its next write was refused.
     const isLost = [error, reason].some((each) => isHapaxError(each, "lease_lost"));
     return aborted && isLost ? takenOver(this.#parts.settings.describedBy) : undefined;
   }
 
-  /** The rule is the user's, and may fail as a handler may. */
+  /** Asks the user's rule, which may fail like a handler. */
   async #isKept(answer: Answer): Promise<boolean> {
     try {
       return isKept(this.#parts.settings.keep, answer);
@@ -142,9 +142,9 @@ export class Run<Tx> {
         await failpoint("http.completed");
       });
     } catch (error) {
-      // HI10: there is nothing to look for, and nothing to free.
+      // HI10: the claim is gone, so there is nothing to look up and nothing to free.
       if (isHapaxError(error, "lease_lost")) throw error;
-      // First of all: where one transaction excludes all others, nothing can be looked for while it is open.
+      // This comes first: where one transaction excludes all others, nothing can be looked up while it is open.
       await this.#rollBack();
       if (await this.#isCommitted()) return;
       await this.#free();
@@ -157,7 +157,7 @@ export class Run<Tx> {
     const { ledger, claim, settings } = this.#parts;
     if (claim === undefined) return false;
     try {
-      // In a transaction it is locked, and so waits for the end of the one that nobody was told of.
+      // The read in a transaction takes a lock, so it waits for the end of the transaction with the unknown outcome.
       const entry = await (ledger.supports.transactions
         ? ledger.transaction((tx) => ledger.in(tx).entries.find(claim.place))
         : ledger.entries.find(claim.place));
@@ -181,7 +181,7 @@ export class Run<Tx> {
     try {
       await this.#transaction?.rollBack();
     } catch (error) {
-      // What is not committed is not there, whatever the rollback says.
+      // Uncommitted writes are gone, also if the rollback fails.
       this.#parts.settings.onError(error);
     }
   }
@@ -216,19 +216,19 @@ export class Run<Tx> {
       },
       notStarted: <T>(answer?: T): T => {
         this.#isNotStarted = true;
-        return answer as T; // Nothing, for those who want nothing.
+        return answer as T; // Undefined if the caller passed nothing.
       },
     };
   }
 }
 
-/** HI10: that the lease is lost is for this process to know; its client just asks again. */
+/** HI10: returns the answer for the client. It does not mention the lost lease; the client just asks again. */
 function takenOver(describedBy: string | undefined): Answer {
-  const detail = "somebody else has taken the work over";
+  const detail = "another process has taken the work over";
   return problemOf("in_progress", detail, { retryAfterMs: 1000, describedBy });
 }
 
-/** Never rejects: a key that cannot be freed is free when its lease ends. */
+/** Frees the key. Never rejects: a key that cannot be freed now is free when its lease ends. */
 async function freeing<Tx>(
   { claim, settings }: Pick<RunParts<Tx>, "claim" | "settings">,
   end: (claim: Claim<Tx>) => Promise<void>,
@@ -241,9 +241,9 @@ async function freeing<Tx>(
   }
 }
 
-/** Those that say "again, later" by themselves. */
+/** Statuses that mean "try again later". */
 const PASSING = new Set([409, 425, 429]);
-/** Those that say "not you" or "not here": the work has not begun, and another attempt may be let through. */
+/** Statuses that mean "not you" or "not here": the work has not begun, and a later attempt may be accepted. */
 const REFUSALS = new Set([401, 403, 404]);
 
 function isKept(rule: ResolvedSettings<never>["keep"], { status, headers }: Answer): boolean {

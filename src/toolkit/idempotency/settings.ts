@@ -1,4 +1,4 @@
-/** What the engine is told, checked once, all problems together. */
+/** Settings of the engine. They are checked once; one error lists all problems. */
 
 import { type Digest, webDigest } from "../../base/digest.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
@@ -25,10 +25,10 @@ import {
 } from "./limits.ts";
 import type { IdempotencyRequest } from "./request.ts";
 
-/** Which answers are kept, and so repeated: all, those from 200 to 299, or those of which a function says so. */
+/** Says which answers are kept and repeated: all, those from 200 to 299, or those for which a function returns true. */
 export type KeepRule = "all" | "success" | ((status: number) => boolean);
 
-/** The tenant of a request: a text of at most 512 bytes. */
+/** Returns the tenant of a request: a text of at most 512 bytes. `GLOBAL`: keys are not per tenant. */
 export type ScopeRule<Source> =
   | typeof GLOBAL
   | ((request: IdempotencyRequest<Source>) => string | Promise<string>);
@@ -36,55 +36,55 @@ export type ScopeRule<Source> =
 /** Settings of `createIdempotency`. Only `scope` has no default. */
 export interface IdempotencySettings<Source = unknown> extends Tools {
   /**
-   * Whose keys these are: a function from the request to the tenant, best from what was authenticated. The same key of two
-   * tenants is two keys. `GLOBAL` says that there is one tenant only.
+   * A function from the request to its tenant; best use the authenticated identity. The same key of two tenants is two keys.
+   * Use `GLOBAL` when keys are not per tenant.
    */
   readonly scope: ScopeRule<Source>;
   /**
-   * `transaction`: the handler writes with `context.tx`, and its writes and its answer are committed together. `phases`: it
-   * has named steps of its own. Default: `transaction` where the ledger has transactions.
+   * `transaction`: the handler writes with `context.tx`, and its writes and its answer are committed together. `phases`: the
+   * handler has named steps, each with its own commit. Default: `transaction` if the ledger has transactions.
    */
   readonly mode?: "transaction" | "phases";
-  /** Default `Idempotency-Key`. */
+  /** The name of the header with the key. Default `Idempotency-Key`. */
   readonly header?: string;
-  /** The methods that take a key. Default POST and PATCH. On every other method a key is refused: it would protect nothing. */
+  /** The methods that take a key. Default POST and PATCH. Other methods refuse a key, because it would protect nothing. */
   readonly methods?: readonly ("POST" | "PATCH" | "PUT" | "DELETE")[];
   /** Whether a request without a key is refused. Default true. */
   readonly required?: boolean;
-  /** After a crash, the key is free again after so long. Default 30,000. */
+  /** How long a crash blocks the key, in milliseconds. Default 30,000. */
   readonly leaseMs?: number;
   /**
    * How long a handler may take, in milliseconds. Then its transaction is rolled back, and its key is free when the lease ends.
    * Default one hour.
    */
   readonly workMsMax?: number;
-  /** How long answers are kept. Default 24 hours. */
+  /** How long answers are kept, in milliseconds. Default 24 hours. */
   readonly retainMs?: number;
   /**
-   * How long a repetition waits for the answer of the first if it does not say so by `Prefer: wait`, in milliseconds. Then it
-   * gets 409 with a short `Retry-After`. Default 5,000, and never more than `waitMsMax`.
+   * How long a repetition without `Prefer: wait` waits for the answer of the first request, in milliseconds. Then it gets 409
+   * with a short `Retry-After`. Default 5,000, and never more than `waitMsMax`.
    */
   readonly waitMs?: number;
-  /** The most that `Prefer: wait` may ask for. Default 30,000. */
+  /** The most that `Prefer: wait` may ask for, in milliseconds. Default 30,000. */
   readonly waitMsMax?: number;
-  /** How often a request may be begun. Default: without limit. */
+  /** How often the work of a request may be begun. Default: no limit. */
   readonly attemptsMax?: number;
-  /** What a key is bound to. Default: method, path and query, content type, and the JSON or bytes of the body. */
+  /** Returns what a key is bound to. Default: method, path and query, content type, and the JSON or bytes of the body. */
   readonly fingerprint?: (
     request: IdempotencyRequest<Source>,
   ) => string | undefined | Promise<string | undefined>;
   /**
-   * Default `all`. Answers that are not kept take their writes back and free the key. Never kept, unless a function says
-   * so: 401, 403, 404, 409, 425, 429, and 503 with Retry-After.
+   * Says which answers are kept. Default `all`. If an answer is not kept, its writes are rolled back and the key is free.
+   * Never kept, unless a function returns true: 401, 403, 404, 409, 425, 429, and 503 with Retry-After.
    */
   readonly keep?: KeepRule;
-  /** Larger answers go out and are not kept: a repetition gets `answer_not_kept`. Default 1 MiB. */
+  /** Larger answers are sent but not kept: a repetition gets `answer_not_kept`. Default 1 MiB. */
   readonly answerBytesMax?: number;
   /** Larger requests are refused. Default 16 MiB. */
   readonly bodyBytesMax?: number;
   /**
-   * Refuses, as `key_expired`, keys that carry their time (UUIDv7, ULID), are older than `retainMs`, and are not known:
-   * nobody knows whether they were used. Default false.
+   * Refuses, as `key_expired`, unknown keys that carry their time (UUIDv7, ULID) and are older than `retainMs`: they may have
+   * been used and forgotten. Default false.
    */
   readonly refusesOldKeys?: boolean;
   /** Whether requests are stored, so that a completer can finish them. Default false. */
@@ -95,9 +95,9 @@ export interface IdempotencySettings<Source = unknown> extends Tools {
   readonly storedBytesMax?: number;
   /** The address of a document about keys, for `Link: <…>; rel="describedby"` of refusals. */
   readonly describedBy?: string;
-  /** Default: the platform's SHA-256. */
+  /** Hashes the content of requests. Default: the platform's SHA-256. */
   readonly digest?: Digest;
-  /** Hears of failures that no caller hears of: a key that could not be freed. Default: standard error. */
+  /** Called with failures that no caller gets, such as a key that could not be freed. Default: writes to standard error. */
   readonly onError?: (error: unknown) => void;
 }
 
