@@ -1,17 +1,17 @@
 /**
- * PORT. Where the primitives count what they do. Adapters: toolkit/meters/prometheus.ts, toolkit/meters/opentelemetry.ts. METRICS names
- * everything that is counted; labels have few values, never ids or keys.
+ * PORT. The primitives count here what they do. Adapters: toolkit/meters/prometheus.ts, toolkit/meters/opentelemetry.ts.
+ * METRICS lists all metrics. Labels have few values, never ids or keys.
  */
 
-/** Counts and levels. Both calls must be cheap, and must not throw. */
+/** Takes counters and gauges. Both calls must be cheap, and must not throw. */
 export interface Meter {
   /** Adds to a counter. */
   add(name: CounterName, value: number, labels?: MetricLabels): void;
-  /** Sets a gauge to what it is now. */
+  /** Sets a gauge to its present value. */
   set(name: GaugeName, value: number, labels?: MetricLabels): void;
 }
 
-/** Labels of one count: few values each. */
+/** The labels of a metric. Each has few values. */
 export type MetricLabels = Readonly<Record<string, string>>;
 
 /** Every counter and gauge, with its kind and its meaning. */

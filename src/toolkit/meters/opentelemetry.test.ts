@@ -1,4 +1,4 @@
-// What an OpenTelemetry meter is told, by names, units and values.
+// The calls that an OpenTelemetry meter gets: names, units and values.
 import { expect, test } from "vitest";
 import { type CounterName, type GaugeName, METRICS } from "./meter.ts";
 import {

@@ -1,9 +1,9 @@
 /**
- * `hapax/meters/opentelemetry`: what the primitives count, given to a meter of `@opentelemetry/api`, of which only the few
- * members below are used: nothing is imported.
+ * `hapax/meters/opentelemetry`: gives the metrics of the primitives to a meter of `@opentelemetry/api`. It uses only the few
+ * members below, and imports nothing.
  *
  *   MT4  names and units are as OpenTelemetry has them: `hapax.ledger.claims`, and seconds, bytes and ratios as units;
- *   MT5  a gauge tells at every collection what it was set to last, for each label set that it was set for, up to a limit.
+ *   MT5  at every collection a gauge reports its last value for each of its label sets, up to a limit.
  */
 
 import {
@@ -14,7 +14,7 @@ import {
   type MetricLabels,
 } from "./meter.ts";
 
-/** What is used of the `Meter` of `@opentelemetry/api` 1.x. */
+/** The members of the `Meter` of `@opentelemetry/api` 1.x that are used. */
 export interface OpenTelemetryMeter {
   createCounter(
     name: string,
@@ -26,13 +26,13 @@ export interface OpenTelemetryMeter {
   ): { addCallback(callback: (result: GaugeResult) => void): void };
 }
 
-/** What an instrument is described by. */
+/** The description of an instrument. */
 export interface InstrumentOptions {
   readonly description?: string;
   readonly unit?: string;
 }
 
-/** What a gauge tells its levels to when they are collected. */
+/** Takes the values of a gauge at a collection. */
 export interface GaugeResult {
   observe(value: number, attributes?: Record<string, string>): void;
 }
@@ -40,16 +40,16 @@ export interface GaugeResult {
 type Counter = ReturnType<OpenTelemetryMeter["createCounter"]>;
 type Levels = Map<string, { readonly value: number; readonly labels: Record<string, string> }>;
 
-/** Label sets of one gauge. */
+/** The most label sets of one gauge. */
 const SERIES_MAX = 200;
 
 /**
- * Gives everything to an OpenTelemetry meter: `openTelemetryMeter(metrics.getMeter("hapax"))`.
+ * Returns a meter that gives all metrics to an OpenTelemetry meter: `openTelemetryMeter(metrics.getMeter("hapax"))`.
  *
  * ```ts
  * import { openTelemetryMeter } from "hapax/meters/opentelemetry";
  *
- * // What metrics.getMeter(…) of @opentelemetry/api answers, as far as it is used.
+ * // Stands for the result of metrics.getMeter(…) of @opentelemetry/api.
  * const counted: string[] = [];
  * const meter = openTelemetryMeter({
  *   createCounter: (name) => ({ add: (value) => counted.push(`${name} ${value}`) }),
@@ -66,7 +66,7 @@ export function openTelemetryMeter(
   const { prefix = "hapax.ledger." } = settings;
   const counters = new Map<CounterName, Counter>();
   const gauges = new Map<GaugeName, Levels>();
-  // Made at the first use: what is never counted is not reported as zero.
+  // Created at the first use: a metric that never counted is not reported as zero.
   const counterOf = (name: CounterName): Counter => {
     const counter = counters.get(name) ?? meter.createCounter(...instrument(prefix, name));
     counters.set(name, counter);
@@ -95,7 +95,7 @@ export function openTelemetryMeter(
   };
 }
 
-/** The same labels are the same place, in whatever order they come. */
+/** Returns the same text for the same labels, in any order. */
 function placeOf(labels: MetricLabels): string {
   const pairs = Object.entries(labels).toSorted(([one], [other]) => (one < other ? -1 : 1));
   return JSON.stringify(pairs);
@@ -108,7 +108,7 @@ const UNITS = [
   ["_ratio", "1"],
 ] as const;
 
-/** MT4: the unit is told beside the name, and not in it. */
+/** MT4: the unit is an option, and not a part of the name. */
 function instrument(
   prefix: string,
   name: CounterName | GaugeName,
@@ -116,6 +116,6 @@ function instrument(
   const description = METRICS[name].help;
   const [suffix, unit] = UNITS.find(([end]) => name.endsWith(end)) ?? ["", "1"];
   const bare = name.slice(0, name.length - suffix.length);
-  // Two instruments of one name are an error there: a level keeps the name, the count of its changes the suffix.
+  // Two instruments of one name are an error in OpenTelemetry: the gauge keeps the name, the counter keeps the suffix.
   return [prefix + (Object.hasOwn(METRICS, bare) ? name : bare), { description, unit }];
 }

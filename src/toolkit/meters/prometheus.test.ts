@@ -1,4 +1,4 @@
-// What is counted reads back, whatever the labels are.
+// A parser of the text reads the same counts back, for any labels.
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";

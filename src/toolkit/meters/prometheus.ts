@@ -1,24 +1,24 @@
 /**
- * `hapax/meters/prometheus`: what the primitives count, as text in Prometheus' exposition format (version 0.0.4).
+ * `hapax/meters/prometheus`: the metrics of the primitives, as text in Prometheus' exposition format (version 0.0.4).
  *
- *   MT1  every value is a line of its own, below the help and the kind of its family, and reads back as what was counted,
- *        whatever characters a label has;
+ *   MT1  every value is a line of its own, below the help and the kind of its family, and a parser reads the same value back,
+ *        for labels with any characters;
  *   MT2  counting never throws, and a counter never falls;
- *   MT3  a label with endless values does not eat the memory: beyond a limit, new ones are counted together.
+ *   MT3  a label with endless values does not fill the memory: beyond a limit, new values are counted together.
  */
 
 import { type Meter, METRICS, type MetricLabels } from "./meter.ts";
 
-/** A meter that shows what it has counted. */
+/** A meter that returns its counts as text. */
 export interface PrometheusMeter extends Meter {
-  /** What a scrape is answered with, as `contentType`. */
+  /** Returns the body of the answer to a scrape. Its media type is `contentType`. */
   text(): string;
   readonly contentType: string;
 }
 
 /** Settings of `prometheusMeter`. */
 export interface PrometheusSettings {
-  /** Before every name. Default `hapax_ledger_`. */
+  /** Stands before every name. Default `hapax_ledger_`. */
   readonly prefix?: string;
   /** Added to every line: the name of a shard, for example. */
   readonly labels?: MetricLabels;
@@ -26,12 +26,12 @@ export interface PrometheusSettings {
 
 type Name = keyof typeof METRICS;
 
-/** Label sets of one family. The primitives have about ten. */
+/** The most label sets of one family. The primitives have about ten. */
 const SERIES_MAX = 200;
 const OVERFLOW: MetricLabels = { overflow: "true" };
 
 /**
- * Makes a meter for a program that is scraped. Beside a registry of another library, send its text and then this one.
+ * Creates a meter for a program that Prometheus scrapes. If another library has a registry too, send its text and then this.
  *
  * ```ts
  * import { prometheusMeter } from "hapax/meters/prometheus";
@@ -61,7 +61,7 @@ export function prometheusMeter(settings: PrometheusSettings = {}): PrometheusMe
   return {
     contentType: "text/plain; version=0.0.4; charset=utf-8",
     add(name, value, labels = {}) {
-      // MT2: what is no count is left out, for there is nobody to tell.
+      // MT2: a value that is not a count is ignored, because counting must not throw.
       if (value >= 0 && value < Infinity) change(name, labels, (before = 0) => before + value);
     },
     set(name, value, labels = {}) {
@@ -82,7 +82,7 @@ export function prometheusMeter(settings: PrometheusSettings = {}): PrometheusMe
   };
 }
 
-/** In the order of their names: the same labels are the same series. */
+/** Formats labels in the order of their names: the same labels are the same series. */
 function formatLabels(labels: MetricLabels): string {
   const pairs = Object.entries(labels)
     .toSorted(([one], [other]) => (one < other ? -1 : 1))
@@ -90,7 +90,7 @@ function formatLabels(labels: MetricLabels): string {
   return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
 }
 
-/** A name that Prometheus takes: one bad one would cost the whole scrape. */
+/** Returns a name that Prometheus accepts: one bad name would spoil the whole scrape. */
 function nameOf(name: string): string {
   const plain = name.replaceAll(/[^a-zA-Z0-9_]/g, "_");
   return /^[a-zA-Z_]/.test(plain) ? plain : `_${plain}`;
