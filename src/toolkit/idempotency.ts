@@ -1,6 +1,6 @@
 /**
- * `hapax/idempotency`: idempotency keys for HTTP APIs. Runs wherever `Request` and `Response` do; adapters for frameworks
- * are beside it.
+ * `hapax/idempotency`: idempotency keys for HTTP APIs. Runs on every platform with `Request` and `Response`. Adapters for
+ * frameworks are beside it.
  */
 
 import type { Ledger } from "./ledgers/ledger.ts";
@@ -18,7 +18,7 @@ export type { IdempotencySettings } from "./idempotency/settings.ts";
 export { GLOBAL } from "./once/check.ts";
 
 /**
- * Makes idempotency keys over a ledger. Throws `invalid_settings`.
+ * Creates idempotency keys over a ledger. Throws `invalid_settings`.
  *
  * ```ts
  * import { createIdempotency } from "hapax/idempotency";

@@ -1,7 +1,7 @@
 /**
- * `hapax/ledger`: effects that happen exactly once in the user's own database. Work that is done once for a key, an inbox
- * for messages, leases with fencing, versioned updates, and a sweeper. Needs a ledger: `hapax/ledgers/…`. Depends on nothing
- * of the server.
+ * `hapax/ledger`: effects that happen exactly once in the user's own database. It has work that is done once for a key, an
+ * inbox for messages, leases with fencing, versioned updates, and a sweeper. It needs a ledger: `hapax/ledgers/…`. It uses
+ * nothing of the server.
  */
 
 export type { JsonOf } from "../base/json-of.ts";

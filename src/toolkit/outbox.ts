@@ -1,6 +1,6 @@
 /**
- * `hapax/outbox`: events that are added in the transactions of the business data, and published if and only if those are
- * committed. Works with any ledger that has an outbox.
+ * `hapax/outbox`: publishes the events that you add in the transactions of your business data, if and only if these
+ * transactions are committed. Works with any ledger that has an outbox.
  */
 
 export {
