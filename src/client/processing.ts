@@ -1,6 +1,6 @@
 /**
  * `hapax/processing`: transactions over several streams, groups of consumers that share streams, and streams in
- * partitions. Runs wherever `fetch` does; needs a Hapax server.
+ * partitions. Runs on every platform with `fetch`. Needs a Hapax server.
  */
 
 import { type ClientSettings, resolveClientSettings } from "./settings.ts";
@@ -31,7 +31,7 @@ export type { Sink, SinkPlace } from "./processing/sink.ts";
 export { HapaxError, isHapaxError } from "../base/errors.ts";
 
 /**
- * Makes the handle of a server. Nothing is sent yet. Throws `invalid_settings`.
+ * Creates the handle of a server. Sends nothing yet. Throws `invalid_settings`.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";

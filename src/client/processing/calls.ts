@@ -1,8 +1,8 @@
 /**
- * One call to the server whose whole answer counts, also its body.
+ * Makes one call to the server whose whole answer counts, also its body.
  *
- *   CL1  an answer whose body was cut is no answer: the same call is sent again, within the time of all attempts;
- *   CL2  a refusal keeps what the server says beside its code: the operation, and the streams that it is about.
+ *   CL1  an answer whose body was cut does not count: the same call is sent again, within the time of all attempts;
+ *   CL2  a refusal keeps the other members of the answer beside its code: the operation, and the streams.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -16,13 +16,13 @@ export interface Settled {
   readonly status: number;
   readonly text: string;
   header(name: string): string | undefined;
-  /** An attempt before it may have been done. */
+  /** An earlier attempt may have been done. */
   readonly wasUnknown: boolean;
-  /** The refusal, if it is one. */
+  /** The refusal, if the answer is one. */
   readonly refusal: Refusal | undefined;
 }
 
-/** Why the server refused. */
+/** The refusal of a call. */
 export interface Refusal {
   readonly error: HapaxError;
   /** Other members of the answer: `operation`, `streams`. */
@@ -50,7 +50,7 @@ export async function settle(caller: Caller, call: Call): Promise<Settled> {
   }
 }
 
-/** The same caller with another patience. */
+/** Returns the same caller with other retry settings. */
 export function withRetry(caller: Caller, retry: RetrySettings): Caller {
   const { settings } = caller;
   return new Caller({ ...settings, retry: { ...settings.retry, ...retry } });
@@ -73,36 +73,36 @@ async function whole(answer: ClientAnswer, wasUnknown: boolean): Promise<Settled
       : error,
     members: membersOf(text),
   };
-  // A 5xx that was the last word leaves open what became of the call.
+  // If the last answer is a 5xx, the call may have been done.
   return { status, text, header, wasUnknown: wasUnknown || status >= 500, refusal };
 }
 
-/** The members of a JSON object; none of anything else. */
+/** Returns the members of a JSON object; an empty map for any other text. */
 export function membersOf(text: string): ReadonlyMap<string, unknown> {
   try {
     return mapOf(JSON.parse(text));
   } catch {
-    return new Map(); // Said by whoever misses a member.
+    return new Map(); // The caller that misses a member reports it.
   }
 }
 
-/** An object from elsewhere, by its members. */
+/** Returns the members of an object of unknown type. */
 export function mapOf(value: unknown): ReadonlyMap<string, unknown> {
   const isObject = typeof value === "object" && value !== null;
   return new Map<string, unknown>(isObject ? Object.entries(value) : []);
 }
 
-/** A list from elsewhere; anything else is an empty one. */
+/** Returns a list of unknown type; an empty one for any other value. */
 export function listOf(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? (value as readonly unknown[]) : [];
 }
 
-/** Texts from elsewhere; what is no text is left out. */
+/** Returns the texts in a list of unknown type; other values are left out. */
 export function textsOf(value: unknown): readonly string[] {
   return listOf(value).filter((one) => typeof one === "string");
 }
 
-/** A JSON call of the routes of groups: the members of its answer, or the refusal thrown. */
+/** Makes a JSON call to a route of groups. Returns the members of its answer; throws a refusal. */
 export async function callJson(
   caller: Caller,
   call: Omit<Call, "body">,
@@ -113,7 +113,7 @@ export async function callJson(
   return membersOf(settled.text);
 }
 
-/** The call with its body. */
+/** Returns the call with a JSON body. */
 export function jsonCall(call: Omit<Call, "body">, body: unknown): Call {
   if (body === undefined) return call;
   const bytes = new TextEncoder().encode(JSON.stringify(body));

@@ -1,9 +1,9 @@
-/** The answer to a claim, as the server gives it. PROTOCOL.md §20.2. */
+/** Reads the server's answer to a claim. PROTOCOL.md §20.2. */
 
 import { HapaxError } from "../../base/errors.ts";
 import { listOf, mapOf, textsOf } from "./calls.ts";
 
-/** A stream that is leased: where its group is, and in which life of it. */
+/** A leased stream, its life, and the committed offset of the group. */
 export interface ClaimedStream {
   readonly stream: string;
   readonly life: string;
@@ -11,7 +11,7 @@ export interface ClaimedStream {
 }
 
 export interface ClaimAnswer {
-  /** By token. */
+  /** The leased streams, by token. */
   readonly leases: ReadonlyMap<number, ClaimedStream>;
   readonly handOver: ReadonlySet<string>;
   readonly leaseMs: number | undefined;
@@ -39,7 +39,7 @@ function leaseOf(value: unknown): [number, ClaimedStream] {
   return [token, { stream, life, offset }];
 }
 
-/** A member that is a number. */
+/** Returns a member that is a number; else undefined. */
 export function numberIn(members: ReadonlyMap<string, unknown>, name: string): number | undefined {
   const value = members.get(name);
   return typeof value === "number" ? value : undefined;

@@ -1,4 +1,4 @@
-/** What the streams of a server hold, asked for once for each stream. */
+/** The media types of the streams of a server. The client asks once for each stream. */
 
 import type { Caller } from "../attempt.ts";
 import { refusalOf } from "../attempt.ts";
@@ -9,15 +9,15 @@ import type { Addresses, StreamTarget } from "./paths.ts";
 /** Streams whose type is remembered: about 100 bytes each. */
 const KNOWN_MAX = 10_000;
 
-/** Of each connection. Beside it and not in it: only pipelines ask. */
+/** The codecs of each connection. Not a member of it, because only pipelines ask. */
 const lent = new WeakMap<object, (target: StreamTarget) => Codec | undefined>();
 
-/** Lets pipelines of a connection know what is known of its streams. */
+/** Lets pipelines of a connection use the known types of its streams. */
 export function lendCodecs(connection: object, addresses: Addresses, codecs: Codecs): void {
   lent.set(connection, (target) => codecs.known(addresses.pathOf(target)));
 }
 
-/** What a stream of the connection holds, if that is known. Throws `invalid_request` for one of another server. */
+/** Returns the codec of a stream of the connection, if it is known. Throws `invalid_request` for one of another server. */
 export function knownCodec(connection: object, target: StreamTarget): Codec | undefined {
   return lent.get(connection)?.(target);
 }
@@ -48,12 +48,12 @@ export class Codecs {
     return codec;
   }
 
-  /** Another stream may be there by now. */
+  /** Forgets the type of a stream: another stream may be at the path by now. */
   forget(path: string): void {
     this.#known.delete(path);
   }
 
-  /** Asks for it, unless somebody is asking already: then both hear the same answer. */
+  /** Asks for the type of a stream. Calls at the same time share one request. */
   get(path: string, signal: AbortSignal | undefined): Promise<Codec> {
     const known = this.known(path);
     if (known !== undefined) return Promise.resolve(known);

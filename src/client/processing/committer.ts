@@ -1,10 +1,10 @@
 /**
- * Commits of leases, many in one request. PROTOCOL.md §20.3.
+ * Sends commits of leases, many in one request. PROTOCOL.md §20.3.
  *
- *   CM1  a commit is confirmed when the server has said so, with the token of its lease;
- *   CM2  one that is refused takes none of its neighbours with it.
+ *   CM1  a commit is confirmed when the server has confirmed it, with the token of its lease;
+ *   CM2  a refused commit does not fail its neighbours.
  *
- * While one request is under way the next one fills, so that many leases cost as many requests as one.
+ * While one request is on its way the next one fills, so that many leases cost as many requests as one.
  */
 
 import type { HapaxError } from "../../base/errors.ts";
@@ -49,7 +49,7 @@ export class Committer {
 
   async #sendAll(): Promise<void> {
     this.#isSending = true;
-    // What is committed in the same turn goes together.
+    // Commits of the same turn go together.
     await Promise.resolve();
     while (this.#queue.length > 0) {
       const batch = this.#nextBatch();
@@ -60,7 +60,7 @@ export class Committer {
     this.#isSending = false;
   }
 
-  /** Of one member, and each lease once: the server takes no stream twice. */
+  /** Takes commits of one member, and each lease once: the server takes no stream twice. */
   #nextBatch(): readonly Waiting[] {
     const member = this.#queue[0]?.lease.member;
     const tokens = new Set<number>();
@@ -76,7 +76,7 @@ export class Committer {
     const refusal = await this.#post(batch);
     if (refusal === undefined) for (const { resolve } of batch) resolve();
     else if (batch.length === 1) batch[0]?.reject(refusal);
-    // CM2: alone, each hears its own.
+    // CM2: sent alone, each commit gets its own answer.
     else for (const waiting of batch) await this.#send([waiting]);
   }
 

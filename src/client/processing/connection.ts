@@ -1,4 +1,4 @@
-/** One server, with everything that concerns more than one of its streams. Made by `connectServer`. */
+/** The handle of one server, for operations on more than one of its streams. `connectServer` creates it. */
 
 import { Caller } from "../attempt.ts";
 import type { ResolvedClientSettings } from "../settings.ts";
@@ -29,24 +29,24 @@ export class Connection {
     lendStored(this, { caller: this.#caller, addresses: this.#addresses });
   }
 
-  /** Without a slash at the end. */
+  /** The address of the server, without a slash at the end. */
   get url(): string {
     return this.#addresses.base;
   }
 
-  /** The handle of a stream, as `connect` of `hapax/client` makes it. */
+  /** Returns the handle of a stream, like `connect` of `hapax/client`. */
   stream(path: StreamTarget): Stream {
     return new Stream(this.#caller, this.#addresses.stream(this.#addresses.pathOf(path)));
   }
 
   /**
-   * Does everything that the callback asks for, or nothing. The callback only collects: nothing is sent until it has
-   * returned, and nothing at all if it throws. A lost answer is settled by sending the same again, so that it happens
-   * once; up to 32 transactions of a handle are on their way at once.
+   * Does all operations that the callback collects, or none. Nothing is sent until the callback has returned, and nothing at
+   * all if it throws. After a lost answer the client sends the same request again, and it happens once. Up to 32 transactions
+   * of a handle are on their way at once.
    *
-   * Rejects with a `TransactionFailure`, whose `outcome` says whether it is certain that nothing was stored, and whose
-   * code is that of the operation that cannot be done: `stream_not_found`, `stream_closed`, `tail_moved`,
-   * `stream_present`, `lease_lost`, `member_lost`, `offset_regressed`, `content_type_mismatch`, `stream_exists`.
+   * Rejects with a `TransactionFailure`. Its `outcome` says whether it is certain that nothing was stored. Its code is that
+   * of the operation that cannot be done: `stream_not_found`, `stream_closed`, `tail_moved`, `stream_present`, `lease_lost`,
+   * `member_lost`, `offset_regressed`, `content_type_mismatch`, `stream_exists`.
    *
    * ```ts
    * import { isHapaxError } from "hapax/client";
@@ -63,7 +63,7 @@ export class Connection {
    *   tx.append(bob, { cents: 100 });
    * });
    *
-   * // Only if nobody has written to alice meanwhile.
+   * // Only if nothing was written to alice meanwhile.
    * const offset = offsets.get(alice) ?? "";
    * await hapax.stream(alice).append({ cents: -5 });
    * try {
@@ -86,7 +86,7 @@ export class Connection {
   }
 
   /**
-   * The administration of a group.
+   * Returns the handle to administer a group.
    *
    * ```ts
    * import { startNodeServer } from "hapax/node";
@@ -107,13 +107,14 @@ export class Connection {
     return new Group(this.#caller, this.#addresses, name);
   }
 
-  /** A member of a group: batches of the streams that are leased to it. Nothing is sent until one is asked for. */
+  /** Creates a member of a group, which gets batches of its leased streams. Nothing is sent until the first `next`. */
   consumer<T = unknown>(options: ConsumerOptions): Consumer<T> {
     return new Consumer<T>(this.#caller, this.#addresses, this.#transactions, options);
   }
 
   /**
-   * Processes the records of streams, each exactly once. Nothing is sent until `run`. Throws `invalid_settings`.
+   * Creates a pipeline, which processes the records of streams, each exactly once. Nothing is sent until `run`. Throws
+   * `invalid_settings`.
    *
    * ```ts
    * import { startNodeServer } from "hapax/node";
@@ -141,7 +142,7 @@ export class Connection {
     return new Pipeline<T, Tx>(this, options);
   }
 
-  /** Streams `<name>/0` to `<name>/<count - 1>`, written by key. */
+  /** Returns the handle of the streams `<name>/0` to `<name>/<count - 1>`, which are written by key. */
   partitioned(name: string, count: number): Partitioned {
     return new Partitioned(this.#addresses.pathOf(name), count, (path) => this.stream(path));
   }

@@ -1,12 +1,12 @@
 /**
- * A consumer: the batches of the streams that a group leases to it.
+ * A consumer: gets the batches of the streams that a group leases to it.
  *
  *   CO1  batches of one stream come one after the other, in order; those of different streams side by side;
- *   CO2  what was not committed comes again, to whoever has the stream then; what was committed never comes again;
- *   CO3  `run` ends when it is told to, after the work at hand, or with the first error of a handler. Either way it
+ *   CO2  uncommitted records come again, to the next holder of the stream; committed records never come again;
+ *   CO3  `run` ends when its signal aborts, after the current work, or with the first error of a handler. Either way it
  *        leaves the group, so that others go on at once;
- *   CO4  the work at hand has `closeMs` to end. One handler that does not end hides neither the end nor the error of
- *        another: its lease is given up, and what it does from then on counts for nothing.
+ *   CO4  the current work has `closeMs` to end. A handler that does not end hides neither the end nor the error of
+ *        another: its lease is given up, and its later work has no effect.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -22,44 +22,44 @@ import type { Addresses } from "./paths.ts";
 import { Sources } from "./sources.ts";
 import type { Transactions } from "./transactions.ts";
 
-/** How to consume. Only `group` is required; with `pattern` or `streams` the group is created if it is not there. */
+/** Options of a consumer. Only `group` is required; with `pattern` or `streams` the group is created if it does not exist. */
 export interface ConsumerOptions extends GroupSettings {
   readonly group: string;
-  /** What the member is called; the server adds a number. Default `consumer`. */
+  /** The name of the member; the server adds a number. Default `consumer`. */
   readonly name?: string;
-  /** Most streams at once. Default: its share, whatever that is. */
+  /** The most streams at once. Default: the member's share of the group. */
   readonly max?: number;
-  /** How often it is heard of, in milliseconds. Default and most: a third of the lease time; at most 3,000. */
+  /** Time between two signs of life, in milliseconds. Default and most: a third of the lease time; at most 3,000. */
   readonly heartbeatMs?: number;
-  /** Handlers of `run` at once. Default 8. */
+  /** The most handlers of `run` at once. Default 8. */
   readonly concurrency?: number;
   /**
-   * Streams that are waited for with a connection each. Default 64. More than that are asked in turn, every `pollMs`
-   * to 5,000 ms. A browser has six connections to a server over HTTP/1.1: set 4 there.
+   * The most streams that have a connection of their own to wait for records. Default 64. The consumer polls all others in
+   * turn, every `pollMs` to 5,000 ms. A browser has six connections to a server over HTTP/1.1: set 4 there.
    */
   readonly liveMax?: number;
-  /** How soon a stream without a connection is asked again, in milliseconds. Default 250. */
+  /** Shortest time between two polls of a stream without a connection, in milliseconds. Default 250. */
   readonly pollMs?: number;
-  /** How long an outage of the server may last, in milliseconds. Default: for ever. */
+  /** How long an outage of the server may last, in milliseconds. Default: without limit. */
   readonly patienceMs?: number;
-  /** Hears what happens. */
+  /** Called with every event. */
   readonly onEvent?: (event: ConsumerEvent) => void;
-  /** Hears of failed reads that are tried again. */
+  /** Called with every failed read that is tried again. */
   readonly onReconnect?: (reconnect: Reconnect) => void;
-  /** Ends it at once: `next` rejects with the reason, batches at hand are lost. See `run` for an end in order. */
+  /** Ends the consumer at once: `next` rejects with the reason, current batches are lost. `run` has an orderly end. */
   readonly signal?: AbortSignal | undefined;
 }
 
 /** Options of `consumer.run`. */
 export interface RunOptions {
-  /** Handlers at once. Default: that of the consumer. */
+  /** The most handlers at once. Default: that of the consumer. */
   readonly concurrency?: number;
   /**
-   * How long the work at hand may take from the end on, in milliseconds: when `signal` has aborted, or a handler has
-   * failed. Then the consumer leaves the group, and `run` settles without the handlers that did not end. Default 5,000.
+   * How long the current work may still take after `signal` has aborted or a handler has failed, in milliseconds. Then the
+   * consumer leaves the group, and `run` settles without the handlers that did not end. Default 5,000.
    */
   readonly closeMs?: number;
-  /** Ends it in order: no new batches, those at hand are finished and committed, then it leaves the group. */
+  /** Ends the run in order: takes no new batches, finishes and commits the current ones, then leaves the group. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -71,12 +71,12 @@ interface Waiter<T> {
 
 const HEARTBEAT_MS_MAX = 3_000;
 
-/** CO4: with the time to leave it is less than the ten seconds that containers are given to end. */
+/** CO4: with the time to leave it is less than the ten seconds that containers have to end. */
 const CLOSE_MS = 5_000;
 
 /**
- * The batches of the streams that a group leases to this member. Made by `connection.consumer()`; joins when the first
- * batch is asked for.
+ * Gets the batches of the streams that a group leases to this member. `connection.consumer()` creates it. It joins the group
+ * at the first `next`.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";
@@ -159,19 +159,20 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     if (aborted !== undefined) this.#fail(aborted);
   }
 
-  /** The id that the server knows this member by; `undefined` before it has joined. */
+  /** The id of this member at the server; `undefined` before it has joined. */
   get member(): string | undefined {
     return this.#membership.member;
   }
 
-  /** Streams that are leased to it now. */
+  /** The number of streams that are leased to it now. */
   get leaseCount(): number {
     return this.#membership.leaseCount;
   }
 
   /**
-   * The next batch of any leased stream. Several workers may wait at once. Done after `close`; rejects with the reason
-   * of the signal, and with what cannot be cured: `group_not_found`, `group_exists`, `unsupported`, `token_invalid`.
+   * Returns the next batch of any leased stream. Several workers may wait at once. Done after `close`. Rejects with the
+   * reason of the signal, and with errors that no retry can cure: `group_not_found`, `group_exists`, `unsupported`,
+   * `token_invalid`.
    */
   next(
     options: { readonly signal?: AbortSignal } = {},
@@ -179,7 +180,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     return this.#next(options.signal);
   }
 
-  /** `isOver`: whether the one who waits wants no more; then it is done. */
+  /** `isOver` returns true when the caller wants no more batches: then the promise resolves as done. */
   #next(
     signal?: AbortSignal,
     isOver?: () => boolean,
@@ -214,7 +215,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     });
   }
 
-  /** For one worker: `for await`. Leaving the loop closes the consumer. */
+  /** Iterates over the batches, for one worker: `for await`. Leaving the loop closes the consumer. */
   [Symbol.asyncIterator](): AsyncIterator<LeasedBatch<T>, undefined, undefined> {
     return {
       next: () => this.next(),
@@ -226,9 +227,9 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
   }
 
   /**
-   * Calls the handler for each batch, several at once. A batch that its handler has neither committed nor said to be
-   * done is committed when the handler has ended. An error of a handler ends the run, unless its lease is over: then
-   * somebody else has the records. CO3.
+   * Calls the handler for each batch, several at once. If the handler has neither committed its batch nor called `done`,
+   * the batch is committed when the handler has ended. An error of a handler ends the run, unless its lease is over: then
+   * another member has the records. CO3.
    *
    * ```ts
    * import { startNodeServer } from "hapax/node";
@@ -285,18 +286,18 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
       } catch (error) {
         failure ??= { error };
       }
-      // The first that ends, ends the others, after what they have at hand.
+      // The first worker that ends also ends the others, after their current batch.
       end();
     });
     await Promise.race([Promise.all(workers), overdue.promise]);
     cancel();
     signal?.removeEventListener("abort", end);
     await this.close();
-    // Cast: what the worker threw, as it was.
+    // Cast: throws the worker's error unchanged.
     if (failure !== undefined) throw failure.error as Error;
   }
 
-  /** Leaves the group at once. Batches that are neither committed nor done come again, to somebody else. */
+  /** Leaves the group at once. Batches that are neither committed nor done come again, to another member. */
   async close(): Promise<void> {
     if (!this.#isClosed) {
       this.#isClosed = true;
@@ -305,10 +306,10 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     }
     this.#closing.abort(new HapaxError("lease_lost", "the consumer was closed"));
     await this.#membership.leave();
-    await this.#opening?.catch(() => undefined); // Told by `next`.
+    await this.#opening?.catch(() => undefined); // `next` rejects with it.
   }
 
-  /** `await using` closes it. */
+  /** `await using` closes the consumer. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
@@ -323,10 +324,10 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
       const batch = next.value;
       try {
         await handler(batch);
-        // What was given back is for the next holder.
+        // A batch that was given back belongs to the next holder.
         if (!batch.isSettled && !batch.signal.aborted) await batch.commit();
       } catch (error) {
-        // Somebody else has the stream now: what this worker did of it counts for nothing.
+        // Another member has the stream now: the work of this one has no effect.
         if (!batch.signal.aborted) throw error;
       }
     }
@@ -352,7 +353,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     if (!this.#isClosed) await this.#membership.open();
   }
 
-  /** Gives what is ready to those who wait. */
+  /** Gives ready batches to waiting callers. */
   #serve(): void {
     const over = this.#waiters.filter((waiter) => waiter.isOver());
     for (const waiter of over) {
@@ -381,6 +382,6 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     this.#unlisten();
     this.#serve();
     this.#closing.abort(error);
-    this.#membership.leave().catch(() => undefined); // The failure is what is told.
+    this.#membership.leave().catch(() => undefined); // Callers get the failure instead.
   }
 }

@@ -1,15 +1,15 @@
 /**
- * Records that a pipeline has given up, and what becomes of them. They lie in a JSON stream: each dead letter is one
+ * Records that a pipeline has given up, and their handling. They are in a JSON stream: each dead letter is one
  * record, and so is the note that it was handled.
  *
  *   DL1  a letter is pending until a later record of the stream says that it was handled;
  *   DL2  a letter is replayed or discarded once: the note, and the record that is appended again, are one transaction,
- *        which is refused if anything has come to the stream since it was read;
- *   DL3  what is no dead letter is left alone;
+ *        which is refused if any record was appended to the stream since it was read;
+ *   DL3  records that are not dead letters are left alone;
  *   DL4  a record is kept and replayed as it was stored, with every digit. One that is too large for a letter stays in its
- *        stream, where the letter says;
- *   DL5  letters are those of the stream that is there, and what a letter says of a stream holds for the life that it
- *        names: of a stream that was created anew at the path nothing is replayed in the place of the record.
+ *        stream, at the place that the letter names;
+ *   DL5  letters are those of the present stream, and a letter holds only for the life of the stream that it
+ *        names: a record of a stream that was created anew at the path is never replayed in place of the old one.
  *
  *   | dead letter  | `{id, stream, offset, record, base64 or recordBytes, error: {name, message}, attempts, at}` |
  *   | its handling | `{id, handled: "replayed" or "discarded", to?, at}`                            |
@@ -32,11 +32,11 @@ import { readStored } from "./stored.ts";
 export interface DeadLetter {
   /** Names the record: `<group>/<stream>/<life>/<offset>`. */
   readonly id: string;
-  /** The stream that it is from. */
+  /** The stream of the record. */
   readonly stream: string;
-  /** Where it begins in its stream. */
+  /** Where the record begins in its stream. */
   readonly offset: string;
-  /** A JSON value, a text, or bytes. Undefined if it was too large for the letter: it is in its stream. */
+  /** A JSON value, a text, or bytes. Undefined if it was too large for the letter: then it is only in its stream. */
   readonly record: unknown;
   /** The JSON of the record as it was stored: numbers that JavaScript cannot hold are still in it. */
   readonly recordText: string | undefined;
@@ -44,17 +44,17 @@ export interface DeadLetter {
   readonly recordBytes: number | undefined;
   readonly error: { readonly name: string; readonly message: string };
   readonly attempts: number;
-  /** When it was given up, RFC 3339. */
+  /** When the pipeline gave the record up, RFC 3339. */
   readonly at: string;
 }
 
-/** Of a message: enough to know what it was, too little to hurt. */
+/** The longest kept message: enough to identify it, too little to do harm. */
 const MESSAGE_CHARS_MAX = 2_000;
 const NAME_CHARS_MAX = 200;
-/** Of one base64 step: a multiple of three. */
+/** The bytes of one base64 step: a multiple of three. */
 const CHUNK_BYTES = 24_576;
 
-/** A record that was given up, and why. */
+/** A record that was given up, and the reason. */
 export interface GivenUp {
   readonly id: string;
   readonly stream: string;
@@ -65,10 +65,10 @@ export interface GivenUp {
   readonly attempts: number;
 }
 
-/** DL4: a larger record is left in its stream. Half of what a request may have by default. */
+/** DL4: a larger record stays in its stream. Half of the default limit of a request. */
 const RECORD_BYTES_MAX = 8 * 1024 * 1024;
 
-/** A dead letter as it is stored. `isBare`: without the record, because the letter was too large with it. */
+/** Returns a dead letter as it is stored. `isBare`: without the record, because the letter was too large with it. */
 export function envelopeOf(letter: GivenUp, clock: Clock, isBare = false): JsonText {
   const { record, error, ...facts } = letter;
   const { name, message } = wordsOf(error);
@@ -83,11 +83,11 @@ export function envelopeOf(letter: GivenUp, clock: Clock, isBare = false): JsonT
   return new JsonText(`${head},"base64":"${toBase64(record)}"}`);
 }
 
-/** What became of a request for one letter. */
+/** The result of `replay()` and `discard()`. */
 export type Handled = "replayed" | "discarded" | "not_pending";
 
 /**
- * The dead letters of one stream. Made for tools: it reads the whole stream, and holds those that are pending.
+ * The dead letters of one stream, for tools. It reads the whole stream, and holds the pending letters in memory.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";
@@ -123,7 +123,7 @@ export class DeadLetters {
   readonly #stream: StreamTarget;
   readonly #clock: Clock;
   readonly #pending = new Map<string, DeadLetter>();
-  /** Names the life of the stream. */
+  /** The last read position, with the life of the stream. */
   #position = "-1";
 
   constructor(hapax: Connection, stream: StreamTarget, clock: Clock = waitingClock) {
@@ -132,7 +132,7 @@ export class DeadLetters {
     this.#clock = clock;
   }
 
-  /** Those that are not handled, the oldest first. Reads on from where it was. */
+  /** Returns the letters that are not handled, the oldest first. Reads on from its last position. */
   async pending(): Promise<readonly DeadLetter[]> {
     try {
       await this.#readOn();
@@ -157,12 +157,12 @@ export class DeadLetters {
     }
   }
 
-  /** Appends the record again, to the stream that it is from or to another one. DL2. */
+  /** Appends the record again, to its own stream or to another one. DL2. */
   replay(id: string, to?: StreamTarget): Promise<Handled> {
     return this.#handle(id, "replayed", to);
   }
 
-  /** Leaves the record out for good. DL2. */
+  /** Marks the letter as handled without appending its record. DL2. */
   discard(id: string): Promise<Handled> {
     return this.#handle(id, "discarded");
   }
@@ -220,7 +220,7 @@ export class DeadLetters {
   #apply(members: ReadonlyMap<string, unknown>, bytes: Uint8Array): void {
     const id = members.get("id");
     if (typeof id !== "string") return;
-    // In their order: a letter that comes again after it was handled is a letter again.
+    // Applied in order: a letter that comes again after it was handled is pending again.
     this.#pending.delete(id);
     if (members.has("handled")) return;
     const letter = letterOf(id, members, bytes);

@@ -1,8 +1,8 @@
 /**
- * What the callback of a transaction asks for, collected until it has returned.
+ * Collects the operations of a transaction until its callback has returned.
  *
  *   TD1  nothing is sent before the callback has returned; if it throws, nothing is sent at all;
- *   TD2  data is what it was when it was given: what its owner does with it afterwards changes nothing;
+ *   TD2  data is encoded at the call: later changes by its owner have no effect;
  *   TD3  appends to one stream become one operation, unless the stream is created or closed between them.
  */
 
@@ -15,7 +15,7 @@ import type { Addresses, StreamTarget } from "./paths.ts";
 
 /** Options of `tx.create`. All are optional. */
 export interface TransactionCreateOptions {
-  /** Default `application/json`. */
+  /** The media type of the stream. Default `application/json`. */
   readonly contentType?: string;
   /** A sliding expiry, in seconds. */
   readonly ttlSeconds?: number;
@@ -23,7 +23,7 @@ export interface TransactionCreateOptions {
   readonly expiresAt?: string;
 }
 
-/** The wake of a subscription, as `ack` of PROTOCOL.md §11.6 has it. */
+/** Acknowledges the wake of a subscription, as in `ack` of PROTOCOL.md §11.6. */
 export interface SubscriptionAck {
   readonly subscription: string;
   readonly token: string;
@@ -33,34 +33,34 @@ export interface SubscriptionAck {
   readonly done?: boolean;
 }
 
-/** What can be committed with one word: a batch of a consumer. */
+/** Something that `tx.commit` takes without an offset: a batch of a consumer. */
 export interface Committable {
   readonly lease: Lease;
   readonly nextOffset: string;
 }
 
 /**
- * What a transaction may do, as its callback gets it. Every method only notes down what is wanted. After the
+ * The operations of a transaction, for its callback. Every method only collects the operation. After the
  * callback has returned they throw `invalid_request`.
  */
 export interface Transaction {
   /** Appends a record; the stream must exist, or be created before in this transaction. */
   append(stream: StreamTarget, data: unknown): void;
-  /** Creates a stream. One that is there with this configuration is fine. */
+  /** Creates a stream. Does nothing if it exists with this configuration. */
   create(stream: StreamTarget, options?: TransactionCreateOptions): void;
-  /** Closes a stream. One that is closed is fine. */
+  /** Closes a stream. Does nothing if it is closed already. */
   close(stream: StreamTarget): void;
-  /** Commits the offset of a lease, or of a batch: its records are processed, with all that this transaction does. */
+  /** Commits the offset of a lease, or of a batch: its records count as processed, together with this transaction. */
   commit(batch: Committable): void;
   commit(lease: Lease, offset: string): void;
   /** Acknowledges the wake of a subscription. */
   ack(ack: SubscriptionAck): void;
-  /** Only if the tail of the stream is this offset (else `tail_moved`), or if there is no such stream. */
+  /** Commits the transaction only if the tail of the stream is this offset (else `tail_moved`), or if it does not exist. */
   expect(
     stream: StreamTarget,
     expected: { readonly offset: string } | { readonly absent: true },
   ): void;
-  /** Only if the lease is valid; else `lease_lost`. */
+  /** Commits the transaction only if the lease is valid; else `lease_lost`. */
   expectLease(lease: Lease): void;
 }
 
@@ -68,7 +68,7 @@ interface AppendDraft {
   readonly kind: "append";
   readonly stream: string;
   readonly records: Encoded[];
-  /** The type that this transaction creates the stream with. */
+  /** The codec of a stream that this transaction creates. */
   readonly createdAs: Codec | undefined;
 }
 
@@ -77,10 +77,10 @@ interface OtherDraft {
   readonly operation: unknown;
 }
 
-/** A lease that a transaction speaks of. */
+/** A lease that a transaction names. */
 export interface NamedLease {
   readonly lease: Lease;
-  /** The offset that it commits; nothing if it only expects the lease. */
+  /** The offset that it commits; undefined if it only expects the lease. */
   readonly offset: string | undefined;
 }
 
@@ -88,9 +88,9 @@ export class Draft implements Transaction {
   readonly #addresses: Addresses;
   readonly #codecs: Codecs;
   readonly #operations: (AppendDraft | OtherDraft)[] = [];
-  /** For each operation, the call that made it. */
+  /** The number of the call that made each operation. */
   readonly calls: number[] = [];
-  /** By the index of their operation. */
+  /** The named leases, by the index of their operation. */
   readonly leases = new Map<number, NamedLease>();
   /** Streams that this transaction creates, with their types. */
   readonly created = new Map<string, Codec>();
@@ -107,12 +107,12 @@ export class Draft implements Transaction {
     return this.#operations.length === 0;
   }
 
-  /** Streams that it appends to. */
+  /** The streams to which it appends. */
   get appended(): readonly string[] {
     return this.#operations.flatMap((one) => (one.kind === "append" ? [one.stream] : []));
   }
 
-  /** TD1: from here on it takes no more. */
+  /** TD1: ends the collection. Later calls throw. */
   seal(): void {
     this.#isSealed = true;
   }
@@ -174,7 +174,7 @@ export class Draft implements Transaction {
     this.#other({ expect: wireLease(lease) });
   }
 
-  /** The request. Asks the server for the types of streams that are not known. */
+  /** Returns the request. Asks the server for the types of unknown streams. */
   async frame(signal: AbortSignal | undefined): Promise<Uint8Array> {
     const bodies: Uint8Array[] = [];
     const operations: unknown[] = [];

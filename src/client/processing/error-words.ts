@@ -1,6 +1,6 @@
-/** What was thrown, in words: functions of users throw anything. */
+/** Describes thrown values: functions of users may throw any value. */
 
-/** The name and the message of what was thrown. Never throws. */
+/** Returns the name and the message of a thrown value. Never throws. */
 export function wordsOf(thrown: unknown): { readonly name: string; readonly message: string } {
   try {
     const isObject = typeof thrown === "object" && thrown !== null;
@@ -21,6 +21,6 @@ function textOf(thrown: unknown): string {
   try {
     return String(thrown);
   } catch {
-    return UNSPEAKABLE; // No prototype, or one whose words fail.
+    return UNSPEAKABLE; // It has no prototype, or its `toString` throws.
   }
 }

@@ -1,8 +1,8 @@
-/** What a consumer tells of itself. */
+/** The events of a consumer. */
 
 import type { HapaxError } from "../../base/errors.ts";
 
-/** What happens to a consumer. For logs and metrics; nothing has to be done about it. */
+/** An event of a consumer, for logs and metrics. You need not react to it. */
 export type ConsumerEvent =
   | { readonly kind: "joined"; readonly member: string }
   /** The server has forgotten the member: it joins again. */

@@ -1,12 +1,12 @@
-/** What a transaction that was not confirmed hands back. */
+/** The failure of a transaction that was not confirmed. */
 
 import { type ErrorCode, HapaxError } from "../../base/errors.ts";
 
-/** What is known of a transaction without a confirmation: that nothing of it is stored, or nothing at all. */
+/** The outcome of a transaction without a confirmation: certainly not stored, or unknown. */
 export type TransactionOutcome = "not_stored" | "unknown";
 
 /**
- * A transaction that was not confirmed. `code` says why.
+ * The error of a transaction that was not confirmed. `code` says why.
  *
  * ```ts
  * import { TransactionFailure } from "hapax/processing";
@@ -19,7 +19,7 @@ export type TransactionOutcome = "not_stored" | "unknown";
  * ```
  */
 export class TransactionFailure extends HapaxError {
-  /** `not_stored` is certain. `unknown`: an attempt got no answer, and none can be had any more. */
+  /** `not_stored` is certain. `unknown`: an attempt got no answer, and no later one can tell. */
   readonly outcome: TransactionOutcome;
   /** The call of the transaction that cannot be done, from 0: the first one in the callback is 0. */
   readonly operation: number | undefined;
@@ -36,7 +36,7 @@ export class TransactionFailure extends HapaxError {
   }
 }
 
-/** The failure of a transaction for a cause. */
+/** Creates the failure of a transaction for a cause. */
 export function transactionFailure(
   cause: HapaxError,
   outcome: TransactionOutcome,

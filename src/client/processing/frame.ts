@@ -1,11 +1,11 @@
 /**
- * A transaction as one request. PROTOCOL.md §19.1.
+ * Encodes a transaction as one request. PROTOCOL.md §19.1.
  *
  *   | 4 bytes            | head            | bodies              |
  *   | length, big endian | JSON, UTF-8     | one after the other |
  *
- *   FR1  the bodies use up the request exactly, in the order of the appends that name their lengths;
- *   FR2  it is made once: every attempt sends the same bytes.
+ *   FR1  the bodies fill the request exactly, in the order of the appends that name their lengths;
+ *   FR2  it is encoded once: every attempt sends the same bytes.
  */
 
 import { type Codec, type Encoded, misfit } from "../records.ts";
@@ -31,7 +31,7 @@ export function frameOf(operations: readonly unknown[], bodies: readonly Uint8Ar
   return frame;
 }
 
-/** How many operations a frame of `frameOf` has. */
+/** Returns how many operations a frame of `frameOf` has. */
 export function operationsIn(frame: Uint8Array): number {
   const size = new DataView(frame.buffer, frame.byteOffset).getUint32(0);
   const head = JSON.parse(new TextDecoder().decode(frame.subarray(4, 4 + size))) as {
@@ -40,7 +40,7 @@ export function operationsIn(frame: Uint8Array): number {
   return head.operations.length;
 }
 
-/** The body of one append: of a JSON stream one array. Throws `invalid_request` for data that does not fit. */
+/** Returns the body of one append; one array for a JSON stream. Throws `invalid_request` for data that does not fit. */
 export function bodyOf(records: readonly Encoded[], codec: Codec): Uint8Array {
   if (codec.isJson) {
     const texts = records.map(({ form, content }) => {
@@ -54,7 +54,7 @@ export function bodyOf(records: readonly Encoded[], codec: Codec): Uint8Array {
 
 function bytesOf({ form, content }: Encoded, codec: Codec): Uint8Array {
   if (typeof content !== "string") return content;
-  // Given before the type was known: a string was kept as JSON.
+  // The record may come from before the type was known: then a string is kept as JSON.
   const text: unknown = form === "json" ? JSON.parse(content) : content;
   if (typeof text !== "string" || text === "") throw misfit(codec);
   return encoder.encode(text);

@@ -1,4 +1,4 @@
-/** The administration of one group. PROTOCOL.md §20. */
+/** Administers one group. PROTOCOL.md §20. */
 
 import { isHapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
@@ -8,36 +8,36 @@ import type { Addresses, StreamTarget } from "./paths.ts";
 /** Where a group begins on a stream: an offset, its beginning, or its tail. */
 export type GroupStart = "beginning" | "tail" | (string & {});
 
-/** What a group is made of. `pattern` or `streams` is required. */
+/** The settings of a group. `pattern` or `streams` is required. */
 export interface GroupSettings {
-  /** Streams by a pattern over absolute paths, as `/v1/stream/orders/*`; also those that come later. */
+  /** A pattern over absolute paths, such as `/v1/stream/orders/*`. It also takes streams that are created later. */
   readonly pattern?: string;
   readonly streams?: readonly StreamTarget[];
-  /** For the streams that are there; those that come later are read from their beginning. Default `beginning`. */
+  /** The start on existing streams; later streams are read from their beginning. Default `beginning`. */
   readonly start?: GroupStart;
-  /** How long a member counts as live without a sign, in milliseconds. Default: the server's, 30,000. */
+  /** How long a member counts as live without a sign of life, in milliseconds. Default: the server's, 30,000. */
   readonly leaseMs?: number;
 }
 
-/** How far a group has come on one stream. */
+/** The progress of a group on one stream. */
 export interface GroupCursor {
   readonly stream: string;
-  /** Committed. */
+  /** The committed offset. */
   readonly offset: string;
   /** The tail of the stream. */
   readonly nextOffset: string;
-  /** Bytes between the two. */
+  /** The bytes between `offset` and `nextOffset`. */
   readonly lag: number;
   readonly token: number;
-  /** Who has it. */
+  /** The member that has the stream. */
   readonly member: string | undefined;
-  /** Its holder is asked to hand it over. */
+  /** The server has asked the holder to hand the stream over. */
   readonly handOver: boolean;
   /** The stream is closed and committed to its end. */
   readonly finished: boolean;
 }
 
-/** A group, as the server describes it. */
+/** The server's description of a group. */
 export interface GroupDescription {
   readonly group: string;
   readonly pattern: string | undefined;
@@ -50,7 +50,7 @@ export interface GroupDescription {
     readonly expiresInMs: number;
   }[];
   readonly cursors: readonly GroupCursor[];
-  /** There may be more cursors after this stream. */
+  /** More cursors may follow after this stream: pass it as `after`. */
   readonly next: string | undefined;
 }
 
@@ -58,7 +58,7 @@ interface Signalled {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** The handle of a group. Made by `connection.group(name)`. */
+/** The handle of a group. `connection.group(name)` creates it. */
 export class Group {
   readonly name: string;
   readonly #caller: Caller;
@@ -70,7 +70,7 @@ export class Group {
     this.name = name;
   }
 
-  /** Creates the group. The same again changes nothing; other settings are `group_exists`. */
+  /** Creates the group. Repeating it with the same settings changes nothing; other settings throw `group_exists`. */
   async create(settings: GroupSettings & Signalled): Promise<void> {
     const { signal, streams, ...others } = settings;
     const paths = streams?.map((stream) => this.#addresses.pathOf(stream));
@@ -78,7 +78,7 @@ export class Group {
     await callJson(this.#caller, { method: "PUT", url: this.#url(), signal }, body);
   }
 
-  /** Describes it. Rejects with `group_not_found` if there is none. */
+  /** Describes the group. Rejects with `group_not_found` if there is none. */
   async describe(
     options: Signalled & { readonly after?: string; readonly limit?: number } = {},
   ): Promise<GroupDescription> {
@@ -91,8 +91,8 @@ export class Group {
   }
 
   /**
-   * Moves offsets, also back: of one stream, or of all. The leases of these streams end, and what was processed is
-   * processed again, or left out. Answers how many streams it concerned.
+   * Moves the offset of one stream, or of all, forward or back. The leases of these streams end. Records are processed
+   * again, or left out. Returns the number of streams.
    */
   async reset(
     options: Signalled & { readonly to: GroupStart; readonly stream?: StreamTarget },
@@ -105,7 +105,7 @@ export class Group {
     return typeof count === "number" ? count : 0;
   }
 
-  /** Forgets the group and its offsets. Deleting what is not there is no error. */
+  /** Deletes the group and its offsets. Does nothing if it does not exist. */
   async delete(options: Signalled = {}): Promise<void> {
     try {
       const call = { method: "DELETE", url: this.#url(), headers: this.#key(), ...options };
@@ -115,7 +115,7 @@ export class Group {
     }
   }
 
-  /** An act has one key for all its attempts: the server does it once, also if an answer is lost. PROTOCOL.md §12.7. */
+  /** Returns one key for all attempts of an act: the server does it once, also if an answer is lost. PROTOCOL.md §12.7. */
   #key(): Readonly<Record<string, string>> {
     return { "Idempotency-Key": `"${this.#caller.settings.random.id()}"` };
   }

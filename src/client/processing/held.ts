@@ -1,10 +1,10 @@
 /**
- * One lease in the hands of this consumer: its batch at hand, what is committed, and how it ends.
+ * One lease that this consumer holds: its current batch, its commits, and its end.
  *
- *   HL1  the next batch of a lease is given only after the one before was committed or said to be done;
- *   HL2  a lease that is asked back gives no more batches. It is handed over as soon as nothing of it is at hand and
- *        everything that is done is committed, and before the time for it is over in any case;
- *   HL3  when a lease is over its signal aborts, and nothing more is committed in its name.
+ *   HL1  the next batch of a lease is given only after the one before was committed or marked as done;
+ *   HL2  a lease that is asked back gives no more batches. It is handed over as soon as no worker has a batch of it and
+ *        all done batches are committed, and in any case before its time is over;
+ *   HL3  when a lease is over its signal aborts, and nothing more is committed under it.
  */
 
 import type { HapaxError } from "../../base/errors.ts";
@@ -14,7 +14,7 @@ import { Places } from "./places.ts";
 
 /** Options of `batch.commit`. All are optional. */
 export interface CommitOptions {
-  /** How far: an offset that `offsetAt` gives. Default: all of the batch. */
+  /** Commits the records before this offset, which `offsetAt` returns. Default: all of the batch. */
   readonly offset?: string;
   readonly signal?: AbortSignal;
 }
@@ -22,55 +22,55 @@ export interface CommitOptions {
 /** Records of one leased stream, from one safe point to the next. */
 export interface LeasedBatch<T> {
   readonly stream: string;
-  /** Names the life of the stream: one that is deleted and created anew at its path has another. */
+  /** The life of the stream: a stream that is deleted and created anew at its path has another one. */
   readonly life: string;
   /** For `tx.commit` and `tx.expectLease`. */
   readonly lease: Lease;
   /** JSON: the values. Text: one string. Other types: one `Uint8Array`. */
   readonly records: readonly T[];
-  /** As they came; of a JSON stream one array. */
+  /** The bytes as they came; one array for a JSON stream. */
   readonly bytes: Uint8Array;
-  /** Where it begins. */
+  /** Where the batch begins. */
   readonly offset: string;
-  /** Where it ends: what a commit of it says. */
+  /** Where the batch ends: the offset that its commit stores. */
   readonly nextOffset: string;
   /** The content type of the stream. */
   readonly contentType: string;
   /**
-   * Where a record begins. With the stream it names the record, however the pages are cut. Of streams that are not JSON
-   * a batch is one piece, which begins wherever it was read from.
+   * Returns where a record begins. Together with the stream it names the record, with any division into pages. In a stream
+   * that is not JSON a batch is one piece, which begins where the reading began.
    */
   offsetAt(index: number): string;
-  /** A record as it was stored: numbers that JavaScript cannot hold are still in it. */
+  /** Returns a record as it was stored: numbers that JavaScript cannot hold are still in it. */
   bytesAt(index: number): Uint8Array;
-  /** The stream is closed, and this is the last of it. */
+  /** The stream is closed, and this is its last batch. */
   readonly closed: boolean;
-  /** Aborts when the lease is over: lost, or asked back and its time is nearly over. Its reason is `lease_lost`. */
+  /** Aborts when the lease is over: it is lost, or asked back and its time is nearly over. Its reason is `lease_lost`. */
   readonly signal: AbortSignal;
-  /** Whether it was committed, by itself or by a transaction, or said to be done. */
+  /** Whether the batch was committed, by itself or by a transaction, or marked as done. */
   readonly isSettled: boolean;
   /**
-   * Says that these records are processed, or those before an offset. Resolves when that is stored; rejects with
-   * `lease_lost` or `member_lost` if another member has the stream now, or the consumer was closed. Waits out an outage;
-   * the signal gives up waiting, and the commit may be stored all the same.
+   * Commits that these records are processed, or those before an offset. Resolves when the commit is stored. Rejects with
+   * `lease_lost` or `member_lost` if another member has the stream now, or the consumer was closed. Waits during an outage;
+   * if the signal aborts, it stops waiting, and the commit may still be stored.
    */
   commit(options?: CommitOptions): Promise<void>;
-  /** Lets the next batch come without a commit. A later commit of this lease covers both. */
+  /** Marks the batch as done without a commit, so that the next one can come. A later commit of this lease covers both. */
   done(): void;
-  /** Whether the stream is asked back for another member, and should be given back soon. */
+  /** Whether the server wants the stream for another member: give it back soon. */
   readonly isAskedBack: boolean;
-  /** Gives the stream back. What of it was not committed comes again, to the next holder. */
+  /** Gives the stream back. Uncommitted records come again, to the next holder. */
   giveBack(): void;
 }
 
-/** What a lease needs of its consumer. */
+/** The functions of the consumer that a lease needs. */
 export interface LeaseHost<T> {
-  /** A batch waits to be given. */
+  /** A batch is ready for a worker. */
   ready(held: HeldLease<T>): void;
-  /** Not so any more. */
+  /** The batch is not ready any more. */
   withdraw(held: HeldLease<T>): void;
   commit(held: HeldLease<T>, offset: string, isLast: boolean): Promise<void>;
-  /** Nothing is at hand, or its time is over: give it back. */
+  /** Gives the lease back: no worker has a batch of it, or its time is over. */
   handOver(held: HeldLease<T>): void;
   /** The server does not know this lease. */
   refused(held: HeldLease<T>, error: HapaxError): void;
@@ -84,7 +84,7 @@ interface Hand<T> {
 
 export class HeldLease<T> {
   readonly lease: Lease;
-  /** Of the stream that is leased. */
+  /** The life of the leased stream. */
   readonly life: string;
   readonly #host: LeaseHost<T>;
   readonly #controller = new AbortController();
@@ -120,7 +120,7 @@ export class HeldLease<T> {
     return this.#committed;
   }
 
-  /** Whether the end of a closed stream was given: it will be finished, which is not a loss. */
+  /** Whether the last batch of a closed stream was given: then the lease finishes, which is not a loss. */
   get isLast(): boolean {
     return this.#isLast;
   }
@@ -129,7 +129,7 @@ export class HeldLease<T> {
     return this.#isAsked;
   }
 
-  /** Puts a batch at hand; resolves when the next one may come. HL1. */
+  /** Offers a batch to the workers; resolves when the next one may come. HL1. */
   offer(batch: Batch<T>): Promise<void> {
     return new Promise((settle) => {
       if (this.signal.aborted) {
@@ -143,7 +143,7 @@ export class HeldLease<T> {
     });
   }
 
-  /** The batch at hand, which is from now on in the hands of a worker. */
+  /** Gives the current batch to a worker. */
   give(): LeasedBatch<T> | undefined {
     const hand = this.#hand;
     if (hand === undefined || hand.isGiven || this.signal.aborted) return undefined;
@@ -151,7 +151,7 @@ export class HeldLease<T> {
     return this.#leased(hand);
   }
 
-  /** Commits the end of a closed stream that had no more records, when all before it is committed. */
+  /** Commits the end of a closed stream that has no more records, when all before it is committed. */
   async finish(batch: Batch<T>): Promise<void> {
     if (this.#done > this.#committed) {
       await new Promise<void>((resolve) => {
@@ -163,7 +163,7 @@ export class HeldLease<T> {
     await this.#commit(batch.nextOffset, batch.closed);
   }
 
-  /** HL2. `afterMs` calls back when the time to hand over is nearly over. */
+  /** HL2. Asks the lease back. `afterMs` calls its argument when the time to hand over is nearly over. */
   ask(afterMs: (run: () => void) => () => void): void {
     if (this.#isAsked || this.signal.aborted) return;
     this.#isAsked = true;
@@ -173,7 +173,7 @@ export class HeldLease<T> {
     this.#tryHandOver();
   }
 
-  /** The server does not want it back any more. */
+  /** Keeps the lease: the server does not want it back any more. */
   keep(): void {
     if (!this.#isAsked) return;
     this.#isAsked = false;
@@ -187,7 +187,7 @@ export class HeldLease<T> {
     if (this.signal.aborted) return;
     this.#host.withdraw(this);
     this.#controller.abort(reason);
-    // Whoever waits to read on is told by the signal.
+    // The reader waits for this promise, and then sees the signal.
     this.#hand?.settle();
     this.#hand = undefined;
     this.#onCommitted();
@@ -249,7 +249,7 @@ export class HeldLease<T> {
         if (signal.aborted) throw lostOf(signal);
         const isLast = batch.closed && offset === batch.nextOffset;
         const committing = orAborted(this.#commit(offset, isLast), options.signal);
-        // A stream that is finished ends its lease: that is no loss.
+        // A finished stream ends its lease: that is not a loss.
         await unlessLost(committing, signal, () => this.#committed >= offset);
       },
       done: () => {
@@ -265,7 +265,7 @@ export class HeldLease<T> {
   }
 }
 
-/** The promise, unless the signal aborts before it. */
+/** Settles as the promise does, or rejects when the signal aborts first. */
 function orAborted(promise: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
   if (signal === undefined) return promise;
   return new Promise((resolve, reject) => {
@@ -280,7 +280,7 @@ function orAborted(promise: Promise<void>, signal: AbortSignal | undefined): Pro
   });
 }
 
-/** The promise, unless the lease ends before it. */
+/** Settles as the promise does, or when the lease ends first: then it resolves only if `isDone`. */
 function unlessLost(
   promise: Promise<void>,
   signal: AbortSignal,

@@ -1,15 +1,15 @@
 /**
- * Identities for transactions: producers with random ids, each with one transaction under way. PROTOCOL.md §5, §19.
+ * Identities for transactions: producers with random ids, each with one transaction at a time. PROTOCOL.md §5, §19.
  *
  *   LX1  every attempt of a transaction has the same id, epoch and sequence, and no other transaction has them;
- *   LX2  a number is used again by nobody: after a transaction that was refused or given up its lane begins a new
- *        epoch, which fences whatever of the old one is still on its way;
- *   LX3  after an attempt of unknown outcome a refusal is not the last word: the number is used up by a transaction that
- *        changes nothing. If that is done, no lost attempt will ever be; if one was done first, its answer comes instead.
+ *   LX2  a number is never used again: after a transaction that was refused or given up, its lane begins a new
+ *        epoch, which fences requests of the old one that are still on their way;
+ *   LX3  after an attempt of unknown outcome a refusal is not final: a transaction that changes nothing uses the number up.
+ *        If it is done, no lost attempt can be done any more; if a lost attempt was done first, its answer comes instead.
  *
- * Keys would need no lanes, but are forgotten: above 100,000 of them in the time of the retries a repetition could be
- * stored twice. A producer is not forgotten. Epochs are declared and not sessions, because a higher epoch fences
- * also what the server has never heard of.
+ * Keys would need no lanes, but servers forget them: with more than 100,000 of them in the time of the retries a repetition
+ * could be stored twice. Servers do not forget a producer. Lanes have epochs and not sessions, because a higher epoch also
+ * fences requests that the server has not seen yet.
  */
 
 import type { Caller } from "../attempt.ts";
@@ -17,10 +17,10 @@ import { membersOf, type Settled, settle } from "./calls.ts";
 import { transactionFailure } from "./failure.ts";
 import { FRAME_TYPE, frameOf, operationsIn } from "./frame.ts";
 
-/** Transactions under way at once; the others wait. Each has a connection where there is no multiplexing. */
+/** The most transactions at once; the others wait. Without multiplexing each has a connection. */
 const LANES_MAX = 32;
 
-/** Refusals that stay true: a lost attempt that arrives later meets the same. */
+/** Refusals that stay true: a lost attempt that arrives later gets the same one. */
 export const FINAL: ReadonlySet<string> = new Set([
   "lease_lost",
   "member_lost",
@@ -45,7 +45,7 @@ export class Lanes {
     this.#url = url;
   }
 
-  /** The answer of the server: committed, or a refusal that is certain. Throws a `TransactionFailure` otherwise. */
+  /** Sends a transaction. Returns the answer: committed, or a certain refusal. Otherwise throws a `TransactionFailure`. */
   async send(body: Uint8Array, signal: AbortSignal | undefined): Promise<Settled> {
     const lane = await this.#take(signal);
     try {
@@ -58,7 +58,7 @@ export class Lanes {
   async #sendIn(lane: Lane, body: Uint8Array, signal: AbortSignal | undefined): Promise<Settled> {
     const { sequence } = lane;
     const call = { ...this.#callOf(lane, body), signal };
-    // LX2: whatever happens from here on, nobody uses this number again unless it is confirmed.
+    // LX2: unless the transaction is confirmed, no later one may use this number.
     const renew = (): void => {
       lane.epoch += 1;
       lane.sequence = 0;
@@ -84,13 +84,13 @@ export class Lanes {
     return settled;
   }
 
-  /** LX3. The answer of the lost attempt if that was done after all. */
+  /** LX3. Uses up the number. Returns the answer of the lost attempt if that was done. */
   async #useUp(
     lane: Lane,
     body: Uint8Array,
     signal: AbortSignal | undefined,
   ): Promise<Settled | "used_up" | "unknown"> {
-    // A condition that always holds; so often that its answer cannot be taken for the other one's.
+    // Conditions that always hold. The transaction has another number of operations, so that the two answers differ.
     const count = operationsIn(body) === 1 ? 2 : 1;
     const stream = `/${this.#caller.settings.random.id()}`;
     const holds = { expect: { stream, absent: true } };
@@ -101,16 +101,16 @@ export class Lanes {
     try {
       const settled = await settle(this.#caller, { ...this.#callOf(lane, nothing), signal });
       if (settled.refusal?.error.code === "producer_seq_reused") {
-        // The lost attempt was done: asked again, it says what it has come to.
+        // The lost attempt was done: sent again, it gets its original answer.
         const original = await settle(this.#caller, { ...this.#callOf(lane, body), signal });
         return original.refusal === undefined ? original : "unknown";
       }
       const operations = membersOf(settled.text).get("operations");
-      // Refused, or committed so long ago that nobody knows which one it was.
+      // Refused, or committed so long ago that the server does not know which one it was.
       if (settled.refusal !== undefined || !Array.isArray(operations)) return "unknown";
       return operations.length === count ? "used_up" : settled;
     } catch {
-      return "unknown"; // What the caller hears is the refusal, and that its outcome is unknown.
+      return "unknown"; // The caller gets the refusal, with the outcome `unknown`.
     }
   }
 
@@ -124,7 +124,7 @@ export class Lanes {
     return { method: "POST", url: this.#url, headers, body };
   }
 
-  /** A lane that nobody uses. */
+  /** Takes a free lane. Waits if there is none. */
   #take(signal: AbortSignal | undefined): Promise<Lane> {
     const aborted = this.#caller.abortedBy(signal);
     if (aborted !== undefined) return Promise.reject(aborted);

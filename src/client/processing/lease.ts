@@ -1,8 +1,8 @@
-/** A lease as its holder names it: plain data, and those who want to hear what becomes of it. PROTOCOL.md §20. */
+/** A lease as plain data, and the listeners to its commits and refusals. PROTOCOL.md §20. */
 
 import { HapaxError } from "../../base/errors.ts";
 
-/** A stream that is leased to a member of a group, under a token that no other lease ever has. */
+/** The lease of a stream by a member of a group. No other lease ever has its token. */
 export interface Lease {
   readonly group: string;
   readonly member: string;
@@ -10,13 +10,13 @@ export interface Lease {
   readonly token: number;
 }
 
-/** What the holder of a lease is told by transactions. */
+/** Called by transactions for the holder of a lease. */
 export interface LeaseListener {
   committed(offset: string): void;
   refused(error: HapaxError): void;
 }
 
-// Beside the lease and not in it: a lease is data that can be sent to another process.
+// Not members of the lease: a lease is data that can be sent to another process.
 const listeners = new WeakMap<Lease, LeaseListener>();
 
 export function listenTo(lease: Lease, listener: LeaseListener): void {
@@ -27,12 +27,12 @@ export function listenerOf(lease: Lease): LeaseListener | undefined {
   return listeners.get(lease);
 }
 
-/** The members of a lease as the server wants them. */
+/** Returns the members of a lease that the server takes. */
 export function wireLease({ group, stream, token, member }: Lease): Lease {
   return { group, stream, token, member };
 }
 
-/** What work is told whose lease is over. */
+/** Creates the error for work whose lease is over. */
 export function leaseLost(message: string, cause?: unknown): HapaxError {
   return new HapaxError("lease_lost", message, { cause, status: 409 });
 }

@@ -1,13 +1,13 @@
 /**
- * A member of a group: joins, claims, keeps its leases alive, hands over, and joins again when it was forgotten.
+ * A member of a group: joins, claims, keeps its leases alive, hands over, and joins again when the server has forgotten it.
  * PROTOCOL.md §20.
  *
- *   MB1  a claim is sent at least every third of the lease time, whatever the workers do: what they take long for is
- *        theirs as long as this member is heard;
- *   MB2  a stream that is leased is read from the committed offset of its lease; one that is not in the answer to a
- *        claim any more is lost, and its work is told so;
- *   MB3  what was given back is never taken up again under the same token, also if an older answer still has it;
- *   MB5  what is read under a lease is of the life of the stream that was leased, and of no other;
+ *   MB1  a claim is sent at least every third of the lease time, also while workers are busy: slow work keeps its lease
+ *        as long as the server hears this member;
+ *   MB2  a leased stream is read from the committed offset of its lease; one that is not in the answer to a
+ *        claim any more is lost, and its signal aborts;
+ *   MB3  a lease that was given back is never taken again under the same token, also if an older answer still has it;
+ *   MB5  a lease reads only the life of the stream that was leased;
  *   MB4  a member that the server has forgotten has lost all its leases, and joins again as another one.
  */
 
@@ -23,16 +23,16 @@ import type { Addresses } from "./paths.ts";
 import type { Sources } from "./sources.ts";
 import type { Transactions } from "./transactions.ts";
 
-/** A member that is short claims again so soon: another one may just have given something back. */
+/** A member with less than its share claims again after this time: another one may just have given a stream back. */
 const SHORT_MS_MAX = 500;
-/** Members of a group start one after the other: a young one has what the others will ask for, and claims as often. */
+/** Members of a group start one after the other: a young one may hold the share of the next ones, so it claims as often. */
 const YOUNG_MS = 10_000;
-/** Leaving is a courtesy: unheard, the leases are free after their time. */
+/** Leaving is a courtesy: if the server does not get it, the leases are free after their time. */
 const LEAVE_MS_MAX = 3_000;
-/** Of the time to hand over, what is used for work; the rest is for giving back. */
+/** The share of the time to hand over that work may use; the rest is for giving back. */
 const HAND_OVER_SHARE = 0.9;
 
-/** What reading says of a stream whose life is over. */
+/** The errors of reading a stream whose life is over. */
 const GONE = [
   "stream_not_found",
   "stream_gone",
@@ -57,7 +57,7 @@ export interface MembershipParts<T> {
   readonly settings: MembershipSettings;
   readonly ready: (held: HeldLease<T>) => void;
   readonly withdraw: (held: HeldLease<T>) => void;
-  /** What no retry can cure. */
+  /** Called with an error that no retry can cure. */
   readonly failed: (error: unknown) => void;
 }
 
@@ -67,7 +67,7 @@ export class Membership<T> {
   readonly #held = new Map<number, HeldLease<T>>();
   /** MB3: tokens that were given back, until no answer can have them any more. */
   readonly #returned = new Set<number>();
-  /** By member, until they are sent. */
+  /** The leases to give back, by member, until they are sent. */
   readonly #returning = new Map<string, readonly { stream: string; token: number }[]>();
   readonly #stop = new AbortController();
   #member: string | undefined;
@@ -86,7 +86,7 @@ export class Membership<T> {
     });
   }
 
-  /** The id that the server knows it by; it changes when it joins again. */
+  /** The id of the member at the server; it changes when it joins again. */
   get member(): string | undefined {
     return this.#member;
   }
@@ -95,13 +95,13 @@ export class Membership<T> {
     return this.#held.size;
   }
 
-  /** Joins, claims for the first time, and goes on by itself. */
+  /** Joins, claims for the first time, and keeps claiming. */
   async open(): Promise<void> {
     await this.#beat();
     void this.#beatOn();
   }
 
-  /** Leaves the group: everything that it holds is free for others at once. */
+  /** Leaves the group: its leases are free for others at once. */
   leave(): Promise<void> {
     this.#leaving ??= this.#leave();
     return this.#leaving;
@@ -121,7 +121,7 @@ export class Membership<T> {
     }
   }
 
-  /** MB1: every claim in its own time, one after the other. */
+  /** MB1: sends every claim at its time, one after the other. */
   async #beatOn(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
@@ -135,7 +135,7 @@ export class Membership<T> {
     }
   }
 
-  /** Again and again what an outage has hindered, within the patience. */
+  /** Repeats work that an outage has interrupted, within the patience. */
   async #persist(work: () => Promise<void>, signal: AbortSignal): Promise<void> {
     const { caller, settings } = this.#parts;
     const sinceMs = this.#nowMs();
@@ -189,7 +189,7 @@ export class Membership<T> {
       if (!found.has(token)) this.#vanished(held);
     }
     for (const token of returned) if (!found.has(token)) this.#returned.delete(token);
-    // What is asked back now was not when the claim before this one was answered.
+    // A stream that is asked back now was not asked back in the answer to the claim before.
     this.#ask(handOver, true);
     this.#claimedMs = sentMs;
     for (const [token, claimed] of found) {
@@ -229,7 +229,7 @@ export class Membership<T> {
       for (;;) {
         const { value: batch, done } = await coming;
         if (done === true) break;
-        // The next page is on its way while this one is worked on, if there is one.
+        // If there is a next page, it is requested while the workers process this one.
         const isBehind = !batch.upToDate && !batch.closed;
         if (isBehind) {
           coming = batches.next();
@@ -251,7 +251,7 @@ export class Membership<T> {
     }
   }
 
-  /** A stream that is gone takes its lease with it; whatever else cannot be read is for the user to hear. */
+  /** Ends the lease if the stream is gone; reports every other failure to the user. */
   #unreadable(held: HeldLease<T>, error: unknown): void {
     const isGone = GONE.some((code) => isHapaxError(error, code));
     const isLost = isHapaxError(error, "lease_lost") || isHapaxError(error, "member_lost");
@@ -265,8 +265,8 @@ export class Membership<T> {
 
   async #commit(held: HeldLease<T>, offset: string, isLast: boolean): Promise<void> {
     const { transactions } = this.#parts;
-    // The lease ends with the last commit of a closed stream, so that a repetition of it would be refused. A
-    // transaction is known again.
+    // The lease ends with the last commit of a closed stream, so a repetition would be refused. The server recognises a
+    // repeated transaction.
     const commit = (): Promise<void> =>
       isLast
         ? transactions.commitLease(held.lease, offset)
@@ -297,9 +297,9 @@ export class Membership<T> {
     for (const held of [...this.#held.values()]) this.#lose(held, error);
   }
 
-  /** The server does not count it among the leases any more. */
+  /** Handles a lease that is not in the server's answer any more. */
   #vanished(held: HeldLease<T>): void {
-    // The commit of its end is on its way, or just answered.
+    // The commit of its end is on its way, or was just answered.
     if (held.isLast) return;
     this.#lose(held, leaseLost("another member may have the stream now"));
   }
@@ -316,7 +316,7 @@ export class Membership<T> {
     return wasHeld;
   }
 
-  /** Streams that are asked back; with `isAll` all others are not. */
+  /** Asks streams back; with `isAll` the member keeps all others. */
   #ask(streams: ReadonlySet<string>, isAll: boolean): void {
     const { clock } = this.#parts.caller.settings;
     for (const held of [...this.#held.values()]) {
@@ -339,7 +339,7 @@ export class Membership<T> {
     this.#tell({ kind: "handed_over", stream, token });
   }
 
-  /** MB3. What is given back in the same turn goes together. */
+  /** MB3. Gives a lease back. Leases of the same turn go together. */
   #giveBack({ lease: { member, stream, token } }: HeldLease<T>): void {
     this.#returned.add(token);
     const others = this.#returning.get(member);
@@ -351,12 +351,12 @@ export class Membership<T> {
     const body = { member, leases: this.#returning.get(member) };
     this.#returning.delete(member);
     this.#call("release", body, this.#stop.signal).catch((error: unknown) => {
-      // Not given back, it is free when its time is over.
+      // A lease that is not given back is free when its time is over.
       if (isHapaxError(error)) this.#tell({ kind: "retrying", error });
     });
   }
 
-  /** Claims soon: something may be free. */
+  /** Claims soon: a stream may be free. */
   #hurry(): void {
     this.#isShort = true;
     this.#wake();
@@ -386,7 +386,7 @@ export class Membership<T> {
   ): Promise<ReadonlyMap<string, unknown>> {
     const { caller, addresses, settings } = this.#parts;
     const url = addresses.group(settings.group, action);
-    // An attempt without an answer must not take the time of those behind it.
+    // An attempt without an answer must not use up the time of the next ones.
     const timeoutMs = Math.min(caller.settings.timeoutMs, this.#leaseMs / 3, limitMs ?? Infinity);
     const call = { method: "POST", url, signal, timeoutMs };
     const maxMs = Math.min(caller.settings.retry.maxMs, Math.max(1, this.#leaseMs / 6));

@@ -13,7 +13,7 @@ import type { CreateOptions } from "../create.ts";
 import type { Producer, ProducerOptions } from "../producer.ts";
 import type { AppendOptions, Stream } from "../stream.ts";
 
-/** Partitions of one name: as many as a group may well share out. */
+/** The most partitions of one name: a group can still share them out. */
 const PARTITIONS_MAX = 10_000;
 
 const encoder = new TextEncoder();
@@ -28,7 +28,7 @@ export function partitionOf(key: string, count: number): number {
 }
 
 /**
- * Streams `<name>/0` to `<name>/<count - 1>`. Made by `connection.partitioned()`.
+ * The handle of the streams `<name>/0` to `<name>/<count - 1>`. `connection.partitioned()` creates it.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";
@@ -63,12 +63,12 @@ export class Partitioned {
     this.#open = open;
   }
 
-  /** The number of the partition of a key. */
+  /** Returns the number of the partition of a key. */
   partitionOf(key: string): number {
     return partitionOf(key, this.streams.length);
   }
 
-  /** Creates all partitions. Those that are there with the same configuration stay as they are. */
+  /** Creates all partitions. Partitions that exist with the same configuration stay unchanged. */
   async create(options: CreateOptions = {}): Promise<void> {
     const streams = this.streams.map((_, index) => this.partition(index));
     await Promise.all(streams.map((stream) => stream.create(options)));
@@ -79,7 +79,7 @@ export class Partitioned {
     return this.partition(this.partitionOf(key)).append(data, options);
   }
 
-  /** The handle of one partition. */
+  /** Returns the handle of one partition. */
   partition(index: number): Stream {
     const path = this.streams[index];
     if (path === undefined) {
@@ -90,13 +90,13 @@ export class Partitioned {
     return stream;
   }
 
-  /** A producer for many records: one of each partition that is written to. An `id` gets the partition's number. */
+  /** Creates a producer for many records: one for each written partition. An `id` gets the partition's number. */
   producer(options: ProducerOptions = {}): PartitionedProducer {
     return new PartitionedProducer(this, options);
   }
 }
 
-/** Writes many records fast, by key. Made by `partitioned.producer()`. */
+/** Writes many records fast, by key. `partitioned.producer()` creates it. */
 export class PartitionedProducer {
   readonly #partitioned: Partitioned;
   readonly #options: ProducerOptions;
@@ -112,17 +112,17 @@ export class PartitionedProducer {
     return this.#all((producer) => producer.ready);
   }
 
-  /** Gives a record and does not wait. Throws as `producer.append` does. */
+  /** Takes a record and does not wait. Throws like `producer.append`. */
   append(key: string, data: unknown): void {
     this.#of(key).append(data);
   }
 
-  /** Gives a record; resolves when it is stored. */
+  /** Takes a record; resolves when it is stored. */
   send(key: string, data: unknown): Promise<Receipt> {
     return this.#of(key).send(data);
   }
 
-  /** Resolves if and only if everything that was given before is stored. */
+  /** Resolves if and only if all earlier records are stored. */
   flush(): Promise<void> {
     return this.#all((producer) => producer.flush());
   }
@@ -147,11 +147,11 @@ export class PartitionedProducer {
     return producer;
   }
 
-  /** For all of them, and the first failure if there is one. */
+  /** Waits for all producers. Throws the first failure. */
   async #all(wait: (producer: Producer) => Promise<void>): Promise<void> {
     const endings = await Promise.allSettled([...this.#producers.values()].map(wait));
     for (const ending of endings) {
-      // What the producer rejected with, as it was.
+      // Throws the producer's error unchanged.
       if (ending.status === "rejected") throw ending.reason as Error;
     }
   }

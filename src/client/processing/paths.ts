@@ -1,17 +1,17 @@
-/** Where things are on the server: streams by their paths, and the routes of transactions and groups. */
+/** The addresses on a server: streams by their paths, and the routes of transactions and groups. */
 
 import { withoutLastSlashes } from "../../protocol/slashes.ts";
 import { HapaxError } from "../../base/errors.ts";
 
-/** A stream: its path as the protocol has it (absolute, not percent-encoded), or a handle of `hapax/client`. */
+/** Names a stream: its path as in the protocol (absolute, not percent-encoded), or a handle of `hapax/client`. */
 export type StreamTarget = string | { readonly url: string };
 
 /** The addresses of one server. */
 export class Addresses {
-  /** Without a slash at the end. */
+  /** The address of the server, without a slash at the end. */
   readonly base: string;
   readonly #prefix: string;
-  /** The handle that was asked for last: thousands of records go to the same one. */
+  /** The last handle and its path: thousands of records go to the same one. */
   #last: { readonly url: string; readonly path: string } | undefined;
 
   constructor(url: string | URL) {
@@ -34,12 +34,12 @@ export class Addresses {
     return action === undefined ? path : `${path}/${action}`;
   }
 
-  /** The URL of the stream at a path. */
+  /** Returns the URL of the stream at a path. */
   stream(path: string): string {
     return this.base + path.split("/").map(encodeURIComponent).join("/");
   }
 
-  /** The path of a stream. Throws `invalid_request` for what is none of this server. */
+  /** Returns the path of a stream. Throws `invalid_request` if it is not a stream of this server. */
   pathOf(target: StreamTarget): string {
     if (typeof target === "string") {
       if (target.startsWith("/")) return target;

@@ -1,11 +1,11 @@
 /**
- * The attempts of a pipeline's functions.
+ * Runs the attempts of a pipeline's functions.
  *
- *   PA1  of an attempt that failed nothing stays: neither its outputs nor what it wrote to the state;
- *   PA2  a record is tried `attemptsMax` times, with growing pauses that are drawn at random, and then given up;
- *   PA3  a record has the same id in every attempt, in whichever page it comes: its offset in its stream,
+ *   PA1  nothing stays of a failed attempt: neither its outputs nor its changes of the state;
+ *   PA2  a record is tried `attemptsMax` times, with growing random pauses, and then given up;
+ *   PA3  a record has the same id in every attempt and in every page: its offset in its stream,
  *        and the life of the stream, so that no record of a stream created anew at its path has it;
- *   PA4  work whose lease is over, or that is told to end, is not tried again.
+ *   PA4  work whose lease is over, or whose pipeline must end, is not tried again.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -20,10 +20,10 @@ import {
 } from "./pipeline-settings.ts";
 import type { KeyedState, PipelineState } from "./state.ts";
 
-/** Records of one stream from a safe point on, and what holds as long as they are worked on. */
+/** Records of one stream from a safe point on, with their lease's signal and their state. */
 export interface Page<T> {
   readonly stream: string;
-  /** Of the stream: one that is created anew at its path has another. */
+  /** The life of the stream: one that is created anew at its path has another one. */
   readonly life: string;
   readonly offset: string;
   readonly records: readonly T[];
@@ -32,18 +32,18 @@ export interface Page<T> {
   readonly state: KeyedState | undefined;
 }
 
-/** Which records of a page one call is about. */
+/** The records of a page for one call. */
 export interface Span {
   readonly from: number;
   readonly count: number;
 }
 
-/** What an attempt came to. */
+/** The outcome of an attempt. */
 export type Outcome<Output> =
   | { readonly kind: "done"; readonly outputs: readonly Output[] }
   | { readonly kind: "failed"; readonly error: unknown; readonly attempts: number };
 
-/** A record that was given up, by a pipeline without a stream for dead letters. Its `cause` is the last error. */
+/** The error of a pipeline that gave a record up and has no stream for dead letters. Its `cause` is the last error. */
 export class RecordFailure extends Error {
   override readonly name = "RecordFailure";
   readonly id: string;
@@ -60,12 +60,12 @@ export class RecordFailure extends Error {
   }
 }
 
-/** Thrown through work that is told to end. */
+/** Thrown through work when the pipeline must end. */
 export class Stopped extends Error {
   override readonly name = "Stopped";
 }
 
-/** The outcome, or that the pipeline is told to end. */
+/** Returns the outcome, or `Stopped` if the pipeline must end. */
 export async function orStopped<Value>(settling: Promise<Value>): Promise<Value | Stopped> {
   try {
     return await settling;
@@ -75,7 +75,7 @@ export async function orStopped<Value>(settling: Promise<Value>): Promise<Value 
   }
 }
 
-/** PA3. ASCII, so that it can be a key. */
+/** PA3. Returns the id of a record. It is ASCII, so that it can be a key. */
 export function recordId(
   group: string,
   { stream, life }: Pick<Page<unknown>, "stream" | "life">,
@@ -85,8 +85,8 @@ export function recordId(
 }
 
 /**
- * What is made of one output, as it is when it is given: its owner may fill the same object again. Throws for what can
- * never be stored, which is the record's failure.
+ * Encodes one output at the call: its owner may use the same object again. Throws if the output can never be stored; then
+ * the record has failed.
  */
 export type Resolve<Output> = (data: unknown, options: EmitOptions) => Output;
 
@@ -101,7 +101,7 @@ export class Attempts<T, Tx, Output> {
   readonly #resolve: Resolve<Output>;
   readonly #stop: AbortSignal;
   readonly #counters: AttemptCounters;
-  /** With a database as sink what a function returns is a result of the database, not an output. */
+  /** With a database as sink the return value of a function is a result of the database, not an output. */
   readonly #isEffectOnly: boolean;
 
   constructor(
@@ -122,7 +122,7 @@ export class Attempts<T, Tx, Output> {
     return recordId(this.#settings.group, page, page.places.offsetAt(index));
   }
 
-  /** PA2: until it succeeds or is given up. Answers at once if the function does. */
+  /** PA2: tries until the function succeeds or is given up. Returns without a promise if the function does. */
   settle(
     page: Page<T>,
     span: Span,
@@ -150,7 +150,7 @@ export class Attempts<T, Tx, Output> {
     return outcome;
   }
 
-  /** One attempt. Throws what is no failure of the record: a lease that is over, a setting that cannot work. */
+  /** Makes one attempt. Throws errors that are not the record's: a lease that is over, a setting that cannot work. */
   once(
     page: Page<T>,
     span: Span,
@@ -167,7 +167,7 @@ export class Attempts<T, Tx, Output> {
       if (!isThenable(returned)) return this.#settled(page, context, returned);
       return Promise.resolve(returned)
         .then((value) => {
-          // Nothing can end a lease while a function runs that answers at once.
+          // Only an asynchronous function needs this check: no lease can end during a synchronous one.
           throwIfOver(page.signal);
           return this.#settled(page, context, value);
         })
@@ -177,7 +177,7 @@ export class Attempts<T, Tx, Output> {
     }
   }
 
-  /** A pause before the next attempt. PA4. */
+  /** Pauses before the next attempt. PA4. */
   async pause(failures: number, signal: AbortSignal): Promise<void> {
     const { clock, random, retry } = this.#settings;
     const mostMs = Math.min(retry.maxMs, retry.minMs * 2 ** Math.min(failures - 1, 30));
@@ -217,7 +217,7 @@ export class Attempts<T, Tx, Output> {
     return { kind: "done", outputs };
   }
 
-  /** A function of one record returns one output, one of several records a list. */
+  /** Takes the returned outputs: `each` returns one, `batch` returns a list. */
   #take(returned: unknown, outputs: Output[]): void {
     if (this.#settings.batch === undefined) {
       outputs.push(this.#resolve(returned, NO_OPTIONS));
@@ -247,7 +247,7 @@ export class Attempts<T, Tx, Output> {
   }
 }
 
-/** PA4: somebody else has the stream. */
+/** PA4: throws if another member has the stream. */
 export function throwIfOver(signal: AbortSignal): void {
   if (!signal.aborted) return;
   throw isHapaxError(signal.reason) ? signal.reason : leaseLost("the lease is over", signal.reason);
@@ -262,7 +262,7 @@ function isThenable(value: unknown): value is PromiseLike<unknown> {
   );
 }
 
-/** What an attempt is about. */
+/** The facts of an attempt. */
 interface AttemptFacts<T, Tx> {
   readonly page: Page<T>;
   readonly group: string;
@@ -271,7 +271,7 @@ interface AttemptFacts<T, Tx> {
   readonly tx: Tx;
 }
 
-// There is one for every record: nothing is worked out that nobody may ask for.
+// There is one for every record, so it computes its members only when they are read.
 class AttemptContext<T, Tx, Output> implements PipelineContext<Tx> {
   readonly outputs: Output[] = [];
   readonly #facts: AttemptFacts<T, Tx>;
@@ -323,7 +323,7 @@ class AttemptContext<T, Tx, Output> implements PipelineContext<Tx> {
     };
   }
 
-  // Bound: it is often taken out of the context.
+  // Bound, because users often destructure the context.
   readonly emit = (data: unknown, options: EmitOptions = {}): void => {
     this.#checkOpen();
     this.outputs.push(this.#resolve(data, options));
@@ -333,7 +333,7 @@ class AttemptContext<T, Tx, Output> implements PipelineContext<Tx> {
     this.#isSealed = true;
   }
 
-  // What comes late belongs to no attempt: it would be lost, or counted with another one.
+  // A late output belongs to no attempt: it would be lost, or counted with another one.
   #checkOpen(): void {
     if (!this.#isSealed) return;
     throw new HapaxError("invalid_request", "the attempt is over: await what it has begun");

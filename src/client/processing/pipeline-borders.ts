@@ -1,9 +1,9 @@
 /**
- * What a pipeline may write: streams of its own server that it does not read.
+ * Checks which streams a pipeline may write: streams of its own server that it does not read.
  *
- * An output that is also an input is read again, and makes the next output: without an end. An output of another server
- * cannot be in the transaction of the offset, so that every record would fail. Both are settings that cannot work, so
- * they end the pipeline: where they are known at its start, else with the first output.
+ * An output that is also an input is read again, and makes the next output, without end. An output of another server
+ * cannot be in the transaction of the offset, so every record would fail. Such settings cannot work, so
+ * they end the pipeline: at its start if they are known, else with the first output.
  */
 
 import { Glob } from "../../base/glob.ts";
@@ -13,7 +13,7 @@ import { Partitioned } from "./partitioned.ts";
 import { Addresses, type StreamTarget } from "./paths.ts";
 import type { DeduplicatingSink, PipelineOptions } from "./pipeline-settings.ts";
 
-/** Paths that are known to be fine: a function may name a stream for every record, and most are the same few. */
+/** How many checked paths are remembered: a function may name a stream for every record, and most are the same few. */
 const KNOWN_MAX = 10_000;
 
 type BorderSettings = Pick<PipelineOptions, "from" | "to" | "deadLetter" | "state"> & {
@@ -26,7 +26,7 @@ export class Borders {
   readonly #inputs: ReadonlySet<string>;
   readonly #known = new Set<string>();
 
-  /** Throws `invalid_settings` if what the settings name cannot be written. */
+  /** Throws `invalid_settings` if the pipeline may not write a stream of the settings. */
   constructor(hapax: Connection, settings: BorderSettings) {
     const { from, to, deadLetter, sink, state } = settings;
     this.#addresses = new Addresses(hapax.url);
@@ -36,12 +36,12 @@ export class Borders {
     if (to instanceof Partitioned) for (const stream of to.streams) this.path("to", stream);
     else if (to !== undefined && typeof to !== "function") this.path("to", to);
     if (typeof state?.changelog === "string") this.#requireChangelogs(state.changelog);
-    // Cast: the one kind of sinks that has it, or nothing.
+    // Cast: only deduplicating sinks have a target.
     const target = sink === undefined ? undefined : (sink as Partial<DeduplicatingSink>).target;
     if (target !== undefined && this.#isHere(target)) this.path("sink", target);
   }
 
-  /** The path of a stream that the pipeline wants to write. Throws `invalid_settings`. */
+  /** Returns the path of a stream that the pipeline wants to write. Throws `invalid_settings`. */
   path(setting: string, target: StreamTarget): string {
     const path = this.#pathOf(setting, target);
     if (this.#known.has(path)) return path;
@@ -54,7 +54,7 @@ export class Borders {
     return path;
   }
 
-  /** The changelogs of the streams that are known; those of a pattern are looked at when they are made. */
+  /** Checks the changelogs of the known streams. Those of a pattern are checked when they are created. */
   #requireChangelogs(changelog: string): void {
     for (const input of this.#inputs) this.path("state.changelog", changelog + input);
   }

@@ -1,9 +1,9 @@
 /**
- * When a transaction of a pipeline has enough, and when the pipeline has.
+ * Decides when a transaction of a pipeline has enough records, and when the pipeline stops.
  *
- * A transaction has at most `batchMax` records, and takes no more of them after `batchMs`. When the pipeline is told to
- * end, or the stream is asked back, the transaction ends with the record at hand. What follows it is left to the next
- * holder.
+ * A transaction has at most `batchMax` records, and takes no more of them after `batchMs`. When the pipeline must
+ * end, or the stream is asked back, the transaction ends with the current record. The next holder processes the records
+ * after it.
  */
 
 import { isHapaxError } from "../../base/errors.ts";
@@ -11,7 +11,7 @@ import type { LeasedBatch } from "./held.ts";
 import { Stopped } from "./pipeline-attempts.ts";
 import type { PipelineSettings } from "./pipeline-settings.ts";
 
-/** What bounds a transaction. */
+/** The bounds of a transaction. */
 interface Bounds {
   readonly settings: Pick<PipelineSettings<never, never>, "batchMax" | "batchMs" | "clock">;
   readonly stop: AbortSignal;
@@ -19,28 +19,28 @@ interface Bounds {
 
 type Asked = Pick<LeasedBatch<unknown>, "isAskedBack">;
 
-/** Whether no more is wanted from here. */
+/** Returns whether this pipeline must stop processing the stream. */
 export function isEnding({ stop }: Pick<Bounds, "stop">, batch: Asked): boolean {
   return stop.aborted || batch.isAskedBack;
 }
 
-/** A transaction begins. Answers whether so many records are enough. */
+/** Begins a transaction. Returns a function that says whether so many records are enough. */
 export function beginPortion(bounds: Bounds, batch: Asked): (records: number) => boolean {
   const { batchMax, batchMs, clock } = bounds.settings;
   const endMs = clock.steadyMs() + batchMs;
   return (records) => {
     if (records >= batchMax || isEnding(bounds, batch)) return true;
-    // The clock is asked for each record: cheap beside a call of a function.
+    // Reads the clock for each record: cheap beside the call of a function.
     return clock.steadyMs() >= endMs;
   };
 }
 
-/** A sink did not answer before anything was done. Its `cause` is what it said. */
+/** A sink failed before anything was done. Its `cause` is the sink's error. */
 export class Away extends Error {
   override readonly name = "Away";
 }
 
-/** Prepares a sink. Throws `Away` for what may be an outage, and as it is what no retry can cure. */
+/** Prepares a sink. Throws `Away` for a possible outage; throws an error that no retry can cure unchanged. */
 export async function prepareSink(
   prepare: () => Promise<void> | undefined,
   stop: AbortSignal,
@@ -53,7 +53,7 @@ export async function prepareSink(
   }
 }
 
-/** The promise; rejects with `Stopped` if the pipeline is told to end before it is settled. */
+/** Settles as the promise does, or rejects with `Stopped` if the pipeline must end first. */
 function unlessStopped<Value>(promise: Promise<Value>, stop: AbortSignal): Promise<Value> {
   return new Promise((resolve, reject) => {
     const end = (): void => {

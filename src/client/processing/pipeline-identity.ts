@@ -1,12 +1,12 @@
 /**
- * The strategy of a pipeline whose sink knows by an id what it has already: outputs are delivered at least once, always
+ * The strategy of a pipeline whose sink recognises outputs by their ids: outputs are delivered at least once, always
  * under the same id, and the offset is committed after them.
  *
  *   PD1  an output has the same id in every delivery: that of its record, and its number among the record's outputs;
- *   PD2  the next records are looked at when the offset before them is committed: what comes again is one portion at most;
- *   PD3  nothing is committed before the sink has confirmed all outputs, and the letters of what was given up are stored.
+ *   PD2  the next records are processed when the offset before them is committed: at most one portion comes again;
+ *   PD3  nothing is committed before the sink has confirmed all outputs, and the dead letters are stored.
  *
- * Only streams of JSON have records whose place does not depend on who reads them when: others are refused.
+ * Only in a JSON stream is the place of a record the same for every reader at any time: other streams are refused.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -64,7 +64,7 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
     }
   }
 
-  /** Some records from one on, delivered and then committed. Answers where the next ones begin. */
+  /** Delivers some records and then commits them. Returns where the next ones begin. */
   async #advance(batch: LeasedBatch<T>, page: Page<T>, from: number): Promise<number> {
     const { stream, records, signal, places } = page;
     const outputs: IdentifiedOutput[] = [];
@@ -76,7 +76,7 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
       const settling = this.#attempts.settle(page, { from: end, count: 1 });
       const outcome = settling instanceof Promise ? await orStopped(settling) : settling;
       if (outcome instanceof Stopped) {
-        // Told to end before another attempt: those before it are through.
+        // The pipeline must end before another attempt: the records before it are processed.
         if (end === from) throw outcome;
         break;
       }
@@ -108,7 +108,7 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
     return outputs.map((output, number) => ({ ...output, id: `${id}.${String(number)}` }));
   }
 
-  /** Waits for a sink that is away, within the patience. */
+  /** Writes to the sink. Waits for a sink that is away, within the patience. */
   async #write(outputs: readonly IdentifiedOutput[], signal: AbortSignal): Promise<void> {
     const { batchMax, clock, patienceMs, onRetry } = this.#parts.settings;
     for (let at = 0; at < outputs.length; at += batchMax) {
@@ -129,7 +129,7 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
   }
 }
 
-/** As it is now: the sink gets it when the others are through. What it can never store is the record's failure. */
+/** Copies the output now, because the sink gets it later. Throws if the sink can never store it: the record has failed. */
 function asGiven(sink: DeduplicatingSink, data: unknown): unknown {
   const kept = sink.check?.(data);
   if (kept !== undefined) return kept;

@@ -1,4 +1,4 @@
-/** What the strategies of a pipeline share: their parts, and what they tell. */
+/** The parts and helpers that the strategies of a pipeline share. */
 
 import { webDigest } from "../../base/digest.ts";
 import { isHapaxError } from "../../base/errors.ts";
@@ -12,7 +12,7 @@ import type { StreamTarget } from "./paths.ts";
 import { type Outcome, type Page, RecordFailure, recordId } from "./pipeline-attempts.ts";
 import type { PipelineSettings } from "./pipeline-settings.ts";
 
-/** What one commit came to. */
+/** The result of one commit. */
 export interface Advance {
   readonly stream: string;
   readonly offset: string;
@@ -21,34 +21,34 @@ export interface Advance {
   readonly deadLetters: number;
 }
 
-/** How effects and offsets are stored together. One of three. */
+/** Stores effects and offsets together. There are three strategies. */
 export interface Strategy<T> {
   prepare(): Promise<void>;
   /** Resolves when the batch is processed and committed. */
   process(batch: LeasedBatch<T>): Promise<void>;
 }
 
-/** What a strategy is made of. */
+/** The parts of a strategy. */
 export interface PipelineParts<T, Tx> {
   readonly hapax: Connection;
   readonly settings: PipelineSettings<T, Tx>;
   readonly borders: Borders;
-  /** Aborts when the pipeline is told to end. */
+  /** Aborts when the pipeline must end. */
   readonly stop: AbortSignal;
   readonly counters: { failures: number };
   readonly advance: (advance: Advance) => void;
 }
 
-/** The lease is somebody else's, although its server has not said so yet: leave, and join anew. */
+/** Another member has the lease, although the server has not reported it yet: leave, and join anew. */
 export class Overtaken extends Error {
   override readonly name = "Overtaken";
 }
 
-/** What lasts as long as a lease. */
+/** Keeps a value as long as its lease. */
 export class PerLease<Value> {
   readonly #values = new Map<number, Promise<Value>>();
 
-  /** Made with the first batch of the lease, forgotten with its end, or if it cannot be made. */
+  /** Returns the value of the lease. Makes it with the first batch; forgets it with the lease, or if `make` fails. */
   get<T>({ lease, signal }: LeasedBatch<T>, make: () => Promise<Value>): Promise<Value> {
     const { token } = lease;
     const existing = this.#values.get(token);
@@ -65,7 +65,7 @@ export class PerLease<Value> {
   }
 }
 
-/** A record that was given up. Throws a `RecordFailure` if there is no place for it. */
+/** Returns the dead letter of a record. Throws a `RecordFailure` if the pipeline has no stream for it. */
 export function deadLetterOf<T, Tx>(
   { group, deadLetter }: PipelineSettings<T, Tx>,
   page: Page<T>,
@@ -79,15 +79,15 @@ export function deadLetterOf<T, Tx>(
   return { id, stream, offset, record: recordIn(page, index), error, attempts };
 }
 
-/** As it was stored. */
+/** Returns the record as it was stored. */
 function recordIn<T>({ records, places }: Page<T>, index: number): JsonText | Uint8Array {
   const record: unknown = records[index];
   if (record instanceof Uint8Array) return record;
-  // A text of a stream that is not JSON.
+  // In a stream that is not JSON the record is a text.
   return new JsonText(places.isJson ? textOf(places.bytesAt(index)) : JSON.stringify(record));
 }
 
-/** Puts a record aside under its own id: done again, it changes nothing as long as the stream remembers keys. */
+/** Puts a record aside under its own id: a repetition changes nothing as long as the stream remembers keys. */
 export async function putAside<T, Tx>(
   { hapax, settings }: PipelineParts<T, Tx>,
   letter: GivenUp,
@@ -102,7 +102,7 @@ export async function putAside<T, Tx>(
       await stream.append(envelopeOf(letter, clock, isBare), { key, signal });
       return;
     } catch (error) {
-      // The letter of an earlier attempt is there, with another time or message.
+      // The letter of an earlier attempt is stored, with another time or message.
       if (isHapaxError(error, "key_reused")) return;
       if (isBare || !isHapaxError(error, "body_too_large")) throw error;
     }
@@ -111,7 +111,7 @@ export async function putAside<T, Tx>(
 
 const KEY_CHARS_MAX = 255;
 
-/** An id as an idempotency key. */
+/** Returns an id as an idempotency key. */
 export async function keyOf(id: string): Promise<string> {
   if (id.length <= KEY_CHARS_MAX) return id;
   const digest = await webDigest(new TextEncoder().encode(id));
@@ -119,7 +119,7 @@ export async function keyOf(id: string): Promise<string> {
   return `sha-256:${hex.join("")}`;
 }
 
-/** Creates a JSON stream unless there is one, however it is configured. */
+/** Creates a JSON stream if the path has no stream of any configuration. */
 export async function createUnlessThere(
   hapax: Connection,
   path: StreamTarget,

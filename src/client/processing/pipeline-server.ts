@@ -5,7 +5,7 @@
  *   PV1  the records of a transaction count together: their outputs, their state, their dead letters and their offset;
  *   PV2  a record is processed again only under another lease, or if it is certain that nothing was stored: its offset is
  *        then known, and nothing of the lease before can be stored any more;
- *   PV3  a record whose outputs no transaction can hold is put aside, and takes no other record with it.
+ *   PV3  a record whose outputs no transaction can hold is put aside, and does not fail other records.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -38,7 +38,7 @@ interface Output {
   readonly data: JsonText | string | Uint8Array;
 }
 
-/** What one transaction has collected. */
+/** The counts of one transaction. */
 interface Counted {
   outputs: number;
   deadLetters: number;
@@ -46,20 +46,20 @@ interface Counted {
   readonly streams: Set<StreamTarget>;
 }
 
-/** Which records a transaction may take, and what is known of those that no transaction can hold. */
+/** The records that a transaction may take, and the facts about records that no transaction can hold. */
 interface Plan {
   readonly from: number;
   end: number;
-  /** Why the first record failed, if it did without being called. */
+  /** The error of the first record, if it failed without a call of the function. */
   misfit: { readonly error: unknown } | undefined;
-  /** A record of the last collection was put aside. */
+  /** Whether the last collection put a record aside. */
   hasLetter: boolean;
-  /** Letters go without their records. */
+  /** Whether letters go without their records. */
   isBare: boolean;
 }
 
 /**
- * A transaction with so much is sent: far below what a request may have, as a character is three bytes at most, so that
+ * A transaction of this size is sent. A character is three bytes at most, so this is far below the limit of a request, and
  * one record more still fits.
  */
 const CHARS_MAX = 2 * 1024 * 1024;
@@ -76,11 +76,11 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     this.#parts = parts;
     this.#borders = parts.borders;
     const { to } = parts.settings;
-    // Once, and not for every record.
+    // Checked once, and not for every record.
     this.#to = typeof to === "object" && "url" in to ? this.#borders.path("to", to) : to;
     const resolve = (data: unknown, options: EmitOptions): Output => {
       const stream = this.#targetOf(data, options);
-      // PV3: what its stream cannot hold fails the attempt, and not the transaction.
+      // PV3: an output that its stream cannot hold fails the attempt, and not the transaction.
       const { form, content } = encode(data, knownCodec(parts.hapax, stream));
       return { stream, data: form === "json" ? new JsonText(content) : content };
     };
@@ -104,7 +104,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     }
   }
 
-  /** One transaction from a record on. Answers where the next one begins. */
+  /** Makes one transaction from a record on. Returns where the next one begins. */
   async #advance(batch: LeasedBatch<T>, page: Page<T>, from: number): Promise<number> {
     const { batchMax } = this.#parts.settings;
     const end = Math.min(from + batchMax, page.records.length);
@@ -114,11 +114,11 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
       try {
         return await this.#commit(batch, page, plan);
       } catch (error) {
-        // PV2: only what is certainly not stored is collected again, in another way.
+        // PV2: only records that are certainly not stored are collected again, in another way.
         if (!isMisfit(error)) throw error;
-        // What the streams hold was not known when the outputs were collected: it is now.
+        // The types of the streams were not known when the outputs were collected. Now they are.
         if (!isKnown && error.code === "invalid_request") isKnown = true;
-        // PV3: too much for one transaction, or too much of one record: with half of them it is found out soon.
+        // PV3: all together or one record alone may be too large: halving finds out soon.
         else if (plan.end - from > 1) plan.end = from + Math.ceil((plan.end - from) / 2);
         else if (plan.hasLetter && !plan.isBare) plan.isBare = true;
         else if (!plan.hasLetter) plan.misfit = { error };
@@ -149,7 +149,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     return end;
   }
 
-  /** Answers where it ended: with the plan, or when the transaction has enough. */
+  /** Collects records. Returns where it ended: with the plan, or when the transaction has enough. */
   async #collect(
     page: Page<T>,
     plan: Plan,
@@ -162,10 +162,10 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     throwIfOver(page.signal);
     for (let at = plan.from; at < plan.end;) {
       const span = { from: at, count: Math.min(size, plan.end - at) };
-      // Not awaited if it is there: most functions answer at once, and there are many records.
+      // Awaits only a promise: most functions are synchronous, and there are many records.
       const settling = this.#settle(page, plan, span);
       const outcome = settling instanceof Promise ? await orStopped(settling) : settling;
-      // Told to end before another attempt: those before it are through.
+      // The pipeline must end before another attempt: the records before it are processed.
       if (outcome instanceof Stopped) {
         if (at === plan.from) throw outcome;
         return at;
@@ -191,7 +191,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     return { kind: "failed", error: misfit.error, attempts: 1 };
   }
 
-  /** Of records that failed together each is tried alone, once: those that fail alone are the ones. */
+  /** Tries each of the records that failed together alone, once. A record that fails alone is put aside. */
   async #alone(
     page: Page<T>,
     plan: Plan,
@@ -244,7 +244,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
       await state.restore(hapax.stream(path), owner, signal, async (offset) => {
         await hapax.transaction(
           (tx) => {
-            // ST4: neither one that was overtaken nor another group writes its name into it.
+            // ST4: neither an overtaken member nor another group may write its name into it.
             tx.expectLease(lease);
             tx.expect(path, { offset });
             tx.append(path, owner);
@@ -276,7 +276,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
   }
 }
 
-/** Whether the transaction can never be stored as it is, and certainly was not. */
+/** Returns whether the transaction can never be stored as it is, and certainly was not stored. */
 function isMisfit(error: unknown): error is TransactionFailure {
   if (!(error instanceof TransactionFailure) || error.outcome !== "not_stored") return false;
   return error.code === "invalid_request" || error.code === "body_too_large";

@@ -1,4 +1,4 @@
-/** What a pipeline is told, checked once. */
+/** The options of a pipeline, and their check. */
 
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
@@ -10,20 +10,20 @@ import type { Partitioned } from "./partitioned.ts";
 import type { StreamTarget } from "./paths.ts";
 import type { PipelineState, StateSettings } from "./state.ts";
 
-/** Where outputs go: a stream, the partition of a key, or what a function says of each output. */
+/** The target of outputs: a stream, the partition of a key, or a function that returns a stream for each output. */
 export type PipelineTarget = StreamTarget | Partitioned | ((output: unknown) => StreamTarget);
 
 /** Options of `context.emit`. */
 export interface EmitOptions {
-  /** Default: `to` of the pipeline. */
+  /** The stream of the output. Default: `to` of the pipeline. */
   readonly to?: StreamTarget;
-  /** For partitions. Default: what `key` of the pipeline says of the output. */
+  /** The key that chooses the partition. Default: the result of the pipeline's `key` for the output. */
   readonly key?: string;
 }
 
-/** What a function of a pipeline works with, for one attempt. */
+/** The context of a pipeline's function, for one attempt. */
 export interface PipelineContext<Tx = unknown> {
-  /** The stream that the records are from. */
+  /** The stream of the records. */
   readonly stream: string;
   /**
    * Names the record, or the first one of a batch: `<group>/<stream>/<life>/<offset>`, with the offset of the record. It is the
@@ -32,93 +32,93 @@ export interface PipelineContext<Tx = unknown> {
   readonly id: string;
   /** 1 is the first. */
   readonly attempt: number;
-  /** Aborts when the lease of the stream is over: what is done from then on counts for nothing. */
+  /** Aborts when the lease of the stream is over: work after that has no effect. */
   readonly signal: AbortSignal;
-  /** The transaction of the sink; what is done with it is kept if and only if the record counts as processed. */
+  /** The transaction of the sink. Its writes are kept if and only if the record counts as processed. */
   readonly tx: Tx;
   /** The state of this stream. Throws `invalid_settings` without the setting `state`. */
   readonly state: PipelineState;
-  /** An output more. What the function returns is an output too, unless it is `undefined`. */
+  /** Adds an output. The return value of the function is an output too, unless it is `undefined`. */
   readonly emit: (data: unknown, options?: EmitOptions) => void;
 }
 
-/** An output with a name that is the same however often it is delivered. */
+/** An output with an id that is the same in every delivery. */
 export interface IdentifiedOutput {
   /** `<group>/<stream>/<life>/<offset>.<output>`, percent-encoded: ASCII. The offset is that of the record. */
   readonly id: string;
   readonly data: unknown;
-  /** As `emit` was told. */
+  /** The `to` of the call of `emit`. */
   readonly to?: StreamTarget;
   readonly key?: string;
 }
 
-/** A sink that knows by its id what it has already. */
+/** A sink that recognises by its id an output that it has already stored. */
 export interface DeduplicatingSink {
   readonly deduplicates: true;
-  /** The stream that it writes to, if it is one: a pipeline refuses a sink that is its own input. */
+  /** The stream to which it writes, if any: a pipeline refuses a sink that is its own input. */
   readonly target?: { readonly url: string };
-  /** Called before anything is written; again, if it fails. */
+  /** Called before the first write. Called again if it fails. */
   prepare?(): Promise<void>;
   /**
-   * Called with each output when it is given. Throws for data that it can never store: the record has then failed, and
-   * becomes a dead letter. Without it such data ends the pipeline when it is written. What it returns is what `write` gets
-   * as `data`; if it returns nothing, that is a structured clone of the output.
+   * Called with each output at once. Throw for data that the sink can never store: the record has then failed, and becomes a
+   * dead letter. Without `check` such data ends the pipeline at the write. `write` gets the returned value as `data`; if it
+   * returns undefined, `write` gets a structured clone of the output.
    */
   check?(data: unknown): unknown;
-  /** Resolves when all of them are stored. An output whose id is stored already must change nothing. */
+  /** Stores outputs. Resolves when all are stored. An output whose id is stored already must change nothing. */
   write(
     outputs: readonly IdentifiedOutput[],
     options: { readonly signal: AbortSignal },
   ): Promise<void>;
 }
 
-/** How often a record is tried that fails, and with what pauses. All are optional. */
+/** Says how often a failing record is tried, and with which pauses. All are optional. */
 export interface PipelineRetry {
-  /** Default 5. */
+  /** The most attempts of one record. Default 5. */
   readonly attemptsMax?: number;
-  /** The first pause, in milliseconds; it doubles with each failure. Default 100. */
+  /** The first pause, in milliseconds. It doubles with each failure. Default 100. */
   readonly minMs?: number;
   /** The longest pause, in milliseconds. Default 10,000. */
   readonly maxMs?: number;
 }
 
-/** What a pipeline has done since it was made. */
+/** The counts of a pipeline since it was created. */
 export interface PipelineCounters {
   /** Records whose effects are stored. */
   readonly records: number;
   readonly outputs: number;
   readonly deadLetters: number;
-  /** Commits that are stored. */
+  /** Stored commits. */
   readonly commits: number;
-  /** Attempts of records that failed. */
+  /** Failed attempts of records. */
   readonly failures: number;
-  /** How often it joined its group anew, because an outcome was unknown or the server away. */
+  /** How often the pipeline joined its group anew, because an outcome was unknown or the server was away. */
   readonly restarts: number;
 }
 
-/** Told after each commit. */
+/** The argument of `onProgress`, which is called after each commit. */
 export interface PipelineProgress extends PipelineCounters {
   readonly stream: string;
-  /** Everything of the stream before this offset is processed. */
+  /** All records of the stream before this offset are processed. */
   readonly offset: string;
 }
 
-/** What a pipeline does. `from`, `group` and one of `each` and `batch` are required. */
+/** Options of a pipeline. `from`, `group` and one of `each` and `batch` are required. */
 export interface PipelineOptions<T = unknown, Tx = unknown> {
-  /** The streams to process; also their group's settings, if it is not there yet. */
+  /** The streams to process, and the settings of their group if it does not exist yet. */
   readonly from: GroupSettings;
-  /** Names the pipeline: its members share the streams, and its offsets are kept under it. */
+  /** Names the pipeline: its members share the streams, and its offsets are kept under this name. */
   readonly group: string;
-  /** Where outputs go. */
+  /** The target of outputs. */
   readonly to?: PipelineTarget;
-  /** The key of an output, if `to` is partitioned. */
+  /** Returns the key of an output, if `to` is partitioned. */
   readonly key?: (output: unknown) => string;
   /**
-   * Processes one record. What it returns is an output. The types of the record and of `tx` are inferred from its parameters and
-   * the sink; who gives the type of the record alone, `pipeline<Order>(…)`, names that of `tx` by `PipelineContext`.
+   * Processes one record. Its return value is an output. The types of the record and of `tx` are inferred from its parameters
+   * and the sink. If you give the type of the record alone, `pipeline<Order>(…)`, name that of `tx` with `PipelineContext`.
    */
   each?(this: void, record: T, context: PipelineContext<Tx>): unknown;
-  /** Processes several at once. It returns a list of outputs, or nothing. */
+  /** Processes several records at once. It returns a list of outputs, or nothing. */
   batch?(
     this: void,
     records: readonly T[],
@@ -126,34 +126,34 @@ export interface PipelineOptions<T = unknown, Tx = unknown> {
   ): readonly unknown[] | void | Promise<readonly unknown[] | void>;
   /** Keeps keyed state beside the outputs. */
   readonly state?: StateSettings;
-  /** Where effects go, if not to streams of this server. */
+  /** The target of effects, if that is not a stream of this server. */
   readonly sink?: Sink<Tx> | DeduplicatingSink;
-  /** The JSON stream for records that keep failing; created if it is not there. Without it they stop the pipeline. */
+  /** The JSON stream for records that keep failing; created if it does not exist. Without it they end the pipeline. */
   readonly deadLetter?: StreamTarget;
   readonly retry?: PipelineRetry;
-  /** Streams that are processed at once. Default 8. */
+  /** The most streams that are processed at once. Default 8. */
   readonly concurrency?: number;
   /**
-   * Most records of one transaction, and of one call of `batch`. Default 1,000; 10,000 for `each` without a sink. The end of
-   * a pipeline does not wait for it.
+   * The most records of one transaction, and of one call of `batch`. Default 1,000; 10,000 for `each` without a sink. The end
+   * of a pipeline does not wait for a full transaction.
    */
   readonly batchMax?: number;
   /**
-   * How long one transaction may collect records, in milliseconds; then it is committed with those that are through.
+   * How long one transaction may collect records, in milliseconds; then it is committed with the records processed so far.
    * Default 1,000. One record, or one call of `batch`, may take longer.
    */
   readonly batchMs?: number;
   /**
-   * How long the work at hand may take when the pipeline ends, in milliseconds: when it is closed, or a record has failed
-   * for good. Then its streams are given up, and what is still done for them counts for nothing. Default 5,000.
+   * How long the current work may still take when the pipeline is closed, or a record has failed for good, in milliseconds.
+   * Then the pipeline gives its streams up, and later work for them has no effect. Default 5,000.
    */
   readonly closeMs?: number;
-  /** How long an outage of the server or the sink may last, in milliseconds. Default: it is waited for without end. */
+  /** How long an outage of the server or the sink may last, in milliseconds. Default: without limit. */
   readonly patienceMs?: number;
-  /** Ends it in order: the record at hand is finished and committed, but not tried again. */
+  /** Ends the pipeline in order: the current record is finished and committed, but not tried again. */
   readonly signal?: AbortSignal | undefined;
   readonly onProgress?: (progress: PipelineProgress) => void;
-  /** Hears of everything that fails and is tried again: records, sinks, calls. */
+  /** Called with every failure that is tried again: of records, sinks and calls. */
   readonly onRetry?: (error: unknown) => void;
   readonly onEvent?: (event: ConsumerEvent) => void;
   readonly clock?: Clock;
@@ -172,7 +172,7 @@ export interface PipelineSettings<T, Tx> extends PipelineOptions<T, Tx> {
   readonly random: Random;
 }
 
-/** Throws `invalid_settings` with everything that is wrong. */
+/** Checks the options and adds the defaults. Throws `invalid_settings` with all problems. */
 export function resolvePipeline<T, Tx>(options: PipelineOptions<T, Tx>): PipelineSettings<T, Tx> {
   const { retry = {}, sink } = options;
   const check = new SettingsCheck();
@@ -211,7 +211,7 @@ export function resolvePipeline<T, Tx>(options: PipelineOptions<T, Tx>): Pipelin
   return resolved;
 }
 
-/** Which of the two kinds of sinks it is. */
+/** Returns whether the sink deduplicates: there are two kinds. */
 export function isDeduplicating<Tx>(sink: Sink<Tx> | DeduplicatingSink): sink is DeduplicatingSink {
   return "deduplicates" in sink;
 }

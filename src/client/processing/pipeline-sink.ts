@@ -2,14 +2,14 @@
  * The strategy of a pipeline whose effects are in a database: the position is kept there, and moves in the transaction
  * of the effects. Port: sink.ts.
  *
- *   PK1  the position in the sink is what counts; the offset that is committed to the server only follows it;
+ *   PK1  the position in the sink counts; the offset that is committed to the server only follows it;
  *   PK2  a position is `<offset>/<life>`, or `<offset>+<n>/<life>`: n records after it. So a transaction has at most
  *        `batchMax` records, and a record that fails is alone in its own;
  *   PK5  a position counts for the life of the stream that it names. A stream that was created anew at the path is
  *        processed from its beginning; one whose tail went back, as after a restore, is refused;
- *   PK3  nothing is done in the name of a token that the sink has seen a greater one than;
- *   PK4  a failure of the sink itself counts against no record: one that it tells as such (SK4), and any while it does not
- *        answer. Only a record that loses its connection again and again, at a sink that answers otherwise, is taken for
+ *   PK3  a token does nothing after the sink has seen a greater one;
+ *   PK4  a failure of the sink itself counts against no record: one that it reports as its own (SK4), and any while it does
+ *        not answer. Only a record that loses its connection again and again, while the sink answers other calls, counts as
  *        the cause.
  */
 
@@ -29,27 +29,27 @@ import {
 } from "./pipeline-parts.ts";
 import { readStored } from "./stored.ts";
 
-/** PK4: so many lost transactions in a row, at a sink that answers, are the record's own doing. */
+/** PK4: after so many lost transactions in a row, at a sink that answers, the record is the cause. */
 const LOSSES_MAX = 10;
 
-/** The position of one lease, as the sink last said. */
+/** The position of one lease, as the sink last returned it. */
 interface Place {
   readonly place: SinkPlace;
   readonly token: number;
   position: string | undefined;
 }
 
-/** What a transaction came to: so many records of the portion are behind the position now, or why not. */
+/** The result of a transaction: how many records of the portion are before the position now, or the error. */
 type Moved = { readonly behind: number } | { readonly cause: unknown };
 
 /** Records of a page, and the safe point after them. */
 interface Portion<T> extends Page<T> {
   readonly nextOffset: string;
-  /** Whether so many records are enough for one transaction, from the moment of the call on. */
+  /** Begins a transaction. Returns a function that says whether so many records are enough for it. */
   readonly begin: () => (records: number) => boolean;
 }
 
-/** What has failed; the index is that of the record, or of the first one of a batch, if it is known. */
+/** A failure. The index is that of the record, or of the first one of a batch, if it is known. */
 type Failed = Extract<Outcome<never>, { kind: "failed" }> & { readonly index: number | undefined };
 
 export class SinkStrategy<T, Tx> implements Strategy<T> {
@@ -93,7 +93,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     if (!batch.isSettled) await batch.commit();
   }
 
-  /** PK5: records that come at a place which the sink believes to be behind it would be passed over. */
+  /** PK5: refuses a stream that ends before the position of the sink: its new records would be skipped. */
   async #requireReached(batch: LeasedBatch<T>, position: string | undefined): Promise<void> {
     const { stream, life, nextOffset, signal } = batch;
     const [at = ""] = placeOf(position, life);
@@ -107,7 +107,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     );
   }
 
-  /** What of the batch is not in the sink yet: all of it, nothing, or what is read again from the position on. */
+  /** Yields the records of the batch that are not in the sink yet: all, none, or those after the position, read again. */
   async *#portions(
     batch: LeasedBatch<T>,
     held: Place,
@@ -133,7 +133,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     }
   }
 
-  /** One transaction of the sink, with as many records as it may have; or what is to be done about a record. */
+  /** Makes one transaction of the sink, with as many records as it may have. Handles a record that fails. */
   async #advance(portion: Portion<T>, held: Place): Promise<void> {
     const from = countIn(portion, held.position);
     const count = Math.min(this.#parts.settings.batchMax, portion.records.length - from);
@@ -143,7 +143,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
       await this.#persist(portion, held, { from, count }, failed);
       return;
     }
-    // PK2: those before it go without it, then it is alone. If it is not known which one it is, each is alone.
+    // PK2: the records before it go without it, then it goes alone. If the failed record is unknown, each goes alone.
     const before = failed.index === undefined ? 0 : failed.index - from;
     if (before > 0) {
       const others = { from, count: before };
@@ -169,14 +169,14 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
       await this.#giveUp(portion, held, span.from, failed);
       return;
     }
-    // Of records that failed together each is tried alone, once.
+    // Tries each of the records that failed together alone, once.
     for (let from = span.from; from < span.from + span.count; from += 1) {
       const alone = await this.#try(portion, held, { from, count: 1 }, 1);
       if (alone !== undefined) await this.#giveUp(portion, held, from, alone);
     }
   }
 
-  /** The letter first, under the id of the record, then the position: done again, the letter changes nothing. */
+  /** Stores the letter first, under the id of the record, then moves the position: a repeated letter changes nothing. */
   async #giveUp(portion: Portion<T>, held: Place, index: number, failed: Failed): Promise<void> {
     const { clock, patienceMs, onRetry } = this.#parts.settings;
     const letter = deadLetterOf(this.#parts.settings, portion, index, failed);
@@ -185,7 +185,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     for (let failures = 1; ; failures += 1) {
       const moved = await this.#transaction(portion, held, () => index + 1);
       if (!("cause" in moved)) break;
-      // PK4: nothing of the record is in this transaction.
+      // PK4: this transaction has nothing of the record.
       if (clock.steadyMs() - sinceMs >= patienceMs) throw moved.cause;
       onRetry?.(moved.cause);
       await this.#attempts.pause(failures, portion.signal);
@@ -193,7 +193,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     this.#tell(portion, index + 1, 1, 1);
   }
 
-  /** One transaction with these records, or the first of them. Answers what has failed; then nothing is stored. */
+  /** Makes one transaction with these records, or the first of them. Returns the failure; then nothing is stored. */
   async #try(
     portion: Portion<T>,
     held: Place,
@@ -222,11 +222,11 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
       this.#tell(portion, moved.behind, moved.behind - from, 0);
       return undefined;
     }
-    // The sink itself has refused: a condition that it looks at when it commits.
+    // The sink itself has refused, for example by a condition that it checks when it commits.
     return failed ?? { kind: "failed", error: moved.cause, attempts: attempt, index: undefined };
   }
 
-  /** Moves the position behind as many records as `work` says. Waits for a sink that is away. */
+  /** Moves the position behind as many records as `work` returns. Waits for a sink that is away. */
   async #transaction(
     portion: Portion<T>,
     held: Place,
@@ -249,7 +249,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
         return { behind };
       } catch (cause) {
         if (isHapaxError(cause, "invalid_settings")) throw cause;
-        // The outcome may be unknown: the sink tells.
+        // The outcome may be unknown: the position in the sink shows it.
         const { position, wasAway } = await this.#take(place, token, portion.signal);
         held.position = position;
         if (to !== undefined && position === to) return { behind };
@@ -266,7 +266,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     }
   }
 
-  /** PK3. Where the sink is; waits for one that does not answer, within the patience. */
+  /** PK3. Returns the position of the sink. Waits for a sink that does not answer, within the patience. */
   async #take(
     place: SinkPlace,
     token: number,
@@ -301,7 +301,7 @@ class RolledBack extends Error {
   override readonly name = "RolledBack";
 }
 
-/** PK5: the offset, and the count of records after it, if the position is of this life; else nothing. */
+/** PK5: returns the offset, and the count of records after it, if the position is of this life; else nothing. */
 function placeOf(
   position: string | undefined,
   life: string,
@@ -312,7 +312,7 @@ function placeOf(
   return [offset, Number(count)];
 }
 
-/** How many records of the portion a position has behind it. */
+/** Returns how many records of the portion are before a position. */
 function countIn<T>(portion: Portion<T>, position: string | undefined): number {
   const [offset = "", count = 0] = placeOf(position, portion.life);
   if (offset === portion.offset) return count;

@@ -1,11 +1,11 @@
 /**
- * A sink for pipelines: a stream of another server, which knows outputs by their ids as idempotency keys.
+ * A sink for pipelines: a stream of another server. The ids of outputs are idempotency keys there.
  * PROTOCOL.md §16.
  *
- *   PX1  an id is forgotten by its age alone, never by the number of those after it: a stream whose window is full
+ *   PX1  the server forgets an id by its age alone, never because many came after it: a stream whose window is full
  *        refuses new ones until the oldest is old enough;
  *   PX2  a stream with another window is refused before anything is written;
- *   PX3  an output is stored as `stream.append` of it would be when it was given.
+ *   PX3  an output is stored as if `stream.append` had been called with it at once.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -19,23 +19,23 @@ import type { DeduplicatingSink } from "./pipeline-settings.ts";
 /** The brackets around a record of JSON. */
 const FRAME_BYTES = 2;
 
-/** What the stream must remember. All are optional. */
+/** Options of `streamSink`. All are optional. */
 export interface StreamSinkOptions {
   /**
-   * For how long, in seconds. Default 86,400. It must be longer than a pipeline is ever away: what was delivered but
-   * not committed when it went is delivered again when it comes back.
+   * How long the stream remembers ids, in seconds. Default 86,400. It must be longer than a pipeline is ever away: outputs
+   * that were delivered but not committed are delivered again when it comes back.
    */
   readonly keyWindowSeconds?: number;
-  /** How many ids in that time, about 50 bytes of memory each. Default 10,000,000. More are refused until there is room. */
+  /** The most ids in that time, about 50 bytes of memory each. Default 10,000,000. More are refused until there is room. */
   readonly keyMax?: number;
-  /** Default `application/json`. */
+  /** The media type of the stream. Default `application/json`. */
   readonly contentType?: string;
 }
 
 /**
- * Appends outputs to a stream, usually of another server, each under its id: however often it is delivered, it is
- * there once. Creates the stream if it is not there. Outputs must be the same in every attempt: other content under a
- * known id is `key_reused`, and ends the pipeline.
+ * Returns a sink that appends outputs to a stream, usually of another server, each under its id. After any number of
+ * deliveries an output is stored once. Creates the stream if it does not exist. Outputs must be the same in every attempt:
+ * other content under a known id throws `key_reused`, and ends the pipeline.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";
@@ -76,11 +76,11 @@ export function streamSink(stream: Stream, options: StreamSinkOptions = {}): Ded
     check(data) {
       const { form, content } = encode(data, codec);
       requireRoom(content);
-      // PX3: a clone would lose what `toJSON` of a class says.
+      // PX3: a clone would lose the `toJSON` of a class.
       return form === "json" ? new JsonText(content) : content;
     },
     async write(outputs, { signal }) {
-      // One after the other: appends with keys that are on their way together have no order.
+      // One after the other: concurrent appends with keys have no order.
       for (const { id, data } of outputs) {
         await stream.append(data, { key: await keyOf(id), signal });
       }

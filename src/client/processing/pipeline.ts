@@ -1,16 +1,16 @@
 /**
- * A pipeline: reads the streams of a group, processes each record, and stores what comes of it together with how far
- * it has come. PROTOCOL.md §19, §20.
+ * A pipeline: reads the streams of a group, processes each record, and stores its effects together with the offset.
+ * PROTOCOL.md §19, §20.
  *
- *   PI1  the effects of a record count exactly once, whoever dies, sleeps or is cut off at what moment. How they and
- *        the offset are stored together is the strategy: pipeline-server.ts, pipeline-sink.ts, pipeline-identity.ts;
- *   PI2  when it cannot know whether something was stored it leaves the group and joins anew: under the next lease the
- *        offset is certain, and whatever is still on its way is refused;
- *   PI3  it ends when it is told to, after the records at hand, or with the first error that no retry can cure. Either
- *        way it commits what is through, leaves the group, and waits for no function longer than `closeMs`;
- *   PI4  it never reads what it writes.
+ *   PI1  the effects of a record count exactly once, also if processes die, sleep or lose their connections at any moment.
+ *        The strategy stores them and the offset together: pipeline-server.ts, pipeline-sink.ts, pipeline-identity.ts;
+ *   PI2  when it cannot know whether a record was stored it leaves the group and joins anew: under the next lease the
+ *        offset is certain, and requests that are still on their way are refused;
+ *   PI3  it ends when it is closed, after the current records, or with the first error that no retry can cure. Either
+ *        way it commits the processed records, leaves the group, and waits for no function longer than `closeMs`;
+ *   PI4  it never reads the streams that it writes.
  *
- * What is held in memory: one page of each stream that is worked on and the next one, the outputs of the page, and the
+ * It holds in memory: the current and the next page of each stream that it processes, the outputs of the page, and the
  * state of the leased streams.
  */
 
@@ -38,11 +38,11 @@ import {
 } from "./pipeline-settings.ts";
 import { SinkStrategy } from "./pipeline-sink.ts";
 
-/** Pauses between two lives in the group, in milliseconds. */
+/** Pauses before the pipeline joins its group anew, in milliseconds. */
 const RESTART_MS_MIN = 50;
 const RESTART_MS_MAX = 10_000;
 
-/** Processes the records of streams, each exactly once. Made by `createPipeline`. */
+/** Processes the records of streams, each exactly once. `createPipeline` creates it. */
 export class Pipeline<T = unknown, Tx = unknown> {
   readonly #hapax: Connection;
   readonly #settings: PipelineSettings<T, Tx>;
@@ -78,15 +78,15 @@ export class Pipeline<T = unknown, Tx = unknown> {
     });
   }
 
-  /** What it has done so far. */
+  /** The counts so far. */
   get counters(): PipelineCounters {
     return { ...this.#counters };
   }
 
   /**
-   * Works until it is closed or its signal aborts; then resolves. Rejects with a `RecordFailure` if a record keeps
-   * failing and there is no stream for dead letters, and with what no retry can cure, such as `stream_not_found` of an
-   * output. What was not committed is processed by whoever comes next. The same promise for every call.
+   * Runs until the pipeline is closed or its signal aborts; then resolves. Rejects with a `RecordFailure` if a record keeps
+   * failing and there is no stream for dead letters, and with errors that no retry can cure, such as `stream_not_found` of an
+   * output. The next member of the group processes uncommitted records. Every call returns the same promise.
    */
   run(): Promise<void> {
     this.#running ??= this.#run();
@@ -94,15 +94,15 @@ export class Pipeline<T = unknown, Tx = unknown> {
   }
 
   /**
-   * Ends it in order: the records at hand are finished, what is through is committed, and nothing is tried again. Takes
-   * at most `closeMs` and the time to leave the group, three seconds. `run` tells of failures.
+   * Ends the pipeline in order: finishes the current records, commits the processed ones, and tries nothing again. Takes
+   * at most `closeMs` and the time to leave the group, three seconds. `run` rejects with failures.
    */
   async close(): Promise<void> {
     this.#stop.abort();
     await this.#running?.catch(() => undefined);
   }
 
-  /** `await using` closes it. */
+  /** `await using` closes the pipeline. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
@@ -140,7 +140,7 @@ export class Pipeline<T = unknown, Tx = unknown> {
     await this.#strategy.prepare();
   }
 
-  /** One life in the group. */
+  /** Joins the group, and processes records until the membership ends. */
   async #consume(): Promise<void> {
     const { from, group, concurrency, closeMs, patienceMs, onEvent } = this.#settings;
     const consumer = this.#hapax.consumer<T>({
@@ -204,7 +204,7 @@ export class Pipeline<T = unknown, Tx = unknown> {
 }
 
 /**
- * Makes a pipeline. Nothing is sent until `run`. Throws `invalid_settings`.
+ * Creates a pipeline. Nothing is sent until `run`. Throws `invalid_settings`.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";

@@ -1,8 +1,8 @@
 /**
- * Where the records of a page lie, and their bytes. PROTOCOL.md §7.4.
+ * Finds the places of the records in a page, and their bytes. PROTOCOL.md §7.4.
  *
  * The offset of a record is the count of stored bytes before it. A page has the bytes that were stored, so the offset
- * follows from where the page ends, and is the same in whichever page the record comes. It names the record as long as
+ * follows from the end of the page, and is the same in every page with the record. It names the record as long as
  * the stream exists.
  */
 
@@ -19,7 +19,7 @@ type PageParts = Pick<Batch<unknown>, "bytes" | "contentType" | "nextOffset">;
 
 export class Places {
   readonly #bytes: Uint8Array;
-  /** Whether it has records with places of their own. */
+  /** Whether the page has records with places of their own. */
   readonly isJson: boolean;
   readonly #prefix: string;
   /** The count of stored bytes before the first byte of the page's body. */
@@ -35,19 +35,19 @@ export class Places {
     this.#bytes = bytes;
     this.isJson = kindOf(contentType) === "json";
     this.#prefix = prefix;
-    // A page of JSON is `[`, the stored bytes, and `]` in the place of the last comma.
+    // A page of JSON is `[` and the stored bytes, with `]` in place of the last comma.
     this.#origin = Number(digits) - bytes.length;
     this.#nextOffset = nextOffset;
   }
 
-  /** Where the record begins; behind the last one, where the page ends. */
+  /** Returns where the record begins; for the index behind the last record, where the page ends. */
   offsetAt(index: number): string {
     const start = this.#startsOf()[index];
     if (start === undefined) return this.#nextOffset;
     return this.#format(start);
   }
 
-  /** The record as it was stored. */
+  /** Returns the record as it was stored. */
   bytesAt(index: number): Uint8Array {
     const starts = this.#startsOf();
     const start = starts[index] ?? this.#bytes.length;
@@ -55,7 +55,7 @@ export class Places {
     return this.#bytes.subarray(start, end - 1);
   }
 
-  /** All records from this one on, as one page. */
+  /** Returns all records from this one on, as one page. */
   from(index: number): Uint8Array {
     const rest = this.#bytes.subarray(this.#startsOf()[index] ?? this.#bytes.length);
     const body = new Uint8Array(rest.length + 1);
@@ -64,9 +64,9 @@ export class Places {
     return body;
   }
 
-  /** The number of the record that holds the offset. */
+  /** Returns the number of the record that holds the offset. */
   indexOf(offset: string): number {
-    // Most pages begin where they were asked for: nothing has to be scanned.
+    // Most pages begin at the requested offset: then no scan is needed.
     if (!this.isJson || offset <= this.#format(1)) return 0;
     let index = this.#startsOf().length;
     while (index > 0 && this.offsetAt(index) > offset) index -= 1;
@@ -77,14 +77,14 @@ export class Places {
     return this.#prefix + String(this.#origin + at).padStart(DIGITS, "0");
   }
 
-  /** Scanned when first asked for: most pages are processed without a look at their places. */
+  /** Scans at the first call: most pages are processed without their places. */
   #startsOf(): readonly number[] {
     this.#starts ??= this.isJson ? elementStarts(this.#bytes) : [0];
     return this.#starts;
   }
 }
 
-/** Where the first records of a batch end. If they are all of it, nothing has to be scanned. */
+/** Returns where the first `count` records of a batch end. Scans nothing if these are all records. */
 export function offsetBehind(
   { records, nextOffset }: Pick<Batch<unknown>, "records" | "nextOffset">,
   places: Pick<Places, "offsetAt">,
@@ -94,8 +94,8 @@ export function offsetBehind(
 }
 
 /**
- * The batch without the records before an offset. A page begins at an append; a commit may stand at any record, so the
- * first page of a lease may begin with records that are committed.
+ * Returns the batch without the records before an offset. A page begins at an append; a commit may be at any record, so the
+ * first page of a lease may begin with committed records.
  */
 export function fromOffset<T>(batch: Batch<T>, offset: string): Batch<T> {
   const places = new Places(batch);

@@ -4,11 +4,11 @@
  *
  * Contract, held by testing/sink-conformance.ts against every implementation:
  *   SK1  effects and position are committed together, or neither is;
- *   SK2  once a place was taken with a token, every smaller token moves nothing there, and neither do its effects stay;
- *   SK3  a position moves only from where the caller believes it to be;
- *   SK4  what is no fault of the work is told as `unreachable`: a connection that is lost, a deadlock, a database that
- *        restarts; or as `store_full` if there is no room. The same may succeed later. A database that will never take
- *        it, because a name or a password is wrong, is `invalid_settings`. Any other error is that of the work.
+ *   SK2  once a place was taken with a token, a smaller token moves nothing there, and none of its effects stay;
+ *   SK3  a position moves only from the place that the caller names;
+ *   SK4  a failure that is not the work's fault is `unreachable`: a lost connection, a deadlock, a database that
+ *        restarts; or `store_full` if there is no room. The same work may succeed later. If the database will never take
+ *        it, because a name or a password is wrong, it is `invalid_settings`. Any other error is that of the work.
  */
 
 /** One stream of one pipeline. */
@@ -17,19 +17,19 @@ export interface SinkPlace {
   readonly stream: string;
 }
 
-/** Where a pipeline's effects go, together with its positions. The contract stands at the head of this file. */
+/** Stores a pipeline's effects together with its positions. The contract is at the head of this file. */
 export interface Sink<Tx> {
-  /** Makes the table that it needs. Safe to call again, and by many at once. */
+  /** Creates the table that it needs. Safe to call again, and by many processes at once. */
   prepare(): Promise<void>;
   /**
-   * From now on only this token and greater ones move the position. Answers where it is; undefined: it was never moved.
-   * Throws `lease_lost` if a greater token was here.
+   * Takes the place: from now on only this token and greater ones move the position. Returns the position; undefined if it
+   * was never moved. Throws `lease_lost` if a greater token has taken the place.
    */
   take(place: SinkPlace, token: number): Promise<string | undefined>;
   /**
-   * One transaction: what `work` does with it, and the position from `from` to what `work` returns. Throws `lease_lost`
-   * and keeps nothing if the place was taken with a greater token or is somewhere else. After any other error the outcome
-   * may be unknown: `take` tells.
+   * Runs `work` in one transaction that also moves the position from `from` to the result of `work`. Throws `lease_lost` and
+   * keeps nothing if a greater token has taken the place, or if the position is not `from`. After any other error the outcome
+   * may be unknown: `take` returns the position.
    */
   move(
     place: SinkPlace,

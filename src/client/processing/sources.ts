@@ -1,8 +1,8 @@
 /**
- * How leased streams are read: each from its committed offset, every record once and in order.
+ * Reads leased streams: each from its committed offset, every record once and in order.
  *
- *   SO1  a batch is all that the stream had when it was asked for, up to one page: who is slow gets larger ones;
- *   SO2  at most `liveMax` streams are waited for with a connection of their own. The others are asked in turn, a few
+ *   SO1  a batch has all records that the stream had at the request, up to one page: a slow reader gets larger batches;
+ *   SO2  at most `liveMax` streams have a connection of their own to wait for records. The others are polled in turn, a few
  *        at a time, an idle one ever more seldom; one that has data takes the place of one that was silent for long.
  */
 
@@ -16,11 +16,11 @@ import type { Addresses } from "./paths.ts";
 import { fromOffset } from "./places.ts";
 import { storedUrl } from "./stored.ts";
 
-/** Requests at once for the streams that are asked in turn. */
+/** The most requests at once for the streams that are polled in turn. */
 const POLLS_MAX = 4;
-/** An idle stream is asked again after twice the time, up to this. */
+/** The time between two polls of an idle stream doubles up to this. */
 const POLL_MS_MAX = 5_000;
-/** A place is taken from a stream that had nothing for so long. */
+/** A stream that had no data for so long may lose its place. */
 const SILENT_MS_MIN = 10_000;
 
 export interface SourceSettings {
@@ -49,7 +49,7 @@ export class Sources {
     this.#settings = settings;
   }
 
-  /** Batches of this life of the stream, from the offset on, until the stream is closed; the last one says so. */
+  /** Yields batches of this life of the stream, from the offset on, until the stream is closed; the last one says so. */
   async *batches<T>(
     path: string,
     life: string,
@@ -58,13 +58,13 @@ export class Sources {
   ): AsyncGenerator<Batch<T>, void, undefined> {
     let isFirst = true;
     for await (const batch of this.#whole<T>(path, life, from, signal)) {
-      // Pages end between appends, so that only the first one can begin before its place.
+      // Pages end between appends, so only the first one can begin before its place.
       yield isFirst ? fromOffset(batch, from) : batch;
       isFirst = false;
     }
   }
 
-  /** The same in whole appends. */
+  /** Yields the same in whole appends. */
   async *#whole<T>(
     path: string,
     life: string,
@@ -120,7 +120,7 @@ export class Sources {
         yield batch;
       }
     } catch (error) {
-      // Another stream has the place now; this one goes on by being asked in turn.
+      // Another stream has the place now; this one is polled in turn.
       if (!place.isTaken || signal.aborted) throw error;
     } finally {
       signal.removeEventListener("abort", abort);

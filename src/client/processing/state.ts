@@ -2,16 +2,16 @@
  * Keyed state of a pipeline, one for each stream that it reads. Every change is a record of a changelog, appended in
  * the transaction of the outputs and the offset that it belongs to.
  *
- *   ST1  what an attempt writes is seen by nobody else until the attempt has succeeded; of one that failed nothing stays;
+ *   ST1  no other attempt sees the writes of an attempt until it has succeeded; nothing stays of a failed one;
  *   ST2  the changelog up to its tail, read under a lease, is the state at the committed offset of that lease;
- *   ST3  a value is what it was when it was set: what its owner does with it afterwards changes nothing.
+ *   ST3  a value is encoded when it is set: later changes by its owner have no effect.
  *
  *   ST4  a changelog has one owner: the group and the stream that its first record names. State is that of one life of
- *        the stream: what comes before the record that names the life counts for nothing.
+ *        the stream: records before the one that names the life do not count.
  *
  * A record is `{"group", "stream", "life"}` where a life begins; then `{"key", "value"}`, or `{"key"}` for a key that was
- * deleted. Several changes of a key in one transaction are one record. The state of each leased stream is held in memory, as the text of its values, up to `charsMax`. The
- * changelog is never compacted: to be read again it needs as long as it has grown.
+ * deleted. Several changes of a key in one transaction are one record. The state of each leased stream is held in memory,
+ * as the text of its values, up to `charsMax`. The changelog is never compacted: the time to read it grows with it.
  */
 
 import { exactJson } from "../../base/exact-json.ts";
@@ -29,30 +29,30 @@ export interface PipelineState {
   delete(key: string): void;
 }
 
-/** Where state is kept. */
+/** Settings of a pipeline's state. */
 export interface StateSettings {
   /**
-   * The path that changelogs are below: that of the stream `/v1/stream/orders` is `<changelog>/v1/stream/orders`. Or
-   * what gives the path for a stream. No two streams and no two groups may share one: the second is refused.
+   * The path above all changelogs: that of the stream `/v1/stream/orders` is `<changelog>/v1/stream/orders`. Or a function
+   * that returns the path for a stream. No two streams and no two groups may share a changelog: the second is refused.
    */
   readonly changelog: string | ((stream: string) => string);
   /**
-   * Most characters of keys and values of one stream, as they are with the transaction at hand. Default 268,435,456: half
-   * a gibibyte at most. A change that goes beyond it throws `invalid_settings`, which ends the pipeline.
+   * The most characters of keys and values of one stream, with the current transaction. Default 268,435,456: half a
+   * gibibyte at most. A change that goes beyond it throws `invalid_settings`, which ends the pipeline.
    */
   readonly charsMax?: number;
 }
 
 const CHARS_MAX = 256 * 1024 * 1024;
 
-/** Whose state a changelog holds. */
+/** The owner of a changelog. */
 export interface StateOwner {
   readonly group: string;
   readonly stream: string;
   readonly life: string;
 }
 
-/** ST4: the life that a record begins, if it is one that does. Throws `invalid_settings` for another owner's. */
+/** ST4: returns the life that a record begins, if it begins one. Throws `invalid_settings` if it names another owner. */
 function lifeIn(record: unknown, owner: StateOwner, url: string): string | undefined {
   const [group, stream, life] = ["group", "stream", "life"].map((name) => mapOf(record).get(name));
   if (typeof life !== "string" || mapOf(record).has("key")) return undefined;
@@ -68,20 +68,20 @@ function foreign(url: string, words: string): HapaxError {
 /** The text of a value; `undefined` for a key that is deleted. */
 type Change = string | undefined;
 
-/** The path of the changelog of a stream. */
+/** Returns the path of the changelog of a stream. */
 export function changelogOf({ changelog }: StateSettings, stream: string): string {
   return typeof changelog === "function" ? changelog(stream) : changelog + stream;
 }
 
 export class KeyedState implements PipelineState {
   readonly #charsMax: number;
-  /** As committed. */
+  /** The committed values. */
   readonly #texts = new Map<string, string>();
-  /** Of the transaction that is being collected. */
+  /** The changes of the transaction that is being collected. */
   readonly #page = new Map<string, Change>();
-  /** Of the attempt under way. */
+  /** The changes of the current attempt. */
   readonly #attempt = new Map<string, Change>();
-  /** Of keys and values: as committed, with the transaction, and with the attempt too. */
+  /** The characters of keys and values: committed, with the transaction, and with the attempt too. */
   #chars = { committed: 0, page: 0, attempt: 0 };
 
   constructor(charsMax = CHARS_MAX) {
@@ -90,7 +90,7 @@ export class KeyedState implements PipelineState {
 
   get<Value = unknown>(key: string): Value | undefined {
     const text = this.#text(key);
-    // Cast: what is in the state is for its user to know. ST3: parsed anew for everyone who asks.
+    // Cast: the user knows the types in its state. ST3: every call parses anew.
     return text === undefined ? undefined : (JSON.parse(text) as Value);
   }
 
@@ -116,7 +116,7 @@ export class KeyedState implements PipelineState {
     this.#attempt.set(key, undefined);
   }
 
-  /** The attempt has succeeded: what follows in this transaction sees what it wrote. */
+  /** Keeps the changes of a successful attempt: later attempts of this transaction see them. */
   keep(): void {
     for (const [key, change] of this.#attempt) this.#page.set(key, change);
     this.#attempt.clear();
@@ -129,14 +129,14 @@ export class KeyedState implements PipelineState {
     this.#chars.attempt = this.#chars.page;
   }
 
-  /** The transaction is not stored, or will be collected anew. */
+  /** Drops the changes of a transaction that is not stored, or will be collected anew. */
   dropAll(): void {
     this.#page.clear();
     this.#chars.page = this.#chars.committed;
     this.drop();
   }
 
-  /** What the transaction has to store. */
+  /** Appends the changes to the transaction. */
   collect(tx: Transaction, changelog: string): void {
     for (const [key, text] of this.#page) {
       if (text === undefined && !this.#texts.has(key)) continue;
@@ -148,7 +148,7 @@ export class KeyedState implements PipelineState {
     }
   }
 
-  /** The transaction is stored. */
+  /** Commits the changes of a stored transaction. */
   commit(): void {
     for (const [key, change] of this.#page) this.#put(key, change);
     this.#page.clear();
@@ -156,8 +156,7 @@ export class KeyedState implements PipelineState {
   }
 
   /**
-   * ST2, ST4. Reads what there is; creates the changelog if there is none. `begin` writes down the owner, if the tail is
-   * still the one that it is given.
+   * ST2, ST4. Reads the changelog, or creates it. `begin` appends the owner if the tail is still the given one.
    */
   async restore(
     changelog: Stream,
@@ -178,7 +177,7 @@ export class KeyedState implements PipelineState {
     }
   }
 
-  /** The state of the life that the changelog names last, and its tail. */
+  /** Reads the state of the life that the changelog names last. Returns the life and the tail. */
   async #read(
     changelog: Stream,
     owner: StateOwner,

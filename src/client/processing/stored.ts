@@ -1,6 +1,6 @@
 /**
- * Reading records as they were stored. Their places follow from their bytes (places.ts), and a server may be set to add
- * to them: whoever asks for the place of a record reads in this way. PROTOCOL.md §7.8.
+ * Reads records as they were stored. Their places follow from their bytes (places.ts), and a server may be set to add
+ * to these bytes: so code that needs the place of a record reads in this way. PROTOCOL.md §7.8.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -13,20 +13,20 @@ interface Reader {
   readonly addresses: Addresses;
 }
 
-/** Of each connection. Beside it and not in it: only pipelines and dead letters ask. */
+/** The reader of each connection. Not a member of it, because only pipelines and dead letters use it. */
 const lent = new WeakMap<object, Reader>();
 
-/** Lets pipelines and dead letters of a connection read. */
+/** Lets pipelines and dead letters of a connection read stored records. */
 export function lendStored(connection: object, reader: Reader): void {
   lent.set(connection, reader);
 }
 
-/** The address of a stream whose records come as they were stored. */
+/** Returns the address that gives the records of a stream as they were stored. */
 export function storedUrl(addresses: Addresses, path: string): string {
   return `${addresses.stream(path)}?state-offsets=false`;
 }
 
-/** As `stream.read`, with the records as they were stored. */
+/** Reads like `stream.read`, with the records as they were stored. */
 export function readStored<T>(
   connection: object,
   target: StreamTarget,

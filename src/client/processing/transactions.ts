@@ -1,11 +1,11 @@
 /**
- * Transactions of one connection: collected, framed, sent under one identity until the outcome is known.
- * PROTOCOL.md §19.
+ * Runs the transactions of one connection: collects and frames them, and sends them under one identity until the outcome is
+ * known. PROTOCOL.md §19.
  *
- *   TN1  a lost answer is settled by sending the same again: the transaction happens once, and is told as it happened;
- *   TN2  who is told that it is not stored can rely on it; what cannot be known is called unknown;
+ *   TN1  after a lost answer the same request is sent again: the transaction happens once, and its answer is the original;
+ *   TN2  `not_stored` is certain; an outcome that cannot be known is `unknown`;
  *   TN3  with a key no attempt begins later than 0.8 of the window after the first: the server would have forgotten it;
- *   TN4  numbers of the caller's own are sent as they are: one that is known is answered as it was, whatever is sent.
+ *   TN4  the caller's own numbers are sent unchanged: a known number gets its original answer, also with other content.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -21,35 +21,35 @@ import type { Addresses } from "./paths.ts";
 
 /** Options of `transaction`. All are optional. */
 export interface TransactionOptions {
-  /** An identity of your own, across processes: the same key is the same transaction, as long as the server knows it. */
+  /** Your own identity across processes: the same key is the same transaction, as long as the server knows it. */
   readonly key?: string;
   /**
-   * An identity of your own that is never forgotten: numbers that follow each other, each for one transaction. A new
-   * epoch begins at sequence 0 and ends those before it. Whoever gives a number to other content hears what was
-   * committed under it first.
+   * Your own identity for the transaction, which the server never forgets: consecutive numbers, each for one transaction. A
+   * new epoch begins at sequence 0 and ends those before it. If you use a number again for other content, you get the result
+   * of the first commit under it.
    */
   readonly producer?: TransactionProducer;
-  /** Gives up waiting, with the signal's reason. What was sent may be stored all the same. */
+  /** Gives up waiting, with the signal's reason. A transaction that was sent may still be stored. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** The identity of a transaction as a producer has it: PROTOCOL.md §5. It belongs to the server, and to no stream. */
+/** The identity of a transaction, like that of a producer: PROTOCOL.md §5. It belongs to the server, and to no stream. */
 export interface TransactionProducer {
   readonly id: string;
   readonly epoch: number;
   readonly sequence: number;
 }
 
-/** What a transaction came to. */
+/** The result of a committed transaction. */
 export interface Committed<Value> {
-  /** What the callback returned. */
+  /** The return value of the callback. */
   readonly value: Value;
   /**
-   * The tail of each stream after what the transaction did to it, by path. Empty if the server does not keep the
-   * answer any more, which only an identity of your own can come to.
+   * The tail of each stream after the transaction, by path. Empty if the server does not keep the answer any more; that
+   * happens only with an identity of your own.
    */
   readonly offsets: ReadonlyMap<string, string>;
-  /** False: it is committed, but the server does not keep the answer any more. */
+  /** False if it is committed, but the server does not keep the answer any more. */
   readonly hasAnswer: boolean;
   /** An earlier attempt, or with a key an earlier call, had committed it. */
   readonly isReplay: boolean;
@@ -94,7 +94,7 @@ export class Transactions {
     return { value, ...answerOf(settled.text), isReplay };
   }
 
-  /** One lease alone: its repetition is answered as the original, also if the lease has ended with it. */
+  /** Commits one lease alone. A repetition gets the original answer, also if the lease has ended with it. */
   async commitLease(lease: Lease, offset: string, signal?: AbortSignal): Promise<void> {
     const options = signal === undefined ? {} : { signal };
     await this.run((tx) => {
@@ -142,7 +142,7 @@ export class Transactions {
     );
   }
 
-  /** Under an identity that the caller has chosen. */
+  /** Sends under an identity that the caller has chosen. */
   async #sendAs(
     body: Uint8Array,
     identity: Readonly<Record<string, string>>,
@@ -186,7 +186,7 @@ function answerOf(text: string): Pick<Committed<unknown>, "offsets" | "hasAnswer
   return { offsets, hasAnswer: Array.isArray(operations) };
 }
 
-/** Undefined: the caller has not chosen one. */
+/** Returns the headers of the caller's identity; undefined if the caller has not chosen one. */
 function identityHeaders(
   key: string | undefined,
   producer: TransactionProducer | undefined,
@@ -217,7 +217,7 @@ function invalid(words: string): HapaxError {
   return new HapaxError("invalid_request", words);
 }
 
-/** As a string of RFC 9651, which can hold every character of a key. */
+/** Encodes the key as a string of RFC 9651, which can hold every character of a key. */
 function quoted(key: string): string {
   return `"${key.replace(/["\\]/g, "\\$&")}"`;
 }
