@@ -1,13 +1,13 @@
 /**
- * The plain appends of a handle: exactly once by themselves, through an implied producer of a random id.
+ * The plain appends of a handle. Each happens exactly once, through an implied producer with a random id.
  *
  *   AP1  appends are stored in the order of the calls, also of calls that do not wait for each other;
  *   AP3  an append that is given up is over for its caller at once. When no other waits, nothing more is sent, and a
- *        process that has nothing else to do can end. What was sent may still be stored. It comes
- *        before what is appended later, unless it was the first append of all;
- *   AP2  an append that is refused takes none of its neighbours with it: those that were certainly not stored
+ *        process that has nothing else to do can end. Data that was sent may still be stored. It comes
+ *        before later appends, unless it was the first append of all;
+ *   AP2  a refused append does not fail its neighbours: those that were certainly not stored
  *        go on under a new identity, in their order. If the outcome of one is unknown, those behind it are
- *        refused as well, because they could end up before it.
+ *        refused as well, because they could be stored before it.
  */
 
 import type { Ending } from "./batching.ts";
@@ -19,9 +19,9 @@ import { encode, NO_DATA } from "./records.ts";
 import { Sender } from "./sender.ts";
 import type { SenderSettings } from "./sender-events.ts";
 
-/** The server's word that an append is stored. */
+/** The result of `append()`: the server has stored the data. */
 export interface Appended {
-  /** Where the stream went on after it. `undefined` if the server did not say so, for a repetition. */
+  /** The offset after the append. `undefined` if the server did not send it, for a repetition. */
   readonly offset: string | undefined;
   /** An earlier attempt had stored it. */
   readonly isDuplicate: boolean;
@@ -32,18 +32,18 @@ const SETTINGS: SenderSettings = {
   bytesMax: 1024 * 1024,
   recordsMax: Infinity,
   lingerMs: 0,
-  // Whoever calls is waiting: no append waits for another if it need not.
+  // The caller is waiting, so an append waits for another one only if it must.
   pipelinedBytesMin: 0,
 };
-/** What all calls together may hold that are not answered yet. */
+/** The most bytes that all unanswered calls may hold together. */
 const PENDING_BYTES_MAX = 64 * 1024 * 1024;
 
 export class Appends {
   readonly #peer: Peer;
   #sender: Sender | undefined;
-  /** AP3: of a writer that was given up. */
+  /** AP3: the id of a writer that was given up. */
   #usedId: string | undefined;
-  /** Calls that are not answered. */
+  /** The number of calls that are not answered. */
   #waiting = 0;
 
   constructor(peer: Peer) {
@@ -85,7 +85,7 @@ export class Appends {
         const sender = this.#sender;
         sender?.withdraw(listener);
         finish();
-        // AP3. One that has sent nothing, or has nothing on its way, is of use to the next append.
+        // AP3. The next append can use a sender that has sent nothing, or has nothing on its way.
         if (this.#waiting === 0 && sender && (sender.inFlight > 0 || sender.epoch === undefined)) {
           this.#usedId = sender.abandon();
           this.#sender = undefined;
@@ -96,7 +96,7 @@ export class Appends {
   }
 
   #push(entry: Entry, heldBytesMax: number): void {
-    // A sender that has stopped still takes what comes, and hands it back in order.
+    // A sender that has stopped still takes entries, and hands them back in order.
     this.#sender ??= this.#open();
     this.#sender.push(entry, heldBytesMax);
   }
@@ -108,7 +108,7 @@ export class Appends {
       (signal) => identityFor(this.#peer, undefined, undefined, signal, this.#usedId),
       {
         onEnding: () => {
-          // From here on what is handed back belongs to its successor.
+          // From here on its successor takes the entries that it hands back.
           if (this.#sender === sender) this.#sender = undefined;
         },
       },

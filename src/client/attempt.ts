@@ -1,12 +1,12 @@
 /**
- * One call until it has an answer.
+ * Sends one call until it has an answer.
  *
- *   AT1  every attempt of a call sends the same method, bytes and headers of the call. What the settings add
- *        (tokens) is asked for anew before each;
+ *   AT1  every attempt of a call sends the same method, bytes and headers of the call. Values of the settings
+ *        (tokens) are resolved anew before each;
  *   AT2  an attempt without an answer, a timeout, 408, 425, 429 and 5xx are repeated after a pause that
  *        doubles with jitter and is never shorter than `Retry-After`; 501 and 505 are not;
  *   AT3  a call ends at most one attempt after `retry.totalMs`: no pause begins that would outlast it;
- *   AT4  whoever gets an answer hears whether an earlier attempt may have been done.
+ *   AT4  an answer comes with the fact whether an earlier attempt may have been done.
  */
 
 import { type ErrorCode, HapaxError, isErrorCode, isHapaxError } from "../base/errors.ts";
@@ -18,29 +18,29 @@ import type { ClientAnswer } from "./transport.ts";
 import { Attempt } from "./request.ts";
 import type { Visibility } from "./visibility.ts";
 
-/** One call: what all its attempts have in common. */
+/** One call: the data that all its attempts share. */
 export interface Call {
   readonly method: string;
   readonly url: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** One attempt until its whole body. Default: that of the settings. */
+  /** The time for one attempt, to the end of its body, in milliseconds. Default: that of the settings. */
   readonly timeoutMs?: number;
-  /** Ends it when the page is hidden. */
+  /** Ends the attempt when the page is hidden. */
   readonly visibility?: Visibility | undefined;
 }
 
 export interface Answered {
   readonly answer: ClientAnswer;
-  /** An attempt may have been done: it got no answer, or one that leaves that open. */
+  /** An earlier attempt may have been done: it got no answer, or one that leaves that open. */
   readonly wasUnknown: boolean;
 }
 
 /** Sends the calls of one connection. */
 export class Caller {
   readonly settings: ResolvedClientSettings;
-  /** One listener on the connection's signal for all attempts: many are taken for a leak. */
+  /** All attempts share one listener on the connection's signal: platforms warn of many as a leak. */
   readonly #onEnd = new Set<() => void>();
 
   constructor(settings: ResolvedClientSettings) {
@@ -64,20 +64,20 @@ export class Caller {
     for (const run of [...this.#onEnd]) run();
   };
 
-  /** Why the call or the connection was given up: the signal's own reason, or undefined. */
+  /** Returns why the call or the connection was given up: the signal's own reason, or undefined. */
   abortedBy(signal: AbortSignal | undefined): Error | undefined {
-    // Mostly an error. A caller who gave something else compares with just that.
+    // Usually an error. A caller that gave another value compares with exactly that.
     return [signal, this.settings.signal].find((one) => one?.aborted)?.reason as Error | undefined;
   }
 
-  /** One try. Rejects with `unreachable` if no answer came, with the signal's reason if it was given up. */
+  /** Tries once. Rejects with `unreachable` if no answer came, and with the signal's reason if that aborts. */
   once(call: Call): Promise<ClientAnswer> {
     return new Attempt(this, call).send();
   }
 
   /**
-   * Repeats the same call until an answer that is not worth repeating, or until the time is over: then
-   * the last answer is returned, or `unreachable` thrown if there was none.
+   * Repeats the same call until it gets a final answer, or until the time is over. Then it returns the last answer, or
+   * throws `unreachable` if there was none.
    */
   async untilAnswered(call: Call): Promise<Answered> {
     const { clock, retry } = this.settings;
@@ -107,7 +107,7 @@ export class Caller {
     await this.wait(this.pauseMs(failures, answer), signal);
   }
 
-  /** How long to wait after the n-th failure in a row: half the ceiling, and a random half. */
+  /** Returns how long to wait after the n-th failure in a row: half the ceiling, and a random half. */
   pauseMs(failures: number, answer: ClientAnswer | undefined): number {
     const { clock, random, retry } = this.settings;
     const ceilingMs = Math.min(retry.maxMs, retry.minMs * 2 ** Math.min(failures - 1, 30));
@@ -115,7 +115,7 @@ export class Caller {
     return Math.max(backoffMs, retryAfterMs(answer?.header("retry-after"), clock.nowMs()));
   }
 
-  /** Lets the time pass; rejects with the reason if the call or the connection is given up. */
+  /** Waits; rejects with the reason if the call or the connection is given up. */
   wait(delayMs: number, signal?: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const end = (): void => {
@@ -131,7 +131,7 @@ export class Caller {
     });
   }
 
-  /** The headers and the URL of one attempt, with what the settings add. */
+  /** Returns the headers and the URL of one attempt, with those of the settings. */
   async dressed(call: Call): Promise<readonly [Readonly<Record<string, string>>, string]> {
     const { headers, params } = this.settings;
     const added = Object.fromEntries(await resolved(headers));
@@ -140,13 +140,13 @@ export class Caller {
   }
 }
 
-/** The error, if it says that no answer came; else it is thrown. */
+/** Returns the error if it is `unreachable`; throws every other one. */
 export function ifUnreachable(error: unknown): HapaxError {
   if (isHapaxError(error, "unreachable")) return error;
   throw error;
 }
 
-/** The URL with more parameters, sorted, so that caches see one URL for one place. */
+/** Returns the URL with more parameters, sorted, so that caches see one URL for one place. */
 export function withQuery(
   url: string,
   query: readonly (readonly [string, string | undefined])[],
@@ -166,14 +166,14 @@ async function resolved(values: Readonly<Record<string, Dynamic>>): Promise<[str
   return Promise.all(pairs);
 }
 
-/** Whether the same call may get another answer later. */
+/** Returns whether the same call may get another answer later. */
 export function isRetryable(status: number): boolean {
   if (status === 408 || status === 425 || status === 429) return true;
   // 501 and 505 are statements about the server, not about this moment.
   return status >= 500 && status !== 501 && status !== 505;
 }
 
-/** Whether such an answer leaves open what became of the call. PROTOCOL.md §10. */
+/** Returns whether the call may have been done in spite of such an answer. PROTOCOL.md §10. */
 function leavesOpen(status: number): boolean {
   return status >= 500 || status === 408;
 }
@@ -199,24 +199,24 @@ const CODE_BY_STATUS: Readonly<Record<number, ErrorCode>> = {
 const REFUSAL_BYTES_MAX = 64 * 1024;
 const DETAIL_CHARS_MAX = 500;
 
-/** Why the answer is a refusal; nothing if it is a good one, whose body is then dropped. */
+/** Returns the error of a refusal. Returns undefined for a good answer, and drops its body. */
 export async function refusalIn(answer: ClientAnswer): Promise<HapaxError | undefined> {
   if (![200, 201, 204].includes(answer.status)) return refusalOf(answer);
   answer.discard();
   return undefined;
 }
 
-/** A refusal as a `HapaxError`: with the server's code if it is one of ours, else by status and headers. */
+/** Returns a refusal as a `HapaxError`: with the server's code if it is one of ours, else by status and headers. */
 export async function refusalOf(answer: ClientAnswer): Promise<HapaxError> {
   return (await problemOf(answer)).error;
 }
 
-/** A refusal, and whether it is one of this project's own servers that speaks. PROTOCOL.md §10. */
+/** Returns a refusal, and whether a Hapax server sent it. PROTOCOL.md §10. */
 export async function problemOf(
   answer: ClientAnswer,
 ): Promise<{ readonly error: HapaxError; readonly isOurs: boolean; readonly isCut: boolean }> {
   const { status } = answer;
-  // A refusal whose words were cut is still this refusal.
+  // A refusal whose body was cut is still a refusal.
   const bytes = await answer.bytes().catch(ifUnreachable);
   const isCut = "code" in bytes;
   const text = isCut ? "" : textOf(bytes.subarray(0, REFUSAL_BYTES_MAX));
@@ -229,10 +229,10 @@ export async function problemOf(
   return { error, isOurs, isCut };
 }
 
-/** The members of a JSON object; none of anything else. */
+/** Returns the members of a JSON object; an empty object for any other text. */
 export function membersOf(text: string): Readonly<Partial<Record<string, unknown>>> {
   try {
-    // Cast: every value but null has members, if only unknown ones.
+    // Cast: every value but null can be asked for members; each of them is unknown.
     return (JSON.parse(text) ?? {}) as Partial<Record<string, unknown>>;
   } catch {
     return {};
@@ -247,7 +247,7 @@ function codeOf(answer: ClientAnswer): ErrorCode {
     return "refused";
   }
   if (status === 403) {
-    // A proxy may forbid as well; only a fence names the epoch that is in force.
+    // A proxy may answer 403 too; only a fence has the header with the present epoch.
     return answer.header("producer-epoch") === undefined ? "refused" : "producer_fenced";
   }
   return CODE_BY_STATUS[status] ?? (status >= 500 ? "internal" : "refused");

@@ -1,14 +1,14 @@
 /**
- * What a reader is given: batches, and the records in them.
+ * The batches that a reader gets, and the records in them.
  *
- *   BT1  a batch ends at a safe point: reading from `nextOffset` gives what follows it, nothing twice and
+ *   BT1  a batch ends at a safe point: reading from `nextOffset` gives the records after it, nothing twice and
  *        nothing left out. Inside a batch there is no such point;
- *   BT2  nothing is parsed before it is asked for, and then once;
- *   BT4  no text ends inside of a character: an append that does, as of a writer that cuts its text anywhere, is given
+ *   BT2  a batch is parsed when its records are first read, and once;
+ *   BT4  no text ends inside a character: if a writer cuts its text inside one, the reader gets that append
  *        together with the next one. Only at the tail of a `read()`, and where a stream is closed, there is no next one;
  *   BT3  `bytes` are the bytes of the answer: JSON numbers that JavaScript cannot hold are still in them.
  *
- * Offsets are opaque: they are compared as text, as the protocol allows, and never looked into.
+ * Offsets are opaque: the client compares them as text, as the protocol allows, and never parses them.
  */
 
 import { HapaxError } from "../base/errors.ts";
@@ -20,8 +20,8 @@ import type { SseKind } from "../protocol/sse.ts";
 /**
  * One record: a JSON value, or a piece of text or bytes of streams that have no records of their own.
  *
- * `offset` stands on the last record of a batch only. Whoever stores it together with the effect of the
- * records up to here, and goes on from it, has each effect exactly once.
+ * Only the last record of a batch has an `offset`. Store it together with the effect of the records up to here, and go on
+ * from it after a restart: then each effect happens exactly once.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -40,7 +40,7 @@ import type { SseKind } from "../protocol/sse.ts";
  */
 export interface StreamRecord<T> {
   readonly value: T;
-  /** Where to go on after this record. Absent inside a batch: there is no place to go on there. */
+  /** Where to go on after this record. Absent inside a batch: a reader cannot go on there. */
   readonly offset?: string;
 }
 
@@ -68,29 +68,29 @@ export interface StreamRecord<T> {
  * ```
  */
 export interface Batch<T> {
-  /** JSON: the values, parsed when this is first looked at. Text: one string. Other types: one `Uint8Array`. */
+  /** JSON: the values, parsed at the first access. Text: one string. Other types: one `Uint8Array`. */
   readonly records: readonly T[];
-  /** As they came; of a JSON stream one array. */
+  /** The bytes as they came; one array for a JSON stream. */
   readonly bytes: Uint8Array;
-  /** The safe point before it. */
+  /** The safe point before the batch. */
   readonly offset: string;
-  /** The safe point after it. */
+  /** The safe point after the batch. */
   readonly nextOffset: string;
   /**
-   * `nextOffset`, and the life of the stream: the text to store, and to go on from. It is refused with
-   * `stream_replaced` if the stream was deleted and created anew since; an offset alone may be one of both. Of a server
-   * that does not tell lives it is `nextOffset`.
+   * `nextOffset` and the life of the stream: the text to store, and to go on from. If the stream was deleted and created
+   * anew since, the server refuses it with `stream_replaced`; an offset alone could fit both streams. It is `nextOffset` if
+   * the server does not name lives.
    */
   readonly position: string;
   /** The batch reaches the tail, as the server saw it. */
   readonly upToDate: boolean;
-  /** The stream is closed and this was the last of it. */
+  /** The stream is closed, and this is its last batch. */
   readonly closed: boolean;
   /** The content type of the stream. */
   readonly contentType: string;
 }
 
-/** What a batch is made of. */
+/** The parts of a batch. */
 export interface BatchParts {
   readonly contentType: string;
   /** The body of a page, or the texts of the data events of one control event. */
@@ -103,7 +103,7 @@ export interface BatchParts {
   readonly closed: boolean;
 }
 
-/** A batch whose records are made when somebody looks at them. */
+/** A batch that parses its records at the first access. */
 export class LazyBatch<T> implements Batch<T> {
   readonly offset: string;
   readonly nextOffset: string;
@@ -130,7 +130,7 @@ export class LazyBatch<T> implements Batch<T> {
     this.#isBase64 = parts.isBase64 ?? false;
   }
 
-  /** Whether there is no record in it. Costs nothing, whatever the size. */
+  /** Whether the batch has no record. Does not parse the body. */
   get isEmpty(): boolean {
     const body = this.#body;
     if (!(body instanceof Uint8Array)) return body.every((text) => isNothing(this.#kind, text));
@@ -146,7 +146,7 @@ export class LazyBatch<T> implements Batch<T> {
     return decoder.decode() !== "";
   }
 
-  /** This batch with one before it, as one. */
+  /** Returns the batch before this one and this one, as one batch. */
   behind(before: LazyBatch<T>): LazyBatch<T> {
     const { nextOffset, upToDate, closed, contentType } = this;
     const facts = { nextOffset, upToDate, closed, contentType, life: this.#life };
@@ -174,21 +174,21 @@ export class LazyBatch<T> implements Batch<T> {
   }
 
   #parse(): readonly T[] {
-    // Casts: what a stream holds is for its reader to know; `T` is the reader's claim.
+    // Casts: the reader knows what its stream holds; `T` is the reader's claim.
     if (this.#kind === "json") return parseArray(this.#text());
     return [(this.#kind === "text" ? this.#text() : this.bytes) as T];
   }
 }
 
-/** BT4: where one batch of text ends and the next one begins. */
+/** BT4: joins batches of text, so that none ends inside a character. */
 export class Seam<T> {
   #held: LazyBatch<T> | undefined;
 
-  /** The batch with what was held back before it; nothing if it is held back itself. `isLast`: nothing follows it. */
+  /** Returns the batch with the part that was held back before; undefined if it holds this one back too. */
   join(next: LazyBatch<T>, isLast: boolean): LazyBatch<T> | undefined {
     const held = this.#held;
     const batch = held === undefined ? next : next.behind(held);
-    // What does not go on as UTF-8 does is no text of ours: it is not held any longer. Nor is what grows too large.
+    // If the next byte does not continue a UTF-8 character, or the batch grows too large, it is not held any longer.
     const goesOn = held === undefined || ((next.bytes[0] ?? 0x80) & 0xc0) === 0x80;
     const isHeld = !isLast && goesOn && batch.isCut && batch.bytes.length < SSE_EVENT_CHARS_MAX;
     this.#held = isHeld ? batch : undefined;
@@ -196,7 +196,7 @@ export class Seam<T> {
   }
 }
 
-/** The records of a batch, the last one with the offset after it. */
+/** Returns the records of a batch, the last one with the offset after it. */
 export function* recordsOf<T>(batch: Batch<T>): Generator<StreamRecord<T>, void, undefined> {
   const { records, nextOffset } = batch;
   for (const [index, value] of records.entries()) {
@@ -204,7 +204,7 @@ export function* recordsOf<T>(batch: Batch<T>): Generator<StreamRecord<T>, void,
   }
 }
 
-/** Several arrays of JSON as one; nothing inside them is read. */
+/** Joins several JSON arrays into one, without parsing them. */
 export function joinArrays(texts: readonly string[]): string {
   const [first] = texts;
   if (first !== undefined && texts.length === 1) return first;
@@ -231,7 +231,7 @@ function parseArray<T>(text: string): readonly T[] {
 function fromBase64(text: string): Uint8Array {
   let binary: string;
   try {
-    binary = atob(text); // Passes over line breaks, as the protocol wants.
+    binary = atob(text); // Ignores line breaks, as the protocol requires.
   } catch (cause) {
     throw new HapaxError("internal", "no base64", { cause });
   }

@@ -1,7 +1,7 @@
 /**
- * What waits to be sent, and how much of it goes into one batch.
+ * The records that wait to be sent. Decides how many of them go into one batch.
  *
- *   BQ1  batches are taken in the order of the calls, and what is put back stands in front again;
+ *   BQ1  batches are taken in the order of the calls, and records that are put back stand in front again;
  *   BQ2  a batch has at most `bytesMax` bytes and `recordsMax` records; a single record that is larger goes alone;
  *   BQ3  a record with conditions of its own (a close, If-Match, Stream-Seq) is a batch of its own.
  */
@@ -9,33 +9,33 @@
 import type { HapaxError } from "../base/errors.ts";
 import { type Entry, type Listener, sizeOf } from "./entries.ts";
 
-/** How one record ended. */
+/** The end of one record: stored, or not confirmed. */
 export type Ending = { readonly receipt: Receipt } | NotConfirmed;
 
-/** The end of what was not confirmed. */
+/** The end of a record that was not confirmed. */
 export interface NotConfirmed {
   readonly error: HapaxError;
   readonly outcome: "not_stored" | "unknown";
   readonly isCause: boolean;
-  /** The cause was refused for good, so that what stood behind it is not stored and can be sent by another writer. */
+  /** The cause was refused for good. So the records behind it are not stored, and another writer can send them. */
   readonly isOpen: boolean;
 }
 
-/** The server's word that an append is stored. */
+/** Confirms that the server has stored an append. */
 export interface Receipt {
   /**
-   * Where the stream went on after the batch. `undefined` if the server did not say so: some do not for
-   * a repetition, and a batch can be known as stored by a later one alone.
+   * The offset after the batch. `undefined` if the server did not send it: some servers do not for
+   * a repetition, and sometimes only a later batch shows that this one is stored.
    */
   readonly offset: string | undefined;
   readonly epoch: number;
-  /** The number of the batch. All records of a batch have the same. Under a new random id they begin anew. */
+  /** The number of the batch. All records of a batch have the same. Under a new random id the numbers begin anew. */
   readonly sequence: number;
   /** An earlier attempt had stored it. */
   readonly isDuplicate: boolean;
 }
 
-/** What a record takes in memory beside its content, at most: so that tiny ones are limited too. */
+/** The most memory that a record takes beside its content. Counted so that tiny records are limited too. */
 export const RECORD_OVERHEAD_BYTES = 128;
 
 export interface BatchLimits {
@@ -43,19 +43,19 @@ export interface BatchLimits {
   readonly recordsMax: number;
 }
 
-/** The line of records. Its bytes are characters of texts: how many bytes they are is known when they are sent. */
+/** The queue of records. It counts the characters of texts as bytes: the real number is known when they are sent. */
 export class Backlog {
   // A queue with a moving start: taking from the front of a long array would copy it each time.
   #entries: Entry[] = [];
   #start = 0;
   contentBytes = 0;
 
-  /** What the records take in memory. */
+  /** The memory that the records take, in bytes. */
   get heldBytes(): number {
     return this.contentBytes + this.length * RECORD_OVERHEAD_BYTES;
   }
 
-  /** Records. */
+  /** The number of records. */
   get length(): number {
     return this.#entries.length - this.#start;
   }
@@ -77,7 +77,7 @@ export class Backlog {
     this.contentBytes += sizeOf(entries);
   }
 
-  /** Takes out the record of a listener, if it is still here. */
+  /** Removes the record of a listener. Returns false if it is not here any more. */
   remove(listener: Listener): boolean {
     const at = this.#entries.findIndex((entry) => entry.listener === listener);
     if (at < this.#start) return false;
@@ -90,7 +90,7 @@ export class Backlog {
     return this.length >= recordsMax || this.contentBytes >= bytesMax;
   }
 
-  /** BQ2, BQ3. The records of the next batch; at least one if there is one. */
+  /** BQ2, BQ3. Takes the records of the next batch; at least one if there is one. */
   take({ bytesMax, recordsMax }: BatchLimits): readonly Entry[] {
     const taken: Entry[] = [];
     let bytes = 1; // The frame of an array is one more than its commas.
@@ -105,7 +105,7 @@ export class Backlog {
     }
     this.contentBytes -= sizeOf(taken);
     this.#start += taken.length;
-    // Those that were taken are not held for long, and a copy is of less than was taken since the last.
+    // Taken records are not held for long, and each copy has fewer records than were taken since the last one.
     if (this.#start > this.length) {
       this.#entries = this.#entries.slice(this.#start);
       this.#start = 0;

@@ -1,20 +1,20 @@
 /** Bytes and texts. */
 
 const encoder = new TextEncoder();
-// A byte order mark in the middle of a stream is the writer's.
+// A byte order mark in the middle of a stream belongs to the writer's data.
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** The text of bytes; what is not UTF-8 is replaced. */
+/** Decodes bytes as UTF-8; invalid bytes are replaced. */
 export function textOf(bytes: Uint8Array): string {
   return decoder.decode(bytes);
 }
 
-/** The bytes of a text, in UTF-8. */
+/** Encodes a text as UTF-8. */
 export function bytesOf(text: string): Uint8Array {
   return encoder.encode(text);
 }
 
-/** Bytes one after the other. A single piece is returned as it is. */
+/** Joins pieces of bytes. Returns a single piece without a copy. */
 export function join(pieces: readonly Uint8Array[]): Uint8Array {
   const [first] = pieces;
   if (first !== undefined && pieces.length === 1) return first;

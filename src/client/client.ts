@@ -1,7 +1,6 @@
 /**
- * `hapax/client`: writes that happen exactly once, and reads that miss and repeat nothing. Runs wherever
- * `fetch` does, against any server of the Durable Streams protocol; extensions are used where the server has
- * them.
+ * `hapax/client`: writes that happen exactly once, and reads that miss and repeat nothing. Runs on every platform with
+ * `fetch`, against any server of the Durable Streams protocol. It uses extensions if the server has them.
  */
 
 import { Caller } from "./attempt.ts";
@@ -31,7 +30,7 @@ export { documentVisibility } from "./visibility.ts";
 export { type ErrorCode, HapaxError, isHapaxError } from "../base/errors.ts";
 
 /**
- * Makes the handle of a stream. Nothing is sent yet. Throws `invalid_settings`.
+ * Creates the handle of a stream. Sends nothing yet. Throws `invalid_settings`.
  *
  * ```ts
  * import { connect } from "hapax/client";

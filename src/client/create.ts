@@ -1,4 +1,4 @@
-/** Creating streams and forks. PROTOCOL.md §3, §8 and §15. */
+/** Creates streams and forks. PROTOCOL.md §3, §8 and §15. */
 
 import { refusalIn } from "./attempt.ts";
 import { bodyOf } from "./entries.ts";
@@ -8,50 +8,50 @@ import { codecOf, encode } from "./records.ts";
 
 /** Options of `stream.create`. All are optional. */
 export interface CreateOptions {
-  /** Default: that of the connection, else `application/json`. */
+  /** The media type of the stream. Default: that of the connection, else `application/json`. */
   readonly contentType?: string;
   /** A sliding expiry, in seconds. */
   readonly ttlSeconds?: number;
   /** An absolute expiry, RFC 3339. */
   readonly expiresAt?: string;
-  /** Created closed. */
+  /** Creates the stream closed. Default false. */
   readonly isClosed?: boolean;
   /** The first record. */
   readonly data?: unknown;
-  /** Only if there is no stream yet, whatever its configuration; else `stream_present`. */
+  /** Refuses with `stream_present` if any stream exists at the path, also one with the same configuration. */
   readonly isNew?: boolean;
   /** How long idempotency keys are remembered, in seconds. */
   readonly keyWindowSeconds?: number;
   /** How many idempotency keys are remembered. */
   readonly keyMax?: number;
   readonly keyOverflow?: "evict" | "reject";
-  /** `content`: an append without identity has its content as key. */
+  /** `content`: the key of an append without an identity is its content. */
   readonly keyFrom?: "content";
   readonly signal?: AbortSignal | undefined;
 }
 
 /** Options of `stream.fork`. */
 export interface ForkOptions extends CreateOptions {
-  /** Where the fork leaves this stream. Default: its tail. */
+  /** The offset at which the fork leaves this stream. Default: its tail. */
   readonly offset?: string;
-  /** So many records (JSON) or bytes more. Default 0. */
+  /** How many records (JSON) or bytes after `offset` the fork still takes. Default 0. */
   readonly subOffset?: number;
 }
 
-/** What creating a stream came to. */
+/** The result of `create()`. */
 export interface Created extends StreamHead {
-  /** False if the stream was there already, with the same configuration. */
+  /** False if the stream existed already, with the same configuration. */
   readonly isCreated: boolean;
 }
 
-/** Creates the stream of a peer, as a fork if there is a source. */
+/** Creates the stream of a peer; as a fork if `source` is given. */
 export async function createStream(
   peer: Peer,
   options: ForkOptions,
   source?: Peer,
 ): Promise<Created> {
   const { data, signal } = options;
-  // A fork names the type of its source: without it a repetition is refused where the type is compared.
+  // A fork names the type of its source: without it a server that compares types refuses a repetition.
   const codec = source === undefined ? peer.knownCodec : await source.codec(signal);
   const type = options.contentType ?? codec?.contentType ?? "application/json";
   const headers = headersOf(options, type, source?.url);
@@ -102,7 +102,7 @@ function headersOf(
   });
 }
 
-/** Headers without those that have no value. */
+/** Returns the headers that have a value. */
 export function given(
   headers: Readonly<Record<string, string | number | undefined>>,
 ): Record<string, string> {

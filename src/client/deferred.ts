@@ -1,9 +1,9 @@
-/** Promises that are settled from outside, and what else callbacks need. */
+/** Promises that other code settles, and small helpers for callbacks. */
 
 /** Does nothing. */
 export function nothing(): void {}
 
-/** A promise, and what settles it. */
+/** A promise, and the functions that settle it. */
 export interface Deferred<Value> {
   readonly promise: Promise<Value>;
   readonly resolve: (value: Value) => void;
@@ -19,7 +19,7 @@ export function deferred<Value>(): Deferred<Value> {
   return { promise, resolve, reject };
 }
 
-/** Whatever was thrown, as an error. */
+/** Returns a thrown value as an `Error`. */
 export function errorOf(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(String(thrown));
 }

@@ -1,8 +1,8 @@
 /**
- * Records that wait, and the bytes that they become.
+ * Records that wait, and their bytes.
  *
- *   RU1  the bytes of a record are those that it would have alone, whatever stands beside it;
- *   RU2  a record can be had again as data, which would be stored as the same bytes.
+ *   RU1  a record has the same bytes in every batch as it would have alone;
+ *   RU2  a record can be turned back into data, which would be stored as the same bytes.
  *
  * Records of JSON are encoded many at once, because the call costs more than the bytes.
  */
@@ -11,7 +11,7 @@ import type { Ending } from "./batching.ts";
 import { bytesOf, join } from "./bytes.ts";
 import { type Codec, type Encoded, misfit, NO_DATA } from "./records.ts";
 
-/** Hears how its record ended. */
+/** Called with the end of its record. */
 export type Listener = (ending: Ending) => void;
 
 /** One record that waits. */
@@ -22,17 +22,17 @@ export interface Entry {
   readonly conditions?: Readonly<Record<string, string>> | undefined;
 }
 
-/** Of an array; put over the first comma. */
+/** The opening bracket of an array. It replaces the first comma. */
 const OPENING = 0x5b;
 
-/** What entries take in a batch, with their commas: bytes, or the characters of texts. */
+/** Returns the size of entries in a batch, with their commas: bytes, or the characters of texts. */
 export function sizeOf(entries: readonly Entry[]): number {
   let size = entries.length;
   for (const { encoded } of entries) size += encoded.content.length;
   return size;
 }
 
-/** The body of one append; nothing without data. Throws `invalid_request` if a record does not fit the stream. */
+/** Returns the body of one append; undefined without data. Throws `invalid_request` if a record does not fit the stream. */
 export function bodyOf(
   entries: readonly Entry[],
   codec: Codec | undefined,
@@ -42,7 +42,7 @@ export function bodyOf(
   let text = "";
   for (const { encoded } of entries) {
     if (encoded.form !== "json") throw misfit(codec);
-    // Not `join`: what is added piece by piece is copied once, when it is encoded.
+    // Not `join`: a text that grows piece by piece is copied only once, when it is encoded.
     text += `,${encoded.content}`;
   }
   const body = bytesOf(`${text}]`);
@@ -50,9 +50,9 @@ export function bodyOf(
   return body;
 }
 
-/** RU1. One by one: the end of one text and the start of the next could make a character together. */
+/** RU1. Encodes each text alone: the end of one and the start of the next could form a character. */
 function partOf(entry: Entry, codec: Codec): Uint8Array {
-  // Given before the type was known: strings can be texts.
+  // The record may come from before the type was known: then a text is kept as a JSON string.
   const data = dataOf(entry);
   if (data instanceof Uint8Array) return data;
   if (typeof data !== "string" || data === "") throw misfit(codec);
@@ -64,7 +64,7 @@ export function dataOf({ encoded: { form, content } }: Entry): unknown {
   return form === "json" ? JSON.parse(content) : content;
 }
 
-/** Tells the listeners of the records how these ended. */
+/** Calls the listeners of the records with their end. */
 export function tellAll(entries: readonly Entry[], ending: Ending): void {
   for (const { listener } of entries) listener?.(ending);
 }

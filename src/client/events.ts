@@ -1,9 +1,9 @@
 /**
- * Server-Sent Events, as a client takes them apart. The general decoder is protocol/sse.ts; this one is smaller.
+ * Decodes Server-Sent Events for a client. The general decoder is protocol/sse.ts; this one is smaller.
  *
- *   EV1  it gives the events of the general decoder, however the bytes are cut into chunks. One difference: a
+ *   EV1  it gives the events of the general decoder, for every division of the bytes into chunks. One difference: a
  *        line that ends with a lone CR at the end of a chunk ends with the next chunk, which may bring the LF;
- *   EV2  `chars` is what it holds of the event under way, give or take a chunk: the limit is its owner's.
+ *   EV2  `chars` counts the characters of the unfinished event, give or take a chunk: its owner sets the limit.
  */
 
 import type { SseEvent } from "../protocol/sse.ts";
@@ -18,7 +18,7 @@ export class Events {
   /** Characters held. */
   chars = 0;
 
-  /** The events that these bytes complete, in order. */
+  /** Returns the events that these bytes complete, in order. */
   *push(bytes: Uint8Array): Generator<SseEvent, void, undefined> {
     let text = this.#carry + this.#utf8.decode(bytes, { stream: true });
     this.#carry = text.endsWith("\r") ? "\r" : "";

@@ -1,20 +1,20 @@
-/** What a writer hands back when it cannot store everything: the data, and what is known of its outcome. */
+/** The failure of a writer that could not store everything: it has the data and their outcomes. */
 
 import { type ErrorCode, HapaxError } from "../base/errors.ts";
 import type { NotConfirmed } from "./batching.ts";
 
 /** Data that no answer has confirmed. */
 export interface Unconfirmed {
-  /** What was given, as it would have been stored: storing it now stores the same bytes. */
+  /** The data, as it would have been stored: appending it again stores the same bytes. */
   readonly data: unknown;
-  /** `not_stored` is certain. `unknown`: an attempt got no answer, and none can be had any more. */
+  /** `not_stored` is certain. `unknown`: an attempt got no answer, and no later one can tell. */
   readonly outcome: "not_stored" | "unknown";
-  /** True for the data whose own append failed, false for what stood behind it in the line. */
+  /** True for the data whose own append failed; false for data that waited behind it. */
   readonly isCause: boolean;
 }
 
 /**
- * A write that was not confirmed. `code` says why; `unconfirmed` has the data, in the order of the calls.
+ * The error of a write that was not confirmed. `code` says why; `unconfirmed` has the data, in the order of the calls.
  *
  * ```ts
  * import { AppendFailure } from "hapax/client";
@@ -40,12 +40,12 @@ export class AppendFailure extends HapaxError {
   }
 }
 
-/** What is handed back of data that ended so. */
+/** Returns data with its outcome, to hand it back. */
 export function unconfirmed(data: unknown, { outcome, isCause }: NotConfirmed): Unconfirmed {
   return { data, outcome, isCause };
 }
 
-/** The failure of some appends for one cause. */
+/** Creates the failure of appends that failed for one cause. */
 export function failureOf(cause: HapaxError, all: readonly Unconfirmed[]): AppendFailure {
   const { code, message, status } = cause;
   const unknown = all.filter(({ outcome }) => outcome === "unknown").length;

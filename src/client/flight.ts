@@ -1,6 +1,6 @@
 /**
- * One batch on its way: what it carries, and what an answer to it means. What follows from that for the line is
- * in sender.ts, and so are the invariants.
+ * One batch on its way: its content, and the meaning of an answer to it. sender.ts has the consequences for the line, and the
+ * invariants.
  */
 
 import { HapaxError, isHapaxError } from "../base/errors.ts";
@@ -18,20 +18,20 @@ import type { ClientAnswer } from "./transport.ts";
 /** Seconds that the server may hold a batch for its predecessor: a lost one is sent again sooner. */
 const PATIENCE_SECONDS_MAX = 5;
 
-/** The number of a batch is that of other data. */
+/** The code of a batch whose number was used for other data. */
 export const SEQ_REUSED = "producer_seq_reused";
 
 export interface Batch {
   readonly sequence: number;
   readonly entries: readonly Entry[];
-  /** What they count as held. */
+  /** The bytes that the entries count as held. */
   readonly heldBytes: number;
-  /** One for all attempts. */
+  /** The same for all attempts. */
   readonly body: Uint8Array | undefined;
   headers?: Readonly<Record<string, string>>;
-  /** Resolves when this batch is neither sent nor waited for any more. */
+  /** Resolves when the sender neither sends this batch nor waits for it any more. */
   readonly done: Deferred<void>;
-  /** One for each batch: a signal with many listeners is taken for a leak. */
+  /** One for each batch: platforms warn of a signal with many listeners as a leak. */
   readonly abort: AbortController;
   /** An attempt got no answer, or one that leaves its outcome open. */
   wasLost: boolean;
@@ -39,17 +39,17 @@ export interface Batch {
   hasEnded: boolean;
 }
 
-/** What an answer means: stored, or an error. */
+/** The meaning of an answer: stored, or an error. */
 export interface Verdict {
   readonly receipt?: Receipt;
   readonly error?: HapaxError;
-  /** What the server said of the stream's end. */
+  /** The stream's tail, as the server sent it. */
   readonly tail?: string | undefined;
 }
 
 /**
- * BQ2, SD7. The records of the next batch, and their bytes or what is wrong with them. Less than twice `accepted`
- * bytes are cut down to these.
+ * BQ2, SD7. Takes the records of the next batch, and returns them with their bytes or an error. A batch of more than
+ * `accepted` and less than twice as many bytes is cut down to `accepted`.
  */
 export function takeBatch(
   backlog: Backlog,
@@ -66,7 +66,7 @@ export function takeBatch(
       const sizeMax = size > accepted && size < 2 * accepted ? accepted : limits.bytesMax;
       if (size <= sizeMax || entries.length === 1) return { entries, body };
       backlog.putBack(entries);
-      // Characters were counted, of which some are more bytes.
+      // The backlog counted characters; some of them have several bytes.
       bytesMax = Math.floor((sizeOf(entries) * sizeMax) / size);
     } catch (error) {
       return { entries, error: asHapaxError(error) };
@@ -74,7 +74,7 @@ export function takeBatch(
   }
 }
 
-/** Gives a batch its headers, or says why it cannot be sent. */
+/** Sets the headers of a batch. Returns an error if it cannot be sent. */
 export function dressBatch(
   peer: Peer,
   identity: Identity,
@@ -86,7 +86,7 @@ export function dressBatch(
   if (!identity.isSession && conditions?.["If-Match"] !== undefined) {
     return new HapaxError("unsupported", "no If-Match at this server");
   }
-  // Well below the time limit of an attempt, so that what is held has an answer, and not an unknown outcome.
+  // Well below the time limit of an attempt, so that a held batch gets an answer, and not an unknown outcome.
   const { timeoutMs } = peer.caller.settings;
   const patience = Math.min(PATIENCE_SECONDS_MAX, Math.floor(timeoutMs / 2000));
   const mayWait = identity.isSession && isPipelined && patience > 0;
@@ -100,7 +100,7 @@ export function dressBatch(
   return undefined;
 }
 
-/** The conditions of a batch, which then is one record. */
+/** Returns the conditions of a batch. A batch with conditions has one record. */
 export function conditionsOf({ entries }: Batch): Entry["conditions"] {
   return entries[0]?.conditions;
 }
@@ -117,7 +117,7 @@ export async function askServer(peer: Peer, identity: Identity, batch: Batch): P
     const message = `sequence=${batch.sequence} has other content`;
     error = new HapaxError(SEQ_REUSED, message, { status: 422 });
   }
-  // No attempt of this batch was stored, and none can be.
+  // No attempt of this batch was stored, and none can be stored later.
   if (error?.code === SEQ_REUSED) batch.wasLost = false;
   if (error === undefined) return verdictOf(identity, batch, answer);
   return { error, tail: answer.header("stream-next-offset") };
@@ -134,7 +134,7 @@ function verdictOf(identity: Identity, batch: Batch, answer: ClientAnswer): Verd
   }
   const mayBeUsed = !identity.isSession && !identity.isRandom;
   if (isDuplicate && !batch.wasLost && mayBeUsed && sequence === 0) {
-    // Unless a proxy has sent it twice, it is another life's append that the server knows.
+    // Unless a proxy has sent it twice, the server knows an append of an earlier life.
     batch.wasLost = true;
     const message = `epoch=${epoch} was used before`;
     return { error: new HapaxError("producer_fenced", message) };
@@ -143,7 +143,7 @@ function verdictOf(identity: Identity, batch: Batch, answer: ClientAnswer): Verd
   return { receipt: { offset, epoch, sequence, isDuplicate } };
 }
 
-/** One last question to the server, which can only turn `unknown` into stored: the last sequence, or -1. */
+/** Asks the server for the last stored sequence; -1 if it cannot. The answer can only turn `unknown` into stored. */
 export async function lastStored(
   peer: Peer,
   identity: Identity | undefined,
@@ -157,17 +157,17 @@ export async function lastStored(
     const state = producerStateOf(answer);
     return state?.epoch === epoch ? state.sequence : -1;
   } catch {
-    return -1; // Not reachable, as before: it stays unknown.
+    return -1; // The server is still unreachable: the outcome stays unknown.
   }
 }
 
-/** Refusals that an append which is stored never gets when it is repeated. PROTOCOL.md §4.1. */
+/** Returns whether the refusal proves that nothing was stored: a repetition of a stored append never gets it. §4.1. */
 export function isFinal(identity: Identity | undefined, { code }: HapaxError): boolean {
   if (identity?.isSession !== true) return false;
   return code === "stream_closed" || code === "tail_moved" || code === "sequence_regression";
 }
 
-/** A condition of the append that does not hold, and never will: an If-Match from before the tail. */
+/** Returns whether a condition of the append can never hold again: an If-Match from before the tail. */
 export function isOverForGood(
   { code }: HapaxError,
   conditions: Entry["conditions"],
@@ -178,12 +178,12 @@ export function isOverForGood(
   return code === "sequence_regression";
 }
 
-/** Refusals that a smaller batch may not get. */
+/** Returns whether a smaller batch may be accepted. */
 export function isDivisible({ code }: HapaxError): boolean {
   return code === "body_too_large" || code === "invalid_json";
 }
 
-/** Whatever ended a batch, as an error with a code. */
+/** Returns the error that ended a batch as an error with a code. */
 export function asHapaxError(error: unknown): HapaxError {
   if (isHapaxError(error)) return error;
   return new HapaxError("producer_closed", errorOf(error).message, { cause: error });

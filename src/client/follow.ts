@@ -1,17 +1,17 @@
 /**
- * Following a stream: what is there, then what comes, over any number of connections. PROTOCOL.md §7
+ * Follows a stream: the stored records, then the new ones, over any number of connections. PROTOCOL.md §7
  *
- *   FL1  each record after the start is given once and in order, across cut connections, server restarts,
+ *   FL1  the reader gets each record after the start once and in order, across cut connections, server restarts,
  *        recycling and changes of the way of reading: every request goes on at the last safe point;
- *   FL2  a slow reader holds one page or one chunk of a connection, and what it has not asked for stays at the
- *        server. Cut for it, it catches up by pages from its place;
+ *   FL2  a slow reader holds one page or one chunk of a connection; all further data stays at the
+ *        server. If the server cuts it for being slow, it catches up by pages from its place;
  *   FL3  the cursor of the last live answer goes with the next live request;
- *   FL4  the iteration ends by itself exactly when the stream is closed and all of it was given;
- *   FL5  `now` is asked for once: from the first answer on the reader has a place, and leaves nothing out;
+ *   FL4  the iteration ends by itself exactly when the stream is closed and the reader has all of it;
+ *   FL5  only the first request uses `now`: from its answer on the reader has a place, and leaves nothing out;
  *   FL6  where events do not get through, the same reader goes on by long-poll.
  *
- * Text is followed by long-poll unless `live` says otherwise: events can carry neither CR and CRLF
- * nor a character whose bytes lie in two appends; pages are exact.
+ * The default for text is long-poll: events can carry neither CR and CRLF nor a character whose bytes lie in two appends;
+ * pages are exact.
  */
 
 import type { Caller } from "./attempt.ts";
@@ -24,17 +24,17 @@ import { kindOf } from "./records.ts";
 import { wholePage } from "./reading.ts";
 import type { Visibility } from "./visibility.ts";
 
-/** Connections in a row that end too soon before events are given up. */
+/** After so many connections in a row that end too soon, the reader gives up events. */
 const SHORT_MAX = 3;
 
-/** An empty answer that comes sooner has not waited: asking again at once would be a busy loop. */
+/** An empty answer that comes sooner did not wait: another request at once would be a busy loop. */
 const WAITED_MS_MIN = 100;
 
-/** The pause between answers that are no failures grows so many times. */
+/** How often the pause between answers that are not failures grows. */
 const PAUSES_MAX = 5;
 
 /**
- * How to follow a stream. All members are optional.
+ * Options of `stream.follow`. All are optional.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -62,35 +62,35 @@ const PAUSES_MAX = 5;
  * ```
  */
 export interface FollowOptions {
-  /** The offset or position to begin after; `now` for what comes from now on. Default: the beginning of the stream. */
+  /** The offset or position to begin after; `now` reads new records only. Default: the beginning of the stream. */
   readonly from?: string | undefined;
   /**
-   * How to wait for data. Default `auto`: Server-Sent Events for JSON and bytes, long-poll for text and wherever
-   * events do not get through.
+   * How to wait for data. Default `auto`: Server-Sent Events for JSON and bytes; long-poll for text, and if events do not
+   * get through.
    */
   readonly live?: "auto" | "sse" | "long-poll";
-  /** Where the position is kept. What it holds is preferred to `from`. */
+  /** Keeps the position. A kept position is preferred to `from`. */
   readonly position?: PositionStore;
-  /** Called when the reader has dealt with all there was, at first and after each time it was behind. */
+  /** Called when the reader has processed all records up to the tail: at first, and each time after it was behind. */
   readonly onUpToDate?: (offset: string) => void;
-  /** Hears of every failure that is tried again. */
+  /** Called with every failure that is tried again. */
   readonly onReconnect?: (reconnect: Reconnect) => void;
   /**
-   * How long an outage may last, in milliseconds, before the iteration throws what it is about. Default:
-   * `retry.totalMs` of the client; `Infinity` never gives up.
+   * How long an outage may last, in milliseconds, before the iteration throws its error. Default: `retry.totalMs` of the
+   * client; `Infinity` never gives up.
    */
   readonly patienceMs?: number;
-  /** Lets go of the connection while the page is hidden. Default: never. See `documentVisibility`. */
+  /** Closes the connection while the page is hidden. Default: never. See `documentVisibility`. */
   readonly visibility?: Visibility;
-  /** Ends it; the iteration then throws the signal's reason. */
+  /** Ends the reading; the iteration then throws the signal's reason. */
   readonly signal?: AbortSignal | undefined;
 }
 
 /**
- * A stream as it grows, as `stream.follow()` gives it: records, until the stream is closed. Every iteration
- * begins anew at `from`, or at the kept position.
+ * The result of `stream.follow()`: the records of a stream, until it is closed. Every iteration begins anew at `from`, or at
+ * the kept position.
  *
- * `T` is what the records of a JSON stream are; of text it is `string`, of all others `Uint8Array`.
+ * `T` is the type of the records of a JSON stream; for text it is `string`, for all others `Uint8Array`.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -113,7 +113,7 @@ export interface FollowOptions {
  */
 export interface Following<T> extends AsyncIterable<StreamRecord<T>> {
   /**
-   * Batch by batch. One without records tells that the tail was reached, or that the stream is closed.
+   * Returns the stream batch by batch. A batch without records means that the tail is reached, or that the stream is closed.
    *
    * ```ts
    * import { connect } from "hapax/client";
@@ -157,7 +157,7 @@ export function followStream<T = unknown>(
   };
 }
 
-/** PN1: what comes after `yield` runs when the reader asks for more. */
+/** PN1: the code after `yield` runs when the reader asks for more. */
 async function* keptBatches<T>(
   line: Line,
   options: FollowOptions,
@@ -203,15 +203,15 @@ class Follower<T> {
         if (this.#isBySse()) yield* this.#connection();
         else yield* this.#poll();
       } catch (error) {
-        // FL2: whoever was cut may be far behind, and pages are the shorter way.
+        // FL2: a reader that was cut may be far behind, and pages are faster then.
         if (this.#isBySse()) place.upToDate = false;
-        if (line.isHidden) continue; // Nothing is wrong: it goes on when the page is seen.
+        if (line.isHidden) continue; // Not a failure: the reader goes on when the page is visible.
         await line.recover(error, place.offset, Math.min(this.#shorts, PAUSES_MAX));
       }
     }
   }
 
-  /** Records, the news that the tail is reached, and the end. */
+  /** Passes on batches with records, the first one at the tail, and the last one. */
   *#worthTelling(next: LazyBatch<T>): Generator<Batch<T>, void, undefined> {
     const batch = this.#seam.join(next, false);
     if (batch === undefined) return;
@@ -226,7 +226,7 @@ class Follower<T> {
   }
 
   async *#connection(): AsyncGenerator<Batch<T>, void, undefined> {
-    // Who insists on events waits for them as long as for anything else.
+    // A caller that chose events waits for them as long as for any answer.
     const firstControlMs = this.#live === "auto" ? FIRST_CONTROL_MS_MAX : SILENCE_MS_MAX;
     const connection = sseBatches<T>(this.#line, this.#place, firstControlMs);
     try {
@@ -239,12 +239,12 @@ class Follower<T> {
         yield* this.#worthTelling(next.value);
       }
     } finally {
-      // Whoever leaves the loop early lets go of the connection.
+      // If the reader leaves the loop early, the connection is closed.
       await connection.return(undefined);
     }
   }
 
-  /** FL6. Throws what happened if the same way is to be tried again after a pause. */
+  /** FL6. Decides how to go on. Throws the failure if the same way is to be tried again after a pause. */
   #decideNext(failure: SseFailure | undefined): void {
     const kind = failure?.kind ?? "cut";
     this.#shorts = kind === "cut" ? 0 : this.#shorts + 1;

@@ -1,12 +1,12 @@
-/** What a stream says of itself, from the headers of an answer. PROTOCOL.md §7.7 and §18. */
+/** Reads the description of a stream from the headers of an answer. PROTOCOL.md §7.7 and §18. */
 
 import type { ClientAnswer } from "./transport.ts";
 
-/** A stream, as `HEAD` describes it. */
+/** The description of a stream, as `HEAD` returns it. */
 export interface StreamHead {
   /** The tail: where the next append goes. Opaque. */
   readonly offset: string;
-  /** Names this life of the path: a stream that is created anew there has another one. Only Hapax says it. */
+  /** Names this life of the path: a stream that is created anew there has another one. Only Hapax sends it. */
   readonly life: string | undefined;
   readonly contentType: string;
   readonly isClosed: boolean;
@@ -14,15 +14,15 @@ export interface StreamHead {
   readonly ttlSeconds: number | undefined;
   /** The absolute expiry, as the server writes it. */
   readonly expiresAt: string | undefined;
-  /** How long keys are remembered, if the stream says so itself. */
+  /** How long keys are remembered, if the stream has a setting of its own. */
   readonly keyWindowSeconds: number | undefined;
 }
 
-/** What a stream knows of a producer: the last append that it accepted. */
+/** The last append of a producer that a stream accepted. */
 export interface ProducerState {
   readonly epoch: number;
   readonly sequence: number;
-  /** Where the stream went on after that append. */
+  /** The offset after that append. */
   readonly offset: string | undefined;
 }
 
@@ -45,13 +45,13 @@ export function producerStateOf(answer: ClientAnswer): ProducerState | undefined
   return { epoch, sequence, offset: answer.header("producer-next-offset") };
 }
 
-/** A header that is a whole number, or nothing. */
+/** Returns a header that is a whole number; else undefined. */
 export function numberOf(answer: ClientAnswer, name: string): number | undefined {
   const text = answer.header(name);
   return text !== undefined && /^\d{1,16}$/.test(text) ? Number(text) : undefined;
 }
 
-/** Whether a header says `true`, in any case. */
+/** Returns whether a header is `true`, in upper or lower case. */
 export function says(answer: ClientAnswer, name: string): boolean {
   return answer.header(name)?.toLowerCase() === "true";
 }

@@ -1,5 +1,5 @@
 /**
- * Who a writer is to the server: a producer with a session (PROTOCOL.md §14), or, where the server has none,
+ * The identity of a writer at the server: a producer with a session (PROTOCOL.md §14), or, if the server has no sessions,
  * with an epoch (PROTOCOL.md §5).
  */
 
@@ -10,24 +10,24 @@ import type { Peer } from "./peer.ts";
 /** The identity of all appends of one life of a writer. It never changes. */
 export interface Identity {
   readonly id: string;
-  /** Of a session, not of an epoch. */
+  /** The identity has a session, not an epoch. */
   readonly isSession: boolean;
-  /** Of the life: session or epoch. The sequence is added for each batch. */
+  /** The headers with session or epoch. The sequence is added for each batch. */
   readonly headers: Readonly<Record<string, string>>;
-  /** The id is nobody else's. One that the user has chosen may have been used before. */
+  /** The id is random, so no other writer has it. An id that the user has chosen may have been used before. */
   readonly isRandom: boolean;
 }
 
-/** The epoch for a server without sessions: a number, or what keeps numbers across restarts. */
+/** The epoch for a server without sessions: a number, or a function that returns a higher one after each restart. */
 export type EpochSource = number | (() => number | Promise<number>);
 
-/** Chooses the identity that the server can keep. Throws `unsupported` if it would not be safe. */
+/** Chooses an identity that the server supports. Throws `unsupported` if none would be safe. */
 export async function identityFor(
   peer: Peer,
   chosenId?: string,
   epochs?: EpochSource,
   signal?: AbortSignal,
-  /** A random one that was used before: its earlier session is fenced. */
+  /** A random id that was used before: the new session fences the earlier one. */
   usedId?: string,
 ): Promise<Identity> {
   const { random } = peer.caller.settings;
@@ -42,7 +42,7 @@ export async function identityFor(
     throw new HapaxError("unsupported", "no sessions at this server: give an epoch");
   }
   const epoch = typeof epochs === "function" ? await epochs() : (epochs ?? 0);
-  // Fractions are for the server to refuse.
+  // The server refuses fractions.
   if (!(epoch >= 0)) {
     throw new HapaxError("invalid_settings", `epoch=${epoch} is not one`);
   }
@@ -50,7 +50,7 @@ export async function identityFor(
   return { id, isSession: false, headers, isRandom };
 }
 
-/** Throws `invalid_settings` for an id that no server takes. */
+/** Throws `invalid_settings` for an id that no server accepts. */
 export function checkProducerId(id: string): void {
   const isVisible = /^[ -~]+$/.test(id) && id === id.trim();
   if (isVisible && id.length <= PRODUCER_ID_BYTES_MAX) return;

@@ -3,7 +3,7 @@
  *
  *   KP1  no attempt begins later than 0.8 of the stream's window after the first: a repetition that comes
  *        after the window would be a second append. A retry policy that allows it is refused;
- *   KP2  a key is never sent to a server that would ignore it; who gives up hears what is known of the append.
+ *   KP2  a key is never sent to a server that would ignore it; a failure has the known outcome of the append.
  */
 
 import { HapaxError } from "../base/errors.ts";
@@ -43,7 +43,7 @@ export async function appendKeyed(
     .catch((error: unknown) => fail(ifUnreachable(error), "unknown"));
   const error = await refusalIn(answer);
   if (error !== undefined) {
-    // Only these say for certain that no earlier attempt was stored: a known key is answered before them.
+    // Only these prove that no earlier attempt was stored: the server checks for a known key before them.
     const isCertain = !wasUnknown || error.code === "tail_moved" || error.code === "stream_closed";
     fail(error, isCertain ? "not_stored" : "unknown");
   }
@@ -63,7 +63,7 @@ async function checkWindow(peer: Peer, signal: AbortSignal | undefined): Promise
   );
 }
 
-/** As a string of RFC 9651, which can hold every character of a key. */
+/** Encodes the key as a string of RFC 9651, which can hold every character of a key. */
 function quoted(key: string): string {
   if (!/^[ -~]{1,255}$/.test(key)) {
     throw new HapaxError("invalid_request", "key must be 1 to 255 ASCII characters");

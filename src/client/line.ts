@@ -1,12 +1,12 @@
 /**
- * The line of one reader to its server: requests, their failures, and the patience with them.
+ * The line of one reader to its server: it sends requests, counts failures, and decides when to give up.
  *
- *   LI1  what another try may cure (no answer, a body that was cut, 408, 425, 429, 5xx but 501 and 505) is tried
- *        again, each time after a longer pause; what it cannot cure is thrown at once, with its code;
+ *   LI1  a failure that another try may cure (no answer, a body that was cut, 408, 425, 429, 5xx but 501 and 505) is
+ *        tried again, each time after a longer pause; any other failure is thrown at once, with its code;
  *   LI2  an outage that lasts longer than the patience is thrown, and no pause begins that would outlast it. An
  *        outage begins with a failure and ends with a live answer or a page with data. The time between two
  *        failures counts at most a quarter: a machine that slept tries again before it gives up;
- *   LI3  a request that says nothing for too long is given up: half-open connections hold nobody.
+ *   LI3  a request that is silent for too long is given up: half-open connections block no reader.
  *
  * The transport must reject a body that ends early; `fetch` does.
  */
@@ -19,14 +19,14 @@ import { Attempt } from "./request.ts";
 import type { ClientAnswer } from "./transport.ts";
 import type { Visibility } from "./visibility.ts";
 
-/** Servers answer a long-poll and recycle SSE within about 60 s: more silence is a dead connection. */
+/** Servers answer a long-poll and recycle SSE within about 60 s: longer silence means a dead connection. */
 export const SILENCE_MS_MAX = 90_000;
 
-/** How much of the patience the time between two failures can take: five failures at least. */
+/** The share of the patience that the time between two failures can take: so there are five failures at least. */
 const LAP_SHARE = 1 / 4;
 
 /**
- * A failure that a reader was told of and that is being tried again.
+ * A failure that the reader tries again. `onReconnect` gets it.
  *
  * ```ts
  * import { connect, type Reconnect } from "hapax/client";
@@ -52,15 +52,15 @@ const LAP_SHARE = 1 / 4;
  * ```
  */
 export interface Reconnect {
-  /** What went wrong, with its code. */
+  /** The failure, with its code. */
   readonly error: HapaxError;
   /** Failures in a row, from 1. */
   readonly failures: number;
-  /** Where the reader goes on: nothing before it comes again. */
+  /** Where the reader goes on. It does not get earlier records again. */
   readonly offset: string;
 }
 
-/** Something that another try may cure, beside `unreachable`, which always may be. Never leaves this folder. */
+/** A failure that another try may cure, like every `unreachable`. Never leaves this folder. */
 export class Interruption extends Error {
   readonly error: HapaxError;
   readonly answer: ClientAnswer | undefined;
@@ -72,16 +72,16 @@ export class Interruption extends Error {
   }
 }
 
-/** What a line is for. */
+/** Settings of a line. */
 export interface LineSettings {
   readonly signal?: AbortSignal | undefined;
-  /** How long an outage may last. Default: as long as any call of this client. */
+  /** How long an outage may last, in milliseconds. Default: as long as any call of this client. */
   readonly patienceMs?: number | undefined;
   readonly visibility?: Visibility | undefined;
   readonly onReconnect?: ((reconnect: Reconnect) => void) | undefined;
 }
 
-/** Sends the requests of one reader and counts what goes wrong. */
+/** Sends the requests of one reader and counts their failures. */
 export class Line {
   readonly clock: Clock;
   readonly #caller: Caller;
@@ -98,12 +98,12 @@ export class Line {
     this.clock = caller.settings.clock;
   }
 
-  /** Whether nobody sees the page. */
+  /** Whether the page is hidden. */
   get isHidden(): boolean {
     return this.#settings.visibility?.isHidden() === true;
   }
 
-  /** LI3. One request, which its owner ends. A live one also ends when the page is hidden. */
+  /** LI3. Begins one request, which its owner ends. A live one also ends when the page is hidden. */
   begin(query: Readonly<Record<string, string | undefined>>): Attempt {
     const { signal, visibility } = this.#settings;
     return new Attempt(this.#caller, {
@@ -115,7 +115,7 @@ export class Line {
     });
   }
 
-  /** Sends it, for an answer with a good status. Throws what another try may cure, or what it cannot. */
+  /** Sends it. Resolves for a good status. Throws an `Interruption` if another try may cure it, else the refusal. */
   async get(attempt: Attempt, alsoGood: readonly number[] = []): Promise<void> {
     const { status } = await attempt.send();
     if ([200, 204, ...alsoGood].includes(status)) return;
@@ -124,15 +124,15 @@ export class Line {
     throw isOver ? error : new Interruption(error, attempt);
   }
 
-  /** A live answer or data has come: the outage is over. */
+  /** Ends the outage: a live answer or data has come. */
   restored(): void {
     this.#failures = 0;
     this.#outageMs = 0;
   }
 
   /**
-   * LI1 LI2: counts a failure, tells of it, and waits, as after at least `count` failures. Throws what no other
-   * try can cure, and what the outage is about when it is too long.
+   * LI1 LI2: counts a failure, reports it, and waits, as after at least `count` failures. Throws the failure if no other
+   * try can cure it, or if the outage is too long.
    */
   async recover(reason: unknown, offset: string, count = 0): Promise<void> {
     this.throwIfAborted();
@@ -150,17 +150,17 @@ export class Line {
     await this.#caller.wait(pauseMs, this.#settings.signal);
   }
 
-  /** A pause that grows with the count. */
+  /** Pauses; the time grows with the count. */
   async rest(count: number): Promise<void> {
     await this.#caller.pause(count, undefined, this.#settings.signal);
   }
 
   throwIfAborted(): void {
-    // The reason as it was given, also if it is no error: the caller compares it.
+    // Throws the reason unchanged, also if it is not an error: the caller compares it.
     for (const one of [this.#settings.signal, this.#caller.settings.signal]) one?.throwIfAborted();
   }
 
-  /** Resolves when the page can be seen. */
+  /** Resolves when the page is visible. */
   async untilVisible(): Promise<void> {
     const { signal, visibility } = this.#settings;
     while (this.isHidden) {

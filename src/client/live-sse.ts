@@ -1,11 +1,11 @@
 /**
  * One connection of Server-Sent Events, from its request to its end. PROTOCOL.md §7.3
  *
- *   LS1  the data of an event counts only together with the control event behind it. What a connection leaves
- *        without one is dropped, and comes again with the next connection: never twice, never not at all;
+ *   LS1  the data of an event counts only together with the control event behind it. Data without one at the end of a
+ *        connection is dropped, and comes again with the next connection: exactly once;
  *   LS2  one chunk is decoded at a time, and the next one is taken when the reader wants more: a slow reader
  *        leaves the bytes at the server. Data without control is held up to a limit;
- *   LS3  a connection says after its end whether the next one should be of the same kind.
+ *   LS3  the end of a connection shows whether the next one should be of the same kind.
  */
 
 import { HapaxError } from "../base/errors.ts";
@@ -18,23 +18,23 @@ import { Interruption, isCurable, type Line, SILENCE_MS_MAX } from "./line.ts";
 import { advance, type Place } from "./pages.ts";
 import { kindOf } from "./records.ts";
 
-/** Servers speak at once, so a connection that stays silent has somebody on the way who collects bytes. */
+/** Servers send at once, so if a connection stays silent, a proxy on the way is collecting bytes. */
 export const FIRST_CONTROL_MS_MAX = 5_000;
 
 /** A connection that ends sooner was not recycled but cut. */
 const LIFE_MS_MIN = 5_000;
 
-/** Refusals that mean the way of reading and not the stream. */
+/** Refusals that are about the way of reading and not about the stream. */
 const NOT_THIS_WAY: readonly number[] = [400, 405, 406, 415, 501];
 
-/** How a connection ended that was neither at the end of the stream nor after its time. */
+/** The end of a connection that came neither with the end of the stream nor after its time. */
 export interface SseFailure {
-  /** By a failure, too soon, or because this way of reading does not work here. */
+  /** `cut`: by a failure. `short`: too soon. `unusable`: this way of reading does not work here. */
   readonly kind: "cut" | "short" | "unusable";
   readonly why: Error;
 }
 
-/** The batches of one connection; the place moves with each. Throws what no other connection can cure. */
+/** Yields the batches of one connection; the place moves with each. Throws failures that no other connection can cure. */
 export async function* sseBatches<T>(
   line: Line,
   place: Place,
@@ -52,7 +52,7 @@ export async function* sseBatches<T>(
     for await (const chunk of answer.chunks()) {
       for (const batch of held.take(chunk)) {
         line.restored();
-        answer.arm(Infinity); // From here on it is the reader who takes time.
+        answer.arm(Infinity); // From here on the reader takes the time.
         yield batch;
         if (batch.closed) return undefined;
       }
@@ -71,10 +71,10 @@ export async function* sseBatches<T>(
   }
 }
 
-/** This way of reading does not work for this stream, or on this way to the server. */
+/** Events do not work for this stream, or on this way to the server. */
 class Unusable extends Interruption {}
 
-/** Whether the answer's events are in base64. Throws if it has none. */
+/** Returns whether the answer's events are in base64. Throws if it has no events. */
 async function isBase64(answer: Attempt): Promise<boolean> {
   if (NOT_THIS_WAY.includes(answer.status)) throw new Unusable(await refusalOf(answer));
   const type = answer.header("content-type") ?? "";
@@ -84,9 +84,9 @@ async function isBase64(answer: Attempt): Promise<boolean> {
   return answer.header("stream-sse-data-encoding") === "base64";
 }
 
-/** LS1: data that waits for its control event. */
+/** LS1: holds data until its control event. */
 class Held<T> {
-  /** Control events so far. */
+  /** The number of control events so far. */
   controls = 0;
   isBase64: boolean;
   readonly #place: Place;
@@ -99,14 +99,14 @@ class Held<T> {
     this.isBase64 = kindOf(place.contentType) === "base64";
   }
 
-  /** The batches that these bytes complete. */
+  /** Yields the batches that these bytes complete. */
   *take(chunk: Uint8Array): Generator<LazyBatch<T>, void, undefined> {
     for (const { event, data } of this.#events.push(chunk)) {
       if (event === "data") this.#hold(data);
       else if (event === "control") yield this.#release(membersOf(data));
     }
     if (this.#chars + this.#events.chars <= SSE_EVENT_CHARS_MAX) return;
-    // The same event would come again with every connection; pages have no such limit.
+    // The next connection would bring the same event again; pages have no such limit.
     throw new Unusable(new HapaxError("body_too_large", "no control event"));
   }
 

@@ -2,9 +2,9 @@
  * `hapax/client/node`: the client's transport on `node:http`. A request costs a fraction of what `fetch` costs.
  *
  *   NT1  it rejects if and only if no answer came, with the signal's reason if that is why. A body that is cut
- *        rejects too; it is never taken for a whole one;
+ *        rejects too; it never counts as a whole one;
  *   NT2  a request is sent once. Reads follow redirects, as `fetch` does, and writes never;
- *   NT3  bytes that are not asked for stay in the socket, so that the server waits;
+ *   NT3  bytes that the caller has not asked for stay in the socket, so that the server waits;
  *   NT4  an answer that was read to its end, or is dropped and short, leaves its connection to the next request.
  */
 
@@ -12,21 +12,21 @@ import { Agent as HttpAgent, type IncomingMessage, request as requestHttp } from
 import { Agent as HttpsAgent, request as requestHttps } from "node:https";
 import type { ClientAnswer, ClientRequest, Transport } from "./transport.ts";
 
-/** As many as `fetch` follows. */
+/** As many redirects as `fetch` follows. */
 const REDIRECTS_MAX = 20;
-/** The rest of a dropped answer up to which it is read to its end: a new connection costs more. */
+/** A dropped answer of at most this size is read to its end: a new connection costs more. */
 const DRAIN_BYTES_MAX = 64 * 1024;
 
 /** Settings of `nodeTransport`. */
 export interface NodeTransportSettings {
-  /** Keeps the connections. Default: one that keeps them open, and opens as many as there are requests. */
+  /** Manages the connections. Default: an agent that keeps them open, and opens as many as there are requests. */
   readonly httpAgent?: HttpAgent;
-  /** The same for `https:`, with whatever it takes to trust the server. */
+  /** The same for `https:`. Set it, for example, to trust a certificate authority of your own. */
   readonly httpsAgent?: HttpsAgent;
 }
 
 /**
- * The fast transport of Node. Give the same one to all connections of a process, so that they share sockets.
+ * Creates the fast transport of Node. Give the same one to all connections of a process, so that they share sockets.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -79,9 +79,9 @@ function send(
     const isWrite = method === "POST" || method === "PUT" || method === "PATCH";
     const length = body !== undefined || isWrite ? { "Content-Length": body?.length ?? 0 } : {};
     const request = open(url, { agent, method, headers: { ...headers, ...length } });
-    request.maxHeadersCount = 0; // Node would drop those behind the 1,000th in silence.
+    request.maxHeadersCount = 0; // Node would silently drop headers after the 1,000th.
     const onAbort = (): void => {
-      // The reason need not be an error; whoever listens gets it as it is.
+      // The reason may be any value; the caller gets it unchanged.
       request.destroy();
       reject(signal?.reason);
     };
@@ -90,7 +90,7 @@ function send(
       signal?.removeEventListener("abort", onAbort);
     });
     request.once("response", resolve);
-    // Stays after the answer: what goes wrong then is told by the answer's body.
+    // The listener stays after the answer: the answer's body reports later failures.
     request.on("error", reject);
     request.end(body);
   });
@@ -131,7 +131,7 @@ class NodeAnswer implements ClientAnswer {
     this.status = message.statusCode ?? 0;
     this.#message = message;
     this.#method = method;
-    // Without a listener a cut that nobody waits for would end the process.
+    // Without a listener, a cut that no caller awaits would end the process.
     message.on("error", () => undefined);
   }
 
@@ -159,7 +159,7 @@ class NodeAnswer implements ClientAnswer {
   async *chunks(): AsyncGenerator<Uint8Array> {
     const message = this.#message;
     for await (const chunk of message as AsyncIterable<Buffer>) {
-      // As what they are to everybody else: a Buffer has methods of the same names that do something else.
+      // As a plain Uint8Array: methods of a Buffer with the same names do something else.
       yield new Uint8Array(chunk.buffer, chunk.byteOffset, chunk.byteLength);
     }
     if (!message.complete) throw new Error("the answer was cut");

@@ -1,14 +1,14 @@
 /**
- * One page of a stream, asked for once: catch-up and long-poll. PROTOCOL.md §7.1, §7.2
+ * Reads one page of a stream with one request: catch-up and long-poll. PROTOCOL.md §7.1, §7.2
  *
- *   PG1  a place moves only when the page up to it has come whole. A page that was cut is asked for again at
+ *   PG1  a place moves only when the page up to it has come whole. A page that was cut is requested again at
  *        the place where it began, and nothing of it was delivered;
  *   PG2  the next request goes to the `Stream-Next-Offset` of the last page and carries the last cursor;
- *   PG5  a page that is shorter than its offsets say was cut on its way, also if its length was mended, and is asked
- *        for again. Offsets of servers that tell no lives are opaque, so that theirs are not compared;
+ *   PG5  a page that is shorter than its offsets say was cut on its way, also if its length header was adapted, and is
+ *        requested again. Offsets of servers that name no lives are opaque, so theirs are not compared;
  *   PG4  the life of the stream that the first answer names goes with every request after it: a stream that was
  *        created anew at the path refuses it with `stream_replaced`;
- *   PG3  a reader is never moved back: an answer that ends before the place it was asked for at belongs to
+ *   PG3  a reader never moves back: an answer that ends before the requested place belongs to
  *        another stream at the same path.
  */
 
@@ -20,33 +20,33 @@ import { kindOf } from "./records.ts";
 import { says } from "./head.ts";
 import { Interruption, type Line, SILENCE_MS_MAX } from "./line.ts";
 
-/** Where a reader is. Changed only through `advance`. */
+/** The place of a reader. Only `advance` moves it. */
 export interface Place {
   offset: string;
-  /** Of the stream, if the server says it. */
+  /** The life of the stream, if the server names it. */
   life: string | undefined;
   cursor: string | undefined;
   contentType: string;
-  /** The last that was heard of the tail. */
+  /** Whether the last answer reached the tail. */
   upToDate: boolean;
   closed: boolean;
 }
 
-/** The beginning of a reader: at an offset, or at a position, `<offset>/<life>`. */
+/** Returns the place where a reader begins: at an offset, or at a position, `<offset>/<life>`. */
 export function placeAt(position: string): Place {
   const [offset = "", life] = position.split("/");
   return {
     offset,
     life,
     cursor: undefined,
-    // Until a server says it: bytes.
+    // Bytes, until a server names the type.
     contentType: "",
     upToDate: false,
     closed: false,
   };
 }
 
-/** Asks for the page at the place, and moves the place to its end. */
+/** Requests the page at the place, and moves the place to its end. */
 export async function nextPage<T>(
   line: Line,
   place: Place,
@@ -64,8 +64,8 @@ export async function nextPage<T>(
     }
     place.contentType = answer.header("content-type") ?? place.contentType;
     place.life = answer.header("stream-life") ?? life;
-    // PG5. Offsets of a server that tells lives count stored bytes, and a page of JSON has one byte more. A life that the
-    // reader named says nothing of the server.
+    // PG5. Offsets of a server that names lives count stored bytes, and a page of JSON has one byte more. Only a life in the
+    // answer counts, not one that the reader sent.
     const isCounted = answer.header("stream-life") !== undefined && offset !== "now";
     const stored = isCounted ? countOf(nextOffset) - countOf(offset) : 0;
     if (stored > 0 && body.length - Number(kindOf(place.contentType) === "json") < stored) {
@@ -79,7 +79,7 @@ export async function nextPage<T>(
       closed: says(answer, "stream-closed"),
     });
     advance(place, batch, answer.header("stream-cursor"));
-    // An empty page between two failures of live reading says nothing about live reading.
+    // An empty page between two failures of live reading does not show that live reading works.
     if (live !== undefined || !batch.isEmpty) line.restored();
     return batch;
   } finally {
@@ -87,12 +87,12 @@ export async function nextPage<T>(
   }
 }
 
-/** Stored bytes before an offset; none before `-1`. PROTOCOL.md §7.4. */
+/** Returns the number of stored bytes before an offset; 0 for `-1`. PROTOCOL.md §7.4. */
 function countOf(offset: string): number {
   return Number(offset.slice(17));
 }
 
-/** PG1 PG3: the only place where a place moves. */
+/** PG1 PG3: moves a place. No other function does. */
 export function advance<T>(place: Place, batch: LazyBatch<T>, cursor: string | undefined): void {
   const { offset, nextOffset } = batch;
   const isPlace = offset !== "-1" && offset !== "now";
@@ -104,12 +104,12 @@ export function advance<T>(place: Place, batch: LazyBatch<T>, cursor: string | u
   }
   place.offset = nextOffset;
   place.cursor = cursor ?? place.cursor;
-  // A page that brings nothing and leads nowhere is the tail, whether or not the server says so.
+  // A page without data that does not move the place is the tail, also if the server does not say so.
   place.upToDate = batch.upToDate || (isPlace && nextOffset === offset);
   place.closed = batch.closed;
 }
 
-/** PG1: the whole body. Each piece that arrives gives the rest new time. */
+/** PG1: reads the whole body. Each piece that arrives restarts the timer. */
 async function wholeBody(answer: Attempt): Promise<Uint8Array> {
   const pieces: Uint8Array[] = [];
   for await (const piece of answer.chunks()) {

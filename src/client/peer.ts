@@ -1,12 +1,12 @@
 /**
- * What the other side is: one of our servers, with sessions, keys and conditions, or any other server of
- * the protocol. Found out, never assumed.
+ * Finds out what the other side is: a Hapax server, with sessions, keys and conditions, or any other server of
+ * the protocol. The client asks, and never assumes.
  *
  *   PE1  the question stores nothing on any server: an append without a body, which all refuse. It has no header
- *        of ours, which a browser would have to ask for first, and other servers would not allow;
- *   PE2  only a refusal in our own words (the problem type, PROTOCOL.md §10) makes it one of ours. Whatever else
- *        is answered, the client does with the public protocol, which ours speak as well: an error here
- *        costs speed and extensions, never a record. An answer that was cut, or that says "later", says nothing.
+ *        of ours: a browser would have to ask for permission first, and other servers would not give it;
+ *   PE2  only a refusal with our problem type (PROTOCOL.md §10) proves a Hapax server. After every other answer the client
+ *        uses the public protocol, which Hapax servers have as well: a wrong guess
+ *        costs speed and extensions, never a record. An answer that was cut, or that means "later", proves nothing.
  */
 
 import { HapaxError } from "../base/errors.ts";
@@ -15,10 +15,10 @@ import { type Codec, codecOf } from "./records.ts";
 import { type StreamHead, headOf } from "./head.ts";
 import type { ClientAnswer } from "./transport.ts";
 
-/** Answers in a row that were cut before the question is given up. */
+/** After so many cut answers in a row the client gives up the question. */
 const CUTS_MAX = 9;
 
-/** One stream at one server: what the client needs to know before it writes. */
+/** One stream at one server, with the facts that the client needs before it writes. */
 export class Peer {
   readonly caller: Caller;
   readonly url: string;
@@ -33,7 +33,7 @@ export class Peer {
     if (contentType !== undefined) this.#codec = codecOf(contentType);
   }
 
-  /** Remembers what an answer said of the stream. */
+  /** Remembers the description of the stream. */
   learn(head: StreamHead): void {
     if (head.contentType !== "") this.#codec = codecOf(head.contentType);
     this.#head = head;
@@ -50,20 +50,20 @@ export class Peer {
     throw new HapaxError("refused", `answer without Content-Type url=${this.url}`);
   }
 
-  /** What the stream says of its window of keys; `undefined`: the server's default. */
+  /** Returns the stream's window of keys; `undefined` means the server's default. */
   async keyWindowSeconds(signal?: AbortSignal): Promise<number | undefined> {
     if (this.#head === undefined) await this.head(signal);
     return this.#head?.keyWindowSeconds;
   }
 
-  /** What the stream says of itself, which is learned. */
+  /** Asks for the description of the stream, and remembers it. */
   async head(signal?: AbortSignal): Promise<StreamHead> {
     const head = headOf(await this.ask({}, signal));
     this.learn(head);
     return head;
   }
 
-  /** The answer to `HEAD`. */
+  /** Sends `HEAD`, and returns the answer. */
   async ask(
     headers: Readonly<Record<string, string>>,
     signal?: AbortSignal,
@@ -75,7 +75,7 @@ export class Peer {
     return answer;
   }
 
-  /** PE1, PE2. Asked once. */
+  /** PE1, PE2. Returns whether this is a Hapax server. Asks once. */
   async isOurs(signal?: AbortSignal): Promise<boolean> {
     if (this.#isOurs !== undefined) return this.#isOurs;
     const call = { method: "POST", url: this.url, signal };
@@ -84,7 +84,7 @@ export class Peer {
       const { error, isOurs, isCut } = await problemOf(answer);
       if (isRetryable(answer.status) || cuts > CUTS_MAX) throw error;
       if (!isCut) {
-        // Another refusal, such as of a token, says nothing of the server: the next writer asks again.
+        // Another refusal, such as of a token, proves nothing: the next writer asks again.
         if (isOurs || answer.status === 400) this.#isOurs = isOurs;
         return isOurs;
       }
@@ -92,7 +92,7 @@ export class Peer {
     }
   }
 
-  /** Throws `unsupported` for what only our servers keep. */
+  /** Throws `unsupported` unless this is a Hapax server: others do not have the extension. */
   async require(extension: string, signal?: AbortSignal): Promise<void> {
     if (await this.isOurs(signal)) return;
     throw new HapaxError("unsupported", `no ${extension} at this server`);

@@ -1,7 +1,7 @@
 /**
- * PORT. Where a consumer is in a stream, kept so that a restart goes on there.
+ * PORT. Keeps the position of a consumer in a stream, so that a restart goes on there.
  *
- *   PN1  a position is saved when the consumer asks for more after a batch, and not before: what a crash
+ *   PN1  a position is saved when the consumer asks for more after a batch, and not before: a batch that a crash
  *        interrupts comes again. So effects happen at least once;
  *   PN2  an effect happens exactly once only if it and the position are stored together, in one transaction of
  *        the consumer's own database. `batch.position` is the value to store there, and no store is needed here;
@@ -39,9 +39,9 @@
  * ```
  */
 export interface PositionStore {
-  /** The position that was saved last; `undefined` if there is none. */
+  /** Returns the position that was saved last; `undefined` if there is none. */
   load(): Promise<string | undefined>;
-  /** Resolves when the position will be found again. Up to 300 printable characters. */
+  /** Saves the position: up to 300 printable characters. Resolves when `load` will find it again. */
   save(position: string): Promise<void>;
 }
 
@@ -92,7 +92,7 @@ export interface PositionStorage {
  */
 export function storagePosition(storage: PositionStorage, key: string): PositionStore {
   return {
-    // Storages throw when they are full or forbidden: as a rejection that reaches the reader.
+    // Storages throw when they are full or forbidden. `async` turns that into a rejection, which the reader gets.
     load: async () => Promise.resolve(storage.getItem(key) ?? undefined),
     save: async (offset) => {
       storage.setItem(key, offset);

@@ -1,9 +1,9 @@
 /**
- * The producer: data in, numbered batches out, and the truth about what became of each.
+ * The producer: takes data, sends numbered batches, and reports the true outcome of each.
  *
- *   PR1  `flush()` resolves if and only if everything that was given before it is stored. Otherwise it rejects,
- *        and hands back what is not confirmed, with its data, in the order of the calls;
- *   PR2  a producer that could not store something is over: it stores nothing behind the gap;
+ *   PR1  `flush()` resolves if and only if all data that was given before it is stored. Otherwise it rejects,
+ *        and hands back the unconfirmed data, in the order of the calls;
+ *   PR2  a producer that could not store a record is over: it stores nothing behind the gap;
  *   PR3  it holds at most `pendingBytesMax`: beyond that `append` throws `producer_full` and takes nothing. Text
  *        counts a byte for each character.
  */
@@ -21,54 +21,58 @@ import { Sender } from "./sender.ts";
 import type { BatchAck } from "./sender-events.ts";
 import { SettingsCheck } from "./settings.ts";
 
-/** The share of a full batch from which it is sent beside others; less waits for one of them to end. */
+/** A batch of at least this share of a full one is sent beside others; a smaller one waits until one of them ends. */
 const PIPELINED_SHARE = 0.25;
 
 /** Options of `stream.producer`. All are optional. */
 export interface ProducerOptions {
-  /** Names the producer across restarts: a new one of the same id fences the old. Default: random. */
+  /** Names the producer across restarts: a new one with the same id fences the old one. Default: random. */
   readonly id?: string;
-  /** For servers without sessions, required there with `id`: higher in each life. A function is asked once. */
+  /** For servers without sessions, where `id` needs it. Must be higher after each restart. A function is called once. */
   readonly epoch?: EpochSource;
   /**
-   * Batches on their way at once, 1 to 256. Default 5; 1 where the server cannot order them. A batch of less
-   * than a quarter of `maxBatchBytes`, and of less than `maxBatchRecords`, goes when no other is on its way. Behind
-   * one that is larger than all that were accepted nothing is sent until it is: it may be too large.
+   * The most batches on their way at once, 1 to 256. Default 5; 1 if the server cannot order them. A batch of less
+   * than a quarter of `maxBatchBytes`, and of less than `maxBatchRecords`, goes when no other is on its way. If a batch is
+   * larger than all that were accepted, it may be too large: nothing is sent behind it until it is accepted.
    */
   readonly maxInFlight?: number;
-  /** Bytes of one batch. Default 1 MiB. */
+  /** The most bytes of one batch. Default 1 MiB. */
   readonly maxBatchBytes?: number;
-  /** Records of one batch. Default: no limit. */
+  /** The most records of one batch. Default: no limit. */
   readonly maxBatchRecords?: number;
   /** How long a batch waits to be filled, in milliseconds. Default 0: it fills while others are on their way. */
   readonly lingerMs?: number;
-  /** Bytes held from which `ready` waits. Each append counts 128 bytes more than its data. Default 16 MiB. */
+  /**
+   * High-water mark in bytes. `ready` waits while this many or more are held. Each append counts 128 bytes more than its
+   * data. Default 16 MiB.
+   */
   readonly highWaterBytes?: number;
-  /** Bytes held beyond which `append` throws. Default: four times `highWaterBytes`. */
+  /** The most bytes held: beyond it `append` throws `producer_full`. Default: four times `highWaterBytes`. */
   readonly pendingBytesMax?: number;
-  /** Hears of every stored batch, in order. */
+  /** Called with every stored batch, in order. */
   readonly onBatchAck?: (ack: BatchAck) => void;
-  /** Hears once, when the producer ends because something was not confirmed. */
+  /** Called once, when the producer ends because data was not confirmed. */
   readonly onError?: (failure: AppendFailure) => void;
 }
 
 interface Waiter {
-  /** How many records have to end. */
+  /** How many records must end first. */
   readonly count: number;
   readonly resolve: () => void;
   readonly reject: (failure: AppendFailure) => void;
 }
 
 /**
- * Writes many records fast, in order, each exactly once. Made by `stream.producer()`.
+ * Writes many records fast, in order, each exactly once. `stream.producer()` creates it.
  *
- * Lost answers, timeouts, 408, 425, 429 and 5xx are repeated, always the same batch under the same number. A
- * batch that is too large is cut smaller. If others were sent behind it already, a producer without `id` goes on
- * with all of them under a new random one, and one with an `id` ends: its numbers were used. What cannot be stored ends the producer, because what was given after
- * it stands behind it: everything that is not confirmed is handed back. The code says why: `producer_fenced`
- * (another one of this id has taken over), `stream_closed`, `producer_gap` (the server has forgotten what it
- * had acknowledged), `body_too_large` (of one record), `unreachable` (the retries are used up), or that of
- * another refusal.
+ * After lost answers, timeouts, 408, 425, 429 and 5xx it repeats the same batch under the same number. It cuts a batch that
+ * is too large into smaller ones. If other batches were sent behind it already, a producer without `id` goes on with all of
+ * them under a new random one, and one with an `id` ends: its numbers were used.
+ *
+ * A record that cannot be stored ends the producer, because later records stand behind it. The producer then hands back all
+ * unconfirmed data. The code says why: `producer_fenced` (another producer with this id has taken over), `stream_closed`,
+ * `producer_gap` (the server has forgotten what it had acknowledged), `body_too_large` (of one record), `unreachable` (the
+ * retries are used up), or the code of another refusal.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -147,12 +151,12 @@ export class Producer {
     );
   }
 
-  /** Data that was given and has not ended. */
+  /** The number of appends that have not ended. */
   get pendingCount(): number {
     return this.#given - this.#ended;
   }
 
-  /** Batches that are on their way. */
+  /** The number of batches on their way. */
   get inFlightCount(): number {
     return this.#sender.inFlight;
   }
@@ -162,7 +166,7 @@ export class Producer {
     return this.#sender.epoch;
   }
 
-  /** Resolves when less than `highWaterBytes` are held, and when the producer is over. */
+  /** Resolves when less than `highWaterBytes` are held, or when the producer is over. */
   get ready(): Promise<void> {
     if (this.#sender.heldBytes < this.#highWaterBytes || this.#failure !== undefined) {
       return Promise.resolve();
@@ -172,14 +176,14 @@ export class Producer {
   }
 
   /**
-   * Gives data and does not wait. Throws the failure if the producer is over, `producer_full` if it
+   * Takes data and does not wait. Throws the failure if the producer is over, `producer_full` if it
    * holds too much, `producer_closed` after `close()`.
    */
   append(data: unknown): void {
     this.#push(data);
   }
 
-  /** Gives data; resolves when it is stored, rejects with an `AppendFailure` if it is not confirmed. */
+  /** Takes data; resolves when it is stored, rejects with an `AppendFailure` if it is not confirmed. */
   send(data: unknown): Promise<Receipt> {
     return new Promise((resolve, reject) => {
       this.#push(data, (ending) => {
@@ -189,7 +193,7 @@ export class Producer {
     });
   }
 
-  /** PR1. Also rejects if something given before an earlier `flush()` was not confirmed. */
+  /** PR1. Resolves when all earlier data is stored. Rejects if any was not confirmed, also before an earlier `flush()`. */
   flush(): Promise<void> {
     this.#sender.hurry();
     return new Promise((resolve, reject) => {
@@ -228,7 +232,7 @@ export class Producer {
     while (this.#waiters.length > 0) {
       const first = this.#waiters[0];
       if (first === undefined || (this.#failure === undefined && first.count > this.#ended)) return;
-      // Some have ended and the producer has not told of its end yet: then it is about to.
+      // If some records ended unconfirmed, the producer is about to report its end.
       if (this.#failure === undefined && this.#unconfirmed.length > 0) return;
       this.#waiters.shift();
       if (this.#failure === undefined) first.resolve();
@@ -237,7 +241,7 @@ export class Producer {
   }
 }
 
-/** A listener that throws is a fault of its own: it is reported, and changes nothing here. */
+/** Calls a listener. If it throws, the error is reported as uncaught, and changes nothing here. */
 function tell<Value>(listener: ((value: Value) => void) | undefined, value: Value): void {
   try {
     listener?.(value);

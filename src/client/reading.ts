@@ -1,8 +1,8 @@
 /**
- * Reading what is there: pages from a place up to the tail, then the end.
+ * Reads the stored records: pages from a place up to the tail, then ends.
  *
- *   RG1  each record between the place and the tail is given once and in order, whatever fails on the way;
- *   RG2  one page is held at a time, and the next one is asked for when the reader wants it;
+ *   RG1  the reader gets each record between the place and the tail once and in order, also after failures;
+ *   RG2  one page is held at a time, and the next one is requested when the reader wants it;
  *   RG3  the reading ends when a page reaches the tail, or the end of a closed stream.
  */
 
@@ -21,7 +21,7 @@ import { nextPage, type Place, placeAt } from "./pages.ts";
 import { kindOf } from "./records.ts";
 
 /**
- * How to read what is there. All members are optional.
+ * Options of `stream.read`. All are optional.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -49,16 +49,16 @@ export interface ReadOptions {
   readonly from?: string | undefined;
   /** How long an outage may last, in milliseconds. Default: `retry.totalMs` of the client. */
   readonly patienceMs?: number;
-  /** Hears of every failure that is tried again. */
+  /** Called with every failure that is tried again. */
   readonly onReconnect?: (reconnect: Reconnect) => void;
   /** Ends the reading; the iteration then throws the signal's reason. */
   readonly signal?: AbortSignal | undefined;
 }
 
 /**
- * A stream from a place up to its tail, as `stream.read()` gives it. Every iteration reads anew.
+ * The result of `stream.read()`: the records of a stream from a place up to its tail. Every iteration reads anew.
  *
- * `T` is what the records of a JSON stream are; of text it is `string`, of all others `Uint8Array`.
+ * `T` is the type of the records of a JSON stream; for text it is `string`, for all others `Uint8Array`.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -81,15 +81,18 @@ export interface ReadOptions {
  * ```
  */
 export interface Reading<T> extends AsyncIterable<StreamRecord<T>> {
-  /** Page by page; the last one is `upToDate`. There is at least one, and it may be empty. */
+  /** Returns the stream page by page; the last page is `upToDate`. There is at least one, and it may be empty. */
   pages(): AsyncIterableIterator<Batch<T>>;
-  /** All values at once. */
+  /** Returns all values at once. */
   values(): Promise<T[]>;
-  /** All bytes at once, as they were stored; of a JSON stream one array. */
+  /** Returns all bytes at once, as they were stored; one array for a JSON stream. */
   bytes(): Promise<Uint8Array>;
 }
 
-/** Reads what is there, from `from` to the tail. Errors: `stream_not_found`, `stream_gone`, `stream_replaced`, `offset_beyond_tail`, `unreachable`. */
+/**
+ * Reads the stored records from `from` to the tail. Errors: `stream_not_found`, `stream_gone`, `stream_replaced`,
+ * `offset_beyond_tail`, `unreachable`.
+ */
 export function readStream<T = unknown>(
   caller: Caller,
   url: string,
@@ -119,7 +122,7 @@ export function readStream<T = unknown>(
   };
 }
 
-/** Pages until one reaches the tail. A page that fails is asked for again. */
+/** Yields pages until one reaches the tail. A page that fails is requested again. */
 async function* pagesFrom<T>(line: Line, place: Place): AsyncGenerator<Batch<T>, void, undefined> {
   const seam = new Seam<T>();
   do {
@@ -128,7 +131,7 @@ async function* pagesFrom<T>(line: Line, place: Place): AsyncGenerator<Batch<T>,
   } while (!place.upToDate && !place.closed);
 }
 
-/** RG1: one page, tried until it came whole. */
+/** RG1: reads one page, and tries until it has come whole. */
 export async function wholePage<T>(line: Line, place: Place): Promise<LazyBatch<T>> {
   for (;;) {
     line.throwIfAborted();

@@ -1,8 +1,8 @@
 /**
- * Data as the bytes of one append. A JSON stream gets one array, whose elements are the records; other
+ * Encodes data as the bytes of one append. A JSON stream gets one array, whose elements are the records; other
  * streams get the bytes one after the other.
  *
- * Data is encoded when it is given: what the caller does with it afterwards changes nothing.
+ * Data is encoded at the call: later changes by the caller have no effect.
  */
 
 import { HapaxError } from "../base/errors.ts";
@@ -10,19 +10,19 @@ import type { SseKind } from "../protocol/sse.ts";
 
 /**
  * One piece of data: the text of its JSON, the text of a stream of text, or bytes. As long as the stream's type is
- * not known a string is kept as JSON, from which it can be had again.
+ * not known, a string is kept as JSON, which can be decoded again.
  */
 export type Encoded =
   | { readonly form: "json" | "text"; readonly content: string }
   | { readonly form: "bytes"; readonly content: Uint8Array };
 
-/** How the data of one stream becomes bytes. */
+/** Says how the data of one stream becomes bytes. */
 export interface Codec {
   readonly contentType: string;
   readonly isJson: boolean;
 }
 
-/** A JSON value that is a text already, checked by its maker: it is appended as it is, every digit of it. */
+/** A JSON value that is a text already. Its maker has checked it. It is appended unchanged, with every digit. */
 export class JsonText {
   readonly text: string;
 
@@ -31,15 +31,15 @@ export class JsonText {
   }
 }
 
-/** No data: what an append that only closes has. */
+/** The data of an append that only closes: none. */
 export const NO_DATA: Encoded = { form: "text", content: "" };
 
-/** The codec of a media type. */
+/** Returns the codec of a media type. */
 export function codecOf(contentType: string): Codec {
   return { contentType, isJson: kindOf(contentType) === "json" };
 }
 
-/** What the records of a media type are, and how events carry them. */
+/** Returns how events carry the records of a media type. */
 export function kindOf(contentType: string): SseKind {
   const mediaType = contentType.split(";", 1)[0]?.trim().toLowerCase() ?? "";
   if (mediaType === "application/json") return "json";
@@ -66,13 +66,13 @@ export function encode(data: unknown, codec: Codec | undefined): Encoded {
   throw misfit(codec);
 }
 
-/** For data that does not fit the stream. */
+/** Returns the error for data that does not fit the stream. */
 export function misfit(codec: Codec | undefined, cause?: unknown): HapaxError {
   const wanted = codec?.isJson === false ? "a string or a Uint8Array, not empty" : "a JSON value";
   return new HapaxError("invalid_request", `data must be ${wanted}`, { cause });
 }
 
-/** Nothing for what JSON cannot say. */
+/** Returns undefined for a value that JSON does not have. */
 function jsonOf(data: unknown): string | undefined {
   try {
     return JSON.stringify(data);

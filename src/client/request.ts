@@ -1,9 +1,9 @@
 /**
  * One attempt of a call: its request and then its answer, one object with one end.
  *
- *   RQ1  it ends at its time limit, when a signal aborts, and when a page is hidden that it is for; whoever waits
- *        for it hears why, also if the transport does not look at its signal;
- *   RQ2  whatever else goes wrong is `unreachable`: no answer came, or not the whole of it.
+ *   RQ1  it ends at its time limit, when a signal aborts, and when its page is hidden; its promise then rejects with the
+ *        reason, also if the transport ignores its signal;
+ *   RQ2  every other failure is `unreachable`: no answer came, or only a part of it.
  */
 
 import { HapaxError, isHapaxError } from "../base/errors.ts";
@@ -11,7 +11,7 @@ import type { Call, Caller } from "./attempt.ts";
 import { errorOf, nothing } from "./deferred.ts";
 import type { ClientAnswer } from "./transport.ts";
 
-/** Until there is one. */
+/** Stands for the answer before it arrives. */
 const NO_ANSWER = {} as ClientAnswer;
 
 /** One attempt: the request, with its time limit and the signals that end it, and then its answer. */
@@ -22,9 +22,9 @@ export class Attempt implements ClientAnswer {
   #answer: ClientAnswer = NO_ANSWER;
   #unlisten: () => void;
   #cancelTimer = nothing;
-  /** Tells the one who waits. */
+  /** Rejects the promise that the caller awaits. */
   #giveUp: (reason: unknown) => void = nothing;
-  /** Its time was over. */
+  /** Whether the time limit ended it. */
   isSilent = false;
 
   constructor(caller: Caller, call: Call) {
@@ -47,7 +47,7 @@ export class Attempt implements ClientAnswer {
     onAbort();
   }
 
-  /** Gives it so much time from now, instead of what it had. */
+  /** Sets a new time limit, counted from now. */
   arm(timeoutMs: number): void {
     this.#cancelTimer();
     if (timeoutMs === Infinity) return;
@@ -57,7 +57,7 @@ export class Attempt implements ClientAnswer {
     });
   }
 
-  /** Sends the call; resolves when the head of the answer is there. */
+  /** Sends the call; resolves when the head of the answer has arrived. */
   async send(): Promise<this> {
     const { method, body } = this.#call;
     const { signal } = this.#controller;
@@ -91,7 +91,7 @@ export class Attempt implements ClientAnswer {
     }
   }
 
-  /** Whoever takes the body in pieces gives each its time. */
+  /** Yields the body in pieces. The caller sets the time limit of each with `arm`. */
   async *chunks(): AsyncGenerator<Uint8Array> {
     const pieces = this.#answer.chunks()[Symbol.asyncIterator]();
     try {
@@ -104,7 +104,7 @@ export class Attempt implements ClientAnswer {
       throw this.#errorOf(error);
     } finally {
       this.#end();
-      // Not waited for: it may stand behind a piece that never comes.
+      // Not awaited: it may wait for a piece that never comes.
       pieces.return?.().catch(nothing);
     }
   }
@@ -114,24 +114,24 @@ export class Attempt implements ClientAnswer {
     this.#answer.discard();
   }
 
-  /** Ends it, and the request with it. */
+  /** Ends the attempt and its request. */
   cut(reason?: unknown): void {
     this.#end();
     this.#controller.abort(reason);
     this.#giveUp(reason);
   }
 
-  /** It needs no limits any more. */
+  /** Removes the time limit and the listeners. */
   #end(): void {
     this.#cancelTimer();
     this.#unlisten();
     this.#unlisten = nothing;
   }
 
-  /** The promise, unless the attempt ends before it: a transport need not look at its signal. */
+  /** Settles as the promise does, or rejects when the attempt ends first: a transport may ignore its signal. */
   #orEnd<Value>(promise: Promise<Value>): Promise<Value> {
     const { signal } = this.#controller;
-    // No race: what a long answer is raced against would hold a listener for every piece.
+    // Not `Promise.race`: with a long answer it would keep a listener for every piece.
     return new Promise((resolve, reject) => {
       this.#giveUp = reject;
       if (signal.aborted) reject(signal.reason);
@@ -139,12 +139,12 @@ export class Attempt implements ClientAnswer {
     });
   }
 
-  /** What a failure means to whoever called: given up by the signal's owner, or not reached. */
+  /** Returns the error for the caller: the signal's reason, or `unreachable`. */
   #errorOf(error: unknown): Error {
     const aborted = this.#caller.abortedBy(this.#call.signal);
     if (aborted !== undefined) return aborted;
     if (isHapaxError(error)) return error;
-    // `fetch failed` alone says nothing: what failed is its cause.
+    // `fetch failed` alone explains nothing: its cause says what failed.
     const { message, cause } = errorOf(error);
     const why = cause === undefined ? message : `${message}: ${causeOf(cause)}`;
     return new HapaxError("unreachable", `no answer (${why}) url=${this.#call.url}`, {
@@ -153,9 +153,9 @@ export class Attempt implements ClientAnswer {
   }
 }
 
-/** The code of the system, such as ECONNREFUSED, or the words. */
+/** Returns the code of the system, such as ECONNREFUSED, or the message. */
 function causeOf(cause: unknown): string {
-  // Cast: every value but null and undefined has members, if only unknown ones.
+  // Cast: every value but null and undefined can be asked for members; each of them is unknown.
   const { code, message } = cause as { readonly code?: unknown; readonly message?: unknown };
   return String(code ?? message ?? cause);
 }

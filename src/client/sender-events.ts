@@ -1,4 +1,4 @@
-/** What a sender is told, and what it tells. */
+/** The settings and the events of a sender. */
 
 import type { HapaxError } from "../base/errors.ts";
 import type { BatchLimits, NotConfirmed, Receipt } from "./batching.ts";
@@ -7,23 +7,23 @@ import type { Entry } from "./entries.ts";
 export interface SenderSettings extends BatchLimits {
   readonly inFlightMax: number;
   readonly lingerMs: number;
-  /** From here on a batch is worth a request of its own beside those on their way. */
+  /** A batch of at least this many bytes gets a request of its own beside those on their way. */
   readonly pipelinedBytesMin: number;
 }
 
-/** What `onBatchAck` hears of one stored batch. */
+/** The argument of `onBatchAck`: one stored batch. */
 export interface BatchAck extends Receipt {
   /** How many records the batch had. */
   readonly records: number;
 }
 
-/** What a sender tells its owner. */
+/** Events for the owner of a sender. */
 export interface SenderEvents {
   onAck?(ack: BatchAck): void;
-  /** These were not confirmed, and their listeners have been told. */
+  /** These entries were not confirmed, and their listeners have been called. */
   onUnconfirmed?(entries: readonly Entry[], ending: NotConfirmed): void;
-  /** The writer takes no more records: what comes now goes to another. None has been told yet. */
+  /** The writer takes no more records: new ones must go to another writer. No listener has been called yet. */
   onEnding?(): void;
-  /** The writer has ended, and all listeners have been told. */
+  /** The writer has ended, and all listeners have been called. */
   onEnd?(error: HapaxError): void;
 }

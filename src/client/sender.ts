@@ -3,21 +3,21 @@
  *
  *   SD1  a batch that was sent keeps its bytes and its identity (id, session or epoch, sequence) for all its
  *        attempts. A number that was sent is never given to other bytes, because a copy of the request may
- *        arrive late and take it. The one exception: its batch was answered with a refusal that every copy of
+ *        arrive late and take it. The one exception: the server answered the batch with a refusal that every copy of
  *        it gets as well (too large, not JSON, a condition that can hold no more), and nothing was sent behind;
- *   SD2  batches are stored in the order of the calls. Several are on their way only where the server waits
- *        for what was overtaken (PROTOCOL.md §17); else one at a time;
- *   SD3  a record ends as stored if and only if the server said so: of its batch, or of a later one of the
+ *   SD2  batches are stored in the order of the calls. Several are on their way only if the server waits
+ *        for overtaken ones (PROTOCOL.md §17); else one at a time;
+ *   SD3  a record ends as stored if and only if the server confirmed its batch, or a later one of the
  *        same identity, which it accepts only after it;
- *   SD4  what cannot be stored ends the writer, after everything on its way has ended. Each record is handed
+ *   SD4  a record that cannot be stored ends the writer, after everything on its way has ended. Each record is handed
  *        back: `not_stored` only if that is certain, else `unknown`. Certain means: if nothing on the way
  *        repeats requests by itself, or if no other writer takes over or deletes the stream meanwhile;
- *   SD5  a batch that is too large, or has a record that is not taken, is cut smaller, until the record is
- *        alone. If others were sent behind it, a writer of a random id goes on under a new one, when all before
- *        is stored; under the old one nothing behind can be stored any more. A writer of a chosen id ends;
+ *   SD5  a batch that is too large, or has a record that the server refuses, is cut smaller, until the record is
+ *        alone. If others were sent behind it, a writer with a random id goes on under a new one, when all before
+ *        is stored; under the old one nothing behind can be stored any more. A writer with a chosen id ends;
  *   SD6  a condition that does not hold (If-Match, Stream-Seq) ends its own record alone;
- *   SD7  nothing is sent behind a batch that is larger than all that were accepted, until it is accepted: so that
- *        SD5 seldom ends a writer. Beside others a batch of less than twice that size is cut down to it
+ *   SD7  nothing is sent behind a batch that is larger than all accepted ones, until it is accepted: so
+ *        SD5 seldom ends a writer. Beside others, a batch of less than twice that size is cut down to it
  *        instead, so that the line seldom waits.
  */
 
@@ -42,11 +42,11 @@ import type { Identity } from "./identity.ts";
 import type { Peer } from "./peer.ts";
 import type { SenderEvents, SenderSettings } from "./sender-events.ts";
 
-/** The first batch of those that cannot be stored. */
+/** The first batch that cannot be stored. */
 interface Stop {
   readonly sequence: number;
   readonly error: HapaxError;
-  /** Its number will never be taken: nothing behind it can be stored, whatever is still on its way. */
+  /** The server will never accept its number: nothing behind it can be stored, also if it is still on its way. */
   readonly isCertain: boolean;
 }
 
@@ -65,7 +65,7 @@ export class Sender {
   #storedMax = -1;
   #stop: Stop | undefined;
   #hasEnded = false;
-  /** SD7. Of one batch. */
+  /** SD7. The size of the largest accepted batch. */
   #acceptedBytes = 0;
   /** SD5. The first batch that has to be cut smaller with others behind it. */
   #broken: Batch | undefined;
@@ -91,19 +91,19 @@ export class Sender {
     return this.#epoch;
   }
 
-  /** What has not ended, in bytes of memory. */
+  /** The memory of all records that have not ended, in bytes. */
   get heldBytes(): number {
     return this.#backlog.heldBytes + this.#flightBytes;
   }
 
-  /** Batches that were sent and have not ended. */
+  /** The number of batches that were sent and have not ended. */
   get inFlight(): number {
     return this.#flight.length;
   }
 
   /**
-   * Takes a record; throws `producer_full` if others are held and it would be too much with them. After the end
-   * of the writer nothing may be given to it.
+   * Takes a record; throws `producer_full` if others are held and it would be too much with them. Must not be called after
+   * the end of the writer.
    */
   push(entry: Entry, heldBytesMax: number): void {
     const { heldBytes } = this;
@@ -118,18 +118,18 @@ export class Sender {
         this.hurry();
       });
     }
-    // Most of the time a batch is filling and nothing is to be done: every ending looks again.
+    // Most of the time a batch is filling and there is nothing to do: the end of every batch schedules again.
     if (this.#identity === undefined || this.#mayLaunch()) this.#schedule();
   }
 
-  /** Takes the record of a listener back that was not sent yet. */
+  /** Takes back the record of a listener, if it was not sent yet. */
   withdraw(listener: Listener): boolean {
     return this.#backlog.remove(listener);
   }
 
   /**
-   * Ends it at once, without a word to those who wait: for a writer whose records were all given up. Answers its id, if
-   * the server knows its session: another session of that id fences what is still on its way.
+   * Ends the writer at once, without calling its listeners: for a writer whose records were all given up. Returns its id if
+   * the server knows its session: another session of that id fences the requests that are still on their way.
    */
   abandon(): string | undefined {
     this.#hasEnded = true;
@@ -138,13 +138,13 @@ export class Sender {
     return this.#epoch === undefined ? undefined : this.#identity?.id;
   }
 
-  /** Sends what is there without lingering. */
+  /** Sends the waiting records without lingering. */
   hurry(): void {
     this.#isDue = this.#backlog.length > 0;
     this.#schedule();
   }
 
-  /** At the end of the microtask, so that appends of one loop share a batch. */
+  /** Runs at the end of the microtask, so that appends of one loop share a batch. */
   #schedule(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
@@ -166,7 +166,7 @@ export class Sender {
       if (!identity.isSession) this.#limits = { ...this.#limits, inFlightMax: 1 };
       this.#schedule();
     } catch (error) {
-      // Nothing was sent, so that this is certain of everything.
+      // Nothing was sent, so no record can be stored.
       this.#stop ??= { sequence: 0, error: asHapaxError(error), isCertain: false };
       this.#endIfIdle();
     }
@@ -181,7 +181,7 @@ export class Sender {
     const isHeld = this.#stop !== undefined || this.#broken !== undefined;
     if (isHeld || this.#backlog.length === 0) return false;
     if (this.#flight.length >= this.#limits.inFlightMax) return false;
-    // SD7. Only the last one can be larger.
+    // SD7. Only the last batch can be larger.
     if ((this.#flight.at(-1)?.body?.length ?? 0) > this.#acceptedBytes) return false;
     // An append with conditions is alone on its way: if it is refused, its number is free again.
     const first = this.#flight[0];
@@ -189,7 +189,7 @@ export class Sender {
       return false;
     }
     if (this.#backlog.isFull(this.#limits)) return true;
-    // While others are on their way a small batch waits to become larger: requests cost more than bytes.
+    // While others are on their way, a small batch waits to become larger: requests cost more than bytes.
     if (this.#flight.length > 0 && this.#backlog.contentBytes < this.#limits.pipelinedBytesMin) {
       return false;
     }
@@ -239,9 +239,9 @@ export class Sender {
     this.#ended(batch);
   }
 
-  /** One answer, and what it means. True when the batch has ended. */
+  /** Gets one answer and acts on it. Returns true when the batch has ended. */
   async #round(batch: Batch, identity: Identity): Promise<boolean> {
-    // Sent with all before it acknowledged: a gap is then no matter of order.
+    // All batches before it are acknowledged, so a gap does not come from their order.
     const isFirst = batch === this.#flight[0];
     const { receipt, error, tail } = await askServer(this.#peer, identity, batch);
     if (this.#isMoving(batch)) return true;
@@ -271,7 +271,7 @@ export class Sender {
     } else if (!batch.wasLost && batch.entries.length > 1 && isDivisible(error)) {
       this.#cutSmaller(batch, error);
     } else {
-      // A gap, or another's number: those behind it may be stored all the same.
+      // A gap, or a number of another writer: batches behind it may still be stored.
       const mayGoOn = error.code === "producer_gap" || error.code === SEQ_REUSED;
       this.#stopAt(batch, error, isCertain && !mayGoOn);
     }
@@ -298,20 +298,20 @@ export class Sender {
     }
   }
 
-  /** SD1. The last batch that was sent is not in the line any more, and its number is free again. */
+  /** SD1. Removes the last batch from the line, and frees its number. */
   #takeBack(batch: Batch): void {
     this.#nextSequence = batch.sequence;
     this.#flight.pop();
     this.#flightBytes -= batch.heldBytes;
   }
 
-  /** SD5. Whether the batch goes, or has gone, back into the line to be sent under another identity. */
+  /** SD5. Returns whether the batch goes, or went, back into the backlog, to be sent under another identity. */
   #isMoving(batch: Batch): boolean {
     const first = this.#broken?.sequence ?? Infinity;
     return batch.sequence > first || !this.#flight.includes(batch);
   }
 
-  /** SD5. All before the broken batch is stored: the rest goes on under a new identity. */
+  /** SD5. When all before the broken batch is stored, the rest goes on under a new identity. */
   #move(): void {
     if (this.#broken === undefined || this.#broken !== this.#flight[0]) return;
     this.#backlog.putBack(this.#flight.flatMap(({ entries }) => entries));
@@ -331,7 +331,7 @@ export class Sender {
     this.#abortBehindStop();
   }
 
-  /** SD4. Behind a number that is never taken nothing can be stored: it need not be waited for. */
+  /** SD4. Nothing behind a number that is never accepted can be stored: do not wait for it. */
   #abortBehindStop(): void {
     const stop = this.#stop;
     if (stop?.isCertain !== true || stop.sequence !== this.#flight[0]?.sequence) return;
@@ -340,7 +340,7 @@ export class Sender {
     }
   }
 
-  /** A batch is neither sent nor waited for any more. */
+  /** Ends a batch: the sender neither sends it nor waits for it any more. */
   #ended(batch: Batch): void {
     batch.hasEnded = true;
     batch.done.resolve();
@@ -367,11 +367,11 @@ export class Sender {
     void this.#end(this.#stop);
   }
 
-  /** SD3, SD4. Everything that was sent has ended: what is known of each? */
+  /** SD3, SD4. All requests have ended: decides the outcome of each batch, and ends the writer. */
   async #end(stop: Stop): Promise<void> {
     const isOpen = this.#flight.some(({ wasLost, receipt }) => wasLost && receipt === undefined);
     if (stop.error.code === SEQ_REUSED) {
-      // The server has numbers of another writer: a number alone says nothing of this one's data.
+      // The server has numbers of another writer: a number alone proves nothing about the data of this one.
       this.#storedMax = -1;
     } else if (isOpen && !stop.isCertain) {
       const sequence = await lastStored(this.#peer, this.#identity, this.#epoch);
@@ -387,7 +387,7 @@ export class Sender {
       this.#acknowledge(batch, receipt ?? known);
     }
     if (this.#flight.length === 0 && stop.sequence <= this.#storedMax) {
-      // It was stored after all.
+      // It was stored in the end.
       this.#stop = undefined;
       this.#hasEnded = false;
       this.#schedule();
@@ -402,7 +402,7 @@ export class Sender {
     }
     this.#flight.length = 0;
     this.#flightBytes = 0;
-    // Without an identity nothing was tried: whatever is here is what could not be begun.
+    // Without an identity nothing was sent: these records are the ones that could not be begun.
     const isCause = this.#identity === undefined;
     this.#endAll(this.#backlog.takeAll(), error, "not_stored", isCause, isCertain);
     this.#events.onEnd?.(error);

@@ -1,18 +1,18 @@
-/** Settings of a connection: checked once, all problems named together, then never changed. */
+/** Settings of a connection. They are checked once; one error lists all problems. They never change. */
 
 import { type Clock, waitingClock } from "../base/clock.ts";
 import { HapaxError } from "../base/errors.ts";
 import { type Random, systemRandom } from "../base/random.ts";
 import { fetchTransport, type Transport } from "./transport.ts";
 
-/** A value, or a function that is asked for it before every attempt: a token that is refreshed. */
+/** A value, or a function that returns it before every attempt, such as a token that is refreshed. */
 export type Dynamic = string | (() => string | Promise<string>);
 
-/** How long and how often a call is repeated that got no answer, or one that says "again". */
+/** Says how long and how often a call is repeated that got no answer, or one that means "try again". */
 export interface RetrySettings {
-  /** All attempts and pauses of one call, in milliseconds. Default 60,000; `Infinity` never gives up. */
+  /** The time for all attempts and pauses of one call, in milliseconds. Default 60,000; `Infinity` never gives up. */
   readonly totalMs?: number;
-  /** The first pause, in milliseconds; it doubles with each failure. Default 100. */
+  /** The first pause, in milliseconds. It doubles with each failure. Default 100. */
   readonly minMs?: number;
   /** The longest pause, in milliseconds. Default 10,000. `Retry-After` may ask for more. */
   readonly maxMs?: number;
@@ -24,18 +24,18 @@ export interface ClientSettings {
   readonly headers?: Readonly<Record<string, Dynamic>>;
   /** Added to the query of every request. */
   readonly params?: Readonly<Record<string, Dynamic>>;
-  /** How requests travel. Default: `fetchTransport` of `fetch`. On Node `hapax/client/node` has a faster one. */
+  /** Sends the requests. Default: `fetchTransport` of `fetch`. On Node, `hapax/client/node` has a faster one. */
   readonly transport?: Transport;
-  /** Used by the default transport. Default: the platform's. */
+  /** The `fetch` of the default transport. Default: the platform's. */
   readonly fetch?: typeof fetch;
   readonly clock?: Clock;
   readonly random?: Random;
   readonly retry?: RetrySettings;
-  /** One attempt, in milliseconds, until its whole answer is there. Default 30,000. */
+  /** The time for one attempt, to the end of its answer, in milliseconds. Default 30,000. */
   readonly timeoutMs?: number;
-  /** The stream's media type, if it is known. Default: asked for with `HEAD` before the first append. */
+  /** The stream's media type, if you know it. Default: the client asks with `HEAD` before the first append. */
   readonly contentType?: string;
-  /** How long the server remembers idempotency keys, in seconds, unless the stream says so. Default 86,400. */
+  /** How long the server remembers idempotency keys, in seconds, if the stream has no setting. Default 86,400. */
   readonly keyWindowSeconds?: number;
   /** Ends everything that this connection does. */
   readonly signal?: AbortSignal | undefined;
@@ -55,11 +55,11 @@ export interface ResolvedClientSettings {
   readonly signal: AbortSignal | undefined;
 }
 
-/** Collects what is wrong with settings, so that all of it is said at once. */
+/** Collects the problems of settings, so that one error lists all of them. */
 export class SettingsCheck {
   readonly #problems: string[] = [];
 
-  /** The value or its default; a problem if it is not a number from `min` to `max`. */
+  /** Returns the value or its default. Notes a problem if it is not a number from `min` to `max`. */
   number(name: string, value: number | undefined, fallback: number, min: number, max = Infinity) {
     const chosen = value ?? fallback;
     if (!(chosen >= min && chosen <= max)) {
@@ -105,5 +105,5 @@ export function resolveClientSettings(settings: ClientSettings = {}): ResolvedCl
   return Object.freeze(resolved);
 }
 
-// Looked up at each call: some platforms refuse `fetch` under another `this`, and tests replace it.
+// Looks `fetch` up at each call: some platforms refuse it under another `this`, and tests replace it.
 const platformFetch: typeof fetch = (input, init) => globalThis.fetch(input, init);

@@ -1,4 +1,4 @@
-/** The handle of one stream: everything that can be asked of it. Made by `connect`. */
+/** The handle of one stream, with all operations on it. `connect` creates it. */
 
 import { HapaxError, isHapaxError } from "../base/errors.ts";
 import { type Appended, Appends } from "./appends.ts";
@@ -21,13 +21,13 @@ import { type Reading, type ReadOptions, readStream } from "./reading.ts";
 export interface AppendOptions {
   /** An idempotency key: the identity of this one append, across processes. */
   readonly key?: string;
-  /** Stored only if the tail is this offset; else `tail_moved`. */
+  /** Stores the data only if the tail is this offset; else throws `tail_moved`. */
   readonly ifMatch?: string;
-  /** `Stream-Seq`: must sort after the last one of the stream; else `sequence_regression`. */
+  /** `Stream-Seq`: must sort after the last one of the stream; else `append` throws `sequence_regression`. */
   readonly seq?: string;
   /**
-   * Gives up waiting, at once. What was sent may be stored all the same. When no other append waits, nothing more is
-   * sent: a process that has nothing else to do can end.
+   * Gives up waiting, at once. Data that was sent may still be stored. When no other append waits, nothing more is sent: a
+   * process that has nothing else to do can end.
    */
   readonly signal?: AbortSignal | undefined;
 }
@@ -78,8 +78,8 @@ export class Stream {
   }
 
   /**
-   * Appends one record, exactly once: repetitions after lost answers carry the same identity. Calls are
-   * stored in their order, also if they do not wait for each other; appends with a key stand outside it.
+   * Appends one record, exactly once: repetitions after lost answers carry the same identity. Records are
+   * stored in the order of the calls, also if the calls do not wait for each other; appends with a key have no order.
    */
   async append(data: unknown, options: AppendOptions = {}): Promise<Appended> {
     const { key, ifMatch, seq, signal } = options;
@@ -93,8 +93,8 @@ export class Stream {
   }
 
   /**
-   * Appends what `decide` makes of the stream, only if nothing else was appended since; else decides again.
-   * `decide` may read the stream; `undefined` appends nothing.
+   * Appends the record that `decide` returns, if no other record was appended since; else calls `decide` again.
+   * `decide` may read the stream; if it returns `undefined`, nothing is appended.
    *
    * ```ts
    * import { connect } from "hapax/client";
@@ -121,7 +121,7 @@ export class Stream {
     options: UpdateOptions = {},
   ): Promise<Appended | undefined> {
     for (let conflicts = 1; ; conflicts += 1) {
-      // The tail first, then the data: what comes between the two is seen and then refused.
+      // First the tail, then the data: if a record comes between the two, `decide` sees it, and the append is refused.
       const head = await this.head(options);
       const data: unknown = await decide(head);
       if (data === undefined) return undefined;
@@ -134,7 +134,7 @@ export class Stream {
     }
   }
 
-  /** Closes the stream, after all appends that were called before, with a last record if one is given. */
+  /** Closes the stream after all earlier appends, with a last record if `data` is given. */
   close(
     data?: unknown,
     options: { readonly signal?: AbortSignal | undefined } = {},
@@ -147,13 +147,13 @@ export class Stream {
     const { answer, wasUnknown } = await this.#peer.caller.untilAnswered({
       method: "DELETE",
       url: this.url,
-      // A stream that is created anew meanwhile is not the one that was meant.
+      // A repetition must not delete a stream that was created anew meanwhile.
       headers: { "Idempotency-Key": this.#peer.caller.settings.random.id() },
       ...options,
     });
     const error = await refusalIn(answer);
     const isGone = error?.code === "stream_not_found" || error?.code === "stream_gone";
-    // An attempt that got no answer may have been the one that deleted it.
+    // An attempt that got no answer may have deleted it.
     if (error !== undefined && !(wasUnknown && isGone)) throw error;
   }
 
@@ -164,17 +164,17 @@ export class Stream {
     return fork;
   }
 
-  /** Makes a producer, for many records. */
+  /** Creates a producer, for many records. */
   producer(options: ProducerOptions = {}): Producer {
     return new Producer(this.#peer, options);
   }
 
   /**
-   * What the stream last stored of a producer, so that a source that can be replayed goes on exactly after
-   * it. `undefined` if the stream does not know it; `unsupported` if the server cannot say.
+   * Returns the last append of a producer that the stream stored, so that a source that can be replayed goes on exactly
+   * after it. Returns `undefined` if the stream does not know the producer. Throws `unsupported` if the server cannot tell.
    *
-   * The answer is final only when the writer before is dead and its requests have arrived or are gone: it is
-   * the first append of the new session that fences it.
+   * The answer is final only when the old writer is dead and its requests have arrived or are gone: the first append of
+   * the new session fences it.
    */
   async resume(
     id: string,
@@ -184,12 +184,12 @@ export class Stream {
     return producerStateOf(await this.#peer.ask({ "Producer-Id": id }, options.signal));
   }
 
-  /** Reads what is there, up to the tail. */
+  /** Reads the stored records, up to the tail. */
   read<Value = unknown>(options: ReadOptions = {}): Reading<Value> {
     return readStream<Value>(this.#peer.caller, this.url, options);
   }
 
-  /** Reads what is there and then what comes, until the stream is closed. */
+  /** Reads the stored records and then the new ones, until the stream is closed. */
   follow<Value = unknown>(options: FollowOptions = {}): Following<Value> {
     return followStream<Value>(this.#peer.caller, this.url, options);
   }

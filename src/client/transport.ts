@@ -1,6 +1,6 @@
 /**
- * PORT. One request out, one answer back. Everything that the client sends goes through this door, so that
- * a test can lose requests and answers, and a runtime can bring something faster than `fetch`.
+ * PORT. Sends one request and returns its answer. All requests of the client go through this port, so that
+ * a test can lose requests and answers, and a runtime can use something faster than `fetch`.
  *
  * Contract: a transport rejects only when no answer came. The outcome of the request is then unknown: it may
  * have been done. It never repeats a request and never turns a write into a read by following a redirect.
@@ -8,7 +8,7 @@
 
 import { nothing } from "./deferred.ts";
 
-/** One request, complete: nothing is added to it on the way. */
+/** One complete request: a transport adds nothing to it. */
 export interface ClientRequest {
   readonly method: string;
   readonly url: string;
@@ -18,16 +18,16 @@ export interface ClientRequest {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** An answer whose head has arrived. Its body is taken once, by one of the three methods. */
+/** An answer whose head has arrived. Take its body once, by one of the three methods. */
 export interface ClientAnswer {
   readonly status: number;
-  /** By lower-case name. */
+  /** Returns the value of a header. `name` is in lower case. */
   header(name: string): string | undefined;
-  /** The whole body. Rejects if it is cut. */
+  /** Returns the whole body. Rejects if it is cut. */
   bytes(): Promise<Uint8Array>;
-  /** The body as it comes, for live reads. */
+  /** Yields the body as it comes, for live reads. */
   chunks(): AsyncIterable<Uint8Array>;
-  /** Drops the rest. */
+  /** Drops the rest of the body. */
   discard(): void;
 }
 
@@ -35,7 +35,7 @@ export interface ClientAnswer {
 export type Transport = (request: ClientRequest) => Promise<ClientAnswer>;
 
 /**
- * The transport of every runtime that has `fetch`.
+ * Creates a transport for every runtime that has `fetch`.
  *
  * ```ts
  * import { connect, fetchTransport } from "hapax/client";
@@ -56,7 +56,7 @@ export function fetchTransport(fetcher: typeof fetch): Transport {
       headers,
       // A redirected POST may become a GET, and the write would be lost.
       redirect: method === "GET" || method === "HEAD" ? "follow" : "manual",
-      // Bodies are never views of shared memory, which is all that the wider type would allow.
+      // Cast: our bodies are never views of shared memory.
       body: (body as Uint8Array<ArrayBuffer> | undefined) ?? null,
       signal: signal ?? null,
     });
@@ -66,7 +66,7 @@ export function fetchTransport(fetcher: typeof fetch): Transport {
       bytes: async () => new Uint8Array(await response.arrayBuffer()),
       chunks: () => chunksOf(response),
       discard() {
-        // What is dropped may fail to be dropped: nobody is interested any more.
+        // The body is not needed any more, so a failure of `cancel` does not matter.
         response.body?.cancel().catch(nothing);
       },
     };
@@ -75,7 +75,7 @@ export function fetchTransport(fetcher: typeof fetch): Transport {
 
 async function* chunksOf(response: Response): AsyncGenerator<Uint8Array> {
   if (response.body === null) return;
-  // Not every runtime can iterate over a body, all have readers.
+  // Not every runtime can iterate over a body; all of them have readers.
   const reader = response.body.getReader();
   try {
     for (;;) {

@@ -1,4 +1,4 @@
-/** PORT. Whether anybody can see the page; a reader that nobody sees may rest. */
+/** PORT. Says whether the page is visible; a reader of a hidden page may rest. */
 
 /**
  * Tells whether a page is hidden, and when that changes.
@@ -37,8 +37,8 @@ export interface VisibilityDocument {
 }
 
 /**
- * The visibility of a browser's tab: `stream.follow({ visibility: documentVisibility(document) })` lets go of
- * its connection while the tab is hidden, and goes on where it was when it is seen again.
+ * Returns the visibility of a browser's tab. `stream.follow({ visibility: documentVisibility(document) })` closes
+ * its connection while the tab is hidden, and goes on from its place when the tab is visible again.
  *
  * ```ts
  * import { documentVisibility } from "hapax/client";
