@@ -214,6 +214,7 @@ export class GroupEngine {
     const handOver = handOverOf(group, member);
     const [leases] = await Promise.all([this.#leasesOf(group, member), durable]);
     const { leaseMs } = group.settings;
+    this.#engine.meter.groups.claims += 1;
     return { kind: "claimed", leases, handOver, leaseMs, share: decision.share };
   }
 
@@ -250,12 +251,20 @@ export class GroupEngine {
         await check.learn();
         continue;
       }
-      if (decision.kind !== "committed") return this.#settled(decision);
+      if (decision.kind !== "committed") return this.#refuseCommit(decision);
       const durable = this.#submit([decision.change]);
       const handOver = handOverOf(group, member);
       await durable;
+      this.#engine.meter.groups.commits += commits.length;
       return { kind: "committed", leaseMs: group.settings.leaseMs, handOver };
     }
+  }
+
+  async #refuseCommit(refusal: CommitRefusal): Promise<CommitRefusal> {
+    await this.#engine.settled();
+    const { groups } = this.#engine.meter;
+    if (refusal.kind === "lease_lost") groups.lostLeases += refusal.streams.length;
+    return refusal;
   }
 
   async release(

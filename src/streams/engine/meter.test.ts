@@ -2,6 +2,7 @@
 import { describe, expect, test } from "vitest";
 import type { AppendCommand } from "../core/append.ts";
 import { KeyWindow } from "../core/key-window.ts";
+import type { LeaseToken } from "../core/group-state.ts";
 import { KEY_DEFAULTS } from "../core/keys.ts";
 import type { Offset, StreamName, TimeMs } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
@@ -12,11 +13,14 @@ import {
   producerClaim,
   sessionClaim,
 } from "../../testing/commands.ts";
+import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { Engine } from "./engine.ts";
+import { GroupEngine } from "./groups.ts";
 import { Histogram, Meter } from "./meter.ts";
 
 const A = "/a" as StreamName;
+const BEGINNING = { kind: "beginning" } as const;
 const KEYS = {
   windowSeconds: 10,
   countMax: 3,
@@ -149,5 +153,38 @@ describe("the meter", () => {
     meter.keys(keys, KEY_DEFAULTS, 0, 10_000 as TimeMs);
     meter.keys(undefined, KEY_DEFAULTS, 4, 10_000 as TimeMs);
     expect([meter.keysExpired, meter.keysPushedOut]).toEqual([3, 1]);
+  });
+
+  test("counts transactions, claims and commits of an engine that no server is built over", async () => {
+    const { engine, meter } = await openEngine();
+    const groups = new GroupEngine(engine, createSeededRandom(1));
+    const settings = { pattern: "/*", streams: [], start: BEGINNING, leaseMs: 1000 };
+    await groups.create("g", settings);
+    const joined = await groups.join("g", "m");
+    if (joined.kind !== "joined") throw new Error(joined.kind);
+    const { member } = joined;
+    const claimed = await groups.claim("g", member, 1);
+    if (claimed.kind !== "claimed") throw new Error(claimed.kind);
+    const [lease] = claimed.leases;
+    if (lease === undefined) throw new Error("no lease");
+    const { stream, token } = lease;
+    const offset = 0 as Offset;
+    await groups.commit("g", member, [{ stream, token, offset }]);
+    const lost = { stream, token: (token + 1) as typeof token, offset };
+    await groups.commit("g", member, [lost]);
+    await groups.claim("g", "stranger", 1);
+    expect(meter.groups).toEqual({ claims: 1, commits: 1, lostLeases: 1 });
+    const commit = (key: string, token: LeaseToken): Promise<unknown> => {
+      const identity = { kind: "key", claim: keyClaim(key, key) } as const;
+      const kept = { group: "g", member, stream, token };
+      const operations = [{ kind: "commit", lease: kept, offset }] as const;
+      return engine.transactions.commit(() => ({ identity, operations, bytes: 0 }), "wake");
+    };
+    await commit("one", token);
+    await commit("one", token);
+    await commit("two", lost.token);
+    expect(meter.transactions).toEqual({ committed: 1, replayed: 1, refused: 1 });
+    expect(meter.groups).toEqual({ claims: 1, commits: 2, lostLeases: 2 });
+    await engine.close();
   });
 });

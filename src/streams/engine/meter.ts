@@ -1,9 +1,14 @@
-/** What the engine counts. Plain numbers: counting must cost nothing. The server writes them as metrics. */
+/**
+ * Counts what the engine does, in plain numbers: counting must cost nothing. Each part of the engine counts for itself,
+ * so that a program that embeds the engine counts the same as a server, which writes these numbers as metrics.
+ */
 
 import type { AppendCommand } from "../core/append.ts";
 import { firstAliveOf, type KeyDefaults, type StreamKeys, windowMsOf } from "../core/keys.ts";
+import type { Operation } from "../core/transaction-state.ts";
 import type { TimeMs } from "../core/types.ts";
 import type { AppendOutcome } from "./outcomes.ts";
+import type { TransactionOutcome } from "./transactions.ts";
 
 /** How often each upper bound was met: a histogram as Prometheus has it. */
 export class Histogram {
@@ -89,6 +94,21 @@ export class Meter {
     const alive = firstAliveOf(window, windowMsOf(keys?.policy, defaults), atMs);
     this.keysExpired += Math.min(evictTo, alive) - window.first;
     this.keysPushedOut += Math.max(0, evictTo - alive);
+  }
+
+  /** A transaction is about to be answered. */
+  transaction(outcome: TransactionOutcome, operations: readonly Operation[]): void {
+    const { transactions, groups } = this;
+    if (outcome.kind !== "committed") {
+      transactions.refused += 1;
+      const isLost = outcome.kind === "refused" && outcome.refusal.kind === "lease_lost";
+      if (isLost) groups.lostLeases += 1;
+    } else if (outcome.isReplay) {
+      transactions.replayed += 1;
+    } else {
+      transactions.committed += 1;
+      for (const { kind } of operations) if (kind === "commit") groups.commits += 1;
+    }
   }
 
   commit(changes: number, ms: number): void {

@@ -28,8 +28,9 @@ import { LIMITS } from "../../protocol/limits.ts";
 import type { Store } from "../store.ts";
 import { type Act, type ActOutcome, ActRepeated } from "./acts.ts";
 import type { Batch, GroupCommit } from "./commit.ts";
-import type { Boundaries } from "./boundaries.ts";
+import type { Boundaries, OffsetCheck } from "./boundaries.ts";
 import type { KeySweeper } from "./key-sweeper.ts";
+import type { Meter } from "./meter.ts";
 import type { AppendObserver } from "./observer.ts";
 
 /** What makes a transaction the same one when it comes again. */
@@ -76,6 +77,7 @@ export type LostOutcome =
 export interface TransactionParts {
   readonly store: Store;
   readonly commit: GroupCommit;
+  readonly meter: Meter;
   readonly keyDefaults: KeyDefaults;
   readonly keySweeper: KeySweeper;
   readonly boundaries: Boundaries;
@@ -108,12 +110,26 @@ export class Transactions {
    * wait for a look at the store, because streams may have changed meanwhile. `wakeId`: never used before, for the
    * wakes that it may begin.
    */
-  commit(
-    read: () => TransactionCommand,
+  async commit(read: () => TransactionCommand, wakeId: string): Promise<TransactionOutcome> {
+    const check = this.#parts.boundaries.check();
+    for (;;) {
+      const command = read();
+      const deciding = this.#decide(command, wakeId, check);
+      if (deciding !== undefined) {
+        const outcome = await deciding;
+        this.#parts.meter.transaction(outcome, command.operations);
+        return outcome;
+      }
+      await check.learn();
+    }
+  }
+
+  /** Undefined: the store has to be looked at first, and nothing has been decided. */
+  #decide(
+    command: TransactionCommand,
     wakeId: string,
-    check = this.#parts.boundaries.check(),
-  ): Promise<TransactionOutcome> {
-    const command = read();
+    check: OffsetCheck,
+  ): Promise<TransactionOutcome> | undefined {
     const log = this.#log();
     for (const operation of command.operations) this.#expire(operation);
     const atMs = this.#parts.nowMs();
@@ -128,7 +144,7 @@ export class Transactions {
     const { run } = this.#parts;
     const scene = { streams, run, atMs, wakeId, wakeStreamsMax, isBoundary };
     const decision = decideOperations(this.#world, command.operations, scene);
-    if (check.isOpen) return check.learn().then(() => this.commit(read, wakeId, check));
+    if (check.isOpen) return undefined;
     if (decision.kind === "refused") {
       // What it speaks of may be any part of the state.
       return this.#parts.commit.settled().then(() => decision);

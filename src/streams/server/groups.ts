@@ -184,7 +184,6 @@ async function claim(parts: ServerParts, group: string, body: Uint8Array): Promi
   const outcome = await parts.groups.claim(group, member, max);
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   if (outcome.kind === "member_lost") return refuse(encodeLeaseRefusal(outcome));
-  parts.engine.meter.groups.claims += 1;
   const { leases, handOver, leaseMs, share } = outcome;
   const show = ({ stream, life, token, offset }: LeaseView): unknown => {
     return { stream, life, token, offset: formatOffset(offset) };
@@ -197,12 +196,7 @@ async function commit(parts: ServerParts, group: string, body: Uint8Array): Prom
   const { member, commits } = parseGroupCommit(body);
   const outcome = await parts.groups.commit(group, member, commits);
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
-  const meter = parts.engine.meter.groups;
-  if (outcome.kind !== "committed") {
-    if (outcome.kind === "lease_lost") meter.lostLeases += outcome.streams.length;
-    return refuse(encodeLeaseRefusal(outcome));
-  }
-  meter.commits += commits.length;
+  if (outcome.kind !== "committed") return refuse(encodeLeaseRefusal(outcome));
   const { leaseMs, handOver } = outcome;
   return json(200, { leaseMs, handOver });
 }

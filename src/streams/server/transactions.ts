@@ -52,7 +52,7 @@ async function commit(exchange: Exchange, parts: ServerParts): Promise<Answer> {
   if (parsed.kind === "refused") return refuse(parsed.refusal);
   const identity = await identify(parts, head, body);
   const unfit = await checkTokens(parts, parsed.operations);
-  const { transactions, meter } = parts.engine;
+  const { transactions } = parts.engine;
   // From here to the decision nothing waits, so that the streams are those that were looked at.
   const read = (): TransactionCommand => {
     const operations = resolveOperations(parsed.operations, unfit, (stream) =>
@@ -64,9 +64,7 @@ async function commit(exchange: Exchange, parts: ServerParts): Promise<Answer> {
     }
     return { identity, operations, bytes };
   };
-  const outcome = await transactions.commit(read, parts.random.id());
-  count(meter, outcome, parsed.operations);
-  return answer(outcome);
+  return answer(await transactions.commit(read, parts.random.id()));
 }
 
 function answer(outcome: TransactionOutcome): WholeAnswer {
@@ -81,24 +79,6 @@ function answerCommitted(outcome: Committed): WholeAnswer {
   const { body, headers } = encodeCommitted(outcome);
   const whole = json(200, body);
   return { ...whole, headers: { ...whole.headers, ...headers } };
-}
-
-function count(
-  meter: ServerParts["engine"]["meter"],
-  outcome: TransactionOutcome,
-  requests: readonly OperationRequest[],
-): void {
-  const { transactions, groups } = meter;
-  if (outcome.kind !== "committed") {
-    transactions.refused += 1;
-    const isLost = outcome.kind === "refused" && outcome.refusal.kind === "lease_lost";
-    if (isLost) groups.lostLeases += 1;
-  } else if (outcome.isReplay) {
-    transactions.replayed += 1;
-  } else {
-    transactions.committed += 1;
-    for (const { kind } of requests) if (kind === "commit") groups.commits += 1;
-  }
 }
 
 /** The content of a key, or of a producer's number, is the whole request. */
