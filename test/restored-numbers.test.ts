@@ -5,8 +5,6 @@ import type { GroupSettings } from "../src/streams/core/group-state.ts";
 import type { SubscriptionSettings } from "../src/streams/core/subscription-state.ts";
 import type { Offset, StreamName } from "../src/streams/core/types.ts";
 import { Engine } from "../src/streams/engine/engine.ts";
-import { GroupEngine } from "../src/streams/engine/groups.ts";
-import { SubscriptionEngine } from "../src/streams/engine/subscriptions.ts";
 import { systemRandom } from "../src/base/random.ts";
 import { openFileStore } from "../src/streams/stores/file.ts";
 import { appendCommand, createCommand } from "../src/testing/commands.ts";
@@ -40,17 +38,20 @@ afterEach(() => {
 async function open(directory: string, atMs: number) {
   const store = await openFileStore(directory, { durability: "os", segmentBytes: 65_536 });
   const clock = createVirtualClock(atMs);
-  const engine = new Engine({ store, clock, jsonRecordsEnd: jsonRecordEnd });
-  const subscriptions = new SubscriptionEngine({
-    engine,
+  const engine = new Engine({
+    store,
     clock,
+    jsonRecordsEnd: jsonRecordEnd,
     random: systemRandom,
-    courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }) },
-    format: subscriptionFormat,
-    publicBaseUrl: () => "https://hapax.example",
+    subscriptions: {
+      courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }) },
+      format: subscriptionFormat,
+      publicBaseUrl: () => "https://hapax.example",
+    },
   });
+  const { subscriptions } = engine;
   await subscriptions.start();
-  const groups = new GroupEngine(engine, systemRandom);
+  const { groups } = engine;
   return {
     engine,
     groups,

@@ -8,8 +8,6 @@ import type { Courier } from "./courier.ts";
 import { type Digest, webDigest } from "../base/digest.ts";
 import type { Defer } from "./engine/commit.ts";
 import { Engine } from "./engine/engine.ts";
-import { GroupEngine } from "./engine/groups.ts";
-import { SubscriptionEngine } from "./engine/subscriptions.ts";
 import type { Random } from "../base/random.ts";
 import { AnswerBudget } from "./server/answer-budget.ts";
 import { Drain } from "./server/drain.ts";
@@ -105,24 +103,14 @@ export function createServer(
       countMax: resolved.keyMax,
       overflow: resolved.keyOverflow,
     },
+    subscriptions: { courier, format: subscriptionFormat, publicBaseUrl: publicUrl },
     ...(defer === undefined ? {} : { defer }),
   });
-  const subscriptions = new SubscriptionEngine({
-    engine,
-    clock,
-    random,
-    courier,
-    format: subscriptionFormat,
-    publicBaseUrl: publicUrl,
-  });
-  engine.observe(subscriptions);
-  subscriptions.start().catch(onFault);
+  engine.start().catch(onFault);
   const drain = new Drain();
   const { digest = webDigest, onAudit = () => undefined } = components;
   const parts = {
     engine,
-    groups: new GroupEngine(engine, random),
-    subscriptions,
     clock,
     random,
     settings: resolved,
@@ -134,7 +122,7 @@ export function createServer(
   const addresses = { allowLoopback: resolved.allowLoopbackWebhooks };
   const handle = createRouter(
     parts,
-    (exchange) => handleSubscriptions(exchange, subscriptions, addresses),
+    (exchange) => handleSubscriptions(exchange, engine.subscriptions, addresses),
     onFault,
     components.compress,
   );
@@ -147,11 +135,10 @@ export function createServer(
     handle,
     drain() {
       drain.start();
-      engine.appends.release();
+      engine.releaseHeld();
     },
     async close() {
       drain.start();
-      subscriptions.stop();
       await engine.close();
     },
   };

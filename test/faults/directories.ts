@@ -95,10 +95,10 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "reads take the room that deletes need on a full disk",
     guarantee: "G33",
-    file: "src/streams/engine/engine.ts",
-    find: "    if (this.#commit.hasRoomToSpare) this.#commit.stage(this.#commit.begin(), change);",
+    file: "src/streams/engine/expiry.ts",
+    find: "    if (room.hasRoomToSpare) commit.stage(commit.begin(), change);",
     replace:
-      "    if (this.stopped === undefined) this.#commit.stage(this.#commit.begin(), change);",
+      "    if (room.hasRoomToSpare || commit.landed >= 0) commit.stage(commit.begin(), change);",
     caughtBy: {
       file: "src/streams/stores/file/full-disk.test.ts",
       test: "G33 on a full disk reads and forgotten keys leave the room alone that deletes need",
@@ -108,7 +108,7 @@ export const directoryFaults: readonly Fault[] = [
     name: "workers of subscriptions take the room that deletes need on a full disk",
     guarantee: "G33",
     file: "src/streams/engine/subscriptions.ts",
-    find: "    if (changes.length > 0) this.#engine.room.admit(0);",
+    find: "    if (changes.length > 0) this.#writer.room.admit(0);",
     replace: "",
     caughtBy: {
       file: "src/streams/stores/file/full-disk.test.ts",
@@ -184,9 +184,9 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a journal that is ahead ends streams before their time",
     guarantee: "G16",
-    file: "src/streams/engine/engine.ts",
-    find: "return Math.max(this.#journalClock.unboundMs(), this.#clock.nowMs()) as TimeMs;",
-    replace: "return Math.max(this.nowMs(), this.#clock.nowMs()) as TimeMs;",
+    file: "src/streams/engine/expiry.ts",
+    find: "return Math.max(time.unboundMs(), clock.nowMs()) as TimeMs;",
+    replace: "return Math.max(time.nowMs(), clock.nowMs()) as TimeMs;",
     caughtBy: {
       file: "test/crash/clock.test.ts",
       test: "JC3 F31 nor does it end streams early that name a time of the right clock",

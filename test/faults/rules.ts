@@ -17,7 +17,7 @@ export const ruleFaults: readonly Fault[] = [
   {
     name: "duplicate answered before its original is durable",
     guarantee: "G3",
-    file: "src/streams/engine/engine.ts",
+    file: "src/streams/engine/writer.ts",
     find: "return batch === undefined ? Promise.resolve(outcome) : batch.done.then(() => outcome);",
     replace: "return Promise.resolve(batch === undefined ? outcome : outcome);",
     caughtBy: {

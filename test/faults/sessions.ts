@@ -130,14 +130,13 @@ const keyFaults: readonly Fault[] = [
     name: "key consumed by a refused append",
     guarantee: "G2",
     file: "src/streams/engine/appends.ts",
-    find: "      this.#parts.touch(state);\n",
+    find: "      writer.expiry.touch(state);\n",
     replace: `      if (command.key !== undefined && decision.kind === "tail_moved") {
         const { id: stream, keys } = state;
         const key = { mark: command.key.mark, ordinal: keys?.window?.next ?? 0, evictTo: 0 };
         const bare = { closes: false, producer: undefined, streamSeq: undefined };
         const change = { data: new Uint8Array(0), stream, key, ...bare } as const;
-        const atMs = this.#parts.nowMs();
-        this.#parts.stage(this.#commit.begin(), { kind: "appended", atMs, ...change });
+        writer.stage({ kind: "appended", atMs: writer.nowMs(), ...change });
       }
 `,
     caughtBy: {
@@ -149,9 +148,9 @@ const keyFaults: readonly Fault[] = [
     name: "replay answered before its original is durable",
     guarantee: "G3",
     file: "src/streams/engine/appends.ts",
-    find: "    return this.#parts.answer(name, state, outcome);\n",
+    find: "    return this.#writer.answer(name, state, outcome);\n",
     replace: `    if (outcome.kind === "replayed") return Promise.resolve(outcome);
-    return this.#parts.answer(name, state, outcome);
+    return this.#writer.answer(name, state, outcome);
 `,
     caughtBy: {
       file: "src/streams/engine/appends.test.ts",
@@ -194,9 +193,9 @@ const keyFaults: readonly Fault[] = [
   {
     name: "window by the wall clock",
     guarantee: "G2",
-    file: "src/streams/engine/engine.ts",
-    find: "    return Math.max(this.world.timeMs, this.#journalClock.nowMs()) as TimeMs;",
-    replace: "    return Math.max(this.world.timeMs, this.#clock.nowMs()) as TimeMs;",
+    file: "src/streams/engine/writer.ts",
+    find: "    return this.#time.nowMs();",
+    replace: "    return Math.max(this.world.timeMs, this.clock.nowMs()) as TimeMs;",
     caughtBy: {
       file: "src/streams/engine/appends.test.ts",
       test: "G16 KD2 F31 back by an hour or on by two changes no decision about a key",
@@ -228,7 +227,7 @@ const keyFaults: readonly Fault[] = [
     name: "expired keys stay in memory",
     guarantee: "G1",
     file: "src/streams/engine/appends.ts",
-    find: "    if (key !== undefined) this.#parts.keySweeper.watch(state);\n",
+    find: "    if (key !== undefined) this.#keySweeper.watch(state);\n",
     replace: "    void key;\n",
     caughtBy: {
       file: "src/streams/engine/key-sweeper.test.ts",

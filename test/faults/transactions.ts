@@ -94,8 +94,8 @@ export const transactionFaults: readonly Fault[] = [
     find: `    const decision = decideOperations(this.#world, command.operations, scene);`,
     replace: `    for (const one of command.operations) {
       const alone = decideOperations(this.#world, [one], scene);
-      if (alone.kind === "refused") return this.#parts.commit.settled().then(() => alone);
-      for (const step of alone.steps) this.#stage(this.#parts.commit.begin(), step);
+      if (alone.kind === "refused") return this.#writer.settled().then(() => alone);
+      for (const step of alone.steps) this.#stage(this.#writer.begin(), step);
     }
     const decision = decideOperations(this.#world, [], scene);`,
     caughtBy: {
@@ -110,7 +110,7 @@ export const transactionFaults: readonly Fault[] = [
     find: `    this.#stageLog(batch, log, { ...change, data: encodeOutcomes(operations) });`,
     replace: `    void batch.done.then(() => {
       const data = encodeOutcomes(operations);
-      this.#stageLog(this.#parts.commit.begin(), log, { ...change, data });
+      this.#stageLog(this.#writer.begin(), log, { ...change, data });
     });`,
     caughtBy: { file: ENGINE, test: "TE1 is one commit of the store" },
   },

@@ -138,7 +138,7 @@ class Storm {
       this.#requests.splice(0, this.#requests.length, ...others);
       const id = sender.attempt(0).command.producer?.id;
       if (id === undefined) continue;
-      sender.restart(await place.engine.appends.producer(NAME, id));
+      sender.restart(await place.engine.producer(NAME, id));
       this.#counts.restarts += 1;
     }
     return place;
@@ -169,10 +169,10 @@ class Storm {
     const onAbort = (run: () => void): void => {
       this.#counts.held += 1;
       this.#aborts.push(() => {
-        const { held } = engine.appends;
+        const held = engine.heldAppends;
         run();
         // It may have been decided before: then the client gives up an answer, not an append.
-        isAborted = engine.appends.held < held;
+        isAborted = engine.heldAppends < held;
       });
     };
     const patient = waitMs > 0 ? { waitMs, onAbort, wasHeld: false } : undefined;

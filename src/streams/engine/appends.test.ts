@@ -205,8 +205,8 @@ describe("keys", () => {
 
   test("KD1 content is a key where the stream says so", async () => {
     const { engine, append, read } = await openBench(undefined, { keys: { isFromContent: true } });
-    expect(engine.appends.isKeyedByContent(A)).toBe(true);
-    expect(engine.appends.isKeyedByContent("/b" as StreamName)).toBe(false);
+    expect(engine.isKeyedByContent(A)).toBe(true);
+    expect(engine.isKeyedByContent("/b" as StreamName)).toBe(false);
     const content = (text: string): Partial<AppendCommand> => ({
       key: keyClaim(text, text, { isContent: true }),
     });
@@ -272,16 +272,15 @@ describe("a wall clock that is set", () => {
 describe("what is told of producers", () => {
   test("E1 waits until it is durable: a producer, the list, and a reset", async () => {
     const { engine, append, store } = await openGatedBench();
-    const { appends } = engine;
     void append("one", { producer: sessionClaim("p", "s", 0) });
     const asked = [
-      watch<unknown>(appends.producer(A, P)),
-      watch<unknown>(appends.producers(A, "", 10)),
+      watch<unknown>(engine.producer(A, P)),
+      watch<unknown>(engine.producers(A, "", 10)),
     ];
-    const reset = watch(appends.resetProducer(A, P));
+    const reset = watch(engine.resetProducer(A, P));
     const after = [
-      watch<unknown>(appends.producer(A, P)),
-      watch<unknown>(appends.producers(A, "", 10)),
+      watch<unknown>(engine.producer(A, P)),
+      watch<unknown>(engine.producers(A, "", 10)),
     ];
     await store.arrival();
     await turn();
@@ -296,10 +295,9 @@ describe("what is told of producers", () => {
 
   test("E1 is not told when the commit fails", async () => {
     const { engine, append, store } = await openGatedBench();
-    const { appends } = engine;
     const sent = watch(append("one", { producer: producerClaim("p", 0, 0) }));
-    const told = watch(appends.producer(A, P));
-    const reset = watch(appends.resetProducer(A, P));
+    const told = watch(engine.producer(A, P));
+    const reset = watch(engine.resetProducer(A, P));
     await store.arrival();
     store.refuse(new Error("the disk is gone"));
     await turn();
@@ -314,7 +312,7 @@ describe("what is told of producers", () => {
     await store.arrival();
     await store.release();
     await sent;
-    const reset = watch(engine.appends.resetProducer(A, P));
+    const reset = watch(engine.resetProducer(A, P));
     const fenced = watch(append("two", { producer: sessionClaim("p", "s", 1) }));
     await store.arrival();
     await turn();
@@ -331,9 +329,9 @@ describe("what is told of producers", () => {
     }
     await append("more", { producer: producerClaim("b", 2, 1) });
     await append("again", { producer: sessionClaim("c", "s", 0) });
-    await engine.appends.resetProducer(A, "d" as ProducerId);
+    await engine.resetProducer(A, "d" as ProducerId);
     const page = async (after: string, count: number): Promise<unknown> => {
-      const told = await engine.appends.producers(A, after, count);
+      const told = await engine.producers(A, after, count);
       return "kind" in told ? told.kind : told.map((view) => Object.values(view));
     };
     expect(await page("", 2)).toEqual([
@@ -342,23 +340,22 @@ describe("what is told of producers", () => {
     ]);
     expect(await page("b", 2)).toEqual([["c", 3, 0, 13, true]]);
     expect(await page("c", 2)).toEqual([]);
-    expect(await engine.appends.producer(A, "nobody" as ProducerId)).toBeUndefined();
-    expect(await engine.appends.producer("/b" as StreamName, P)).toBeUndefined();
+    expect(await engine.producer(A, "nobody" as ProducerId)).toBeUndefined();
+    expect(await engine.producer("/b" as StreamName, P)).toBeUndefined();
   });
 
   test("says of streams and producers that are not there that they are not", async () => {
     const { engine, append } = await openBench();
-    const { appends } = engine;
     const missing = "/b" as StreamName;
-    expect(await appends.producers(missing, "", 10)).toEqual({ kind: "missing" });
-    expect(await appends.resetProducer(missing, P)).toEqual({ kind: "missing" });
-    expect(await appends.resetProducer(A, P)).toEqual({ kind: "producer_missing" });
+    expect(await engine.producers(missing, "", 10)).toEqual({ kind: "missing" });
+    expect(await engine.resetProducer(missing, P)).toEqual({ kind: "missing" });
+    expect(await engine.resetProducer(A, P)).toEqual({ kind: "producer_missing" });
     await append("x", { producer: producerClaim("p", 0, 0) });
     const fork = { sourceName: A, anchor: undefined, subOffset: 0 };
     await engine.create(createCommand("/fork", { fork }));
     await engine.delete(A);
-    expect(await appends.producers(A, "", 10)).toEqual({ kind: "gone" });
-    expect(await appends.resetProducer(A, P)).toEqual({ kind: "gone" });
+    expect(await engine.producers(A, "", 10)).toEqual({ kind: "gone" });
+    expect(await engine.resetProducer(A, P)).toEqual({ kind: "gone" });
   });
 });
 
@@ -371,15 +368,15 @@ describe("a reset", () => {
     await append("a", session("s", 0));
     await append("b", { producer: producerClaim("p", Number.MAX_SAFE_INTEGER, 0) });
     expect(await kindOf(append("x", session("t", 0)))).toBe("epoch_exhausted");
-    expect(await engine.appends.resetProducer(A, P)).toMatchObject({
+    expect(await engine.resetProducer(A, P)).toMatchObject({
       kind: "reset",
       before: { epoch: Number.MAX_SAFE_INTEGER, lastSequence: 0, end: 2, hasSession: false },
     });
-    expect(await engine.appends.resetProducer(A, P)).toEqual({ kind: "producer_missing" });
+    expect(await engine.resetProducer(A, P)).toEqual({ kind: "producer_missing" });
     expect(await kindOf(append("x", session("s", 0)))).toBe("fenced");
     expect(await kindOf(append("c", session("t", 0)))).toBe("accepted");
     expect(await kindOf(append("c", session("t", 0)))).toBe("duplicate");
-    await engine.appends.resetProducer(A, P);
+    await engine.resetProducer(A, P);
     expect(await kindOf(append("x", session("t", 1)))).toBe("fenced");
     expect(await kindOf(append("d", { producer: producerClaim("p", 0, 0) }))).toBe("accepted");
     expect(await read()).toBe("abcd");

@@ -4,21 +4,24 @@
  */
 
 import { type AppendCommand, type AppendDecision, decideAppend } from "../core/append.ts";
-import type { Change } from "../core/change.ts";
 import { isFromContent, type KeyDefaults } from "../core/keys.ts";
 import { lastEnd, type ProducerState } from "../core/producer.ts";
 import type { StreamState } from "../core/stream.ts";
-import type { Epoch, Offset, ProducerId, Sequence, StreamName, TimeMs } from "../core/types.ts";
-import type { Clock } from "../../base/clock.ts";
-import type { StreamId } from "../core/types.ts";
+import {
+  assert,
+  type Epoch,
+  type Offset,
+  type ProducerId,
+  type Sequence,
+  type StreamId,
+  type StreamName,
+} from "../core/types.ts";
 import type { Act } from "./acts.ts";
-import type { Batch, GroupCommit } from "./commit.ts";
-import type { AppendOutcome, Gone, Missing } from "./outcomes.ts";
 import type { KeySweeper } from "./key-sweeper.ts";
 import { FirstNames } from "./listing.ts";
-import type { Meter } from "./meter.ts";
+import { type AppendOutcome, type Gone, GONE, type Missing, MISSING } from "./outcomes.ts";
 import { type Held, isAhead, Patience, type Patient } from "./patience.ts";
-import { Slices } from "./turn-budget.ts";
+import type { Writer } from "./writer.ts";
 
 /** What a stream knows of a producer, durably. */
 export interface ProducerView {
@@ -36,34 +39,27 @@ export type ResetOutcome =
   | Missing
   | Gone;
 
-/** What the engine lends. */
 export interface AppendParts {
-  readonly clock: Clock;
-  readonly commit: GroupCommit;
-  readonly meter: Meter;
+  readonly writer: Writer;
   readonly keyDefaults: KeyDefaults;
   readonly keySweeper: KeySweeper;
-  readonly nowMs: () => TimeMs;
-  /** What the time that a key carries is compared with. */
-  readonly keyMs: () => number;
-  readonly find: (name: StreamName) => StreamState | undefined;
-  readonly stage: (batch: Batch, change: Change) => void;
-  readonly touch: (state: StreamState) => void;
-  readonly answer: <T>(name: StreamName, state: StreamState | undefined, outcome: T) => Promise<T>;
 }
 
-const MISSING: Missing = { kind: "missing" };
-const GONE: Gone = { kind: "gone" };
-
 export class Appends {
-  readonly #parts: AppendParts;
-  readonly #commit: GroupCommit;
+  readonly #writer: Writer;
+  readonly #keyDefaults: KeyDefaults;
+  readonly #keySweeper: KeySweeper;
   readonly #patience: Patience<AppendOutcome>;
 
-  constructor(parts: AppendParts) {
-    this.#parts = parts;
-    this.#commit = parts.commit;
-    this.#patience = new Patience(parts.clock);
+  constructor({ writer, keyDefaults, keySweeper }: AppendParts) {
+    this.#writer = writer;
+    this.#keyDefaults = keyDefaults;
+    this.#keySweeper = keySweeper;
+    this.#patience = new Patience(writer.clock);
+    // What is held is decided now, and refused: the stream has gone.
+    writer.expiry.onEnd((id) => {
+      this.release(id);
+    });
   }
 
   /** Appends that wait for their predecessors. */
@@ -72,8 +68,9 @@ export class Appends {
   }
 
   append(name: StreamName, command: AppendCommand, patient?: Patient): Promise<AppendOutcome> {
-    this.#commit.admit(command.data.length);
-    const state = this.#parts.find(name);
+    const writer = this.#writer;
+    writer.room.admit(command.data.length);
+    const state = writer.find(name);
     if (state === undefined) return this.#refuse(name, undefined, command, MISSING);
     if (state.isDeleted) return this.#refuse(name, state, command, GONE);
     const decision = this.#decide(state, command);
@@ -82,14 +79,14 @@ export class Appends {
         const held = this.#hold(state, command, patient);
         if (held !== undefined) return held;
       }
-      this.#parts.touch(state);
+      writer.expiry.touch(state);
       return this.#refuse(name, state, command, decision);
     }
     const { key, closes, producer } = decision.change;
-    const batch = this.#commit.begin();
-    this.#parts.stage(batch, decision.change);
-    this.#parts.meter.append(command, decision);
-    if (key !== undefined) this.#parts.keySweeper.watch(state);
+    const batch = writer.stage(decision.change);
+    assert(state.tail >= decision.tail, "W1 an append was decided and not applied");
+    writer.meter.append(command, decision);
+    if (key !== undefined) this.#keySweeper.watch(state);
     if (this.#patience.count > 0) {
       if (closes) this.release(state.id);
       else if (producer !== undefined) this.#releaseNext(state, producer.id);
@@ -99,7 +96,7 @@ export class Appends {
 
   /** Whether an append without identity is identified by its content. */
   isKeyedByContent(name: StreamName): boolean {
-    return isFromContent(this.#parts.find(name)?.keys);
+    return isFromContent(this.#writer.find(name)?.keys);
   }
 
   /** Decides everything that is held, or what is held of one stream: it waits no longer. */
@@ -110,10 +107,10 @@ export class Appends {
 
   /** What the stream knows of a producer, once that is durable. */
   producer(name: StreamName, id: ProducerId): Promise<ProducerView | undefined> {
-    const state = this.#parts.find(name);
+    const state = this.#writer.find(name);
     const known = state?.producers?.get(id);
     const view = known === undefined ? undefined : viewProducer(id, known);
-    return this.#parts.answer(name, state, view);
+    return this.#writer.answer(name, state, view);
   }
 
   /** Producers of a stream in the order of their ids. A stream may have a million of them: they are looked at in slices. */
@@ -122,11 +119,12 @@ export class Appends {
     after: string,
     count: number,
   ): Promise<readonly ProducerView[] | Missing | Gone> {
-    const state = this.#parts.find(name);
-    if (state === undefined) return this.#parts.answer(name, undefined, MISSING);
-    if (state.isDeleted) return this.#parts.answer(name, state, GONE);
+    const writer = this.#writer;
+    const state = writer.find(name);
+    if (state === undefined) return writer.answer(name, undefined, MISSING);
+    if (state.isDeleted) return writer.answer(name, state, GONE);
     const known = state.producers;
-    const slices = new Slices(this.#parts.clock);
+    const slices = writer.slices();
     const names = new FirstNames<ProducerId>(after, count);
     for (const [id, { lastSequence }] of known ?? []) {
       if (!slices.take()) await slices.turn();
@@ -138,40 +136,41 @@ export class Appends {
       const view = producer === undefined ? undefined : viewProducer(id, producer);
       if (view !== undefined) views.push(view);
     }
-    return this.#parts.answer(name, state, views);
+    return writer.answer(name, state, views);
   }
 
   /** Forgets epoch and sequence of a producer; its sessions stay fenced. */
   resetProducer(name: StreamName, id: ProducerId, act?: Act): Promise<ResetOutcome> {
-    this.#commit.admit(0);
-    const { find, answer, stage, nowMs } = this.#parts;
-    const state = find(name);
-    if (state === undefined) return answer(name, undefined, MISSING);
-    if (state.isDeleted) return answer(name, state, GONE);
+    const writer = this.#writer;
+    writer.room.admit(0);
+    const state = writer.find(name);
+    if (state === undefined) return writer.answer(name, undefined, MISSING);
+    if (state.isDeleted) return writer.answer(name, state, GONE);
     const known = state.producers?.get(id);
     const before = known === undefined ? undefined : viewProducer(id, known);
     if (known === undefined || before === undefined) {
-      return answer(name, state, { kind: "producer_missing" } as const);
+      return writer.answer(name, state, { kind: "producer_missing" } as const);
     }
     act?.guard();
     const resets = known.resets + 1;
-    const batch = this.#commit.begin();
     const { id: stream } = state;
-    stage(batch, { kind: "producer_reset", atMs: nowMs(), stream, producer: id, resets });
+    const atMs = writer.nowMs();
+    const batch = writer.stage({ kind: "producer_reset", atMs, stream, producer: id, resets });
     act?.note({});
     if (this.#patience.count > 0) this.#releaseNext(state, id);
     return batch.done.then(() => ({ kind: "reset", before }) as const);
   }
 
   #decide(state: StreamState, command: AppendCommand): AppendDecision {
-    const atMs = this.#parts.nowMs();
+    const writer = this.#writer;
+    const atMs = writer.nowMs();
     if (command.key === undefined) return decideAppend(state, command, atMs);
-    const { keyDefaults: defaults, meter } = this.#parts;
-    const keyMs = this.#parts.keyMs();
-    const scene = { defaults, durableTail: this.#commit.durableTail(state), keyMs };
+    const defaults = this.#keyDefaults;
+    const durableTail = writer.durableTail(state);
+    const scene = { defaults, durableTail, keyMs: writer.keyMs() };
     const decision = decideAppend(state, command, atMs, scene);
     if (decision.kind === "accepted") {
-      meter.keys(state.keys, defaults, decision.change.key?.evictTo ?? 0, atMs);
+      writer.meter.keys(state.keys, defaults, decision.change.key?.evictTo ?? 0, atMs);
     }
     return decision;
   }
@@ -182,8 +181,8 @@ export class Appends {
     command: AppendCommand,
     outcome: AppendOutcome,
   ): Promise<AppendOutcome> {
-    this.#parts.meter.append(command, outcome);
-    return this.#parts.answer(name, state, outcome);
+    this.#writer.meter.append(command, outcome);
+    return this.#writer.answer(name, state, outcome);
   }
 
   #hold(
@@ -194,7 +193,7 @@ export class Appends {
     const promise = this.#patience.hold(state, command, patient, (held) => {
       this.#resume(held);
     });
-    if (promise !== undefined) this.#parts.meter.held += 1;
+    if (promise !== undefined) this.#writer.meter.held += 1;
     return promise;
   }
 

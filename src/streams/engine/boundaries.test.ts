@@ -11,7 +11,6 @@ import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { isJsonRecordStart } from "../../protocol/json.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
 import { Engine } from "./engine.ts";
-import { GroupEngine } from "./groups.ts";
 
 const A = "/a" as StreamName;
 const SETTINGS: GroupSettings = {
@@ -29,9 +28,10 @@ afterEach(async () => {
 function open(store: Store) {
   const clock = createVirtualClock(1_800_000_000_000);
   const jsonRecordsEnd = (_: Uint8Array, count: number): number => count;
-  const engine = new Engine({ store, clock, jsonRecordsEnd, isJsonRecordStart });
+  const random = createSeededRandom(1);
+  const engine = new Engine({ store, clock, random, jsonRecordsEnd, isJsonRecordStart });
   opened.push(engine);
-  return { engine, groups: new GroupEngine(engine, createSeededRandom(1)) };
+  return { engine, groups: engine.groups };
 }
 
 /** Counts reads: what a commit of an offset that was just read must not need. */
@@ -49,7 +49,7 @@ function countReads(inner: Store): { readonly store: Store; reads: number } {
   return counted;
 }
 
-async function hold(groups: GroupEngine, stream = A) {
+async function hold(groups: Engine["groups"], stream = A) {
   await groups.create("g", SETTINGS);
   const joined = await groups.join("g", "m");
   if (joined.kind !== "joined") throw new Error("it did not join");

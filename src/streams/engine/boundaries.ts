@@ -8,8 +8,9 @@
  */
 
 import { type IsBoundary, isJson, type StreamState } from "../core/stream.ts";
-import type { Offset, StreamId, StreamName } from "../core/types.ts";
+import type { Offset, StreamId } from "../core/types.ts";
 import type { Store } from "../store.ts";
+import type { GroupCommit } from "./commit.ts";
 import { readAcrossForks } from "./reading.ts";
 
 /** Offsets that are remembered so that a commit of what was just read needs no look at the store. */
@@ -18,13 +19,10 @@ const REMEMBERED_MAX = 16_384;
 /** Whether a record begins at this byte of a stored append; the wire knows what a record is. */
 export type IsRecordStart = (append: Uint8Array, at: number) => boolean;
 
-/** What the engine lends. */
 export interface BoundaryParts {
   readonly store: Store;
+  readonly commit: GroupCommit;
   readonly isJsonRecordStart: IsRecordStart;
-  readonly durableTail: (state: StreamState) => Offset;
-  /** Resolves when everything that was decided about the stream is durable. */
-  readonly durable: (name: StreamName, state: StreamState) => Promise<unknown>;
 }
 
 export class Boundaries {
@@ -69,7 +67,7 @@ export class OffsetCheck {
   }
 
   readonly isBoundary: IsBoundary = (state, offset) => {
-    if (offset === 0 || offset === this.#parts.durableTail(state)) return true;
+    if (offset === 0 || offset === this.#parts.commit.durableTail(state)) return true;
     const key = keyOf(state.id, offset);
     if (this.#remembered.has(key)) return true;
     const known = this.#known.get(key);
@@ -84,9 +82,9 @@ export class OffsetCheck {
   }
 
   async #look(state: StreamState, offset: Offset): Promise<boolean> {
-    const { store, durable, durableTail, isJsonRecordStart } = this.#parts;
-    if (offset > durableTail(state)) await durable(state.name, state);
-    const tail = durableTail(state);
+    const { store, commit, isJsonRecordStart } = this.#parts;
+    if (offset > commit.durableTail(state)) await commit.underWay(state.name, state)?.done;
+    const tail = commit.durableTail(state);
     if (offset >= tail) return offset === tail;
     const page = await readAcrossForks(store, state, offset, tail, 1);
     const [append] = page.appends;

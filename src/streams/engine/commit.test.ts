@@ -9,6 +9,7 @@ import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { appended, created, ended } from "../../testing/store-case-kit.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
 import { type Advance, Batch, GroupCommit } from "./commit.ts";
+import { Room } from "./room.ts";
 import type { Change } from "../core/change.ts";
 import type { Store } from "../store.ts";
 
@@ -16,6 +17,7 @@ const NAME = "/case/1" as StreamName;
 
 interface Bench {
   readonly commit: GroupCommit;
+  readonly room: Room;
   readonly landed: Batch[];
   readonly stage: (...changes: readonly Change[]) => Batch;
 }
@@ -25,6 +27,7 @@ function bench(store: Store): Bench {
   const commit = new GroupCommit(store, (batch) => landed.push(batch));
   return {
     commit,
+    room: new Room(store, commit),
     landed,
     stage(...changes) {
       const batch = commit.begin();
@@ -122,7 +125,7 @@ test("W2 a name is under way from the stage of its creation or removal to their 
 describe("a failed commit", () => {
   test.each([1, 2, 3, 4, 5])("W3 at commit %d is the last one that is tried", async (k) => {
     const store = openFaultyStore(openMemoryStore(), { failCommit: k });
-    const { commit, stage, landed } = bench(store);
+    const { commit, room, stage, landed } = bench(store);
     const batches: Batch[] = [];
     for (let index = 0; index < 5; index += 1) {
       try {
@@ -140,7 +143,7 @@ describe("a failed commit", () => {
     expect(landed).toEqual(batches.slice(0, k - 1));
     expect(store.commits).toBe(k);
     expect(() => commit.begin()).toThrow(expect.objectContaining({ code: "writes_stopped" }));
-    expect(() => commit.admit(0)).toThrow(expect.objectContaining({ code: "writes_stopped" }));
+    expect(() => room.admit(0)).toThrow(expect.objectContaining({ code: "writes_stopped" }));
   });
 
   // F26: the lock is not freed between the failure and what was queued behind it.
@@ -238,20 +241,20 @@ describe("limits", () => {
   });
 
   test("bytes that wait for the disk are counted, and given back when they are durable", async () => {
-    const { store, commit, stage } = await gatedBench();
+    const { store, commit, room, stage } = await gatedBench();
     const data = new Uint8Array(16 * 1024 * 1024);
     while (stateIn(store).tail < LIMITS.pendingBytesMax) {
-      commit.admit(data.length);
+      room.admit(data.length);
       stage(appended(1, data));
     }
     const refusal = expect.objectContaining({ code: "too_many" });
-    expect(() => commit.admit(1)).toThrow(refusal);
-    expect(() => commit.admit(0)).not.toThrow();
+    expect(() => room.admit(1)).toThrow(refusal);
+    expect(() => room.admit(0)).not.toThrow();
     await store.arrival();
     await store.release();
     await turn();
-    expect(() => commit.admit(data.length)).not.toThrow();
-    expect(() => commit.admit(data.length + 1)).toThrow(refusal);
+    expect(() => room.admit(data.length)).not.toThrow();
+    expect(() => room.admit(data.length + 1)).toThrow(refusal);
     expect(commit.durableTail(stateIn(store))).toBe(data.length as Offset);
   });
 });

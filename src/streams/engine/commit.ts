@@ -14,24 +14,11 @@
 
 import type { Change } from "../core/change.ts";
 import type { StreamState } from "../core/stream.ts";
-import { advance, type Offset, type StreamId, type StreamName } from "../core/types.ts";
+import { advance, assert, type Offset, type StreamId, type StreamName } from "../core/types.ts";
 import { applyChange, type World } from "../core/world.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Store } from "../store.ts";
-
-/** What a change without data takes in a store, at most. */
-const CHANGE_BYTES = 64;
-
-/** Whether there is room: asked in the synchronous step that decides. */
-export interface Room {
-  /** Refuses a write of this size before anything is decided. */
-  admit(bytes: number): void;
-  /** The same for a change that frees room. */
-  admitRemoval(): void;
-  /** For what can wait: on a full disk it must not take the room that deletes need. */
-  readonly hasRoomToSpare: boolean;
-}
 
 /** What one batch did to one stream. */
 export interface Advance {
@@ -60,6 +47,8 @@ export class Batch {
   readonly resolve: () => void;
   readonly reject: (reason: unknown) => void;
   bytes = 0;
+  /** Its commit has begun: nothing joins it any more. */
+  isClosed = false;
 
   constructor() {
     let resolve: () => void = () => undefined;
@@ -83,7 +72,7 @@ export type Defer = (run: () => void) => void;
 /** Called when a commit begins; what it returns is called when the commit is durable. */
 export type CommitWatch = (changes: number) => () => void;
 
-export class GroupCommit implements Room {
+export class GroupCommit {
   readonly #store: Store;
   readonly #world: World;
   readonly #onDurable: (batch: Batch) => void;
@@ -123,27 +112,16 @@ export class GroupCommit implements Room {
     return this.#landed;
   }
 
-  admit(bytes: number): void {
-    if (this.#stopped !== undefined) throw this.#stopped;
-    if (this.#pendingBytes + bytes > LIMITS.pendingBytesMax) {
-      throw new HapaxError("too_many", `too many bytes wait for the disk: ${this.#pendingBytes}`);
-    }
-    if (this.#pendingBytes + bytes > this.#store.roomBytes()) {
-      throw new HapaxError("store_full", `there is no room for ${bytes} more bytes`);
-    }
+  /** Bytes of appends that are staged and not durable yet. */
+  get pendingBytes(): number {
+    return this.#pendingBytes;
   }
 
-  get hasRoomToSpare(): boolean {
+  /** Changes in batches whose commit has not begun. */
+  get waitingChanges(): number {
     let changes = 0;
     for (const batch of this.#waiting) changes += batch.changes.length;
-    return this.#stopped === undefined && changes * CHANGE_BYTES <= this.#store.roomBytes();
-  }
-
-  admitRemoval(): void {
-    if (this.#stopped !== undefined) throw this.#stopped;
-    if (this.#store.roomBytes() < -1) {
-      throw new HapaxError("store_full", "there is no room even for a delete");
-    }
+    return changes;
   }
 
   /** The batch that fills. Everything staged into it in one synchronous step is atomic. */
@@ -161,6 +139,7 @@ export class GroupCommit implements Room {
 
   /** Applies a change now and makes it a part of the batch. */
   stage(batch: Batch, change: Change): void {
+    assert(!batch.isClosed, "W1 a change joins a batch that is being written");
     this.#track(batch, change);
     applyChange(this.#world, change);
     batch.changes.push(change);
@@ -266,6 +245,7 @@ export class GroupCommit implements Room {
         this.#isBusy = false;
         return;
       }
+      batch.isClosed = true;
       const finish = this.#watch(batch.changes.length);
       try {
         await this.#store.commit(batch.changes);
@@ -281,6 +261,7 @@ export class GroupCommit implements Room {
   #land(batch: Batch): void {
     this.#landed += 1;
     this.#pendingBytes -= batch.bytes;
+    assert(this.#pendingBytes >= 0, "W4 more bytes became durable than were staged");
     for (const entry of batch.advances.values()) {
       const flight = this.#flights.get(entry.stream);
       if (flight === undefined) continue;

@@ -10,7 +10,6 @@ import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
 import { Engine } from "./engine.ts";
-import { GroupEngine } from "./groups.ts";
 
 const A = "/a" as StreamName;
 const SETTINGS: GroupSettings = {
@@ -20,8 +19,14 @@ const SETTINGS: GroupSettings = {
   leaseMs: 1000,
 };
 
-/** The first member that joins as "m". */
-const M = `m-${createSeededRandom(1).id()}`;
+/** The first member that joins as "m": the first id is that of the run. */
+const M = `m-${idAt(1)}`;
+
+function idAt(index: number): string {
+  const random = createSeededRandom(1);
+  for (let at = 0; at < index; at += 1) random.id();
+  return random.id();
+}
 
 const opened: Engine[] = [];
 afterEach(async () => {
@@ -32,9 +37,10 @@ async function openGated() {
   const inner = openMemoryStore();
   const store = openGatedStore(inner);
   const clock = createVirtualClock(1_800_000_000_000);
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  const random = createSeededRandom(1);
+  const engine = new Engine({ store, clock, random, jsonRecordsEnd: () => undefined });
   opened.push(engine);
-  return { engine, groups: new GroupEngine(engine, createSeededRandom(1)), store, clock };
+  return { engine, groups: engine.groups, store, clock };
 }
 
 test("G3 W2 every answer of a group waits for the state that it speaks of", async () => {
@@ -114,7 +120,7 @@ describe("a group over very many streams", () => {
       },
     };
     const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
-    const groups = new GroupEngine(engine, createSeededRandom(1));
+    const { groups } = engine;
     await Promise.all(
       Array.from({ length: COUNT }, (_, index) =>
         engine.create(

@@ -35,9 +35,10 @@ import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Random } from "../../base/random.ts";
 import type { Act } from "./acts.ts";
-import type { Engine } from "./engine.ts";
+import type { Boundaries } from "./boundaries.ts";
 import { FirstNames } from "./listing.ts";
 import type { Slices } from "./turn-budget.ts";
+import type { Writer } from "./writer.ts";
 
 export interface NoGroup {
   readonly kind: "group_missing";
@@ -107,30 +108,38 @@ function mayBeRefused(start: GroupStart): boolean {
 const NO_STREAMS: ReadonlyMap<StreamName, StreamState> = new Map();
 const MISSING: NoGroup = { kind: "group_missing" };
 
-export class GroupEngine {
-  readonly #engine: Engine;
+export interface GroupParts {
+  readonly writer: Writer;
+  readonly boundaries: Boundaries;
+  readonly random: Random;
+}
+
+export class Groups {
+  readonly #writer: Writer;
+  readonly #boundaries: Boundaries;
   readonly #random: Random;
   /** Groups that have every stream that they follow. */
   readonly #filled = new Set<GroupId>();
 
-  constructor(engine: Engine, random: Random) {
-    this.#engine = engine;
+  constructor({ writer, boundaries, random }: GroupParts) {
+    this.#writer = writer;
+    this.#boundaries = boundaries;
     this.#random = random;
   }
 
   async create(id: GroupId, settings: GroupSettings): Promise<GroupCreation> {
-    const check = this.#engine.boundaries.check();
+    const check = this.#boundaries.check();
     for (;;) {
       const { byId } = this.#book;
       if (!byId.has(id) && byId.size >= LIMITS.groupsMax) {
         throw new HapaxError("too_many", `there are ${LIMITS.groupsMax} groups already`);
       }
-      const { world } = this.#engine;
+      const { world } = this.#writer;
       const isLarge = settings.pattern !== undefined && world.names.size > LIMITS.turnStreamsMax;
       const isSliced = isLarge && !mayBeRefused(settings.start);
       const streams = isSliced ? NO_STREAMS : world.streams;
       const { isBoundary } = check;
-      const atMs = this.#engine.nowMs();
+      const atMs = this.#writer.nowMs();
       const decision = decideGroup(this.#book, streams, id, settings, atMs, isBoundary);
       if (check.isOpen) {
         await check.learn();
@@ -149,16 +158,16 @@ export class GroupEngine {
   async #fill(id: GroupId): Promise<void> {
     const group = this.#book.byId.get(id);
     if (group === undefined || this.#filled.has(id)) return;
-    const slices = this.#engine.slices();
+    const slices = this.#writer.slices();
     let cursors: [StreamName, Offset][] = [];
     const join = (): void => {
-      const atMs = this.#engine.nowMs();
+      const atMs = this.#writer.nowMs();
       if (cursors.length > 0) {
         void this.#submit([{ kind: "group_found", atMs, group: id, cursors }]);
       }
       cursors = [];
     };
-    for (const state of this.#engine.world.streams.values()) {
+    for (const state of this.#writer.world.streams.values()) {
       if (!slices.take() || cursors.length === LIMITS.turnStreamsMax) {
         // In the turn in which it was decided.
         join();
@@ -170,13 +179,13 @@ export class GroupEngine {
     }
     join();
     this.#filled.add(id);
-    await this.#engine.settled();
+    await this.#writer.settled();
   }
 
   /** Deleting what is not there is no error. */
   async delete(id: GroupId, act?: Act): Promise<void> {
     act?.guard();
-    const atMs = this.#engine.nowMs();
+    const atMs = this.#writer.nowMs();
     this.#filled.delete(id);
     const changes: GroupChange[] = this.#book.byId.has(id)
       ? [{ kind: "group_deleted", atMs, group: id }]
@@ -185,7 +194,7 @@ export class GroupEngine {
     act?.note({});
     await durable;
     // The note may be all that there is to store.
-    if (act !== undefined) await this.#engine.settled();
+    if (act !== undefined) await this.#writer.settled();
   }
 
   async join(
@@ -196,7 +205,7 @@ export class GroupEngine {
   > {
     const group = this.#book.byId.get(id);
     if (group === undefined) return this.#settled(MISSING);
-    const change = decideJoin(this.#book, group, name, this.#random.id(), this.#engine.nowMs());
+    const change = decideJoin(this.#book, group, name, this.#random.id(), this.#writer.nowMs());
     await this.#submit([change]);
     return { kind: "joined", member: change.member, leaseMs: group.settings.leaseMs };
   }
@@ -208,19 +217,19 @@ export class GroupEngine {
   ): Promise<ClaimView | MemberLost | NoGroup> {
     const group = this.#book.byId.get(id);
     if (group === undefined) return this.#settled(MISSING);
-    const decision = decideClaim(this.#book, group, member, max, this.#engine.nowMs());
+    const decision = decideClaim(this.#book, group, member, max, this.#writer.nowMs());
     if (decision.kind === "member_lost") return this.#settled(decision);
     const durable = this.#submit([decision.change]);
     const handOver = handOverOf(group, member);
     const [leases] = await Promise.all([this.#leasesOf(group, member), durable]);
     const { leaseMs } = group.settings;
-    this.#engine.meter.groups.claims += 1;
+    this.#writer.meter.groups.claims += 1;
     return { kind: "claimed", leases, handOver, leaseMs, share: decision.share };
   }
 
   /** All that a member holds: of one moment, unless it is very much. */
   async #leasesOf(group: Group, member: MemberId): Promise<readonly LeaseView[]> {
-    const slices = this.#engine.slices();
+    const slices = this.#writer.slices();
     // What is lost and given again meanwhile comes twice: the later one counts.
     const leases = new Map<StreamName, LeaseView>();
     for (const stream of group.members.get(member)?.holds ?? []) {
@@ -231,7 +240,7 @@ export class GroupEngine {
       leases.set(stream, { stream, life, token: cursor.token, offset: cursor.offset });
     }
     // What was read in later turns may not be durable yet.
-    if (!slices.isWhole) await this.#engine.settled();
+    if (!slices.isWhole) await this.#writer.settled();
     return [...leases.values()];
   }
 
@@ -240,12 +249,12 @@ export class GroupEngine {
     member: MemberId,
     commits: readonly LeaseCommit[],
   ): Promise<CommitView | CommitRefusal | NoGroup> {
-    const check = this.#engine.boundaries.check();
+    const check = this.#boundaries.check();
     for (;;) {
       const group = this.#book.byId.get(id);
       if (group === undefined) return this.#settled(MISSING);
-      const { streams } = this.#engine.world;
-      const atMs = this.#engine.nowMs();
+      const { streams } = this.#writer.world;
+      const atMs = this.#writer.nowMs();
       const decision = decideCommit(group, member, commits, streams, atMs, check.isBoundary);
       if (check.isOpen) {
         await check.learn();
@@ -255,14 +264,14 @@ export class GroupEngine {
       const durable = this.#submit([decision.change]);
       const handOver = handOverOf(group, member);
       await durable;
-      this.#engine.meter.groups.commits += commits.length;
+      this.#writer.meter.groups.commits += commits.length;
       return { kind: "committed", leaseMs: group.settings.leaseMs, handOver };
     }
   }
 
   async #refuseCommit(refusal: CommitRefusal): Promise<CommitRefusal> {
-    await this.#engine.settled();
-    const { groups } = this.#engine.meter;
+    await this.#writer.settled();
+    const { groups } = this.#writer.meter;
     if (refusal.kind === "lease_lost") groups.lostLeases += refusal.streams.length;
     return refusal;
   }
@@ -274,14 +283,14 @@ export class GroupEngine {
   ): Promise<NoGroup | { readonly kind: "released" }> {
     const group = this.#book.byId.get(id);
     if (group === undefined) return this.#settled(MISSING);
-    await this.#submit(decideRelease(group, member, leases, this.#engine.nowMs()));
+    await this.#submit(decideRelease(group, member, leases, this.#writer.nowMs()));
     return { kind: "released" };
   }
 
   async leave(id: GroupId, member: MemberId): Promise<NoGroup | { readonly kind: "left" }> {
     const group = this.#book.byId.get(id);
     if (group === undefined) return this.#settled(MISSING);
-    await this.#submit(decideLeave(group, member, this.#engine.nowMs()));
+    await this.#submit(decideLeave(group, member, this.#writer.nowMs()));
     return { kind: "left" };
   }
 
@@ -292,14 +301,14 @@ export class GroupEngine {
     to: GroupStart,
     act?: Act,
   ): Promise<ResetDecision | NoGroup> {
-    const check = this.#engine.boundaries.check();
+    const check = this.#boundaries.check();
     for (;;) {
       const group = this.#book.byId.get(id);
       if (group === undefined) return this.#settled(MISSING);
       const isLarge = only === undefined && group.cursors.size > LIMITS.turnStreamsMax;
       if (isLarge && !mayBeRefused(to)) return this.#resetAll(group, to);
-      const { streams } = this.#engine.world;
-      const atMs = this.#engine.nowMs();
+      const { streams } = this.#writer.world;
+      const atMs = this.#writer.nowMs();
       const named = only === undefined ? undefined : [only];
       const decision = decideGroupReset(group, named, to, streams, atMs, check.isBoundary);
       if (check.isOpen) {
@@ -318,14 +327,14 @@ export class GroupEngine {
   /** In slices: one that is cut short has moved a part, and the request that comes again moves all. */
   async #resetAll(group: Group, to: GroupStart): Promise<ResetDecision> {
     const { id } = group;
-    const slices = this.#engine.slices();
+    const slices = this.#writer.slices();
     const offsets: (readonly [StreamName, Offset])[] = [];
     let part: StreamName[] = [];
     const move = (): void => {
-      const { streams } = this.#engine.world;
+      const { streams } = this.#writer.world;
       // Some may have gone since the last turn.
       const there = part.filter((stream) => group.cursors.has(stream));
-      const atMs = this.#engine.nowMs();
+      const atMs = this.#writer.nowMs();
       const decision = decideGroupReset(group, there, to, streams, atMs, () => true);
       part = [];
       if (decision.kind !== "reset" || decision.change.offsets.length === 0) return;
@@ -341,7 +350,7 @@ export class GroupEngine {
       part.push(stream);
     }
     if (this.#book.byId.get(id) === group) move();
-    const atMs = this.#engine.nowMs();
+    const atMs = this.#writer.nowMs();
     return this.#settled({
       kind: "reset",
       change: { kind: "group_reset", atMs, group: id, offsets },
@@ -353,7 +362,7 @@ export class GroupEngine {
     const { byId } = this.#book;
     const names = new FirstNames<GroupId>(after, count);
     for (const id of byId.keys()) names.add(id);
-    const slices = this.#engine.slices();
+    const slices = this.#writer.slices();
     const found: GroupSummary[] = [];
     for (const id of names.take()) {
       const group = byId.get(id);
@@ -365,7 +374,7 @@ export class GroupEngine {
   async describe(id: GroupId, after: string, count: number): Promise<GroupView | undefined> {
     const group = this.#book.byId.get(id);
     if (group === undefined) return this.#settled(undefined);
-    const slices = this.#engine.slices();
+    const slices = this.#writer.slices();
     const names = new FirstNames<StreamName>(after, count);
     for (const stream of group.cursors.keys()) {
       if (!slices.take()) await slices.turn();
@@ -389,13 +398,13 @@ export class GroupEngine {
       const holder = isHeld ? cursor.holder : undefined;
       cursors.push({ ...cursor, holder, life, tail: this.#tail(stream, cursor) });
     }
-    const nowMs = this.#engine.nowMs();
+    const nowMs = this.#writer.nowMs();
     return this.#settled({ id, settings, createdAtMs, nowMs, members, cursors });
   }
 
   /** Looks at every cursor, in slices. */
   async totals(): Promise<GroupTotals> {
-    const slices = this.#engine.slices();
+    const slices = this.#writer.slices();
     let members = 0;
     let lag = 0;
     for (const group of this.#book.byId.values()) {
@@ -407,7 +416,7 @@ export class GroupEngine {
   }
 
   get #book() {
-    return this.#engine.world.groups;
+    return this.#writer.world.groups;
   }
 
   async #summary(group: Group, slices: Slices): Promise<GroupSummary> {
@@ -422,23 +431,23 @@ export class GroupEngine {
   }
 
   #life(stream: StreamName): string | undefined {
-    const state = this.#engine.world.streams.get(stream);
+    const state = this.#writer.world.streams.get(stream);
     return state === undefined ? undefined : lifeOf(state);
   }
 
   #tail(stream: StreamName, cursor: Cursor): Offset {
-    const state = this.#engine.world.streams.get(stream);
-    return state === undefined ? cursor.offset : this.#engine.durableTail(state);
+    const state = this.#writer.world.streams.get(stream);
+    return state === undefined ? cursor.offset : this.#writer.durableTail(state);
   }
 
   #submit(changes: readonly GroupChange[]): Promise<void> {
-    if (changes.length > 0) this.#engine.room.admit(0);
-    return this.#engine.submit(changes);
+    if (changes.length > 0) this.#writer.room.admit(0);
+    return this.#writer.submit(changes);
   }
 
   /** The outcome, once everything that was decided so far is durable. */
   async #settled<T>(outcome: T): Promise<T> {
-    await this.#engine.settled();
+    await this.#writer.settled();
     return outcome;
   }
 }

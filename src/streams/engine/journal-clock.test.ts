@@ -1,22 +1,28 @@
 // F31: clocks are set, by people and by NTP. PROTOCOL.md §16.1
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import type { Clock } from "../../base/clock.ts";
+import type { TimeMs } from "../core/types.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { JournalClock } from "./journal-clock.ts";
 
 const HOUR_MS = 3_600_000;
 const START_MS = 1_800_000_000_000;
 
+function journalAt(clock: Clock, startMs: number): JournalClock {
+  return new JournalClock(clock, { timeMs: startMs as TimeMs });
+}
+
 describe("journal time", () => {
   test("JC1 starts at the wall clock, but never before the latest stored change", () => {
     const clock = createVirtualClock(START_MS);
-    expect(new JournalClock(clock, 0).nowMs()).toBe(START_MS);
-    expect(new JournalClock(clock, START_MS + HOUR_MS).nowMs()).toBe(START_MS + HOUR_MS);
+    expect(journalAt(clock, 0).nowMs()).toBe(START_MS);
+    expect(journalAt(clock, START_MS + HOUR_MS).nowMs()).toBe(START_MS + HOUR_MS);
   });
 
   test("JC3 the time for keys starts at the wall clock, whatever is stored, and runs with the steady one", () => {
     const clock = createVirtualClock(START_MS);
-    const journal = new JournalClock(clock, START_MS + 48 * HOUR_MS);
+    const journal = journalAt(clock, START_MS + 48 * HOUR_MS);
     expect(journal.unboundMs()).toBe(START_MS);
     clock.advance(HOUR_MS);
     expect(journal.unboundMs()).toBe(START_MS + HOUR_MS);
@@ -24,7 +30,7 @@ describe("journal time", () => {
     clock.jump(-24 * HOUR_MS);
     clock.advance(HOUR_MS);
     expect(journal.unboundMs()).toBeGreaterThan(START_MS + 2 * HOUR_MS - 0.002 * HOUR_MS);
-    expect(new JournalClock(clock, 0).unboundMs()).toBe(clock.nowMs());
+    expect(journalAt(clock, 0).unboundMs()).toBe(clock.nowMs());
   });
 
   const move = fc.record({
@@ -36,7 +42,7 @@ describe("journal time", () => {
     fc.assert(
       fc.property(fc.array(move, { maxLength: 50 }), (moves) => {
         const clock = createVirtualClock(START_MS);
-        const journal = new JournalClock(clock, START_MS);
+        const journal = journalAt(clock, START_MS);
         let last = journal.nowMs();
         let passed = 0;
         for (const { passedMs, jumpMs } of moves) {
@@ -55,7 +61,7 @@ describe("journal time", () => {
 
   test.each([-HOUR_MS, 2 * HOUR_MS])("JC2 does not follow a jump of %d ms", (jumpMs) => {
     const clock = createVirtualClock(START_MS);
-    const journal = new JournalClock(clock, 0);
+    const journal = journalAt(clock, 0);
     clock.jump(jumpMs);
     expect(journal.nowMs()).toBe(START_MS);
     clock.advance(1_000_000);
@@ -66,7 +72,7 @@ describe("journal time", () => {
     "JC2 comes back to a wall clock that is %d ms off, and stays",
     (offMs) => {
       const clock = createVirtualClock(START_MS);
-      const journal = new JournalClock(clock, 0);
+      const journal = journalAt(clock, 0);
       clock.jump(offMs);
       for (let second = 0; second < 2000; second += 1) {
         clock.advance(1000);

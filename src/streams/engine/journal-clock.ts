@@ -9,33 +9,39 @@
  */
 
 import type { Clock } from "../../base/clock.ts";
+import { assert, type TimeMs } from "../core/types.ts";
+import type { World } from "../core/world.ts";
 
 /** How fast it follows the wall clock: enough for the drift of any quartz, too slow for any harm. */
 const SLEW = 1 / 1000;
 
 export class JournalClock {
   readonly #clock: Clock;
+  readonly #world: Pick<World, "timeMs">;
   #ms: number;
   /** What it would be without anything stored. */
   #unboundMs: number;
   #steadyMs: number;
 
-  /** `startMs` is the latest stored time. */
-  constructor(clock: Clock, startMs: number) {
+  /** `world` knows the time of the latest change. */
+  constructor(clock: Clock, world: Pick<World, "timeMs">) {
     this.#clock = clock;
+    this.#world = world;
     this.#unboundMs = clock.nowMs();
-    this.#ms = Math.max(startMs, this.#unboundMs);
+    this.#ms = Math.max(world.timeMs, this.#unboundMs);
     this.#steadyMs = clock.steadyMs();
   }
 
-  nowMs(): number {
+  nowMs(): TimeMs {
     const steadyMs = this.#clock.steadyMs();
     const passedMs = Math.max(0, steadyMs - this.#steadyMs);
     this.#steadyMs = steadyMs;
     const wallMs = this.#clock.nowMs();
-    this.#ms = follow(this.#ms, passedMs, wallMs);
+    const ms = follow(this.#ms, passedMs, wallMs);
+    assert(ms >= this.#ms, "JC1 journal time goes back");
+    this.#ms = ms;
     this.#unboundMs = follow(this.#unboundMs, passedMs, wallMs);
-    return Math.floor(this.#ms);
+    return Math.max(this.#world.timeMs, Math.floor(ms)) as TimeMs;
   }
 
   /**

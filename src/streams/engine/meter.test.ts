@@ -13,10 +13,8 @@ import {
   producerClaim,
   sessionClaim,
 } from "../../testing/commands.ts";
-import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { Engine } from "./engine.ts";
-import { GroupEngine } from "./groups.ts";
 import { Histogram, Meter } from "./meter.ts";
 
 const A = "/a" as StreamName;
@@ -157,7 +155,7 @@ describe("the meter", () => {
 
   test("counts transactions, claims and commits of an engine that no server is built over", async () => {
     const { engine, meter } = await openEngine();
-    const groups = new GroupEngine(engine, createSeededRandom(1));
+    const { groups } = engine;
     const settings = { pattern: "/*", streams: [], start: BEGINNING, leaseMs: 1000 };
     await groups.create("g", settings);
     const joined = await groups.join("g", "m");

@@ -34,6 +34,7 @@ async function read(engine: Engine, name: StreamName): Promise<string> {
 
 /** Writes down each append to "/a" in "/log", which must exist; and a note before it. */
 class Bookkeeper implements AppendObserver {
+  readonly isFollowing = true;
   readonly #engine: Engine;
 
   constructor(engine: Engine) {

@@ -11,6 +11,8 @@ import type { SubscriptionChange } from "../core/subscription.ts";
 import type { TimeMs } from "../core/types.ts";
 
 export interface AppendObserver {
+  /** False: nothing follows any stream, and `before` and `after` need not be called. */
+  readonly isFollowing: boolean;
   /** Before the append is applied; the changes returned are applied first. */
   before(state: StreamState, atMs: TimeMs): readonly Change[];
   /** After the append is applied; the changes returned follow it. */

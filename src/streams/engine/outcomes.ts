@@ -13,6 +13,9 @@ export interface Gone {
   readonly kind: "gone";
 }
 
+export const MISSING: Missing = { kind: "missing" };
+export const GONE: Gone = { kind: "gone" };
+
 export interface Found {
   readonly kind: "found";
   readonly state: StreamState;

@@ -89,7 +89,7 @@ describe("appends that came too early", () => {
     const held = [4, 2, 3, 1].map((sequence) => send(p(sequence)));
     await turn();
     expect(kindsOf(held)).toEqual(Array.from({ length: 4 }, () => "waiting"));
-    expect([engine.appends.held, store.waiting]).toEqual([4, []]);
+    expect([engine.heldAppends, store.waiting]).toEqual([4, []]);
     const first = send(p(0));
     await store.arrival();
     const staged = store.waiting.map((changes) =>
@@ -98,7 +98,7 @@ describe("appends that came too early", () => {
     expect(staged).toMatchObject([
       [0, 1, 2, 3, 4].map((sequence) => ({ id: "p", epoch: 0, sequence })),
     ]);
-    expect(engine.appends.held).toBe(0);
+    expect(engine.heldAppends).toBe(0);
     await turn();
     expect(kindsOf([first, ...held])).toEqual(Array.from({ length: 5 }, () => "waiting"));
     await store.release();
@@ -127,7 +127,7 @@ describe("appends that came too early", () => {
           expect(await read()).toBe("0;1;2;3;4;5;6;7;");
           expect(kindsOf(sent).filter((kind) => kind === "accepted")).toHaveLength(8);
           expect(kindsOf(sent).filter((kind) => kind === "duplicate")).toHaveLength(copies.length);
-          expect([engine.appends.held, clock.pending]).toEqual([0, 0]);
+          expect([engine.heldAppends, clock.pending]).toEqual([0, 0]);
         },
       ),
       { numRuns: 60 },
@@ -203,7 +203,7 @@ describe("appends that came too early", () => {
     const held = send(producerClaim("q", 0, 1));
     send(p(0));
     await turn();
-    expect([held.isWaiting, other.isWaiting, engine.appends.held]).toEqual([true, true, 2]);
+    expect([held.isWaiting, other.isWaiting, engine.heldAppends]).toEqual([true, true, 2]);
   });
 });
 
@@ -216,7 +216,7 @@ describe("what is held is bounded", () => {
     const other = send(producerClaim("q", 0, 1));
     await turn();
     expect(beyond.value).toEqual({ kind: "gap", expected: 0, received: max + 1 });
-    expect([beyond.patient.wasHeld, other.isWaiting, engine.appends.held]).toEqual([
+    expect([beyond.patient.wasHeld, other.isWaiting, engine.heldAppends]).toEqual([
       false,
       true,
       max + 1,
@@ -224,7 +224,7 @@ describe("what is held is bounded", () => {
     send(p(0));
     await turn();
     expect(new Set(kindsOf(held))).toEqual(new Set(["accepted"]));
-    expect(engine.appends.held).toBe(1);
+    expect(engine.heldAppends).toBe(1);
   });
 
   test("PW1 in number in all", async () => {
@@ -233,12 +233,12 @@ describe("what is held is bounded", () => {
     const claim = (index: number): ProducerClaim =>
       producerClaim(`p${Math.floor(index / 200)}`, 0, (index % 200) + 1);
     for (let index = 0; index < heldMax; index += 1) send(claim(index));
-    expect(engine.appends.held).toBe(heldMax);
+    expect(engine.heldAppends).toBe(heldMax);
     const beyond = send(p(1));
     await turn();
     expect([beyond.value?.kind, beyond.patient.wasHeld]).toEqual(["gap", false]);
     clock.advance(WAIT_MS);
-    expect([engine.appends.held, clock.pending]).toEqual([0, 0]);
+    expect([engine.heldAppends, clock.pending]).toEqual([0, 0]);
     expect(send(p(1)).patient.wasHeld).toBe(true);
   });
 
@@ -246,7 +246,7 @@ describe("what is held is bounded", () => {
     const { engine, send } = await openBench();
     const data = new Uint8Array(LIMITS.heldBytesMax / 4);
     const held = [1, 2, 3, 4].map((sequence) => send(p(sequence), { data }));
-    expect(engine.appends.held).toBe(4);
+    expect(engine.heldAppends).toBe(4);
     const beyond = send(producerClaim("q", 0, 1), { data: new Uint8Array(1) });
     await turn();
     expect([beyond.value?.kind, beyond.patient.wasHeld]).toEqual(["gap", false]);
@@ -258,7 +258,7 @@ describe("what is held is bounded", () => {
   test("PW1 only appends with a producer that have time are held", async () => {
     const { engine, send } = await openBench();
     expect(kindsOf([send(p(1), {}, 0)])).toEqual(["waiting"]); // for the end of the turn alone
-    expect(engine.appends.held).toBe(0);
+    expect(engine.heldAppends).toBe(0);
     const plain = send(undefined, { streamSeq: "a" });
     const fenced = [send(p(0, 3)), send(p(1, 2))];
     await turn();
@@ -282,14 +282,14 @@ describe("every held append is answered", () => {
     await turn();
     expect(gap.value).toEqual({ kind: "gap", expected: 1, received: 2 });
     expect(start.value).toEqual({ kind: "epoch_start", received: 1 });
-    expect([engine.appends.held, clock.pending, await read()]).toEqual([0, 0, "0;"]);
+    expect([engine.heldAppends, clock.pending, await read()]).toEqual([0, 0, "0;"]);
   });
 
   test("PW3 or, if its client gives up, is not stored", async () => {
     const { engine, clock, send, read } = await openBench();
     const [gone, stays] = [send(p(1)), send(p(2))];
     gone.abort();
-    expect(engine.appends.held).toBe(1);
+    expect(engine.heldAppends).toBe(1);
     send(p(0));
     await turn();
     expect([gone.value?.kind, stays.isWaiting, await read()]).toEqual(["gap", true, "0;"]);
@@ -318,7 +318,7 @@ describe("every held append is answered", () => {
     const { engine, send } = await openBench();
     send(s(0));
     const held = send(s(2));
-    await engine.appends.resetProducer(A, "p" as ProducerId);
+    await engine.resetProducer(A, "p" as ProducerId);
     await turn();
     expect(held.value).toMatchObject({ kind: "fenced" });
   });
@@ -333,11 +333,7 @@ describe("every held append is answered", () => {
       { kind: "closed", tail: 5 },
       { kind: "closed", tail: 5 },
     ]);
-    expect([close.value?.kind, engine.appends.held, await read()]).toEqual([
-      "accepted",
-      0,
-      "0;end",
-    ]);
+    expect([close.value?.kind, engine.heldAppends, await read()]).toEqual(["accepted", 0, "0;end"]);
   });
 
   test("PW3 when a predecessor closes the stream", async () => {
@@ -362,7 +358,7 @@ describe("every held append is answered", () => {
     await engine.delete(A);
     await turn();
     expect(again.value).toEqual({ kind: "gone" });
-    expect(engine.appends.held).toBe(0);
+    expect(engine.heldAppends).toBe(0);
   });
 
   test("PW3 when the stream expires", async () => {
@@ -399,7 +395,7 @@ describe("every held append is answered", () => {
     clock.advance(WAIT_MS);
     await turn();
     expect(held.error).toMatchObject({ code: "writes_stopped" });
-    expect(engine.appends.held).toBe(0);
+    expect(engine.heldAppends).toBe(0);
   });
 
   test("PW3 with an error when there is no room for it any more, and its predecessor is stored", async () => {

@@ -11,7 +11,7 @@ import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { jsonRecordEnd } from "../../protocol/json.ts";
 import { subscriptionFormat } from "../../protocol/subscription.ts";
 import { Engine } from "./engine.ts";
-import { type ClaimOutcome, SubscriptionEngine } from "./subscriptions.ts";
+import type { ClaimOutcome } from "./subscriptions.ts";
 
 const ORDERS = "/v1/stream/orders" as StreamName;
 const EVENTS = "/v1/stream/events" as StreamName;
@@ -37,15 +37,18 @@ const FIRST = START_MS * 1000;
 
 async function openStage(store: Store = openMemoryStore(), startMs = START_MS) {
   const clock = createVirtualClock(startMs);
-  const engine = new Engine({ store, clock, jsonRecordsEnd: jsonRecordEnd });
-  const subscriptions = new SubscriptionEngine({
-    engine,
+  const engine = new Engine({
+    store,
     clock,
+    jsonRecordsEnd: jsonRecordEnd,
     random: { ...systemRandom, unit: () => 0.5 },
-    courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }) },
-    format: subscriptionFormat,
-    publicBaseUrl: () => BASE_URL,
+    subscriptions: {
+      courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }) },
+      format: subscriptionFormat,
+      publicBaseUrl: () => BASE_URL,
+    },
   });
+  const { subscriptions } = engine;
   await subscriptions.start();
   return {
     store,

@@ -6,7 +6,6 @@
  * crash. Every answer waits until the state that it speaks of is durable (W2).
  */
 
-import type { Clock } from "../../base/clock.ts";
 import type { Change } from "../core/change.ts";
 import {
   type AckDecision,
@@ -36,13 +35,13 @@ import type {
   SubscriptionSettings,
 } from "../core/subscription-state.ts";
 import { type IsBoundary, isJson, type StreamState } from "../core/stream.ts";
-import type { StreamName, TimeMs } from "../core/types.ts";
+import { assert, type StreamName, type TimeMs } from "../core/types.ts";
 import type { Courier } from "../courier.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Random } from "../../base/random.ts";
 import { issueToken, type PublicJwks, readToken, type TokenClaims } from "../signer.ts";
-import type { Engine } from "./engine.ts";
+import type { Boundaries } from "./boundaries.ts";
 import type { AppendObserver } from "./observer.ts";
 import { Deliveries, FULL_REST_MS } from "./subscriptions/deliveries.ts";
 import type { SubscriptionFormat } from "./subscriptions/format.ts";
@@ -53,15 +52,21 @@ import {
   shownLinks,
   type SubscriptionView,
 } from "./subscriptions/view.ts";
+import type { Writer } from "./writer.ts";
 
-export interface SubscriptionParts {
-  readonly engine: Engine;
-  readonly clock: Clock;
-  readonly random: Random;
+/** What subscriptions need of the world outside. */
+export interface SubscriptionOutside {
+  /** Sends webhooks. */
   readonly courier: Courier;
   readonly format: SubscriptionFormat;
   /** Where clients and webhooks reach this server, without a slash at the end. */
   readonly publicBaseUrl: () => string;
+}
+
+export interface SubscriptionParts extends SubscriptionOutside {
+  readonly writer: Writer;
+  readonly boundaries: Boundaries;
+  readonly random: Random;
 }
 
 export interface NoSubscription {
@@ -107,17 +112,17 @@ export type ClaimOutcome =
 
 const MISSING: NoSubscription = { kind: "missing" };
 
-export class SubscriptionEngine implements AppendObserver {
+export class Subscriptions implements AppendObserver {
   readonly #parts: SubscriptionParts;
-  readonly #engine: Engine;
+  readonly #writer: Writer;
   readonly #signer: SignerOfWorld;
   readonly #deliveries: Deliveries;
   #cancelStart: () => void = () => undefined;
 
   constructor(parts: SubscriptionParts) {
     this.#parts = parts;
-    this.#engine = parts.engine;
-    this.#signer = new SignerOfWorld(parts.engine);
+    this.#writer = parts.writer;
+    this.#signer = new SignerOfWorld(parts.writer);
     this.#deliveries = new Deliveries({
       ...parts,
       signer: () => this.#signer.get(),
@@ -128,14 +133,14 @@ export class SubscriptionEngine implements AppendObserver {
 
   /** Begins to follow appends, and goes on with the deliveries and leases that it finds. */
   async start(): Promise<void> {
-    this.#engine.observe(this);
+    this.#writer.observe(this);
     this.#deliveries.start();
     await this.#wakePending();
   }
 
   /** On a full disk this is done later, and nothing else waits for it. */
   async #wakePending(): Promise<void> {
-    const scene = this.#scene(this.#engine.nowMs());
+    const scene = this.#scene(this.#writer.nowMs());
     const changes: SubscriptionChange[] = [];
     for (const subscription of this.#book.byId.values()) {
       const wakeId = this.#parts.random.id();
@@ -143,14 +148,14 @@ export class SubscriptionEngine implements AppendObserver {
       if (woken !== undefined) changes.push(woken);
     }
     if (changes.length === 0) return;
-    if (this.#engine.room.hasRoomToSpare || this.#engine.stopped !== undefined) {
+    if (this.#writer.room.hasRoomToSpare || this.#writer.stopped !== undefined) {
       await this.#stage(changes);
       return;
     }
-    this.#cancelStart = this.#parts.clock.after(FULL_REST_MS, () => {
+    this.#cancelStart = this.#writer.clock.after(FULL_REST_MS, () => {
       this.#wakePending().catch((error: unknown) => {
         // When writes have stopped the next start finds the same. Anything else is a bug, and must not go unseen.
-        if (this.#engine.stopped === undefined) throw error;
+        if (this.#writer.stopped === undefined) throw error;
       });
     });
   }
@@ -159,6 +164,10 @@ export class SubscriptionEngine implements AppendObserver {
   stop(): void {
     this.#cancelStart();
     this.#deliveries.stop();
+  }
+
+  get isFollowing(): boolean {
+    return this.#book.byId.size > 0;
   }
 
   before(state: StreamState, atMs: TimeMs): readonly Change[] {
@@ -202,14 +211,14 @@ export class SubscriptionEngine implements AppendObserver {
   async subscribe(id: SubscriptionId, settings: SubscriptionSettings): Promise<SubscribeOutcome> {
     // The key comes first, because the step below must not wait in its middle.
     const keyId = await this.#keyId(settings);
-    const { world } = this.#engine;
+    const { world } = this.#writer;
     if (!this.#book.byId.has(id) && this.#book.byId.size >= LIMITS.subscriptionsMax) {
       throw new HapaxError(
         "too_many",
         `there are ${LIMITS.subscriptionsMax} subscriptions already`,
       );
     }
-    const atMs = this.#engine.nowMs();
+    const atMs = this.#writer.nowMs();
     const streamsMax = LIMITS.subscriptionStreamsMax;
     const decision = decideSubscribe(this.#book, world.streams, id, settings, streamsMax, atMs);
     const changes = decision.kind === "created" ? decision.changes : [];
@@ -218,7 +227,7 @@ export class SubscriptionEngine implements AppendObserver {
     const view = subscription === undefined ? undefined : this.#view(subscription, keyId);
     await durable;
     if (decision.kind === "conflict") return decision;
-    if (view === undefined) throw new HapaxError("internal", `N1 no subscription: id=${id}`);
+    assert(view !== undefined, `N1 no subscription: id=${id}`);
     return { kind: decision.kind, view };
   }
 
@@ -227,14 +236,14 @@ export class SubscriptionEngine implements AppendObserver {
     const keyId = settings === undefined ? undefined : await this.#keyId(settings);
     const subscription = this.#book.byId.get(id);
     const view = subscription === undefined ? undefined : this.#view(subscription, keyId);
-    await this.#engine.settled();
+    await this.#writer.settled();
     return view;
   }
 
   /** Deleting what is not there is no error. */
   async unsubscribe(id: SubscriptionId): Promise<void> {
-    const changes = decideUnsubscribe(this.#book, id, this.#engine.nowMs());
-    if (changes.length > 0) this.#engine.room.admitRemoval();
+    const changes = decideUnsubscribe(this.#book, id, this.#writer.nowMs());
+    if (changes.length > 0) this.#writer.room.admitRemoval();
     return this.#stage(changes);
   }
 
@@ -243,8 +252,8 @@ export class SubscriptionEngine implements AppendObserver {
     let changes: readonly SubscriptionChange[] = [];
     if (subscription !== undefined) {
       this.#requireLinkable(subscription, names);
-      const { streams } = this.#engine.world;
-      const atMs = this.#engine.nowMs();
+      const { streams } = this.#writer.world;
+      const atMs = this.#writer.nowMs();
       changes = decideLink(this.#book, streams, subscription, names, atMs);
     }
     await this.#submit(changes);
@@ -254,7 +263,7 @@ export class SubscriptionEngine implements AppendObserver {
   async unlink(id: SubscriptionId, stream: StreamName): Promise<boolean> {
     const subscription = this.#book.byId.get(id);
     const changes =
-      subscription === undefined ? [] : decideUnlink(subscription, stream, this.#engine.nowMs());
+      subscription === undefined ? [] : decideUnlink(subscription, stream, this.#writer.nowMs());
     await this.#submit(changes);
     return subscription !== undefined;
   }
@@ -266,14 +275,14 @@ export class SubscriptionEngine implements AppendObserver {
     if (subscription === undefined) return this.#settled(MISSING);
     const { way, leaseMs } = subscription.settings;
     if (way.kind !== "pull_wake") return this.#settled({ kind: "wrong_type" });
-    const decision = decideClaim(subscription, worker, this.#scene(this.#engine.nowMs()));
+    const decision = decideClaim(subscription, worker, this.#scene(this.#writer.nowMs()));
     if (decision.kind === "held") return this.#settled(decision);
     const durable = this.#submit(decision.changes);
-    const streams = claimedStreams(this.#engine, subscription);
+    const streams = claimedStreams(this.#writer, subscription);
     await durable;
     if (decision.kind === "nothing_pending") return { kind: "nothing_pending" };
     const { wakeId, generation } = decision.wake;
-    const expiresAtMs = this.#engine.nowMs() + LIMITS.tokenMs;
+    const expiresAtMs = this.#writer.nowMs() + LIMITS.tokenMs;
     const claims = { subscription: id, kind: "claim", generation, wakeId, expiresAtMs } as const;
     const token = await issueToken(signer, claims);
     return { kind: "claimed", wakeId, generation, token, streams, leaseMs };
@@ -289,11 +298,11 @@ export class SubscriptionEngine implements AppendObserver {
     const found = await this.#authorise(id, kind, token, report);
     if ("kind" in found) return this.#settled(found);
     const { acks, isDone } = report;
-    const check = this.#engine.boundaries.check();
+    const check = this.#parts.boundaries.check();
     for (;;) {
       const subscription = this.#book.byId.get(id);
       if (subscription === undefined) return this.#settled(MISSING);
-      const scene = this.#scene(this.#engine.nowMs(), check.isBoundary);
+      const scene = this.#scene(this.#writer.nowMs(), check.isBoundary);
       const decision = decideAck(subscription, report, acks, isDone, scene);
       if (check.isOpen) await check.learn();
       else return this.#reported(decision);
@@ -314,7 +323,7 @@ export class SubscriptionEngine implements AppendObserver {
   ): Promise<ReportOutcome> {
     const found = await this.#authorise(id, "claim", token, reference);
     if ("kind" in found) return this.#settled(found);
-    const scene = this.#scene(this.#engine.nowMs());
+    const scene = this.#scene(this.#writer.nowMs());
     const decision = decideRelease(found.subscription, reference, scene);
     await this.#submit(decision.changes);
     if (decision.kind === "fenced") return { kind: "fenced" };
@@ -326,29 +335,29 @@ export class SubscriptionEngine implements AppendObserver {
   }
 
   get #book() {
-    return this.#engine.world.subscriptions;
+    return this.#writer.world.subscriptions;
   }
 
   /** Only acks ask which offsets were handed out. */
   #scene(atMs: TimeMs, isBoundary: IsBoundary = () => false): Scene {
     const wakeId = this.#parts.random.id();
-    const { streams } = this.#engine.world;
+    const { streams } = this.#writer.world;
     return { streams, atMs, wakeId, wakeStreamsMax: LIMITS.wakeStreamsMax, isBoundary };
   }
 
   async #settled<T>(outcome: T): Promise<T> {
-    await this.#engine.settled();
+    await this.#writer.settled();
     return outcome;
   }
 
   /** What a client asks for: refused on a full disk. */
   #submit(changes: readonly SubscriptionChange[]): Promise<void> {
-    if (changes.length > 0) this.#engine.room.admit(0);
+    if (changes.length > 0) this.#writer.room.admit(0);
     return this.#stage(changes);
   }
 
   async #stage(changes: readonly SubscriptionChange[]): Promise<void> {
-    await this.#engine.submit(this.#withEvents(changes));
+    await this.#writer.submit(this.#withEvents(changes));
     for (const { subscription } of changes) this.#deliveries.arm(subscription);
   }
 
@@ -357,7 +366,7 @@ export class SubscriptionEngine implements AppendObserver {
       for (const { subscription } of changes) this.#deliveries.arm(subscription);
     };
     // The batch that these changes join is the newest. Whoever appended is told if it fails.
-    this.#engine.settled().then(arm, () => undefined);
+    this.#writer.settled().then(arm, () => undefined);
   }
 
   /**
@@ -374,7 +383,7 @@ export class SubscriptionEngine implements AppendObserver {
       const way = this.#book.byId.get(subscription)?.settings.way;
       const stream = change.tails[0]?.[0];
       if (way?.kind !== "pull_wake" || stream === undefined) continue;
-      const state = this.#engine.world.streams.get(way.wakeStream);
+      const state = this.#writer.world.streams.get(way.wakeStream);
       if (state === undefined || !canTakeEvent(state)) continue;
       const data = this.#parts.format.wakeEvent({ subscription, stream, generation, atMs });
       const bare = { closes: false, producer: undefined, streamSeq: undefined, key: undefined };
@@ -391,7 +400,7 @@ export class SubscriptionEngine implements AppendObserver {
   ): Promise<
     { readonly subscription: Subscription } | TokenRefusal | NoSubscription | { kind: "fenced" }
   > {
-    const reading = await readToken(await this.#signer.get(), token, this.#engine.nowMs());
+    const reading = await readToken(await this.#signer.get(), token, this.#writer.nowMs());
     const subscription = this.#book.byId.get(id);
     if (subscription === undefined) return MISSING;
     const isWebhook = subscription.settings.way.kind === "webhook";

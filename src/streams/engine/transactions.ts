@@ -22,16 +22,22 @@ import {
   type OperationOutcome,
   TRANSACTION_LOG,
 } from "../core/transaction-state.ts";
-import type { Epoch, Offset, Run, Sequence, StreamName, TimeMs } from "../core/types.ts";
+import {
+  assert,
+  type Epoch,
+  type Offset,
+  type Sequence,
+  type StreamName,
+  type TimeMs,
+} from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { Store } from "../store.ts";
 import { type Act, type ActOutcome, ActRepeated } from "./acts.ts";
-import type { Batch, GroupCommit } from "./commit.ts";
+import type { Appends } from "./appends.ts";
+import type { Batch } from "./commit.ts";
 import type { Boundaries, OffsetCheck } from "./boundaries.ts";
 import type { KeySweeper } from "./key-sweeper.ts";
-import type { Meter } from "./meter.ts";
-import type { AppendObserver } from "./observer.ts";
+import type { Writer } from "./writer.ts";
 
 /** What makes a transaction the same one when it comes again. */
 export type TransactionIdentity =
@@ -73,36 +79,25 @@ export type LostOutcome =
   /** A later epoch or session has begun: what the earlier one did is known no more. */
   | { readonly kind: "fenced"; readonly currentEpoch: Epoch };
 
-/** What the engine lends. */
 export interface TransactionParts {
-  readonly store: Store;
-  readonly commit: GroupCommit;
-  readonly meter: Meter;
+  readonly writer: Writer;
+  readonly boundaries: Boundaries;
+  /** The close of a stream decides what it holds. */
+  readonly appends: Appends;
   readonly keyDefaults: KeyDefaults;
   readonly keySweeper: KeySweeper;
-  readonly boundaries: Boundaries;
-  readonly run: Run;
-  readonly nowMs: () => TimeMs;
-  readonly keyMs: () => number;
-  /** Finds a stream, and ends it if it has expired. */
-  readonly find: (name: StreamName) => StreamState | undefined;
-  readonly stage: (batch: Batch, change: Change) => void;
-  readonly observer: () => AppendObserver | undefined;
-  readonly answer: <T>(name: StreamName, state: StreamState | undefined, outcome: T) => Promise<T>;
   readonly outcomeBytesMax: number;
-  /** A stream was created: its expiry must be watched. */
-  readonly created: (state: StreamState) => void;
-  /** A stream was closed: what waits for others of its producer is decided. */
-  readonly closed: (state: StreamState) => void;
 }
 
 export class Transactions {
   readonly #parts: TransactionParts;
+  readonly #writer: Writer;
   readonly #world: World;
 
   constructor(parts: TransactionParts) {
     this.#parts = parts;
-    this.#world = parts.store.world;
+    this.#writer = parts.writer;
+    this.#world = parts.writer.world;
   }
 
   /**
@@ -117,7 +112,7 @@ export class Transactions {
       const deciding = this.#decide(command, wakeId, check);
       if (deciding !== undefined) {
         const outcome = await deciding;
-        this.#parts.meter.transaction(outcome, command.operations);
+        this.#writer.meter.transaction(outcome, command.operations);
         return outcome;
       }
       await check.learn();
@@ -132,24 +127,24 @@ export class Transactions {
   ): Promise<TransactionOutcome> | undefined {
     const log = this.#log();
     for (const operation of command.operations) this.#expire(operation);
-    const atMs = this.#parts.nowMs();
+    const atMs = this.#writer.nowMs();
     const identified = this.#identify(log, command.identity, atMs);
     if (identified.kind === "known") return this.#replay(log, identified);
-    if (identified.kind !== "new") return this.#parts.answer(log.name, log, identified);
+    if (identified.kind !== "new") return this.#writer.answer(log.name, log, identified);
     // A retry is answered also when there is no room for anything new.
-    this.#parts.commit.admit(command.bytes);
+    this.#writer.room.admit(command.bytes);
     const { streams } = this.#world;
     const { wakeStreamsMax } = LIMITS;
     const { isBoundary } = check;
-    const { run } = this.#parts;
+    const { run } = this.#writer;
     const scene = { streams, run, atMs, wakeId, wakeStreamsMax, isBoundary };
     const decision = decideOperations(this.#world, command.operations, scene);
     if (check.isOpen) return undefined;
     if (decision.kind === "refused") {
       // What it speaks of may be any part of the state.
-      return this.#parts.commit.settled().then(() => decision);
+      return this.#writer.settled().then(() => decision);
     }
-    const batch = this.#parts.commit.begin();
+    const batch = this.#writer.begin();
     const operations = decision.steps.map((step) => this.#stage(batch, step));
     const { change } = identified;
     this.#stageLog(batch, log, { ...change, data: encodeOutcomes(operations) });
@@ -162,7 +157,7 @@ export class Transactions {
   /** An act of administration under a key, which belongs to the same window as those of transactions. */
   act(claim: KeyClaim): Act {
     const identify = (): Identified =>
-      this.#identify(this.#log(), { kind: "key", claim }, this.#parts.nowMs());
+      this.#identify(this.#log(), { kind: "key", claim }, this.#writer.nowMs());
     return {
       look: () => {
         const found = identify();
@@ -175,35 +170,35 @@ export class Transactions {
       },
       note: (outcome) => {
         const found = identify();
-        if (found.kind !== "new") throw new Error("an act is noted twice");
+        assert(found.kind === "new", "TE2 an act is noted twice");
         const data = encoder.encode(JSON.stringify(outcome));
-        this.#stageLog(this.#parts.commit.begin(), this.#log(), { ...found.change, data });
+        this.#stageLog(this.#writer.begin(), this.#log(), { ...found.change, data });
       },
     };
   }
 
   async #readAct({ end }: Known): Promise<ActOutcome> {
     const log = this.#log();
-    await this.#parts.answer(log.name, log, undefined);
+    await this.#writer.answer(log.name, log, undefined);
     const record = end === undefined ? undefined : await this.#readRecord(log, end);
     return record === undefined ? {} : (JSON.parse(decoder.decode(record)) as ActOutcome);
   }
 
   /** What an append to this stream has to be, at this moment. */
   contentTypeOf(name: StreamName): string | undefined {
-    return this.#parts.find(name)?.contentType;
+    return this.#writer.find(name)?.contentType;
   }
 
   /** What became of a transaction whose answer was lost. */
   async find(identity: TransactionIdentity): Promise<LostOutcome> {
-    const log = this.#parts.find(TRANSACTION_LOG);
+    const log = this.#writer.find(TRANSACTION_LOG);
     if (log === undefined) return { kind: "missing" };
     const found =
       identity.kind === "key"
         ? this.#findKey(log, identity.claim)
         : findSequence(log, identity.claim);
     if (found.kind === "known") return this.#replay(log, found);
-    return this.#parts.answer(log.name, log, found);
+    return this.#writer.answer(log.name, log, found);
   }
 
   #findKey(log: StreamState, claim: KeyClaim): Known | { readonly kind: "missing" } {
@@ -211,7 +206,7 @@ export class Transactions {
     const ordinal = window?.find(claim.mark);
     if (window === undefined || ordinal === undefined) return { kind: "missing" };
     const windowMs = windowMsOf(log.keys?.policy, this.#parts.keyDefaults);
-    const isOver = this.#parts.nowMs() - window.timeOf(ordinal) >= windowMs;
+    const isOver = this.#writer.nowMs() - window.timeOf(ordinal) >= windowMs;
     return isOver
       ? { kind: "missing" }
       : { kind: "known", end: window.endOf(ordinal), producer: undefined };
@@ -221,13 +216,13 @@ export class Transactions {
   #log(): StreamState {
     const existing = this.#world.streams.get(TRANSACTION_LOG);
     if (existing !== undefined) return existing;
-    const { commit, nowMs } = this.#parts;
-    commit.admit(0);
-    commit.stage(commit.begin(), {
+    const writer = this.#writer;
+    writer.room.admit(0);
+    writer.stage({
       kind: "created",
-      atMs: nowMs(),
+      atMs: writer.nowMs(),
       stream: this.#world.nextId,
-      run: this.#parts.run,
+      run: writer.run,
       name: TRANSACTION_LOG,
       contentType: "application/json",
       expiry: NEVER,
@@ -235,14 +230,14 @@ export class Transactions {
       keys: undefined,
     });
     const log = this.#world.streams.get(TRANSACTION_LOG);
-    if (log === undefined) throw new Error("the log of transactions was not made");
+    assert(log !== undefined, "TE1 the log of transactions was not made");
     return log;
   }
 
   #expire(operation: Operation): void {
-    if ("stream" in operation) this.#parts.find(operation.stream);
-    else if (operation.kind === "create") this.#parts.find(operation.command.name);
-    else if ("lease" in operation) this.#parts.find(operation.lease.stream);
+    if ("stream" in operation) this.#writer.find(operation.stream);
+    else if (operation.kind === "create") this.#writer.find(operation.command.name);
+    else if ("lease" in operation) this.#writer.find(operation.lease.stream);
   }
 
   /** TE2 */
@@ -260,9 +255,9 @@ export class Transactions {
       streamSeq: undefined,
       expectedTail: undefined,
     };
-    const { keyDefaults: defaults, commit } = this.#parts;
-    const keyMs = this.#parts.keyMs();
-    const scene = { defaults, durableTail: commit.durableTail(log), keyMs };
+    const { keyDefaults: defaults } = this.#parts;
+    const durableTail = this.#writer.durableTail(log);
+    const scene = { defaults, durableTail, keyMs: this.#writer.keyMs() };
     const decision = decideAppend(log, command, atMs, scene);
     switch (decision.kind) {
       case "accepted":
@@ -291,35 +286,34 @@ export class Transactions {
   }
 
   #stage(batch: Batch, step: Step): OperationOutcome | undefined {
-    const { stage, observer } = this.#parts;
     if (step.kind === "nothing") return undefined;
+    const { observer, expiry } = this.#writer;
     const changes =
-      step.kind === "ack" ? (observer()?.acked(step.changes) ?? step.changes) : step.changes;
-    for (const change of changes) stage(batch, change);
+      step.kind === "ack" ? (observer?.acked(step.changes) ?? step.changes) : step.changes;
+    for (const change of changes) this.#writer.stage(change, batch);
     if (step.kind !== "stream") return undefined;
     const state = this.#world.streams.get(step.name);
     if (state === undefined) return undefined;
-    for (const { kind } of step.changes) if (kind === "created") this.#parts.created(state);
-    if (state.isClosed) this.#parts.closed(state);
+    for (const { kind } of step.changes) if (kind === "created") expiry.watch(state);
+    if (state.isClosed) this.#parts.appends.release(state.id);
     return { stream: step.name, tail: state.tail };
   }
 
   #stageLog(batch: Batch, log: StreamState, change: Extract<Change, { kind: "appended" }>): void {
-    const { commit, keySweeper } = this.#parts;
     const before = log.tail;
-    commit.stage(batch, change);
-    if (change.key !== undefined) keySweeper.watch(log);
+    this.#writer.stage(change, batch);
+    if (change.key !== undefined) this.#parts.keySweeper.watch(log);
     // Half of what is kept, each time that another half has come: no state is needed to know when.
     const half = this.#parts.outcomeBytesMax / 2;
     const halves = Math.floor(log.tail / half);
     if (halves === Math.floor(before / half) || halves < 2) return;
     const to = ((halves - 1) * half) as Offset;
-    commit.stage(batch, { kind: "trimmed", atMs: change.atMs, stream: log.id, to });
+    this.#writer.stage({ kind: "trimmed", atMs: change.atMs, stream: log.id, to }, batch);
   }
 
   async #replay(log: StreamState, known: Known): Promise<Committed> {
     const { end, producer } = known;
-    await this.#parts.answer(log.name, log, undefined);
+    await this.#writer.answer(log.name, log, undefined);
     const operations = end === undefined ? undefined : await this.#readOutcomes(log, end);
     return { kind: "committed", operations, isReplay: true, producer };
   }
@@ -330,7 +324,7 @@ export class Transactions {
   }
 
   async #readRecord(log: StreamState, end: Offset): Promise<Uint8Array | undefined> {
-    const page = await this.#parts.store.read(log.id, (end - 1) as Offset, end, 1);
+    const page = await this.#writer.store.read(log.id, (end - 1) as Offset, end, 1);
     return page.appends[0];
   }
 }

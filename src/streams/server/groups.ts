@@ -91,7 +91,7 @@ function readBody(exchange: Exchange): Promise<Uint8Array> {
 
 async function create(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
   const settings = parseGroupSettings(body);
-  const outcome = await parts.groups.create(group, settings);
+  const outcome = await parts.engine.groups.create(group, settings);
   switch (outcome.kind) {
     case "conflict":
       throw new HapaxError("group_exists", `the group differs in ${outcome.reason}`);
@@ -117,7 +117,7 @@ async function list(exchange: Exchange, parts: ServerParts): Promise<Answer> {
   const query = parseQuery(exchange.query);
   const limit = parseLimit(queryText(query, "limit"));
   // One more than asked for tells whether there is a next page.
-  const found = await parts.groups.list(queryText(query, "after") ?? "", limit + 1);
+  const found = await parts.engine.groups.list(queryText(query, "after") ?? "", limit + 1);
   const groups = found.slice(0, limit).map(({ id, members, streams, lag }) => {
     return { group: id, members, streams, lag };
   });
@@ -128,7 +128,11 @@ async function list(exchange: Exchange, parts: ServerParts): Promise<Answer> {
 async function show(exchange: Exchange, parts: ServerParts, group: string): Promise<Answer> {
   const query = parseQuery(exchange.query);
   const limit = parseLimit(queryText(query, "limit"));
-  const view = await parts.groups.describe(group, queryText(query, "after") ?? "", limit + 1);
+  const view = await parts.engine.groups.describe(
+    group,
+    queryText(query, "after") ?? "",
+    limit + 1,
+  );
   return view === undefined ? refuse(GROUP_MISSING) : json(200, encodeView(view, limit));
 }
 
@@ -167,13 +171,13 @@ async function remove(
   act: Act | undefined,
 ): Promise<WholeAnswer> {
   const isThere = parts.engine.world.groups.byId.has(group);
-  await parts.groups.delete(group, act);
+  await parts.engine.groups.delete(group, act);
   if (isThere) parts.onAudit(`group deleted: group=${quoteForAudit(group)}`);
   return NO_CONTENT;
 }
 
 async function join(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
-  const outcome = await parts.groups.join(group, parseJoin(body));
+  const outcome = await parts.engine.groups.join(group, parseJoin(body));
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   const { member, leaseMs } = outcome;
   return json(201, { member, leaseMs });
@@ -181,7 +185,7 @@ async function join(parts: ServerParts, group: string, body: Uint8Array): Promis
 
 async function claim(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
   const { member, max } = parseGroupClaim(body);
-  const outcome = await parts.groups.claim(group, member, max);
+  const outcome = await parts.engine.groups.claim(group, member, max);
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   if (outcome.kind === "member_lost") return refuse(encodeLeaseRefusal(outcome));
   const { leases, handOver, leaseMs, share } = outcome;
@@ -194,7 +198,7 @@ async function claim(parts: ServerParts, group: string, body: Uint8Array): Promi
 
 async function commit(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
   const { member, commits } = parseGroupCommit(body);
-  const outcome = await parts.groups.commit(group, member, commits);
+  const outcome = await parts.engine.groups.commit(group, member, commits);
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   if (outcome.kind !== "committed") return refuse(encodeLeaseRefusal(outcome));
   const { leaseMs, handOver } = outcome;
@@ -203,12 +207,12 @@ async function commit(parts: ServerParts, group: string, body: Uint8Array): Prom
 
 async function release(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
   const { member, leases } = parseGroupRelease(body);
-  const outcome = await parts.groups.release(group, member, leases);
+  const outcome = await parts.engine.groups.release(group, member, leases);
   return outcome.kind === "group_missing" ? refuse(GROUP_MISSING) : NO_CONTENT;
 }
 
 async function leave(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
-  const outcome = await parts.groups.leave(group, parseLeave(body));
+  const outcome = await parts.engine.groups.leave(group, parseLeave(body));
   return outcome.kind === "group_missing" ? refuse(GROUP_MISSING) : NO_CONTENT;
 }
 
@@ -229,7 +233,7 @@ async function resetOnce(
   act: Act | undefined,
 ): Promise<Answer> {
   const { stream, to } = parseGroupReset(body);
-  const outcome = await parts.groups.reset(group, stream, to, act);
+  const outcome = await parts.engine.groups.reset(group, stream, to, act);
   switch (outcome.kind) {
     case "group_missing":
       return refuse(GROUP_MISSING);

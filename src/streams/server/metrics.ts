@@ -13,7 +13,7 @@ import type { ServerParts } from "./parts.ts";
 const utf8 = new TextEncoder();
 
 export async function showMetrics(_exchange: Exchange, parts: ServerParts): Promise<Answer> {
-  const totals = await parts.groups.totals();
+  const totals = await parts.engine.groups.totals();
   return {
     status: 200,
     headers: {
@@ -137,7 +137,7 @@ function writeKeys(text: MetricsText, parts: ServerParts): void {
     "Age of the oldest retry that a key was recognised by, as a share of its window, since the start.",
     meter.retryAgeRatioMax,
   );
-  text.one("hapax_held_appends", "gauge", "Appends held at this moment.", engine.appends.held);
+  text.one("hapax_held_appends", "gauge", "Appends held at this moment.", engine.heldAppends);
 }
 
 function writeTransactions(text: MetricsText, parts: ServerParts, totals: GroupTotals): void {

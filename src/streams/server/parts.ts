@@ -3,8 +3,6 @@
 import type { Clock } from "../../base/clock.ts";
 import type { Digest } from "../../base/digest.ts";
 import type { Engine } from "../engine/engine.ts";
-import type { GroupEngine } from "../engine/groups.ts";
-import type { SubscriptionEngine } from "../engine/subscriptions.ts";
 import type { Random } from "../../base/random.ts";
 import type { AnswerBudget } from "./answer-budget.ts";
 import type { Drain } from "./drain.ts";
@@ -12,8 +10,6 @@ import type { ResolvedSettings } from "./settings.ts";
 
 export interface ServerParts {
   readonly engine: Engine;
-  readonly groups: GroupEngine;
-  readonly subscriptions: SubscriptionEngine;
   readonly clock: Clock;
   readonly random: Random;
   readonly settings: ResolvedSettings;

@@ -43,7 +43,7 @@ async function listProducers(exchange: Exchange, parts: ServerParts): Promise<An
   const after = queryText(query, "after") ?? "";
   const limit = parseLimit(queryText(query, "limit"));
   // One more than asked for tells whether there is a next page.
-  const found = await parts.engine.appends.producers(stream, after, limit + 1);
+  const found = await parts.engine.producers(stream, after, limit + 1);
   if ("kind" in found) {
     return found.kind === "missing" ? refuseMissing(parts, stream) : refuseGone(stream);
   }
@@ -86,7 +86,7 @@ async function resetOnce(
   if (text === undefined) throw invalid("the producer id in the path", "is not percent-encoded");
   const id = parseProducerId(text);
   const stream = requireStream(queryText(parseQuery(exchange.query), "stream"));
-  const outcome = await parts.engine.appends.resetProducer(stream, id, act);
+  const outcome = await parts.engine.resetProducer(stream, id, act);
   switch (outcome.kind) {
     case "missing":
       return refuseMissing(parts, stream);

@@ -122,7 +122,7 @@ function isKeyed(
   if (head.key !== undefined) return true;
   // A close without data can be repeated as it is; it has no content, and no window may be in its way.
   if (head.producer !== undefined || body.length === 0) return false;
-  return parts.engine.appends.isKeyedByContent(name);
+  return parts.engine.isKeyedByContent(name);
 }
 
 /** At once where the platform hashes at once: then nothing comes between the look and the decision. */
@@ -168,7 +168,7 @@ export async function headStream(
 ): Promise<Answer> {
   const id = exchange.header("producer-id");
   const producer =
-    id === undefined ? undefined : await parts.engine.appends.producer(name, parseProducerId(id));
+    id === undefined ? undefined : await parts.engine.producer(name, parseProducerId(id));
   const look = await parts.engine.look(name);
   if (look.kind === "missing") return refuseMissing(parts, name);
   if (look.kind === "gone") return refuseGone(name);

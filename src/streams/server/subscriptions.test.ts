@@ -4,7 +4,6 @@ import { describe, expect, test } from "vitest";
 import { systemClock } from "../../base/clock.ts";
 import type { StreamName } from "../core/types.ts";
 import { Engine } from "../engine/engine.ts";
-import { SubscriptionEngine } from "../engine/subscriptions.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { systemRandom } from "../../base/random.ts";
 import { openMemoryStore } from "../stores/memory.ts";
@@ -31,15 +30,14 @@ function openStage() {
     store: openMemoryStore(),
     clock: systemClock,
     jsonRecordsEnd: jsonRecordEnd,
-  });
-  const subscriptions = new SubscriptionEngine({
-    engine,
-    clock: systemClock,
     random: systemRandom,
-    courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "not in this test" }) },
-    format: subscriptionFormat,
-    publicBaseUrl: () => BASE_URL,
+    subscriptions: {
+      courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "not in this test" }) },
+      format: subscriptionFormat,
+      publicBaseUrl: () => BASE_URL,
+    },
   });
+  const { subscriptions } = engine;
   engine.observe(subscriptions);
   return {
     call: async (method: string, path: string, body?: unknown, token?: string): Promise<Reply> => {

@@ -5,7 +5,7 @@
  * A refusal is a problem document like any other, with the member `error` that the protocol has.
  */
 
-import type { ReportOutcome, SubscriptionEngine } from "../engine/subscriptions.ts";
+import type { ReportOutcome, Subscriptions } from "../engine/subscriptions.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
@@ -46,7 +46,7 @@ const NO_CONTENT: Answer = { status: 204, headers: { [HEADER.cacheControl]: "no-
 
 export async function handleSubscriptions(
   exchange: Exchange,
-  subscriptions: SubscriptionEngine,
+  subscriptions: Subscriptions,
   addresses: WebhookAddressSettings = {},
 ): Promise<Answer> {
   try {
@@ -59,7 +59,7 @@ export async function handleSubscriptions(
 
 function dispatch(
   exchange: Exchange,
-  subscriptions: SubscriptionEngine,
+  subscriptions: Subscriptions,
   addresses: WebhookAddressSettings,
 ): Promise<Answer> {
   const route = parseRoute(exchange.path);
@@ -117,7 +117,7 @@ function parseRoute(path: string): Route {
   }
 }
 
-async function answerJwks(subscriptions: SubscriptionEngine): Promise<Answer> {
+async function answerJwks(subscriptions: Subscriptions): Promise<Answer> {
   const body = new TextEncoder().encode(JSON.stringify(await subscriptions.jwks()));
   const headers = {
     [HEADER.contentType]: "application/jwk-set+json",
@@ -128,7 +128,7 @@ async function answerJwks(subscriptions: SubscriptionEngine): Promise<Answer> {
 
 async function subscribe(
   exchange: Exchange,
-  subscriptions: SubscriptionEngine,
+  subscriptions: Subscriptions,
   id: string,
   addresses: WebhookAddressSettings,
 ): Promise<Answer> {
@@ -140,32 +140,24 @@ async function subscribe(
   return json(outcome.kind === "created" ? 201 : 200, encodeSubscription(outcome.view));
 }
 
-async function describe(subscriptions: SubscriptionEngine, id: string): Promise<Answer> {
+async function describe(subscriptions: Subscriptions, id: string): Promise<Answer> {
   const view = await subscriptions.describe(id);
   if (view === undefined) throw missing();
   return json(200, encodeSubscription(view));
 }
 
-async function unsubscribe(subscriptions: SubscriptionEngine, id: string): Promise<Answer> {
+async function unsubscribe(subscriptions: Subscriptions, id: string): Promise<Answer> {
   await subscriptions.unsubscribe(id);
   return NO_CONTENT;
 }
 
-async function link(
-  exchange: Exchange,
-  subscriptions: SubscriptionEngine,
-  id: string,
-): Promise<Answer> {
+async function link(exchange: Exchange, subscriptions: Subscriptions, id: string): Promise<Answer> {
   const names = parseStreams(await readBody(exchange));
   if (!(await subscriptions.link(id, names))) throw missing();
   return NO_CONTENT;
 }
 
-async function unlink(
-  subscriptions: SubscriptionEngine,
-  id: string,
-  path: string,
-): Promise<Answer> {
+async function unlink(subscriptions: Subscriptions, id: string, path: string): Promise<Answer> {
   const name = parseRelativePath(path);
   if (name === undefined) throw new HapaxError("invalid_request", "the stream path is not valid");
   if (!(await subscriptions.unlink(id, name))) throw missing();
@@ -174,7 +166,7 @@ async function unlink(
 
 async function claim(
   exchange: Exchange,
-  subscriptions: SubscriptionEngine,
+  subscriptions: Subscriptions,
   id: string,
 ): Promise<Answer> {
   const worker = parseClaim(await readBody(exchange));
@@ -200,7 +192,7 @@ async function claim(
 
 async function report(
   exchange: Exchange,
-  subscriptions: SubscriptionEngine,
+  subscriptions: Subscriptions,
   id: string,
   action: "callback" | "ack",
 ): Promise<Answer> {
@@ -214,7 +206,7 @@ async function report(
 
 async function release(
   exchange: Exchange,
-  subscriptions: SubscriptionEngine,
+  subscriptions: Subscriptions,
   id: string,
 ): Promise<Answer> {
   const token = requireToken(exchange);

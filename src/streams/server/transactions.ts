@@ -113,7 +113,7 @@ async function checkTokens(
   for (const [index, request] of requests.entries()) {
     if (request.kind !== "ack") continue;
     const { subscription, token, wake } = request;
-    const refusal = await parts.subscriptions.checkToken(subscription, token, wake);
+    const refusal = await parts.engine.subscriptions.checkToken(subscription, token, wake);
     if (refusal !== undefined) {
       unfit.set(index, { kind: "unfit", reason: { kind: TOKEN_REASONS[refusal.kind] } });
     }

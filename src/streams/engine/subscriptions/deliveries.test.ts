@@ -14,7 +14,6 @@ import { createVirtualClock } from "../../../testing/virtual-clock.ts";
 import { jsonRecordEnd } from "../../../protocol/json.ts";
 import { subscriptionFormat } from "../../../protocol/subscription.ts";
 import { Engine } from "../engine.ts";
-import { SubscriptionEngine } from "../subscriptions.ts";
 
 const ORDERS = "/v1/stream/orders" as StreamName;
 const WAKES = "/v1/stream/wakes" as StreamName;
@@ -83,15 +82,14 @@ async function openStage(
   clock = createVirtualClock(1_800_000_000_000),
 ) {
   const courier = new ScriptedCourier();
-  const engine = new Engine({ store, clock, jsonRecordsEnd: jsonRecordEnd });
-  const subscriptions = new SubscriptionEngine({
-    engine,
+  const engine = new Engine({
+    store,
     clock,
+    jsonRecordsEnd: jsonRecordEnd,
     random: { ...systemRandom, unit: () => 0.5 },
-    courier,
-    format: subscriptionFormat,
-    publicBaseUrl: () => BASE_URL,
+    subscriptions: { courier, format: subscriptionFormat, publicBaseUrl: () => BASE_URL },
   });
+  const { subscriptions } = engine;
   await subscriptions.start();
   return {
     store,

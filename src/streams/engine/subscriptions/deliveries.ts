@@ -9,7 +9,6 @@
  *        not delivered again.
  */
 
-import type { Clock } from "../../../base/clock.ts";
 import {
   decideDelivered,
   decideDeliveryFailed,
@@ -30,7 +29,7 @@ import type { Courier, CourierAnswer } from "../../courier.ts";
 import { LIMITS } from "../../../protocol/limits.ts";
 import type { Random } from "../../../base/random.ts";
 import { issueToken, type Signer, webhookSignature } from "../../signer.ts";
-import type { Engine } from "../engine.ts";
+import type { Writer } from "../writer.ts";
 import { DeliveryQueue } from "./delivery-queue.ts";
 import type { SubscriptionFormat } from "./format.ts";
 import { deliveredStreams } from "./view.ts";
@@ -39,8 +38,7 @@ import { deliveredStreams } from "./view.ts";
 export const FULL_REST_MS = 1000;
 
 export interface DeliveriesParts {
-  readonly engine: Engine;
-  readonly clock: Clock;
+  readonly writer: Writer;
   readonly random: Random;
   readonly courier: Courier;
   readonly format: SubscriptionFormat;
@@ -73,7 +71,7 @@ export class Deliveries {
 
   start(): void {
     this.#isRunning = true;
-    for (const id of this.#parts.engine.world.subscriptions.byId.keys()) this.arm(id);
+    for (const id of this.#parts.writer.world.subscriptions.byId.keys()) this.arm(id);
   }
 
   stop(): void {
@@ -86,7 +84,7 @@ export class Deliveries {
   /** Looks at a subscription and sees to whatever it waits for. May be called at any time. */
   arm(id: SubscriptionId): void {
     // When nothing can be written, no answer could be kept either.
-    if (!this.#isRunning || this.#parts.engine.stopped !== undefined) return;
+    if (!this.#isRunning || this.#parts.writer.stopped !== undefined) return;
     const subscription = this.#find(id);
     const phase: Phase = subscription?.phase ?? { kind: "idle" };
     const flight = this.#flights.get(id);
@@ -100,14 +98,14 @@ export class Deliveries {
       return;
     }
     const dueMs = subscription.retry?.nextAttemptAtMs ?? (0 as TimeMs);
-    const isDue = this.#parts.engine.nowMs() >= dueMs;
+    const isDue = this.#parts.writer.nowMs() >= dueMs;
     const isWaking = phase.kind === "waking";
     if (isWaking && isDue && !this.#flights.has(id)) this.#launch(subscription, phase.wake);
     this.#setTimer(id, isWaking && !isDue ? dueMs : phase.leaseUntilMs);
   }
 
   #find(id: SubscriptionId): Subscription | undefined {
-    return this.#parts.engine.world.subscriptions.byId.get(id);
+    return this.#parts.writer.world.subscriptions.byId.get(id);
   }
 
   #setTimer(id: SubscriptionId, atMs: TimeMs | undefined): void {
@@ -116,8 +114,8 @@ export class Deliveries {
     timer?.cancel();
     this.#timers.delete(id);
     if (atMs === undefined) return;
-    const delayMs = Math.max(0, atMs - this.#parts.engine.nowMs());
-    const cancel = this.#parts.clock.after(delayMs, () => {
+    const delayMs = Math.max(0, atMs - this.#parts.writer.nowMs());
+    const cancel = this.#parts.writer.clock.after(delayMs, () => {
       this.#timers.delete(id);
       this.#wakeUp(id);
     });
@@ -126,10 +124,10 @@ export class Deliveries {
 
   #wakeUp(id: SubscriptionId): void {
     const subscription = this.#find(id);
-    const { engine } = this.#parts;
-    if (subscription !== undefined && isLeaseOver(subscription, engine.nowMs())) {
+    const { writer } = this.#parts;
+    if (subscription !== undefined && isLeaseOver(subscription, writer.nowMs())) {
       if (this.#mustWait) {
-        this.#setTimer(id, (engine.nowMs() + FULL_REST_MS) as TimeMs);
+        this.#setTimer(id, (writer.nowMs() + FULL_REST_MS) as TimeMs);
         return;
       }
       const changes = decideExpiry(subscription, this.#retryPolicy(), this.#scene());
@@ -140,18 +138,18 @@ export class Deliveries {
   }
 
   #submit(changes: readonly SubscriptionChange[]): void {
-    const { engine, submit } = this.#parts;
-    if (changes.length === 0 || engine.stopped !== undefined) return;
+    const { writer, submit } = this.#parts;
+    if (changes.length === 0 || writer.stopped !== undefined) return;
     submit(changes).catch((error: unknown) => {
       // When writes have stopped everybody is told, and recovery finds the wake as it was. Anything else
       // is a bug, and must not go unseen.
-      if (engine.stopped === undefined) throw error;
+      if (writer.stopped === undefined) throw error;
     });
   }
 
   /** DV4. */
   get #mustWait(): boolean {
-    const { room, stopped } = this.#parts.engine;
+    const { room, stopped } = this.#parts.writer;
     return stopped === undefined && !room.hasRoomToSpare;
   }
 
@@ -163,13 +161,13 @@ export class Deliveries {
         cancel();
         resolve();
       };
-      const cancel = this.#parts.clock.after(FULL_REST_MS, end);
+      const cancel = this.#parts.writer.clock.after(FULL_REST_MS, end);
       signal.addEventListener("abort", end);
     });
   }
 
   #scene(): Scene {
-    return this.#parts.scene(this.#parts.engine.nowMs());
+    return this.#parts.scene(this.#parts.writer.nowMs());
   }
 
   #retryPolicy(): RetryPolicy {
@@ -214,7 +212,7 @@ export class Deliveries {
       this.arm(id);
       return;
     }
-    if (isLeaseOver(subscription, this.#parts.engine.nowMs())) {
+    if (isLeaseOver(subscription, this.#parts.writer.nowMs())) {
       this.#wakeUp(id); // The answer has waited for too long.
       return;
     }
@@ -231,20 +229,20 @@ export class Deliveries {
     signal: AbortSignal,
   ): Promise<CourierAnswer> {
     try {
-      const { engine, courier, clock } = this.#parts;
+      const { writer, courier } = this.#parts;
       // DV1: the wake may have begun a moment ago.
-      await engine.settled();
+      await writer.settled();
       const body = await this.#body(id, wake);
       if (body === undefined || signal.aborted) return { kind: "failed", reason: "abandoned" };
       const signer = await this.#parts.signer();
-      const unixSeconds = Math.floor(clock.nowMs() / 1000);
+      const unixSeconds = Math.floor(writer.clock.nowMs() / 1000);
       const signature = await webhookSignature(signer, unixSeconds, body);
       const phase = this.#find(id)?.phase;
       if (phase === undefined || phase.kind === "idle" || phase.leaseUntilMs === undefined) {
         return { kind: "failed", reason: "abandoned" };
       }
       // An answer after the lease would count for nothing.
-      const leaseMs = phase.leaseUntilMs - engine.nowMs();
+      const leaseMs = phase.leaseUntilMs - writer.nowMs();
       const timeoutMs = Math.max(1, Math.min(LIMITS.webhookTimeoutMs, leaseMs));
       const headers = { "Content-Type": "application/json", "Webhook-Signature": signature };
       const answerBytesMax = LIMITS.webhookAnswerBytesMax;
@@ -257,9 +255,9 @@ export class Deliveries {
   }
 
   async #body(id: SubscriptionId, wake: WakeReference): Promise<Uint8Array | undefined> {
-    const { engine, format, publicBaseUrl } = this.#parts;
+    const { writer, format, publicBaseUrl } = this.#parts;
     const signer = await this.#parts.signer();
-    const expiresAtMs = engine.nowMs() + LIMITS.tokenMs;
+    const expiresAtMs = writer.nowMs() + LIMITS.tokenMs;
     const claims = { subscription: id, kind: "callback", ...wake, expiresAtMs } as const;
     const token = await issueToken(signer, claims);
     const subscription = this.#find(id);
@@ -267,7 +265,7 @@ export class Deliveries {
     if (subscription === undefined || phase === undefined || phase.kind === "idle")
       return undefined;
     if (phase.wake.wakeId !== wake.wakeId) return undefined;
-    const streams = deliveredStreams(engine, subscription, phase.wake);
+    const streams = deliveredStreams(writer, subscription, phase.wake);
     const baseUrl = publicBaseUrl();
     return format.notification({ subscription: id, ...wake, streams, baseUrl, token });
   }

@@ -13,7 +13,6 @@ import { turn } from "../../../../test/kits/watch.ts";
 import { jsonRecordEnd } from "../../../protocol/json.ts";
 import { subscriptionFormat } from "../../../protocol/subscription.ts";
 import { Engine } from "../engine.ts";
-import { SubscriptionEngine } from "../subscriptions.ts";
 
 const ORDERS = "/v1/stream/orders" as StreamName;
 const WAKES = "/v1/stream/wakes" as StreamName;
@@ -46,15 +45,18 @@ async function openStage() {
   };
   const clock = createVirtualClock(1_800_000_000_000);
   const answers: ((answer: CourierAnswer) => void)[] = [];
-  const engine = new Engine({ store, clock, jsonRecordsEnd: jsonRecordEnd });
-  const subscriptions = new SubscriptionEngine({
-    engine,
+  const engine = new Engine({
+    store,
     clock,
+    jsonRecordsEnd: jsonRecordEnd,
     random: { ...systemRandom, unit: () => 0.5 },
-    courier: { deliver: () => new Promise((resolve) => answers.push(resolve)) },
-    format: subscriptionFormat,
-    publicBaseUrl: () => "https://hapax.example",
+    subscriptions: {
+      courier: { deliver: () => new Promise((resolve) => answers.push(resolve)) },
+      format: subscriptionFormat,
+      publicBaseUrl: () => "https://hapax.example",
+    },
   });
+  const { subscriptions } = engine;
   await engine.create(createCommand(ORDERS, { contentType }));
   await engine.create(createCommand(WAKES, { contentType }));
   return {

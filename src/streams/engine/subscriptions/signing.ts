@@ -5,14 +5,14 @@
 
 import { HapaxError } from "../../../base/errors.ts";
 import { createSigner, generateSigningKey, type Signer, type SigningKey } from "../../signer.ts";
-import type { Engine } from "../engine.ts";
+import type { Writer } from "../writer.ts";
 
 export class SignerOfWorld {
-  readonly #engine: Engine;
+  readonly #writer: Writer;
   #signer: Promise<Signer> | undefined;
 
-  constructor(engine: Engine) {
-    this.#engine = engine;
+  constructor(writer: Writer) {
+    this.#writer = writer;
   }
 
   get(): Promise<Signer> {
@@ -28,14 +28,14 @@ export class SignerOfWorld {
   }
 
   async #open(): Promise<Signer> {
-    const { world } = this.#engine;
+    const { world } = this.#writer;
     if (world.signingKeys.length === 0) {
-      const key = JSON.stringify(await generateSigningKey(this.#engine.nowMs()));
-      const atMs = this.#engine.nowMs();
-      this.#engine.room.admit(0);
-      await this.#engine.submit([{ kind: "signing_key_added", atMs, key }]);
+      const key = JSON.stringify(await generateSigningKey(this.#writer.nowMs()));
+      const atMs = this.#writer.nowMs();
+      this.#writer.room.admit(0);
+      await this.#writer.submit([{ kind: "signing_key_added", atMs, key }]);
     } else {
-      await this.#engine.settled();
+      await this.#writer.settled();
     }
     return createSigner(world.signingKeys.map(parseKey));
   }

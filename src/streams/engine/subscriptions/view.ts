@@ -11,7 +11,7 @@ import type {
 import type { StreamState } from "../../core/stream.ts";
 import { type Offset, OFFSET_ZERO, type StreamName, type TimeMs } from "../../core/types.ts";
 import { LIMITS } from "../../../protocol/limits.ts";
-import type { Engine } from "../engine.ts";
+import type { Writer } from "../writer.ts";
 
 export interface ShownLink {
   readonly stream: StreamName;
@@ -53,7 +53,7 @@ export function shownLinks(subscription: Subscription): readonly ShownLink[] {
  * are what an answer of "done" stands for.
  */
 export function deliveredStreams(
-  engine: Engine,
+  writer: Writer,
   subscription: Subscription,
   wake: Wake,
 ): readonly FollowedStream[] {
@@ -62,36 +62,36 @@ export function deliveredStreams(
     const link = subscription.links.get(stream);
     if (link !== undefined && tail !== undefined) streams.push(follow(stream, link, tail));
   }
-  return fillUp(streams, subscription, (state) => engine.durableTail(state), engine);
+  return fillUp(streams, subscription, (state) => writer.durableTail(state), writer);
 }
 
 /** The streams as a worker claims them, pending ones first. The answer waits until they are durable. */
 export function claimedStreams(
-  engine: Engine,
+  writer: Writer,
   subscription: Subscription,
 ): readonly FollowedStream[] {
   const streams: FollowedStream[] = [];
   for (const [stream, link] of subscription.links) {
     if (streams.length === LIMITS.wakeStreamsMax) break;
-    const state = engine.world.streams.get(stream);
+    const state = writer.world.streams.get(stream);
     if (state === undefined || state.isDeleted) continue;
     const followed = follow(stream, link, state.tail, state);
     if (followed.hasPending) streams.push(followed);
   }
-  return fillUp(streams, subscription, (state) => state.tail, engine);
+  return fillUp(streams, subscription, (state) => state.tail, writer);
 }
 
 function fillUp(
   streams: FollowedStream[],
   subscription: Subscription,
   tailOf: (state: StreamState) => Offset,
-  engine: Engine,
+  writer: Writer,
 ): readonly FollowedStream[] {
   const named = new Set(streams.map(({ stream }) => stream));
   for (const [stream, link] of subscription.links) {
     if (streams.length >= LIMITS.wakeStreamsMax) break;
     if (named.has(stream)) continue;
-    const state = engine.world.streams.get(stream);
+    const state = writer.world.streams.get(stream);
     const tail = state === undefined || state.isDeleted ? OFFSET_ZERO : tailOf(state);
     streams.push(follow(stream, link, tail, state));
   }

@@ -4,9 +4,8 @@ import type { StreamState } from "../../core/stream.ts";
 import type { StreamName } from "../../core/types.ts";
 import type { SubscriptionSettings } from "../../core/subscription-state.ts";
 import { Engine } from "../../engine/engine.ts";
-import { SubscriptionEngine } from "../../engine/subscriptions.ts";
+import type { SubscriptionOutside } from "../../engine/subscriptions.ts";
 import { isHapaxError } from "../../../base/errors.ts";
-import { systemRandom } from "../../../base/random.ts";
 import { appendCommand, createCommand, keyClaim } from "../../../testing/commands.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/simulated-disk.ts";
 import { createVirtualClock, type VirtualClock } from "../../../testing/virtual-clock.ts";
@@ -25,21 +24,39 @@ interface Stage {
   readonly engine: Engine;
 }
 
-/** Opens a disk with room for so many segments and a few snapshots. */
-async function openStage(segments: number, snapshotBytes = 8000): Promise<Stage> {
+/** So many segments fit, and a few snapshots. */
+async function openStage(
+  segments: number,
+  snapshotBytes = 8000,
+  courier = NO_COURIER,
+): Promise<Stage> {
   const disk = createSimulatedDisk(3);
-  const stage = await openAt(disk, createVirtualClock(1_700_000_000_000));
+  const stage = await openAt(disk, createVirtualClock(1_700_000_000_000), courier);
   disk.setCapacity(segments * SEGMENT_BYTES + STORE_BYTES + snapshotBytes);
   return stage;
 }
 
-async function openAt(disk: SimulatedDisk, clock: VirtualClock): Promise<Stage> {
+const NO_COURIER: SubscriptionOutside["courier"] = {
+  deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }),
+};
+
+async function openAt(
+  disk: SimulatedDisk,
+  clock: VirtualClock,
+  courier = NO_COURIER,
+): Promise<Stage> {
   const store = await openOnDisk(
     disk,
     { segmentBytes: SEGMENT_BYTES, snapshotBytes: 2 * SEGMENT_BYTES, cacheBytes: 0, clock },
     async () => {},
   );
-  const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+  const publicBaseUrl = (): string => "https://hapax.example";
+  const engine = new Engine({
+    store,
+    clock,
+    jsonRecordsEnd: () => undefined,
+    subscriptions: { courier, format: subscriptionFormat, publicBaseUrl },
+  });
   return { disk, clock, store, engine };
 }
 
@@ -145,22 +162,15 @@ test("G33 on a full disk reads and forgotten keys leave the room alone that dele
 });
 
 test("G33 N5 on a full disk subscriptions leave the room alone that deletes need, and lose no wake-up", async () => {
-  const stage = await openStage(6, 40_000);
-  const { clock, engine, store } = stage;
   let deliveries = 0;
-  const subscriptions = new SubscriptionEngine({
-    engine,
-    clock,
-    random: systemRandom,
-    courier: {
-      deliver: () => {
-        deliveries += 1;
-        return Promise.resolve({ kind: "failed", reason: "the receiver is away" });
-      },
+  const stage = await openStage(6, 40_000, {
+    deliver: () => {
+      deliveries += 1;
+      return Promise.resolve({ kind: "failed", reason: "the receiver is away" });
     },
-    format: subscriptionFormat,
-    publicBaseUrl: () => "https://hapax.example",
   });
+  const { clock, engine, store } = stage;
+  const { subscriptions } = engine;
   await subscriptions.start();
   const orders = "/v1/stream/orders" as StreamName;
   const wakeStream = "/v1/stream/wakes" as StreamName;

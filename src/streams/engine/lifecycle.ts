@@ -1,0 +1,80 @@
+/** Streams are created, forked and deleted. PROTOCOL.md §3, §8, §9. */
+
+import {
+  type CreateCommand,
+  type CreateDecision,
+  decideCreate,
+  type ForkSource,
+} from "../core/create.ts";
+import type { StreamState } from "../core/stream.ts";
+import { assert, type StreamName } from "../core/types.ts";
+import type { Act } from "./acts.ts";
+import { findForkSource, type RecordsEnd } from "./fork-source.ts";
+import { type DeleteOutcome, GONE, MISSING } from "./outcomes.ts";
+import type { Writer } from "./writer.ts";
+
+export class Lifecycle {
+  readonly #writer: Writer;
+  readonly #jsonRecordsEnd: RecordsEnd;
+
+  constructor(writer: Writer, jsonRecordsEnd: RecordsEnd) {
+    this.#writer = writer;
+    this.#jsonRecordsEnd = jsonRecordsEnd;
+  }
+
+  async create(command: CreateCommand): Promise<CreateDecision> {
+    const writer = this.#writer;
+    writer.room.admit(command.data.length);
+    for (;;) {
+      let source: ForkSource | undefined;
+      if (command.fork !== undefined && writer.find(command.name) === undefined) {
+        const found = await findForkSource(writer, this.#jsonRecordsEnd, command.fork);
+        if ("kind" in found) return writer.answer(command.fork.sourceName, undefined, found);
+        source = found;
+        // The source may have gone while its data was read: then look again.
+        if (writer.find(command.fork.sourceName) !== source.state) continue;
+      }
+      const existing = writer.find(command.name);
+      if (existing === undefined && command.fork !== undefined && source === undefined) continue;
+      return this.#decideCreate(command, existing, source);
+    }
+  }
+
+  delete(name: StreamName, act?: Act): Promise<DeleteOutcome> {
+    const writer = this.#writer;
+    const state = writer.find(name);
+    if (state === undefined) return writer.answer(name, undefined, MISSING);
+    if (state.isDeleted) return writer.answer(name, state, GONE);
+    writer.room.admitRemoval();
+    act?.guard();
+    const batch = writer.expiry.end(state);
+    act?.note({});
+    return batch.done.then(() => ({ kind: "deleted" }) as const);
+  }
+
+  #decideCreate(
+    command: CreateCommand,
+    existing: StreamState | undefined,
+    source: ForkSource | undefined,
+  ): Promise<CreateDecision> {
+    const writer = this.#writer;
+    const { nextId } = writer.world;
+    const decision = decideCreate(existing, source, command, nextId, writer.run, writer.nowMs());
+    if (decision.kind !== "created") {
+      if (existing !== undefined && !existing.isDeleted) writer.expiry.touch(existing);
+      const [name, state] =
+        existing === undefined && command.fork !== undefined
+          ? [command.fork.sourceName, source?.state]
+          : [command.name, existing];
+      return writer.answer(name, state, decision);
+    }
+    // A fork has waited since it was admitted.
+    writer.room.admit(command.data.length);
+    const batch = writer.begin();
+    for (const change of decision.changes) writer.stage(change, batch);
+    const state = writer.world.streams.get(command.name);
+    assert(state !== undefined, `L1 a stream that was created is not there: id=${nextId}`);
+    writer.expiry.watch(state);
+    return batch.done.then(() => decision);
+  }
+}

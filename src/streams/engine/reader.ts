@@ -1,0 +1,98 @@
+/** Reads: what is durable, and never more. A live reader is told of it as it becomes durable. PROTOCOL.md §6, §7. */
+
+import { HapaxError } from "../../base/errors.ts";
+import { isSystemStream, type StreamState } from "../core/stream.ts";
+import { assert, type Offset, type StreamName } from "../core/types.ts";
+import type { Boundaries } from "./boundaries.ts";
+import type { GroupCommit } from "./commit.ts";
+import { pageOfNames, type StreamPage } from "./listing.ts";
+import { type Found, GONE, type Look, MISSING, type ReadPage } from "./outcomes.ts";
+import { readAcrossForks } from "./reading.ts";
+import type { TailListener, Tails } from "./tails.ts";
+import type { Writer } from "./writer.ts";
+
+export interface ReaderParts {
+  /** Looking at an expired stream ends it, and reading one moves its expiry. */
+  readonly writer: Writer;
+  readonly commit: GroupCommit;
+  readonly tails: Tails;
+  readonly boundaries: Boundaries;
+}
+
+export class Reader {
+  readonly #writer: Writer;
+  readonly #commit: GroupCommit;
+  readonly #tails: Tails;
+  readonly #boundaries: Boundaries;
+
+  constructor(parts: ReaderParts) {
+    this.#writer = parts.writer;
+    this.#commit = parts.commit;
+    this.#tails = parts.tails;
+    this.#boundaries = parts.boundaries;
+  }
+
+  async look(name: StreamName): Promise<Look> {
+    for (;;) {
+      const state = this.#writer.find(name);
+      const batch = this.#commit.lifecycle(name);
+      if (batch === undefined) {
+        if (state === undefined) return MISSING;
+        return state.isDeleted ? GONE : this.view(state);
+      }
+      await batch.done;
+    }
+  }
+
+  view(state: StreamState): Found {
+    const tail = this.#commit.durableTail(state);
+    return { kind: "found", state, tail, isClosed: this.#commit.isDurablyClosed(state) };
+  }
+
+  async read(state: StreamState, from: Offset, bytesMax: number): Promise<ReadPage> {
+    const { tail, isClosed } = this.view(state);
+    const page = await readAcrossForks(this.#writer.store, state, from, tail, bytesMax);
+    let bytes = 0;
+    for (const append of page.appends) bytes += append.length;
+    if (bytes === 0 && from < tail) {
+      // Its data is gone: it was deleted between the look and this read.
+      throw new HapaxError("stream_not_found", "the stream was deleted while it was read");
+    }
+    const next = (bytes === 0 ? Math.min(from, tail) : page.start + bytes) as Offset;
+    assert(next <= tail, `W4 a page reaches beyond what is durable: next=${next} tail=${tail}`);
+    const isUpToDate = next >= tail;
+    const { start, appends, release } = page;
+    const isAtEnd = isClosed && isUpToDate;
+    if (!isUpToDate) this.#boundaries.remember(state.id, next);
+    return { start, appends, bytes, next, tail, isUpToDate, isAtEnd, release };
+  }
+
+  listen(state: StreamState, listener: TailListener): () => void {
+    const leave = this.#tails.listen(state.id, listener);
+    const isGone = this.#writer.world.byId.get(state.id) !== state || state.isDeleted;
+    if (isGone && this.#commit.lifecycle(state.name) === undefined) this.#tellGone(state);
+    return () => {
+      leave();
+      // Its time starts anew when the last reader goes: until now it could not expire.
+      this.#writer.expiry.touch(state);
+    };
+  }
+
+  list(prefix: string, after: string, limit: number): StreamPage {
+    const { streams, names } = this.#writer.world;
+    return pageOfNames(names, { prefix, after, limit }, (name) => {
+      const state = streams.get(name);
+      if (state === undefined || state.isDeleted || isSystemStream(name)) return undefined;
+      if (this.#commit.lifecycle(name) !== undefined) return undefined;
+      return this.#writer.expiry.isOver(state) ? undefined : this.view(state);
+    });
+  }
+
+  /** The end came before the reader did: it is told all the same, but not within `listen`. */
+  #tellGone(state: StreamState): void {
+    const { id: stream, tail, isClosed } = state;
+    queueMicrotask(() => {
+      this.#tails.publish([{ stream, start: tail, tail, isClosed, isGone: true, appends: [] }]);
+    });
+  }
+}

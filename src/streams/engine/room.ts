@@ -1,0 +1,54 @@
+/**
+ * Whether there is room for a write. It is asked before anything is decided, in the same synchronous step, so that a full
+ * disk refuses writes and breaks nothing.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import type { Store } from "../store.ts";
+import type { GroupCommit } from "./commit.ts";
+
+/** What a change without data takes in a store, at most. */
+const CHANGE_BYTES = 64;
+
+export class Room {
+  readonly #store: Store;
+  readonly #commit: GroupCommit;
+
+  constructor(store: Store, commit: GroupCommit) {
+    this.#store = store;
+    this.#commit = commit;
+  }
+
+  /** Refuses a write of this size before anything is decided. */
+  admit(bytes: number): void {
+    const { stopped, pendingBytes } = this.#commit;
+    if (stopped !== undefined) throw stopped;
+    if (pendingBytes + bytes > LIMITS.pendingBytesMax) {
+      throw new HapaxError("too_many", `too many bytes wait for the disk: ${pendingBytes}`);
+    }
+    if (pendingBytes + bytes > this.#store.roomBytes()) {
+      throw new HapaxError("store_full", `there is no room for ${bytes} more bytes`);
+    }
+  }
+
+  /** The same for a change that frees room. */
+  admitRemoval(): void {
+    const { stopped } = this.#commit;
+    if (stopped !== undefined) throw stopped;
+    if (this.#store.roomBytes() < -1) {
+      throw new HapaxError("store_full", "there is no room even for a delete");
+    }
+  }
+
+  /** For what can wait: on a full disk it must not take the room that deletes need. */
+  get hasRoomToSpare(): boolean {
+    const { stopped, waitingChanges } = this.#commit;
+    return stopped === undefined && waitingChanges * CHANGE_BYTES <= this.#store.roomBytes();
+  }
+
+  /** The store takes no data. */
+  get isFull(): boolean {
+    return this.#store.roomBytes() <= 0;
+  }
+}
