@@ -3,7 +3,7 @@
 import { CONTROL_ROOT } from "./subscription-path.ts";
 
 export const SUBSCRIPTIONS_PREFIX = CONTROL_ROOT;
-export const ADMIN_PREFIX = "/_hapax/";
+export const OWN_PREFIX = "/_hapax/";
 export const TEST_PREFIX = "/_test/";
 
 /** The paths that people and tools try first. Each is one exact path; a path below it may be a stream. */
@@ -12,9 +12,9 @@ export const HEALTH_PATH = "/healthz";
 export const METRICS_PATH = "/metrics";
 export const ICON_PATH = "/favicon.ico";
 
-const RESERVED = [SUBSCRIPTIONS_PREFIX, ADMIN_PREFIX, TEST_PREFIX];
+const RESERVED = [SUBSCRIPTIONS_PREFIX, OWN_PREFIX, TEST_PREFIX];
 const RESERVED_NAMES = [
-  ...[SUBSCRIPTIONS_PREFIX, ADMIN_PREFIX].map((prefix) => prefix.slice(0, -1)),
+  ...[SUBSCRIPTIONS_PREFIX, OWN_PREFIX].map((prefix) => prefix.slice(0, -1)),
   HEALTH_PATH,
   METRICS_PATH,
   ICON_PATH,

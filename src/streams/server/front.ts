@@ -2,7 +2,7 @@
 
 import { FRONT_PATH, HEALTH_PATH, ICON_PATH, METRICS_PATH } from "../../protocol/reserved.ts";
 import { HEADER } from "../../protocol/headers.ts";
-import { showHealth } from "./admin.ts";
+import { showHealth } from "./own-routes.ts";
 import type { Answer, Exchange } from "./exchange.ts";
 import { showMetrics } from "./metrics.ts";
 import type { ServerParts } from "./parts.ts";

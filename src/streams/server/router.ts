@@ -4,13 +4,13 @@ import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { CORS_ALLOW, CORS_METHODS } from "../../protocol/headers.ts";
 import {
-  ADMIN_PREFIX,
+  OWN_PREFIX,
   isReserved,
   SUBSCRIPTIONS_PREFIX,
   TEST_PREFIX,
 } from "../../protocol/reserved.ts";
 import { parseStreamPath } from "../../protocol/values.ts";
-import { handleAdmin } from "./admin.ts";
+import { handleOwnRoute } from "./own-routes.ts";
 import type { Answer, Exchange } from "./exchange.ts";
 import { checkHead, type Compress, finishAnswer } from "./policy.ts";
 import { Faults, FAULTS_PATH } from "./faults.ts";
@@ -52,7 +52,7 @@ export function createRouter(
       throw new HapaxError("uri_too_long", `the limit is ${LIMITS.targetBytesMax} bytes`);
     }
     if (path.startsWith(SUBSCRIPTIONS_PREFIX)) return subscriptions(exchange);
-    if (path.startsWith(ADMIN_PREFIX)) return handleAdmin(exchange, parts);
+    if (path.startsWith(OWN_PREFIX)) return handleOwnRoute(exchange, parts);
     const front = answerFront(exchange, parts);
     if (front !== undefined) return front;
     if (path.startsWith(TEST_PREFIX)) throw new HapaxError("not_found", "faults are not enabled");

@@ -12,7 +12,7 @@ import { methodNotAllowed } from "./problem.ts";
 import { handleProducers, PRODUCERS_PATH } from "./producers.ts";
 import { handleTransactions, TRANSACTIONS_PATH } from "./transactions.ts";
 
-export function handleAdmin(exchange: Exchange, parts: ServerParts): Answer | Promise<Answer> {
+export function handleOwnRoute(exchange: Exchange, parts: ServerParts): Answer | Promise<Answer> {
   const { path } = exchange;
   for (const [root, handle] of ROOTS) {
     if (path === root || path.startsWith(`${root}/`)) return handle(exchange, parts);
