@@ -16,7 +16,7 @@
  * Not here: whether an empty array is allowed. A PUT allows it, a POST does not.
  */
 
-import { assert } from "../streams/core/types.ts";
+import { assert } from "../base/assert.ts";
 import { LIMITS } from "./limits.ts";
 import { readJsonShape } from "./json-grammar.ts";
 

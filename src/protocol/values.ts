@@ -10,7 +10,8 @@
  * Every regular expression here is free of ambiguous repetition, so matching is linear.
  */
 
-import { assert, type Offset, type StreamName } from "../streams/core/types.ts";
+import { assert } from "../base/assert.ts";
+import type { Offset, StreamName } from "../streams/core/types.ts";
 import { LIMITS } from "./limits.ts";
 
 export type ParsedOffset =

@@ -16,7 +16,8 @@ import type {
   Subscription,
   SubscriptionSettings,
 } from "../../src/streams/core/subscription-state.ts";
-import { assert, type StreamName, type TimeMs } from "../../src/streams/core/types.ts";
+import { assert } from "../../src/base/assert.ts";
+import type { StreamName, TimeMs } from "../../src/streams/core/types.ts";
 import { applyChange, createWorld } from "../../src/streams/core/world.ts";
 import { RUN } from "../../src/testing/commands.ts";
 

@@ -18,7 +18,8 @@ import {
 import { imageOfGroups, restoreGroups } from "./group-image.ts";
 import type { Group, GroupChange, GroupSettings, Member } from "./group-state.ts";
 import { createGroupBook } from "./group.ts";
-import { assert, type Offset, type StreamId, type StreamName, type TimeMs } from "./types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Offset, StreamId, StreamName, TimeMs } from "./types.ts";
 import { applyChange, createWorld, type World } from "./world.ts";
 import { RUN } from "../../testing/commands.ts";
 

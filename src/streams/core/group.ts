@@ -27,7 +27,8 @@ import type {
   MemberId,
 } from "./group-state.ts";
 import { isSystemStream } from "./stream.ts";
-import { assert, OFFSET_ZERO, type Offset, type StreamName } from "./types.ts";
+import { assert } from "../../base/assert.ts";
+import { OFFSET_ZERO, type Offset, type StreamName } from "./types.ts";
 
 type Mutable<T> = { -readonly [Key in keyof T]: T[Key] };
 type MutableCursor = Mutable<Cursor>;

@@ -10,7 +10,8 @@
  * has one of its own size, which doubles, slides and shrinks with it. Many streams have only one or two keys.
  */
 
-import { assert, type Offset, type TimeMs } from "./types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Offset, TimeMs } from "./types.ts";
 
 /** Identity of a keyed append. Words 0 to 3 are of the key's digest, words 4 and 5 of the body's. */
 export type KeyMark = Uint32Array;

@@ -13,7 +13,8 @@
 
 import { KeyEntries, MARK_WORDS, type KeyMark } from "./key-window-entries.ts";
 import { KeyIndex } from "./key-window-index.ts";
-import { assert, type Offset, type TimeMs } from "./types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Offset, TimeMs } from "./types.ts";
 
 export type { KeyMark } from "./key-window-entries.ts";
 

@@ -11,7 +11,8 @@ import {
 } from "../../../test/kits/subscription-stage.ts";
 import { decideAck, decideClaim, decideDelivered, decideRelease } from "./subscription-decide.ts";
 import { decideLink, decideUnlink } from "./subscription-link.ts";
-import { assert, type Offset } from "./types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Offset } from "./types.ts";
 
 const at = (offset: number): Offset => offset as Offset;
 

@@ -19,7 +19,8 @@ import type {
   SubscriptionReleased,
   SubscriptionWoken,
 } from "./subscription-state.ts";
-import { assert, type Offset, type StreamName, type TimeMs } from "./types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Offset, StreamName, TimeMs } from "./types.ts";
 
 /** What one decision knows of the world around the subscription. */
 export interface Scene {

@@ -13,7 +13,8 @@ import {
 } from "./subscription-decide.ts";
 import { decideSubscribe } from "./subscription-link.ts";
 import type { Subscription } from "./subscription-state.ts";
-import { assert, type Offset, type StreamName, type TimeMs } from "./types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Offset, StreamName, TimeMs } from "./types.ts";
 import { applyChange, createWorld } from "./world.ts";
 import { RUN } from "../../testing/commands.ts";
 

@@ -24,7 +24,8 @@ import {
 import { imageOfBook, restoreBook } from "./subscription-image.ts";
 import type { DeliveryWay, Subscription } from "./subscription-state.ts";
 import { createSubscriptionBook } from "./subscription.ts";
-import { assert, type Offset, type StreamId, type StreamName, type TimeMs } from "./types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Offset, StreamId, StreamName, TimeMs } from "./types.ts";
 import { applyChange, createWorld, type World } from "./world.ts";
 import { RUN } from "../../testing/commands.ts";
 

@@ -37,7 +37,8 @@ import type {
   SubscriptionWoken,
   Wake,
 } from "./subscription-state.ts";
-import { assert, type Offset, type StreamName, type TimeMs } from "./types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Offset, StreamName, TimeMs } from "./types.ts";
 
 export type { SubscriptionBook, SubscriptionChange } from "./subscription-state.ts";
 

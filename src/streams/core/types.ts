@@ -32,12 +32,3 @@ export function advance(offset: Offset, bytes: number): Offset {
 export function nextSequence(sequence: Sequence): Sequence {
   return (sequence + 1) as Sequence;
 }
-
-/** Thrown for a bug in Hapax. The label names the invariant that broke. */
-export class BrokenInvariant extends Error {
-  override readonly name = "BrokenInvariant";
-}
-
-export function assert(condition: boolean, label: string): asserts condition {
-  if (!condition) throw new BrokenInvariant(label);
-}

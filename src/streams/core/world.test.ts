@@ -18,13 +18,8 @@ import { decideCreate } from "./create.ts";
 import { firstAliveOf } from "./keys.ts";
 import { decideEnding, decideTouch } from "./retention.ts";
 import type { StreamState } from "./stream.ts";
-import {
-  BrokenInvariant,
-  type ProducerId,
-  type StreamId,
-  type StreamName,
-  type TimeMs,
-} from "./types.ts";
+import { BrokenInvariant } from "../../base/assert.ts";
+import type { ProducerId, StreamId, StreamName, TimeMs } from "./types.ts";
 import { applyChange, createWorld, type World } from "./world.ts";
 
 const NAMES = ["/a", "/b", "/c", "/d"];

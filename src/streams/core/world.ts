@@ -24,9 +24,9 @@ import {
   createSubscriptionBook,
   type SubscriptionBook,
 } from "./subscription.ts";
+import { assert } from "../../base/assert.ts";
 import {
   advance,
-  assert,
   OFFSET_ZERO,
   type ProducerId,
   type StreamId,

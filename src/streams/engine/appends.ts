@@ -7,15 +7,8 @@ import { type AppendCommand, type AppendDecision, decideAppend } from "../core/a
 import { isFromContent, type KeyDefaults } from "../core/keys.ts";
 import { lastEnd, type ProducerState } from "../core/producer.ts";
 import type { StreamState } from "../core/stream.ts";
-import {
-  assert,
-  type Epoch,
-  type Offset,
-  type ProducerId,
-  type Sequence,
-  type StreamId,
-  type StreamName,
-} from "../core/types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Epoch, Offset, ProducerId, Sequence, StreamId, StreamName } from "../core/types.ts";
 import type { Act } from "./acts.ts";
 import type { KeySweeper } from "./key-sweeper.ts";
 import { FirstNames } from "./listing.ts";

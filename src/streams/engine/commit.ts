@@ -14,7 +14,8 @@
 
 import type { Change } from "../core/change.ts";
 import type { StreamState } from "../core/stream.ts";
-import { advance, assert, type Offset, type StreamId, type StreamName } from "../core/types.ts";
+import { assert } from "../../base/assert.ts";
+import { advance, type Offset, type StreamId, type StreamName } from "../core/types.ts";
 import { applyChange, type World } from "../core/world.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";

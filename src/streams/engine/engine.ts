@@ -14,14 +14,8 @@ import type { Change } from "../core/change.ts";
 import type { CreateCommand, CreateDecision } from "../core/create.ts";
 import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
 import type { StreamState } from "../core/stream.ts";
-import {
-  assert,
-  type Offset,
-  type ProducerId,
-  type StreamId,
-  type StreamName,
-  type TimeMs,
-} from "../core/types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import type { Store, StoreStats, StoreSupport } from "../store.ts";
 import type { Act } from "./acts.ts";

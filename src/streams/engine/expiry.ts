@@ -7,7 +7,8 @@
 import type { Clock } from "../../base/clock.ts";
 import { decideEnding, decideTouch, expiresAtMs, isExpired } from "../core/retention.ts";
 import type { StreamState } from "../core/stream.ts";
-import { assert, type StreamId, type TimeMs } from "../core/types.ts";
+import { assert } from "../../base/assert.ts";
+import type { StreamId, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import type { Batch, GroupCommit } from "./commit.ts";
 import { Deadlines } from "./deadlines.ts";

@@ -9,7 +9,8 @@
  */
 
 import type { Clock } from "../../base/clock.ts";
-import { assert, type TimeMs } from "../core/types.ts";
+import { assert } from "../../base/assert.ts";
+import type { TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 
 /** How fast it follows the wall clock: enough for the drift of any quartz, too slow for any harm. */

@@ -7,7 +7,8 @@ import {
   type ForkSource,
 } from "../core/create.ts";
 import type { StreamState } from "../core/stream.ts";
-import { assert, type StreamName } from "../core/types.ts";
+import { assert } from "../../base/assert.ts";
+import type { StreamName } from "../core/types.ts";
 import type { Act } from "./acts.ts";
 import { findForkSource, type RecordsEnd } from "./fork-source.ts";
 import { type DeleteOutcome, GONE, MISSING } from "./outcomes.ts";

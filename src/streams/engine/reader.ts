@@ -2,7 +2,8 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import { isSystemStream, type StreamState } from "../core/stream.ts";
-import { assert, type Offset, type StreamName } from "../core/types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Offset, StreamName } from "../core/types.ts";
 import type { Boundaries } from "./boundaries.ts";
 import type { GroupCommit } from "./commit.ts";
 import { pageOfNames, type StreamPage } from "./listing.ts";

@@ -2,7 +2,8 @@
 
 import { describe, expect, test } from "vitest";
 import type { SubscriptionSettings } from "../core/subscription-state.ts";
-import { assert, type Offset, type StreamName } from "../core/types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Offset, StreamName } from "../core/types.ts";
 import { systemRandom } from "../../base/random.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";

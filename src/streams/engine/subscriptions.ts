@@ -35,7 +35,8 @@ import type {
   SubscriptionSettings,
 } from "../core/subscription-state.ts";
 import { type IsBoundary, isJson, type StreamState } from "../core/stream.ts";
-import { assert, type StreamName, type TimeMs } from "../core/types.ts";
+import { assert } from "../../base/assert.ts";
+import type { StreamName, TimeMs } from "../core/types.ts";
 import type { Courier } from "../courier.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";

@@ -22,14 +22,8 @@ import {
   type OperationOutcome,
   TRANSACTION_LOG,
 } from "../core/transaction-state.ts";
-import {
-  assert,
-  type Epoch,
-  type Offset,
-  type Sequence,
-  type StreamName,
-  type TimeMs,
-} from "../core/types.ts";
+import { assert } from "../../base/assert.ts";
+import type { Epoch, Offset, Sequence, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { type Act, type ActOutcome, ActRepeated } from "./acts.ts";

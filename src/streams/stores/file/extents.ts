@@ -9,7 +9,8 @@
  *   IX3  a trim removes whole extents that end at or before its offset, and nothing else.
  */
 
-import { assert, type Offset, type StreamId } from "../../core/types.ts";
+import { assert } from "../../../base/assert.ts";
+import type { Offset, StreamId } from "../../core/types.ts";
 
 export interface Extent {
   /** Offset in the stream where the first record's data starts. */
