@@ -63,17 +63,19 @@ export function parseAppend(head: AppendHead, body: Uint8Array): AppendCommand {
     return { data: EMPTY, contentType, closes, producer, key, streamSeq, expectedTail };
   }
   if (contentType === undefined) throw invalid("Content-Type", "is missing");
-  if (normaliseContentType(contentType) === undefined) {
-    throw invalid("Content-Type", "is not a media type");
-  }
-  const data = parseRecords(contentType, body);
+  const type = normaliseContentType(contentType);
+  if (type === undefined) throw invalid("Content-Type", "is not a media type");
+  const data = type.isJson ? splitRecords(body) : body;
   if (data.length === 0) throw new HapaxError("invalid_json", "the array has no elements");
   return { data, contentType, closes, producer, key, streamSeq, expectedTail };
 }
 
 /** Returns the bytes to store. For JSON: each record's own bytes and a comma, so that a read only adds brackets. */
 export function parseRecords(contentType: string, body: Uint8Array): Uint8Array {
-  if (!isJson(contentType)) return body;
+  return isJson(contentType) ? splitRecords(body) : body;
+}
+
+function splitRecords(body: Uint8Array): Uint8Array {
   const split = splitJson(body);
   if (split.kind === "invalid") throw new HapaxError("invalid_json", split.reason);
   return split.stored;

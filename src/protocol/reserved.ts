@@ -1,6 +1,9 @@
 /** Paths that are not streams. */
 
+import { HapaxError } from "../base/errors.ts";
+import type { StreamName } from "../streams/core/types.ts";
 import { CONTROL_ROOT } from "./subscription-path.ts";
+import { parseStreamPath } from "./values.ts";
 
 export const SUBSCRIPTIONS_PREFIX = CONTROL_ROOT;
 export const OWN_PREFIX = "/_hapax/";
@@ -27,4 +30,12 @@ const RESERVED_NAMES = [
 export function isReserved(name: string): boolean {
   for (const prefix of RESERVED) if (name.startsWith(prefix)) return true;
   return RESERVED_NAMES.includes(name);
+}
+
+/** The stream that the path of a request names. A path that is reserved, or is no path, is refused. */
+export function requireStreamName(target: string): StreamName {
+  const path = parseStreamPath(target);
+  if (path.kind === "invalid") throw new HapaxError(path.code, path.reason);
+  if (isReserved(path.name)) throw new HapaxError("not_found", "the path is reserved");
+  return path.name;
 }

@@ -196,7 +196,11 @@ describe("content types", () => {
     ["text/plain;", "text/plain"],
     ["text/plain ; ; a=b", "text/plain"],
   ])("V1 %j is of type %j and keeps its text", (text, essence) => {
-    expect(normaliseContentType(text)).toEqual({ essence, text });
+    expect(normaliseContentType(text)).toEqual({
+      essence,
+      text,
+      isJson: essence === "application/json",
+    });
   });
 
   test.each([

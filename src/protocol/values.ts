@@ -11,6 +11,7 @@
  */
 
 import { assert } from "../base/assert.ts";
+import { isJson } from "../streams/core/stream.ts";
 import type { Offset, StreamName } from "../streams/core/types.ts";
 import { LIMITS } from "./limits.ts";
 
@@ -33,6 +34,7 @@ export interface ContentType {
   /** `type/subtype` in lower case, without parameters. */
   readonly essence: string;
   readonly text: string;
+  readonly isJson: boolean;
 }
 
 export type QueryValue =
@@ -180,7 +182,7 @@ export function normaliseContentType(text: string): ContentType | undefined {
   if (text.length > LIMITS.contentTypeBytesMax) return undefined;
   const essence = CONTENT_TYPE.exec(text)?.[1];
   if (essence === undefined) return undefined;
-  lastContentType = { essence: essence.toLowerCase(), text };
+  lastContentType = { essence: essence.toLowerCase(), text, isJson: isJson(text) };
   return lastContentType;
 }
 

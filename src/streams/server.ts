@@ -126,20 +126,24 @@ export function createServer(
     onFault,
     components.compress,
   );
-  return {
+  const startDraining = (): void => {
+    server.isDraining = true;
+    drain.start();
+  };
+  const server = {
     settings: resolved,
     engine,
-    get isDraining() {
-      return drain.isDraining;
-    },
+    // Data and not a getter: the lane looks at it with every answer.
+    isDraining: false,
     handle,
     drain() {
-      drain.start();
+      startDraining();
       engine.releaseHeld();
     },
     async close() {
-      drain.start();
+      startDraining();
       await engine.close();
     },
   };
+  return server;
 }

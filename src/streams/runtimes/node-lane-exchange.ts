@@ -19,6 +19,7 @@ export class LaneExchange implements Exchange {
   readonly query: string;
   /** Set when the answer is ready. It is sent after all earlier ones. */
   answer: WholeAnswer | undefined;
+  received: Buffer | undefined;
   /** Bytes of the body that have not come yet. */
   bytesLeft: number;
   readonly #head: Buffer;
@@ -27,7 +28,6 @@ export class LaneExchange implements Exchange {
   readonly #budget: BodyBudget;
   readonly #peer: string;
   readonly #length: number;
-  #body: Buffer | undefined;
   #pieces: Buffer[] | undefined;
   #share: BodyShare | undefined;
   #waiter: Waiter | undefined;
@@ -53,7 +53,7 @@ export class LaneExchange implements Exchange {
     this.#budget = budget;
     this.#peer = peer;
     this.#length = contentLength;
-    this.#body = body;
+    this.received = body;
     this.bytesLeft = body === undefined ? contentLength : 0;
   }
 
@@ -75,7 +75,7 @@ export class LaneExchange implements Exchange {
       this.drop();
       return Promise.reject(tooLarge(bytesMax));
     }
-    if (this.#body !== undefined) return Promise.resolve(this.#body);
+    if (this.received !== undefined) return Promise.resolve(this.received);
     if (this.#failure !== undefined) return Promise.reject(this.#failure);
     return new Promise((resolve, reject) => {
       this.#waiter = { resolve, reject };
@@ -102,8 +102,8 @@ export class LaneExchange implements Exchange {
     pieces.push(piece);
     if (this.bytesLeft > 0) return;
     this.#release();
-    this.#body = pieces.length === 1 ? piece : Buffer.concat(pieces, this.#length);
-    this.#waiter?.resolve(this.#body);
+    this.received = pieces.length === 1 ? piece : Buffer.concat(pieces, this.#length);
+    this.#waiter?.resolve(this.received);
   }
 
   /** Counts and drops the rest of the body: the handler no longer needs it. */

@@ -101,7 +101,7 @@ export async function startNodeServer(settings: NodeServerSettings): Promise<Nod
       clock: systemClock,
       random: systemRandom,
       // One batch contains all requests that arrived in one turn of the event loop.
-      defer: (run) => void setImmediate(run),
+      defer: setImmediate,
       courier: createNodeCourier({ allowLoopback: settings.allowLoopbackWebhooks ?? true }),
       digest: nodeDigest,
       compress: nodeGzip,

@@ -31,6 +31,8 @@ export interface Exchange {
   header(name: string): string | undefined;
   /** True when a body is announced, so that it can be refused before it is read. */
   readonly hasBody: boolean;
+  /** The whole body, if it has come before it was asked for. It may be larger than `body` would take. */
+  readonly received?: Uint8Array | undefined;
   /** The whole body, or `body_too_large`. */
   body(bytesMax: number): Promise<Uint8Array>;
   /** Calls `run` once if the other side goes away before the answer is complete. */

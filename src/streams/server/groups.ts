@@ -3,6 +3,7 @@
 import type { Act, ActOutcome } from "../engine/acts.ts";
 import type { GroupView, LeaseView } from "../engine/groups.ts";
 import { HapaxError } from "../../base/errors.ts";
+import { refuseEncoding } from "../../protocol/content-encoding.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import {
   formatStart,
@@ -25,7 +26,6 @@ import { json, jsonWithList, parseLimit, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { methodNotAllowed, refuse } from "./problem.ts";
 import { quoteForAudit } from "./producers.ts";
-import { refuseEncoding } from "./streams.ts";
 
 export const GROUPS_PATH = "/_hapax/groups";
 
@@ -85,7 +85,7 @@ function noRoute(): HapaxError {
 }
 
 function readBody(exchange: Exchange): Promise<Uint8Array> {
-  refuseEncoding(exchange);
+  refuseEncoding((name) => exchange.header(name));
   return exchange.body(LIMITS.groupBodyBytesMax);
 }
 

@@ -9,13 +9,14 @@
 import { decideCursor } from "../core/cursor.ts";
 import { CONTENT_TYPE_DEFAULT } from "../core/create.ts";
 import { isJson, lifeOf, mediaType, type StreamState } from "../core/stream.ts";
-import { type Offset, OFFSET_ZERO, type StreamName } from "../core/types.ts";
+import { type Offset, OFFSET_ZERO } from "../core/types.ts";
 import type { Found, ReadPage } from "../engine/outcomes.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { withoutLastComma } from "../../protocol/json.ts";
 import { parseRead, type ReadRequest } from "../../protocol/read.ts";
+import { requireStreamName } from "../../protocol/reserved.ts";
 import { formatOffset } from "../../protocol/values.ts";
 import { takeShare } from "./answer-budget.ts";
 import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
@@ -30,11 +31,8 @@ const NOT_STORED = "no-store";
 const OPEN = new TextEncoder().encode("[");
 const CLOSE = new TextEncoder().encode("]");
 
-export async function readStream(
-  exchange: Exchange,
-  parts: ServerParts,
-  name: StreamName,
-): Promise<Answer> {
+export async function readStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+  const name = requireStreamName(exchange.path);
   const request = parseRead(exchange.query, exchange.header("last-event-id"));
   const look = await parts.engine.look(name);
   if (look.kind === "missing") return refuseMissing(parts, name);

@@ -5,11 +5,10 @@ import { LIMITS } from "../../protocol/limits.ts";
 import { CORS_ALLOW, CORS_METHODS } from "../../protocol/headers.ts";
 import {
   OWN_PREFIX,
-  isReserved,
+  requireStreamName,
   SUBSCRIPTIONS_PREFIX,
   TEST_PREFIX,
 } from "../../protocol/reserved.ts";
-import { parseStreamPath } from "../../protocol/values.ts";
 import { handleOwnRoute } from "./own-routes.ts";
 import type { Answer, Exchange } from "./exchange.ts";
 import { checkHead, type Compress, finishAnswer } from "./policy.ts";
@@ -59,16 +58,23 @@ export function createRouter(
     return handleStream(exchange, parts);
   }
 
-  async function answer(exchange: Exchange): Promise<Answer> {
-    let ready: Answer;
+  function fail(error: unknown): Answer {
+    if (!(error instanceof HapaxError)) onFault(error);
+    return failureAnswer(error);
+  }
+
+  // Not async: a good answer goes from its handler to the runtime in one step.
+  function answer(exchange: Exchange): Promise<Answer> {
+    const finish = (ready: Answer): Answer | Promise<Answer> =>
+      faults === undefined ? finishAnswer(exchange, ready, compress) : ready;
     try {
       checkHead(exchange);
-      ready = await dispatch(exchange);
+      return Promise.resolve(dispatch(exchange)).then(finish, (error: unknown) =>
+        finish(fail(error)),
+      );
     } catch (error) {
-      ready = failureAnswer(error);
-      if (!(error instanceof HapaxError)) onFault(error);
+      return Promise.resolve(finish(fail(error)));
     }
-    return faults === undefined ? finishAnswer(exchange, ready, compress) : ready;
   }
 
   if (faults === undefined) return answer;
@@ -82,21 +88,19 @@ export function createRouter(
 }
 
 function handleStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
-  const path = parseStreamPath(exchange.path);
-  if (path.kind === "invalid") throw new HapaxError(path.code, path.reason);
-  if (isReserved(path.name)) throw new HapaxError("not_found", "the path is reserved");
   switch (exchange.method) {
     case "POST":
-      return appendToStream(exchange, parts, path.name);
+      return appendToStream(exchange, parts);
     case "GET":
-      return readStream(exchange, parts, path.name);
+      return readStream(exchange, parts);
     case "HEAD":
-      return headStream(exchange, parts, path.name);
+      return headStream(exchange, parts);
     case "PUT":
-      return createStream(exchange, parts, path.name);
+      return createStream(exchange, parts);
     case "DELETE":
-      return deleteStream(exchange, parts, path.name);
+      return deleteStream(exchange, parts);
     default:
+      requireStreamName(exchange.path);
       return Promise.resolve(methodNotAllowed(STREAM_METHODS));
   }
 }

@@ -4,7 +4,6 @@ import { lifeOf } from "../core/stream.ts";
 import type { Act } from "../engine/acts.ts";
 import type { AppendOutcome, Found } from "../engine/outcomes.ts";
 import type { StreamName } from "../core/types.ts";
-import { HapaxError } from "../../base/errors.ts";
 import type { AppendCommand } from "../core/append.ts";
 import type { KeyClaim } from "../core/keys.ts";
 import type { ProducerView } from "../engine/appends.ts";
@@ -16,9 +15,11 @@ import {
   parseProducerId,
 } from "../../protocol/append.ts";
 import { encodeCreate, keyHeaders, parseCreate, parseCreateHead } from "../../protocol/create.ts";
-import { HEADER } from "../../protocol/headers.ts";
+import { refuseEncoding } from "../../protocol/content-encoding.ts";
+import { HEADER, type HeaderGetter } from "../../protocol/headers.ts";
 import { keyBytes, markOf } from "../../protocol/key.ts";
 import { invalid } from "../../protocol/refusal.ts";
+import { requireStreamName } from "../../protocol/reserved.ts";
 import { encodeStreamPath, formatOffset, formatRfc3339 } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
 import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
@@ -46,13 +47,11 @@ export function refuseGone(stream: StreamName): WholeAnswer {
   return refuse({ code: "stream_gone", detail, facts: { stream } });
 }
 
-export async function createStream(
-  exchange: Exchange,
-  parts: ServerParts,
-  name: StreamName,
-): Promise<Answer> {
-  const head = parseCreateHead(name, (header) => exchange.header(header));
-  refuseEncoding(exchange);
+export async function createStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+  const name = requireStreamName(exchange.path);
+  const header: HeaderGetter = (field) => exchange.header(field);
+  const head = parseCreateHead(name, header);
+  refuseEncoding(header);
   const body = await exchange.body(parts.settings.bodyMaxBytes);
   let inheritedType: string | undefined;
   if (body.length > 0 && head.fork !== undefined && head.contentType === undefined) {
@@ -64,16 +63,19 @@ export async function createStream(
   return "code" in answer ? refuse(answer) : answer;
 }
 
-export async function appendToStream(
-  exchange: Exchange,
-  parts: ServerParts,
-  name: StreamName,
-): Promise<Answer> {
-  const head = parseAppendHead((header) => exchange.header(header));
-  refuseEncoding(exchange);
-  const body = await exchange.body(parts.settings.bodyMaxBytes);
+export async function appendToStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+  const name = requireStreamName(exchange.path);
+  const header: HeaderGetter = (field) => exchange.header(field);
+  const head = parseAppendHead(header);
+  refuseEncoding(header);
+  const { received } = exchange;
+  const { bodyMaxBytes } = parts.settings;
+  const isThere = received !== undefined && received.length <= bodyMaxBytes;
+  const body = isThere ? received : await exchange.body(bodyMaxBytes);
   let command = parseAppend(head, body);
-  if (isKeyed(parts, name, head, body)) {
+  // A close without data can be repeated as it is; it has no content, and no window may be in its way.
+  const mayHaveContent = head.producer === undefined && body.length > 0;
+  if (head.key !== undefined || (mayHaveContent && parts.engine.isKeyedByContent(name))) {
     const key = claimKey(parts, head, command);
     command = { ...command, key: key instanceof Promise ? await key : key };
   }
@@ -113,18 +115,6 @@ function answerAppend(
   return "code" in answer ? refuse(answer) : answer;
 }
 
-function isKeyed(
-  parts: ServerParts,
-  name: StreamName,
-  head: AppendHead,
-  body: Uint8Array,
-): boolean {
-  if (head.key !== undefined) return true;
-  // A close without data can be repeated as it is; it has no content, and no window may be in its way.
-  if (head.producer !== undefined || body.length === 0) return false;
-  return parts.engine.isKeyedByContent(name);
-}
-
 /** At once where the platform hashes at once: then nothing comes between the look and the decision. */
 function claimKey(
   parts: ServerParts,
@@ -145,11 +135,8 @@ function claimKey(
   return finish(key, content);
 }
 
-export async function deleteStream(
-  exchange: Exchange,
-  parts: ServerParts,
-  name: StreamName,
-): Promise<Answer> {
+export async function deleteStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+  const name = requireStreamName(exchange.path);
   // A condition that is not looked at would be worse than none.
   if (exchange.header("if-match") !== undefined) throw invalid("If-Match", "is for POST");
   const run = async (act: Act | undefined): Promise<Answer> => {
@@ -161,11 +148,8 @@ export async function deleteStream(
   return actOnce(exchange, parts, undefined, run, () => ({ status: 204, headers: {} }));
 }
 
-export async function headStream(
-  exchange: Exchange,
-  parts: ServerParts,
-  name: StreamName,
-): Promise<Answer> {
+export async function headStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+  const name = requireStreamName(exchange.path);
   const id = exchange.header("producer-id");
   const producer =
     id === undefined ? undefined : await parts.engine.producer(name, parseProducerId(id));
@@ -197,11 +181,4 @@ function describe(found: Found): Record<string, string> {
   if (state.expiry.kind === "at") headers[HEADER.expiresAt] = formatRfc3339(state.expiry.timeMs);
   if (isClosed) headers[HEADER.closed] = "true";
   return { ...headers, ...keyHeaders(state.keys?.policy) };
-}
-
-// A compressed body would be stored as it is and served as if it were not.
-export function refuseEncoding(exchange: Exchange): void {
-  const encoding = exchange.header("content-encoding");
-  if (encoding === undefined || encoding.toLowerCase() === "identity") return;
-  throw new HapaxError("unsupported_encoding", `Content-Encoding is ${encoding.slice(0, 64)}`);
 }

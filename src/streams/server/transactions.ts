@@ -11,6 +11,7 @@ import type {
 } from "../engine/transactions.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { encodeAppendRefusal } from "../../protocol/append-refusal.ts";
+import { refuseEncoding } from "../../protocol/content-encoding.ts";
 import type { HeaderGetter } from "../../protocol/headers.ts";
 import { keyBytes, type KeyHead, markOf } from "../../protocol/key.ts";
 import { invalid } from "../../protocol/refusal.ts";
@@ -27,7 +28,6 @@ import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { methodNotAllowed, refuse } from "./problem.ts";
-import { refuseEncoding } from "./streams.ts";
 
 export const TRANSACTIONS_PATH = "/_hapax/transactions";
 
@@ -45,7 +45,7 @@ export function handleTransactions(
 
 async function commit(exchange: Exchange, parts: ServerParts): Promise<Answer> {
   const head = parseIdentity((name) => exchange.header(name));
-  refuseEncoding(exchange);
+  refuseEncoding((name) => exchange.header(name));
   const { bodyMaxBytes } = parts.settings;
   const body = await exchange.body(bodyMaxBytes);
   const parsed = parseTransaction(exchange.header("content-type"), body, bodyMaxBytes);
