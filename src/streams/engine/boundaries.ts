@@ -7,6 +7,7 @@
  * is read, and everything is decided again on the state of that later moment. Where an append ends never changes.
  */
 
+import { assert } from "../../base/assert.ts";
 import { type IsBoundary, isJson, type StreamState } from "../core/stream.ts";
 import type { Offset, StreamId } from "../core/types.ts";
 import type { Store } from "../store.ts";
@@ -37,11 +38,11 @@ export class Boundaries {
   /** An answer or an event has just handed it out. */
   remember(stream: StreamId, offset: Offset): void {
     this.#remembered.add(keyOf(stream, offset));
-    if (this.#remembered.size <= REMEMBERED_MAX) return;
     for (const oldest of this.#remembered) {
+      if (this.#remembered.size <= REMEMBERED_MAX) break;
       this.#remembered.delete(oldest);
-      return;
     }
+    assert(this.#remembered.size <= REMEMBERED_MAX, "too many offsets are remembered");
   }
 
   /** For one decision, however often it has to be taken. */

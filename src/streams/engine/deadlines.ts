@@ -3,6 +3,7 @@
  * are due together are done in slices, so that a hundred thousand of them hold up nothing.
  */
 
+import { assert } from "../../base/assert.ts";
 import type { Clock } from "../../base/clock.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { TurnBudget } from "./turn-budget.ts";
@@ -63,6 +64,7 @@ export class Deadlines<T> {
     for (let first = this.#heap[0]; first !== undefined && first.atMs <= nowMs;) {
       if (!budget.take()) break;
       this.#removeFirst();
+      assert((this.#heap[0]?.atMs ?? Infinity) >= first.atMs, "a deadline is out of its order");
       this.#due(first.item);
       first = this.#heap[0];
     }

@@ -3,6 +3,7 @@
  * durable. There are no timers: claims decide what is over. PROTOCOL.md §20.
  */
 
+import { assert } from "../../base/assert.ts";
 import {
   type CommitRefusal,
   decideClaim,
@@ -146,6 +147,7 @@ export class Groups {
         continue;
       }
       const durable = this.#submit(decision.kind === "created" ? [decision.change] : []);
+      assert(decision.kind !== "created" || byId.has(id), "GD5 a group is made and is not there");
       if (decision.kind === "created" && !isSliced) this.#filled.add(id);
       // One that was found may be of a run that ended in the middle of it.
       if (decision.kind !== "conflict") await this.#fill(id);
@@ -206,7 +208,9 @@ export class Groups {
     const group = this.#book.byId.get(id);
     if (group === undefined) return this.#settled(MISSING);
     const change = decideJoin(this.#book, group, name, this.#random.id(), this.#writer.nowMs());
-    await this.#submit([change]);
+    const durable = this.#submit([change]);
+    assert(group.members.has(change.member), "GD4 a member has joined and is not there");
+    await durable;
     return { kind: "joined", member: change.member, leaseMs: group.settings.leaseMs };
   }
 

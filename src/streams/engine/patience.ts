@@ -6,6 +6,7 @@
  *   PW3  every held append is answered: by its turn, by its time, or because its client has gone.
  */
 
+import { assert } from "../../base/assert.ts";
 import type { Clock } from "../../base/clock.ts";
 import type { AppendCommand } from "../core/append.ts";
 import { decideProducer, type ProducerClaim } from "../core/producer.ts";
@@ -124,6 +125,7 @@ export class Patience<T> {
     held.cancelTimer();
     this.#count -= 1;
     this.#bytes -= held.command.data.length;
+    assert(this.#count >= 0 && this.#bytes >= 0, "PW1 more is let go than was held");
     return true;
   }
 }

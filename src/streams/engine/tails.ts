@@ -10,6 +10,7 @@
  *       the readers of a stream are told only that it has moved, once for all appends until then, and read the store.
  */
 
+import { assert } from "../../base/assert.ts";
 import type { Clock } from "../../base/clock.ts";
 import type { Offset, StreamId } from "../core/types.ts";
 import { LIMITS } from "../../protocol/limits.ts";
@@ -122,6 +123,7 @@ export class Tails {
       if (isTold) {
         tellings.shift();
         this.#heldBytes -= first?.heldBytes ?? 0;
+        assert(this.#heldBytes >= 0, "T4 more has been told than was kept");
       }
       this.#waiting.delete(stream);
       if (tellings.length > 0) this.#waiting.set(stream, tellings);

@@ -9,6 +9,7 @@
  *        not delivered again.
  */
 
+import { assert } from "../../../base/assert.ts";
 import {
   decideDelivered,
   decideDeliveryFailed,
@@ -187,6 +188,7 @@ export class Deliveries {
     const { way } = subscription.settings;
     if (way.kind !== "webhook") return;
     const { id } = subscription;
+    assert(!this.#flights.has(id), "DV2 a subscription has two deliveries");
     const controller = new AbortController();
     const { wakeId } = wake;
     const flight: Flight = { wakeId, controller, leaveQueue: () => undefined };

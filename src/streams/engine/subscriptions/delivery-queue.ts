@@ -3,6 +3,8 @@
  * share only; who waits is served in the order of arrival.
  */
 
+import { assert } from "../../../base/assert.ts";
+
 export interface DeliveryQueueSettings {
   readonly countMax: number;
   readonly perHostMax: number;
@@ -54,6 +56,7 @@ export class DeliveryQueue {
 
   #leave(host: string): void {
     this.#running -= 1;
+    assert(this.#running >= 0, "more deliveries have ended than began");
     const ofHost = (this.#byHost.get(host) ?? 1) - 1;
     if (ofHost === 0) this.#byHost.delete(host);
     else this.#byHost.set(host, ofHost);

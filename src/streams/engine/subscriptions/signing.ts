@@ -3,6 +3,7 @@
  * that receivers can go on trusting it after a restart.
  */
 
+import { assert } from "../../../base/assert.ts";
 import { HapaxError } from "../../../base/errors.ts";
 import { createSigner, generateSigningKey, type Signer, type SigningKey } from "../../signer.ts";
 import type { Writer } from "../writer.ts";
@@ -37,6 +38,7 @@ export class SignerOfWorld {
     } else {
       await this.#writer.settled();
     }
+    assert(world.signingKeys.length > 0, "N1 the world has no key to sign with");
     return createSigner(world.signingKeys.map(parseKey));
   }
 }
