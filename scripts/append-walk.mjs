@@ -121,7 +121,7 @@ async function walkOf(dist) {
     globalThis.__walk = walk;
     const entry = pathToFileURL(join(copy, "dist", "streams", "runtimes", "node.js")).href;
     const { startNodeServer } = await import(entry);
-    await append(await startNodeServer({ port: 0 }), walk);
+    await append(await startNodeServer({ store: "memory", port: 0 }), walk);
     return walk.steps;
   } finally {
     rmSync(copy, { recursive: true, force: true });
