@@ -8,7 +8,7 @@ export const ruleFaults: readonly Fault[] = [
     guarantee: "G1",
     file: "src/streams/engine/appends.ts",
     find: "    return batch.done.then(() => decision);",
-    replace: "    return Promise.resolve(decision);",
+    replace: "    void batch;\n    return Promise.resolve(decision);",
     caughtBy: {
       file: "src/streams/engine/engine.test.ts",
       test: "G3 W2 none of 20 identical requests is answered before the commit, and one is accepted",

@@ -228,7 +228,7 @@ const keyFaults: readonly Fault[] = [
     guarantee: "G1",
     file: "src/streams/engine/appends.ts",
     find: "    if (key !== undefined) this.#keySweeper.watch(state);\n",
-    replace: "    void key;\n",
+    replace: "    void [key, this.#keySweeper];\n",
     caughtBy: {
       file: "src/streams/engine/key-sweeper.test.ts",
       test: "KS1 gives back the memory of its keys soon after their time",
