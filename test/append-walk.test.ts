@@ -41,7 +41,7 @@ describe("an append through the fast lane", () => {
     expect(Object.entries(walked.visits).filter(([, count]) => count > 2)).toEqual([]);
   });
 
-  test("is told by ARCHITECTURE.md: every file of it that is a station is named there, in its order", () => {
+  test("is in ARCHITECTURE.md: every file of it that is a station is named there, in its order", () => {
     const text = readFileSync(`${root}/ARCHITECTURE.md`, "utf8");
     const start = text.indexOf("## An append, from socket to answer");
     const chapter = text.slice(start, text.indexOf("\n## ", start + 1));

@@ -1,4 +1,4 @@
-/** Streams are created, forked and deleted. PROTOCOL.md §3, §8, §9. */
+/** Streams are created, forked and deleted. PROTOCOL.md §3, §6, §8. */
 
 import {
   type CreateCommand,

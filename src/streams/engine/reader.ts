@@ -1,4 +1,4 @@
-/** Reads: what is durable, and never more. A live reader is told of it as it becomes durable. PROTOCOL.md §6, §7. */
+/** Reads what is durable, and never more. A live reader gets data as it becomes durable. PROTOCOL.md §7, §12.1. */
 
 import { HapaxError } from "../../base/errors.ts";
 import { isSystemStream, type StreamState } from "../core/stream.ts";
@@ -89,7 +89,7 @@ export class Reader {
     });
   }
 
-  /** The end came before the reader did: it is told all the same, but not within `listen`. */
+  /** The end came before the reader did. The reader gets the event all the same, but not within `listen`. */
   #tellGone(state: StreamState): void {
     const { id: stream, tail, isClosed } = state;
     queueMicrotask(() => {
