@@ -10,6 +10,9 @@ import {
   PAGE_BYTES_MAX,
 } from "../../scripts/size.mjs";
 
+/** What the bundle has of other wings: ports and knowledge, never texts. */
+const SHARED = ["base/clock.ts", "base/error-codes.ts", "base/random.ts", "protocol/limits.ts"];
+
 let client: Bundle;
 let page: Bundle;
 
@@ -38,10 +41,9 @@ test("the whole client, minified and gzipped, is within its limit", () => {
 test("the client's bundle has nothing of Node, of the server, and none of the texts of errors", () => {
   expect(client.imports).toEqual([]);
   const source = fileURLToPath(new URL("../../src", import.meta.url));
-  const modules = client.modules.map((path) => relative(source, path));
+  const modules = client.modules.map((path) => relative(source, path).replaceAll("\\", "/"));
   const shared = modules.filter((path) => !path.startsWith("client/"));
-  const ports = ["base/clock.ts", "base/random.ts", "base/error-codes.ts", "protocol/limits.ts"];
-  expect(new Set(shared)).toEqual(new Set(ports));
+  expect(new Set(shared)).toEqual(new Set(SHARED));
   expect(client.code).not.toContain("The stream is closed");
 });
 
