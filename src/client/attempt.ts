@@ -39,7 +39,7 @@ export interface Answered {
 
 /** Sends the calls of one connection. */
 export class Caller {
-  readonly settings: ResolvedClientSettings;
+  declare readonly settings: ResolvedClientSettings;
   /** All attempts share one listener on the connection's signal: platforms warn of many as a leak. */
   readonly #onEnd = new Set<() => void>();
 

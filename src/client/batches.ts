@@ -105,12 +105,13 @@ export interface BatchParts {
 
 /** A batch that parses its records at the first access. */
 export class LazyBatch<T> implements Batch<T> {
-  readonly offset: string;
-  readonly nextOffset: string;
-  readonly position: string;
-  readonly upToDate: boolean;
-  readonly closed: boolean;
-  readonly contentType: string;
+  // Declared, and set by the constructor: as fields they would be written out in every page.
+  declare readonly offset: string;
+  declare readonly nextOffset: string;
+  declare readonly position: string;
+  declare readonly upToDate: boolean;
+  declare readonly closed: boolean;
+  declare readonly contentType: string;
   readonly #life: string | undefined;
   readonly #kind: SseKind;
   #body: Uint8Array | readonly string[];

@@ -27,7 +27,7 @@ export interface Unconfirmed {
  * ```
  */
 export class AppendFailure extends HapaxError {
-  readonly unconfirmed: readonly Unconfirmed[];
+  declare readonly unconfirmed: readonly Unconfirmed[];
 
   constructor(
     code: ErrorCode,
@@ -49,6 +49,6 @@ export function unconfirmed(data: unknown, { outcome, isCause }: NotConfirmed): 
 export function failureOf(cause: HapaxError, all: readonly Unconfirmed[]): AppendFailure {
   const { code, message, status } = cause;
   const unknown = all.filter(({ outcome }) => outcome === "unknown").length;
-  const count = `unconfirmed=${all.length} unknown=${unknown}`;
-  return new AppendFailure(code, `${message} (${count})`, all, { cause, status });
+  const words = `${message} (unconfirmed=${all.length} unknown=${unknown})`;
+  return new AppendFailure(code, words, all, { cause, status });
 }

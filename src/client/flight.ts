@@ -8,7 +8,7 @@ import { refusalIn } from "./attempt.ts";
 import { type Deferred, errorOf } from "./deferred.ts";
 import type { Backlog, BatchLimits, Receipt } from "./batching.ts";
 import { given } from "./create.ts";
-import { numberOf, producerStateOf } from "./head.ts";
+import { numberOf, producerStateOf, says } from "./head.ts";
 import { bodyOf, type Entry, sizeOf } from "./entries.ts";
 import type { Identity } from "./identity.ts";
 import type { Peer } from "./peer.ts";
@@ -113,7 +113,7 @@ export async function askServer(peer: Peer, identity: Identity, batch: Batch): P
   batch.wasLost ||= wasUnknown;
   let error = await refusalIn(answer);
   // A server of the public protocol has no refusal for a number that was used for other data. PROTOCOL.md §5.2.
-  if (answer.header("producer-seq-reused") === "true") {
+  if (says(answer, "producer-seq-reused")) {
     const message = `sequence=${batch.sequence} has other content`;
     error = new HapaxError(SEQ_REUSED, message, { status: 422 });
   }

@@ -11,6 +11,7 @@ import type { Appended } from "./appends.ts";
 import { ifUnreachable, refusalIn } from "./attempt.ts";
 import { bodyOf } from "./entries.ts";
 import { failureOf, type Unconfirmed } from "./failure.ts";
+import { says } from "./head.ts";
 import type { Peer } from "./peer.ts";
 import { encode } from "./records.ts";
 
@@ -47,7 +48,7 @@ export async function appendKeyed(
     const isCertain = !wasUnknown || error.code === "tail_moved" || error.code === "stream_closed";
     fail(error, isCertain ? "not_stored" : "unknown");
   }
-  const isDuplicate = answer.header("idempotency-replayed") === "true";
+  const isDuplicate = says(answer, "idempotency-replayed");
   return { offset: answer.header("stream-next-offset"), isDuplicate };
 }
 

@@ -62,8 +62,8 @@ export interface Reconnect {
 
 /** A failure that another try may cure, like every `unreachable`. Never leaves this folder. */
 export class Interruption extends Error {
-  readonly error: HapaxError;
-  readonly answer: ClientAnswer | undefined;
+  declare readonly error: HapaxError;
+  declare readonly answer: ClientAnswer | undefined;
 
   constructor(error: HapaxError, answer?: ClientAnswer) {
     super(error.message);
@@ -83,7 +83,7 @@ export interface LineSettings {
 
 /** Sends the requests of one reader and counts their failures. */
 export class Line {
-  readonly clock: Clock;
+  declare readonly clock: Clock;
   readonly #caller: Caller;
   readonly #url: string;
   readonly #settings: LineSettings;

@@ -88,7 +88,7 @@ async function isBase64(answer: Attempt): Promise<boolean> {
 class Held<T> {
   /** The number of control events so far. */
   controls = 0;
-  isBase64: boolean;
+  declare isBase64: boolean;
   readonly #place: Place;
   readonly #events = new Events();
   #texts: string[] = [];

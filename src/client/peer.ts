@@ -20,8 +20,8 @@ const CUTS_MAX = 9;
 
 /** One stream at one server, with the facts that the client needs before it writes. */
 export class Peer {
-  readonly caller: Caller;
-  readonly url: string;
+  declare readonly caller: Caller;
+  declare readonly url: string;
   #codec: Codec | undefined;
   #isOurs: boolean | undefined;
   #head: StreamHead | undefined;

@@ -24,7 +24,7 @@ export interface Codec {
 
 /** A JSON value that is a text already. Its maker has checked it. It is appended unchanged, with every digit. */
 export class JsonText {
-  readonly text: string;
+  declare readonly text: string;
 
   constructor(text: string) {
     this.text = text;

@@ -57,7 +57,7 @@ export interface UpdateOptions {
  * ```
  */
 export class Stream {
-  readonly url: string;
+  declare readonly url: string;
   readonly #peer: Peer;
   readonly #appends: Appends;
 

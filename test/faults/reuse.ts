@@ -51,8 +51,8 @@ export const reuseFaults: readonly Fault[] = [
     name: "the client counts another writer's number as its own append",
     guarantee: "G2",
     file: "src/client/flight.ts",
-    find: 'if (answer.header("producer-seq-reused") === "true") {',
-    replace: 'if (answer.header("producer-seq-reused") === "never") {',
+    find: 'if (says(answer, "producer-seq-reused")) {',
+    replace: 'if (says(answer, "producer-seq-never-reused")) {',
     caughtBy: {
       file: "test/client/writes-producer.test.ts",
       test: "a named producer needs an epoch where there are no sessions, and one that is new",
