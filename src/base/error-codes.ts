@@ -1,18 +1,38 @@
 /**
- * The error class, and what it needs in a client's bundle. The table with all codes and texts is errors.ts: it is not
- * part of a bundle that does not use it, and hands itself over where it is loaded.
+ * The error class of the client, and what all errors share. It has no table of all codes: a page that bundles the client
+ * has no room for it. It knows the codes that a client gives by itself; all others have the status of an answer.
+ * errors.ts has the class of all other wings, which knows every code.
+ *
+ * An error has its status and its advice from its construction. No module registers anything, so a bundler that leaves
+ * modules out cannot change them.
  */
 
 import type { ErrorCode, ERRORS, RetryAdvice } from "./errors.ts";
 
-interface ErrorRule {
-  readonly status: number;
-  readonly retry: RetryAdvice;
-  readonly help?: string;
-}
+type StatusOf<Code extends ErrorCode> = (typeof ERRORS)[Code]["status"];
+type RetryOf<Code extends ErrorCode> = (typeof ERRORS)[Code]["retry"];
 
-/** Of the codes that a client gives by itself. Others have the status of their answer. */
-const CLIENT_STATUS: Statuses = {
+/** The codes that a client gives by itself, without an answer. */
+export type ClientErrorCode =
+  | "body_too_large"
+  | "internal"
+  | "invalid_request"
+  | "invalid_settings"
+  | "offset_beyond_tail"
+  | "producer_closed"
+  | "producer_fenced"
+  | "producer_full"
+  | "refused"
+  | "unreachable"
+  | "unsupported";
+
+/**
+ * The statuses of the client's own codes, and of those that it gives an answer of another status. One that differs from
+ * `ERRORS` does not compile.
+ */
+const STATUS: { readonly [Code in ErrorCode]?: StatusOf<Code> } & {
+  readonly [Code in ClientErrorCode]: StatusOf<Code>;
+} = {
   invalid_request: 400,
   refused: 400,
   producer_fenced: 403,
@@ -20,75 +40,96 @@ const CLIENT_STATUS: Statuses = {
   offset_beyond_tail: 410,
   body_too_large: 413,
   producer_full: 429,
+  too_many: 429,
+  internal: 500,
+  invalid_settings: 500,
   unsupported: 501,
   unreachable: 503,
 };
 
-/** Of the codes whose status does not say whether to repeat the call. */
-const CLIENT_RETRY: Retries = {
-  producer_gap: "later",
+/** What a status says of repeating the call: the rule of `retryAfter`, for the compiler. */
+type RetryAfter<Status extends number> = Status extends 408
+  ? "same"
+  : `${Status}` extends "429" | `5${number}`
+    ? "later"
+    : "never";
+
+/** The codes whose advice is another one than that of their status. */
+type Retries = {
+  readonly [
+    Code in ErrorCode as RetryOf<Code> extends RetryAfter<StatusOf<Code>> ? never : Code
+  ]: RetryOf<Code>;
+};
+
+/** Complete, also with the codes that no client meets: a line too few, or a wrong one, does not compile. */
+const RETRY: Retries & { readonly [Code in ErrorCode]?: RetryOf<Code> } = {
   producer_full: "same",
+  already_claimed: "later",
+  in_progress: "later",
+  no_pending_work: "later",
+  producer_gap: "later",
   data_damaged: "never",
+  directory_unusable: "never",
+  format_unknown: "never",
   invalid_settings: "never",
+  schema_newer: "never",
+  store_closed: "never",
   unsupported: "never",
 };
 
-type Statuses = { readonly [Code in ErrorCode]?: (typeof ERRORS)[Code]["status"] };
-type Retries = { readonly [Code in ErrorCode]?: (typeof ERRORS)[Code]["retry"] };
-
-let errors: Readonly<Partial<Record<string, ErrorRule>>> | undefined;
-
-/** Gives all errors of the process their texts, and those that only servers know their status. */
-export function setErrors(all: Readonly<Record<string, ErrorRule>>): void {
-  errors = all;
+function retryAfter(status: number): RetryAdvice {
+  if (status === 408) return "same";
+  return status === 429 || status >= 500 ? "later" : "never";
 }
 
-/** Whether a server's word is one of the codes; where not all are known, whether it looks like one. */
+/** Whether a server's word looks like a code; a newer server has codes that this side does not know. */
 export function isErrorCode(word: string): word is ErrorCode {
-  return errors === undefined ? /^[a-z_]+$/.test(word) : Object.hasOwn(errors, word);
+  // `constructor` is a member of every object, also of the tables.
+  return /^[a-z_]+$/.test(word) && !(word in {});
 }
 
 /**
- * The one error class of Hapax.
+ * The error class of the client. An error of a server's answer has the status of the answer.
  *
  * ```ts
- * import { HapaxError, isHapaxError } from "hapax";
+ * import { HapaxError, isHapaxError } from "hapax/client";
  *
- * const error = new HapaxError("stream_closed", "cannot append to stream=/orders");
- * console.assert(isHapaxError(error, "stream_closed") && error.retry === "never");
+ * const error = new HapaxError("unreachable", "no answer");
+ * console.assert(isHapaxError(error, "unreachable") && error.status === 503);
+ * const refusal = new HapaxError("stream_closed", "cannot append", { status: 409 });
+ * console.assert(refusal.retry === "never");
  * ```
  */
 export class HapaxError extends Error {
   override readonly name = "HapaxError";
-  readonly code: ErrorCode;
-  readonly #status: number;
+  // Declared, and set by the constructor: as fields they would be written out in every page.
+  /** Why. The only part that programs should look at. */
+  declare readonly code: ErrorCode;
+  /** The HTTP status: the one of the answer, or the one that a server would answer. */
+  declare readonly status: number;
+  /** Whether to repeat the call: as it is, after a pause, or not at all. */
+  declare readonly retry: RetryAdvice;
 
-  /** `status` is the one of the answer, for codes that this side does not know. */
+  /** An error that the client makes by itself. */
+  constructor(code: ClientErrorCode, message: string, options?: ErrorOptions);
+  /** An error of an answer, with the status of that answer. */
+  constructor(code: ErrorCode, message: string, options: ErrorOptions & { status: number });
   constructor(code: ErrorCode, message: string, options?: ErrorOptions & { status?: number }) {
     super(message, options);
     this.code = code;
-    this.#status = options?.status ?? 500;
+    // A program without types may leave the status out.
+    this.status = STATUS[code] ?? options?.status ?? 500;
+    this.retry = RETRY[code] ?? retryAfter(this.status);
   }
 
-  get retry(): RetryAdvice {
-    const { code, status } = this;
-    const known = errors?.[code]?.retry ?? CLIENT_RETRY[code];
-    const isBusy = status === 429 || status >= 500;
-    return known ?? (status === 408 ? "same" : isBusy ? "later" : "never");
-  }
-
-  get status(): number {
-    return errors?.[this.code]?.status ?? CLIENT_STATUS[this.code] ?? this.#status;
-  }
-
-  /** What to do next, in one sentence. Bundles have no texts, and name the document that has. */
+  /** What to do next, in one sentence. The client names the document that has it; so has `ERRORS` of `hapax`. */
   get help(): string {
-    return errors?.[this.code]?.help ?? `See ${this.code} in docs/errors.md.`;
+    return `See ${this.code} in docs/errors.md.`;
   }
 }
 
 /** By name and code, not by instanceof: two copies of the package may live in one process. */
 export function isHapaxError(value: unknown, code?: ErrorCode): value is HapaxError {
-  if (!(value instanceof Error) || value.name !== "HapaxError") return false;
+  if (!(value instanceof Error && value.name === "HapaxError")) return false;
   return code === undefined || (value as HapaxError).code === code;
 }

@@ -4,11 +4,14 @@
  * A new code is earned only if the caller would act differently on it. `code` is the API; the message
  * is for people. The HTTP status stands here; error-codes.ts repeats those that the client alone needs, and does not
  * compile if they differ.
+ *
+ * The class of this file looks its code up in the table. The client has a class of its own, in error-codes.ts: a module
+ * that the client bundles makes its errors with that one.
  */
 
-import { setErrors } from "./error-codes.ts";
+import { HapaxError as ClientError, isHapaxError } from "./error-codes.ts";
 
-export { HapaxError, isErrorCode, isHapaxError } from "./error-codes.ts";
+export { isHapaxError } from "./error-codes.ts";
 
 interface ErrorSpec {
   readonly status: number;
@@ -444,4 +447,47 @@ export type ErrorCode = keyof typeof ERRORS;
 /** Whether to repeat a refused call: as it is, after a pause, or not at all. */
 export type RetryAdvice = ErrorSpec["retry"];
 
-setErrors(ERRORS);
+/**
+ * The error class of Hapax. Its status, its advice and its help are those of its code.
+ *
+ * ```ts
+ * import { HapaxError, isHapaxError } from "hapax";
+ *
+ * const error = new HapaxError("stream_closed", "cannot append to stream=/orders");
+ * console.assert(isHapaxError(error, "stream_closed") && error.retry === "never");
+ * ```
+ */
+export class HapaxError extends ClientError {
+  // The reference names what a class declares; they are set by the class above.
+  /** Why. The only part that programs should look at. */
+  declare readonly code: ErrorCode;
+  /** The HTTP status that a server answers with. */
+  declare readonly status: number;
+  /** Whether to repeat the call: as it is, after a pause, or not at all. */
+  declare readonly retry: RetryAdvice;
+
+  /** `status` is the one of the answer, for codes that this side does not know. */
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions & { status?: number }) {
+    super(code, message, { ...options, status: specOf(code)?.status ?? options?.status ?? 500 });
+  }
+
+  /** What to do next, in one sentence. */
+  override get help(): string {
+    return specOf(this.code)?.help ?? super.help;
+  }
+
+  /** True for the client's errors too, and for those of another copy of the package. */
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    return this === HapaxError ? isHapaxError(value) : super[Symbol.hasInstance](value);
+  }
+}
+
+/** What to do next about any error, also one of the client, which has no texts. */
+export function helpOf(error: ClientError): string {
+  return specOf(error.code)?.help ?? error.help;
+}
+
+/** Nothing for a code of a newer server. */
+function specOf(code: ErrorCode): ErrorSpec | undefined {
+  return Object.hasOwn(ERRORS, code) ? ERRORS[code] : undefined;
+}

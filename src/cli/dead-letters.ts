@@ -1,6 +1,6 @@
 /** `hapax dead-letters`: lists, replays or discards the records that pipelines could not process. */
 
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError, helpOf } from "../base/errors.ts";
 import { connectServer } from "../client/processing.ts";
 import { type DeadLetter, DeadLetters, type Handled } from "../client/processing/dead-letter.ts";
 import { quote } from "./arguments.ts";
@@ -132,7 +132,7 @@ function failureOf(error: HapaxError, label: string, action: Action): CommandFai
   const advice = isUnknown
     ? [`it is not known whether it was done; it is safe to run the same ${action} again`]
     : [];
-  const problem = { status, code, detail: message, help: error.help };
+  const problem = { status, code, detail: message, help: helpOf(error) };
   const words = `${label}: ${printable(message)} (${String(status)} ${code})`;
   return new CommandFailure(exitCode, words, advice, problem, { cause: error });
 }

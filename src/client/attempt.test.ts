@@ -230,8 +230,9 @@ for (const [status, headers, body, code] of [
   [413, {}, "<html>", "body_too_large"],
   [418, {}, "teapot", "refused"],
   [302, {}, "", "refused"],
-  [500, {}, '{"type":"urn:hapax:error:from_the_future"}', "internal"],
   [400, {}, '{"type":"urn:hapax:error:toString"}', "invalid_request"],
+  [400, {}, '{"type":"urn:hapax:error:constructor"}', "invalid_request"],
+  [400, {}, '{"type":"urn:hapax:error:__proto__"}', "invalid_request"],
 ] as const) {
   test(`a ${String(status)} that says ${body.slice(0, 40)} ${JSON.stringify(headers)} is ${code}`, async () => {
     const error = await refusalOf(answer(status, headers, body));
@@ -239,6 +240,33 @@ for (const [status, headers, body, code] of [
     expect(error.message).toContain(`status=${String(status)}`);
   });
 }
+
+test("a code of a newer server stays, with the status of its answer and what that says of repeating", async () => {
+  const seen: unknown[] = [];
+  for (const status of [409, 429, 500]) {
+    const body = '{"type":"urn:hapax:error:from_the_future"}';
+    const error = await refusalOf(answer(status, {}, body));
+    seen.push([error.code, error.status, error.retry]);
+  }
+  expect(seen).toEqual([
+    ["from_the_future", 409, "never"],
+    ["from_the_future", 429, "later"],
+    ["from_the_future", 500, "later"],
+  ]);
+});
+
+test("an answer without a code has the status of the code that it gets", async () => {
+  const seen: unknown[] = [];
+  for (const status of [418, 425, 502]) {
+    const error = await refusalOf(answer(status, {}, ""));
+    seen.push([error.code, error.status, error.retry]);
+  }
+  expect(seen).toEqual([
+    ["refused", 400, "never"],
+    ["too_many", 429, "later"],
+    ["internal", 500, "later"],
+  ]);
+});
 
 test("a refusal whose words are cut is still that refusal", async () => {
   const { caller, settle } = open([404], {

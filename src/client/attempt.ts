@@ -9,7 +9,8 @@
  *   AT4  an answer comes with the fact whether an earlier attempt may have been done.
  */
 
-import { type ErrorCode, HapaxError, isErrorCode, isHapaxError } from "../base/errors.ts";
+import { HapaxError, isErrorCode, isHapaxError } from "../base/error-codes.ts";
+import type { ErrorCode } from "../base/errors.ts";
 import { textOf } from "./bytes.ts";
 import { says } from "./head.ts";
 import { httpDateMs } from "./http-date.ts";

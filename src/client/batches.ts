@@ -11,7 +11,7 @@
  * Offsets are opaque: the client compares them as text, as the protocol allows, and never parses them.
  */
 
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError } from "../base/error-codes.ts";
 import { bytesOf, join, textOf } from "./bytes.ts";
 import { SSE_EVENT_CHARS_MAX } from "../protocol/limits.ts";
 import { kindOf } from "./records.ts";

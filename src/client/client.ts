@@ -6,7 +6,7 @@
 import { Caller } from "./attempt.ts";
 import { type ClientSettings, resolveClientSettings } from "./settings.ts";
 import { Stream } from "./stream.ts";
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError } from "../base/error-codes.ts";
 
 export type { Appended } from "./appends.ts";
 export type { Batch, StreamRecord } from "./batches.ts";
@@ -27,7 +27,8 @@ export {
   type Transport,
 } from "./transport.ts";
 export { documentVisibility } from "./visibility.ts";
-export { type ErrorCode, HapaxError, isHapaxError } from "../base/errors.ts";
+export { type ClientErrorCode, HapaxError, isHapaxError } from "../base/error-codes.ts";
+export type { ErrorCode } from "../base/errors.ts";
 
 /**
  * Creates the handle of a stream. Sends nothing yet. Throws `invalid_settings`.

@@ -1,6 +1,7 @@
 /** The failure of a writer that could not store everything: it has the data and their outcomes. */
 
-import { type ErrorCode, HapaxError } from "../base/errors.ts";
+import { type ClientErrorCode, HapaxError } from "../base/error-codes.ts";
+import type { ErrorCode } from "../base/errors.ts";
 import type { NotConfirmed } from "./batching.ts";
 
 /** Data that no answer has confirmed. */
@@ -29,13 +30,28 @@ export interface Unconfirmed {
 export class AppendFailure extends HapaxError {
   declare readonly unconfirmed: readonly Unconfirmed[];
 
+  /** For a code that the client gives by itself. */
+  constructor(
+    code: ClientErrorCode,
+    message: string,
+    unconfirmed: readonly Unconfirmed[],
+    options?: ErrorOptions,
+  );
+  /** For the code of an answer, with the status of that answer. */
   constructor(
     code: ErrorCode,
     message: string,
     unconfirmed: readonly Unconfirmed[],
-    options?: ErrorOptions & { status?: number },
+    options: ErrorOptions & { status: number },
+  );
+  constructor(
+    code: ErrorCode,
+    message: string,
+    unconfirmed: readonly Unconfirmed[],
+    options?: ErrorOptions,
   ) {
-    super(code, message, options);
+    // Cast: where the code is none of the client's own, the declaration above asks for a status.
+    super(code as ClientErrorCode, message, options);
     this.unconfirmed = unconfirmed;
   }
 }

@@ -3,7 +3,7 @@
  * invariants.
  */
 
-import { HapaxError, isHapaxError } from "../base/errors.ts";
+import { HapaxError, isHapaxError } from "../base/error-codes.ts";
 import { refusalIn } from "./attempt.ts";
 import { type Deferred, errorOf } from "./deferred.ts";
 import type { Backlog, BatchLimits, Receipt } from "./batching.ts";

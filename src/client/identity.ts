@@ -3,7 +3,7 @@
  * with an epoch (PROTOCOL.md §5).
  */
 
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError } from "../base/error-codes.ts";
 import { PRODUCER_ID_BYTES_MAX } from "../protocol/limits.ts";
 import type { Peer } from "./peer.ts";
 

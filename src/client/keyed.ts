@@ -6,7 +6,7 @@
  *   KP2  a key is never sent to a server that would ignore it; a failure has the known outcome of the append.
  */
 
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError } from "../base/error-codes.ts";
 import type { Appended } from "./appends.ts";
 import { ifUnreachable, refusalIn } from "./attempt.ts";
 import { bodyOf } from "./entries.ts";

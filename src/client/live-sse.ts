@@ -8,7 +8,7 @@
  *   LS3  the end of a connection shows whether the next one should be of the same kind.
  */
 
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError } from "../base/error-codes.ts";
 import { SSE_EVENT_CHARS_MAX } from "../protocol/limits.ts";
 import { membersOf, refusalOf } from "./attempt.ts";
 import type { Attempt } from "./request.ts";

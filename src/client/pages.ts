@@ -12,7 +12,7 @@
  *        another stream at the same path.
  */
 
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError } from "../base/error-codes.ts";
 import type { Attempt } from "./request.ts";
 import { LazyBatch } from "./batches.ts";
 import { join } from "./bytes.ts";

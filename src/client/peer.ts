@@ -9,7 +9,7 @@
  *        costs speed and extensions, never a record. An answer that was cut, or that means "later", proves nothing.
  */
 
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError } from "../base/error-codes.ts";
 import { type Caller, isRetryable, problemOf, refusalIn } from "./attempt.ts";
 import { type Codec, codecOf } from "./records.ts";
 import { type StreamHead, headOf } from "./head.ts";

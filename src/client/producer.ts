@@ -8,7 +8,7 @@
  *        counts a byte for each character.
  */
 
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError } from "../base/error-codes.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { BODY_BYTES_MAX, HELD_PER_PRODUCER_MAX } from "../protocol/limits.ts";
 import type { Receipt } from "./batching.ts";

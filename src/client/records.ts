@@ -5,7 +5,7 @@
  * Data is encoded at the call: later changes by the caller have no effect.
  */
 
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError } from "../base/error-codes.ts";
 import type { SseKind } from "../protocol/sse.ts";
 
 /**

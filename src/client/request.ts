@@ -6,7 +6,7 @@
  *   RQ2  every other failure is `unreachable`: no answer came, or only a part of it.
  */
 
-import { HapaxError, isHapaxError } from "../base/errors.ts";
+import { HapaxError, isHapaxError } from "../base/error-codes.ts";
 import type { Call, Caller } from "./attempt.ts";
 import { errorOf, nothing } from "./deferred.ts";
 import type { ClientAnswer } from "./transport.ts";

@@ -21,7 +21,7 @@
  *        instead, so that the line seldom waits.
  */
 
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError } from "../base/error-codes.ts";
 import { deferred, nothing } from "./deferred.ts";
 import { Backlog, type NotConfirmed, type Receipt, RECORD_OVERHEAD_BYTES } from "./batching.ts";
 import {

@@ -1,7 +1,7 @@
 /** Settings of a connection. They are checked once; one error lists all problems. They never change. */
 
 import { type Clock, waitingClock } from "../base/clock.ts";
-import { HapaxError } from "../base/errors.ts";
+import { HapaxError } from "../base/error-codes.ts";
 import { type Random, systemRandom } from "../base/random.ts";
 import { fetchTransport, type Transport } from "./transport.ts";
 

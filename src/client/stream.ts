@@ -1,6 +1,6 @@
 /** The handle of one stream, with all operations on it. `connect` creates it. */
 
-import { HapaxError, isHapaxError } from "../base/errors.ts";
+import { HapaxError, isHapaxError } from "../base/error-codes.ts";
 import { type Appended, Appends } from "./appends.ts";
 import { type Caller, refusalIn } from "./attempt.ts";
 import {

@@ -329,11 +329,12 @@ async function withOutcome(append: Promise<unknown>): Promise<void> {
     // `unsupported` would be a lie about the server.
     if (error.code === "unsupported") throw error;
     const unknown = { data: undefined, outcome: "unknown", isCause: true } as const;
-    throw new AppendFailure(error.code, error.message, [unknown]);
+    throw new AppendFailure(error.code, error.message, [unknown], { status: error.status });
   }
 }
 
 function asUnknown(failure: AppendFailure): AppendFailure {
   const unconfirmed = failure.unconfirmed.map((one) => ({ ...one, outcome: "unknown" as const }));
-  return new AppendFailure(failure.code, failure.message, unconfirmed);
+  const { code, message, status } = failure;
+  return new AppendFailure(code, message, unconfirmed, { status });
 }

@@ -13,6 +13,7 @@ import { chaosFaults } from "./chaos.ts";
 import { clientReadFaults } from "./client-reads.ts";
 import { clientWriteFaults } from "./client-writes.ts";
 import { ecosystemFaults } from "./ecosystem.ts";
+import { errorFaults } from "./errors.ts";
 import { directoryFaults } from "./directories.ts";
 import { journalFaults } from "./journal.ts";
 import { keyFaults } from "./keys.ts";
@@ -82,5 +83,6 @@ export const faults: readonly Fault[] = [
   ...frameworkFaults,
   ...callerFaults,
   ...ecosystemFaults,
+  ...errorFaults,
   ...reuseFaults,
 ];

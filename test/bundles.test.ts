@@ -1,0 +1,293 @@
+// What a bundler leaves out changes no error: every entry point, by two bundlers. GUARANTEES.md G36.
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import type { ClientErrorCode } from "../src/base/error-codes.ts";
+import { type ErrorCode, ERRORS, isHapaxError, type RetryAdvice } from "../src/base/errors.ts";
+import { BUNDLERS, Bundles, entryPoints } from "./kits/bundles.ts";
+
+const bundlers = Object.keys(BUNDLERS) as (keyof typeof BUNDLERS)[];
+const codes = Object.keys(ERRORS) as ErrorCode[];
+
+/** The client has a class of its own, which knows these codes; the others come with the status of an answer. */
+const CLIENT_ENTRIES = ["./client", "./client/node"];
+const OF_CLIENT: Readonly<Record<ClientErrorCode, true>> = {
+  body_too_large: true,
+  internal: true,
+  invalid_request: true,
+  invalid_settings: true,
+  offset_beyond_tail: true,
+  producer_closed: true,
+  producer_fenced: true,
+  producer_full: true,
+  refused: true,
+  unreachable: true,
+  unsupported: true,
+};
+
+interface Rule {
+  readonly code: string;
+  readonly status: number;
+  readonly retry: RetryAdvice;
+}
+
+type Details = [code: ErrorCode, message: string, options?: { status: number }];
+type MakeError = (...details: Details) => Error;
+type HapaxErrorClass = new (...details: Details) => Error;
+
+const bundles = new Bundles();
+const folder = mkdtempSync(join(tmpdir(), "hapax-bundled-errors-"));
+
+afterAll(() => {
+  bundles.remove();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** What the table says. */
+function ruleOf(code: ErrorCode): Rule {
+  const { status, retry } = ERRORS[code];
+  return { code, status, retry };
+}
+
+/** What the error says. It may be of another copy of the package: the bundle has its own. */
+function ruleIn(error: unknown): Rule {
+  if (!isHapaxError(error)) throw new Error("it is no HapaxError", { cause: error });
+  const { code, status, retry } = error;
+  return { code, status, retry };
+}
+
+/** What the call throws. */
+async function thrownBy(call: () => unknown): Promise<unknown> {
+  try {
+    await call();
+  } catch (error) {
+    return error;
+  }
+  throw new Error("nothing was thrown");
+}
+
+/** Demands of each call the error of its code, as the table has it. */
+async function expectErrors(
+  calls: Readonly<Partial<Record<ErrorCode, () => unknown>>>,
+): Promise<void> {
+  const seen: Rule[] = [];
+  for (const call of Object.values(calls)) seen.push(ruleIn(await thrownBy(call)));
+  // Cast: the keys of the literal are codes.
+  expect(seen).toEqual((Object.keys(calls) as ErrorCode[]).map(ruleOf));
+  expect(seen.length).toBeGreaterThanOrEqual(5);
+}
+
+test("the entry points are all there, and the patterns stand for files", () => {
+  const names = entryPoints().map(({ name }) => name);
+  expect(names.length).toBeGreaterThan(20);
+  expect(names).toEqual(expect.arrayContaining([".", "./stores/file", ...CLIENT_ENTRIES]));
+});
+
+describe.each(bundlers)("by %s", (bundler) => {
+  test.each(entryPoints())(
+    "G36 every error of $name has the status and the advice of its code",
+    async ({ name, source }) => {
+      const isClient = CLIENT_ENTRIES.includes(name);
+      const maker = isClient ? "src/base/error-codes.ts" : "src/base/errors.ts";
+      // Most entries do not export the class: beside them an error is made as their own modules make it.
+      const { entry, made } = (await bundles.load(
+        bundler,
+        `export * as entry from "./${source}";
+        import { HapaxError } from "./${maker}";
+        export const made = (...details) => new HapaxError(...details);`,
+      )) as { readonly entry: { readonly HapaxError?: HapaxErrorClass }; readonly made: MakeError };
+      const { HapaxError } = entry;
+      const makers = [made];
+      if (HapaxError !== undefined) makers.push((...details) => new HapaxError(...details));
+      const alone = isClient ? codes.filter((code) => Object.hasOwn(OF_CLIENT, code)) : codes;
+      for (const make of makers) {
+        expect(alone.map((code) => ruleIn(make(code, "words")))).toEqual(alone.map(ruleOf));
+        const answered = codes.map((code) => make(code, "words", { status: ERRORS[code].status }));
+        expect(answered.map(ruleIn)).toEqual(codes.map(ruleOf));
+      }
+    },
+  );
+
+  test("G36 copies of the package know each other's errors", async () => {
+    const source = 'export { HapaxError, isHapaxError } from "./src/toolkit/ledger.ts";';
+    const copies = [
+      await bundles.load(bundler, source),
+      await bundles.load(bundler, source.replace("toolkit/ledger", "client/client")),
+    ] as Pick<typeof import("../src/toolkit/ledger.ts"), "HapaxError" | "isHapaxError">[];
+    for (const { HapaxError } of copies) {
+      const error = new HapaxError("unreachable", "words");
+      for (const { isHapaxError: knows } of copies) {
+        expect(knows(error, "unreachable")).toBe(true);
+        expect(knows(error, "refused")).toBe(false);
+      }
+    }
+  });
+
+  test("G36 an error of an answer to the client has the status and the advice of its code", async () => {
+    const loaded = (await bundles.load(
+      bundler,
+      'export { connect } from "./src/client/client.ts";',
+    )) as Pick<typeof import("../src/client/client.ts"), "connect">;
+    const seen: Rule[] = [];
+    for (const code of codes) {
+      const { status } = ERRORS[code];
+      const body = JSON.stringify({ type: `urn:hapax:error:${code}`, detail: "words" });
+      const stream = loaded.connect("http://stage.test/s", {
+        fetch: () => Promise.resolve(new Response(body, { status })),
+        retry: { totalMs: 0 },
+      });
+      seen.push(ruleIn(await thrownBy(() => stream.head())));
+    }
+    expect(seen).toEqual(codes.map(ruleOf));
+  });
+
+  test("G36 what the client throws by itself", async () => {
+    const { connect, fetchTransport, Producer } = (await bundles.load(
+      bundler,
+      'export * from "./src/client/client.ts";',
+    )) as typeof import("../src/client/client.ts");
+    expect([typeof fetchTransport, typeof Producer]).toEqual(["function", "function"]);
+    const lost = connect("http://stage.test/s", {
+      fetch: () => Promise.reject(new Error("no network")),
+      retry: { totalMs: 0 },
+      contentType: "application/json",
+    });
+    const other = connect("http://stage.test/s", {
+      fetch: () => Promise.resolve(new Response("{}", { status: 400 })),
+      retry: { totalMs: 0 },
+    });
+    const producer = lost.producer({ highWaterBytes: 1, pendingBytesMax: 1 });
+    const closed = lost.producer();
+    await expectErrors({
+      invalid_settings: () => connect("not a URL"),
+      unreachable: () => lost.head(),
+      unsupported: () => other.append({ id: 1 }, { key: "k" }),
+      invalid_request: () => lost.append(undefined),
+      producer_closed: () => {
+        closed.close().catch(() => undefined);
+        return closed.send({ id: 1 });
+      },
+      producer_full: () => {
+        for (;;) producer.append({ id: 1 });
+      },
+    });
+    await producer.close().catch(() => undefined);
+  });
+
+  test("G36 what consumers and transactions throw by themselves", async () => {
+    const { connectServer, TransactionFailure } = (await bundles.load(
+      bundler,
+      'export * from "./src/client/processing.ts";',
+    )) as typeof import("../src/client/processing.ts");
+    const connected = (fetcher: () => Promise<Response>) =>
+      connectServer("http://stage.test", { fetch: fetcher, retry: { totalMs: 0 } });
+    const lost = connected(() => Promise.reject(new Error("no network")));
+    const foreign = connected(() => Promise.resolve(new Response("", { status: 404 })));
+    const facts = { outcome: "not_stored" } as const;
+    await expectErrors({
+      invalid_settings: () => lost.partitioned("/v1/stream/orders", 0),
+      invalid_request: () => lost.stream("http://elsewhere.test/s"),
+      unreachable: () => lost.transaction((tx) => tx.append("/v1/stream/s", 1)),
+      unsupported: () => foreign.transaction((tx) => tx.create("/v1/stream/s")),
+      lease_lost: () => {
+        throw new TransactionFailure("lease_lost", "another member has it", facts);
+      },
+      stream_gone: () => {
+        throw new TransactionFailure("stream_gone", "it was deleted", facts);
+      },
+    });
+  });
+
+  test("G36 what the toolkit throws", async () => {
+    const { acquireLease, GLOBAL, memoryLedger, processOnce } = (await bundles.load(
+      bundler,
+      'export * from "./src/toolkit/ledger.ts";\nexport * from "./src/toolkit/ledgers/memory.ts";',
+    )) as typeof import("../src/toolkit/ledger.ts") &
+      typeof import("../src/toolkit/ledgers/memory.ts");
+    const ledger = memoryLedger();
+    const base = { scope: GLOBAL } as const;
+    const fail = (): never => {
+      throw new RangeError("the work fails");
+    };
+    const begun = async (key: string, settings: object): Promise<void> => {
+      await processOnce(ledger, key, fail, { ...base, ...settings }).catch(() => undefined);
+    };
+    const unknown = {
+      ...base,
+      effect: "probed",
+      reconcile: () => Promise.resolve({ kind: "unknown" } as const),
+    } as const;
+    await begun("exhausted", { attemptsMax: 1 });
+    await begun("kept", { onFailure: "remember" });
+    await begun("unknown", unknown);
+    await processOnce(ledger, "used", () => 1, { ...base, fingerprint: "a" });
+    let end: (result: number) => void = () => undefined;
+    const ended = new Promise<number>((resolve) => (end = resolve));
+    const repeatable = { ...base, effect: "repeatable" } as const;
+    const running = processOnce(ledger, "running", () => ended, repeatable);
+    await expectErrors({
+      attempts_exhausted: () => processOnce(ledger, "exhausted", fail, { ...base, attemptsMax: 1 }),
+      failure_kept: () => processOnce(ledger, "kept", fail, base),
+      outcome_unknown: () => processOnce(ledger, "unknown", fail, unknown),
+      key_reused: () => processOnce(ledger, "used", () => 1, { ...base, fingerprint: "b" }),
+      // Another object is another process: it does not join the call that runs.
+      in_progress: () => processOnce({ ...ledger }, "running", () => 2, repeatable),
+      invalid_settings: () => processOnce(ledger, "k", () => 1, { ...base, leaseMs: -1 }),
+      unsupported: () =>
+        ledger.transaction((tx) => acquireLease(ledger.in(tx), "lease", { ...base })),
+    });
+    end(1);
+    await running;
+  });
+
+  test("G36 what stores and servers throw", async () => {
+    const { openFileStore, openMemoryStore, startNodeServer } = (await bundles.load(
+      bundler,
+      'export * from "./src/streams/stores/file.ts";\n' +
+        'export * from "./src/streams/stores/memory.ts";\n' +
+        'export { startNodeServer } from "./src/streams/runtimes/node.ts";',
+    )) as typeof import("../src/streams/stores/file.ts") &
+      typeof import("../src/streams/stores/memory.ts") &
+      typeof import("../src/streams/runtimes/node.ts");
+    const at = mkdtempSync(join(folder, "stores-"));
+    writeFileSync(join(at, "file"), "");
+    const held = await openFileStore(join(at, "held"));
+    const closed = openMemoryStore();
+    await closed.close();
+    await (await openFileStore(join(at, "foreign"))).close();
+    writeFileSync(join(at, "foreign", "STORE"), "written by something else");
+    await expectErrors({
+      directory_unusable: () => openFileStore(join(at, "file")),
+      directory_locked: () => openFileStore(join(at, "held")),
+      store_closed: () => closed.commit([]),
+      invalid_settings: () => startNodeServer({ store: "memory", port: 0, longPollMs: -1 }),
+      data_damaged: () => openFileStore(join(at, "foreign")),
+    });
+    await held.close();
+  });
+
+  test("G36 what a server answers", async () => {
+    const { startNodeServer } = (await bundles.load(
+      bundler,
+      'export * from "./src/streams/runtimes/node.ts";',
+    )) as typeof import("../src/streams/runtimes/node.ts");
+    const server = await startNodeServer({ store: "memory", port: 0 });
+    const stream = `${server.url}/v1/stream/s`;
+    const json = { "content-type": "application/json" };
+    await fetch(stream, { method: "PUT", headers: json });
+    const calls: readonly [ErrorCode, string, RequestInit][] = [
+      ["stream_not_found", `${stream}/none`, {}],
+      ["invalid_json", stream, { method: "POST", headers: json, body: "{" }],
+      ["stream_exists", stream, { method: "PUT", headers: { "content-type": "text/a" } }],
+      ["method_not_allowed", stream, { method: "PATCH" }],
+      ["invalid_request", `${stream}?offset=none`, {}],
+    ];
+    for (const [code, url, init] of calls) {
+      const answer = await fetch(url, init);
+      expect(await answer.json()).toMatchObject({ code, status: ERRORS[code].status });
+      expect(answer.status).toBe(ERRORS[code].status);
+    }
+    await server.stop();
+  });
+});
