@@ -1,38 +1,60 @@
 /** Listens to abort signals that many callers share. */
 
-/** One callback for a signal. */
-interface Listening {
-  readonly runs: Set<() => void>;
-  readonly tell: () => void;
+/** What is called when a signal aborts. It is the one listener of the signal. */
+class Runs extends Set<() => void> {
+  handleEvent(): void {
+    for (const run of [...this]) run();
+  }
 }
 
-const listening = new WeakMap<AbortSignal, Listening>();
+const runsBySignal = new WeakMap<AbortSignal, Runs>();
 
 /**
  * Calls `run` when the signal aborts. The returned function cancels that. A signal gets one listener for any number
  * of callers, because Node warns of a leak at the eleventh.
  */
 export function onAbort(signal: AbortSignal, run: () => void): () => void {
-  const { runs, tell } = listening.get(signal) ?? listenTo(signal);
-  // A caller may pass the same function twice.
+  const runs = runsBySignal.get(signal) ?? new Runs();
+  runsBySignal.set(signal, runs);
+  // The same function may be given twice.
   const own = (): void => {
     run();
   };
   runs.add(own);
+  // Nothing happens if it listens already.
+  signal.addEventListener("abort", runs);
   return () => {
-    if (!runs.delete(own) || runs.size > 0) return;
-    signal.removeEventListener("abort", tell);
-    listening.delete(signal);
+    runs.delete(own);
+    if (runs.size === 0) signal.removeEventListener("abort", runs);
   };
 }
 
-function listenTo(signal: AbortSignal): Listening {
-  const runs = new Set<() => void>();
-  const tell = (): void => {
-    for (const run of [...runs]) run();
+/** Signals that end the same thing; the caller need not have given each. */
+export type Signals = readonly (AbortSignal | undefined)[];
+
+/** Calls `run` when one of the signals aborts; the returned function takes it back. */
+export function onAnyAbort(signals: Signals, run: () => void): () => void {
+  const undo = signals.map((signal) => signal && onAbort(signal, run));
+  return () => {
+    for (const one of undo) one?.();
   };
-  signal.addEventListener("abort", tell, { once: true });
-  const made = { runs, tell };
-  listening.set(signal, made);
-  return made;
+}
+
+/** The reason of the first signal that has aborted, as it was given. */
+export function abortedBy(signals: Signals): Error | undefined {
+  // Cast: mostly an error. A caller who gave something else compares with just that.
+  return signals.find((signal) => signal?.aborted)?.reason as Error | undefined;
+}
+
+/** What the promise settles with, unless the signal aborts before: then the signal's reason is thrown. */
+export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  return new Promise((resolve, reject) => {
+    const giveUp = (): void => {
+      reject(abortedBy([signal]));
+    };
+    const stopListening = onAbort(signal, giveUp);
+    if (signal.aborted) giveUp();
+    promise.then(resolve, reject).finally(stopListening);
+  });
 }

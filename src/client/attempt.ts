@@ -9,8 +9,11 @@
  *   AT4  an answer comes with the fact whether an earlier attempt may have been done.
  */
 
+import { abortedBy, onAnyAbort } from "../base/aborts.ts";
+import { backoffMs } from "../base/backoff.ts";
 import { HapaxError, isErrorCode, isHapaxError } from "../base/error-codes.ts";
 import type { ErrorCode } from "../base/errors.ts";
+import { pause } from "../base/pause.ts";
 import { textOf } from "./bytes.ts";
 import { says } from "./head.ts";
 import { httpDateMs } from "./http-date.ts";
@@ -41,8 +44,6 @@ export interface Answered {
 /** Sends the calls of one connection. */
 export class Caller {
   declare readonly settings: ResolvedClientSettings;
-  /** All attempts share one listener on the connection's signal: platforms warn of many as a leak. */
-  readonly #onEnd = new Set<() => void>();
 
   constructor(settings: ResolvedClientSettings) {
     this.settings = settings;
@@ -50,25 +51,12 @@ export class Caller {
 
   /** Calls `run` when the signal, or that of the connection, aborts; the returned function cancels it. */
   onAbort(signal: AbortSignal | undefined, run: () => void): () => void {
-    signal?.addEventListener("abort", run);
-    if (this.#onEnd.size === 0) this.settings.signal?.addEventListener("abort", this.#end);
-    this.#onEnd.add(run);
-    return () => {
-      signal?.removeEventListener("abort", run);
-      this.#onEnd.delete(run);
-      // A signal may outlive many connections, which it must not hold.
-      if (this.#onEnd.size === 0) this.settings.signal?.removeEventListener("abort", this.#end);
-    };
+    return onAnyAbort([signal, this.settings.signal], run);
   }
 
-  readonly #end = (): void => {
-    for (const run of [...this.#onEnd]) run();
-  };
-
-  /** Returns why the call or the connection was given up: the signal's own reason, or undefined. */
+  /** Why the call or the connection was given up: the signal's own reason, or undefined. */
   abortedBy(signal: AbortSignal | undefined): Error | undefined {
-    // Usually an error. A caller that gave another value compares with exactly that.
-    return [signal, this.settings.signal].find((one) => one?.aborted)?.reason as Error | undefined;
+    return abortedBy([signal, this.settings.signal]);
   }
 
   /** Tries once. Rejects with `unreachable` if no answer came, and with the signal's reason if that aborts. */
@@ -99,37 +87,21 @@ export class Caller {
     }
   }
 
-  /** Waits the backoff for the n-th failure in a row, or Retry-After; rejects if the signal aborts. */
-  async pause(
-    failures: number,
-    answer: ClientAnswer | undefined,
-    signal: AbortSignal | undefined,
-  ): Promise<void> {
-    await this.wait(this.pauseMs(failures, answer), signal);
+  /** Waits the backoff for the n-th failure in a row; rejects if the signal aborts. */
+  pause(failures: number, signal: AbortSignal | undefined): Promise<void> {
+    return this.wait(this.pauseMs(failures), signal);
   }
 
-  /** Returns how long to wait after the n-th failure in a row: half the ceiling, and a random half. */
-  pauseMs(failures: number, answer: ClientAnswer | undefined): number {
+  /** How long to wait after the n-th failure in a row: half the ceiling, and a random half. */
+  pauseMs(failures: number, answer?: ClientAnswer): number {
     const { clock, random, retry } = this.settings;
-    const ceilingMs = Math.min(retry.maxMs, retry.minMs * 2 ** Math.min(failures - 1, 30));
-    const backoffMs = ceilingMs * (0.5 + random.unit() / 2);
-    return Math.max(backoffMs, retryAfterMs(answer?.header("retry-after"), clock.nowMs()));
+    const askedMs = retryAfterMs(answer?.header("retry-after"), clock.nowMs());
+    return Math.max(backoffMs(failures, retry, random.unit()), askedMs);
   }
 
   /** Waits; rejects with the reason if the call or the connection is given up. */
   wait(delayMs: number, signal?: AbortSignal): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const end = (): void => {
-        cancel();
-        unlisten();
-        const reason = this.abortedBy(signal);
-        if (reason === undefined) resolve();
-        else reject(reason);
-      };
-      const cancel = this.settings.clock.after(delayMs, end);
-      const unlisten = this.onAbort(signal, end);
-      if (this.abortedBy(signal) !== undefined) end();
-    });
+    return pause(this.settings.clock, delayMs, signal, this.settings.signal);
   }
 
   /** Returns the headers and the URL of one attempt, with those of the settings. */

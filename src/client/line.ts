@@ -152,7 +152,7 @@ export class Line {
 
   /** Pauses; the time grows with the count. */
   async rest(count: number): Promise<void> {
-    await this.#caller.pause(count, undefined, this.#settings.signal);
+    await this.#caller.pause(count, this.#settings.signal);
   }
 
   throwIfAborted(): void {

@@ -88,7 +88,7 @@ export class Peer {
         if (isOurs || answer.status === 400) this.#isOurs = isOurs;
         return isOurs;
       }
-      await this.caller.pause(cuts, undefined, signal);
+      await this.caller.pause(cuts, signal);
     }
   }
 

@@ -258,7 +258,7 @@ export class Sender {
     }
     const before = this.#flight[this.#flight.indexOf(batch) - 1];
     if (before?.hasEnded === false) await before.done.promise;
-    else await this.#peer.caller.pause(1, undefined, batch.abort.signal);
+    else await this.#peer.caller.pause(1, batch.abort.signal);
     return this.#isMoving(batch) || this.#stop !== undefined;
   }
 

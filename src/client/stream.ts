@@ -130,7 +130,7 @@ export class Stream {
       } catch (error) {
         if (!isHapaxError(error, "tail_moved")) throw error;
       }
-      await this.#peer.caller.pause(conflicts, undefined, options.signal);
+      await this.#peer.caller.pause(conflicts, options.signal);
     }
   }
 

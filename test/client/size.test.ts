@@ -11,7 +11,15 @@ import {
 } from "../../scripts/size.mjs";
 
 /** What the bundle has of other wings: ports and knowledge, never texts. */
-const SHARED = ["base/clock.ts", "base/error-codes.ts", "base/random.ts", "protocol/limits.ts"];
+const SHARED = [
+  "base/aborts.ts",
+  "base/backoff.ts",
+  "base/clock.ts",
+  "base/error-codes.ts",
+  "base/pause.ts",
+  "base/random.ts",
+  "protocol/limits.ts",
+];
 
 let client: Bundle;
 let page: Bundle;

@@ -115,7 +115,7 @@ export const callerFaults: readonly Fault[] = [
     name: "a part of an answer is taken for the answer",
     guarantee: "G26",
     file: "src/toolkit/idempotency/fetch.ts",
-    find: "const bytes = await orEnded(response.clone().arrayBuffer(), ended.signal);",
+    find: "const bytes = await unlessAborted(response.clone().arrayBuffer(), ended.signal);",
     replace: "const bytes = new ArrayBuffer(0);",
     caughtBy: {
       file: FETCH,
@@ -126,8 +126,8 @@ export const callerFaults: readonly Fault[] = [
     name: "Retry-After is not waited for",
     guarantee: "G26",
     file: "src/toolkit/idempotency/fetch.ts",
-    find: "return Math.max(backoffMs, retryAfterMs(heard.response.headers, nowMs));",
-    replace: "return Math.min(backoffMs, 1 + retryAfterMs(heard.response.headers, nowMs));",
+    find: "return Math.max(ownMs, retryAfterMs(heard.response.headers, nowMs));",
+    replace: "return Math.min(ownMs, 1 + retryAfterMs(heard.response.headers, nowMs));",
     caughtBy: {
       file: FETCH,
       test: "HW4 Retry-After is waited for, as seconds and as a date",

@@ -147,7 +147,7 @@ export class Membership<T> {
         const isPatient = this.#nowMs() - sinceMs < settings.patienceMs && !signal.aborted;
         if (!isHapaxError(error) || error.retry === "never" || !isPatient) throw error;
         this.#tell({ kind: "retrying", error });
-        await caller.pause(failures, undefined, signal);
+        await caller.pause(failures, signal);
       }
     }
   }

@@ -8,7 +8,9 @@
  *   PA4  work whose lease is over, or whose pipeline must end, is not tried again.
  */
 
+import { backoffMs } from "../../base/backoff.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { rest } from "../../base/pause.ts";
 import { wordsOf } from "./error-words.ts";
 import { leaseLost } from "./lease.ts";
 import type { Places } from "./places.ts";
@@ -180,20 +182,7 @@ export class Attempts<T, Tx, Output> {
   /** Pauses before the next attempt. PA4. */
   async pause(failures: number, signal: AbortSignal): Promise<void> {
     const { clock, random, retry } = this.#settings;
-    const mostMs = Math.min(retry.maxMs, retry.minMs * 2 ** Math.min(failures - 1, 30));
-    const delayMs = mostMs * (0.5 + random.unit() / 2);
-    await new Promise<void>((resolve) => {
-      const end = (): void => {
-        cancel();
-        this.#stop.removeEventListener("abort", end);
-        signal.removeEventListener("abort", end);
-        resolve();
-      };
-      const cancel = clock.after(delayMs, end);
-      this.#stop.addEventListener("abort", end);
-      signal.addEventListener("abort", end);
-      if (this.#stop.aborted || signal.aborted) end();
-    });
+    await rest(clock, backoffMs(failures, retry, random.unit()), this.#stop, signal);
     throwIfOver(signal);
     if (this.#stop.aborted) throw new Stopped("the pipeline was told to end");
   }

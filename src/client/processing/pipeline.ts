@@ -14,7 +14,9 @@
  * state of the leased streams.
  */
 
+import { backoffMs } from "../../base/backoff.ts";
 import { isHapaxError } from "../../base/errors.ts";
+import { rest } from "../../base/pause.ts";
 import type { Connection } from "./connection.ts";
 import type { LeasedBatch } from "./held.ts";
 import { Stopped } from "./pipeline-attempts.ts";
@@ -38,9 +40,8 @@ import {
 } from "./pipeline-settings.ts";
 import { SinkStrategy } from "./pipeline-sink.ts";
 
-/** Pauses before the pipeline joins its group anew, in milliseconds. */
-const RESTART_MS_MIN = 50;
-const RESTART_MS_MAX = 10_000;
+/** Pauses between two lives in the group, in milliseconds. */
+const RESTARTS = { minMs: 50, maxMs: 10_000 };
 
 /** Processes the records of streams, each exactly once. `createPipeline` creates it. */
 export class Pipeline<T = unknown, Tx = unknown> {
@@ -173,22 +174,9 @@ export class Pipeline<T = unknown, Tx = unknown> {
     if (nowMs - this.#failingSinceMs >= patienceMs) throw error;
     this.#counters.restarts += 1;
     onRetry?.(error);
-    const mostMs = Math.min(
-      RESTART_MS_MAX,
-      RESTART_MS_MIN * 2 ** Math.min(this.#restartsInRow, 20),
-    );
     this.#restartsInRow += 1;
-    const { signal } = this.#stop;
-    await new Promise<void>((resolve) => {
-      const end = (): void => {
-        cancel();
-        signal.removeEventListener("abort", end);
-        resolve();
-      };
-      const cancel = clock.after(mostMs * (0.5 + random.unit() / 2), end);
-      signal.addEventListener("abort", end);
-      if (signal.aborted) end();
-    });
+    const delayMs = backoffMs(this.#restartsInRow, RESTARTS, random.unit());
+    await rest(clock, delayMs, this.#stop.signal);
   }
 
   #advance({ stream, offset, records, outputs, deadLetters }: Advance): void {

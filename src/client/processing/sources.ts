@@ -6,6 +6,7 @@
  *        at a time, an idle one ever more seldom; one that has data takes the place of one that was silent for long.
  */
 
+import { doubledMs } from "../../base/backoff.ts";
 import type { Caller } from "../attempt.ts";
 import type { Batch } from "../batches.ts";
 import { followStream } from "../follow.ts";
@@ -83,8 +84,8 @@ export class Sources {
         }
       }
       if (!isActive || place !== undefined) {
-        const delayMs = Math.min(POLL_MS_MAX, this.#settings.pollMs * 2 ** Math.min(idle, 10));
-        await this.#caller.wait(delayMs, signal);
+        const bounds = { minMs: this.#settings.pollMs, maxMs: POLL_MS_MAX };
+        await this.#caller.wait(doubledMs(idle + 1, bounds), signal);
       }
       const page = await this.#turns.run(() => this.#page<T>(path, `${offset}/${life}`, signal));
       offset = page.nextOffset;

@@ -6,6 +6,7 @@
  * pending work then, the next wake begins in the same step, so that no wake is lost (N5).
  */
 
+import { doubledMs, spreadMs } from "../../base/backoff.ts";
 import { decideNumber } from "./numbers.ts";
 import type { IsBoundary } from "./stream.ts";
 import type { Streams } from "./subscription-link.ts";
@@ -359,9 +360,9 @@ function deliveryFailedChange(
   atMs: TimeMs,
 ): SubscriptionChange & { readonly kind: "subscription_delivery_failed" } {
   const attempts = (subscription.retry?.attempts ?? 0) + 1;
-  const baseMs = Math.min(policy.delayMsMin * 2 ** Math.min(attempts - 1, 30), policy.delayMsMax);
-  const jitter = 1 + RETRY_JITTER * (policy.unit * 2 - 1);
-  const nextAttemptAtMs = (atMs + Math.round(baseMs * jitter)) as TimeMs;
+  const { delayMsMin: minMs, delayMsMax: maxMs, unit } = policy;
+  const delayMs = spreadMs(doubledMs(attempts, { minMs, maxMs }), RETRY_JITTER, unit);
+  const nextAttemptAtMs = (atMs + Math.round(delayMs)) as TimeMs;
   const leaseUntilMs = (nextAttemptAtMs + subscription.settings.leaseMs) as TimeMs;
   const kind = "subscription_delivery_failed";
   return { kind, atMs, subscription: subscription.id, attempts, nextAttemptAtMs, leaseUntilMs };

@@ -8,6 +8,7 @@
  *   X4  a reader that leaves the live path comes back by reading the store, at its own offset.
  */
 
+import { spreadMs } from "../../base/backoff.ts";
 import { decideCursor, decideNextCursor } from "../core/cursor.ts";
 import { lifeOf, type StreamState } from "../core/stream.ts";
 import type { Offset } from "../core/types.ts";
@@ -139,7 +140,7 @@ class SseReader {
       this.#stop();
     });
     // Readers that came together must not all come back together.
-    const lifeMs = settings.sseMaxSeconds * 1000 * (0.95 + 0.1 * random.unit());
+    const lifeMs = spreadMs(settings.sseMaxSeconds * 1000, 0.05, random.unit());
     this.#after(lifeMs, () => {
       this.#end();
     });

@@ -7,6 +7,7 @@
  *   HC4  requests that cannot be finished do not hide others.
  */
 
+import { doubledMs, spreadMs } from "../../base/backoff.ts";
 import type { EntryFilter, Ledger, Place, PlacedEntry } from "../ledgers/ledger.ts";
 import { Check } from "../once/check.ts";
 import type { Acquired, Claim, ClaimTerms } from "../once/claiming.ts";
@@ -100,7 +101,7 @@ export function createCompleter<Tx>(
   };
   const later = (): void => {
     if (!isStarted) return;
-    cancel = clock.after(everyMs * (0.95 + random.unit() / 10), () => {
+    cancel = clock.after(spreadMs(everyMs, 0.05, random.unit()), () => {
       void run().catch(onError).finally(later);
     });
   };
@@ -174,8 +175,7 @@ function foundOf<Tx>(search: Search<Tx>, entry: PlacedEntry): Found<Tx> | undefi
 /** HC3: returns whether the pause is over. The retention of an entry begins anew when it is released. */
 function isDue<Tx>({ parts, everyMs }: Search<Tx>, entry: PlacedEntry): boolean {
   const sinceMs = parts.settings.retainMs - (entry.keepLeftMs ?? 0);
-  const pauseMs = everyMs * 2 ** Math.min(entry.attempts - 1, 30);
-  return sinceMs >= Math.min(pauseMs, COMPLETER_PAUSE_MS_MAX);
+  return sinceMs >= doubledMs(entry.attempts, { minMs: everyMs, maxMs: COMPLETER_PAUSE_MS_MAX });
 }
 
 /** HC2: finishes a request. Returns whether this completer finished it. */

@@ -10,13 +10,15 @@
  * The standard is draft-ietf-httpapi-idempotency-key-header-07. toolkit/rules/claim.ts decides who may work.
  */
 
+import { unlessAborted } from "../../base/aborts.ts";
 import { isOtherContent } from "../../base/content-fingerprint.ts";
 import { parseIdempotencyKey, parseWaitMs } from "../rules/idempotency-key.ts";
 import { type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
+import { pause } from "../../base/pause.ts";
 import type { Entry, Ledger, Place } from "../ledgers/ledger.ts";
 import { Check, GLOBAL } from "../once/check.ts";
 import { acquire, type Claim, type ClaimTerms } from "../once/claiming.ts";
-import { growingPauses, pause, unlessAborted } from "../once/pauses.ts";
+import { growingPauses } from "../once/pauses.ts";
 import { keyTimeMs } from "../../protocol/key.ts";
 import { type Answer, answerOf, problemOf, replayOf, responseOf } from "./answer.ts";
 import { type Completer, type CompleterSettings, createCompleter } from "./completer.ts";

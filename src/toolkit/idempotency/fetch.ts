@@ -20,9 +20,11 @@
 
 import { parseWaitMs } from "../rules/idempotency-key.ts";
 import { applyExpiry, decideUse, isWorthRepeating, type KeyRecord } from "../rules/caller-key.ts";
+import { unlessAborted } from "../../base/aborts.ts";
+import { backoffMs } from "../../base/backoff.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
-import { pause } from "../once/pauses.ts";
+import { pause } from "../../base/pause.ts";
 import { type Content, contentOf, type IdempotentInit } from "./fetch-body.ts";
 import { expiryOf, retryAfterMs } from "./fetch-dates.ts";
 import {
@@ -240,6 +242,7 @@ class IdempotentCaller {
       headers.append("Prefer", `wait=${waitSeconds}`);
     }
     try {
+      // A `fetch` of the caller need not look at its signal.
       const sending = this.#settings.fetch(content.url, {
         ...rest,
         // HW5: after 301 to 303 `fetch` would send a GET without the content, and return its answer as that of the call.
@@ -250,9 +253,9 @@ class IdempotentCaller {
         body: content.body === undefined ? null : new Blob([content.body]),
         signal: ended.signal,
       });
-      const response = await orEnded(sending, ended.signal);
-      // HW4: an answer counts when all of it has arrived. The caller reads a copy that cannot fail.
-      const bytes = await orEnded(response.clone().arrayBuffer(), ended.signal);
+      const response = await unlessAborted(sending, ended.signal);
+      // HW4: an answer counts when it is there as a whole; its reader has a copy that cannot fail.
+      const bytes = await unlessAborted(response.clone().arrayBuffer(), ended.signal);
       return { kind: "answer", response, isFinal: !isAgain(response, bytes) };
     } catch (error) {
       signal?.throwIfAborted();
@@ -266,10 +269,9 @@ class IdempotentCaller {
   /** HW4: half the ceiling and a random half; `Retry-After` if that is longer. */
   #pauseMs(failures: number, heard: Heard, nowMs: number): number {
     const { random, retry } = this.#settings;
-    const ceilingMs = Math.min(retry.maxMs, retry.minMs * 2 ** Math.min(failures - 1, 30));
-    const backoffMs = ceilingMs * (0.5 + random.unit() / 2);
-    if (heard.kind === "nothing") return backoffMs;
-    return Math.max(backoffMs, retryAfterMs(heard.response.headers, nowMs));
+    const ownMs = backoffMs(failures, retry, random.unit());
+    if (heard.kind === "nothing") return ownMs;
+    return Math.max(ownMs, retryAfterMs(heard.response.headers, nowMs));
   }
 }
 
@@ -279,18 +281,6 @@ function mayPrefer(url: string, headers: Headers): boolean {
   const page: unknown = Reflect.get(globalThis, "location");
   const isPage = typeof page === "object" && page !== null && "origin" in page;
   return !isPage || new URL(url).origin === page.origin;
-}
-
-/** HW4: settles as the promise does, or rejects when the attempt ends first. The caller's `fetch` may ignore its signal. */
-function orEnded<Value>(promise: Promise<Value>, signal: AbortSignal): Promise<Value> {
-  return new Promise((resolve, reject) => {
-    const giveUp = (): void => {
-      reject(signal.reason as Error);
-    };
-    signal.addEventListener("abort", giveUp, { once: true });
-    if (signal.aborted) giveUp();
-    promise.then(resolve, reject);
-  });
 }
 
 function checkName(operation: string): void {

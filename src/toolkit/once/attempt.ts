@@ -9,12 +9,13 @@
  *   ON6  work elsewhere that must be asked for is not repeated before it was: not after a crash, and not after it threw.
  */
 
-import { onAbort } from "../../base/aborts.ts";
+import { onAbort, unlessAborted } from "../../base/aborts.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
+import { pause } from "../../base/pause.ts";
 import type { Entry, Ledger } from "../ledgers/ledger.ts";
 import { acquire, type Claim } from "./claiming.ts";
-import { growingPauses, pause, unlessAborted } from "./pauses.ts";
+import { growingPauses } from "./pauses.ts";
 import { encodeFailure } from "./result.ts";
 import type { Bytes, Encodable, JobWork, OnceJob } from "./settings.ts";
 

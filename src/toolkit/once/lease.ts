@@ -11,11 +11,12 @@
 import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
+import { pause } from "../../base/pause.ts";
 import type { Ledger, Place } from "../ledgers/ledger.ts";
 import { Check, GLOBAL } from "./check.ts";
 import { acquire, type Acquired, type Claim, resolveTools, type Tools } from "./claiming.ts";
 import * as limits from "./limits.ts";
-import { growingPauses, pause } from "./pauses.ts";
+import { growingPauses } from "./pauses.ts";
 
 /** Settings of a lease. All are optional. */
 export interface LeaseSettings extends Tools {

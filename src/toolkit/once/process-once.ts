@@ -10,11 +10,13 @@
  */
 
 import type { JsonOf } from "../../base/json-of.ts";
+import { unlessAborted } from "../../base/aborts.ts";
 import { HapaxError } from "../../base/errors.ts";
+import { pause } from "../../base/pause.ts";
 import type { Entry, Ledger } from "../ledgers/ledger.ts";
 import { attemptOnce, exhausted, type Outcome } from "./attempt.ts";
 import { type Flight, flightAt, startFlight } from "./flights.ts";
-import { growingPauses, pause, unlessAborted } from "./pauses.ts";
+import { growingPauses } from "./pauses.ts";
 import { decodeFailure, jsonCodec, type ResultCodec } from "./result.ts";
 import {
   type Bytes,

@@ -6,12 +6,13 @@
  *   SW3  after `stop` no sweep begins, and none runs.
  */
 
+import { spreadMs } from "../../base/backoff.ts";
 import { HapaxError } from "../../base/errors.ts";
+import { pause } from "../../base/pause.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { Check } from "./check.ts";
 import { resolveTools, type Tools } from "./claiming.ts";
 import { SWEEP_BATCH_DEFAULT, SWEEP_BATCH_MAX } from "./limits.ts";
-import { pause } from "./pauses.ts";
 
 /** Settings of a sweeper. All are optional. */
 export interface SweeperSettings extends Tools {
@@ -109,7 +110,7 @@ class LedgerSweeper<Tx> implements Sweeper {
     while (!signal.aborted) {
       try {
         // Processes that were started together do not sweep together.
-        await pause(clock, this.#everyMs * (0.8 + 0.4 * random.unit()), signal);
+        await pause(clock, spreadMs(this.#everyMs, 0.2, random.unit()), signal);
         await this.#sweep(signal);
       } catch (error) {
         if (!signal.aborted) this.#tell(error);

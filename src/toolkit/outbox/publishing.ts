@@ -1,7 +1,10 @@
 /** What the two ways of a relay share: a batch is published until its outcome is known, with pauses. */
 
-import { backoffMs, type Outcome } from "../rules/outbox.ts";
+import { unlessAborted } from "../../base/aborts.ts";
+import { backoffMs } from "../../base/backoff.ts";
+import type { Outcome } from "../rules/outbox.ts";
 import { isHapaxError } from "../../base/errors.ts";
+import { pause } from "../../base/pause.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import type { OutboxEvent, OutboxLog } from "./log.ts";
 import type { BatchIdentity, PublishBatch, Publisher, PublishOutcome } from "./publisher.ts";
@@ -96,6 +99,7 @@ async function untilKnown<Tx, T>(
   for (let repeats = 1; ; repeats += 1) {
     const batch = batchOf(parts, sending, repeats > 1 || sending.isRepeat);
     try {
+      // A publisher need not listen to the signal.
       return await unlessAborted(attempt(batch), cut);
     } catch (error) {
       sending.publishing.throwIfAborted();
@@ -105,24 +109,6 @@ async function untilKnown<Tx, T>(
       settings.onError(error);
       await backOff(settings, repeats, sending.pausing);
     }
-  }
-}
-
-/** The signal of `run` ends it at once, also if a publisher does not listen to it. */
-async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  let end: () => void = () => undefined;
-  const aborted = new Promise<never>((_, reject) => {
-    end = () => {
-      // The reason of the signal is an error of ours.
-      reject(signal.reason as Error);
-    };
-    signal.addEventListener("abort", end);
-    if (signal.aborted) end();
-  });
-  try {
-    return await Promise.race([work, aborted]);
-  } finally {
-    signal.removeEventListener("abort", end);
   }
 }
 
@@ -202,25 +188,6 @@ export function backOff(
   signal: AbortSignal,
 ): Promise<void> {
   return pause(clock, backoffMs(failures, retry, random.unit()), signal);
-}
-
-/** Lets time pass; throws the reason of the signal if it aborts. */
-export async function pause(
-  clock: ResolvedRelaySettings["clock"],
-  delayMs: number,
-  signal: AbortSignal,
-): Promise<void> {
-  signal.throwIfAborted();
-  await new Promise<void>((resolve) => {
-    const end = (): void => {
-      cancel();
-      signal.removeEventListener("abort", end);
-      resolve();
-    };
-    const cancel = clock.after(delayMs, end);
-    signal.addEventListener("abort", end);
-  });
-  signal.throwIfAborted();
 }
 
 /** How long a relay works without a pause in which others of its process get on. */

@@ -8,10 +8,11 @@
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { pause } from "../../base/pause.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { acquire, type Claim } from "../once/claiming.ts";
 import type { Publisher } from "./publisher.ts";
-import { backOff, createBreath, pause, type RelayParts, type Tally } from "./publishing.ts";
+import { backOff, createBreath, type RelayParts, type Tally } from "./publishing.ts";
 import { RowsWork } from "./relay-rows.ts";
 import {
   type RelaySettings,

@@ -2,7 +2,6 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
   applyOutcomes,
-  backoffMs,
   type BatchNumber,
   beginIntent,
   decideFailed,
@@ -148,9 +147,13 @@ describe("what an outcome leads to", () => {
 
 describe("what becomes of failures", () => {
   test("OE5 a pause doubles up to its maximum, and is never less than half of it", () => {
-    expect([1, 2, 3, 9].map((n) => backoffMs(n, policy, 0))).toEqual([50, 100, 200, 500]);
-    expect([1, 2, 3, 9].map((n) => backoffMs(n, policy, 1))).toEqual([100, 200, 400, 1000]);
-    expect(backoffMs(1_000_000, policy, 1)).toBe(1000);
+    const patient = { ...policy, attemptsMax: 2_000_000 };
+    const dueInMs = (attempts: number, unit: number): number =>
+      decideFailed(attempts - 1, false, patient, unit).dueInMs;
+    expect([1, 2, 3, 9].map((n) => dueInMs(n, 0))).toEqual([50, 100, 200, 500]);
+    expect([1, 2, 3, 9].map((n) => dueInMs(n, 1))).toEqual([100, 200, 400, 1000]);
+    expect(dueInMs(1_000_000, 1)).toBe(1000);
+    expect(dueInMs(1, 0.123)).toBe(56);
   });
 
   test("OE5 after so many attempts, or when trying again is of no use, it is dead", () => {

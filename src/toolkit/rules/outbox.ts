@@ -10,7 +10,9 @@
  * Content is a span of the log or a list of held events, without the marked events. Pure.
  */
 
-/** The number under which a batch is published. It is the next number to use, or the number of the intent. */
+import { backoffMs } from "../../base/backoff.ts";
+
+/** The number that a batch is published under. The next one to use, or the one of the intent. */
 export interface BatchNumber {
   readonly epoch: number;
   readonly sequence: number;
@@ -204,17 +206,7 @@ export function decideFailed(
 ): FailedEvent {
   const attempts = attemptsBefore + 1;
   if (isDead(attempts, isFinal, policy)) return { state: "dead", attempts, dueInMs: 0 };
-  return { state: "waiting", attempts, dueInMs: backoffMs(attempts, policy, unit) };
-}
-
-/** OE5: half of the ceiling, and a random half. */
-export function backoffMs(
-  failures: number,
-  { minMs, maxMs }: Pick<RetryPolicy, "minMs" | "maxMs">,
-  unit: number,
-): number {
-  const ceilingMs = Math.min(maxMs, minMs * 2 ** Math.min(failures - 1, 30));
-  return Math.round(ceilingMs * (0.5 + unit / 2));
+  return { state: "waiting", attempts, dueInMs: Math.round(backoffMs(attempts, policy, unit)) };
 }
 
 /** OE3: returns the first event of every key, and all events without a key. */

@@ -1,0 +1,31 @@
+/** How long to wait before the next try. Pure: the random number, in [0, 1), comes from the caller. */
+
+/** The shortest and the longest pause. */
+export interface PauseBounds {
+  readonly minMs: number;
+  readonly maxMs: number;
+}
+
+/**
+ * The pause after the n-th failure in a row. It begins at `minMs` and doubles up to `maxMs`; half of it is certain and
+ * half is random, so that many callers do not return together.
+ */
+export function backoffMs(failures: number, { minMs, maxMs }: PauseBounds, unit: number): number {
+  // More doublings than any pause needs: without the limit the number would become infinite.
+  return Math.min(maxMs, minMs * 2 ** Math.min(failures - 1, 30)) * (0.5 + unit / 2);
+}
+
+/** The same pause as a whole: for callers that are alone, or that spread themselves in another way. */
+export function doubledMs(failures: number, bounds: PauseBounds): number {
+  return backoffMs(failures, bounds, 1);
+}
+
+/** Half of the time and a random part of the other half. */
+export function jitteredMs(wholeMs: number, unit: number): number {
+  return backoffMs(1, { minMs: wholeMs, maxMs: wholeMs }, unit);
+}
+
+/** The time, up to `share` of it shorter or longer: for work that repeats at a steady rate. */
+export function spreadMs(wholeMs: number, share: number, unit: number): number {
+  return wholeMs * (1 + share * (unit * 2 - 1));
+}
