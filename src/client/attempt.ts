@@ -14,9 +14,10 @@ import { backoffMs } from "../base/backoff.ts";
 import { HapaxError, isErrorCode, isHapaxError } from "../base/error-codes.ts";
 import type { ErrorCode } from "../base/errors.ts";
 import { pause } from "../base/pause.ts";
+import { repeat } from "../base/repeat.ts";
+import { isRepeatable, retryAfterMs } from "../base/repeatable.ts";
 import { textOf } from "./bytes.ts";
 import { says } from "./head.ts";
-import { httpDateMs } from "./http-date.ts";
 import type { Dynamic, ResolvedClientSettings } from "./settings.ts";
 import type { ClientAnswer } from "./transport.ts";
 import { Attempt } from "./request.ts";
@@ -70,21 +71,29 @@ export class Caller {
    */
   async untilAnswered(call: Call): Promise<Answered> {
     const { clock, retry } = this.settings;
-    const deadlineMs = clock.steadyMs() + retry.totalMs;
     let wasUnknown = false;
-    for (let attempts = 1; ; attempts += 1) {
-      const heard = await this.once(call).catch(ifUnreachable);
-      const answer = "code" in heard ? undefined : heard;
-      if (answer !== undefined && !isRetryable(answer.status)) return { answer, wasUnknown };
-      const pauseMs = this.pauseMs(attempts, answer);
-      wasUnknown ||= answer === undefined || leavesOpen(answer.status);
-      if (clock.steadyMs() + pauseMs > deadlineMs) {
-        if ("code" in heard) throw heard;
-        return { answer: heard, wasUnknown };
-      }
-      answer?.discard();
-      await this.wait(pauseMs, call.signal);
-    }
+    let error: unknown;
+    const answer = await repeat(
+      clock,
+      retry.totalMs,
+      () =>
+        this.once(call).catch((thrown: unknown) => {
+          error = ifUnreachable(thrown);
+          return undefined;
+        }),
+      (heard, attempts) => {
+        if (heard && !isRepeatable(heard.status)) return undefined;
+        // No other answer leaves open what became of the call. PROTOCOL.md §10.
+        wasUnknown ||= !heard || heard.status >= 500 || heard.status === 408;
+        return this.pauseMs(attempts, heard);
+      },
+      (delayMs, heard) => {
+        heard?.discard();
+        return this.wait(delayMs, call.signal);
+      },
+    );
+    if (!answer) throw error;
+    return { answer, wasUnknown };
   }
 
   /** Waits the backoff for the n-th failure in a row; rejects if the signal aborts. */
@@ -137,24 +146,6 @@ async function resolved(values: Readonly<Record<string, Dynamic>>): Promise<[str
     typeof value === "string" ? value : await value(),
   ]);
   return Promise.all(pairs);
-}
-
-/** Returns whether the same call may get another answer later. */
-export function isRetryable(status: number): boolean {
-  if (status === 408 || status === 425 || status === 429) return true;
-  // 501 and 505 are statements about the server, not about this moment.
-  return status >= 500 && status !== 501 && status !== 505;
-}
-
-/** Returns whether the call may have been done in spite of such an answer. PROTOCOL.md §10. */
-function leavesOpen(status: number): boolean {
-  return status >= 500 || status === 408;
-}
-
-function retryAfterMs(text: string | undefined, nowMs: number): number {
-  if (text === undefined) return 0;
-  if (/^\d{1,9}$/.test(text)) return Number(text) * 1000;
-  return Math.max(0, (httpDateMs(text) ?? nowMs) - nowMs);
 }
 
 const CODE_BY_STATUS: Readonly<Record<number, ErrorCode>> = {

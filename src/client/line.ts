@@ -13,7 +13,8 @@
 
 import type { Clock } from "../base/clock.ts";
 import { type HapaxError, isHapaxError } from "../base/errors.ts";
-import { type Caller, isRetryable, refusalOf, withQuery } from "./attempt.ts";
+import { isRepeatable } from "../base/repeatable.ts";
+import { type Caller, refusalOf, withQuery } from "./attempt.ts";
 import { deferred } from "./deferred.ts";
 import { Attempt } from "./request.ts";
 import type { ClientAnswer } from "./transport.ts";
@@ -120,7 +121,7 @@ export class Line {
     const { status } = await attempt.send();
     if ([200, 204, ...alsoGood].includes(status)) return;
     const error = await refusalOf(attempt);
-    const isOver = !isRetryable(status) || error.retry === "never";
+    const isOver = !isRepeatable(status) || error.retry === "never";
     throw isOver ? error : new Interruption(error, attempt);
   }
 

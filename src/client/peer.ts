@@ -10,7 +10,8 @@
  */
 
 import { HapaxError } from "../base/error-codes.ts";
-import { type Caller, isRetryable, problemOf, refusalIn } from "./attempt.ts";
+import { isRepeatable } from "../base/repeatable.ts";
+import { type Caller, problemOf, refusalIn } from "./attempt.ts";
 import { type Codec, codecOf } from "./records.ts";
 import { type StreamHead, headOf } from "./head.ts";
 import type { ClientAnswer } from "./transport.ts";
@@ -82,7 +83,7 @@ export class Peer {
     for (let cuts = 1; ; cuts += 1) {
       const { answer } = await this.caller.untilAnswered(call);
       const { error, isOurs, isCut } = await problemOf(answer);
-      if (isRetryable(answer.status) || cuts > CUTS_MAX) throw error;
+      if (isRepeatable(answer.status) || cuts > CUTS_MAX) throw error;
       if (!isCut) {
         // Another refusal, such as of a token, proves nothing: the next writer asks again.
         if (isOurs || answer.status === 400) this.#isOurs = isOurs;

@@ -18,6 +18,8 @@ const SHARED = [
   "base/error-codes.ts",
   "base/pause.ts",
   "base/random.ts",
+  "base/repeat.ts",
+  "base/repeatable.ts",
   "protocol/limits.ts",
 ];
 

@@ -82,8 +82,8 @@ export const callerFaults: readonly Fault[] = [
     name: "what the server says of a key is not kept",
     guarantee: "G26",
     file: "src/toolkit/idempotency/fetch.ts",
-    find: "if (next !== record) await store.update(call.operation, next);",
-    replace: "record = next;",
+    find: "if (next !== used.record) await store.update(call.operation, next);",
+    replace: "",
     caughtBy: {
       file: FETCH,
       test: "HW2 what the server says of a key counts after a restart, by the server's own clock",

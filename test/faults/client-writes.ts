@@ -99,10 +99,10 @@ export const clientWriteFaults: readonly Fault[] = [
     name: "client: a repetition comes under a new identity",
     guarantee: "G19",
     file: "src/client/attempt.ts",
-    find: "      const heard = await this.once(call).catch(ifUnreachable);",
+    find: "        this.once(call).catch((thrown: unknown) => {",
     replace:
-      '      const headers = { ...call.headers, "Producer-Session": `try-${String(attempts)}` };\n' +
-      "      const heard = await this.once({ ...call, headers }).catch(ifUnreachable);",
+      '        this.once({ ...call, headers: { ...call.headers, "Producer-Session": `try-${this.settings.random.id()}` } })\n' +
+      "          .catch((thrown: unknown) => {",
     caughtBy: { file: STREAM, test: "AP1 a plain append is stored once when its answer is lost" },
   },
   {
@@ -161,8 +161,8 @@ export const clientWriteFaults: readonly Fault[] = [
     name: "client: a lost attempt is forgotten when an answer comes",
     guarantee: "G19",
     file: "src/client/attempt.ts",
-    find: "      wasUnknown ||= answer === undefined",
-    replace: "      wasUnknown = answer === undefined",
+    find: "        wasUnknown ||= !heard ||",
+    replace: "        wasUnknown = !heard ||",
     caughtBy: {
       file: "src/client/attempt.test.ts",
       test: "AT4 after lost, 429, 404 the outcome of an attempt was unknown",

@@ -33,11 +33,11 @@ export const processingFaults: readonly Fault[] = [
   {
     name: "processing: a repetition comes under a new identity",
     guarantee: "G21",
-    file: "src/client/processing/calls.ts",
-    find: "    const { answer, wasUnknown } = await patient.untilAnswered(call);",
+    file: "src/client/whole-answers.ts",
+    find: "    const answer = await transport(request);\n    const { status }",
     replace:
-      '    const headers = { ...call.headers, ...(cuts > 1 ? { "Producer-Epoch": String(cuts) } : {}) };\n' +
-      "    const { answer, wasUnknown } = await patient.untilAnswered({ ...call, headers });",
+      '    const headers = { ...request.headers, "Producer-Epoch": String(Date.now()) };\n' +
+      "    const answer = await transport({ ...request, headers });\n    const { status }",
     caughtBy: {
       file: TRANSACTIONS,
       test: "TN1 CL1 an answer that was cut in its body is asked for again",

@@ -5,11 +5,12 @@
  *   CL2  a refusal keeps the other members of the answer beside its code: the operation, and the streams.
  */
 
-import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { HapaxError } from "../../base/errors.ts";
 import { type Call, Caller, problemOf } from "../attempt.ts";
 import { textOf } from "../bytes.ts";
 import type { RetrySettings } from "../settings.ts";
 import type { ClientAnswer } from "../transport.ts";
+import { wholeAnswers } from "../whole-answers.ts";
 
 /** A whole answer. */
 export interface Settled {
@@ -31,23 +32,10 @@ export interface Refusal {
 
 /** CL1. Rejects with `unreachable` if no answer came in time, and with the reason of the signal. */
 export async function settle(caller: Caller, call: Call): Promise<Settled> {
-  const { clock, retry } = caller.settings;
-  const endMs = clock.steadyMs() + retry.totalMs;
-  let wasCut = false;
-  for (let cuts = 1; ; cuts += 1) {
-    const totalMs = Math.max(0, endMs - clock.steadyMs());
-    const patient = cuts === 1 ? caller : withRetry(caller, { totalMs });
-    const { answer, wasUnknown } = await patient.untilAnswered(call);
-    try {
-      return await whole(answer, wasUnknown || wasCut);
-    } catch (error) {
-      if (!isHapaxError(error, "unreachable")) throw error;
-      const pauseMs = caller.pauseMs(cuts, undefined);
-      if (clock.steadyMs() + pauseMs > endMs) throw error;
-      wasCut = true;
-      await caller.wait(pauseMs, call.signal);
-    }
-  }
+  const { settings } = caller;
+  const transport = wholeAnswers(settings.transport);
+  const { answer, wasUnknown } = await new Caller({ ...settings, transport }).untilAnswered(call);
+  return whole(answer, wasUnknown);
 }
 
 /** Returns the same caller with other retry settings. */

@@ -25,6 +25,7 @@ import { backoffMs } from "../../base/backoff.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
 import { pause } from "../../base/pause.ts";
+import { repeat } from "../../base/repeat.ts";
 import { type Content, contentOf, type IdempotentInit } from "./fetch-body.ts";
 import { expiryOf, retryAfterMs } from "./fetch-dates.ts";
 import {
@@ -129,6 +130,14 @@ type Heard =
   | { readonly kind: "answer"; readonly response: Response; readonly isFinal: boolean }
   | { readonly kind: "nothing"; readonly error: unknown };
 
+/** What the attempts of a call share. */
+interface Used {
+  record: KeyRecord;
+  attempts: number;
+  /** Why the last attempt got no answer. */
+  last: unknown;
+}
+
 class IdempotentCaller {
   readonly #settings: ResolvedFetchSettings;
   readonly #underWay = new Map<string, number>();
@@ -167,35 +176,43 @@ class IdempotentCaller {
   }
 
   async #untilAnswered(call: Call): Promise<Response> {
-    const { retry, windowMs, store, clock } = this.#settings;
-    let record = await this.#keyOf(call);
-    let last: unknown;
-    for (let attempts = 1; ; attempts += 1) {
-      const startMs = call.nowMs();
-      const timeoutMs = Math.min(this.#settings.timeoutMs, Math.max(1, call.deadlineMs - startMs));
-      this.#check(record, call, last);
-      const heard = await this.#attempt(call, record.key, timeoutMs);
-      if (heard.kind === "answer") {
-        const expiresAtMs = expiryOf(heard.response.headers, startMs);
-        const next = applyExpiry(record, expiresAtMs, windowMs);
-        // HW10. The call goes on under its own key, even if the name has another key by now.
-        if (next !== record) await store.update(call.operation, next);
-        record = next;
-        if (heard.isFinal) {
-          await failpoint("fetch.answered");
-          return heard.response;
-        }
-      } else {
-        last = heard.error;
-      }
-      const pauseMs = this.#pauseMs(attempts, heard, call.nowMs());
-      if (attempts >= retry.attemptsMax || call.nowMs() + pauseMs >= call.deadlineMs) {
-        if (heard.kind === "answer") return heard.response;
-        const detail = `operation=${call.operation} attempts=${attempts}`;
-        throw new HapaxError("unreachable", `no answer; ${detail}`, { cause: heard.error });
-      }
-      await pause(clock, pauseMs, call.init.signal ?? undefined);
+    const { retry, clock } = this.#settings;
+    const used: Used = { record: await this.#keyOf(call), attempts: 0, last: undefined };
+    const heard = await repeat(
+      clock,
+      retry.totalMs,
+      () => this.#attemptUnder(call, used),
+      (one, attempts) => {
+        const isOver = attempts >= retry.attemptsMax || (one.kind === "answer" && one.isFinal);
+        return isOver ? undefined : this.#pauseMs(attempts, one, call.nowMs());
+      },
+      (delayMs) => pause(clock, delayMs, call.init.signal ?? undefined),
+    );
+    if (heard.kind === "nothing") {
+      const detail = `operation=${call.operation} attempts=${used.attempts}`;
+      throw new HapaxError("unreachable", `no answer; ${detail}`, { cause: heard.error });
     }
+    if (heard.isFinal) await failpoint("fetch.answered");
+    return heard.response;
+  }
+
+  /** One attempt under the kept key, if that may still be sent. What the server says of the key is kept too. */
+  async #attemptUnder(call: Call, used: Used): Promise<Heard> {
+    const { windowMs, store } = this.#settings;
+    const startMs = call.nowMs();
+    const timeoutMs = Math.min(this.#settings.timeoutMs, Math.max(1, call.deadlineMs - startMs));
+    this.#check(used.record, call, used.last);
+    const heard = await this.#attempt(call, used.record.key, timeoutMs);
+    used.attempts += 1;
+    if (heard.kind === "nothing") {
+      used.last = heard.error;
+      return heard;
+    }
+    const next = applyExpiry(used.record, expiryOf(heard.response.headers, startMs), windowMs);
+    // HW10. The call goes on under its own key, whatever the name stands for by now.
+    if (next !== used.record) await store.update(call.operation, next);
+    used.record = next;
+    return heard;
   }
 
   /** HW1: returns the key of the operation. It is durable by then. */

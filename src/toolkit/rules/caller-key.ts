@@ -3,6 +3,8 @@
  * toolkit/idempotency/fetch.ts has the rules. Pure.
  */
 
+import { isRepeatable } from "../../base/repeatable.ts";
+
 /** The key of an operation, as it is kept over restarts. */
 export interface KeyRecord {
   readonly key: string;
@@ -65,7 +67,5 @@ export interface AnswerFacts {
 export function isWorthRepeating({ status, isReplayed, isInProgress }: AnswerFacts): boolean {
   if (isReplayed) return false;
   if (status === 409) return isInProgress;
-  if (status === 408 || status === 425 || status === 429) return true;
-  // 501 and 505 are statements about the server, not about this moment.
-  return status >= 500 && status !== 501 && status !== 505;
+  return isRepeatable(status);
 }
