@@ -55,9 +55,9 @@ export function count(
 ): void {
   tally.underWay = undefined;
   tally.sequence += 1;
-  tally.nextOffset = answer.headers.get("stream-next-offset") ?? tally.nextOffset;
-  const epoch = answer.headers.get("producer-epoch");
-  if (epoch !== null) tally.epoch = Number(epoch);
+  tally.nextOffset = answer.header("stream-next-offset") ?? tally.nextOffset;
+  const epoch = answer.header("producer-epoch");
+  if (epoch !== undefined) tally.epoch = Number(epoch);
   if (batch === undefined) return;
   tally.records += batch.records;
   tally.bytes += batch.body.length;
@@ -70,7 +70,7 @@ export function count(
 }
 
 function isRepetition(identity: Identity, answer: Answer): boolean {
-  if (identity.kind === "key") return answer.headers.get("idempotency-replayed") === "true";
+  if (identity.kind === "key") return answer.header("idempotency-replayed") === "true";
   return answer.status === 204;
 }
 
@@ -160,8 +160,8 @@ export function appendRefusal(
   if (answer.status === 412 && expectedTail !== undefined) {
     return tailMoved(target, answer, expectedTail, failure, tally);
   }
-  const newer = answer.headers.get("producer-epoch");
-  if (answer.status !== 403 || newer === null || identity.kind === "key") return failure;
+  const newer = answer.header("producer-epoch");
+  if (answer.status !== 403 || newer === undefined || identity.kind === "key") return failure;
   const how = identity.kind === "session" ? "a new --session" : `--epoch ${epochAfter(newer)}`;
   return failure.withAdvice([`to take over from it: ${how}`]);
 }
@@ -176,9 +176,9 @@ export function reusedNumber(
   { answer }: Retried,
   tally: Tally,
 ): CommandFailure | undefined {
-  if (answer.headers.get("producer-seq-reused") !== "true") return undefined;
+  if (answer.header("producer-seq-reused") !== "true") return undefined;
   tally.underWay = undefined;
-  const epoch = answer.headers.get("producer-epoch") ?? "0";
+  const epoch = answer.header("producer-epoch") ?? "0";
   const id = identity.kind === "key" ? "" : ` ${shellWord(identity.producerId)}`;
   return new CommandFailure(
     EXIT.refused,
@@ -200,7 +200,7 @@ function tailMoved(
   { problem }: CommandFailure,
   tally: Tally,
 ): CommandFailure {
-  const tail = printable(answer.headers.get("stream-next-offset") ?? "");
+  const tail = printable(answer.header("stream-next-offset") ?? "");
   const code = problem.code === undefined ? "" : ` ${problem.code}`;
   const where = `${target.label} (412${code})`;
   const now = tail === "" ? "" : `it is ${tail}, `;

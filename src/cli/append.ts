@@ -93,8 +93,8 @@ async function learnContentType(
 ): Promise<string> {
   const head = { target, method: "HEAD", signal } as const;
   const { answer } = await sendWithRetries(context, head, retrySeconds);
-  const known = answer.headers.get("content-type");
-  if (answer.status === 200 && known !== null) return known;
+  const known = answer.header("content-type");
+  if (answer.status === 200 && known !== undefined) return known;
   if (answer.status !== 404) throw refusal(target, answer);
   if (!invocation.has("create")) {
     throw refusal(target, answer).withAdvice([
@@ -107,7 +107,7 @@ async function learnContentType(
   const call = { target, method: "PUT", headers, signal } as const;
   const created = (await sendWithRetries(context, call, retrySeconds)).answer;
   if (created.status !== 200 && created.status !== 201) throw refusal(target, created);
-  return created.headers.get("content-type") ?? contentType;
+  return created.header("content-type") ?? contentType;
 }
 
 async function appendAll(
@@ -226,7 +226,8 @@ async function appendBatch(
 
 /** A server that does not know the condition takes the append all the same; only the tag tells. */
 function requireTag(target: Target, answer: Answer): void {
-  if (answer.headers.get("etag") !== null && answer.headers.has("stream-next-offset")) return;
+  if (answer.header("etag") !== undefined && answer.header("stream-next-offset") !== undefined)
+    return;
   throw new CommandFailure(
     EXIT.refused,
     `appended, but the server did not check --if-match: ${target.label}`,

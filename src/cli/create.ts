@@ -17,10 +17,10 @@ async function runCreate(invocation: Invocation, context: Context): Promise<numb
   }
   if (answer.status !== 200 && answer.status !== 201) throw refusal(target, answer);
   const isCreated = answer.status === 201;
-  const nextOffset = answer.headers.get("stream-next-offset") ?? "";
-  const contentType = answer.headers.get("content-type") ?? "";
+  const nextOffset = answer.header("stream-next-offset") ?? "";
+  const contentType = answer.header("content-type") ?? "";
   if (invocation.has("json")) {
-    const closed = answer.headers.get("stream-closed") === "true";
+    const closed = answer.header("stream-closed") === "true";
     const facts = { path: target.label, created: isCreated, contentType, nextOffset, closed };
     await context.stdout.write(`${JSON.stringify({ ...facts, ...keyFacts(answer) })}\n`);
     return EXIT.done;
@@ -33,7 +33,7 @@ async function runCreate(invocation: Invocation, context: Context): Promise<numb
 }
 
 function present(target: Target, answer: Answer): CommandFailure {
-  const tail = answer.headers.get("stream-next-offset") ?? undefined;
+  const tail = answer.header("stream-next-offset") ?? undefined;
   const code = answer.status === 412 ? { code: "stream_present" } : {};
   return new CommandFailure(
     EXIT.refused,

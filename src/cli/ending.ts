@@ -13,7 +13,7 @@ async function runClose(invocation: Invocation, context: Context): Promise<numbe
   const headers = { "stream-closed": "true" };
   const answer = await send(context, { target, method: "POST", headers });
   if (answer.status !== 200 && answer.status !== 204) throw refusal(target, answer);
-  const nextOffset = answer.headers.get("stream-next-offset") ?? "";
+  const nextOffset = answer.header("stream-next-offset") ?? "";
   const facts = { path: target.label, closed: true, nextOffset };
   const end = nextOffset === "" ? "" : `, final offset ${nextOffset}`;
   await tell(invocation, context, facts, "closed", `${target.label}${end}`);

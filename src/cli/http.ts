@@ -7,14 +7,22 @@
  *   CH3  redirects are shown, never followed: a POST that becomes a GET would be a write that is lost.
  */
 
+import { waitingClock } from "../base/clock.ts";
+import { type HapaxError, isHapaxError } from "../base/errors.ts";
+import { type Call as ClientCall, Caller } from "../client/attempt.ts";
+import { Attempt } from "../client/request.ts";
+import { resolveClientSettings } from "../client/settings.ts";
+import { type ClientAnswer, fetchTransport, type Transport } from "../client/transport.ts";
+import { wholeAnswers } from "../client/whole-answers.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, type Problem, systemCode } from "./failure.ts";
 import type { Target } from "./target.ts";
 import { printable } from "./terminal.ts";
 
 const ATTEMPT_TIMEOUT_MS = 30_000;
-const BACKOFF_MS_MIN = 100;
-const BACKOFF_MS_MAX = 5_000;
+const ATTEMPT_TIMEOUT_MS_MIN = 1_000;
+/** The pauses between attempts. */
+export const PAUSES = { minMs: 100, maxMs: 5_000 };
 
 export interface Call {
   readonly target: Target;
@@ -27,7 +35,8 @@ export interface Call {
 
 export interface Answer {
   readonly status: number;
-  readonly headers: Headers;
+  /** By lower-case name. */
+  header(name: string): string | undefined;
   readonly body: Uint8Array;
 }
 
@@ -37,35 +46,25 @@ export interface Retried {
 }
 
 /** One attempt. Fails with `unreachable` when no whole answer arrives. */
-export async function send(
-  context: Context,
-  call: Call,
-  timeoutMs = ATTEMPT_TIMEOUT_MS,
-): Promise<Answer> {
-  const timeout = AbortSignal.timeout(timeoutMs);
-  const signal = call.signal === undefined ? timeout : AbortSignal.any([timeout, call.signal]);
+export async function send(context: Context, call: Call): Promise<Answer> {
+  const caller = new CommandCaller(context, call, 0);
   try {
-    const response = await open(context, call, signal);
-    const body = new Uint8Array(await response.arrayBuffer());
-    return { status: response.status, headers: response.headers, body };
+    return await answerOf(await caller.once(requestOf(call)));
   } catch (error) {
-    call.signal?.throwIfAborted();
-    throw unreachable(call.target, error, timeout.aborted ? timeoutMs : undefined);
+    throw caller.failureOf(error);
   }
 }
 
-/** Starts a request and answers with its headers; the body is still to come. */
-export async function open(context: Context, call: Call, signal: AbortSignal): Promise<Response> {
-  const headers = new Headers(call.target.headers);
-  for (const [name, value] of Object.entries(call.headers ?? {})) headers.set(name, value);
-  return context.fetch(urlOf(call), {
-    method: call.method,
-    headers,
-    redirect: "manual",
-    signal,
-    // A view of a shared buffer is never passed here, which is all that the wider type would allow.
-    ...(call.body === undefined ? {} : { body: call.body as Uint8Array<ArrayBuffer> }),
-  });
+/** Begins an attempt whose body is taken as it comes. It ends after `silenceMs`, unless it is armed again. */
+export function begin(context: Context, call: Call, silenceMs: number): Attempt {
+  const caller = new Caller(settingsOf(context, transportOf(context), 0));
+  return new Attempt(caller, { ...requestOf(call), timeoutMs: silenceMs });
+}
+
+/** The answer with its whole body. */
+export async function answerOf(answer: ClientAnswer): Promise<Answer> {
+  const { status } = answer;
+  return { status, header: (name) => answer.header(name), body: await answer.bytes() };
 }
 
 /** For how long an act of administration is repeated whose answer does not come. */
@@ -83,71 +82,87 @@ export async function sendWithRetries(
   call: Call,
   retrySeconds: number,
 ): Promise<Retried> {
-  const deadlineMs = context.nowMs() + retrySeconds * 1000;
-  for (let attempts = 1; ; attempts += 1) {
-    const leftMs = Math.max(1_000, deadlineMs - context.nowMs());
-    const timeoutMs = retrySeconds > 0 ? Math.min(ATTEMPT_TIMEOUT_MS, leftMs) : ATTEMPT_TIMEOUT_MS;
-    const outcome = await attempt(context, call, timeoutMs);
-    if ("answer" in outcome && !isRetryable(outcome.answer.status)) {
-      return { answer: outcome.answer, attempts };
-    }
-    const asked = "answer" in outcome ? retryAfterMs(outcome.answer, context.nowMs()) : undefined;
-    const delayMs = Math.max(asked ?? 0, backoffMs(attempts, context.random.unit()));
-    if (context.nowMs() + delayMs > deadlineMs) {
-      if ("answer" in outcome) return { answer: outcome.answer, attempts };
-      throw outcome.failure;
-    }
-    if (attempts === 1) await tellOfRetry(context, call, outcome, deadlineMs - context.nowMs());
-    await context.wait(delayMs, call.signal);
-  }
-}
-
-type Outcome = { readonly answer: Answer } | { readonly failure: CommandFailure };
-
-async function attempt(context: Context, call: Call, timeoutMs: number): Promise<Outcome> {
+  const caller = new CommandCaller(context, call, retrySeconds);
   try {
-    return { answer: await send(context, call, timeoutMs) };
+    const { answer } = await caller.untilAnswered(requestOf(call));
+    return { answer: await answerOf(answer), attempts: caller.attempts };
   } catch (error) {
-    if (error instanceof CommandFailure && error.exitCode === EXIT.unreachable) {
-      return { failure: error };
-    }
-    throw error;
+    throw caller.failureOf(error);
   }
 }
 
-async function tellOfRetry(
-  context: Context,
-  call: Call,
-  outcome: Outcome,
-  leftMs: number,
-): Promise<void> {
-  const reason =
-    "answer" in outcome
-      ? `the server answered ${String(outcome.answer.status)}`
-      : outcome.failure.message;
-  const seconds = String(Math.ceil(leftMs / 1000));
-  const text = `hapax: ${reason}; trying ${call.method} again for up to ${seconds} s\n`;
-  await context.stderr.write(text);
+/** The client's caller, which counts its attempts, and tells before it repeats the call. CH1 */
+class CommandCaller extends Caller {
+  readonly #context: Context;
+  readonly #call: Call;
+  readonly #retrySeconds: number;
+  readonly #deadlineMs: number;
+  attempts = 0;
+  /** The time of the last attempt, and how it ended. */
+  #timeoutMs = ATTEMPT_TIMEOUT_MS;
+  #ending = "";
+
+  constructor(context: Context, call: Call, retrySeconds: number) {
+    super(settingsOf(context, wholeAnswers(transportOf(context)), retrySeconds * 1000));
+    this.#context = context;
+    this.#call = call;
+    this.#retrySeconds = retrySeconds;
+    this.#deadlineMs = context.nowMs() + retrySeconds * 1000;
+  }
+
+  override async once(call: ClientCall): Promise<ClientAnswer> {
+    this.attempts += 1;
+    const leftMs = Math.max(ATTEMPT_TIMEOUT_MS_MIN, this.#deadlineMs - this.#context.nowMs());
+    this.#timeoutMs = Math.min(ATTEMPT_TIMEOUT_MS, this.#retrySeconds > 0 ? leftMs : Infinity);
+    try {
+      const answer = await super.once({ ...call, timeoutMs: this.#timeoutMs });
+      this.#ending = `the server answered ${String(answer.status)}`;
+      return answer;
+    } catch (error) {
+      const failure = this.failureOf(error);
+      if (failure instanceof Error) this.#ending = failure.message;
+      throw error;
+    }
+  }
+
+  override async wait(delayMs: number, signal?: AbortSignal): Promise<void> {
+    if (this.attempts === 1) {
+      const seconds = Math.ceil((this.#deadlineMs - this.#context.nowMs()) / 1000);
+      const again = `trying ${this.#call.method} again for up to ${String(seconds)} s`;
+      await this.#context.stderr.write(`hapax: ${this.#ending}; ${again}\n`);
+    }
+    await this.#context.wait(delayMs, signal);
+  }
+
+  /** What the person is told of an error; the reason of a signal stays as it is. */
+  failureOf(error: unknown): unknown {
+    return isHapaxError(error, "unreachable")
+      ? unreachable(this.#call.target, error, `no answer within ${secondsOf(this.#timeoutMs)} s`)
+      : error;
+  }
 }
 
-export function isRetryable(status: number): boolean {
-  if (status === 408 || status === 425 || status === 429) return true;
-  // 501 and 505 are statements about the server, not about this moment.
-  return status >= 500 && status !== 501 && status !== 505;
+const secondsOf = (ms: number): string => String(Math.round(ms / 1000));
+
+/** CH3 */
+function transportOf(context: Context): Transport {
+  return fetchTransport((input, init) => context.fetch(input, { ...init, redirect: "manual" }));
 }
 
-/** Exponential with full jitter above half, so that many clients do not come back together. */
-export function backoffMs(attempts: number, unit: number): number {
-  const ceiling = Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** Math.min(attempts - 1, 16));
-  return Math.round(ceiling * (0.5 + unit / 2));
+function settingsOf(context: Context, transport: Transport, totalMs: number) {
+  const nowMs = (): number => context.nowMs();
+  // Somebody waits for the answer: its timers keep the process alive.
+  const clock = { ...waitingClock, nowMs, steadyMs: nowMs };
+  const { random } = context;
+  return resolveClientSettings({ transport, clock, random, retry: { ...PAUSES, totalMs } });
 }
 
-function retryAfterMs(answer: Answer, nowMs: number): number | undefined {
-  const text = answer.headers.get("retry-after")?.trim();
-  if (text === undefined) return undefined;
-  if (/^\d{1,9}$/.test(text)) return Number(text) * 1000;
-  const dateMs = Date.parse(text);
-  return Number.isNaN(dateMs) ? undefined : Math.max(0, dateMs - nowMs);
+/** CH2 */
+function requestOf(call: Call): ClientCall {
+  const { method, body, signal } = call;
+  const headers = new Headers(call.target.headers);
+  for (const [name, value] of Object.entries(call.headers ?? {})) headers.set(name, value);
+  return { method, url: urlOf(call), headers: Object.fromEntries(headers), body, signal };
 }
 
 function urlOf(call: Call): string {
@@ -158,22 +173,25 @@ function urlOf(call: Call): string {
   return url.href;
 }
 
-export function unreachable(target: Target, error: unknown, timeoutMs?: number): CommandFailure {
+/** `silence` is what to say if the attempt has ended by itself, without a cause. */
+export function unreachable(target: Target, error: HapaxError, silence: string): CommandFailure {
   const { origin } = new URL(target.url);
-  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error;
-  const reason =
-    timeoutMs === undefined
-      ? (systemCode(cause) ?? (cause instanceof Error ? cause.message : String(cause)))
-      : `no answer within ${String(Math.round(timeoutMs / 1000))} s`;
   return new CommandFailure(
     EXIT.unreachable,
-    `cannot reach ${origin} (${printable(reason)})`,
+    `cannot reach ${origin} (${printable(reasonOf(error.cause) ?? silence)})`,
     [
       "is the server running? start one with: hapax serve; or give another one with --url or HAPAX_URL",
     ],
     {},
     { cause: error },
   );
+}
+
+/** `fetch failed` alone says nothing: what failed is its cause. */
+function reasonOf(error: unknown): string | undefined {
+  if (error === undefined) return undefined;
+  const cause: unknown = error instanceof Error && error.cause !== undefined ? error.cause : error;
+  return systemCode(cause) ?? (cause instanceof Error ? cause.message : String(cause));
 }
 
 /** The failure that a refusing answer means, in the server's own words. */
@@ -200,17 +218,17 @@ export const NO_SERVER =
 
 /** For people to read in a browser: no server of the protocol answers so. */
 function isPage(answer: Answer): boolean {
-  return /^text\/html\b/i.test(answer.headers.get("content-type") ?? "");
+  return /^text\/html\b/i.test(answer.header("content-type") ?? "");
 }
 
 function standardTitle(answer: Answer): string {
   if (answer.status >= 300 && answer.status < 400) {
-    const location = answer.headers.get("location") ?? "nowhere";
+    const location = answer.header("location") ?? "nowhere";
     return `The server redirects to ${location}; give that URL if you trust it`;
   }
   if (answer.status === 404) return "No such stream";
   if (answer.status === 410) return "The stream, or this part of it, is gone";
-  if (answer.headers.get("stream-closed") === "true") return "The stream is closed";
+  if (answer.header("stream-closed") === "true") return "The stream is closed";
   return "The server refused";
 }
 
@@ -218,7 +236,7 @@ const DETAIL_CHARS_MAX = 500;
 
 function parseProblem(answer: Answer): Problem {
   const text = new TextDecoder().decode(answer.body.subarray(0, 64 * 1024)).trim();
-  const isJson = /^application\/([\w.-]+\+)?json/i.test(answer.headers.get("content-type") ?? "");
+  const isJson = /^application\/([\w.-]+\+)?json/i.test(answer.header("content-type") ?? "");
   if (text === "") return {}; // Every answer to HEAD.
   if (!isJson) return { detail: text.slice(0, DETAIL_CHARS_MAX) };
   try {

@@ -54,16 +54,16 @@ interface KeyFacts {
 }
 
 /** What an answer says about keys: those settings that the stream was given. */
-export function keyFacts({ headers }: Answer): KeyFacts {
-  const window = headers.get("stream-key-window");
-  const countMax = headers.get("stream-key-max");
-  const overflow = headers.get("stream-key-overflow");
-  const from = headers.get("stream-key-from");
+export function keyFacts(answer: Answer): KeyFacts {
+  const window = answer.header("stream-key-window");
+  const countMax = answer.header("stream-key-max");
+  const overflow = answer.header("stream-key-overflow");
+  const from = answer.header("stream-key-from");
   return {
-    ...(window === null ? {} : { keyWindowSeconds: Number(window) }),
-    ...(countMax === null ? {} : { keyMax: Number(countMax) }),
-    ...(overflow === null ? {} : { keyOverflow: overflow }),
-    ...(from === null ? {} : { keyFrom: from }),
+    ...(window === undefined ? {} : { keyWindowSeconds: Number(window) }),
+    ...(countMax === undefined ? {} : { keyMax: Number(countMax) }),
+    ...(overflow === undefined ? {} : { keyOverflow: overflow }),
+    ...(from === undefined ? {} : { keyFrom: from }),
   };
 }
 

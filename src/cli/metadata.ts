@@ -19,8 +19,8 @@ async function runHead(invocation: Invocation, context: Context): Promise<number
     producerId === undefined ? {} : { "producer-id": producerId };
   const answer = await send(context, { target, method: "HEAD", headers });
   if (answer.status !== 200) throw refusal(target, answer);
-  if (!answer.headers.has("stream-next-offset")) throw notAStream(target);
-  const header = (name: string): string | undefined => answer.headers.get(name) ?? undefined;
+  if (answer.header("stream-next-offset") === undefined) throw notAStream(target);
+  const header = (name: string): string | undefined => answer.header(name);
   const closed = header("stream-closed") === "true";
   const ttl = header("stream-ttl");
   const expiresAt = header("stream-expires-at");
@@ -57,13 +57,13 @@ interface ProducerFacts {
   readonly nextOffset?: string;
 }
 
-function producerFacts(producerId: string, { headers }: Answer): ProducerFacts {
-  const epoch = headers.get("producer-epoch");
-  const seq = headers.get("producer-seq");
-  const nextOffset = headers.get("producer-next-offset");
-  if (epoch === null || seq === null) return { producerId, known: false };
+function producerFacts(producerId: string, answer: Answer): ProducerFacts {
+  const epoch = answer.header("producer-epoch");
+  const seq = answer.header("producer-seq");
+  const nextOffset = answer.header("producer-next-offset");
+  if (epoch === undefined || seq === null) return { producerId, known: false };
   const facts = { producerId, known: true, epoch: Number(epoch), seq: Number(seq) };
-  return nextOffset === null ? facts : { ...facts, nextOffset };
+  return nextOffset === undefined ? facts : { ...facts, nextOffset };
 }
 
 function producerPairs(producer: ProducerFacts): [string, string][] {

@@ -55,16 +55,16 @@ async function readPage(
   const call = { target, method: "GET", query: { offset } } as const;
   const { answer } = await sendWithRetries(context, call, retrySeconds);
   if (answer.status !== 200) throw refusal(target, answer);
-  const nextOffset = answer.headers.get("stream-next-offset");
-  if (nextOffset === null) throw notAStream(target);
-  const isAtTail = answer.headers.get("stream-up-to-date") === "true";
+  const nextOffset = answer.header("stream-next-offset");
+  if (nextOffset === undefined) throw notAStream(target);
+  const isAtTail = answer.header("stream-up-to-date") === "true";
   // A page that neither moves nor reaches the tail would be asked for without end.
   if (!isAtTail && nextOffset === offset) throw notAStream(target);
   return { contentType: contentTypeOf(answer), body: answer.body, nextOffset, isAtTail };
 }
 
-function contentTypeOf(answer: Answer): string {
-  return answer.headers.get("content-type") ?? "application/octet-stream";
+export function contentTypeOf(answer: Answer): string {
+  return answer.header("content-type") ?? "application/octet-stream";
 }
 
 export function notAStream(target: Target): CommandFailure {

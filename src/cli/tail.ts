@@ -6,15 +6,17 @@
  *   CT2  a connection resumes at the offset of the last control event, so nothing is left out.
  */
 
+import { backoffMs } from "../base/backoff.ts";
 import { isHapaxError } from "../base/errors.ts";
+import { isRepeatable } from "../base/repeatable.ts";
 import { createSseDecoder, type SseDecoder, type SseEvent } from "../protocol/sse.ts";
 import { parseCount } from "./arguments.ts";
 import { concat } from "./batches.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, systemCode, usageFailure } from "./failure.ts";
-import { backoffMs, isRetryable, open, refusal, unreachable } from "./http.ts";
-import { notAStream } from "./read.ts";
+import { answerOf, begin, PAUSES, refusal, send, unreachable } from "./http.ts";
+import { contentTypeOf, notAStream } from "./read.ts";
 import { createRecordWriter, RECORD_OPTIONS, type RecordWriter } from "./records.ts";
 import { resolveStream, type Target } from "./target.ts";
 
@@ -72,14 +74,9 @@ async function openWriter(
   target: Target,
   signal: AbortSignal,
 ): Promise<RecordWriter> {
-  const call = { target, method: "HEAD" } as const;
-  const response = await open(context, call, signal).catch((error: unknown) => {
-    throw unreachable(target, error);
-  });
-  const { status, headers } = response;
-  if (status !== 200) throw refusal(target, { status, headers, body: new Uint8Array(0) });
-  const contentType = headers.get("content-type") ?? "application/octet-stream";
-  return createRecordWriter(invocation, context, contentType);
+  const answer = await send(context, { target, method: "HEAD", signal });
+  if (answer.status !== 200) throw refusal(target, answer);
+  return createRecordWriter(invocation, context, contentTypeOf(answer));
 }
 
 async function follow(
@@ -102,7 +99,7 @@ async function follow(
       if (failure === undefined) continue;
     }
     failures += 1;
-    const delayMs = backoffMs(failures, context.random.unit());
+    const delayMs = backoffMs(failures, PAUSES, context.random.unit());
     if (context.nowMs() + delayMs - lastContactMs > retrySeconds * 1000) {
       throw (failure ?? notAStream(target)).withAdvice([
         `everything before offset ${position.offset} was printed; continue with --offset ${position.offset}`,
@@ -119,26 +116,23 @@ async function connect(
   position: Position,
   signal: AbortSignal,
 ): Promise<CommandFailure | undefined> {
-  const silence = createSilenceGuard();
   let isPrinting = false;
   const query = { offset: position.offset, live: "sse", cursor: position.cursor };
-  const call = { target, method: "GET", query } as const;
+  const live = begin(context, { target, method: "GET", query, signal }, SILENCE_MS_MAX);
   try {
-    const response = await open(context, call, AbortSignal.any([signal, silence.signal]));
-    if (response.status !== 200 || response.body === null) {
-      const body = new Uint8Array(await response.arrayBuffer());
-      const answer = { status: response.status, headers: response.headers, body };
-      const failure = refusal(target, answer);
-      if (isRetryable(answer.status)) return failure;
+    await live.send();
+    if (live.status !== 200) {
+      const failure = refusal(target, await answerOf(live));
+      if (isRepeatable(live.status)) return failure;
       throw failure;
     }
-    if (!/^text\/event-stream\b/i.test(response.headers.get("content-type") ?? "")) {
+    if (!/^text\/event-stream\b/i.test(live.header("content-type") ?? "")) {
       throw notAStream(target);
     }
-    const isBase64 = response.headers.get("stream-sse-data-encoding") === "base64";
+    const isBase64 = live.header("stream-sse-data-encoding") === "base64";
     const consumer = createConsumer(position, isBase64);
-    for await (const chunk of response.body) {
-      silence.heard();
+    for await (const chunk of live.chunks()) {
+      live.arm(SILENCE_MS_MAX);
       isPrinting = true;
       await consumer(chunk);
       isPrinting = false;
@@ -147,10 +141,10 @@ async function connect(
     return undefined;
   } catch (error) {
     // What was refused for good, and what stdout says, no other connection can cure.
-    if (error instanceof CommandFailure || isPrinting) throw error;
-    return unreachable(target, error);
+    if (isPrinting || !isHapaxError(error, "unreachable")) throw error;
+    return unreachable(target, error, `nothing heard for ${String(SILENCE_MS_MAX / 1000)} s`);
   } finally {
-    silence.end();
+    live.cut();
   }
 }
 
@@ -225,26 +219,6 @@ function parseControl(data: string): Control {
     offset,
     cursor: typeof cursor === "string" ? cursor : undefined,
     isClosed: fields.get("streamClosed") === true,
-  };
-}
-
-function createSilenceGuard() {
-  const controller = new AbortController();
-  const cut = (): void => {
-    controller.abort(new Error(`no data for ${String(SILENCE_MS_MAX / 1000)} s`));
-  };
-  let timer = setTimeout(cut, SILENCE_MS_MAX);
-  return {
-    signal: controller.signal,
-    heard() {
-      clearTimeout(timer);
-      timer = setTimeout(cut, SILENCE_MS_MAX);
-    },
-    end() {
-      clearTimeout(timer);
-      // Ends the request too, if it is still open.
-      controller.abort();
-    },
   };
 }
 
