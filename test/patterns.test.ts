@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { parseAst } from "rolldown/parseAst";
 import { describe, expect, test } from "vitest";
 import { canonicalText } from "../src/toolkit/rules/canonical-json.ts";
-import { parseIdempotencyKey, parseWaitMs } from "../src/toolkit/rules/idempotency-key.ts";
+import { parseIdempotencyKey } from "../src/protocol/idempotency-key.ts";
+import { parseWaitMs } from "../src/protocol/prefer.ts";
 import { withoutLastSlashes, withoutSlashes } from "../src/protocol/slashes.ts";
 import { LIMITS } from "../src/protocol/limits.ts";
 import { acceptsGzip } from "../src/protocol/accept-encoding.ts";
@@ -41,6 +42,8 @@ const NOTES: Readonly<Record<string, Note>> = {
     words: ["/a/b"],
     lengthMax: LIMITS.pathBytesMax,
   },
+  'src/protocol/prefer.ts ^(?:[^",]*(?:"[^"\\\\]*(?:\\\\.[^"\\\\]*)*"[^",]*)*,)*?[ \\t]*wait[ \\t]*=[ \\t]*("?)([0-9]{1,9})\\1[ \\t]*(?=[;,]|$)':
+    { words: ['a="b", wait = 5'], lengthMax: 1000 },
   "src/toolkit/rules/outbox.ts \\b[0-9a-f-]*[0-9][0-9a-f-]*\\b": {
     words: ["a-1 b"],
     lengthMax: 1000,
@@ -177,7 +180,6 @@ test("the patterns of src/ are found", () => {
   expect([...new Set(composers)].toSorted()).toEqual([
     "src/protocol/values.ts",
     "src/testing/extension-cases-groups.ts",
-    "src/toolkit/rules/idempotency-key.ts",
   ]);
 });
 

@@ -72,7 +72,7 @@ const ACT_RETRY_SECONDS = 30;
 
 /** An act under a key of its own: the server does it once, however often it is sent. PROTOCOL.md §12.7. */
 export async function sendAct(context: Context, call: Call): Promise<Answer> {
-  const headers = { ...call.headers, "Idempotency-Key": `"${context.random.id()}"` };
+  const headers = { ...call.headers, "Idempotency-Key": context.random.id() };
   return (await sendWithRetries(context, { ...call, headers }, ACT_RETRY_SECONDS)).answer;
 }
 

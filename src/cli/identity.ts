@@ -3,6 +3,7 @@
  * a retry from a new write by it. PROTOCOL.md §5, §14, §16.
  */
 
+import { encodeKey } from "../protocol/idempotency-key.ts";
 import { LIMITS } from "../protocol/limits.ts";
 import { parseCount, quote } from "./arguments.ts";
 import type { Invocation } from "./command.ts";
@@ -49,7 +50,7 @@ export function chooseIdentity(invocation: Invocation, context: Context): Identi
 export function identityHeaders(identity: Identity, sequence: number): Record<string, string> {
   switch (identity.kind) {
     case "key":
-      return { "idempotency-key": `"${identity.key.replaceAll(/["\\]/g, String.raw`\$&`)}"` };
+      return { "idempotency-key": encodeKey(identity.key) ?? "" };
     case "session":
       return {
         "producer-id": identity.producerId,
@@ -85,7 +86,7 @@ export function checkProducerId(option: string, id: string): string {
 }
 
 function checkKey(key: string): string {
-  if (/^[ -~]+$/.test(key) && key.length <= LIMITS.keyBytesMax) return key;
+  if (encodeKey(key) !== undefined) return key;
   const allowed = `1 to ${String(LIMITS.keyBytesMax)} characters from space to ~`;
   throw usageFailure(`--key is ${quote(key)}; allowed: ${allowed}`);
 }

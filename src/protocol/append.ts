@@ -18,6 +18,7 @@ import { closedHeaders, encodeAppendRefusal } from "./append-refusal.ts";
 import { HEADER, type HeaderGetter } from "./headers.ts";
 import { splitJson } from "./json.ts";
 import { type KeyHead, parseKey } from "./key.ts";
+import { parseWaitMs } from "./prefer.ts";
 import { invalid, type Refusal } from "./refusal.ts";
 import {
   formatOffset,
@@ -50,7 +51,7 @@ export function parseAppendHead(header: HeaderGetter): AppendHead {
     key,
     streamSeq: parseStreamSeq(header("stream-seq")),
     expectedTail: parseIfMatch(header("if-match")),
-    waitMs: producer === undefined ? 0 : parseWaitMs(header("prefer")),
+    waitMs: producer === undefined ? 0 : patienceMs(header("prefer")),
   };
 }
 
@@ -135,13 +136,9 @@ function parseIfMatch(text: string | undefined): Offset | "none" | undefined {
   return offset?.kind === "at" ? offset.offset : "none";
 }
 
-const WAIT = /(?:^|,)\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?=[;,]|$)/i;
-
-// A preference that is not understood is ignored (RFC 7240, 2).
-function parseWaitMs(text: string | undefined): number {
-  if (text === undefined) return 0;
-  const seconds = WAIT.exec(text)?.[1];
-  return Math.min(Number(seconds ?? 0), LIMITS.patienceSecondsMax) * 1000;
+/** A preference that is not understood is ignored (RFC 7240, 2). */
+function patienceMs(prefer: string | undefined): number {
+  return Math.min(parseWaitMs(prefer) ?? 0, LIMITS.patienceSecondsMax * 1000);
 }
 
 function requireCount(name: string, text: string): number {

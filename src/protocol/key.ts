@@ -1,13 +1,11 @@
 /**
- * Idempotency keys on the wire: the header, the time that some keys carry, and the marks that a stream remembers.
- * PROTOCOL.md §16.
+ * Idempotency keys of streams: the time that some keys carry, and the marks that a stream remembers. PROTOCOL.md §16.
  *
- *   KY1  a key in quotes and the same key without them are one key;
  *   KY2  a key made of content never equals a key of a header.
  */
 
 import type { KeyMark } from "../streams/core/key-window.ts";
-import { LIMITS } from "./limits.ts";
+import { keyProblem, parseIdempotencyKey } from "./idempotency-key.ts";
 import { invalid } from "./refusal.ts";
 
 /** A key as it was sent. */
@@ -16,25 +14,10 @@ export interface KeyHead {
   readonly timeMs: number | undefined;
 }
 
-const HEADER_NAME = "Idempotency-Key";
-const QUOTED = /^"((?:[ !#-[\]-~]|\\["\\])*)"$/;
-const BARE = /^[!#-+\--:<-~]+$/;
-
 export function parseKey(value: string | undefined): KeyHead | undefined {
   if (value === undefined) return undefined;
-  const text = value.startsWith('"')
-    ? QUOTED.exec(value)?.[1]?.replaceAll(/\\(["\\])/g, "$1")
-    : BARE.exec(value)?.[0];
-  if (text === undefined) {
-    throw invalid(
-      HEADER_NAME,
-      'is not one string in quotes, nor bare text without space, ", and ;',
-    );
-  }
-  if (text === "") throw invalid(HEADER_NAME, "is empty");
-  if (text.length > LIMITS.keyBytesMax) {
-    throw invalid(HEADER_NAME, `is longer than ${LIMITS.keyBytesMax} bytes`);
-  }
+  const text = parseIdempotencyKey(value);
+  if (text === undefined) throw invalid("Idempotency-Key", keyProblem(value));
   return { text, timeMs: keyTimeMs(text) };
 }
 

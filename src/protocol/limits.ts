@@ -3,6 +3,7 @@
  * names. The others are part of the protocol or protect the process.
  */
 
+import { KEY_CHARS_MAX } from "./idempotency-key.ts";
 import { FORK_DEPTH_MAX } from "../streams/core/create.ts";
 import { ENDS_KEPT, SESSIONS_KEPT } from "../streams/core/producer.ts";
 
@@ -46,9 +47,9 @@ export const LIMITS = {
   /** How many replaced sessions of a producer a stream remembers, and how many of its appends with their ends. */
   sessionsKept: SESSIONS_KEPT,
   endsKept: ENDS_KEPT,
-  /** Idempotency-Key: the limit of common services. */
-  keyBytesMax: 255,
-  /** A window of a year. Its keys are kept in memory. */
+  /** Idempotency-Key, as common services have it. */
+  keyBytesMax: KEY_CHARS_MAX,
+  /** A window of a year; its keys are kept in memory. */
   keyWindowSecondsMax: 366 * 86_400,
   /** Keys of one stream: about 50 bytes each. */
   keyCountMax: 10_000_000,

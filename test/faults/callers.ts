@@ -37,7 +37,7 @@ export const callerFaults: readonly Fault[] = [
     name: "every attempt has a key of its own",
     guarantee: "G26",
     file: "src/toolkit/idempotency/fetch.ts",
-    find: 'headers.set(keyHeader, keySyntax === "quoted" ? `"${key}"` : key);',
+    find: 'headers.set(keyHeader, (keySyntax === "quoted" ? encodeKey(key) : undefined) ?? key);',
     replace:
       'headers.set(keyHeader, keySyntax === "quoted" ? `"${this.#settings.random.id()}"` : key);',
     caughtBy: {

@@ -22,8 +22,8 @@ export const idempotencyFaults: readonly Fault[] = [
     name: "the keys of two tenants meet",
     guarantee: "G26",
     file: "src/toolkit/idempotency/engine.ts",
-    find: `place = { kind: "http", scope: await this.#scopeOf(request), key: parsed.key };`,
-    replace: `place = { kind: "http", scope: (await this.#scopeOf(request)) && GLOBAL, key: parsed.key };`,
+    find: `place = { kind: "http", scope: await this.#scopeOf(request), key };`,
+    replace: `place = { kind: "http", scope: (await this.#scopeOf(request)) && GLOBAL, key };`,
     caughtBy: {
       file: ENGINE,
       test: "HI6 draft 5: the key counts together with who the client is",

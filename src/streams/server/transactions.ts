@@ -10,6 +10,7 @@ import type {
   TransactionOutcome,
 } from "../engine/transactions.ts";
 import { HapaxError } from "../../base/errors.ts";
+import { encodeKey } from "../../protocol/idempotency-key.ts";
 import { encodeAppendRefusal } from "../../protocol/append-refusal.ts";
 import { refuseEncoding } from "../../protocol/content-encoding.ts";
 import type { HeaderGetter } from "../../protocol/headers.ts";
@@ -156,7 +157,7 @@ function identityInTarget(exchange: Exchange, encoded: string): HeaderGetter {
   const isKey = sequence === undefined && epoch === undefined && session === undefined;
   const headers = new Map<string, string | undefined>(
     isKey
-      ? [["idempotency-key", `"${text.replaceAll(/["\\]/g, String.raw`\$&`)}"`]]
+      ? [["idempotency-key", encodeKey(text) ?? text]]
       : [
           ["producer-id", text],
           ["producer-seq", sequence],

@@ -12,7 +12,8 @@
 
 import { unlessAborted } from "../../base/aborts.ts";
 import { isOtherContent } from "../../base/content-fingerprint.ts";
-import { parseIdempotencyKey, parseWaitMs } from "../rules/idempotency-key.ts";
+import { keyProblem, parseIdempotencyKey } from "../../protocol/idempotency-key.ts";
+import { parseWaitMs } from "../../protocol/prefer.ts";
 import { type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
 import { pause } from "../../base/pause.ts";
 import type { Entry, Ledger, Place } from "../ledgers/ledger.ts";
@@ -154,10 +155,9 @@ export class Idempotency<Tx, Source = unknown> {
       return this.settings.required
         ? this.problem("key_missing", `${method} needs the header ${name}`)
         : undefined;
-    const parsed = parseIdempotencyKey(header);
-    if (parsed.kind === "malformed")
-      return this.problem("invalid_request", `${name} ${parsed.problem}`);
-    return undefined;
+    return parseIdempotencyKey(header) === undefined
+      ? this.problem("invalid_request", `${name} ${keyProblem(header)}`)
+      : undefined;
   }
 
   /** For adapters: returns a refusal with everything that the settings add. */
@@ -174,12 +174,12 @@ export class Idempotency<Tx, Source = unknown> {
     const header = request.headers.get(this.settings.header);
     const refusal = this.refusalOf(request.method, header);
     if (refusal !== undefined) return { kind: "answer", answer: refusal };
-    const parsed = header === null ? undefined : parseIdempotencyKey(header);
-    if (parsed?.kind !== "key") return { kind: "run", run: await this.#openKeyless() };
+    const key = header === null ? undefined : parseIdempotencyKey(header);
+    if (key === undefined) return { kind: "run", run: await this.#openKeyless() };
     let place: Place;
     let fingerprint: string | undefined;
     try {
-      place = { kind: "http", scope: await this.#scopeOf(request), key: parsed.key };
+      place = { kind: "http", scope: await this.#scopeOf(request), key };
       const { fingerprint: own, digest } = this.settings;
       fingerprint = own === undefined ? await fingerprintOf(request, digest) : await own(request);
     } catch (error) {

@@ -18,7 +18,8 @@
  * The wall clock measures the age of a key between calls, and the steady clock within a call.
  */
 
-import { parseWaitMs } from "../rules/idempotency-key.ts";
+import { encodeKey } from "../../protocol/idempotency-key.ts";
+import { parseWaitMs } from "../../protocol/prefer.ts";
 import { applyExpiry, decideUse, isWorthRepeating, type KeyRecord } from "../rules/caller-key.ts";
 import { unlessAborted } from "../../base/aborts.ts";
 import { backoffMs } from "../../base/backoff.ts";
@@ -253,7 +254,7 @@ class IdempotentCaller {
     const cancel = clock.after(timeoutMs, end);
     signal?.addEventListener("abort", end);
     const headers = new Headers(content.headers);
-    headers.set(keyHeader, keySyntax === "quoted" ? `"${key}"` : key);
+    headers.set(keyHeader, (keySyntax === "quoted" ? encodeKey(key) : undefined) ?? key);
     const waitSeconds = Math.floor(this.#settings.waitMs / 1000);
     if (waitSeconds > 0 && mayPrefer(content.url, headers)) {
       headers.append("Prefer", `wait=${waitSeconds}`);

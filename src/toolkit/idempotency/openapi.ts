@@ -2,7 +2,7 @@
 
 import { ERRORS, type ErrorCode } from "../../base/errors.ts";
 import { PROBLEM_TYPE } from "../../protocol/refusal.ts";
-import { KEY_CHARS_MAX } from "../rules/idempotency-key.ts";
+import { KEY_CHARS_MAX } from "../../protocol/idempotency-key.ts";
 import { EXPIRES, REPLAYED } from "./answer.ts";
 
 /** A part of an OpenAPI 3 document, for operations that take a key. */
