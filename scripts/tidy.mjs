@@ -298,6 +298,40 @@ function changelog(tree) {
   return isNamed ? [] : [`CHANGELOG.md has no entry for ${version}`];
 }
 
+const HEADER_HOMES = ["src/protocol/header-names.ts", "src/protocol/headers.ts"];
+/**
+ * The test kits spell headers as the wire does: a wrong name would else be wrong on both sides, and found by nobody. The
+ * rules of streams import no protocol. In the client's bundle a name that is shared costs more than one that is written
+ * out; there only unknown names are found.
+ */
+const SPELLS_HEADERS = /^src\/(testing|streams\/core)\//;
+const IN_BUNDLE = /^src\/client\/[^/]+$/;
+
+/** Names of the protocol's headers that are written as text outside of their home, or that are no names at all. */
+function headerNames(tree) {
+  const home = tree.read(HEADER_HOMES[0]);
+  const known = new Set([...home.matchAll(/= "([^"]+)";/g)].map(([, name]) => name.toLowerCase()));
+  const problems = [];
+  const sources = tree.paths.filter(
+    (path) => isSource(path) && !HEADER_HOMES.includes(path) && !SPELLS_HEADERS.test(path),
+  );
+  for (const path of sources) {
+    // Comments may name them; their lines stay, so that the numbers are right.
+    const text = tree.read(path);
+    const code = text
+      .replace(/\/\*[\s\S]*?\*\//g, (comment) => comment.replace(/[^\n]/g, ""))
+      .replace(/^\s*\/\/.*$/gm, "");
+    for (const match of code.matchAll(/"((?:stream|producer|idempotency)(?:-[a-z]+)+)"/gi)) {
+      const isKnown = known.has(match[1].toLowerCase());
+      if (isKnown && IN_BUNDLE.test(path)) continue;
+      if (!isKnown && !IN_BUNDLE.test(path)) continue;
+      const why = isKnown ? "is a header: import its name" : "is no header of the protocol";
+      problems.push(`${path}:${lineOf(code, match.index)}: ${match[0]} ${why}`);
+    }
+  }
+  return problems;
+}
+
 export const checks = [
   { name: "invariant labels", find: invariantLabels },
   { name: "protocol sections", find: protocolSections },
@@ -311,6 +345,7 @@ export const checks = [
   { name: "machine paths", find: (tree) => linesMatching(tree, MACHINE_PATH, "machine path") },
   { name: "registry hosts", find: (tree) => linesMatching(tree, REGISTRY_HOST, "registry host") },
   { name: "floor plan", find: boundaryProblems },
+  { name: "header names", find: headerNames },
   { name: "decisions", find: decisions },
   { name: "changelog", find: changelog },
 ];

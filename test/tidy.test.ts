@@ -65,7 +65,26 @@ interface Planted {
 
 const mark = "TO" + "DO";
 
+const headers = 'export const STREAM_LIFE = "Stream-Life";\n';
+
 const planted: readonly Planted[] = [
+  {
+    check: "header names",
+    problem: 'src/streams/stores/memory.ts:2: "stream-life" is a header: import its name',
+    changes: {
+      "src/protocol/header-names.ts": headers,
+      "src/streams/stores/memory.ts": '/* "Stream-Life" */\nexport const memory = "stream-life";\n',
+    },
+  },
+  {
+    check: "header names",
+    problem: 'src/client/head.ts:2: "stream-live" is no header of the protocol',
+    changes: {
+      "src/protocol/header-names.ts": headers,
+      "src/client/head.ts":
+        'export const one = "stream-life";\nexport const two = "stream-live";\n',
+    },
+  },
   {
     check: "invariant labels",
     problem: "src/streams/core/rule.ts: no test title carries ZZ2",

@@ -4,6 +4,12 @@
  *   CA2  what is reported as stored was acknowledged; what is unknown is called unknown.
  */
 
+import {
+  IDEMPOTENCY_REPLAYED,
+  PRODUCER_EPOCH,
+  PRODUCER_SEQ_REUSED,
+  STREAM_NEXT_OFFSET,
+} from "../protocol/header-names.ts";
 import type { Batch } from "./batches.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
@@ -55,8 +61,8 @@ export function count(
 ): void {
   tally.underWay = undefined;
   tally.sequence += 1;
-  tally.nextOffset = answer.header("stream-next-offset") ?? tally.nextOffset;
-  const epoch = answer.header("producer-epoch");
+  tally.nextOffset = answer.header(STREAM_NEXT_OFFSET) ?? tally.nextOffset;
+  const epoch = answer.header(PRODUCER_EPOCH);
   if (epoch !== undefined) tally.epoch = Number(epoch);
   if (batch === undefined) return;
   tally.records += batch.records;
@@ -70,7 +76,7 @@ export function count(
 }
 
 function isRepetition(identity: Identity, answer: Answer): boolean {
-  if (identity.kind === "key") return answer.header("idempotency-replayed") === "true";
+  if (identity.kind === "key") return answer.header(IDEMPOTENCY_REPLAYED) === "true";
   return answer.status === 204;
 }
 
@@ -160,7 +166,7 @@ export function appendRefusal(
   if (answer.status === 412 && expectedTail !== undefined) {
     return tailMoved(target, answer, expectedTail, failure, tally);
   }
-  const newer = answer.header("producer-epoch");
+  const newer = answer.header(PRODUCER_EPOCH);
   if (answer.status !== 403 || newer === undefined || identity.kind === "key") return failure;
   const how = identity.kind === "session" ? "a new --session" : `--epoch ${epochAfter(newer)}`;
   return failure.withAdvice([`to take over from it: ${how}`]);
@@ -176,9 +182,9 @@ export function reusedNumber(
   { answer }: Retried,
   tally: Tally,
 ): CommandFailure | undefined {
-  if (answer.header("producer-seq-reused") !== "true") return undefined;
+  if (answer.header(PRODUCER_SEQ_REUSED) !== "true") return undefined;
   tally.underWay = undefined;
-  const epoch = answer.header("producer-epoch") ?? "0";
+  const epoch = answer.header(PRODUCER_EPOCH) ?? "0";
   const id = identity.kind === "key" ? "" : ` ${shellWord(identity.producerId)}`;
   return new CommandFailure(
     EXIT.refused,
@@ -200,7 +206,7 @@ function tailMoved(
   { problem }: CommandFailure,
   tally: Tally,
 ): CommandFailure {
-  const tail = printable(answer.header("stream-next-offset") ?? "");
+  const tail = printable(answer.header(STREAM_NEXT_OFFSET) ?? "");
   const code = problem.code === undefined ? "" : ` ${problem.code}`;
   const where = `${target.label} (412${code})`;
   const now = tail === "" ? "" : `it is ${tail}, `;

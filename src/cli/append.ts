@@ -8,6 +8,7 @@
  *       the input is stored without foreign appends in between, up to the first that comes.
  */
 
+import { STREAM_CLOSED, STREAM_NEXT_OFFSET } from "../protocol/header-names.ts";
 import { LIMITS } from "../protocol/limits.ts";
 import { sseKind } from "../protocol/sse.ts";
 import {
@@ -207,7 +208,7 @@ async function appendBatch(
         ...identityHeaders(identity, tally.sequence),
         ...(isConditional ? { "if-match": `"${expectedTail ?? ""}"` } : {}),
         ...(batch === undefined ? {} : { "content-type": job.contentType }),
-        ...(closes ? { "stream-closed": "true" } : {}),
+        ...(closes ? { [STREAM_CLOSED]: "true" } : {}),
       },
       ...(batch === undefined ? {} : { body: batch.body }),
     },
@@ -226,7 +227,7 @@ async function appendBatch(
 
 /** A server that does not know the condition takes the append all the same; only the tag tells. */
 function requireTag(target: Target, answer: Answer): void {
-  if (answer.header("etag") !== undefined && answer.header("stream-next-offset") !== undefined)
+  if (answer.header("etag") !== undefined && answer.header(STREAM_NEXT_OFFSET) !== undefined)
     return;
   throw new CommandFailure(
     EXIT.refused,

@@ -1,5 +1,14 @@
 /** `hapax create`. Creating twice with the same configuration is one creation. */
 
+import {
+  STREAM_CLOSED,
+  STREAM_EXPIRES_AT,
+  STREAM_FORKED_FROM,
+  STREAM_FORK_OFFSET,
+  STREAM_FORK_SUB_OFFSET,
+  STREAM_NEXT_OFFSET,
+  STREAM_TTL,
+} from "../protocol/header-names.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
@@ -17,10 +26,10 @@ async function runCreate(invocation: Invocation, context: Context): Promise<numb
   }
   if (answer.status !== 200 && answer.status !== 201) throw refusal(target, answer);
   const isCreated = answer.status === 201;
-  const nextOffset = answer.header("stream-next-offset") ?? "";
+  const nextOffset = answer.header(STREAM_NEXT_OFFSET) ?? "";
   const contentType = answer.header("content-type") ?? "";
   if (invocation.has("json")) {
-    const closed = answer.header("stream-closed") === "true";
+    const closed = answer.header(STREAM_CLOSED) === "true";
     const facts = { path: target.label, created: isCreated, contentType, nextOffset, closed };
     await context.stdout.write(`${JSON.stringify({ ...facts, ...keyFacts(answer) })}\n`);
     return EXIT.done;
@@ -33,7 +42,7 @@ async function runCreate(invocation: Invocation, context: Context): Promise<numb
 }
 
 function present(target: Target, answer: Answer): CommandFailure {
-  const tail = answer.header("stream-next-offset") ?? undefined;
+  const tail = answer.header(STREAM_NEXT_OFFSET) ?? undefined;
   const code = answer.status === 412 ? { code: "stream_present" } : {};
   return new CommandFailure(
     EXIT.refused,
@@ -55,9 +64,9 @@ function createHeaders(invocation: Invocation): Record<string, string> {
   };
   // A fork takes the type of its source by default.
   set("content-type", contentType ?? (source === undefined ? "application/json" : undefined));
-  set("stream-ttl", invocation.value("ttl"));
-  set("stream-expires-at", invocation.value("expires-at"));
-  set("stream-closed", invocation.has("closed") ? "true" : undefined);
+  set(STREAM_TTL, invocation.value("ttl"));
+  set(STREAM_EXPIRES_AT, invocation.value("expires-at"));
+  set(STREAM_CLOSED, invocation.has("closed") ? "true" : undefined);
   set("if-none-match", invocation.has("if-absent") ? "*" : undefined);
   Object.assign(headers, keyHeaders(invocation));
   const offset = invocation.value("fork-offset");
@@ -65,9 +74,9 @@ function createHeaders(invocation: Invocation): Record<string, string> {
   if (source === undefined && (offset ?? subOffset) !== undefined) {
     throw usageFailure("--fork-offset and --fork-sub-offset need --fork-from");
   }
-  set("stream-forked-from", source === undefined ? undefined : encodePath(streamPath(source)));
-  set("stream-fork-offset", offset);
-  set("stream-fork-sub-offset", subOffset);
+  set(STREAM_FORKED_FROM, source === undefined ? undefined : encodePath(streamPath(source)));
+  set(STREAM_FORK_OFFSET, offset);
+  set(STREAM_FORK_SUB_OFFSET, subOffset);
   return headers;
 }
 

@@ -1,5 +1,6 @@
 /** `hapax close` and `hapax delete`: the two ways a stream ends. Both are for good. */
 
+import { STREAM_CLOSED, STREAM_NEXT_OFFSET } from "../protocol/header-names.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT } from "./failure.ts";
@@ -10,10 +11,10 @@ import { printable } from "./terminal.ts";
 
 async function runClose(invocation: Invocation, context: Context): Promise<number> {
   const target = resolveStream(invocation, context, invocation.positionals[0] ?? "");
-  const headers = { "stream-closed": "true" };
+  const headers = { [STREAM_CLOSED]: "true" };
   const answer = await send(context, { target, method: "POST", headers });
   if (answer.status !== 200 && answer.status !== 204) throw refusal(target, answer);
-  const nextOffset = answer.header("stream-next-offset") ?? "";
+  const nextOffset = answer.header(STREAM_NEXT_OFFSET) ?? "";
   const facts = { path: target.label, closed: true, nextOffset };
   const end = nextOffset === "" ? "" : `, final offset ${nextOffset}`;
   await tell(invocation, context, facts, "closed", `${target.label}${end}`);

@@ -7,6 +7,7 @@
  *   CH3  redirects are shown, never followed: a POST that becomes a GET would be a write that is lost.
  */
 
+import { IDEMPOTENCY_KEY, STREAM_CLOSED } from "../protocol/header-names.ts";
 import { waitingClock } from "../base/clock.ts";
 import { type HapaxError, isHapaxError } from "../base/errors.ts";
 import { type Call as ClientCall, Caller } from "../client/attempt.ts";
@@ -35,7 +36,7 @@ export interface Call {
 
 export interface Answer {
   readonly status: number;
-  /** By lower-case name. */
+  /** By its name, in any case. */
   header(name: string): string | undefined;
   readonly body: Uint8Array;
 }
@@ -64,7 +65,11 @@ export function begin(context: Context, call: Call, silenceMs: number): Attempt 
 /** The answer with its whole body. */
 export async function answerOf(answer: ClientAnswer): Promise<Answer> {
   const { status } = answer;
-  return { status, header: (name) => answer.header(name), body: await answer.bytes() };
+  return {
+    status,
+    header: (name) => answer.header(name.toLowerCase()),
+    body: await answer.bytes(),
+  };
 }
 
 /** For how long an act of administration is repeated whose answer does not come. */
@@ -72,7 +77,7 @@ const ACT_RETRY_SECONDS = 30;
 
 /** An act under a key of its own: the server does it once, however often it is sent. PROTOCOL.md §12.7. */
 export async function sendAct(context: Context, call: Call): Promise<Answer> {
-  const headers = { ...call.headers, "Idempotency-Key": context.random.id() };
+  const headers = { ...call.headers, [IDEMPOTENCY_KEY]: context.random.id() };
   return (await sendWithRetries(context, { ...call, headers }, ACT_RETRY_SECONDS)).answer;
 }
 
@@ -228,7 +233,7 @@ function standardTitle(answer: Answer): string {
   }
   if (answer.status === 404) return "No such stream";
   if (answer.status === 410) return "The stream, or this part of it, is gone";
-  if (answer.header("stream-closed") === "true") return "The stream is closed";
+  if (answer.header(STREAM_CLOSED) === "true") return "The stream is closed";
   return "The server refused";
 }
 

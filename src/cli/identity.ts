@@ -3,6 +3,13 @@
  * a retry from a new write by it. PROTOCOL.md §5, §14, §16.
  */
 
+import {
+  IDEMPOTENCY_KEY,
+  PRODUCER_EPOCH,
+  PRODUCER_ID,
+  PRODUCER_SEQ,
+  PRODUCER_SESSION,
+} from "../protocol/header-names.ts";
 import { encodeKey } from "../protocol/idempotency-key.ts";
 import { LIMITS } from "../protocol/limits.ts";
 import { parseCount, quote } from "./arguments.ts";
@@ -50,18 +57,18 @@ export function chooseIdentity(invocation: Invocation, context: Context): Identi
 export function identityHeaders(identity: Identity, sequence: number): Record<string, string> {
   switch (identity.kind) {
     case "key":
-      return { "idempotency-key": encodeKey(identity.key) ?? "" };
+      return { [IDEMPOTENCY_KEY]: encodeKey(identity.key) ?? "" };
     case "session":
       return {
-        "producer-id": identity.producerId,
-        "producer-session": identity.session,
-        "producer-seq": String(sequence),
+        [PRODUCER_ID]: identity.producerId,
+        [PRODUCER_SESSION]: identity.session,
+        [PRODUCER_SEQ]: String(sequence),
       };
     case "epoch":
       return {
-        "producer-id": identity.producerId,
-        "producer-epoch": String(identity.epoch),
-        "producer-seq": String(sequence),
+        [PRODUCER_ID]: identity.producerId,
+        [PRODUCER_EPOCH]: String(identity.epoch),
+        [PRODUCER_SEQ]: String(sequence),
       };
   }
 }
@@ -73,12 +80,12 @@ export function identityOption(invocation: Invocation, identity: Identity): stri
 }
 
 /** As a header can carry it: fetch would trim spaces at the ends, and has no letters beyond Latin-1. */
-const PRODUCER_ID = /^(?! )[ -~\u00a1-\u00ff]+(?<! )$/;
+const SENDABLE_ID = /^(?! )[ -~\u00a1-\u00ff]+(?<! )$/;
 
 /** An id as headers can carry it, or a failure that names the option. */
 export function checkProducerId(option: string, id: string): string {
   if (id === "") throw usageFailure(`--${option} is empty`);
-  if (!PRODUCER_ID.test(id) || id.length > LIMITS.producerIdBytesMax) {
+  if (!SENDABLE_ID.test(id) || id.length > LIMITS.producerIdBytesMax) {
     const allowed = `1 to ${String(LIMITS.producerIdBytesMax)} printable Latin-1 characters`;
     throw usageFailure(`--${option} is ${quote(id)}; allowed: ${allowed}, no space at the ends`);
   }

@@ -1,5 +1,11 @@
 /** How a stream remembers idempotency keys, on the command line and in answers. PROTOCOL.md §16.1. */
 
+import {
+  STREAM_KEY_FROM,
+  STREAM_KEY_MAX,
+  STREAM_KEY_OVERFLOW,
+  STREAM_KEY_WINDOW,
+} from "../protocol/header-names.ts";
 import { LIMITS } from "../protocol/limits.ts";
 import { parseCount, quote } from "./arguments.ts";
 import type { Invocation, OptionSpec } from "./command.ts";
@@ -55,10 +61,10 @@ interface KeyFacts {
 
 /** What an answer says about keys: those settings that the stream was given. */
 export function keyFacts(answer: Answer): KeyFacts {
-  const window = answer.header("stream-key-window");
-  const countMax = answer.header("stream-key-max");
-  const overflow = answer.header("stream-key-overflow");
-  const from = answer.header("stream-key-from");
+  const window = answer.header(STREAM_KEY_WINDOW);
+  const countMax = answer.header(STREAM_KEY_MAX);
+  const overflow = answer.header(STREAM_KEY_OVERFLOW);
+  const from = answer.header(STREAM_KEY_FROM);
   return {
     ...(window === undefined ? {} : { keyWindowSeconds: Number(window) }),
     ...(countMax === undefined ? {} : { keyMax: Number(countMax) }),

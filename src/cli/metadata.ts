@@ -1,5 +1,15 @@
 /** `hapax head` and `hapax list`: what there is, without reading it. */
 
+import {
+  PRODUCER_EPOCH,
+  PRODUCER_ID,
+  PRODUCER_NEXT_OFFSET,
+  PRODUCER_SEQ,
+  STREAM_CLOSED,
+  STREAM_EXPIRES_AT,
+  STREAM_NEXT_OFFSET,
+  STREAM_TTL,
+} from "../protocol/header-names.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { EXIT } from "./failure.ts";
@@ -16,16 +26,16 @@ async function runHead(invocation: Invocation, context: Context): Promise<number
   const given = invocation.value("producer");
   const producerId = given === undefined ? undefined : checkProducerId("producer", given);
   const headers: Record<string, string> =
-    producerId === undefined ? {} : { "producer-id": producerId };
+    producerId === undefined ? {} : { [PRODUCER_ID]: producerId };
   const answer = await send(context, { target, method: "HEAD", headers });
   if (answer.status !== 200) throw refusal(target, answer);
-  if (answer.header("stream-next-offset") === undefined) throw notAStream(target);
+  if (answer.header(STREAM_NEXT_OFFSET) === undefined) throw notAStream(target);
   const header = (name: string): string | undefined => answer.header(name);
-  const closed = header("stream-closed") === "true";
-  const ttl = header("stream-ttl");
-  const expiresAt = header("stream-expires-at");
+  const closed = header(STREAM_CLOSED) === "true";
+  const ttl = header(STREAM_TTL);
+  const expiresAt = header(STREAM_EXPIRES_AT);
   const contentType = header("content-type") ?? "";
-  const nextOffset = header("stream-next-offset") ?? "";
+  const nextOffset = header(STREAM_NEXT_OFFSET) ?? "";
   const producer = producerId === undefined ? undefined : producerFacts(producerId, answer);
   if (invocation.has("json")) {
     const ttlSeconds = ttl === undefined ? undefined : Number(ttl);
@@ -58,9 +68,9 @@ interface ProducerFacts {
 }
 
 function producerFacts(producerId: string, answer: Answer): ProducerFacts {
-  const epoch = answer.header("producer-epoch");
-  const seq = answer.header("producer-seq");
-  const nextOffset = answer.header("producer-next-offset");
+  const epoch = answer.header(PRODUCER_EPOCH);
+  const seq = answer.header(PRODUCER_SEQ);
+  const nextOffset = answer.header(PRODUCER_NEXT_OFFSET);
   if (epoch === undefined || seq === null) return { producerId, known: false };
   const facts = { producerId, known: true, epoch: Number(epoch), seq: Number(seq) };
   return nextOffset === undefined ? facts : { ...facts, nextOffset };

@@ -1,5 +1,6 @@
 /** `hapax read`: a stream from an offset to its tail, page by page, and then it ends. */
 
+import { STREAM_NEXT_OFFSET, STREAM_UP_TO_DATE } from "../protocol/header-names.ts";
 import { parseCount } from "./arguments.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
@@ -55,9 +56,9 @@ async function readPage(
   const call = { target, method: "GET", query: { offset } } as const;
   const { answer } = await sendWithRetries(context, call, retrySeconds);
   if (answer.status !== 200) throw refusal(target, answer);
-  const nextOffset = answer.header("stream-next-offset");
+  const nextOffset = answer.header(STREAM_NEXT_OFFSET);
   if (nextOffset === undefined) throw notAStream(target);
-  const isAtTail = answer.header("stream-up-to-date") === "true";
+  const isAtTail = answer.header(STREAM_UP_TO_DATE) === "true";
   // A page that neither moves nor reaches the tail would be asked for without end.
   if (!isAtTail && nextOffset === offset) throw notAStream(target);
   return { contentType: contentTypeOf(answer), body: answer.body, nextOffset, isAtTail };

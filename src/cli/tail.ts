@@ -6,6 +6,7 @@
  *   CT2  a connection resumes at the offset of the last control event, so nothing is left out.
  */
 
+import { STREAM_SSE_DATA_ENCODING } from "../protocol/header-names.ts";
 import { backoffMs } from "../base/backoff.ts";
 import { isHapaxError } from "../base/errors.ts";
 import { isRepeatable } from "../base/repeatable.ts";
@@ -129,7 +130,7 @@ async function connect(
     if (!/^text\/event-stream\b/i.test(live.header("content-type") ?? "")) {
       throw notAStream(target);
     }
-    const isBase64 = live.header("stream-sse-data-encoding") === "base64";
+    const isBase64 = live.header(STREAM_SSE_DATA_ENCODING.toLowerCase()) === "base64";
     const consumer = createConsumer(position, isBase64);
     for await (const chunk of live.chunks()) {
       live.arm(SILENCE_MS_MAX);

@@ -55,7 +55,7 @@ export async function createStream(
   const codec = source === undefined ? peer.knownCodec : await source.codec(signal);
   const type = options.contentType ?? codec?.contentType ?? "application/json";
   const headers = headersOf(options, type, source?.url);
-  if (Object.keys(headers).some((name) => name.startsWith("Stream-Key"))) {
+  if (Object.keys(headers).some((name) => name.startsWith("Stream-Key-"))) {
     await peer.require("idempotency keys", signal);
   }
   if (options.isNew === true) await peer.require("If-None-Match", signal);

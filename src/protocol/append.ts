@@ -15,7 +15,7 @@ import type { Epoch, Offset, ProducerId, Sequence, SessionNonce } from "../strea
 import { HapaxError } from "../base/errors.ts";
 import { LIMITS } from "./limits.ts";
 import { closedHeaders, encodeAppendRefusal } from "./append-refusal.ts";
-import { HEADER, type HeaderGetter } from "./headers.ts";
+import { HEADER, type HeaderGetter, SENT } from "./headers.ts";
 import { splitJson } from "./json.ts";
 import { type KeyHead, parseKey } from "./key.ts";
 import { parseWaitMs } from "./prefer.ts";
@@ -39,17 +39,17 @@ const EMPTY = new Uint8Array(0);
 
 export function parseAppendHead(header: HeaderGetter): AppendHead {
   const producer = parseProducer(header);
-  const key = parseKey(header("idempotency-key"));
+  const key = parseKey(header(SENT.idempotencyKey));
   if (key !== undefined && producer !== undefined) {
-    throw invalid("Idempotency-Key", "and producer headers exclude each other");
+    throw invalid(HEADER.idempotencyKey, "and producer headers exclude each other");
   }
   if (header("if-none-match") !== undefined) throw invalid("If-None-Match", "is for PUT and GET");
   return {
     contentType: header("content-type"),
-    closes: parseTrue(header("stream-closed")),
+    closes: parseTrue(header(SENT.closed)),
     producer,
     key,
-    streamSeq: parseStreamSeq(header("stream-seq")),
+    streamSeq: parseStreamSeq(header(SENT.streamSeq)),
     expectedTail: parseIfMatch(header("if-match")),
     waitMs: producer === undefined ? 0 : patienceMs(header("prefer")),
   };
@@ -83,10 +83,10 @@ function splitRecords(body: Uint8Array): Uint8Array {
 }
 
 function parseProducer(header: HeaderGetter): ProducerClaim | undefined {
-  const id = header("producer-id");
-  const epoch = header("producer-epoch");
-  const sequence = header("producer-seq");
-  const session = header("producer-session");
+  const id = header(SENT.producerId);
+  const epoch = header(SENT.producerEpoch);
+  const sequence = header(SENT.producerSeq);
+  const session = header(SENT.producerSession);
   if (id === undefined && epoch === undefined && sequence === undefined && session === undefined) {
     return undefined;
   }
@@ -101,17 +101,17 @@ function parseProducer(header: HeaderGetter): ProducerClaim | undefined {
   }
   return {
     id: parseProducerId(id),
-    sequence: requireCount("Producer-Seq", sequence) as Sequence,
-    epoch: epoch === undefined ? undefined : (requireCount("Producer-Epoch", epoch) as Epoch),
+    sequence: requireCount(HEADER.producerSeq, sequence) as Sequence,
+    epoch: epoch === undefined ? undefined : (requireCount(HEADER.producerEpoch, epoch) as Epoch),
     session: session === undefined ? undefined : parseSession(session),
   };
 }
 
 /** Parses Producer-Id from a header, or from a part of a path. */
 export function parseProducerId(id: string): ProducerId {
-  if (id === "") throw invalid("Producer-Id", "is empty");
+  if (id === "") throw invalid(HEADER.producerId, "is empty");
   if (id.length > LIMITS.producerIdBytesMax) {
-    throw invalid("Producer-Id", `is longer than ${LIMITS.producerIdBytesMax} bytes`);
+    throw invalid(HEADER.producerId, `is longer than ${LIMITS.producerIdBytesMax} bytes`);
   }
   return id as ProducerId;
 }
@@ -121,7 +121,7 @@ const SESSION = /^[A-Za-z0-9._~-]+$/;
 function parseSession(text: string): SessionNonce {
   if (!SESSION.test(text) || text.length > LIMITS.sessionBytesMax) {
     const grammar = `is not 1 to ${LIMITS.sessionBytesMax} letters, digits, - . _ or ~`;
-    throw invalid("Producer-Session", grammar);
+    throw invalid(HEADER.producerSession, grammar);
   }
   return text as SessionNonce;
 }
@@ -148,9 +148,9 @@ function requireCount(name: string, text: string): number {
 }
 
 function parseStreamSeq(text: string | undefined): string | undefined {
-  if (text === "") throw invalid("Stream-Seq", "is empty");
+  if (text === "") throw invalid(HEADER.streamSeq, "is empty");
   if (text !== undefined && text.length > LIMITS.streamSeqBytesMax) {
-    throw invalid("Stream-Seq", `is longer than ${LIMITS.streamSeqBytesMax} bytes`);
+    throw invalid(HEADER.streamSeq, `is longer than ${LIMITS.streamSeqBytesMax} bytes`);
   }
   return text;
 }

@@ -15,7 +15,7 @@ import type { StreamName } from "../streams/core/types.ts";
 import { LIMITS } from "./limits.ts";
 import { parseRecords } from "./append.ts";
 import { tailHeaders } from "./append-refusal.ts";
-import { HEADER, type HeaderGetter } from "./headers.ts";
+import { HEADER, type HeaderGetter, SENT } from "./headers.ts";
 import { invalid, type Refusal } from "./refusal.ts";
 import {
   formatOffset,
@@ -35,8 +35,8 @@ export function parseCreateHead(name: StreamName, header: HeaderGetter): CreateH
   return {
     name,
     contentType: parseContentType(header("content-type")),
-    expiry: parseExpiry(header("stream-ttl"), header("stream-expires-at")),
-    isClosed: parseTrue(header("stream-closed")),
+    expiry: parseExpiry(header(SENT.ttl), header(SENT.expiresAt)),
+    isClosed: parseTrue(header(SENT.closed)),
     fork: parseFork(header),
     keys: parseKeyPolicy(header),
     isNew: parseIsNew(header),
@@ -74,24 +74,24 @@ function parseExpiry(ttl: string | undefined, expiresAt: string | undefined): Ex
   if (ttl !== undefined) {
     const seconds = parseCount(ttl);
     if (seconds === undefined || seconds > LIMITS.ttlSecondsMax) {
-      throw invalid("Stream-TTL", `is not a whole number from 0 to ${LIMITS.ttlSecondsMax}`);
+      throw invalid(HEADER.ttl, `is not a whole number from 0 to ${LIMITS.ttlSecondsMax}`);
     }
     return { kind: "ttl", seconds };
   }
   if (expiresAt === undefined) return NEVER;
   const timeMs = parseRfc3339(expiresAt);
-  if (timeMs === undefined) throw invalid("Stream-Expires-At", "is not an RFC 3339 time");
+  if (timeMs === undefined) throw invalid(HEADER.expiresAt, "is not an RFC 3339 time");
   return { kind: "at", timeMs };
 }
 
 function parseFork(header: HeaderGetter): ForkCommand | undefined {
-  const source = header("stream-forked-from");
-  const offset = header("stream-fork-offset");
-  const subOffset = header("stream-fork-sub-offset");
+  const source = header(SENT.forkedFrom);
+  const offset = header(SENT.forkOffset);
+  const subOffset = header(SENT.forkSubOffset);
   if (source === undefined) {
-    if (offset !== undefined) throw invalid("Stream-Fork-Offset", "needs Stream-Forked-From");
+    if (offset !== undefined) throw invalid(HEADER.forkOffset, "needs Stream-Forked-From");
     if (subOffset !== undefined) {
-      throw invalid("Stream-Fork-Sub-Offset", "needs Stream-Forked-From");
+      throw invalid(HEADER.forkSubOffset, "needs Stream-Forked-From");
     }
     return undefined;
   }
@@ -99,10 +99,10 @@ function parseFork(header: HeaderGetter): ForkCommand | undefined {
   if (path.kind === "invalid") throw invalid("Stream-Forked-From:", path.reason);
   const anchor = offset === undefined ? undefined : parseOffset(offset);
   if (offset !== undefined && anchor?.kind !== "at") {
-    throw invalid("Stream-Fork-Offset", "is not an offset of the source");
+    throw invalid(HEADER.forkOffset, "is not an offset of the source");
   }
   const count = subOffset === undefined ? 0 : parseCount(subOffset);
-  if (count === undefined) throw invalid("Stream-Fork-Sub-Offset", "is not a whole number");
+  if (count === undefined) throw invalid(HEADER.forkSubOffset, "is not a whole number");
   return {
     sourceName: path.name,
     anchor: anchor?.kind === "at" ? anchor.offset : undefined,
@@ -111,12 +111,12 @@ function parseFork(header: HeaderGetter): ForkCommand | undefined {
 }
 
 function parseKeyPolicy(header: HeaderGetter): KeyPolicy | undefined {
-  const window = header("stream-key-window");
-  const count = header("stream-key-max");
-  const overflow = header("stream-key-overflow");
-  const from = header("stream-key-from");
+  const window = header(SENT.keyWindow);
+  const count = header(SENT.keyMax);
+  const overflow = header(SENT.keyOverflow);
+  const from = header(SENT.keyFrom);
   if ((window ?? count ?? overflow ?? from) === undefined) return undefined;
-  if (from !== undefined && from !== "content") throw invalid("Stream-Key-From", "is not content");
+  if (from !== undefined && from !== "content") throw invalid(HEADER.keyFrom, "is not content");
   return {
     windowSeconds: parseBounded(HEADER.keyWindow, window, LIMITS.keyWindowSecondsMax),
     countMax: parseBounded(HEADER.keyMax, count, LIMITS.keyCountMax),
@@ -136,7 +136,7 @@ function parseBounded(name: string, text: string | undefined, max: number): numb
 
 function parseOverflow(text: string | undefined): KeyOverflow | undefined {
   if (text === undefined || text === "evict" || text === "reject") return text;
-  throw invalid("Stream-Key-Overflow", "is neither evict nor reject");
+  throw invalid(HEADER.keyOverflow, "is neither evict nor reject");
 }
 
 function parseIsNew(header: HeaderGetter): boolean {

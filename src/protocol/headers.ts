@@ -1,29 +1,40 @@
-/** Names of the protocol's headers, lower case for reading and in their usual form for writing. */
+/** The headers of the server, in lower case for reading and in their usual form for writing. */
+
+import * as names from "./header-names.ts";
 
 /** Returns a header by its lower-case name. The code that builds it refuses headers that were sent twice. */
 export type HeaderGetter = (name: string) => string | undefined;
 
+/** In their usual form, for writing. */
 export const HEADER = {
-  nextOffset: "Stream-Next-Offset",
-  upToDate: "Stream-Up-To-Date",
-  closed: "Stream-Closed",
-  life: "Stream-Life",
-  cursor: "Stream-Cursor",
-  ttl: "Stream-TTL",
-  expiresAt: "Stream-Expires-At",
-  sseEncoding: "Stream-SSE-Data-Encoding",
-  producerEpoch: "Producer-Epoch",
-  producerSeq: "Producer-Seq",
-  producerExpectedSeq: "Producer-Expected-Seq",
-  producerReceivedSeq: "Producer-Received-Seq",
-  producerNextOffset: "Producer-Next-Offset",
-  producerSeqReused: "Producer-Seq-Reused",
-  keyWindow: "Stream-Key-Window",
-  keyMax: "Stream-Key-Max",
-  keyOverflow: "Stream-Key-Overflow",
-  keyFrom: "Stream-Key-From",
-  keyReplayed: "Idempotency-Replayed",
-  preferenceApplied: "Preference-Applied",
+  nextOffset: names.STREAM_NEXT_OFFSET,
+  upToDate: names.STREAM_UP_TO_DATE,
+  closed: names.STREAM_CLOSED,
+  life: names.STREAM_LIFE,
+  cursor: names.STREAM_CURSOR,
+  ttl: names.STREAM_TTL,
+  expiresAt: names.STREAM_EXPIRES_AT,
+  sseEncoding: names.STREAM_SSE_DATA_ENCODING,
+  streamSeq: names.STREAM_SEQ,
+  forkedFrom: names.STREAM_FORKED_FROM,
+  forkOffset: names.STREAM_FORK_OFFSET,
+  forkSubOffset: names.STREAM_FORK_SUB_OFFSET,
+  producerId: names.PRODUCER_ID,
+  producerEpoch: names.PRODUCER_EPOCH,
+  producerSeq: names.PRODUCER_SEQ,
+  producerSession: names.PRODUCER_SESSION,
+  producerExpectedSeq: names.PRODUCER_EXPECTED_SEQ,
+  producerReceivedSeq: names.PRODUCER_RECEIVED_SEQ,
+  producerNextOffset: names.PRODUCER_NEXT_OFFSET,
+  producerSeqReused: names.PRODUCER_SEQ_REUSED,
+  keyWindow: names.STREAM_KEY_WINDOW,
+  keyMax: names.STREAM_KEY_MAX,
+  keyOverflow: names.STREAM_KEY_OVERFLOW,
+  keyFrom: names.STREAM_KEY_FROM,
+  idempotencyKey: names.IDEMPOTENCY_KEY,
+  keyReplayed: names.IDEMPOTENCY_REPLAYED,
+  keyExpires: names.IDEMPOTENCY_EXPIRES,
+  preferenceApplied: names.PREFERENCE_APPLIED,
   contentType: "Content-Type",
   cacheControl: "Cache-Control",
   etag: "ETag",
@@ -32,7 +43,29 @@ export const HEADER = {
   allow: "Allow",
 } as const;
 
-/** Headers that carry the protocol in requests. The server refuses a request that sends one of them twice. */
+/** Those that the server reads, in lower case, as a `HeaderGetter` wants them. The compiler compares them with the others. */
+export const SENT = {
+  closed: "stream-closed",
+  ttl: "stream-ttl",
+  expiresAt: "stream-expires-at",
+  streamSeq: "stream-seq",
+  forkedFrom: "stream-forked-from",
+  forkOffset: "stream-fork-offset",
+  forkSubOffset: "stream-fork-sub-offset",
+  producerId: "producer-id",
+  producerEpoch: "producer-epoch",
+  producerSeq: "producer-seq",
+  producerSession: "producer-session",
+  keyWindow: "stream-key-window",
+  keyMax: "stream-key-max",
+  keyOverflow: "stream-key-overflow",
+  keyFrom: "stream-key-from",
+  idempotencyKey: "idempotency-key",
+} as const satisfies {
+  readonly [Key in keyof typeof HEADER]?: Lowercase<(typeof HEADER)[Key]>;
+};
+
+/** Headers that carry the protocol in requests: sending one of them twice is refused. */
 export const SINGLE_HEADERS: readonly string[] = [
   "host",
   "content-type",

@@ -4,6 +4,7 @@
  *   KY2  a key made of content never equals a key of a header.
  */
 
+import { HEADER } from "./headers.ts";
 import type { KeyMark } from "../streams/core/key-window.ts";
 import { keyProblem, parseIdempotencyKey } from "./idempotency-key.ts";
 import { invalid } from "./refusal.ts";
@@ -17,7 +18,7 @@ export interface KeyHead {
 export function parseKey(value: string | undefined): KeyHead | undefined {
   if (value === undefined) return undefined;
   const text = parseIdempotencyKey(value);
-  if (text === undefined) throw invalid("Idempotency-Key", keyProblem(value));
+  if (text === undefined) throw invalid(HEADER.idempotencyKey, keyProblem(value));
   return { text, timeMs: keyTimeMs(text) };
 }
 

@@ -10,6 +10,7 @@
  *        refuses it in its place. A retry is recognised before that, for any later state of the streams.
  */
 
+import { HEADER } from "./headers.ts";
 import { CONTENT_TYPE_DEFAULT } from "../streams/core/create.ts";
 import type { ProducerClaim } from "../streams/core/producer.ts";
 import { isJson } from "../streams/core/stream.ts";
@@ -47,8 +48,8 @@ export function parseIdentity(header: HeaderGetter): IdentityHead {
   const head = parseAppendHead(header);
   // To ignore a condition would be worse than to refuse it.
   if (head.expectedTail !== undefined) throw invalid("If-Match", "is no part of a transaction");
-  if (head.streamSeq !== undefined) throw invalid("Stream-Seq", "is no part of a transaction");
-  if (head.closes) throw invalid("Stream-Closed", "is no part of a transaction");
+  if (head.streamSeq !== undefined) throw invalid(HEADER.streamSeq, "is no part of a transaction");
+  if (head.closes) throw invalid(HEADER.closed, "is no part of a transaction");
   if (head.producer !== undefined) return { kind: "producer", claim: head.producer };
   if (head.key !== undefined) return { kind: "key", key: head.key };
   throw new HapaxError(

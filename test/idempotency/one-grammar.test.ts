@@ -4,7 +4,7 @@ import { isHapaxError } from "../../src/base/errors.ts";
 import { parseAppendHead } from "../../src/protocol/append.ts";
 import { nodeDigest } from "../../src/streams/runtimes/node-digest.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
-import { turn, watch } from "../../src/testing/watch.ts";
+import { turn, watch } from "../kits/watch.ts";
 import { createIdempotency, GLOBAL } from "../../src/toolkit/idempotency.ts";
 import { memoryLedger, type MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
 import type { FetchHandler } from "../../src/toolkit/idempotency/engine.ts";

@@ -16,6 +16,7 @@ import { wholeAnswers } from "../whole-answers.ts";
 export interface Settled {
   readonly status: number;
   readonly text: string;
+  /** By its name, in any case. */
   header(name: string): string | undefined;
   /** An earlier attempt may have been done. */
   readonly wasUnknown: boolean;
@@ -48,7 +49,7 @@ async function whole(answer: ClientAnswer, wasUnknown: boolean): Promise<Settled
   const { status } = answer;
   const bytes = await answer.bytes();
   const text = textOf(bytes);
-  const header = (name: string): string | undefined => answer.header(name);
+  const header = (name: string): string | undefined => answer.header(name.toLowerCase());
   if (status >= 200 && status < 300) {
     return { status, text, header, wasUnknown, refusal: undefined };
   }

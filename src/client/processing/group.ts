@@ -1,5 +1,6 @@
 /** Administers one group. PROTOCOL.md §20. */
 
+import { IDEMPOTENCY_KEY } from "../../protocol/header-names.ts";
 import { isHapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
 import { callJson, listOf, mapOf, textsOf } from "./calls.ts";
@@ -117,7 +118,7 @@ export class Group {
 
   /** Returns one key for all attempts of an act: the server does it once, also if an answer is lost. PROTOCOL.md §12.7. */
   #key(): Readonly<Record<string, string>> {
-    return { "Idempotency-Key": `"${this.#caller.settings.random.id()}"` };
+    return { [IDEMPOTENCY_KEY]: `"${this.#caller.settings.random.id()}"` };
   }
 
   #url(action?: string): string {

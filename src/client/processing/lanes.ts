@@ -12,6 +12,7 @@
  * fences requests that the server has not seen yet.
  */
 
+import { PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ } from "../../protocol/header-names.ts";
 import type { Caller } from "../attempt.ts";
 import { membersOf, type Settled, settle } from "./calls.ts";
 import { transactionFailure } from "./failure.ts";
@@ -117,9 +118,9 @@ export class Lanes {
   #callOf(lane: Lane, body: Uint8Array) {
     const headers = {
       "Content-Type": FRAME_TYPE,
-      "Producer-Id": lane.id,
-      "Producer-Epoch": String(lane.epoch),
-      "Producer-Seq": String(lane.sequence),
+      [PRODUCER_ID]: lane.id,
+      [PRODUCER_EPOCH]: String(lane.epoch),
+      [PRODUCER_SEQ]: String(lane.sequence),
     };
     return { method: "POST", url: this.#url, headers, body };
   }

@@ -8,6 +8,14 @@
  *   TN4  the caller's own numbers are sent unchanged: a known number gets its original answer, also with other content.
  */
 
+import { encodeKey } from "../../protocol/idempotency-key.ts";
+import {
+  IDEMPOTENCY_KEY,
+  IDEMPOTENCY_REPLAYED,
+  PRODUCER_EPOCH,
+  PRODUCER_ID,
+  PRODUCER_SEQ,
+} from "../../protocol/header-names.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
 import { listOf, mapOf, membersOf, type Settled, settle } from "./calls.ts";
@@ -90,7 +98,7 @@ export class Transactions {
       if (offset !== undefined) listenerOf(lease)?.committed(offset);
     }
     for (const [stream, { contentType }] of draft.created) this.#codecs.learn(stream, contentType);
-    const isReplay = settled.header("idempotency-replayed") === "true";
+    const isReplay = settled.header(IDEMPOTENCY_REPLAYED) === "true";
     return { value, ...answerOf(settled.text), isReplay };
   }
 
@@ -192,12 +200,12 @@ function identityHeaders(
   producer: TransactionProducer | undefined,
 ): Readonly<Record<string, string>> | undefined {
   if (producer === undefined)
-    return key === undefined ? undefined : { "Idempotency-Key": quoted(key) };
+    return key === undefined ? undefined : { [IDEMPOTENCY_KEY]: encodeKey(key) ?? key };
   const { id, epoch, sequence } = producer;
   return {
-    "Producer-Id": id,
-    "Producer-Epoch": String(epoch),
-    "Producer-Seq": String(sequence),
+    [PRODUCER_ID]: id,
+    [PRODUCER_EPOCH]: String(epoch),
+    [PRODUCER_SEQ]: String(sequence),
   };
 }
 
@@ -215,9 +223,4 @@ function checkProducer(
 
 function invalid(words: string): HapaxError {
   return new HapaxError("invalid_request", words);
-}
-
-/** Encodes the key as a string of RFC 9651, which can hold every character of a key. */
-function quoted(key: string): string {
-  return `"${key.replace(/["\\]/g, "\\$&")}"`;
 }

@@ -2,7 +2,7 @@
 
 import { type Act, type ActLook, type ActOutcome, ActRepeated } from "../engine/acts.ts";
 import { encodeAppendRefusal } from "../../protocol/append-refusal.ts";
-import { HEADER } from "../../protocol/headers.ts";
+import { HEADER, SENT } from "../../protocol/headers.ts";
 import { keyBytes, markOf, parseKey } from "../../protocol/key.ts";
 import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
@@ -16,7 +16,7 @@ export async function actOnce(
   run: (act: Act | undefined) => Promise<Answer>,
   encode: (outcome: ActOutcome) => WholeAnswer,
 ): Promise<Answer> {
-  const key = parseKey(exchange.header("idempotency-key"));
+  const key = parseKey(exchange.header(SENT.idempotencyKey));
   if (key === undefined) return run(undefined);
   const head = new TextEncoder().encode(`${exchange.method} ${exchange.path}?${exchange.query}\n`);
   const content = new Uint8Array([...head, ...(body ?? [])]);

@@ -16,7 +16,7 @@ import {
 } from "../../protocol/append.ts";
 import { encodeCreate, keyHeaders, parseCreate, parseCreateHead } from "../../protocol/create.ts";
 import { refuseEncoding } from "../../protocol/content-encoding.ts";
-import { HEADER, type HeaderGetter } from "../../protocol/headers.ts";
+import { HEADER, type HeaderGetter, SENT } from "../../protocol/headers.ts";
 import { keyBytes, markOf } from "../../protocol/key.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { requireStreamName } from "../../protocol/reserved.ts";
@@ -150,7 +150,7 @@ export async function deleteStream(exchange: Exchange, parts: ServerParts): Prom
 
 export async function headStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
   const name = requireStreamName(exchange.path);
-  const id = exchange.header("producer-id");
+  const id = exchange.header(SENT.producerId);
   const producer =
     id === undefined ? undefined : await parts.engine.producer(name, parseProducerId(id));
   const look = await parts.engine.look(name);

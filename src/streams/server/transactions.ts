@@ -1,5 +1,6 @@
 /** Transactions: several things at once, or nothing; and what became of one. PROTOCOL.md §19. */
 
+import { SENT } from "../../protocol/headers.ts";
 import { digestContent } from "../core/content-digest.ts";
 import type { UnfitOperation } from "../core/transaction-state.ts";
 import type { KeyClaim } from "../core/keys.ts";
@@ -157,12 +158,12 @@ function identityInTarget(exchange: Exchange, encoded: string): HeaderGetter {
   const isKey = sequence === undefined && epoch === undefined && session === undefined;
   const headers = new Map<string, string | undefined>(
     isKey
-      ? [["idempotency-key", encodeKey(text) ?? text]]
+      ? [[SENT.idempotencyKey, encodeKey(text) ?? text]]
       : [
-          ["producer-id", text],
-          ["producer-seq", sequence],
-          ["producer-epoch", epoch],
-          ["producer-session", session],
+          [SENT.producerId, text],
+          [SENT.producerSeq, sequence],
+          [SENT.producerEpoch, epoch],
+          [SENT.producerSession, session],
         ],
   );
   return (name) => headers.get(name);

@@ -5,6 +5,7 @@
  *        one connection, and no date; it says that it is a repetition, and until when the answer is kept.
  */
 
+import { IDEMPOTENCY_EXPIRES, IDEMPOTENCY_REPLAYED } from "../../protocol/header-names.ts";
 import { ERRORS, type ErrorCode } from "../../base/errors.ts";
 import { encodeProblem, PROBLEM_TYPE } from "../../protocol/refusal.ts";
 import { concat } from "./request.ts";
@@ -18,8 +19,8 @@ export interface Answer {
 }
 
 const NOTHING = new Uint8Array(0);
-export const REPLAYED = "Idempotency-Replayed";
-export const EXPIRES = "Idempotency-Expires";
+export const REPLAYED = IDEMPOTENCY_REPLAYED;
+export const EXPIRES = IDEMPOTENCY_EXPIRES;
 
 /** Headers that belong to one connection (RFC 9110, 7.6.1), to one client, or to one moment. */
 const NEVER_KEPT = new Set([

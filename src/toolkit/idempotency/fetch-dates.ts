@@ -3,11 +3,12 @@
  * server's clock differs.
  */
 
+import { IDEMPOTENCY_EXPIRES } from "../../protocol/header-names.ts";
 import { httpDateMs, retryAfterMs as askedMs } from "../../base/repeatable.ts";
 
 /** When the server forgets the key; undefined if it does not say so. */
 export function expiryOf(headers: Headers, sentAtMs: number): number | undefined {
-  const expiresMs = httpDateMs(headers.get("idempotency-expires") ?? "");
+  const expiresMs = httpDateMs(headers.get(IDEMPOTENCY_EXPIRES) ?? "");
   if (expiresMs === undefined) return undefined;
   const serverMs = httpDateMs(headers.get("date") ?? "");
   return serverMs === undefined ? expiresMs : sentAtMs + expiresMs - serverMs;

@@ -1,5 +1,6 @@
 /** Settings of a caller. They are checked once; one error lists all problems. HW2 of fetch.ts. */
 
+import { IDEMPOTENCY_KEY } from "../../protocol/header-names.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { Check } from "../once/check.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
@@ -71,7 +72,7 @@ export function resolveFetchSettings(settings: IdempotentFetchSettings): Resolve
   const minMs = check.whole("retry.minMs", retry.minMs, 100, 1, WINDOW_MS_MAX);
   const patienceMs = Math.floor(windowMs * PATIENCE_SHARE);
   const longestMs = Math.floor(windowMs * TIMEOUT_SHARE);
-  const { keyHeader = "Idempotency-Key", keySyntax = "quoted" } = settings;
+  const { keyHeader = IDEMPOTENCY_KEY, keySyntax = "quoted" } = settings;
   if (!/^[\w!#$%&'*+.^`|~-]{1,64}$/.test(keyHeader)) {
     check.problem(`keyHeader=${keyHeader} is not the name of a header`);
   }

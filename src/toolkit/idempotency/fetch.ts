@@ -18,6 +18,7 @@
  * The wall clock measures the age of a key between calls, and the steady clock within a call.
  */
 
+import { IDEMPOTENCY_REPLAYED } from "../../protocol/header-names.ts";
 import { encodeKey } from "../../protocol/idempotency-key.ts";
 import { parseWaitMs } from "../../protocol/prefer.ts";
 import { applyExpiry, decideUse, isWorthRepeating, type KeyRecord } from "../rules/caller-key.ts";
@@ -310,7 +311,7 @@ function checkName(operation: string): void {
   );
 }
 
-const REPLAYED = ["idempotency-replayed", "idempotent-replayed"] as const;
+const REPLAYED = [IDEMPOTENCY_REPLAYED, "idempotent-replayed"] as const;
 const IN_PROGRESS = "urn:hapax:error:in_progress";
 
 function isAgain(response: Response, bytes: ArrayBuffer): boolean {

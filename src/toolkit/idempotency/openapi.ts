@@ -1,5 +1,6 @@
 /** Describes operations that take a key in an OpenAPI document. */
 
+import { IDEMPOTENCY_KEY } from "../../protocol/header-names.ts";
 import { ERRORS, type ErrorCode } from "../../base/errors.ts";
 import { PROBLEM_TYPE } from "../../protocol/refusal.ts";
 import { KEY_CHARS_MAX } from "../../protocol/idempotency-key.ts";
@@ -32,7 +33,7 @@ export function idempotencyOpenApi(
     readonly retainMs?: number;
   } = {},
 ): IdempotencyOpenApi {
-  const { header = "Idempotency-Key", required = true, retainMs = 86_400_000 } = settings;
+  const { header = IDEMPOTENCY_KEY, required = true, retainMs = 86_400_000 } = settings;
   const hours = retainMs / 3_600_000;
   const text = (description: string, format?: string): Readonly<Record<string, unknown>> => ({
     description,

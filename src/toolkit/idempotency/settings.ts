@@ -1,5 +1,6 @@
 /** Settings of the engine. They are checked once; one error lists all problems. */
 
+import { IDEMPOTENCY_KEY } from "../../protocol/header-names.ts";
 import { type Digest, webDigest } from "../../base/digest.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { Check, GLOBAL } from "../once/check.ts";
@@ -136,7 +137,7 @@ export function resolveSettings<Tx, Source>(
   settings: IdempotencySettings<Source>,
 ): ResolvedSettings<Source> {
   const check = new Check();
-  const { scope, methods = ["POST", "PATCH"], header = "Idempotency-Key", keep = "all" } = settings;
+  const { scope, methods = ["POST", "PATCH"], header = IDEMPOTENCY_KEY, keep = "all" } = settings;
   const mode = settings.mode ?? (ledger.supports.transactions ? "transaction" : "phases");
   if (scope !== GLOBAL && typeof scope !== "function")
     check.problem("scope is neither a function of the request nor GLOBAL");
