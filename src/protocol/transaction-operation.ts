@@ -1,5 +1,6 @@
 /** Parses one operation of a transaction from JSON. PROTOCOL.md §19.1. */
 
+import { decodeBase64 } from "../base/base64.ts";
 import type { Ack } from "../streams/core/subscription-state.ts";
 import { type Expiry, NEVER } from "../streams/core/stream.ts";
 import type {
@@ -132,11 +133,8 @@ function parseBody(
 const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/;
 
 function parseBase64(text: string): Uint8Array {
-  const decoded = text.length % 4 === 0 && BASE64.test(text) ? atob(text) : undefined;
-  if (decoded === undefined) throw invalid("base64", "is not base64 with its padding");
-  const bytes = new Uint8Array(decoded.length);
-  for (let at = 0; at < bytes.length; at += 1) bytes[at] = decoded.charCodeAt(at);
-  return bytes;
+  if (text.length % 4 === 0 && BASE64.test(text)) return decodeBase64(text);
+  throw invalid("base64", "is not base64 with its padding");
 }
 
 function parseContentType(members: Members): string | undefined {

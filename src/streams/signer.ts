@@ -18,6 +18,7 @@
  *   token     <header>.<claims>.<signature over "<header>.<claims>">, all base64url without padding
  */
 
+import { decodeBase64url, encodeBase64url } from "../base/base64.ts";
 import { HapaxError } from "../base/errors.ts";
 
 /** A private key as plain JSON data, for a store to keep. It is a secret. */
@@ -300,17 +301,4 @@ function isWhole(value: unknown): value is number {
 
 function encodeText(text: string): string {
   return encodeBase64url(new TextEncoder().encode(text));
-}
-
-function encodeBase64url(bytes: Uint8Array): string {
-  const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
-  return btoa(binary).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-}
-
-/** Decodes strictly: no padding, no other characters, and no unused bits in the last one. */
-function decodeBase64url(text: string): Uint8Array | undefined {
-  if (!/^[\w-]*$/.test(text) || text.length % 4 === 1) return undefined;
-  const binary = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
-  const bytes = Uint8Array.from(binary, (character) => character.charCodeAt(0));
-  return encodeBase64url(bytes) === text ? bytes : undefined;
 }

@@ -1,10 +1,8 @@
 /** Ids that carry their time, for the cases of PROTOCOL.md §16.2. */
 
-const CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+import { hexOf } from "../base/hex.ts";
 
-export function hexOf(bytes: Uint8Array): string {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
+const CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 /** Makes a UUID of version 7 (RFC 9562) with this time; the rest of it is random. */
 export function uuid7Of(timeMs: number): string {

@@ -10,7 +10,8 @@ import {
   pause,
   promptly,
 } from "./extension-case-kit.ts";
-import { hexOf, ulidOf, uuid7Of } from "./extension-case-times.ts";
+import { hexOf } from "../base/hex.ts";
+import { ulidOf, uuid7Of } from "./extension-case-times.ts";
 
 const REPLAYED = { "Idempotency-Replayed": "true" };
 const NEW = { "Idempotency-Replayed": undefined };

@@ -1,5 +1,6 @@
 /** Cases of transactions: identities and requests. PROTOCOL.md §19, §19.1. */
 
+import { hexOf } from "../base/hex.ts";
 import { at, byEpoch, type CaseSpec, equal, JSON_TYPE, type Site } from "./extension-case-kit.ts";
 import {
   appendOf,
@@ -16,11 +17,8 @@ const ALL_BYTES = Uint8Array.from({ length: 256 }, (_, byte) => byte);
 
 async function bytesOf(url: string): Promise<string> {
   const bytes = new Uint8Array(await (await fetch(url)).arrayBuffer());
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hexOf(bytes);
 }
-
-const hex = (bytes: Uint8Array): string =>
-  Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 const identities: readonly CaseSpec[] = [
   {
@@ -111,7 +109,7 @@ const requests: readonly CaseSpec[] = [
       const base64 = btoa(String.fromCharCode(...ALL_BYTES));
       const operation = { append: { stream: stream.path, base64 } };
       committed(await transact(site, newKey(), [operation]), [[stream, at(256)]]);
-      equal(await bytesOf(site.urlOf(stream.path)), hex(ALL_BYTES), "the stored bytes");
+      equal(await bytesOf(site.urlOf(stream.path)), hexOf(ALL_BYTES), "the stored bytes");
     },
   },
   {
@@ -126,8 +124,8 @@ const requests: readonly CaseSpec[] = [
       ];
       const body = frame(operations, ALL_BYTES, back);
       (await transactFramed(site, newKey(), body)).expect(200);
-      equal(await bytesOf(site.urlOf(streams[0].path)), hex(ALL_BYTES), "the first stream");
-      equal(await bytesOf(site.urlOf(streams[1].path)), hex(back), "the second stream");
+      equal(await bytesOf(site.urlOf(streams[0].path)), hexOf(ALL_BYTES), "the first stream");
+      equal(await bytesOf(site.urlOf(streams[1].path)), hexOf(back), "the second stream");
     },
   },
   {

@@ -15,6 +15,7 @@
  *   | its handling | `{id, handled: "replayed" or "discarded", to?, at}`                            |
  */
 
+import { decodeBase64, encodeBase64 } from "../../base/base64.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { bytesOf, textOf as textOfBytes } from "../bytes.ts";
@@ -51,8 +52,6 @@ export interface DeadLetter {
 /** The longest kept message: enough to identify it, too little to do harm. */
 const MESSAGE_CHARS_MAX = 2_000;
 const NAME_CHARS_MAX = 200;
-/** The bytes of one base64 step: a multiple of three. */
-const CHUNK_BYTES = 24_576;
 
 /** A record that was given up, and the reason. */
 export interface GivenUp {
@@ -80,7 +79,7 @@ export function envelopeOf(letter: GivenUp, clock: Clock, isBare = false): JsonT
   const size = record instanceof JsonText ? bytesOf(record.text).length : record.length;
   if (isBare || size > RECORD_BYTES_MAX) return new JsonText(`${head},"recordBytes":${size}}`);
   if (record instanceof JsonText) return new JsonText(`${head},"record":${record.text}}`);
-  return new JsonText(`${head},"base64":"${toBase64(record)}"}`);
+  return new JsonText(`${head},"base64":"${encodeBase64(record)}"}`);
 }
 
 /** The result of `replay()` and `discard()`. */
@@ -246,7 +245,7 @@ function letterOf(
     id,
     stream,
     offset: typeof offset === "string" ? offset : "",
-    record: typeof base64 === "string" ? fromBase64(base64) : members.get("record"),
+    record: typeof base64 === "string" ? decodeBase64(base64) : members.get("record"),
     recordText: text === undefined ? undefined : textOfBytes(text),
     recordBytes,
     error: { name: textOf(error.get("name")), message: textOf(error.get("message")) },
@@ -261,17 +260,4 @@ function textOf(value: unknown): string {
 
 function timeOf(clock: Clock): string {
   return formatRfc3339(clock.nowMs());
-}
-
-function toBase64(bytes: Uint8Array): string {
-  const pieces: string[] = [];
-  for (let at = 0; at < bytes.length; at += CHUNK_BYTES) {
-    const codes = Array.from(bytes.subarray(at, at + CHUNK_BYTES));
-    pieces.push(btoa(String.fromCharCode(...codes)));
-  }
-  return pieces.join("");
-}
-
-function fromBase64(text: string): Uint8Array {
-  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 }

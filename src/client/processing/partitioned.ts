@@ -5,6 +5,7 @@
  *        number of partitions. It is part of the data, and never changes.
  */
 
+import { FNV_START, fnvStep } from "../../base/fnv.ts";
 import { withoutLastSlashes } from "../../protocol/slashes.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { Appended } from "../appends.ts";
@@ -20,8 +21,8 @@ const encoder = new TextEncoder();
 
 /** PT1. */
 export function partitionOf(key: string, count: number): number {
-  let hash = 0x811c9dc5;
-  for (const byte of encoder.encode(key)) hash = Math.imul(hash ^ byte, 0x01000193);
+  let hash = FNV_START;
+  for (const byte of encoder.encode(key)) hash = fnvStep(hash, byte);
   hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
   hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
   return ((hash ^ (hash >>> 16)) >>> 0) % count;

@@ -1,5 +1,7 @@
 /** The parts and helpers that the strategies of a pipeline share. */
 
+import { KEY_CHARS_MAX } from "../../protocol/idempotency-key.ts";
+import { hexOf } from "../../base/hex.ts";
 import { webDigest } from "../../base/digest.ts";
 import { isHapaxError } from "../../base/errors.ts";
 import { textOf } from "../bytes.ts";
@@ -109,14 +111,11 @@ export async function putAside<T, Tx>(
   }
 }
 
-const KEY_CHARS_MAX = 255;
-
-/** Returns an id as an idempotency key. */
+/** An id as an idempotency key. */
 export async function keyOf(id: string): Promise<string> {
   if (id.length <= KEY_CHARS_MAX) return id;
   const digest = await webDigest(new TextEncoder().encode(id));
-  const hex = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0"));
-  return `sha-256:${hex.join("")}`;
+  return `sha-256:${hexOf(digest)}`;
 }
 
 /** Creates a JSON stream if the path has no stream of any configuration. */

@@ -1,5 +1,6 @@
 /** The content of a call. Every attempt sends the same bytes. HW5 of fetch.ts. */
 
+import { hexOf } from "../../base/hex.ts";
 import { canonicalValue } from "../rules/canonical-json.ts";
 import { exactJson } from "../../base/exact-json.ts";
 import { webDigest } from "../../base/digest.ts";
@@ -109,5 +110,5 @@ async function digestOf(head: Uint8Array, body: Uint8Array): Promise<string> {
   all.set(head);
   all.set(body, head.length);
   const digest = await webDigest(all);
-  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hexOf(digest);
 }

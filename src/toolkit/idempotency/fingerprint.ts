@@ -5,6 +5,7 @@
  *   HF4  another method, path, query, type or byte is other content: no two parts can be taken for one another.
  */
 
+import { hexOf } from "../../base/hex.ts";
 import { canonicalForms, canonicalValue } from "../rules/canonical-json.ts";
 import { formatFingerprint } from "../../base/content-fingerprint.ts";
 import type { Digest } from "../../base/digest.ts";
@@ -29,17 +30,21 @@ export async function fingerprintOf(request: IdempotencyRequest, digest: Digest)
     // The name of a form has no line feed, so the first line feed ends it, for every body.
     const before = encoder.encode(`${content.form}\n`);
     const bytes = concat([before, content.bytes], before.length + content.bytes.length);
-    return hex(await digest(bytes));
+    return hexOf(await digest(bytes));
   };
   const head = encoder.encode(JSON.stringify([request.method, targetOf(request.url), essence]));
   const [of, plainOf] = await Promise.all([digest(head), digestOf(plain)]);
   const exactOf = exact === plain ? plainOf : await digestOf(exact);
-  return formatFingerprint({ head: hex(of).slice(0, HEAD_CHARS), plain: plainOf, exact: exactOf });
+  return formatFingerprint({
+    head: hexOf(of).slice(0, HEAD_CHARS),
+    plain: plainOf,
+    exact: exactOf,
+  });
 }
 
 /** Returns a key for a remote service, of the request's key and the name of a phase: the same in every attempt. */
 export async function derivedKey(parts: readonly string[], digest: Digest): Promise<string> {
-  return hex(await digest(encoder.encode(JSON.stringify(parts))));
+  return hexOf(await digest(encoder.encode(JSON.stringify(parts))));
 }
 
 interface Content {
@@ -145,8 +150,4 @@ function textOf(bytes: Uint8Array): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-function hex(bytes: Uint8Array): string {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -1,5 +1,6 @@
 /** The options of processOnce, and their check, once for each call. */
 
+import { hexOf } from "../../base/hex.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { webDigest } from "../../base/digest.ts";
 import type { Place } from "../ledgers/ledger.ts";
@@ -227,5 +228,5 @@ async function remoteKey({ scope, key }: Place): Promise<string> {
   const readable = `${encodeURIComponent(scope)}/${encodeURIComponent(key)}`;
   if (readable.length <= limits.REMOTE_KEY_CHARS_MAX) return readable;
   const digest = await webDigest(new TextEncoder().encode(readable));
-  return `sha256:${Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+  return `sha256:${hexOf(digest)}`;
 }

@@ -11,6 +11,7 @@
  */
 
 import { backoffMs } from "../../base/backoff.ts";
+import { FNV_START, fnvStep } from "../../base/fnv.ts";
 
 /** The number that a batch is published under. The next one to use, or the one of the intent. */
 export interface BatchNumber {
@@ -231,10 +232,10 @@ export function fingerprintFailure(name: string, message: string): string {
 
 /** FNV-1a, twice with different start values: 64 bits. It tells failures apart. It is no protection. */
 function digest(text: string): string {
-  let [one, other] = [0x811c9dc5, 0x1b873593];
+  let [one, other] = [FNV_START, 0x1b873593];
   for (let at = 0; at < text.length; at += 1) {
     const unit = text.charCodeAt(at);
-    one = Math.imul(one ^ unit, 0x01000193);
+    one = fnvStep(one, unit);
     other = Math.imul(other ^ unit, 0x85ebca6b);
     other ^= other >>> 13;
   }
