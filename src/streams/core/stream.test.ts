@@ -1,7 +1,8 @@
 // PROTOCOL.md §3
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { type Expiry, isJson, isSameExpiry, isSameMediaType, mediaType } from "./stream.ts";
+import { mediaType } from "../../base/media-type.ts";
+import { type Expiry, isJson, isSameExpiry, isSameMediaType } from "./stream.ts";
 
 const SAME = ["application/json", "Application/JSON", "application/json;charset=utf-8"];
 const OTHER = ["application/jsonl", "application/json-seq", "text/json", "", "application"];

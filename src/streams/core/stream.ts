@@ -6,6 +6,7 @@
  * and this state keeps the count (`tail`).
  */
 
+import { mediaType } from "../../base/media-type.ts";
 import type { StreamKeys } from "./keys.ts";
 import type { ProducerState } from "./producer.ts";
 import type { Offset, ProducerId, Run, StreamId, StreamName, TimeMs } from "./types.ts";
@@ -72,12 +73,6 @@ export function lifeOf({ id, run }: Pick<StreamState, "id" | "run">): string {
 /** Whether the server keeps this stream for itself. Paths begin with a slash, so no request can name one. */
 export function isSystemStream(name: StreamName): boolean {
   return !name.startsWith("/");
-}
-
-/** Returns the media type without parameters, in lower case. Two content types are compared by it. */
-export function mediaType(contentType: string): string {
-  const end = contentType.indexOf(";");
-  return (end === -1 ? contentType : contentType.slice(0, end)).trim().toLowerCase();
 }
 
 export function isSameMediaType(one: string, other: string): boolean {

@@ -4,6 +4,13 @@
  *   MX1  no label holds the name of a stream, a producer or a key: their number has no bound.
  */
 
+import {
+  METRICS_TYPE,
+  metricHead,
+  metricLabels,
+  metricLine,
+  metricNumber,
+} from "../../base/prometheus-text.ts";
 import type { GroupTotals } from "../engine/groups.ts";
 import type { Histogram } from "../engine/meter.ts";
 import { HEADER } from "../../protocol/headers.ts";
@@ -17,7 +24,7 @@ export async function showMetrics(_exchange: Exchange, parts: ServerParts): Prom
   return {
     status: 200,
     headers: {
-      [HEADER.contentType]: "text/plain; version=0.0.4; charset=utf-8",
+      [HEADER.contentType]: METRICS_TYPE,
       [HEADER.cacheControl]: "no-store",
     },
     body: utf8.encode(formatMetrics(parts, totals)),
@@ -38,7 +45,7 @@ class MetricsText {
   ): void {
     this.#head(name, kind, help);
     for (const [labels, value] of values) {
-      this.#lines.push(`${name}${formatLabels(labels)} ${formatNumber(value)}`);
+      this.#lines.push(metricLine(name, metricLabels(Object.entries(labels)), value));
     }
   }
 
@@ -52,10 +59,10 @@ class MetricsText {
     for (const [at, each] of histogram.counts.entries()) {
       count += each;
       const le = histogram.bounds[at];
-      const bound = le === undefined ? "+Inf" : formatNumber(le);
+      const bound = le === undefined ? "+Inf" : metricNumber(le);
       this.#lines.push(`${name}_bucket{le="${bound}"} ${count}`);
     }
-    this.#lines.push(`${name}_sum ${formatNumber(histogram.sum)}`, `${name}_count ${count}`);
+    this.#lines.push(`${name}_sum ${metricNumber(histogram.sum)}`, `${name}_count ${count}`);
   }
 
   toString(): string {
@@ -63,17 +70,8 @@ class MetricsText {
   }
 
   #head(name: string, kind: Kind | "histogram", help: string): void {
-    this.#lines.push(`# HELP ${name} ${help}`, `# TYPE ${name} ${kind}`);
+    this.#lines.push(...metricHead(name, kind, help));
   }
-}
-
-function formatLabels(labels: Labels): string {
-  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${value}"`);
-  return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
-}
-
-function formatNumber(value: number): string {
-  return String(value);
 }
 
 function formatMetrics(parts: ServerParts, totals: GroupTotals): string {

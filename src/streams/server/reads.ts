@@ -8,7 +8,8 @@
 
 import { decideCursor } from "../core/cursor.ts";
 import { CONTENT_TYPE_DEFAULT } from "../core/create.ts";
-import { isJson, lifeOf, mediaType, type StreamState } from "../core/stream.ts";
+import { mediaType } from "../../base/media-type.ts";
+import { isJson, lifeOf, type StreamState } from "../core/stream.ts";
 import { type Offset, OFFSET_ZERO } from "../core/types.ts";
 import type { Found, ReadPage } from "../engine/outcomes.ts";
 import { HapaxError } from "../../base/errors.ts";

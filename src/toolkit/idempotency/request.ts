@@ -1,5 +1,6 @@
 /** A request as the engine sees it, for every framework. */
 
+import { mediaType } from "../../base/media-type.ts";
 import { HapaxError } from "../../base/errors.ts";
 
 /** A request with a key. `Source` is the framework's own type for it. */
@@ -59,7 +60,7 @@ export function bytesOf(body: RequestBody, headers: Headers): Uint8Array | undef
 
 /** Returns the type without its parameters, in lower case. */
 export function essenceOf(contentType: string | null): string {
-  return (contentType ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
+  return mediaType(contentType ?? "");
 }
 
 export function isJson(essence: string): boolean {

@@ -7,6 +7,7 @@
  *   MT3  a label with endless values does not fill the memory: beyond a limit, new values are counted together.
  */
 
+import { METRICS_TYPE, metricHead, metricLabels, metricLine } from "../../base/prometheus-text.ts";
 import { type Meter, METRICS, type MetricLabels } from "./meter.ts";
 
 /** A meter that returns its counts as text. */
@@ -59,7 +60,7 @@ export function prometheusMeter(settings: PrometheusSettings = {}): PrometheusMe
     series.set(at, next(series.get(at)));
   };
   return {
-    contentType: "text/plain; version=0.0.4; charset=utf-8",
+    contentType: METRICS_TYPE,
     add(name, value, labels = {}) {
       // MT2: a value that is not a count is ignored, because counting must not throw.
       if (value >= 0 && value < Infinity) change(name, labels, (before = 0) => before + value);
@@ -74,8 +75,8 @@ export function prometheusMeter(settings: PrometheusSettings = {}): PrometheusMe
         const series = families.get(name as Name);
         if (series === undefined) continue;
         const full = prefix + name;
-        lines.push(`# HELP ${full} ${escape(help)}`, `# TYPE ${full} ${kind}`);
-        for (const [labels, value] of series) lines.push(`${full}${labels} ${formatNumber(value)}`);
+        lines.push(...metricHead(full, kind, help));
+        for (const [labels, value] of series) lines.push(metricLine(full, labels, value));
       }
       return lines.map((line) => `${line}\n`).join("");
     },
@@ -84,23 +85,5 @@ export function prometheusMeter(settings: PrometheusSettings = {}): PrometheusMe
 
 /** Formats labels in the order of their names: the same labels are the same series. */
 function formatLabels(labels: MetricLabels): string {
-  const pairs = Object.entries(labels)
-    .toSorted(([one], [other]) => (one < other ? -1 : 1))
-    .map(([name, value]) => `${nameOf(name)}="${escape(String(value)).replaceAll('"', '\\"')}"`);
-  return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
-}
-
-/** Returns a name that Prometheus accepts: one bad name would spoil the whole scrape. */
-function nameOf(name: string): string {
-  const plain = name.replaceAll(/[^a-zA-Z0-9_]/g, "_");
-  return /^[a-zA-Z_]/.test(plain) ? plain : `_${plain}`;
-}
-
-function escape(text: string): string {
-  return text.replaceAll("\\", "\\\\").replaceAll("\n", "\\n");
-}
-
-function formatNumber(value: number): string {
-  if (value === Infinity) return "+Inf";
-  return value === -Infinity ? "-Inf" : String(value);
+  return metricLabels(Object.entries(labels).toSorted(([one], [other]) => (one < other ? -1 : 1)));
 }
