@@ -111,6 +111,18 @@ export const FLOOR_PLAN = [
     ],
   },
   {
+    at: "src/toolkit/once/ledger-sink.ts",
+    is: "pipelines into the user's database",
+    may: [
+      "src/base",
+      "src/toolkit/rules",
+      "src/toolkit/once",
+      "src/toolkit/databases/outage.ts",
+      "src/toolkit/ledgers/ledger.ts",
+      "src/client/processing/sink.ts",
+    ],
+  },
+  {
     at: "src/toolkit/outbox",
     is: "events in the user's transaction",
     may: [
@@ -143,11 +155,6 @@ export const FLOOR_PLAN = [
       "node:os",
       "node:path",
     ],
-  },
-  {
-    at: "src/toolkit/sinks",
-    is: "pipelines into the user's database",
-    may: ["src/base", "src/toolkit/databases", "src/client/processing/sink.ts"],
   },
   { at: "src/toolkit", is: "the doors of the toolkit", may: ["src/base"] },
 

@@ -1,16 +1,34 @@
-// The contract of sinks against real databases: SQLite in a file, and PostgreSQL. PROTOCOL.md §20.3
+// The contract of sinks for ledgers in memory, in SQLite and in PostgreSQL with both clients. PROTOCOL.md §20.3
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Database from "libsql";
-import type pg from "pg";
+import pg from "pg";
+import postgres from "postgres";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type PgClient, postgresSink } from "../src/toolkit/sinks/postgres.ts";
-import { sqliteSink } from "../src/toolkit/sinks/sqlite.ts";
+import { ledgerSink } from "../src/toolkit/ledger.ts";
+import { memoryLedger, type MemoryTransaction } from "../src/toolkit/ledgers/memory.ts";
+import { type PgClient, postgresLedger } from "../src/toolkit/ledgers/postgres.ts";
+import { sqliteLedger } from "../src/toolkit/ledgers/sqlite.ts";
+import { createOutbox } from "../src/toolkit/outbox.ts";
 import { sinkConformance, type SinkTarget } from "../src/testing/sink-conformance.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "./databases/postgres.ts";
 
 type Connection = InstanceType<typeof Database>;
+
+describe("memory", () => {
+  const ledger = memoryLedger();
+  const effects: string[] = [];
+  const target: SinkTarget<MemoryTransaction> = {
+    open: async () => ledgerSink(ledger),
+    async write(tx, text) {
+      effects.push(text);
+      tx.undo(() => effects.splice(effects.indexOf(text), 1));
+    },
+    read: async () => effects,
+  };
+  for (const { title, run } of sinkConformance) test(title, () => run(target));
+});
 
 describe("SQLite", () => {
   const file = join(mkdtempSync(join(tmpdir(), "hapax-sink-")), "effects.db");
@@ -23,7 +41,7 @@ describe("SQLite", () => {
   connect().exec("CREATE TABLE effects (id INTEGER PRIMARY KEY, text TEXT)");
   const target: SinkTarget<Connection> = {
     async open() {
-      const sink = sqliteSink(() => connect());
+      const sink = ledgerSink(sqliteLedger(() => connect()));
       await sink.prepare();
       return sink;
     },
@@ -56,7 +74,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
   });
   const target: SinkTarget<pg.PoolClient> = {
     async open() {
-      const sink = postgresSink<pg.PoolClient>(server.openPool());
+      const sink = ledgerSink(postgresLedger<pg.PoolClient>(server.openPool()));
       await sink.prepare();
       return sink;
     },
@@ -71,14 +89,100 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     },
   };
   for (const { title, run } of sinkConformance) test(title, () => run(target));
+
+  describe("with postgres.js", () => {
+    const clients: postgres.Sql[] = [];
+    afterAll(() => Promise.all(clients.map((client) => client.end())));
+    const other: SinkTarget<postgres.TransactionSql> = {
+      ...target,
+      async open() {
+        const sql = postgres({ host: server.host, user: "postgres", onnotice: () => undefined });
+        clients.push(sql);
+        const sink = ledgerSink(postgresLedger(sql));
+        await sink.prepare();
+        return sink;
+      },
+      async write(tx, text) {
+        await tx`INSERT INTO effects (text) VALUES (${text})`;
+      },
+    };
+    for (const { title, run } of sinkConformance) test(title, () => run(other));
+  });
 });
 
-describe("a SQLite sink", () => {
+describe("a ledger as a sink", () => {
+  const place = { pipeline: "p", stream: "/v1/stream/in" };
+
+  test("keeps a position as an entry that no sweep deletes, under the longest path of a stream", async () => {
+    const ledger = memoryLedger();
+    const sink = ledgerSink(ledger);
+    const long = { pipeline: "p", stream: `/${"x".repeat(1023)}` };
+    await sink.take(long, 7);
+    await sink.move(long, 7, undefined, () => "a/1");
+    expect(await ledger.entries.sweep(100)).toBe(0);
+    const [entry] = await ledger.entries.scan({ kind: "pipeline", scope: "p", max: 2 });
+    expect(entry).toMatchObject({ place: { key: long.stream }, state: "done" });
+    expect(JSON.parse(new TextDecoder().decode(entry?.data))).toEqual({
+      version: 1,
+      token: 7,
+      position: "a/1",
+    });
+  });
+
+  test("SK1 an event that the work adds goes with the position, or neither does", async () => {
+    const ledger = memoryLedger();
+    const sink = ledgerSink(ledger);
+    const outbox = createOutbox(ledger);
+    await sink.take(place, 1);
+    const failed = sink.move(place, 1, undefined, async (tx) => {
+      await outbox.add(tx, { topic: "t", payload: 1 });
+      throw new Error("no");
+    });
+    await expect(failed).rejects.toThrow("no");
+    await sink.move(place, 1, undefined, async (tx) => {
+      await outbox.add(tx, { topic: "t", payload: 2 });
+      return "a";
+    });
+    const { outbox: log } = ledger;
+    if (log.way !== "spans") throw new Error("memory has spans");
+    const span = await log.plan(await log.start("beginning", "r"), 10);
+    const events = span === undefined ? [] : await log.read(span);
+    expect(events.map(({ payload }) => new TextDecoder().decode(payload))).toEqual(["2"]);
+  });
+
+  test("is refused inside a transaction, and without transactions", async () => {
+    const ledger = memoryLedger();
+    await ledger.transaction(async (tx) => {
+      expect(() => ledgerSink(ledger.in(tx))).toThrow("pass the ledger itself");
+    });
+    const supports = { ...ledger.supports, transactions: false };
+    expect(() => ledgerSink({ ...ledger, supports })).toThrow("has no transactions");
+  });
+
+  test("a position of a newer version is refused, and left as it is", async () => {
+    const ledger = memoryLedger();
+    const sink = ledgerSink(ledger);
+    await sink.take(place, 1);
+    const at = { kind: "pipeline", scope: place.pipeline, key: place.stream };
+    const entry = await ledger.entries.find(at);
+    if (entry === undefined) throw new Error("there is an entry");
+    const value = new TextEncoder().encode('{"version":2}');
+    const expected = { ...entry, kind: "unchanged" } as const;
+    await ledger.entries.put(at, expected, {
+      ...{ state: "done", token: "same", attempts: 1, leaseMs: undefined, keepMs: undefined },
+      ...{ fingerprint: "same", data: { value } },
+    });
+    await expect(sink.take(place, 2)).rejects.toMatchObject({ code: "schema_newer" });
+    expect((await ledger.entries.find(at))?.data).toEqual(value);
+  });
+});
+
+describe("a ledger in SQLite as a sink", () => {
   const place = { pipeline: "p", stream: "/v1/stream/in" };
 
   test("SQ1 has one transaction at a time, whoever asks, and their effects are not mixed", async () => {
     const connection = new Database(":memory:");
-    const sink = sqliteSink(() => connection);
+    const sink = ledgerSink(sqliteLedger(() => connection));
     await sink.prepare();
     await sink.take(place, 1);
     const log: string[] = [];
@@ -104,7 +208,8 @@ describe("a SQLite sink", () => {
   test("SQ2 waits for another connection that writes, while this process goes on", async () => {
     const file = join(mkdtempSync(join(tmpdir(), "hapax-sink-")), "busy.db");
     const [one, other] = [new Database(file, { timeout: 0 }), new Database(file, { timeout: 0 })];
-    const [first, second] = [sqliteSink(() => one), sqliteSink(() => other)];
+    const first = ledgerSink(sqliteLedger(() => one));
+    const second = ledgerSink(sqliteLedger(() => other));
     await first.prepare();
     await first.take(place, 1);
     let finish: () => void = () => undefined;
@@ -126,12 +231,13 @@ describe("a SQLite sink", () => {
   });
 });
 
-describe.skipIf(reason !== undefined)("a PostgreSQL sink", () => {
+describe.skipIf(reason !== undefined)("a ledger in PostgreSQL as a sink", () => {
   const place = { pipeline: "p", stream: "/v1/stream/in" };
 
   test("PS1 lets the next holder wait until the transaction of the last one has ended", async () => {
     const server = await startPostgres();
-    const [old, heir] = [postgresSink(server.openPool()), postgresSink(server.openPool())];
+    const old = ledgerSink(postgresLedger(server.openPool()));
+    const heir = ledgerSink(postgresLedger(server.openPool()));
     await old.prepare();
     await old.take(place, 1);
     const order: string[] = [];
@@ -151,6 +257,18 @@ describe.skipIf(reason !== undefined)("a PostgreSQL sink", () => {
     await server.stop();
   });
 
+  test("SK4 a server that is away is told as such, with both clients", async () => {
+    const host = mkdtempSync(join(tmpdir(), "hapax-nobody-"));
+    const pool = new pg.Pool({ host, user: "postgres" });
+    const sql = postgres({ host, user: "postgres", connect_timeout: 1, backoff: false });
+    const sinks = [ledgerSink(postgresLedger(pool)), ledgerSink(postgresLedger(sql))];
+    for (const sink of sinks) {
+      await expect(sink.take(place, 1)).rejects.toMatchObject({ code: "unreachable" });
+      await expect(sink.prepare()).rejects.toMatchObject({ code: "unreachable" });
+    }
+    await Promise.all([pool.end(), sql.end()]);
+  });
+
   test("PS2 throws a connection away that cannot even roll back", async () => {
     const released: unknown[] = [];
     const client: PgClient = {
@@ -162,7 +280,7 @@ describe.skipIf(reason !== undefined)("a PostgreSQL sink", () => {
         released.push(error);
       },
     };
-    const sink = postgresSink({ connect: async () => client });
+    const sink = ledgerSink(postgresLedger({ ...client, connect: async () => client }));
     await expect(sink.take(place, 1)).rejects.toThrow("it broke");
     expect(released).toMatchObject([{ message: "the connection is gone" }]);
   });

@@ -250,6 +250,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
       const kind = `odd-${scope}`.slice(0, 60);
       const long = "x".repeat(511);
       const texts = [...ODD_TEXTS, `${long}y`, `${long}z`, "語".repeat(170)];
+      const path = "z".repeat(1023);
       const places: Place[] = texts.flatMap((text) => [
         { kind, scope: text, key: "key" },
         { kind, scope: "key", key: text },
@@ -260,6 +261,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
         { kind, scope: `${one}:a:b`, key: "c" },
       ]);
       places.push(...apart);
+      for (const end of ["y", "z"]) places.push({ kind, scope: `${long}y`, key: `${path}${end}` });
       for (const [index, place] of places.entries())
         await put(entries, place, ABSENT, withData(CLAIM, `${index}`));
       const reader = (await target.open()).entries;
@@ -284,8 +286,11 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
     run: async (target) => {
       const { entries } = await target.open();
       const place = freshPlace();
-      for (const text of ["nul\0", "half \ud800", "\udc00", "x".repeat(513), "語".repeat(171)]) {
-        for (const name of ["kind", "scope", "key"] as const) {
+      for (const name of ["kind", "scope", "key"] as const) {
+        // A key may be the path of a stream.
+        const longest = name === "key" ? 1024 : 512;
+        const long = ["x".repeat(longest + 1), "語".repeat(Math.ceil((longest + 1) / 3))];
+        for (const text of ["nul\0", "half \ud800", "\udc00", ...long]) {
           const wrong = { ...place, [name]: text };
           await assert.rejects(entries.find(wrong), isInvalid);
           await assert.rejects(entries.put(wrong, ABSENT, CLAIM), isInvalid);

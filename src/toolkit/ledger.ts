@@ -1,7 +1,7 @@
 /**
- * `hapax/ledger`: effects that happen exactly once in the user's own database. It has work that is done once for a key, an
- * inbox for messages, leases with fencing, versioned updates, and a sweeper. It needs a ledger: `hapax/ledgers/…`. It uses
- * nothing of the server.
+ * `hapax/ledger`: effects that happen exactly once in the user's own database. Work that is done once for a key, an inbox
+ * for messages, leases with fencing, versioned updates, positions of pipelines, and a sweeper. Needs a ledger:
+ * `hapax/ledgers/…`. Depends on nothing of the server.
  */
 
 export type { JsonOf } from "../base/json-of.ts";
@@ -24,6 +24,7 @@ export {
   type LeaseProof,
   type LeaseSettings,
 } from "./once/lease.ts";
+export { ledgerSink } from "./once/ledger-sink.ts";
 export { InProgress, type Once, processOnce } from "./once/process-once.ts";
 export type { ResultCodec } from "./once/result.ts";
 export { type SetVersion, setVersion } from "./once/set-version.ts";

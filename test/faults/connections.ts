@@ -28,7 +28,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "  owned.delete(connection);",
     caughtBy: {
       file: OWN,
-      test: "SQ5 has one owner: a second ledger or sink is refused until the first has closed it",
+      test: "SQ5 has one owner: a second ledger is refused until the first has closed it",
     },
   },
   {

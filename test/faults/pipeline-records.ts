@@ -24,8 +24,8 @@ export const pipelineRecordFaults: readonly Fault[] = [
     name: "a connection that is lost is the failure of a record",
     guarantee: "G24",
     file: "src/toolkit/databases/postgres.ts",
-    find: "        throw told(error, broken !== undefined);",
-    replace: "        throw told(error, false);",
+    find: "        if (broken !== undefined) noteLost(error);",
+    replace: "        if (broken?.name === '') noteLost(error);",
     caughtBy: {
       file: OUTAGES,
       test: "SK4 PK4 one dropped connection puts no record aside, with one attempt for each",
@@ -123,9 +123,9 @@ export const pipelineRecordFaults: readonly Fault[] = [
   {
     name: "a full database puts records aside",
     guarantee: "G24",
-    file: "src/toolkit/sinks/sqlite.ts",
-    find: "  if (FULL.test(words)) {",
-    replace: "  if (FULL.test(words) && PASSING.test(words)) {",
+    file: "src/toolkit/databases/outage.ts",
+    find: "|| FULL_WORDS.test(words))",
+    replace: "|| (FULL_WORDS.test(words) && PASSING_WORDS.test(words)))",
     caughtBy: {
       file: OUTAGES,
       test: "SK4 PK4 a database without room is waited for, and puts no record aside",

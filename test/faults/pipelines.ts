@@ -81,14 +81,10 @@ export const pipelineFaults: readonly Fault[] = [
   {
     name: "the position in a sink is moved by whoever asks",
     guarantee: "G22",
-    file: "src/toolkit/sinks/table.ts",
-    find: `  requireToken(row, place, token);
-  if (row === undefined) throw lost(place, "the place was never taken");
-  const at = row.position ?? undefined;
-`,
-    replace: `  if (row === undefined) throw lost(place, "the place was never taken");
-  const at = token > 0 ? from : undefined;
-`,
+    file: "src/toolkit/once/ledger-sink.ts",
+    find: "        requireGranted(decideMove(heldIn(entry), token, from), place);\n",
+    replace:
+      "        if (from === token.toString()) requireGranted(decideMove(heldIn(entry), token, from), place);\n",
     caughtBy: {
       file: SINK,
       test: "PK2 PK3 a holder that sleeps in the middle of a page moves nothing when it wakes up",

@@ -7,7 +7,7 @@ import { setFailpoint } from "../../src/base/failpoint.ts";
 import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import { acquireLease, createInbox, GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
-import { postgresSink } from "../../src/toolkit/sinks/postgres.ts";
+import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { ABSENT, CLAIM, endings, placeOf } from "./kit.ts";
 
@@ -148,7 +148,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
   });
 
   test("LD1 LD2 a sink lends its client as a ledger does", async () => {
-    const sink = postgresSink<pg.PoolClient>(openPool());
+    const sink = ledgerSink(postgresLedger<pg.PoolClient>(openPool()));
     const place = { pipeline: "p", stream: "/v1/stream/in" };
     await sink.prepare();
     await sink.take(place, 1);

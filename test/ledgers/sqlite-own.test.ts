@@ -1,9 +1,8 @@
-// A ledger or a sink in SQLite has a connection of its own, and lends it for one transaction at a time.
+// A ledger in SQLite has a connection of its own, and lends it for one transaction at a time.
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { setFailpoint } from "../../src/base/failpoint.ts";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
-import { acquireLease, GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
-import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
+import { acquireLease, GLOBAL, ledgerSink, processOnce } from "../../src/toolkit/ledger.ts";
 import { ABSENT, CLAIM, connect, type Connection, newFile, placeOf } from "./kit.ts";
 
 afterEach(() => {
@@ -29,26 +28,23 @@ function effectsIn(file: string): readonly string[] {
 describe("SQ5 the connection", () => {
   test("SQ5 of somebody else is refused, with what to write instead", () => {
     const connection = connect(newFile());
-    for (const make of [sqliteLedger, sqliteSink]) {
-      // As a caller without types.
-      const plain = () => make(connection as never);
-      expect(plain).toThrow(expect.objectContaining({ code: "invalid_settings" }));
-      expect(plain).toThrow("(() => new Database(path))");
-    }
+    // As a caller without types.
+    const plain = () => sqliteLedger(connection as never);
+    expect(plain).toThrow(expect.objectContaining({ code: "invalid_settings" }));
+    expect(plain).toThrow("(() => new Database(path))");
     expect(() => sqliteLedger((async () => connection) as never)).toThrow(
       "must return the connection",
     );
   });
 
-  test("SQ5 has one owner: a second ledger or sink is refused until the first has closed it", () => {
+  test("SQ5 has one owner: a second ledger is refused until the first has closed it", () => {
     const file = newFile();
     const connection = connect(file);
     const ledger = sqliteLedger(() => connection);
-    for (const make of [sqliteLedger, sqliteSink])
-      expect(() => make(() => connection)).toThrow("belongs to another ledger or sink");
+    expect(() => sqliteLedger(() => connection)).toThrow("belongs to another ledger");
     ledger.close();
     expect(connection.open).toBe(false);
-    sqliteSink(() => connect(file)).close();
+    sqliteLedger(() => connect(file)).close();
   });
 
   test("SQ5 of a neighbour keeps its write when the work of the ledger fails", async () => {
@@ -129,7 +125,7 @@ describe("LD1 LD2 what is lent", () => {
 
   test("LD1 refuses every write after the end, and so does all that it handed out", async () => {
     const { file, ledger } = await opened();
-    const sink = sqliteSink(() => connect(file));
+    const sink = ledgerSink(sqliteLedger(() => connect(file)));
     await sink.prepare();
     await sink.take(place, 1);
     const late: (() => unknown)[] = [];

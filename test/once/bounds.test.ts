@@ -6,10 +6,9 @@ import { createIdempotency } from "../../src/toolkit/idempotency.ts";
 import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
-import { acquireLease, GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
+import { acquireLease, GLOBAL, ledgerSink, processOnce } from "../../src/toolkit/ledger.ts";
 import type { OnceProbed } from "../../src/toolkit/once/settings.ts";
 import { createOutbox, createRelay, functionPublisher } from "../../src/toolkit/outbox.ts";
-import { postgresSink } from "../../src/toolkit/sinks/postgres.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { connect, newFile } from "../ledgers/kit.ts";
 
@@ -219,7 +218,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
   });
 
   test("LG7 a role that may not create finds nothing to do", async () => {
-    await postgresSink(server.pool).prepare();
+    await postgresLedger(server.pool).migrate();
     await server.pool.query("CREATE ROLE humble LOGIN");
     await server.pool.query("REVOKE CREATE ON SCHEMA public FROM PUBLIC");
     await server.pool.query(
@@ -229,7 +228,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     pool.on("error", () => undefined); // Idle connections end when the server does.
     try {
       await postgresLedger(pool).migrate();
-      await postgresSink(pool).prepare();
+      await ledgerSink(postgresLedger(pool)).prepare();
     } finally {
       await pool.end();
     }

@@ -4,8 +4,9 @@
  */
 
 import { connectServer, createPipeline, streamSink } from "../../dist/client/processing.js";
-import { postgresSink } from "../../dist/toolkit/sinks/postgres.js";
-import { sqliteSink } from "../../dist/toolkit/sinks/sqlite.js";
+import { ledgerSink } from "../../dist/toolkit/ledger.js";
+import { postgresLedger } from "../../dist/toolkit/ledgers/postgres.js";
+import { sqliteLedger } from "../../dist/toolkit/ledgers/sqlite.js";
 
 const { url, strategy, database, leaseMs, isCareless } = JSON.parse(process.argv[2] ?? "{}");
 const hapax = connectServer(url, {
@@ -19,7 +20,7 @@ async function openSqlite() {
   const { default: Database } = await import("libsql");
   const connection = new Database(database, { timeout: 100 });
   return {
-    sink: sqliteSink(() => connection),
+    sink: ledgerSink(sqliteLedger(() => connection)),
     each({ stream, record }, { tx }) {
       tx.prepare("INSERT INTO copies (stream, record) VALUES (?, ?)").run(stream, record);
     },
@@ -31,7 +32,7 @@ async function openPostgres() {
   const pool = new pg.Pool({ host: database, user: "postgres", database: "postgres", max: 10 });
   pool.on("error", () => undefined);
   return {
-    sink: postgresSink(pool),
+    sink: ledgerSink(postgresLedger(pool)),
     async each({ stream, record }, { tx }) {
       await tx.query("INSERT INTO copies (stream, record) VALUES ($1, $2)", [stream, record]);
     },

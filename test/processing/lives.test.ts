@@ -12,7 +12,8 @@ import type {
   PipelineOptions,
 } from "../../src/client/processing/pipeline-settings.ts";
 import { filePosition } from "../../src/streams/runtimes/node-position.ts";
-import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
+import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";
 import {
   DEAD,
   fill,
@@ -73,7 +74,7 @@ describe("a stream that is deleted and created anew", () => {
       untilDone<Numbered, Tx>(direct, count, {
         from: { streams: [INPUT] },
         group: "rows",
-        sink: sqliteSink(() => new Database(file)),
+        sink: ledgerSink(sqliteLedger(() => new Database(file))),
         batchMax: 4,
         each: ({ n }, { tx }: PipelineContext<Tx>) => {
           tx.exec(`INSERT INTO seen VALUES (${String(n)})`);
@@ -157,7 +158,7 @@ describe("a stream that is deleted and created anew", () => {
     const pipeline = untilDone<Numbered, Tx>(direct, 5, {
       from: { streams: [INPUT], leaseMs: 60_000 },
       group: "held",
-      sink: sqliteSink(() => new Database(file)),
+      sink: ledgerSink(sqliteLedger(() => new Database(file))),
       batchMax: 1,
       each: async ({ n }, { id }: PipelineContext<Tx>) => {
         seen.push([id, n]);
@@ -237,7 +238,7 @@ describe("a stream that is deleted and created anew", () => {
     const { direct } = await onStage();
     await fillApart(direct, 3);
     const { life = "" } = await direct.stream(INPUT).head();
-    const sink = sqliteSink(() => new Database(join(folder(), "rows.db")));
+    const sink = ledgerSink(sqliteLedger(() => new Database(join(folder(), "rows.db"))));
     await sink.prepare();
     const place = { pipeline: "rows", stream: INPUT };
     const from = await sink.take(place, 0);

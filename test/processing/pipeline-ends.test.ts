@@ -7,7 +7,8 @@ import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts"
 import type { PipelineOptions } from "../../src/client/processing/pipeline-settings.ts";
 import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
 import { createPipeline } from "../../src/client/processing/pipeline.ts";
-import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
+import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";
 import {
   fill,
   gate,
@@ -56,7 +57,10 @@ async function copier(
   if (kind === "streams") return { options: { to: OUTPUT, each }, stored };
   // Cast: a sink with ids has no transaction, and the function above does not look at it then.
   const ids = streamSink(stage.direct.stream(OUTPUT)) as never;
-  return { options: { sink: isRows ? sqliteSink(() => connection) : ids, each }, stored };
+  return {
+    options: { sink: isRows ? ledgerSink(sqliteLedger(() => connection)) : ids, each },
+    stored,
+  };
 }
 
 describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (kind) => {

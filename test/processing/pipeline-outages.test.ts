@@ -5,8 +5,9 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { isHapaxError } from "../../src/base/errors.ts";
 import type { DeduplicatingSink } from "../../src/client/processing/pipeline-settings.ts";
 import type { Sink } from "../../src/client/processing/sink.ts";
-import { postgresSink } from "../../src/toolkit/sinks/postgres.ts";
-import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { DEAD, fill, INPUT, type Numbered, numbers, untilDone, valuesOf } from "./pipeline-kit.ts";
 import { openStage, type ProcessingStage } from "./stage.ts";
@@ -37,7 +38,7 @@ function openSqlite(): { readonly sink: Sink<Connection>; readonly rows: () => n
     const all = connection.prepare("SELECT n FROM effects ORDER BY id").all();
     return (all as readonly Numbered[]).map(({ n }) => n);
   };
-  return { sink: sqliteSink(() => connection), rows };
+  return { sink: ledgerSink(sqliteLedger(() => connection)), rows };
 }
 
 function insert(tx: Connection, n: number): void {
@@ -135,13 +136,18 @@ test("SK4 PK4 a database without room is waited for, and puts no record aside", 
   await fill(stage.direct, INPUT, 5);
   const connection = new Database(":memory:");
   connection.exec("CREATE TABLE effects (id INTEGER PRIMARY KEY, n INTEGER, text TEXT)");
-  connection.exec("PRAGMA max_page_count = 8");
+  const sink = ledgerSink(sqliteLedger(() => connection));
+  await sink.prepare();
+  const { page_count: pages } = connection.prepare("PRAGMA page_count").get() as {
+    readonly page_count: number;
+  };
+  connection.exec(`PRAGMA max_page_count = ${pages + 6}`);
   const text = "x".repeat(20_000); // Five pages.
   let refusals = 0;
   const pipeline = untilDone<Numbered, Connection>(stage.direct, 5, {
     from: { streams: [INPUT] },
     group: "rows",
-    sink: sqliteSink(() => connection),
+    sink,
     deadLetter: DEAD,
     retry: ONCE,
     each: ({ n }, { tx }) => {
@@ -176,7 +182,8 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
   afterAll(() => server.stop());
   beforeEach(async () => {
     await server.pool.query("TRUNCATE effects");
-    await server.pool.query("DROP TABLE IF EXISTS hapax_positions");
+    await postgresLedger(server.pool).migrate();
+    await server.pool.query("DELETE FROM hapax_entries");
   });
 
   const rows = async (): Promise<number[]> => {
@@ -190,7 +197,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     const pipeline = untilDone<Numbered, pg.PoolClient>(stage.direct, 10, {
       from: { streams: [INPUT] },
       group: "rows",
-      sink: postgresSink<pg.PoolClient>(server.openPool()),
+      sink: ledgerSink(postgresLedger<pg.PoolClient>(server.openPool())),
       deadLetter: DEAD,
       retry: ONCE,
       each: async ({ n }, { tx }) => {
@@ -216,7 +223,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     const pipeline = untilDone<Numbered, pg.PoolClient>(stage.direct, 3, {
       from: { streams: [INPUT] },
       group: "rows",
-      sink: postgresSink<pg.PoolClient>(server.openPool()),
+      sink: ledgerSink(postgresLedger<pg.PoolClient>(server.openPool())),
       deadLetter: DEAD,
       retry: ONCE,
       each: async ({ n }, { tx }) => {
@@ -252,7 +259,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     const pipeline = untilDone<Numbered, pg.PoolClient>(stage.direct, 3, {
       from: { streams: [INPUT] },
       group: "rows",
-      sink: postgresSink<pg.PoolClient>(server.openPool()),
+      sink: ledgerSink(postgresLedger<pg.PoolClient>(server.openPool())),
       deadLetter: DEAD,
       retry: ONCE,
       each: async ({ n }, { tx }) => {
@@ -273,7 +280,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     const pipeline = untilDone<Numbered, pg.PoolClient>(stage.direct, 1, {
       from: { streams: [INPUT] },
       group: "rows",
-      sink: postgresSink<pg.PoolClient>(stranger),
+      sink: ledgerSink(postgresLedger<pg.PoolClient>(stranger)),
       each: () => undefined,
     });
     await expect(pipeline.run()).rejects.toMatchObject({ code: "invalid_settings" });

@@ -7,7 +7,8 @@ import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts"
 import type { PipelineOptions } from "../../src/client/processing/pipeline-settings.ts";
 import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
-import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
+import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";
 import {
   DEAD,
   fill,
@@ -65,7 +66,7 @@ function options(strategy: Strategy): Pick<PipelineOptions<Numbered, never>, "to
   if (strategy === "streams") return { to: OUTPUT };
   if (strategy === "ids") return { sink: streamSink(stage.direct.stream(OUTPUT)) };
   // Cast: nothing of these tests looks at the transaction.
-  return { sink: sqliteSink(() => new Database(":memory:")) as never };
+  return { sink: ledgerSink(sqliteLedger(() => new Database(":memory:"))) as never };
 }
 
 describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (strategy) => {

@@ -1,4 +1,4 @@
-// Pipelines whose effects and positions are in a database: SQLite in a file, and PostgreSQL. PROTOCOL.md §20.3
+// Pipelines whose effects and positions are in a ledger: memory, SQLite in a file, PostgreSQL. PROTOCOL.md §20.3
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,8 +9,10 @@ import { connectServer } from "../../src/client/processing.ts";
 import { createPipeline } from "../../src/client/processing/pipeline.ts";
 import type { PipelineContext } from "../../src/client/processing/pipeline-settings.ts";
 import type { Sink } from "../../src/client/processing/sink.ts";
-import { postgresSink } from "../../src/toolkit/sinks/postgres.ts";
-import { sqliteSink } from "../../src/toolkit/sinks/sqlite.ts";
+import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";
+import { memoryLedger, type MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
+import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import {
   DEAD,
@@ -261,6 +263,26 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
   });
 }
 
+describe("memory", () => {
+  let ledger = memoryLedger();
+  let effects: number[] = [];
+  const bench: Bench<MemoryTransaction> = {
+    open: () => ledgerSink(ledger),
+    insert: (tx, n) => {
+      const before = effects;
+      effects = [...effects, n];
+      tx.undo(() => (effects = before));
+    },
+    rows: () => Promise.resolve(effects),
+    clear: () => {
+      ledger = memoryLedger();
+      effects = [];
+      return Promise.resolve();
+    },
+  };
+  pipelinesOn(() => bench);
+});
+
 describe("SQLite", () => {
   type Connection = InstanceType<typeof Database>;
   const file = join(mkdtempSync(join(tmpdir(), "hapax-pipeline-")), "effects.db");
@@ -276,14 +298,14 @@ describe("SQLite", () => {
     for (const connection of connections) connection.close();
   });
   const bench: Bench<Connection> = {
-    open: () => sqliteSink(() => connect()),
+    open: () => ledgerSink(sqliteLedger(() => connect())),
     insert: (tx, n) => void tx.prepare("INSERT INTO effects (n) VALUES (?)").run(n),
     rows: () => {
       const rows = own.prepare("SELECT n FROM effects ORDER BY id").all();
       return Promise.resolve((rows as readonly Numbered[]).map(({ n }) => n));
     },
     clear: () => {
-      own.exec("DELETE FROM effects; DROP TABLE IF EXISTS hapax_positions");
+      own.exec("DELETE FROM effects; DELETE FROM hapax_entries");
       return Promise.resolve();
     },
   };
@@ -304,7 +326,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
   });
   afterAll(() => server.stop());
   const bench = (): Bench<pg.PoolClient> => ({
-    open: () => postgresSink<pg.PoolClient>(server.openPool()),
+    open: () => ledgerSink(postgresLedger<pg.PoolClient>(server.openPool())),
     insert: async (tx, n) => {
       await tx.query("INSERT INTO effects (n) VALUES ($1)", [n]);
     },
@@ -314,7 +336,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     },
     clear: async () => {
       await server.pool.query("TRUNCATE effects");
-      await server.pool.query("DROP TABLE IF EXISTS hapax_positions");
+      await server.pool.query("DELETE FROM hapax_entries");
     },
   });
   pipelinesOn(bench);

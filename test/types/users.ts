@@ -10,14 +10,12 @@ import postgres from "postgres";
 import { connect } from "hapax/client";
 import { createIdempotency, GLOBAL, type IdempotencyRequest } from "hapax/idempotency";
 import { expressIdempotency } from "hapax/idempotency/node";
-import { processOnce } from "hapax/ledger";
+import { ledgerSink, processOnce } from "hapax/ledger";
 import { memoryLedger } from "hapax/ledgers/memory";
 import { postgresLedger } from "hapax/ledgers/postgres";
 import { type SqliteConnection, sqliteLedger } from "hapax/ledgers/sqlite";
 import { createOutbox } from "hapax/outbox";
 import { connectServer, type PipelineContext } from "hapax/processing";
-import { postgresSink } from "hapax/sinks/postgres";
-import { sqliteSink } from "hapax/sinks/sqlite";
 
 type Same<One, Other> =
   (<T>() => T extends One ? 1 : 2) extends <T>() => T extends Other ? 1 : 2 ? true : false;
@@ -90,7 +88,7 @@ export async function results(): Promise<void> {
 
 // A transaction is that of the user's own client.
 const pool = new pg.Pool();
-const sink = postgresSink(pool);
+const sink = ledgerSink(postgresLedger(pool));
 export async function transactions(): Promise<void> {
   await sink.move({ pipeline: "p", stream: "/s" }, 1, undefined, async (tx) => {
     same<typeof tx, pg.PoolClient>(true);
@@ -114,7 +112,7 @@ export async function transactions(): Promise<void> {
 
 /** Over any client of SQLite. */
 export async function anySqlite(open: () => SqliteConnection, names: readonly unknown[]) {
-  await sqliteSink(open).move({ pipeline: "p", stream: "/s" }, 1, undefined, (tx) => {
+  await ledgerSink(sqliteLedger(open)).move({ pipeline: "p", stream: "/s" }, 1, undefined, (tx) => {
     const insert = tx.prepare("INSERT INTO t VALUES (?, ?)");
     insert.run("a", 1);
     insert.run(...names);

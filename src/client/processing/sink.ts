@@ -1,6 +1,6 @@
 /**
  * PORT. A database that keeps the positions of a pipeline beside its effects, so that both change in one
- * transaction of its own. Adapters: toolkit/sinks/sqlite.ts, toolkit/sinks/postgres.ts.
+ * transaction of its own. Adapter: toolkit/once/ledger-sink.ts, over every ledger.
  *
  * Contract, held by testing/sink-conformance.ts against every implementation:
  *   SK1  effects and position are committed together, or neither is;
@@ -19,7 +19,7 @@ export interface SinkPlace {
 
 /** Stores a pipeline's effects together with its positions. The contract is at the head of this file. */
 export interface Sink<Tx> {
-  /** Creates the table that it needs. Safe to call again, and by many processes at once. */
+  /** Makes the tables that it needs. Safe to call again, and by many at once. */
   prepare(): Promise<void>;
   /**
    * Takes the place: from now on only this token and greater ones move the position. Returns the position; undefined if it

@@ -4,7 +4,7 @@
  *
  *   LD1  after the end, a stand-in and everything that it handed out refuse every call: a late write would be outside of
  *        the transaction, or inside another one;
- *   LD2  a statement that begins or ends a transaction is refused: the ledger or the sink does both.
+ *   LD2  a statement that begins or ends a transaction is refused: the ledger does both.
  */
 
 import { onAbort } from "../../base/aborts.ts";

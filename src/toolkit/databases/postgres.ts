@@ -1,5 +1,5 @@
 /**
- * The user's own PostgreSQL client: a pool of `pg`, or `postgres` (postgres.js). Sinks and ledgers share this file.
+ * The user's own PostgreSQL client: a pool of `pg`, or `postgres` (postgres.js), as ledgers use it.
  *
  *   PS2  a connection whose transaction failed in an unknown way is not used again;
  *   PS3  a transaction in which a statement failed is not reported as committed, also if the work caught the error;
@@ -13,6 +13,7 @@
 import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { asError, loanOf, unlessEnded } from "./lending.ts";
+import { noteLost } from "./outage.ts";
 import {
   CHECK_MARK,
   explained,
@@ -87,20 +88,14 @@ export function isPgPool(client: object): client is PgPool {
   return "connect" in client && typeof client.connect === "function";
 }
 
-/** Turns the error of a transaction into the one that the caller gets. `isLost`: the connection is missing or lost. */
-type Told = (error: unknown, isLost: boolean) => unknown;
-
-/** Returns the transactions of a pool, for a caller that needs no other part of it. */
-export function pgSession<Client extends PgClient>(
-  pool: Pick<PgPool<Client>, "connect">,
-  told: Told = (error) => error,
-): Pick<PostgresSession<Client>, "transaction" | "in"> {
+export function pgPoolSession<Client extends PgClient>(
+  pool: PgPool<Client>,
+): PostgresSession<Client> {
   return {
     in: (tx) => joined(tx, queryOf),
+    query: (text, values) => queryAlone(pool, text, values),
     async transaction(work, signal) {
-      const client = await connectTo(pool).catch((error: unknown) => {
-        throw told(error, true);
-      });
+      const client = await connectTo(pool);
       const stopListening = hearErrors(client);
       const loan = lendPgClient(client);
       let broken: Error | undefined;
@@ -115,7 +110,8 @@ export function pgSession<Client extends PgClient>(
         loan.end();
         // PS6: a ROLLBACK might never be answered.
         broken = signal?.aborted === true ? asError(error) : await rollBack(client);
-        throw told(error, broken !== undefined);
+        if (broken !== undefined) noteLost(error);
+        throw error;
       } finally {
         stopListening();
         client.release(broken);
@@ -133,27 +129,24 @@ async function commit(client: PgClient): Promise<void> {
   }
 }
 
-export function pgPoolSession<Client extends PgClient>(
-  pool: PgPool<Client>,
-): PostgresSession<Client> {
-  return {
-    ...pgSession(pool),
-    query: async (text, values) => {
-      const client = await connectTo(pool);
-      let broken: Error | undefined;
-      const stopListening = hearErrors(client);
-      try {
-        return await queryOf(client)(text, values);
-      } catch (error) {
-        // As the pool does it: an error of PostgreSQL has a severity, and leaves the connection intact.
-        if (!(error instanceof Error && "severity" in error)) broken = asError(error);
-        throw error;
-      } finally {
-        stopListening();
-        client.release(broken);
-      }
-    },
-  };
+async function queryAlone(
+  pool: PgPool,
+  text: string,
+  values?: readonly unknown[],
+): Promise<readonly Row[]> {
+  const client = await connectTo(pool);
+  let broken: Error | undefined;
+  const stopListening = hearErrors(client);
+  try {
+    return await queryOf(client)(text, values);
+  } catch (error) {
+    // As the pool does it: an error of PostgreSQL has a code, and leaves the connection as it was.
+    if (!(error instanceof Error && "severity" in error)) broken = asError(error);
+    throw error;
+  } finally {
+    stopListening();
+    client.release(broken);
+  }
 }
 
 export function postgresSession<Tx extends PostgresTransaction>(
@@ -187,7 +180,9 @@ export function postgresSession<Tx extends PostgresTransaction>(
         }
       });
       void handled(givenUp);
-      void handled(ended);
+      void ended.catch((error: unknown) => {
+        if (!beginning.isReached) noteLost(error);
+      });
       await patiently(
         () => Promise.race([beginning.reached, ended]),
         () => undefined,
@@ -206,15 +201,18 @@ export function postgresSession<Tx extends PostgresTransaction>(
 /** PS7: longer than a transaction should take. */
 const CONNECT_MS = 60_000;
 
-function connectTo<Client extends PgClient>(
-  pool: Pick<PgPool<Client>, "connect">,
-): Promise<Client> {
-  return patiently(
-    () => pool.connect(),
-    (client) => {
-      client.release();
-    },
-  );
+async function connectTo<Client extends PgClient>(pool: PgPool<Client>): Promise<Client> {
+  try {
+    return await patiently(
+      () => pool.connect(),
+      (client) => {
+        client.release();
+      },
+    );
+  } catch (error) {
+    noteLost(error);
+    throw error;
+  }
 }
 
 /** PS7. `late` gets a value that comes after the caller has given up. */
@@ -244,6 +242,7 @@ async function patiently<T>(
 /** The moment at which postgres.js has a connection for a transaction. */
 class Beginning {
   readonly reached: Promise<void>;
+  isReached = false;
   #reach: () => void = () => undefined;
   #isGivenUp = false;
 
@@ -255,6 +254,7 @@ class Beginning {
 
   reach(): void {
     if (this.#isGivenUp) throw new Error("the caller has not waited for the transaction");
+    this.isReached = true;
     this.#reach();
   }
 

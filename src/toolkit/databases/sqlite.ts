@@ -1,11 +1,11 @@
 /**
- * One SQLite connection: `node:sqlite`, better-sqlite3, libsql, bun:sqlite. Sinks and ledgers share this file.
+ * One SQLite connection: `node:sqlite`, better-sqlite3, libsql, bun:sqlite, as ledgers use it.
  *
  *   SQ1  transactions of one connection are one after the other: it has one at a time;
- *   SQ2  while another connection writes, this one waits for a bounded time, without stopping the process;
- *   SQ3  a commit that readers hold up is tried again: it is neither lost nor reported as failed;
- *   SQ4  callers give up waiting for a turn that does not end: it may be waiting for one of them;
- *   SQ5  a ledger or a sink has a connection of its own: a second owner is refused, and so is all further use of a
+ *   SQ2  a database that another connection writes to is waited for, without stopping this process, for a bounded time;
+ *   SQ3  a commit that readers hold up is tried again: it is neither lost nor told as failed;
+ *   SQ4  a turn that does not end is given up: it may be waiting for the caller who waits for it;
+ *   SQ5  a ledger has a connection of its own: a second owner is refused, and so is all further use of a
  *        connection with which others wrote while one of its transactions was open.
  */
 
@@ -53,7 +53,7 @@ interface Line {
   open: number;
 }
 
-/** One queue for each connection: two sinks or ledgers over one connection wait for each other. */
+/** Of each connection: two ledgers over one connection wait for each other. */
 const lines = new WeakMap<SqliteConnection, Line>();
 
 const sessions = new WeakMap<SqliteConnection, SqliteSession<SqliteConnection>>();
@@ -226,7 +226,7 @@ async function patiently<T>(work: () => T): Promise<T> {
   }
 }
 
-/** Opens a connection for one ledger or sink: `() => new Database(path)`. */
+/** How a ledger opens its connection: `() => new Database(path)`. */
 export type OpenSqlite<Connection extends SqliteConnection> = () => Connection;
 
 const owned = new WeakSet<SqliteConnection>();
@@ -234,13 +234,12 @@ const owned = new WeakSet<SqliteConnection>();
 /** SQ5: opens a connection for one owner. Throws `invalid_settings`. */
 export function ownSqliteSession<Connection extends SqliteConnection>(
   open: OpenSqlite<Connection>,
-  owner: "sqliteLedger" | "sqliteSink",
 ): SqliteSession<Connection> {
-  const way = `${owner}(() => new Database(path))`;
+  const way = "sqliteLedger(() => new Database(path))";
   if (typeof open !== "function")
     throw new HapaxError(
       "invalid_settings",
-      `${owner} takes a function that opens a connection for it alone: ${way}`,
+      `sqliteLedger takes a function that opens a connection for it alone: ${way}`,
     );
   const connection = open();
   // Callers without types may hand over a promise.
@@ -249,7 +248,7 @@ export function ownSqliteSession<Connection extends SqliteConnection>(
   if (owned.has(connection))
     throw new HapaxError(
       "invalid_settings",
-      `the connection belongs to another ledger or sink; open one for each: ${way}`,
+      `the connection belongs to another ledger; open one for each: ${way}`,
     );
   owned.add(connection);
   connection.exec("PRAGMA busy_timeout = 0");
@@ -363,7 +362,7 @@ function lendConnection<Connection extends SqliteConnection>(
 
 function sharedConnection(what: string, cause: unknown): HapaxError {
   const problem = `others wrote with the connection while a transaction was open; their write ${what}`;
-  const next = "Open a connection for the ledger or sink alone: () => new Database(path)";
+  const next = "Open a connection for the ledger alone: () => new Database(path)";
   return new HapaxError("invalid_settings", `${problem}. ${next}`, { cause });
 }
 

@@ -19,7 +19,7 @@ import type { OutboxLog } from "../outbox/log.ts";
 
 /** Where an entry is. */
 export interface Place {
-  /** The primitive: `once`, `http`, `inbox`, `lease`, `version`, `relay`. */
+  /** The primitive: `once`, `http`, `inbox`, `lease`, `version`, `relay`, `pipeline`. */
   readonly kind: string;
   /** The tenant, consumer or area: the same key in two scopes is two keys. */
   readonly scope: string;

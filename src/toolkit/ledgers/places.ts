@@ -6,10 +6,10 @@
 import { HapaxError } from "../../base/errors.ts";
 import type { Place } from "./ledger.ts";
 
-/** Of kind, scope and key each, in UTF-8: all three fit into one entry of PostgreSQL's index, which ends at 2,704. */
-const PLACE_BYTES_MAX = 512;
+/** In UTF-8: all three fit into one entry of PostgreSQL's index, which ends at 2,704. A key may be the path of a stream. */
+const BYTES_MAX = { kind: 512, scope: 512, key: 1024 } as const;
 /** So many UTF-16 units have at most three times as many bytes. */
-const SURELY_FITS = Math.floor(PLACE_BYTES_MAX / 3);
+const SURELY_FITS = Math.floor(BYTES_MAX.scope / 3);
 // oxlint-disable-next-line no-control-regex -- NUL is the character in question.
 const UNKEEPABLE = /[\0\p{Surrogate}]/u;
 const encoder = new TextEncoder();
@@ -21,13 +21,13 @@ export function requirePlace(place: Place): void {
   requireText("key", place.key);
 }
 
-function requireText(name: string, text: string): void {
+function requireText(name: keyof Place, text: string): void {
   if (UNKEEPABLE.test(text))
     throw new HapaxError("invalid_request", `NUL and lone surrogates cannot be kept; in=${name}`);
   if (text.length <= SURELY_FITS) return;
   const bytes = encoder.encode(text).byteLength;
-  if (bytes > PLACE_BYTES_MAX) {
-    const facts = `in=${name} bytes=${bytes} max=${PLACE_BYTES_MAX}`;
+  if (bytes > BYTES_MAX[name]) {
+    const facts = `in=${name} bytes=${bytes} max=${BYTES_MAX[name]}`;
     throw new HapaxError("invalid_request", `too long for a place in a ledger; ${facts}`);
   }
 }

@@ -57,7 +57,7 @@ export interface SqliteLedger<Connection> extends Ledger<Connection>, Disposable
 export function sqliteLedger<Connection extends SqliteConnection>(
   open: OpenSqlite<Connection>,
 ): SqliteLedger<Connection> {
-  const session = ownSqliteSession(open, "sqliteLedger");
+  const session = ownSqliteSession(open);
   const close = (): void => {
     closeSqlite(session);
   };
