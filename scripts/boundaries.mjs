@@ -98,7 +98,7 @@ export const FLOOR_PLAN = [
   {
     at: "src/toolkit/outbox/log.ts",
     is: "a port",
-    may: [],
+    may: ["src/base"],
   },
   {
     at: "src/toolkit/once",

@@ -39,27 +39,34 @@ const run = (words: readonly string[], id = `run-${String((runs += 1))}`) =>
 const valuesOf = (name: string) =>
   connectServer(server.url).stream(`/v1/stream/${name}`).read().values();
 
-test("DL3 dead-letters lists what is pending, as a table and as JSON", async () => {
+test("DL3 dead-letters lists what is held, as a table and as JSON", async () => {
   const table = await run(["list", "dead"]);
-  expect(table.stdout).toMatch(/^ID +ATTEMPTS +AT +ERROR\n/);
+  expect(table.stdout).toMatch(/^ID +FROM +KEY +ATTEMPTS +AT +FINGERPRINT +REASON\n/);
   expect(table.stdout.split("\n")[1]).toMatch(
-    /^billing\/v1\/stream\/orders\/0\/0 +5 +2026-01-02T00:00:00.000Z +TypeError: no\\x1bnumber$/,
+    /^billing\/v1\/stream\/orders\/0\/0 +\/v1\/stream\/orders +5 +2026-01-02T00:00:00.000Z +[0-9a-f]{16} +TypeError: no\\x1bnumber$/,
   );
   const lines = (await run(["list", "dead", "--json"])).stdout.trim().split("\n");
   expect(lines.map((line) => JSON.parse(line) as unknown)).toMatchObject([
-    { record: { n: 1 } },
-    { record: { n: 2 } },
-    { stream: "/v1/stream/photos", base64: "AQL/" },
+    { record: { n: 1 }, offset: "0", attempts: 5 },
+    { record: { n: 2 }, reason: { message: "TypeError: no\u001bnumber" } },
+    { from: "/v1/stream/photos", base64: "AQL/" },
   ]);
+  const { fingerprint } = (JSON.parse(lines[0] ?? "") as { reason: { fingerprint: string } })
+    .reason;
+  const by = async (...words: string[]) => (await run(["list", "dead", ...words, "--json"])).stdout;
+  expect((await by("--fingerprint", fingerprint)).trim().split("\n")).toHaveLength(3);
+  expect(await by("--fingerprint", "0000000000000000")).toBe("");
+  expect((await by("billing/v1/stream/orders/0/1")).trim().split("\n")).toHaveLength(1);
+  expect((await run(["list", "dead", "--max", "2"])).stderr).toContain("the first 2 dead letters");
 });
 
 test("DL1 DL2 dead-letters replays a record to its stream once, however often it is run", async () => {
   const words = ["replay", "dead", "billing/v1/stream/orders/0/1"];
   expect(await run(words)).toMatchObject({
     code: 0,
-    stdout: "replayed billing/v1/stream/orders/0/1\n",
+    stdout: "replayed 1 dead letter of /v1/stream/dead\n",
   });
-  expect((await run(words)).stdout).toBe("not pending billing/v1/stream/orders/0/1\n");
+  expect((await run(words)).stdout).toBe("replayed 0 dead letters of /v1/stream/dead\n");
   expect(await valuesOf("orders")).toEqual([{ n: 2 }]);
   expect((await valuesOf("dead")).at(-1)).toMatchObject({
     id: "billing/v1/stream/orders/0/1",
@@ -74,7 +81,7 @@ test("DL2 two replays at once append every record once between them, also bytes"
   expect(results.map(({ code }) => code)).toEqual([0, 0, 0]);
   expect(await valuesOf("orders")).toEqual([{ n: 1 }, { n: 2 }]);
   expect(await valuesOf("photos")).toEqual([new Uint8Array([1, 2, 255])]);
-  expect((await run(["list", "dead"])).stderr).toBe("no dead letters in /v1/stream/dead\n");
+  expect((await run(["list", "dead"])).stderr).toBe("no dead letters of /v1/stream/dead\n");
 });
 
 test("DL2 dead-letters replays to another stream, and discards", async () => {
@@ -86,25 +93,24 @@ test("DL2 dead-letters replays to another stream, and discards", async () => {
     "checked",
     "--json",
   ]);
-  expect(JSON.parse(replayed.stdout)).toEqual({
-    id: "billing/v1/stream/orders/0/0",
-    handled: "replayed",
-  });
+  expect(JSON.parse(replayed.stdout)).toEqual({ source: "/v1/stream/dead", replayed: 1 });
   expect(await valuesOf("checked")).toEqual([{ n: 1 }]);
   expect((await run(["discard", "dead", "--all"])).stdout).toBe(
-    "discarded billing/v1/stream/orders/0/1\ndiscarded billing/v1/stream/photos/0/0\n",
+    "discarded 2 dead letters of /v1/stream/dead\n",
   );
   expect(await valuesOf("orders")).toEqual([]);
-  expect((await run(["replay", "dead", "--all"])).stdout).toBe("");
+  expect((await run(["replay", "dead", "--all"])).stdout).toContain("replayed 0 dead letters");
 });
 
 test("dead-letters says what is missing or contradicts itself, and what is not there", async () => {
   for (const [words, message] of [
     [["show", "dead"], 'unknown action "show"'],
-    [["replay", "dead"], "replay needs ids, or --all"],
+    [["replay", "dead"], "replay needs ids, --key, --fingerprint, or --all"],
     [["discard", "dead", "x", "--all"], "exclude each other"],
-    [["list", "dead", "--all"], "list shows all"],
-    [["discard", "dead", "x", "--to", "orders"], "--to is for replay"],
+    [["list", "dead", "--all"], "--all is for dead-letters replay, discard"],
+    [["discard", "dead", "x", "--to", "orders"], "--to is for dead-letters replay"],
+    [["list", "dead", "--key", "a"], "--key is for the dead letters of an outbox"],
+    [["list", "dead", "--relay", "r"], "--relay is for the dead letters of an outbox"],
     [["replay", "dead", "x", "--to", "http://a/b"], "a stream of the same server"],
   ] as const) {
     const result = await run(words);

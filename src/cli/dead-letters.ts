@@ -1,20 +1,34 @@
-/** `hapax dead-letters`: lists, replays or discards the records that pipelines could not process. */
+/**
+ * `hapax dead-letters`: what was given up, and what becomes of it. The source is an argument: the stream of a pipeline, or
+ * the outbox of a database.
+ */
 
-import { HapaxError, helpOf } from "../base/errors.ts";
-import { connectServer } from "../client/processing.ts";
-import { type DeadLetter, DeadLetters, type Handled } from "../client/processing/dead-letter.ts";
-import { quote } from "./arguments.ts";
+import { parseCount, quote } from "./arguments.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
+import { confirm } from "./confirm.ts";
 import type { Context } from "./context.ts";
-import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
-import { resolveRoute, streamPath } from "./target.ts";
+import { EXIT, usageFailure } from "./failure.ts";
+import type { LetterFilter, LetterSource, ListedLetter } from "./letter-source.ts";
+import { lettersOfStream } from "./letters-of-stream.ts";
+import { tell } from "./tell.ts";
 import { countOf, createPaint, formatTable, printable } from "./terminal.ts";
-
-/** A person waits: longer than a short absence is not worth it. */
-const RETRY_MS = 10_000;
 
 const ACTIONS = ["list", "replay", "discard"] as const;
 type Action = (typeof ACTIONS)[number];
+
+const LISTED = { min: 1, max: 100_000, fallback: 100 };
+const OUTBOX = "outbox:";
+
+/** The options that belong to some actions only. */
+const OPTIONS_OF: Readonly<Record<string, readonly Action[]>> = {
+  max: ["list"],
+  all: ["replay", "discard"],
+  to: ["replay"],
+  yes: ["discard"],
+};
+/** The options that belong to one kind of source only. */
+const OPTIONS_OF_STREAM = ["to", "url", "header"];
+const OPTIONS_OF_OUTBOX = ["relay", "schema", "key"];
 
 async function runDeadLetters(invocation: Invocation, context: Context): Promise<number> {
   const [word = "", argument = "", ...ids] = invocation.positionals;
@@ -24,147 +38,180 @@ async function runDeadLetters(invocation: Invocation, context: Context): Promise
       `actions: ${ACTIONS.join(", ")}`,
     ]);
   }
-  checkWords(invocation, action, ids);
-  const { target, stream } = resolveRoute(invocation, context, argument, "");
-  const hapax = connectServer(target.url, {
-    headers: Object.fromEntries(target.headers),
-    fetch: context.fetch,
-    random: context.random,
-    retry: { totalMs: RETRY_MS },
-  });
-  const letters = new DeadLetters(hapax, stream);
+  checkWords(invocation, action, argument.startsWith(OUTBOX), ids);
+  const source = await openSource(invocation, context, argument);
   try {
-    const pending = await letters.pending();
-    if (action === "list") {
-      await list(invocation, context, stream, pending);
-    } else {
-      const chosen = invocation.has("all") ? pending.map(({ id }) => id) : ids;
-      await handle(invocation, context, letters, action, chosen);
-    }
+    const filter = filterOf(invocation, ids);
+    if (action === "list") await list(invocation, context, source, filter);
+    else if (action === "replay") await replay(invocation, context, source, filter);
+    else await discard(invocation, context, source, filter);
     return EXIT.done;
   } catch (error) {
-    throw error instanceof HapaxError ? failureOf(error, target.label, action) : error;
+    throw source.failureOf(error, action);
+  } finally {
+    await source.close();
   }
 }
 
-function checkWords(invocation: Invocation, action: Action, ids: readonly string[]): void {
-  const isAll = invocation.has("all");
-  if (action === "list" && (ids.length > 0 || isAll)) {
-    throw usageFailure("list shows all pending letters: it takes no id and no --all");
+async function openSource(
+  invocation: Invocation,
+  context: Context,
+  argument: string,
+): Promise<LetterSource> {
+  if (!argument.startsWith(OUTBOX)) return lettersOfStream(invocation, context, argument);
+  const database = argument.slice(OUTBOX.length) || (context.env["HAPAX_DATABASE"] ?? "");
+  if (database === "") {
+    throw usageFailure("outbox: needs a database behind it, or HAPAX_DATABASE", [
+      "it is a URL such as outbox:postgres://user@host/name, or the path of a SQLite file",
+    ]);
   }
-  if (action !== "list" && ids.length === 0 && !isAll) {
-    throw usageFailure(`${action} needs ids, or --all`, ["see: hapax dead-letters list <stream>"]);
+  // Loaded only here: every other command starts faster without them.
+  const { databaseFailure } = await import("./outbox-database.ts");
+  const { lettersOfOutbox } = await import("./letters-of-outbox.ts");
+  const [schema, relay] = [invocation.value("schema"), invocation.value("relay")];
+  try {
+    return await lettersOfOutbox(database, { schema, relay });
+  } catch (error) {
+    throw databaseFailure(error);
   }
-  if (ids.length > 0 && isAll) throw usageFailure("--all and ids exclude each other");
-  const to = invocation.value("to");
-  if (to === undefined) return;
-  if (action !== "replay") throw usageFailure("--to is for replay");
-  if (/^https?:\/\//i.test(to)) {
-    throw usageFailure("--to is a stream of the same server: a name or a path");
+}
+
+function checkWords(
+  invocation: Invocation,
+  action: Action,
+  isOutbox: boolean,
+  ids: readonly string[],
+): void {
+  for (const [option, actions] of Object.entries(OPTIONS_OF)) {
+    if (invocation.has(option) && !actions.includes(action)) {
+      throw usageFailure(`--${option} is for dead-letters ${actions.join(", ")}`);
+    }
   }
+  for (const option of isOutbox ? OPTIONS_OF_STREAM : OPTIONS_OF_OUTBOX) {
+    if (invocation.has(option)) {
+      const kind = isOutbox ? "a stream" : "an outbox: dead-letters <action> outbox:<database>";
+      throw usageFailure(`--${option} is for the dead letters of ${kind}`);
+    }
+  }
+  const isNamed = ids.length > 0 || invocation.has("key") || invocation.has("fingerprint");
+  if (isNamed && invocation.has("all")) {
+    throw usageFailure("--all and ids, --key or --fingerprint exclude each other");
+  }
+  if (action !== "list" && !isNamed && !invocation.has("all")) {
+    throw usageFailure(`${action} needs ids, --key, --fingerprint, or --all`, [
+      "see: hapax dead-letters list <source>",
+    ]);
+  }
+}
+
+function filterOf(invocation: Invocation, ids: readonly string[]): LetterFilter {
+  const [key, fingerprint] = [invocation.value("key"), invocation.value("fingerprint")];
+  return {
+    ...(ids.length === 0 ? {} : { ids }),
+    ...(key === undefined ? {} : { key }),
+    ...(fingerprint === undefined ? {} : { fingerprint }),
+  };
 }
 
 async function list(
   invocation: Invocation,
   context: Context,
-  stream: string,
-  pending: readonly DeadLetter[],
+  source: LetterSource,
+  filter: LetterFilter,
 ): Promise<void> {
+  const max = parseCount("max", invocation.value("max"), LISTED);
+  const found = await source.list(filter, max);
   if (invocation.has("json")) {
-    for (const letter of pending) await context.stdout.write(`${lineOf(letter)}\n`);
+    for (const letter of found) await context.stdout.write(`${lineOf(letter)}\n`);
     return;
   }
-  if (pending.length === 0) {
-    await context.stderr.write(`no dead letters in ${printable(stream)}\n`);
+  if (found.length === 0) {
+    await context.stderr.write(`no dead letters of ${printable(source.label)}\n`);
     return;
   }
-  const rows = pending.map(({ id, attempts, at, error }) => [
+  const rows = found.map(({ id, from, key, attempts, at, reason }) => [
     id,
+    from,
+    key ?? "",
     String(attempts),
     at,
-    `${error.name}: ${error.message}`,
+    reason?.fingerprint ?? "",
+    reason?.message ?? "",
   ]);
-  const paint = createPaint(context.stdout, context.env);
-  await context.stdout.write(formatTable(["ID", "ATTEMPTS", "AT", "ERROR"], rows, paint));
-  if (context.stderr.isTerminal) {
-    await context.stderr.write(`${countOf(pending.length, "dead letter")}\n`);
+  const header = ["ID", "FROM", "KEY", "ATTEMPTS", "AT", "FINGERPRINT", "REASON"];
+  await context.stdout.write(formatTable(header, rows, createPaint(context.stdout, context.env)));
+  if (found.length === max) {
+    await context.stderr.write(`the first ${countOf(max, "dead letter")}; --max shows more\n`);
   }
 }
 
-/** As it is stored: JSON with every digit, bytes in base64. */
-function lineOf({ record, recordText, ...letter }: DeadLetter): string {
-  if (recordText !== undefined)
-    return `${JSON.stringify(letter).slice(0, -1)},"record":${recordText}}`;
-  if (!(record instanceof Uint8Array)) return JSON.stringify(letter);
-  return JSON.stringify({ ...letter, base64: Buffer.from(record).toString("base64") });
+function lineOf({ facts, content, ...common }: ListedLetter): string {
+  return `${JSON.stringify({ ...common, ...facts }).slice(0, -1)},${content}}`;
 }
 
-async function handle(
+async function replay(
   invocation: Invocation,
   context: Context,
-  letters: DeadLetters,
-  action: "replay" | "discard",
-  ids: readonly string[],
+  source: LetterSource,
+  filter: LetterFilter,
 ): Promise<void> {
-  const given = invocation.value("to");
-  const to = given === undefined ? undefined : streamPath(given);
-  const paint = createPaint(context.stdout, context.env);
-  for (const id of ids) {
-    const handled: Handled =
-      action === "replay" ? await letters.replay(id, to) : await letters.discard(id);
-    const words = handled === "not_pending" ? "not pending" : paint("green", handled);
-    const line = invocation.has("json")
-      ? JSON.stringify({ id, handled })
-      : `${words} ${printable(id)}`;
-    await context.stdout.write(`${line}\n`);
-  }
+  const count = await source.replay(filter);
+  const text = `${countOf(count, "dead letter")} of ${source.label}`;
+  await tell(invocation, context, { source: source.label, replayed: count }, "replayed", text);
 }
 
-function failureOf(error: HapaxError, label: string, action: Action): CommandFailure {
-  const { code, status, message } = error;
-  const isMissing = code === "stream_not_found" || code === "stream_gone";
-  const isUnknown = "outcome" in error && error.outcome === "unknown";
-  const exitCode = isMissing
-    ? EXIT.notFound
-    : code === "unreachable"
-      ? EXIT.unreachable
-      : EXIT.refused;
-  const advice = isUnknown
-    ? [`it is not known whether it was done; it is safe to run the same ${action} again`]
-    : [];
-  const problem = { status, code, detail: message, help: helpOf(error) };
-  const words = `${label}: ${printable(message)} (${String(status)} ${code})`;
-  return new CommandFailure(exitCode, words, advice, problem, { cause: error });
+async function discard(
+  invocation: Invocation,
+  context: Context,
+  source: LetterSource,
+  filter: LetterFilter,
+): Promise<void> {
+  // What was asked about is what is discarded: not what came meanwhile.
+  const found = await source.list(filter, LISTED.max);
+  const question = `Discard ${countOf(found.length, "dead letter")} of ${source.label}?`;
+  if (found.length > 0) {
+    await confirm(invocation, context, `${question}\n${source.warning}`, "discarded");
+  }
+  const count = await source.discard(found.map(({ id }) => id));
+  const text = `${countOf(count, "dead letter")} of ${source.label}`;
+  await tell(invocation, context, { source: source.label, discarded: count }, "discarded", text);
 }
 
 export const deadLettersCommand: Command = {
   name: "dead-letters",
-  summary: "list, replay or discard the records that pipelines could not process",
+  summary: "list, replay or discard what pipelines and relays have given up",
   usage: [
-    "hapax dead-letters list <stream> [options]",
-    "hapax dead-letters replay <stream> <id>... [options]",
-    "hapax dead-letters discard <stream> <id>... [options]",
+    "hapax dead-letters list <source> [<id>...] [options]",
+    "hapax dead-letters replay <source> <id>... | --key <key> | --fingerprint <f> | --all",
+    "hapax dead-letters discard <source> <id>... | --key <key> | --fingerprint <f> | --all",
   ],
   positionalsMin: 2,
   positionalsMax: Number.POSITIVE_INFINITY,
   options: [
-    { name: "all", help: "with replay and discard: all pending letters" },
-    {
-      name: "to",
-      value: "stream",
-      help: "with replay: append to this stream instead of the original one",
-    },
+    { name: "all", help: "replay, discard: all of the source" },
+    { name: "fingerprint", value: "fingerprint", help: "those that failed for this reason" },
+    { name: "key", value: "key", help: "of an outbox: events of this key" },
+    { name: "max", value: "count", help: "list: so many at most (default 100)" },
+    { name: "to", value: "stream", help: "replay, of a stream: append there instead" },
+    { name: "relay", value: "name", help: "of an outbox: the relay (default relay)" },
+    { name: "schema", value: "name", help: "of an outbox in PostgreSQL: where the tables are" },
+    { name: "yes", short: "y", help: "discard: do not ask" },
     ...CLIENT_OPTIONS,
   ],
   details: [
-    "<stream> is the stream of dead letters of a pipeline. A replay appends the record again at the end of its",
-    "stream, and marks the letter in <stream> as handled: both or neither, and once, even if you run the command",
-    "several times. A discard only marks the letter. Neither removes anything from a stream.",
+    "<source> is the stream that a pipeline puts dead letters in, or outbox:<database> for the events that a relay has",
+    "given up: outbox:postgres://…, outbox:<path of a SQLite file>, or outbox: with the database in HAPAX_DATABASE. It is",
+    "opened with the driver of the working directory. Of a stream, a replay appends the record again, as the last one of",
+    "its stream, and notes that it is handled: both or neither, and once, however often the command is run; a discard",
+    "only notes it. Of an outbox, a replay lets the relay try again, in the order of the key; a discard throws the event",
+    "away, and its key goes on. Pipelines and relays may run meanwhile.",
   ],
   examples: [
     ["what went wrong?", "hapax dead-letters list billing-dead"],
     ["after you have fixed the cause", "hapax dead-letters replay billing-dead --all"],
     ["look at them elsewhere", "hapax dead-letters replay billing-dead --all --to orders-to-check"],
+    ["events of a relay", "hapax dead-letters list outbox:postgres://localhost/shop"],
+    ["this one will never work", "hapax dead-letters discard outbox:shop.db 4711"],
   ],
   run: runDeadLetters,
 };

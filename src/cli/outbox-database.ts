@@ -8,6 +8,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
+import { HapaxError } from "../base/errors.ts";
 import { isPgPool, type PgPool, type PostgresSql } from "../toolkit/databases/postgres.ts";
 import type { SqliteConnection } from "../toolkit/databases/sqlite.ts";
 import type { Ledger } from "../toolkit/ledgers/ledger.ts";
@@ -15,6 +16,7 @@ import { describeSlot, dropSlot } from "../toolkit/ledgers/postgres-slot.ts";
 import { postgresLedger } from "../toolkit/ledgers/postgres.ts";
 import { sqliteLedger } from "../toolkit/ledgers/sqlite.ts";
 import { CommandFailure, EXIT, systemCode, usageFailure } from "./failure.ts";
+import { printable } from "./terminal.ts";
 
 /** An open outbox. What a transaction is does not matter here. */
 export interface OutboxDatabase {
@@ -217,6 +219,24 @@ function noOutbox(label: string): CommandFailure {
   return new CommandFailure(EXIT.notFound, `there is no outbox in ${label}`, [
     "`await ledger.migrate()` creates its tables; on PostgreSQL give their schema with --schema",
   ]);
+}
+
+/** What a database or its driver says, by its code: a fault of this program has none, and keeps its stack. */
+export function databaseFailure(error: unknown): unknown {
+  if (error instanceof CommandFailure || !(error instanceof Error)) return error;
+  if (error instanceof HapaxError) {
+    const { code, status: httpStatus, message, help } = error;
+    const problem = { status: httpStatus, code, detail: message, help };
+    const words = `${printable(message)} (${code})`;
+    return new CommandFailure(EXIT.refused, words, [help], problem, { cause: error });
+  }
+  const code = systemCode(error);
+  if (code === undefined) return error;
+  const isUnreachable = /^(E[A-Z]+|CONNECT.*|08...|57P0.|53300)$/.test(code);
+  if (!isUnreachable && !/^[0-9A-Z]{5}$|SQLITE/.test(code)) return error;
+  const words = `the database says: ${printable(error.message || code)} (${code})`;
+  const exitCode = isUnreachable ? EXIT.unreachable : EXIT.refused;
+  return new CommandFailure(exitCode, words, [], { code }, { cause: error });
 }
 
 /** Only what needs no transaction of the caller's is used, or gives its own back. */

@@ -15,7 +15,9 @@ export { Group, type GroupDescription, type GroupSettings } from "./processing/g
 export type { LeasedBatch } from "./processing/held.ts";
 export type { Lease } from "./processing/lease.ts";
 export { Partitioned, PartitionedProducer } from "./processing/partitioned.ts";
-export { type DeadLetter, DeadLetters, type Handled } from "./processing/dead-letter.ts";
+export type { StreamTarget } from "./processing/paths.ts";
+export type { DeadLetterFilter, DeadLetterGroup, DeadLetterReason } from "../base/dead-letter.ts";
+export { type DeadLetter, DeadLetters } from "./processing/dead-letter.ts";
 export { createPipeline, Pipeline } from "./processing/pipeline.ts";
 export { RecordFailure } from "./processing/pipeline-attempts.ts";
 export type {

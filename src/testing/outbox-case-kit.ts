@@ -152,7 +152,7 @@ export function heldOf(event: OutboxEvent, facts: Partial<HeldEvent> = {}): Held
     state: "waiting",
     attempts: 1,
     dueInMs: 0,
-    failure: { fingerprint: "f", message: "it broke" },
+    reason: { fingerprint: "f", message: "it broke" },
     ...facts,
   };
 }

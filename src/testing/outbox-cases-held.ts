@@ -195,8 +195,7 @@ export const heldCases: readonly OutboxCase[] = [
           attempts: index,
           state: index === 4 ? "dead" : "waiting",
           dueInMs: index === 5 ? 3_600_000 : 0,
-          failure:
-            index === 6 ? undefined : { fingerprint: `f${index % 2}`, message: 'it\'s "so"' },
+          reason: index === 6 ? undefined : { fingerprint: `f${index % 2}`, message: 'it\'s "so"' },
         }),
       );
       await ledger.transaction((tx) => ledger.in(tx).outbox.hold(RELAY, puts, []));

@@ -30,3 +30,15 @@ export type { ResultCodec } from "./once/result.ts";
 export { type SetVersion, setVersion } from "./once/set-version.ts";
 export type { OnceOptions } from "./once/settings.ts";
 export { createSweeper, type Sweeper, type SweeperSettings } from "./once/sweeper.ts";
+export type {
+  HeldEvent,
+  HeldFilter,
+  NewOutboxEvent,
+  OutboxBatch,
+  OutboxEvent,
+  OutboxLag,
+  OutboxLog,
+  OutboxRows,
+  OutboxSpan,
+  OutboxSpans,
+} from "./outbox/log.ts";

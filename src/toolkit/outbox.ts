@@ -11,9 +11,10 @@ export {
 } from "./outbox/adding.ts";
 export {
   createDeadLetters,
-  type DeadLetterGroup,
+  type DeadLetterSettings,
   type OutboxDeadLetter,
   type OutboxDeadLetters,
+  type OutboxLetterFilter,
 } from "./outbox/dead-letters.ts";
 export { forgetRelay, type ForgottenRelay } from "./outbox/forgetting.ts";
 export {
@@ -24,5 +25,6 @@ export {
   type PublishOutcome,
 } from "./outbox/publisher.ts";
 export { createRelay, type Relay, type RelayReport } from "./outbox/relay.ts";
-export type { RelaySettings } from "./outbox/relay-settings.ts";
+export type { RelayCleanup, RelayRetry, RelaySettings } from "./outbox/relay-settings.ts";
 export type { OutboxEvent } from "./outbox/log.ts";
+export type { DeadLetterFilter, DeadLetterGroup, DeadLetterReason } from "../base/dead-letter.ts";

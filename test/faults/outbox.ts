@@ -77,8 +77,8 @@ export const outboxFaults: readonly Fault[] = [
     name: "what waits behind a letter waits for ever",
     guarantee: "G28",
     file: "src/toolkit/outbox/relay-work.ts",
-    find: 'next?.state === "waiting" && next.failure === undefined && next.dueInMs > 0;',
-    replace: 'next?.state === "waiting" && next.failure !== undefined && next.dueInMs > 0;',
+    find: 'next?.state === "waiting" && next.reason === undefined && next.dueInMs > 0;',
+    replace: 'next?.state === "waiting" && next.reason !== undefined && next.dueInMs > 0;',
     caughtBy: {
       file: RELAY,
       test: "OD2 a replayed letter goes first, and what waited behind it follows in order",

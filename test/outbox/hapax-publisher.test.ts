@@ -122,7 +122,7 @@ describe("the publisher of Hapax", () => {
     expect(report).toMatchObject({ published: 2, dead: 2 });
     expect(await valuesOf(direct, "x")).toEqual([1, 5]);
     const dead = await letters.list();
-    expect(dead.map(({ failure }) => failure?.message.split(":")[0])).toEqual([
+    expect(dead.map(({ reason }) => reason?.message.split(":")[0])).toEqual([
       "stream_not_found",
       "stream_closed",
     ]);

@@ -85,7 +85,7 @@ describe("an error that cannot be read", () => {
       expect(await report).toEqual({ published: 3, failed: 1, dead: 1 });
       expect(calls.toSorted()).toEqual(["a.1", "b.1", "c.1", "d.1"]);
       const [letter] = await createDeadLetters(ledger).list();
-      expect(letter?.failure?.message).not.toMatch(/\p{Surrogate}|\0/u);
+      expect(letter?.reason?.message).not.toMatch(/\p{Surrogate}|\0/u);
     });
 
     test(`OR8 ${what} does not end a relay, thrown for a whole batch or by those who hear of it`, async () => {

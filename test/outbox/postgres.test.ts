@@ -636,7 +636,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
       state: "dead",
       attempts: 1,
       dueInMs: 0,
-      failure,
+      reason: failure,
     } as const;
     await inTransaction(async (joined) => {
       await joined.hold(RELAY, [put], []);
@@ -666,9 +666,9 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
         dueInMs: 0,
       } as const;
       await inTransaction(async (joined) => {
-        if (order === "before") await joined.hold(RELAY, [{ ...put, failure: undefined }], []);
+        if (order === "before") await joined.hold(RELAY, [{ ...put, reason: undefined }], []);
         expect(await joined.settle(batch, [second.id])).toBe(true);
-        if (order === "after") await joined.hold(RELAY, [{ ...put, failure: undefined }], []);
+        if (order === "after") await joined.hold(RELAY, [{ ...put, reason: undefined }], []);
       });
       expect(textsOf((await rows.held({ relay: RELAY, max: 10 })).map((one) => one.event))).toEqual(
         ["a1"],
@@ -771,7 +771,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
         state: "waiting",
         attempts,
         dueInMs: Number.POSITIVE_INFINITY,
-        failure: undefined,
+        reason: undefined,
       }) as const;
     await log.hold(
       RELAY,

@@ -181,7 +181,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
     expect(await bench().rows()).toEqual(numbers(30).filter((n) => n !== 13));
     const letters = await valuesOf<unknown>(stage.direct, DEAD);
     expect(letters).toMatchObject([
-      { record: { n: 13 }, attempts: 4, error: { message: "unlucky" } },
+      { record: { n: 13 }, attempts: 4, reason: { message: "Error: unlucky" } },
     ]);
     expect(letters).toHaveLength(1);
     expect(tries.get(13)).toBe(4);

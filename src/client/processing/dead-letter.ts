@@ -2,7 +2,7 @@
  * Records that a pipeline has given up, and their handling. They are in a JSON stream: each dead letter is one
  * record, and so is the note that it was handled.
  *
- *   DL1  a letter is pending until a later record of the stream says that it was handled;
+ *   DL1  a letter is held until a later record of the stream says that it was handled;
  *   DL2  a letter is replayed or discarded once: the note, and the record that is appended again, are one transaction,
  *        which is refused if any record was appended to the stream since it was read;
  *   DL3  records that are not dead letters are left alone;
@@ -11,10 +11,17 @@
  *   DL5  letters are those of the present stream, and a letter holds only for the life of the stream that it
  *        names: a record of a stream that was created anew at the path is never replayed in place of the old one.
  *
- *   | dead letter  | `{id, stream, offset, record, base64 or recordBytes, error: {name, message}, attempts, at}` |
+ *   | dead letter  | `{id, stream, offset, record, base64 or recordBytes, reason: {fingerprint, message}, attempts, at}` |
  *   | its handling | `{id, handled: "replayed" or "discarded", to?, at}`                            |
  */
 
+import {
+  type DeadLetterFilter,
+  type DeadLetterGroup,
+  type DeadLetterReason,
+  groupLetters,
+  reasonOf,
+} from "../../base/dead-letter.ts";
 import { decodeBase64, encodeBase64 } from "../../base/base64.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
@@ -24,7 +31,6 @@ import { memberText } from "../../protocol/json.ts";
 import { formatRfc3339 } from "../../protocol/values.ts";
 import { mapOf } from "./calls.ts";
 import type { Connection } from "./connection.ts";
-import { wordsOf } from "./error-words.ts";
 import type { StreamTarget } from "./paths.ts";
 import { fromOffset, Places } from "./places.ts";
 import { readStored } from "./stored.ts";
@@ -43,15 +49,11 @@ export interface DeadLetter {
   readonly recordText: string | undefined;
   /** The size of a record that is not in the letter. */
   readonly recordBytes: number | undefined;
-  readonly error: { readonly name: string; readonly message: string };
   readonly attempts: number;
-  /** When the pipeline gave the record up, RFC 3339. */
+  readonly reason: DeadLetterReason;
+  /** When it was given up, RFC 3339. */
   readonly at: string;
 }
-
-/** The longest kept message: enough to identify it, too little to do harm. */
-const MESSAGE_CHARS_MAX = 2_000;
-const NAME_CHARS_MAX = 200;
 
 /** A record that was given up, and the reason. */
 export interface GivenUp {
@@ -70,23 +72,18 @@ const RECORD_BYTES_MAX = 8 * 1024 * 1024;
 /** Returns a dead letter as it is stored. `isBare`: without the record, because the letter was too large with it. */
 export function envelopeOf(letter: GivenUp, clock: Clock, isBare = false): JsonText {
   const { record, error, ...facts } = letter;
-  const { name, message } = wordsOf(error);
-  const words = {
-    name: name.slice(0, NAME_CHARS_MAX),
-    message: message.slice(0, MESSAGE_CHARS_MAX),
-  };
-  const head = JSON.stringify({ ...facts, error: words, at: timeOf(clock) }).slice(0, -1);
+  const head = JSON.stringify({ ...facts, reason: reasonOf(error), at: timeOf(clock) }).slice(
+    0,
+    -1,
+  );
   const size = record instanceof JsonText ? bytesOf(record.text).length : record.length;
   if (isBare || size > RECORD_BYTES_MAX) return new JsonText(`${head},"recordBytes":${size}}`);
   if (record instanceof JsonText) return new JsonText(`${head},"record":${record.text}}`);
   return new JsonText(`${head},"base64":"${encodeBase64(record)}"}`);
 }
 
-/** The result of `replay()` and `discard()`. */
-export type Handled = "replayed" | "discarded" | "not_pending";
-
 /**
- * The dead letters of one stream, for tools. It reads the whole stream, and holds the pending letters in memory.
+ * The dead letters of one stream. Made for tools: it reads the whole stream, and keeps those that are held in memory.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";
@@ -110,10 +107,10 @@ export type Handled = "replayed" | "discarded" | "not_pending";
  * await pipeline.run();
  *
  * const letters = new DeadLetters(hapax, "/v1/stream/dead");
- * const [letter] = await letters.pending();
- * console.assert(letter?.error.message === "cents is no number");
- * console.assert((await letters.discard(letter?.id ?? "")) === "discarded");
- * console.assert((await letters.discard(letter?.id ?? "")) === "not_pending");
+ * const [letter] = await letters.list();
+ * console.assert(letter?.reason.message === "TypeError: cents is no number");
+ * console.assert((await letters.discard([letter?.id ?? ""])) === 1);
+ * console.assert((await letters.discard([letter?.id ?? ""])) === 0);
  * await server.stop();
  * ```
  */
@@ -121,8 +118,8 @@ export class DeadLetters {
   readonly #hapax: Connection;
   readonly #stream: StreamTarget;
   readonly #clock: Clock;
-  readonly #pending = new Map<string, DeadLetter>();
-  /** The last read position, with the life of the stream. */
+  readonly #held = new Map<string, DeadLetter>();
+  /** Names the life of the stream. */
   #position = "-1";
 
   constructor(hapax: Connection, stream: StreamTarget, clock: Clock = waitingClock) {
@@ -131,18 +128,39 @@ export class DeadLetters {
     this.#clock = clock;
   }
 
-  /** Returns the letters that are not handled, the oldest first. Reads on from its last position. */
-  async pending(): Promise<readonly DeadLetter[]> {
+  /** Lists those that are held, the oldest first; at most `max`, default 100. */
+  async list(
+    filter: DeadLetterFilter & { readonly max?: number } = {},
+  ): Promise<readonly DeadLetter[]> {
+    return (await this.#find(filter)).slice(0, filter.max ?? 100);
+  }
+
+  /** Groups them by their reasons, the most frequent first. */
+  async groups(): Promise<readonly DeadLetterGroup[]> {
+    return groupLetters(await this.#find({}));
+  }
+
+  /** Those that match. Reads on from where it was. */
+  async #find({ ids, fingerprint }: DeadLetterFilter): Promise<readonly DeadLetter[]> {
+    await this.#update();
+    const wanted = ids === undefined ? undefined : new Set(ids);
+    return [...this.#held.values()].filter(
+      ({ id, reason }) =>
+        (wanted === undefined || wanted.has(id)) &&
+        (fingerprint === undefined || reason.fingerprint === fingerprint),
+    );
+  }
+
+  async #update(): Promise<void> {
     try {
       await this.#readOn();
     } catch (error) {
       if (!isHapaxError(error, "stream_replaced")) throw error;
       // DL5
-      this.#pending.clear();
+      this.#held.clear();
       this.#position = "-1";
       await this.#readOn();
     }
-    return [...this.#pending.values()];
   }
 
   async #readOn(): Promise<void> {
@@ -156,25 +174,47 @@ export class DeadLetters {
     }
   }
 
-  /** Appends the record again, to its own stream or to another one. DL2. */
-  replay(id: string, to?: StreamTarget): Promise<Handled> {
-    return this.#handle(id, "replayed", to);
+  /**
+   * Appends the records again, to the streams that they are from or to another one; without a filter: all. Answers how
+   * many. DL2.
+   */
+  replay(
+    which: readonly string[] | DeadLetterFilter = {},
+    options: { readonly to?: StreamTarget | undefined } = {},
+  ): Promise<number> {
+    return this.#handleAll(filterOf(which), "replayed", options.to);
   }
 
-  /** Marks the letter as handled without appending its record. DL2. */
-  discard(id: string): Promise<Handled> {
-    return this.#handle(id, "discarded");
+  /** Leaves the records out for good; the filter must name something. Answers how many. DL2. */
+  async discard(which: readonly string[] | DeadLetterFilter): Promise<number> {
+    const filter = filterOf(which);
+    if (Object.values(filter).every((value) => value === undefined))
+      throw new HapaxError("invalid_request", "discard must name ids or a fingerprint");
+    return this.#handleAll(filter, "discarded");
   }
 
+  async #handleAll(
+    filter: DeadLetterFilter,
+    handled: "replayed" | "discarded",
+    to?: StreamTarget,
+  ): Promise<number> {
+    let count = 0;
+    for (const { id } of await this.#find(filter)) {
+      if (await this.#handle(id, handled, to)) count += 1;
+    }
+    return count;
+  }
+
+  /** Answers false if it is held no more. */
   async #handle(
     id: string,
     handled: "replayed" | "discarded",
     target?: StreamTarget,
-  ): Promise<Handled> {
+  ): Promise<boolean> {
     for (;;) {
-      await this.pending();
-      const letter = this.#pending.get(id);
-      if (letter === undefined) return "not_pending";
+      await this.#update();
+      const letter = this.#held.get(id);
+      if (letter === undefined) return false;
       const to = handled === "replayed" ? (target ?? letter.stream) : undefined;
       const record = to === undefined ? undefined : await this.#recordOf(letter);
       try {
@@ -185,7 +225,7 @@ export class DeadLetters {
           const place = to === undefined ? {} : { to: typeof to === "string" ? to : to.url };
           tx.append(this.#stream, { id, handled, ...place, at: timeOf(this.#clock) });
         });
-        return handled;
+        return true;
       } catch (error) {
         if (!isHapaxError(error, "tail_moved")) throw error;
       }
@@ -219,12 +259,17 @@ export class DeadLetters {
   #apply(members: ReadonlyMap<string, unknown>, bytes: Uint8Array): void {
     const id = members.get("id");
     if (typeof id !== "string") return;
-    // Applied in order: a letter that comes again after it was handled is pending again.
-    this.#pending.delete(id);
+    // In their order: a letter that comes again after it was handled is a letter again.
+    this.#held.delete(id);
     if (members.has("handled")) return;
     const letter = letterOf(id, members, bytes);
-    if (letter !== undefined) this.#pending.set(id, letter);
+    if (letter !== undefined) this.#held.set(id, letter);
   }
+}
+
+function filterOf(which: readonly string[] | DeadLetterFilter): DeadLetterFilter {
+  // The guard of the language forgets readonly arrays.
+  return Array.isArray(which) ? { ids: which as readonly string[] } : (which as DeadLetterFilter);
 }
 
 function letterOf(
@@ -235,7 +280,7 @@ function letterOf(
   const [stream, offset, at] = ["stream", "offset", "at"].map((name) => members.get(name));
   const attempts = members.get("attempts");
   const base64 = members.get("base64");
-  const error = mapOf(members.get("error"));
+  const reason = mapOf(members.get("reason"));
   const size = members.get("recordBytes");
   const recordBytes = typeof size === "number" ? size : undefined;
   const text = memberText(bytes, "record");
@@ -248,8 +293,11 @@ function letterOf(
     record: typeof base64 === "string" ? decodeBase64(base64) : members.get("record"),
     recordText: text === undefined ? undefined : textOfBytes(text),
     recordBytes,
-    error: { name: textOf(error.get("name")), message: textOf(error.get("message")) },
     attempts: typeof attempts === "number" ? attempts : 0,
+    reason: {
+      fingerprint: textOf(reason.get("fingerprint")),
+      message: textOf(reason.get("message")),
+    },
     at: textOf(at),
   };
 }

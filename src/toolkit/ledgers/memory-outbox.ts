@@ -159,9 +159,9 @@ function applyHold(
   removes: readonly string[],
 ): ReadonlyMap<string, KeptHeld> {
   const next = new Map(before);
-  for (const { event, state, attempts, dueInMs, failure } of puts) {
+  for (const { event, state, attempts, dueInMs, reason } of puts) {
     const dueAtMs = clock.nowMs() + dueInMs;
-    next.set(idOf(relay, event.id), { relay, event, state, attempts, failure, dueAtMs });
+    next.set(idOf(relay, event.id), { relay, event, state, attempts, reason, dueAtMs });
   }
   for (const id of removes) next.delete(idOf(relay, id));
   return next;
@@ -180,7 +180,7 @@ function held(
         (wanted === undefined || one.state === wanted) &&
         (key === undefined || one.event.key === key) &&
         (ids === undefined || ids.includes(one.event.id)) &&
-        (fingerprint === undefined || one.failure?.fingerprint === fingerprint) &&
+        (fingerprint === undefined || one.reason?.fingerprint === fingerprint) &&
         (isDue !== true || one.dueAtMs <= nowMs),
     )
     .slice(0, max)

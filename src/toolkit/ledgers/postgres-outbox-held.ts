@@ -95,7 +95,7 @@ async function put(
        fingerprint, message) VALUES ${rows.join(", ")}
      ON CONFLICT (relay, event_id) DO UPDATE SET state = excluded.state, attempts = excluded.attempts,
        due_at = excluded.due_at, fingerprint = excluded.fingerprint, message = excluded.message`,
-    puts.flatMap(({ event, state, attempts, dueInMs, failure }) => [
+    puts.flatMap(({ event, state, attempts, dueInMs, reason }) => [
       relay,
       event.id,
       isNumber(event.id) ? event.id : null,
@@ -107,9 +107,9 @@ async function put(
       state,
       String(attempts),
       String(boundedMs(dueInMs)),
-      failure?.fingerprint ?? null,
+      reason?.fingerprint ?? null,
       // For people: what PostgreSQL cannot keep of it is left out.
-      failure?.message.replaceAll("\0", "") ?? null,
+      reason?.message.replaceAll("\0", "") ?? null,
     ]),
   );
 }
@@ -145,7 +145,7 @@ function heldOf(row: Row): HeldEvent {
     state: text(row, "state") === "dead" ? "dead" : "waiting",
     attempts: number(row, "attempts"),
     dueInMs: number(row, "due"),
-    failure:
+    reason:
       fingerprint === undefined
         ? undefined
         : { fingerprint, message: optionalText(row, "message") ?? "" },

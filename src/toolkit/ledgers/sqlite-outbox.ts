@@ -178,9 +178,9 @@ function keyValues(
 }
 
 function holdValues(relay: string, put: HeldWrite): readonly SqliteValue[] {
-  const { event, state, attempts, dueInMs, failure } = put;
+  const { event, state, attempts, dueInMs, reason } = put;
   const { id, topic, key, payload, headers, addedAtMs } = event;
-  const told = [failure?.fingerprint ?? null, failure?.message ?? null];
+  const told = [reason?.fingerprint ?? null, reason?.message ?? null];
   const what = [relay, id, topic, key ?? null, payload, JSON.stringify(headers), addedAtMs];
   return [...what, state, attempts, Math.round(dueInMs), ...told];
 }
@@ -206,7 +206,7 @@ function heldOf(row: Row): HeldEvent {
     state: state === "dead" ? "dead" : "waiting",
     attempts: numberOf(attempts),
     dueInMs: numberOf(dueIn),
-    failure:
+    reason:
       fingerprint === undefined
         ? undefined
         : { fingerprint, message: textOf(row["message"]) ?? "" },

@@ -6,35 +6,31 @@
  *   OD3  a discarded letter is gone, and its key goes on with what is behind it.
  */
 
+import {
+  type DeadLetterFilter,
+  type DeadLetterGroup,
+  type DeadLetterReason,
+  groupLetters,
+} from "../../base/dead-letter.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
-import type { HeldFailure, OutboxEvent } from "./log.ts";
-import { isRelayName, relayPlace } from "./relay-state.ts";
+import type { HeldEvent, OutboxEvent } from "./log.ts";
+import { DEFAULT_RELAY, isRelayName, relayPlace } from "./relay-state.ts";
 import { hold } from "./relay-work.ts";
 
-/** An event that was given up. */
+/** An event that a relay has given up. */
 export interface OutboxDeadLetter {
+  /** Of the event. */
+  readonly id: string;
   readonly event: OutboxEvent;
   readonly attempts: number;
-  readonly failure: HeldFailure | undefined;
+  readonly reason: DeadLetterReason | undefined;
 }
 
-/** Which letters: all that are named. */
-export interface DeadLetterFilter {
-  readonly ids?: readonly string[];
+/** Which dead letters of a relay: those that match all that is named. */
+export interface OutboxLetterFilter extends DeadLetterFilter {
+  /** Of the event. */
   readonly key?: string;
-  readonly fingerprint?: string;
-}
-
-/** Letters with the same failure. */
-export interface DeadLetterGroup {
-  readonly fingerprint: string;
-  /** Of the first of them. */
-  readonly message: string;
-  readonly count: number;
-  /** The ids of the first and the last of them. */
-  readonly firstId: string;
-  readonly lastId: string;
 }
 
 /** Settings of `createDeadLetters`. All are optional. */
@@ -43,16 +39,18 @@ export interface DeadLetterSettings {
   readonly relay?: string;
 }
 
-/** The letters of one relay. Made by `createDeadLetters`. */
+/** The dead letters of one relay. Made by `createDeadLetters`. */
 export interface OutboxDeadLetters {
-  /** In the order in which they were added; at most `max`, default 100. */
-  list(filter?: DeadLetterFilter & { readonly max?: number }): Promise<readonly OutboxDeadLetter[]>;
-  /** By their failures, the most frequent first. */
+  /** Lists those that are held, in the order in which their events were added; at most `max`, default 100. */
+  list(
+    filter?: OutboxLetterFilter & { readonly max?: number },
+  ): Promise<readonly OutboxDeadLetter[]>;
+  /** Groups them by their reasons, the most frequent first. */
   groups(): Promise<readonly DeadLetterGroup[]>;
-  /** Answers how many will be tried again. Without a filter: all. */
-  replay(which?: readonly string[] | DeadLetterFilter): Promise<number>;
-  /** Answers how many were thrown away. The filter must name something. */
-  discard(which: readonly string[] | DeadLetterFilter): Promise<number>;
+  /** Lets the relay try them again; without a filter: all. Answers how many. */
+  replay(which?: readonly string[] | OutboxLetterFilter): Promise<number>;
+  /** Throws them away; the filter must name something. Answers how many. */
+  discard(which: readonly string[] | OutboxLetterFilter): Promise<number>;
 }
 
 /** Letters that one transaction changes: a relay waits for it. */
@@ -89,7 +87,7 @@ export function createDeadLetters<Tx>(
   ledger: Ledger<Tx>,
   settings: DeadLetterSettings = {},
 ): OutboxDeadLetters {
-  const { relay = "relay" } = settings;
+  const { relay = DEFAULT_RELAY } = settings;
   if (!isRelayName(relay)) {
     throw new HapaxError(
       "invalid_settings",
@@ -97,17 +95,17 @@ export function createDeadLetters<Tx>(
     );
   }
   const change = (
-    which: readonly string[] | DeadLetterFilter,
+    which: readonly string[] | OutboxLetterFilter,
     what: "replay" | "discard",
   ): Promise<number> => changeAll(ledger, relay, filterOf(which), what);
   return {
     async list({ max = 100, ...filter } = {}) {
       const held = await ledger.outbox.held({ ...filter, relay, state: "dead", max });
-      return held.map(({ event, attempts, failure }) => ({ event, attempts, failure }));
+      return held.map(letterOf);
     },
     async groups() {
       const held = await ledger.outbox.held({ relay, state: "dead", max: GROUPED_MAX });
-      return groupsOf(held);
+      return groupLetters(held.map(letterOf));
     },
     replay: (which = {}) => change(which, "replay"),
     async discard(which) {
@@ -120,16 +118,16 @@ export function createDeadLetters<Tx>(
   };
 }
 
-function filterOf(which: readonly string[] | DeadLetterFilter): DeadLetterFilter {
+function filterOf(which: readonly string[] | OutboxLetterFilter): OutboxLetterFilter {
   // The guard of the language forgets readonly arrays.
-  return Array.isArray(which) ? { ids: which as readonly string[] } : (which as DeadLetterFilter);
+  return Array.isArray(which) ? { ids: which as readonly string[] } : (which as OutboxLetterFilter);
 }
 
 /** In transactions of so many, until none is left. A replayed letter is dead no more, so none is met twice. */
 async function changeAll<Tx>(
   ledger: Ledger<Tx>,
   relay: string,
-  filter: DeadLetterFilter,
+  filter: OutboxLetterFilter,
   what: "replay" | "discard",
 ): Promise<number> {
   for (let changed = 0; ;) {
@@ -147,7 +145,7 @@ async function changeAll<Tx>(
 async function changeSome<Tx>(
   { outbox }: Ledger<Tx>,
   relay: string,
-  filter: DeadLetterFilter,
+  filter: OutboxLetterFilter,
   what: "replay" | "discard",
 ): Promise<number> {
   const dead = await outbox.held({ ...filter, relay, state: "dead", max: CHANGED_MAX });
@@ -167,18 +165,6 @@ async function changeSome<Tx>(
   return dead.length;
 }
 
-function groupsOf(letters: readonly OutboxDeadLetter[]): readonly DeadLetterGroup[] {
-  const groups = new Map<string, DeadLetterGroup>();
-  for (const { event, failure } of letters) {
-    const { fingerprint, message } = failure ?? { fingerprint: "", message: "" };
-    const known = groups.get(fingerprint);
-    groups.set(fingerprint, {
-      fingerprint,
-      message: known?.message ?? message,
-      count: (known?.count ?? 0) + 1,
-      firstId: known?.firstId ?? event.id,
-      lastId: event.id,
-    });
-  }
-  return [...groups.values()].toSorted((one, other) => other.count - one.count);
+function letterOf({ event, attempts, reason }: HeldEvent): OutboxDeadLetter {
+  return { id: event.id, event, attempts, reason };
 }

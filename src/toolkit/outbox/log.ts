@@ -12,6 +12,8 @@
  *   OL7  `clean` deletes only what every relay is past.
  */
 
+import type { DeadLetterReason } from "../../base/dead-letter.ts";
+
 /** What a business transaction adds. */
 export interface NewOutboxEvent {
   readonly topic: string;
@@ -49,14 +51,8 @@ export interface HeldEvent {
   readonly attempts: number;
   /** Zero or less: due. Of the first event of a key; those behind it wait with it. */
   readonly dueInMs: number;
-  /** Of the last failure; undefined if the event only waits behind another. */
-  readonly failure: HeldFailure | undefined;
-}
-
-/** What went wrong, and a digest of it by which equal failures are found together. */
-export interface HeldFailure {
-  readonly fingerprint: string;
-  readonly message: string;
+  /** Why the last attempt failed; undefined if the event only waits behind another. */
+  readonly reason: DeadLetterReason | undefined;
 }
 
 /** A new or changed held event: `dueInMs` from now on. */

@@ -3,13 +3,13 @@
 import { unlessAborted } from "../../base/aborts.ts";
 import { backoffMs } from "../../base/backoff.ts";
 import type { Outcome } from "../rules/outbox.ts";
+import { reasonOf } from "../../base/dead-letter.ts";
 import { isHapaxError } from "../../base/errors.ts";
 import { pause } from "../../base/pause.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import type { OutboxEvent, OutboxLog } from "./log.ts";
 import type { BatchIdentity, PublishBatch, Publisher, PublishOutcome } from "./publisher.ts";
 import type { ResolvedRelaySettings } from "./relay-settings.ts";
-import { failureOf } from "./relay-state.ts";
 
 /** What the parts of a relay share. */
 export interface RelayParts<Tx> {
@@ -163,7 +163,7 @@ function resolveOutcomes<Tx>(
   const resolved = outcomes.map((outcome): Outcome => {
     if (outcome.kind !== "failed") return outcome;
     const { error, isFinal } = outcome;
-    return { kind: "failed", failure: failureOf(error), isFinal };
+    return { kind: "failed", failure: reasonOf(error), isFinal };
   });
   const of = (kind: Outcome["kind"]): number => resolved.filter((one) => one.kind === kind).length;
   const [published, failed] = [of("published"), of("failed")];

@@ -6,7 +6,7 @@ import { tellSafely } from "../../base/error-words.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { type Meter, noMeter } from "../meters/meter.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
-import { isRelayName } from "./relay-state.ts";
+import { DEFAULT_RELAY, isRelayName } from "./relay-state.ts";
 
 /** How often and how long an event is tried that could not be published. */
 export interface RelayRetry {
@@ -85,7 +85,7 @@ export function resolveRelaySettings(settings: RelaySettings): ResolvedRelaySett
     }
     return chosen;
   };
-  const { retry = {}, cleanup = {}, name = "relay" } = settings;
+  const { retry = {}, cleanup = {}, name = DEFAULT_RELAY } = settings;
   if (!isRelayName(name)) problems.push(`name=${name} is not 1 to 128 characters from ! to ~`);
   const minMs = count("retry.minMs", retry.minMs, 500, DAY_MS);
   const resolved: ResolvedRelaySettings = {

@@ -6,13 +6,13 @@
  * scope `identity`.
  */
 
-import { fingerprintFailure, type RelayState } from "../rules/outbox.ts";
-import { wordsOfError } from "../../base/error-words.ts";
+import type { RelayState } from "../rules/outbox.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { Ledger, Place } from "../ledgers/ledger.ts";
-import type { HeldFailure } from "./log.ts";
 import type { Random } from "../../base/random.ts";
 
+/** The name of a relay that is given none. */
+export const DEFAULT_RELAY = "relay";
 const KIND = "relay";
 const SCOPE = "outbox";
 const IDENTITY: Place = { kind: KIND, scope: "identity", key: "id" };
@@ -25,8 +25,6 @@ const IDENTIFIED = {
   fingerprint: { value: undefined },
 } as const;
 const VERSION = 1;
-/** Of a failure, for people. */
-const MESSAGE_CHARS_MAX = 1000;
 /** Names become parts of producer ids and of slots. */
 const NAME = /^[\x21-\x7e]{1,128}$/;
 
@@ -108,11 +106,4 @@ export async function ledgerId<Tx>({ entries }: Ledger<Tx>, random: Random): Pro
       { ...IDENTIFIED, data: { value: encoder.encode(random.id()) } },
     );
   }
-}
-
-/** What is kept of an error, with the digest by which equal ones are found together. */
-export function failureOf(error: unknown): HeldFailure {
-  const { name, message, code } = wordsOfError(error, MESSAGE_CHARS_MAX);
-  const kind = code ?? name;
-  return { fingerprint: fingerprintFailure(kind, message), message: `${kind}: ${message}` };
 }

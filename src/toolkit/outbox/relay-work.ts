@@ -328,15 +328,15 @@ export class RelayWork<Tx> {
 export function heldAfterFailure(
   { name, retry, random }: ResolvedRelaySettings,
   { event, attempts }: Tried,
-  failure: HeldEvent["failure"],
+  reason: HeldEvent["reason"],
   isFinal: boolean,
 ): HeldWrite {
   const decided = decideFailed(attempts, isFinal, retry, random.unit());
-  return { ...heldFacts(name, event), ...decided, failure };
+  return { ...heldFacts(name, event), ...decided, reason };
 }
 
 function heldFacts(relay: string, event: OutboxEvent): HeldWrite {
-  return { relay, event, state: "waiting", attempts: 0, dueInMs: 0, failure: undefined };
+  return { relay, event, state: "waiting", attempts: 0, dueInMs: 0, reason: undefined };
 }
 
 /**
@@ -356,7 +356,7 @@ export async function hold<Tx>(
     const [next] = await outbox.held(
       retry.afterDead === "block" ? filter : { ...filter, state: "waiting" },
     );
-    const isParked = next?.state === "waiting" && next.failure === undefined && next.dueInMs > 0;
+    const isParked = next?.state === "waiting" && next.reason === undefined && next.dueInMs > 0;
     if (next !== undefined && isParked) await outbox.hold(name, [{ ...next, dueInMs: 0 }], []);
   }
 }

@@ -5,7 +5,6 @@ import {
   type BatchNumber,
   beginIntent,
   decideFailed,
-  fingerprintFailure,
   headsOf,
   type KeyedEvent,
   type Outcome,
@@ -164,14 +163,5 @@ describe("what becomes of failures", () => {
     });
     expect(decideFailed(2, false, policy, 1)).toEqual({ state: "dead", attempts: 3, dueInMs: 0 });
     expect(decideFailed(0, true, policy, 1)).toEqual({ state: "dead", attempts: 1, dueInMs: 0 });
-  });
-
-  test("OE5 failures that differ in numbers and ids alone are the same", () => {
-    const one = fingerprintFailure("Error", "order 17 of 2026-11-16 (id 9f8e-77) timed out");
-    expect(fingerprintFailure("Error", "order 4 of 2025-01-02 (id 0aaa-12) timed out")).toBe(one);
-    expect(fingerprintFailure("Error", "order 17 was refused")).not.toBe(one);
-    expect(
-      fingerprintFailure("TypeError", "order 17 of 2026-11-16 (id 9f8e-77) timed out"),
-    ).not.toBe(one);
   });
 });

@@ -11,7 +11,6 @@
  */
 
 import { backoffMs } from "../../base/backoff.ts";
-import { FNV_START, fnvStep } from "../../base/fnv.ts";
 
 /** The number that a batch is published under. The next one to use, or the one of the intent. */
 export interface BatchNumber {
@@ -221,23 +220,4 @@ export function headsOf<Event extends { readonly key: string | undefined }>(
     seen.add(key);
     return true;
   });
-}
-
-/** Returns the same text for equal failures: it ignores numbers and ids in the message. */
-export function fingerprintFailure(name: string, message: string): string {
-  // Cut first: for some texts, such as `a-a-a-…`, the search takes the square of their length.
-  const text = message.slice(0, 1000).replace(/\b[0-9a-f-]*[0-9][0-9a-f-]*\b/gi, "#");
-  return digest(`${name}: ${text}`);
-}
-
-/** FNV-1a, twice with different start values: 64 bits. It tells failures apart. It is no protection. */
-function digest(text: string): string {
-  let [one, other] = [FNV_START, 0x1b873593];
-  for (let at = 0; at < text.length; at += 1) {
-    const unit = text.charCodeAt(at);
-    one = fnvStep(one, unit);
-    other = Math.imul(other ^ unit, 0x85ebca6b);
-    other ^= other >>> 13;
-  }
-  return [one, other].map((half) => (half >>> 0).toString(16).padStart(8, "0")).join("");
 }
