@@ -12,6 +12,7 @@ import { HapaxError } from "../base/errors.ts";
 import { isPgPool, type PgPool, type PostgresSql } from "../toolkit/databases/postgres.ts";
 import type { SqliteConnection } from "../toolkit/databases/sqlite.ts";
 import type { Ledger } from "../toolkit/ledgers/ledger.ts";
+import type { OutboxWay } from "../toolkit/outbox/log.ts";
 import { describeSlot, dropSlot } from "../toolkit/ledgers/postgres-slot.ts";
 import { postgresLedger } from "../toolkit/ledgers/postgres.ts";
 import { sqliteLedger } from "../toolkit/ledgers/sqlite.ts";
@@ -117,7 +118,7 @@ async function openPostgres(url: string, settings: DatabaseSettings): Promise<Ou
   const loaded = await loadDriver(POSTGRES_DRIVERS, settings.directory, "PostgreSQL");
   const { client, close } = connectPostgres(loaded, url);
   const { schema } = settings;
-  const open = (way: "log" | "rows" | "decoding" | "messages"): Ledger<unknown> => {
+  const open = (way: OutboxWay): Ledger<unknown> => {
     const wanted = { ...(schema === undefined ? {} : { schema }), outbox: { way } };
     return isPgPool(client)
       ? asLedger(postgresLedger(client, wanted))

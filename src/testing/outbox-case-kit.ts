@@ -10,6 +10,7 @@ import type {
   OutboxLog,
   OutboxRows,
   OutboxSpans,
+  OutboxWay,
 } from "../toolkit/outbox/log.ts";
 
 /** How a case reaches a database. */
@@ -21,12 +22,17 @@ export interface OutboxTarget<Tx> {
 /** One case. It throws if the outbox breaks the contract. It returns the reason if it does not apply. */
 export interface OutboxCase {
   readonly title: string;
-  /** Which outboxes it is for. */
-  readonly way: "spans" | "rows" | "both";
+  /** The ways of the outboxes that it is for. */
+  readonly ways: readonly OutboxWay[];
   readonly run: <Tx>(target: OutboxTarget<Tx>) => Promise<string | undefined>;
 }
 
-/** Few names: a relay may leave something in the database that stays. */
+/** The ways that have positions, the one that has none, and all of them. */
+export const LOG_WAYS: readonly OutboxWay[] = ["log", "decoding", "messages"];
+export const ROW_WAYS: readonly OutboxWay[] = ["rows"];
+export const ALL_WAYS: readonly OutboxWay[] = [...LOG_WAYS, ...ROW_WAYS];
+
+/** Few names: a relay may cost the database something that stays. */
 export const RELAY = "conformance-a";
 export const OTHER_RELAY = "conformance-b";
 export const LEASE_MS = 30_000;
@@ -53,7 +59,7 @@ export function add<Tx>(
 }
 
 export function spansOf<Tx>({ outbox }: Ledger<Tx>): OutboxSpans<Tx> {
-  assert.equal(outbox.way, "spans");
+  assert.notEqual(outbox.way, "rows");
   // The assertion above does not narrow a union for the compiler.
   return outbox as OutboxSpans<Tx>;
 }
@@ -142,7 +148,7 @@ export async function readAll<Tx>(
 
 /** Returns a position to read on from later. Undefined for rows. */
 export async function mark<Tx>(outbox: OutboxLog<Tx>): Promise<string | undefined> {
-  return outbox.way === "spans" ? await outbox.start("end", RELAY) : undefined;
+  return outbox.way === "rows" ? undefined : await outbox.start("end", RELAY);
 }
 
 export function heldOf(event: OutboxEvent, facts: Partial<HeldEvent> = {}): HeldEvent {

@@ -3,6 +3,8 @@
 import { strict as assert } from "node:assert";
 import type { Ledger, Place } from "../toolkit/ledgers/ledger.ts";
 import {
+  ALL_WAYS,
+  LOG_WAYS,
   add,
   eventOf,
   follow,
@@ -21,7 +23,7 @@ import {
 export const eventCases: readonly OutboxCase[] = [
   {
     title: "OL1 an event comes as it was added",
-    way: "both",
+    ways: ALL_WAYS,
     run: async (target) => {
       const ledger = await openFresh(target);
       const from = await mark(ledger.outbox);
@@ -50,7 +52,7 @@ export const eventCases: readonly OutboxCase[] = [
   },
   {
     title: "OL1 what a transaction added is there with it, and gone with it",
-    way: "both",
+    ways: ALL_WAYS,
     run: async (target) => {
       const ledger = await openFresh(target);
       const from = await mark(ledger.outbox);
@@ -74,7 +76,7 @@ export const eventCases: readonly OutboxCase[] = [
   },
   {
     title: "OL1 nobody sees an event before its transaction is committed",
-    way: "both",
+    ways: ALL_WAYS,
     run: async (target) => {
       const [ledger, other] = [await openFresh(target), await target.open()];
       const reason = whyNotTwo(ledger);
@@ -90,7 +92,7 @@ export const eventCases: readonly OutboxCase[] = [
   },
   {
     title: "OL2 a span has the same events whenever it is read, by whomever",
-    way: "spans",
+    ways: LOG_WAYS,
     run: async (target) => {
       const [ledger, other] = [await openFresh(target), await target.open()];
       const [log, otherLog] = [spansOf(ledger), spansOf(other)];
@@ -110,7 +112,7 @@ export const eventCases: readonly OutboxCase[] = [
   },
   {
     title: "OL2 a span does not change when a transaction ends that was open when it was planned",
-    way: "spans",
+    ways: LOG_WAYS,
     run: async (target) => {
       const [ledger, other] = [await openFresh(target), await target.open()];
       const reason = whyNotTwo(ledger);
@@ -139,7 +141,7 @@ export const eventCases: readonly OutboxCase[] = [
   },
   {
     title: "OL3 spans that follow each other have every event once, in pages",
-    way: "spans",
+    ways: LOG_WAYS,
     run: async (target) => {
       const ledger = await openFresh(target);
       const log = spansOf(ledger);
@@ -163,7 +165,7 @@ export const eventCases: readonly OutboxCase[] = [
   },
   {
     title: "OL3 an event that commits late is in a later span, and nothing waits for it",
-    way: "both",
+    ways: ALL_WAYS,
     run: async (target) => {
       const [ledger, other] = [await openFresh(target), await target.open()];
       const reason = whyNotTwo(ledger);
@@ -192,7 +194,7 @@ export const eventCases: readonly OutboxCase[] = [
   },
   {
     title: "OL3 with many at once, some of which fail, every committed event comes once",
-    way: "both",
+    ways: ALL_WAYS,
     run: async (target) => {
       const ledger = await openFresh(target);
       const ledgers = [ledger, await target.open(), await target.open()];
@@ -238,7 +240,7 @@ export const eventCases: readonly OutboxCase[] = [
   },
   {
     title: "OL3 a wait ends in time, and when it is given up",
-    way: "both",
+    ways: ALL_WAYS,
     run: async (target) => {
       const { outbox } = await openFresh(target);
       await outbox.wait(5, new AbortController().signal);
@@ -252,7 +254,7 @@ export const eventCases: readonly OutboxCase[] = [
   },
   {
     title: "OL4 events of one key are in the order of transactions that excluded each other",
-    way: "both",
+    ways: ALL_WAYS,
     run: async (target) => {
       const ledger = await openFresh(target);
       const ledgers = [ledger, await target.open(), await target.open(), await target.open()];

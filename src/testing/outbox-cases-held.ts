@@ -3,6 +3,9 @@
 import { strict as assert } from "node:assert";
 import type { OutboxEvent } from "../toolkit/outbox/log.ts";
 import {
+  ALL_WAYS,
+  LOG_WAYS,
+  ROW_WAYS,
   add,
   eventOf,
   follow,
@@ -25,7 +28,7 @@ import {
 export const rowCases: readonly OutboxCase[] = [
   {
     title: "OL5 a batch is held by one relay, and so is every key in it",
-    way: "rows",
+    ways: ROW_WAYS,
     run: async (target) => {
       const [ledger, other] = [await openFresh(target), await target.open()];
       const [rows, otherRows] = [rowsOf(ledger), rowsOf(other)];
@@ -50,7 +53,7 @@ export const rowCases: readonly OutboxCase[] = [
   {
     title:
       "OL5 a lost batch comes again whole under its id, and the one who lost it can do nothing",
-    way: "rows",
+    ways: ROW_WAYS,
     run: async (target) => {
       const [ledger, other] = [await openFresh(target), await target.open()];
       const [rows, otherRows] = [rowsOf(ledger), rowsOf(other)];
@@ -73,7 +76,7 @@ export const rowCases: readonly OutboxCase[] = [
   },
   {
     title: "OL5 what was not done is free again, in its place",
-    way: "rows",
+    ways: ROW_WAYS,
     run: async (target) => {
       const ledger = await openFresh(target);
       const rows = rowsOf(ledger);
@@ -92,7 +95,7 @@ export const rowCases: readonly OutboxCase[] = [
   },
   {
     title: "OL5 the key of a held event is left alone",
-    way: "rows",
+    ways: ROW_WAYS,
     run: async (target) => {
       const ledger = await openFresh(target);
       const rows = rowsOf(ledger);
@@ -116,7 +119,7 @@ export const rowCases: readonly OutboxCase[] = [
   },
   {
     title: "OL5 behind a dead event its key waits or goes on, as the relay wants it",
-    way: "rows",
+    ways: ROW_WAYS,
     run: async (target) => {
       const ledger = await openFresh(target);
       const rows = rowsOf(ledger);
@@ -141,7 +144,7 @@ export const rowCases: readonly OutboxCase[] = [
   },
   {
     title: "OL5 with many relays at once every event is in one batch, in the order of its key",
-    way: "rows",
+    ways: ROW_WAYS,
     run: async (target) => {
       const ledger = await openFresh(target);
       const ledgers = [ledger, await target.open(), await target.open()];
@@ -185,7 +188,7 @@ async function addAndRead(
 export const heldCases: readonly OutboxCase[] = [
   {
     title: "OL6 held events are kept with what failed, in the order in which they were added",
-    way: "both",
+    ways: ALL_WAYS,
     run: async (target) => {
       const texts = Array.from({ length: 12 }, (_, index) => `${index % 3}.${index}`);
       const events = await addAndRead(target, texts);
@@ -237,7 +240,7 @@ export const heldCases: readonly OutboxCase[] = [
   },
   {
     title: "OL6 a held event changes in its place, goes by its id, and is its relay's own",
-    way: "both",
+    ways: ALL_WAYS,
     run: async (target) => {
       const events = await addAndRead(target, ["a1", "a2", "b1"]);
       const ledger = await target.open();
@@ -265,7 +268,7 @@ export const heldCases: readonly OutboxCase[] = [
   },
   {
     title: "OL6 held events change with the entries of their transaction, or not at all",
-    way: "both",
+    ways: ALL_WAYS,
     run: async (target) => {
       const events = await addAndRead(target, ["a1", "b1"]);
       const ledger = await target.open();
@@ -290,7 +293,7 @@ export const cleanCases: readonly OutboxCase[] = [
   {
     title:
       "OL7 OL6 cleaning takes what every relay is past, so many at once, and nothing that is held",
-    way: "spans",
+    ways: LOG_WAYS,
     run: async (target) => {
       const ledger = await openFresh(target);
       const log = spansOf(ledger);
@@ -326,7 +329,7 @@ export const cleanCases: readonly OutboxCase[] = [
   },
   {
     title: "OL7 the lag is that of the oldest event which is not passed",
-    way: "both",
+    ways: ALL_WAYS,
     run: async (target) => {
       const ledger = await openFresh(target);
       const from = await mark(ledger.outbox);

@@ -7,7 +7,7 @@ import { cleanCases, heldCases, rowCases } from "./outbox-cases-held.ts";
 export type { OutboxCase, OutboxTarget } from "./outbox-case-kit.ts";
 
 /**
- * Every case of the contract, OL1 to OL7. Each names its way, and returns the reason if it does not apply. They share
+ * Every case of the contract, OL1 to OL7. Each says for which ways it is, and answers why if it does not apply. They share
  * one database and must run one after the other.
  *
  * ```ts
@@ -16,8 +16,8 @@ export type { OutboxCase, OutboxTarget } from "./outbox-case-kit.ts";
  *
  * const ledger = memoryLedger();
  * const skipped: string[] = [];
- * for (const { title, way, run } of outboxConformance) {
- *   if (way === "rows") continue;
+ * for (const { title, ways, run } of outboxConformance) {
+ *   if (!ways.includes(ledger.outbox.way)) continue;
  *   const reason = await run({ open: () => Promise.resolve(ledger) });
  *   if (reason !== undefined) skipped.push(`${title}: ${reason}`);
  * }

@@ -41,4 +41,5 @@ export type {
   OutboxRows,
   OutboxSpan,
   OutboxSpans,
+  OutboxWay,
 } from "./outbox/log.ts";

@@ -106,7 +106,7 @@ function queryOf(client: pg.Client): PostgresSession<unknown>["query"] {
 function openLog(settings: PostgresOutboxSettings = {}): OutboxSpans<pg.PoolClient> {
   const session = pgPoolSession<pg.PoolClient>(server.pool);
   const log = createPostgresOutbox(session, undefined, settings);
-  if (log.way !== "spans") throw new Error("not a log");
+  if (log.way === "rows") throw new Error("not a log");
   return log;
 }
 
@@ -142,7 +142,7 @@ async function openReader(log: OutboxSpans<pg.PoolClient>, max = 100) {
 }
 
 for (const way of ["log", "rows"] as const) {
-  const cases = outboxConformance.filter((one) => one.way !== (way === "log" ? "rows" : "spans"));
+  const cases = outboxConformance.filter(({ ways }) => ways.includes(way));
   describe.skipIf(reason !== undefined)(`the ${way} of pg`, () => {
     for (const { title, run } of cases)
       test(title, async () => {
@@ -275,7 +275,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     await client.query("BEGIN");
     const session = { ...pgPoolSession(server.pool), in: () => queryOf(client) };
     const joined = createPostgresOutbox(session, queryOf(client), {});
-    if (joined.way !== "spans") throw new Error("not a log");
+    if (joined.way === "rows") throw new Error("not a log");
     await joined.add(undefined as never, [event("own")]);
     // The own transaction lies before one that is over: by its number alone it would be over, too.
     await addNow(event("other"));
@@ -414,7 +414,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
       return session.query(text, values);
     };
     const log = createPostgresOutbox({ ...session, query }, undefined, {});
-    if (log.way !== "spans") throw new Error("not a log");
+    if (log.way === "rows") throw new Error("not a log");
     const costOf = async <T>(work: () => Promise<T>): Promise<{ result: T; blocks: number }> => {
       said.length = 0;
       const result = await work();
@@ -524,7 +524,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     const pool = new pg.Pool({ host: server.host, user: "limited", database: "postgres", max: 2 });
     try {
       const log = createPostgresOutbox(pgPoolSession(pool), undefined, {});
-      if (log.way !== "spans") throw new Error("not a log");
+      if (log.way === "rows") throw new Error("not a log");
       const from = await log.start("end", "test");
       expect(JSON.parse(from)).not.toHaveProperty("cluster");
       await addNow(event("there"));

@@ -15,7 +15,7 @@
  */
 
 import type { EntryState } from "../rules/claim.ts";
-import type { OutboxLog } from "../outbox/log.ts";
+import type { OutboxLog, OutboxWay } from "../outbox/log.ts";
 
 /** Where an entry is. */
 export interface Place {
@@ -115,7 +115,7 @@ export interface LedgerSupport {
   /** `memory`: gone with the process. `database`: as durable as the user's data. */
   readonly durability: "memory" | "database";
   /** Ways to relay an outbox; none: there is no outbox. */
-  readonly outbox: readonly ("log" | "rows" | "decoding")[];
+  readonly outbox: readonly OutboxWay[];
 }
 
 /** The user's database. `Tx` is what its client has for a transaction. The contract stands at the head of this file. */

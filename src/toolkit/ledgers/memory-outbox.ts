@@ -45,7 +45,7 @@ export function createMemoryOutbox(
 ): OutboxSpans<MemoryTransaction> {
   let hintsSeen = 0;
   return {
-    way: "spans",
+    way: "log",
     cleansIn: "transaction",
     add: (tx, events) => Promise.resolve(add(state, clock, tx, events)),
     wait: (delayMs, signal) => {

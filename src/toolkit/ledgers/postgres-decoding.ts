@@ -46,6 +46,7 @@ import {
   requireSlot,
   type SlotFacts,
   slotNameOf,
+  type SlotScope,
 } from "./postgres-slot.ts";
 
 /** Distances in the journal that are worth a write. */
@@ -76,7 +77,7 @@ interface Log {
   /** Always alone: a slot belongs to no transaction. */
   readonly query: Query;
   readonly tables: OutboxTables;
-  readonly way: "decoding" | "messages";
+  readonly way: SlotScope["way"];
   readonly schema: string | undefined;
   readonly publication: string;
   readonly prefix: string | undefined;
@@ -103,7 +104,7 @@ export function createPostgresDecoding<Tx>(
     distances,
   };
   return {
-    way: "spans",
+    way,
     cleansIn: "alone",
     ...createPostgresHeld(joined ?? session.query, log.tables, false),
     add: (tx, events) =>

@@ -2,6 +2,7 @@
 
 import type { Clock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
+import type { OutboxWay } from "../outbox/log.ts";
 import type { OutboxNotify } from "./postgres-outbox-hint.ts";
 
 /** Settings of the outbox on PostgreSQL. All have defaults. */
@@ -11,7 +12,7 @@ export interface PostgresOutboxSettings {
    * and no write per event. `rows`: relays take rows in batches and delete them; many relays of one name at once.
    * `decoding`: rows through a replication slot. `messages`: through a slot without a table.
    */
-  readonly way?: "log" | "rows" | "decoding" | "messages";
+  readonly way?: OutboxWay;
   /**
    * Wakes relays as soon as something was committed. Without it they look again after their pause: nothing else
    * differs. With it every transaction that adds events does a NOTIFY, and PostgreSQL commits those one after the other.
@@ -22,7 +23,7 @@ export interface PostgresOutboxSettings {
   readonly clock?: Clock;
 }
 
-const WAYS: readonly string[] = ["log", "rows", "decoding", "messages"];
+const WAYS: readonly OutboxWay[] = ["log", "rows", "decoding", "messages"];
 
 /** Throws `invalid_settings` with everything that is wrong. */
 export function checkOutboxSettings(settings: PostgresOutboxSettings): void {

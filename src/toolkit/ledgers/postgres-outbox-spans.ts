@@ -66,7 +66,7 @@ export function createPostgresSpans<Tx>(
     return moment;
   };
   return {
-    way: "spans",
+    way: "log",
     cleansIn: "transaction",
     async start(at) {
       await requireOwnNumbers(query, tables);

@@ -11,6 +11,7 @@
  *   SL4  what it keeps on disk can be asked for, and whether there is a limit to it.
  */
 
+import type { OutboxWay } from "../outbox/log.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { formatLsn, parseLsn } from "../rules/pgoutput.ts";
 import {
@@ -210,7 +211,7 @@ export async function makeOnce(query: Query, statement: string): Promise<void> {
 
 /** Which outbox a slot is for: one database may have several. */
 export interface SlotScope {
-  readonly way: "decoding" | "messages";
+  readonly way: Extract<OutboxWay, "decoding" | "messages">;
   /** As in the settings of the ledger. */
   readonly schema?: string;
 }

@@ -112,7 +112,7 @@ function ledgerOf<Tx>(
       transactions: true,
       isExclusive: false,
       durability: "database",
-      outbox: ["log", "rows", "decoding"],
+      outbox: ["log", "rows", "decoding", "messages"],
     },
     isJoined: joined !== undefined,
     entries: postgresEntries(session.query, query, schema),

@@ -80,7 +80,7 @@ export function createSqliteOutbox<Connection extends SqliteConnection>(
   const writing = async <T>(work: () => T): Promise<T> =>
     joined === undefined ? session.transaction(work) : joined(work);
   return {
-    way: "spans",
+    way: "log",
     cleansIn: "transaction",
     add: async (tx, events) => {
       const ids = ownTransaction(session.connection, tx)(() => events.map(add));

@@ -14,6 +14,13 @@
 
 import type { DeadLetterReason } from "../../base/dead-letter.ts";
 
+/**
+ * How relays find the events of an outbox. `log`: as a log with positions, of which relays keep one each. `rows`: as rows
+ * that relays take in batches, many at once. `decoding`: as a log, by logical decoding of the table. `messages`: as a log, by
+ * logical decoding of messages, without a table.
+ */
+export type OutboxWay = "log" | "rows" | "decoding" | "messages";
+
 /** What a business transaction adds. */
 export interface NewOutboxEvent {
   readonly topic: string;
@@ -100,7 +107,7 @@ export interface OutboxLag {
 
 /** Events as a log with positions: one relay of a name at a time, any number of names. */
 export interface OutboxSpans<Tx> extends OutboxCommon<Tx> {
-  readonly way: "spans";
+  readonly way: Exclude<OutboxWay, "rows">;
   /** Where a new relay begins: before everything that is there, or behind it. */
   start(at: "beginning" | "end", relay: string): Promise<string>;
   /**

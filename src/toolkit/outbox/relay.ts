@@ -206,7 +206,7 @@ export class Relay<Tx> {
   async #runUnder(parts: RelayParts<Tx>, onStep: () => void): Promise<void> {
     const { stopping, settings, outbox } = parts;
     const acquired = await this.#acquire();
-    if (acquired.kind === "busy" && outbox.way === "spans") {
+    if (acquired.kind === "busy" && outbox.way !== "rows") {
       const waitMs = Math.max(1, Math.min(settings.pollMs, acquired.leaseLeftMs));
       await pause(settings.clock, waitMs, stopping);
       return;
