@@ -145,8 +145,8 @@ describe("a ledger as a sink", () => {
     });
     const { outbox: log } = ledger;
     if (log.way === "rows") throw new Error("memory has spans");
-    const span = await log.plan(await log.start("beginning", "r"), 10);
-    const events = span === undefined ? [] : await log.read(span);
+    const span = await log.spans.plan(await log.spans.start("beginning", "r"), 10);
+    const events = span === undefined ? [] : await log.spans.read(span);
     expect(events.map(({ payload }) => new TextDecoder().decode(payload))).toEqual(["2"]);
   });
 

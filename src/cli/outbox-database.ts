@@ -127,7 +127,7 @@ async function openPostgres(url: string, settings: DatabaseSettings): Promise<Ou
   const ledger = open("log");
   try {
     // The first statement: it also tells whether the database is there.
-    await ledger.outbox.held({ relay: "", max: 1 });
+    await ledger.outbox.held.list({ relay: "", max: 1 });
   } catch (error) {
     await close();
     throw systemCode(error) === "42P01" ? noOutbox(label) : error;

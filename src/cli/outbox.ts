@@ -83,7 +83,7 @@ function relayOf(invocation: Invocation): string {
 async function forget({ invocation, context, database }: Work): Promise<number> {
   const relay = relayOf(invocation);
   const discardsHeld = invocation.has("discard-held");
-  const held = await database.ledger.outbox.countHeld({ relay, max: COUNTED_MAX });
+  const held = await database.ledger.outbox.held.count({ relay, max: COUNTED_MAX });
   const events = `${counted(held)} held ${held === 1 ? "event" : "events"}`;
   const question = `Forget relay ${relay}? What it has not published, it never will.
 It has ${events}: ${discardsHeld ? "thrown away" : "kept"}. This cannot be undone.`;
@@ -168,7 +168,7 @@ async function statusOf(
 ): Promise<RelayStatus> {
   const { outbox } = database.ledger;
   const count = (state: "waiting" | "dead"): Promise<number> =>
-    outbox.countHeld({ relay, state, max: COUNTED_MAX });
+    outbox.held.count({ relay, state, max: COUNTED_MAX });
   const { outbox: own } = await database.ledgerAt(relay, position);
   const lag = position === undefined ? undefined : await own.lag(position);
   return {

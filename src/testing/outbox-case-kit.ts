@@ -58,36 +58,35 @@ export function add<Tx>(
   return ledger.transaction((tx) => ledger.in(tx).outbox.add(tx, events));
 }
 
-export function spansOf<Tx>({ outbox }: Ledger<Tx>): OutboxSpans<Tx> {
-  assert.notEqual(outbox.way, "rows");
-  // The assertion above does not narrow a union for the compiler.
-  return outbox as OutboxSpans<Tx>;
+export function spansOf<Tx>({ outbox }: Ledger<Tx>): OutboxSpans {
+  assert.ok(outbox.way !== "rows");
+  return outbox.spans;
 }
 
-export function rowsOf<Tx>({ outbox }: Ledger<Tx>): OutboxRows<Tx> {
-  assert.equal(outbox.way, "rows");
-  return outbox as OutboxRows<Tx>;
+export function rowsOf<Tx>({ outbox }: Ledger<Tx>): OutboxRows {
+  assert.ok(outbox.way === "rows");
+  return outbox.rows;
 }
 
 /** Opens a ledger without held events and, for rows, without rows. */
 export async function openFresh<Tx>(target: OutboxTarget<Tx>): Promise<Ledger<Tx>> {
   const ledger = await target.open();
   await clearHeld(ledger);
-  if (ledger.outbox.way === "rows") await takeAll(ledger, ledger.outbox);
+  if (ledger.outbox.way === "rows") await takeAll(ledger, ledger.outbox.rows);
   return ledger;
 }
 
 async function clearHeld<Tx>(ledger: Ledger<Tx>): Promise<void> {
   for (const relay of [RELAY, OTHER_RELAY]) {
-    const held = await ledger.outbox.held({ relay, max: 10_000 });
+    const held = await ledger.outbox.held.list({ relay, max: 10_000 });
     const ids = held.map(({ event }) => event.id);
-    await ledger.transaction((tx) => ledger.in(tx).outbox.hold(relay, [], ids));
+    await ledger.transaction((tx) => ledger.in(tx).outbox.held.change(relay, [], ids));
   }
 }
 
 /** Goes through all spans from a position on, at most `max` events each. */
-export async function follow<Tx>(
-  log: OutboxSpans<Tx>,
+export async function follow(
+  log: OutboxSpans,
   from: string,
   max: number,
 ): Promise<{ readonly to: string; readonly pages: readonly (readonly OutboxEvent[])[] }> {
@@ -109,7 +108,7 @@ export async function follow<Tx>(
 /** Claims and settles until there is nothing. Returns the batches. */
 export async function takeAll<Tx>(
   ledger: Ledger<Tx>,
-  rows: OutboxRows<Tx>,
+  rows: OutboxRows,
   max = 100,
 ): Promise<readonly OutboxBatch[]> {
   const batches: OutboxBatch[] = [];
@@ -140,15 +139,15 @@ export async function readAll<Tx>(
 ): Promise<readonly OutboxEvent[]> {
   const { outbox } = ledger;
   if (outbox.way === "rows") {
-    return (await takeAll(ledger, outbox)).flatMap(({ events }) => events);
+    return (await takeAll(ledger, outbox.rows)).flatMap(({ events }) => events);
   }
   assert.notEqual(from, undefined);
-  return (await follow(outbox, from ?? "", 100)).pages.flat();
+  return (await follow(outbox.spans, from ?? "", 100)).pages.flat();
 }
 
 /** Returns a position to read on from later. Undefined for rows. */
 export async function mark<Tx>(outbox: OutboxLog<Tx>): Promise<string | undefined> {
-  return outbox.way === "rows" ? undefined : await outbox.start("end", RELAY);
+  return outbox.way === "rows" ? undefined : await outbox.spans.start("end", RELAY);
 }
 
 export function heldOf(event: OutboxEvent, facts: Partial<HeldEvent> = {}): HeldEvent {

@@ -232,7 +232,7 @@ export const eventCases: readonly OutboxCase[] = [
       async function readAllAndMove() {
         const { outbox } = ledger;
         if (outbox.way === "rows") return readAll(ledger, undefined);
-        const { to, pages } = await follow(outbox, from ?? "", 5);
+        const { to, pages } = await follow(outbox.spans, from ?? "", 5);
         from = to;
         return pages.flat();
       }
@@ -271,7 +271,7 @@ export const eventCases: readonly OutboxCase[] = [
         const { outbox } = ledger;
         if (outbox.way === "rows") seen.push(...textsOf(await readAll(ledger, undefined)));
         else {
-          const { to, pages } = await follow(outbox, at ?? "", 4);
+          const { to, pages } = await follow(outbox.spans, at ?? "", 4);
           at = to;
           seen.push(...textsOf(pages.flat()));
         }

@@ -107,11 +107,11 @@ export const rowCases: readonly OutboxCase[] = [
       await ledger.transaction(async (tx) => {
         const { outbox } = ledger.in(tx);
         assert.equal(await rowsOf(ledger.in(tx)).settle(batch, [failed.id]), true);
-        await outbox.hold(RELAY, [heldOf(failed)], []);
+        await outbox.held.change(RELAY, [heldOf(failed)], []);
       });
       const next = await takeAll(ledger, rows);
       assert.deepEqual(textsOf(next.flatMap(({ events }) => events)), ["b1"]);
-      await ledger.transaction((tx) => ledger.in(tx).outbox.hold(RELAY, [], [failed.id]));
+      await ledger.transaction((tx) => ledger.in(tx).outbox.held.change(RELAY, [], [failed.id]));
       const last = await takeAll(ledger, rows);
       assert.deepEqual(textsOf(last.flatMap(({ events }) => events)), ["a2"]);
       return undefined;
@@ -127,11 +127,15 @@ export const rowCases: readonly OutboxCase[] = [
       const batch = await rows.claim(RELAY, 10, LEASE_MS, "block");
       assert.ok(batch);
       await ledger.transaction(async (tx) => {
-        const joined = rowsOf(ledger.in(tx));
+        const joined = ledger.in(tx);
         const [dead, waiting] = batch.events;
         assert.ok(dead && waiting);
-        assert.equal(await joined.settle(batch, idsOf(batch.events)), true);
-        await joined.hold(RELAY, [heldOf(dead, { state: "dead" }), heldOf(waiting)], []);
+        assert.equal(await rowsOf(joined).settle(batch, idsOf(batch.events)), true);
+        await joined.outbox.held.change(
+          RELAY,
+          [heldOf(dead, { state: "dead" }), heldOf(waiting)],
+          [],
+        );
       });
       await add(ledger, eventOf("a2", "a"), eventOf("b2", "b"));
       assert.equal(await rows.claim(RELAY, 10, LEASE_MS, "block"), undefined);
@@ -201,9 +205,9 @@ export const heldCases: readonly OutboxCase[] = [
           reason: index === 6 ? undefined : { fingerprint: `f${index % 2}`, message: 'it\'s "so"' },
         }),
       );
-      await ledger.transaction((tx) => ledger.in(tx).outbox.hold(RELAY, puts, []));
+      await ledger.transaction((tx) => ledger.in(tx).outbox.held.change(RELAY, puts, []));
       const { outbox } = other;
-      const all = await outbox.held({ relay: RELAY, max: 100 });
+      const all = await outbox.held.list({ relay: RELAY, max: 100 });
       assert.deepEqual(
         all.map(({ dueInMs: _due, ...rest }) => rest),
         puts.map(({ dueInMs: _due, ...rest }) => rest),
@@ -213,7 +217,7 @@ export const heldCases: readonly OutboxCase[] = [
         else assert.ok(dueInMs <= 0);
       }
       const texted = async (filter: object): Promise<readonly string[]> => {
-        const held = await outbox.held({ relay: RELAY, max: 100, ...filter });
+        const held = await outbox.held.list({ relay: RELAY, max: 100, ...filter });
         return textsOf(held.map(({ event }) => event));
       };
       assert.deepEqual(await texted({ max: 2 }), texts.slice(0, 2));
@@ -226,15 +230,15 @@ export const heldCases: readonly OutboxCase[] = [
       assert.deepEqual(await texted({ ids }), ["0.0", "2.11"]);
       assert.deepEqual(await texted({ ids: [] }), []);
       const keysOf = async (state?: "waiting" | "dead"): Promise<readonly string[]> => {
-        const keys = await outbox.heldKeys(RELAY, ["0", "2", "1", "1", "none"], state);
+        const keys = await outbox.held.keys(RELAY, ["0", "2", "1", "1", "none"], state);
         return [...keys].toSorted();
       };
       assert.deepEqual(await keysOf(), ["0", "1", "2"]);
       assert.deepEqual(await keysOf("dead"), ["1"]);
-      assert.deepEqual([...(await outbox.heldKeys(RELAY, []))], []);
-      assert.equal(await outbox.countHeld({ relay: RELAY, max: 100 }), 12);
-      assert.equal(await outbox.countHeld({ relay: RELAY, state: "waiting", max: 100 }), 11);
-      assert.equal(await outbox.countHeld({ relay: RELAY, key: "1", max: 3 }), 3);
+      assert.deepEqual([...(await outbox.held.keys(RELAY, []))], []);
+      assert.equal(await outbox.held.count({ relay: RELAY, max: 100 }), 12);
+      assert.equal(await outbox.held.count({ relay: RELAY, state: "waiting", max: 100 }), 11);
+      assert.equal(await outbox.held.count({ relay: RELAY, key: "1", max: 3 }), 3);
       return undefined;
     },
   },
@@ -246,14 +250,14 @@ export const heldCases: readonly OutboxCase[] = [
       const ledger = await target.open();
       const hold = (relay: string, puts: readonly OutboxEvent[], removes: readonly string[] = []) =>
         ledger.transaction((tx) =>
-          ledger.in(tx).outbox.hold(
+          ledger.in(tx).outbox.held.change(
             relay,
             puts.map((event) => heldOf(event, { relay, attempts: 7 })),
             removes,
           ),
         );
       const texts = async (relay: string): Promise<readonly string[]> =>
-        textsOf((await ledger.outbox.held({ relay, max: 10 })).map(({ event }) => event));
+        textsOf((await ledger.outbox.held.list({ relay, max: 10 })).map(({ event }) => event));
       await hold(RELAY, events);
       await hold(OTHER_RELAY, events.slice(1));
       await hold(RELAY, events.slice(0, 1));
@@ -262,7 +266,7 @@ export const heldCases: readonly OutboxCase[] = [
       assert.deepEqual(await texts(RELAY), ["a1", "b1"]);
       assert.deepEqual(await texts(OTHER_RELAY), ["a2", "b1"]);
       await hold(RELAY, [], [events[0]?.id ?? ""]);
-      assert.deepEqual([...(await ledger.outbox.heldKeys(RELAY, ["a", "b"]))], ["b"]);
+      assert.deepEqual([...(await ledger.outbox.held.keys(RELAY, ["a", "b"]))], ["b"]);
       return undefined;
     },
   },
@@ -274,16 +278,18 @@ export const heldCases: readonly OutboxCase[] = [
       const ledger = await target.open();
       const [first, second] = events;
       assert.ok(first && second);
-      await ledger.transaction((tx) => ledger.in(tx).outbox.hold(RELAY, [heldOf(first)], []));
+      await ledger.transaction((tx) =>
+        ledger.in(tx).outbox.held.change(RELAY, [heldOf(first)], []),
+      );
       const failing = ledger.transaction(async (tx) => {
         const joined = ledger.in(tx);
-        await joined.outbox.hold(RELAY, [heldOf(second)], [first.id]);
-        const keys = await joined.outbox.heldKeys(RELAY, ["a", "b"]);
+        await joined.outbox.held.change(RELAY, [heldOf(second)], [first.id]);
+        const keys = await joined.outbox.held.keys(RELAY, ["a", "b"]);
         assert.deepEqual([...keys], ["b"]);
         throw new Error("it broke");
       });
       await assert.rejects(failing, /it broke/);
-      assert.deepEqual([...(await ledger.outbox.heldKeys(RELAY, ["a", "b"]))], ["a"]);
+      assert.deepEqual([...(await ledger.outbox.held.keys(RELAY, ["a", "b"]))], ["a"]);
       return undefined;
     },
   },
@@ -303,7 +309,9 @@ export const cleanCases: readonly OutboxCase[] = [
       const events = pages.flat();
       const [first] = events;
       assert.ok(first);
-      await ledger.transaction((tx) => ledger.in(tx).outbox.hold(RELAY, [heldOf(first)], []));
+      await ledger.transaction((tx) =>
+        ledger.in(tx).outbox.held.change(RELAY, [heldOf(first)], []),
+      );
       await add(ledger, ...["b1", "b2"].map((text) => eventOf(text, "b")));
       const { to: fast } = await follow(log, middle, 100);
 
@@ -319,7 +327,7 @@ export const cleanCases: readonly OutboxCase[] = [
       }
       const rest = textsOf((await follow(log, middle, 100)).pages.flat());
       assert.deepEqual(rest, ["b1", "b2"]);
-      const held = await log.held({ relay: RELAY, max: 10 });
+      const held = await ledger.outbox.held.list({ relay: RELAY, max: 10 });
       assert.deepEqual(
         held.map(({ event }) => event),
         [first],
@@ -337,7 +345,7 @@ export const cleanCases: readonly OutboxCase[] = [
       await add(ledger, eventOf("a1", "a"));
       const { oldestMs } = await ledger.outbox.lag(from);
       assert.ok(oldestMs >= 0 && oldestMs < 600_000);
-      if (ledger.outbox.way === "rows") await takeAll(ledger, ledger.outbox);
+      if (ledger.outbox.way === "rows") await takeAll(ledger, ledger.outbox.rows);
       const to = from === undefined ? undefined : (await follow(spansOf(ledger), from, 10)).to;
       assert.equal((await ledger.outbox.lag(to)).oldestMs, 0);
       return undefined;

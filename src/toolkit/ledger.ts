@@ -32,7 +32,9 @@ export type { OnceOptions } from "./once/settings.ts";
 export { createSweeper, type Sweeper, type SweeperSettings } from "./once/sweeper.ts";
 export type {
   HeldEvent,
+  HeldEvents,
   HeldFilter,
+  LogOutbox,
   NewOutboxEvent,
   OutboxBatch,
   OutboxEvent,
@@ -42,4 +44,5 @@ export type {
   OutboxSpan,
   OutboxSpans,
   OutboxWay,
+  RowsOutbox,
 } from "./outbox/log.ts";

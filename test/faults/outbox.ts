@@ -99,8 +99,8 @@ export const outboxFaults: readonly Fault[] = [
     name: "what one relay has passed is deleted, whatever others need",
     guarantee: "G28",
     file: "src/toolkit/outbox/upkeep.ts",
-    find: "return await outbox.clean(positions, keepMs, batchMax);",
-    replace: "return await outbox.clean(positions.slice(-1), keepMs, batchMax);",
+    find: "return await outbox.spans.clean(positions, keepMs, batchMax);",
+    replace: "return await outbox.spans.clean(positions.slice(-1), keepMs, batchMax);",
     caughtBy: {
       file: RELAY,
       test: "OR9 only what all relays are past is deleted, and nothing that is held",
@@ -132,8 +132,8 @@ export const outboxFaults: readonly Fault[] = [
     name: "a relay begins while others delete what it plans",
     guarantee: "G28",
     file: "src/toolkit/outbox/upkeep.ts",
-    find: 'outbox.cleansIn === "alone"',
-    replace: 'outbox.cleansIn !== "rows"',
+    find: 'outbox.spans.cleansIn === "alone"',
+    replace: 'outbox.spans.cleansIn !== "rows"',
     caughtBy: {
       file: FORGETTING,
       test: "OR9 a relay that begins while others delete keeps the stretch that it has planned",

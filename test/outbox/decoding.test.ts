@@ -14,13 +14,13 @@ import { createPostgresDecoding } from "../../src/toolkit/ledgers/postgres-decod
 import { describeSlot, dropSlot, explained } from "../../src/toolkit/ledgers/postgres-slot.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import { createOutbox, createRelay, functionPublisher } from "../../src/toolkit/outbox.ts";
-import type { NewOutboxEvent, OutboxEvent, OutboxSpans } from "../../src/toolkit/outbox/log.ts";
+import type { LogOutbox, NewOutboxEvent, OutboxEvent } from "../../src/toolkit/outbox/log.ts";
 import { outboxConformance } from "../../src/testing/outbox-conformance.ts";
 import { hapax } from "../kits/cli-harness.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 
 type Way = "decoding" | "messages";
-type Log = OutboxSpans<pg.PoolClient>;
+type Log = LogOutbox<pg.PoolClient>;
 
 const WAYS: readonly Way[] = ["decoding", "messages"];
 const reason = whyNoPostgres();
@@ -115,9 +115,9 @@ interface Followed {
 async function follow(log: Log, from: string, max = 100): Promise<Followed> {
   const pages: (readonly string[])[] = [];
   for (let at = from; ;) {
-    const span = await log.plan(at, max);
+    const span = await log.spans.plan(at, max);
     if (span === undefined) return { to: at, pages };
-    const events = await log.read(span);
+    const events = await log.spans.read(span);
     if (events.length > 0) pages.push(textsOf(events));
     at = span.to;
     // The position of the ledger is no part of this test: what others write need not be gone through to its end.
@@ -137,7 +137,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
 
   test("PL1 has the order of commits: a lower id that commits later comes later, and is not lost", async () => {
     const log = openStill(way);
-    const from = await log.start("beginning", "relay");
+    const from = await log.spans.start("beginning", "relay");
     const [first, second] = [await begin(), await begin()];
     await log.add(first, [event("first")]);
     await log.add(second, [event("second")]);
@@ -151,7 +151,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
 
   test("PL1 is not stopped by a long transaction of somebody else", async () => {
     const log = openStill(way);
-    const from = await log.start("beginning", "relay");
+    const from = await log.spans.start("beginning", "relay");
     const long = await begin();
     await long.query("INSERT INTO others (text) VALUES ('long')");
     await add(log, "one");
@@ -163,7 +163,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
 
   test("PL1 knows nothing of what was rolled back, as a whole or to a savepoint", async () => {
     const log = openStill(way);
-    const from = await log.start("beginning", "relay");
+    const from = await log.spans.start("beginning", "relay");
     const tx = await begin();
     const say = (text: string) => log.add(tx, [event(text)]);
     await say("one");
@@ -185,7 +185,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
 
   test("PL1 never splits a transaction: a page has at least a whole one, and no more than fit", async () => {
     const log = openStill(way);
-    const from = await log.start("beginning", "relay");
+    const from = await log.spans.start("beginning", "relay");
     await add(log, "a");
     await add(log, "b", "c");
     const many = Array.from({ length: 5000 }, (_, index) => String(index));
@@ -198,7 +198,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
 
   test("PL1 has committed events in the order of commits, whatever transactions do beside each other", async () => {
     const log = openStill(way);
-    let at = await log.start("beginning", "relay");
+    let at = await log.spans.start("beginning", "relay");
     const act = fc.constantFrom(
       "add",
       "add",
@@ -259,12 +259,12 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
 
   test("PL2 sees nothing but events: not other tables, other messages, or messages outside of transactions", async () => {
     const log = openStill(way);
-    const from = await log.start("beginning", "relay");
+    const from = await log.spans.start("beginning", "relay");
     const foreign = "SELECT pg_logical_emit_message";
     await sql("INSERT INTO others (text) VALUES ('x')");
     await sql(`${foreign}(true, 'somebody', 'x'), ${foreign.slice(7)}(false, 'hapax.outbox', 'x')`);
     await sql(`${foreign}(true, 'hapax.outbox2', 'x'), ${foreign.slice(7)}(true, 'hapax', 'x')`);
-    expect(await log.plan(from, 10)).toBeUndefined();
+    expect(await log.spans.plan(from, 10)).toBeUndefined();
     const tx = await begin();
     await tx.query("INSERT INTO others (text) VALUES ('y')");
     await tx.query(
@@ -277,52 +277,55 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
 
   test("PL3 SL2 can read again what its position has not passed, whoever cleans, however often", async () => {
     const log = openLog(way);
-    const from = await log.start("beginning", "relay");
+    const from = await log.spans.start("beginning", "relay");
     await add(log, "a");
     const still = openStill(way);
     const middle = (await follow(still, from)).to;
     await add(log, "b");
-    const span = await still.plan(middle, 10);
+    const span = await still.spans.plan(middle, 10);
     if (span === undefined) throw new Error("there is an event");
     // The intent to publish the span is kept, the position is not: the relay died, and others clean.
-    for (let round = 0; round < 3; round += 1) await log.clean([middle], 0, 100);
-    expect(textsOf(await log.read(span))).toEqual(["b"]);
+    for (let round = 0; round < 3; round += 1) await log.spans.clean([middle], 0, 100);
+    expect(textsOf(await log.spans.read(span))).toEqual(["b"]);
     expect((await follow(still, middle)).pages).toEqual([["b"]]);
-    expect(await log.plan(middle, 10)).toEqual(span);
-    expect(textsOf(await log.read(span))).toEqual(["b"]);
+    expect(await log.spans.plan(middle, 10)).toEqual(span);
+    expect(textsOf(await log.spans.read(span))).toEqual(["b"]);
     // What was published and kept is given up: by cleaning, and by planning on.
-    await log.clean([span.to], 0, 100);
-    await expect(log.read(span)).rejects.toMatchObject({ code: "position_lost" });
-    await expect(log.plan(middle, 10)).rejects.toThrow("it is ahead of the position");
+    await log.spans.clean([span.to], 0, 100);
+    await expect(log.spans.read(span)).rejects.toMatchObject({ code: "position_lost" });
+    await expect(log.spans.plan(middle, 10)).rejects.toThrow("it is ahead of the position");
     expect((await follow(log, span.to)).pages).toEqual([]);
     await add(log, "c");
     const last = (await follow(still, span.to)).to;
-    expect(await log.plan(last, 10)).toBeUndefined();
-    await expect(still.plan(span.to, 10)).rejects.toThrow("it is ahead of the position");
+    expect(await log.spans.plan(last, 10)).toBeUndefined();
+    await expect(still.spans.plan(span.to, 10)).rejects.toThrow("it is ahead of the position");
   });
 
   test("PL3 goes on exactly in another process, and each relay has a slot of its own", async () => {
     const log = openLog(way);
-    const [one, other] = [await log.start("beginning", "A"), await log.start("beginning", "a")];
+    const [one, other] = [
+      await log.spans.start("beginning", "A"),
+      await log.spans.start("beginning", "a"),
+    ];
     expect(one).not.toBe(other);
     await add(log, "1");
     await add(log, "2");
-    const span = await log.plan(one, 1);
+    const span = await log.spans.plan(one, 1);
     if (span === undefined) throw new Error("there are two events");
-    await log.clean([span.to, other], 0, 100);
+    await log.spans.clean([span.to, other], 0, 100);
     const pool = server.openPool();
     const restarted = openLog(way, 1_000_000_000, pool);
     expect((await follow(restarted, span.to)).pages).toEqual([["2"]]);
     expect((await follow(restarted, other)).pages).toEqual([["1", "2"]]);
     // A relay that lost its position before it could keep it finds its slot, and nothing is skipped.
-    expect((await follow(restarted, await restarted.start("beginning", "a"))).pages.flat()).toEqual(
-      ["1", "2"],
-    );
+    expect(
+      (await follow(restarted, await restarted.spans.start("beginning", "a"))).pages.flat(),
+    ).toEqual(["1", "2"]);
   });
 
   test("PL4 SL4 lets go of the journal of others while nobody adds events", async () => {
     const log = openLog(way, 100_000);
-    let at = await log.start("beginning", "relay");
+    let at = await log.spans.start("beginning", "relay");
     const write = "INSERT INTO others (text) SELECT repeat('x', 500) FROM generate_series(1, 2000)";
     await sql(write);
     const before = await describeSlot(server.pool, "relay", { way });
@@ -331,11 +334,11 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     // What a server does by itself every few seconds: without it no slot lets go of anything.
     await sql("SELECT pg_log_standby_snapshot()");
     await sql("INSERT INTO others (text) VALUES ('now it is on disk')");
-    const span = await log.plan(at, 10);
+    const span = await log.spans.plan(at, 10);
     if (span === undefined) throw new Error("the position moves on");
-    expect(await log.read(span)).toEqual([]);
+    expect(await log.spans.read(span)).toEqual([]);
     at = span.to;
-    await log.clean([at], 0, 100);
+    await log.spans.clean([at], 0, 100);
     const after = await describeSlot(server.pool, "relay", { way });
     expect(after?.retainedBytes).toBeLessThan(100_000);
     expect(after).toMatchObject({
@@ -366,40 +369,46 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
 
   test("SL1 tells that a slot is gone, was made anew, or is of another database, and skips nothing", async () => {
     const log = openStill(way);
-    const at = await log.start("beginning", "relay");
+    const at = await log.spans.start("beginning", "relay");
     const slot = (JSON.parse(at) as { slot: string }).slot;
     await add(log, "lost");
     expect(await dropSlot(server.pool, "relay", { way })).toBe(true);
     expect(await dropSlot(server.pool, "relay", { way })).toBe(false);
     const span = { from: at, to: at };
-    for (const call of [() => log.plan(at, 1), () => log.read(span), () => log.lag(at)]) {
+    for (const call of [
+      () => log.spans.plan(at, 1),
+      () => log.spans.read(span),
+      () => log.lag(at),
+    ]) {
       await expect(call()).rejects.toMatchObject({ code: "position_lost" });
       await expect(call()).rejects.toThrow("it does not exist any more");
     }
     // Cleaning goes on for the others: the relay itself tells.
-    expect(await log.clean([at], 0, 100)).toBe(0);
+    expect(await log.spans.clean([at], 0, 100)).toBe(0);
     await sql("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", [slot]);
-    await expect(log.plan(at, 1)).rejects.toThrow("it is ahead of the position");
+    await expect(log.spans.plan(at, 1)).rejects.toThrow("it is ahead of the position");
     const beyond = JSON.stringify({ slot, lsn: "FFFF/0" });
-    await expect(log.plan(beyond, 1)).rejects.toThrow("this is another database");
+    await expect(log.spans.plan(beyond, 1)).rejects.toThrow("this is another database");
     const [long, ...same] = await Promise.all(
-      ["é".repeat(100), "é".repeat(101)].map((name) => log.start("end", name)),
+      ["é".repeat(100), "é".repeat(101)].map((name) => log.spans.start("end", name)),
     );
     expect(same).not.toContain(long);
     // The names of slots are shared by all databases of a server.
     await dropSlot(server.pool, "relay", { way });
     const elsewhere = new pg.Pool({ host: server.host, user: "postgres", database: "template1" });
     await elsewhere.query("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", [slot]);
-    await expect(log.start("end", "relay")).rejects.toMatchObject({ code: "unsupported" });
+    await expect(log.spans.start("end", "relay")).rejects.toMatchObject({ code: "unsupported" });
     await elsewhere.query("SELECT pg_drop_replication_slot($1)", [slot]);
     await elsewhere.end();
-    await expect(log.plan("17", 1)).rejects.toMatchObject({ code: "invalid_request" });
-    await expect(log.plan("no position", 1)).rejects.toMatchObject({ code: "invalid_request" });
+    await expect(log.spans.plan("17", 1)).rejects.toMatchObject({ code: "invalid_request" });
+    await expect(log.spans.plan("no position", 1)).rejects.toMatchObject({
+      code: "invalid_request",
+    });
   });
 
   test("SL1 SL3 many that start and read at once share one slot, each in its turn", async () => {
     const logs = Array.from({ length: 6 }, () => openStill(way));
-    const starts = await Promise.all(logs.map((log) => log.start("beginning", "relay")));
+    const starts = await Promise.all(logs.map((log) => log.spans.start("beginning", "relay")));
     expect(new Set(starts).size).toBe(1);
     const [log, at] = [logs[0] ?? openStill(way), starts[0] ?? ""];
     await add(log, "a");
@@ -409,7 +418,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     const places = [...new Set(all.map(({ to }) => to))];
     expect(places).toHaveLength(1);
     const movers = logs.map(() => openLog(way));
-    await Promise.all(movers.map((one, index) => one.clean([places[index % 2] ?? at], 0, 1)));
+    await Promise.all(movers.map((one, index) => one.spans.clean([places[index % 2] ?? at], 0, 1)));
   });
 
   test("PL1 PL3 feeds a relay, which goes on where it was, and the command line tells how far it is", async () => {
@@ -436,7 +445,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     for (const driver of ["pg", "postgres"]) {
       const settings = { directory: folderWith(driver), schema: undefined };
       const database = await openOutboxDatabase(url, settings);
-      const held = await database.ledger.outbox.held({ relay: name, max: 10 });
+      const held = await database.ledger.outbox.held.list({ relay: name, max: 10 });
       expect(held.map(({ state }) => state)).toEqual(["dead", "waiting"]);
       await database.close();
     }
@@ -453,17 +462,17 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     const client = postgres({ host: server.host, user: "postgres", database: "postgres", max: 3 });
     const session = postgresSession<postgres.TransactionSql>(client);
     const log = createPostgresDecoding(session, undefined, { way });
-    const at = await log.start("end", "relay");
+    const at = await log.spans.start("end", "relay");
     const payload = Uint8Array.of(0, 10, 255);
     const headers = { a: "ü\n" };
     const ids = await session.transaction((tx) => log.add(tx, [{ topic: "x", payload, headers }]));
-    const span = await log.plan(at, 10);
-    const events = span === undefined ? [] : await log.read(span);
+    const span = await log.spans.plan(at, 10);
+    const events = span === undefined ? [] : await log.spans.read(span);
     expect(events).toEqual([
       { id: ids[0], topic: "x", key: undefined, payload, headers, addedAtMs: expect.any(Number) },
     ]);
     expect((await log.lag(at)).oldestMs).toBeGreaterThan(0);
-    expect(await log.clean([at], 0, 10)).toBe(0);
+    expect(await log.spans.clean([at], 0, 10)).toBe(0);
     expect(await describeSlot(client, "relay", { way })).toMatchObject({ walStatus: "reserved" });
     await client.end();
   });
@@ -472,7 +481,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
 describe.skipIf(reason !== undefined)("rows that are decoded", () => {
   test("PL2 come also if they are deleted in their transaction: the table stays empty", async () => {
     const log = openStill("decoding");
-    const from = await log.start("beginning", "relay");
+    const from = await log.spans.start("beginning", "relay");
     await sql("DELETE FROM hapax_outbox");
     const tx = await begin();
     await log.add(tx, [event("gone at once")]);
@@ -484,42 +493,45 @@ describe.skipIf(reason !== undefined)("rows that are decoded", () => {
 
   test("PL5 are missed by a publication without the table: that is told", async () => {
     const log = openStill("decoding");
-    const from = await log.start("beginning", "relay");
+    const from = await log.spans.start("beginning", "relay");
     await sql("ALTER PUBLICATION hapax_outbox DROP TABLE hapax_outbox");
     await add(log, "not published");
-    await expect(log.plan(from, 1)).rejects.toMatchObject({ code: "invalid_settings" });
-    await expect(log.start("beginning", "relay")).rejects.toThrow("publication=hapax_outbox");
+    await expect(log.spans.plan(from, 1)).rejects.toMatchObject({ code: "invalid_settings" });
+    await expect(log.spans.start("beginning", "relay")).rejects.toThrow("publication=hapax_outbox");
     await sql("DROP PUBLICATION hapax_outbox");
-    await expect(log.plan(from, 1)).rejects.toMatchObject({ code: "invalid_settings" });
+    await expect(log.spans.plan(from, 1)).rejects.toMatchObject({ code: "invalid_settings" });
   });
 
   test("PL6 are deleted in small parts, only when every relay is past them", async () => {
     const log = openLog("decoding");
     await sql("DELETE FROM hapax_outbox");
-    const [slow, fast] = [await log.start("end", "slow"), await log.start("end", "fast")];
+    const [slow, fast] = [
+      await log.spans.start("end", "slow"),
+      await log.spans.start("end", "fast"),
+    ];
     await add(log, "a", "b", "c");
     const { to } = await follow(openStill("decoding"), fast);
     const late = await begin();
     await log.add(late, [event("late")]);
-    expect(await log.clean([to, slow], 0, 100)).toBe(0);
+    expect(await log.spans.clean([to, slow], 0, 100)).toBe(0);
     const passed = (await follow(openStill("decoding"), slow)).to;
-    expect(await log.clean([to, passed], 3_600_000, 100)).toBe(0);
+    expect(await log.spans.clean([to, passed], 3_600_000, 100)).toBe(0);
     // A relay of another way has a position that means nothing here, and needs the rows.
-    expect(await log.clean([to, passed, '{"last":"1:1:"}'], 0, 100)).toBe(0);
-    expect(await log.clean([], 0, 100)).toBe(0);
+    expect(await log.spans.clean([to, passed, '{"last":"1:1:"}'], 0, 100)).toBe(0);
+    expect(await log.spans.clean([], 0, 100)).toBe(0);
     await late.query("COMMIT");
-    expect(await log.clean([to, passed], 0, 2)).toBe(2);
-    expect(await log.clean([to, passed], 0, 2)).toBe(1);
-    expect(await log.clean([to, passed], 0, 2)).toBe(0);
+    expect(await log.spans.clean([to, passed], 0, 2)).toBe(2);
+    expect(await log.spans.clean([to, passed], 0, 2)).toBe(1);
+    expect(await log.spans.clean([to, passed], 0, 2)).toBe(0);
     await dropSlot(server.pool, "slow", { way: "decoding" });
     const end = (await follow(openStill("decoding"), to)).to;
-    expect(await log.clean([end, passed], 0, 2)).toBe(0);
-    expect(await log.clean([end], 0, 2)).toBe(1);
+    expect(await log.spans.clean([end, passed], 0, 2)).toBe(0);
+    expect(await log.spans.clean([end], 0, 2)).toBe(1);
   });
 
   test("SL1 are not skipped when PostgreSQL has invalidated the slot, and they stay", async () => {
     const log = openLog("decoding");
-    const at = await log.start("end", "relay");
+    const at = await log.spans.start("end", "relay");
     await add(log, "kept");
     await sql("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'");
     await sql("SELECT pg_reload_conf()");
@@ -532,11 +544,11 @@ describe.skipIf(reason !== undefined)("rows that are decoded", () => {
         expect(slot).toMatchObject({ isUnlimited: false });
         if (slot?.walStatus === "lost") break;
       }
-      await expect(log.plan(at, 1)).rejects.toThrow("PostgreSQL has invalidated it");
-      await expect(log.start("beginning", "relay")).rejects.toThrow(
+      await expect(log.spans.plan(at, 1)).rejects.toThrow("PostgreSQL has invalidated it");
+      await expect(log.spans.start("beginning", "relay")).rejects.toThrow(
         "PostgreSQL has invalidated it",
       );
-      expect(await log.clean([at], 0, 100)).toBe(0);
+      expect(await log.spans.clean([at], 0, 100)).toBe(0);
     } finally {
       await sql("ALTER SYSTEM RESET max_slot_wal_keep_size");
       await sql("SELECT pg_reload_conf()");
@@ -548,14 +560,14 @@ describe.skipIf(reason !== undefined)("rows that are decoded", () => {
     await sql("GRANT CREATE ON DATABASE postgres TO low");
     const client = postgres({ host: server.host, user: "low", database: "postgres", max: 1 });
     const log = createPostgresDecoding(postgresSession(client), undefined, { way: "messages" });
-    await expect(log.start("end", "low")).rejects.toMatchObject({ code: "unsupported" });
-    await expect(log.start("end", "low")).rejects.toThrow("REPLICATION");
+    await expect(log.spans.start("end", "low")).rejects.toMatchObject({ code: "unsupported" });
+    await expect(log.spans.start("end", "low")).rejects.toThrow("REPLICATION");
     // An owner may prepare what the role of the relay may not make.
     await sql("REVOKE CREATE ON DATABASE postgres FROM low");
     await sql("ALTER ROLE low REPLICATION");
-    expect(await log.plan(await log.start("end", "low"), 1)).toBeUndefined();
+    expect(await log.spans.plan(await log.spans.start("end", "low"), 1)).toBeUndefined();
     await sql("DROP PUBLICATION hapax_messages");
-    await expect(log.start("end", "low")).rejects.toThrow("GRANT CREATE ON DATABASE");
+    await expect(log.spans.start("end", "low")).rejects.toThrow("GRANT CREATE ON DATABASE");
     await client.end();
     // A server with another wal_level would have to be started for this alone.
     const notReady = Object.assign(new Error("not ready"), { code: "55000" });

@@ -39,7 +39,7 @@ test("OF2 OR9 events are deleted without a forgotten relay, and its held ones ar
   const left = async (): Promise<number> => {
     const { outbox } = ledger;
     if (outbox.way === "rows") throw new Error("no spans");
-    return (await outbox.read({ from: "0", to: "1000000" })).length;
+    return (await outbox.spans.read({ from: "0", to: "1000000" })).length;
   };
   const keys = Array.from({ length: 1100 }, (_, index) => `k${index}.1`);
   await add("a.1");
@@ -103,9 +103,12 @@ function withSlowClean<Tx>(ledger: Ledger<Tx>, wait: () => Promise<void>): Ledge
       entries: one.entries,
       outbox: {
         ...outbox,
-        clean: async (...given) => {
-          await wait();
-          return await outbox.clean(...given);
+        spans: {
+          ...outbox.spans,
+          clean: async (...given) => {
+            await wait();
+            return await outbox.spans.clean(...given);
+          },
         },
       },
       in: (tx) => slowed(one.in(tx)),

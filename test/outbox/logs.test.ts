@@ -52,12 +52,13 @@ describe("on SQLite", () => {
         ledger.in(tx).outbox.add(tx, [{ topic: "t", payload: Uint8Array.of(1) }]),
       );
     const [id] = await add();
-    const end = await outbox.start("end", "r");
-    while ((await outbox.plan("0", 1000)) !== undefined) await outbox.clean([end], 0, 1000);
-    expect(await outbox.start("end", "r")).toBe(end);
+    const end = await outbox.spans.start("end", "r");
+    while ((await outbox.spans.plan("0", 1000)) !== undefined)
+      await outbox.spans.clean([end], 0, 1000);
+    expect(await outbox.spans.start("end", "r")).toBe(end);
     const [next] = await add();
     expect(Number(next)).toBeGreaterThan(Number(id));
-    expect(await outbox.plan(end, 10)).toEqual({ from: end, to: next });
+    expect(await outbox.spans.plan(end, 10)).toEqual({ from: end, to: next });
   });
 
   test("OL1 an event of another connection's transaction is refused", async () => {
@@ -70,8 +71,8 @@ describe("on SQLite", () => {
     const ledger = await open();
     const { outbox } = ledger;
     if (outbox.way === "rows") throw new Error("SQLite has spans");
-    const end = await outbox.start("end", "r");
-    await outbox.plan(end, 1);
+    const end = await outbox.spans.start("end", "r");
+    await outbox.spans.plan(end, 1);
     const waiting = outbox.wait(600_000, new AbortController().signal);
     const add = () =>
       ledger.transaction((tx) =>
@@ -80,7 +81,7 @@ describe("on SQLite", () => {
     await add();
     await waiting;
     // Also if it was added between the look and the wait.
-    await outbox.plan(end, 1);
+    await outbox.spans.plan(end, 1);
     await add();
     await outbox.wait(600_000, new AbortController().signal);
   });

@@ -276,13 +276,14 @@ describe("what cannot be done now", () => {
       ...ledger,
       in: (tx) => {
         const joined = ledger.in(tx);
-        const hold: typeof joined.outbox.hold = (...given) => {
+        const change: typeof joined.outbox.held.change = (...given) => {
           holds += 1;
           atMs.push(clock.steadyMs());
           if (holds <= 5) throw new Error("no place");
-          return joined.outbox.hold(...given);
+          return joined.outbox.held.change(...given);
         };
-        return { ...joined, outbox: { ...joined.outbox, hold } };
+        const held = { ...joined.outbox.held, change };
+        return { ...joined, outbox: { ...joined.outbox, held } };
       },
     };
     const calls: string[] = [];

@@ -14,9 +14,9 @@ import {
 import type {
   NewOutboxEvent,
   OutboxEvent,
-  OutboxRows,
+  RowsOutbox,
   OutboxSpan,
-  OutboxSpans,
+  LogOutbox,
 } from "../../src/toolkit/outbox/log.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
 import { outboxConformance } from "../../src/testing/outbox-conformance.ts";
@@ -103,14 +103,14 @@ function queryOf(client: pg.Client): PostgresSession<unknown>["query"] {
     (await client.query<Record<string, unknown>>(text, [...values])).rows;
 }
 
-function openLog(settings: PostgresOutboxSettings = {}): OutboxSpans<pg.PoolClient> {
+function openLog(settings: PostgresOutboxSettings = {}): LogOutbox<pg.PoolClient> {
   const session = pgPoolSession<pg.PoolClient>(server.pool);
   const log = createPostgresOutbox(session, undefined, settings);
   if (log.way === "rows") throw new Error("not a log");
   return log;
 }
 
-function openRows(pool = server.pool): OutboxRows<pg.PoolClient> {
+function openRows(pool = server.pool): RowsOutbox<pg.PoolClient> {
   const session = pgPoolSession<pg.PoolClient>(pool);
   const log = createPostgresOutbox(session, undefined, { way: "rows" });
   if (log.way !== "rows") throw new Error("no rows");
@@ -122,8 +122,8 @@ function addNow(...events: readonly NewOutboxEvent[]): Promise<readonly string[]
 }
 
 /** A relay that has a position, and reads on. */
-async function openReader(log: OutboxSpans<pg.PoolClient>, max = 100) {
-  let at = await log.start("end", "test");
+async function openReader(log: LogOutbox<pg.PoolClient>, max = 100) {
+  let at = await log.spans.start("end", "test");
   const spans: OutboxSpan[] = [];
   return {
     spans,
@@ -131,10 +131,10 @@ async function openReader(log: OutboxSpans<pg.PoolClient>, max = 100) {
     async next(): Promise<readonly string[]> {
       const seen: string[] = [];
       for (;;) {
-        const span = await log.plan(at, max);
+        const span = await log.spans.plan(at, max);
         if (span === undefined) return seen;
         spans.push(span);
-        seen.push(...textsOf(await log.read(span)));
+        seen.push(...textsOf(await log.spans.read(span)));
         at = span.to;
       }
     },
@@ -279,16 +279,16 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     await joined.add(undefined as never, [event("own")]);
     // The own transaction lies before one that is over: by its number alone it would be over, too.
     await addNow(event("other"));
-    const span = await joined.plan(reader.position(), 10);
+    const span = await joined.spans.plan(reader.position(), 10);
     if (span === undefined) throw new Error("there is something");
-    expect(textsOf(await joined.read(span))).toEqual(["other"]);
-    const end = await joined.start("end", "test");
+    expect(textsOf(await joined.spans.read(span))).toEqual(["other"]);
+    const end = await joined.spans.start("end", "test");
     await joined.add(undefined as never, [event("more")]);
     await client.query("COMMIT");
     for (const from of [span.to, end]) {
-      const next = await log.plan(from, 10);
+      const next = await log.spans.plan(from, 10);
       if (next === undefined) throw new Error("there is something");
-      expect(textsOf(await log.read(next))).toEqual(["own", "more"]);
+      expect(textsOf(await log.spans.read(next))).toEqual(["own", "more"]);
     }
   });
 
@@ -347,7 +347,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
         expect(seen.filter(ofKey)).toEqual(committed.filter(ofKey));
       }
       const again: string[] = [];
-      for (const span of reader.spans) again.push(...textsOf(await log.read(span)));
+      for (const span of reader.spans) again.push(...textsOf(await log.spans.read(span)));
       expect(again).toEqual(seen);
     });
     await fc.assert(property, { numRuns: 25 });
@@ -358,30 +358,30 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     await old.begin();
     await old.add(event("old"));
     await addNow(event("past"));
-    const start = await openLog().start("end", "test");
+    const start = await openLog().spans.start("end", "test");
     await server.pool.query(
       "INSERT INTO hapax_outbox (topic, payload) SELECT 't', convert_to(n::text, 'UTF8') FROM generate_series(1, 100000) n",
     );
     const { log, costOf } = openMeasured();
-    const first = await log.plan(start, 100);
+    const first = await log.spans.plan(start, 100);
     if (first === undefined) throw new Error("there is a backlog");
-    expect(textsOf(await log.read(first))).toHaveLength(100);
-    const second = await costOf(() => log.plan(first.to, 100));
+    expect(textsOf(await log.spans.read(first))).toHaveLength(100);
+    const second = await costOf(() => log.spans.plan(first.to, 100));
     if (second.result === undefined) throw new Error("there is a backlog");
     const { result: span } = second;
     expect(second.blocks).toBeLessThan(100);
-    const read = await costOf(() => log.read(span));
+    const read = await costOf(() => log.spans.read(span));
     expect(textsOf(read.result)).toEqual(Array.from({ length: 100 }, (_, n) => String(n + 101)));
     expect(read.blocks).toBeLessThan(100);
 
     let at = span.to;
     let count = 200;
     for (
-      let next = await log.plan(at, 40_000);
+      let next = await log.spans.plan(at, 40_000);
       next !== undefined;
-      next = await log.plan(at, 40_000)
+      next = await log.spans.plan(at, 40_000)
     ) {
-      count += (await log.read(next)).length;
+      count += (await log.spans.read(next)).length;
       at = next.to;
     }
     expect(count).toBe(100_000);
@@ -389,19 +389,19 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
 
     // A hundred thousand were passed while the old one is open: the next ones cost nothing of that.
     await addNow(event("new"));
-    const look = await costOf(() => log.plan(at, 100));
+    const look = await costOf(() => log.spans.plan(at, 100));
     expect(look.blocks).toBeLessThan(100);
     const { result: next } = look;
     if (next === undefined) throw new Error("there is something");
-    expect(textsOf(await log.read(next))).toEqual(["new"]);
-    const idle = await costOf(() => log.plan(next.to, 100));
+    expect(textsOf(await log.spans.read(next))).toEqual(["new"]);
+    const idle = await costOf(() => log.spans.plan(next.to, 100));
     expect(idle.result).toBeUndefined();
     expect(idle.blocks).toBeLessThan(100);
     await old.commit();
-    const late = await costOf(() => log.plan(next.to, 100));
+    const late = await costOf(() => log.spans.plan(next.to, 100));
     if (late.result === undefined) throw new Error("there is something");
     expect(late.blocks).toBeLessThan(100);
-    expect(textsOf(await log.read(late.result))).toEqual(["old"]);
+    expect(textsOf(await log.spans.read(late.result))).toEqual(["old"]);
     await server.pool.query("TRUNCATE hapax_outbox");
   });
 
@@ -440,40 +440,40 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     await late.begin();
     await late.add(event("late"));
     await addNow(...["a", "b", "c"].map((text) => event(text)));
-    const half = await log.plan(reader.position(), 2);
+    const half = await log.spans.plan(reader.position(), 2);
     if (half === undefined) throw new Error("there is something");
     expect(await reader.next()).toEqual(["a", "b", "c"]);
     await late.commit();
     // Half way through a difference: what of it was passed may go, the rest may not.
-    expect(await log.clean([reader.position(), half.to], 0, 100)).toBeGreaterThanOrEqual(2);
-    await log.clean([half.to], 0, 100);
-    const rest = await log.plan(half.to, 10);
+    expect(await log.spans.clean([reader.position(), half.to], 0, 100)).toBeGreaterThanOrEqual(2);
+    await log.spans.clean([half.to], 0, 100);
+    const rest = await log.spans.plan(half.to, 10);
     if (rest === undefined) throw new Error("there is something");
-    expect(textsOf(await log.read(rest))).toEqual(["c"]);
-    while ((await log.clean([reader.position()], 0, 100)) > 0);
+    expect(textsOf(await log.spans.read(rest))).toEqual(["c"]);
+    while ((await log.spans.clean([reader.position()], 0, 100)) > 0);
     expect(await reader.next()).toEqual(["late"]);
-    expect(await log.clean([reader.position()], 3_600_000, 100)).toBe(0);
-    expect(await log.clean([], 0, 100)).toBe(0);
-    expect(await log.clean([reader.position()], 0, 100)).toBe(1);
+    expect(await log.spans.clean([reader.position()], 3_600_000, 100)).toBe(0);
+    expect(await log.spans.clean([], 0, 100)).toBe(0);
+    expect(await log.spans.clean([reader.position()], 0, 100)).toBe(1);
   });
 
   test("PO4 refuses a position of other transaction ids, and says what to do", async () => {
     const log = openLog();
-    const position = JSON.parse(await log.start("end", "test")) as Record<string, string>;
+    const position = JSON.parse(await log.spans.start("end", "test")) as Record<string, string>;
     const refusal = { code: "position_lost", message: expect.stringContaining("new name") };
     const refused = async (facts: object): Promise<void> => {
       const bad = JSON.stringify({ ...position, ...facts });
-      await expect(log.plan(bad, 10)).rejects.toMatchObject(refusal);
-      await expect(log.clean([bad], 0, 10)).rejects.toMatchObject(refusal);
+      await expect(log.spans.plan(bad, 10)).rejects.toMatchObject(refusal);
+      await expect(log.spans.clean([bad], 0, 10)).rejects.toMatchObject(refusal);
     };
     await refused({ last: "900000000:900000000:" });
     await refused({ next: "900000000:900000000:", after: "1" });
     await refused({ origin: "7" });
     await addNow(event("there"));
     const taken = async (facts: object): Promise<void> => {
-      const span = await log.plan(JSON.stringify({ ...position, ...facts }), 10);
+      const span = await log.spans.plan(JSON.stringify({ ...position, ...facts }), 10);
       if (span === undefined) throw new Error("there is something");
-      expect(textsOf(await log.read(span))).toEqual(["there"]);
+      expect(textsOf(await log.spans.read(span))).toEqual(["there"]);
       expect(JSON.parse(span.to)).toMatchObject({ cluster: position["cluster"] });
     };
     // As after pg_upgrade, which keeps the ids: the row of the origin is the one that was written first.
@@ -488,12 +488,12 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     await refused({ cluster: "7" });
     await server.pool.query("DELETE FROM hapax_outbox_origin");
     await refused({});
-    await log.start("end", "test");
+    await log.spans.start("end", "test");
     await refused({});
     await refused({ cluster: undefined });
     const half = JSON.stringify({ ...position, next: "1:1:" });
     for (const bad of ["", "{}", "7", JSON.stringify({ ...position, last: "1:2" }), half])
-      await expect(log.plan(bad, 10)).rejects.toMatchObject({ code: "invalid_request" });
+      await expect(log.spans.plan(bad, 10)).rejects.toMatchObject({ code: "invalid_request" });
   });
 
   test("PO4 starts no relay over rows whose numbers this server has not given yet, until they are its own", async () => {
@@ -509,12 +509,12 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
       code: "position_lost",
       message: expect.stringContaining("SET tx = DEFAULT"),
     };
-    await expect(log.start("beginning", "test")).rejects.toMatchObject(refusal);
+    await expect(log.spans.start("beginning", "test")).rejects.toMatchObject(refusal);
     await server.pool.query("UPDATE hapax_outbox SET tx = DEFAULT");
     await writer.commit();
-    const span = await log.plan(await log.start("beginning", "test"), 10);
+    const span = await log.spans.plan(await log.spans.start("beginning", "test"), 10);
     if (span === undefined) throw new Error("there is something");
-    expect(textsOf(await log.read(span))).toEqual(["open", "restored"]);
+    expect(textsOf(await log.spans.read(span))).toEqual(["open", "restored"]);
   });
 
   test("PO4 goes by the numbers alone where the server does not tell who it is", async () => {
@@ -525,17 +525,17 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     try {
       const log = createPostgresOutbox(pgPoolSession(pool), undefined, {});
       if (log.way === "rows") throw new Error("not a log");
-      const from = await log.start("end", "test");
+      const from = await log.spans.start("end", "test");
       expect(JSON.parse(from)).not.toHaveProperty("cluster");
       await addNow(event("there"));
-      const span = await log.plan(from, 10);
+      const span = await log.spans.plan(from, 10);
       if (span === undefined) throw new Error("there is something");
-      expect(textsOf(await log.read(span))).toEqual(["there"]);
+      expect(textsOf(await log.spans.read(span))).toEqual(["there"]);
       const ahead = JSON.stringify({
         ...(JSON.parse(from) as object),
         last: "900000000:900000000:",
       });
-      await expect(log.plan(ahead, 10)).rejects.toMatchObject({ code: "position_lost" });
+      await expect(log.spans.plan(ahead, 10)).rejects.toMatchObject({ code: "position_lost" });
     } finally {
       await pool.end();
       await server.pool.query("GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC");
@@ -544,13 +544,13 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
 
   test("PO1 gives ids in the order of what is added, however many", async () => {
     const log = openLog();
-    const from = await log.start("end", "test");
+    const from = await log.spans.start("end", "test");
     const texts = Array.from({ length: 1203 }, (_, index) => String(index));
     const ids = await addNow(...texts.map((text) => event(text, "k")));
     expect(ids).toEqual(ids.toSorted((one, other) => Number(one) - Number(other)));
-    const span = await log.plan(from, 2000);
+    const span = await log.spans.plan(from, 2000);
     if (span === undefined) throw new Error("there is something");
-    const events = await log.read(span);
+    const events = await log.spans.read(span);
     expect(textsOf(events)).toEqual(texts);
     expect(events.map(({ id }) => id)).toEqual(ids);
     for (const bad of [
@@ -588,7 +588,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     throw new Error(`there are no ${count} that wait for a lock`);
   }
 
-  const inTransaction = <T>(work: (rows: OutboxRows<pg.PoolClient>) => Promise<T>): Promise<T> => {
+  const inTransaction = <T>(work: (rows: RowsOutbox<pg.PoolClient>) => Promise<T>): Promise<T> => {
     const session = pgPoolSession<pg.PoolClient>(server.pool);
     return session.transaction(async (tx) => {
       const joined = createPostgresOutbox(session, session.in(tx), { way: "rows" });
@@ -611,7 +611,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
       await blocker.query(
         "SELECT pg_advisory_xact_lock(hashtextextended('hapax_outbox_batches', 0))",
       );
-      const claims = [1, 2, 3].map(() => openRows(pool).claim(RELAY, 2, LEASE_MS, "block"));
+      const claims = [1, 2, 3].map(() => openRows(pool).rows.claim(RELAY, 2, LEASE_MS, "block"));
       await untilWaiting(3);
       await blocker.commit();
       const batches = (await Promise.all(claims)).filter((batch) => batch !== undefined);
@@ -626,7 +626,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
   test("PO10 leaves alone the keys of held events, and of this relay only", async () => {
     await addNow(event("a1", "a"), event("b1", "b"), event("free"));
     const rows = openRows();
-    const batch = await rows.claim(RELAY, 1, LEASE_MS, "block");
+    const batch = await rows.rows.claim(RELAY, 1, LEASE_MS, "block");
     const [first] = batch?.events ?? [];
     if (batch === undefined || first === undefined) throw new Error("there is something");
     const failure = { fingerprint: "f", message: "it \0 broke" };
@@ -639,13 +639,13 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
       reason: failure,
     } as const;
     await inTransaction(async (joined) => {
-      await joined.hold(RELAY, [put], []);
-      expect(await joined.settle(batch, [])).toBe(true);
+      await joined.held.change(RELAY, [put], []);
+      expect(await joined.rows.settle(batch, [])).toBe(true);
     });
     await addNow(event("a2", "a"));
-    const next = await rows.claim(RELAY, 10, LEASE_MS, "block");
+    const next = await rows.rows.claim(RELAY, 10, LEASE_MS, "block");
     expect(textsOf(next?.events ?? [])).toEqual(["b1", "free"]);
-    const other = await rows.claim("other", 10, LEASE_MS, "block");
+    const other = await rows.rows.claim("other", 10, LEASE_MS, "block");
     expect(textsOf(other?.events ?? [])).toEqual(["a2"]);
   });
 
@@ -654,7 +654,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     async (order) => {
       await addNow(event("a1", "a"), event("b1", "b"));
       const rows = openRows();
-      const batch = await rows.claim(RELAY, 10, LEASE_MS, "block");
+      const batch = await rows.rows.claim(RELAY, 10, LEASE_MS, "block");
       const [first, second] = batch?.events ?? [];
       if (batch === undefined || first === undefined || second === undefined)
         throw new Error("there is something");
@@ -666,46 +666,49 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
         dueInMs: 0,
       } as const;
       await inTransaction(async (joined) => {
-        if (order === "before") await joined.hold(RELAY, [{ ...put, reason: undefined }], []);
-        expect(await joined.settle(batch, [second.id])).toBe(true);
-        if (order === "after") await joined.hold(RELAY, [{ ...put, reason: undefined }], []);
+        if (order === "before")
+          await joined.held.change(RELAY, [{ ...put, reason: undefined }], []);
+        expect(await joined.rows.settle(batch, [second.id])).toBe(true);
+        if (order === "after") await joined.held.change(RELAY, [{ ...put, reason: undefined }], []);
       });
-      expect(textsOf((await rows.held({ relay: RELAY, max: 10 })).map((one) => one.event))).toEqual(
-        ["a1"],
-      );
-      await inTransaction((joined) => joined.hold(RELAY, [], [first.id]));
-      expect(await rows.claim(RELAY, 10, LEASE_MS, "block")).toBeUndefined();
+      expect(
+        textsOf((await rows.held.list({ relay: RELAY, max: 10 })).map((one) => one.event)),
+      ).toEqual(["a1"]);
+      await inTransaction((joined) => joined.held.change(RELAY, [], [first.id]));
+      expect(await rows.rows.claim(RELAY, 10, LEASE_MS, "block")).toBeUndefined();
     },
   );
 
   test("PO12 deletes nothing if the transaction of its settling is rolled back, and nothing that is not its own", async () => {
     const [, otherId = ""] = await addNow(event("a1", "a"), event("b1", "b"), event("a2", "a"));
     const rows = openRows();
-    const batch = await rows.claim(RELAY, 1, LEASE_MS, "block");
+    const batch = await rows.rows.claim(RELAY, 1, LEASE_MS, "block");
     if (batch === undefined) throw new Error("there is something");
     const ids = batch.events.map(({ id }) => id);
     await expect(
       inTransaction(async (joined) => {
-        expect(await joined.settle(batch, ids)).toBe(true);
+        expect(await joined.rows.settle(batch, ids)).toBe(true);
         throw new Error("it broke");
       }),
     ).rejects.toThrow("it broke");
-    expect(await rows.renew(batch, LEASE_MS)).toBe(true);
-    expect(await inTransaction((joined) => joined.settle(batch, [...ids, otherId]))).toBe(true);
-    const next = await rows.claim(RELAY, 10, LEASE_MS, "block");
+    expect(await rows.rows.renew(batch, LEASE_MS)).toBe(true);
+    expect(await inTransaction((joined) => joined.rows.settle(batch, [...ids, otherId]))).toBe(
+      true,
+    );
+    const next = await rows.rows.claim(RELAY, 10, LEASE_MS, "block");
     expect(textsOf(next?.events ?? [])).toEqual(["b1", "a2"]);
   });
 
   test("PO11 does not settle a batch that is being taken over, nor renew it", async () => {
     await addNow(event("a1", "a"), event("b1", "b"));
     const rows = openRows();
-    const batch = await rows.claim(RELAY, 10, LEASE_MS, "block");
+    const batch = await rows.rows.claim(RELAY, 10, LEASE_MS, "block");
     if (batch === undefined) throw new Error("there is something");
     const taker = await openWriter();
     await taker.begin();
     await taker.query("UPDATE hapax_outbox_batches SET token = nextval('hapax_outbox_tokens')");
     const settled = inTransaction((joined) =>
-      joined.settle(
+      joined.rows.settle(
         batch,
         batch.events.map(({ id }) => id),
       ),
@@ -713,9 +716,9 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     await untilWaiting(1);
     await taker.commit();
     expect(await settled).toBe(false);
-    expect(await rows.renew(batch, LEASE_MS)).toBe(false);
+    expect(await rows.rows.renew(batch, LEASE_MS)).toBe(false);
     await server.pool.query("UPDATE hapax_outbox_batches SET lease_until = now()");
-    const taken = await rows.claim(RELAY, 1, LEASE_MS, "block");
+    const taken = await rows.rows.claim(RELAY, 1, LEASE_MS, "block");
     expect(taken).toMatchObject({ id: batch.id, isTakeover: true });
     expect(taken?.token).toBeGreaterThan(batch.token);
     expect(textsOf(taken?.events ?? [])).toEqual(["a1", "b1"]);
@@ -724,10 +727,10 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
   test("PO11 drops a lost batch whose rows somebody has deleted by hand", async () => {
     await addNow(event("a1", "a"));
     const rows = openRows();
-    await rows.claim(RELAY, 10, -1, "block");
+    await rows.rows.claim(RELAY, 10, -1, "block");
     await server.pool.query("DELETE FROM hapax_outbox");
     await addNow(event("a2", "a"));
-    const batch = await rows.claim(RELAY, 10, LEASE_MS, "block");
+    const batch = await rows.rows.claim(RELAY, 10, LEASE_MS, "block");
     expect(batch?.isTakeover).toBe(false);
     expect(textsOf(batch?.events ?? [])).toEqual(["a2"]);
   });
@@ -748,7 +751,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     };
     const rows = createPostgresOutbox(spying, undefined, { way: "rows" });
     if (rows.way !== "rows") throw new Error("no rows");
-    await rows.claim(RELAY, 1, LEASE_MS, "block");
+    await rows.rows.claim(RELAY, 1, LEASE_MS, "block");
     expect(seen).toEqual([{ idle_in_transaction_session_timeout: "10s" }]);
     const { rows: after } = await pool.query("SHOW idle_in_transaction_session_timeout");
     expect(after).toEqual([{ idle_in_transaction_session_timeout: "0" }]);
@@ -773,13 +776,13 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
         dueInMs: Number.POSITIVE_INFINITY,
         reason: undefined,
       }) as const;
-    await log.hold(
+    await log.held.change(
       RELAY,
       names.map((id) => held(id, 1)),
       [],
     );
-    await log.hold(RELAY, [held("id-7", 2, "other"), held("id-7", 3, "other")], ["id-8"]);
-    const found = await log.held({ relay: RELAY, max: 1000 });
+    await log.held.change(RELAY, [held("id-7", 2, "other"), held("id-7", 3, "other")], ["id-8"]);
+    const found = await log.held.list({ relay: RELAY, max: 1000 });
     expect(found.map(({ event: { id } }) => id)).toEqual(names.filter((id) => id !== "id-8"));
     const changed = found.find(({ event: { id } }) => id === "id-7");
     expect(changed).toMatchObject({

@@ -301,7 +301,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     await addAll(ledger, ["a.1", "a.2"]);
     const { outbox } = ledger;
     if (outbox.way !== "rows") throw new Error("no rows");
-    const held = await outbox.claim("old", 10, 60_000, "block");
+    const held = await outbox.rows.claim("old", 10, 60_000, "block");
     expect(held?.events).toHaveLength(2);
     await expect(forgetRelay(ledger, "old")).rejects.toMatchObject({ code: "in_progress" });
     const run = () => createRelay(ledger, publisher, { ...settings, name: "new" }).runOnce();
@@ -350,10 +350,10 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       query: (sql: string, values: readonly unknown[] = []) => pool.query(sql, [...values]),
     };
     const { outbox } = postgresLedger(explaining);
-    expect(await outbox.held({ relay: "relay", state: "waiting", isDue: true, max: 100 })).toEqual(
-      [],
-    );
-    expect([...(await outbox.heldKeys("relay", ["k", "other"]))]).toEqual(["k"]);
+    expect(
+      await outbox.held.list({ relay: "relay", state: "waiting", isDue: true, max: 100 }),
+    ).toEqual([]);
+    expect([...(await outbox.held.keys("relay", ["k", "other"]))]).toEqual(["k"]);
     expect(blocks).toHaveLength(2);
     for (const count of blocks) expect(count).toBeLessThan(50);
   });

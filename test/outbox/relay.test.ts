@@ -86,7 +86,7 @@ describe("a relay that dies", () => {
     await createDeadLetters(stage.ledger).discard({ key: "a" });
     await live(stage, publisherOf, HEALTHY);
     await frozen.resume();
-    expect(await stage.ledger.outbox.held({ relay: "relay", max: 10 })).toEqual([]);
+    expect(await stage.ledger.outbox.held.list({ relay: "relay", max: 10 })).toEqual([]);
     expect(target.stored).toEqual(["b.1", "a.2"]);
   });
 
@@ -159,7 +159,7 @@ describe("a relay that dies", () => {
         for (const key of ["a", "b", "c"]) {
           expect(ofKey(target.stored, key)).toEqual(ofKey(wanted, key));
         }
-        expect(await stage.ledger.outbox.held({ relay: "relay", max: 10 })).toEqual([]);
+        expect(await stage.ledger.outbox.held.list({ relay: "relay", max: 10 })).toEqual([]);
       }),
       { numRuns: 400 },
     );
@@ -498,13 +498,13 @@ describe("a relay that runs on", () => {
     clock.advance(1000);
     await fast.runOnce();
     const left = async () => {
-      const span = await log.plan("0", 100);
-      return span === undefined ? 0 : (await log.read(span)).length;
+      const span = await log.spans.plan("0", 100);
+      return span === undefined ? 0 : (await log.spans.read(span)).length;
     };
     expect(await left()).toBe(3);
     await slow.runOnce();
     expect(await left()).toBe(0);
-    expect(await log.held({ relay: "fast", max: 10 })).toHaveLength(1);
+    expect(await log.held.list({ relay: "fast", max: 10 })).toHaveLength(1);
     await add("c.1");
     await fast.runOnce();
     await slow.runOnce();

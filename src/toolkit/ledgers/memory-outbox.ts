@@ -5,10 +5,10 @@ import type {
   HeldEvent,
   HeldFilter,
   HeldWrite,
+  LogOutbox,
   NewOutboxEvent,
   OutboxEvent,
   OutboxSpan,
-  OutboxSpans,
 } from "../outbox/log.ts";
 import type { MemoryTransaction } from "./memory-transaction.ts";
 import { untilWoken } from "./outbox-hints.ts";
@@ -42,56 +42,60 @@ export function createMemoryOutbox(
   state: MemoryOutboxState,
   clock: Clock,
   alone: Alone,
-): OutboxSpans<MemoryTransaction> {
+): LogOutbox<MemoryTransaction> {
   let hintsSeen = 0;
   return {
     way: "log",
-    cleansIn: "transaction",
     add: (tx, events) => Promise.resolve(add(state, clock, tx, events)),
     wait: (delayMs, signal) => {
       if (state.hints === hintsSeen) return untilWoken(state.waiting, clock, delayMs, signal);
       hintsSeen = state.hints;
       return Promise.resolve();
     },
-    start: (at) => alone(() => String(at === "end" ? state.lastNumber : 0)),
-    plan: (from, max) =>
-      alone(() => {
-        hintsSeen = state.hints;
-        const last = state.events
-          .filter(({ number }) => number > Number(from))
-          .slice(0, max)
-          .at(-1);
-        return last === undefined ? undefined : { from, to: String(last.number) };
-      }),
-    read: (span) => alone(() => read(state, span)),
-    clean: (positions, keepMs, max) =>
-      alone((tx) => {
-        const passed = Math.min(...positions.map(Number));
-        const over = state.events
-          .filter(
-            ({ number, event }) => number <= passed && event.addedAtMs <= clock.nowMs() - keepMs,
-          )
-          .slice(0, positions.length === 0 ? 0 : max);
-        const gone = new Set(over);
-        change(state, tx, "events", (events) => events.filter((one) => !gone.has(one)));
-        return over.length;
-      }),
-    held: (filter) => alone(() => held(state, clock, filter)),
-    countHeld: (filter) => alone(() => held(state, clock, filter).length),
-    heldKeys: (relay, among, wanted) =>
-      alone(() => {
-        const has = new Set<string>();
-        for (const one of state.held.values()) {
-          const { key } = one.event;
-          if (key === undefined || one.relay !== relay) continue;
-          if (wanted === undefined || one.state === wanted) has.add(key);
-        }
-        return new Set(among.filter((key) => has.has(key)));
-      }),
-    hold: (relay, puts, removes) =>
-      alone((tx) => {
-        change(state, tx, "held", (all) => applyHold(all, clock, relay, puts, removes));
-      }),
+    spans: {
+      cleansIn: "transaction",
+      start: (at) => alone(() => String(at === "end" ? state.lastNumber : 0)),
+      plan: (from, max) =>
+        alone(() => {
+          hintsSeen = state.hints;
+          const last = state.events
+            .filter(({ number }) => number > Number(from))
+            .slice(0, max)
+            .at(-1);
+          return last === undefined ? undefined : { from, to: String(last.number) };
+        }),
+      read: (span) => alone(() => read(state, span)),
+      clean: (positions, keepMs, max) =>
+        alone((tx) => {
+          const passed = Math.min(...positions.map(Number));
+          const over = state.events
+            .filter(
+              ({ number, event }) => number <= passed && event.addedAtMs <= clock.nowMs() - keepMs,
+            )
+            .slice(0, positions.length === 0 ? 0 : max);
+          const gone = new Set(over);
+          change(state, tx, "events", (events) => events.filter((one) => !gone.has(one)));
+          return over.length;
+        }),
+    },
+    held: {
+      list: (filter) => alone(() => held(state, clock, filter)),
+      count: (filter) => alone(() => held(state, clock, filter).length),
+      keys: (relay, among, wanted) =>
+        alone(() => {
+          const has = new Set<string>();
+          for (const one of state.held.values()) {
+            const { key } = one.event;
+            if (key === undefined || one.relay !== relay) continue;
+            if (wanted === undefined || one.state === wanted) has.add(key);
+          }
+          return new Set(among.filter((key) => has.has(key)));
+        }),
+      change: (relay, puts, removes) =>
+        alone((tx) => {
+          change(state, tx, "held", (all) => applyHold(all, clock, relay, puts, removes));
+        }),
+    },
     lag: (position) =>
       alone(() => {
         const oldest = state.events.find(({ number }) => number > Number(position ?? 0));

@@ -25,7 +25,7 @@ import {
 } from "../rules/pgoutput.ts";
 import type { PostgresSession, Query } from "../databases/postgres.ts";
 import { HapaxError } from "../../base/errors.ts";
-import type { NewOutboxEvent, OutboxEvent, OutboxLag, OutboxSpans } from "../outbox/log.ts";
+import type { LogOutbox, NewOutboxEvent, OutboxEvent, OutboxLag } from "../outbox/log.ts";
 import { type ChangeSource, findPending, readChanges } from "./postgres-decoding-changes.ts";
 import { createPostgresHeld } from "./postgres-outbox-held.ts";
 import { waitForHint } from "./postgres-outbox-hint.ts";
@@ -90,7 +90,7 @@ export function createPostgresDecoding<Tx>(
   joined: Query | undefined,
   settings: PostgresOutboxSettings,
   distances: DecodingDistances = DISTANCES,
-): OutboxSpans<Tx> {
+): LogOutbox<Tx> {
   const { schema, notify, clock = waitingClock } = settings;
   const way = settings.way === "messages" ? "messages" : "decoding";
   const suffix = schema === undefined ? "" : `_${schema}`;
@@ -105,17 +105,19 @@ export function createPostgresDecoding<Tx>(
   };
   return {
     way,
-    cleansIn: "alone",
-    ...createPostgresHeld(joined ?? session.query, log.tables, false),
+    held: createPostgresHeld(joined ?? session.query, log.tables, false),
     add: (tx, events) =>
       log.prefix === undefined
         ? addEvents(session.in(tx), log.tables, events, notify !== undefined)
         : addMessages(session.in(tx), log.prefix, events, notify !== undefined),
     wait: (delayMs, signal) => waitForHint(delayMs, signal, clock, notify),
-    start: (at, relay) => start(log, at, relay),
-    plan: (from, max) => plan(log, from, max),
-    read: (span) => read(log, span),
-    clean: (positions, keepMs, max) => clean(log, positions, keepMs, max),
+    spans: {
+      cleansIn: "alone",
+      start: (at, relay) => start(log, at, relay),
+      plan: (from, max) => plan(log, from, max),
+      read: (span) => read(log, span),
+      clean: (positions, keepMs, max) => clean(log, positions, keepMs, max),
+    },
     lag: (position) => lag(log, position),
   };
 }

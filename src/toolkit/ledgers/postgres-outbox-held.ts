@@ -5,7 +5,7 @@
  */
 
 import type { Query, Row } from "../databases/postgres.ts";
-import type { HeldEvent, HeldFilter, HeldWrite, OutboxLog } from "../outbox/log.ts";
+import type { HeldEvent, HeldEvents, HeldFilter, HeldWrite } from "../outbox/log.ts";
 import {
   boundedMs,
   EVENT_COLUMNS,
@@ -24,13 +24,9 @@ const HELD_COLUMNS = `relay, ${EVENT_COLUMNS.replace("id::text", "event_id")}, s
   (extract(epoch FROM due_at - clock_timestamp()) * 1000)::text AS due, fingerprint, message`;
 
 /** `moves`: an event that is held is no row of the outbox any more. */
-export function createPostgresHeld(
-  query: Query,
-  tables: OutboxTables,
-  moves: boolean,
-): Pick<OutboxLog<unknown>, "held" | "countHeld" | "heldKeys" | "hold"> {
+export function createPostgresHeld(query: Query, tables: OutboxTables, moves: boolean): HeldEvents {
   return {
-    async held(filter) {
+    async list(filter) {
       const { where, values } = conditionsOf(filter);
       const rows = await query(
         `SELECT ${HELD_COLUMNS} FROM ${tables.held} WHERE ${where} ORDER BY place LIMIT $${values.length + 1}`,
@@ -38,7 +34,7 @@ export function createPostgresHeld(
       );
       return rows.map(heldOf);
     },
-    async countHeld(filter) {
+    async count(filter) {
       const { where, values } = conditionsOf(filter);
       const rows = await query(
         `SELECT count(*)::text AS count FROM
@@ -48,7 +44,7 @@ export function createPostgresHeld(
       return number(rows[0], "count");
     },
     // Key by key through the index: one key may have very many.
-    async heldKeys(relay, among, state) {
+    async keys(relay, among, state) {
       if (among.length === 0) return new Set();
       const isSo = state === undefined ? "" : "AND state = $3";
       const rows = await query(
@@ -58,7 +54,7 @@ export function createPostgresHeld(
       );
       return new Set(rows.map((row) => text(row, "key")));
     },
-    async hold(relay, puts, removes) {
+    async change(relay, puts, removes) {
       // One statement cannot put an event twice: the last one counts.
       const byId = new Map(puts.map((put) => [put.event.id, put]));
       const all = [...byId.values()];

@@ -13,7 +13,7 @@
  */
 
 import type { PostgresSession, Query } from "../databases/postgres.ts";
-import type { OutboxBatch, OutboxRows } from "../outbox/log.ts";
+import type { OutboxBatch, RowsOutbox } from "../outbox/log.ts";
 import {
   boundedMs,
   EVENT_COLUMNS,
@@ -23,7 +23,7 @@ import {
   text,
 } from "./postgres-outbox-tables.ts";
 
-type Rows<Tx> = Pick<OutboxRows<Tx>, "way" | "claim" | "renew" | "settle" | "giveUp" | "lag">;
+type Rows<Tx> = Pick<RowsOutbox<Tx>, "way" | "rows" | "lag">;
 
 /** A relay that stops inside a claim holds up the others for so long at most: then the database ends its session. */
 const CLAIM_STALL_MS = 10_000;
@@ -36,45 +36,48 @@ export function createPostgresRows<Tx>(
 ): Rows<Tx> {
   return {
     way: "rows",
-    claim: (relay, max, leaseMs, afterDead) =>
-      session.transaction(async (tx) => {
-        const inside = session.in(tx);
-        await beginClaim(inside, tables);
-        return (
-          (await takeOver(inside, tables, relay, leaseMs)) ??
-          (await claimFree(inside, tables, relay, max, leaseMs, afterDead))
+    rows: {
+      claim: (relay, max, leaseMs, afterDead) =>
+        session.transaction(async (tx) => {
+          const inside = session.in(tx);
+          await beginClaim(inside, tables);
+          return (
+            (await takeOver(inside, tables, relay, leaseMs)) ??
+            (await claimFree(inside, tables, relay, max, leaseMs, afterDead))
+          );
+        }),
+      async renew({ id, token }, leaseMs) {
+        const rows = await query(
+          `UPDATE ${tables.batches} SET lease_until = ${leaseEnd("$3")} WHERE id = $1 AND token = $2 RETURNING 1 AS one`,
+          [id, token, String(boundedMs(leaseMs))],
         );
-      }),
-    async renew({ id, token }, leaseMs) {
-      const rows = await query(
-        `UPDATE ${tables.batches} SET lease_until = ${leaseEnd("$3")} WHERE id = $1 AND token = $2 RETURNING 1 AS one`,
-        [id, token, String(boundedMs(leaseMs))],
-      );
-      return rows.length > 0;
-    },
-    // PO11, PO12: waits for a claim that is taking it over, and then does not find its token.
-    async settle({ id, token }, done) {
-      const [batch] = await query(
-        `DELETE FROM ${tables.batches} WHERE id = $1 AND token = $2 RETURNING event_ids::text AS ids`,
-        [id, token],
-      );
-      if (batch === undefined) return false;
-      await query(
-        `DELETE FROM ${tables.outbox} WHERE id = ANY($1::text::bigint[])
+        return rows.length > 0;
+      },
+      // PO11, PO12: waits for a claim that is taking it over, and then does not find its token.
+      async settle({ id, token }, done) {
+        const [batch] = await query(
+          `DELETE FROM ${tables.batches} WHERE id = $1 AND token = $2 RETURNING event_ids::text AS ids`,
+          [id, token],
+        );
+        if (batch === undefined) return false;
+        await query(
+          `DELETE FROM ${tables.outbox} WHERE id = ANY($1::text::bigint[])
            AND id::text IN (SELECT json_array_elements_text($2::text::json))`,
-        [text(batch, "ids"), JSON.stringify(done)],
-      );
-      return true;
-    },
-    async giveUp(relay) {
-      await query(
-        `DELETE FROM ${tables.batches} WHERE relay = $1 AND lease_until <= clock_timestamp()`,
-        [relay],
-      );
-      const left = await query(`SELECT 1 AS one FROM ${tables.batches} WHERE relay = $1 LIMIT 1`, [
-        relay,
-      ]);
-      return left.length === 0;
+          [text(batch, "ids"), JSON.stringify(done)],
+        );
+        return true;
+      },
+      async giveUp(relay) {
+        await query(
+          `DELETE FROM ${tables.batches} WHERE relay = $1 AND lease_until <= clock_timestamp()`,
+          [relay],
+        );
+        const left = await query(
+          `SELECT 1 AS one FROM ${tables.batches} WHERE relay = $1 LIMIT 1`,
+          [relay],
+        );
+        return left.length === 0;
+      },
     },
     async lag() {
       const [row] = await query(

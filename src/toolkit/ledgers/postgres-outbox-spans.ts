@@ -20,7 +20,7 @@
  */
 
 import type { PostgresSession, Query, Row } from "../databases/postgres.ts";
-import type { OutboxLag, OutboxSpan, OutboxSpans } from "../outbox/log.ts";
+import type { LogOutbox, OutboxLag, OutboxSpan } from "../outbox/log.ts";
 import {
   type Difference,
   differenceOf,
@@ -44,10 +44,7 @@ import {
   text,
 } from "./postgres-outbox-tables.ts";
 
-type Log<Tx> = Pick<
-  OutboxSpans<Tx>,
-  "way" | "cleansIn" | "start" | "plan" | "read" | "clean" | "lag"
->;
+type Log<Tx> = Pick<LogOutbox<Tx>, "way" | "spans" | "lag">;
 
 /** A difference of so many events is sorted for every page of it: about a millisecond. */
 const SMALL_MAX = 5000;
@@ -67,24 +64,26 @@ export function createPostgresSpans<Tx>(
   };
   return {
     way: "log",
-    cleansIn: "transaction",
-    async start(at) {
-      await requireOwnNumbers(query, tables);
-      await writeOrigin(session.query, tables);
-      const { server, snapshot } = await now();
-      return encodePosition({ ...server, last: at === "end" ? snapshot : EMPTY_SNAPSHOT });
-    },
-    async plan(from, max) {
-      const position = parsePosition(from);
-      return plan(query, tables, from, position, await checked(position), max);
-    },
-    async read(span) {
-      return (await query(...readStatement(tables, differenceOf(span)))).map(eventOf);
-    },
-    async clean(positions, keepMs, max) {
-      const parsed = positions.map(parsePosition);
-      for (const position of parsed) await checked(position);
-      return parsed.length === 0 ? 0 : clean(query, tables, parsed, keepMs, max);
+    spans: {
+      cleansIn: "transaction",
+      async start(at) {
+        await requireOwnNumbers(query, tables);
+        await writeOrigin(session.query, tables);
+        const { server, snapshot } = await now();
+        return encodePosition({ ...server, last: at === "end" ? snapshot : EMPTY_SNAPSHOT });
+      },
+      async plan(from, max) {
+        const position = parsePosition(from);
+        return plan(query, tables, from, position, await checked(position), max);
+      },
+      async read(span) {
+        return (await query(...readStatement(tables, differenceOf(span)))).map(eventOf);
+      },
+      async clean(positions, keepMs, max) {
+        const parsed = positions.map(parsePosition);
+        for (const position of parsed) await checked(position);
+        return parsed.length === 0 ? 0 : clean(query, tables, parsed, keepMs, max);
+      },
     },
     async lag(position) {
       return lag(query, tables, position === undefined ? undefined : parsePosition(position));

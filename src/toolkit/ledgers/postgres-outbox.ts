@@ -24,8 +24,8 @@ export function createPostgresOutbox<Tx>(
   const { way = "log", clock = waitingClock, notify, schema } = settings;
   const tables = outboxTables(schema);
   const query = joined ?? session.query;
-  const common: Pick<OutboxLog<Tx>, "add" | "wait" | "held" | "countHeld" | "heldKeys" | "hold"> = {
-    ...createPostgresHeld(query, tables, way === "rows"),
+  const common: Pick<OutboxLog<Tx>, "add" | "wait" | "held"> = {
+    held: createPostgresHeld(query, tables, way === "rows"),
     add: (tx, events) => addEvents(session.in(tx), tables, events, notify !== undefined),
     wait: (delayMs, signal) => waitForHint(delayMs, signal, clock, notify),
   };

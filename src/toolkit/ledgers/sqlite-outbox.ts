@@ -19,11 +19,12 @@ import {
 import { HapaxError } from "../../base/errors.ts";
 import type {
   HeldEvent,
+  HeldEvents,
   HeldFilter,
   HeldWrite,
   NewOutboxEvent,
   OutboxEvent,
-  OutboxSpans,
+  LogOutbox,
 } from "../outbox/log.ts";
 import { untilWoken } from "./outbox-hints.ts";
 
@@ -67,21 +68,18 @@ const hintsOf = new WeakMap<SqliteConnection, Hints>();
 export function createSqliteOutbox<Connection extends SqliteConnection>(
   session: SqliteSession<Connection>,
   joined: RunJoined | undefined,
-): OutboxSpans<Connection> {
+): LogOutbox<Connection> {
   const hints = hintsOf.get(session.connection) ?? { count: 0, waiting: new Set() };
   hintsOf.set(session.connection, hints);
   let hintsSeen = 0;
-  const all = (sql: string, ...values: readonly SqliteValue[]): readonly Row[] =>
-    session.prepare(sql).all(...values) as readonly Row[];
+  const all = rowsOf(session);
   const add = ({ topic, key, payload, headers = {} }: NewOutboxEvent): string =>
     String(all(ADD, topic, key ?? null, payload, JSON.stringify(headers))[0]?.["id"]);
-  const reading = async <T>(work: () => T): Promise<T> =>
-    joined === undefined ? session.read(work) : joined(work);
-  const writing = async <T>(work: () => T): Promise<T> =>
+  const reading: Run = async (work) => (joined === undefined ? session.read(work) : joined(work));
+  const writing: Run = async (work) =>
     joined === undefined ? session.transaction(work) : joined(work);
   return {
     way: "log",
-    cleansIn: "transaction",
     add: async (tx, events) => {
       const ids = ownTransaction(session.connection, tx)(() => events.map(add));
       hints.count += 1;
@@ -94,44 +92,67 @@ export function createSqliteOutbox<Connection extends SqliteConnection>(
       hintsSeen = hints.count;
       return Promise.resolve();
     },
-    start: (at) => reading(() => (at === "end" ? String(numberOf(all(END)[0]?.["last"])) : "0")),
-    plan: (from, max) =>
-      reading(() => {
-        // In its turn: whoever gave the hint has committed.
-        hintsSeen = hints.count;
-        const last = all(PLAN, Number(from), max)[0]?.["last"] ?? undefined;
-        return last === undefined ? undefined : { from, to: String(numberOf(last)) };
-      }),
-    read: ({ from, to }) => reading(() => all(READ, Number(from), Number(to)).map(eventOf)),
-    clean: (positions, keepMs, max) =>
-      writing(() => {
-        if (positions.length === 0) return 0;
-        return all(CLEAN, Math.min(...positions.map(Number)), keepMs, max).length;
-      }),
-    held: (filter) =>
-      reading(() => {
-        const { where, values } = heldWhere(filter);
-        const sql = `${HELD} WHERE ${where} ORDER BY number LIMIT ?`;
-        return all(sql, ...values, filter.max).map(heldOf);
-      }),
-    countHeld: (filter) =>
-      reading(() => {
-        const { where, values } = heldWhere(filter);
-        return numberOf(all(countOf(where), ...values, filter.max)[0]?.["count"]);
-      }),
-    heldKeys: (...asked) =>
-      reading(() => new Set(all(HELD_KEYS, ...keyValues(...asked)).map(({ key }) => String(key)))),
-    hold: (relay, puts, removes) =>
-      writing(() => {
-        for (const put of puts) session.prepare(HOLD).run(...holdValues(relay, put));
-        for (const id of removes) session.prepare(RELEASE).run(relay, id);
-      }),
+    spans: {
+      cleansIn: "transaction",
+      start: (at) => reading(() => (at === "end" ? String(numberOf(all(END)[0]?.["last"])) : "0")),
+      plan: (from, max) =>
+        reading(() => {
+          // In its turn: whoever gave the hint has committed.
+          hintsSeen = hints.count;
+          const last = all(PLAN, Number(from), max)[0]?.["last"] ?? undefined;
+          return last === undefined ? undefined : { from, to: String(numberOf(last)) };
+        }),
+      read: ({ from, to }) => reading(() => all(READ, Number(from), Number(to)).map(eventOf)),
+      clean: (positions, keepMs, max) =>
+        writing(() => {
+          if (positions.length === 0) return 0;
+          return all(CLEAN, Math.min(...positions.map(Number)), keepMs, max).length;
+        }),
+    },
+    held: heldEvents(session, reading, writing),
     lag: (position) =>
       reading(() => {
         const age = all(LAG, Number(position ?? 0))[0]?.["age"];
         return { oldestMs: Math.max(0, numberOf(age ?? 0)), slotBytes: undefined };
       }),
   };
+}
+
+/** How what belongs to the ledger is run: in its turn, or in the caller's transaction. */
+type Run = <T>(work: () => T) => Promise<T>;
+
+function heldEvents(
+  session: SqliteSession<SqliteConnection>,
+  reading: Run,
+  writing: Run,
+): HeldEvents {
+  const all = rowsOf(session);
+  return {
+    list: (filter) =>
+      reading(() => {
+        const { where, values } = heldWhere(filter);
+        const sql = `${HELD} WHERE ${where} ORDER BY number LIMIT ?`;
+        return all(sql, ...values, filter.max).map(heldOf);
+      }),
+    count: (filter) =>
+      reading(() => {
+        const { where, values } = heldWhere(filter);
+        return numberOf(all(countOf(where), ...values, filter.max)[0]?.["count"]);
+      }),
+    keys: (...asked) =>
+      reading(() => new Set(all(HELD_KEYS, ...keyValues(...asked)).map(({ key }) => String(key)))),
+    change: (relay, puts, removes) =>
+      writing(() => {
+        for (const put of puts) session.prepare(HOLD).run(...holdValues(relay, put));
+        for (const id of removes) session.prepare(RELEASE).run(relay, id);
+      }),
+  };
+}
+
+function rowsOf(
+  session: SqliteSession<SqliteConnection>,
+): (sql: string, ...values: readonly SqliteValue[]) => readonly Row[] {
+  return (sql, ...values) => session.prepare(sql).all(...values) as readonly Row[];
 }
 
 function ownTransaction(connection: SqliteConnection, tx: SqliteConnection): RunJoined {

@@ -100,11 +100,11 @@ export function createDeadLetters<Tx>(
   ): Promise<number> => changeAll(ledger, relay, filterOf(which), what);
   return {
     async list({ max = 100, ...filter } = {}) {
-      const held = await ledger.outbox.held({ ...filter, relay, state: "dead", max });
+      const held = await ledger.outbox.held.list({ ...filter, relay, state: "dead", max });
       return held.map(letterOf);
     },
     async groups() {
-      const held = await ledger.outbox.held({ relay, state: "dead", max: GROUPED_MAX });
+      const held = await ledger.outbox.held.list({ relay, state: "dead", max: GROUPED_MAX });
       return groupLetters(held.map(letterOf));
     },
     replay: (which = {}) => change(which, "replay"),
@@ -148,13 +148,13 @@ async function changeSome<Tx>(
   filter: OutboxLetterFilter,
   what: "replay" | "discard",
 ): Promise<number> {
-  const dead = await outbox.held({ ...filter, relay, state: "dead", max: CHANGED_MAX });
+  const dead = await outbox.held.list({ ...filter, relay, state: "dead", max: CHANGED_MAX });
   if (what === "replay") {
     // OD2
     const puts = dead.map(
       (one) => ({ ...one, state: "waiting", attempts: 0, dueInMs: 0 }) as const,
     );
-    if (puts.length > 0) await outbox.hold(relay, puts, []);
+    if (puts.length > 0) await outbox.held.change(relay, puts, []);
     return dead.length;
   }
   // OD3

@@ -84,14 +84,14 @@ async function forgetSome<Tx>(
   const entry = await entries.find(place);
   if (entry?.state === "running" && (entry.leaseLeftMs ?? 0) > 0) throw busy(name);
   // OF4
-  if (outbox.way === "rows" && !(await outbox.giveUp(name))) throw busy(name);
-  const held = discardedMax === 0 ? [] : await outbox.held({ relay: name, max: discardedMax });
+  if (outbox.way === "rows" && !(await outbox.rows.giveUp(name))) throw busy(name);
+  const held = discardedMax === 0 ? [] : await outbox.held.list({ relay: name, max: discardedMax });
   const ids = held.map(({ event }) => event.id);
-  if (ids.length > 0) await outbox.hold(name, [], ids);
+  if (ids.length > 0) await outbox.held.change(name, [], ids);
   if (discardedMax > 0 && ids.length === discardedMax) {
     return { discarded: ids.length, forgotten: undefined };
   }
-  const heldKept = await outbox.countHeld({ relay: name, max: Number.MAX_SAFE_INTEGER });
+  const heldKept = await outbox.held.count({ relay: name, max: Number.MAX_SAFE_INTEGER });
   const { position, intent } = parseState(entry?.data);
   if (entry !== undefined) {
     const { token, revision } = entry;

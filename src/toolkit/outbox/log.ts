@@ -77,22 +77,28 @@ export interface HeldFilter {
   readonly max: number;
 }
 
-interface OutboxCommon<Tx> {
-  /** Adds events to the caller's transaction, and answers their ids. */
-  add(tx: Tx, events: readonly NewOutboxEvent[]): Promise<readonly string[]>;
-  /** Resolves when there may be something new, and at the latest after so long. Only a hint: nothing depends on it. */
-  wait(delayMs: number, signal: AbortSignal): Promise<void>;
-  held(filter: HeldFilter): Promise<readonly HeldEvent[]>;
-  /** How many `held` would answer: without reading them. */
-  countHeld(filter: HeldFilter): Promise<number>;
+/** Events that wait behind a failure, and dead letters: the same for every way. */
+export interface HeldEvents {
+  /** In the order in which they were held first. */
+  list(filter: HeldFilter): Promise<readonly HeldEvent[]>;
+  /** How many `list` would answer: without reading them. */
+  count(filter: HeldFilter): Promise<number>;
   /** Those of these keys that have held events; `state`: of this state. Costs no more where very many are held. */
-  heldKeys(
+  keys(
     relay: string,
     among: readonly string[],
     state?: HeldEvent["state"],
   ): Promise<ReadonlySet<string>>;
   /** Inside a transaction of `ledger.in(tx)`: puts by relay and id, then removes by id. */
-  hold(relay: string, puts: readonly HeldWrite[], removes: readonly string[]): Promise<void>;
+  change(relay: string, puts: readonly HeldWrite[], removes: readonly string[]): Promise<void>;
+}
+
+interface OutboxCommon<Tx> {
+  /** Adds events to the caller's transaction, and answers their ids. */
+  add(tx: Tx, events: readonly NewOutboxEvent[]): Promise<readonly string[]>;
+  /** Resolves when there may be something new, and at the latest after so long. Only a hint: nothing depends on it. */
+  wait(delayMs: number, signal: AbortSignal): Promise<void>;
+  readonly held: HeldEvents;
   /** What is not published yet, roughly: for gauges. `position` as the relay has it. */
   lag(position: string | undefined): Promise<OutboxLag>;
 }
@@ -106,8 +112,7 @@ export interface OutboxLag {
 }
 
 /** Events as a log with positions: one relay of a name at a time, any number of names. */
-export interface OutboxSpans<Tx> extends OutboxCommon<Tx> {
-  readonly way: Exclude<OutboxWay, "rows">;
+export interface OutboxSpans {
   /** Where a new relay begins: before everything that is there, or behind it. */
   start(at: "beginning" | "end", relay: string): Promise<string>;
   /**
@@ -137,8 +142,7 @@ export interface OutboxBatch {
 }
 
 /** Events as rows that relays take in batches: many relays of one name at once. */
-export interface OutboxRows<Tx> extends OutboxCommon<Tx> {
-  readonly way: "rows";
+export interface OutboxRows {
   /**
    * OL5. The keys of held events are left alone: `block` those of dead ones too, `continue` only those that wait to be
    * tried again.
@@ -153,7 +157,7 @@ export interface OutboxRows<Tx> extends OutboxCommon<Tx> {
   renew(batch: OutboxBatch, leaseMs: number): Promise<boolean>;
   /**
    * Inside a transaction of `ledger.in(tx)`: the batch is over. `done` names what was published, and what the same
-   * transaction puts among the held ones by `hold`: those rows are deleted, and the rest is free again. Answers false, and
+   * transaction puts among the held ones: those rows are deleted, and the rest is free again. Answers false, and
    * changes nothing, if it was taken meanwhile.
    */
   settle(batch: OutboxBatch, done: readonly string[]): Promise<boolean>;
@@ -164,5 +168,17 @@ export interface OutboxRows<Tx> extends OutboxCommon<Tx> {
   giveUp(relay: string): Promise<boolean>;
 }
 
-/** The outbox of a ledger. */
-export type OutboxLog<Tx> = OutboxSpans<Tx> | OutboxRows<Tx>;
+/** An outbox that is read as a log. */
+export interface LogOutbox<Tx> extends OutboxCommon<Tx> {
+  readonly way: Exclude<OutboxWay, "rows">;
+  readonly spans: OutboxSpans;
+}
+
+/** An outbox whose rows are taken in batches. */
+export interface RowsOutbox<Tx> extends OutboxCommon<Tx> {
+  readonly way: "rows";
+  readonly rows: OutboxRows;
+}
+
+/** The outbox of a ledger. `way` tells which of the two it is. */
+export type OutboxLog<Tx> = LogOutbox<Tx> | RowsOutbox<Tx>;

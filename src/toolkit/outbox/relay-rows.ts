@@ -22,11 +22,11 @@ const MARGIN = 0.1;
 
 export class RowsWork<Tx> {
   readonly #parts: RelayParts<Tx>;
-  readonly #rows: OutboxRows<Tx>;
+  readonly #rows: OutboxRows;
   #batchMax: number;
   #stuck = 0;
 
-  constructor(parts: RelayParts<Tx>, rows: OutboxRows<Tx>) {
+  constructor(parts: RelayParts<Tx>, rows: OutboxRows) {
     this.#parts = parts;
     this.#rows = rows;
     this.#batchMax = parts.settings.batchMax;
@@ -117,11 +117,11 @@ export class RowsWork<Tx> {
     await ledger.transaction(async (tx) => {
       const { outbox } = ledger.in(tx);
       if (outbox.way !== "rows") throw new Error("OR5 the outbox has changed its way");
-      if (!(await outbox.settle(batch, done))) {
+      if (!(await outbox.rows.settle(batch, done))) {
         settings.meter.add("fenced_total", 1, { primitive: "relay" });
         throw lost(batch);
       }
-      if (puts.length > 0) await outbox.hold(settings.name, puts, []);
+      if (puts.length > 0) await outbox.held.change(settings.name, puts, []);
     });
     const dead = puts.filter(({ state }) => state === "dead").length;
     tally.dead += dead;
@@ -137,7 +137,7 @@ interface BatchSignals {
 /** Renews the lease of a batch at a third of it; aborts before it is over, if that fails. */
 class BatchLease<Tx> implements BatchSignals {
   readonly #parts: RelayParts<Tx>;
-  readonly #rows: OutboxRows<Tx>;
+  readonly #rows: OutboxRows;
   readonly #batch: OutboxBatch;
   readonly #publishing = new AbortController();
   readonly #pausing = new AbortController();
@@ -145,7 +145,7 @@ class BatchLease<Tx> implements BatchSignals {
   #cancelDeadline: () => void = () => undefined;
   #isOver = false;
 
-  constructor(parts: RelayParts<Tx>, rows: OutboxRows<Tx>, batch: OutboxBatch) {
+  constructor(parts: RelayParts<Tx>, rows: OutboxRows, batch: OutboxBatch) {
     this.#parts = parts;
     this.#rows = rows;
     this.#batch = batch;

@@ -91,7 +91,7 @@ export class RelayWork<Tx> {
       position:
         this.#outbox.way === "rows"
           ? undefined
-          : await this.#outbox.start(settings.from, settings.name),
+          : await this.#outbox.spans.start(settings.from, settings.name),
     };
     // OR9
     await ledger.transaction(async (tx) => {
@@ -118,7 +118,7 @@ export class RelayWork<Tx> {
   async #sendDue(): Promise<boolean> {
     const { name, batchMax } = this.#parts.settings;
     const filter = { relay: name, state: "waiting", isDue: true, max: batchMax } as const;
-    const held = await this.#outbox.held(filter);
+    const held = await this.#outbox.held.list(filter);
     if (held.length === 0) return false;
     this.#dueAtMs = Infinity;
     const heads = headsOf(held.map(goingOf));
@@ -134,9 +134,9 @@ export class RelayWork<Tx> {
     const outbox = this.#outbox;
     const { position } = this.#state;
     if (outbox.way === "rows" || position === undefined) return false;
-    const span = await outbox.plan(position, this.#parts.settings.batchMax);
+    const span = await outbox.spans.plan(position, this.#parts.settings.batchMax);
     if (span === undefined) return false;
-    const events = (await outbox.read(span)).map(newGoing);
+    const events = (await outbox.spans.read(span)).map(newGoing);
     const waiting = await this.#waitingKeys(events);
     const ids = events.map(({ event }) => event.id);
     const subject = { kind: "span", from: span.from, to: span.to, ids } as const;
@@ -152,7 +152,7 @@ export class RelayWork<Tx> {
     const { name, retry } = this.#parts.settings;
     const keys = events.flatMap(({ key }) => (key === undefined ? [] : [key]));
     const state = retry.afterDead === "block" ? undefined : "waiting";
-    return await this.#outbox.heldKeys(name, keys, state);
+    return await this.#outbox.held.keys(name, keys, state);
   }
 
   /** OR1: the same events in the same places as when the intent was kept. */
@@ -167,10 +167,10 @@ export class RelayWork<Tx> {
     const outbox = this.#outbox;
     if (subject.kind === "span") {
       if (outbox.way === "rows") throw new Error("OR1 rows have no spans");
-      return (await outbox.read(subject)).map(newGoing);
+      return (await outbox.spans.read(subject)).map(newGoing);
     }
     const { ids } = subject;
-    const held = await outbox.held({ relay: this.#parts.settings.name, ids, max: ids.length });
+    const held = await outbox.held.list({ relay: this.#parts.settings.name, ids, max: ids.length });
     return held.map(goingOf);
   }
 
@@ -350,14 +350,15 @@ export async function hold<Tx>(
   removes: readonly string[],
   freed: ReadonlySet<string>,
 ): Promise<void> {
-  if (puts.length > 0 || removes.length > 0) await outbox.hold(name, puts, removes);
+  if (puts.length > 0 || removes.length > 0) await outbox.held.change(name, puts, removes);
   for (const key of freed) {
     const filter = { relay: name, key, max: 1 };
-    const [next] = await outbox.held(
+    const [next] = await outbox.held.list(
       retry.afterDead === "block" ? filter : { ...filter, state: "waiting" },
     );
     const isParked = next?.state === "waiting" && next.reason === undefined && next.dueInMs > 0;
-    if (next !== undefined && isParked) await outbox.hold(name, [{ ...next, dueInMs: 0 }], []);
+    if (next !== undefined && isParked)
+      await outbox.held.change(name, [{ ...next, dueInMs: 0 }], []);
   }
 }
 

@@ -166,7 +166,7 @@ export class Relay<Tx> {
   async #passOnce(parts: RelayParts<Tx>): Promise<void> {
     const { outbox } = parts;
     const acquired = await this.#acquire();
-    const rows = outbox.way === "rows" ? new RowsWork(parts, outbox) : undefined;
+    const rows = outbox.way === "rows" ? new RowsWork(parts, outbox.rows) : undefined;
     if (acquired.kind === "busy" && rows === undefined) {
       const words = `another relay is at work; name=${this.settings.name}`;
       throw new HapaxError("in_progress", words);
@@ -213,7 +213,7 @@ export class Relay<Tx> {
     }
     const upkeep = new Upkeep(parts);
     const breathe = createBreath(parts);
-    const rows = outbox.way === "rows" ? new RowsWork(parts, outbox) : undefined;
+    const rows = outbox.way === "rows" ? new RowsWork(parts, outbox.rows) : undefined;
     // Without the lease only rows are sent; it is asked for again after as long as it lasts.
     const untilMs =
       acquired.kind === "busy" ? settings.clock.steadyMs() + settings.leaseMs : Infinity;

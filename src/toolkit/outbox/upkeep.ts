@@ -43,7 +43,7 @@ export class Upkeep<Tx> {
     this.#cleanAtMs = clock.steadyMs() + cleanup.everyMs;
     // OR9
     const deleted =
-      outbox.cleansIn === "alone"
+      outbox.spans.cleansIn === "alone"
         ? await cleanIn(ledger, cleanup)
         : await ledger.transaction(async (tx) => {
             const joined = ledger.in(tx);
@@ -66,7 +66,7 @@ export class Upkeep<Tx> {
     meter.set("relay_lag_seconds", oldestMs / 1000, labels);
     if (slotBytes !== undefined) meter.set("slot_lag_bytes", slotBytes, labels);
     const count = (state: "waiting" | "dead"): Promise<number> =>
-      outbox.countHeld({ relay: name, state, max: COUNTED_MAX });
+      outbox.held.count({ relay: name, state, max: COUNTED_MAX });
     meter.set("held_events", await count("waiting"), labels);
     meter.set("dead_letters", await count("dead"), labels);
   }
@@ -79,5 +79,5 @@ async function cleanIn<Tx>(
   const { outbox } = ledger;
   const positions = await relayPositions(ledger, RELAYS_MAX);
   if (positions === undefined || outbox.way === "rows") return 0;
-  return await outbox.clean(positions, keepMs, batchMax);
+  return await outbox.spans.clean(positions, keepMs, batchMax);
 }
