@@ -19,7 +19,7 @@ import { encode } from "./records.ts";
 import { dataOf, type Listener } from "./entries.ts";
 import { Sender } from "./sender.ts";
 import type { BatchAck } from "./sender-events.ts";
-import { SettingsCheck } from "./settings.ts";
+import { SettingsCheck } from "../base/settings-check.ts";
 
 /** A batch of at least this share of a full one is sent beside others; a smaller one waits until one of them ends. */
 const PIPELINED_SHARE = 0.25;

@@ -1,7 +1,7 @@
 /** Settings of a connection. They are checked once; one error lists all problems. They never change. */
 
+import { SettingsCheck } from "../base/settings-check.ts";
 import { type Clock, waitingClock } from "../base/clock.ts";
-import { HapaxError } from "../base/error-codes.ts";
 import { type Random, systemRandom } from "../base/random.ts";
 import { fetchTransport, type Transport } from "./transport.ts";
 
@@ -53,31 +53,6 @@ export interface ResolvedClientSettings {
   readonly contentType: string | undefined;
   readonly keyWindowSeconds: number;
   readonly signal: AbortSignal | undefined;
-}
-
-/** Collects the problems of settings, so that one error lists all of them. */
-export class SettingsCheck {
-  readonly #problems: string[] = [];
-
-  /** Returns the value or its default. Notes a problem if it is not a number from `min` to `max`. */
-  number(name: string, value: number | undefined, fallback: number, min: number, max = Infinity) {
-    const chosen = value ?? fallback;
-    if (!(chosen >= min && chosen <= max)) {
-      this.problem(`${name}=${chosen} is not from ${min} to ${max}`);
-    }
-    return chosen;
-  }
-
-  problem(text: string): void {
-    this.#problems.push(text);
-  }
-
-  /** Throws `invalid_settings` if there was a problem. */
-  end(): void {
-    if (this.#problems.length > 0) {
-      throw new HapaxError("invalid_settings", this.#problems.join("; "));
-    }
-  }
 }
 
 /** Checks the settings and fills in the defaults. Throws `invalid_settings`. */

@@ -13,7 +13,7 @@ import { HapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
 import { deferred, nothing } from "../deferred.ts";
 import type { Reconnect } from "../line.ts";
-import { SettingsCheck } from "../settings.ts";
+import { SettingsCheck } from "../../base/settings-check.ts";
 import type { ConsumerEvent } from "./events.ts";
 import { Group, type GroupSettings } from "./group.ts";
 import type { HeldLease, LeasedBatch } from "./held.ts";

@@ -3,7 +3,7 @@
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import type { Sink } from "./sink.ts";
-import { SettingsCheck } from "../settings.ts";
+import { SettingsCheck } from "../../base/settings-check.ts";
 import type { ConsumerEvent } from "./events.ts";
 import type { GroupSettings } from "./group.ts";
 import type { Partitioned } from "./partitioned.ts";

@@ -1,7 +1,7 @@
 /** Settings of the server: plain values, resolved and checked once. */
 
 import { KEY_DEFAULTS, type KeyOverflow } from "../core/keys.ts";
-import { HapaxError } from "../../base/errors.ts";
+import { SettingsCheck } from "../../base/settings-check.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 
 /** Settings of a server. All are optional; units stand in the names. */
@@ -65,16 +65,16 @@ export function resolveSettings(settings: ServerSettings = {}): ResolvedSettings
     stateOffsets: settings.stateOffsets ?? false,
     testFaults: settings.testFaults ?? false,
   });
-  const problems: string[] = [];
+  const check = new SettingsCheck();
   for (const [name, [min, max]] of Object.entries(RANGES)) {
     const value = resolved[name as keyof typeof RANGES];
     if (!Number.isSafeInteger(value) || value < min || value > max) {
-      problems.push(`${name}=${value} is not a whole number from ${min} to ${max}`);
+      check.problem(`${name}=${value} is not a whole number from ${min} to ${max}`);
     }
   }
   if (resolved.keyOverflow !== "evict" && resolved.keyOverflow !== "reject") {
-    problems.push(`keyOverflow=${String(resolved.keyOverflow)} is neither evict nor reject`);
+    check.problem(`keyOverflow=${String(resolved.keyOverflow)} is neither evict nor reject`);
   }
-  if (problems.length > 0) throw new HapaxError("invalid_settings", problems.join("; "));
+  check.end();
   return resolved;
 }

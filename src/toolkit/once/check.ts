@@ -1,6 +1,6 @@
 /** Checks of arguments and options. One error lists all problems of a call. */
 
-import { HapaxError } from "../../base/errors.ts";
+import { SettingsCheck } from "../../base/settings-check.ts";
 import { NAME_BYTES_MAX } from "./limits.ts";
 
 /** Use `GLOBAL` as the scope when keys are not per tenant. */
@@ -8,14 +8,8 @@ export const GLOBAL = "*";
 
 const encoder = new TextEncoder();
 
-export class Check {
-  readonly #problems: string[] = [];
-
-  problem(text: string): void {
-    this.#problems.push(text);
-  }
-
-  /** Returns the value or its default. Notes a problem if it is not a whole number from `min` to `max`. */
+export class Check extends SettingsCheck {
+  /** The value or its default; a problem if it is not a whole number from `min` to `max`. */
   whole(
     name: string,
     value: number | undefined,
@@ -38,11 +32,6 @@ export class Check {
     const problem = problemOfName(value);
     if (problem !== undefined) this.problem(`${name} ${problem}`);
     return value;
-  }
-
-  /** Throws if there was a problem. */
-  end(code: "invalid_settings" | "invalid_request" = "invalid_settings"): void {
-    if (this.#problems.length > 0) throw new HapaxError(code, this.#problems.join("; "));
   }
 }
 
