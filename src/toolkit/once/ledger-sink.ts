@@ -37,7 +37,7 @@ const decoder = new TextDecoder();
  * import { startNodeServer } from "hapax/node";
  * import { connectServer, createPipeline } from "hapax/processing";
  *
- * const server = await startNodeServer({ port: 0 });
+ * const server = await startNodeServer({ store: "memory", port: 0 });
  * const hapax = connectServer(server.url);
  * const orders = hapax.stream("/v1/stream/orders");
  * await orders.create();
