@@ -148,7 +148,7 @@ function endOf(journal: Buffer): number {
 }
 
 test(
-  "G12 RC2 JF2 no bit of a closed journal can be wrong without a refusal, unless nothing depends on it",
+  "G12 RC2 no bit of a closed journal can be wrong without a refusal, unless nothing depends on it",
   async () => {
     const { images } = await writeStore(false);
     const end = endOf(images.get(JOURNAL) ?? Buffer.alloc(0));
@@ -173,7 +173,7 @@ test(
 );
 
 test(
-  "RD1 behind a snapshot, no bit of the journal can be wrong with other data as the result",
+  "behind a snapshot, no bit of the journal can be wrong with other data as the result",
   async () => {
     const { images } = await writeStore(true);
     const end = endOf(images.get(JOURNAL) ?? Buffer.alloc(0));
@@ -184,7 +184,7 @@ test(
 );
 
 test(
-  "SN1 SN4 a wrong bit in the snapshot sends recovery to the journal, with the same result",
+  "a wrong bit in the snapshot sends recovery to the journal, with the same result",
   async () => {
     const { images, snapshot } = await writeStore(true);
     const bytes = images.get(snapshot)?.length ?? 0;
@@ -197,7 +197,7 @@ test(
 );
 
 test(
-  "SN1 RC4 a wrong bit in the only snapshot of a journal that does not go back is refused",
+  "RC4 a wrong bit in the only snapshot of a journal that does not go back is refused",
   async () => {
     const { images, snapshot } = await writeStore(true);
     const journal = images.get(JOURNAL) ?? Buffer.alloc(0);

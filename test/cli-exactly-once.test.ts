@@ -106,7 +106,7 @@ describe("--key", () => {
     expect(await readAll("orders")).toBe("1\n");
   });
 
-  test("CA1 a lost answer is asked for again under the key", async () => {
+  test("a lost answer is asked for again under the key", async () => {
     const fetch = losing((nth) => nth < 3);
     const result = await hapax(["append", "orders", "--key", "k"], {
       stdin: ["1\n", "2\n"],
@@ -116,7 +116,7 @@ describe("--key", () => {
     expect(await readAll("orders")).toBe("1\n2\n");
   });
 
-  test("CA2 giving up says that the same command finishes it", async () => {
+  test("giving up says that the same command finishes it", async () => {
     const fetch = losing(() => true);
     const words = ["append", "orders", "1", "--key", "k", "--retry-seconds", "1"];
     const result = await hapax(words, { fetch });
@@ -125,7 +125,7 @@ describe("--key", () => {
     expect((await hapax(words)).stdout).toMatch(/^already stored 1 record/);
   });
 
-  test("CA3 all lines are one request, far beyond the usual size of one", async () => {
+  test("all lines are one request, far beyond the usual size of one", async () => {
     const posts: string[] = [];
     const fetch: typeof globalThis.fetch = (input, init) => {
       posts.push(init?.method ?? "");
@@ -137,7 +137,7 @@ describe("--key", () => {
     expect(posts).toEqual(["HEAD", "POST"]);
   });
 
-  test("CA3 input that needs several requests is refused before anything is sent", async () => {
+  test("input that needs several requests is refused before anything is sent", async () => {
     const files = { f: large("a").repeat(90) };
     const result = await hapax(["append", "orders", "--file", "f", "--key", "k"], { files });
     expect(result.code).toBe(2);
@@ -147,7 +147,7 @@ describe("--key", () => {
     expect((await readAll("orders")) + (await readAll("log"))).toBe("");
   });
 
-  test("CA3 no pause of the input cuts it", async () => {
+  test("no pause of the input cuts it", async () => {
     async function* halting(): AsyncGenerator<Uint8Array> {
       yield new TextEncoder().encode("1\n");
       for (let turn = 0; turn < 10; turn += 1) await new Promise((done) => setImmediate(done));
@@ -176,7 +176,7 @@ describe("--key", () => {
 describe("--if-match", () => {
   beforeEach(() => hapax(["create", "orders"]));
 
-  test("CA4 the append is stored at the tail that it names, and only there", async () => {
+  test("the append is stored at the tail that it names, and only there", async () => {
     expect((await hapax(["append", "orders", "1", "--if-match", offset(0)])).code).toBe(0);
     const late = await hapax(["append", "orders", "2", "--if-match", offset(0)]);
     expect(late).toMatchObject({ code: 1, stdout: "" });
@@ -196,7 +196,7 @@ describe("--if-match", () => {
     [["--key", "k"]],
     [["--producer", "p"]],
     [["--producer", "p", "--session", "s"]],
-  ])("CA4 a lost answer is no conflict with %j", async (options) => {
+  ])("a lost answer is no conflict with %j", async (options) => {
     const fetch = losing((nth) => nth === 1);
     const words = ["append", "orders", "1", "--if-match", offset(0), ...options];
     const result = await hapax(words, { fetch });
@@ -204,7 +204,7 @@ describe("--if-match", () => {
     expect(await readAll("orders")).toBe("1\n");
   });
 
-  test("CA4 all requests of the input follow each other although every answer is lost once", async () => {
+  test("all requests of the input follow each other although every answer is lost once", async () => {
     const fetch = losing((nth) => nth % 2 === 1);
     const files = { f: large("a") + large("b") + large("c") };
     const words = ["append", "orders", "--file", "f", "--if-match", offset(0)];
@@ -216,7 +216,7 @@ describe("--if-match", () => {
     expect(await readAll("orders")).toBe(files.f);
   });
 
-  test("CA4 CA2 a foreign append in between ends it, and what is stored is said", async () => {
+  test("a foreign append in between ends it, and what is stored is said", async () => {
     const files = { f: large("a") + large("b") + large("c") };
     const words = ["append", "orders", "--file", "f", "--if-match", offset(0)];
     const fetch = before(2, () => hapax(["append", "orders", '"foreign"']));
@@ -228,7 +228,7 @@ describe("--if-match", () => {
     expect(await readAll("orders")).toBe(`${large("a")}"foreign"\n`);
   });
 
-  test("CA2 a conflict after an attempt without an answer leaves nothing unknown", async () => {
+  test("a conflict after an attempt without an answer leaves nothing unknown", async () => {
     const fetch = before(1, async () => {
       await hapax(["append", "orders", '"foreign"']);
       throw new TypeError("the request is lost");
@@ -242,7 +242,7 @@ describe("--if-match", () => {
     expect(await readAll("orders")).toBe('"foreign"\n');
   });
 
-  test("CA4 a run that was cut goes on at its own end, or not at all", async () => {
+  test("a run that was cut goes on at its own end, or not at all", async () => {
     const files = { f: large("a") + large("b") };
     const words = ["append", "orders", "--file", "f", "--if-match", offset(0), "--producer", "p"];
     const cut = [...words, "--retry-seconds", "0"];

@@ -48,7 +48,7 @@ async function kill({ child }: Holder): Promise<void> {
   running.delete(child);
 }
 
-test("G32 LK1 LK2 a process in another network namespace keeps the directory until it is killed", async (context) => {
+test("G32 a process in another network namespace keeps the directory until it is killed", async (context) => {
   requireNamespaces(context);
   const directory = join(root, "shared");
   const holder = await start(directory, NETWORK);
@@ -70,7 +70,7 @@ test("G32 LK1 LK2 a process in another network namespace keeps the directory unt
   expect(readdirSync(directory).filter((name) => /^lock/i.test(name))).toEqual([]);
 });
 
-test("LK1 of many that begin at once on a directory of a killed process exactly one gets it", async (context) => {
+test("of many that begin at once on a directory of a killed process exactly one gets it", async (context) => {
   requireNamespaces(context);
   const directory = join(root, `${"long-".repeat(30)}path`);
   for (let round = 0; round < 3; round += 1) {

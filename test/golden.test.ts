@@ -160,7 +160,7 @@ describe.each(versions)("%s", (version) => {
     expect(recovery.torn).toBeDefined();
   });
 
-  test.each(["whole", "torn"] as const)("VF1 verification finds %s sound", async (which) => {
+  test.each(["whole", "torn"] as const)("verification finds %s sound", async (which) => {
     const problems: Problem[] = [];
     const result = await verifyDisk(openNodeDisk(join(golden, version, which), true), {
       onProblem: async (problem) => void problems.push(problem),
@@ -196,7 +196,7 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
     expect(store.subarray(4096, 8192)).toEqual(store.subarray(0, 4096));
   });
 
-  test("JF1 a segment begins with two equal copies of its header", () => {
+  test("a segment begins with two equal copies of its header", () => {
     for (const [at, bytes] of segments.entries()) {
       expect(bytes.length).toBe(SEGMENT_BYTES);
       expect(bytes.toString("latin1", 0, 8)).toBe("HAPAXJNL");
@@ -220,7 +220,7 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
     }
   });
 
-  test("JF2 frames follow each other by LSN and ordinal, and zeros follow the last", () => {
+  test("frames follow each other by LSN and ordinal, and zeros follow the last", () => {
     for (const [at, frame] of frames.entries()) {
       expect(frame.lsn).toBe((frames[0]?.lsn ?? 0) + at);
       expect(frame.ordinal).toBeGreaterThanOrEqual(frames[at - 1]?.ordinal ?? 0);
@@ -266,7 +266,7 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
     expect(bytes[43]).toBe(2); // the next record
   });
 
-  test("SN1 a snapshot is blocks with length and checksum, from a head to an end", () => {
+  test("a snapshot is blocks with length and checksum, from a head to an end", () => {
     const names = readdirSync(directory).filter((name) => name.endsWith(".snap"));
     expect(names.length).toBe(2);
     for (const name of names) {
@@ -291,7 +291,7 @@ describe.each(versions)("the bytes of %s are what docs/formats says", (version) 
   });
 });
 
-test("JF3 a directory of another format is refused by server and tools, and stays as it is", async () => {
+test("a directory of another format is refused by server and tools, and stays as it is", async () => {
   const newer = (bytes: Buffer): void => {
     for (const at of [0, 2048]) {
       bytes.writeUInt32LE(2, at + 8);
@@ -315,7 +315,7 @@ test("JF3 a directory of another format is refused by server and tools, and stay
   }
 });
 
-test("JF3 so is one with a snapshot of another format", async () => {
+test("so is one with a snapshot of another format", async () => {
   for (const [harm, message] of [
     [(payload: Buffer) => (payload[10] = 2), "its format is 2, this version"],
     [(payload: Buffer) => payload.write("HAPAXSNP", 2, "latin1"), "a development version of Hapax"],
@@ -405,7 +405,7 @@ describe("the bytes of keys, sessions and resets are what docs/formats says", ()
     expect([...evicted.subarray(8)]).toEqual([20]);
   });
 
-  test("SN1 a snapshot has policies, keys and producers as they are specified", () => {
+  test("a snapshot has policies, keys and producers as they are specified", () => {
     const name = readdirSync(directory)
       .filter((entry) => entry.endsWith(".snap"))
       .toSorted()
@@ -485,7 +485,7 @@ describe("the bytes of groups and trims are what docs/formats says", () => {
     expect([...trim.subarray(8)]).toEqual([58]);
   });
 
-  test("SN1 a snapshot has the cursors in blocks of their own, and the groups at its end", () => {
+  test("a snapshot has the cursors in blocks of their own, and the groups at its end", () => {
     const name = readdirSync(directory).find((entry) => entry.endsWith(".snap"));
     const bytes = readFileSync(join(directory, name ?? ""));
     const blocks: Buffer[] = [];

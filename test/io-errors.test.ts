@@ -126,7 +126,7 @@ function checkNoRetry(disk: SimulatedDisk, call: number, fault: DiskFault): void
 
 for (const fault of ["EIO", "ENOSPC", "short"] as const) {
   test(
-    `FS2 DK3 SG4 ${fault} at every call of a run loses nothing that was answered`,
+    `${fault} at every call of a run loses nothing that was answered`,
     async () => {
       const { disk: whole, refusal } = await runWithFault(Infinity, fault);
       expect(refusal).toBeUndefined();
@@ -145,7 +145,7 @@ for (const fault of ["EIO", "ENOSPC", "short"] as const) {
   );
 }
 
-test("SG4 a full disk answers store_full, tears nothing, and goes on by itself when there is room", async () => {
+test("a full disk answers store_full, tears nothing, and goes on by itself when there is room", async () => {
   const disk = createSimulatedDisk(4);
   const clock = createVirtualClock(1_700_000_000_000);
   const history = new History();
@@ -181,7 +181,7 @@ test("SG4 a full disk answers store_full, tears nothing, and goes on by itself w
   await reopened.close();
 });
 
-test("SG4 a store that finds no room for its first segment says so instead of waiting", async () => {
+test("a store that finds no room for its first segment says so instead of waiting", async () => {
   const disk = createSimulatedDisk(4);
   disk.setCapacity(1000);
   await expect(openOnDisk(disk, SETTINGS, async () => {})).rejects.toMatchObject({

@@ -128,7 +128,7 @@ test("G22 a clock that is behind after the restore gives no member a second time
   await restored.close();
 });
 
-test("N1 after a restore no generation is given that was given before it", async () => {
+test("after a restore no generation is given that was given before it", async () => {
   const { directory, copy } = await copied();
   const lost = await open(directory, START_MS + 10_000);
   const given = await lost.wake();

@@ -129,7 +129,7 @@ describe("a ledger as a sink", () => {
     });
   });
 
-  test("SK1 an event that the work adds goes with the position, or neither does", async () => {
+  test("an event that the work adds goes with the position, or neither does", async () => {
     const ledger = memoryLedger();
     const sink = ledgerSink(ledger);
     const outbox = createOutbox(ledger);
@@ -180,7 +180,7 @@ describe("a ledger as a sink", () => {
 describe("a ledger in SQLite as a sink", () => {
   const place = { pipeline: "p", stream: "/v1/stream/in" };
 
-  test("SQ1 has one transaction at a time, whoever asks, and their effects are not mixed", async () => {
+  test("has one transaction at a time, whoever asks, and their effects are not mixed", async () => {
     const connection = new Database(":memory:");
     const sink = ledgerSink(sqliteLedger(() => connection));
     await sink.prepare();
@@ -205,7 +205,7 @@ describe("a ledger in SQLite as a sink", () => {
     connection.close();
   });
 
-  test("SQ2 waits for another connection that writes, while this process goes on", async () => {
+  test("waits for another connection that writes, while this process goes on", async () => {
     const file = join(mkdtempSync(join(tmpdir(), "hapax-sink-")), "busy.db");
     const [one, other] = [new Database(file, { timeout: 0 }), new Database(file, { timeout: 0 })];
     const first = ledgerSink(sqliteLedger(() => one));
@@ -234,7 +234,7 @@ describe("a ledger in SQLite as a sink", () => {
 describe.skipIf(reason !== undefined)("a ledger in PostgreSQL as a sink", () => {
   const place = { pipeline: "p", stream: "/v1/stream/in" };
 
-  test("PS1 lets the next holder wait until the transaction of the last one has ended", async () => {
+  test("lets the next holder wait until the transaction of the last one has ended", async () => {
     const server = await startPostgres();
     const old = ledgerSink(postgresLedger(server.openPool()));
     const heir = ledgerSink(postgresLedger(server.openPool()));
@@ -257,7 +257,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL as a sink", () => 
     await server.stop();
   });
 
-  test("SK4 a server that is away is told as such, with both clients", async () => {
+  test("a server that is away is told as such, with both clients", async () => {
     const host = mkdtempSync(join(tmpdir(), "hapax-nobody-"));
     const pool = new pg.Pool({ host, user: "postgres" });
     const sql = postgres({ host, user: "postgres", connect_timeout: 1, backoff: false });
@@ -269,7 +269,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL as a sink", () => 
     await Promise.all([pool.end(), sql.end()]);
   });
 
-  test("PS2 throws a connection away that cannot even roll back", async () => {
+  test("throws a connection away that cannot even roll back", async () => {
     const released: unknown[] = [];
     const client: PgClient = {
       query: async (text) => {

@@ -83,7 +83,7 @@ async function readWhole(): Promise<Buffer> {
   }
 }
 
-test("PB1 pages that wait for a slow reader are not written over by those of a quick one", async () => {
+test("pages that wait for a slow reader are not written over by those of a quick one", async () => {
   const slow = Array.from({ length: SLOW_READERS }, (_, at) => {
     const from = at * 2 * APPEND_BYTES;
     return { wanted: content.subarray(from), socket: askForAll(from) };

@@ -96,6 +96,14 @@ const planted: readonly Planted[] = [
     changes: { "src/streams/stores/memory.ts": "/**\n *   ZZ1  another rule.\n */\n" },
   },
   {
+    check: "invariant labels",
+    problem: "116 labels; at most 112: state the rule without one",
+    changes: {
+      "src/streams/stores/memory.ts": `/**\n${Array.from({ length: 114 }, (_, at) => ` *   ZY${at}  a rule;\n`).join("")} */\n`,
+      "src/testing/suite.ts": `export const cases = [{ name: "ZZ2 it lasts" }, { name: "${Array.from({ length: 114 }, (_, at) => `ZY${at}`).join(" ")} hold" }];\n`,
+    },
+  },
+  {
     check: "protocol sections",
     problem: "src/streams/core/rule.ts:7: PROTOCOL.md has no \u00a71.1",
     changes: { "PROTOCOL.md": "## 1 One\n## 2 Two\n### 2.1 Second\n" },

@@ -146,7 +146,7 @@ async function cutEverywhere(filling: Filling, journal: Journal, old: Buffer): P
   return cuts;
 }
 
-suite("RC1 JF2 a journal of 64 KiB that is cut anywhere", async () => {
+suite("RC1 a journal of 64 KiB that is cut anywhere", async () => {
   const journal = await writeJournal(1, 64 * 1024);
   const { image: old } = await writeJournal(2, 70 * 1024);
   for (const filling of ["zeros", "old bytes", "random bytes"] as const) {
@@ -169,7 +169,7 @@ test("ID2 a file that is shorter than it was made is refused, wherever it ends",
   }
 });
 
-test("JF1 frames of an earlier use of the file are never taken for new ones, though their numbers fit", async () => {
+test("frames of an earlier use of the file are never taken for new ones, though their numbers fit", async () => {
   const { image, store } = await writeJournal(1, 8 * 1024);
   const { image: old } = await writeJournal(2, 16 * 1024);
   const frames = await framesOf(image);

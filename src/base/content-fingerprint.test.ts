@@ -28,7 +28,7 @@ describe("fingerprints of requests", () => {
     ["a text of the user", "order:17", "invoice:17", true],
     ["a text of the user beside ours", "order:17", of("aa", "01", "01"), true],
     ["nothing", undefined, of("aa", "01", "01"), false],
-  ])("HF5 HF6 compares with %s", (_what, one, other, isOther) => {
+  ])("compares with %s", (_what, one, other, isOther) => {
     expect([isOtherContent(one, other), isOtherContent(other, one)]).toEqual([isOther, isOther]);
   });
 });

@@ -1,10 +1,10 @@
 /**
  * Digests of what a request is for. Servers of different versions and with different parsers can compare them.
  *
- *   HF5  fingerprints of different versions are not compared, so during an upgrade a repetition never counts as
- *        another request;
- *   HF6  two bodies that were both seen as bytes are compared exactly. If a parser has read one of them, they are
- *        compared by what both sides know; if that is nothing, by method, target and type alone.
+ *   - fingerprints of different versions are not compared, so during an upgrade a repetition never counts as
+ *     another request;
+ *   - two bodies that were both seen as bytes are compared exactly. If a parser has read one of them, they are
+ *     compared by what both sides know; if that is nothing, by method, target and type alone.
  *
  * `http-1:<head>:<plain>:<exact>`. `plain` is the body as every parser understands it. `exact` is what the bytes say
  * beyond that; `=` means no more, `?` unknown. A fingerprint that users give has another form, and is compared as
@@ -32,10 +32,8 @@ export function isOtherContent(one: string | undefined, other: string | undefine
   if (one === undefined || other === undefined || one === other) return false;
   const [left, right] = [parse(one), parse(other)];
   if (left === undefined || right === undefined) return true;
-  // HF5
   if (left.version !== right.version) return false;
   if (left.head !== right.head) return true;
-  // HF6
   if (left.exact !== undefined && right.exact !== undefined) return left.exact !== right.exact;
   if (left.plain !== undefined && right.plain !== undefined) return left.plain !== right.plain;
   return false;

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { fingerprintFailure, groupLetters, reasonOf } from "./dead-letter.ts";
 
-test("OE5 failures that differ in numbers and ids alone are the same", () => {
+test("failures that differ in numbers and ids alone are the same", () => {
   const one = fingerprintFailure("Error", "order 17 of 2026-11-16 (id 9f8e-77) timed out");
   expect(fingerprintFailure("Error", "order 4 of 2025-01-02 (id 0aaa-12) timed out")).toBe(one);
   expect(fingerprintFailure("Error", "order 17 was refused")).not.toBe(one);

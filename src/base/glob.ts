@@ -2,8 +2,8 @@
  * Patterns of stream names: `*` is one segment, `**` is any number of segments, also none; everything
  * else is literal, and `%2A` in a literal segment is a star.
  *
- *   N9  matching takes time in proportion to the length of the pattern times that of the name, so no pattern is an
- *       attack.
+ *   - matching takes time in proportion to the length of the pattern times that of the name, so no pattern is an
+ *     attack.
  */
 
 export class Glob {

@@ -1,7 +1,7 @@
 /**
  * The result of an append: counted while the command runs, printed at its end.
  *
- *   CA2  what is reported as stored was acknowledged; what is unknown is called unknown.
+ *   - what is reported as stored was acknowledged; what is unknown is called unknown.
  */
 
 import {

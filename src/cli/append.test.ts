@@ -8,7 +8,7 @@ const identity = (request: { headers: Readonly<Record<string, unknown>> }) =>
   ["producer-id", "producer-epoch", "producer-seq"].map((name) => request.headers[name]).join("/");
 
 describe("exactly once", () => {
-  test("CA1 CH2 a lost answer is asked for again under the same identity, and stored once", async () => {
+  test("a lost answer is asked for again under the same identity, and stored once", async () => {
     const server = await startStreamServer((_request, nth, response) => {
       if (nth !== 1 && nth !== 3) return false;
       response.destroy();
@@ -31,7 +31,7 @@ describe("exactly once", () => {
     expect(stored.map((record) => record.number)).toEqual(lines.map((_, i) => i));
   });
 
-  test("CA1 CH1 an answer that is cut short counts as lost", async () => {
+  test("an answer that is cut short counts as lost", async () => {
     const server = await startStreamServer((_request, nth, response) => {
       if (nth !== 1) return false;
       response.writeHead(200, { "content-length": "10" }).write("half");
@@ -60,7 +60,7 @@ describe("exactly once", () => {
     },
   );
 
-  test("CA2 giving up says what is stored, what is unknown, and how to finish", async () => {
+  test("giving up says what is stored, what is unknown, and how to finish", async () => {
     const server = await startStreamServer((_request, nth, response) => {
       if (nth === 1) return false;
       response.destroy();
@@ -76,7 +76,7 @@ describe("exactly once", () => {
     expect(result.waits.length).toBeGreaterThan(3);
   });
 
-  test("CA2 the same input under the same producer is recognised and not stored again", async () => {
+  test("the same input under the same producer is recognised and not stored again", async () => {
     const server = await startStreamServer();
     const words = ["append", "orders", "--file", "f", "--producer", "import", "--url", server.url];
     const files = { f: '{"a":1}\n{"a":2}\n' };
@@ -86,7 +86,7 @@ describe("exactly once", () => {
     expect(server.stored).toEqual(['[{"a":1},{"a":2}]']);
   });
 
-  test("B2 under a named producer no pause cuts a batch", async () => {
+  test("under a named producer no pause cuts a batch", async () => {
     const server = await startStreamServer();
     async function* halting(): AsyncGenerator<Uint8Array> {
       yield new TextEncoder().encode("1\n");

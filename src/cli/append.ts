@@ -1,11 +1,11 @@
 /**
  * `hapax append`: input of any size, stored exactly once.
  *
- *   CA1  each request carries an identity (a producer and its sequence, or a key) and is repeated under it until
- *       an answer arrives; the next one is sent only then;
- *   CA3  with `--key` the whole input is one request, or nothing of it is sent;
- *   CA4  with `--if-match` the first request names that tail and each other one the end of the one before it:
- *       the input is stored without foreign appends in between, up to the first that comes.
+ *   - each request carries an identity (a producer and its sequence, or a key) and is repeated under it until
+ *     an answer arrives; the next one is sent only then;
+ *   - with `--key` the whole input is one request, or nothing of it is sent;
+ *   - with `--if-match` the first request names that tail and each other one the end of the one before it:
+ *     the input is stored without foreign appends in between, up to the first that comes.
  */
 
 import { STREAM_CLOSED, STREAM_NEXT_OFFSET } from "../protocol/header-names.ts";

@@ -21,7 +21,7 @@ const lines = (input: readonly string[], batchBytesMax = 1000) =>
   collect(batchLines(chunks(input), { batchBytesMax, lineBytesMax: 1000 }));
 
 describe("batches of lines", () => {
-  test("CB1 no batch passes the limit unless it is one record", async () => {
+  test("no batch passes the limit unless it is one record", async () => {
     const record = fc.string({ maxLength: 60 }).map((value) => JSON.stringify(value));
     await fc.assert(
       fc.asyncProperty(fc.array(record), fc.integer({ min: 3, max: 120 }), async (records, max) => {
@@ -35,12 +35,12 @@ describe("batches of lines", () => {
     );
   });
 
-  test("CB1 a batch is filled to the last byte", async () => {
+  test("a batch is filled to the last byte", async () => {
     const [first, second] = await lines(['"a"\n"b"\n"c"\n'], '["a","b"]'.length);
     expect([text(first as Batch), text(second as Batch)]).toEqual(['["a","b"]', '["c"]']);
   });
 
-  test("CB2 how the bytes arrive does not change the batches", async () => {
+  test("how the bytes arrive does not change the batches", async () => {
     const input = Array.from({ length: 40 }, (_, i) => `{"n":${String(i)},"t":"ä€"}`).join("\r\n");
     const whole = (await lines([input], 100)).map(text);
     for (const size of [1, 2, 7, 64]) {
@@ -48,7 +48,7 @@ describe("batches of lines", () => {
     }
   });
 
-  test("CB2 a pause sends what there is, and only a pause is marked so", async () => {
+  test("a pause sends what there is, and only a pause is marked so", async () => {
     let release = (): void => {};
     const later = new Promise<void>((resolve) => {
       release = resolve;
@@ -71,7 +71,7 @@ describe("batches of lines", () => {
     expect((await batches.next()).done).toBe(true);
   });
 
-  test("CB3 a line that would close the array is refused by its number", async () => {
+  test("a line that would close the array is refused by its number", async () => {
     await expect(lines(["1\n\n1],[2\n"])).rejects.toThrow("line 3 of the input is not JSON");
     await expect(lines(["1,2"])).rejects.toThrow("line 1 of the input is not JSON");
   });
@@ -88,7 +88,7 @@ describe("batches of lines", () => {
 });
 
 describe("batches of bytes", () => {
-  test("CB2 chunks are cut at the limit wherever the input was cut", async () => {
+  test("chunks are cut at the limit wherever the input was cut", async () => {
     const input = "0123456789".repeat(10);
     for (const size of [1, 3, 30, 100]) {
       const batches = await collect(batchBytes(chunks(pieces(input, size)), { batchBytesMax: 32 }));

@@ -1,10 +1,10 @@
 /**
  * Input of any size to request bodies of bounded size, holding one batch in memory at a time.
  *
- *   CB1  a batch closes when the next record would pass the limit; a record larger than it goes alone;
- *   CB2  the same input gives the same batches, however its bytes arrive, unless a pause cuts one early
- *       (`isCutByPause`). Repeating a command under the same producer rests on this;
- *   CB3  each line is checked to be one JSON value before it joins a batch: `1],[2` would be two records.
+ *   - a batch closes when the next record would pass the limit; a record larger than it goes alone;
+ *   - the same input gives the same batches, however its bytes arrive, unless a pause cuts one early
+ *     (`isCutByPause`). Repeating a command under the same producer rests on this;
+ *   - each line is checked to be one JSON value before it joins a batch: `1],[2` would be two records.
  */
 
 import { usageFailure } from "./failure.ts";

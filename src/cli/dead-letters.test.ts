@@ -39,7 +39,7 @@ const run = (words: readonly string[], id = `run-${String((runs += 1))}`) =>
 const valuesOf = (name: string) =>
   connectServer(server.url).stream(`/v1/stream/${name}`).read().values();
 
-test("DL3 dead-letters lists what is held, as a table and as JSON", async () => {
+test("dead-letters lists what is held, as a table and as JSON", async () => {
   const table = await run(["list", "dead"]);
   expect(table.stdout).toMatch(/^ID +FROM +KEY +ATTEMPTS +AT +FINGERPRINT +REASON\n/);
   expect(table.stdout.split("\n")[1]).toMatch(
@@ -60,7 +60,7 @@ test("DL3 dead-letters lists what is held, as a table and as JSON", async () => 
   expect((await run(["list", "dead", "--max", "2"])).stderr).toContain("the first 2 dead letters");
 });
 
-test("DL1 DL2 dead-letters replays a record to its stream once, however often it is run", async () => {
+test("dead-letters replays a record to its stream once, however often it is run", async () => {
   const words = ["replay", "dead", "billing/v1/stream/orders/0/1"];
   expect(await run(words)).toMatchObject({
     code: 0,
@@ -75,7 +75,7 @@ test("DL1 DL2 dead-letters replays a record to its stream once, however often it
   });
 });
 
-test("DL2 two replays at once append every record once between them, also bytes", async () => {
+test("two replays at once append every record once between them, also bytes", async () => {
   const all = ["replay", "dead", "--all"];
   const results = await Promise.all([run(all), run(all), run(all)]);
   expect(results.map(({ code }) => code)).toEqual([0, 0, 0]);
@@ -84,7 +84,7 @@ test("DL2 two replays at once append every record once between them, also bytes"
   expect((await run(["list", "dead"])).stderr).toBe("no dead letters of /v1/stream/dead\n");
 });
 
-test("DL2 dead-letters replays to another stream, and discards", async () => {
+test("dead-letters replays to another stream, and discards", async () => {
   const replayed = await run([
     "replay",
     "dead",

@@ -20,7 +20,7 @@ async function filled(): Promise<string> {
 }
 
 test.for([0, 1, 100, 4095])(
-  "VF2 RP1 a segment of %i bytes is damage with a name, for every tool",
+  "a segment of %i bytes is damage with a name, for every tool",
   { timeout: 60_000 },
   async (bytes) => {
     for (const number of [1, 3]) {
@@ -39,7 +39,7 @@ test.for([0, 1, 100, 4095])(
   },
 );
 
-test.for(["STORE", "snapshot"])("VF2 an empty %s is damage with a name too", async (which) => {
+test.for(["STORE", "snapshot"])("an empty %s is damage with a name too", async (which) => {
   const directory = await filled();
   const names = which === "STORE" ? ["STORE"] : ["snapshot-0000000000000021.snap"];
   for (const name of names) writeFileSync(join(directory, name), "");

@@ -1,10 +1,10 @@
 /**
  * Requests of the command line: one attempt, or many under the same identity.
  *
- *   CH1  an answer counts only when its whole body has arrived: an answer cut short is no answer;
- *   CH2  every attempt of a call sends the same method, headers and bytes. The caller's identity (producer,
- *       epoch, sequence) is in them, so that the server can tell a retry from a new write;
- *   CH3  redirects are shown, never followed: a POST that becomes a GET would be a write that is lost.
+ *   - an answer counts only when its whole body has arrived: an answer cut short is no answer;
+ *   - every attempt of a call sends the same method, headers and bytes. The caller's identity (producer,
+ *     epoch, sequence) is in them, so that the server can tell a retry from a new write;
+ *   - redirects are shown, never followed: a POST that becomes a GET would be a write that is lost.
  */
 
 import { IDEMPOTENCY_KEY, STREAM_CLOSED } from "../protocol/header-names.ts";
@@ -96,7 +96,7 @@ export async function sendWithRetries(
   }
 }
 
-/** The client's caller, which counts its attempts, and tells before it repeats the call. CH1 */
+/** The client's caller, which counts its attempts, and tells before it repeats the call. */
 class CommandCaller extends Caller {
   readonly #context: Context;
   readonly #call: Call;
@@ -149,7 +149,6 @@ class CommandCaller extends Caller {
 
 const secondsOf = (ms: number): string => String(Math.round(ms / 1000));
 
-/** CH3 */
 function transportOf(context: Context): Transport {
   return fetchTransport((input, init) => context.fetch(input, { ...init, redirect: "manual" }));
 }
@@ -162,7 +161,6 @@ function settingsOf(context: Context, transport: Transport, totalMs: number) {
   return resolveClientSettings({ transport, clock, random, retry: { ...PAUSES, totalMs } });
 }
 
-/** CH2 */
 function requestOf(call: Call): ClientCall {
   const { method, body, signal } = call;
   const headers = new Headers(call.target.headers);

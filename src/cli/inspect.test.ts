@@ -57,7 +57,7 @@ test("what cannot be replayed is said, with exit code 1", async () => {
   expect(stdout).toMatch(/^journal-000000000002\.seg .* damaged$/m);
 });
 
-test("LK1 a directory in use is refused, and --no-lock says what that means", async () => {
+test("a directory in use is refused, and --no-lock says what that means", async () => {
   const store = await openFileStore(directory, { segmentBytes: SEGMENT_BYTES });
   try {
     const refused = await hapax(["inspect", directory]);

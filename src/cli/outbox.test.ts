@@ -102,7 +102,7 @@ test("outbox status says how far relays are, and which failures there are", asyn
   ]);
 });
 
-test("OD2 dead-letters of an outbox replays what is named, and the relay goes on with the key in its order", async () => {
+test("dead-letters of an outbox replays what is named, and the relay goes on with the key in its order", async () => {
   broken.clear();
   const [letter] = jsonOf((await letters("list", ["--json"])).stdout);
   const reason = letter?.["reason"] as { readonly fingerprint: string } | undefined;
@@ -121,7 +121,7 @@ test("OD2 dead-letters of an outbox replays what is named, and the relay goes on
   expect(published).toEqual(["4", "1", "3", "2"]);
 });
 
-test("OD3 dead-letters of an outbox discards what is named, and asks a person first", async () => {
+test("dead-letters of an outbox discards what is named, and asks a person first", async () => {
   let question = "";
   const asked = { isTerminal: true, onQuestion: (text: string) => (question = text) };
   const refused = await letters("discard", ["--key", "a"], { ...asked, answer: "n" });
@@ -140,7 +140,7 @@ test("OD3 dead-letters of an outbox discards what is named, and asks a person fi
   expect(published).toEqual(["4"]);
 });
 
-test("OF1 OF2 outbox forgets a relay, and asks a person first", async () => {
+test("outbox forgets a relay, and asks a person first", async () => {
   let question = "";
   const asked = { isTerminal: true, onQuestion: (text: string) => (question = text) };
   const words = ["forget", "--relay", "relay"];

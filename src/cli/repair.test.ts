@@ -35,7 +35,7 @@ test("what is sound needs no repair", async () => {
   });
 });
 
-test("RP1 without --apply it only speaks; with it the originals are kept and the result is verified", async () => {
+test("without --apply it only speaks; with it the originals are kept and the result is verified", async () => {
   const directory = await filled(30, [10, 20]);
   const tails = await tailsOf(directory);
   const newest =
@@ -59,7 +59,7 @@ test("RP1 without --apply it only speaks; with it the originals are kept and the
   expect(await tailsOf(directory)).toEqual(tails);
 });
 
-test("RP2 damage in the middle shows two choices; only --cut-at-lsn gives anything up", async () => {
+test("damage in the middle shows two choices; only --cut-at-lsn gives anything up", async () => {
   const directory = await filled(30);
   flip(directory, segmentFile(2), 6000);
   const before = filesOf(directory);
@@ -85,7 +85,7 @@ test("RP2 damage in the middle shows two choices; only --cut-at-lsn gives anythi
   );
 });
 
-test("LK1 a directory in use is not repaired", async () => {
+test("a directory in use is not repaired", async () => {
   const directory = await filled(5);
   const store = await openFileStore(directory, { segmentBytes: SEGMENT_BYTES });
   try {

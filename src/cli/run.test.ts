@@ -146,7 +146,7 @@ describe("where requests go", () => {
     expect(other.received[0]?.headers["x-mine"]).toBe("1");
   });
 
-  test("CH3 a redirect is shown and not followed", async () => {
+  test("a redirect is shown and not followed", async () => {
     const other = await answering(200);
     const server = await answering(308, { location: other.url });
     const result = await hapax(["close", "orders", "--url", server.url]);

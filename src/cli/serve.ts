@@ -1,8 +1,8 @@
 /**
  * `hapax serve`: settings, the ready line, and an orderly end.
  *
- *   CV1  the ready line is printed when requests are accepted and not before;
- *   CV2  the first SIGTERM or SIGINT drains and ends with 0; a second one ends at once.
+ *   - the ready line is printed when requests are accepted and not before;
+ *   - the first SIGTERM or SIGINT drains and ends with 0; a second one ends at once.
  */
 
 import { isHapaxError } from "../base/errors.ts";

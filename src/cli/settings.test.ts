@@ -142,7 +142,7 @@ describe("settings", () => {
 });
 
 describe("serving", () => {
-  test("CV1 the ready line stands alone on stdout, after the server accepts requests", async () => {
+  test("the ready line stands alone on stdout, after the server accepts requests", async () => {
     const result = await serve([]);
     expect(result.stdout).toBe("hapax listening on http://127.0.0.1:4437 (durability: memory)\n");
     expect(result.stderr).toContain(
@@ -162,7 +162,7 @@ describe("serving", () => {
     expect((await serve(["--memory"])).stderr).toContain("streams live in memory");
   });
 
-  test("CV2 one signal drains and ends with 0; a second one ends at once", async () => {
+  test("one signal drains and ends with 0; a second one ends at once", async () => {
     expect(await serve([], {}, ["SIGINT"])).toMatchObject({ code: 0, exits: [] });
     expect((await serve([], {}, ["SIGINT", "SIGINT"])).exits).toEqual([130]);
     expect((await serve([], {}, ["SIGINT", "SIGTERM"])).exits).toEqual([143]);

@@ -49,7 +49,7 @@ const offsets = (server: TestServer) =>
     .filter((request) => request.method === "GET")
     .map((request) => request.url.searchParams.get("offset"));
 
-test("CT1 CT2 data without its control event is printed once, after the resume", async () => {
+test("data without its control event is printed once, after the resume", async () => {
   const server = await startTail([
     { text: control("0_0") + data("[1]") + control("0_1") + data("[2,3]"), end: "end" },
     { text: data("[2,3]") + control("0_3"), end: "end" },
@@ -61,7 +61,7 @@ test("CT1 CT2 data without its control event is printed once, after the resume",
   expect(server.received.at(-1)?.url.searchParams.get("cursor")).toBe("9");
 });
 
-test("CT2 a connection that is cut is resumed at the last control event after a pause", async () => {
+test("a connection that is cut is resumed at the last control event after a pause", async () => {
   const server = await startTail([
     { text: control("0_0"), end: "end" },
     { text: "", end: "cut" },
@@ -73,7 +73,7 @@ test("CT2 a connection that is cut is resumed at the last control event after a 
   expect(result.waits).toHaveLength(1);
 });
 
-test("CT2 giving up names the offset to go on from", async () => {
+test("giving up names the offset to go on from", async () => {
   const server = await startTail([
     { text: data("[1]") + control("0_1"), end: "end" },
     { text: "", end: "end" },
@@ -123,7 +123,7 @@ test("a server that is not there ends a tail with exit code 3, at once", async (
   expect(result).toMatchObject({ code: 3, waits: [] });
 });
 
-test("CT2 an event beyond the decoder's limit ends a tail: no other connection can cure it", async () => {
+test("an event beyond the decoder's limit ends a tail: no other connection can cure it", async () => {
   const position = {
     offset: "0",
     cursor: undefined,

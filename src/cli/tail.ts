@@ -1,9 +1,9 @@
 /**
  * `hapax tail`: a stream as it grows, over SSE, through any number of connections.
  *
- *   CT1  data is printed when its control event has arrived, and not before. The offset of that event is
- *       the only place to resume from: printing earlier would print again after a disconnect;
- *   CT2  a connection resumes at the offset of the last control event, so nothing is left out.
+ *   - data is printed when its control event has arrived, and not before. The offset of that event is
+ *     the only place to resume from: printing earlier would print again after a disconnect;
+ *   - a connection resumes at the offset of the last control event, so nothing is left out.
  */
 
 import { STREAM_SSE_DATA_ENCODING } from "../protocol/header-names.ts";
@@ -149,7 +149,7 @@ async function connect(
   }
 }
 
-/** CT1: holds data back until the control event that makes it safe. */
+/** Holds data back until the control event that makes it safe. */
 export function createConsumer(
   position: Position,
   isBase64: boolean,

@@ -23,7 +23,7 @@ afterAll(() => {
   rmSync(damaged, { recursive: true, force: true });
 });
 
-test("VF1 a sound directory ends with 0, also with a torn end, which is called by its name", async () => {
+test("a sound directory ends with 0, also with a torn end, which is called by its name", async () => {
   const whole = await hapax(["verify", `${golden}/whole`]);
   expect(whole).toMatchObject({ code: 0, stderr: "" });
   expect(whole.stdout).toMatch(
@@ -35,7 +35,7 @@ test("VF1 a sound directory ends with 0, also with a torn end, which is called b
   expect(torn.stdout).toMatch(/^torn end in journal-000000000006\.seg at \d+: .* not damage$/m);
 });
 
-test("VF2 damage ends with 1 and one line a problem: file, offset, LSN, what, and what it means", async () => {
+test("damage ends with 1 and one line a problem: file, offset, LSN, what, and what it means", async () => {
   const before = filesOf(damaged);
   const { code, stdout } = await hapax(["verify", damaged]);
   expect(code).toBe(1);

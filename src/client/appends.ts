@@ -1,13 +1,13 @@
 /**
  * The plain appends of a handle. Each happens exactly once, through an implied producer with a random id.
  *
- *   AP1  appends are stored in the order of the calls, also of calls that do not wait for each other;
- *   AP3  an append that is given up is over for its caller at once. When no other waits, nothing more is sent, and a
- *        process that has nothing else to do can end. Data that was sent may still be stored. It comes
- *        before later appends, unless it was the first append of all;
- *   AP2  a refused append does not fail its neighbours: those that were certainly not stored
- *        go on under a new identity, in their order. If the outcome of one is unknown, those behind it are
- *        refused as well, because they could be stored before it.
+ *   - appends are stored in the order of the calls, also of calls that do not wait for each other;
+ *   - an append that is given up is over for its caller at once. When no other waits, nothing more is sent, and a
+ *     process that has nothing else to do can end. Data that was sent may still be stored. It comes
+ *     before later appends, unless it was the first append of all;
+ *   - a refused append does not fail its neighbours: those that were certainly not stored
+ *     go on under a new identity, in their order. If the outcome of one is unknown, those behind it are
+ *     refused as well, because they could be stored before it.
  */
 
 import type { Ending } from "./batching.ts";
@@ -41,7 +41,7 @@ const PENDING_BYTES_MAX = 64 * 1024 * 1024;
 export class Appends {
   readonly #peer: Peer;
   #sender: Sender | undefined;
-  /** AP3: the id of a writer that was given up. */
+  /** The id of a writer that was given up. */
   #usedId: string | undefined;
   /** The number of calls that are not answered. */
   #waiting = 0;
@@ -85,7 +85,7 @@ export class Appends {
         const sender = this.#sender;
         sender?.withdraw(listener);
         finish();
-        // AP3. The next append can use a sender that has sent nothing, or has nothing on its way.
+        // The next append can use a sender that has sent nothing, or has nothing on its way.
         if (this.#waiting === 0 && sender && (sender.inFlight > 0 || sender.epoch === undefined)) {
           this.#usedId = sender.abandon();
           this.#sender = undefined;
@@ -117,7 +117,6 @@ export class Appends {
   }
 }
 
-/** AP2. */
 function goesOn(ending: Ending): boolean {
   return !("receipt" in ending) && !ending.isCause && ending.isOpen;
 }

@@ -77,7 +77,7 @@ const CALL: Call = {
   body: new Uint8Array([1, 2, 3]),
 };
 
-test("AT1 every attempt sends the same call, with what the settings add asked for anew", async () => {
+test("every attempt sends the same call, with what the settings add asked for anew", async () => {
   let tokens = 0;
   const { caller, requests, settle } = open([503, "lost", 200], {
     headers: {
@@ -99,7 +99,7 @@ test("AT1 every attempt sends the same call, with what the settings add asked fo
 });
 
 for (const status of [408, 425, 429, 500, 502, 503, 504, 507]) {
-  test(`AT2 a ${String(status)} is repeated`, async () => {
+  test(`a ${String(status)} is repeated`, async () => {
     const { caller, requests, settle } = open([status, 200]);
     const { answer: last } = await settle(caller.untilAnswered(CALL));
     expect([last.status, requests.length]).toEqual([200, 2]);
@@ -107,14 +107,14 @@ for (const status of [408, 425, 429, 500, 502, 503, 504, 507]) {
 }
 
 for (const status of [200, 204, 301, 400, 401, 403, 404, 409, 412, 413, 501, 505]) {
-  test(`AT2 a ${String(status)} is an answer`, async () => {
+  test(`a ${String(status)} is an answer`, async () => {
     const { caller, requests, settle } = open([status, 200]);
     const { answer: last } = await settle(caller.untilAnswered(CALL));
     expect([last.status, requests.length]).toEqual([status, 1]);
   });
 }
 
-test("AT2 pauses double with jitter, up to the longest", async () => {
+test("pauses double with jitter, up to the longest", async () => {
   const settings = { retry: { minMs: 100, maxMs: 1_000, totalMs: 20_000 } };
   const { caller, requests, settle } = open(["lost"], settings);
   await expect(settle(caller.untilAnswered(CALL))).rejects.toMatchObject({ code: "unreachable" });
@@ -128,7 +128,7 @@ test("AT2 pauses double with jitter, up to the longest", async () => {
   expect(new Set(pauses.slice(5)).size).toBeGreaterThan(1);
 });
 
-test("AT2 no pause is shorter than Retry-After, in seconds or as a date", async () => {
+test("no pause is shorter than Retry-After, in seconds or as a date", async () => {
   const date = new Date(Date.UTC(2026, 0, 1, 0, 0, 30)).toUTCString();
   const script: Script[] = [[429, { "retry-after": "7" }], [503, { "retry-after": date }], 200];
   const { caller, requests, settle } = open(script);
@@ -136,7 +136,7 @@ test("AT2 no pause is shorter than Retry-After, in seconds or as a date", async 
   expect(requests.map(({ atMs }) => Math.floor(atMs / 1000))).toEqual([0, 7, 30]);
 });
 
-test("AT3 no pause begins that would outlast the time of the call", async () => {
+test("no pause begins that would outlast the time of the call", async () => {
   const asked = open([[503, { "retry-after": "61" }]]);
   const { answer: last } = await asked.settle(asked.caller.untilAnswered(CALL));
   expect([last.status, asked.requests.length]).toEqual([503, 1]);
@@ -151,7 +151,7 @@ test("AT3 no pause begins that would outlast the time of the call", async () => 
   expect(once.requests).toHaveLength(1);
 });
 
-test("AT3 RQ1 an attempt without an answer ends at its time limit", async () => {
+test("an attempt without an answer ends at its time limit", async () => {
   const { caller, requests, settle } = open(["silent", 200], { timeoutMs: 1_000 });
   const { wasUnknown } = await settle(caller.untilAnswered(CALL));
   expect([requests.length, wasUnknown]).toEqual([2, true]);
@@ -168,20 +168,20 @@ for (const [script, wasUnknown] of [
   [[408, 409], true],
   [["lost", 429, 404], true],
 ] as readonly [readonly (number | "lost" | "silent")[], boolean][]) {
-  test(`AT4 after ${script.join(", ")} the outcome of an attempt ${wasUnknown ? "was" : "was never"} unknown`, async () => {
+  test(`after ${script.join(", ")} the outcome of an attempt ${wasUnknown ? "was" : "was never"} unknown`, async () => {
     const { caller, settle } = open(script);
     const answered: Answered = await settle(caller.untilAnswered(CALL));
     expect(answered.wasUnknown).toBe(wasUnknown);
   });
 }
 
-test("AT4 a call that ends with a 5xx leaves its outcome open", async () => {
+test("a call that ends with a 5xx leaves its outcome open", async () => {
   const { caller, settle } = open([503], { retry: { totalMs: 0 } });
   const { answer: last, wasUnknown } = await settle(caller.untilAnswered(CALL));
   expect([last.status, wasUnknown]).toEqual([503, true]);
 });
 
-test("RQ1 a signal ends an attempt, a pause and a connection with its reason", async () => {
+test("a signal ends an attempt, a pause and a connection with its reason", async () => {
   const reason = new Error("enough");
   for (const script of ["silent", "lost"] as const) {
     const controller = new AbortController();
@@ -200,7 +200,7 @@ test("RQ1 a signal ends an attempt, a pause and a connection with its reason", a
   expect(requests).toEqual([]);
 });
 
-test("RQ1 RQ2 a body that stops coming ends with the attempt's time; one in pieces has what its reader gives it", async () => {
+test("a body that stops coming ends with the attempt's time; one in pieces has what its reader gives it", async () => {
   const stuck: ClientAnswer = { ...answer(200, {}), bytes: () => new Promise(() => undefined) };
   const bench = open([200], { transport: () => Promise.resolve(stuck), timeoutMs: 500 });
   const whole = bench.caller.once(CALL).then((came) => came.bytes());

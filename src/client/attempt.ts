@@ -1,12 +1,12 @@
 /**
  * Sends one call until it has an answer.
  *
- *   AT1  every attempt of a call sends the same method, bytes and headers of the call. Values of the settings
- *        (tokens) are resolved anew before each;
- *   AT2  an attempt without an answer, a timeout, 408, 425, 429 and 5xx are repeated after a pause that
- *        doubles with jitter and is never shorter than `Retry-After`; 501 and 505 are not;
- *   AT3  a call ends at most one attempt after `retry.totalMs`: no pause begins that would outlast it;
- *   AT4  an answer comes with the fact whether an earlier attempt may have been done.
+ *   - every attempt of a call sends the same method, bytes and headers of the call. Values of the settings
+ *     (tokens) are resolved anew before each;
+ *   - an attempt without an answer, a timeout, 408, 425, 429 and 5xx are repeated after a pause that
+ *     doubles with jitter and is never shorter than `Retry-After`; 501 and 505 are not;
+ *   - a call ends at most one attempt after `retry.totalMs`: no pause begins that would outlast it;
+ *   - an answer comes with the fact whether an earlier attempt may have been done.
  */
 
 import { abortedBy, onAnyAbort } from "../base/aborts.ts";

@@ -1,12 +1,12 @@
 /**
  * The batches that a reader gets, and the records in them.
  *
- *   BT1  a batch ends at a safe point: reading from `nextOffset` gives the records after it, nothing twice and
- *        nothing left out. Inside a batch there is no such point;
- *   BT2  a batch is parsed when its records are first read, and once;
- *   BT4  no text ends inside a character: if a writer cuts its text inside one, the reader gets that append
- *        together with the next one. Only at the tail of a `read()`, and where a stream is closed, there is no next one;
- *   BT3  `bytes` are the bytes of the answer: JSON numbers that JavaScript cannot hold are still in them.
+ *   - a batch ends at a safe point: reading from `nextOffset` gives the records after it, nothing twice and
+ *     nothing left out. Inside a batch there is no such point;
+ *   - a batch is parsed when its records are first read, and once;
+ *   - no text ends inside a character: if a writer cuts its text inside one, the reader gets that append
+ *     together with the next one. Only at the tail of a `read()`, and where a stream is closed, there is no next one;
+ *   - `bytes` are the bytes of the answer: JSON numbers that JavaScript cannot hold are still in them.
  *
  * Offsets are opaque: the client compares them as text, as the protocol allows, and never parses them.
  */
@@ -138,7 +138,7 @@ export class LazyBatch<T> implements Batch<T> {
     return body.length <= 8 && isNothing(this.#kind, textOf(body));
   }
 
-  /** BT4: the last bytes are the beginning of a character. */
+  /** The last bytes are the beginning of a character. */
   get isCut(): boolean {
     const body = this.#body;
     if (this.#kind !== "text" || this.closed || !(body instanceof Uint8Array)) return false;
@@ -181,7 +181,7 @@ export class LazyBatch<T> implements Batch<T> {
   }
 }
 
-/** BT4: joins batches of text, so that none ends inside a character. */
+/** Joins batches of text, so that none ends inside a character. */
 export class Seam<T> {
   #held: LazyBatch<T> | undefined;
 

@@ -17,7 +17,7 @@ function backlogOf(given: readonly unknown[]): Backlog {
   return backlog;
 }
 
-test("BQ1 BQ2 whatever the sizes, batches keep the order and their limits, and fill them", () => {
+test("whatever the sizes, batches keep the order and their limits, and fill them", () => {
   const random = createSeededRandom(4);
   for (let round = 0; round < 300; round += 1) {
     const limits = { bytesMax: 2 + random.below(200), recordsMax: 1 + random.below(10) };
@@ -46,7 +46,7 @@ test("BQ1 BQ2 whatever the sizes, batches keep the order and their limits, and f
   }
 });
 
-test("BQ1 a long line is taken from its front without copying it each time", () => {
+test("a long line is taken from its front without copying it each time", () => {
   const backlog = backlogOf(Array.from({ length: 100_000 }, (_, id) => id));
   let inOrder = 0;
   for (let id = 0; id < 100_000; id += 1) {
@@ -55,7 +55,7 @@ test("BQ1 a long line is taken from its front without copying it each time", () 
   expect(inOrder).toBe(100_000);
 });
 
-test("BQ1 BQ2 a line of many buffers is cut where the limit is, and its size is exact", () => {
+test("a line of many buffers is cut where the limit is, and its size is exact", () => {
   const given = Array.from({ length: 5_000 }, (_, id) => `${String(id)}${"x".repeat(id % 90)}`);
   const backlog = backlogOf(given);
   expect(backlog.contentBytes).toBe(lengthOf(given.map((one) => entryOf(one, JSON_TYPE))) - 1);
@@ -68,7 +68,7 @@ test("BQ1 BQ2 a line of many buffers is cut where the limit is, and its size is 
   expect(taken).toEqual(given);
 });
 
-test("BQ3 a record with conditions goes alone, and the others stay before and behind it", () => {
+test("a record with conditions goes alone, and the others stay before and behind it", () => {
   const backlog = backlogOf([1, 2]);
   const close = { "Stream-Closed": "true" };
   backlog.push({ ...entryOf(3, JSON_TYPE), conditions: close });
@@ -81,7 +81,7 @@ test("BQ3 a record with conditions goes alone, and the others stay before and be
   expect(batches).toEqual([[1, 2], [3], [4], [5]]);
 });
 
-test("BQ1 a record can be taken back while it waits, from the front, the middle and the end", () => {
+test("a record can be taken back while it waits, from the front, the middle and the end", () => {
   for (const out of [0, 1, 2]) {
     const backlog = new Backlog();
     const listeners: Listener[] = [0, 1, 2].map(() => () => undefined);
@@ -111,7 +111,7 @@ const TEXTS = [
   "\ufeffb",
 ];
 
-test("RU1 the bytes of texts are those that each has alone, also of lone surrogates side by side", () => {
+test("the bytes of texts are those that each has alone, also of lone surrogates side by side", () => {
   for (const one of TEXTS) {
     for (const other of TEXTS) {
       const backlog = new Backlog();
@@ -125,7 +125,7 @@ test("RU1 the bytes of texts are those that each has alone, also of lone surroga
   }
 });
 
-test("RU1 RU2 what was given before the type was known fits both types, or is refused", () => {
+test("what was given before the type was known fits both types, or is refused", () => {
   for (const text of TEXTS) {
     const entry = entryOf(text);
     const utf8 = new TextEncoder();

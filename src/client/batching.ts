@@ -1,9 +1,9 @@
 /**
  * The records that wait to be sent. Decides how many of them go into one batch.
  *
- *   BQ1  batches are taken in the order of the calls, and records that are put back stand in front again;
- *   BQ2  a batch has at most `bytesMax` bytes and `recordsMax` records; a single record that is larger goes alone;
- *   BQ3  a record with conditions of its own (a close, If-Match, Stream-Seq) is a batch of its own.
+ *   - batches are taken in the order of the calls, and records that are put back stand in front again;
+ *   - a batch has at most `bytesMax` bytes and `recordsMax` records; a single record that is larger goes alone;
+ *   - a record with conditions of its own (a close, If-Match, Stream-Seq) is a batch of its own.
  */
 
 import type { HapaxError } from "../base/errors.ts";
@@ -70,7 +70,6 @@ export class Backlog {
     this.contentBytes += sizeOf([entry]);
   }
 
-  /** BQ1. */
   putBack(entries: readonly Entry[]): void {
     this.#entries = [...entries, ...this.#entries.slice(this.#start)];
     this.#start = 0;
@@ -90,7 +89,7 @@ export class Backlog {
     return this.length >= recordsMax || this.contentBytes >= bytesMax;
   }
 
-  /** BQ2, BQ3. Takes the records of the next batch; at least one if there is one. */
+  /** Takes the records of the next batch; at least one if there is one. */
   take({ bytesMax, recordsMax }: BatchLimits): readonly Entry[] {
     const taken: Entry[] = [];
     let bytes = 1; // The frame of an array is one more than its commas.

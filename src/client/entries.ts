@@ -1,8 +1,8 @@
 /**
  * Records that wait, and their bytes.
  *
- *   RU1  a record has the same bytes in every batch as it would have alone;
- *   RU2  a record can be turned back into data, which would be stored as the same bytes.
+ *   - a record has the same bytes in every batch as it would have alone;
+ *   - a record can be turned back into data, which would be stored as the same bytes.
  *
  * Records of JSON are encoded many at once, because the call costs more than the bytes.
  */
@@ -50,7 +50,7 @@ export function bodyOf(
   return body;
 }
 
-/** RU1. Encodes each text alone: the end of one and the start of the next could form a character. */
+/** Encodes each text alone: the end of one and the start of the next could form a character. */
 function partOf(entry: Entry, codec: Codec): Uint8Array {
   // The record may come from before the type was known: then a text is kept as a JSON string.
   const data = dataOf(entry);
@@ -59,7 +59,6 @@ function partOf(entry: Entry, codec: Codec): Uint8Array {
   return bytesOf(data);
 }
 
-/** RU2. */
 export function dataOf({ encoded: { form, content } }: Entry): unknown {
   return form === "json" ? JSON.parse(content) : content;
 }

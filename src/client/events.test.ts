@@ -41,7 +41,7 @@ const COLONS = [":", ": ", ":  ", "", " :"];
 const VALUES = ["", "x", "control", "data", "é€😀", " ", "a:b", "[1,2]"];
 const ENDS = ["\n", "\r\n", "\r", "\n\n", "\r\n\r\n", "\r\r"];
 
-test("EV1 whatever the lines and the chunks, the events are those of the general decoder", () => {
+test("whatever the lines and the chunks, the events are those of the general decoder", () => {
   const random = createSeededRandom(7);
   const pick = (from: readonly string[]): string => from[random.below(from.length)] ?? "";
   let events = 0;
@@ -61,7 +61,7 @@ test("EV1 whatever the lines and the chunks, the events are those of the general
   expect(events).toBeGreaterThan(3_000);
 });
 
-test("EV1 what our server sends is taken apart, cut at every byte", () => {
+test("what our server sends is taken apart, cut at every byte", () => {
   const stored = utf8.encode('{"a":"é\\n"},[1],"😀",');
   const sent = [
     encodeDataEvent("json", stored),
@@ -79,7 +79,7 @@ test("EV1 what our server sends is taken apart, cut at every byte", () => {
   }
 });
 
-test("EV2 it says how much it holds: an event under way, and nothing after it", () => {
+test("it says how much it holds: an event under way, and nothing after it", () => {
   const events = new Events();
   expect([...events.push(utf8.encode(`data:${"x".repeat(1_000)}`))]).toEqual([]);
   expect(events.chars).toBeGreaterThanOrEqual(1_000);

@@ -1,9 +1,9 @@
 /**
  * Decodes Server-Sent Events for a client. The general decoder is protocol/sse.ts; this one is smaller.
  *
- *   EV1  it gives the events of the general decoder, for every division of the bytes into chunks. One difference: a
- *        line that ends with a lone CR at the end of a chunk ends with the next chunk, which may bring the LF;
- *   EV2  `chars` counts the characters of the unfinished event, give or take a chunk: its owner sets the limit.
+ *   - it gives the events of the general decoder, for every division of the bytes into chunks. One difference: a
+ *     line that ends with a lone CR at the end of a chunk ends with the next chunk, which may bring the LF;
+ *   - `chars` counts the characters of the unfinished event, give or take a chunk: its owner sets the limit.
  */
 
 import type { SseEvent } from "../protocol/sse.ts";

@@ -48,7 +48,7 @@ export interface Verdict {
 }
 
 /**
- * BQ2, SD7. Takes the records of the next batch, and returns them with their bytes or an error. A batch of more than
+ * Takes the records of the next batch, and returns them with their bytes or an error. A batch of more than
  * `accepted` and less than twice as many bytes is cut down to `accepted`.
  */
 export function takeBatch(

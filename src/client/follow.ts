@@ -1,14 +1,14 @@
 /**
  * Follows a stream: the stored records, then the new ones, over any number of connections. PROTOCOL.md §7
  *
- *   FL1  the reader gets each record after the start once and in order, across cut connections, server restarts,
- *        recycling and changes of the way of reading: every request goes on at the last safe point;
- *   FL2  a slow reader holds one page or one chunk of a connection; all further data stays at the
- *        server. If the server cuts it for being slow, it catches up by pages from its place;
- *   FL3  the cursor of the last live answer goes with the next live request;
- *   FL4  the iteration ends by itself exactly when the stream is closed and the reader has all of it;
- *   FL5  only the first request uses `now`: from its answer on the reader has a place, and leaves nothing out;
- *   FL6  where events do not get through, the same reader goes on by long-poll.
+ *   - the reader gets each record after the start once and in order, across cut connections, server restarts,
+ *     recycling and changes of the way of reading: every request goes on at the last safe point;
+ *   - a slow reader holds one page or one chunk of a connection; all further data stays at the
+ *     server. If the server cuts it for being slow, it catches up by pages from its place;
+ *   - the cursor of the last live answer goes with the next live request;
+ *   - the iteration ends by itself exactly when the stream is closed and the reader has all of it;
+ *   - only the first request uses `now`: from its answer on the reader has a place, and leaves nothing out;
+ *   - where events do not get through, the same reader goes on by long-poll.
  *
  * The default for text is long-poll: events can carry neither CR and CRLF nor a character whose bytes lie in two appends;
  * pages are exact.
@@ -157,7 +157,7 @@ export function followStream<T = unknown>(
   };
 }
 
-/** PN1: the code after `yield` runs when the reader asks for more. */
+/** The code after `yield` runs when the reader asks for more. */
 async function* keptBatches<T>(
   line: Line,
   options: FollowOptions,
@@ -203,7 +203,7 @@ class Follower<T> {
         if (this.#isBySse()) yield* this.#connection();
         else yield* this.#poll();
       } catch (error) {
-        // FL2: a reader that was cut may be far behind, and pages are faster then.
+        // A reader that was cut may be far behind, and pages are faster then.
         if (this.#isBySse()) place.upToDate = false;
         if (line.isHidden) continue; // Not a failure: the reader goes on when the page is visible.
         await line.recover(error, place.offset, Math.min(this.#shorts, PAUSES_MAX));
@@ -244,7 +244,7 @@ class Follower<T> {
     }
   }
 
-  /** FL6. Decides how to go on. Throws the failure if the same way is to be tried again after a pause. */
+  /** Decides how to go on. Throws the failure if the same way is to be tried again after a pause. */
   #decideNext(failure: SseFailure | undefined): void {
     const kind = failure?.kind ?? "cut";
     this.#shorts = kind === "cut" ? 0 : this.#shorts + 1;

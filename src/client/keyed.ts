@@ -1,9 +1,9 @@
 /**
  * Appends with an idempotency key. PROTOCOL.md §16.
  *
- *   KP1  no attempt begins later than 0.8 of the stream's window after the first: a repetition that comes
- *        after the window would be a second append. A retry policy that allows it is refused;
- *   KP2  a key is never sent to a server that would ignore it; a failure has the known outcome of the append.
+ *   - no attempt begins later than 0.8 of the stream's window after the first: a repetition that comes
+ *     after the window would be a second append. A retry policy that allows it is refused;
+ *   - a key is never sent to a server that would ignore it; a failure has the known outcome of the append.
  */
 
 import { HapaxError } from "../base/error-codes.ts";
@@ -52,7 +52,6 @@ export async function appendKeyed(
   return { offset: answer.header("stream-next-offset"), isDuplicate };
 }
 
-/** KP1. */
 async function checkWindow(peer: Peer, signal: AbortSignal | undefined): Promise<void> {
   const { keyWindowSeconds, retry } = peer.caller.settings;
   const seconds = (await peer.keyWindowSeconds(signal)) ?? keyWindowSeconds;

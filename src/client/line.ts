@@ -1,12 +1,12 @@
 /**
  * The line of one reader to its server: it sends requests, counts failures, and decides when to give up.
  *
- *   LI1  a failure that another try may cure (no answer, a body that was cut, 408, 425, 429, 5xx but 501 and 505) is
- *        tried again, each time after a longer pause; any other failure is thrown at once, with its code;
- *   LI2  an outage that lasts longer than the patience is thrown, and no pause begins that would outlast it. An
- *        outage begins with a failure and ends with a live answer or a page with data. The time between two
- *        failures counts at most a quarter: a machine that slept tries again before it gives up;
- *   LI3  a request that is silent for too long is given up: half-open connections block no reader.
+ *   - a failure that another try may cure (no answer, a body that was cut, 408, 425, 429, 5xx but 501 and 505) is
+ *     tried again, each time after a longer pause; any other failure is thrown at once, with its code;
+ *   - an outage that lasts longer than the patience is thrown, and no pause begins that would outlast it. An
+ *     outage begins with a failure and ends with a live answer or a page with data. The time between two
+ *     failures counts at most a quarter: a machine that slept tries again before it gives up;
+ *   - a request that is silent for too long is given up: half-open connections block no reader.
  *
  * The transport must reject a body that ends early; `fetch` does.
  */
@@ -104,7 +104,7 @@ export class Line {
     return this.#settings.visibility?.isHidden() === true;
   }
 
-  /** LI3. Begins one request, which its owner ends. A live one also ends when the page is hidden. */
+  /** Begins one request, which its owner ends. A live one also ends when the page is hidden. */
   begin(query: Readonly<Record<string, string | undefined>>): Attempt {
     const { signal, visibility } = this.#settings;
     return new Attempt(this.#caller, {
@@ -132,7 +132,7 @@ export class Line {
   }
 
   /**
-   * LI1 LI2: counts a failure, reports it, and waits, as after at least `count` failures. Throws the failure if no other
+   * Counts a failure, reports it, and waits, as after at least `count` failures. Throws the failure if no other
    * try can cure it, or if the outage is too long.
    */
   async recover(reason: unknown, offset: string, count = 0): Promise<void> {
@@ -177,7 +177,6 @@ export class Line {
   }
 }
 
-/** LI1. */
 export function isCurable(reason: unknown): reason is Interruption | HapaxError {
   return reason instanceof Interruption || isHapaxError(reason, "unreachable");
 }

@@ -1,11 +1,11 @@
 /**
  * One connection of Server-Sent Events, from its request to its end. PROTOCOL.md §7.3
  *
- *   LS1  the data of an event counts only together with the control event behind it. Data without one at the end of a
- *        connection is dropped, and comes again with the next connection: exactly once;
- *   LS2  one chunk is decoded at a time, and the next one is taken when the reader wants more: a slow reader
- *        leaves the bytes at the server. Data without control is held up to a limit;
- *   LS3  the end of a connection shows whether the next one should be of the same kind.
+ *   - the data of an event counts only together with the control event behind it. Data without one at the end of a
+ *     connection is dropped, and comes again with the next connection: exactly once;
+ *   - one chunk is decoded at a time, and the next one is taken when the reader wants more: a slow reader
+ *     leaves the bytes at the server. Data without control is held up to a limit;
+ *   - the end of a connection shows whether the next one should be of the same kind.
  */
 
 import { HapaxError } from "../base/error-codes.ts";
@@ -84,7 +84,7 @@ async function isBase64(answer: Attempt): Promise<boolean> {
   return answer.header("stream-sse-data-encoding") === "base64";
 }
 
-/** LS1: holds data until its control event. */
+/** Holds data until its control event. */
 class Held<T> {
   /** The number of control events so far. */
   controls = 0;

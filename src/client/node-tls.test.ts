@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
 import { nodeTransport } from "./node.ts";
 
-test("NT1 https works with an agent that trusts the server, and rejects without", async () => {
+test("https works with an agent that trusts the server, and rejects without", async () => {
   const { key, cert } = selfSigned("localhost");
   const server = createServer({ key, cert }, (request, response) => {
     request.pipe(response);

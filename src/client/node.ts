@@ -1,11 +1,11 @@
 /**
  * `hapax/client/node`: the client's transport on `node:http`. A request costs a fraction of what `fetch` costs.
  *
- *   NT1  it rejects if and only if no answer came, with the signal's reason if that is why. A body that is cut
- *        rejects too; it never counts as a whole one;
- *   NT2  a request is sent once. Reads follow redirects, as `fetch` does, and writes never;
- *   NT3  bytes that the caller has not asked for stay in the socket, so that the server waits;
- *   NT4  an answer that was read to its end, or is dropped and short, leaves its connection to the next request.
+ *   - it rejects if and only if no answer came, with the signal's reason if that is why. A body that is cut
+ *     rejects too; it never counts as a whole one;
+ *   - a request is sent once. Reads follow redirects, as `fetch` does, and writes never;
+ *   - bytes that the caller has not asked for stay in the socket, so that the server waits;
+ *   - an answer that was read to its end, or is dropped and short, leaves its connection to the next request.
  */
 
 import { Agent as HttpAgent, type IncomingMessage, request as requestHttp } from "node:http";
@@ -96,7 +96,6 @@ function send(
   });
 }
 
-/** NT2. */
 function redirectOf(method: string, url: URL, message: IncomingMessage): URL | undefined {
   const { statusCode = 0, headers } = message;
   if (method !== "GET" && method !== "HEAD") return undefined;
@@ -113,7 +112,6 @@ function withoutSecrets(
   return Object.fromEntries(Object.entries(headers).filter(([name]) => !secret.test(name)));
 }
 
-/** NT4. */
 function drop(message: IncomingMessage, method: string): void {
   const { statusCode = 0, headers } = message;
   const left = Number(headers["content-length"] ?? Infinity);
@@ -140,7 +138,6 @@ class NodeAnswer implements ClientAnswer {
     return Array.isArray(value) ? value.join(", ") : value;
   }
 
-  /** NT1. */
   async bytes(): Promise<Uint8Array> {
     const pieces: Uint8Array[] = [];
     for await (const piece of this.chunks()) pieces.push(piece);
@@ -155,7 +152,6 @@ class NodeAnswer implements ClientAnswer {
     return whole;
   }
 
-  /** NT1, NT3. */
   async *chunks(): AsyncGenerator<Uint8Array> {
     const message = this.#message;
     for await (const chunk of message as AsyncIterable<Buffer>) {

@@ -1,15 +1,15 @@
 /**
  * Reads one page of a stream with one request: catch-up and long-poll. PROTOCOL.md §7.1, §7.2
  *
- *   PG1  a place moves only when the page up to it has come whole. A page that was cut is requested again at
- *        the place where it began, and nothing of it was delivered;
- *   PG2  the next request goes to the `Stream-Next-Offset` of the last page and carries the last cursor;
- *   PG5  a page that is shorter than its offsets say was cut on its way, also if its length header was adapted, and is
- *        requested again. Offsets of servers that name no lives are opaque, so theirs are not compared;
- *   PG4  the life of the stream that the first answer names goes with every request after it: a stream that was
- *        created anew at the path refuses it with `stream_replaced`;
- *   PG3  a reader never moves back: an answer that ends before the requested place belongs to
- *        another stream at the same path.
+ *   - a place moves only when the page up to it has come whole. A page that was cut is requested again at
+ *     the place where it began, and nothing of it was delivered;
+ *   - the next request goes to the `Stream-Next-Offset` of the last page and carries the last cursor;
+ *   - a page that is shorter than its offsets say was cut on its way, also if its length header was adapted, and is
+ *     requested again. Offsets of servers that name no lives are opaque, so theirs are not compared;
+ *   - the life of the stream that the first answer names goes with every request after it: a stream that was
+ *     created anew at the path refuses it with `stream_replaced`;
+ *   - a reader never moves back: an answer that ends before the requested place belongs to
+ *     another stream at the same path.
  */
 
 import { HapaxError } from "../base/error-codes.ts";
@@ -64,7 +64,7 @@ export async function nextPage<T>(
     }
     place.contentType = answer.header("content-type") ?? place.contentType;
     place.life = answer.header("stream-life") ?? life;
-    // PG5. Offsets of a server that names lives count stored bytes, and a page of JSON has one byte more. Only a life in the
+    // Offsets of a server that names lives count stored bytes, and a page of JSON has one byte more. Only a life in the
     // answer counts, not one that the reader sent.
     const isCounted = answer.header("stream-life") !== undefined && offset !== "now";
     const stored = isCounted ? countOf(nextOffset) - countOf(offset) : 0;
@@ -92,7 +92,7 @@ function countOf(offset: string): number {
   return Number(offset.slice(17));
 }
 
-/** PG1 PG3: moves a place. No other function does. */
+/** Moves a place. No other function does. */
 export function advance<T>(place: Place, batch: LazyBatch<T>, cursor: string | undefined): void {
   const { offset, nextOffset } = batch;
   const isPlace = offset !== "-1" && offset !== "now";
@@ -109,7 +109,7 @@ export function advance<T>(place: Place, batch: LazyBatch<T>, cursor: string | u
   place.closed = batch.closed;
 }
 
-/** PG1: reads the whole body. Each piece that arrives restarts the timer. */
+/** Reads the whole body. Each piece that arrives restarts the timer. */
 async function wholeBody(answer: Attempt): Promise<Uint8Array> {
   const pieces: Uint8Array[] = [];
   for await (const piece of answer.chunks()) {

@@ -2,11 +2,11 @@
  * Finds out what the other side is: a Hapax server, with sessions, keys and conditions, or any other server of
  * the protocol. The client asks, and never assumes.
  *
- *   PE1  the question stores nothing on any server: an append without a body, which all refuse. It has no header
- *        of ours: a browser would have to ask for permission first, and other servers would not give it;
- *   PE2  only a refusal with our problem type (PROTOCOL.md §10) proves a Hapax server. After every other answer the client
- *        uses the public protocol, which Hapax servers have as well: a wrong guess
- *        costs speed and extensions, never a record. An answer that was cut, or that means "later", proves nothing.
+ *   - the question stores nothing on any server: an append without a body, which all refuse. It has no header
+ *     of ours: a browser would have to ask for permission first, and other servers would not give it;
+ *   - only a refusal with our problem type (PROTOCOL.md §10) proves a Hapax server. After every other answer the client
+ *     uses the public protocol, which Hapax servers have as well: a wrong guess
+ *     costs speed and extensions, never a record. An answer that was cut, or that means "later", proves nothing.
  */
 
 import { HapaxError } from "../base/error-codes.ts";
@@ -76,7 +76,7 @@ export class Peer {
     return answer;
   }
 
-  /** PE1, PE2. Returns whether this is a Hapax server. Asks once. */
+  /** Returns whether this is a Hapax server. Asks once. */
   async isOurs(signal?: AbortSignal): Promise<boolean> {
     if (this.#isOurs !== undefined) return this.#isOurs;
     const call = { method: "POST", url: this.url, signal };

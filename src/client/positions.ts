@@ -1,13 +1,13 @@
 /**
  * PORT. Keeps the position of a consumer in a stream, so that a restart goes on there.
  *
- *   PN1  a position is saved when the consumer asks for more after a batch, and not before: a batch that a crash
- *        interrupts comes again. So effects happen at least once;
- *   PN2  an effect happens exactly once only if it and the position are stored together, in one transaction of
- *        the consumer's own database. `batch.position` is the value to store there, and no store is needed here;
- *   PN4  a position names the life of its stream: one that was created anew at the path refuses it, and the reader ends
- *        with `stream_replaced` instead of going on in the middle of another stream;
- *   PN3  a reader that begins at `now` saves that place before anything arrives: a restart leaves nothing out.
+ *   - a position is saved when the consumer asks for more after a batch, and not before: a batch that a crash
+ *     interrupts comes again. So effects happen at least once;
+ *   - an effect happens exactly once only if it and the position are stored together, in one transaction of
+ *     the consumer's own database. `batch.position` is the value to store there, and no store is needed here;
+ *   - a position names the life of its stream: one that was created anew at the path refuses it, and the reader ends
+ *     with `stream_replaced` instead of going on in the middle of another stream;
+ *   - a reader that begins at `now` saves that place before anything arrives: a restart leaves nothing out.
  */
 
 /**

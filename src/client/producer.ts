@@ -1,11 +1,11 @@
 /**
  * The producer: takes data, sends numbered batches, and reports the true outcome of each.
  *
- *   PR1  `flush()` resolves if and only if all data that was given before it is stored. Otherwise it rejects,
- *        and hands back the unconfirmed data, in the order of the calls;
- *   PR2  a producer that could not store a record is over: it stores nothing behind the gap;
- *   PR3  it holds at most `pendingBytesMax`: beyond that `append` throws `producer_full` and takes nothing. Text
- *        counts a byte for each character.
+ *   - `flush()` resolves if and only if all data that was given before it is stored. Otherwise it rejects,
+ *     and hands back the unconfirmed data, in the order of the calls;
+ *   - a producer that could not store a record is over: it stores nothing behind the gap;
+ *   - it holds at most `pendingBytesMax`: beyond that `append` throws `producer_full` and takes nothing. Text
+ *     counts a byte for each character.
  */
 
 import { HapaxError } from "../base/error-codes.ts";
@@ -193,7 +193,7 @@ export class Producer {
     });
   }
 
-  /** PR1. Resolves when all earlier data is stored. Rejects if any was not confirmed, also before an earlier `flush()`. */
+  /** Resolves when all earlier data is stored. Rejects if any was not confirmed, also before an earlier `flush()`. */
   flush(): Promise<void> {
     this.#sender.hurry();
     return new Promise((resolve, reject) => {

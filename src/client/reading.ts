@@ -1,9 +1,9 @@
 /**
  * Reads the stored records: pages from a place up to the tail, then ends.
  *
- *   RG1  the reader gets each record between the place and the tail once and in order, also after failures;
- *   RG2  one page is held at a time, and the next one is requested when the reader wants it;
- *   RG3  the reading ends when a page reaches the tail, or the end of a closed stream.
+ *   - the reader gets each record between the place and the tail once and in order, also after failures;
+ *   - one page is held at a time, and the next one is requested when the reader wants it;
+ *   - the reading ends when a page reaches the tail, or the end of a closed stream.
  */
 
 import type { Caller } from "./attempt.ts";
@@ -131,7 +131,7 @@ async function* pagesFrom<T>(line: Line, place: Place): AsyncGenerator<Batch<T>,
   } while (!place.upToDate && !place.closed);
 }
 
-/** RG1: reads one page, and tries until it has come whole. */
+/** Reads one page, and tries until it has come whole. */
 export async function wholePage<T>(line: Line, place: Place): Promise<LazyBatch<T>> {
   for (;;) {
     line.throwIfAborted();

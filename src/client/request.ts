@@ -1,9 +1,9 @@
 /**
  * One attempt of a call: its request and then its answer, one object with one end.
  *
- *   RQ1  it ends at its time limit, when a signal aborts, and when its page is hidden; its promise then rejects with the
- *        reason, also if the transport ignores its signal;
- *   RQ2  every other failure is `unreachable`: no answer came, or only a part of it.
+ *   - it ends at its time limit, when a signal aborts, and when its page is hidden; its promise then rejects with the
+ *     reason, also if the transport ignores its signal;
+ *   - every other failure is `unreachable`: no answer came, or only a part of it.
  */
 
 import { HapaxError, isHapaxError } from "../base/error-codes.ts";

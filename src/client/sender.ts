@@ -1,24 +1,24 @@
 /**
  * The line of batches of one writer: numbered, several on their way at once, stored in order, each once.
  *
- *   SD1  a batch that was sent keeps its bytes and its identity (id, session or epoch, sequence) for all its
- *        attempts. A number that was sent is never given to other bytes, because a copy of the request may
- *        arrive late and take it. The one exception: the server answered the batch with a refusal that every copy of
- *        it gets as well (too large, not JSON, a condition that can hold no more), and nothing was sent behind;
- *   SD2  batches are stored in the order of the calls. Several are on their way only if the server waits
- *        for overtaken ones (PROTOCOL.md §17); else one at a time;
- *   SD3  a record ends as stored if and only if the server confirmed its batch, or a later one of the
- *        same identity, which it accepts only after it;
- *   SD4  a record that cannot be stored ends the writer, after everything on its way has ended. Each record is handed
- *        back: `not_stored` only if that is certain, else `unknown`. Certain means: if nothing on the way
- *        repeats requests by itself, or if no other writer takes over or deletes the stream meanwhile;
- *   SD5  a batch that is too large, or has a record that the server refuses, is cut smaller, until the record is
- *        alone. If others were sent behind it, a writer with a random id goes on under a new one, when all before
- *        is stored; under the old one nothing behind can be stored any more. A writer with a chosen id ends;
- *   SD6  a condition that does not hold (If-Match, Stream-Seq) ends its own record alone;
- *   SD7  nothing is sent behind a batch that is larger than all accepted ones, until it is accepted: so
- *        SD5 seldom ends a writer. Beside others, a batch of less than twice that size is cut down to it
- *        instead, so that the line seldom waits.
+ *   - a batch that was sent keeps its bytes and its identity (id, session or epoch, sequence) for all its
+ *     attempts. A number that was sent is never given to other bytes, because a copy of the request may
+ *     arrive late and take it. The one exception: the server answered the batch with a refusal that every copy of
+ *     it gets as well (too large, not JSON, a condition that can hold no more), and nothing was sent behind;
+ *   - batches are stored in the order of the calls. Several are on their way only if the server waits
+ *     for overtaken ones (PROTOCOL.md §17); else one at a time;
+ *   - a record ends as stored if and only if the server confirmed its batch, or a later one of the
+ *     same identity, which it accepts only after it;
+ *   - a record that cannot be stored ends the writer, after everything on its way has ended. Each record is handed
+ *     back: `not_stored` only if that is certain, else `unknown`. Certain means: if nothing on the way
+ *     repeats requests by itself, or if no other writer takes over or deletes the stream meanwhile;
+ *   - a batch that is too large, or has a record that the server refuses, is cut smaller, until the record is
+ *     alone. If others were sent behind it, a writer with a random id goes on under a new one, when all before
+ *     is stored; under the old one nothing behind can be stored any more. A writer with a chosen id ends;
+ *   - a condition that does not hold (If-Match, Stream-Seq) ends its own record alone;
+ *   - nothing is sent behind a batch that is larger than all accepted ones, until it is accepted: so
+ *     a refused batch seldom ends a writer. Beside others, a batch of less than twice that size is cut down to it
+ *     instead, so that the line seldom waits.
  */
 
 import { HapaxError } from "../base/error-codes.ts";
@@ -65,9 +65,9 @@ export class Sender {
   #storedMax = -1;
   #stop: Stop | undefined;
   #hasEnded = false;
-  /** SD7. The size of the largest accepted batch. */
+  /** The size of the largest accepted batch. */
   #acceptedBytes = 0;
-  /** SD5. The first batch that has to be cut smaller with others behind it. */
+  /** The first batch that has to be cut smaller with others behind it. */
   #broken: Batch | undefined;
   #isDue = false;
   #isScheduled = false;
@@ -181,7 +181,7 @@ export class Sender {
     const isHeld = this.#stop !== undefined || this.#broken !== undefined;
     if (isHeld || this.#backlog.length === 0) return false;
     if (this.#flight.length >= this.#limits.inFlightMax) return false;
-    // SD7. Only the last batch can be larger.
+    // Only the last batch can be larger.
     if ((this.#flight.at(-1)?.body?.length ?? 0) > this.#acceptedBytes) return false;
     // An append with conditions is alone on its way: if it is refused, its number is free again.
     const first = this.#flight[0];
@@ -265,7 +265,7 @@ export class Sender {
   #refused(batch: Batch, error: HapaxError, tail?: string): void {
     const isCertain = !batch.wasLost || isFinal(this.#identity, error);
     if (isCertain && isOverForGood(error, conditionsOf(batch), tail)) {
-      // SD6. It was alone on its way.
+      // It was alone on its way.
       this.#takeBack(batch);
       this.#endAll(batch.entries, error, "not_stored", true, true);
     } else if (!batch.wasLost && batch.entries.length > 1 && isDivisible(error)) {
@@ -277,7 +277,6 @@ export class Sender {
     }
   }
 
-  /** SD5. */
   #cutSmaller(batch: Batch, error: HapaxError): void {
     const { bytesMax, recordsMax } = this.#limits;
     const bytes = batch.body?.length ?? bytesMax;
@@ -298,20 +297,20 @@ export class Sender {
     }
   }
 
-  /** SD1. Removes the last batch from the line, and frees its number. */
+  /** Removes the last batch from the line, and frees its number. */
   #takeBack(batch: Batch): void {
     this.#nextSequence = batch.sequence;
     this.#flight.pop();
     this.#flightBytes -= batch.heldBytes;
   }
 
-  /** SD5. Returns whether the batch goes, or went, back into the backlog, to be sent under another identity. */
+  /** Returns whether the batch goes, or went, back into the backlog, to be sent under another identity. */
   #isMoving(batch: Batch): boolean {
     const first = this.#broken?.sequence ?? Infinity;
     return batch.sequence > first || !this.#flight.includes(batch);
   }
 
-  /** SD5. When all before the broken batch is stored, the rest goes on under a new identity. */
+  /** When all before the broken batch is stored, the rest goes on under a new identity. */
   #move(): void {
     if (this.#broken === undefined || this.#broken !== this.#flight[0]) return;
     this.#backlog.putBack(this.#flight.flatMap(({ entries }) => entries));
@@ -331,7 +330,7 @@ export class Sender {
     this.#abortBehindStop();
   }
 
-  /** SD4. Nothing behind a number that is never accepted can be stored: do not wait for it. */
+  /** Nothing behind a number that is never accepted can be stored: do not wait for it. */
   #abortBehindStop(): void {
     const stop = this.#stop;
     if (stop?.isCertain !== true || stop.sequence !== this.#flight[0]?.sequence) return;
@@ -367,7 +366,7 @@ export class Sender {
     void this.#end(this.#stop);
   }
 
-  /** SD3, SD4. All requests have ended: decides the outcome of each batch, and ends the writer. */
+  /** All requests have ended: decides the outcome of each batch, and ends the writer. */
   async #end(stop: Stop): Promise<void> {
     const isOpen = this.#flight.some(({ wasLost, receipt }) => wasLost && receipt === undefined);
     if (stop.error.code === SEQ_REUSED) {

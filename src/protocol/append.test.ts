@@ -28,7 +28,7 @@ const TEXT = { "content-type": "text/plain" };
 const PRODUCER = { "producer-id": "p", "producer-epoch": "1", "producer-seq": "2" };
 
 describe("from headers and bytes", () => {
-  test("H1 a count is accepted exactly as it is written by the machine", () => {
+  test("a count is accepted exactly as it is written by the machine", () => {
     const property = fc.property(fc.maxSafeNat(), fc.maxSafeNat(), (epoch, sequence) => {
       const headers = { "producer-epoch": String(epoch), "producer-seq": String(sequence) };
       const { producer } = parse({ ...TEXT, ...PRODUCER, ...headers });
@@ -37,7 +37,7 @@ describe("from headers and bytes", () => {
     fc.assert(property);
   });
 
-  test("H1 any other text for a count is refused", () => {
+  test("any other text for a count is refused", () => {
     const property = fc.property(fc.string(), (text) => {
       const isCount = /^(0|[1-9][0-9]*)$/.test(text) && Number(text) <= Number.MAX_SAFE_INTEGER;
       for (const name of ["producer-epoch", "producer-seq"]) {
@@ -48,7 +48,7 @@ describe("from headers and bytes", () => {
     fc.assert(property);
   });
 
-  test("H1 ids and Stream-Seq are taken as they stand, up to their limits", () => {
+  test("ids and Stream-Seq are taken as they stand, up to their limits", () => {
     const id = " i, d\u00ff".padEnd(LIMITS.producerIdBytesMax, "x");
     const streamSeq = "0, 1".padEnd(LIMITS.streamSeqBytesMax, "x");
     const command = parse({ ...TEXT, ...PRODUCER, "producer-id": id, "stream-seq": streamSeq });
@@ -59,7 +59,7 @@ describe("from headers and bytes", () => {
     expect(refusal({ ...TEXT, "stream-seq": "" })).toBe("invalid_request");
   });
 
-  test("H2 the producer headers come together or not at all", () => {
+  test("the producer headers come together or not at all", () => {
     const names = Object.entries(PRODUCER);
     for (let mask = 0; mask < 8; mask += 1) {
       const part = Object.fromEntries(names.filter((_, index) => (mask & (1 << index)) !== 0));
@@ -68,7 +68,7 @@ describe("from headers and bytes", () => {
     }
   });
 
-  test("H2 a session comes instead of an epoch, and together with the id and the sequence", () => {
+  test("a session comes instead of an epoch, and together with the id and the sequence", () => {
     const headers = { "producer-id": "p", "producer-session": "n-1._~", "producer-seq": "2" };
     expect(parse({ ...TEXT, ...headers }).producer).toEqual({
       id: "p",
@@ -84,7 +84,7 @@ describe("from headers and bytes", () => {
     }
   });
 
-  test("H1 a nonce is of letters, digits and - . _ ~, up to its limit", () => {
+  test("a nonce is of letters, digits and - . _ ~, up to its limit", () => {
     const session = (nonce: string): string =>
       refusal({ ...TEXT, "producer-id": "p", "producer-seq": "0", "producer-session": nonce });
     const property = fc.property(fc.string({ maxLength: LIMITS.sessionBytesMax + 2 }), (nonce) => {
@@ -97,7 +97,7 @@ describe("from headers and bytes", () => {
     expect(session("")).toBe("invalid_request");
   });
 
-  test("H2 an append has one identity: a key and producer headers exclude each other", () => {
+  test("an append has one identity: a key and producer headers exclude each other", () => {
     const key = { "idempotency-key": "k1" };
     const head = parseAppendHead((name) => ({ ...TEXT, ...key })[name]);
     expect([head.key?.text, head.producer]).toEqual(["k1", undefined]);
@@ -165,7 +165,7 @@ describe("from headers and bytes", () => {
     expect(parseAppendHead((name) => plain[name]).waitMs).toBe(0);
   });
 
-  test("H3 JSON is stored by its own bytes, one comma after each record", () => {
+  test("JSON is stored by its own bytes, one comma after each record", () => {
     const json = { "content-type": "application/json; charset=utf-8" };
     const { data } = parse(json, ' [ 1.0 , {"a" : 1e400} ] ');
     expect(new TextDecoder().decode(data)).toBe('1.0,{"a" : 1e400},');

@@ -2,9 +2,9 @@
  * POST on a stream: parses headers and bytes into an `AppendCommand`, and encodes the outcome as status and headers.
  * PROTOCOL.md §4, §5, §14 to §17.
  *
- *   H1  a header is taken as it is or refused: nothing is trimmed, rounded or guessed;
- *   H2  the producer headers come together or not at all, and an append has one identity;
- *   H3  JSON is split by bytes and never written anew.
+ *   - a header is taken as it is or refused: nothing is trimmed, rounded or guessed;
+ *   - the producer headers come together or not at all, and an append has one identity;
+ *   - JSON is split by bytes and never written anew.
  */
 
 import type { AppendCommand, AppendDecision } from "../streams/core/append.ts";

@@ -26,7 +26,7 @@ function codeOf(run: () => unknown): string {
   return "nothing thrown";
 }
 
-describe("GW1 a call that names a stream twice is refused", () => {
+describe("a call that names a stream twice is refused", () => {
   const twice = [
     { stream: "/a", token: 1 },
     { stream: "/b", token: 2 },

@@ -1,7 +1,7 @@
 /**
  * Groups on the wire: parses JSON bodies into commands, and encodes the answers. PROTOCOL.md §20.
  *
- *   GW1  a call names a stream once: two offsets for one stream would depend on their order.
+ *   - a call names a stream once: two offsets for one stream would depend on their order.
  */
 
 import type { LeaseCommit } from "../streams/core/group-decide.ts";
@@ -115,7 +115,6 @@ export function parseGroupRelease(body: Uint8Array): ReleaseBody {
   return { member: members.text("member"), leases };
 }
 
-/** GW1 */
 function requireDistinct(entries: readonly { readonly stream: StreamName }[]): void {
   const seen = new Set<StreamName>();
   for (const { stream } of entries) {

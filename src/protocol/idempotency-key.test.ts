@@ -5,7 +5,7 @@ import { encodeKey, KEY_CHARS_MAX, keyProblem, parseIdempotencyKey } from "./ide
 const keyOf = parseIdempotencyKey;
 
 describe("an Idempotency-Key", () => {
-  test("HK1 in quotes and without them is one key", () => {
+  test("in quotes and without them is one key", () => {
     const uuid = "8e03978e-40d5-43dd-bc93-6894a57f9324";
     expect(keyOf(uuid)).toBe(uuid);
     expect(keyOf(`"${uuid}"`)).toBe(uuid);
@@ -13,7 +13,7 @@ describe("an Idempotency-Key", () => {
     expect(keyOf(`"${uuid}";v=1;note="x"`)).toBe(uuid);
   });
 
-  test("HK1 comes back from quotes as it was, whatever visible characters it has", () => {
+  test("comes back from quotes as it was, whatever visible characters it has", () => {
     const visible = fc.string({
       unit: fc.integer({ min: 32, max: 126 }).map((code) => String.fromCharCode(code)),
       minLength: 1,
@@ -41,18 +41,18 @@ describe("an Idempotency-Key", () => {
     ["clé", "is not one string"],
     ["x".repeat(KEY_CHARS_MAX + 1), "more than 255"],
     [`"${"x".repeat(KEY_CHARS_MAX + 1)}"`, "more than 255"],
-  ])("HK2 is refused if it is %j", (value, problem) => {
+  ])("is refused if it is %j", (value, problem) => {
     expect(keyOf(value)).toBeUndefined();
     expect(keyProblem(value)).toContain(problem);
   });
 
-  test("HK2 what is no key has no value", () => {
+  test("what is no key has no value", () => {
     for (const key of ["", "clé", "a\n", "x".repeat(KEY_CHARS_MAX + 1)]) {
       expect(encodeKey(key)).toBeUndefined();
     }
   });
 
-  test("HK2 may have 255 characters", () => {
+  test("may have 255 characters", () => {
     expect(keyOf("x".repeat(KEY_CHARS_MAX))).toHaveLength(KEY_CHARS_MAX);
   });
 });

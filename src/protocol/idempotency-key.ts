@@ -1,8 +1,8 @@
 /**
  * The `Idempotency-Key` header, for the streams server and for HTTP APIs alike. PROTOCOL.md §16.
  *
- *   HK1  a key in quotes and the same key without them are one key, and no two other keys are;
- *   HK2  a key is 1 to 255 characters from space to ~, with spaces only inside quotes; two keys in one request are none.
+ *   - a key in quotes and the same key without them are one key, and no two other keys are;
+ *   - a key is 1 to 255 characters from space to ~, with spaces only inside quotes; two keys in one request are none.
  *
  * In quotes it is an Item of RFC 9651 whose value is a String: its parameters mean nothing here, and are ignored. Most
  * clients send it bare. Pure.

@@ -32,7 +32,7 @@ const bareText = fc
   .map((characters) => characters.join(""));
 
 describe("the header", () => {
-  test("HK1 every bare key is the same key in quotes", () => {
+  test("every bare key is the same key in quotes", () => {
     const property = fc.property(bareText, (key) => {
       expect(parseKey(key)).toEqual(parseKey(quote(key)));
       expect(parseKey(key)?.text).toBe(key);
@@ -40,7 +40,7 @@ describe("the header", () => {
     fc.assert(property);
   });
 
-  test("HK1 every text from space to ~ can be said in quotes, and is taken as it stands", () => {
+  test("every text from space to ~ can be said in quotes, and is taken as it stands", () => {
     const property = fc.property(text, (key) => {
       expect(parseKey(quote(key))?.text).toBe(key);
     });
@@ -145,7 +145,7 @@ describe("the mark that is remembered", () => {
     fc.assert(property);
   });
 
-  test("KY2 content is never the key of a header, not even of its own text", () => {
+  test("content is never the key of a header, not even of its own text", () => {
     const property = fc.property(text, fc.boolean(), (key, closes) => {
       const digest = sha256(keyBytes(key));
       const named = markOf(digest, sha256("other"), closes);

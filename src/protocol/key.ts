@@ -1,7 +1,7 @@
 /**
  * Idempotency keys of streams: the time that some keys carry, and the marks that a stream remembers. PROTOCOL.md §16.
  *
- *   KY2  a key made of content never equals a key of a header.
+ *   - a key made of content never equals a key of a header.
  */
 
 import { HEADER } from "./headers.ts";

@@ -1,8 +1,8 @@
 /**
  * The `Prefer` header (RFC 7240), for the streams server and for HTTP APIs alike. PROTOCOL.md §17.
  *
- *   HK3  `wait=n` counts wherever it stands in the list of preferences, and the first one does. As a parameter of another
- *        preference, or inside quotes, it does not. What is not understood is ignored.
+ *   - `wait=n` counts wherever it stands in the list of preferences, and the first one does. As a parameter of another
+ *     preference, or inside quotes, it does not. What is not understood is ignored.
  */
 
 /** No client has so many preferences. What is longer is not understood. */

@@ -60,7 +60,7 @@ describe("data events", () => {
     expect(decoder.decode(encodeDataEvent(kind, bytes(stored)))).toBe(frame);
   });
 
-  test("Z1 Z2 any text comes back with its line breaks as LF, and injects nothing", () => {
+  test("any text comes back with its line breaks as LF, and injects nothing", () => {
     fc.assert(
       fc.property(payload, places, (text, cuts) => {
         const sent = concat(encodeDataEvent("text", bytes(text)), control);
@@ -71,13 +71,13 @@ describe("data events", () => {
     );
   });
 
-  test("Z1 a text that imitates events is one event", () => {
+  test("a text that imitates events is one event", () => {
     const attack = "a\r\n\r\nevent: control\r\ndata: {}\r\n\r\n\n\nevent: data\ndata: b\r\rend";
     const events = decodeAll(encodeDataEvent("text", bytes(attack)), control);
     expect(events.map(({ event }) => event)).toEqual(["data", "control"]);
   });
 
-  test("Z1 bytes that are not UTF-8 cannot swallow the end of their event", () => {
+  test("bytes that are not UTF-8 cannot swallow the end of their event", () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 40 }), (stored) => {
         const events = decodeAll(encodeDataEvent("text", stored), control);
@@ -87,7 +87,7 @@ describe("data events", () => {
     );
   });
 
-  test("Z2 JSON comes back as the same value, and byte for byte when it has no line breaks", () => {
+  test("JSON comes back as the same value, and byte for byte when it has no line breaks", () => {
     fc.assert(
       fc.property(
         fc.array(fc.json(), { minLength: 1 }),
@@ -104,7 +104,7 @@ describe("data events", () => {
     );
   });
 
-  test("Z2 base64 is byte exact and takes one line", () => {
+  test("base64 is byte exact and takes one line", () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 300 }), places, (stored, cuts) => {
         const [event, ...rest] = decodeAll(...chunked(encodeDataEvent("base64", stored), cuts));
@@ -132,7 +132,7 @@ describe("control events and heartbeats", () => {
     );
   });
 
-  test("Z1 a cursor with line breaks stays inside its event", () => {
+  test("a cursor with line breaks stays inside its event", () => {
     const frame = encodeControlEvent({ streamNextOffset: "1", streamCursor: "a\n\nevent: data\n" });
     expect(decodeAll(frame)).toHaveLength(1);
   });
@@ -172,7 +172,7 @@ describe("the decoder", () => {
     expect(decodeAll(bytes(stream))).toEqual(events);
   });
 
-  test("Z3 no cut into chunks changes the events", () => {
+  test("no cut into chunks changes the events", () => {
     expect(decodeAll(...Array.from(bytes(stream), (byte) => Uint8Array.of(byte)))).toEqual(events);
     fc.assert(
       fc.property(places, (cuts) => {
@@ -181,7 +181,7 @@ describe("the decoder", () => {
     );
   });
 
-  test("Z4 an event beyond the limit is refused for good, however it is cut into lines and chunks", () => {
+  test("an event beyond the limit is refused for good, however it is cut into lines and chunks", () => {
     const large: readonly (readonly string[])[] = [
       [`data:${"x".repeat(60)}`],
       [`data:${"x".repeat(60)}\n\n`],
@@ -200,7 +200,7 @@ describe("the decoder", () => {
     }
   });
 
-  test("Z4 the limit is for one event, not for all, and an append of the largest size fits", () => {
+  test("the limit is for one event, not for all, and an append of the largest size fits", () => {
     const sse = createSseDecoder(64);
     const event = `data:${"x".repeat(40)}\n\n`;
     for (let count = 0; count < 10; count += 1) expect(sse.push(bytes(event))).toHaveLength(1);
@@ -210,7 +210,7 @@ describe("the decoder", () => {
     expect(createSseDecoder().push(base64)).toHaveLength(1);
   });
 
-  test("Z3 an event is reported with the byte that ends it, also when that is a CR", () => {
+  test("an event is reported with the byte that ends it, also when that is a CR", () => {
     const sse = createSseDecoder();
     expect(sse.push(bytes("data:1\r\n"))).toEqual([]);
     expect(sse.push(bytes("\r"))).toEqual([{ event: "message", data: "1" }]);

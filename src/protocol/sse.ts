@@ -8,14 +8,14 @@
  *
  * The id is the offset at which a reader resumes after this event. A browser's EventSource sends it as Last-Event-ID.
  *
- *   Z1  no payload can end its event or begin another: every CR, LF and CRLF starts a `data:` line;
- *   Z2  a decoder that follows the HTML standard gets the text back, with CR and CRLF as LF. The
- *       format cannot carry more for text; catch-up reads are byte exact, and base64 is too. In
- *       JSON, where line breaks are whitespace, CRLF is two LFs: an event has as many bytes as
- *       were stored, and records have their offsets;
- *   Z3  the decoder's events do not depend on how the bytes were cut into chunks, and an event
- *       without its closing blank line is never reported;
- *   Z4  the decoder holds a limited part of an event: it refuses a larger one, and everything after it.
+ *   - no payload can end its event or begin another: every CR, LF and CRLF starts a `data:` line;
+ *   - a decoder that follows the HTML standard gets the text back, with CR and CRLF as LF. The
+ *     format cannot carry more for text; catch-up reads are byte exact, and base64 is too. In
+ *     JSON, where line breaks are whitespace, CRLF is two LFs: an event has as many bytes as
+ *     were stored, and records have their offsets;
+ *   - the decoder's events do not depend on how the bytes were cut into chunks, and an event
+ *     without its closing blank line is never reported;
+ *   - the decoder holds a limited part of an event: it refuses a larger one, and everything after it.
  *
  * Text is passed through as bytes. A text stream that does not hold UTF-8 reaches live readers with
  * replacement characters, because the format is UTF-8 by definition.

@@ -30,24 +30,24 @@ function refusalOf(run: () => unknown): { code: string; message: string } {
 const HOOK = { type: "webhook", pattern: "events/*", webhook: { url: "https://a.example/hook" } };
 const PULL = { type: "pull-wake", streams: ["b", "a", "b"], wake_stream: "/wake/pool/" };
 
-describe("SJ1 paths", () => {
+describe("paths", () => {
   test.each([
     ["events/a", "/v1/stream/events/a"],
     ["/events/a/", "/v1/stream/events/a"],
     ["a b/ü", "/v1/stream/a b/ü"],
     ["a%2Fb", "/v1/stream/a%2Fb"],
-  ])("SJ1 %s names %s", (path, name) => {
+  ])("%s names %s", (path, name) => {
     expect(parseRelativePath(path)).toBe(name);
   });
 
   test.each(["", "/", "a//b", "../a", "a/./b", "a\u0000b", "a\\b", "__ds", "__ds/x", "\ud800"])(
-    "SJ1 %j names nothing",
+    "%j names nothing",
     (path) => {
       expect(parseRelativePath(path)).toBeUndefined();
     },
   );
 
-  test("SJ1 a name that was shown is read back as the same name", () => {
+  test("a name that was shown is read back as the same name", () => {
     fc.assert(
       fc.property(fc.string({ unit: "binary", minLength: 1, maxLength: 40 }), (path) => {
         const name = parseRelativePath(path);
@@ -56,7 +56,7 @@ describe("SJ1 paths", () => {
     );
   });
 
-  test("SJ1 a path longer than a stream's path can be names nothing", () => {
+  test("a path longer than a stream's path can be names nothing", () => {
     expect(parseRelativePath("a".repeat(LIMITS.pathBytesMax))).toBeUndefined();
   });
 });
@@ -193,7 +193,7 @@ describe("answers", () => {
     keyId: "ds_key",
   };
 
-  test("SJ2 a subscription is shown with its key's name and nothing secret", () => {
+  test("a subscription is shown with its key's name and nothing secret", () => {
     expect(text(encodeSubscription(shown))).toEqual({
       id: "s",
       subscription_id: "s",
@@ -214,7 +214,7 @@ describe("answers", () => {
     });
   });
 
-  test("SJ2 a claim holds its token and the streams with their tails", () => {
+  test("a claim holds its token and the streams with their tails", () => {
     const [acked, tail] = [5 as Offset, 7 as Offset];
     const streams = [{ stream, isExplicit: false, acked, tail, hasPending: true }];
     const claim = { wakeId: "w", generation: 1, token: "t", streams, leaseMs: 1000 };

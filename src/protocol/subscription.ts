@@ -5,8 +5,8 @@
  * absolute. Unknown members are ignored, so that later clients can use this server. A known member of a wrong type is
  * refused, and the error names everything that is wrong.
  *
- *   SJ1  a path names one stream only, in a body, in a route and in an answer;
- *   SJ2  an answer never holds a secret: no private key, and a token only for the client that claims.
+ *   - a path names one stream only, in a body, in a route and in an answer;
+ *   - an answer never holds a secret: no private key, and a token only for the client that claims.
  */
 
 import { withoutSlashes } from "./slashes.ts";
@@ -62,7 +62,7 @@ export function parseSubscribe(
     fields.fault("streams must not name the wake_stream itself");
   }
   fields.throwFaults();
-  if (way === undefined) throw new HapaxError("internal", "SJ1 a body without faults has a type");
+  if (way === undefined) throw new HapaxError("internal", "a body without faults has a type");
   if (way.kind === "webhook") requireAllowed(way.url, addresses);
   return { way, pattern, streams, leaseMs, description };
 }

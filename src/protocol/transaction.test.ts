@@ -44,7 +44,7 @@ function codeOf(run: () => unknown): string {
 
 const append = (bytes: number): unknown => ({ append: { stream: "/a", bytes } });
 
-test("TW1 the bodies of the framed form are views of the request, in their order", () => {
+test("the bodies of the framed form are views of the request, in their order", () => {
   const bodies = fc.array(fc.uint8Array({ minLength: 1, maxLength: 40 }), {
     minLength: 1,
     maxLength: 8,
@@ -64,7 +64,7 @@ test("TW1 the bodies of the framed form are views of the request, in their order
   );
 });
 
-describe("TW2 what is wrong with an operation is told with its index", () => {
+describe("what is wrong with an operation is told with its index", () => {
   test.for([
     ["a path that climbs", { append: { stream: "/a/../b", text: "a" } }],
     ["a path without its slash", { close: { stream: "a" } }],
@@ -86,7 +86,7 @@ describe("TW2 what is wrong with an operation is told with its index", () => {
   });
 });
 
-test("TW3 a frame is accepted only with exactly its bodies, wherever it is cut", () => {
+test("a frame is accepted only with exactly its bodies, wherever it is cut", () => {
   const whole = frame([append(3), append(2)], encoder.encode("abcde"));
   expect(parse(whole, TRANSACTION_TYPE)).toHaveLength(2);
   for (let end = 0; end < whole.length; end += 1) {
@@ -98,7 +98,7 @@ test("TW3 a frame is accepted only with exactly its bodies, wherever it is cut",
   expect(codeOf(() => parse(longer, TRANSACTION_TYPE))).toBe("invalid_request");
 });
 
-test("TW4 what does not fit its stream now is refused in its place", () => {
+test("what does not fit its stream now is refused in its place", () => {
   const requests = parse(
     bytesOf([
       { append: { stream: "/json", text: "{" } },

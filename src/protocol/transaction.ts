@@ -3,11 +3,11 @@
  *
  *   framed  =  length of the head (4 bytes, big endian)  head (JSON)  bodies, one after the other
  *
- *   TW1  a body of the framed form is a view of the request's own bytes: nothing is copied or changed;
- *   TW2  an error of an operation carries its index, and comes before any decision;
- *   TW3  the bodies of the framed form use up the request exactly;
- *   TW4  `resolveOperations` finds out what depends on the state of a stream, in the step of the decision, and
- *        refuses it in its place. A retry is recognised before that, for any later state of the streams.
+ *   - a body of the framed form is a view of the request's own bytes: nothing is copied or changed;
+ *   - an error of an operation carries its index, and comes before any decision;
+ *   - the bodies of the framed form use up the request exactly;
+ *   - `resolveOperations` finds out what depends on the state of a stream, in the step of the decision, and
+ *     refuses it in its place. A retry is recognised before that, for any later state of the streams.
  */
 
 import { HEADER } from "./headers.ts";
@@ -141,7 +141,7 @@ function parseText(head: Uint8Array): unknown {
 /** Operations that were found unfit before, by their index: acks without a valid token. */
 export type Unfit = ReadonlyMap<number, UnfitOperation>;
 
-/** TW4. `typeOf` returns the content type of a stream at this moment. */
+/** `typeOf` returns the content type of a stream at this moment. */
 export function resolveOperations(
   requests: readonly OperationRequest[],
   unfit: Unfit,

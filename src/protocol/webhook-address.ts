@@ -2,11 +2,11 @@
  * Decides which addresses a webhook may go to. Pure: it resolves no name. The courier asks again right before it
  * connects, with the addresses that the name resolved to.
  *
- * D1  https only. http, and any port, for development only: `localhost` and 127.0.0.0/8.
- * D2  Only addresses of the public internet; a text that is no address is never public.
- * D3  An IPv4 address inside an IPv6 one is judged as the IPv4 address, or refused altogether.
- * D4  The judgement is about the host after the URL parser normalised it, never about the text.
- * D5  Cloud metadata services are refused by name and by address, under any settings.
+ *   - https only. http, and any port, for development only: `localhost` and 127.0.0.0/8.
+ *   - Only addresses of the public internet; a text that is no address is never public.
+ *   - An IPv4 address inside an IPv6 one is judged as the IPv4 address, or refused altogether.
+ *   - The judgement is about the host after the URL parser normalised it, never about the text.
+ *   - Cloud metadata services are refused by name and by address, under any settings.
  *
  * PROTOCOL.md §11.4. Ranges: IANA special-purpose registries for IPv4 and IPv6.
  */

@@ -1,13 +1,13 @@
 /**
  * PORT. Sends webhooks. It is the only way by which a request leaves the server.
  *
- * O1  An address that is not allowed gets no packet: neither by its name, nor by what the name
+ *   - An address that is not allowed gets no packet: neither by its name, nor by what the name
  *     resolves to, nor by resolving to something else between the check and the connection.
- * O2  A redirect is an answer and is never followed.
- * O3  The time limit covers everything from resolving the name to the last byte of the answer.
- * O4  No more than `answerBytesMax` bytes of an answer are kept; a longer one is a failure.
- * O5  Everything that the other side does becomes a value; only a fault of the caller rejects.
- * O6  When the signal aborts, the delivery ends at once as `failed`.
+ *   - A redirect is an answer and is never followed.
+ *   - The time limit covers everything from resolving the name to the last byte of the answer.
+ *   - No more than `answerBytesMax` bytes of an answer are kept; a longer one is a failure.
+ *   - Everything that the other side does becomes a value; only a fault of the caller rejects.
+ *   - When the signal aborts, the delivery ends at once as `failed`.
  *
  * Retries, the order of deliveries and their number at once are decided elsewhere.
  */

@@ -53,7 +53,7 @@ const genuineHeader = { alg: "EdDSA", typ: "hapax-wake+jws", kid: signer.keyId }
 const genuinePayload = { audience: "hapax/subscriptions", ...CLAIMS };
 
 describe("keys", () => {
-  test("Y1 the key id is ds_ and the RFC 7638 thumbprint, and does not depend on other keys", async () => {
+  test("the key id is ds_ and the RFC 7638 thumbprint, and does not depend on other keys", async () => {
     const { keyId } = await createSigner([RFC8037_KEY]);
     expect(keyId).toBe("ds_kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
     const members = `{"crv":"Ed25519","kty":"OKP","x":"${newKey.privateJwk.x}"}`;
@@ -69,7 +69,7 @@ describe("keys", () => {
     );
   });
 
-  test("Y2 the newest key signs, in whatever order the keys come, and all are published", async () => {
+  test("the newest key signs, in whatever order the keys come, and all are published", async () => {
     const reversed = await createSigner([newKey, oldKey]);
     expect(reversed.keyId).toBe(signer.keyId);
     for (const one of [signer, reversed]) {
@@ -86,12 +86,12 @@ describe("keys", () => {
     });
   });
 
-  test("Y2 a key that is given twice is published once", async () => {
+  test("a key that is given twice is published once", async () => {
     const twice = await createSigner([newKey, { ...newKey, createdAtMs: 5 }]);
     expect(twice.publicJwks().keys).toHaveLength(1);
   });
 
-  test("Y6 no private key is to be seen in the signer or in what it publishes", () => {
+  test("no private key is to be seen in the signer or in what it publishes", () => {
     const seen = JSON.stringify([signer, signer.publicJwks(), Object.entries(signer)]);
     expect(seen).not.toContain(newKey.privateJwk.d);
     expect(signer.publicJwks().keys.every((key) => !("d" in key))).toBe(true);
@@ -114,7 +114,7 @@ describe("keys", () => {
     ["a short private part", [damaged({ d: newKey.privateJwk.d.slice(4) })]],
     ["another key's public part", [damaged({ x: oldKey.privateJwk.x })]],
     ["one damaged key among good ones", [oldKey, damaged({ d: "" })]],
-  ])("Y6 %s is refused, without a word about the key", async (_, keys) => {
+  ])("%s is refused, without a word about the key", async (_, keys) => {
     const error: unknown = await createSigner(keys).catch((reason: unknown) => reason);
     expect(isHapaxError(error, "invalid_settings")).toBe(true);
     expect((error as Error).cause).toBeUndefined();
@@ -153,7 +153,7 @@ describe("webhook signatures", () => {
     expect(await verify(header)).toBe(true);
   });
 
-  test("Y2 a signature made before the key changed is still good", async () => {
+  test("a signature made before the key changed is still good", async () => {
     expect(await verify(await webhookSignature(oldSigner, NOW_SECONDS, body))).toBe(true);
   });
 
@@ -228,7 +228,7 @@ describe("tokens", () => {
     expect(await at(Number.NaN)).toEqual({ kind: "expired", claims: CLAIMS });
   });
 
-  test("Y4 every changed character makes a token invalid, also one whose bits are not used", async () => {
+  test("every changed character makes a token invalid, also one whose bits are not used", async () => {
     const token = await issueToken(signer, CLAIMS);
     for (let at = 0; at < token.length; at += 1) {
       for (let bit = 1; bit < 256; bit *= 2) {
@@ -239,7 +239,7 @@ describe("tokens", () => {
     }
   });
 
-  test("Y4 parts that are dropped, added, padded or exchanged make a token invalid", async () => {
+  test("parts that are dropped, added, padded or exchanged make a token invalid", async () => {
     const token = await issueToken(signer, CLAIMS);
     const other = await issueToken(signer, { ...CLAIMS, generation: 8 });
     const [header, payload, signature] = token.split(".");
@@ -267,7 +267,7 @@ describe("tokens", () => {
     }
   });
 
-  test("Y2 a token of a retired key is valid as long as the key is published", async () => {
+  test("a token of a retired key is valid as long as the key is published", async () => {
     const token = await issueToken(oldSigner, CLAIMS);
     expect((await readToken(signer, token, NOW_MS)).kind).toBe("valid");
     expect((await readToken(await createSigner([newKey]), token, NOW_MS)).kind).toBe("invalid");
@@ -280,7 +280,7 @@ describe("tokens", () => {
     expect((await readToken(signer, claimed, NOW_MS)).kind).toBe("invalid");
   });
 
-  test("Y3 only our own header is accepted, even over a genuine signature", async () => {
+  test("only our own header is accepted, even over a genuine signature", async () => {
     const genuine = await forge(signer, genuineHeader, genuinePayload);
     expect((await readToken(signer, genuine, NOW_MS)).kind).toBe("valid");
     for (const header of [
@@ -301,7 +301,7 @@ describe("tokens", () => {
     }
   });
 
-  test("Y3 a genuine signature over claims of another audience or shape is worth nothing", async () => {
+  test("a genuine signature over claims of another audience or shape is worth nothing", async () => {
     for (const payload of [
       { ...genuinePayload, audience: "another" },
       { ...genuinePayload, audience: undefined },
@@ -324,7 +324,7 @@ describe("tokens", () => {
     }
   });
 
-  test("Y5 a webhook signature is no token, and a token's signature signs no webhook", async () => {
+  test("a webhook signature is no token, and a token's signature signs no webhook", async () => {
     const [header, payload, tokenSignature] = (await issueToken(signer, CLAIMS)).split(".");
     // The body makes the signed text as similar to a token as a sender can.
     const webhook = await webhookSignature(signer, NOW_SECONDS, text(payload ?? ""));

@@ -2,14 +2,14 @@
  * PORT and its one implementation, on the platform's WebCrypto. Signs webhooks and issues the
  * tokens with which a worker answers a wake.
  *
- * Y1  The key id is the RFC 7638 thumbprint of the public key: the same key always has the same id.
- * Y2  The newest key signs; every given key stays published and still verifies.
- * Y3  A token's first part must be, byte for byte, the one that this server writes for that key. So an
+ *   - The key id is the RFC 7638 thumbprint of the public key: the same key always has the same id.
+ *   - The newest key signs; every given key stays published and still verifies.
+ *   - A token's first part must be, byte for byte, the one that this server writes for that key. So an
  *     algorithm or a type that the sender chose has no effect.
- * Y4  Every token has one spelling: any changed byte makes it invalid.
- * Y5  A webhook signature covers text that begins with digits and a dot; a token's text begins with
+ *   - Every token has one spelling: any changed byte makes it invalid.
+ *   - A webhook signature covers text that begins with digits and a dot; a token's text begins with
  *     `ey`. So one cannot be used as the other, although one key makes both.
- * Y6  A private key leaves this file only in a `SigningKey`: in no answer, error or log.
+ *   - A private key leaves this file only in a `SigningKey`: in no answer, error or log.
  *
  * PROTOCOL.md §11.4, §11.6. A valid token says which wake it was issued for. The caller decides whether that wake is
  * still the current one, and whether the kind fits the route.
@@ -166,7 +166,7 @@ export async function issueToken(signer: Signer, claims: TokenClaims): Promise<s
   const signature = await signer.sign(new TextEncoder().encode(input));
   const token = `${input}.${encodeBase64url(signature)}`;
   if (token.length > TOKEN_CHARS_MAX || parseClaims(payload) === undefined) {
-    throw new HapaxError("internal", `Y4 a token must be readable: chars=${token.length}`);
+    throw new HapaxError("internal", `a token must be readable: chars=${token.length}`);
   }
   return token;
 }

@@ -19,15 +19,15 @@ afterAll(() => {
 const append = (process: string, id: string) =>
   ({ process, kind: "append", stream: "s", records: [{ id }] }) as const;
 
-test("LH1 an operation ends once", () => {
+test("an operation ends once", () => {
   const history = createHistory();
   const call = history.invoke(append("p", "a"));
   call.unknown();
-  expect(() => call.ok()).toThrow("LH1 operation 0 of p has ended already");
+  expect(() => call.ok()).toThrow("operation 0 of p has ended already");
   expect(history.events.map(({ type }) => type)).toEqual(["invoke", "unknown"]);
 });
 
-test("LH2 each event is a line before its call returns", () => {
+test("each event is a line before its call returns", () => {
   const lines: string[] = [];
   const history = createHistory({ write: (line) => lines.push(line), nowUs: () => 7 });
   const call = history.invoke(append("p", "a"));
@@ -39,7 +39,7 @@ test("LH2 each event is a line before its call returns", () => {
   expect(lines[1]).toBe(`{"type":"fail",${head},"code":"fenced"}\n`);
 });
 
-test("LH2 a file has each line when the call returns: a kill takes nothing back", () => {
+test("a file has each line when the call returns: a kill takes nothing back", () => {
   const path = join(folder, "killed.jsonl");
   const file = openHistoryFile(path);
   const call = file.invoke(append("p", "a"));
@@ -52,7 +52,7 @@ test("LH2 a file has each line when the call returns: a kill takes nothing back"
   file.close();
 });
 
-test("LF1 an unfinished line is no event, and the next process goes on behind the one before it", () => {
+test("an unfinished line is no event, and the next process goes on behind the one before it", () => {
   const path = join(folder, "torn.jsonl");
   const first = openHistoryFile(path);
   first.invoke(append("p", "a")).ok();
@@ -76,7 +76,7 @@ test("LF1 an unfinished line is no event, and the next process goes on behind th
   });
 });
 
-test("LF1 a file with nothing but an unfinished line is empty", () => {
+test("a file with nothing but an unfinished line is empty", () => {
   const path = join(folder, "stump.jsonl");
   writeFileSync(path, "x".repeat(70_000));
   openHistoryFile(path).close();
@@ -92,13 +92,13 @@ test.for([
     '{"type":"invoke","op":0,"process":"p","atUs":1,"call":{"kind":"dance"}}',
   ],
   ["the end of what never began", '{"type":"ok","op":0,"process":"p","atUs":1}'],
-])("LF1 a damaged line is named: %s", ([reason = "", line = ""], { task }) => {
+])("a damaged line is named: %s", ([reason = "", line = ""], { task }) => {
   const path = join(folder, `${task.id}.jsonl`);
   writeFileSync(path, `${line}\n`);
   expect(() => readHistory([path])).toThrow(`${path}:1: ${reason}`);
 });
 
-test("LF2 what ends and begins at one time is concurrent", () => {
+test("what ends and begins at one time is concurrent", () => {
   const paths = ["one", "other"].map((process, index) => {
     const lines: string[] = [];
     let nowUs = index * 10;

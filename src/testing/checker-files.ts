@@ -1,10 +1,10 @@
 /**
  * Histories of several processes: each process writes a file of its own, and the checker reads them as one history.
  *
- *   LF1  a line that a killed process did not finish is no event, and the next process that opens the file cuts it
- *        off;
- *   LF2  merged events are in the order of their clocks; invocations come first among events of one time, so that
- *        events that cannot be ordered count as concurrent.
+ *   - a line that a killed process did not finish is no event, and the next process that opens the file cuts it
+ *     off;
+ *   - merged events are in the order of their clocks; invocations come first among events of one time, so that
+ *     events that cannot be ordered count as concurrent.
  */
 
 import {

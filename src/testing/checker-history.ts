@@ -2,8 +2,8 @@
  * Records what the callers saw: operations with their begin and their end. A history is a list of plain events, so
  * each process can write its own part as lines of JSON.
  *
- *   LH1  an operation ends at most once, as done, as refused, or as unknown; one without an end is unknown;
- *   LH2  the invocation is written before `invoke` returns: a process that dies after its request has left a trace.
+ *   - an operation ends at most once, as done, as refused, or as unknown; one without an end is unknown;
+ *   - the invocation is written before `invoke` returns: a process that dies after its request has left a trace.
  */
 
 /**
@@ -189,7 +189,7 @@ export function createHistory(settings: HistorySettings = {}): History {
       operations += 1;
       let isOpen = true;
       const head = (): EventHead => {
-        if (!isOpen) throw new Error(`LH1 operation ${op} of ${process} has ended already`);
+        if (!isOpen) throw new Error(`operation ${op} of ${process} has ended already`);
         isOpen = false;
         return { op, process, atUs: nowUs() };
       };

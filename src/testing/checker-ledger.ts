@@ -1,9 +1,9 @@
 /**
  * Turns a history into a ledger: the attempts, the outcome of each record, and where the final reader found it.
  *
- *   LL1  all attempts of a record count together: it must be there if one of them was acknowledged, may be there if
- *        one is unknown, and must not be there if all were refused;
- *   LL2  `earliest` and `latest` are the events between which a record took effect, as far as the answers show.
+ *   - all attempts of a record count together: it must be there if one of them was acknowledged, may be there if
+ *     one is unknown, and must not be there if all were refused;
+ *   - `earliest` and `latest` are the events between which a record took effect, as far as the answers show.
  */
 
 import type {

@@ -577,7 +577,7 @@ test.for(breaks)("%s: %s", ([, rule, run]) => {
   expect(broken).toBeGreaterThan(10);
 });
 
-test("LF2 the parts of several processes are one history again", () => {
+test("the parts of several processes are one history again", () => {
   const folder = mkdtempSync(join(tmpdir(), "hapax-history-"));
   for (const seed of [1, 2, 3]) {
     const { events, final, settings } = tellStory(seed);

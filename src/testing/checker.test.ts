@@ -375,24 +375,20 @@ test("LC9 a reader saw another offset than the final reader", () => {
 });
 
 const kept: readonly [string, Case[3], Case[4], Case[5]?][] = [
+  ["a record of unknown outcome may be there", ({ append }) => append("a").unknown(), { s: "a" }],
+  ["a record of unknown outcome may be missing", ({ append }) => append("a").unknown(), {}],
   [
-    "LL1 a record of unknown outcome may be there",
-    ({ append }) => append("a").unknown(),
-    { s: "a" },
-  ],
-  ["LL1 a record of unknown outcome may be missing", ({ append }) => append("a").unknown(), {}],
-  [
-    "LL1 a record of a process that died is of unknown outcome",
+    "a record of a process that died is of unknown outcome",
     ({ append }) => void append("a"),
     { s: "a" },
   ],
   [
-    "LL1 a refused attempt does not speak for the one that was acknowledged",
+    "a refused attempt does not speak for the one that was acknowledged",
     ({ append }) => (append("a").ok(), append("a", { process: "q" }).fail("fenced")),
     { s: "a" },
   ],
   [
-    "LL2 a record that was refused first is ordered by the attempt that counted",
+    "a record that was refused first is ordered by the attempt that counted",
     ({ append }) => {
       append("a", { producer: "w" }).fail("busy");
       append("b", { producer: "w" }).ok();
@@ -401,7 +397,7 @@ const kept: readonly [string, Case[3], Case[4], Case[5]?][] = [
     { s: "b a" },
   ],
   [
-    "LL2 a late retry of what was there does not move it",
+    "a late retry of what was there does not move it",
     ({ append }) => {
       append("a", { producer: "w" }).ok();
       append("b", { producer: "w" }).ok();
@@ -482,7 +478,7 @@ test("LC1 all problems are counted, the first ones are told", () => {
   ]);
 });
 
-test("LL1 a history that cannot be is refused, not judged", () => {
+test("a history that cannot be is refused, not judged", () => {
   const head = { op: 0, process: "p", atUs: 0 } as const;
   const call = { kind: "append", stream: "s", records: [{ id: "a" }, { id: "a" }] } as const;
   const judge = (...events: Parameters<typeof checkHistory>[0][]) =>

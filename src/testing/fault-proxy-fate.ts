@@ -173,7 +173,6 @@ export function checkShares(settings: FaultProxySettings): void {
   }
 }
 
-/** FX1. */
 export function drawFate(settings: FaultProxySettings, number: number): ProxyFate {
   // Each request has its own random source, so the draws for one do not change the next.
   const random = createSeededRandom(

@@ -75,7 +75,7 @@ function silencedOf({ counts }: FaultProxy): number {
 
 const BODIES = Array.from({ length: 40 }, (_, index) => `body ${index}`);
 
-test("FX2 a request that is cut reaches the server in part, and its client loses the connection", () =>
+test("a request that is cut reaches the server in part, and its client loses the connection", () =>
   onStage({ fateOf: () => ({ harm: "cutRequests", passedShare: 0.5 }) }, async (stage) => {
     expect(await stage.ask("0123456789")).toBe("nothing");
     expect(stage.arrived).toEqual([]);
@@ -83,14 +83,14 @@ test("FX2 a request that is cut reaches the server in part, and its client loses
     expect(stage.proxy.counts.cutRequests).toBe(1);
   }));
 
-test("FX2 an answer is cut in its body: the server has answered, the client has a part of it", () =>
+test("an answer is cut in its body: the server has answered, the client has a part of it", () =>
   onStage({ fateOf: () => ({ harm: "cutAnswers", passedShare: 0.5 }) }, async (stage) => {
     expect(await stage.ask("abcdefghij")).toBe("201 ABCDEnothing");
     expect(stage.arrived).toEqual(["abcdefghij"]);
     expect(stage.proxy.counts.cutAnswers).toBe(1);
   }));
 
-test("FX2 an answer without a body is cut in its head", () =>
+test("an answer without a body is cut in its head", () =>
   onStage(
     { fateOf: () => ({ harm: "cutAnswers", passedShare: 0.9 }) },
     async ({ proxy, arrived }) => {
@@ -103,7 +103,7 @@ for (const [harm, reached] of [
   ["silenceRequests", []],
   ["silenceAnswers", ["first"]],
 ] as const) {
-  test(`FX2 FX4 ${harm}: the connection stays open and silent, until the client's own limit`, () =>
+  test(`${harm}: the connection stays open and silent, until the client's own limit`, () =>
     onStage(
       { fateOf: ({ number }) => (number === 1 ? { harm } : {}) },
       async ({ proxy, arrived }) => {
@@ -139,12 +139,12 @@ function turnOver(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-test("FX4 a client that waits for a silenced connection hears nothing at all", () =>
+test("a client that waits for a silenced connection hears nothing at all", () =>
   onStage({ silenceRequests: 1 }, async (stage) => {
     expect(await stage.ask("one")).toBe("silence");
   }));
 
-test("FX2 a refused request never reaches the server, and the client hears what the proxy made up", () =>
+test("a refused request never reaches the server, and the client hears what the proxy made up", () =>
   onStage({ refuseRequests: 1 }, async (stage) => {
     const heard = new Set<string>();
     for (const body of BODIES) heard.add(await stage.ask(body));
@@ -160,19 +160,19 @@ test("FX2 a refused request never reaches the server, and the client hears what 
     expect(stage.proxy.counts.refusedRequests).toBe(BODIES.length);
   }));
 
-test("FX2 an answer that is refused was given by the server, and is never told as not done", () =>
+test("an answer that is refused was given by the server, and is never told as not done", () =>
   onStage({ refuseAnswers: 1 }, async (stage) => {
     for (const body of BODIES) expect(await stage.ask(body)).toMatch(/^50\d /);
     expect(stage.arrived).toEqual(BODIES);
     expect(stage.proxy.counts.refusedAnswers).toBe(BODIES.length);
   }));
 
-test("FX2 refusals can be named", () =>
+test("refusals can be named", () =>
   onStage({ refuseRequests: 1, refusals: [{ status: 429, retryAfter: "2" }] }, async (stage) => {
     expect(await stage.ask("x")).toBe("429 after 2 the proxy says 429\n");
   }));
 
-test("FX5 a duplicated request arrives twice, and its client hears one answer", () =>
+test("a duplicated request arrives twice, and its client hears one answer", () =>
   onStage({ duplicateRequests: 1, delayMsMax: 5 }, async (stage) => {
     for (const body of BODIES) expect(await stage.ask(body)).toBe(`201 ${body.toUpperCase()}`);
     await stage.proxy.drain();
@@ -180,7 +180,7 @@ test("FX5 a duplicated request arrives twice, and its client hears one answer", 
     expect(stage.proxy.counts.duplicatedRequests).toBe(BODIES.length);
   }));
 
-test("FX5 a copy comes late, after what its client has sent next", () =>
+test("a copy comes late, after what its client has sent next", () =>
   onStage(
     { fateOf: ({ number }) => (number === 1 ? { copyAfterMs: 60_000 } : {}) },
     async (stage) => {
@@ -191,7 +191,7 @@ test("FX5 a copy comes late, after what its client has sent next", () =>
     },
   ));
 
-test("FX6 a reordered request arrives when a later one was answered", () =>
+test("a reordered request arrives when a later one was answered", () =>
   onStage(
     { fateOf: ({ number }) => (number === 1 ? { overtakenMsMax: 60_000 } : {}) },
     async (stage) => {
@@ -203,12 +203,12 @@ test("FX6 a reordered request arrives when a later one was answered", () =>
     },
   ));
 
-test("FX6 a reordered request that nobody overtakes arrives all the same", () =>
+test("a reordered request that nobody overtakes arrives all the same", () =>
   onStage({ reorderRequests: 1, delayMsMax: 5 }, async (stage) => {
     expect(await stage.ask("alone")).toBe("201 ALONE");
   }));
 
-test("FX3 an answer that is held back comes as it was given", () =>
+test("an answer that is held back comes as it was given", () =>
   onStage({ delayAnswers: 1, delayMsMax: 5 }, async (stage) => {
     for (const body of BODIES) expect(await stage.ask(body)).toBe(`201 ${body.toUpperCase()}`);
     expect(stage.proxy.counts.delayedAnswers).toBe(BODIES.length);
@@ -230,7 +230,7 @@ const EVERYTHING = {
   delayMsMax: 3,
 };
 
-test("FX1 FX3 with all harms the n-th request meets the same in each run of a seed", async () => {
+test("with all harms the n-th request meets the same in each run of a seed", async () => {
   const runs: string[] = [];
   for (const seed of [7, 7, 8]) {
     await onStage({ seed, ...EVERYTHING }, async (stage) => {

@@ -56,7 +56,7 @@ async function hearAll(stage: Stage): Promise<string[]> {
   return heard;
 }
 
-test("FX3 without faults everything arrives as it was sent, both ways", () =>
+test("without faults everything arrives as it was sent, both ways", () =>
   onStage({ seed: 1 }, async (stage) => {
     expect(await hearAll(stage)).toEqual(
       NUMBERS.map((body) => `201 ${body} ${body.toUpperCase()}`),
@@ -66,7 +66,7 @@ test("FX3 without faults everything arrives as it was sent, both ways", () =>
     expect([requests, droppedAnswers, droppedRequests, delayedRequests]).toEqual([60, 0, 0, 0]);
   }));
 
-test("FX2 a dropped answer was given by the server, and a dropped request never reached it", () =>
+test("a dropped answer was given by the server, and a dropped request never reached it", () =>
   onStage({ seed: 2, dropAnswers: 0.3, dropRequests: 0.2 }, async (stage) => {
     const heard = await hearAll(stage);
     const { requests, droppedAnswers, droppedRequests } = stage.proxy;
@@ -83,7 +83,7 @@ test("FX2 a dropped answer was given by the server, and a dropped request never 
     }
   }));
 
-test("FX1 the same seed drops the same requests, and another seed drops others", async () => {
+test("the same seed drops the same requests, and another seed drops others", async () => {
   const runs: string[] = [];
   for (const seed of [3, 3, 4]) {
     await onStage({ seed, dropAnswers: 0.3, dropRequests: 0.1 }, async (stage) => {

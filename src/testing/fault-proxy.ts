@@ -2,13 +2,13 @@
  * An unreliable network, as a proxy before a server. By a seed it loses, cuts, delays, reorders and repeats requests,
  * loses, cuts and delays answers, makes connections silent, and answers in place of the server.
  *
- *   FX1  what happens to the n-th request depends only on the seed and on n, unless the test chooses it;
- *   FX2  the server never acts on a request that was dropped, cut, silenced or refused; it has answered a request
- *        whose answer was;
- *   FX3  an unharmed message arrives as it was sent, both ways;
- *   FX4  a silenced connection stays open, and nothing more comes on it;
- *   FX5  a duplicated request arrives twice, and its client gets one answer;
- *   FX6  a reordered request arrives after the server has answered a later one, if one comes in time.
+ *   - what happens to the n-th request depends only on the seed and on n, unless the test chooses it;
+ *   - the server never acts on a request that was dropped, cut, silenced or refused; it has answered a request
+ *     whose answer was;
+ *   - an unharmed message arrives as it was sent, both ways;
+ *   - a silenced connection stays open, and nothing more comes on it;
+ *   - a duplicated request arrives twice, and its client gets one answer;
+ *   - a reordered request arrives after the server has answered a later one, if one comes in time.
  *
  * A dropped client loses its connection, and all answers that were still to come on it. A request that the proxy
  * holds back arrives also if the client has given up meanwhile.
@@ -278,7 +278,6 @@ class LossyProxy implements FaultProxy {
     }
   }
 
-  /** FX5. */
   async #passOn(target: URL, passing: Passing): Promise<void> {
     const { copyAfterMs, hearsCopy = false } = passing.fate;
     if (copyAfterMs === undefined || passing.request.method === "GET") {
@@ -364,7 +363,6 @@ class LossyProxy implements FaultProxy {
     });
   }
 
-  /** FX6. */
   #releaseOvertaken(number: number): void {
     for (const { overtaken = Infinity, release } of [...this.#holds]) {
       if (overtaken < number) release();

@@ -42,7 +42,7 @@ async function committed<Tx>(target: SinkTarget<Tx>, prefix: string): Promise<re
 }
 
 /**
- * Every case of the contract, SK1 to SK3.
+ * Every case of the contract of sinks.
  *
  * ```ts
  * import { sinkConformance } from "hapax/testing";
@@ -52,7 +52,7 @@ async function committed<Tx>(target: SinkTarget<Tx>, prefix: string): Promise<re
  */
 export const sinkConformance: readonly SinkCase[] = [
   {
-    title: "SK1 an effect is there with its position, and both are gone with an error",
+    title: "an effect is there with its position, and both are gone with an error",
     run: async (target) => {
       const place = freshPlace();
       const sink = await target.open();
@@ -73,7 +73,7 @@ export const sinkConformance: readonly SinkCase[] = [
     },
   },
   {
-    title: "SK2 a smaller token moves nothing, and its effects do not stay",
+    title: "a smaller token moves nothing, and its effects do not stay",
     run: async (target) => {
       const place = freshPlace();
       const [old, heir] = [await target.open(), await target.open()];
@@ -93,7 +93,7 @@ export const sinkConformance: readonly SinkCase[] = [
     },
   },
   {
-    title: "SK3 a position moves only from where it is",
+    title: "a position moves only from where it is",
     run: async (target) => {
       const place = freshPlace();
       const sink = await target.open();
@@ -113,7 +113,7 @@ export const sinkConformance: readonly SinkCase[] = [
   },
   {
     title:
-      "SK2 of many that move at once with tokens of their own, only the newest has effects from then on",
+      "of many that move at once with tokens of their own, only the newest has effects from then on",
     run: async (target) => {
       const place = freshPlace();
       const sinks = await Promise.all(Array.from({ length: 6 }, () => target.open()));
@@ -135,7 +135,7 @@ export const sinkConformance: readonly SinkCase[] = [
     },
   },
   {
-    title: "SK1 the table is made once, whoever comes first",
+    title: "the table is made once, whoever comes first",
     run: async (target) => {
       await Promise.all(Array.from({ length: 4 }, async () => (await target.open()).prepare()));
     },

@@ -83,7 +83,7 @@ async function openShop(): Promise<{
   return { shop, url, folder };
 }
 
-test("HW1 HW4 G26 every operation has one effect through a network that loses, cuts, silences and repeats", async () => {
+test("G26 every operation has one effect through a network that loses, cuts, silences and repeats", async () => {
   const { shop, url, folder } = await openShop();
   const proxy = await openFaultProxy(url, {
     seed: 11,
@@ -140,7 +140,7 @@ describe("a caller of our own middleware", () => {
     return { call, heard };
   }
 
-  test("HW4 G26 comes back while the work is under way, and gets its answer", async () => {
+  test("G26 comes back while the work is under way, and gets its answer", async () => {
     let release: () => void = () => undefined;
     const isReleased = new Promise<void>((resolve) => {
       release = resolve;
@@ -163,7 +163,7 @@ describe("a caller of our own middleware", () => {
     expect(heard.filter((status) => status !== 409)).toEqual([201, 201]);
   });
 
-  test("HW4 G26 takes an error that was kept for the answer, and repeats one that was not", async () => {
+  test("G26 takes an error that was kept for the answer, and repeats one that was not", async () => {
     let runs = 0;
     const { call, heard } = open(() => {
       runs += 1;
@@ -203,7 +203,7 @@ describe("a caller that is killed", () => {
     { dieAt: "fetch.answered", effects: 1, when: "it has the answer and has told nobody" },
   ];
   for (const { dieAt, effects, when } of CASES) {
-    test(`HW1 G26 when ${when}: its next process makes one effect of it`, async () => {
+    test(`G26 when ${when}: its next process makes one effect of it`, async () => {
       const { shop, url, folder } = await openShop();
       const settings = { url, folder, operation: "charge 17" };
       const killed = await start({ ...settings, dieAt }).ended;
@@ -216,7 +216,7 @@ describe("a caller that is killed", () => {
     });
   }
 
-  test("HW1 G26 when its call has had its effect and is not answered: its next process has no second one", async () => {
+  test("G26 when its call has had its effect and is not answered: its next process has no second one", async () => {
     const { shop, url, folder } = await openShop();
     const settings = { url, folder, operation: "charge 17" };
     shop.isMute = true;
@@ -231,7 +231,7 @@ describe("a caller that is killed", () => {
     expect(shop.requests).toBe(2);
   });
 
-  test("HW1 HW8 G26 two processes that begin the same operation at once have one effect", async () => {
+  test("G26 two processes that begin the same operation at once have one effect", async () => {
     const { shop, url, folder } = await openShop();
     const settings = { url, folder, operation: "charge 17" };
     const both = await Promise.all([start(settings).ended, start(settings).ended]);

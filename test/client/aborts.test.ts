@@ -38,7 +38,7 @@ const HEAD = { "Content-Type": "application/json", "Stream-Next-Offset": "1_1" }
 for (const { name, run } of CALLS) {
   // Each request of the call in turn is the one that gets no answer: it is given up at every stage.
   for (let answered = 0; answered < 4; answered += 1) {
-    test(`AP3 ${name} that is given up after ${answered} answers is over at once, and so are its requests`, async () => {
+    test(`${name} that is given up after ${answered} answers is over at once, and so are its requests`, async () => {
       const clock = createVirtualClock();
       const open = new Set<AbortSignal>();
       let left = answered;
@@ -83,7 +83,7 @@ for (const { name, run } of CALLS) {
   }
 }
 
-test("AP3 an append that is given up leaves those beside it alone, and the next one begins anew", async () => {
+test("an append that is given up leaves those beside it alone, and the next one begins anew", async () => {
   const bodies: string[] = [];
   let isDown = true;
   const fetcher: typeof fetch = (_url, init) => {
@@ -117,7 +117,7 @@ test("AP3 an append that is given up leaves those beside it alone, and the next 
   expect(bodies.at(-1)).toBe('["next"]');
 });
 
-test("AP3 a process whose only append was given up ends by itself", async () => {
+test("a process whose only append was given up ends by itself", async () => {
   const { code } = await bundle("client/client.ts");
   const file = join(mkdtempSync(join(tmpdir(), "hapax-aborts-")), "client.mjs");
   writeFileSync(file, code);
@@ -141,7 +141,7 @@ test("AP3 a process whose only append was given up ends by itself", async () => 
 }, 60_000);
 
 test.each(["read", "long-poll", "sse"] as const)(
-  "RQ1 %s ends with its signal inside of an answer, also if fetch does not look at its signal",
+  "%s ends with its signal inside of an answer, also if fetch does not look at its signal",
   async (kind) => {
     const body = new TextEncoder().encode(kind === "sse" ? "event: data\n" : "[1");
     const type = kind === "sse" ? "text/event-stream" : "application/json";

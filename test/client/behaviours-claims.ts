@@ -41,7 +41,7 @@ const conditional: readonly Behaviour[] = [
     },
   },
   {
-    name: "PE2 an append under If-Match is not sent to a server that would ignore it",
+    name: "an append under If-Match is not sent to a server that would ignore it",
     lacks: "If-Match",
     async run({ connect, stored }) {
       const { offset } = await connect().create();
@@ -89,7 +89,7 @@ const keyed: readonly Behaviour[] = [
     },
   },
   {
-    name: "KP2 an append with a key is not sent to a server that would ignore it",
+    name: "an append with a key is not sent to a server that would ignore it",
     lacks: "idempotency keys",
     async run({ connect, stored }) {
       await connect().create();
@@ -102,7 +102,7 @@ const keyed: readonly Behaviour[] = [
 
 const producing: readonly Behaviour[] = [
   {
-    name: "PR1 a flush resolves when everything that was given is stored, in order",
+    name: "a flush resolves when everything that was given is stored, in order",
     async run({ connect, stored }) {
       const stream = connect();
       await stream.create();
@@ -122,7 +122,7 @@ const producing: readonly Behaviour[] = [
     },
   },
   {
-    name: "PR1 SD2 a producer behind a network that loses a third stores each record once, in order",
+    name: "a producer behind a network that loses a third stores each record once, in order",
     async run({ connect, connectBehind, stored }) {
       await connect().create();
       const faults = { seed: 5, dropAnswers: 0.2, dropRequests: 0.15, delayRequests: 0.3 };
@@ -136,7 +136,7 @@ const producing: readonly Behaviour[] = [
     },
   },
   {
-    name: "SD2 several batches are on their way only where the server waits for what was overtaken",
+    name: "several batches are on their way only where the server waits for what was overtaken",
     async run({ connect, has, stored }) {
       const stream = connect();
       await stream.create();
@@ -157,7 +157,7 @@ const producing: readonly Behaviour[] = [
     },
   },
   {
-    name: "PR2 a producer fences the one of the same id before it, which hands back what it has",
+    name: "a producer fences the one of the same id before it, which hands back what it has",
     async run({ connect, stored }) {
       const stream = connect();
       await stream.create();
@@ -194,7 +194,7 @@ const producing: readonly Behaviour[] = [
     },
   },
   {
-    name: "PR2 a producer ends with its stream, and hands back what was not stored",
+    name: "a producer ends with its stream, and hands back what was not stored",
     async run({ connect, stored }) {
       const stream = connect();
       await stream.create();
@@ -233,7 +233,7 @@ const producing: readonly Behaviour[] = [
     },
   },
   {
-    name: "PR1 a producer goes on over a restart of its server, without a gap and without a repetition",
+    name: "a producer goes on over a restart of its server, without a gap and without a repetition",
     needs: "files",
     async run({ connect, restart, stored }) {
       const stream = connect();

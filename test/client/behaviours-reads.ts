@@ -49,7 +49,7 @@ const describing: readonly Behaviour[] = [
     },
   },
   {
-    name: "RG3 reading goes from a place to the tail, and from there on again",
+    name: "reading goes from a place to the tail, and from there on again",
     async run({ connect }) {
       const stream = connect();
       await stream.create();
@@ -82,7 +82,7 @@ const describing: readonly Behaviour[] = [
     },
   },
   {
-    name: "RG1 a page whose answer is lost is asked for again, and its records come once",
+    name: "a page whose answer is lost is asked for again, and its records come once",
     async run({ connect, connectLosing }) {
       await connect().create();
       await connect().append(["a", "b"]);
@@ -97,7 +97,7 @@ const describing: readonly Behaviour[] = [
     },
   },
   {
-    name: "LI2 a reader gives up an outage that outlasts its patience",
+    name: "a reader gives up an outage that outlasts its patience",
     async run({ connect, connectLosing }) {
       await connect().create();
       const loss = { method: "GET", lost: "request", times: Infinity } as const;
@@ -123,7 +123,7 @@ function byEachWay(
 
 const following: readonly Behaviour[] = [
   ...byEachWay(
-    "FL1 FL4 what is there and what comes is given once, until the stream is closed",
+    "what is there and what comes is given once, until the stream is closed",
     async ({ connect }, live) => {
       const stream = connect();
       await stream.create({ data: 0 });
@@ -131,7 +131,7 @@ const following: readonly Behaviour[] = [
     },
   ),
   ...byEachWay(
-    "FL1 across lost requests, lost answers and cut connections each record comes once and in order",
+    "across lost requests, lost answers and cut connections each record comes once and in order",
     async ({ connect, connectCuttable }, live) => {
       const writer = connect();
       await writer.create({ data: 0 });
@@ -151,7 +151,7 @@ const following: readonly Behaviour[] = [
     },
   ),
   ...byEachWay(
-    "FL1 across a restart of the server each record comes once and in order",
+    "across a restart of the server each record comes once and in order",
     async ({ connect, restart }, live) => {
       const writer = connect();
       await writer.create({ data: 0 });
@@ -196,7 +196,7 @@ const following: readonly Behaviour[] = [
     },
   },
   {
-    name: "FL5 whoever follows from now gets what comes, and nothing that was there",
+    name: "whoever follows from now gets what comes, and nothing that was there",
     async run({ connect }) {
       const stream = connect();
       await stream.create({ data: "before" });
@@ -211,7 +211,7 @@ const following: readonly Behaviour[] = [
     },
   },
   {
-    name: "PN1 a reader that begins again goes on where its position is",
+    name: "a reader that begins again goes on where its position is",
     async run({ connect }) {
       const stream = connect();
       await stream.create();

@@ -35,7 +35,7 @@ const creating: readonly Behaviour[] = [
     },
   },
   {
-    name: "AT4 a creation whose answer is lost counts as done by whoever called",
+    name: "a creation whose answer is lost counts as done by whoever called",
     async run({ connectLosing, stored }) {
       const { stream, proxy } = await connectLosing({ method: "PUT", lost: "answer" });
       expect((await stream.create({ data: 1 })).isCreated).toBe(true);
@@ -60,7 +60,7 @@ const creating: readonly Behaviour[] = [
     },
   },
   {
-    name: "PE2 where nothing but a new stream would do, none is made without If-None-Match",
+    name: "where nothing but a new stream would do, none is made without If-None-Match",
     lacks: "If-None-Match",
     async run({ connect }) {
       const asked = connect().create({ isNew: true });
@@ -102,7 +102,7 @@ const appending: readonly Behaviour[] = [
     },
   },
   {
-    name: "AP1 appends that do not wait for each other are stored in the order of the calls",
+    name: "appends that do not wait for each other are stored in the order of the calls",
     async run({ connect, stored }) {
       const stream = connect();
       await stream.create();
@@ -111,7 +111,7 @@ const appending: readonly Behaviour[] = [
     },
   },
   {
-    name: "AP1 an append whose answer is lost twice is stored once, and known as a repetition",
+    name: "an append whose answer is lost twice is stored once, and known as a repetition",
     async run({ connect, connectLosing, stored }) {
       await connect().create();
       const loss = { method: "POST", lost: "answer", times: 2 } as const;
@@ -123,7 +123,7 @@ const appending: readonly Behaviour[] = [
     },
   },
   {
-    name: "AP1 an append that never arrives is sent again, and is no repetition",
+    name: "an append that never arrives is sent again, and is no repetition",
     async run({ connect, connectLosing, stored }) {
       await connect().create();
       const { stream, proxy } = await connectLosing({ method: "POST", lost: "request" });
@@ -133,7 +133,7 @@ const appending: readonly Behaviour[] = [
     },
   },
   {
-    name: "AP1 appends behind a network that loses a third both ways are each stored once, in order",
+    name: "appends behind a network that loses a third both ways are each stored once, in order",
     async run({ connect, connectBehind, stored }) {
       await connect().create();
       const faults = { seed: 7, dropAnswers: 0.2, dropRequests: 0.15, delayRequests: 0.2 };
@@ -169,7 +169,7 @@ const appending: readonly Behaviour[] = [
     },
   },
   {
-    name: "SD6 an append whose Stream-Seq does not sort after the last is refused alone",
+    name: "an append whose Stream-Seq does not sort after the last is refused alone",
     async run({ connect, stored, code }) {
       const stream = connect();
       await stream.create();
@@ -202,7 +202,7 @@ const appending: readonly Behaviour[] = [
     },
   },
   {
-    name: "AT3 where nobody answers the time is over after retry.totalMs, and the outcome is unknown",
+    name: "where nobody answers the time is over after retry.totalMs, and the outcome is unknown",
     async run({ connect, connectLosing, stored }) {
       await connect().create();
       const loss = { method: "POST", lost: "answer", times: Infinity } as const;

@@ -60,7 +60,7 @@ test.each([
   ["hapax", startOurs],
   ["@durable-streams/server", startTheirs],
 ] as const)(
-  "AP1 PR1 from a page of another origin, over lost requests and answers, each record is stored once by %s",
+  "from a page of another origin, over lost requests and answers, each record is stored once by %s",
   async (_name, start) => {
     const url = await start();
     const faults = { seed: 2, dropAnswers: 0.25, dropRequests: 0.1 };
@@ -75,7 +75,7 @@ test.each([
   },
 );
 
-test("FL1 FL4 a page follows over a restart of the server, by events and by long-poll, each record once", async () => {
+test("a page follows over a restart of the server, by events and by long-poll, each record once", async () => {
   const directory = await mkdtemp(join(tmpdir(), "hapax-browser-"));
   endings.push(() => rm(directory, { recursive: true, force: true }));
   const start = async (port: number): Promise<NodeServer> =>
@@ -100,7 +100,7 @@ test("FL1 FL4 a page follows over a restart of the server, by events and by long
   expect(errors).toEqual([]);
 });
 
-test("PN1 a page that is loaded again goes on where it was, by its localStorage", async () => {
+test("a page that is loaded again goes on where it was, by its localStorage", async () => {
   const url = (await startOurs()) + PATH;
   const writer = connect(url);
   await writer.create();

@@ -96,7 +96,7 @@ function numbers(count: number): number[] {
 }
 
 for (const harm of ["refuseRequests", "refuseAnswers"] as const) {
-  test(`G19 SD1 over sockets one 503 on batch 1 of 5 (${harm}) loses nothing, and the batch comes again as it was`, async () => {
+  test(`G19 over sockets one 503 on batch 1 of 5 (${harm}) loses nothing, and the batch comes again as it was`, async () => {
     const bodies = new Map<number, number>();
     const stage = await open({
       batch: (sequence, time) => {
@@ -115,7 +115,7 @@ for (const harm of ["refuseRequests", "refuseAnswers"] as const) {
   });
 }
 
-test("SD2 over sockets fifty in flight with random lost answers keep their order", async () => {
+test("over sockets fifty in flight with random lost answers keep their order", async () => {
   const shares = { dropAnswers: 0.15, dropRequests: 0.05, reorderRequests: 0.2, delayMsMax: 5 };
   const stage = await open({ seed: 50, ...shares });
   const producer = stage
@@ -134,7 +134,7 @@ test("SD2 over sockets fifty in flight with random lost answers keep their order
 });
 
 for (const harm of ["silenceRequests", "silenceAnswers"] as const) {
-  test(`AT2 a half-open connection (${harm}) ends by the client's own time limit, and nothing is lost`, async () => {
+  test(`a half-open connection (${harm}) ends by the client's own time limit, and nothing is lost`, async () => {
     const stage = await open({
       batch: (_, time) => (time === 1 ? { harm } : {}),
     });
@@ -148,7 +148,7 @@ for (const harm of ["silenceRequests", "silenceAnswers"] as const) {
     expect(silencedRequests + silencedAnswers).toBe(2);
   });
 
-  test(`SD4 peers that stay half-open (${harm}) end the producer, and what was sent is told as unknown`, async () => {
+  test(`peers that stay half-open (${harm}) end the producer, and what was sent is told as unknown`, async () => {
     const stage = await open({
       fateOf: ({ headers }) => (headers["producer-id"] === undefined ? {} : { harm }),
     });
@@ -174,7 +174,7 @@ for (const [status, harm, outcome] of [
   [502, "refuseAnswers", "unknown"],
   [429, "refuseRequests", "not_stored"],
 ] as const) {
-  test(`SD4 AT4 a producer that hears nothing but ${String(status)} gives up, and its records are ${outcome}`, async () => {
+  test(`a producer that hears nothing but ${String(status)} gives up, and its records are ${outcome}`, async () => {
     const stage = await open({
       fateOf: ({ headers }) =>
         headers["producer-seq"] === undefined ? {} : { harm, refusal: { status, retryAfter: "0" } },
@@ -191,7 +191,7 @@ for (const [status, harm, outcome] of [
 
 for (const harm of [undefined, "cutAnswers"] as const) {
   const how = harm === undefined ? "whole" : "cut in its body";
-  test(`SD5 over sockets a 413 whose answer is ${how} splits the batch, and the producer goes on`, async () => {
+  test(`over sockets a 413 whose answer is ${how} splits the batch, and the producer goes on`, async () => {
     const stage = await open({
       bodyMaxBytes: 60,
       batch: (_, time) =>
@@ -208,7 +208,7 @@ for (const harm of [undefined, "cutAnswers"] as const) {
   });
 }
 
-test("SD4 over sockets a closed stream hands back what came after the close, as not stored", async () => {
+test("over sockets a closed stream hands back what came after the close, as not stored", async () => {
   const stage = await open({ dropAnswers: 0.3, seed: 3 });
   const producer = stage.connect().producer({ maxBatchRecords: 1 });
   for (const id of numbers(5)) producer.append(id);
@@ -223,7 +223,7 @@ test("SD4 over sockets a closed stream hands back what came after the close, as 
   expect(await stage.stored()).toEqual([...numbers(5), "last"]);
 });
 
-test("SD1 AP1 KP2 a copy of every append that arrives late, after all the others, is stored by nobody", async () => {
+test("a copy of every append that arrives late, after all the others, is stored by nobody", async () => {
   const stage = await open({
     fateOf: ({ method }) => (method === "POST" ? { copyAfterMs: 600_000 } : {}),
   });
@@ -240,7 +240,7 @@ test("SD1 AP1 KP2 a copy of every append that arrives late, after all the others
   expect(await stage.stored()).toEqual(before);
 });
 
-test("AT2 AT4 a request that was cut in its body was not done, and is sent again whole", async () => {
+test("a request that was cut in its body was not done, and is sent again whole", async () => {
   const stage = await open({
     batch: (_, time) => (time <= 2 ? { harm: "cutRequests", passedShare: 0.7 } : {}),
   });
@@ -263,7 +263,7 @@ const WRITER = `
   }
 `;
 
-test("PR2 requests of a process that sleeps, held by the network until another took over, are stored by nobody", async () => {
+test("requests of a process that sleeps, held by the network until another took over, are stored by nobody", async () => {
   const stage = await open({
     batch: (sequence) => (sequence >= 20 ? { delayMs: 600_000 } : {}),
   });
@@ -296,7 +296,7 @@ test("PR2 requests of a process that sleeps, held by the network until another t
 const QUESTION = ({ method, headers }: ProxiedRequest): boolean =>
   method === "POST" && headers["content-type"] === undefined;
 
-test("PE2 an answer to the question what the server is says nothing of it if it was cut", async () => {
+test("an answer to the question what the server is says nothing of it if it was cut", async () => {
   let cuts = 0;
   const stage = await open({
     fateOf: (request) => {
@@ -310,7 +310,7 @@ test("PE2 an answer to the question what the server is says nothing of it if it 
   expect(await stage.stored()).toEqual(["keyed"]);
 });
 
-test("PE2 a question that nobody answers is told as what was answered, not as a lack of the server", async () => {
+test("a question that nobody answers is told as what was answered, not as a lack of the server", async () => {
   const stage = await open({
     fateOf: (request) => (QUESTION(request) ? { harm: "refuseRequests" } : {}),
   });
@@ -320,7 +320,7 @@ test("PE2 a question that nobody answers is told as what was answered, not as a 
   expect(await stage.stored()).toEqual([]);
 });
 
-test("KP2 a keyed append that gives up hands its data back, and says that its outcome is unknown", async () => {
+test("a keyed append that gives up hands its data back, and says that its outcome is unknown", async () => {
   const stage = await open({
     fateOf: ({ headers }) =>
       headers["idempotency-key"] === undefined ? {} : { harm: "dropAnswers" },
@@ -334,7 +334,7 @@ test("KP2 a keyed append that gives up hands its data back, and says that its ou
   expect(await stage.stored()).toEqual(["keyed"]);
 });
 
-test("SD1 SD5 SD7 a late copy of a batch that came back behind a 413 does not take the number of another", async () => {
+test("a late copy of a batch that came back behind a 413 does not take the number of another", async () => {
   const stage = await open({
     // Batch 1 is too large for somebody on the way, and batch 2 misses it; the network keeps a copy of that.
     batch: (sequence, time) => {

@@ -198,7 +198,7 @@ async function failureIn(
   return undefined;
 }
 
-/** PR1, word by word. */
+/** Word by word. */
 function checkProducer(
   given: readonly Entry[],
   stored: readonly Entry[],

@@ -21,7 +21,7 @@ beforeAll(async () => {
 afterAll(() => servers.stop());
 
 test(
-  "G19 PR1 SD1 SD2 SD3 SD4 60 seeds of 200 appends through a proxy with all faults: each once, in order, and every flush is truthful",
+  "G19 60 seeds of 200 appends through a proxy with all faults: each once, in order, and every flush is truthful",
   LIMIT,
   async () => {
     const reports = await runSeeds(producerChaos, servers, 1, 60);
@@ -41,7 +41,7 @@ test(
 );
 
 test(
-  "AP1 AP2 20 seeds of 200 plain appends through the same proxy: each tells the truth, and the order is that of the calls",
+  "20 seeds of 200 plain appends through the same proxy: each tells the truth, and the order is that of the calls",
   LIMIT,
   async () => {
     const reports = await runSeeds(plainChaos, servers, 1, 20);
@@ -52,7 +52,7 @@ test(
 );
 
 test(
-  "KP2 4 seeds of 200 keyed appends through the same proxy, some called twice: each key is stored once",
+  "4 seeds of 200 keyed appends through the same proxy, some called twice: each key is stored once",
   LIMIT,
   async () => {
     const reports = await runSeeds(keyedChaos, servers, 1, 4);

@@ -22,7 +22,7 @@ describe("data without its control event", () => {
   test.each([
     ["the connection ends", []],
     ["the connection is reset", [undefined]],
-  ])("LS1 is not delivered when %s, and comes once with the next", async (_how, ending) => {
+  ])("is not delivered when %s, and comes once with the next", async (_how, ending) => {
     const stage = openStage();
     const script = [
       pageAt(0),
@@ -48,7 +48,7 @@ describe("data without its control event", () => {
     ]);
   });
 
-  test("LS1 several data events before one control event are one batch", async () => {
+  test("several data events before one control event are one batch", async () => {
     const stage = openStage();
     const script = [
       pageAt(0),
@@ -70,7 +70,7 @@ describe("data without its control event", () => {
 
 describe("the cursor", () => {
   test.each(["sse", "long-poll"] as const)(
-    "FL3 PG2 of the last live answer goes with the next %s request",
+    "of the last live answer goes with the next %s request",
     async (live) => {
       const stage = await opened(openStage());
       const reader = values(stage, { live });
@@ -92,7 +92,7 @@ describe("the cursor", () => {
     },
   );
 
-  test("FL3 is echoed as it was given, also from control events", async () => {
+  test("is echoed as it was given, also from control events", async () => {
     const stage = openStage();
     const script = [
       pageAt(0),
@@ -115,7 +115,7 @@ describe("the cursor", () => {
 
 describe("the end", () => {
   test.each(["sse", "long-poll"] as const)(
-    "FL4 is reached when the stream is closed, by %s",
+    "is reached when the stream is closed, by %s",
     async (live) => {
       const stage = await opened(openStage(), "1");
       const reader = watch(values(stage, { live }));
@@ -128,7 +128,7 @@ describe("the end", () => {
   );
 
   test.each(["sse", "long-poll"] as const)(
-    "FL4 of a close without data is told with an empty batch, by %s",
+    "of a close without data is told with an empty batch, by %s",
     async (live) => {
       const stage = await opened(openStage());
       const closed: boolean[] = [];
@@ -143,7 +143,7 @@ describe("the end", () => {
     },
   );
 
-  test("FL4 RG3 of a stream that is closed already needs one request", async () => {
+  test("of a stream that is closed already needs one request", async () => {
     const stage = await opened(openStage(), "[1,2]");
     await stage.send("POST", CLOSE);
     expect(await stage.drive(values(stage))).toEqual([1, 2]);
@@ -152,7 +152,7 @@ describe("the end", () => {
 });
 
 describe("beginning", () => {
-  test("FL5 at now gives what comes from then on, also over a lost connection", async () => {
+  test("at now gives what comes from then on, also over a lost connection", async () => {
     const stage = await opened(openStage(), "1", "2");
     stage.fate = ({ query }) => (query.get("live") === null ? {} : { isLost: true });
     const reader = values(stage, { from: "now", patienceMs: Infinity });
@@ -165,7 +165,7 @@ describe("beginning", () => {
     expect(stage.asked.filter(({ query }) => query.get("offset") === "now").length).toBe(1);
   });
 
-  test("BT1 at the offset of any record that has one gives exactly what follows it", async () => {
+  test("at the offset of any record that has one gives exactly what follows it", async () => {
     const stage = await opened(openStage(), "[1,2,3]", "4");
     const records: StreamRecord<number>[] = [];
     const reader = (async () => {
@@ -212,7 +212,7 @@ describe("where events do not get through", () => {
     expect(await stage.drive(reader)).toEqual([1, 2, 3]);
   };
 
-  test("FL6 LS3 a proxy that collects them sends the reader to long-poll", async () => {
+  test("a proxy that collects them sends the reader to long-poll", async () => {
     const stage = await opened(openStage(), "1");
     stage.fate = ({ query }) => ({ isCollected: query.get("live") === "sse" });
     await finish(stage, values(stage));
@@ -221,18 +221,15 @@ describe("where events do not get through", () => {
     expect((stage.asked[2]?.atMs ?? 0) - (stage.asked[1]?.atMs ?? 0)).toBeLessThanOrEqual(5_100);
   });
 
-  test.each([400, 406, 415, 501])(
-    "FL6 LS3 so does a refusal of this way with %d",
-    async (status) => {
-      const stage = await opened(openStage(), "1");
-      stage.fate = ({ query }) =>
-        query.get("live") === "sse" ? { answer: scripted(status, {}, ["not here"]) } : {};
-      await finish(stage, values(stage));
-      expect(ways(stage).slice(0, 3)).toEqual([null, "sse", "long-poll"]);
-    },
-  );
+  test.each([400, 406, 415, 501])("so does a refusal of this way with %d", async (status) => {
+    const stage = await opened(openStage(), "1");
+    stage.fate = ({ query }) =>
+      query.get("live") === "sse" ? { answer: scripted(status, {}, ["not here"]) } : {};
+    await finish(stage, values(stage));
+    expect(ways(stage).slice(0, 3)).toEqual([null, "sse", "long-poll"]);
+  });
 
-  test("FL6 LS3 so does an answer that is a page", async () => {
+  test("so does an answer that is a page", async () => {
     const stage = await opened(openStage(), "1");
     stage.fate = ({ query }) => {
       if (query.get("live") === "sse") query.delete("live");
@@ -242,7 +239,7 @@ describe("where events do not get through", () => {
     expect(ways(stage)[2]).toBe("long-poll");
   });
 
-  test("FL6 LS3 so do three connections in a row that end at once, and not two", async () => {
+  test("so do three connections in a row that end at once, and not two", async () => {
     for (const [count, last] of [
       [3, "long-poll"],
       [2, "sse"],
@@ -256,7 +253,7 @@ describe("where events do not get through", () => {
     }
   });
 
-  test("FL6 LS3 so do three requests for them that get no answer while pages do", async () => {
+  test("so do three requests for them that get no answer while pages do", async () => {
     const stage = await opened(openStage(), "1");
     stage.fate = ({ query }) => ({ isLost: query.get("live") === "sse" });
     await finish(stage, values(stage));
@@ -264,7 +261,7 @@ describe("where events do not get through", () => {
     expect(tried.slice(0, 4)).toEqual(["sse", "sse", "sse", "long-poll"]);
   });
 
-  test("LS2 FL6 so does a server that sends data without end and no control event", async () => {
+  test("so does a server that sends data without end and no control event", async () => {
     const stage = await opened(openStage(), "1");
     const flood = Array.from({ length: 40 }, () =>
       dataEvent(JSON.stringify("x".repeat(1_000_000))),
@@ -275,7 +272,7 @@ describe("where events do not get through", () => {
     expect(ways(stage).slice(0, 3)).toEqual([null, "sse", "long-poll"]);
   });
 
-  test("LS3 who insists on events waits for them longer", async () => {
+  test("who insists on events waits for them longer", async () => {
     const stage = await opened(openStage(), "1");
     stage.fate = ({ query }) => ({ isCollected: query.get("live") === "sse" });
     await finish(stage, values(stage, { live: "sse" }));
@@ -283,7 +280,7 @@ describe("where events do not get through", () => {
     expect(ways(stage)).not.toContain("long-poll");
   });
 
-  test("LS3 who insists on events is not busy with connections that end at once", async () => {
+  test("who insists on events is not busy with connections that end at once", async () => {
     const stage = await opened(openStage(), "1");
     const ending = control({ streamNextOffset: offset(2), upToDate: true });
     stage.fate = ({ query }) =>
@@ -294,7 +291,7 @@ describe("where events do not get through", () => {
     expect([reader.isWaiting, tried > 20, tried < 75]).toEqual([true, true, true]);
   });
 
-  test("LS3 who insists on events is told why there are none", async () => {
+  test("who insists on events is told why there are none", async () => {
     const stage = await opened(openStage(), "1");
     stage.fate = ({ query }) =>
       query.get("live") === "sse" ? { answer: scripted(400, {}, ["not here"]) } : {};
@@ -318,7 +315,7 @@ describe("where events do not get through", () => {
     }
   });
 
-  test("LS3 connections that are cut late, however often, change nothing", async () => {
+  test("connections that are cut late, however often, change nothing", async () => {
     const stage = await opened(openStage());
     stage.fate = ({ query }) => (query.get("live") === "sse" ? { cutAfterBytes: 200 } : {});
     const reader = values(stage);

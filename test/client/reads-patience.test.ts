@@ -22,7 +22,7 @@ describe("refusals", () => {
     ["stream_not_found", undefined],
     ["offset_beyond_tail", offset(500)],
     ["invalid_request", "not-an-offset"],
-  ] as const)("LI1 %s is thrown at once, from follow and from read", async (code, from) => {
+  ] as const)("%s is thrown at once, from follow and from read", async (code, from) => {
     const stage = openStage();
     if (from !== undefined) await opened(stage, "1");
     const options = from === undefined ? {} : { from };
@@ -32,7 +32,7 @@ describe("refusals", () => {
     expect(stage.asked.length).toBe(2);
   });
 
-  test("LI1 damage at the server is thrown at once, though its status says later", async () => {
+  test("damage at the server is thrown at once, though its status says later", async () => {
     const stage = await opened(openStage(), "1");
     const problem = JSON.stringify({ type: "urn:hapax:error:data_damaged", detail: "frame 7" });
     stage.fate = () => ({ answer: scripted(500, {}, [problem]) });
@@ -41,7 +41,7 @@ describe("refusals", () => {
   });
 
   test.each(["sse", "long-poll"] as const)(
-    "LI1 a stream that is deleted ends its readers by %s with that",
+    "a stream that is deleted ends its readers by %s with that",
     async (live) => {
       const stage = await opened(openStage(), "1");
       const reader = values(stage, { live });
@@ -52,7 +52,7 @@ describe("refusals", () => {
     },
   );
 
-  test("PG3 a server that answers for an earlier place is refused, in every way of reading", async () => {
+  test("a server that answers for an earlier place is refused, in every way of reading", async () => {
     const back = { ...JSON_TYPE, "stream-next-offset": offset(3), "stream-up-to-date": "true" };
     const answers = [
       ["sse", scripted(200, EVENTS, [control({ streamNextOffset: offset(3), upToDate: true })])],
@@ -72,7 +72,7 @@ describe("refusals", () => {
 });
 
 describe("patience", () => {
-  test("LI1 what is busy is asked again, not before Retry-After, and the failures are told", async () => {
+  test("what is busy is asked again, not before Retry-After, and the failures are told", async () => {
     const stage = await opened(openStage(), "1");
     const answers = [scripted(503, { "retry-after": "7" }), scripted(429, { "retry-after": "20" })];
     stage.fate = ({ query }) => {
@@ -95,7 +95,7 @@ describe("patience", () => {
   });
 
   test.each([null, "sse", "long-poll"] as const)(
-    "LI2 an outage longer than it is thrown, when reading by %s",
+    "an outage longer than it is thrown, when reading by %s",
     async (way) => {
       const stage = await opened(openStage({ retry: { totalMs: 30_000 } }), "1");
       const live = way === null ? {} : { live: way };
@@ -108,14 +108,14 @@ describe("patience", () => {
     },
   );
 
-  test("LI2 no pause begins that would outlast it", async () => {
+  test("no pause begins that would outlast it", async () => {
     const stage = await opened(openStage(), "1");
     stage.fate = () => ({ answer: scripted(503, { "retry-after": "61" }) });
     await expect(values(stage)).rejects.toMatchObject({ code: "internal" });
     expect(stage.asked.length).toBe(1);
   });
 
-  test("LI2 a machine that slept through its pause tries again before it gives up", async () => {
+  test("a machine that slept through its pause tries again before it gives up", async () => {
     const stage = await opened(openStage(), "1");
     stage.fate = () => ({ isLost: true });
     const reader = values(stage);
@@ -128,7 +128,7 @@ describe("patience", () => {
   });
 
   test.each(["sse", "long-poll"] as const)(
-    "LI3 a connection that says nothing any more is left, by %s",
+    "a connection that says nothing any more is left, by %s",
     async (live) => {
       const stage = await opened(openStage(), "1");
       let isSilent = true;
@@ -144,7 +144,7 @@ describe("patience", () => {
     },
   );
 
-  test("LI3 events that fell silent after they had begun are asked for anew", async () => {
+  test("events that fell silent after they had begun are asked for anew", async () => {
     const stage = await opened(openStage(), "1");
     const lastWords = control({ streamNextOffset: offset(2), upToDate: true });
     stage.fate = ({ query }) =>
@@ -158,7 +158,7 @@ describe("patience", () => {
     expect(await stage.drive(reader)).toEqual([1, 2]);
   });
 
-  test("LI1 a portal's page is not a stream, and is not believed", async () => {
+  test("a portal's page is not a stream, and is not believed", async () => {
     const stage = await opened(openStage(), "1");
     stage.fate = () =>
       stage.asked.length <= 2

@@ -44,7 +44,7 @@ function told(log: unknown[], position: PositionStore = memoryPosition()): Posit
 }
 
 describe("a position", () => {
-  test("PN1 is saved when the consumer has dealt with a batch and asks for more", async () => {
+  test("is saved when the consumer has dealt with a batch and asks for more", async () => {
     const stage = await opened("[1,2]");
     const log: unknown[] = [];
     const position = told(log);
@@ -58,7 +58,7 @@ describe("a position", () => {
     expect(log).toEqual([1, 2, "saved", 3, "saved"]);
   });
 
-  test("PN1 stays where it was when a consumer fails, and the batch comes again", async () => {
+  test("stays where it was when a consumer fails, and the batch comes again", async () => {
     const stage = await opened("[1,2]");
     const position = memoryPosition();
     const seen: unknown[] = [];
@@ -75,7 +75,7 @@ describe("a position", () => {
     expect(seen).toEqual([1, 2, 1, 2, 3]);
   });
 
-  test("PN2 stored together with the effect gives each effect once, wherever the consumer dies", async () => {
+  test("stored together with the effect gives each effect once, wherever the consumer dies", async () => {
     const random = createSeededRandom(3);
     const stage = await opened();
     // The consumer's own database: both change in one step, or neither.
@@ -107,7 +107,7 @@ describe("a position", () => {
     expect(deaths).toBeGreaterThan(10);
   });
 
-  test("PN3 that begins at now is kept before anything arrives", async () => {
+  test("that begins at now is kept before anything arrives", async () => {
     const stage = await opened("1");
     const position = memoryPosition();
     const stop = new AbortController();
@@ -153,7 +153,7 @@ describe("a position", () => {
 });
 
 describe("a position in a file", () => {
-  test("FP1 is replaced as a whole, and found by the next process", async () => {
+  test("is replaced as a whole, and found by the next process", async () => {
     const path = join(await folder(), "position");
     expect(await filePosition(path).load()).toBe(undefined);
     for (const offset of ["a_1", "a_2"]) {
@@ -170,13 +170,13 @@ describe("a position in a file", () => {
     ["nothing", ""],
     ["half an offset", "a_"],
     ["two lines", "a_1\na_2\n"],
-  ])("FP2 is refused if the file holds %s", async (_what, text) => {
+  ])("is refused if the file holds %s", async (_what, text) => {
     const path = join(await folder(), "position");
     await writeFile(path, text);
     await expect(filePosition(path).load()).rejects.toMatchObject({ code: "data_damaged" });
   });
 
-  test("FP2 is refused if it cannot be read", async () => {
+  test("is refused if it cannot be read", async () => {
     const path = await folder();
     await expect(filePosition(path).load()).rejects.toMatchObject({ code: "EISDIR" });
   });
@@ -192,7 +192,7 @@ describe("a batch", () => {
   };
   const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 
-  test("BT2 is parsed when its records are looked at, and then once", () => {
+  test("is parsed when its records are looked at, and then once", () => {
     const broken = new LazyBatch({ ...parts, body: bytes("[1,") });
     expect([broken.isEmpty, broken.bytes.length, broken.nextOffset]).toEqual([false, 3, "b"]);
     expect(() => broken.records).toThrow(expect.objectContaining({ code: "internal" }));
@@ -202,7 +202,7 @@ describe("a batch", () => {
     expect(() => single.records).toThrow(expect.objectContaining({ code: "internal" }));
   });
 
-  test("BT3 has the bytes of the answer, with the numbers that JavaScript cannot hold", () => {
+  test("has the bytes of the answer, with the numbers that JavaScript cannot hold", () => {
     const text = "[12345678901234567890,1.0,1e400]";
     for (const body of [bytes(text), [text]]) {
       expect(new TextDecoder().decode(new LazyBatch({ ...parts, body }).bytes)).toBe(text);
@@ -212,7 +212,7 @@ describe("a batch", () => {
     expect(two.records).toEqual([1, 2, 3]);
   });
 
-  test("BT2 without records is known to be empty whatever its form", () => {
+  test("without records is known to be empty whatever its form", () => {
     for (const body of [bytes(""), bytes("[]"), bytes(" [ ]\n"), [], ["[]", "[]"], [""]]) {
       const batch = new LazyBatch({ ...parts, body });
       expect([batch.isEmpty, batch.records]).toEqual([true, []]);
@@ -229,7 +229,7 @@ describe("a batch", () => {
 });
 
 describe("reading", () => {
-  test("RG2 RG3 asks for a page when it is wanted, and ends at the tail", async () => {
+  test("asks for a page when it is wanted, and ends at the tail", async () => {
     const stage = openStage();
     const headers = { "content-type": "application/octet-stream" };
     await stage.send("PUT", headers);
@@ -249,7 +249,7 @@ describe("reading", () => {
     ]);
   });
 
-  test("RG1 gives all bytes at once, of a JSON stream as one array", async () => {
+  test("gives all bytes at once, of a JSON stream as one array", async () => {
     const stage = await opened('[1.0,"ä"]', JSON.stringify("x".repeat(1_100_000)), "2");
     const text = new TextDecoder().decode(await readStream(stage.caller, STREAM).bytes());
     expect(text).toBe(`[1.0,"ä",${JSON.stringify("x".repeat(1_100_000))},2]`);

@@ -175,7 +175,7 @@ test.each([
   ["binary", "sse"],
   ["binary", "long-poll"],
 ] as const)(
-  "FL1 across 200 sockets cut at random bytes each record comes once and in order: %s by %s",
+  "across 200 sockets cut at random bytes each record comes once and in order: %s by %s",
   async (name, live) => {
     const kind = kinds[name];
     const server = await startNodeServer({ store: "memory", port: 0 });
@@ -209,7 +209,7 @@ test.each([
 );
 
 test.each(["sse", "long-poll"] as const)(
-  "FL1 across restarts of the server each record comes once and in order, by %s",
+  "across restarts of the server each record comes once and in order, by %s",
   async (live) => {
     const directory = await mkdtemp(join(tmpdir(), "hapax-reads-"));
     endings.push(() => rm(directory, { recursive: true }));

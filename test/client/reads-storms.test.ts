@@ -114,7 +114,7 @@ async function write(stage: Stage, kind: Kind, random: SeededRandom): Promise<Ui
   return appends;
 }
 
-describe("G20 FL1 LS1 PG1 across 200 cuts at random bytes each record comes once and in order", () => {
+describe("G20 across 200 cuts at random bytes each record comes once and in order", () => {
   const cases = [
     [json, "sse"],
     [json, "long-poll"],
@@ -148,7 +148,7 @@ describe("G20 FL1 LS1 PG1 across 200 cuts at random bytes each record comes once
   );
 });
 
-test("RG1 PG1 pages that are cut at every byte are read once and in order", async () => {
+test("pages that are cut at every byte are read once and in order", async () => {
   for (const kind of [json, crText, binary]) {
     const random = createSeededRandom(5);
     const stage = openStage();
@@ -169,7 +169,7 @@ test("RG1 PG1 pages that are cut at every byte are read once and in order", asyn
   }
 });
 
-test("LS1 an answer that is cut or ended at every byte gives each record once", async () => {
+test("an answer that is cut or ended at every byte gives each record once", async () => {
   let cuts = 0;
   for (const how of ["cutAfterBytes", "endAfterBytes"] as const) {
     for (let at = 0; at < 420; at += 1) {
@@ -194,7 +194,7 @@ test("LS1 an answer that is cut or ended at every byte gives each record once", 
   expect(cuts).toBe(2 * 420);
 });
 
-test("FL2 LS2 a reader that stops holds little, is cut, and then catches up by pages", async () => {
+test("a reader that stops holds little, is cut, and then catches up by pages", async () => {
   const stage = openStage({}, { readerBufferBytes: 10_000, readerStallMs: 5_000 });
   const headers = { "content-type": "application/octet-stream" };
   await stage.send("PUT", headers);
@@ -219,7 +219,7 @@ test("FL2 LS2 a reader that stops holds little, is cut, and then catches up by p
   expect(stage.asked.slice(requests).map(({ query }) => query.get("live"))).toEqual([null, null]);
 });
 
-test("FL1 FL2 a reader that pauses now and then has each record once, whatever is cut for it", async () => {
+test("a reader that pauses now and then has each record once, whatever is cut for it", async () => {
   for (const seed of [1, 2, 3, 4, 5]) {
     const random = createSeededRandom(seed);
     const stage = openStage(
@@ -256,7 +256,7 @@ test("FL1 FL2 a reader that pauses now and then has each record once, whatever i
   }
 });
 
-test("FL1 recycled connections leave nothing out and give nothing twice", async () => {
+test("recycled connections leave nothing out and give nothing twice", async () => {
   const stage = openStage();
   const headers = { "content-type": "application/json" };
   await stage.send("PUT", headers);

@@ -64,7 +64,7 @@ async function storedAt(url: string): Promise<unknown> {
   return (await fetch(`${url}?offset=-1`)).json();
 }
 
-test("AP1 in Bun an append whose answer is lost is stored once and read once", async (context) => {
+test("in Bun an append whose answer is lost is stored once and read once", async (context) => {
   const program = programOf(require.resolve("bun/package.json"), "bin/bun.exe", "bin/bun");
   const bun = requirePart(context, program, "no bun of this platform is installed: not tested");
   const { url, losing, proxy } = await openWays();
@@ -87,7 +87,7 @@ async function portOf(child: ChildProcess, errors: () => string): Promise<number
   throw new Error(`workerd has ended: ${errors()}`);
 }
 
-test("AP1 in workerd, without Node's modules, an append whose answer is lost is stored once and read once", async (context) => {
+test("in workerd, without Node's modules, an append whose answer is lost is stored once and read once", async (context) => {
   const manifest = require.resolve("workerd/package.json");
   const program = programOf(manifest, "bin/workerd", "bin/workerd");
   const reason = "no workerd of this platform is installed: not tested";

@@ -21,7 +21,7 @@ const KINDS = [
 ];
 
 test.for(KINDS.map((kind) => [kind.contentType, kind] as const))(
-  "PG5 a page of %s that was cut anywhere is asked for again",
+  "a page of %s that was cut anywhere is asked for again",
   async ([, kind]) => {
     const url = `${server.url}/v1/stream/${kind.contentType}`;
     const plain = connect(url);
@@ -63,7 +63,7 @@ test.for(KINDS.map((kind) => [kind.contentType, kind] as const))(
   },
 );
 
-test("PG5 what has no bytes to compare is taken as it is: the tail, now, and an empty stream", async () => {
+test("what has no bytes to compare is taken as it is: the tail, now, and an empty stream", async () => {
   const stream = connect(`${server.url}/v1/stream/edges`);
   await stream.create();
   const told: unknown[] = [];
@@ -77,7 +77,7 @@ test("PG5 what has no bytes to compare is taken as it is: the tail, now, and an 
   expect(told).toEqual([]);
 });
 
-test("PG5 a server that tells no lives is read from a position with one, and its offsets are not compared", async () => {
+test("a server that tells no lives is read from a position with one, and its offsets are not compared", async () => {
   const reference = new DurableStreamTestServer({ port: 0 });
   const stream = connect(`${await reference.start()}/v1/stream/moved`);
   await stream.create({ contentType: "application/json" });
@@ -92,7 +92,7 @@ test("PG5 a server that tells no lives is read from a position with one, and its
   await reference.stop();
 });
 
-test("RG1 PG1 a page whose connection breaks is read again, also from a server that tells no lives", async () => {
+test("a page whose connection breaks is read again, also from a server that tells no lives", async () => {
   const head = { "Content-Type": "application/octet-stream", "Stream-Up-To-Date": "true" };
   const headers = { ...head, "Stream-Next-Offset": "1_3" };
   let calls = 0;

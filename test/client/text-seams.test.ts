@@ -22,7 +22,7 @@ async function openText(): Promise<Stream> {
 const TEXT = "a\u20acb\u{1f600}c\u00e9";
 const BYTES = new TextEncoder().encode(TEXT);
 
-test("BT4 a live reader gets each character whole, wherever its bytes were cut", async () => {
+test("a live reader gets each character whole, wherever its bytes were cut", async () => {
   const stream = await openText();
   const stop = new AbortController();
   const following = stream.follow<string>({ live: "long-poll", signal: stop.signal });
@@ -50,7 +50,7 @@ test("BT4 a live reader gets each character whole, wherever its bytes were cut",
   }
 });
 
-test("BT4 pages of a reading are joined where one ends inside of a character", async () => {
+test("pages of a reading are joined where one ends inside of a character", async () => {
   const stream = await openText();
   // Each append is a page of its own.
   const long = "x".repeat(LIMITS.pageBytesMax);
@@ -63,7 +63,7 @@ test("BT4 pages of a reading are joined where one ends inside of a character", a
   expect(pages.join("") === `${long}\u20acb${long}`).toBe(true);
 });
 
-test("BT4 what is not UTF-8 is held for one batch at most, and comes at the end of a reading", async () => {
+test("what is not UTF-8 is held for one batch at most, and comes at the end of a reading", async () => {
   const stream = await openText();
   const latin = Uint8Array.of(0x61, 0xe9);
   const stop = new AbortController();

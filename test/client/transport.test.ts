@@ -113,7 +113,7 @@ describe.each(TRANSPORTS)("%s", (_, make) => {
     for (const { headers } of seen) expect(headers["transfer-encoding"]).toBeUndefined();
   });
 
-  test("NT1 rejects when nobody listens, and when the connection ends without an answer", async () => {
+  test("rejects when nobody listens, and when the connection ends without an answer", async () => {
     const { url } = await serve((response) => response.socket?.destroy());
     await expect(make()({ ...GET, url })).rejects.toThrow();
     const server = createNetServer();
@@ -130,7 +130,7 @@ describe.each(TRANSPORTS)("%s", (_, make) => {
       "in a chunk": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nhalf",
     };
     for (const [name, bytes] of Object.entries(heads)) {
-      test(`NT1 a body that is cut (${name}, ${end}) rejects, whole or in pieces`, async () => {
+      test(`a body that is cut (${name}, ${end}) rejects, whole or in pieces`, async () => {
         const url = await speak(bytes, end);
         const whole = async (): Promise<unknown> => (await make()({ ...GET, url })).bytes();
         await expect(whole()).rejects.toThrow();
@@ -143,12 +143,12 @@ describe.each(TRANSPORTS)("%s", (_, make) => {
     }
   }
 
-  test("NT1 bytes that are no HTTP reject", async () => {
+  test("bytes that are no HTTP reject", async () => {
     const url = await speak("SSH-2.0-OpenSSH_9.2\r\n\r\n", "end");
     await expect(make()({ ...GET, url })).rejects.toThrow();
   });
 
-  test("NT1 a signal ends the request with its reason: before it, while it waits, in the body", async () => {
+  test("a signal ends the request with its reason: before it, while it waits, in the body", async () => {
     const reason = new Error("given up");
     const { url, seen } = await serve(() => undefined);
     await expect(make()({ ...GET, url, signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
@@ -175,7 +175,7 @@ describe.each(TRANSPORTS)("%s", (_, make) => {
     expect(pieces).toEqual(["half"]);
   });
 
-  test("NT2 a write is not sent again to where a redirect leads; a read is", async () => {
+  test("a write is not sent again to where a redirect leads; a read is", async () => {
     const { url, seen } = await serve((response, { path }) => {
       if (path === "/there") response.end("here");
       else response.writeHead(307, { Location: "/there" }).end();
@@ -195,7 +195,7 @@ describe.each(TRANSPORTS)("%s", (_, make) => {
     expect(seen[2]?.headers["x-kept"]).toBe("1");
   });
 
-  test("NT2 redirects without an end reject, and another server does not get the token", async () => {
+  test("redirects without an end reject, and another server does not get the token", async () => {
     const round = await serve((response) => response.writeHead(302, { Location: "/" }).end());
     await expect(make()({ ...GET, url: round.url })).rejects.toThrow();
     const other = await serve((response) => response.end());
@@ -209,7 +209,7 @@ describe.each(TRANSPORTS)("%s", (_, make) => {
     expect(other.seen[0]?.headers.authorization).toBeUndefined();
   });
 
-  test("NT3 a reader that does not ask for more makes the server wait", async () => {
+  test("a reader that does not ask for more makes the server wait", async () => {
     let written = 0;
     const { url } = await serve((response) => {
       const chunk = Buffer.alloc(64 * 1024, "x");
@@ -240,7 +240,7 @@ describe.each(TRANSPORTS)("%s", (_, make) => {
     await expect(chunks.next().then(() => chunks.next())).rejects.toThrow();
   });
 
-  test("NT4 answers that were read or dropped leave their connection to the next request", async () => {
+  test("answers that were read or dropped leave their connection to the next request", async () => {
     const { url, seen } = await serve((response, { path }) => {
       if (path === "/204") response.writeHead(204).end();
       else response.end("short");
@@ -255,7 +255,7 @@ describe.each(TRANSPORTS)("%s", (_, make) => {
     expect(new Set(seen.map(({ port }) => port)).size).toBe(1);
   });
 
-  test("NT4 a dropped answer without an end lets go of its connection", async () => {
+  test("a dropped answer without an end lets go of its connection", async () => {
     const closed = new Promise<void>((resolve) => {
       void serve((response) => {
         response.on("close", resolve);

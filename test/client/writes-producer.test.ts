@@ -44,7 +44,7 @@ function befalls(sequence: number, ...fates: readonly Fate[]): WriteStage["fate"
   return (sent) => (sent.sequence === sequence ? (left.shift() ?? {}) : {});
 }
 
-test("G19 SD1 SD3 one 503 on batch 1 of 5 loses nothing, and every flush is true", () =>
+test("G19 one 503 on batch 1 of 5 loses nothing, and every flush is true", () =>
   withStage({}, async (stage) => {
     stage.fate = befalls(1, { status: 503 });
     const producer = stage.connect().producer(SINGLE);
@@ -61,7 +61,7 @@ test("G19 SD1 SD3 one 503 on batch 1 of 5 loses nothing, and every flush is true
     expect(attempts[0]).toEqual(attempts[1]);
   }));
 
-test("SD2 fifty in flight with random lost answers keep their order", () =>
+test("fifty in flight with random lost answers keep their order", () =>
   withStage({}, async (stage) => {
     const random = createSeededRandom(50);
     stage.fate = (sent) => ({
@@ -85,7 +85,7 @@ test("SD2 fifty in flight with random lost answers keep their order", () =>
     expect(stage.sent.length).toBeGreaterThan(500);
   }));
 
-test("PR2 a zombie writes nothing after another took over, and hears that it is fenced", () =>
+test("a zombie writes nothing after another took over, and hears that it is fenced", () =>
   withStage({}, async (stage) => {
     const zombie = stage.connect().producer({ ...SINGLE, id: "writer" });
     zombie.append("z0");
@@ -111,7 +111,7 @@ test("PR2 a zombie writes nothing after another took over, and hears that it is 
     expect([zombie.epoch, heir.epoch]).toEqual([0, 1]);
   }));
 
-test("SD4 an append whose answer was lost before the fence is unknown, and it was stored indeed", () =>
+test("an append whose answer was lost before the fence is unknown, and it was stored indeed", () =>
   withStage({}, async (stage) => {
     const zombie = stage.connect().producer({ ...SINGLE, id: "writer" });
     zombie.append("z0");
@@ -128,7 +128,7 @@ test("SD4 an append whose answer was lost before the fence is unknown, and it wa
     expect(await stage.stored()).toEqual(["z0", "z1", "h0"]);
   }));
 
-test("SD4 a gap that cannot be filled ends the producer: the server has forgotten it", () =>
+test("a gap that cannot be filled ends the producer: the server has forgotten it", () =>
   withStage({}, async (stage) => {
     const producer = stage.connect().producer({ ...SINGLE, id: "writer" });
     appendAll(producer, 3);
@@ -146,7 +146,7 @@ test("SD4 a gap that cannot be filled ends the producer: the server has forgotte
     expect(await stage.stored()).toEqual([]);
   }));
 
-test("SD2 batches that overtake each other by more than the server waits are sent again", () =>
+test("batches that overtake each other by more than the server waits are sent again", () =>
   withStage({}, async (stage) => {
     stage.fate = befalls(1, { thereMs: 12_000 });
     const producer = stage.connect().producer(SINGLE);
@@ -157,7 +157,7 @@ test("SD2 batches that overtake each other by more than the server waits are sen
     expect(stage.sent.filter(({ sequence }) => sequence === 4)).toHaveLength(2);
   }));
 
-test("SD4 a closed stream hands back what came after the close", () =>
+test("a closed stream hands back what came after the close", () =>
   withStage({}, async (stage) => {
     const producer = stage.connect().producer(SINGLE);
     producer.append(0);
@@ -169,7 +169,7 @@ test("SD4 a closed stream hands back what came after the close", () =>
     expect(outcomes(failure)).toEqual([[1, "not_stored", true]]);
   }));
 
-test("SD5 a batch that is too large is cut smaller, and the numbers stay right", () =>
+test("a batch that is too large is cut smaller, and the numbers stay right", () =>
   withStage({ server: { bodyMaxBytes: 100 } }, async (stage) => {
     const acks: number[] = [];
     const producer = stage.connect().producer({
@@ -194,7 +194,7 @@ function shrunk(): WriteStage["fate"] {
   return (sent, at) => ({ ...small(sent, at), ...late(sent, at) });
 }
 
-test("SD1 SD5 a producer of a random id goes on under a new one if others were sent behind a batch that is cut", () =>
+test("a producer of a random id goes on under a new one if others were sent behind a batch that is cut", () =>
   withStage({}, async (stage) => {
     stage.fate = shrunk();
     const producer = stage.connect().producer({ maxBatchRecords: 4 });
@@ -215,7 +215,7 @@ test("SD1 SD5 a producer of a random id goes on under a new one if others were s
     expect(producer.epoch).toBe(0);
   }));
 
-test("SD5 a named producer ends if others were sent behind a batch that would be cut, and knows that none is stored", () =>
+test("a named producer ends if others were sent behind a batch that would be cut, and knows that none is stored", () =>
   withStage({}, async (stage) => {
     stage.fate = shrunk();
     const producer = stage.connect().producer({ id: "writer", maxBatchRecords: 4 });
@@ -229,7 +229,7 @@ test("SD5 a named producer ends if others were sent behind a batch that would be
     expect(await stage.stored()).toEqual(records.slice(0, 8));
   }));
 
-test("SD5 what was stored before a batch that is cut stays before what goes on under a new id", () =>
+test("what was stored before a batch that is cut stays before what goes on under a new id", () =>
   withStage({}, async (stage) => {
     // Batch 3 is refused while batch 1 is stored and nobody knows it yet.
     const held = befalls(1, { lost: "answer" }, { status: 503 });
@@ -242,7 +242,7 @@ test("SD5 what was stored before a batch that is cut stays before what goes on u
     expect(await stage.stored()).toEqual(records);
   }));
 
-test("SD7 nothing is sent behind a batch larger than all before, and beside others a little larger one is cut down", () =>
+test("nothing is sent behind a batch larger than all before, and beside others a little larger one is cut down", () =>
   withStage({}, async (stage) => {
     const producer = stage.connect().producer({ maxBatchRecords: 2, maxInFlight: 9 });
     const inFlight = async (...data: readonly string[]): Promise<number> => {
@@ -264,7 +264,7 @@ test("SD7 nothing is sent behind a batch larger than all before, and beside othe
     expect(await stage.stored()).toHaveLength(19);
   }));
 
-test("SD5 a single record that is too large is named; those before it are stored", () =>
+test("a single record that is too large is named; those before it are stored", () =>
   withStage({ server: { bodyMaxBytes: 60 } }, async (stage) => {
     const producer = stage.connect().producer();
     const large = "x".repeat(100);
@@ -278,7 +278,7 @@ test("SD5 a single record that is too large is named; those before it are stored
     expect(await stage.stored()).toEqual(["a", "b"]);
   }));
 
-test("SD5 a record that the server cannot take as JSON is found in its batch", () =>
+test("a record that the server cannot take as JSON is found in its batch", () =>
   withStage({}, async (stage) => {
     const producer = stage.connect().producer();
     const deep: unknown = JSON.parse("[".repeat(600) + "]".repeat(600));
@@ -291,7 +291,7 @@ test("SD5 a record that the server cannot take as JSON is found in its batch", (
     expect(await stage.stored()).toEqual([0, 1, 2]);
   }));
 
-test("SD4 another refusal hands back its batch and those behind it, which stay unstored", () =>
+test("another refusal hands back its batch and those behind it, which stay unstored", () =>
   withStage({}, async (stage) => {
     stage.fate = befalls(1, { status: 402, words: "pay first" });
     const failures: AppendFailure[] = [];
@@ -320,7 +320,7 @@ test("SD4 another refusal hands back its batch and those behind it, which stay u
     expect(await stage.stored()).toEqual([0]);
   }));
 
-test("SD3 SD4 giving up is unknown for what was sent, certain for what was not", () =>
+test("giving up is unknown for what was sent, certain for what was not", () =>
   withStage({}, async (stage) => {
     const producer = stage
       .connect({ retry: { totalMs: 1_000 } })
@@ -340,7 +340,7 @@ test("SD3 SD4 giving up is unknown for what was sent, certain for what was not",
     expect(await stage.stored()).toEqual(["before", 0, 1]);
   }));
 
-test("SD3 before it gives up the producer asks what is stored, and goes on if all is", () =>
+test("before it gives up the producer asks what is stored, and goes on if all is", () =>
   withStage({}, async (stage) => {
     const producer = stage
       .connect({ retry: { totalMs: 1_000 } })
@@ -359,7 +359,7 @@ test("SD3 before it gives up the producer asks what is stored, and goes on if al
     expect(await stage.stored()).toEqual(["before", "a", "b", "c"]);
   }));
 
-test("PR1 a receipt has the place of the batch, also if the answer was lost", () =>
+test("a receipt has the place of the batch, also if the answer was lost", () =>
   withStage({}, async (stage) => {
     stage.fate = befalls(0, { lost: "answer" });
     const producer = stage.connect().producer(SINGLE);
@@ -373,7 +373,7 @@ test("PR1 a receipt has the place of the batch, also if the answer was lost", ()
     expect(String(first?.offset) < String(second?.offset)).toBe(true);
   }));
 
-test("PR3 a producer never holds more than its limit, and says when there is room", () =>
+test("a producer never holds more than its limit, and says when there is room", () =>
   withStage({}, async (stage) => {
     const options = { highWaterBytes: 1_000, pendingBytesMax: 2_000 };
     const producer = stage.connect().producer(options);
@@ -399,7 +399,7 @@ test("PR3 a producer never holds more than its limit, and says when there is roo
     }).toThrow(expect.objectContaining({ code: "producer_closed" }));
   }));
 
-test("PR3 back-pressure bounds what waits for a server that does not answer", () =>
+test("back-pressure bounds what waits for a server that does not answer", () =>
   withStage({}, async (stage) => {
     stage.fate = () => ({ status: 503 });
     const producer = stage
@@ -423,7 +423,7 @@ test("PR3 back-pressure bounds what waits for a server that does not answer", ()
     expect(await stage.drive(feed)).toBeInstanceOf(AppendFailure);
   }));
 
-test("BQ1 batches fill while others are on their way, and go beside them when they are worth it", () =>
+test("batches fill while others are on their way, and go beside them when they are worth it", () =>
   withStage({}, async (stage) => {
     stage.fate = () => ({ thereMs: 100 });
     const acks: number[] = [];
@@ -452,7 +452,7 @@ test("BQ1 batches fill while others are on their way, and go beside them when th
     expect(await stage.stored()).toHaveLength(35);
   }));
 
-test("BQ2 a batch has at most its bytes, also of texts whose characters are several", () =>
+test("a batch has at most its bytes, also of texts whose characters are several", () =>
   withStage({}, async (stage) => {
     const producer = stage.connect().producer({ maxBatchBytes: 1_000 });
     const records = Array.from({ length: 600 }, (_, id) => "aé€😀".repeat(id % 9) + String(id));
@@ -465,7 +465,7 @@ test("BQ2 a batch has at most its bytes, also of texts whose characters are seve
     expect(sizes.filter((size) => size > 700).length).toBeGreaterThan(sizes.length / 2);
   }));
 
-test("BQ2 lingering waits for a full batch, for its time, or for a flush", () =>
+test("lingering waits for a full batch, for its time, or for a flush", () =>
   withStage({}, async (stage) => {
     const options = { lingerMs: 1_000, maxBatchRecords: 3 };
     const producer = stage.connect().producer(options);
@@ -510,7 +510,7 @@ test("bytes and text are stored one after the other, as they were when they were
     "text/plain",
   ));
 
-test("PE2 SD2 on a server without sessions one batch is on its way at a time, under an epoch", () =>
+test("on a server without sessions one batch is on its way at a time, under an epoch", () =>
   withStage({ isBase: true }, async (stage) => {
     const random = createSeededRandom(3);
     stage.fate = (sent) =>

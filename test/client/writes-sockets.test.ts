@@ -36,7 +36,7 @@ async function startServer(directory?: string, port = 0): Promise<NodeServer> {
 }
 
 for (const seed of [1, 2, 3]) {
-  test(`PR1 SD2 a producer behind a network that loses a tenth both ways stores each record once, seed ${String(seed)}`, async () => {
+  test(`a producer behind a network that loses a tenth both ways stores each record once, seed ${String(seed)}`, async () => {
     const server = await startServer();
     endings.push(() => server.stop());
     await connect(server.url + PATH).create();
@@ -54,7 +54,7 @@ for (const seed of [1, 2, 3]) {
   });
 }
 
-test("PR1 a producer goes on over restarts of its server, without a gap and without a repetition", async () => {
+test("a producer goes on over restarts of its server, without a gap and without a repetition", async () => {
   const directory = await mkdtemp(join(tmpdir(), "hapax-writes-"));
   endings.push(() => rm(directory, { recursive: true, force: true }));
   let server = await startServer(directory);
@@ -87,7 +87,7 @@ function turnOver(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-test("AP1 plain appends of two handles over sockets are each stored once", async () => {
+test("plain appends of two handles over sockets are each stored once", async () => {
   const server = await startServer();
   endings.push(() => server.stop());
   await connect(server.url + PATH).create();
@@ -122,7 +122,7 @@ const WRITER = `
   }
 `;
 
-test("PR2 a process that sleeps while another takes over writes nothing when it wakes, and is told so", async () => {
+test("a process that sleeps while another takes over writes nothing when it wakes, and is told so", async () => {
   const server = await startServer();
   endings.push(() => server.stop());
   const url = server.url + PATH;

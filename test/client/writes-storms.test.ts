@@ -92,7 +92,7 @@ function check(
 }
 
 test(
-  `PR1 SD1 SD2 SD3 SD4 ${String(SEEDS)} storms of ${String(APPENDS)} appends: each once, in order, and flush is truthful`,
+  `${String(SEEDS)} storms of ${String(APPENDS)} appends: each once, in order, and flush is truthful`,
   { timeout: 600_000 },
   async () => {
     const seen = { flushed: 0, failed: 0, unknown: 0, notStored: 0 };
@@ -115,7 +115,7 @@ test(
   },
 );
 
-test("PR2 SD4 in 100 storms a producer that was replaced stores nothing after its heir", async () => {
+test("in 100 storms a producer that was replaced stores nothing after its heir", async () => {
   let fenced = 0;
   for (let seed = 1; seed <= 100; seed += 1) {
     const random = createSeededRandom(seed);
@@ -162,7 +162,7 @@ test("PR2 SD4 in 100 storms a producer that was replaced stores nothing after it
   expect(fenced).toBeGreaterThan(30);
 });
 
-test("AP1 AP2 SD6 in 300 storms every plain append tells the truth, and those that are stored keep their order", async () => {
+test("in 300 storms every plain append tells the truth, and those that are stored keep their order", async () => {
   const seen = { stored: 0, not_stored: 0, unknown: 0, tail_moved: 0, body_too_large: 0 };
   for (let seed = 1; seed <= 300; seed += 1) {
     const random = createSeededRandom(seed);

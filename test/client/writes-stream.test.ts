@@ -30,7 +30,7 @@ async function codeOf(stage: WriteStage, promise: Promise<unknown>): Promise<str
 const appendsOf = (stage: WriteStage): WriteStage["sent"] =>
   stage.sent.filter(({ method, body }) => method === "POST" && body !== "");
 
-test("AP1 a plain append is stored once when its answer is lost", () =>
+test("a plain append is stored once when its answer is lost", () =>
   withStage(async (stage) => {
     stage.fate = (sent) =>
       sent.body === "" || appendsOf(stage).length > 2 ? {} : { lost: "answer" };
@@ -40,7 +40,7 @@ test("AP1 a plain append is stored once when its answer is lost", () =>
     expect(await stage.stored()).toEqual([{ order: 1 }]);
   }));
 
-test("AP1 two hundred calls at once over a bad network are stored in the order of the calls", async () => {
+test("two hundred calls at once over a bad network are stored in the order of the calls", async () => {
   for (let seed = 1; seed <= 20; seed += 1) {
     await withStage(
       async (stage) => {
@@ -56,7 +56,7 @@ test("AP1 two hundred calls at once over a bad network are stored in the order o
   }
 });
 
-test("AP2 an append that is refused takes none of its neighbours with it", () =>
+test("an append that is refused takes none of its neighbours with it", () =>
   withStage(
     async (stage) => {
       const stream = stage.connect();
@@ -76,7 +76,7 @@ test("AP2 an append that is refused takes none of its neighbours with it", () =>
     { server: { bodyMaxBytes: 100 } },
   ));
 
-test("AP2 behind an unknown outcome nothing goes on, because it could end up before it", () =>
+test("behind an unknown outcome nothing goes on, because it could end up before it", () =>
   withStage(async (stage) => {
     const stream = stage.connect({ retry: { totalMs: 500 } });
     await stage.drive(stream.append("first"));
@@ -98,7 +98,7 @@ test("AP2 behind an unknown outcome nothing goes on, because it could end up bef
     expect(new Set(rest).size).toBe(rest.length);
   }));
 
-test("AP2 appends that were never sent stay behind one of unknown outcome", () =>
+test("appends that were never sent stay behind one of unknown outcome", () =>
   withStage(async (stage) => {
     const stream = stage.connect({ retry: { totalMs: 500 } });
     await stage.drive(stream.append("first"));
@@ -119,7 +119,7 @@ test("AP2 appends that were never sent stay behind one of unknown outcome", () =
     expect(await stage.stored()).toEqual(["first", "a"]);
   }));
 
-test("SD6 a condition that does not hold refuses its own append alone, and its number is used again", () =>
+test("a condition that does not hold refuses its own append alone, and its number is used again", () =>
   withStage(async (stage) => {
     const stream = stage.connect();
     const { offset } = await stage.drive(stream.append("a"));
@@ -148,7 +148,7 @@ test("SD6 a condition that does not hold refuses its own append alone, and its n
     expect(ids.size).toBe(1);
   }));
 
-test("SD1 SD6 the number of an append whose condition may still come true is not used again", () =>
+test("the number of an append whose condition may still come true is not used again", () =>
   withStage(async (stage) => {
     const stream = stage.connect();
     const { offset = "" } = await stage.drive(stream.append("first"));
@@ -167,7 +167,7 @@ test("SD1 SD6 the number of an append whose condition may still come true is not
     expect(await stage.stored()).toEqual(["first", "next", "next"]);
   }));
 
-test("SD6 a compare-and-append whose answer was lost is no conflict with itself", () =>
+test("a compare-and-append whose answer was lost is no conflict with itself", () =>
   withStage(async (stage) => {
     const stream = stage.connect();
     const { offset } = await stage.drive(stream.append("a"));
@@ -199,7 +199,7 @@ test("a decision is made again until nothing came between it and its append", ()
     expect(await stage.drive(nothing)).toBeUndefined();
   }));
 
-test("KP1 a retry policy that outlives the stream's window of keys is refused before anything is sent", () =>
+test("a retry policy that outlives the stream's window of keys is refused before anything is sent", () =>
   withStage(
     async (stage) => {
       const patient = stage.connect({ retry: { totalMs: 81_000 } });
@@ -214,14 +214,14 @@ test("KP1 a retry policy that outlives the stream's window of keys is refused be
     { "stream-key-window": "100" },
   ));
 
-test("KP1 without a window of the stream's own the one of the settings counts", () =>
+test("without a window of the stream's own the one of the settings counts", () =>
   withStage(async (stage) => {
     const short = stage.connect({ keyWindowSeconds: 10 });
     expect(await codeOf(stage, short.append(1, { key: "k" }))).toBe("invalid_settings");
     expect(await codeOf(stage, stage.connect().append(1, { key: "k" }))).toBe("it was done");
   }));
 
-test("KP2 keys and conditions are never sent to a server that would ignore them", () =>
+test("keys and conditions are never sent to a server that would ignore them", () =>
   withStage(
     async (stage) => {
       const stream = stage.connect();
@@ -236,7 +236,7 @@ test("KP2 keys and conditions are never sent to a server that would ignore them"
     { isBase: true },
   ));
 
-test("KP2 a key makes one append of many attempts, also by different processes", () =>
+test("a key makes one append of many attempts, also by different processes", () =>
   withStage(async (stage) => {
     stage.fate = (sent) =>
       sent.body === "" || appendsOf(stage).length > 1 ? {} : { lost: "answer" };
@@ -251,7 +251,7 @@ test("KP2 a key makes one append of many attempts, also by different processes",
     expect(await stage.stored()).toEqual([{ cents: 7 }]);
   }));
 
-test("PE1 the question what the server is stores nothing, and is asked once", () =>
+test("the question what the server is stores nothing, and is asked once", () =>
   withStage(async (stage) => {
     const stream = stage.connect();
     await stage.drive(Promise.all([stream.append(1), stream.append(2)]));
@@ -263,7 +263,7 @@ test("PE1 the question what the server is stores nothing, and is asked once", ()
     expect((await stage.direct("POST")).status).toBe(400);
   }));
 
-test("PE2 a proxy that answers the question makes it slower, and loses nothing", () =>
+test("a proxy that answers the question makes it slower, and loses nothing", () =>
   withStage(async (stage) => {
     stage.fate = (sent) => (sent.body === "" && sent.method === "POST" ? { status: 400 } : {});
     const stream = stage.connect();
@@ -272,7 +272,7 @@ test("PE2 a proxy that answers the question makes it slower, and loses nothing",
     expect(appendsOf(stage).every(({ headers }) => headers["Producer-Epoch"] === "0")).toBe(true);
   }));
 
-test("PE2 a refusal of the token says nothing of the server: the next writer asks again", () =>
+test("a refusal of the token says nothing of the server: the next writer asks again", () =>
   withStage(async (stage) => {
     stage.fate = (sent) => (sent.method === "POST" ? { status: 401 } : {});
     const stream = stage.connect();

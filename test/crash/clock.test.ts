@@ -83,7 +83,7 @@ for (const [how, hasSnapshot] of [
   ["the journal", false],
   ["a snapshot", true],
 ] as const) {
-  test(`F31 a TTL goes on while the server is down, from ${how}`, () =>
+  test(`a TTL goes on while the server is down, from ${how}`, () =>
     withLives(async (lives) => {
       const first = await born(lives);
       first.clock.advance(50_000);
@@ -99,14 +99,14 @@ for (const [how, hasSnapshot] of [
     }));
 }
 
-test("F31 an expiry is exact across a crash: one millisecond before it, and at it", () =>
+test("an expiry is exact across a crash: one millisecond before it, and at it", () =>
   withLives(async (lives) => {
     await born(lives);
     expect(await kindOf(await lives.next(START_MS + 99_999), FIXED)).toBe("found");
     expect(await kindOf(await lives.next(START_MS + 100_000), FIXED)).toBe("missing");
   }));
 
-test("F31 a clock that is an hour slow after a crash ends no stream early and never goes back", () =>
+test("a clock that is an hour slow after a crash ends no stream early and never goes back", () =>
   withLives(async (lives) => {
     const first = await born(lives);
     first.clock.advance(20_000);
@@ -124,7 +124,7 @@ test("F31 a clock that is an hour slow after a crash ends no stream early and ne
     expect(await kindOf(fourth, SLIDING)).toBe("missing");
   }));
 
-test("F31 a stream that has expired stays gone when the clock goes back after a crash", () =>
+test("a stream that has expired stays gone when the clock goes back after a crash", () =>
   withLives(async (lives) => {
     const first = await born(lives);
     first.clock.advance(TTL_MS + GRAIN_MS);
@@ -134,7 +134,7 @@ test("F31 a stream that has expired stays gone when the clock goes back after a 
     expect(await kindOf(second, FIXED)).toBe("missing");
   }));
 
-test("JC3 F31 one start with a clock two days ahead does not make fresh keys look old at later starts", () =>
+test("one start with a clock two days ahead does not make fresh keys look old at later starts", () =>
   withLives(async (lives) => {
     const DAY_MS = 86_400_000;
     const stream = "/payments" as StreamName;
@@ -153,7 +153,7 @@ test("JC3 F31 one start with a clock two days ahead does not make fresh keys loo
     expect(await send(right, "old", START_MS - 30 * DAY_MS)).toBe("key_expired");
   }));
 
-test("JC3 F31 nor does it end streams early that name a time of the right clock", () =>
+test("nor does it end streams early that name a time of the right clock", () =>
   withLives(async (lives) => {
     const DAY_MS = 86_400_000;
     const wrong = await lives.next(START_MS + 2 * DAY_MS);

@@ -19,7 +19,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "      if ((find(operation)?.key ?? record.key) !== record.key) return;",
     caughtBy: {
       file: "src/toolkit/idempotency/fetch.test.ts",
-      test: "HW6 HW10 a late answer in one caller gives no key back that another has freed",
+      test: "a late answer in one caller gives no key back that another has freed",
     },
   },
   {
@@ -30,7 +30,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "const record: KeyRecord = fresh;\n    void store.put(operation, fresh);",
     caughtBy: {
       file: FETCH,
-      test: "HW1 nothing is sent before the store has said that the key is kept",
+      test: "nothing is sent before the store has said that the key is kept",
     },
   },
   {
@@ -42,7 +42,7 @@ export const callerFaults: readonly Fault[] = [
       'headers.set(keyHeader, keySyntax === "quoted" ? `"${this.#settings.random.id()}"` : key);',
     caughtBy: {
       file: FETCH,
-      test: "HW1 is the same in all attempts, also in those of another process and at once",
+      test: "is the same in all attempts, also in those of another process and at once",
     },
   },
   {
@@ -53,7 +53,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "      if (there?.key === record.key) return there;\n",
     caughtBy: {
       file: STORES,
-      test: "storage > HW8 of many keys for one operation the first stays, and everybody is told that one",
+      test: "storage > of many keys for one operation the first stays, and everybody is told that one",
     },
   },
   {
@@ -64,7 +64,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "await fs.rename(written, path);",
     caughtBy: {
       file: STORES,
-      test: "file > HW8 of many keys for one operation the first stays, and everybody is told that one",
+      test: "file > of many keys for one operation the first stays, and everybody is told that one",
     },
   },
   {
@@ -75,7 +75,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "return nowMs + timeoutMs > Infinity * lastMs(record, windowMs)",
     caughtBy: {
       file: RULES,
-      test: "HW2 sends if and only if the attempt ends within the window and before the expiry",
+      test: "sends if and only if the attempt ends within the window and before the expiry",
     },
   },
   {
@@ -86,7 +86,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: FETCH,
-      test: "HW2 what the server says of a key counts after a restart, by the server's own clock",
+      test: "what the server says of a key counts after a restart, by the server's own clock",
     },
   },
   {
@@ -97,7 +97,7 @@ export const callerFaults: readonly Fault[] = [
     replace: 'check.whole("retry.totalMs", retry.totalMs, totalMs, 0, patienceMs * 10)',
     caughtBy: {
       file: FETCH,
-      test: "HW2 patience that could outlast the window is refused, with all other problems",
+      test: "patience that could outlast the window is refused, with all other problems",
     },
   },
   {
@@ -108,7 +108,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: FETCH,
-      test: "HW3 a name that was used for another content is refused before anything is sent",
+      test: "a name that was used for another content is refused before anything is sent",
     },
   },
   {
@@ -119,7 +119,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "const bytes = new ArrayBuffer(0);",
     caughtBy: {
       file: FETCH,
-      test: "HW4 an answer that ends before its end is no answer",
+      test: "an answer that ends before its end is no answer",
     },
   },
   {
@@ -130,7 +130,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "return Math.min(ownMs, 1 + retryAfterMs(heard.response.headers, nowMs));",
     caughtBy: {
       file: FETCH,
-      test: "HW4 Retry-After is waited for, as seconds and as a date",
+      test: "Retry-After is waited for, as seconds and as a date",
     },
   },
   {

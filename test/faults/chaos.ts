@@ -21,7 +21,7 @@ export const chaosFaults: readonly Fault[] = [
       '        call = { ...call, headers: { ...call.headers, "Producer-Seq": String(number) } };',
     caughtBy: {
       file: CASES,
-      test: "AT2 AT4 a request that was cut in its body was not done, and is sent again whole",
+      test: "a request that was cut in its body was not done, and is sent again whole",
     },
   },
   {
@@ -38,7 +38,7 @@ export const chaosFaults: readonly Fault[] = [
       "    const sequence = this.#nextSequence;\n",
     caughtBy: {
       file: CASES,
-      test: "SD2 over sockets fifty in flight with random lost answers keep their order",
+      test: "over sockets fifty in flight with random lost answers keep their order",
     },
   },
   {
@@ -49,7 +49,7 @@ export const chaosFaults: readonly Fault[] = [
     replace: "    this.#entries = [...this.#entries.slice(this.#start), ...entries];",
     caughtBy: {
       file: CASES,
-      test: "SD5 over sockets a 413 whose answer is whole splits the batch, and the producer goes on",
+      test: "over sockets a 413 whose answer is whole splits the batch, and the producer goes on",
     },
   },
   {
@@ -60,7 +60,7 @@ export const chaosFaults: readonly Fault[] = [
     replace: "!heard || heard.status === 408;",
     caughtBy: {
       file: CASES,
-      test: "SD4 AT4 a producer that hears nothing but 502 gives up, and its records are unknown",
+      test: "a producer that hears nothing but 502 gives up, and its records are unknown",
     },
   },
   {
@@ -71,7 +71,7 @@ export const chaosFaults: readonly Fault[] = [
     replace: "    if (timeoutMs <= Infinity) return;",
     caughtBy: {
       file: CASES,
-      test: "AT2 a half-open connection (silenceAnswers) ends by the client's own time limit, and nothing is lost",
+      test: "a half-open connection (silenceAnswers) ends by the client's own time limit, and nothing is lost",
     },
   },
   {
@@ -82,7 +82,7 @@ export const chaosFaults: readonly Fault[] = [
     replace: 'wasLost && !isCertain && sequence < 0 ? "unknown" : "not_stored";',
     caughtBy: {
       file: CASES,
-      test: "SD4 peers that stay half-open (silenceAnswers) end the producer, and what was sent is told as unknown",
+      test: "peers that stay half-open (silenceAnswers) end the producer, and what was sent is told as unknown",
     },
   },
   {
@@ -93,7 +93,7 @@ export const chaosFaults: readonly Fault[] = [
     replace: "first.count > this.#ended + 1)",
     caughtBy: {
       file: CHAOS,
-      test: "G19 PR1 SD1 SD2 SD3 SD4 60 seeds of 200 appends through a proxy with all faults: each once, in order, and every flush is truthful",
+      test: "G19 60 seeds of 200 appends through a proxy with all faults: each once, in order, and every flush is truthful",
     },
   },
   {
@@ -104,7 +104,7 @@ export const chaosFaults: readonly Fault[] = [
     replace: `"Idempotency-Key": quoted(\`\${key} \${peer.caller.settings.random.id()}\`),`,
     caughtBy: {
       file: CHAOS,
-      test: "KP2 4 seeds of 200 keyed appends through the same proxy, some called twice: each key is stored once",
+      test: "4 seeds of 200 keyed appends through the same proxy, some called twice: each key is stored once",
     },
   },
   {
@@ -115,7 +115,7 @@ export const chaosFaults: readonly Fault[] = [
     replace: "    if (!this.#isClosed && hearsCopy) await this.#send(target, passing, hearsCopy);",
     caughtBy: {
       file: HARMS,
-      test: "FX5 a duplicated request arrives twice, and its client hears one answer",
+      test: "a duplicated request arrives twice, and its client hears one answer",
     },
   },
   {
@@ -126,7 +126,7 @@ export const chaosFaults: readonly Fault[] = [
     replace: "        await sendPart(target, request, body, 1);",
     caughtBy: {
       file: HARMS,
-      test: "FX2 a request that is cut reaches the server in part, and its client loses the connection",
+      test: "a request that is cut reaches the server in part, and its client loses the connection",
     },
   },
 ];

@@ -22,7 +22,7 @@ export const clientReadFaults: readonly Fault[] = [
       }`,
     caughtBy: {
       file: STORMS,
-      test: "LS1 an answer that is cut or ended at every byte gives each record once",
+      test: "an answer that is cut or ended at every byte gives each record once",
     },
   },
   {
@@ -33,7 +33,7 @@ export const clientReadFaults: readonly Fault[] = [
     replace: "place.offset = batch.upToDate ? nextOffset : offset;",
     caughtBy: {
       file: POSITIONS,
-      test: "RG2 RG3 asks for a page when it is wanted, and ends at the tail",
+      test: "asks for a page when it is wanted, and ends at the tail",
     },
   },
   {
@@ -49,7 +49,7 @@ export const clientReadFaults: readonly Fault[] = [
   for await (const piece of whole()) {`,
     caughtBy: {
       file: "test/client/short-pages.test.ts",
-      test: "RG1 PG1 a page whose connection breaks is read again, also from a server that tells no lives",
+      test: "a page whose connection breaks is read again, also from a server that tells no lives",
     },
   },
   {
@@ -60,7 +60,7 @@ export const clientReadFaults: readonly Fault[] = [
     replace: `place.cursor = cursor === "" ? cursor : undefined;`,
     caughtBy: {
       file: FOLLOW,
-      test: "FL3 is echoed as it was given, also from control events",
+      test: "is echoed as it was given, also from control events",
     },
   },
   {
@@ -71,7 +71,7 @@ export const clientReadFaults: readonly Fault[] = [
     replace: `place.offset = offset === "now" ? offset : nextOffset;`,
     caughtBy: {
       file: FOLLOW,
-      test: "FL5 at now gives what comes from then on, also over a lost connection",
+      test: "at now gives what comes from then on, also over a lost connection",
     },
   },
   {
@@ -82,7 +82,7 @@ export const clientReadFaults: readonly Fault[] = [
     replace: `if (isPlace && nextOffset < offset && offset === "") {`,
     caughtBy: {
       file: PATIENCE,
-      test: "PG3 a server that answers for an earlier place is refused, in every way of reading",
+      test: "a server that answers for an earlier place is refused, in every way of reading",
     },
   },
   {
@@ -95,7 +95,7 @@ export const clientReadFaults: readonly Fault[] = [
     yield batch;`,
     caughtBy: {
       file: POSITIONS,
-      test: "PN1 is saved when the consumer has dealt with a batch and asks for more",
+      test: "is saved when the consumer has dealt with a batch and asks for more",
     },
   },
   {
@@ -106,7 +106,7 @@ export const clientReadFaults: readonly Fault[] = [
     replace: "if (stored > 1e9 && body.length",
     caughtBy: {
       file: "test/client/short-pages.test.ts",
-      test: "PG5 a page of text/plain that was cut anywhere is asked for again",
+      test: "a page of text/plain that was cut anywhere is asked for again",
     },
   },
   {
@@ -117,7 +117,7 @@ export const clientReadFaults: readonly Fault[] = [
     replace: "const isHeld = isLast && goesOn && batch.isCut && held === next",
     caughtBy: {
       file: "test/client/text-seams.test.ts",
-      test: "BT4 a live reader gets each character whole, wherever its bytes were cut",
+      test: "a live reader gets each character whole, wherever its bytes were cut",
     },
   },
 ];

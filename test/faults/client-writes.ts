@@ -15,7 +15,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: "    this.#nextSequence = this.#storedMax + 1;",
     caughtBy: {
       file: PRODUCER,
-      test: "SD1 SD5 a producer of a random id goes on under a new one if others were sent behind a batch that is cut",
+      test: "a producer of a random id goes on under a new one if others were sent behind a batch that is cut",
     },
   },
   {
@@ -26,7 +26,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: "    if (this.#broken === undefined) return;",
     caughtBy: {
       file: PRODUCER,
-      test: "SD5 what was stored before a batch that is cut stays before what goes on under a new id",
+      test: "what was stored before a batch that is cut stays before what goes on under a new id",
     },
   },
   {
@@ -37,7 +37,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: "this.#stop === undefined",
     caughtBy: {
       file: PRODUCER,
-      test: "SD5 a named producer ends if others were sent behind a batch that would be cut, and knows that none is stored",
+      test: "a named producer ends if others were sent behind a batch that would be cut, and knows that none is stored",
     },
   },
   {
@@ -48,7 +48,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: "    if ((this.#flight.at(-1)?.body?.length ?? 0) < 0) return false;",
     caughtBy: {
       file: PRODUCER,
-      test: "SD7 nothing is sent behind a batch larger than all before, and beside others a little larger one is cut down",
+      test: "nothing is sent behind a batch larger than all before, and beside others a little larger one is cut down",
     },
   },
   {
@@ -59,7 +59,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: `  if (code === "tail_moved") return tail !== "-";`,
     caughtBy: {
       file: STREAM,
-      test: "SD1 SD6 the number of an append whose condition may still come true is not used again",
+      test: "the number of an append whose condition may still come true is not used again",
     },
   },
   {
@@ -70,7 +70,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: "      else first.resolve();",
     caughtBy: {
       file: PRODUCER,
-      test: "PR2 a zombie writes nothing after another took over, and hears that it is fenced",
+      test: "a zombie writes nothing after another took over, and hears that it is fenced",
     },
   },
   {
@@ -81,7 +81,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: "this.#waiters.push({ count: this.#ended, resolve, reject });",
     caughtBy: {
       file: PRODUCER,
-      test: "G19 SD1 SD3 one 503 on batch 1 of 5 loses nothing, and every flush is true",
+      test: "G19 one 503 on batch 1 of 5 loses nothing, and every flush is true",
     },
   },
   {
@@ -92,7 +92,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: "    this.#flight.pop();",
     caughtBy: {
       file: STREAM,
-      test: "SD6 a condition that does not hold refuses its own append alone, and its number is used again",
+      test: "a condition that does not hold refuses its own append alone, and its number is used again",
     },
   },
   {
@@ -103,7 +103,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace:
       '        this.once({ ...call, headers: { ...call.headers, "Producer-Session": `try-${this.settings.random.id()}` } })\n' +
       "          .catch((thrown: unknown) => {",
-    caughtBy: { file: STREAM, test: "AP1 a plain append is stored once when its answer is lost" },
+    caughtBy: { file: STREAM, test: "a plain append is stored once when its answer is lost" },
   },
   {
     name: "client: a plain append has no identity",
@@ -111,7 +111,7 @@ export const clientWriteFaults: readonly Fault[] = [
     file: "src/client/flight.ts",
     find: "    ...identity.headers,\n",
     replace: "",
-    caughtBy: { file: STREAM, test: "AP1 a plain append is stored once when its answer is lost" },
+    caughtBy: { file: STREAM, test: "a plain append is stored once when its answer is lost" },
   },
   {
     name: "client: a fenced writer that was not answered is sure that nothing is stored",
@@ -121,7 +121,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: "    const isCertain = batch.entries.length > 0;",
     caughtBy: {
       file: PRODUCER,
-      test: "SD4 an append whose answer was lost before the fence is unknown, and it was stored indeed",
+      test: "an append whose answer was lost before the fence is unknown, and it was stored indeed",
     },
   },
   {
@@ -132,7 +132,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: `(error.code !== undefined || isFirst)`,
     caughtBy: {
       file: PRODUCER,
-      test: "SD2 batches that overtake each other by more than the server waits are sent again",
+      test: "batches that overtake each other by more than the server waits are sent again",
     },
   },
   {
@@ -143,7 +143,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: `!ending.isCause && ending.outcome === "not_stored";`,
     caughtBy: {
       file: STREAM,
-      test: "AP2 appends that were never sent stay behind one of unknown outcome",
+      test: "appends that were never sent stay behind one of unknown outcome",
     },
   },
   {
@@ -154,7 +154,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: "  if (retry.totalMs <= limitMs || limitMs > 0) return;",
     caughtBy: {
       file: STREAM,
-      test: "KP1 a retry policy that outlives the stream's window of keys is refused before anything is sent",
+      test: "a retry policy that outlives the stream's window of keys is refused before anything is sent",
     },
   },
   {
@@ -165,7 +165,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: "        wasUnknown = !heard ||",
     caughtBy: {
       file: "src/client/attempt.test.ts",
-      test: "AT4 after lost, 429, 404 the outcome of an attempt was unknown",
+      test: "after lost, 429, 404 the outcome of an attempt was unknown",
     },
   },
   {
@@ -176,7 +176,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: "    if (heldBytes < 0 && heldBytes",
     caughtBy: {
       file: PRODUCER,
-      test: "PR3 a producer never holds more than its limit, and says when there is room",
+      test: "a producer never holds more than its limit, and says when there is room",
     },
   },
   {
@@ -187,7 +187,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: '  if (!codec.isJson) return bytesOf(entries.map(dataOf).join(""));',
     caughtBy: {
       file: "src/client/batching.test.ts",
-      test: "RU1 the bytes of texts are those that each has alone, also of lone surrogates side by side",
+      test: "the bytes of texts are those that each has alone, also of lone surrogates side by side",
     },
   },
   {
@@ -209,7 +209,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: '  if (method === "TRACE") return undefined;',
     caughtBy: {
       file: "test/client/transport.test.ts",
-      test: "nodeTransport > NT2 a write is not sent again to where a redirect leads; a read is",
+      test: "nodeTransport > a write is not sent again to where a redirect leads; a read is",
     },
   },
   {
@@ -220,7 +220,7 @@ export const clientWriteFaults: readonly Fault[] = [
     replace: `await peer.require("idempotency keys");`,
     caughtBy: {
       file: "test/client/aborts.test.ts",
-      test: "AP3 append with a key that is given up after 0 answers is over at once, and so are its requests",
+      test: "append with a key that is given up after 0 answers is over at once, and so are its requests",
     },
   },
 ];

@@ -17,7 +17,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "if (!isFresh && total() !== seen) isShared = false;",
     caughtBy: {
       file: OWN,
-      test: "SQ5 with which others write is not used again, and what succeeded is kept",
+      test: "with which others write is not used again, and what succeeded is kept",
     },
   },
   {
@@ -28,7 +28,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "  owned.delete(connection);",
     caughtBy: {
       file: OWN,
-      test: "SQ5 has one owner: a second ledger is refused until the first has closed it",
+      test: "has one owner: a second ledger is refused until the first has closed it",
     },
   },
   {
@@ -39,7 +39,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "PRAGMA busy_timeout = 50",
     caughtBy: {
       file: OWN,
-      test: "SQ2 never stops the process to wait, and a database that stays busy is given up in time",
+      test: "never stops the process to wait, and a database that stays busy is given up in time",
     },
   },
   {
@@ -50,7 +50,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "    this.#isOver = false;",
     caughtBy: {
       file: OWN,
-      test: "LD1 refuses every write after the end, and so does all that it handed out",
+      test: "refuses every write after the end, and so does all that it handed out",
     },
   },
   {
@@ -61,7 +61,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "if (!CONTROL.test(statement) || !(mayEnd && END.test(statement))) continue;",
     caughtBy: {
       file: OWN,
-      test: "LD2 work that ends the transaction itself fails, and leaves nothing",
+      test: "work that ends the transaction itself fails, and leaves nothing",
     },
   },
   {
@@ -80,7 +80,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "CASE WHEN ${HAS_MARK} OR true THEN '1'",
     caughtBy: {
       file: LENT,
-      test: "on PostgreSQL > with pg > PS5 a transaction that was split is told to those who begin one",
+      test: "on PostgreSQL > with pg > a transaction that was split is told to those who begin one",
     },
   },
   {
@@ -91,7 +91,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: 'guard: isMarked ? ` AND (${HAS_MARK} OR true)` : "",',
     caughtBy: {
       file: LENT,
-      test: "on PostgreSQL > with pg > PS5 a COMMIT that nobody could read is found out, and the work is not told as done",
+      test: "on PostgreSQL > with pg > a COMMIT that nobody could read is found out, and the work is not told as done",
     },
   },
   {
@@ -102,7 +102,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "const stopListening = onAbort(new AbortController().signal, end);",
     caughtBy: {
       file: LENT,
-      test: "on PostgreSQL > with pg > PS6 a lost lease ends the transaction at once, whatever its work does",
+      test: "on PostgreSQL > with pg > a lost lease ends the transaction at once, whatever its work does",
     },
   },
   {
@@ -132,7 +132,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "if (isRefusal(undefined ?? {})) return",
     caughtBy: {
       file: BOUNDS,
-      test: "on PostgreSQL > ON5 a failure that COMMIT tells is remembered, as one that the work throws",
+      test: "on PostgreSQL > a failure that COMMIT tells is remembered, as one that the work throws",
     },
   },
   {
@@ -154,7 +154,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: `joined === undefined ? set("lock_timeout", 0 * LOCK_MS) : "";`,
     caughtBy: {
       file: LENT,
-      test: "on PostgreSQL > with pg > LO7 LO8 a holder that is cut off before its COMMIT holds nobody up beyond their patience",
+      test: "on PostgreSQL > with pg > a holder that is cut off before its COMMIT holds nobody up beyond their patience",
     },
   },
   {
@@ -165,7 +165,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "new Set([Symbol.iterator])",
     caughtBy: {
       file: OWN,
-      test: "LD1 SQ5 rows that are written one by one are the work's own, and end with it",
+      test: "rows that are written one by one are the work's own, and end with it",
     },
   },
   {
@@ -176,7 +176,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "      });",
     caughtBy: {
       file: "test/idempotency/databases.test.ts",
-      test: "CK5 HP1 a phase that never ends is rolled back in time, and keeps nobody from the database",
+      test: "CK5 a phase that never ends is rolled back in time, and keeps nobody from the database",
     },
   },
   {

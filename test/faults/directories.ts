@@ -112,7 +112,7 @@ export const directoryFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: "src/streams/stores/file/full-disk.test.ts",
-      test: "G33 N5 on a full disk subscriptions leave the room alone that deletes need, and lose no wake-up",
+      test: "G33 on a full disk subscriptions leave the room alone that deletes need, and lose no wake-up",
     },
   },
   {
@@ -123,7 +123,7 @@ export const directoryFaults: readonly Fault[] = [
     replace: "    if (this.#mustWait) return;",
     caughtBy: {
       file: "src/streams/engine/subscriptions/full-disk.test.ts",
-      test: "DV4 an answer waits for room, and the wake is not delivered again",
+      test: "an answer waits for room, and the wake is not delivered again",
     },
   },
   {
@@ -134,7 +134,7 @@ export const directoryFaults: readonly Fault[] = [
     replace: "  #hasFreed = false;\n  #isTidyingSoon",
     caughtBy: {
       file: "src/streams/stores/file/full-disk.test.ts",
-      test: "G33 CP3 what was deleted before a restart makes room after it, without another request",
+      test: "G33 what was deleted before a restart makes room after it, without another request",
     },
   },
   {
@@ -145,7 +145,7 @@ export const directoryFaults: readonly Fault[] = [
     replace: "else if (this.#isClosing && this.#isTight) this.#tidySoon();",
     caughtBy: {
       file: "src/streams/stores/file/full-disk.test.ts",
-      test: "G33 CP3 SG4 on a full disk deletes are taken and make room, and appends go on without a restart",
+      test: "G33 on a full disk deletes are taken and make room, and appends go on without a restart",
     },
   },
   {
@@ -156,7 +156,7 @@ export const directoryFaults: readonly Fault[] = [
     replace: "if (left < 0) return -2;",
     caughtBy: {
       file: "src/streams/stores/file/full-disk.test.ts",
-      test: "SG4 while a commit waits for room none is promised, and not even a delete is taken",
+      test: "while a commit waits for room none is promised, and not even a delete is taken",
     },
   },
   {
@@ -167,7 +167,7 @@ export const directoryFaults: readonly Fault[] = [
     replace: `if (locking.kind === "other") return undefined;`,
     caughtBy: {
       file: CONTAINERS,
-      test: "G32 LK1 LK2 a process in another network namespace keeps the directory until it is killed",
+      test: "G32 a process in another network namespace keeps the directory until it is killed",
     },
   },
   {
@@ -178,7 +178,7 @@ export const directoryFaults: readonly Fault[] = [
     replace: "return Math.max(this.nowMs(), Math.floor(this.#unboundMs));",
     caughtBy: {
       file: "test/crash/clock.test.ts",
-      test: "JC3 F31 one start with a clock two days ahead does not make fresh keys look old at later starts",
+      test: "one start with a clock two days ahead does not make fresh keys look old at later starts",
     },
   },
   {
@@ -189,7 +189,7 @@ export const directoryFaults: readonly Fault[] = [
     replace: "return Math.max(time.nowMs(), clock.nowMs()) as TimeMs;",
     caughtBy: {
       file: "test/crash/clock.test.ts",
-      test: "JC3 F31 nor does it end streams early that name a time of the right clock",
+      test: "nor does it end streams early that name a time of the right clock",
     },
   },
 ];

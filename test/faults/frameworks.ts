@@ -11,7 +11,7 @@ export const frameworkFaults: readonly Fault[] = [
     file: "src/toolkit/idempotency/node-answer.ts",
     find: "    this.#isBegun = false;\n    this.#restore();",
     replace: "    this.#restore();",
-    caughtBy: { file: FRAMEWORKS, test: "HA2 what is written in parts is packed as a whole" },
+    caughtBy: { file: FRAMEWORKS, test: "what is written in parts is packed as a whole" },
   },
   {
     name: "an answer of Hono has two lengths",
@@ -21,7 +21,7 @@ export const frameworkFaults: readonly Fault[] = [
     replace: "const sent = headers;",
     caughtBy: {
       file: FRAMEWORKS,
-      test: "HI7 streamText: an answer has one length, first and again",
+      test: "streamText: an answer has one length, first and again",
     },
   },
   {
@@ -33,7 +33,7 @@ export const frameworkFaults: readonly Fault[] = [
       "const held = new HeldAnswer(rawOf(reply));\n      held.release();\n      this.#works.set(request, { run: begun.run, held });",
     caughtBy: {
       file: FRAMEWORKS,
-      test: "HA8 an answer that goes around Fastify is held back, committed and kept as any other",
+      test: "an answer that goes around Fastify is held back, committed and kept as any other",
     },
   },
   {
@@ -44,7 +44,7 @@ export const frameworkFaults: readonly Fault[] = [
     replace: "return isRenewed ? leaseLeftMs : boundedRetryMs(leaseLeftMs);",
     caughtBy: {
       file: "src/toolkit/idempotency/engine.test.ts",
-      test: "HI1 HI5 lets a duplicate in another process wait, and take over when the first is lost",
+      test: "lets a duplicate in another process wait, and take over when the first is lost",
     },
   },
   {
@@ -55,7 +55,7 @@ export const frameworkFaults: readonly Fault[] = [
     replace: "if (left.exact !== right.exact) return true;",
     caughtBy: {
       file: FRAMEWORKS,
-      test: "HF3 HF4 with and without a parser agree on JSON with long numbers",
+      test: "with and without a parser agree on JSON with long numbers",
     },
   },
   {
@@ -66,7 +66,7 @@ export const frameworkFaults: readonly Fault[] = [
     replace: "if (REFUSALS.size === 0) this.#isNotStarted = true;",
     caughtBy: {
       file: FRAMEWORKS,
-      test: "HI4 an answer of 404 leaves no entry behind, whatever the key",
+      test: "an answer of 404 leaves no entry behind, whatever the key",
     },
   },
   {
@@ -77,7 +77,7 @@ export const frameworkFaults: readonly Fault[] = [
     replace: "return this.settings.methods.has(method);",
     caughtBy: {
       file: FRAMEWORKS,
-      test: "HI1 a key on DELETE is refused where it would protect nothing",
+      test: "a key on DELETE is refused where it would protect nothing",
     },
   },
 ];

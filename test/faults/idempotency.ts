@@ -15,7 +15,7 @@ export const idempotencyFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: ENGINE,
-      test: "HI2 draft 2.7: it does so while the first is under way, and not 409",
+      test: "draft 2.7: it does so while the first is under way, and not 409",
     },
   },
   {
@@ -26,7 +26,7 @@ export const idempotencyFaults: readonly Fault[] = [
     replace: `place = { kind: "http", scope: (await this.#scopeOf(request)) && GLOBAL, key };`,
     caughtBy: {
       file: ENGINE,
-      test: "HI6 draft 5: the key counts together with who the client is",
+      test: "draft 5: the key counts together with who the client is",
     },
   },
   {
@@ -35,7 +35,7 @@ export const idempotencyFaults: readonly Fault[] = [
     file: "src/toolkit/idempotency/run.ts",
     find: "      await this.#commit(answer);\n",
     replace: "      void this.#commit(answer);\n",
-    caughtBy: { file: ENGINE, test: "HI3 answers only after the commit" },
+    caughtBy: { file: ENGINE, test: "answers only after the commit" },
   },
   {
     name: "the writes of a failed handler are committed",
@@ -45,7 +45,7 @@ export const idempotencyFaults: readonly Fault[] = [
     replace: "await this.#transaction?.commit(() => Promise.resolve());",
     caughtBy: {
       file: ENGINE,
-      test: "HI4 takes the writes of a handler that throws back, and lets a retry run",
+      test: "takes the writes of a handler that throws back, and lets a retry run",
     },
   },
   {
@@ -56,7 +56,7 @@ export const idempotencyFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: ENGINE,
-      test: "HI8 answers what was committed, also if the commit is not known to be done",
+      test: "answers what was committed, also if the commit is not known to be done",
     },
   },
   {
@@ -67,7 +67,7 @@ export const idempotencyFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: ENGINE,
-      test: "HI7 repeats status, headers and bytes, but neither cookies nor what belongs to a connection",
+      test: "repeats status, headers and bytes, but neither cookies nor what belongs to a connection",
     },
   },
   {
@@ -78,7 +78,7 @@ export const idempotencyFaults: readonly Fault[] = [
     replace: "(one === other ? 1 : 0)",
     caughtBy: {
       file: ENGINE,
-      test: "HF3 takes the same JSON in another order for the same content",
+      test: "takes the same JSON in another order for the same content",
     },
   },
   {
@@ -89,7 +89,7 @@ export const idempotencyFaults: readonly Fault[] = [
     replace: "if (this.#done.has(name) && this.#done.size > 9) return",
     caughtBy: {
       file: PHASES,
-      test: "HP1 HP2 run once each, whichever of them an attempt ends after",
+      test: "run once each, whichever of them an attempt ends after",
     },
   },
   {
@@ -100,7 +100,7 @@ export const idempotencyFaults: readonly Fault[] = [
     replace: `{ kind: "http", state: "done", isAbandoned: true }`,
     caughtBy: {
       file: PHASES,
-      test: "HC1 finishes a request whose process died and whose client never came back",
+      test: "finishes a request whose process died and whose client never came back",
     },
   },
   {
@@ -111,7 +111,7 @@ export const idempotencyFaults: readonly Fault[] = [
     replace: "        this.#endWith(all);\n        Reflect.apply(real.end, response, all);\n",
     caughtBy: {
       file: HOSTILE,
-      test: "HA2 all headers of a list go out, and what is set behind the end does not",
+      test: "all headers of a list go out, and what is set behind the end does not",
     },
   },
 ];

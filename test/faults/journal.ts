@@ -18,7 +18,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "durable: O_RDWR,",
     caughtBy: {
       file: "src/streams/stores/file/node-disk.test.ts",
-      test: "DK1 a durable file is opened so that a write returns when it is on the disk",
+      test: "a durable file is opened so that a write returns when it is on the disk",
     },
   },
   {
@@ -52,7 +52,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "await this.#disk.rename(spare.name, name);",
     caughtBy: {
       file: SEGMENTS,
-      test: "SG1 a segment gets its name after its header is durable, and its first frame after its name is",
+      test: "a segment gets its name after its header is durable, and its first frame after its name is",
     },
   },
   {
@@ -65,7 +65,7 @@ export const journalFaults: readonly Fault[] = [
     await this.#disk.syncDirectory();`,
     caughtBy: {
       file: SEGMENTS,
-      test: "SG1 SG2 a segment that is used again is never found under its old name, wherever the power goes",
+      test: "a segment that is used again is never found under its old name, wherever the power goes",
     },
   },
   {
@@ -99,7 +99,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "return end <= bytes.length && salt >= 0;",
     caughtBy: {
       file: "src/streams/stores/file/format.test.ts",
-      test: "JF2 a frame with any bit wrong, or any byte missing, is not valid",
+      test: "a frame with any bit wrong, or any byte missing, is not valid",
     },
   },
   {
@@ -122,7 +122,7 @@ export const journalFaults: readonly Fault[] = [
   return end <= bytes.length && both.includes(header.crc);`,
     caughtBy: {
       file: "src/streams/stores/file/scan.test.ts",
-      test: "JF1 a frame of an earlier use is neither a frame nor a proof of damage",
+      test: "a frame of an earlier use is neither a frame nor a proof of damage",
     },
   },
   {
@@ -134,7 +134,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "    await settle();",
     caughtBy: {
       file: SNAPSHOT,
-      test: "SN3 a snapshot gets its name only when it is synced and what it contains is durable",
+      test: "a snapshot gets its name only when it is synced and what it contains is durable",
     },
   },
   {
@@ -146,7 +146,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "    await file.sync();",
     caughtBy: {
       file: SNAPSHOT,
-      test: "SN3 a snapshot gets its name only when it is synced and what it contains is durable",
+      test: "a snapshot gets its name only when it is synced and what it contains is durable",
     },
   },
   {
@@ -157,7 +157,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "if (crc32(payload) === -1) throw damaged(MAGIC);",
     caughtBy: {
       file: "test/bit-flips.test.ts",
-      test: "SN1 SN4 a wrong bit in the snapshot sends recovery to the journal, with the same result",
+      test: "a wrong bit in the snapshot sends recovery to the journal, with the same result",
     },
   },
   {
@@ -202,7 +202,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "        if (keys !== undefined && keys.next < 0) await this.#allKeys(state, keys);",
     caughtBy: {
       file: SNAPSHOT,
-      test: "SN1 a snapshot has every session, every reset, every end and every key",
+      test: "a snapshot has every session, every reset, every end and every key",
     },
   },
   {
@@ -213,7 +213,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "const inline = hasManyKeys || window?.next === window?.first ? undefined : window;",
     caughtBy: {
       file: SNAPSHOT,
-      test: "SN1 a snapshot has every session, every reset, every end and every key",
+      test: "a snapshot has every session, every reset, every end and every key",
     },
   },
   {
@@ -225,7 +225,7 @@ export const journalFaults: readonly Fault[] = [
       '  const { lastSequence, resets } = state;\n  const [session, replaced] = [undefined, undefined] as [ProducerState["session"], ProducerState["replaced"]];',
     caughtBy: {
       file: SNAPSHOT,
-      test: "SN1 any producer comes back: session, replaced sessions, resets, and the ends that are known",
+      test: "any producer comes back: session, replaced sessions, resets, and the ends that are known",
     },
   },
   {
@@ -238,7 +238,7 @@ export const journalFaults: readonly Fault[] = [
     window.evictTo(first);`,
     caughtBy: {
       file: "src/streams/core/restore.test.ts",
-      test: "RS1 a key that was evicted between two blocks may be in the later one again",
+      test: "a key that was evicted between two blocks may be in the later one again",
     },
   },
   {
@@ -249,7 +249,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "if (isFormer && name === '') throw unknownFormat(name, undefined);",
     caughtBy: {
       file: "test/golden.test.ts",
-      test: "JF3 a directory of another format is refused by server and tools, and stays as it is",
+      test: "a directory of another format is refused by server and tools, and stays as it is",
     },
   },
   {
@@ -260,7 +260,7 @@ export const journalFaults: readonly Fault[] = [
     replace: `if (crc32(data) === -crc - 1) throw damaged("never");`,
     caughtBy: {
       file: "test/bit-flips.test.ts",
-      test: "RD1 behind a snapshot, no bit of the journal can be wrong with other data as the result",
+      test: "behind a snapshot, no bit of the journal can be wrong with other data as the result",
     },
   },
   {
@@ -271,7 +271,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "olderSnapshot: () => this.#snapshots[0],",
     caughtBy: {
       file: "src/streams/stores/file/compaction.test.ts",
-      test: "CP2 a segment is given up only when neither of the two snapshots needs it",
+      test: "a segment is given up only when neither of the two snapshots needs it",
     },
   },
   {
@@ -282,7 +282,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "(this.#versions.get(change.stream) ?? 0)",
     caughtBy: {
       file: "src/streams/core/restore.test.ts",
-      test: "RS1 of several lives of one path within a snapshot, only the last one comes back",
+      test: "of several lives of one path within a snapshot, only the last one comes back",
     },
   },
   {
@@ -293,7 +293,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "if (end <= from) continue;",
     caughtBy: {
       file: "src/streams/stores/file/compaction.test.ts",
-      test: "CP1 RD1 whoever reads while a stream is moved sees every append once",
+      test: "whoever reads while a stream is moved sees every append once",
     },
   },
   {
@@ -304,7 +304,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "if (this.#isClosed) this.#fail(error);",
     caughtBy: {
       file: FILE_STORE,
-      test: "FS2 after a failed write no other is tried, and what was durable can be read",
+      test: "after a failed write no other is tried, and what was durable can be read",
     },
   },
   {
@@ -315,7 +315,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "left = skip(left, count).slice(0, 0);",
     caughtBy: {
       file: "src/streams/stores/file/node-disk.test.ts",
-      test: "DK1 a write that the kernel takes in parts arrives whole, from one buffer and from many",
+      test: "a write that the kernel takes in parts arrives whole, from one buffer and from many",
     },
   },
   {
@@ -326,7 +326,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "return this.#isWorking && this.isFull && this.#ordinal < this.#needed;",
     caughtBy: {
       file: REPLAY_BOUND,
-      test: "RB1 while a snapshot is written, commits wait before two spans would be replayed",
+      test: "while a snapshot is written, commits wait before two spans would be replayed",
     },
   },
   {
@@ -337,7 +337,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "return this.#isWorking && this.isFull;",
     caughtBy: {
       file: REPLAY_BOUND,
-      test: "RB2 RB4 what the snapshot waits for is let through, in the order of the calls",
+      test: "what the snapshot waits for is let through, in the order of the calls",
     },
   },
   {
@@ -348,7 +348,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "if (this.#background === undefined && !this.#bound.isFull) this.#bound.workEnds();",
     caughtBy: {
       file: REPLAY_BOUND,
-      test: "RB3 a snapshot that fails lets the commits go on, and a later one succeeds",
+      test: "a snapshot that fails lets the commits go on, and a later one succeeds",
     },
   },
   {
@@ -359,7 +359,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: FILE_STORE,
-      test: "S7 SG4 closing ends a commit that waits for room: it is refused, and nothing of it is kept",
+      test: "S7 closing ends a commit that waits for room: it is refused, and nothing of it is kept",
     },
   },
   {
@@ -370,7 +370,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "answer.onSent?.();",
     caughtBy: {
       file: "test/slow-readers.test.ts",
-      test: "PB1 pages that wait for a slow reader are not written over by those of a quick one",
+      test: "pages that wait for a slow reader are not written over by those of a quick one",
     },
   },
   {
@@ -392,7 +392,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "const groups = { ...imageOfGroups(world.groups), groups: [] };",
     caughtBy: {
       file: "src/streams/stores/file/group-format.test.ts",
-      test: "SN1 groups come back from a snapshot alone, at every moment of their life",
+      test: "groups come back from a snapshot alone, at every moment of their life",
     },
   },
   {
@@ -403,7 +403,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "const gone = Math.min(this.#count, this.find(to) + 1);",
     caughtBy: {
       file: TRIM,
-      test: "S9 CP2 the room of what was trimmed is given back, and what is left is moved out of the way",
+      test: "S9 the room of what was trimmed is given back, and what is left is moved out of the way",
     },
   },
   {
@@ -414,7 +414,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "const kept = group;",
     caughtBy: {
       file: TRIM,
-      test: "S9 CP1 a trim while what it forgets is moved leaves the rest, also after a loss of power",
+      test: "S9 a trim while what it forgets is moved leaves the rest, also after a loss of power",
     },
   },
   {
@@ -425,7 +425,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "if (extents.first > to) break;",
     caughtBy: {
       file: TRIM,
-      test: "S9 CP2 the room of what was trimmed is given back, and what is left is moved out of the way",
+      test: "S9 the room of what was trimmed is given back, and what is left is moved out of the way",
     },
   },
   {
@@ -437,7 +437,7 @@ export const journalFaults: readonly Fault[] = [
       "from = encodeExtents(block, extents, Math.max(INLINE_MAX, extents.find(from)), PART_MAX);",
     caughtBy: {
       file: TRIM,
-      test: "S9 SN1 a trim while a snapshot is written: whatever blocks have it, replay makes the same index",
+      test: "S9 a trim while a snapshot is written: whatever blocks have it, replay makes the same index",
     },
   },
 ];

@@ -16,7 +16,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "if (fields[at] === hash && hash !== CONTENT_LENGTH) return false;",
     caughtBy: {
       file: PARSER_TEST,
-      test: "LP2 what says where a request ends is plain, or the request is unusual > a second Content-Length",
+      test: "what says where a request ends is plain, or the request is unusual > a second Content-Length",
     },
   },
   {
@@ -27,7 +27,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "this.#takeLength(bytes, start, end)",
     caughtBy: {
       file: PARSER_TEST,
-      test: "LP2 what says where a request ends is plain, or the request is unusual > a name that shares the number of another is neither found nor taken for it",
+      test: "what says where a request ends is plain, or the request is unusual > a name that shares the number of another is neither found nor taken for it",
     },
   },
   {
@@ -38,7 +38,7 @@ export const laneFaults: readonly Fault[] = [
     replace: `["transfer-coding", "expect",`,
     caughtBy: {
       file: "test/protocol/lane.test.ts",
-      test: "LP2 what could hide a request in another > LP2 has the same end as with node:http, in one piece and in many",
+      test: "what could hide a request in another > has the same end as with node:http, in one piece and in many",
     },
   },
   {
@@ -49,7 +49,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "if (isVisible[byte] === 1 || byte === 0) continue;",
     caughtBy: {
       file: PARSER_TEST,
-      test: "LP1 every byte of a whole head is in the grammar > any byte at any place of a good head gets the verdict of the grammar",
+      test: "every byte of a whole head is in the grammar > any byte at any place of a good head gets the verdict of the grammar",
     },
   },
   {
@@ -61,7 +61,7 @@ export const laneFaults: readonly Fault[] = [
     if (this.#isFlushing || this.#isOver) return;`,
     caughtBy: {
       file: LANE_TEST,
-      test: "LN1 answers leave in the order of their requests > LN1 an answer that is ready waits for those before it",
+      test: "answers leave in the order of their requests > an answer that is ready waits for those before it",
     },
   },
   {
@@ -72,7 +72,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "if (this.#isLeaving) this.#leave();",
     caughtBy: {
       file: LANE_TEST,
-      test: "LN2 what is unusual goes to node:http with every byte > LN2 nothing is handed over while an answer is owed",
+      test: "what is unusual goes to node:http with every byte > nothing is handed over while an answer is owed",
     },
   },
   {
@@ -83,7 +83,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: LANE_TEST,
-      test: "LN2 what is unusual goes to node:http with every byte > LN2 a stream of requests that is cut anywhere is understood all the same",
+      test: "what is unusual goes to node:http with every byte > a stream of requests that is cut anywhere is understood all the same",
     },
   },
   {
@@ -105,7 +105,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "return this.#owed.length >= 1e6 || this.#socket.writableNeedDrain;",
     caughtBy: {
       file: LANE_TEST,
-      test: "LN3 a connection has a bounded number of requests under way, and all are answered",
+      test: "a connection has a bounded number of requests under way, and all are answered",
     },
   },
   {
@@ -116,7 +116,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "isOverdue(keepAliveTimeoutMs * KEEP_ALIVE_EXTRA_MS)",
     caughtBy: {
       file: LANE_TEST,
-      test: "LN4 nobody holds a connection by being slow > LN4 a connection that is idle after its answer is ended",
+      test: "nobody holds a connection by being slow > a connection that is idle after its answer is ended",
     },
   },
   {
@@ -127,7 +127,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: LANE_TEST,
-      test: "LN4 nobody holds a connection by being slow > LN4 a client that does not take its answers is cut, however much it sends",
+      test: "nobody holds a connection by being slow > a client that does not take its answers is cut, however much it sends",
     },
   },
   {
@@ -138,7 +138,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "UNSENDABLE.test(name)",
     caughtBy: {
       file: "src/streams/runtimes/node-lane-answer.test.ts",
-      test: 'LA2 a header with the value "a\\r\\nb" is never sent',
+      test: 'a header with the value "a\\r\\nb" is never sent',
     },
   },
 ];

@@ -59,7 +59,7 @@ export const ledgerFaults: readonly Fault[] = [
     replace: "        return failure;",
     caughtBy: {
       file: SQLITE,
-      test: "LQ2 a transaction that fails leaves its tokens behind, and nothing else",
+      test: "a transaction that fails leaves its tokens behind, and nothing else",
     },
   },
   {
@@ -70,7 +70,7 @@ export const ledgerFaults: readonly Fault[] = [
     replace: '!isDrawn || row["newest"] !== ""',
     caughtBy: {
       file: POSTGRES,
-      test: "LO6 LG3 a token that was drawn early and put late is drawn again",
+      test: "LG3 a token that was drawn early and put late is drawn again",
     },
   },
   {
@@ -92,7 +92,7 @@ export const ledgerFaults: readonly Fault[] = [
     replace: "after: (placeholder) => `now() +",
     caughtBy: {
       file: POSTGRES,
-      test: "LO2 a lease that is taken late in a transaction begins late",
+      test: "a lease that is taken late in a transaction begins late",
     },
   },
   {
@@ -114,7 +114,7 @@ export const ledgerFaults: readonly Fault[] = [
     replace: "`COMMIT`",
     caughtBy: {
       file: POSTGRES,
-      test: "PS3 a transaction in which a statement failed is not told as committed",
+      test: "a transaction in which a statement failed is not told as committed",
     },
   },
 ];

@@ -37,7 +37,7 @@ export const lifeFaults: readonly Fault[] = [
     replace: 'if (`${named}` === life + "/") return [];',
     caughtBy: {
       file: PIPELINES,
-      test: "G31 PK5 is processed from its beginning by a pipeline whose positions are in a database",
+      test: "G31 is processed from its beginning by a pipeline whose positions are in a database",
     },
   },
   {
@@ -46,7 +46,7 @@ export const lifeFaults: readonly Fault[] = [
     file: "src/client/processing/state.ts",
     find: "      if (life === owner.life) return;\n      this.#clear();\n",
     replace: "      if (life === owner.life) return;\n",
-    caughtBy: { file: PIPELINES, test: "G31 ST4 has a state of its own, which begins empty" },
+    caughtBy: { file: PIPELINES, test: "G31 has a state of its own, which begins empty" },
   },
   {
     name: "the ids of two lives are the same",
@@ -56,7 +56,7 @@ export const lifeFaults: readonly Fault[] = [
     replace: "encodeURI(stream)}/${life.slice(0, 0)}/${offset}`;",
     caughtBy: {
       file: PIPELINES,
-      test: "G31 PD1 has ids of its own, so that no sink takes its outputs for those before",
+      test: "G31 has ids of its own, so that no sink takes its outputs for those before",
     },
   },
   {
@@ -67,7 +67,7 @@ export const lifeFaults: readonly Fault[] = [
     replace: `place.life = answer.header("stream-lives") ?? life;`,
     caughtBy: {
       file: PIPELINES,
-      test: "G31 PG4 ends a reader with stream_replaced, instead of going on in its middle",
+      test: "G31 ends a reader with stream_replaced, instead of going on in its middle",
     },
   },
   {
@@ -78,7 +78,7 @@ export const lifeFaults: readonly Fault[] = [
     replace: "return options.to;",
     caughtBy: {
       file: "test/processing/pipeline-server.test.ts",
-      test: "PI4 comes before an output by emit is its own input",
+      test: "comes before an output by emit is its own input",
     },
   },
   {
@@ -89,7 +89,7 @@ export const lifeFaults: readonly Fault[] = [
     replace: "|| this.#glob?.matches(path) === undefined) {",
     caughtBy: {
       file: "test/processing/pipeline-server.test.ts",
-      test: "PI4 comes before an output by a function is its own input",
+      test: "comes before an output by a function is its own input",
     },
   },
   {
@@ -100,7 +100,7 @@ export const lifeFaults: readonly Fault[] = [
     replace: "this.#position = page.nextOffset;",
     caughtBy: {
       file: "test/processing/stored.test.ts",
-      test: "G31 DL5 as one for dead letters has its own letters, for a tool that has read the one before",
+      test: "G31 as one for dead letters has its own letters, for a tool that has read the one before",
     },
   },
 ];

@@ -30,7 +30,7 @@ export const onceFaults: readonly Fault[] = [
     replace: `if (ledger.isJoined) await claim.complete(ledger.in(tx), "done", data);`,
     caughtBy: {
       file: LOST,
-      test: "ON3 CK3 has no effect and leaves no record, whenever its work ends",
+      test: "CK3 has no effect and leaves no record, whenever its work ends",
     },
   },
   {
@@ -50,7 +50,7 @@ export const onceFaults: readonly Fault[] = [
     file: ATTEMPT,
     find: `if (entry?.token === claim.token && entry.state === "done") return ended;`,
     replace: `if (entry?.token === -1 && entry.state === "done") return ended;`,
-    caughtBy: { file: LOST, test: "ON4 counts if it was stored" },
+    caughtBy: { file: LOST, test: "counts if it was stored" },
   },
   {
     name: "work elsewhere that threw counts as not done",
@@ -60,7 +60,7 @@ export const onceFaults: readonly Fault[] = [
     replace: `return job.waitMs < 0 ? claim.abandon() : claim.release();`,
     caughtBy: {
       file: OUTCOMES,
-      test: "ON6 is asked for before it is repeated, and its result is kept",
+      test: "is asked for before it is repeated, and its result is kept",
     },
   },
   {
@@ -71,7 +71,7 @@ export const onceFaults: readonly Fault[] = [
     replace: `if (ageMs >= retainMs * 1e9) return { kind: "expired", headroom: 0 };`,
     caughtBy: {
       file: "src/toolkit/once/inbox.test.ts",
-      test: "IB4 refuses a message that is older than it remembers, and notes nothing of it",
+      test: "refuses a message that is older than it remembers, and notes nothing of it",
     },
   },
   {
@@ -82,7 +82,7 @@ export const onceFaults: readonly Fault[] = [
     replace: `if (!isNew && ledger.isJoined) return { kind: "duplicate" };`,
     caughtBy: {
       file: "src/toolkit/once/inbox.test.ts",
-      test: "IB1 handles a message once, and reports it when it comes again",
+      test: "handles a message once, and reports it when it comes again",
     },
   },
   {
@@ -93,7 +93,7 @@ export const onceFaults: readonly Fault[] = [
     replace: `if (entry?.state !== "running") {`,
     caughtBy: {
       file: "src/toolkit/once/lease.test.ts",
-      test: "LE4 can be proved by whoever works for its holder",
+      test: "can be proved by whoever works for its holder",
     },
   },
   {
@@ -104,7 +104,7 @@ export const onceFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: "src/toolkit/once/lease.test.ts",
-      test: "LE4 commits nothing after it was taken or given back",
+      test: "commits nothing after it was taken or given back",
     },
   },
   {
@@ -115,7 +115,7 @@ export const onceFaults: readonly Fault[] = [
     replace: "const writer = ids[version - made + 1];",
     caughtBy: {
       file: "src/toolkit/rules/version.test.ts",
-      test: "VN1 VN2 VN3 is told the truth in all histories of five writes",
+      test: "is told the truth in all histories of five writes",
     },
   },
   {
@@ -126,7 +126,7 @@ export const onceFaults: readonly Fault[] = [
     replace: '    claim.meter.add("claims_total", 0);',
     caughtBy: {
       file: "test/once/late.test.ts",
-      test: "CK2 ON6 work is not begun on an answer of reconcile that came after the lease",
+      test: "CK2 work is not begun on an answer of reconcile that came after the lease",
     },
   },
   {
@@ -148,7 +148,7 @@ export const onceFaults: readonly Fault[] = [
     replace: "        if (begun < 0) reject(error);",
     caughtBy: {
       file: "test/once/turns.test.ts",
-      test: "SQ4 a call that waits for the end of its own transaction is refused, and all others go on",
+      test: "a call that waits for the end of its own transaction is refused, and all others go on",
     },
   },
 ];

@@ -24,7 +24,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "const END = `min(lsn)`;",
     caughtBy: {
       file: DECODING,
-      test: "PL1 has the order of commits: a lower id that commits later comes later, and is not lost",
+      test: "has the order of commits: a lower id that commits later comes later, and is not lost",
     },
   },
   {
@@ -35,7 +35,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "    if (count > max) break;",
     caughtBy: {
       file: DECODING,
-      test: "PL1 never splits a transaction: a page has at least a whole one, and no more than fit",
+      test: "never splits a transaction: a page has at least a whole one, and no more than fit",
     },
   },
   {
@@ -46,7 +46,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "AND $7::bytea IS NOT NULL",
     caughtBy: {
       file: DECODING,
-      test: "PL2 sees nothing but events: not other tables, other messages, or messages outside of transactions",
+      test: "sees nothing but events: not other tables, other messages, or messages outside of transactions",
     },
   },
   {
@@ -57,7 +57,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "  await advanceSlot(query, slot, facts.flushedLsn);",
     caughtBy: {
       file: DECODING,
-      test: "PL3 SL2 can read again what its position has not passed, whoever cleans, however often",
+      test: "can read again what its position has not passed, whoever cleans, however often",
     },
   },
   {
@@ -68,7 +68,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "  return isFar && max < 0 ? { from",
     caughtBy: {
       file: DECODING,
-      test: "PL4 SL4 lets go of the journal of others while nobody adds events",
+      test: "lets go of the journal of others while nobody adds events",
     },
   },
   {
@@ -79,7 +79,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "  if ((await findPublication(log)) !== undefined || log.way !== 'messages') return;",
     caughtBy: {
       file: DECODING,
-      test: "PL5 are missed by a publication without the table: that is told",
+      test: "are missed by a publication without the table: that is told",
     },
   },
   {
@@ -90,7 +90,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "    pending.push(...page.transactions.slice(0, 0).map(({ xid }) => xid));",
     caughtBy: {
       file: DECODING,
-      test: "PL6 are deleted in small parts, only when every relay is past them",
+      test: "are deleted in small parts, only when every relay is past them",
     },
   },
   {
@@ -101,7 +101,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "if (facts.confirmedLsn === undefined) {",
     caughtBy: {
       file: DECODING,
-      test: "SL1 tells that a slot is gone, was made anew, or is of another database, and skips nothing",
+      test: "tells that a slot is gone, was made anew, or is of another database, and skips nothing",
     },
   },
   {
@@ -112,7 +112,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "if (codeOf(error) !== IN_USE || turn > 0) throw error;",
     caughtBy: {
       file: DECODING,
-      test: "SL1 SL3 many that start and read at once share one slot, each in its turn",
+      test: "many that start and read at once share one slot, each in its turn",
     },
   },
 ];

@@ -17,7 +17,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
     replace: "'{}'::xid8[]",
     caughtBy: {
       file: TESTS,
-      test: "PO6 has an event whose lower id commits later, where a cursor of ids has lost it",
+      test: "has an event whose lower id commits later, where a cursor of ids has lost it",
     },
   },
   {
@@ -28,7 +28,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
     replace: `snapshot: text(row, "snapshot").replace(/^(\\d+):.*$/, "$1:$1:"),`,
     caughtBy: {
       file: TESTS,
-      test: "PO6 waits for no transaction, where a cursor behind the oldest one stands still",
+      test: "waits for no transaction, where a cursor behind the oldest one stands still",
     },
   },
   {
@@ -39,7 +39,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
     replace: "if (own === undefined || BigInt(own) > 0n) return snapshot;",
     caughtBy: {
       file: TESTS,
-      test: "PO5 leaves out the transaction that it is asked in, which may still add more",
+      test: "leaves out the transaction that it is asked in, which may still add more",
     },
   },
   {
@@ -58,7 +58,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
      ORDER BY found.tx, found.id\`,`,
     caughtBy: {
       file: TESTS,
-      test: "PO8 has the events of a key in order, though the later transaction got its number first",
+      test: "has the events of a key in order, though the later transaction got its number first",
     },
   },
   {
@@ -70,7 +70,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
       "WHERE tx >= pg_snapshot_xmin(${last}) AND NOT pg_visible_in_snapshot(tx, ${last}) AND tx < pg_snapshot_xmax(${next})",
     caughtBy: {
       file: TESTS,
-      test: "PO6 PO8 reads a backlog in pages that cost what they contain, also behind an old transaction",
+      test: "reads a backlog in pages that cost what they contain, also behind an old transaction",
     },
   },
   {
@@ -81,7 +81,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
     replace: "if ((now.isOriginal || isReached) && origin",
     caughtBy: {
       file: TESTS,
-      test: "PO4 refuses a position of other transaction ids, and says what to do",
+      test: "refuses a position of other transaction ids, and says what to do",
     },
   },
   {
@@ -92,7 +92,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
     replace: "if ((now.isOriginal || cluster === now.server.cluster) && isReached",
     caughtBy: {
       file: "test/outbox/restore.test.ts",
-      test: "PO4 G28 is noticed, and after the steps of the guide every event arrives",
+      test: "G28 is noticed, and after the steps of the guide every event arrives",
     },
   },
   {
@@ -103,7 +103,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
     replace: "OR id <=",
     caughtBy: {
       file: TESTS,
-      test: "PO9 deletes nothing that a relay has not passed, also if its id is low",
+      test: "deletes nothing that a relay has not passed, also if its id is low",
     },
   },
   {
@@ -114,7 +114,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: TESTS,
-      test: "PO10 gives claims that waited for each other different events, under any isolation",
+      test: "gives claims that waited for each other different events, under any isolation",
     },
   },
   {
@@ -125,7 +125,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
     replace: "SELECT key FROM ${held} WHERE relay <> $1 AND",
     caughtBy: {
       file: TESTS,
-      test: "PO10 leaves alone the keys of held events, and of this relay only",
+      test: "leaves alone the keys of held events, and of this relay only",
     },
   },
   {
@@ -136,7 +136,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
     replace: "WHERE id = $1 AND token >= $2 RETURNING event_ids::text AS ids",
     caughtBy: {
       file: TESTS,
-      test: "PO11 does not settle a batch that is being taken over, nor renew it",
+      test: "does not settle a batch that is being taken over, nor renew it",
     },
   },
   {
@@ -147,7 +147,7 @@ export const outboxPostgresFaults: readonly Fault[] = [
     replace: "if (moves && all.length < 0)",
     caughtBy: {
       file: TESTS,
-      test: "PO12 moves an event that is held after its batch is settled, so that it comes no more",
+      test: "moves an event that is held after its batch is settled, so that it comes no more",
     },
   },
 ];

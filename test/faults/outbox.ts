@@ -7,7 +7,7 @@ const RELAY = "test/outbox/relay.test.ts";
 const FORGETTING = "test/outbox/forgetting.test.ts";
 const HAPAX = "test/outbox/hapax-publisher.test.ts";
 const WHATEVER =
-  "OR1 OR2 OR3 OR4 OR7 whatever is lost, late or frozen, every event is stored once in the order of its key";
+  "whatever is lost, late or frozen, every event is stored once in the order of its key";
 
 export const outboxFaults: readonly Fault[] = [
   {
@@ -26,7 +26,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: "await this.#claim.progress(joined, encodeState(next)).catch(() => undefined);",
     caughtBy: {
       file: RELAY,
-      test: "OR2 and wakes after another has settled what it failed with holds nothing back again",
+      test: "and wakes after another has settled what it failed with holds nothing back again",
     },
   },
   {
@@ -36,7 +36,7 @@ export const outboxFaults: readonly Fault[] = [
     find: "return isWhole ? { epoch, sequence: sequence + 1 } : { epoch: epoch + 1, sequence: 0 };",
     replace:
       "return isWhole || sequence >= 0 ? { epoch, sequence: sequence + 1 } : { epoch, sequence };",
-    caughtBy: { file: RULES, test: "OE1 OE2 what is left of a batch goes under a new epoch" },
+    caughtBy: { file: RULES, test: "what is left of a batch goes under a new epoch" },
   },
   {
     name: "an unknown outcome goes again under another number",
@@ -52,7 +52,7 @@ export const outboxFaults: readonly Fault[] = [
     file: "src/toolkit/rules/outbox.ts",
     find: '} else if (mark === undefined && waiting.has(key)) marks.set(at, { at, kind: "blocked" });',
     replace: '} else if (waiting.size < 0) marks.set(at, { at, kind: "blocked" });',
-    caughtBy: { file: RULES, test: "OE3 OE4 behind a failure its key waits, and nothing else" },
+    caughtBy: { file: RULES, test: "behind a failure its key waits, and nothing else" },
   },
   {
     name: "events overtake those of their key that are held",
@@ -70,7 +70,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: "await tryOne(event, at);",
     caughtBy: {
       file: RELAY,
-      test: "OP1 OP2 OR4 a poisoned key holds up itself alone, in its order",
+      test: "a poisoned key holds up itself alone, in its order",
     },
   },
   {
@@ -81,7 +81,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: 'next?.state === "waiting" && next.reason !== undefined && next.dueInMs > 0;',
     caughtBy: {
       file: RELAY,
-      test: "OD2 a replayed letter goes first, and what waited behind it follows in order",
+      test: "a replayed letter goes first, and what waited behind it follows in order",
     },
   },
   {
@@ -92,7 +92,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: "const idempotencyKey = `outbox:${source.length}:${event.id}`;",
     caughtBy: {
       file: RELAY,
-      test: "OP3 an event has one idempotency key in all attempts, and other databases have others",
+      test: "an event has one idempotency key in all attempts, and other databases have others",
     },
   },
   {
@@ -103,7 +103,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: "return await outbox.spans.clean(positions.slice(-1), keepMs, batchMax);",
     caughtBy: {
       file: RELAY,
-      test: "OR9 only what all relays are past is deleted, and nothing that is held",
+      test: "only what all relays are past is deleted, and nothing that is held",
     },
   },
   {
@@ -114,7 +114,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: '"key" in identity ? { key: identity.key, signal } : { signal };',
     caughtBy: {
       file: HAPAX,
-      test: "OP5 every event is in its stream once, whatever the network does and wherever relays die",
+      test: "every event is in its stream once, whatever the network does and wherever relays die",
     },
   },
   {
@@ -125,7 +125,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: 'if (error.outcome === "unknown") return skipped;',
     caughtBy: {
       file: HAPAX,
-      test: "OP7 a refused batch whose first attempt arrives late is not stored twice",
+      test: "a refused batch whose first attempt arrives late is not stored twice",
     },
   },
   {
@@ -136,7 +136,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: 'outbox.spans.cleansIn !== "rows"',
     caughtBy: {
       file: FORGETTING,
-      test: "OR9 a relay that begins while others delete keeps the stretch that it has planned",
+      test: "a relay that begins while others delete keeps the stretch that it has planned",
     },
   },
   {
@@ -147,7 +147,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: "life,",
     caughtBy: {
       file: FORGETTING,
-      test: "OF3 a relay that is made anew under an old name loses nothing at a target that remembers its numbers",
+      test: "a relay that is made anew under an old name loses nothing at a target that remembers its numbers",
     },
   },
   {
@@ -158,7 +158,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: "(entry.leaseLeftMs ?? 0) < 0",
     caughtBy: {
       file: FORGETTING,
-      test: "OF1 a relay is not forgotten while somebody runs it, and is when its lease is over",
+      test: "a relay is not forgotten while somebody runs it, and is when its lease is over",
     },
   },
   {
@@ -169,7 +169,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: RELAY,
-      test: "OP8 a call that never ends fails its event after a while, and everybody else goes on",
+      test: "a call that never ends fails its event after a while, and everybody else goes on",
     },
   },
   {
@@ -180,7 +180,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: "  return JSON.stringify(JSON.parse(text));",
     caughtBy: {
       file: HAPAX,
-      test: "OP9 JSON is stored as it was added, with every digit, alone and in an envelope",
+      test: "JSON is stored as it was added, with every digit, alone and in an envelope",
     },
   },
 ];

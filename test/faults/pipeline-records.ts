@@ -17,7 +17,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
       "    return recordId(this.#settings.group, page, `${page.places.offsetAt(0)}/${String(index)}`);",
     caughtBy: {
       file: IDENTITY,
-      test: "PA3 PD1 after a reset every output has the id that it had, however the pages are cut",
+      test: "after a reset every output has the id that it had, however the pages are cut",
     },
   },
   {
@@ -28,7 +28,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     replace: "        if (broken?.name === '') noteLost(error);",
     caughtBy: {
       file: OUTAGES,
-      test: "SK4 PK4 one dropped connection puts no record aside, with one attempt for each",
+      test: "one dropped connection puts no record aside, with one attempt for each",
     },
   },
   {
@@ -39,7 +39,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     replace: "      if (clock.steadyMs() - sinceMs <= patienceMs) throw moved.cause;",
     caughtBy: {
       file: OUTAGES,
-      test: "PK4 a connection that is lost while the position of a dead letter moves is waited for",
+      test: "a connection that is lost while the position of a dead letter moves is waited for",
     },
   },
   {
@@ -50,7 +50,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     replace: "    if (error instanceof Overtaken) return true;",
     caughtBy: {
       file: OUTAGES,
-      test: "PK4 a database that is away at the start is waited for",
+      test: "a database that is away at the start is waited for",
     },
   },
   {
@@ -61,7 +61,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     replace: "    if (recordText !== undefined) return JSON.parse(recordText);",
     caughtBy: {
       file: POISON,
-      test: "DL4 a record is put aside and replayed with every digit",
+      test: "a record is put aside and replayed with every digit",
     },
   },
   {
@@ -72,7 +72,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: POISON,
-      test: "PV3 a record that gives more than a transaction can hold is put aside alone",
+      test: "a record that gives more than a transaction can hold is put aside alone",
     },
   },
   {
@@ -83,7 +83,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     replace: "  return (stop.aborted && batch.isAskedBack) || batch.isAskedBack;",
     caughtBy: {
       file: ENDS,
-      test: "PI3 the end comes after the record at hand, and what is through is committed",
+      test: "the end comes after the record at hand, and what is through is committed",
     },
   },
   {
@@ -94,7 +94,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     replace: "  return stop.aborted || (stop.aborted && batch.isAskedBack);",
     caughtBy: {
       file: ENDS,
-      test: "HL2 PI3 a stream that is asked back is handed over after the transaction at hand, and not after a page",
+      test: "a stream that is asked back is handed over after the transaction at hand, and not after a page",
     },
   },
   {
@@ -106,7 +106,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
       "    await Promise.all([Promise.all(workers), Promise.race([workers[0], overdue.promise])]);",
     caughtBy: {
       file: ENDS,
-      test: "CO4 PI3 hides no failure of another stream, and keeps no lease",
+      test: "hides no failure of another stream, and keeps no lease",
     },
   },
   {
@@ -117,7 +117,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     replace: "this.#chars.attempt + charsOf(key, text);",
     caughtBy: {
       file: "src/client/processing/state-size.test.ts",
-      test: "ST1 a value that replaces another counts once",
+      test: "a value that replaces another counts once",
     },
   },
   {
@@ -128,7 +128,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     replace: "|| (FULL_WORDS.test(words) && PASSING_WORDS.test(words)))",
     caughtBy: {
       file: OUTAGES,
-      test: "SK4 PK4 a database without room is waited for, and puts no record aside",
+      test: "a database without room is waited for, and puts no record aside",
     },
   },
   {
@@ -150,7 +150,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     replace: '      yield isFirst && from === "" ? fromOffset(batch, from) : batch;',
     caughtBy: {
       file: ENDS,
-      test: "PI3 the end comes after the record at hand, and what is through is committed",
+      test: "the end comes after the record at hand, and what is through is committed",
     },
   },
   {
@@ -161,7 +161,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     replace: "?`",
     caughtBy: {
       file: "test/processing/stored.test.ts",
-      test: "G24 PK1 a sink that is ahead of its group leaves out no record",
+      test: "G24 a sink that is ahead of its group leaves out no record",
     },
   },
 ];

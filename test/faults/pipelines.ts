@@ -15,7 +15,7 @@ export const pipelineFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: SERVER,
-      test: "PI1 PV2 and comes back leaves no effect: outputs and state are those of the next one",
+      test: "and comes back leaves no effect: outputs and state are those of the next one",
     },
   },
   {
@@ -28,7 +28,7 @@ export const pipelineFaults: readonly Fault[] = [
   return true;`,
     caughtBy: {
       file: SERVER,
-      test: "PI2 whose commit cannot be known goes on from what the server says",
+      test: "whose commit cannot be known goes on from what the server says",
     },
   },
   {
@@ -39,7 +39,7 @@ export const pipelineFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: SERVER,
-      test: "ST1 ST3 PA1 of an attempt that failed is as it was before, and so are the outputs",
+      test: "of an attempt that failed is as it was before, and so are the outputs",
     },
   },
   {
@@ -59,7 +59,7 @@ export const pipelineFaults: readonly Fault[] = [
 `,
     caughtBy: {
       file: SERVER,
-      test: "ST1 ST3 PA1 of an attempt that failed is as it was before, and so are the outputs",
+      test: "of an attempt that failed is as it was before, and so are the outputs",
     },
   },
   {
@@ -68,7 +68,7 @@ export const pipelineFaults: readonly Fault[] = [
     file: "src/client/processing/state.ts",
     find: "          else this.#apply(record);\n",
     replace: "          else if (record === null) this.#apply(record);\n",
-    caughtBy: { file: SERVER, test: "ST2 is rebuilt by whoever takes a stream over" },
+    caughtBy: { file: SERVER, test: "is rebuilt by whoever takes a stream over" },
   },
   {
     name: "a dead letter is stored apart from the offset",
@@ -76,7 +76,7 @@ export const pipelineFaults: readonly Fault[] = [
     file: "src/client/processing/pipeline-server.ts",
     find: "tx.append(settings.deadLetter, envelope);",
     replace: "void this.#parts.hapax.stream(settings.deadLetter).append(envelope);",
-    caughtBy: { file: SERVER, test: "PV1 is not put aside if its offset is not committed" },
+    caughtBy: { file: SERVER, test: "is not put aside if its offset is not committed" },
   },
   {
     name: "the position in a sink is moved by whoever asks",
@@ -87,7 +87,7 @@ export const pipelineFaults: readonly Fault[] = [
       "        if (from === token.toString()) requireGranted(decideMove(heldIn(entry), token, from), place);\n",
     caughtBy: {
       file: SINK,
-      test: "PK2 PK3 a holder that sleeps in the middle of a page moves nothing when it wakes up",
+      test: "a holder that sleeps in the middle of a page moves nothing when it wakes up",
     },
   },
   {
@@ -98,7 +98,7 @@ export const pipelineFaults: readonly Fault[] = [
     replace: "const [from = batch.offset] = placeOf(undefined, life);",
     caughtBy: {
       file: SINK,
-      test: "PK1 a crash after the sink's commit and before the server's leaves nothing to be done twice",
+      test: "a crash after the sink's commit and before the server's leaves nothing to be done twice",
     },
   },
   {
@@ -109,7 +109,7 @@ export const pipelineFaults: readonly Fault[] = [
     replace: "        if (wasAway) return { cause };",
     caughtBy: {
       file: SINK,
-      test: "PK4 an outage of the sink is nobody's fault, and a commit without an answer is looked up",
+      test: "an outage of the sink is nobody's fault, and a commit without an answer is looked up",
     },
   },
   {
@@ -120,7 +120,7 @@ export const pipelineFaults: readonly Fault[] = [
     replace: "const id = `${this.#attempts.idOf(page, index)}/${String(Math.random())}`;",
     caughtBy: {
       file: IDENTITY,
-      test: "PA3 PD1 PD2 PD3 what a holder delivered but did not commit comes again under the same ids, from whomever",
+      test: "what a holder delivered but did not commit comes again under the same ids, from whomever",
     },
   },
   {
@@ -131,7 +131,7 @@ export const pipelineFaults: readonly Fault[] = [
     replace: "    await batch.commit();\n    await this.#write(outputs, signal);\n",
     caughtBy: {
       file: IDENTITY,
-      test: "PD3 nothing is committed before the sink has confirmed it, however often it fails",
+      test: "nothing is committed before the sink has confirmed it, however often it fails",
     },
   },
   {
@@ -142,7 +142,7 @@ export const pipelineFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: "src/cli/dead-letters.test.ts",
-      test: "DL2 two replays at once append every record once between them, also bytes",
+      test: "two replays at once append every record once between them, also bytes",
     },
   },
 ];

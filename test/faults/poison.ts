@@ -14,7 +14,7 @@ export const poisonFaults: readonly Fault[] = [
     replace: "  } catch (thrown) {\n    throw thrown;",
     caughtBy: {
       file: POISON,
-      test: "OP4 a message that throws concerns its event alone, and the others are published once",
+      test: "a message that throws concerns its event alone, and the others are published once",
     },
   },
   {
@@ -23,7 +23,7 @@ export const poisonFaults: readonly Fault[] = [
     file: WORK,
     find: "return ids.map((id) => byId.get(id) ?? GONE);",
     replace: "return ids.length >= 0 ? [...byId.values()] : [];",
-    caughtBy: { file: POISON, test: "OR1 and the marks of a batch stay with their events" },
+    caughtBy: { file: POISON, test: "and the marks of a batch stay with their events" },
   },
   {
     name: "what a deleted row leaves of a batch goes under its number",
@@ -33,7 +33,7 @@ export const poisonFaults: readonly Fault[] = [
     replace: "if (places.length >= 0) {",
     caughtBy: {
       file: POISON,
-      test: "OR1 OE1 after outbox.published is left out, and everything else is stored once",
+      test: "after outbox.published is left out, and everything else is stored once",
     },
   },
   {
@@ -44,7 +44,7 @@ export const poisonFaults: readonly Fault[] = [
     replace: "settings.onError(error);",
     caughtBy: {
       file: POISON,
-      test: "OR8 a batch that cannot be settled is not published again, and is tried again after growing pauses",
+      test: "a batch that cannot be settled is not published again, and is tried again after growing pauses",
     },
   },
   {
@@ -55,7 +55,7 @@ export const poisonFaults: readonly Fault[] = [
     replace: '        : text === "half"\n',
     caughtBy: {
       file: POISON,
-      test: "OB2 half of a surrogate pair in its key is refused when it is added",
+      test: "half of a surrogate pair in its key is refused when it is added",
     },
   },
   {
@@ -66,7 +66,7 @@ export const poisonFaults: readonly Fault[] = [
     replace: "if (!OF_CONTENT.has(error.code) && !isOfOne) return refused(batch, skipped);",
     caughtBy: {
       file: "test/outbox/hapax-publisher.test.ts",
-      test: "OP6 an event that the server cannot read is a dead letter alone, and the others of its stream are stored",
+      test: "an event that the server cannot read is a dead letter alone, and the others of its stream are stored",
     },
   },
   {
@@ -77,7 +77,7 @@ export const poisonFaults: readonly Fault[] = [
     replace: "return await attempt(batch);",
     caughtBy: {
       file: POISON,
-      test: "OR8 the signal ends it at once, whether publishers and databases listen to it or not",
+      test: "the signal ends it at once, whether publishers and databases listen to it or not",
     },
   },
 ];

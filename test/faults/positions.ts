@@ -47,7 +47,7 @@ export const positionFaults: readonly Fault[] = [
     replace: "if (offset < 0 && !isBoundary(state, offset)) {",
     caughtBy: {
       file: "src/streams/core/subscription-decide.test.ts",
-      test: "N3 an offset inside a record is refused, and the acked one stays",
+      test: "an offset inside a record is refused, and the acked one stays",
     },
   },
   {

@@ -16,7 +16,7 @@ export const processingFaults: readonly Fault[] = [
     replace: "    this.#other({ expect: wireLease(lease) });",
     caughtBy: {
       file: CONSUMER,
-      test: "CO2 HL1 a transaction that commits a batch stores output and offset, and lets the next batch come",
+      test: "a transaction that commits a batch stores output and offset, and lets the next batch come",
     },
   },
   {
@@ -27,7 +27,7 @@ export const processingFaults: readonly Fault[] = [
     replace: "    this.#other({ expect: { stream: `/no${lease.stream}`, absent: true } });",
     caughtBy: {
       file: CONSUMER,
-      test: "HL3 MB4 a member that was paused beyond its lease stores nothing, and joins again",
+      test: "a member that was paused beyond its lease stores nothing, and joins again",
     },
   },
   {
@@ -40,7 +40,7 @@ export const processingFaults: readonly Fault[] = [
       "    const answer = await transport({ ...request, headers });\n    const { status }",
     caughtBy: {
       file: TRANSACTIONS,
-      test: "TN1 CL1 an answer that was cut in its body is asked for again",
+      test: "an answer that was cut in its body is asked for again",
     },
   },
   {
@@ -51,7 +51,7 @@ export const processingFaults: readonly Fault[] = [
     replace: "      lane.sequence = sequence;",
     caughtBy: {
       file: TRANSACTIONS,
-      test: "LX2 a handle whose transaction was given up goes on under another number",
+      test: "a handle whose transaction was given up goes on under another number",
     },
   },
   {
@@ -62,7 +62,7 @@ export const processingFaults: readonly Fault[] = [
     replace: "    const isCertain = !settled.wasUnknown || FINAL.size > 0;",
     caughtBy: {
       file: TRANSACTIONS,
-      test: "LX3 a refusal after an attempt without an answer is certain: the late attempt finds the door shut",
+      test: "a refusal after an attempt without an answer is certain: the late attempt finds the door shut",
     },
   },
   {
@@ -73,7 +73,7 @@ export const processingFaults: readonly Fault[] = [
     replace: '        return original.refusal === undefined ? "used_up" : "unknown";',
     caughtBy: {
       file: TRANSACTIONS,
-      test: "LX3 an attempt that lands after the refusal, before the number is used up, is told as committed",
+      test: "an attempt that lands after the refusal, before the number is used up, is told as committed",
     },
   },
   {
@@ -86,7 +86,7 @@ export const processingFaults: readonly Fault[] = [
       '    const record = { ...first, get content() { return first.form === "json" ? JSON.stringify(data) : first.content; } } as Encoded;',
     caughtBy: {
       file: TRANSACTIONS,
-      test: "TD2 data is stored as it was when it was given",
+      test: "data is stored as it was when it was given",
     },
   },
   {
@@ -97,7 +97,7 @@ export const processingFaults: readonly Fault[] = [
     replace: "this.#claimedMs + (isEager ? beatMs : beatMs + SHORT_MS_MAX) * 180;",
     caughtBy: {
       file: CONSUMER,
-      test: "MB1 a member is heard of while its worker takes longer than the lease, and loses nothing",
+      test: "a member is heard of while its worker takes longer than the lease, and loses nothing",
     },
   },
   {
@@ -108,7 +108,7 @@ export const processingFaults: readonly Fault[] = [
     replace: "        if (batch.records.length > 0) void held.offer(batch);",
     caughtBy: {
       file: CONSUMER,
-      test: "CO1 HL1 the next batch of a stream comes only after the one before is committed or done",
+      test: "the next batch of a stream comes only after the one before is committed or done",
     },
   },
   {
@@ -119,7 +119,7 @@ export const processingFaults: readonly Fault[] = [
     replace: '    if (!isIdle || this.#done >= "") return;',
     caughtBy: {
       file: CONSUMER,
-      test: "HL2 a stream that is asked back is handed over after its batch, and nothing is done twice",
+      test: "a stream that is asked back is handed over after its batch, and nothing is done twice",
     },
   },
   {
@@ -130,7 +130,7 @@ export const processingFaults: readonly Fault[] = [
     replace: "    this.#cancelDeadline = afterMs(() => undefined);",
     caughtBy: {
       file: CONSUMER,
-      test: "HL2 HL3 a worker that does not end is told before the time is over, and the other one goes on",
+      test: "a worker that does not end is told before the time is over, and the other one goes on",
     },
   },
   {
@@ -141,7 +141,7 @@ export const processingFaults: readonly Fault[] = [
     replace: "      if (!this.#held.has(token)) this.#adopt(claimed, token);",
     caughtBy: {
       file: CONSUMER,
-      test: "MB3 a lease that was given back is not taken up again by an older answer",
+      test: "a lease that was given back is not taken up again by an older answer",
     },
   },
   {
@@ -152,7 +152,7 @@ export const processingFaults: readonly Fault[] = [
     replace: "        this.#settle(batch.nextOffset, true);",
     caughtBy: {
       file: CONSUMER,
-      test: "CO1 HL1 the next batch of a stream comes only after the one before is committed or done",
+      test: "the next batch of a stream comes only after the one before is committed or done",
     },
   },
   {
@@ -163,7 +163,7 @@ export const processingFaults: readonly Fault[] = [
     replace: "  hash = Math.imul(hash ^ (hash >>> 15), 0xc2b2ae35);",
     caughtBy: {
       file: "src/client/processing/partitioned.test.ts",
-      test: "PT1 the partition of a key never changes",
+      test: "the partition of a key never changes",
     },
   },
 ];

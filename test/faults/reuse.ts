@@ -44,7 +44,7 @@ export const reuseFaults: readonly Fault[] = [
     replace: "recent[placeBefore(lastSequence, count - 1 - back) + 1] = reader.u32() | 0;",
     caughtBy: {
       file: "src/streams/stores/file/snapshot.test.ts",
-      test: "SN1 any producer comes back: session, replaced sessions, resets, and the ends that are known",
+      test: "any producer comes back: session, replaced sessions, resets, and the ends that are known",
     },
   },
   {
@@ -66,7 +66,7 @@ export const reuseFaults: readonly Fault[] = [
     replace: "return events.map(() => (isStored && batch.isRepeat ? SKIPPED : SKIPPED));",
     caughtBy: {
       file: "test/outbox/hapax-publisher.test.ts",
-      test: "OP7 a number that the server knows with other content > is the batch as an earlier encode made it, or nothing, and is published or goes again",
+      test: "a number that the server knows with other content > is the batch as an earlier encode made it, or nothing, and is published or goes again",
     },
   },
 ];

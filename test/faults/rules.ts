@@ -47,7 +47,7 @@ export const ruleFaults: readonly Fault[] = [
     replace: "return state.tail;",
     caughtBy: {
       file: "src/streams/engine/tails.test.ts",
-      test: "G4 W4 F41 looks, reads and lists stay at the durable state while a write is under way",
+      test: "G4 W4 looks, reads and lists stay at the durable state while a write is under way",
     },
   },
   {
@@ -114,7 +114,7 @@ export const ruleFaults: readonly Fault[] = [
       '    applyChange(this.#world, change);\n    if (change.kind === "appended") applyChange(this.#world, change);\n    batch.changes.push(change);',
     caughtBy: {
       file: "src/streams/engine/engine.test.ts",
-      test: "G6 W1 F14 1,000 concurrent appends get 1,000 distinct consecutive offsets",
+      test: "G6 W1 1,000 concurrent appends get 1,000 distinct consecutive offsets",
     },
   },
   {
@@ -137,7 +137,7 @@ export const ruleFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: "src/streams/core/world.test.ts",
-      test: "L1 knows the tail and the close that a list of appends gives",
+      test: "knows the tail and the close that a list of appends gives",
     },
   },
   {
@@ -148,7 +148,7 @@ export const ruleFaults: readonly Fault[] = [
     replace: "  if (fork !== undefined) streamOf(world, fork.source);",
     caughtBy: {
       file: "src/streams/core/world.test.ts",
-      test: "L3 the fork count of every stream is the number of streams that name it",
+      test: "the fork count of every stream is the number of streams that name it",
     },
   },
   {
@@ -160,7 +160,7 @@ export const ruleFaults: readonly Fault[] = [
       "  return new TextEncoder().encode(`${JSON.stringify(JSON.parse(new TextDecoder().decode(body)))},`);",
     caughtBy: {
       file: "test/protocol/round-trip.test.ts",
-      test: "G8 H3 arbitrary JSON text comes back byte for byte by catch-up and by SSE",
+      test: "G8 arbitrary JSON text comes back byte for byte by catch-up and by SSE",
     },
   },
   {
@@ -171,7 +171,7 @@ export const ruleFaults: readonly Fault[] = [
     replace: "const hasBreaks = payload.includes(CR);",
     caughtBy: {
       file: "src/protocol/sse.test.ts",
-      test: "Z1 Z2 any text comes back with its line breaks as LF, and injects nothing",
+      test: "any text comes back with its line breaks as LF, and injects nothing",
     },
   },
 ];

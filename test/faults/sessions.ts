@@ -94,7 +94,7 @@ const producerFaults: readonly Fault[] = [
     replace: "        void state;\n",
     caughtBy: {
       file: "src/streams/engine/appends.test.ts",
-      test: "E1 a refusal that a reset has caused waits for the reset",
+      test: "a refusal that a reset has caused waits for the reset",
     },
   },
   {
@@ -187,7 +187,7 @@ const keyFaults: readonly Fault[] = [
     replace: "  void durableTail;\n  first += 0;\n",
     caughtBy: {
       file: "src/streams/engine/key-sweeper.test.ts",
-      test: "KS1 KD2 keeps a key while its own append is not durable, however late it is",
+      test: "KD2 keeps a key while its own append is not durable, however late it is",
     },
   },
   {
@@ -198,7 +198,7 @@ const keyFaults: readonly Fault[] = [
     replace: "    return Math.max(this.world.timeMs, this.clock.nowMs()) as TimeMs;",
     caughtBy: {
       file: "src/streams/engine/appends.test.ts",
-      test: "G16 KD2 F31 back by an hour or on by two changes no decision about a key",
+      test: "G16 KD2 back by an hour or on by two changes no decision about a key",
     },
   },
   {
@@ -231,7 +231,7 @@ const keyFaults: readonly Fault[] = [
     replace: "    void [key, this.#keySweeper];\n",
     caughtBy: {
       file: "src/streams/engine/key-sweeper.test.ts",
-      test: "KS1 gives back the memory of its keys soon after their time",
+      test: "gives back the memory of its keys soon after their time",
     },
   },
   {
@@ -242,7 +242,7 @@ const keyFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: "src/streams/core/create.test.ts",
-      test: "K5 never finds a stream there, whatever its configuration",
+      test: "never finds a stream there, whatever its configuration",
     },
   },
 ];
@@ -256,7 +256,7 @@ const patienceFaults: readonly Fault[] = [
     replace: "    void known;\n    const held = list?.at(-1);",
     caughtBy: {
       file: "src/streams/engine/patience.test.ts",
-      test: "PW2 are decided in the order of their sequences, all in one batch",
+      test: "are decided in the order of their sequences, all in one batch",
     },
   },
   {
@@ -269,7 +269,7 @@ const patienceFaults: readonly Fault[] = [
     replace: "      patient.onAbort(() => undefined);",
     caughtBy: {
       file: "src/streams/engine/patience.test.ts",
-      test: "PW3 or, if its client gives up, is not stored",
+      test: "or, if its client gives up, is not stored",
     },
   },
   {
@@ -280,7 +280,7 @@ const patienceFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: "src/streams/engine/patience.test.ts",
-      test: "PW1 in bytes in all, and what goes makes room",
+      test: "in bytes in all, and what goes makes room",
     },
   },
   {
@@ -291,7 +291,7 @@ const patienceFaults: readonly Fault[] = [
     replace: "      if (closes) void state;\n      else if",
     caughtBy: {
       file: "src/streams/engine/patience.test.ts",
-      test: "PW3 when the stream is closed",
+      test: "when the stream is closed",
     },
   },
 ];

@@ -40,7 +40,7 @@ export const transactionFaults: readonly Fault[] = [
       book.nextToken = 1;`,
     caughtBy: {
       file: GROUP,
-      test: "GR1 of a group that was deleted and made again is refused: its tokens were never given before",
+      test: "of a group that was deleted and made again is refused: its tokens were never given before",
     },
   },
   {
@@ -51,7 +51,7 @@ export const transactionFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: GROUP,
-      test: "GR3 moves its offset on, and neither back nor beyond the tail",
+      test: "moves its offset on, and neither back nor beyond the tail",
     },
   },
   {
@@ -62,7 +62,7 @@ export const transactionFaults: readonly Fault[] = [
     replace: "  }",
     caughtBy: {
       file: GROUP,
-      test: "GR4 that was deleted and made again begins anew, and its old lease is worth nothing",
+      test: "that was deleted and made again begins anew, and its old lease is worth nothing",
     },
   },
   {
@@ -100,7 +100,7 @@ export const transactionFaults: readonly Fault[] = [
     const decision = decideOperations(this.#world, [], scene);`,
     caughtBy: {
       file: ENGINE,
-      test: "TE3 that was refused has changed nothing, and its identity is free",
+      test: "that was refused has changed nothing, and its identity is free",
     },
   },
   {
@@ -112,7 +112,7 @@ export const transactionFaults: readonly Fault[] = [
       const data = encodeOutcomes(operations);
       this.#stageLog(this.#writer.begin(), log, { ...change, data });
     });`,
-    caughtBy: { file: ENGINE, test: "TE1 is one commit of the store" },
+    caughtBy: { file: ENGINE, test: "is one commit of the store" },
   },
   {
     name: "an expected tail is only the least that it may be",
@@ -138,7 +138,7 @@ export const transactionFaults: readonly Fault[] = [
     });`,
     caughtBy: {
       file: ENGINE,
-      test: "TE2 is answered as the original was, whatever has changed since",
+      test: "is answered as the original was, whatever has changed since",
     },
   },
   {

@@ -14,7 +14,7 @@ export const turnFaults: readonly Fault[] = [
     replace: "    void event;",
     caughtBy: {
       file: TAILS,
-      test: "T4 appends that come faster than readers are told are not held: readers are sent to the store",
+      test: "appends that come faster than readers are told are not held: readers are sent to the store",
     },
   },
   {
@@ -25,7 +25,7 @@ export const turnFaults: readonly Fault[] = [
     replace: "    tellings.unshift({ event: advance,",
     caughtBy: {
       file: TAILS,
-      test: "T3 one turn tells as many as its bytes allow, and the others follow in order",
+      test: "one turn tells as many as its bytes allow, and the others follow in order",
     },
   },
   {
@@ -36,7 +36,7 @@ export const turnFaults: readonly Fault[] = [
     replace: "const event: TailEvent = { ...advance, appends: [] };",
     caughtBy: {
       file: TAILS,
-      test: "T4 appends that come faster than readers are told are not held: readers are sent to the store",
+      test: "appends that come faster than readers are told are not held: readers are sent to the store",
     },
   },
   {
@@ -47,7 +47,7 @@ export const turnFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: GROUP,
-      test: "GD2 GR2 leaving touches no cursor, and everything that was held is free for the others",
+      test: "GD2 leaving touches no cursor, and everything that was held is free for the others",
     },
   },
   {
@@ -58,7 +58,7 @@ export const turnFaults: readonly Fault[] = [
     replace: "holder !== undefined && members.size >= 0",
     caughtBy: {
       file: GROUP,
-      test: "GR6 is the same after it was made again from its image",
+      test: "is the same after it was made again from its image",
     },
   },
   {
@@ -69,7 +69,7 @@ export const turnFaults: readonly Fault[] = [
     replace: `if (decision.kind === "created") await this.#fill(id);`,
     caughtBy: {
       file: "src/streams/engine/groups.test.ts",
-      test: "GR5 whose making was cut short is completed by the request that comes again",
+      test: "whose making was cut short is completed by the request that comes again",
     },
   },
 ];

@@ -97,7 +97,7 @@ function textUpTo(number: number): string {
 }
 
 test(
-  "F8 F9 a full disk refuses with 507, tears nothing and goes on when there is room",
+  "a full disk refuses with 507, tears nothing and goes on when there is room",
   LIMIT,
   (context) =>
     onSmallDisk(context, async (dir) => {
@@ -147,7 +147,7 @@ test(
 );
 
 test(
-  "CP3 deletes make room on a full disk without a restart, and health tells the truth all the while",
+  "deletes make room on a full disk without a restart, and health tells the truth all the while",
   LIMIT,
   (context) =>
     onSmallDisk(context, async (dir) => {
@@ -314,7 +314,7 @@ async function isReadable(server: ServerProcess, acked: number): Promise<boolean
 
 for (const name of CALLS) {
   test(
-    `F5 F12 F13 an I/O error at ${name} gives no false answer and stops writes only`,
+    `an I/O error at ${name} gives no false answer and stops writes only`,
     LIMIT,
     async (context) => {
       requireTool(context, missing);
@@ -333,7 +333,7 @@ for (const name of CALLS) {
   );
 }
 
-test("F53 a slow sync does not slow reads", LIMIT, async (context) => {
+test("a slow sync does not slow reads", LIMIT, async (context) => {
   requireTool(context, missing);
   const fast = await readLatencies([]);
   const delay = "delay_enter=500000";
@@ -409,7 +409,7 @@ function percentile(samples: readonly number[], share: number): number {
   return Math.round((sorted[Math.floor(sorted.length * share)] ?? Number.NaN) * 10) / 10;
 }
 
-test("F52 more sockets than file descriptors do not stop writes", LIMIT, async (context) => {
+test("more sockets than file descriptors do not stop writes", LIMIT, async (context) => {
   const works = runTool("prlimit", ["--nofile=64", "true"]);
   requireTool(context, works ? undefined : "prlimit is missing");
   await inDirectory(async (dir) => {
@@ -447,25 +447,22 @@ function settledSocket(url: string): Promise<Socket> {
   });
 }
 
-test(
-  "F54 a second process on the directory is refused, and a killed one keeps nobody out",
-  LIMIT,
-  () =>
-    inDirectory(async (dir) => {
-      let server = await startServer({ dir });
-      await create(server, "one");
-      for (let number = 0; number < 5; number += 1) {
-        // The refused one ends by itself, says why and who, and leaves the other one alone.
-        const refused = await startServer({ dir }).catch((error: unknown) => String(error));
-        expect(refused).toContain(`process ${server.child.pid} uses directory=`);
-        expect(refused).toContain("ended with 1 ");
-        expect((await append(server, "one", number, `${number},`)).status).toBe(200);
-        server.child.kill("SIGKILL");
-        // At once: nobody waits for the first to be gone.
-        server = await startServer({ dir });
-        expect((await append(server, "one", number, `${number},`)).status).toBe(204);
-      }
-      expect(await readText(server, "one")).toBe("0,1,2,3,4,");
-      await server.kill();
-    }),
+test("a second process on the directory is refused, and a killed one keeps nobody out", LIMIT, () =>
+  inDirectory(async (dir) => {
+    let server = await startServer({ dir });
+    await create(server, "one");
+    for (let number = 0; number < 5; number += 1) {
+      // The refused one ends by itself, says why and who, and leaves the other one alone.
+      const refused = await startServer({ dir }).catch((error: unknown) => String(error));
+      expect(refused).toContain(`process ${server.child.pid} uses directory=`);
+      expect(refused).toContain("ended with 1 ");
+      expect((await append(server, "one", number, `${number},`)).status).toBe(200);
+      server.child.kill("SIGKILL");
+      // At once: nobody waits for the first to be gone.
+      server = await startServer({ dir });
+      expect((await append(server, "one", number, `${number},`)).status).toBe(204);
+    }
+    expect(await readText(server, "one")).toBe("0,1,2,3,4,");
+    await server.kill();
+  }),
 );

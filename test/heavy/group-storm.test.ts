@@ -10,7 +10,7 @@ const SETTINGS = IS_LONG
   : SHORT;
 
 test(
-  "G22 G23 F44 in a storm of members every record is copied once and in order, and the shares end up fair",
+  "G22 G23 in a storm of members every record is copied once and in order, and the shares end up fair",
   { timeout: 900_000 },
   async () => {
     const { shares, ...report } = await runGroupStorm({ ...SETTINGS, seed: 5 });

@@ -211,7 +211,7 @@ async function resume(reader: Reader, agent: Agent): Promise<void> {
   }
 }
 
-test("X3 X4 a thousand readers, half of them asleep, are served within bounded memory", async () => {
+test("a thousand readers, half of them asleep, are served within bounded memory", async () => {
   expect(DATA_BYTES).toBe(200e6);
   const agent = new Agent({ keepAlive: false, maxSockets: Infinity });
   const writer = new Agent({ keepAlive: true });

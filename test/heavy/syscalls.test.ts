@@ -92,7 +92,7 @@ test("the script rolls, recycles and compacts", (context) => {
 
 for (const call of [...CALLS, "openat"] as const) {
   test(
-    `F10 F11 a kill at any ${call} leaves every step exactly once`,
+    `a kill at any ${call} leaves every step exactly once`,
     { timeout: 900_000 },
     async (context) => {
       requireStrace(context);

@@ -63,7 +63,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
     return new Response(new Uint8Array(randomBytes(300_000)), { status: 201 });
   };
 
-  test("CK5 HP1 a phase that never ends is rolled back in time, and keeps nobody from the database", async () => {
+  test("CK5 a phase that never ends is rolled back in time, and keeps nobody from the database", async () => {
     const ledger = await target().openLedger();
     const key = newKey();
     const settings = { scope: GLOBAL, mode: "phases", workMsMax: 200, onError: () => undefined };
@@ -97,7 +97,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
     expect(await target().countOf(key)).toBe(0);
   });
 
-  test("HI1 HI3 64 requests to two processes at once have one row and equal answers", async () => {
+  test("64 requests to two processes at once have one row and equal answers", async () => {
     const engines = [await engineOf(target()), await engineOf(target())] as const;
     const key = newKey();
     const answers = await Promise.all(
@@ -116,7 +116,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
   });
 
   test.each(["http.worked", "http.completed"])(
-    "HI3 HI4 a process that fails at %s leaves neither row nor record, and a retry leaves one of each",
+    "a process that fails at %s leaves neither row nor record, and a retry leaves one of each",
     async (point) => {
       const engine = await engineOf(target());
       const key = newKey();
@@ -134,7 +134,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
     },
   );
 
-  test("HI3 an answer that was lost after the commit is repeated", async () => {
+  test("an answer that was lost after the commit is repeated", async () => {
     const engine = await engineOf(target());
     const key = newKey();
     setFailpoint((name) => {
@@ -148,7 +148,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
     expect(await target().countOf(key)).toBe(1);
   });
 
-  test("HI5 a claim whose process is gone is taken over when its lease ends", async () => {
+  test("a claim whose process is gone is taken over when its lease ends", async () => {
     const ledger = await target().openLedger();
     const engine = await engineOf(target(), { leaseMs: 400 });
     const key = newKey();
@@ -168,7 +168,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
     expect(await target().countOf(key)).toBe(1);
   });
 
-  test("HI4 a handler that throws after its write leaves nothing", async () => {
+  test("a handler that throws after its write leaves nothing", async () => {
     const engine = await engineOf(target());
     const key = newKey();
     const failing: FetchHandler<Tx> = async (_request, { tx }) => {
@@ -179,7 +179,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
     expect(await target().countOf(key)).toBe(0);
   });
 
-  test("HP1 HP2 HC1 phases commit one by one, and a completer finishes what was left", async () => {
+  test("phases commit one by one, and a completer finishes what was left", async () => {
     const key = newKey();
     const settings = { mode: "phases", completes: true, leaseMs: 1000 } as const;
     const engine = await engineOf(target(), settings);
@@ -275,7 +275,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
   };
   cases(() => target);
 
-  test("HI8 a connection that is lost in the transaction leaves nothing, and a retry runs", async () => {
+  test("a connection that is lost in the transaction leaves nothing, and a retry runs", async () => {
     const engine = await engineOf(target);
     const key = newKey();
     const cut: FetchHandler<pg.PoolClient> = async (_request, { tx }) => {
@@ -295,7 +295,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     expect(await target.countOf(key)).toBe(1);
   });
 
-  test("HI10 a zombie whose claim was taken over cannot commit its rows", async () => {
+  test("a zombie whose claim was taken over cannot commit its rows", async () => {
     const [slow, quick] = [await target.openLedger(), await target.openLedger()];
     let isStopped = false;
     const { entries } = slow;

@@ -94,7 +94,7 @@ function unpacked({ headers, body }: Raw): string {
 
 describe("Express with compression before it", () => {
   for (const how of ["around a handler", "as a middleware"] as const) {
-    test(`HA2 ${how}: an answer is packed if it says so, first and again, for those who take it`, async () => {
+    test(`${how}: an answer is packed if it says so, first and again, for those who take it`, async () => {
       const { engine, done, effect } = openEngine();
       const app = express();
       app.use(compression());
@@ -116,7 +116,7 @@ describe("Express with compression before it", () => {
     });
   }
 
-  test("HA2 what is written in parts is packed as a whole", async () => {
+  test("what is written in parts is packed as a whole", async () => {
     const { engine } = openEngine();
     const app = express();
     app.use(compression({ threshold: 0 }));
@@ -137,7 +137,7 @@ describe("Express with compression before it", () => {
     }
   });
 
-  test("HA4 an answer that takes the place of another is packed as it says", async () => {
+  test("an answer that takes the place of another is packed as it says", async () => {
     const { engine } = openEngine();
     const app = express();
     app.use(compression({ threshold: 0 }));
@@ -174,7 +174,7 @@ describe("Hono on Node", () => {
         return stream(c, async (s) => void (await s.write("hi")));
       },
     ],
-  ])("HI7 %s: an answer has one length, first and again", async (_name, answerWith) => {
+  ])("%s: an answer has one length, first and again", async (_name, answerWith) => {
     const { engine } = openEngine();
     const app = new Hono();
     app.use(honoIdempotency(engine));
@@ -214,7 +214,7 @@ describe("Fastify", () => {
     return { ...world, port: Number(url.port) };
   }
 
-  test("HA8 an answer that goes around Fastify is held back, committed and kept as any other", async () => {
+  test("an answer that goes around Fastify is held back, committed and kept as any other", async () => {
     const world = openEngine();
     const { port, done } = await start(async (request, reply) => {
       void reply.hijack();
@@ -232,7 +232,7 @@ describe("Fastify", () => {
     expect([done, world.errors]).toEqual([["paid"], []]);
   });
 
-  test("HA8 also without hijack, and from a handler that is no promise", async () => {
+  test("also without hijack, and from a handler that is no promise", async () => {
     const world = openEngine();
     const { port, done } = await start((request, reply) => {
       world.effect(request);
@@ -243,7 +243,7 @@ describe("Fastify", () => {
     expect(done).toEqual(["paid"]);
   });
 
-  test("HA8 HA4 a handler that fails on its way around Fastify tells no success, and keeps nothing", async () => {
+  test("a handler that fails on its way around Fastify tells no success, and keeps nothing", async () => {
     const world = openEngine();
     let isBroken = true;
     const { port, done } = await start(async (request, reply) => {
@@ -261,7 +261,7 @@ describe("Fastify", () => {
     expect(done).toEqual(["paid"]);
   });
 
-  test("HA8 a commit that fails drops what went around Fastify", async () => {
+  test("a commit that fails drops what went around Fastify", async () => {
     const world = openEngine();
     const { port } = await start(async (request, reply) => {
       void reply.hijack();
@@ -275,7 +275,7 @@ describe("Fastify", () => {
   });
 });
 
-test("HI7 node:http: an answer has one length, whatever its handler says of it", async () => {
+test("node:http: an answer has one length, whatever its handler says of it", async () => {
   const { engine } = openEngine();
   const port = await listen(
     createServer(
@@ -292,7 +292,7 @@ test("HI7 node:http: an answer has one length, whatever its handler says of it",
   }
 });
 
-test("HI1 HW4 a caller of ours that comes while its first call is worked on gets the answer when that is there", async () => {
+test("a caller of ours that comes while its first call is worked on gets the answer when that is there", async () => {
   const { engine, done, effect } = openEngine();
   let finish: () => void = () => undefined;
   let begin: () => void = () => undefined;
@@ -377,7 +377,7 @@ describe("servers over one ledger", () => {
     ["a form", FORM, "a=1&b=x+y&b=z", "a=1&b=x%20y&b=z", "a=1&b=x+y"],
     ["a nested form", FORM, "a[b]=1&c[]=x&c[]=y", "c[]=x&c[]=y&a[b]=1", "a[b]=2&c[]=x&c[]=y"],
     ["no body", "", "", "", "x"],
-  ])("HF3 HF4 with and without a parser agree on %s", async (_name, type, one, same, other) => {
+  ])("with and without a parser agree on %s", async (_name, type, one, same, other) => {
     const ports = await openAll();
     // Fastify has no parser of forms.
     const all = [ports.plain, ports.parsing, ...(type === FORM ? [] : [ports.fastify])];
@@ -393,7 +393,7 @@ describe("servers over one ledger", () => {
     }
   });
 
-  test("HF2 a server without a parser tells numbers apart that this language does not", async () => {
+  test("a server without a parser tells numbers apart that this language does not", async () => {
     const { plain } = await openAll();
     expect((await send(plain, "k", JSON_TYPE, '{"a":12345678901234567890}')).status).toBe(200);
     expect((await send(plain, "k", JSON_TYPE, '{"a":12345678901234567891}')).status).toBe(422);
@@ -403,7 +403,7 @@ describe("servers over one ledger", () => {
 
 describe("what is not kept", () => {
   test.each([401, 403, 404])(
-    "HI4 an answer of %i leaves no entry behind, whatever the key",
+    "an answer of %i leaves no entry behind, whatever the key",
     async (status) => {
       const { engine, ledger } = openEngine();
       const port = await listen(
@@ -422,7 +422,7 @@ describe("what is not kept", () => {
   );
 
   test.each(["PUT", "DELETE"])(
-    "HI1 a key on %s is refused where it would protect nothing",
+    "a key on %s is refused where it would protect nothing",
     async (method) => {
       const world = openEngine();
       let runs = 0;

@@ -74,12 +74,12 @@ describe("the target of a request", () => {
     ["//a/pay", "/pay"],
     ["//a/pay", "//b/pay"],
     ["/\\a/pay", "/pay"],
-  ])("HF4 the path is what was sent: %s is not %s", async (target, other) => {
+  ])("the path is what was sent: %s is not %s", async (target, other) => {
     expect(await run(target, other)).toEqual({ statuses: ["200", "422"], errors: [] });
   });
 
   test.each(["//[", "///", "/%", "/a b:99999"])(
-    "HF4 a path that is no address is compared all the same: %s",
+    "a path that is no address is compared all the same: %s",
     async (path) => {
       const target = path.replaceAll(" ", "%20");
       expect(await run(target, target)).toEqual({ statuses: ["200", "200"], errors: [] });
@@ -88,7 +88,7 @@ describe("the target of a request", () => {
 });
 
 describe("the body of a request", () => {
-  test("HA3 a request whose client went before its body was whole is not taken for one without a body", async () => {
+  test("a request whose client went before its body was whole is not taken for one without a body", async () => {
     const { engine } = engineOf();
     const seen: unknown[] = [];
     const app = express();
@@ -142,7 +142,7 @@ describe("the body of a request", () => {
       body,
     });
 
-  test("HF4 Express: a body that somebody has read and not left is not taken for none", async () => {
+  test("Express: a body that somebody has read and not left is not taken for none", async () => {
     const { engine } = engineOf();
     let runs = 0;
     const app = express();
@@ -164,7 +164,7 @@ describe("the body of a request", () => {
     expect(runs).toBe(0);
   });
 
-  test("HF4 Fastify: a body that no parser has read is not taken for none", async () => {
+  test("Fastify: a body that no parser has read is not taken for none", async () => {
     const { engine } = engineOf();
     const app = fastify();
     stops.push(() => app.close());
@@ -180,7 +180,7 @@ describe("the body of a request", () => {
     expect([one.status, await one.text()]).toEqual([501, expect.stringContaining("fingerprint")]);
   });
 
-  test("HF4 a body that cannot be seen is fine where the settings have a fingerprint", async () => {
+  test("a body that cannot be seen is fine where the settings have a fingerprint", async () => {
     const { engine } = engineOf({ fingerprint: ({ headers }) => headers.get("x-digest") ?? "" });
     const app = express();
     app.use((request, _response, next) => {
@@ -195,7 +195,7 @@ describe("the body of a request", () => {
     expect((await upload(port, "one")).status).toBe(200);
   });
 
-  test("HF3 the same upload is the same content, though a retry has another boundary", async () => {
+  test("the same upload is the same content, though a retry has another boundary", async () => {
     const { engine } = engineOf();
     const port = await listen(
       createServer(withIdempotency(engine, (_request, response) => response.end("ok"))),
@@ -215,7 +215,7 @@ describe("the body of a request", () => {
     expect(answers[1]?.headers.get("idempotency-replayed")).toBe("true");
   });
 
-  test("HI1 Hono: a body without a length is read no further than it may be", async () => {
+  test("Hono: a body without a length is read no further than it may be", async () => {
     const { engine } = engineOf({ bodyBytesMax: 1000 });
     const app = new Hono();
     app.use(honoIdempotency(engine));
@@ -234,7 +234,7 @@ describe("the body of a request", () => {
     expect(sent).toBeLessThan(20);
   });
 
-  test("HA3 Hono: the handler reads the body as it likes, also from the raw request", async () => {
+  test("Hono: the handler reads the body as it likes, also from the raw request", async () => {
     const { engine } = engineOf();
     const app = new Hono();
     app.use(honoIdempotency(engine));
@@ -252,7 +252,7 @@ describe("the body of a request", () => {
     expect(await post("/json", '{"a":2}')).toBe('{"a":2}');
   });
 
-  test("HA3 Hono: a body that a middleware has read before is compared too", async () => {
+  test("Hono: a body that a middleware has read before is compared too", async () => {
     const { engine } = engineOf();
     const app = new Hono();
     app.use(async (c, next) => {
@@ -270,7 +270,7 @@ describe("the body of a request", () => {
 });
 
 describe("the answer", () => {
-  test("HA2 all headers of a list go out, and what is set behind the end does not", async () => {
+  test("all headers of a list go out, and what is set behind the end does not", async () => {
     const { engine } = engineOf();
     const port = await listen(
       createServer(
@@ -308,7 +308,7 @@ describe("the answer", () => {
     expect(first.headers.get("x-late")).toBeNull();
   });
 
-  test("HA1 requests that come on one connection at once are answered in their order", async () => {
+  test("requests that come on one connection at once are answered in their order", async () => {
     const { engine } = engineOf();
     const port = await listen(
       createServer(
@@ -333,7 +333,7 @@ describe("the answer", () => {
     ]);
   });
 
-  test("HI7 HTTP/1.0, Expect: 100-continue, 204 and 304 are answered as they should be", async () => {
+  test("HTTP/1.0, Expect: 100-continue, 204 and 304 are answered as they should be", async () => {
     const { engine } = engineOf();
     const port = await listen(
       createServer(
@@ -362,7 +362,7 @@ describe("the answer", () => {
 });
 
 describe("Fastify", () => {
-  test("HI7 a repetition has no header that the first answer had not", async () => {
+  test("a repetition has no header that the first answer had not", async () => {
     const { engine } = engineOf();
     const app = fastify();
     stops.push(() => app.close());
@@ -390,7 +390,7 @@ describe("Fastify", () => {
   });
 });
 
-test("HA3 node:http: HTTP/2 is refused at once", async () => {
+test("node:http: HTTP/2 is refused at once", async () => {
   const { engine } = engineOf();
   const listener = withIdempotency(engine, (_request, response) => response.end());
   // The types know that this is not promised.
@@ -441,7 +441,7 @@ describe("work that was lost", () => {
   const post = (port: number) => (): Promise<Response> =>
     fetch(`http://127.0.0.1:${port}/`, { method: "POST", headers: { "Idempotency-Key": "k1" } });
 
-  test("HI10 node:http tells its client to ask again", async () => {
+  test("node:http tells its client to ask again", async () => {
     const { engine, work } = losing();
     const listener = withIdempotency(engine, async (request, response) => {
       response.end(await work(request));
@@ -449,7 +449,7 @@ describe("work that was lost", () => {
     await check(post(await listen(createServer(listener))));
   });
 
-  test("HI10 Express does, around a handler and as a middleware", async () => {
+  test("Express does, around a handler and as a middleware", async () => {
     for (const isAround of [true, false]) {
       const { engine, work } = losing();
       const app = express();
@@ -462,7 +462,7 @@ describe("work that was lost", () => {
     }
   });
 
-  test("HI10 Fastify does", async () => {
+  test("Fastify does", async () => {
     const { engine, work } = losing();
     const app = fastify();
     stops.push(() => app.close());
@@ -472,7 +472,7 @@ describe("work that was lost", () => {
     await check(post((app.server.address() as AddressInfo).port));
   });
 
-  test("HI10 Hono does", async () => {
+  test("Hono does", async () => {
     const { engine, work } = losing();
     const app = new Hono();
     app.use(honoIdempotency(engine));
@@ -482,7 +482,7 @@ describe("work that was lost", () => {
   });
 });
 
-test("HW4 HW5 a call of a caller is not turned into a GET by a redirection", async () => {
+test("a call of a caller is not turned into a GET by a redirection", async () => {
   const methods: unknown[] = [];
   const server = createServer((request, response) => {
     methods.push(request.method);

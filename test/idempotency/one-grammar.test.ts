@@ -87,14 +87,11 @@ test.each([
   ['"abc', "400"],
   ["\u00a0abc", "400"],
   ["é", "400"],
-])(
-  "HK1 HK2 Idempotency-Key: %s is %s for the server and for the middleware",
-  async (value, key) => {
-    expect([serverKey(value), await middlewareKey(value)]).toEqual([key, key]);
-  },
-);
+])("Idempotency-Key: %s is %s for the server and for the middleware", async (value, key) => {
+  expect([serverKey(value), await middlewareKey(value)]).toEqual([key, key]);
+});
 
-test("HK2 a key of 255 characters is the longest for both", async () => {
+test("a key of 255 characters is the longest for both", async () => {
   for (const [length, isKey] of [
     [255, true],
     [256, false],
@@ -151,6 +148,6 @@ test.each([
   ["waiting=5", 0],
   ["nowait=5", 0],
   [`wait=5, ${"a, ".repeat(400)}`, 0],
-])("HK3 Prefer: %s waits %d ms at the server and in the middleware", async (prefer, waitMs) => {
+])("Prefer: %s waits %d ms at the server and in the middleware", async (prefer, waitMs) => {
   expect([serverWaitMs(prefer), await middlewareWaitMs(prefer)]).toEqual([waitMs, waitMs]);
 });

@@ -249,7 +249,7 @@ async function open(target: Target, settings: Partial<IdempotencySettings> = {})
 }
 
 describe.each(targets)("$name", (target) => {
-  test("HI1 HA1 64 identical requests at once have one effect and equal answers", async () => {
+  test("64 identical requests at once have one effect and equal answers", async () => {
     const { send, done } = await open(target);
     const answers = await Promise.all(
       Array.from({ length: 64 }, () => send({ do: "pay" }, "k1", { Prefer: "wait=20" })),
@@ -262,7 +262,7 @@ describe.each(targets)("$name", (target) => {
     expect(done).toEqual(["pay k1"]);
   });
 
-  test("HI9 HA1 a binary answer comes again byte by byte, without its cookies", async () => {
+  test("a binary answer comes again byte by byte, without its cookies", async () => {
     const { send, done } = await open(target);
     const first = await send({ do: "picture" });
     const again = await send({ do: "picture" });
@@ -279,7 +279,7 @@ describe.each(targets)("$name", (target) => {
     expect(done).toHaveLength(1);
   });
 
-  test("HF3 HI2 JSON in another order is the same; other content is refused, also under way", async () => {
+  test("JSON in another order is the same; other content is refused, also under way", async () => {
     const { send, begun, finish, done } = await open(target);
     stops.unshift(async () => finish());
     const first = send('{"do":"wait","to":{"a":1,"b":2}}');
@@ -297,7 +297,7 @@ describe.each(targets)("$name", (target) => {
     expect(done).toHaveLength(1);
   });
 
-  test("HA1 nothing is sent before the commit", async () => {
+  test("nothing is sent before the commit", async () => {
     const { url } = await open(target);
     const reached = new Promise<() => void>((resolve) => {
       setFailpoint((name) =>
@@ -320,7 +320,7 @@ describe.each(targets)("$name", (target) => {
     expect((await answer).resume().statusCode).toBe(201);
   });
 
-  test("HA4 HA6 HA7 an error rolls back and frees the key, whatever the framework answers", async () => {
+  test("an error rolls back and frees the key, whatever the framework answers", async () => {
     const { send, done } = await open(target);
     const failed = await send({ do: "throw" });
     expect([418, 500]).toContain(failed.status);
@@ -332,7 +332,7 @@ describe.each(targets)("$name", (target) => {
     expect((await send({ do: "pay" }, "k2")).status).toBe(201);
   });
 
-  test("HA4 a commit that fails drops the answer", async () => {
+  test("a commit that fails drops the answer", async () => {
     const { send, done } = await open(target);
     setFailpoint((name) => {
       if (name === "http.completed") throw new Error("no commit");
@@ -345,7 +345,7 @@ describe.each(targets)("$name", (target) => {
     expect(await (await send({ do: "pay" })).json()).toEqual({ done: 1 });
   });
 
-  test("HI4 NotStarted leaves nothing", async () => {
+  test("NotStarted leaves nothing", async () => {
     const { send, done } = await open(target);
     const refused = await send({ do: "refuse" });
     expect([403, 418]).toContain(refused.status);
@@ -353,7 +353,7 @@ describe.each(targets)("$name", (target) => {
     expect((await send({ do: "pay" })).status).toBe(201);
   });
 
-  test("HI1 an answer of 500 is kept where it can be told from an error", async () => {
+  test("an answer of 500 is kept where it can be told from an error", async () => {
     const { send, done } = await open(target);
     expect((await send({ do: "500" })).status).toBe(500);
     const again = await send({ do: "500" });
@@ -361,7 +361,7 @@ describe.each(targets)("$name", (target) => {
     expect(done).toHaveLength(target.keeps500 ? 1 : 0);
   });
 
-  test("HA5 the work of a client that has gone goes on, and its answer is kept", async () => {
+  test("the work of a client that has gone goes on, and its answer is kept", async () => {
     const { url, send, begun, finish } = await open(target);
     const headers = { "Idempotency-Key": "k1", "Content-Type": "application/json" };
     const request = httpRequest(`${url}/pay`, { method: "POST", headers });
@@ -375,7 +375,7 @@ describe.each(targets)("$name", (target) => {
     expect([answer.status, answer.headers.get("Idempotency-Replayed")]).toEqual([201, "true"]);
   });
 
-  test("HI1 refuses before the handler: no key, a bad key, a key on GET, a body that is too large", async () => {
+  test("refuses before the handler: no key, a bad key, a key on GET, a body that is too large", async () => {
     const { url, send, done } = await open(target, { bodyBytesMax: 200_000 });
     const headers = { "Content-Type": "application/json" };
     const missing = await fetch(`${url}/pay`, { method: "POST", headers, body: "{}" });
@@ -402,7 +402,7 @@ describe("node:http", () => {
     });
   }
 
-  test("HA2 a handler sees a response that is sent and ended, once it has sent and ended it", async () => {
+  test("a handler sees a response that is sent and ended, once it has sent and ended it", async () => {
     const seen: unknown[] = [];
     const { send } = await start((request, response) => {
       request.resume();
@@ -423,7 +423,7 @@ describe("node:http", () => {
     expect(await (await send({})).text()).toBe("hi!");
   });
 
-  test("HA1 HA2 a stream that is piped into the response is held back as a whole", async () => {
+  test("a stream that is piped into the response is held back as a whole", async () => {
     const chunks = Array.from({ length: 20 }, () => picture);
     const { send } = await start((request, response) => {
       request.resume();
@@ -435,7 +435,7 @@ describe("node:http", () => {
     expect(again.equals(first)).toBe(true);
   });
 
-  test("HA1 HA2 functions that others put over those of the response are called once each", async () => {
+  test("functions that others put over those of the response are called once each", async () => {
     const calls: string[] = [];
     const { send } = await start((request, response) => {
       request.resume();
@@ -463,7 +463,7 @@ describe("node:http", () => {
     expect(calls).toEqual(["end", "writeHead"]);
   });
 
-  test("HA5 a handler that is over without an answer is not waited for when its client has gone", async () => {
+  test("a handler that is over without an answer is not waited for when its client has gone", async () => {
     let calls = 0;
     let begin: () => void = () => undefined;
     const begun = new Promise<void>((resolve) => (begin = resolve));
@@ -486,7 +486,7 @@ describe("node:http", () => {
     expect(calls).toBe(2);
   });
 
-  test("HA4 a response that its handler destroys is a failure", async () => {
+  test("a response that its handler destroys is a failure", async () => {
     let calls = 0;
     const { send } = await start((request, response) => {
       request.resume();
@@ -498,7 +498,7 @@ describe("node:http", () => {
     expect(await (await send({}, "k1", { Prefer: "wait=5" })).text()).toBe("second");
   });
 
-  test("HA3 a body can be read by events, and there may be none", async () => {
+  test("a body can be read by events, and there may be none", async () => {
     const { url } = await start((request, response) => {
       let text = "";
       request.on("data", (chunk: Buffer) => (text += chunk.toString()));
@@ -513,7 +513,7 @@ describe("node:http", () => {
 });
 
 describe("Express", () => {
-  test("HA4 without the error handler, an answer from 500 on counts as a failure", async () => {
+  test("without the error handler, an answer from 500 on counts as a failure", async () => {
     const { send, done } = await open({
       name: "",
       keeps500: false,
@@ -530,7 +530,7 @@ describe("Express", () => {
     expect((await send({ do: "throw" })).headers.get("Idempotency-Replayed")).toBeNull();
   });
 
-  test("HA4 handlers in a row are one work, and what they do not answer goes on", async () => {
+  test("handlers in a row are one work, and what they do not answer goes on", async () => {
     const seen: string[] = [];
     const { send } = await open({
       name: "",
@@ -578,7 +578,7 @@ describe("Fastify", () => {
       },
     });
 
-  test("HI4 what hooks of the route and its schema refuse is not the work of the key", async () => {
+  test("what hooks of the route and its schema refuse is not the work of the key", async () => {
     let isAllowed = false;
     const { send } = await start((app) => {
       const schema = { body: { type: "object", required: ["amount"] } };
@@ -595,7 +595,7 @@ describe("Fastify", () => {
     expect((await send({ amount: 2 })).headers.get("Idempotency-Replayed")).toBe("true");
   });
 
-  test("HA1 streams and Responses are kept, and what is too large goes out", async () => {
+  test("streams and Responses are kept, and what is too large goes out", async () => {
     const { send } = await start((app) => {
       app.post("/pay", async (request: FastifyRequest, reply: FastifyReply) => {
         const { kind, times } = request.body as { kind: string; times: number };
@@ -627,7 +627,7 @@ describe("Fastify", () => {
     expect(await (await send(body, "long")).json()).toMatchObject({ code: "answer_not_kept" });
   });
 
-  test("HI1 a route may say that keys are not for it", async () => {
+  test("a route may say that keys are not for it", async () => {
     const { url } = await start((app) => {
       app.post("/pay", { config: { idempotency: false } }, async () => "plain");
     });

@@ -26,7 +26,7 @@ const endings: readonly ((disk: SimulatedDisk) => SimulatedDisk)[] = [
   (disk) => disk.kill(),
 ];
 
-test("DK1 what was synced, or written durably, survives whatever happens next", async () => {
+test("what was synced, or written durably, survives whatever happens next", async () => {
   for (const seed of SEEDS) {
     for (const end of endings) {
       const disk = createSimulatedDisk(seed);
@@ -43,7 +43,7 @@ test("DK1 what was synced, or written durably, survives whatever happens next", 
   }
 });
 
-test("DK1 an unsynced sector is kept, lost or garbled by a power cut, each for itself", async () => {
+test("an unsynced sector is kept, lost or garbled by a power cut, each for itself", async () => {
   const fates = new Set<string>();
   for (const seed of SEEDS) {
     const disk = createSimulatedDisk(seed);
@@ -60,7 +60,7 @@ test("DK1 an unsynced sector is kept, lost or garbled by a power cut, each for i
   expect(fates.size).toBeGreaterThan(60);
 });
 
-test("DK1 a durable write that is under way when the power goes is torn", async () => {
+test("a durable write that is under way when the power goes is torn", async () => {
   const found = new Set<string>();
   for (const seed of SEEDS) {
     const disk = createSimulatedDisk(seed);
@@ -76,7 +76,7 @@ test("DK1 a durable write that is under way when the power goes is torn", async 
   expect(found.size).toBeGreaterThan(9);
 });
 
-test("DK2 a file that was created, renamed or removed may be found as before without syncDirectory", async () => {
+test("a file that was created, renamed or removed may be found as before without syncDirectory", async () => {
   const listings = {
     synced: new Set<string>(),
     unsynced: new Set<string>(),
@@ -100,7 +100,7 @@ test("DK2 a file that was created, renamed or removed may be found as before wit
   expect(listings.unsynced.size).toBe(8);
 });
 
-test("DK2 after a kill the names are there, and a power cut may still take them", async () => {
+test("after a kill the names are there, and a power cut may still take them", async () => {
   const found = new Set<string>();
   for (const seed of SEEDS) {
     const disk = createSimulatedDisk(seed);
@@ -110,7 +110,7 @@ test("DK2 after a kill the names are there, and a power cut may still take them"
   expect(found).toEqual(new Set(["", "new"]));
 });
 
-test("DK3 a sync that failed has lost the data, and the next one says that all is well", async () => {
+test("a sync that failed has lost the data, and the next one says that all is well", async () => {
   for (const seed of SEEDS) {
     const disk = createSimulatedDisk(seed);
     const file = await writeSynced(disk, "one", Buffer.alloc(10, 1));

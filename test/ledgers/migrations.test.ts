@@ -10,7 +10,7 @@ import { ABSENT, CLAIM, connect, endings, newFile, placeOf, tablesOf } from "./k
 const PAGE = readFileSync(new URL("../../docs/formats/ledger.md", import.meta.url), "utf8");
 
 describe("migrations of a ledger in SQLite", () => {
-  test("LM1 LG7 twenty that begin at once on an empty database make the tables once", async () => {
+  test("LG7 twenty that begin at once on an empty database make the tables once", async () => {
     const file = newFile();
     const ledgers = Array.from({ length: 20 }, () => sqliteLedger(() => connect(file)));
     await Promise.all(ledgers.map((ledger) => ledger.migrate()));
@@ -20,7 +20,7 @@ describe("migrations of a ledger in SQLite", () => {
     expect(tokens.size).toBe(20);
   });
 
-  test("LM1 a step that fails leaves nothing behind, and can be done later", async () => {
+  test("a step that fails leaves nothing behind, and can be done later", async () => {
     const connection = connect(newFile());
     const ledger = sqliteLedger(() => connection);
     connection.exec("CREATE TABLE hapax_outbox_held (mine TEXT)");
@@ -32,7 +32,7 @@ describe("migrations of a ledger in SQLite", () => {
     expect(await ledger.entries.put(placeOf("a"), ABSENT, CLAIM)).toBeDefined();
   });
 
-  test("LM2 LG7 tables of a newer version are refused and left alone", async () => {
+  test("LG7 tables of a newer version are refused and left alone", async () => {
     const connection = connect(newFile());
     const ledger = sqliteLedger(() => connection);
     connection.exec(
@@ -44,7 +44,7 @@ describe("migrations of a ledger in SQLite", () => {
     expect(tablesOf(connection)).toEqual(before);
   });
 
-  test("LM3 the schema by hand is that of migrate", async () => {
+  test("the schema by hand is that of migrate", async () => {
     const [byHand, bySelf] = [connect(newFile()), connect(newFile())];
     for (const sql of ledgerSchema("sqlite")) byHand.exec(sql);
     await sqliteLedger(() => bySelf).migrate();
@@ -106,7 +106,7 @@ describe.skipIf(reason !== undefined)("migrations of a ledger in PostgreSQL", ()
     return JSON.parse(JSON.stringify([rows, indexes]).replaceAll(`${schema}.`, ""));
   };
 
-  test("LM1 LG7 twenty that begin at once on an empty schema make the tables once", async () => {
+  test("LG7 twenty that begin at once on an empty schema make the tables once", async () => {
     const ledgers = Array.from({ length: 20 }, () =>
       postgresLedger<pg.PoolClient>(newPool(1), { schema: "twenty" }),
     );
@@ -129,7 +129,7 @@ describe.skipIf(reason !== undefined)("migrations of a ledger in PostgreSQL", ()
     expect(await other.entries.find(place)).toBeUndefined();
   });
 
-  test("LM1 a step that fails leaves nothing behind, and can be done later", async () => {
+  test("a step that fails leaves nothing behind, and can be done later", async () => {
     await server.pool.query("CREATE SCHEMA half; CREATE VIEW half.hapax_outbox AS SELECT 1 AS one");
     const before = await shapeOf("half");
     const ledger = postgresLedger<pg.PoolClient>(newPool(), { schema: "half" });
@@ -140,7 +140,7 @@ describe.skipIf(reason !== undefined)("migrations of a ledger in PostgreSQL", ()
     expect(await ledger.entries.put(placeOf("a"), ABSENT, CLAIM)).toBeDefined();
   });
 
-  test("LM2 LG7 tables of a newer version are refused and left alone", async () => {
+  test("LG7 tables of a newer version are refused and left alone", async () => {
     await server.pool.query(`CREATE SCHEMA newer;
       CREATE TABLE newer.hapax_migrations (part text, version integer, applied_at timestamptz);
       INSERT INTO newer.hapax_migrations VALUES ('entries', 99, now()), ('later', 7, now())`);
@@ -150,7 +150,7 @@ describe.skipIf(reason !== undefined)("migrations of a ledger in PostgreSQL", ()
     expect(await shapeOf("newer")).toEqual(before);
   });
 
-  test("LM3 the schema by hand is that of migrate, and the search path stays as it was", async () => {
+  test("the schema by hand is that of migrate, and the search path stays as it was", async () => {
     const pool = newPool();
     const hand = await pool.connect();
     await hand.query("BEGIN");

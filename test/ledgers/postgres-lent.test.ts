@@ -78,7 +78,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
   suite(withPg);
   suite(withPostgres);
 
-  test("LD1 everything that pg hands out is refused after the end, and the connection is not given back twice", async () => {
+  test("everything that pg hands out is refused after the end, and the connection is not given back twice", async () => {
     const pool = openPool(1);
     const ledger = postgresLedger<pg.PoolClient>(pool);
     let kept: pg.PoolClient | undefined;
@@ -96,7 +96,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     expect([pool.totalCount, pool.idleCount, await effects()]).toEqual([1, 1, []]);
   });
 
-  test("LD1 a query of postgres that was made before the end and is sent after it is refused", async () => {
+  test("a query of postgres that was made before the end and is sent after it is refused", async () => {
     const ledger = withPostgres.open();
     let late: PromiseLike<unknown> = Promise.resolve();
     let inner: postgres.TransactionSql | undefined;
@@ -114,7 +114,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     expect(await effects()).toEqual(["in time"]);
   });
 
-  test("LD1 LD2 a query of pg that is refused tells so itself, and ends no process", async () => {
+  test("a query of pg that is refused tells so itself, and ends no process", async () => {
     const ledger = withPg.open();
     const outcomeOf = (tx: pg.PoolClient, text: string): Promise<unknown> =>
       new Promise((resolve) => {
@@ -137,7 +137,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     expect(await effects()).toEqual([]);
   });
 
-  test("LD2 a part of a query of postgres may be END, and a query may not be COMMIT", async () => {
+  test("a part of a query of postgres may be END, and a query may not be COMMIT", async () => {
     const ledger = withPostgres.open();
     const rows = await ledger.transaction(
       async (tx) => tx`SELECT CASE WHEN true THEN 1 ${tx`END`} AS one`,
@@ -147,7 +147,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     await expect(split).rejects.toThrow("the work ran COMMIT");
   });
 
-  test("LD1 LD2 a sink lends its client as a ledger does", async () => {
+  test("a sink lends its client as a ledger does", async () => {
     const sink = ledgerSink(postgresLedger<pg.PoolClient>(openPool()));
     const place = { pipeline: "p", stream: "/v1/stream/in" };
     await sink.prepare();
@@ -170,7 +170,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
 
 function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
   describe(`with ${name}`, () => {
-    test("LD1 a write that comes after the end is refused, and is in no other transaction", async () => {
+    test("a write that comes after the end is refused, and is in no other transaction", async () => {
       const ledger = open(1);
       const kept: Tx[] = [];
       const keep = (tx: Tx): void => {
@@ -196,7 +196,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       expect(await effects()).toEqual([]);
     });
 
-    test("LD1 a joined ledger ends with its transaction", async () => {
+    test("a joined ledger ends with its transaction", async () => {
       const ledger = open();
       const joined = await ledger.transaction(async (tx) => ledger.in(tx));
       const put = joined.entries.put(placeOf("late"), ABSENT, CLAIM);
@@ -204,7 +204,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       expect(await ledger.entries.find(placeOf("late"))).toBeUndefined();
     });
 
-    test("LD2 work that ends the transaction itself fails, and leaves nothing", async () => {
+    test("work that ends the transaction itself fails, and leaves nothing", async () => {
       const ledger = open();
       for (const text of ["COMMIT", " rollback work", "-- done\nCOMMIT AND CHAIN", "BEGIN"]) {
         const call = processOnce(
@@ -229,7 +229,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
     });
 
     test.each(["COMMIT", "ROLLBACK", "COMMIT AND CHAIN"])(
-      "PS5 a %s that nobody could read is found out, and the work is not told as done",
+      "a %s that nobody could read is found out, and the work is not told as done",
       async (control) => {
         const ledger = open();
         // As a helper that has got at the client behind the stand-in.
@@ -248,7 +248,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       },
     );
 
-    test("PS5 a transaction that was split is told to those who begin one", async () => {
+    test("a transaction that was split is told to those who begin one", async () => {
       const ledger = open();
       const split = ledger.transaction(async (tx) => {
         await run(behind(tx), "COMMIT");
@@ -259,7 +259,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       });
     });
 
-    test("PS3 a statement whose failure the work has caught undoes the transaction, and says so", async () => {
+    test("a statement whose failure the work has caught undoes the transaction, and says so", async () => {
       const ledger = open();
       const done = ledger.transaction(async (tx) => {
         await run(tx, INSERT);
@@ -270,7 +270,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
     });
 
     test(
-      "PS6 a lost lease ends the transaction at once, whatever its work does",
+      "a lost lease ends the transaction at once, whatever its work does",
       { timeout: 10_000 },
       async () => {
         const [ledger, other] = [open(1), open(2)];
@@ -295,7 +295,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       },
     );
 
-    test("PS6 a statement that does not end keeps nobody waiting", async () => {
+    test("a statement that does not end keeps nobody waiting", async () => {
       const ledger = open();
       let isOver = false;
       const call = processOnce(
@@ -315,7 +315,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       expect([heir.result, await effects()]).toEqual(["heir", []]);
     });
 
-    test("PS6 as many works as connections, each of which needs one more, come to an end", async () => {
+    test("as many works as connections, each of which needs one more, come to an end", async () => {
       const ledger = open(2);
       const nested = (key: string) =>
         processOnce(
@@ -333,7 +333,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       expect(await ledger.transaction(async () => "free")).toBe("free");
     });
 
-    test("PS7 a call that needs a connection which its own transaction holds is refused in time", async () => {
+    test("a call that needs a connection which its own transaction holds is refused in time", async () => {
       const ledger = open(1);
       const outcome = await ledger.transaction(async () => {
         vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
@@ -350,7 +350,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
     });
 
     test(
-      "LO7 LO8 a holder that is cut off before its COMMIT holds nobody up beyond their patience",
+      "a holder that is cut off before its COMMIT holds nobody up beyond their patience",
       { timeout: 10_000 },
       async () => {
         const [holder, other] = [open(), open()];
@@ -375,7 +375,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
           options,
         );
         await isThere.promise;
-        // LO8: what PostgreSQL does with it if it never comes back.
+        // What PostgreSQL does with it if it never comes back.
         const shown = JSON.stringify(await (timeout as () => Promise<unknown>)());
         expect(shown).toContain('"10s"');
         await new Promise((resolve) => setTimeout(resolve, 1_100));

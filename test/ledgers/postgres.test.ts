@@ -111,7 +111,7 @@ afterAll(async () => {
 });
 
 describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
-  describe("LO1 behind a pooler of transactions", () => {
+  describe("behind a pooler of transactions", () => {
     const pools: pg.Pool[] = [];
     let opened = 0;
     afterAll(async () => {
@@ -138,7 +138,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
       );
   });
 
-  test("LO1 postgres prepares statements if it prepares at all, and needs it not", async () => {
+  test("postgres prepares statements if it prepares at all, and needs it not", async () => {
     for (const prepare of [true, false]) {
       const sql = newSql({ max: 1, prepare });
       const ledger = postgresLedger<postgres.TransactionSql>(sql);
@@ -153,7 +153,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
     }
   });
 
-  test("LO2 a lease that is taken late in a transaction begins late", async () => {
+  test("a lease that is taken late in a transaction begins late", async () => {
     const ledger = await newLedger();
     const place = freshPlace();
     await ledger.transaction(async (tx) => {
@@ -169,7 +169,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
   });
 
   test.each(["commit", "rollback"])(
-    "LO3 a put waits for a transaction that makes the same entry, until its %s",
+    "a put waits for a transaction that makes the same entry, until its %s",
     async (end) => {
       const [one, other] = [await newLedger(), await newLedger()];
       const place = freshPlace();
@@ -190,7 +190,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
     },
   );
 
-  test("LO3 what was found in a transaction is found by the next one after its end", async () => {
+  test("what was found in a transaction is found by the next one after its end", async () => {
     const [one, other] = [await newLedger(), await newLedger()];
     const place = freshPlace();
     await one.entries.put(place, ABSENT, CLAIM);
@@ -207,7 +207,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
     expect(await second).toMatchObject({ revision: 2, state: "done" });
   });
 
-  test("LO4 a serialisable default of the user does not break calls of their own", async () => {
+  test("a serialisable default of the user does not break calls of their own", async () => {
     const options = "-c default_transaction_isolation=serializable";
     const ledgers = Array.from({ length: 4 }, () =>
       postgresLedger<pg.PoolClient>(newPool({ options })),
@@ -228,7 +228,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
     }
   });
 
-  test("LO5 a connection that is lost in COMMIT is told as it is, and the entry knows the outcome", async () => {
+  test("a connection that is lost in COMMIT is told as it is, and the entry knows the outcome", async () => {
     const pool = newPool();
     const lost = new Error("read ECONNRESET");
     const cutting: PgPool<pg.PoolClient> = {
@@ -258,7 +258,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
     expect(await ledger.entries.find(place)).toMatchObject({ state: "running" });
   });
 
-  test("LO6 LG3 a token that was drawn early and put late is drawn again", async () => {
+  test("LG3 a token that was drawn early and put late is drawn again", async () => {
     const slow = postgresLedger(newPool({ application_name: "slow" }));
     const ledger = await newLedger();
     const place = freshPlace();
@@ -284,7 +284,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
     expect(await ledger.entries.find(place)).toMatchObject({ token: put?.token, revision: 1 });
   });
 
-  test("PS4 a connection that is lost in a transaction fails its next statement, and not the process", async () => {
+  test("a connection that is lost in a transaction fails its next statement, and not the process", async () => {
     const ledger = await newLedger();
     const place = freshPlace();
     const work = ledger.transaction(async (tx) => {
@@ -298,7 +298,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
     expect(await ledger.entries.find(place)).toBeUndefined();
   });
 
-  test("PS3 a transaction in which a statement failed is not told as committed", async () => {
+  test("a transaction in which a statement failed is not told as committed", async () => {
     const place = freshPlace();
     const ledger = await newLedger();
     const withPg = ledger.transaction(async (tx) => {

@@ -25,8 +25,8 @@ function effectsIn(file: string): readonly string[] {
   return (rows as readonly { readonly text: string }[]).map(({ text }) => text);
 }
 
-describe("SQ5 the connection", () => {
-  test("SQ5 of somebody else is refused, with what to write instead", () => {
+describe("the connection", () => {
+  test("of somebody else is refused, with what to write instead", () => {
     const connection = connect(newFile());
     // As a caller without types.
     const plain = () => sqliteLedger(connection as never);
@@ -37,7 +37,7 @@ describe("SQ5 the connection", () => {
     );
   });
 
-  test("SQ5 has one owner: a second ledger is refused until the first has closed it", () => {
+  test("has one owner: a second ledger is refused until the first has closed it", () => {
     const file = newFile();
     const connection = connect(file);
     const ledger = sqliteLedger(() => connection);
@@ -47,7 +47,7 @@ describe("SQ5 the connection", () => {
     sqliteLedger(() => connect(file)).close();
   });
 
-  test("SQ5 of a neighbour keeps its write when the work of the ledger fails", async () => {
+  test("of a neighbour keeps its write when the work of the ledger fails", async () => {
     const { file, ledger } = await opened();
     const neighbour = connect(file);
     const insert = () => neighbour.exec("INSERT INTO effects VALUES ('neighbour')");
@@ -68,7 +68,7 @@ describe("SQ5 the connection", () => {
     expect(effectsIn(file)).toEqual(["neighbour"]);
   });
 
-  test("SQ5 with which others write is not used again, and what succeeded is kept", async () => {
+  test("with which others write is not used again, and what succeeded is kept", async () => {
     const { file, connection, ledger } = await opened();
     const held = connection.prepare("INSERT INTO effects VALUES ('neighbour')");
     const done = await processOnce(
@@ -89,7 +89,7 @@ describe("SQ5 the connection", () => {
     expect(effectsIn(file)).toEqual(["mine", "neighbour"]);
   });
 
-  test("SQ5 with which others write tells of the write that failing work took along", async () => {
+  test("with which others write tells of the write that failing work took along", async () => {
     const { connection, ledger } = await opened();
     const failed = ledger.transaction(async () => {
       await turn();
@@ -103,7 +103,7 @@ describe("SQ5 the connection", () => {
     });
   });
 
-  test("SQ2 never stops the process to wait, and a database that stays busy is given up in time", async () => {
+  test("never stops the process to wait, and a database that stays busy is given up in time", async () => {
     const { file } = await opened();
     // What better-sqlite3 and libsql have as their default.
     const patient = connect(file);
@@ -120,10 +120,10 @@ describe("SQ5 the connection", () => {
   });
 });
 
-describe("LD1 LD2 what is lent", () => {
+describe("what is lent", () => {
   const place = { pipeline: "p", stream: "/v1/stream/in" };
 
-  test("LD1 refuses every write after the end, and so does all that it handed out", async () => {
+  test("refuses every write after the end, and so does all that it handed out", async () => {
     const { file, ledger } = await opened();
     const sink = ledgerSink(sqliteLedger(() => connect(file)));
     await sink.prepare();
@@ -157,7 +157,7 @@ describe("LD1 LD2 what is lent", () => {
     expect(effectsIn(file)).toEqual([]);
   });
 
-  test("LD1 SQ5 rows that are written one by one are the work's own, and end with it", async () => {
+  test("rows that are written one by one are the work's own, and end with it", async () => {
     const { file, ledger } = await opened();
     const write = (tx: Connection, text: string) =>
       tx.prepare("INSERT INTO effects VALUES (?) RETURNING text").iterate(text);
@@ -179,7 +179,7 @@ describe("LD1 LD2 what is lent", () => {
     expect(effectsIn(file)).toEqual(["a", "b"]);
   });
 
-  test("LD1 what the work gets from its own functions is its own, and does not end", async () => {
+  test("what the work gets from its own functions is its own, and does not end", async () => {
     const connection = connect(newFile());
     // As better-sqlite3 and Bun have it, inside a transaction too.
     const transaction =
@@ -202,7 +202,7 @@ describe("LD1 LD2 what is lent", () => {
     expect([order.total(), count()]).toEqual([5, 7]);
   });
 
-  test("LD1 a joined ledger ends with its transaction", async () => {
+  test("a joined ledger ends with its transaction", async () => {
     const { ledger } = await opened();
     const joined = await ledger.transaction(async (tx) => ledger.in(tx));
     const put = joined.entries.put(placeOf("late"), ABSENT, CLAIM);
@@ -210,7 +210,7 @@ describe("LD1 LD2 what is lent", () => {
     expect(await ledger.entries.find(placeOf("late"))).toBeUndefined();
   });
 
-  test("LD2 work that ends the transaction itself fails, and leaves nothing", async () => {
+  test("work that ends the transaction itself fails, and leaves nothing", async () => {
     const { file, ledger } = await opened();
     const texts = ["COMMIT", "ROLLBACK", "/* done */ end", "SELECT 1; rollback", "BEGIN"];
     for (const text of texts) {
@@ -230,7 +230,7 @@ describe("LD1 LD2 what is lent", () => {
     expect(effectsIn(file)).toEqual([]);
   });
 
-  test("LD2 savepoints, triggers and words in strings are the user's", async () => {
+  test("savepoints, triggers and words in strings are the user's", async () => {
     const { file, ledger } = await opened();
     await ledger.transaction(async (tx) => {
       tx.exec("SAVEPOINT part; INSERT INTO effects VALUES ('undone'); ROLLBACK TO part");

@@ -10,7 +10,7 @@ import { conform } from "./conform.ts";
 import { ABSENT, CLAIM, connect, newFile, placeOf, tablesOf } from "./kit.ts";
 
 describe("a ledger in SQLite", () => {
-  test("LQ1 a call of its own is not a part of an open transaction, and does not go with it", async () => {
+  test("a call of its own is not a part of an open transaction, and does not go with it", async () => {
     const ledger = sqliteLedger(() => connect(newFile()));
     await ledger.migrate();
     let put: Promise<unknown> = Promise.resolve();
@@ -26,7 +26,7 @@ describe("a ledger in SQLite", () => {
     expect(await ledger.entries.find(placeOf("outside"))).toBeDefined();
   });
 
-  test("LQ2 a token of a transaction that the user rolled back is not given again", async () => {
+  test("a token of a transaction that the user rolled back is not given again", async () => {
     const connection = connect(newFile());
     const ledger = sqliteLedger(() => connection);
     await ledger.migrate();
@@ -37,7 +37,7 @@ describe("a ledger in SQLite", () => {
     expect(next?.token).toBeGreaterThan(inside?.token ?? Infinity);
   });
 
-  test("LQ2 a transaction that fails leaves its tokens behind, and nothing else", async () => {
+  test("a transaction that fails leaves its tokens behind, and nothing else", async () => {
     const file = newFile();
     const [ledger, other] = [sqliteLedger(() => connect(file)), sqliteLedger(() => connect(file))];
     await ledger.migrate();
@@ -56,7 +56,7 @@ describe("a ledger in SQLite", () => {
     expect([given > 0, (next?.token ?? 0) > given]).toEqual([true, true]);
   });
 
-  test("LQ3 what was found in a transaction that began for reading is locked all the same", async () => {
+  test("what was found in a transaction that began for reading is locked all the same", async () => {
     const file = newFile();
     const [mine, theirs] = [connect(file), connect(file)];
     const ledger = sqliteLedger(() => mine);
@@ -70,7 +70,7 @@ describe("a ledger in SQLite", () => {
     theirs.exec("ROLLBACK");
   });
 
-  test("LQ4 a connection without a transaction cannot be joined, any with one can", async () => {
+  test("a connection without a transaction cannot be joined, any with one can", async () => {
     const file = newFile();
     const [mine, theirs] = [connect(file), connect(file)];
     const ledger = sqliteLedger(() => mine);
@@ -83,7 +83,7 @@ describe("a ledger in SQLite", () => {
     expect(await ledger.entries.find(placeOf("a"))).toBeDefined();
   });
 
-  test("SQ3 a commit that a reader holds up is not lost", async () => {
+  test("a commit that a reader holds up is not lost", async () => {
     const file = newFile();
     const reader = connect(file);
     const ledger = sqliteLedger(() => connect(file));

@@ -164,7 +164,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
   });
   afterAll(() => server.stop());
 
-  test("ON5 a failure that COMMIT tells is remembered, as one that the work throws", async () => {
+  test("a failure that COMMIT tells is remembered, as one that the work throws", async () => {
     await server.pool.query("CREATE TABLE parents (id INT PRIMARY KEY)");
     await server.pool.query(
       "CREATE TABLE children (parent INT REFERENCES parents DEFERRABLE INITIALLY DEFERRED)",

@@ -25,7 +25,7 @@ let last = 0;
 export const fresh = (): string => `key ${(last += 1)}`;
 
 export function databaseSuite<Tx>(target: Target<Tx>): void {
-  test("ON1 ON2 of 64 callers in four processes one has the effect, and all get its result", async () => {
+  test("of 64 callers in four processes one has the effect, and all get its result", async () => {
     const key = fresh();
     const ledgers = await Promise.all([1, 2, 3, 4].map(() => target.open()));
     const calls = ledgers.flatMap((ledger, process) =>
@@ -47,7 +47,7 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     expect(await target.count(key)).toBe(1);
   });
 
-  test("ON3 ON5 work that throws leaves nothing, and is done by the next call", async () => {
+  test("work that throws leaves nothing, and is done by the next call", async () => {
     const key = fresh();
     const ledger = await target.open();
     const call = (isFailure: boolean) =>
@@ -68,7 +68,7 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     expect(await target.count(key)).toBe(1);
   });
 
-  test("ON5 a failure is remembered, or forgotten, as was wished", async () => {
+  test("a failure is remembered, or forgotten, as was wished", async () => {
     const key = fresh();
     const ledger = await target.open();
     const fail = (): never => {
@@ -87,7 +87,7 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     });
   });
 
-  test("ON6 OC5 work elsewhere that was left is asked for", async () => {
+  test("OC5 work elsewhere that was left is asked for", async () => {
     const key = fresh();
     const ledger = await target.open();
     const asked: string[] = [];
@@ -112,7 +112,7 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     expect(asked).toHaveLength(1);
   });
 
-  test("ON9 in the caller's transaction everything stays or goes with it", async () => {
+  test("in the caller's transaction everything stays or goes with it", async () => {
     const key = fresh();
     const ledgers = [await target.open(), await target.open()] as const;
     const call = (ledger: Ledger<Tx>, isUndone: boolean) =>
@@ -138,7 +138,7 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     expect(await target.count(key)).toBe(1);
   });
 
-  test("IB1 IB3 a message has its effect once, also beside a delivery that fails", async () => {
+  test("a message has its effect once, also beside a delivery that fails", async () => {
     const id = fresh();
     const inboxes = await Promise.all(
       [1, 2, 3].map(async () =>
@@ -159,7 +159,7 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     expect(await target.count(id)).toBe(1);
   });
 
-  test("LE1 LE2 LE4 a lease has one holder, and the one before commits nothing", async () => {
+  test("a lease has one holder, and the one before commits nothing", async () => {
     const name = fresh();
     const ledgers = await Promise.all([1, 2, 3].map(() => target.open()));
     const held = await Promise.all(
@@ -182,7 +182,7 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     expect(await target.count(name)).toBe(1);
   });
 
-  test("VS2 of writes at once that expect the same version one is applied", async () => {
+  test("of writes at once that expect the same version one is applied", async () => {
     const key = fresh();
     const ledgers = await Promise.all([1, 2, 3].map(() => target.open()));
     for (const expected of [0, 1]) {
@@ -198,7 +198,7 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     }
   });
 
-  test("SW1 what is past its retention is deleted, and nothing else", async () => {
+  test("what is past its retention is deleted, and nothing else", async () => {
     const [old, young] = [fresh(), fresh()];
     const ledger = await target.open();
     const note = (id: string, retainMs: number) =>

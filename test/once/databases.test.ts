@@ -116,7 +116,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     return postgresLedger<pg.PoolClient>({ connect, query: pool.query.bind(pool) });
   };
 
-  test("ON4 a connection that is lost after its COMMIT was done is resolved as done", async () => {
+  test("a connection that is lost after its COMMIT was done is resolved as done", async () => {
     const key = fresh();
     const call = (ledger: Ledger<pg.PoolClient>) =>
       processOnce(
@@ -133,7 +133,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     expect(await target.count(key)).toBe(1);
   });
 
-  test("ON4 a connection that is lost before its COMMIT arrives is resolved as undone", async () => {
+  test("a connection that is lost before its COMMIT arrives is resolved as undone", async () => {
     const key = fresh();
     const ledger = losing("before");
     const call = () =>
@@ -153,7 +153,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     expect(await target.count(key)).toBe(1);
   });
 
-  test("ON4 a COMMIT that is still under way is waited for before it is judged", async () => {
+  test("a COMMIT that is still under way is waited for before it is judged", async () => {
     const key = fresh();
     const pool = server.openPool();
     let lost: pg.PoolClient | undefined;
@@ -202,7 +202,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     expect(await target.count(key)).toBe(1);
   });
 
-  test("IB1 PS3 a message is not told as handled if a statement of its work had failed", async () => {
+  test("a message is not told as handled if a statement of its work had failed", async () => {
     const id = fresh();
     const inbox = createInbox(await target.open(), { consumer: "billing", retainMs: 60_000 });
     const careless = inbox.handle({ id, source: "shop" }, async (tx) => {
@@ -214,7 +214,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     expect(await target.count(id)).toBe(1);
   });
 
-  test("LE4 a lease that was looked at cannot be taken before that transaction has ended", async () => {
+  test("a lease that was looked at cannot be taken before that transaction has ended", async () => {
     const name = fresh();
     const [one, other] = [await target.open(), await target.open()];
     // Time stands still in it: nothing is renewed.

@@ -54,7 +54,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     });
 
     // A renewal changes the entry, and the snapshot of the work is older: PostgreSQL refuses the end of it.
-    test(`ON3 ON5 work that outlives a renewal is undone and given back where transactions are ${level}`, async () => {
+    test(`work that outlives a renewal is undone and given back where transactions are ${level}`, async () => {
       const key = fresh();
       const ledger = postgresLedger(strict(level));
       const call = (leaseMs: number, seconds: number) =>
@@ -74,7 +74,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       expect(await count(key)).toBe(1);
     });
 
-    test(`LE4 LE3 guarded work that outlives a renewal is undone where transactions are ${level}`, async () => {
+    test(`guarded work that outlives a renewal is undone where transactions are ${level}`, async () => {
       const key = fresh();
       const lease = await acquireLease(postgresLedger(strict(level)), key, { leaseMs: 900 });
       const guarded = lease?.transaction(async (tx) => {
@@ -87,7 +87,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       expect(await count(key)).toBe(0);
     });
 
-    test(`IB1 IB3 of deliveries at once one is handled where transactions are ${level}`, async () => {
+    test(`of deliveries at once one is handled where transactions are ${level}`, async () => {
       const key = fresh();
       const inbox = createInbox(postgresLedger(strict(level)), { consumer: "c", retainMs: 60_000 });
       const deliver = () =>
@@ -102,7 +102,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     });
   }
 
-  test("LO6 LG3 a token that was drawn before a lock and put after it is drawn again", async () => {
+  test("LG3 a token that was drawn before a lock and put after it is drawn again", async () => {
     const [ledger, other] = [postgresLedger(newPool()), postgresLedger(newPool())];
     const place = { kind: "once", scope: GLOBAL, key: fresh() };
     const write: EntryWrite = {
@@ -132,7 +132,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     expect(await ledger.entries.find(place)).toMatchObject({ ...put, revision: 2 });
   });
 
-  test("ON1 a pool of one connection is enough for many keys at once", async () => {
+  test("a pool of one connection is enough for many keys at once", async () => {
     const ledger = postgresLedger(newPool({ max: 1 }));
     const keys = Array.from({ length: 20 }, fresh);
     await Promise.all(

@@ -30,7 +30,7 @@ function probed(base: ReturnType<typeof stage>["settings"]) {
   return { charges, charge, settings };
 }
 
-test("CK2 ON6 work whose claim was answered after its lease is not begun", async () => {
+test("CK2 work whose claim was answered after its lease is not begun", async () => {
   const { clock, ledger, elsewhere, settings: base } = stage();
   const { charges, charge, settings } = probed(base);
   const [written, answer] = [gate(), gate()];
@@ -55,7 +55,7 @@ test("CK2 ON6 work whose claim was answered after its lease is not begun", async
   expect(charges).toEqual(["second"]);
 });
 
-test("CK2 ON6 work is not begun on an answer of reconcile that came after the lease", async () => {
+test("CK2 work is not begun on an answer of reconcile that came after the lease", async () => {
   const { clock, ledger, elsewhere, settings: base } = stage();
   const { charges, charge, settings } = probed(base);
   const lost = processOnce(
@@ -85,7 +85,7 @@ test("CK2 ON6 work is not begun on an answer of reconcile that came after the le
   expect(charges).toEqual(["second"]);
 });
 
-test("ON5 the signal that work has heard goes with it, however long the caller's lives", async () => {
+test("the signal that work has heard goes with it, however long the caller's lives", async () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as () => void;
   const { ledger, settings } = stage();
@@ -108,7 +108,7 @@ test("ON5 the signal that work has heard goes with it, however long the caller's
   expect(getEventListeners(stop.signal, "abort")).toEqual([]);
 });
 
-test("ON5 the signal of the work aborts with the caller's, and with the reason of it", async () => {
+test("the signal of the work aborts with the caller's, and with the reason of it", async () => {
   const { ledger, settings } = stage();
   const stop = new AbortController();
   const reason = new Error("enough");
@@ -126,7 +126,7 @@ test("ON5 the signal of the work aborts with the caller's, and with the reason o
   }
 });
 
-test("ON5 ON7 many calls at once have one listener of the caller's signal, and all hear of it", async () => {
+test("many calls at once have one listener of the caller's signal, and all hear of it", async () => {
   const { ledger, settings } = stage();
   const stop = new AbortController();
   const call = (key: string) =>

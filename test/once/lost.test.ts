@@ -33,7 +33,7 @@ function stage() {
 }
 
 describe("a claim that is lost", () => {
-  test("ON3 CK3 has no effect and leaves no record, whenever its work ends", async () => {
+  test("CK3 has no effect and leaves no record, whenever its work ends", async () => {
     const { world, slow } = stage();
     const [one, other] = [world.process(), world.process()];
     const zombie = slow(one, "zombie");
@@ -54,7 +54,7 @@ describe("a claim that is lost", () => {
     expect(world.effects).toEqual(["heir"]);
   });
 
-  test("ON3 CK3 has no effect after the work of the next one is done", async () => {
+  test("CK3 has no effect after the work of the next one is done", async () => {
     const { world, slow } = stage();
     const [one, other] = [world.process(), world.process()];
     const zombie = slow(one, "zombie");
@@ -72,7 +72,7 @@ describe("a claim that is lost", () => {
     expect(new TextDecoder().decode(entry?.data)).toBe('"heir"');
   });
 
-  test("CK2 ON1 is not lost by work that takes many leases", async () => {
+  test("CK2 is not lost by work that takes many leases", async () => {
     const { world, slow } = stage();
     const long = slow(world.process(), "long");
     await flush();
@@ -101,7 +101,7 @@ describe("a claim that is lost", () => {
 });
 
 describe("a commit without an answer", () => {
-  test("ON4 counts if it was stored", async () => {
+  test("counts if it was stored", async () => {
     const { world, slow } = stage();
     const process = world.process();
     process.loseCommit("stored");
@@ -111,7 +111,7 @@ describe("a commit without an answer", () => {
     expect(world.effects).toEqual(["paid"]);
   });
 
-  test("ON4 is told as failed if it was undone, and the key is free at once", async () => {
+  test("is told as failed if it was undone, and the key is free at once", async () => {
     const { world, slow } = stage();
     const process = world.process();
     process.loseCommit("undone");
@@ -125,7 +125,7 @@ describe("a commit without an answer", () => {
     expect(world.effects).toEqual(["paid again"]);
   });
 
-  test("ON4 is looked up when the database is back", async () => {
+  test("is looked up when the database is back", async () => {
     const { world, slow } = stage();
     const process = world.process();
     process.loseCommit("stored");
@@ -139,7 +139,7 @@ describe("a commit without an answer", () => {
     expect(await call).toMatchObject({ result: "paid" });
   });
 
-  test("ON4 is unknown if the database does not come back, and known to whoever asks later", async () => {
+  test("is unknown if the database does not come back, and known to whoever asks later", async () => {
     const { world, slow } = stage();
     const process = world.process();
     process.loseCommit("stored");
@@ -159,7 +159,7 @@ describe("a commit without an answer", () => {
 });
 
 describe("work elsewhere", () => {
-  test("ON4 is recorded when the database is back", async () => {
+  test("is recorded when the database is back", async () => {
     const { world, options } = stage();
     const process = world.process();
     let calls = 0;
@@ -181,7 +181,7 @@ describe("work elsewhere", () => {
     expect(await world.memory.entries.find(PLACE)).toMatchObject({ state: "done" });
   });
 
-  test("ON4 is known as recorded if only the answer to that was lost", async () => {
+  test("is known as recorded if only the answer to that was lost", async () => {
     const { world, options } = stage();
     const process = world.process();
     const call = processOnce(
@@ -197,7 +197,7 @@ describe("work elsewhere", () => {
     expect(await call).toMatchObject({ result: "receipt", isReplayed: false });
   });
 
-  test("ON6 is asked for when its process was lost in the middle of it", async () => {
+  test("is asked for when its process was lost in the middle of it", async () => {
     const { world, options } = stage();
     const remote: string[] = [];
     const pay = (process: Process, afterwards: Promise<void>) =>

@@ -10,7 +10,7 @@ describe("work that throws", () => {
     throw new RangeError("too much");
   };
 
-  test("ON5 ON3 is undone, told as it is, and done again by the next call", async () => {
+  test("is undone, told as it is, and done again by the next call", async () => {
     const { ledger, effects, write, settings, place, count } = stage();
     const error = new RangeError("too much");
     const call = processOnce(
@@ -30,7 +30,7 @@ describe("work that throws", () => {
     expect(count("failures_total")).toBe(1);
   });
 
-  test("ON5 is remembered with its name and message, if that is wished", async () => {
+  test("is remembered with its name and message, if that is wished", async () => {
     const { ledger, elsewhere, settings } = stage();
     const options = { ...settings, onFailure: "remember" } as const;
     await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
@@ -42,7 +42,7 @@ describe("work that throws", () => {
     });
   });
 
-  test("ON5 is not remembered if it was told to stop", async () => {
+  test("is not remembered if it was told to stop", async () => {
     const { ledger, settings, place } = stage();
     const stop = new AbortController();
     const call = processOnce(
@@ -58,7 +58,7 @@ describe("work that throws", () => {
     expect(await ledger.entries.find(place)).toMatchObject({ state: "released" });
   });
 
-  test("ON5 is forgotten, and counts for nothing, if that is wished", async () => {
+  test("is forgotten, and counts for nothing, if that is wished", async () => {
     const { ledger, settings, place } = stage();
     const options = { ...settings, onFailure: "forget", attemptsMax: 1 } as const;
     await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
@@ -66,7 +66,7 @@ describe("work that throws", () => {
     expect((await processOnce(ledger, "k", ({ attempt }) => attempt, options)).result).toBe(1);
   });
 
-  test("ON5 OC6 is tried as often as allowed, and no more", async () => {
+  test("OC6 is tried as often as allowed, and no more", async () => {
     const { ledger, settings } = stage();
     const options = { ...settings, attemptsMax: 2 };
     for (let time = 0; time < 2; time += 1)
@@ -78,7 +78,7 @@ describe("work that throws", () => {
 });
 
 describe("work elsewhere", () => {
-  test("ON1 has the same key in every attempt, in ASCII, and short", async () => {
+  test("has the same key in every attempt, in ASCII, and short", async () => {
     const { ledger, settings } = stage();
     const long = "é".repeat(200);
     for (const key of ["order 17", long]) {
@@ -130,7 +130,7 @@ describe("work elsewhere", () => {
     return { ledger, call, log, place, count };
   };
 
-  test("ON6 is asked for before it is repeated, and its result is kept", async () => {
+  test("is asked for before it is repeated, and its result is kept", async () => {
     const { call, log } = probed([{ kind: "done", result: "first receipt" }]);
     await expect(call()).rejects.toThrow("timeout");
     expect(await call()).toMatchObject({ result: "first receipt", isReplayed: true });
@@ -138,14 +138,14 @@ describe("work elsewhere", () => {
     expect(log).toEqual(["run 1", "ask */k 1"]);
   });
 
-  test("ON6 is repeated only after it was found not to have happened", async () => {
+  test("is repeated only after it was found not to have happened", async () => {
     const { call, log } = probed([{ kind: "not_done" }]);
     await expect(call()).rejects.toThrow("timeout");
     expect(await call()).toMatchObject({ result: "receipt", isReplayed: false });
     expect(log).toEqual(["run 1", "ask */k 1", "run 2"]);
   });
 
-  test("ON6 is not repeated while nobody knows, however often it is called", async () => {
+  test("is not repeated while nobody knows, however often it is called", async () => {
     const { call, log, count, ledger, place } = probed([{ kind: "unknown" }, { kind: "unknown" }]);
     await expect(call()).rejects.toThrow("timeout");
     await expect(call()).rejects.toMatchObject({ code: "outcome_unknown" });
@@ -156,7 +156,7 @@ describe("work elsewhere", () => {
     expect(await ledger.entries.find(place)).toMatchObject({ state: "running" });
   });
 
-  test("ON6 OC5 is still asked for when it may not be repeated any more", async () => {
+  test("OC5 is still asked for when it may not be repeated any more", async () => {
     const { call, log } = probed([{ kind: "not_done" }, { kind: "done", result: "late" }]);
     await expect(call({ attemptsMax: 1 })).rejects.toThrow("timeout");
     await expect(call({ attemptsMax: 1 })).rejects.toMatchObject({ code: "attempts_exhausted" });
@@ -173,7 +173,7 @@ describe("in the caller's transaction", () => {
       return "receipt";
     };
 
-  test("ON9 everything stays with it, or goes with it", async () => {
+  test("everything stays with it, or goes with it", async () => {
     const { ledger, effects, write, settings, place } = stage();
     const call = (tx: MemoryTransaction) => processOnce(ledger.in(tx), "k", work(write), settings);
     const undone = ledger.transaction(async (tx) => {
@@ -191,7 +191,7 @@ describe("in the caller's transaction", () => {
     expect(effects).toEqual(["paid"]);
   });
 
-  test("ON9 many at once have one effect", async () => {
+  test("many at once have one effect", async () => {
     const { ledger, effects, write, settings } = stage();
     const calls = Array.from({ length: 10 }, () =>
       ledger.transaction((tx) => processOnce(ledger.in(tx), "k", work(write), settings)),
@@ -201,7 +201,7 @@ describe("in the caller's transaction", () => {
     expect(effects).toEqual(["paid"]);
   });
 
-  test("ON9 what could not be kept there is refused", async () => {
+  test("what could not be kept there is refused", async () => {
     const { ledger, settings } = stage();
     await ledger.transaction(async (tx) => {
       const inside = ledger.in(tx);

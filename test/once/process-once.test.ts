@@ -6,7 +6,7 @@ import { InProgress, processOnce } from "../../src/toolkit/ledger.ts";
 import { flush, gate, stage } from "./stage.ts";
 
 describe("processOnce", () => {
-  test("ON1 does the work once, and answers its result to everybody who asks again", async () => {
+  test("does the work once, and answers its result to everybody who asks again", async () => {
     const { ledger, effects, write, settings, count, levels, clock } = stage();
     const pay = (): Promise<unknown> =>
       processOnce(
@@ -29,7 +29,7 @@ describe("processOnce", () => {
     expect(effects).toEqual(["paid", "paid"]);
   });
 
-  test("ON1 keeps the keys of two scopes apart, whatever characters they have", async () => {
+  test("keeps the keys of two scopes apart, whatever characters they have", async () => {
     const { ledger, settings } = stage();
     const places = [
       ["a", "b/c"],
@@ -51,7 +51,7 @@ describe("processOnce", () => {
     expect(keys.size).toBe(places.length);
   });
 
-  test("ON2 lets all callers of one process have the outcome of one", async () => {
+  test("lets all callers of one process have the outcome of one", async () => {
     const { ledger, effects, write, settings } = stage();
     const { opened, open } = gate();
     const calls = Array.from({ length: 64 }, (_, index) =>
@@ -76,7 +76,7 @@ describe("processOnce", () => {
     expect(new Set(results.map(({ result }) => result)).size).toBe(64);
   });
 
-  test("ON2 lets those who have joined decide anew when the work has failed", async () => {
+  test("lets those who have joined decide anew when the work has failed", async () => {
     const { ledger, settings } = stage();
     let runs = 0;
     const call = (): Promise<unknown> =>
@@ -104,7 +104,7 @@ describe("processOnce", () => {
     expect(runs).toBe(3);
   });
 
-  test("ON2 OC4 refuses other content at once, while the first is under way and afterwards", async () => {
+  test("OC4 refuses other content at once, while the first is under way and afterwards", async () => {
     const { ledger, elsewhere, settings, count } = stage();
     const { opened, open } = gate();
     const call = (from: Ledger<MemoryTransaction>, fingerprint: string) =>
@@ -125,7 +125,7 @@ describe("processOnce", () => {
     expect(count("mismatches_total")).toBe(4);
   });
 
-  test("ON2 gives the key's own content its result, also beside one with other content", async () => {
+  test("gives the key's own content its result, also beside one with other content", async () => {
     const { ledger, settings } = stage();
     const call = (fingerprint: string) =>
       processOnce(ledger, "k", () => fingerprint, { ...settings, fingerprint });
@@ -135,7 +135,7 @@ describe("processOnce", () => {
     expect(right).toMatchObject({ status: "fulfilled", value: { result: "a" } });
   });
 
-  test("ON2 stops waiting for the call that it has joined when its own signal aborts", async () => {
+  test("stops waiting for the call that it has joined when its own signal aborts", async () => {
     const { ledger, settings } = stage();
     const { opened, open } = gate();
     const first = processOnce(ledger, "k", () => opened.then(() => 1), settings);
@@ -148,7 +148,7 @@ describe("processOnce", () => {
     expect((await first).result).toBe(1);
   });
 
-  test("ON7 says at once that another process is at it, and when it could be taken over", async () => {
+  test("says at once that another process is at it, and when it could be taken over", async () => {
     const { ledger, elsewhere, settings, clock, count } = stage();
     const { opened, open } = gate();
     const call = { ...settings, effect: "repeatable" } as const;
@@ -168,7 +168,7 @@ describe("processOnce", () => {
     await first;
   });
 
-  test("ON7 waits for the result of another process for as long as it was told", async () => {
+  test("waits for the result of another process for as long as it was told", async () => {
     const { ledger, elsewhere, settings, clock } = stage();
     const { opened, open } = gate();
     const call = { ...settings, effect: "repeatable" } as const;
@@ -194,7 +194,7 @@ describe("processOnce", () => {
     ]);
   });
 
-  test("ON7 takes the work over while it waits, when the lease of the other is over", async () => {
+  test("takes the work over while it waits, when the lease of the other is over", async () => {
     const { ledger, elsewhere, settings, clock, place, count } = stage();
     await ledger.entries.put(
       place,
@@ -221,7 +221,7 @@ describe("processOnce", () => {
     expect(count("takeovers_total")).toBe(1);
   });
 
-  test("ON7 stops waiting when its signal aborts", async () => {
+  test("stops waiting when its signal aborts", async () => {
     const { ledger, elsewhere, settings } = stage();
     const { opened, open } = gate();
     const call = { ...settings, effect: "repeatable" } as const;
@@ -237,7 +237,7 @@ describe("processOnce", () => {
     await first;
   });
 
-  test("CK4 ON1 is not told that its claim is lost while its transaction excludes everybody", async () => {
+  test("CK4 is not told that its claim is lost while its transaction excludes everybody", async () => {
     const { ledger, settings, clock } = stage();
     const { opened, open } = gate();
     const call = processOnce(
@@ -258,7 +258,7 @@ describe("processOnce", () => {
     expect(clock.pending).toBe(0);
   });
 
-  test("ON8 answers the first caller what it answers the others", async () => {
+  test("answers the first caller what it answers the others", async () => {
     const { ledger, settings } = stage();
     const call = () =>
       processOnce(ledger, "k", () => ({ at: new Date(0), none: undefined }), settings);
@@ -267,7 +267,7 @@ describe("processOnce", () => {
     expect((await call()).result).toEqual(first.result);
   });
 
-  test("ON8 keeps undefined, null and whatever a codec can carry", async () => {
+  test("keeps undefined, null and whatever a codec can carry", async () => {
     const { ledger, settings } = stage();
     for (const [key, result] of [
       ["u", undefined],
@@ -287,7 +287,7 @@ describe("processOnce", () => {
     expect([(await big()).result, (await big()).result]).toEqual([2n ** 70n, 2n ** 70n]);
   });
 
-  test("ON8 ON3 undoes work whose result cannot be kept as it is", async () => {
+  test("undoes work whose result cannot be kept as it is", async () => {
     const { ledger, effects, write, settings } = stage();
     const cycle: { self?: unknown } = {};
     cycle.self = cycle;

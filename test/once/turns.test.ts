@@ -16,7 +16,7 @@ async function opened() {
   return { connection, ledger };
 }
 
-test("SQ4 a call that waits for the end of its own transaction is refused, and all others go on", async () => {
+test("a call that waits for the end of its own transaction is refused, and all others go on", async () => {
   const { connection, ledger } = await opened();
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
   const outer = processOnce(
@@ -41,7 +41,7 @@ test("SQ4 a call that waits for the end of its own transaction is refused, and a
   expect(vi.getTimerCount()).toBe(0);
 });
 
-test("SQ4 SQ1 a long line in which each turn ends is waited for", async () => {
+test("a long line in which each turn ends is waited for", async () => {
   const { ledger } = await opened();
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
   const slow = () =>

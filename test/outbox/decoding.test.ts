@@ -135,7 +135,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     });
   }
 
-  test("PL1 has the order of commits: a lower id that commits later comes later, and is not lost", async () => {
+  test("has the order of commits: a lower id that commits later comes later, and is not lost", async () => {
     const log = openStill(way);
     const from = await log.spans.start("beginning", "relay");
     const [first, second] = [await begin(), await begin()];
@@ -149,7 +149,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     expect((await follow(log, from)).pages.flat()).toEqual(["second", "first"]);
   });
 
-  test("PL1 is not stopped by a long transaction of somebody else", async () => {
+  test("is not stopped by a long transaction of somebody else", async () => {
     const log = openStill(way);
     const from = await log.spans.start("beginning", "relay");
     const long = await begin();
@@ -161,7 +161,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     expect((await follow(log, to)).pages).toEqual([["two"]]);
   });
 
-  test("PL1 knows nothing of what was rolled back, as a whole or to a savepoint", async () => {
+  test("knows nothing of what was rolled back, as a whole or to a savepoint", async () => {
     const log = openStill(way);
     const from = await log.spans.start("beginning", "relay");
     const tx = await begin();
@@ -183,7 +183,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     expect((await follow(log, from)).pages).toEqual([["one", "two", "three"]]);
   });
 
-  test("PL1 never splits a transaction: a page has at least a whole one, and no more than fit", async () => {
+  test("never splits a transaction: a page has at least a whole one, and no more than fit", async () => {
     const log = openStill(way);
     const from = await log.spans.start("beginning", "relay");
     await add(log, "a");
@@ -196,7 +196,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     expect(pages.flat()).toEqual(["a", "b", "c", ...many, "d"]);
   });
 
-  test("PL1 has committed events in the order of commits, whatever transactions do beside each other", async () => {
+  test("has committed events in the order of commits, whatever transactions do beside each other", async () => {
     const log = openStill(way);
     let at = await log.spans.start("beginning", "relay");
     const act = fc.constantFrom(
@@ -257,7 +257,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     );
   });
 
-  test("PL2 sees nothing but events: not other tables, other messages, or messages outside of transactions", async () => {
+  test("sees nothing but events: not other tables, other messages, or messages outside of transactions", async () => {
     const log = openStill(way);
     const from = await log.spans.start("beginning", "relay");
     const foreign = "SELECT pg_logical_emit_message";
@@ -275,7 +275,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     expect((await follow(log, from)).pages).toEqual([["ours"]]);
   });
 
-  test("PL3 SL2 can read again what its position has not passed, whoever cleans, however often", async () => {
+  test("can read again what its position has not passed, whoever cleans, however often", async () => {
     const log = openLog(way);
     const from = await log.spans.start("beginning", "relay");
     await add(log, "a");
@@ -301,7 +301,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     await expect(still.spans.plan(span.to, 10)).rejects.toThrow("it is ahead of the position");
   });
 
-  test("PL3 goes on exactly in another process, and each relay has a slot of its own", async () => {
+  test("goes on exactly in another process, and each relay has a slot of its own", async () => {
     const log = openLog(way);
     const [one, other] = [
       await log.spans.start("beginning", "A"),
@@ -323,7 +323,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     ).toEqual(["1", "2"]);
   });
 
-  test("PL4 SL4 lets go of the journal of others while nobody adds events", async () => {
+  test("lets go of the journal of others while nobody adds events", async () => {
     const log = openLog(way, 100_000);
     let at = await log.spans.start("beginning", "relay");
     const write = "INSERT INTO others (text) SELECT repeat('x', 500) FROM generate_series(1, 2000)";
@@ -353,7 +353,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     expect((await follow(log, at)).pages).toEqual([["ours"]]);
   });
 
-  test("OF1 SL1 a relay that is forgotten on the command line leaves no slot behind", async () => {
+  test("a relay that is forgotten on the command line leaves no slot behind", async () => {
     const ledger = postgresLedger<pg.PoolClient>(server.openPool(), { outbox: { way } });
     const publisher = functionPublisher(() => Promise.resolve());
     await createRelay(ledger, publisher, { name: "old" }).runOnce();
@@ -367,7 +367,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     expect(await describeSlot(server.pool, "old", { way })).toBeUndefined();
   });
 
-  test("SL1 tells that a slot is gone, was made anew, or is of another database, and skips nothing", async () => {
+  test("tells that a slot is gone, was made anew, or is of another database, and skips nothing", async () => {
     const log = openStill(way);
     const at = await log.spans.start("beginning", "relay");
     const slot = (JSON.parse(at) as { slot: string }).slot;
@@ -406,7 +406,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     });
   });
 
-  test("SL1 SL3 many that start and read at once share one slot, each in its turn", async () => {
+  test("many that start and read at once share one slot, each in its turn", async () => {
     const logs = Array.from({ length: 6 }, () => openStill(way));
     const starts = await Promise.all(logs.map((log) => log.spans.start("beginning", "relay")));
     expect(new Set(starts).size).toBe(1);
@@ -421,7 +421,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     await Promise.all(movers.map((one, index) => one.spans.clean([places[index % 2] ?? at], 0, 1)));
   });
 
-  test("PL1 PL3 feeds a relay, which goes on where it was, and the command line tells how far it is", async () => {
+  test("feeds a relay, which goes on where it was, and the command line tells how far it is", async () => {
     const ledger = postgresLedger<pg.PoolClient>(server.pool, { outbox: { way } });
     const outbox = createOutbox(ledger);
     const seen: string[] = [];
@@ -457,7 +457,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     expect((await relay().runOnce()).published).toBe(1);
   });
 
-  test("PL1 works with the other client", async () => {
+  test("works with the other client", async () => {
     await sql("DELETE FROM hapax_outbox");
     const client = postgres({ host: server.host, user: "postgres", database: "postgres", max: 3 });
     const session = postgresSession<postgres.TransactionSql>(client);
@@ -479,7 +479,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
 });
 
 describe.skipIf(reason !== undefined)("rows that are decoded", () => {
-  test("PL2 come also if they are deleted in their transaction: the table stays empty", async () => {
+  test("come also if they are deleted in their transaction: the table stays empty", async () => {
     const log = openStill("decoding");
     const from = await log.spans.start("beginning", "relay");
     await sql("DELETE FROM hapax_outbox");
@@ -491,7 +491,7 @@ describe.skipIf(reason !== undefined)("rows that are decoded", () => {
     expect((await follow(log, from)).pages).toEqual([["gone at once"]]);
   });
 
-  test("PL5 are missed by a publication without the table: that is told", async () => {
+  test("are missed by a publication without the table: that is told", async () => {
     const log = openStill("decoding");
     const from = await log.spans.start("beginning", "relay");
     await sql("ALTER PUBLICATION hapax_outbox DROP TABLE hapax_outbox");
@@ -502,7 +502,7 @@ describe.skipIf(reason !== undefined)("rows that are decoded", () => {
     await expect(log.spans.plan(from, 1)).rejects.toMatchObject({ code: "invalid_settings" });
   });
 
-  test("PL6 are deleted in small parts, only when every relay is past them", async () => {
+  test("are deleted in small parts, only when every relay is past them", async () => {
     const log = openLog("decoding");
     await sql("DELETE FROM hapax_outbox");
     const [slow, fast] = [
@@ -529,7 +529,7 @@ describe.skipIf(reason !== undefined)("rows that are decoded", () => {
     expect(await log.spans.clean([end], 0, 2)).toBe(1);
   });
 
-  test("SL1 are not skipped when PostgreSQL has invalidated the slot, and they stay", async () => {
+  test("are not skipped when PostgreSQL has invalidated the slot, and they stay", async () => {
     const log = openLog("decoding");
     const at = await log.spans.start("end", "relay");
     await add(log, "kept");
@@ -555,7 +555,7 @@ describe.skipIf(reason !== undefined)("rows that are decoded", () => {
     }
   });
 
-  test("SL1 need a role that may decode, and a journal that can be decoded: what is missing is said", async () => {
+  test("need a role that may decode, and a journal that can be decoded: what is missing is said", async () => {
     await sql("CREATE ROLE low LOGIN");
     await sql("GRANT CREATE ON DATABASE postgres TO low");
     const client = postgres({ host: server.host, user: "low", database: "postgres", max: 1 });

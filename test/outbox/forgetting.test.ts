@@ -16,7 +16,7 @@ import { openStage, pump, textOf, turns } from "./relay-kit.ts";
 const nothing = functionPublisher(() => Promise.resolve());
 const broken = functionPublisher(() => Promise.reject(new Error("no route")));
 
-test("OF1 a relay is not forgotten while somebody runs it, and is when its lease is over", async () => {
+test("a relay is not forgotten while somebody runs it, and is when its lease is over", async () => {
   const { ledger, clock, add } = openStage();
   let open: () => void = () => undefined;
   const opened = new Promise<void>((resolve) => (open = resolve));
@@ -32,7 +32,7 @@ test("OF1 a relay is not forgotten while somebody runs it, and is when its lease
   await expect(forgetRelay(ledger, "no name")).rejects.toMatchObject({ code: "invalid_request" });
 });
 
-test("OF2 OR9 events are deleted without a forgotten relay, and its held ones are kept or thrown away as told", async () => {
+test("events are deleted without a forgotten relay, and its held ones are kept or thrown away as told", async () => {
   const { ledger, clock, add } = openStage();
   const run = (name: string, publisher: Publisher) =>
     createRelay(ledger, publisher, { name, clock, retry: { attemptsMax: 1 } }).runOnce();
@@ -66,7 +66,7 @@ test("OF2 OR9 events are deleted without a forgotten relay, and its held ones ar
   expect(await left()).toBe(0);
 });
 
-test("OF3 a relay that is made anew under an old name loses nothing at a target that remembers its numbers", async () => {
+test("a relay that is made anew under an old name loses nothing at a target that remembers its numbers", async () => {
   const { direct: connection, close } = await openServer();
   try {
     const { ledger } = openStage();
@@ -117,7 +117,7 @@ function withSlowClean<Tx>(ledger: Ledger<Tx>, wait: () => Promise<void>): Ledge
   return slowed(ledger);
 }
 
-test("OR9 a relay that begins while others delete keeps the stretch that it has planned", async () => {
+test("a relay that begins while others delete keeps the stretch that it has planned", async () => {
   const { ledger, clock, add } = openStage();
   await add("a.1", "b.1", "c.1");
   const done: string[] = [];

@@ -54,7 +54,7 @@ function valuesOf(direct: Connection, topic: string): Promise<readonly unknown[]
 }
 
 describe("the publisher of Hapax", () => {
-  test("OP9 JSON is stored as it was added, with every digit, alone and in an envelope", async () => {
+  test("JSON is stored as it was added, with every digit, alone and in an envelope", async () => {
     const { add, relayOf, direct, letters } = await open();
     const headers = { "content-type": "application/json" };
     const payload = '{"id":12345678901234567890,"price":1.10, "a":[1e400]}';
@@ -74,7 +74,7 @@ describe("the publisher of Hapax", () => {
     );
   });
 
-  test("OP5 every event is in its stream once, whatever the network does and wherever relays die", async () => {
+  test("every event is in its stream once, whatever the network does and wherever relays die", async () => {
     const { add, relayOf, direct, proxy } = await open(badNetwork(3));
     for (const topic of ["x", "y"]) await direct.stream(`/v1/stream/${topic}`).create();
     const numbers = Array.from({ length: 120 }, (_, index) => index);
@@ -106,7 +106,7 @@ describe("the publisher of Hapax", () => {
     expect(proxy.droppedAnswers).toBeGreaterThan(0);
   }, 15_000);
 
-  test("OP6 events of a stream that is not there are dead letters, all others are stored", async () => {
+  test("events of a stream that is not there are dead letters, all others are stored", async () => {
     const { add, relayOf, direct, letters } = await open();
     await direct.stream("/v1/stream/x").create();
     await direct.stream("/v1/stream/closed").create();
@@ -133,7 +133,7 @@ describe("the publisher of Hapax", () => {
     expect(await valuesOf(direct, "x")).toEqual([1, 5, 3]);
   });
 
-  test("OP6 data that does not fit its stream is a dead letter, and found among others", async () => {
+  test("data that does not fit its stream is a dead letter, and found among others", async () => {
     const { add, relayOf, direct, letters } = await open();
     await direct.stream("/v1/stream/x").create();
     const messages = Array.from({ length: 6 }, (_, n) => ({ topic: "x", payload: n as unknown }));
@@ -144,7 +144,7 @@ describe("the publisher of Hapax", () => {
     expect(await letters.list()).toHaveLength(1);
   });
 
-  test("OP6 an event that the server cannot read is a dead letter alone, and the others of its stream are stored", async () => {
+  test("an event that the server cannot read is a dead letter alone, and the others of its stream are stored", async () => {
     const { add, relayOf, direct, letters } = await open();
     await direct.stream("/v1/stream/x").create();
     const deep = JSON.parse(`${"[".repeat(700)}${"]".repeat(700)}`) as unknown;
@@ -154,7 +154,7 @@ describe("the publisher of Hapax", () => {
     expect(await letters.list()).toHaveLength(1);
   });
 
-  test("OP6 no event is given up because a server cannot take any", async () => {
+  test("no event is given up because a server cannot take any", async () => {
     const { add, ledger, letters } = await open();
     await add({ topic: "x", payload: 1 });
     const fetch = () => Promise.resolve(new Response("no", { status: 401 }));
@@ -171,7 +171,7 @@ describe("the publisher of Hapax", () => {
     expect(await letters.list()).toEqual([]);
   });
 
-  test("OP7 a refused batch whose first attempt arrives late is not stored twice", async () => {
+  test("a refused batch whose first attempt arrives late is not stored twice", async () => {
     // The first request with the batch is held back; the second is refused, because there is no stream.
     let held = 0;
     const { add, relayOf, direct, proxy } = await open({
@@ -200,7 +200,7 @@ describe("the publisher of Hapax", () => {
     expect(await valuesOf(direct, "late")).toEqual([2]);
   });
 
-  test("OP5 records have what their events have, and streams are created if that is wanted", async () => {
+  test("records have what their events have, and streams are created if that is wanted", async () => {
     const { add, relayOf, direct } = await open();
     await add(
       { topic: "x", key: "k", payload: { n: 1 }, headers: { a: "b" } },
@@ -235,7 +235,7 @@ describe("the publisher of Hapax", () => {
     expect(() => hapaxPublisher({ streamOf: () => "" })).toThrow(/url or connection/);
   });
 
-  test("OP5 two relays of a name, one frozen while it publishes: each event is stored once", async () => {
+  test("two relays of a name, one frozen while it publishes: each event is stored once", async () => {
     const { add, relayOf, direct } = await open();
     await direct.stream("/v1/stream/x").create();
     const numbers = Array.from({ length: 30 }, (_, index) => index);
@@ -270,7 +270,7 @@ describe("the publisher of Hapax", () => {
   });
 });
 
-test("OP7 a batch is no larger than one transaction, whatever its streams", () => {
+test("a batch is no larger than one transaction, whatever its streams", () => {
   const publisher = hapaxPublisher({ url: "http://nowhere.invalid", streamOf: ({ id }) => id });
   const eventsOf = (count: number, bytes: number) =>
     Array.from({ length: count }, (_, id) => ({
@@ -286,7 +286,7 @@ test("OP7 a batch is no larger than one transaction, whatever its streams", () =
   expect(publisher.fits?.(eventsOf(3, 1))).toBe(3);
 });
 
-describe("OP7 a number that the server knows with other content", () => {
+describe("a number that the server knows with other content", () => {
   const event: OutboxEvent = {
     id: "1",
     topic: "x",
@@ -322,7 +322,7 @@ describe("OP7 a number that the server knows with other content", () => {
 });
 
 describe("a transaction under numbers of its own", () => {
-  test("TN4 is stored once, answered as it was, and fenced by a later epoch", async () => {
+  test("is stored once, answered as it was, and fenced by a later epoch", async () => {
     const { direct } = await open();
     const stream = "/v1/stream/x";
     await direct.stream(stream).create();
@@ -347,7 +347,7 @@ describe("a transaction under numbers of its own", () => {
     expect(await direct.stream(stream).read().values()).toEqual([1, 2]);
   });
 
-  test("TN4 is refused with numbers that are none, or with a key beside them", async () => {
+  test("is refused with numbers that are none, or with a key beside them", async () => {
     const { direct } = await open();
     const producer = { id: "p", epoch: 0, sequence: 0 };
     for (const options of [

@@ -66,7 +66,7 @@ const HOSTILE: Readonly<Record<string, () => unknown>> = {
 
 describe("an error that cannot be read", () => {
   for (const [what, errorOf] of Object.entries(HOSTILE)) {
-    test(`OP4 ${what} concerns its event alone, and the others are published once`, async () => {
+    test(`${what} concerns its event alone, and the others are published once`, async () => {
       const { ledger, clock, add } = openStage();
       await add("a.1", "b.1", "c.1", "d.1");
       const calls: string[] = [];
@@ -88,7 +88,7 @@ describe("an error that cannot be read", () => {
       expect(letter?.reason?.message).not.toMatch(/\p{Surrogate}|\0/u);
     });
 
-    test(`OR8 ${what} does not end a relay, thrown for a whole batch or by those who hear of it`, async () => {
+    test(`${what} does not end a relay, thrown for a whole batch or by those who hear of it`, async () => {
       const { ledger, clock, add } = openStage();
       await add("a.1");
       let failures = 0;
@@ -135,17 +135,14 @@ describe("an event that no database and no stream can keep", () => {
     ["header", { topic: "t", payload: 1, headers: { [`a${half}`]: "b" } }],
     ["payload", { topic: "t", payload: half }],
     ["payload.a[1]", { topic: "t", payload: { a: [1, half] } }],
-  ])(
-    "OB2 half of a surrogate pair in its %s is refused when it is added",
-    async (where, message) => {
-      const { ledger } = openStage();
-      const outbox = createOutbox(ledger);
-      await expect(ledger.transaction((tx) => outbox.add(tx, message))).rejects.toMatchObject({
-        code: "invalid_request",
-        message: expect.stringContaining(where),
-      });
-    },
-  );
+  ])("half of a surrogate pair in its %s is refused when it is added", async (where, message) => {
+    const { ledger } = openStage();
+    const outbox = createOutbox(ledger);
+    await expect(ledger.transaction((tx) => outbox.add(tx, message))).rejects.toMatchObject({
+      code: "invalid_request",
+      message: expect.stringContaining(where),
+    });
+  });
 });
 
 describe("a row that is deleted by hand", () => {
@@ -179,22 +176,19 @@ describe("a row that is deleted by hand", () => {
     ["outbox.planned", ["a.1", "a.3", "b.2"]],
     // All was stored under the number, the deleted one too.
     ["outbox.published", ["a.1", "b.1", "a.3", "b.2"]],
-  ] as const)(
-    "OR1 OE1 after %s is left out, and everything else is stored once",
-    async (point, stored) => {
-      const { database, ledger, target, publisher } = await begun(
-        ["a.1", "b.1", "a.3", "b.2"],
-        point,
-      );
-      database.exec("DELETE FROM hapax_outbox WHERE id = 2");
-      await createRelay(ledger, publisher, QUICK).runOnce();
-      expect([target.problems, target.stored]).toEqual([[], stored]);
-      await createRelay(ledger, publisher, QUICK).runOnce();
-      expect(target.stored).toEqual(stored);
-    },
-  );
+  ] as const)("after %s is left out, and everything else is stored once", async (point, stored) => {
+    const { database, ledger, target, publisher } = await begun(
+      ["a.1", "b.1", "a.3", "b.2"],
+      point,
+    );
+    database.exec("DELETE FROM hapax_outbox WHERE id = 2");
+    await createRelay(ledger, publisher, QUICK).runOnce();
+    expect([target.problems, target.stored]).toEqual([[], stored]);
+    await createRelay(ledger, publisher, QUICK).runOnce();
+    expect(target.stored).toEqual(stored);
+  });
 
-  test("OR1 is left out also by a publisher that sends one by one, wherever it was in the batch", async () => {
+  test("is left out also by a publisher that sends one by one, wherever it was in the batch", async () => {
     for (const gone of [1, 2, 3, 4]) {
       const { database, ledger } = await begun(["a.1", "b.1", "a.3", "b.2"], "outbox.planned");
       database.exec(`DELETE FROM hapax_outbox WHERE id = ${gone}`);
@@ -208,7 +202,7 @@ describe("a row that is deleted by hand", () => {
     }
   });
 
-  test("OR1 and the marks of a batch stay with their events", async () => {
+  test("and the marks of a batch stay with their events", async () => {
     const { database, ledger } = openFile();
     await ledger.migrate();
     const outbox = createOutbox(ledger);
@@ -235,7 +229,7 @@ describe("a row that is deleted by hand", () => {
     expect(dead.map(({ event }) => textOf(event))).toEqual(["b.1"]);
   });
 
-  test("OR1 OF2 held events that are gone hold up nothing", async () => {
+  test("held events that are gone hold up nothing", async () => {
     const { database, ledger } = openFile();
     await ledger.migrate();
     const outbox = createOutbox(ledger);
@@ -268,7 +262,7 @@ describe("a row that is deleted by hand", () => {
 });
 
 describe("what cannot be done now", () => {
-  test("OR8 a batch that cannot be settled is not published again, and is tried again after growing pauses", async () => {
+  test("a batch that cannot be settled is not published again, and is tried again after growing pauses", async () => {
     const { ledger, clock, add } = openStage();
     await add("a.1", "b.1", "c.1");
     let holds = 0;
@@ -310,7 +304,7 @@ describe("what cannot be done now", () => {
     expect(await createDeadLetters(ledger).list()).toHaveLength(1);
   });
 
-  test("OR8 the signal ends it at once, whether publishers and databases listen to it or not", async () => {
+  test("the signal ends it at once, whether publishers and databases listen to it or not", async () => {
     const never = new Promise<never>(() => undefined);
     for (const deaf of ["publisher", "function", "database"] as const) {
       const { ledger, clock, add } = openStage();
@@ -339,7 +333,7 @@ describe("what cannot be done now", () => {
     }
   });
 
-  test("OE1 a number belongs to as many events as the publisher takes at once", async () => {
+  test("a number belongs to as many events as the publisher takes at once", async () => {
     const stage = openStage();
     const target = new Target();
     await stage.add("a.1", "b.1", "c.1", "d.1", "e.1");

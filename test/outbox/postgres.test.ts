@@ -166,7 +166,7 @@ for (const way of ["log", "rows"] as const) {
 }
 
 describe.skipIf(reason !== undefined)("a log by snapshots", () => {
-  test("PO6 has an event whose lower id commits later, where a cursor of ids has lost it", async () => {
+  test("has an event whose lower id commits later, where a cursor of ids has lost it", async () => {
     const reader = await openReader(openLog());
     const naive = await naiveReader((at) => `id > ${at}`, "max(id)");
     const [early, late] = [await openWriter(), await openWriter()];
@@ -183,7 +183,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     expect(await reader.next()).toEqual([]);
   });
 
-  test("PO6 waits for no transaction, where a cursor behind the oldest one stands still", async () => {
+  test("waits for no transaction, where a cursor behind the oldest one stands still", async () => {
     const reader = await openReader(openLog());
     const horizon = "tx < pg_snapshot_xmin(pg_current_snapshot())";
     const naive = await naiveReader((at) => `tx > '${at}' AND ${horizon}`, "max(tx)");
@@ -216,7 +216,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     };
   }
 
-  test("PO6 has the events of savepoints that were kept, with their transaction", async () => {
+  test("has the events of savepoints that were kept, with their transaction", async () => {
     const reader = await openReader(openLog());
     const writer = await openWriter();
     await writer.begin();
@@ -237,7 +237,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     expect(await reader.next()).toEqual(["kept", "after"]);
   });
 
-  test("PO6 has nothing of a transaction that was rolled back, or whose connection was lost", async () => {
+  test("has nothing of a transaction that was rolled back, or whose connection was lost", async () => {
     const reader = await openReader(openLog());
     const [undone, lost] = [await openWriter(), await openWriter()];
     for (const writer of [undone, lost]) {
@@ -253,7 +253,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     expect(await reader.next()).toEqual([]);
   });
 
-  test("PO6 has a prepared transaction when it is committed, and waits for none", async () => {
+  test("has a prepared transaction when it is committed, and waits for none", async () => {
     const reader = await openReader(openLog());
     const writer = await openWriter();
     for (const name of ["kept", "undone"]) {
@@ -268,7 +268,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     expect(await reader.next()).toEqual(["kept"]);
   });
 
-  test("PO5 leaves out the transaction that it is asked in, which may still add more", async () => {
+  test("leaves out the transaction that it is asked in, which may still add more", async () => {
     const log = openLog();
     const reader = await openReader(log);
     const client = await openClient();
@@ -292,7 +292,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     }
   });
 
-  test("PO8 has the events of a key in order, though the later transaction got its number first", async () => {
+  test("has the events of a key in order, though the later transaction got its number first", async () => {
     const reader = await openReader(openLog());
     const [first, second] = [await openWriter(), await openWriter()];
     const lock = "SELECT pg_advisory_xact_lock(42)";
@@ -308,7 +308,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     expect(await reader.next()).toEqual(["1", "2"]);
   });
 
-  test("PO7 PO8 has every event once, and each span for ever the same, whoever commits when", async () => {
+  test("has every event once, and each span for ever the same, whoever commits when", async () => {
     const writers = await Promise.all([openWriter(), openWriter(), openWriter()]);
     const step = fc.oneof(
       { weight: 4, arbitrary: fc.record({ kind: fc.constant("add"), writer: fc.nat(2) }) },
@@ -353,7 +353,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     await fc.assert(property, { numRuns: 25 });
   });
 
-  test("PO6 PO8 reads a backlog in pages that cost what they contain, also behind an old transaction", async () => {
+  test("reads a backlog in pages that cost what they contain, also behind an old transaction", async () => {
     const old = await openWriter();
     await old.begin();
     await old.add(event("old"));
@@ -433,7 +433,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     return { log, costOf };
   }
 
-  test("PO9 deletes nothing that a relay has not passed, also if its id is low", async () => {
+  test("deletes nothing that a relay has not passed, also if its id is low", async () => {
     const log = openLog();
     const reader = await openReader(log, 2);
     const late = await openWriter();
@@ -457,7 +457,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     expect(await log.spans.clean([reader.position()], 0, 100)).toBe(1);
   });
 
-  test("PO4 refuses a position of other transaction ids, and says what to do", async () => {
+  test("refuses a position of other transaction ids, and says what to do", async () => {
     const log = openLog();
     const position = JSON.parse(await log.spans.start("end", "test")) as Record<string, string>;
     const refusal = { code: "position_lost", message: expect.stringContaining("new name") };
@@ -496,7 +496,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
       await expect(log.spans.plan(bad, 10)).rejects.toMatchObject({ code: "invalid_request" });
   });
 
-  test("PO4 starts no relay over rows whose numbers this server has not given yet, until they are its own", async () => {
+  test("starts no relay over rows whose numbers this server has not given yet, until they are its own", async () => {
     const log = openLog();
     await server.pool.query("TRUNCATE hapax_outbox");
     const writer = await openWriter();
@@ -517,7 +517,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     expect(textsOf(await log.spans.read(span))).toEqual(["open", "restored"]);
   });
 
-  test("PO4 goes by the numbers alone where the server does not tell who it is", async () => {
+  test("goes by the numbers alone where the server does not tell who it is", async () => {
     await server.pool.query("CREATE ROLE limited LOGIN");
     await server.pool.query("GRANT ALL ON hapax_outbox, hapax_outbox_origin TO limited");
     await server.pool.query("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC");
@@ -542,7 +542,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     }
   });
 
-  test("PO1 gives ids in the order of what is added, however many", async () => {
+  test("gives ids in the order of what is added, however many", async () => {
     const log = openLog();
     const from = await log.spans.start("end", "test");
     const texts = Array.from({ length: 1203 }, (_, index) => String(index));
@@ -597,7 +597,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     });
   };
 
-  test("PO10 gives claims that waited for each other different events, under any isolation", async () => {
+  test("gives claims that waited for each other different events, under any isolation", async () => {
     const pool = new pg.Pool({
       host: server.host,
       user: "postgres",
@@ -623,7 +623,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     }
   });
 
-  test("PO10 leaves alone the keys of held events, and of this relay only", async () => {
+  test("leaves alone the keys of held events, and of this relay only", async () => {
     await addNow(event("a1", "a"), event("b1", "b"), event("free"));
     const rows = openRows();
     const batch = await rows.rows.claim(RELAY, 1, LEASE_MS, "block");
@@ -650,7 +650,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
   });
 
   test.each(["before", "after"])(
-    "PO12 moves an event that is held %s its batch is settled, so that it comes no more",
+    "moves an event that is held %s its batch is settled, so that it comes no more",
     async (order) => {
       await addNow(event("a1", "a"), event("b1", "b"));
       const rows = openRows();
@@ -679,7 +679,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     },
   );
 
-  test("PO12 deletes nothing if the transaction of its settling is rolled back, and nothing that is not its own", async () => {
+  test("deletes nothing if the transaction of its settling is rolled back, and nothing that is not its own", async () => {
     const [, otherId = ""] = await addNow(event("a1", "a"), event("b1", "b"), event("a2", "a"));
     const rows = openRows();
     const batch = await rows.rows.claim(RELAY, 1, LEASE_MS, "block");
@@ -699,7 +699,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     expect(textsOf(next?.events ?? [])).toEqual(["b1", "a2"]);
   });
 
-  test("PO11 does not settle a batch that is being taken over, nor renew it", async () => {
+  test("does not settle a batch that is being taken over, nor renew it", async () => {
     await addNow(event("a1", "a"), event("b1", "b"));
     const rows = openRows();
     const batch = await rows.rows.claim(RELAY, 10, LEASE_MS, "block");
@@ -724,7 +724,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     expect(textsOf(taken?.events ?? [])).toEqual(["a1", "b1"]);
   });
 
-  test("PO11 drops a lost batch whose rows somebody has deleted by hand", async () => {
+  test("drops a lost batch whose rows somebody has deleted by hand", async () => {
     await addNow(event("a1", "a"));
     const rows = openRows();
     await rows.rows.claim(RELAY, 10, -1, "block");
@@ -735,7 +735,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     expect(textsOf(batch?.events ?? [])).toEqual(["a2"]);
   });
 
-  test("PO10 lets nobody stop others for long by stopping inside a claim", async () => {
+  test("lets nobody stop others for long by stopping inside a claim", async () => {
     const pool = server.openPool();
     const session = pgPoolSession<pg.PoolClient>(pool);
     const seen: unknown[] = [];
@@ -757,7 +757,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     expect(after).toEqual([{ idle_in_transaction_session_timeout: "0" }]);
   });
 
-  test("PO2 keeps held events whose ids are no numbers in the order of their putting, with their content", async () => {
+  test("keeps held events whose ids are no numbers in the order of their putting, with their content", async () => {
     const log = openLog();
     const names = Array.from({ length: 600 }, (_, index) => `id-${(index * 7919) % 600}`);
     const held = (id: string, attempts: number, text = id) =>
@@ -797,7 +797,7 @@ describe.skipIf(reason !== undefined)("a wait for events", () => {
   const never = new AbortController().signal;
   const LONG_MS = 600_000;
 
-  test("PO3 ends with its pause where nothing is notified", async () => {
+  test("ends with its pause where nothing is notified", async () => {
     const clock = createVirtualClock();
     const log = openLog({ clock });
     let isOver = false;
@@ -824,7 +824,7 @@ describe.skipIf(reason !== undefined)("a wait for events", () => {
     return rows.map(({ pid }) => pid);
   }
 
-  test("PO3 ends when an event is committed, connects again when it is cut off, and listens no more when it is given up", async () => {
+  test("ends when an event is committed, connects again when it is cut off, and listens no more when it is given up", async () => {
     const errors: Error[] = [];
     const connect = (): pg.Client =>
       new pg.Client({
@@ -856,7 +856,7 @@ describe.skipIf(reason !== undefined)("a wait for events", () => {
       if (attempt === 1000) throw new Error("it still listens");
   });
 
-  test("PO3 tries again to connect, longer and longer apart, and ends with its pause meanwhile", async () => {
+  test("tries again to connect, longer and longer apart, and ends with its pause meanwhile", async () => {
     const clock = createVirtualClock();
     let attempts = 0;
     const refuse = (): never => {
@@ -893,7 +893,7 @@ describe.skipIf(reason !== undefined)("a wait for events", () => {
     expect(errors).toHaveLength(attempts);
   });
 
-  test("PO3 ends at once if something came while nobody waited, and works with postgres", async () => {
+  test("ends at once if something came while nobody waited, and works with postgres", async () => {
     const sql = openSql();
     let heard: () => void = () => undefined;
     const notify: OutboxNotify = {
@@ -922,7 +922,7 @@ describe.skipIf(reason !== undefined)("a wait for events", () => {
     await last;
   });
 
-  test("PO3 says that it cannot listen, and the next one tries again", async () => {
+  test("says that it cannot listen, and the next one tries again", async () => {
     let attempts = 0;
     const notify: OutboxNotify = {
       listen: () => {

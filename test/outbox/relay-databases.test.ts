@@ -75,7 +75,7 @@ async function relayAll<Tx>(
 }
 
 describe("on SQLite", () => {
-  test("OR4 OR7 two relays over two connections publish every event in the order of its key, around a poisoned one", async () => {
+  test("two relays over two connections publish every event in the order of its key, around a poisoned one", async () => {
     const file = join(mkdtempSync(join(tmpdir(), "hapax-relay-")), "relay.db");
     const connections = [0, 1].map(() => new Database(file, { timeout: 10 }));
     const ledgers = connections.map((connection) => sqliteLedger(() => connection));
@@ -92,7 +92,7 @@ describe("on SQLite", () => {
 });
 
 describe("a relay with much to do", () => {
-  test("OR8 leaves time to others of its process, also if nothing that it does takes any", async () => {
+  test("leaves time to others of its process, also if nothing that it does takes any", async () => {
     const connection = new Database(":memory:");
     const ledger = sqliteLedger(() => connection);
     await ledger.migrate();
@@ -132,7 +132,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     postgresLedger<pg.PoolClient>(server.openPool(), { outbox: { way } });
 
   for (const way of ["log", "rows"] as const) {
-    test(`OR4 OR7 two relays on the ${way} publish every event in the order of its key, around a poisoned one`, async () => {
+    test(`two relays on the ${way} publish every event in the order of its key, around a poisoned one`, async () => {
       const ledgers = [open(way), open(way)];
       const [ledger] = ledgers;
       if (ledger === undefined) throw new Error("there is a ledger");
@@ -143,7 +143,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       expect(ofKey(received, "c")).toEqual(ofKey(texts, "c").slice(0, 6));
     });
 
-    test(`OD2 OD3 letters on the ${way} are replayed and discarded, and their keys go on`, async () => {
+    test(`letters on the ${way} are replayed and discarded, and their keys go on`, async () => {
       const ledger = open(way);
       const letters = createDeadLetters(ledger);
       const received: string[] = [];
@@ -165,7 +165,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       expect(ofKey(received, "b")).toEqual(["b.1", "b.2"]);
     });
 
-    test(`OR1 OR5 OP5 relays on the ${way} that die everywhere store every event once in a stream`, async () => {
+    test(`relays on the ${way} that die everywhere store every event once in a stream`, async () => {
       const stage = await openStage(badNetwork(5));
       await stage.direct.stream("/v1/stream/x").create();
       const ledger = open(way);
@@ -206,7 +206,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     });
   }
 
-  test("OR5 OR6 a relay whose batch was taken over can settle nothing, and the heir has its identity", async () => {
+  test("a relay whose batch was taken over can settle nothing, and the heir has its identity", async () => {
     const identities: string[] = [];
     let thaw: () => void = () => undefined;
     let isFrozen = false;
@@ -243,7 +243,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
   });
 
   test.each(["was stored", "was never sent"])(
-    "OR5 a batch that %s, and of which a row was deleted by hand, is not stored twice and holds up nothing",
+    "a batch that %s, and of which a row was deleted by hand, is not stored twice and holds up nothing",
     async (fate) => {
       const stage = await openStage();
       const [one, other] = [open("rows"), open("rows")];
@@ -274,7 +274,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     },
   );
 
-  test("OR4 OR6 behind a dead letter the rows of its key wait, or go on without it", async () => {
+  test("behind a dead letter the rows of its key wait, or go on without it", async () => {
     const ledger = open("rows");
     const done: string[] = [];
     const publisher = functionPublisher(async (event) => {
@@ -295,7 +295,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     expect(await createDeadLetters(ledger).list()).toHaveLength(1);
   });
 
-  test("OF1 OF4 the rows of a relay that will not come back go to others, when its lease is over", async () => {
+  test("the rows of a relay that will not come back go to others, when its lease is over", async () => {
     const ledger = open("rows");
     const publisher = functionPublisher(() => Promise.resolve());
     await addAll(ledger, ["a.1", "a.2"]);
@@ -312,7 +312,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     expect((await run()).published).toBe(2);
   });
 
-  test("OR4 OL6 a hundred thousand events behind one failure cost a relay no more than a few", async () => {
+  test("OL6 a hundred thousand events behind one failure cost a relay no more than a few", async () => {
     const ledger = open("log");
     await createRelay(
       ledger,

@@ -40,7 +40,7 @@ describe("a relay that dies", () => {
   const TEXTS = ["a.1", "b.1", "a.2", ".1", "b.2", "a.3", "c.1"];
   // Two batches with a planned, published and settled each.
   for (const point of [1, 2, 3, 4, 5, 6]) {
-    test(`OR1 OR7 at step ${point} is followed by one that publishes the same under the same identity`, async () => {
+    test(`at step ${point} is followed by one that publishes the same under the same identity`, async () => {
       const stage = openStage();
       const target = new Target();
       await stage.add(...TEXTS);
@@ -53,7 +53,7 @@ describe("a relay that dies", () => {
       expect(target.stored).toEqual(TEXTS);
     });
 
-    test(`OR2 and wakes at step ${point} after another has taken over can change nothing`, async () => {
+    test(`and wakes at step ${point} after another has taken over can change nothing`, async () => {
       const stage = openStage();
       const target = new Target();
       await stage.add(...TEXTS);
@@ -73,7 +73,7 @@ describe("a relay that dies", () => {
     });
   }
 
-  test("OR2 and wakes after another has settled what it failed with holds nothing back again", async () => {
+  test("and wakes after another has settled what it failed with holds nothing back again", async () => {
     const stage = openStage();
     const target = new Target();
     target.refuses.add("a.1");
@@ -90,7 +90,7 @@ describe("a relay that dies", () => {
     expect(target.stored).toEqual(["b.1", "a.2"]);
   });
 
-  test("OR2 while it is frozen nobody else works before its lease is over", async () => {
+  test("while it is frozen nobody else works before its lease is over", async () => {
     const stage = openStage();
     const target = new Target();
     await stage.add("a.1");
@@ -106,7 +106,7 @@ describe("a relay that dies", () => {
     expect(target.stored).toEqual([]);
   });
 
-  test("OR1 OR2 OR3 OR4 OR7 whatever is lost, late or frozen, every event is stored once in the order of its key", async () => {
+  test("whatever is lost, late or frozen, every event is stored once in the order of its key", async () => {
     const way = fc.constantFrom<Way>("arrives", "is lost", "loses its answer", "comes late");
     const lives = fc.array(
       fc.record({
@@ -201,7 +201,7 @@ describe("a function as publisher", () => {
     return { ...stage, done, tried, keys, relay, letters, runAll };
   }
 
-  test("OP1 OP2 OR4 a poisoned key holds up itself alone, in its order", async () => {
+  test("a poisoned key holds up itself alone, in its order", async () => {
     const poison = new Set(["a.2"]);
     const { add, runAll, done, tried, letters } = open(poison);
     await add("a.1", "b.1", "a.2", "a.3", ".1", "b.2");
@@ -216,7 +216,7 @@ describe("a function as publisher", () => {
     expect((await letters.list()).map(({ event }) => textOf(event))).toEqual(["a.2"]);
   });
 
-  test("OD2 a replayed letter goes first, and what waited behind it follows in order", async () => {
+  test("a replayed letter goes first, and what waited behind it follows in order", async () => {
     const poison = new Set(["a.1"]);
     const { add, runAll, done, letters } = open(poison);
     await add("a.1", "a.2");
@@ -231,7 +231,7 @@ describe("a function as publisher", () => {
     expect(await letters.list()).toEqual([]);
   });
 
-  test("OD3 a discarded letter is gone, and its key goes on", async () => {
+  test("a discarded letter is gone, and its key goes on", async () => {
     const { add, runAll, done, letters } = open(new Set(["a.1", "a.3"]));
     await add("a.1", "a.2", "a.3", "a.4");
     await runAll();
@@ -245,7 +245,7 @@ describe("a function as publisher", () => {
     expect(done).toEqual(["a.2", "a.4"]);
   });
 
-  test("OD1 a key that a letter kept waiting goes on also if it was discarded while a batch was under way", async () => {
+  test("a key that a letter kept waiting goes on also if it was discarded while a batch was under way", async () => {
     const stage = openStage();
     const { ledger, clock, add } = stage;
     const letters = createDeadLetters(ledger);
@@ -270,7 +270,7 @@ describe("a function as publisher", () => {
     expect(done).toEqual(["b.1", "a.2"]);
   });
 
-  test("OD2 letters are found by their failure, whatever its numbers", async () => {
+  test("letters are found by their failure, whatever its numbers", async () => {
     const { add, runAll, letters } = open(new Set(["a.1", "b.2", "c.3"]));
     await add("a.1", "b.2", "c.3");
     await runAll();
@@ -284,7 +284,7 @@ describe("a function as publisher", () => {
     expect(await letters.list()).toHaveLength(2);
   });
 
-  test("OR4 a dead letter holds up nobody if its key is to go on", async () => {
+  test("a dead letter holds up nobody if its key is to go on", async () => {
     const { add, runAll, done, letters } = open(new Set(["a.1"]), { afterDead: "continue" });
     await add("a.1", "a.2");
     await runAll();
@@ -295,7 +295,7 @@ describe("a function as publisher", () => {
     expect(await letters.list()).toHaveLength(1);
   });
 
-  test("OP3 an event has one idempotency key in all attempts, and other databases have others", async () => {
+  test("an event has one idempotency key in all attempts, and other databases have others", async () => {
     const [one, other] = [open(new Set(["a.1"])), open(new Set())];
     for (const { add, runAll } of [one, other]) {
       await add("a.1", "a.2");
@@ -306,7 +306,7 @@ describe("a function as publisher", () => {
     expect(new Set(used.flat()).size).toBe(used.length);
   });
 
-  test("OP1 keys go at the same time, up to so many", async () => {
+  test("keys go at the same time, up to so many", async () => {
     const { ledger, add, clock } = openStage();
     let [now, most] = [0, 0];
     const publisher = functionPublisher(async () => {
@@ -320,7 +320,7 @@ describe("a function as publisher", () => {
     expect(most).toBe(3);
   });
 
-  test("OP8 a call that never ends fails its event after a while, and everybody else goes on", async () => {
+  test("a call that never ends fails its event after a while, and everybody else goes on", async () => {
     const { ledger, add, clock } = openStage();
     const done: string[] = [];
     const reasons: unknown[] = [];
@@ -349,7 +349,7 @@ describe("a function as publisher", () => {
     }
   });
 
-  test("OP4 whatever is thrown, and whatever the question about it throws, concerns its event alone", async () => {
+  test("whatever is thrown, and whatever the question about it throws, concerns its event alone", async () => {
     const { ledger, add, clock } = openStage();
     const odd = Object.assign(new Error("x"), { message: Object.create(null) as string });
     const thrown: readonly unknown[] = [undefined, Object.create(null), odd, "a-".repeat(500_000)];
@@ -380,7 +380,7 @@ describe("a function as publisher", () => {
     expect(await createDeadLetters(ledger).list()).toHaveLength(4);
   });
 
-  test("OP4 a failure that is final is not tried again", async () => {
+  test("a failure that is final is not tried again", async () => {
     const { ledger, add, clock } = openStage();
     const publisher = functionPublisher(() => Promise.reject(new Error("no")), {
       isFinal: () => true,
@@ -392,7 +392,7 @@ describe("a function as publisher", () => {
 });
 
 describe("a relay that runs on", () => {
-  test("OR8 goes on after whatever goes wrong, and ends when it is stopped", async () => {
+  test("goes on after whatever goes wrong, and ends when it is stopped", async () => {
     const { ledger, clock, add } = openStage();
     const errors: unknown[] = [];
     const done: string[] = [];
@@ -428,7 +428,7 @@ describe("a relay that runs on", () => {
     expect([isOver, clock.pending]).toEqual([true, 0]);
   });
 
-  test("OR7 two of a name: when one dies the other takes over, when one ends it does so at once", async () => {
+  test("two of a name: when one dies the other takes over, when one ends it does so at once", async () => {
     const { ledger, clock, add } = openStage();
     const by: string[] = [];
     const relayOf = (name: string) =>
@@ -450,7 +450,7 @@ describe("a relay that runs on", () => {
     await Promise.all(running);
   });
 
-  test("OR8 a signal ends it in the middle, and the next one repeats the same", async () => {
+  test("a signal ends it in the middle, and the next one repeats the same", async () => {
     const { ledger, clock, add } = openStage();
     const identities: string[] = [];
     const stop = new AbortController();
@@ -479,7 +479,7 @@ describe("a relay that runs on", () => {
     expect(identities[1]).toBe(identities[0]);
   });
 
-  test("OR9 only what all relays are past is deleted, and nothing that is held", async () => {
+  test("only what all relays are past is deleted, and nothing that is held", async () => {
     const { ledger, clock, add } = openStage();
     const log = ledger.outbox;
     if (log.way === "rows") throw new Error("memory has spans");
@@ -511,7 +511,7 @@ describe("a relay that runs on", () => {
     expect(await left()).toBe(1);
   });
 
-  test("OR8 settings that make no sense are named together", () => {
+  test("settings that make no sense are named together", () => {
     const { ledger } = openStage();
     const publisher = functionPublisher(() => Promise.resolve());
     const make = () =>
@@ -521,7 +521,7 @@ describe("a relay that runs on", () => {
 });
 
 describe("adding", () => {
-  test("OB1 OB2 OB3 an event has what it was given, its type and its trace", async () => {
+  test("an event has what it was given, its type and its trace", async () => {
     const ledger = memoryLedger();
     const outbox = createOutbox(ledger, { trace: () => ({ Traceparent: "00-aa-bb-01" }) });
     const bytes = Uint8Array.of(1, 2);
@@ -546,7 +546,7 @@ describe("adding", () => {
     ]);
   });
 
-  test("OB1 what cannot be kept is refused, and an event of a failed transaction is not published", async () => {
+  test("what cannot be kept is refused, and an event of a failed transaction is not published", async () => {
     const ledger = memoryLedger();
     const outbox = createOutbox(ledger);
     const add = (message: Parameters<typeof outbox.add>[1]) =>

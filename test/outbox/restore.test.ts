@@ -103,7 +103,7 @@ describe.skipIf(reason !== undefined)("a dump that is restored into the same clu
     await server.stop();
   });
 
-  test("PO4 G28 is noticed, and after the steps of the guide every event arrives", async () => {
+  test("G28 is noticed, and after the steps of the guide every event arrives", async () => {
     const stage = await openStage();
     const stream = stage.direct.stream(STREAM);
     await stream.create();

@@ -42,7 +42,7 @@ async function isPending(promise: Promise<unknown>): Promise<boolean> {
 }
 
 describe("batches", () => {
-  test("CO1 HL1 the next batch of a stream comes only after the one before is committed or done", async () => {
+  test("the next batch of a stream comes only after the one before is committed or done", async () => {
     const opened = await stage();
     const [name = ""] = paths(1);
     await createAll(opened, [name]);
@@ -74,7 +74,7 @@ describe("batches", () => {
     expect(await offset()).toBe(last.nextOffset);
   });
 
-  test("CO2 HL1 a transaction that commits a batch stores output and offset, and lets the next batch come", async () => {
+  test("a transaction that commits a batch stores output and offset, and lets the next batch come", async () => {
     const opened = await stage();
     const [name = "", out = "/v1/stream/out"] = paths(1);
     await createAll(opened, [name, out]);
@@ -102,7 +102,7 @@ describe("batches", () => {
     expect(await opened.direct.stream(out).read().values()).toEqual([1]);
   });
 
-  test("CO2 what was not committed comes again, what was committed does not", async () => {
+  test("what was not committed comes again, what was committed does not", async () => {
     const opened = await stage();
     const [name = ""] = paths(1);
     await createAll(opened, [name]);
@@ -121,7 +121,7 @@ describe("batches", () => {
     expect(await take(true)).toEqual([2]);
   });
 
-  test("SO1 what gathered while a batch was worked on is one batch, and streams go side by side", async () => {
+  test("what gathered while a batch was worked on is one batch, and streams go side by side", async () => {
     const opened = await stage();
     const [one = "", two = ""] = paths(2);
     await createAll(opened, [one, two]);
@@ -136,7 +136,7 @@ describe("batches", () => {
     expect([next.stream, next.records.length]).toEqual([a.stream, 20]);
   });
 
-  test("CO2 a closed stream is finished with its last commit, also if the answer to it is lost", async () => {
+  test("a closed stream is finished with its last commit, also if the answer to it is lost", async () => {
     let drops = 0;
     const opened = await stage({
       fateOf: ({ path }) => {
@@ -172,7 +172,7 @@ describe("batches", () => {
     expect(consumer.leaseCount).toBe(0);
   });
 
-  test("SO2 more streams than connections are all read, and no more than so many are waited for", async () => {
+  test("more streams than connections are all read, and no more than so many are waited for", async () => {
     const opened = await stage();
     const names = paths(6);
     await createAll(opened, names);
@@ -215,7 +215,7 @@ describe("batches", () => {
 });
 
 describe("commits", () => {
-  test("CM1 CM2 many commits are few requests, and one that is refused takes no other with it", async () => {
+  test("many commits are few requests, and one that is refused takes no other with it", async () => {
     const opened = await stage();
     const names = paths(5);
     await createAll(opened, names);
@@ -240,7 +240,7 @@ describe("commits", () => {
     expect(sent.filter((line) => line.endsWith("/commit"))).toHaveLength(6);
   });
 
-  test("CM1 a commit waits out an outage, and its lost answer is asked for again", async () => {
+  test("a commit waits out an outage, and its lost answer is asked for again", async () => {
     let lost = 0;
     const opened = await stage({
       fateOf: ({ path }) => {
@@ -267,7 +267,7 @@ describe("commits", () => {
 });
 
 describe("leases", () => {
-  test("MB1 a member is heard of while its worker takes longer than the lease, and loses nothing", async () => {
+  test("a member is heard of while its worker takes longer than the lease, and loses nothing", async () => {
     const opened = await stage();
     const [name = ""] = paths(1);
     await createAll(opened, [name]);
@@ -298,7 +298,7 @@ describe("leases", () => {
     expect(events.count("lost") + events.count("member_lost")).toBe(0);
   });
 
-  test("HL2 a stream that is asked back is handed over after its batch, and nothing is done twice", async () => {
+  test("a stream that is asked back is handed over after its batch, and nothing is done twice", async () => {
     const opened = await stage();
     const names = paths(4);
     await createAll(opened, names);
@@ -326,7 +326,7 @@ describe("leases", () => {
     expect([first.leaseCount, second.leaseCount]).toEqual([2, 2]);
   });
 
-  test("HL2 HL3 a worker that does not end is told before the time is over, and the other one goes on", async () => {
+  test("a worker that does not end is told before the time is over, and the other one goes on", async () => {
     const opened = await stage();
     const names = paths(2);
     await createAll(opened, names);
@@ -350,7 +350,7 @@ describe("leases", () => {
     await kept?.commit();
   });
 
-  test("HL3 MB4 a member that was paused beyond its lease stores nothing, and joins again", async () => {
+  test("a member that was paused beyond its lease stores nothing, and joins again", async () => {
     const opened = await stage();
     const [name = "", out = "/v1/stream/out"] = paths(1);
     await createAll(opened, [name, out]);
@@ -393,7 +393,7 @@ describe("leases", () => {
     expect([again.records, again.lease.token > old.lease.token]).toEqual([[8], true]);
   });
 
-  test("MB2 a stream that comes later is leased, and one that is deleted is let go", async () => {
+  test("a stream that comes later is leased, and one that is deleted is let go", async () => {
     const opened = await stage();
     const [one = "", two = ""] = paths(2);
     await createAll(opened, [one]);
@@ -418,7 +418,7 @@ describe("leases", () => {
     expect(batch.signal.aborted).toBe(true);
   });
 
-  test("MB3 a lease that was given back is not taken up again by an older answer", async () => {
+  test("a lease that was given back is not taken up again by an older answer", async () => {
     let isHeld = false;
     const opened = await stage({
       // The release is on its way for long; claims that are answered meanwhile still have the lease.
@@ -453,7 +453,7 @@ describe("leases", () => {
 });
 
 describe("run", () => {
-  test("CO3 it commits what its handlers have not, and ends in order when it is told to", async () => {
+  test("it commits what its handlers have not, and ends in order when it is told to", async () => {
     const opened = await stage();
     const names = paths(3);
     await createAll(opened, names);
@@ -487,7 +487,7 @@ describe("run", () => {
     expect((await consumer.next()).done).toBe(true);
   });
 
-  test("CO3 the error of a handler ends it, uncommitted, and the group is left at once", async () => {
+  test("the error of a handler ends it, uncommitted, and the group is left at once", async () => {
     const opened = await stage();
     const [name = ""] = paths(1);
     await createAll(opened, [name]);
@@ -499,7 +499,7 @@ describe("run", () => {
     expect([cursors[0]?.lag, members.length]).toEqual([1 + 1, 0]);
   });
 
-  test("CO3 a signal ends a consumer at once, and what cannot be cured is told to who waits", async () => {
+  test("a signal ends a consumer at once, and what cannot be cured is told to who waits", async () => {
     const opened = await stage();
     const stop = new AbortController();
     const hapax = opened.connect();

@@ -46,7 +46,7 @@ test("G22 a group is created once, described in pages, moved and forgotten", asy
   await expect(group.describe()).rejects.toMatchObject({ code: "group_not_found" });
 });
 
-test("SO2 a stream with data takes the connection of one that was silent for long, and both are read on", async () => {
+test("a stream with data takes the connection of one that was silent for long, and both are read on", async () => {
   const { direct, server } = stage;
   let skewMs = 0;
   const clock = { ...waitingClock, steadyMs: () => waitingClock.steadyMs() + skewMs };

@@ -51,7 +51,7 @@ async function stateOf(group: string): Promise<unknown> {
   return { streams, contents, names, cursors };
 }
 
-test("G21 G22 F34 no late commit, claim, release, leave or transaction of an earlier life has an effect", async () => {
+test("G21 G22 no late commit, claim, release, leave or transaction of an earlier life has an effect", async () => {
   const requests: Recorded[] = [];
   const hapax = connectRecording(requests);
   await hapax.transaction((tx) => {

@@ -64,7 +64,7 @@ const codeOf = (work: Promise<unknown>): Promise<string> =>
   );
 
 describe("a stream that is deleted and created anew", () => {
-  test("G31 PK5 is processed from its beginning by a pipeline whose positions are in a database", async () => {
+  test("G31 is processed from its beginning by a pipeline whose positions are in a database", async () => {
     const { direct } = await onStage();
     const file = join(folder(), "rows.db");
     const database = new Database(file);
@@ -88,7 +88,7 @@ describe("a stream that is deleted and created anew", () => {
     expect(rows.map(({ n }) => n)).toEqual([...numbers(10), ...numbers(15).map((n) => 100 + n)]);
   });
 
-  test("G31 ST4 has a state of its own, which begins empty", async () => {
+  test("G31 has a state of its own, which begins empty", async () => {
     const { direct } = await onStage();
     await fill(direct, OUTPUT, 0);
     const run = (count: number): Promise<void> =>
@@ -113,7 +113,7 @@ describe("a stream that is deleted and created anew", () => {
     expect((await valuesOf(direct, OUTPUT)).map(({ n }) => n)).toEqual([1, 2, 3, 1, 2, 3]);
   });
 
-  test("G31 PD1 has ids of its own, so that no sink takes its outputs for those before", async () => {
+  test("G31 has ids of its own, so that no sink takes its outputs for those before", async () => {
     const { direct } = await onStage();
     const stored = new Map<string, unknown>();
     const letters: string[] = [];
@@ -147,7 +147,7 @@ describe("a stream that is deleted and created anew", () => {
     expect(await valuesOf(direct, DEAD)).toHaveLength(2);
   });
 
-  test("G31 MB5 is not read under a lease of the life before", async () => {
+  test("G31 is not read under a lease of the life before", async () => {
     const { direct } = await onStage();
     await fillApart(direct, 2);
     const [taken, replaced] = [gate(), gate()];
@@ -177,7 +177,7 @@ describe("a stream that is deleted and created anew", () => {
     expect(new Set(seen.map(([id]) => id)).size).toBe(5);
   });
 
-  test("G31 PG4 ends a reader with stream_replaced, instead of going on in its middle", async () => {
+  test("G31 ends a reader with stream_replaced, instead of going on in its middle", async () => {
     const { direct } = await onStage();
     await fillApart(direct, 5);
     const stream = direct.stream(INPUT);
@@ -203,7 +203,7 @@ describe("a stream that is deleted and created anew", () => {
     expect(await codeOf(stream.read({ from }).values())).toBe("stream_replaced");
   });
 
-  test("G31 PN4 is not taken for the one whose position was kept", async () => {
+  test("G31 is not taken for the one whose position was kept", async () => {
     const { direct } = await onStage();
     await fillApart(direct, 5);
     const stream = direct.stream(INPUT);
@@ -234,7 +234,7 @@ describe("a stream that is deleted and created anew", () => {
     expect(await codeOf(follow())).toBe("stream_replaced");
   });
 
-  test("G31 PK5 whose tail has gone back, as after a restore, stops a pipeline whose sink is further", async () => {
+  test("G31 whose tail has gone back, as after a restore, stops a pipeline whose sink is further", async () => {
     const { direct } = await onStage();
     await fillApart(direct, 3);
     const { life = "" } = await direct.stream(INPUT).head();
@@ -263,7 +263,7 @@ describe("a changelog", () => {
     },
   });
 
-  test("ST4 belongs to one group: a second one is refused, and the state of the first stays", async () => {
+  test("belongs to one group: a second one is refused, and the state of the first stays", async () => {
     const { direct } = await onStage();
     await fillApart(direct, 3);
     await untilDone<Numbered>(direct, 3, counting("one", [INPUT])).run();
@@ -279,7 +279,7 @@ describe("a changelog", () => {
     });
   });
 
-  test("ST4 belongs to one group also if two begin with it at the same moment", async () => {
+  test("belongs to one group also if two begin with it at the same moment", async () => {
     const { direct } = await onStage();
     await fillApart(direct, 3);
     const codes = await Promise.all(
@@ -290,7 +290,7 @@ describe("a changelog", () => {
     expect(codes.toSorted()).toEqual(["invalid_settings", "no error"]);
   });
 
-  test("ST4 belongs to one stream", async () => {
+  test("belongs to one stream", async () => {
     const { direct } = await onStage();
     await fillApart(direct, 3);
     await fill(direct, "/v1/stream/other", 3);

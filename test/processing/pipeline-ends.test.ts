@@ -64,7 +64,7 @@ async function copier(
 }
 
 describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (kind) => {
-  test("PI3 the end comes after the record at hand, and what is through is committed", async () => {
+  test("the end comes after the record at hand, and what is through is committed", async () => {
     await fill(stage.direct, INPUT, 200);
     let calls = 0;
     let told = 0;
@@ -89,7 +89,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
     expect(await lagOf(stage.direct, "copy")).toBe(0);
   });
 
-  test("PI3 an end before another attempt commits what is through before the record that failed", async () => {
+  test("an end before another attempt commits what is through before the record that failed", async () => {
     await fill(stage.direct, INPUT, 20);
     const { options, stored } = await copier(kind, ({ n }) => {
       if (n === 7) throw new Error("not now");
@@ -106,7 +106,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
     expect(pipeline.counters).toMatchObject({ records: 7, deadLetters: 0 });
   });
 
-  test("PI1 a transaction has batchMax records, also of one append", async () => {
+  test("a transaction has batchMax records, also of one append", async () => {
     await fill(stage.direct, INPUT, 50);
     const { options, stored } = await copier(kind, () => undefined);
     const portions: number[] = [];
@@ -125,7 +125,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
     expect(await stored()).toEqual(numbers(50));
   });
 
-  test("PI1 a transaction collects for no longer than batchMs", async () => {
+  test("a transaction collects for no longer than batchMs", async () => {
     await fill(stage.direct, INPUT, 20);
     let nowMs = 0;
     const { options, stored } = await copier(kind, () => {
@@ -145,7 +145,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
 });
 
 describe("a function that does not end", () => {
-  test("CO4 PI3 hides no failure of another stream, and keeps no lease", async () => {
+  test("hides no failure of another stream, and keeps no lease", async () => {
     const streams = ["/v1/stream/hung", "/v1/stream/poison"];
     for (const stream of streams) await fill(stage.direct, stream, 3);
     const hung = gate();
@@ -167,7 +167,7 @@ describe("a function that does not end", () => {
     expect((await stage.direct.group("hung").describe()).members).toEqual([]);
   }, 10_000);
 
-  test("CO4 PI3 holds up no close, and its signal says that its work counts for nothing", async () => {
+  test("holds up no close, and its signal says that its work counts for nothing", async () => {
     await fill(stage.direct, INPUT, 3);
     const hung = gate();
     let signal: AbortSignal | undefined;
@@ -190,7 +190,7 @@ describe("a function that does not end", () => {
   });
 });
 
-test("PI3 a close does not wait for a server that is away", async () => {
+test("a close does not wait for a server that is away", async () => {
   await fill(stage.direct, INPUT, 3);
   await stage.direct.stream(OUTPUT).create();
   const collected = gate();
@@ -217,7 +217,7 @@ test("PI3 a close does not wait for a server that is away", async () => {
   expect(waitingClock.steadyMs() - startedMs).toBeLessThan(20_000);
 }, 90_000);
 
-test("HL2 PI3 a stream that is asked back is handed over after the transaction at hand, and not after a page", async () => {
+test("a stream that is asked back is handed over after the transaction at hand, and not after a page", async () => {
   const inputs = numbers(4).map((n) => `/v1/stream/in/${String(n)}`);
   const COUNT = 500;
   for (const [at, input] of inputs.entries()) await fill(stage.direct, input, COUNT, at * COUNT);
@@ -256,7 +256,7 @@ test("HL2 PI3 a stream that is asked back is handed over after the transaction a
 }, 60_000);
 
 test.each(["streams", "ids"] as const)(
-  "PI1 PI3 in lives that end at random records, over a bad network, each record counts once and in order: %s",
+  "in lives that end at random records, over a bad network, each record counts once and in order: %s",
   async (kind) => {
     const bad = await openStage(lossy(31));
     const COUNT = 400;

@@ -56,7 +56,7 @@ function shelf(): DeduplicatingSink & {
   };
 }
 
-test("PI1 PD1 a copy to another server over two bad networks has each record once and in order", async () => {
+test("a copy to another server over two bad networks has each record once and in order", async () => {
   const [near, far] = await Promise.all([onStage(lossy(21)), onStage(lossy(22))]);
   await fill(near.direct, INPUT, 0);
   const pipeline = untilDone<Numbered>(near.connect(), 100, {
@@ -85,7 +85,7 @@ test("PI1 PD1 a copy to another server over two bad networks has each record onc
   expect(pipeline.counters).toMatchObject({ records: 100, outputs: 200 });
 });
 
-test("PA3 PD1 PD2 PD3 what a holder delivered but did not commit comes again under the same ids, from whomever", async () => {
+test("what a holder delivered but did not commit comes again under the same ids, from whomever", async () => {
   const stage = await onStage();
   await fill(stage.direct, INPUT, 20);
   const sink = shelf();
@@ -134,7 +134,7 @@ test("PA3 PD1 PD2 PD3 what a holder delivered but did not commit comes again und
   expect(sink.kept.size).toBe(29);
 });
 
-test("PD3 nothing is committed before the sink has confirmed it, however often it fails", async () => {
+test("nothing is committed before the sink has confirmed it, however often it fails", async () => {
   const stage = await onStage();
   await fill(stage.direct, INPUT, 20);
   const sink = shelf();
@@ -164,7 +164,7 @@ test("PD3 nothing is committed before the sink has confirmed it, however often i
   expect(Math.min(...lags)).toBeGreaterThan(0);
 });
 
-test("PD1 streams without records of their own are refused", async () => {
+test("streams without records of their own are refused", async () => {
   const stage = await onStage();
   await stage.direct.stream(INPUT).create({ contentType: "text/plain" });
   await stage.direct.stream(INPUT).append("text");
@@ -180,7 +180,7 @@ test("PD1 streams without records of their own are refused", async () => {
   expect(sink.deliveries).toEqual([]);
 });
 
-test("PX1 PX2 a stream that would forget ids too early is refused before anything is written", async () => {
+test("a stream that would forget ids too early is refused before anything is written", async () => {
   const stage = await onStage();
   await fill(stage.direct, INPUT, 3);
   const out = stage.direct.stream(OUTPUT);
@@ -205,7 +205,7 @@ test("PX1 PX2 a stream that would forget ids too early is refused before anythin
   });
 });
 
-test("PD1 an output that is not the same again ends the pipeline instead of being left out", async () => {
+test("an output that is not the same again ends the pipeline instead of being left out", async () => {
   const stage = await onStage();
   await fill(stage.direct, INPUT, 1);
   const out = stage.direct.stream(OUTPUT);
@@ -219,7 +219,7 @@ test("PD1 an output that is not the same again ends the pipeline instead of bein
   expect(await valuesOf<unknown>(stage.direct, OUTPUT)).toEqual([{ at: 1 }]);
 });
 
-test("PD1 ids longer than a key are their digest, and as good", async () => {
+test("ids longer than a key are their digest, and as good", async () => {
   const stage = await onStage();
   const long = `/v1/stream/${"ü".repeat(100)}`;
   await fill(stage.direct, long, 5);
@@ -239,7 +239,7 @@ test("PD1 ids longer than a key are their digest, and as good", async () => {
   expect((await valuesOf(stage.direct, OUTPUT)).map(({ n }) => n)).toEqual(numbers(5));
 });
 
-test("PA3 PD1 after a reset every output has the id that it had, however the pages are cut", async () => {
+test("after a reset every output has the id that it had, however the pages are cut", async () => {
   const stage = await onStage();
   await fill(stage.direct, INPUT, 0);
   const out = stage.direct.stream(OUTPUT);
@@ -270,7 +270,7 @@ test("PA3 PD1 after a reset every output has the id that it had, however the pag
   expect((await valuesOf(stage.direct, OUTPUT)).map(({ n }) => n)).toEqual(numbers(5));
 });
 
-test("PD1 a server that adds offsets to records of the State protocol gives the same ids and positions", async () => {
+test("a server that adds offsets to records of the State protocol gives the same ids and positions", async () => {
   const server = await startNodeServer({
     store: "memory",
     port: 0,
@@ -302,7 +302,7 @@ test("PD1 a server that adds offsets to records of the State protocol gives the 
   }
 });
 
-test("PX3 an output is stored as an append of it would be, whatever class it is of", async () => {
+test("an output is stored as an append of it would be, whatever class it is of", async () => {
   const stage = await onStage();
   await fill(stage.direct, INPUT, 3);
   class Money {
@@ -327,7 +327,7 @@ test("PX3 an output is stored as an append of it would be, whatever class it is 
   expect(await out.read().values()).toEqual(["5 cents", 7, { at: "9 cents" }]);
 });
 
-test("PD1 a record may have very many outputs", async () => {
+test("a record may have very many outputs", async () => {
   const stage = await onStage();
   await fill(stage.direct, INPUT, 1);
   const sink = shelf();

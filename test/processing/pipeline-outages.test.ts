@@ -45,7 +45,7 @@ function insert(tx: Connection, n: number): void {
   tx.prepare("INSERT INTO effects (n) VALUES (?)").run(n);
 }
 
-test("PK4 a database that is away at the start is waited for", async () => {
+test("a database that is away at the start is waited for", async () => {
   await fill(stage.direct, INPUT, 5);
   const { sink, rows } = openSqlite();
   const arrive = absent(3);
@@ -64,7 +64,7 @@ test("PK4 a database that is away at the start is waited for", async () => {
   expect(heard).toHaveLength(3);
 });
 
-test("PD3 a sink with ids that is away at the start is waited for", async () => {
+test("a sink with ids that is away at the start is waited for", async () => {
   await fill(stage.direct, INPUT, 5);
   const kept = new Map<string, unknown>();
   const sink: DeduplicatingSink = {
@@ -85,7 +85,7 @@ test("PD3 a sink with ids that is away at the start is waited for", async () => 
   expect(kept.size).toBe(5);
 });
 
-test("PK4 a sink that stays away for longer than the patience is told as what it said", async () => {
+test("a sink that stays away for longer than the patience is told as what it said", async () => {
   await fill(stage.direct, INPUT, 5);
   const { sink } = openSqlite();
   const pipeline = untilDone<Numbered, Connection>(stage.direct, 5, {
@@ -98,7 +98,7 @@ test("PK4 a sink that stays away for longer than the patience is told as what it
   await expect(pipeline.run()).rejects.toThrow("connect ECONNREFUSED");
 });
 
-test("PK4 a connection that is lost while the position of a dead letter moves is waited for", async () => {
+test("a connection that is lost while the position of a dead letter moves is waited for", async () => {
   await fill(stage.direct, INPUT, 5);
   const { sink, rows } = openSqlite();
   let calls = 0;
@@ -132,7 +132,7 @@ test("PK4 a connection that is lost while the position of a dead letter moves is
   expect(await valuesOf<unknown>(stage.direct, DEAD)).toMatchObject([{ record: { n: 2 } }]);
 });
 
-test("SK4 PK4 a database without room is waited for, and puts no record aside", async () => {
+test("a database without room is waited for, and puts no record aside", async () => {
   await fill(stage.direct, INPUT, 5);
   const connection = new Database(":memory:");
   connection.exec("CREATE TABLE effects (id INTEGER PRIMARY KEY, n INTEGER, text TEXT)");
@@ -191,7 +191,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     return found.map(({ n }) => n);
   };
 
-  test("SK4 PK4 one dropped connection puts no record aside, with one attempt for each", async () => {
+  test("one dropped connection puts no record aside, with one attempt for each", async () => {
     await fill(stage.direct, INPUT, 10);
     let drops = 0;
     const pipeline = untilDone<Numbered, pg.PoolClient>(stage.direct, 10, {
@@ -215,7 +215,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     expect(await rows()).toEqual(numbers(10));
   });
 
-  test("SK4 PK4 the victim of a deadlock is no poison", async () => {
+  test("the victim of a deadlock is no poison", async () => {
     await fill(stage.direct, INPUT, 3);
     let deadlocks = 0;
     let ending: Promise<void> | undefined;
@@ -254,7 +254,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     expect(await rows()).toEqual(numbers(3));
   });
 
-  test("PK4 a record that loses its connection every time is put aside in the end", async () => {
+  test("a record that loses its connection every time is put aside in the end", async () => {
     await fill(stage.direct, INPUT, 3);
     const pipeline = untilDone<Numbered, pg.PoolClient>(stage.direct, 3, {
       from: { streams: [INPUT] },
@@ -272,7 +272,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
     expect(await rows()).toEqual([0, 2]);
   });
 
-  test("SK4 a database that does not exist ends the pipeline instead of being waited for", async () => {
+  test("a database that does not exist ends the pipeline instead of being waited for", async () => {
     await fill(stage.direct, INPUT, 1);
     const { Pool } = (await import("pg")).default;
     const { options } = server.pool as unknown as { readonly options: Record<string, unknown> };

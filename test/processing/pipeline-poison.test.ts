@@ -70,7 +70,7 @@ function options(strategy: Strategy): Pick<PipelineOptions<Numbered, never>, "to
 }
 
 describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (strategy) => {
-  test.each(THROWN)("PA2 a record is put aside whose function throws %s", async (_, thrown) => {
+  test.each(THROWN)("a record is put aside whose function throws %s", async (_, thrown) => {
     await fill(stage.direct, INPUT, 3);
     if (strategy === "streams") await stage.direct.stream(OUTPUT).create();
     const pipeline = untilDone<Numbered, never>(stage.direct, 3, {
@@ -91,7 +91,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
     expect(pipeline.counters).toMatchObject({ records: 3, deadLetters: 1 });
   });
 
-  test("PA2 without a place for dead letters the failure names the record", async () => {
+  test("without a place for dead letters the failure names the record", async () => {
     await fill(stage.direct, INPUT, 1);
     const pipeline = untilDone<Numbered, never>(stage.direct, 1, {
       ...options(strategy),
@@ -105,7 +105,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
     await expect(pipeline.run()).rejects.toBeInstanceOf(RecordFailure);
   });
 
-  test("DL4 a record is put aside and replayed with every digit", async () => {
+  test("a record is put aside and replayed with every digit", async () => {
     const nasty = '{"big":12345678901234567890,"far":1e999,"exact":1.0,"twice":1,"twice":2}';
     await stage.direct.stream(INPUT).create();
     if (strategy === "streams") await stage.direct.stream(OUTPUT).create();
@@ -139,7 +139,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
 describe.each(["streams", "a database", "ids"] as const)(
   "with a small server and effects in %s",
   (strategy) => {
-    test("DL4 a record that is too large for its letter stays in its stream, and is replayed from there", async () => {
+    test("a record that is too large for its letter stays in its stream, and is replayed from there", async () => {
       const small = await startNodeServer({ store: "memory", port: 0, bodyMaxBytes: 4000 });
       const hapax = connectServer(small.url);
       await fill(hapax, INPUT, 1);
@@ -179,7 +179,7 @@ describe.each(["streams", "a database", "ids"] as const)(
 describe("outputs that cannot be stored", () => {
   const COUNT = 2000;
 
-  test("PV3 a page of them costs each record its attempts, and no more", async () => {
+  test("a page of them costs each record its attempts, and no more", async () => {
     await fill(stage.direct, INPUT, COUNT);
     await stage.direct.stream(OUTPUT).create();
     let calls = 0;
@@ -201,7 +201,7 @@ describe("outputs that cannot be stored", () => {
     expect(kept).toEqual(numbers(COUNT).filter((n) => n % 2 === 0));
   });
 
-  test("PV3 the type of a stream that was not known costs one attempt more", async () => {
+  test("the type of a stream that was not known costs one attempt more", async () => {
     await fill(stage.direct, INPUT, COUNT);
     await stage.direct.stream(OUTPUT).create({ contentType: "text/plain" });
     let calls = 0;
@@ -222,7 +222,7 @@ describe("outputs that cannot be stored", () => {
     expect(await stage.direct.stream(OUTPUT).read().values()).toEqual(["seven"]);
   });
 
-  test("PV3 a record that gives more than a transaction can hold is put aside alone", async () => {
+  test("a record that gives more than a transaction can hold is put aside alone", async () => {
     const small = await startNodeServer({ store: "memory", port: 0, bodyMaxBytes: 20_000 });
     const hapax = connectServer(small.url);
     await fill(hapax, INPUT, 40);
@@ -245,7 +245,7 @@ describe("outputs that cannot be stored", () => {
     await small.stop();
   });
 
-  test("PV3 a record that writes to more streams than a transaction can is put aside alone", async () => {
+  test("a record that writes to more streams than a transaction can is put aside alone", async () => {
     await fill(stage.direct, INPUT, 3);
     const streams = Array.from({ length: 1001 }, (_, at) => `${OUTPUT}/${String(at)}`);
     for (let at = 0; at < streams.length; at += 500) {
@@ -267,7 +267,7 @@ describe("outputs that cannot be stored", () => {
     expect(await new DeadLetters(stage.direct, DEAD).list()).toMatchObject([{ record: { n: 1 } }]);
   });
 
-  test("PD1 of a sink with ids they are dead letters, and the others are delivered", async () => {
+  test("of a sink with ids they are dead letters, and the others are delivered", async () => {
     await fill(stage.direct, INPUT, 10);
     const pipeline = untilDone<Numbered>(stage.direct, 10, {
       from: { streams: [INPUT] },

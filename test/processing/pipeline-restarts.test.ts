@@ -50,7 +50,7 @@ function processAt(url: string, onProgress: () => void): Pipeline<Numbered> {
 }
 
 test(
-  "PI1 PI2 a server on files that is restarted, and a pipeline that is, lose and repeat nothing",
+  "a server on files that is restarted, and a pipeline that is, lose and repeat nothing",
   { timeout: 60_000 },
   async () => {
     const start = async (): Promise<NodeServer> =>

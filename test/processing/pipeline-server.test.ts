@@ -38,7 +38,7 @@ const sorted = (values: readonly Numbered[]): number[] =>
   values.map(({ n }) => n).toSorted((a, b) => a - b);
 
 describe("a copy", () => {
-  test("PI1 PV1 of thousands of records over a bad network has each once and in order", async () => {
+  test("of thousands of records over a bad network has each once and in order", async () => {
     const stage = await onStage(lossy(5));
     const inputs = ["/v1/stream/in/0", "/v1/stream/in/1", "/v1/stream/in/2"];
     for (const input of inputs) await fill(stage.direct, input, 0);
@@ -75,7 +75,7 @@ describe("a copy", () => {
     expect(await lagOf(stage.direct, "copy")).toBe(0);
   });
 
-  test("PV1 to streams that a function names, with outputs that are given one by one", async () => {
+  test("to streams that a function names, with outputs that are given one by one", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 10);
     for (const name of ["even", "odd", "all"])
@@ -98,7 +98,7 @@ describe("a copy", () => {
     expect(sorted(await valuesOf(stage.direct, `${OUTPUT}-odd`))).toEqual([1, 3, 5, 7, 9]);
   });
 
-  test("PI1 of streams that are closed ends with them, and goes on with those that come", async () => {
+  test("of streams that are closed ends with them, and goes on with those that come", async () => {
     const stage = await onStage();
     await stage.direct.stream(OUTPUT).create();
     const pipeline = untilDone<Numbered>(stage.direct, 30, {
@@ -117,7 +117,7 @@ describe("a copy", () => {
     expect(sorted(await valuesOf(stage.direct, OUTPUT))).toEqual(numbers(30));
   });
 
-  test("PI2 whose commit cannot be known goes on from what the server says", async () => {
+  test("whose commit cannot be known goes on from what the server says", async () => {
     let isBad = true;
     const stage = await onStage({
       fateOf: ({ method, path }) =>
@@ -155,7 +155,7 @@ describe("a copy", () => {
 describe("a holder that is paused before its commit", () => {
   for (const comesBack of [true, false]) {
     const end = comesBack ? "comes back" : "never comes back";
-    test(`PI1 PV2 and ${end} leaves no effect: outputs and state are those of the next one`, async () => {
+    test(`and ${end} leaves no effect: outputs and state are those of the next one`, async () => {
       const stage = await onStage();
       await fill(stage.direct, INPUT, 50);
       await stage.direct.stream(OUTPUT).create();
@@ -211,7 +211,7 @@ describe("a holder that is paused before its commit", () => {
 });
 
 describe("state", () => {
-  test("ST2 is rebuilt by whoever takes a stream over", async () => {
+  test("is rebuilt by whoever takes a stream over", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 30);
     await stage.direct.stream(OUTPUT).create();
@@ -239,7 +239,7 @@ describe("state", () => {
     expect(out).toEqual(numbers(60).map((n) => ({ n, count: Math.floor(n / 3) + 1 })));
   });
 
-  test("ST1 ST3 PA1 of an attempt that failed is as it was before, and so are the outputs", async () => {
+  test("of an attempt that failed is as it was before, and so are the outputs", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 20);
     await stage.direct.stream(OUTPUT).create();
@@ -267,7 +267,7 @@ describe("state", () => {
     expect(pipeline.counters.failures).toBe(10);
   });
 
-  test("ST1 above its limit ends the pipeline, and nothing is put aside for it", async () => {
+  test("above its limit ends the pipeline, and nothing is put aside for it", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 5);
     const pipeline = createPipeline<Numbered>(stage.direct, {
@@ -290,7 +290,7 @@ describe("a record that keeps failing", () => {
     return { n };
   };
 
-  test("PA2 PV1 is put aside once, in the transaction of its page, also over a bad network", async () => {
+  test("is put aside once, in the transaction of its page, also over a bad network", async () => {
     const stage = await onStage(lossy(11));
     await fill(stage.direct, INPUT, 20);
     await stage.direct.stream(OUTPUT).create();
@@ -320,7 +320,7 @@ describe("a record that keeps failing", () => {
     expect(pipeline.counters).toMatchObject({ deadLetters: 1, outputs: 19, failures: 3 });
   });
 
-  test("PV1 is not put aside if its offset is not committed", async () => {
+  test("is not put aside if its offset is not committed", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 10);
     const pipeline = createPipeline<Numbered>(stage.direct, {
@@ -335,7 +335,7 @@ describe("a record that keeps failing", () => {
     expect(await valuesOf(stage.direct, DEAD)).toEqual([]);
   });
 
-  test("PA2 is found in a batch that fails, and the others of it are processed", async () => {
+  test("is found in a batch that fails, and the others of it are processed", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 25);
     await stage.direct.stream(OUTPUT).create();
@@ -361,7 +361,7 @@ describe("a record that keeps failing", () => {
     expect(await new DeadLetters(stage.direct, DEAD).list()).toMatchObject([{ record: { n: 7 } }]);
   });
 
-  test("PA2 PI3 ends a pipeline that has no place for it, and says so", async () => {
+  test("ends a pipeline that has no place for it, and says so", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 10);
     await stage.direct.stream(OUTPUT).create();
@@ -380,7 +380,7 @@ describe("a record that keeps failing", () => {
     expect(members).toEqual([]);
   });
 
-  test("PV1 because its output does not fit the stream is put aside, also if the type was not known", async () => {
+  test("because its output does not fit the stream is put aside, also if the type was not known", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 10);
     await stage.direct.stream(OUTPUT).create({ contentType: "text/plain" });
@@ -400,7 +400,7 @@ describe("a record that keeps failing", () => {
     expect(await new DeadLetters(stage.direct, DEAD).list()).toMatchObject([{ record: { n: 3 } }]);
   });
 
-  test("PA2 is kept byte by byte if it is no JSON", async () => {
+  test("is kept byte by byte if it is no JSON", async () => {
     const stage = await onStage();
     const bytes = Uint8Array.from({ length: 70_000 }, (_, at) => (at * 7) % 256);
     await stage.direct.stream(INPUT).create({ contentType: "application/octet-stream" });
@@ -420,7 +420,7 @@ describe("a record that keeps failing", () => {
 });
 
 describe("an end", () => {
-  test("PI3 PA4 in the middle of retries comes at once, and the record is for the next one", async () => {
+  test("in the middle of retries comes at once, and the record is for the next one", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 1);
     await stage.direct.stream(OUTPUT).create();
@@ -442,7 +442,7 @@ describe("an end", () => {
     expect(await valuesOf(stage.direct, OUTPUT)).toEqual([{ n: 0 }]);
   });
 
-  test("PI3 by its signal lets the attempt at hand finish and count", async () => {
+  test("by its signal lets the attempt at hand finish and count", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 5);
     await stage.direct.stream(OUTPUT).create();
@@ -463,7 +463,7 @@ describe("an end", () => {
     expect(await lagOf(stage.direct, "copy")).toBeGreaterThan(0);
   });
 
-  test("PI4 comes before a pipeline reads what it writes", async () => {
+  test("comes before a pipeline reads what it writes", async () => {
     const stage = await onStage();
     let rounds = 0;
     for (const [to, state, pattern] of [
@@ -502,7 +502,7 @@ describe("an end", () => {
     ],
     ["dead letters", { deadLetter: INPUT, each: () => Promise.reject(new Error("never")) }],
     ["a function for changelogs", { state: { changelog: () => INPUT }, each: () => undefined }],
-  ] as const)("PI4 comes before an output by %s is its own input", async ([, options]) => {
+  ] as const)("comes before an output by %s is its own input", async ([, options]) => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 3);
     for (const from of [{ streams: [INPUT] }, { pattern: "/v1/stream/*" }]) {
@@ -520,7 +520,7 @@ describe("an end", () => {
     }
   });
 
-  test("PI4 comes before anything is sent if an output is on another server, and not with every record", async () => {
+  test("comes before anything is sent if an output is on another server, and not with every record", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 3);
     const far = connectServer("http://127.0.0.1:1").stream(OUTPUT);
@@ -544,7 +544,7 @@ describe("an end", () => {
     expect(await valuesOf(stage.direct, DEAD)).toEqual([]);
   });
 
-  test("PI4 comes before a sink that is a stream gets what the pipeline reads from it", async () => {
+  test("comes before a sink that is a stream gets what the pipeline reads from it", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 3);
     const sink = streamSink(stage.direct.stream(INPUT));
@@ -559,7 +559,7 @@ describe("an end", () => {
     );
   });
 
-  test("PI3 of settings that contradict each other comes before anything is sent", () => {
+  test("of settings that contradict each other comes before anything is sent", () => {
     const hapax = connectServer("http://127.0.0.1:1");
     const from = { streams: [INPUT] };
     const each = (): void => undefined;

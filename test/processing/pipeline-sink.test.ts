@@ -68,7 +68,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
 
   afterEach(() => bench().clear());
 
-  test("PI1 PK1 thousands of records over a bad network are each there once and in order", async () => {
+  test("thousands of records over a bad network are each there once and in order", async () => {
     const stage = await onStage(lossy(3));
     await fill(stage.direct, INPUT, 0);
     const pipeline = untilDone<Numbered, Tx>(stage.connect(), 2000, {
@@ -88,7 +88,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
     expect(await bench().rows()).toEqual(numbers(2000));
   });
 
-  test("PK1 a crash after the sink's commit and before the server's leaves nothing to be done twice", async () => {
+  test("a crash after the sink's commit and before the server's leaves nothing to be done twice", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 20);
     const line = pausable();
@@ -119,7 +119,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
     await Promise.all([closing, running]);
   });
 
-  test("PK2 PK3 a holder that sleeps in the middle of a page moves nothing when it wakes up", async () => {
+  test("a holder that sleeps in the middle of a page moves nothing when it wakes up", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 30);
     const line = pausable();
@@ -159,7 +159,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
     expect(await bench().rows()).toEqual(numbers(30));
   });
 
-  test("PA2 PK2 a record that keeps failing is put aside once, with no trace of it in the database", async () => {
+  test("a record that keeps failing is put aside once, with no trace of it in the database", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 30);
     const tries = new Map<number, number>();
@@ -189,7 +189,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
     expect(pipeline.counters).toMatchObject({ records: 30, deadLetters: 1 });
   });
 
-  test("PK4 an outage of the sink is nobody's fault, and a commit without an answer is looked up", async () => {
+  test("an outage of the sink is nobody's fault, and a commit without an answer is looked up", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 30);
     const sink = bench().open();
@@ -225,7 +225,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
     expect(await valuesOf(stage.direct, DEAD)).toEqual([]);
   });
 
-  test("PK2 a batch is one transaction, and the record that it fails for is found", async () => {
+  test("a batch is one transaction, and the record that it fails for is found", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 30);
     const pipeline = untilDone<Numbered, Tx>(stage.direct, 30, {
@@ -246,7 +246,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
     expect(pipeline.counters.commits).toBe(21);
   });
 
-  test("PK1 a sink that is behind the server is brought up from its own position", async () => {
+  test("a sink that is behind the server is brought up from its own position", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 10);
     const options = { from: { streams: [INPUT] }, group: "rows", each: insert };
@@ -341,7 +341,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
   });
   pipelinesOn(bench);
 
-  test("PK2 a record that the database refuses when it commits is found and put aside", async () => {
+  test("a record that the database refuses when it commits is found and put aside", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 10);
     const pipeline = untilDone<Numbered, pg.PoolClient>(stage.direct, 10, {

@@ -90,7 +90,7 @@ async function putAll(hapax: Connection): Promise<DeadLetters> {
 }
 
 describe("a server that adds offsets to records of the State protocol", () => {
-  test("G24 PK1 a sink that is ahead of its group leaves out no record", async () => {
+  test("G24 a sink that is ahead of its group leaves out no record", async () => {
     const hapax = await onServer({ stateOffsets: true });
     await append(hapax, 10);
     let position = "";
@@ -105,7 +105,7 @@ describe("a server that adds offsets to records of the State protocol", () => {
     expect(sink.effects).toEqual(numbers(20).map((n) => 10 + n));
   });
 
-  test("DL4 a record that its letter does not have is replayed as it was stored", async () => {
+  test("a record that its letter does not have is replayed as it was stored", async () => {
     const hapax = await onServer({ stateOffsets: true, bodyMaxBytes: 4000 });
     await append(hapax, 1);
     await append(hapax, 1, 1, "x".repeat(3300));
@@ -122,7 +122,7 @@ describe("a server that adds offsets to records of the State protocol", () => {
 });
 
 describe("a stream that is deleted and created anew", () => {
-  test("G31 DL5 as one for dead letters has its own letters, for a tool that has read the one before", async () => {
+  test("G31 as one for dead letters has its own letters, for a tool that has read the one before", async () => {
     const hapax = await onServer();
     await append(hapax, 2);
     const letters = await putAll(hapax);
@@ -136,7 +136,7 @@ describe("a stream that is deleted and created anew", () => {
     expect(await letters.replay([first?.id ?? ""])).toBe(0);
   });
 
-  test("G31 DL5 gives no record for a letter of the one before", async () => {
+  test("G31 gives no record for a letter of the one before", async () => {
     const hapax = await onServer({ bodyMaxBytes: 4000 });
     await append(hapax, 1, 0, "x".repeat(3300));
     const letters = await putAll(hapax);

@@ -13,7 +13,7 @@ const GOOD = { missing: [], twice: [], disordered: [] };
 const HEARD = { silenceRequests: 0, silenceAnswers: 0 };
 const SIZE = { partitions: 4, records: 200, members: 3 };
 
-test("G21 G22 CO2 members come, go and crash behind a bad network: each record once and in order", async () => {
+test("G21 G22 members come, go and crash behind a bad network: each record once and in order", async () => {
   const { proxy, direct, close } = await openStage({ ...badNetwork(11), ...HEARD });
   try {
     const report = await processingStorm({ url: proxy.url, direct, seed: 11, ...SIZE });

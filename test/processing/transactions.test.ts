@@ -34,7 +34,7 @@ async function failureOf(promise: Promise<unknown>): Promise<TransactionFailure>
 }
 
 describe("what a transaction collects", () => {
-  test("TD1 nothing is sent while the callback runs, nor if it throws, and afterwards it is deaf", async () => {
+  test("nothing is sent while the callback runs, nor if it throws, and afterwards it is deaf", async () => {
     const { connect, proxy } = await stage();
     const hapax = connect();
     let kept: { append(stream: string, data: unknown): void } | undefined;
@@ -51,7 +51,7 @@ describe("what a transaction collects", () => {
     expect([value, offsets.size, proxy.requests]).toEqual(["nothing asked for", 0, 0]);
   });
 
-  test("TD2 data is stored as it was when it was given", async () => {
+  test("data is stored as it was when it was given", async () => {
     const { connect, direct } = await stage();
     const bytes = new Uint8Array([1, 2]);
     await connect().transaction((tx) => {
@@ -67,7 +67,7 @@ describe("what a transaction collects", () => {
     expect([...(await direct.stream(B).read().bytes())]).toEqual([1, 2]);
   });
 
-  test("TD3 a thousand appends to two streams are two operations, in their order", async () => {
+  test("a thousand appends to two streams are two operations, in their order", async () => {
     const { connect, direct } = await stage();
     const hapax = connect();
     const { offsets } = await hapax.transaction((tx) => {
@@ -90,7 +90,7 @@ describe("what a transaction collects", () => {
     expect((await direct.stream(A).head()).isClosed).toBe(false);
   });
 
-  test("TD2 text given before the type of its stream is known is stored as text", async () => {
+  test("text given before the type of its stream is known is stored as text", async () => {
     const { connect, direct } = await stage();
     await direct.stream(A).create({ contentType: "text/plain" });
     await connect().transaction((tx) => {
@@ -108,7 +108,7 @@ describe("what a transaction collects", () => {
 });
 
 describe("the outcome", () => {
-  test("TN1 LX1 FR2 a lost answer is settled by the same bytes under the same identity", async () => {
+  test("a lost answer is settled by the same bytes under the same identity", async () => {
     const seen: Record<string, string | string[] | undefined>[] = [];
     const opened = await stage({
       fateOf: ({ path, headers }) => {
@@ -132,7 +132,7 @@ describe("the outcome", () => {
     expect(new Set(identities).size).toBe(1);
   });
 
-  test("TN1 CL1 an answer that was cut in its body is asked for again", async () => {
+  test("an answer that was cut in its body is asked for again", async () => {
     let cuts = 0;
     const { connect, direct } = await stage({
       fateOf: ({ path }) => {
@@ -150,7 +150,7 @@ describe("the outcome", () => {
     expect(await direct.stream(A).read().values()).toEqual([1]);
   });
 
-  test("TN2 CL2 a refusal names the call and the code, and nothing of the transaction is stored", async () => {
+  test("a refusal names the call and the code, and nothing of the transaction is stored", async () => {
     const { connect, direct } = await stage();
     const hapax = connect();
     await direct.stream(A).create();
@@ -179,7 +179,7 @@ describe("the outcome", () => {
     expect(await direct.stream(B).read().values()).toEqual([2]);
   });
 
-  test("TN2 who gets no answer in time hears that the outcome is unknown", async () => {
+  test("who gets no answer in time hears that the outcome is unknown", async () => {
     const { connect, direct } = await stage({
       fateOf: ({ path }) => (path === TRANSACTIONS ? { harm: "dropAnswers" } : {}),
     });
@@ -194,7 +194,7 @@ describe("the outcome", () => {
     expect(await direct.stream(A).read().values()).toEqual([1]);
   });
 
-  test("LX3 a refusal after an attempt without an answer is certain: the late attempt finds the door shut", async () => {
+  test("a refusal after an attempt without an answer is certain: the late attempt finds the door shut", async () => {
     let attempts = 0;
     const { connect, direct, proxy } = await stage({
       fateOf: ({ path }) => {
@@ -220,7 +220,7 @@ describe("the outcome", () => {
     expect(await direct.stream(B).read().values()).toEqual([]);
   });
 
-  test("LX3 an attempt that lands after the refusal, before the number is used up, is told as committed", async () => {
+  test("an attempt that lands after the refusal, before the number is used up, is told as committed", async () => {
     const { direct, server } = await stage();
     await direct.stream(B).create();
     let first: (() => Promise<Response>) | undefined;
@@ -256,7 +256,7 @@ describe("the outcome", () => {
     expect(await direct.stream(A).read().values()).toEqual(["late", "next"]);
   });
 
-  test("LX2 a late copy of a refused transaction is never taken for the next one", async () => {
+  test("a late copy of a refused transaction is never taken for the next one", async () => {
     let attempts = 0;
     const { connect, direct, proxy } = await stage({
       fateOf: ({ path }) => {
@@ -280,7 +280,7 @@ describe("the outcome", () => {
     expect(await direct.stream(A).read().values()).toEqual(["next"]);
   });
 
-  test("TN3 a key is one transaction across handles, and never outlived by the retries", async () => {
+  test("a key is one transaction across handles, and never outlived by the retries", async () => {
     const { connect, direct } = await stage();
     await direct.stream(A).create();
     const pay = (cents: number) =>
@@ -304,7 +304,7 @@ describe("the outcome", () => {
     });
   });
 
-  test("CL2 a server without transactions is unsupported, and not a missing stream", async () => {
+  test("a server without transactions is unsupported, and not a missing stream", async () => {
     const { connect } = await stage({
       fateOf: ({ path }) =>
         path === TRANSACTIONS ? { harm: "refuseRequests", refusal: { status: 404 } } : {},
@@ -317,7 +317,7 @@ describe("the outcome", () => {
     expect(failure.code).toBe("unsupported");
   });
 
-  test("TN2 a signal gives up with its reason", async () => {
+  test("a signal gives up with its reason", async () => {
     const { connect } = await stage({ fateOf: () => ({ harm: "silenceRequests" }) });
     const stop = new AbortController();
     const waiting = connect().transaction(
@@ -361,11 +361,11 @@ describe("many at once", () => {
     );
   };
 
-  test("TN1 LX1 each of 80 transactions happens once on both streams, through a bad network", async () => {
+  test("each of 80 transactions happens once on both streams, through a bad network", async () => {
     await storm(await stage(badNetwork(3)));
   });
 
-  test("TN1 the same over files, and after they are opened again", async () => {
+  test("the same over files, and after they are opened again", async () => {
     const directory = mkdtempSync(join(tmpdir(), "hapax-processing-"));
     closing.push(() => Promise.resolve(rmSync(directory, { recursive: true })));
     const opened = await openStage(badNetwork(4), await openFileStore(directory));
@@ -376,7 +376,7 @@ describe("many at once", () => {
     expect(await again.direct.stream(A).read().values()).toEqual(before);
   });
 
-  test("LX2 a handle whose transaction was given up goes on under another number", async () => {
+  test("a handle whose transaction was given up goes on under another number", async () => {
     let isSilent = true;
     const { connect, direct } = await stage({
       fateOf: ({ path }) => (path === TRANSACTIONS && isSilent ? { harm: "silenceAnswers" } : {}),

@@ -697,7 +697,7 @@ describe("sockets that take their time", () => {
     await short.stop();
   });
 
-  test("X3 a live reader that is slow but takes its bytes is not cut, however long an event takes", async () => {
+  test("a live reader that is slow but takes its bytes is not cut, however long an event takes", async () => {
     const patient = await startNodeServer({
       store: "memory",
       port: 0,

@@ -151,7 +151,7 @@ describe("creation", () => {
 
 // PROTOCOL.md §4
 describe("appends", () => {
-  test("H1 Stream-Closed closes by the word true in any case, and by nothing else", async () => {
+  test("Stream-Closed closes by the word true in any case, and by nothing else", async () => {
     for (const [value, isClosed] of [
       ["TRUE", true],
       ["True", true],
@@ -167,7 +167,7 @@ describe("appends", () => {
     }
   });
 
-  test("H2 a partial set of producer headers is refused and stores nothing", async () => {
+  test("a partial set of producer headers is refused and stores nothing", async () => {
     const path = await fresh();
     const whole = Object.entries(producer("p", 0, 0));
     for (let mask = 1; mask < 7; mask += 1) {
@@ -181,7 +181,7 @@ describe("appends", () => {
     expect((await read(path)).text).toBe("");
   });
 
-  test("H3 JSON is stored as it was sent", async () => {
+  test("JSON is stored as it was sent", async () => {
     const path = await fresh(JSON_TYPE);
     const body = '[ 1.0 , 12345678901234567890,1e400 , {"a":1,"a":2}, "\\u0041" ]';
     await post(path, { headers: JSON_TYPE, body });
@@ -312,7 +312,7 @@ describe("deletion", () => {
 
 // PROTOCOL.md §7
 describe("reading", () => {
-  test("Q1 Q2 pages are followed to the end with exact content, and only the last is up to date and closed", async () => {
+  test("pages are followed to the end with exact content, and only the last is up to date and closed", async () => {
     const path = await fresh();
     const part = LIMITS.pageBytesMax / 4 + 7;
     const parts = Array.from({ length: 11 }, (_, index) =>
@@ -343,7 +343,7 @@ describe("reading", () => {
     expect(last?.headers["cache-control"]).toBe("no-cache");
   });
 
-  test("Q3 an offset beyond the tail is 410 in every mode, and no reader is moved back", async () => {
+  test("an offset beyond the tail is 410 in every mode, and no reader is moved back", async () => {
     const path = await fresh(TEXT, "abc");
     for (const offset of [
       "0000000000000000_0000000000000005",

@@ -194,7 +194,7 @@ const GOOD =
 
 const cuts = fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { maxLength: 6 });
 
-test("LN2 LA1 LP2 sessions of usual and unusual requests get the same answers as from node:http", async () => {
+test("sessions of usual and unusual requests get the same answers as from node:http", async () => {
   const session = fc.record({
     requests: fc.array(request, { minLength: 1, maxLength: 8 }),
     last: fc.constant(""),
@@ -210,7 +210,7 @@ test("LN2 LA1 LP2 sessions of usual and unusual requests get the same answers as
   }
 });
 
-test("LP1 LN2 a request with one byte changed, put in or left out gets the same answer as from node:http", async () => {
+test("a request with one byte changed, put in or left out gets the same answer as from node:http", async () => {
   const change = fc
     .tuple(fc.nat(GOOD.length - 1), fc.constantFrom("change", "put", "leave"), fc.nat(255))
     .map(([at, kind, byte]) => {
@@ -225,7 +225,7 @@ test("LP1 LN2 a request with one byte changed, put in or left out gets the same 
   await expectSame(fc.sample(session, { numRuns: 300, seed: 13 }));
 });
 
-describe("LP2 what could hide a request in another", () => {
+describe("what could hide a request in another", () => {
   const start = "POST /{n}/text HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\n";
   const hidden = start.replace("text/plain", "text/plain\r\nContent-Length: 6") + "\r\nhidden";
   const attempts = [
@@ -252,7 +252,7 @@ describe("LP2 what could hide a request in another", () => {
     `Content-Length: 3\r\n\r\nend \r\n${hidden}`,
   ].map((rest) => start + rest);
 
-  test("LP2 has the same end as with node:http, in one piece and in many", async () => {
+  test("has the same end as with node:http, in one piece and in many", async () => {
     const all = attempts.flatMap((last) =>
       [[], [0.5], [0.2, 0.4, 0.6, 0.8]].map((where) => ({ requests: [GOOD], last, cuts: where })),
     );

@@ -4,7 +4,7 @@ import { connect } from "node:net";
 import { expect, test } from "vitest";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 
-test("X4 an SSE read and a delete in one packet end the reader, and the server goes on", async () => {
+test("an SSE read and a delete in one packet end the reader, and the server goes on", async () => {
   const server = await startNodeServer({ store: "memory", port: 0 });
   const { hostname, port } = new URL(server.url);
   const url = `${server.url}/v1/stream/doomed`;

@@ -135,7 +135,7 @@ const jsonBody: fc.Arbitrary<JsonBody> = fc
 describe("JSON", () => {
   const type = "application/json";
 
-  test("G8 H3 arbitrary JSON text comes back byte for byte by catch-up and by SSE", async () => {
+  test("G8 arbitrary JSON text comes back byte for byte by catch-up and by SSE", async () => {
     const property = fc.asyncProperty(
       fc.array(jsonBody, { minLength: 1, maxLength: 3 }),
       async (bodies) => {
@@ -150,7 +150,7 @@ describe("JSON", () => {
     await fc.assert(property, RUNS);
   });
 
-  test("X1 a live reader gets each append as one whole array, and then its control event", async () => {
+  test("a live reader gets each append as one whole array, and then its control event", async () => {
     const property = fc.asyncProperty(
       fc.array(jsonBody, { minLength: 1, maxLength: 3 }),
       async (bodies) => {

@@ -1,8 +1,8 @@
 /**
  * Makes one call to the server whose whole answer counts, also its body.
  *
- *   CL1  an answer whose body was cut does not count: the same call is sent again, within the time of all attempts;
- *   CL2  a refusal keeps the other members of the answer beside its code: the operation, and the streams.
+ *   - an answer whose body was cut does not count: the same call is sent again, within the time of all attempts;
+ *   - a refusal keeps the other members of the answer beside its code: the operation, and the streams.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -31,7 +31,7 @@ export interface Refusal {
   readonly members: ReadonlyMap<string, unknown>;
 }
 
-/** CL1. Rejects with `unreachable` if no answer came in time, and with the reason of the signal. */
+/** Rejects with `unreachable` if no answer came in time, and with the reason of the signal. */
 export async function settle(caller: Caller, call: Call): Promise<Settled> {
   const { settings } = caller;
   const transport = wholeAnswers(settings.transport);

@@ -1,8 +1,8 @@
 /**
  * Sends commits of leases, many in one request. PROTOCOL.md §20.3.
  *
- *   CM1  a commit is confirmed when the server has confirmed it, with the token of its lease;
- *   CM2  a refused commit does not fail its neighbours.
+ *   - a commit is confirmed when the server has confirmed it, with the token of its lease;
+ *   - a refused commit does not fail its neighbours.
  *
  * While one request is on its way the next one fills, so that many leases cost as many requests as one.
  */
@@ -76,7 +76,7 @@ export class Committer {
     const refusal = await this.#post(batch);
     if (refusal === undefined) for (const { resolve } of batch) resolve();
     else if (batch.length === 1) batch[0]?.reject(refusal);
-    // CM2: sent alone, each commit gets its own answer.
+    // Sent alone, each commit gets its own answer.
     else for (const waiting of batch) await this.#send([waiting]);
   }
 

@@ -1,12 +1,12 @@
 /**
  * A consumer: gets the batches of the streams that a group leases to it.
  *
- *   CO1  batches of one stream come one after the other, in order; those of different streams side by side;
- *   CO2  uncommitted records come again, to the next holder of the stream; committed records never come again;
- *   CO3  `run` ends when its signal aborts, after the current work, or with the first error of a handler. Either way it
- *        leaves the group, so that others go on at once;
- *   CO4  the current work has `closeMs` to end. A handler that does not end hides neither the end nor the error of
- *        another: its lease is given up, and its later work has no effect.
+ *   - batches of one stream come one after the other, in order; those of different streams side by side;
+ *   - uncommitted records come again, to the next holder of the stream; committed records never come again;
+ *   - `run` ends when its signal aborts, after the current work, or with the first error of a handler. Either way it
+ *     leaves the group, so that others go on at once;
+ *   - the current work has `closeMs` to end. A handler that does not end hides neither the end nor the error of
+ *     another: its lease is given up, and its later work has no effect.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -71,7 +71,7 @@ interface Waiter<T> {
 
 const HEARTBEAT_MS_MAX = 3_000;
 
-/** CO4: with the time to leave it is less than the ten seconds that containers have to end. */
+/** With the time to leave it is less than the ten seconds that containers have to end. */
 const CLOSE_MS = 5_000;
 
 /**
@@ -229,7 +229,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
   /**
    * Calls the handler for each batch, several at once. If the handler has neither committed its batch nor called `done`,
    * the batch is committed when the handler has ended. An error of a handler ends the run, unless its lease is over: then
-   * another member has the records. CO3.
+   * another member has the records.
    *
    * ```ts
    * import { startNodeServer } from "hapax/node";
@@ -272,7 +272,6 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     const end = (): void => {
       if (isOver) return;
       isOver = true;
-      // CO4
       cancel = clock.after(closeMs, () => {
         overdue.resolve();
       });

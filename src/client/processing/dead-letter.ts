@@ -2,14 +2,14 @@
  * Records that a pipeline has given up, and their handling. They are in a JSON stream: each dead letter is one
  * record, and so is the note that it was handled.
  *
- *   DL1  a letter is held until a later record of the stream says that it was handled;
- *   DL2  a letter is replayed or discarded once: the note, and the record that is appended again, are one transaction,
- *        which is refused if any record was appended to the stream since it was read;
- *   DL3  records that are not dead letters are left alone;
- *   DL4  a record is kept and replayed as it was stored, with every digit. One that is too large for a letter stays in its
- *        stream, at the place that the letter names;
- *   DL5  letters are those of the present stream, and a letter holds only for the life of the stream that it
- *        names: a record of a stream that was created anew at the path is never replayed in place of the old one.
+ *   - a letter is held until a later record of the stream says that it was handled;
+ *   - a letter is replayed or discarded once: the note, and the record that is appended again, are one transaction,
+ *     which is refused if any record was appended to the stream since it was read;
+ *   - records that are not dead letters are left alone;
+ *   - a record is kept and replayed as it was stored, with every digit. One that is too large for a letter stays in its
+ *     stream, at the place that the letter names;
+ *   - letters are those of the present stream, and a letter holds only for the life of the stream that it
+ *     names: a record of a stream that was created anew at the path is never replayed in place of the old one.
  *
  *   | dead letter  | `{id, stream, offset, record, base64 or recordBytes, reason: {fingerprint, message}, attempts, at}` |
  *   | its handling | `{id, handled: "replayed" or "discarded", to?, at}`                            |
@@ -66,7 +66,7 @@ export interface GivenUp {
   readonly attempts: number;
 }
 
-/** DL4: a larger record stays in its stream. Half of the default limit of a request. */
+/** A larger record stays in its stream. Half of the default limit of a request. */
 const RECORD_BYTES_MAX = 8 * 1024 * 1024;
 
 /** Returns a dead letter as it is stored. `isBare`: without the record, because the letter was too large with it. */
@@ -156,7 +156,6 @@ export class DeadLetters {
       await this.#readOn();
     } catch (error) {
       if (!isHapaxError(error, "stream_replaced")) throw error;
-      // DL5
       this.#held.clear();
       this.#position = "-1";
       await this.#readOn();
@@ -176,7 +175,7 @@ export class DeadLetters {
 
   /**
    * Appends the records again, to the streams that they are from or to another one; without a filter: all. Answers how
-   * many. DL2.
+   * many.
    */
   replay(
     which: readonly string[] | DeadLetterFilter = {},
@@ -185,7 +184,7 @@ export class DeadLetters {
     return this.#handleAll(filterOf(which), "replayed", options.to);
   }
 
-  /** Leaves the records out for good; the filter must name something. Answers how many. DL2. */
+  /** Leaves the records out for good; the filter must name something. Answers how many. */
   async discard(which: readonly string[] | DeadLetterFilter): Promise<number> {
     const filter = filterOf(which);
     if (Object.values(filter).every((value) => value === undefined))
@@ -232,7 +231,6 @@ export class DeadLetters {
     }
   }
 
-  /** DL4, DL5 */
   async #recordOf({
     id,
     record,
@@ -255,7 +253,6 @@ export class DeadLetters {
     throw new HapaxError("stream_gone", `${stream} has no such record at ${offset} any more`);
   }
 
-  /** DL1, DL3 */
   #apply(members: ReadonlyMap<string, unknown>, bytes: Uint8Array): void {
     const id = members.get("id");
     if (typeof id !== "string") return;

@@ -1,9 +1,9 @@
 /**
  * Collects the operations of a transaction until its callback has returned.
  *
- *   TD1  nothing is sent before the callback has returned; if it throws, nothing is sent at all;
- *   TD2  data is encoded at the call: later changes by its owner have no effect;
- *   TD3  appends to one stream become one operation, unless the stream is created or closed between them.
+ *   - nothing is sent before the callback has returned; if it throws, nothing is sent at all;
+ *   - data is encoded at the call: later changes by its owner have no effect;
+ *   - appends to one stream become one operation, unless the stream is created or closed between them.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -112,7 +112,7 @@ export class Draft implements Transaction {
     return this.#operations.flatMap((one) => (one.kind === "append" ? [one.stream] : []));
   }
 
-  /** TD1: ends the collection. Later calls throw. */
+  /** Ends the collection. Later calls throw. */
   seal(): void {
     this.#isSealed = true;
   }
@@ -120,10 +120,8 @@ export class Draft implements Transaction {
   append(target: StreamTarget, data: unknown): void {
     const stream = this.#pathOf(target);
     const createdAs = this.created.get(stream);
-    // TD2
     const record = encode(data, createdAs ?? this.#codecs.known(stream));
     const open = this.#open.get(stream);
-    // TD3
     if (open !== undefined) {
       open.records.push(record);
       this.#calls += 1;

@@ -8,7 +8,7 @@ const TEXT = codecOf("text/plain");
 const BYTES = codecOf("application/octet-stream");
 
 describe("PROTOCOL.md §19.1", () => {
-  test("FR1 the server reads what was framed: the bodies use up the request exactly", () => {
+  test("the server reads what was framed: the bodies use up the request exactly", () => {
     const bodies = ["[1,2]", "é", ""].map((text) => new TextEncoder().encode(text));
     const operations = bodies.map((body, index) => ({
       append: { stream: `/s/${String(index)}`, bytes: body.length, close: true },
@@ -21,7 +21,7 @@ describe("PROTOCOL.md §19.1", () => {
     });
   });
 
-  test("FR1 records become the body of their stream: one array, one text, the bytes", () => {
+  test("records become the body of their stream: one array, one text, the bytes", () => {
     const text = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
     const json = [{ a: 1 }, [2], "x"].map((data) => encode(data, JSON_CODEC));
     expect(text(bodyOf(json, JSON_CODEC))).toBe('[{"a":1},[2],"x"]');
@@ -34,7 +34,7 @@ describe("PROTOCOL.md §19.1", () => {
     expect([...bodyOf(bytes, BYTES)]).toEqual([0, 255, 1]);
   });
 
-  test("FR1 data that does not fit its stream is refused", () => {
+  test("data that does not fit its stream is refused", () => {
     expect(() => bodyOf([encode({ a: 1 }, undefined)], TEXT)).toThrow("a string or a Uint8Array");
     expect(() => bodyOf([encode(new Uint8Array([1]), BYTES)], JSON_CODEC)).toThrow("a JSON value");
   });

@@ -4,8 +4,8 @@
  *   | 4 bytes            | head            | bodies              |
  *   | length, big endian | JSON, UTF-8     | one after the other |
  *
- *   FR1  the bodies fill the request exactly, in the order of the appends that name their lengths;
- *   FR2  it is encoded once: every attempt sends the same bytes.
+ *   - the bodies fill the request exactly, in the order of the appends that name their lengths;
+ *   - it is encoded once: every attempt sends the same bytes.
  */
 
 import { type Codec, type Encoded, misfit } from "../records.ts";
@@ -16,7 +16,6 @@ export const FRAME_TYPE = "application/vnd.hapax.transaction";
 
 const encoder = new TextEncoder();
 
-/** FR1 */
 export function frameOf(operations: readonly unknown[], bodies: readonly Uint8Array[]): Uint8Array {
   const head = encoder.encode(JSON.stringify({ operations }));
   const size = bodies.reduce((bytes, body) => bytes + body.length, 4 + head.length);

@@ -1,10 +1,10 @@
 /**
  * One lease that this consumer holds: its current batch, its commits, and its end.
  *
- *   HL1  the next batch of a lease is given only after the one before was committed or marked as done;
- *   HL2  a lease that is asked back gives no more batches. It is handed over as soon as no worker has a batch of it and
- *        all done batches are committed, and in any case before its time is over;
- *   HL3  when a lease is over its signal aborts, and nothing more is committed under it.
+ *   - the next batch of a lease is given only after the one before was committed or marked as done;
+ *   - a lease that is asked back gives no more batches. It is handed over as soon as no worker has a batch of it and
+ *     all done batches are committed, and in any case before its time is over;
+ *   - when a lease is over its signal aborts, and nothing more is committed under it.
  */
 
 import type { HapaxError } from "../../base/errors.ts";
@@ -129,7 +129,7 @@ export class HeldLease<T> {
     return this.#isAsked;
   }
 
-  /** Offers a batch to the workers; resolves when the next one may come. HL1. */
+  /** Offers a batch to the workers; resolves when the next one may come. */
   offer(batch: Batch<T>): Promise<void> {
     return new Promise((settle) => {
       if (this.signal.aborted) {
@@ -163,7 +163,7 @@ export class HeldLease<T> {
     await this.#commit(batch.nextOffset, batch.closed);
   }
 
-  /** HL2. Asks the lease back. `afterMs` calls its argument when the time to hand over is nearly over. */
+  /** Asks the lease back. `afterMs` calls its argument when the time to hand over is nearly over. */
   ask(afterMs: (run: () => void) => () => void): void {
     if (this.#isAsked || this.signal.aborted) return;
     this.#isAsked = true;
@@ -181,7 +181,6 @@ export class HeldLease<T> {
     if (this.#hand?.isGiven === false) this.#host.ready(this);
   }
 
-  /** HL3 */
   end(reason: HapaxError): void {
     this.#cancelDeadline();
     if (this.signal.aborted) return;

@@ -1,11 +1,11 @@
 /**
  * Identities for transactions: producers with random ids, each with one transaction at a time. PROTOCOL.md §5, §19.
  *
- *   LX1  every attempt of a transaction has the same id, epoch and sequence, and no other transaction has them;
- *   LX2  a number is never used again: after a transaction that was refused or given up, its lane begins a new
- *        epoch, which fences requests of the old one that are still on their way;
- *   LX3  after an attempt of unknown outcome a refusal is not final: a transaction that changes nothing uses the number up.
- *        If it is done, no lost attempt can be done any more; if a lost attempt was done first, its answer comes instead.
+ *   - every attempt of a transaction has the same id, epoch and sequence, and no other transaction has them;
+ *   - a number is never used again: after a transaction that was refused or given up, its lane begins a new
+ *     epoch, which fences requests of the old one that are still on their way;
+ *   - after an attempt of unknown outcome a refusal is not final: a transaction that changes nothing uses the number up.
+ *     If it is done, no lost attempt can be done any more; if a lost attempt was done first, its answer comes instead.
  *
  * Keys would need no lanes, but servers forget them: with more than 100,000 of them in the time of the retries a repetition
  * could be stored twice. Servers do not forget a producer. Lanes have epochs and not sessions, because a higher epoch also
@@ -59,7 +59,7 @@ export class Lanes {
   async #sendIn(lane: Lane, body: Uint8Array, signal: AbortSignal | undefined): Promise<Settled> {
     const { sequence } = lane;
     const call = { ...this.#callOf(lane, body), signal };
-    // LX2: unless the transaction is confirmed, no later one may use this number.
+    // Unless the transaction is confirmed, no later one may use this number.
     const renew = (): void => {
       lane.epoch += 1;
       lane.sequence = 0;
@@ -85,7 +85,7 @@ export class Lanes {
     return settled;
   }
 
-  /** LX3. Uses up the number. Returns the answer of the lost attempt if that was done. */
+  /** Uses up the number. Returns the answer of the lost attempt if that was done. */
   async #useUp(
     lane: Lane,
     body: Uint8Array,

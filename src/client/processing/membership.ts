@@ -2,13 +2,13 @@
  * A member of a group: joins, claims, keeps its leases alive, hands over, and joins again when the server has forgotten it.
  * PROTOCOL.md §20.
  *
- *   MB1  a claim is sent at least every third of the lease time, also while workers are busy: slow work keeps its lease
- *        as long as the server hears this member;
- *   MB2  a leased stream is read from the committed offset of its lease; one that is not in the answer to a
- *        claim any more is lost, and its signal aborts;
- *   MB3  a lease that was given back is never taken again under the same token, also if an older answer still has it;
- *   MB5  a lease reads only the life of the stream that was leased;
- *   MB4  a member that the server has forgotten has lost all its leases, and joins again as another one.
+ *   - a claim is sent at least every third of the lease time, also while workers are busy: slow work keeps its lease
+ *     as long as the server hears this member;
+ *   - a leased stream is read from the committed offset of its lease; one that is not in the answer to a
+ *     claim any more is lost, and its signal aborts;
+ *   - a lease that was given back is never taken again under the same token, also if an older answer still has it;
+ *   - a lease reads only the life of the stream that was leased;
+ *   - a member that the server has forgotten has lost all its leases, and joins again as another one.
  */
 
 import { type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -65,7 +65,7 @@ export class Membership<T> {
   readonly #parts: MembershipParts<T>;
   readonly #committer: Committer;
   readonly #held = new Map<number, HeldLease<T>>();
-  /** MB3: tokens that were given back, until no answer can have them any more. */
+  /** Tokens that were given back, until no answer can have them any more. */
   readonly #returned = new Set<number>();
   /** The leases to give back, by member, until they are sent. */
   readonly #returning = new Map<string, readonly { stream: string; token: number }[]>();
@@ -121,7 +121,7 @@ export class Membership<T> {
     }
   }
 
-  /** MB1: sends every claim at its time, one after the other. */
+  /** Sends every claim at its time, one after the other. */
   async #beatOn(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
@@ -198,7 +198,6 @@ export class Membership<T> {
     this.#isShort = this.#held.size < share;
   }
 
-  /** MB2 */
   #adopt({ stream, life, offset }: ClaimedStream, token: number): void {
     const { group } = this.#parts.settings;
     const lease = { group, member: this.#member ?? "", stream, token };
@@ -222,7 +221,6 @@ export class Membership<T> {
     const { stream, token } = held.lease;
     const { signal } = held;
     const { committed, life } = held;
-    // MB5
     const batches = this.#parts.sources.batches<T>(stream, life, committed, signal);
     try {
       let coming = batches.next();
@@ -290,7 +288,6 @@ export class Membership<T> {
     this.#hurry();
   }
 
-  /** MB4 */
   #forget(error: HapaxError): void {
     this.#member = undefined;
     this.#tell({ kind: "member_lost", error });
@@ -339,7 +336,7 @@ export class Membership<T> {
     this.#tell({ kind: "handed_over", stream, token });
   }
 
-  /** MB3. Gives a lease back. Leases of the same turn go together. */
+  /** Gives a lease back. Leases of the same turn go together. */
   #giveBack({ lease: { member, stream, token } }: HeldLease<T>): void {
     this.#returned.add(token);
     const others = this.#returning.get(member);

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { connectServer } from "../processing.ts";
 import { partitionOf } from "./partitioned.ts";
 
-test("PT1 the partition of a key never changes", () => {
+test("the partition of a key never changes", () => {
   const keys = ["", "a", "customer-7", "é", "日本", "customer-8", "x".repeat(100)];
   expect(keys.map((key) => partitionOf(key, 12))).toEqual([11, 3, 3, 3, 3, 7, 6]);
   expect(keys.map((key) => partitionOf(key, 1))).toEqual(keys.map(() => 0));
@@ -11,7 +11,7 @@ test("PT1 the partition of a key never changes", () => {
   ]);
 });
 
-test("PT1 keys that differ little are spread evenly", () => {
+test("keys that differ little are spread evenly", () => {
   for (const count of [2, 3, 8, 10, 64]) {
     const sizes = Array.from({ length: count }, () => 0);
     for (let id = 0; id < 1000 * count; id += 1) {
@@ -23,7 +23,7 @@ test("PT1 keys that differ little are spread evenly", () => {
   }
 });
 
-test("PT1 the streams are numbered below the name, and there are as many as there should be", () => {
+test("the streams are numbered below the name, and there are as many as there should be", () => {
   const hapax = connectServer("http://127.0.0.1:1/base/");
   const orders = hapax.partitioned("/v1/stream/orders/", 3);
   expect(orders.streams).toEqual([0, 1, 2].map((index) => `/v1/stream/orders/${String(index)}`));

@@ -1,8 +1,8 @@
 /**
  * One name, many streams: records of the same key go to the same stream, in order.
  *
- *   PT1  the partition of a key is FNV-1a (32 bits) of its UTF-8 bytes, then the finaliser of MurmurHash3, modulo the
- *        number of partitions. It is part of the data, and never changes.
+ *   - the partition of a key is FNV-1a (32 bits) of its UTF-8 bytes, then the finaliser of MurmurHash3, modulo the
+ *     number of partitions. It is part of the data, and never changes.
  */
 
 import { FNV_START, fnvStep } from "../../base/fnv.ts";
@@ -19,7 +19,6 @@ const PARTITIONS_MAX = 10_000;
 
 const encoder = new TextEncoder();
 
-/** PT1. */
 export function partitionOf(key: string, count: number): number {
   let hash = FNV_START;
   for (const byte of encoder.encode(key)) hash = fnvStep(hash, byte);

@@ -1,11 +1,11 @@
 /**
  * Runs the attempts of a pipeline's functions.
  *
- *   PA1  nothing stays of a failed attempt: neither its outputs nor its changes of the state;
- *   PA2  a record is tried `attemptsMax` times, with growing random pauses, and then given up;
- *   PA3  a record has the same id in every attempt and in every page: its offset in its stream,
- *        and the life of the stream, so that no record of a stream created anew at its path has it;
- *   PA4  work whose lease is over, or whose pipeline must end, is not tried again.
+ *   - nothing stays of a failed attempt: neither its outputs nor its changes of the state;
+ *   - a record is tried `attemptsMax` times, with growing random pauses, and then given up;
+ *   - a record has the same id in every attempt and in every page: its offset in its stream,
+ *     and the life of the stream, so that no record of a stream created anew at its path has it;
+ *   - work whose lease is over, or whose pipeline must end, is not tried again.
  */
 
 import { backoffMs } from "../../base/backoff.ts";
@@ -77,7 +77,7 @@ export async function orStopped<Value>(settling: Promise<Value>): Promise<Value 
   }
 }
 
-/** PA3. Returns the id of a record. It is ASCII, so that it can be a key. */
+/** Returns the id of a record. It is ASCII, so that it can be a key. */
 export function recordId(
   group: string,
   { stream, life }: Pick<Page<unknown>, "stream" | "life">,
@@ -124,7 +124,7 @@ export class Attempts<T, Tx, Output> {
     return recordId(this.#settings.group, page, page.places.offsetAt(index));
   }
 
-  /** PA2: tries until the function succeeds or is given up. Returns without a promise if the function does. */
+  /** Tries until the function succeeds or is given up. Returns without a promise if the function does. */
   settle(
     page: Page<T>,
     span: Span,
@@ -179,7 +179,7 @@ export class Attempts<T, Tx, Output> {
     }
   }
 
-  /** Pauses before the next attempt. PA4. */
+  /** Pauses before the next attempt. */
   async pause(failures: number, signal: AbortSignal): Promise<void> {
     const { clock, random, retry } = this.#settings;
     await rest(clock, backoffMs(failures, retry, random.unit()), this.#stop, signal);
@@ -226,7 +226,6 @@ export class Attempts<T, Tx, Output> {
     attempt: number,
   ): Outcome<Output> {
     context.seal();
-    // PA1
     page.state?.drop();
     throwIfOver(page.signal);
     if (isHapaxError(error, "invalid_settings")) throw error;
@@ -236,7 +235,7 @@ export class Attempts<T, Tx, Output> {
   }
 }
 
-/** PA4: throws if another member has the stream. */
+/** Throws if another member has the stream. */
 export function throwIfOver(signal: AbortSignal): void {
   if (!signal.aborted) return;
   throw isHapaxError(signal.reason) ? signal.reason : leaseLost("the lease is over", signal.reason);

@@ -2,9 +2,9 @@
  * The strategy of a pipeline whose sink recognises outputs by their ids: outputs are delivered at least once, always
  * under the same id, and the offset is committed after them.
  *
- *   PD1  an output has the same id in every delivery: that of its record, and its number among the record's outputs;
- *   PD2  the next records are processed when the offset before them is committed: at most one portion comes again;
- *   PD3  nothing is committed before the sink has confirmed all outputs, and the dead letters are stored.
+ *   - an output has the same id in every delivery: that of its record, and its number among the record's outputs;
+ *   - the next records are processed when the offset before them is committed: at most one portion comes again;
+ *   - nothing is committed before the sink has confirmed all outputs, and the dead letters are stored.
  *
  * Only in a JSON stream is the place of a record the same for every reader at any time: other streams are refused.
  */
@@ -87,10 +87,8 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
       }
       end += 1;
     }
-    // PD3
     await this.#write(outputs, signal);
     for (const letter of letters) await putAside(this.#parts, letter, signal);
-    // PD2
     const offset = offsetBehind(batch, places, end);
     await batch.commit({ offset });
     const counts = { outputs: outputs.length, deadLetters: letters.length };
@@ -98,7 +96,6 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
     return end;
   }
 
-  /** PD1 */
   #identified(
     page: Page<T>,
     index: number,

@@ -2,10 +2,10 @@
  * The strategy of a pipeline whose outputs are streams of the same server: outputs, state, dead letters and the offset
  * are one transaction. PROTOCOL.md §19, §20.3.
  *
- *   PV1  the records of a transaction count together: their outputs, their state, their dead letters and their offset;
- *   PV2  a record is processed again only under another lease, or if it is certain that nothing was stored: its offset is
- *        then known, and nothing of the lease before can be stored any more;
- *   PV3  a record whose outputs no transaction can hold is put aside, and does not fail other records.
+ *   - the records of a transaction count together: their outputs, their state, their dead letters and their offset;
+ *   - a record is processed again only under another lease, or if it is certain that nothing was stored: its offset is
+ *     then known, and nothing of the lease before can be stored any more;
+ *   - a record whose outputs no transaction can hold is put aside, and does not fail other records.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -80,7 +80,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     this.#to = typeof to === "object" && "url" in to ? this.#borders.path("to", to) : to;
     const resolve = (data: unknown, options: EmitOptions): Output => {
       const stream = this.#targetOf(data, options);
-      // PV3: an output that its stream cannot hold fails the attempt, and not the transaction.
+      // An output that its stream cannot hold fails the attempt, and not the transaction.
       const { form, content } = encode(data, knownCodec(parts.hapax, stream));
       return { stream, data: form === "json" ? new JsonText(content) : content };
     };
@@ -114,11 +114,11 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
       try {
         return await this.#commit(batch, page, plan);
       } catch (error) {
-        // PV2: only records that are certainly not stored are collected again, in another way.
+        // Only records that are certainly not stored are collected again, in another way.
         if (!isMisfit(error)) throw error;
         // The types of the streams were not known when the outputs were collected. Now they are.
         if (!isKnown && error.code === "invalid_request") isKnown = true;
-        // PV3: all together or one record alone may be too large: halving finds out soon.
+        // All together or one record alone may be too large: halving finds out soon.
         else if (plan.end - from > 1) plan.end = from + Math.ceil((plan.end - from) / 2);
         else if (plan.hasLetter && !plan.isBare) plan.isBare = true;
         else if (!plan.hasLetter) plan.misfit = { error };
@@ -127,7 +127,6 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     }
   }
 
-  /** PV1 */
   async #commit(batch: LeasedBatch<T>, page: Page<T>, plan: Plan): Promise<number> {
     const { hapax, settings, advance } = this.#parts;
     const { state, signal, stream, places } = page;
@@ -244,7 +243,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
       await state.restore(hapax.stream(path), owner, signal, async (offset) => {
         await hapax.transaction(
           (tx) => {
-            // ST4: neither an overtaken member nor another group may write its name into it.
+            // Neither an overtaken member nor another group may write its name into it.
             tx.expectLease(lease);
             tx.expect(path, { offset });
             tx.append(path, owner);

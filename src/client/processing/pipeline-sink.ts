@@ -2,15 +2,15 @@
  * The strategy of a pipeline whose effects are in a database: the position is kept there, and moves in the transaction
  * of the effects. Port: sink.ts.
  *
- *   PK1  the position in the sink counts; the offset that is committed to the server only follows it;
- *   PK2  a position is `<offset>/<life>`, or `<offset>+<n>/<life>`: n records after it. So a transaction has at most
- *        `batchMax` records, and a record that fails is alone in its own;
- *   PK5  a position counts for the life of the stream that it names. A stream that was created anew at the path is
- *        processed from its beginning; one whose tail went back, as after a restore, is refused;
- *   PK3  a token does nothing after the sink has seen a greater one;
- *   PK4  a failure of the sink itself counts against no record: one that it reports as its own (SK4), and any while it does
- *        not answer. Only a record that loses its connection again and again, while the sink answers other calls, counts as
- *        the cause.
+ *   - the position in the sink counts; the offset that is committed to the server only follows it;
+ *   - a position is `<offset>/<life>`, or `<offset>+<n>/<life>`: n records after it. So a transaction has at most
+ *     `batchMax` records, and a record that fails is alone in its own;
+ *   - a position counts for the life of the stream that it names. A stream that was created anew at the path is
+ *     processed from its beginning; one whose tail went back, as after a restore, is refused;
+ *   - a token does nothing after the sink has seen a greater one;
+ *   - a failure of the sink itself counts against no record: one that it reports as its own, and any while it does
+ *     not answer. Only a record that loses its connection again and again, while the sink answers other calls, counts as
+ *     the cause.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -29,7 +29,7 @@ import {
 } from "./pipeline-parts.ts";
 import { readStored } from "./stored.ts";
 
-/** PK4: after so many lost transactions in a row, at a sink that answers, the record is the cause. */
+/** After so many lost transactions in a row, at a sink that answers, the record is the cause. */
 const LOSSES_MAX = 10;
 
 /** The position of one lease, as the sink last returned it. */
@@ -89,11 +89,10 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
         await this.#advance(portion, held);
       }
     }
-    // PK1
     if (!batch.isSettled) await batch.commit();
   }
 
-  /** PK5: refuses a stream that ends before the position of the sink: its new records would be skipped. */
+  /** Refuses a stream that ends before the position of the sink: its new records would be skipped. */
   async #requireReached(batch: LeasedBatch<T>, position: string | undefined): Promise<void> {
     const { stream, life, nextOffset, signal } = batch;
     const [at = ""] = placeOf(position, life);
@@ -143,7 +142,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
       await this.#persist(portion, held, { from, count }, failed);
       return;
     }
-    // PK2: the records before it go without it, then it goes alone. If the failed record is unknown, each goes alone.
+    // The records before it go without it, then it goes alone. If the failed record is unknown, each goes alone.
     const before = failed.index === undefined ? 0 : failed.index - from;
     if (before > 0) {
       const others = { from, count: before };
@@ -185,7 +184,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     for (let failures = 1; ; failures += 1) {
       const moved = await this.#transaction(portion, held, () => index + 1);
       if (!("cause" in moved)) break;
-      // PK4: this transaction has nothing of the record.
+      // This transaction has nothing of the record.
       if (clock.steadyMs() - sinceMs >= patienceMs) throw moved.cause;
       onRetry?.(moved.cause);
       await this.#attempts.pause(failures, portion.signal);
@@ -254,7 +253,6 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
         held.position = position;
         if (to !== undefined && position === to) return { behind };
         if (position !== before) throw new Overtaken(`${place.stream} was moved by another`);
-        // PK4
         if (wasAway) continue;
         if (!isHapaxError(cause) || cause.retry === "never") return { cause };
         if (cause.code === "unreachable" && losses >= LOSSES_MAX) return { cause };
@@ -266,7 +264,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     }
   }
 
-  /** PK3. Returns the position of the sink. Waits for a sink that does not answer, within the patience. */
+  /** Returns the position of the sink. Waits for a sink that does not answer, within the patience. */
   async #take(
     place: SinkPlace,
     token: number,
@@ -301,7 +299,7 @@ class RolledBack extends Error {
   override readonly name = "RolledBack";
 }
 
-/** PK5: returns the offset, and the count of records after it, if the position is of this life; else nothing. */
+/** Returns the offset, and the count of records after it, if the position is of this life; else nothing. */
 function placeOf(
   position: string | undefined,
   life: string,
@@ -319,7 +317,6 @@ function countIn<T>(portion: Portion<T>, position: string | undefined): number {
   return offset >= portion.nextOffset ? portion.records.length : 0;
 }
 
-/** PK2 */
 function positionAt<T>(portion: Portion<T>, count: number): string {
   return `${offsetAt(portion, count)}/${portion.life}`;
 }

@@ -2,10 +2,10 @@
  * A sink for pipelines: a stream of another server. The ids of outputs are idempotency keys there.
  * PROTOCOL.md §16.
  *
- *   PX1  the server forgets an id by its age alone, never because many came after it: a stream whose window is full
- *        refuses new ones until the oldest is old enough;
- *   PX2  a stream with another window is refused before anything is written;
- *   PX3  an output is stored as if `stream.append` had been called with it at once.
+ *   - the server forgets an id by its age alone, never because many came after it: a stream whose window is full
+ *     refuses new ones until the oldest is old enough;
+ *   - a stream with another window is refused before anything is written;
+ *   - an output is stored as if `stream.append` had been called with it at once.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -76,7 +76,7 @@ export function streamSink(stream: Stream, options: StreamSinkOptions = {}): Ded
     check(data) {
       const { form, content } = encode(data, codec);
       requireRoom(content);
-      // PX3: a clone would lose the `toJSON` of a class.
+      // A clone would lose the `toJSON` of a class.
       return form === "json" ? new JsonText(content) : content;
     },
     async write(outputs, { signal }) {

@@ -2,13 +2,13 @@
  * A pipeline: reads the streams of a group, processes each record, and stores its effects together with the offset.
  * PROTOCOL.md §19, §20.
  *
- *   PI1  the effects of a record count exactly once, also if processes die, sleep or lose their connections at any moment.
- *        The strategy stores them and the offset together: pipeline-server.ts, pipeline-sink.ts, pipeline-identity.ts;
- *   PI2  when it cannot know whether a record was stored it leaves the group and joins anew: under the next lease the
- *        offset is certain, and requests that are still on their way are refused;
- *   PI3  it ends when it is closed, after the current records, or with the first error that no retry can cure. Either
- *        way it commits the processed records, leaves the group, and waits for no function longer than `closeMs`;
- *   PI4  it never reads the streams that it writes.
+ *   - the effects of a record count exactly once, also if processes die, sleep or lose their connections at any moment.
+ *     The strategy stores them and the offset together: pipeline-server.ts, pipeline-sink.ts, pipeline-identity.ts;
+ *   - when it cannot know whether a record was stored it leaves the group and joins anew: under the next lease the
+ *     offset is certain, and requests that are still on their way are refused;
+ *   - it ends when it is closed, after the current records, or with the first error that no retry can cure. Either
+ *     way it commits the processed records, leaves the group, and waits for no function longer than `closeMs`;
+ *   - it never reads the streams that it writes.
  *
  * It holds in memory: the current and the next page of each stream that it processes, the outputs of the page, and the
  * state of the leased streams.
@@ -63,7 +63,6 @@ export class Pipeline<T = unknown, Tx = unknown> {
 
   constructor(hapax: Connection, options: PipelineOptions<T, Tx>) {
     const settings = resolvePipeline(options);
-    // PI4
     const borders = new Borders(hapax, settings);
     this.#hapax = hapax;
     this.#settings = settings;
@@ -158,7 +157,6 @@ export class Pipeline<T = unknown, Tx = unknown> {
     await consumer.run(handle, { signal: this.#stop.signal, closeMs });
   }
 
-  /** PI2 */
   #isPassing(error: unknown): boolean {
     if (error instanceof Overtaken || error instanceof Away) return true;
     if (!isHapaxError(error)) return false;

@@ -3,12 +3,12 @@
  * transaction of its own. Adapter: toolkit/once/ledger-sink.ts, over every ledger.
  *
  * Contract, held by testing/sink-conformance.ts against every implementation:
- *   SK1  effects and position are committed together, or neither is;
- *   SK2  once a place was taken with a token, a smaller token moves nothing there, and none of its effects stay;
- *   SK3  a position moves only from the place that the caller names;
- *   SK4  a failure that is not the work's fault is `unreachable`: a lost connection, a deadlock, a database that
- *        restarts; or `store_full` if there is no room. The same work may succeed later. If the database will never take
- *        it, because a name or a password is wrong, it is `invalid_settings`. Any other error is that of the work.
+ *   - effects and position are committed together, or neither is;
+ *   - once a place was taken with a token, a smaller token moves nothing there, and none of its effects stay;
+ *   - a position moves only from the place that the caller names;
+ *   - a failure that is not the work's fault is `unreachable`: a lost connection, a deadlock, a database that
+ *     restarts; or `store_full` if there is no room. The same work may succeed later. If the database will never take
+ *     it, because a name or a password is wrong, it is `invalid_settings`. Any other error is that of the work.
  */
 
 /** One stream of one pipeline. */

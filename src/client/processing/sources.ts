@@ -1,9 +1,9 @@
 /**
  * Reads leased streams: each from its committed offset, every record once and in order.
  *
- *   SO1  a batch has all records that the stream had at the request, up to one page: a slow reader gets larger batches;
- *   SO2  at most `liveMax` streams have a connection of their own to wait for records. The others are polled in turn, a few
- *        at a time, an idle one ever more seldom; one that has data takes the place of one that was silent for long.
+ *   - a batch has all records that the stream had at the request, up to one page: a slow reader gets larger batches;
+ *   - at most `liveMax` streams have a connection of their own to wait for records. The others are polled in turn, a few
+ *     at a time, an idle one ever more seldom; one that has data takes the place of one that was silent for long.
  */
 
 import { doubledMs } from "../../base/backoff.ts";
@@ -145,7 +145,6 @@ export class Sources {
     throw new Error("a reading has at least one page");
   }
 
-  /** SO2 */
   #takePlace(isActive: boolean): Place | undefined {
     const activeMs = this.#caller.settings.clock.steadyMs();
     if (this.#places.size >= this.#settings.liveMax) {

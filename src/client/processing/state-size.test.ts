@@ -14,7 +14,7 @@ function charsIn(state: KeyedState, keys: readonly string[]): number {
   }, 0);
 }
 
-test("ST1 a value that replaces another counts once", () => {
+test("a value that replaces another counts once", () => {
   const state = new KeyedState(CHARS_MAX);
   for (const value of [HALF, HALF, `${HALF}y`, HALF]) {
     state.set("a", value);
@@ -27,7 +27,7 @@ test("ST1 a value that replaces another counts once", () => {
   }).toThrow("charsMax=40");
 });
 
-test("ST1 what a transaction adds counts before it is committed", () => {
+test("what a transaction adds counts before it is committed", () => {
   const state = new KeyedState(CHARS_MAX);
   state.set("a", HALF);
   state.keep();
@@ -45,7 +45,7 @@ test("ST1 what a transaction adds counts before it is committed", () => {
   state.set("f", HALF);
 });
 
-test("ST1 in 2,000 random histories the limit is what is there, exactly", () => {
+test("in 2,000 random histories the limit is what is there, exactly", () => {
   let seed = 7;
   const random = (below: number): number => {
     seed = (seed * 48_271) % 2_147_483_647;

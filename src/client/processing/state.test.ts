@@ -6,7 +6,7 @@ test.each([
   [{ total: Number.NaN }, ".total is NaN"],
   [{ names: ["\ud83d"] }, ".names[0] has half of a surrogate pair"],
   [undefined, "is undefined"],
-])("ST3 state that would not come back as it was is refused: %o", (value, words) => {
+])("state that would not come back as it was is refused: %o", (value, words) => {
   const state = new KeyedState();
   expect(() => {
     state.set("sum", value);

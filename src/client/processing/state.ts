@@ -2,12 +2,12 @@
  * Keyed state of a pipeline, one for each stream that it reads. Every change is a record of a changelog, appended in
  * the transaction of the outputs and the offset that it belongs to.
  *
- *   ST1  no other attempt sees the writes of an attempt until it has succeeded; nothing stays of a failed one;
- *   ST2  the changelog up to its tail, read under a lease, is the state at the committed offset of that lease;
- *   ST3  a value is encoded when it is set: later changes by its owner have no effect.
+ *   - no other attempt sees the writes of an attempt until it has succeeded; nothing stays of a failed one;
+ *   - the changelog up to its tail, read under a lease, is the state at the committed offset of that lease;
+ *   - a value is encoded when it is set: later changes by its owner have no effect.
  *
- *   ST4  a changelog has one owner: the group and the stream that its first record names. State is that of one life of
- *        the stream: records before the one that names the life do not count.
+ *   - a changelog has one owner: the group and the stream that its first record names. State is that of one life of
+ *     the stream: records before the one that names the life do not count.
  *
  * A record is `{"group", "stream", "life"}` where a life begins; then `{"key", "value"}`, or `{"key"}` for a key that was
  * deleted. Several changes of a key in one transaction are one record. The state of each leased stream is held in memory,
@@ -52,7 +52,7 @@ export interface StateOwner {
   readonly life: string;
 }
 
-/** ST4: returns the life that a record begins, if it begins one. Throws `invalid_settings` if it names another owner. */
+/** Returns the life that a record begins, if it begins one. Throws `invalid_settings` if it names another owner. */
 function lifeIn(record: unknown, owner: StateOwner, url: string): string | undefined {
   const [group, stream, life] = ["group", "stream", "life"].map((name) => mapOf(record).get(name));
   if (typeof life !== "string" || mapOf(record).has("key")) return undefined;
@@ -90,7 +90,7 @@ export class KeyedState implements PipelineState {
 
   get<Value = unknown>(key: string): Value | undefined {
     const text = this.#text(key);
-    // Cast: the user knows the types in its state. ST3: every call parses anew.
+    // Cast: the user knows the types in its state. Every call parses anew.
     return text === undefined ? undefined : (JSON.parse(text) as Value);
   }
 
@@ -123,7 +123,6 @@ export class KeyedState implements PipelineState {
     this.#chars.page = this.#chars.attempt;
   }
 
-  /** ST1 */
   drop(): void {
     this.#attempt.clear();
     this.#chars.attempt = this.#chars.page;
@@ -156,7 +155,7 @@ export class KeyedState implements PipelineState {
   }
 
   /**
-   * ST2, ST4. Reads the changelog, or creates it. `begin` appends the owner if the tail is still the given one.
+   * Reads the changelog, or creates it. `begin` appends the owner if the tail is still the given one.
    */
   async restore(
     changelog: Stream,

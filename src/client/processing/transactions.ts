@@ -2,10 +2,10 @@
  * Runs the transactions of one connection: collects and frames them, and sends them under one identity until the outcome is
  * known. PROTOCOL.md §19.
  *
- *   TN1  after a lost answer the same request is sent again: the transaction happens once, and its answer is the original;
- *   TN2  `not_stored` is certain; an outcome that cannot be known is `unknown`;
- *   TN3  with a key no attempt begins later than 0.8 of the window after the first: the server would have forgotten it;
- *   TN4  the caller's own numbers are sent unchanged: a known number gets its original answer, also with other content.
+ *   - after a lost answer the same request is sent again: the transaction happens once, and its answer is the original;
+ *   - `not_stored` is certain; an outcome that cannot be known is `unknown`;
+ *   - with a key no attempt begins later than 0.8 of the window after the first: the server would have forgotten it;
+ *   - the caller's own numbers are sent unchanged: a known number gets its original answer, also with other content.
  */
 
 import { encodeKey } from "../../protocol/idempotency-key.ts";
@@ -168,7 +168,6 @@ export class Transactions {
     return settled;
   }
 
-  /** TN3 */
   #checkKey(key: string): void {
     if (!/^[\x20-\x7e]{1,255}$/.test(key)) {
       throw new HapaxError("invalid_request", "key must be 1 to 255 characters from space to ~");

@@ -2,8 +2,8 @@
  * What can happen to the world, as plain data. A store writes these down, one atomic commit at a time,
  * and after a crash the same `applyChange` (world.ts) that made the state makes it again from them.
  *
- *   C1  a change says what happened, not what was asked: applying it needs no decision;
- *   C2  applying the same changes to the same world gives the same world, on every machine.
+ *   - a change says what happened, not what was asked: applying it needs no decision;
+ *   - applying the same changes to the same world gives the same world, on every machine.
  */
 
 import type { GroupChange } from "./group-state.ts";

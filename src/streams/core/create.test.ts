@@ -111,8 +111,8 @@ function essence(command: CreateCommand): string {
   return JSON.stringify([isFork, media, command.expiry, command.isClosed, anchor ?? 6, subOffset]);
 }
 
-describe("K1 creating again", () => {
-  test("K1 with the same configuration finds the stream, with another one is a conflict", () => {
+describe("creating again", () => {
+  test("with the same configuration finds the stream, with another one is a conflict", () => {
     let count = 0;
     for (const first of configurations()) {
       const world = worldWithSource();
@@ -132,7 +132,7 @@ describe("K1 creating again", () => {
     expect(count).toBeGreaterThan(10_000);
   });
 
-  test("K1 changes nothing, whatever the body says", () => {
+  test("changes nothing, whatever the body says", () => {
     const world = createWorld();
     create(world, createCommand(NAME, { text: "first" }));
     const before = snapshot(world);
@@ -142,7 +142,7 @@ describe("K1 creating again", () => {
     expect(snapshot(world)).toEqual(before);
   });
 
-  test("K1 a fork that took its source's expiry is asked for without one, and only so", () => {
+  test("a fork that took its source's expiry is asked for without one, and only so", () => {
     const world = worldWithSource({ expiry: { kind: "ttl", seconds: 60 } });
     create(world, createCommand(NAME, { fork: forkAt(undefined) }));
     for (const expiry of EXPIRIES) {
@@ -151,7 +151,7 @@ describe("K1 creating again", () => {
     }
   });
 
-  test("K1 a stream that was closed since is not the one that was asked for", () => {
+  test("a stream that was closed since is not the one that was asked for", () => {
     const world = createWorld();
     create(world, createCommand(NAME, { isClosed: true }));
     expect(create(world, createCommand(NAME, { isClosed: true })).kind).toBe("exists");
@@ -159,7 +159,7 @@ describe("K1 creating again", () => {
   });
 });
 
-test("K1 a new stream has what the request says, and its body is its first append", () => {
+test("a new stream has what the request says, and its body is its first append", () => {
   for (const text of ["", "body"]) {
     for (const isClosed of [false, true]) {
       const world = createWorld();
@@ -175,8 +175,8 @@ test("K1 a new stream has what the request says, and its body is its first appen
   }
 });
 
-describe("K5 a request that wants a free path", () => {
-  test("K5 never finds a stream there, whatever its configuration", () => {
+describe("a request that wants a free path", () => {
+  test("never finds a stream there, whatever its configuration", () => {
     let count = 0;
     for (const first of configurations()) {
       const world = worldWithSource();
@@ -195,7 +195,7 @@ describe("K5 a request that wants a free path", () => {
     expect(count).toBeGreaterThan(10_000);
   });
 
-  test("K5 gets a path that is free, once", () => {
+  test("gets a path that is free, once", () => {
     const world = createWorld();
     expect(create(world, createCommand(NAME, { isNew: true, text: "mine" })).kind).toBe("created");
     const before = snapshot(world);
@@ -209,7 +209,7 @@ describe("K5 a request that wants a free path", () => {
     expect(create(world, createCommand(NAME, { isNew: true })).kind).toBe("created");
   });
 
-  test("K4 K5 does not get the path of a deleted stream that forks need", () => {
+  test("does not get the path of a deleted stream that forks need", () => {
     const world = worldWithSource();
     create(world, createCommand("/child", { fork: forkAt(undefined) }));
     end(world, SOURCE);
@@ -222,7 +222,7 @@ describe("the window of keys", () => {
   const NONE = { windowSeconds: undefined, countMax: undefined, overflow: undefined };
   const SILENT = { ...NONE, isFromContent: false };
 
-  test("K1 is a part of the configuration, compared in what a repeated request says of it", () => {
+  test("is a part of the configuration, compared in what a repeated request says of it", () => {
     const world = createWorld();
     const asked: readonly [keys: CreateCommand["keys"], answer: string][] = [
       [KEYS, "exists"],
@@ -247,7 +247,7 @@ describe("the window of keys", () => {
     }
   });
 
-  test("K1 a stream without a setting is not the one that is asked for with it", () => {
+  test("a stream without a setting is not the one that is asked for with it", () => {
     const world = createWorld();
     create(world, createCommand(NAME));
     for (const keys of [
@@ -261,7 +261,7 @@ describe("the window of keys", () => {
     expect(create(world, createCommand(NAME, { keys: SILENT }))).toMatchObject({ kind: "exists" });
   });
 
-  test("K3 a fork has its own, empty at first, and takes over no setting", () => {
+  test("a fork has its own, empty at first, and takes over no setting", () => {
     const world = createWorld();
     create(world, createCommand(SOURCE, { keys: KEYS }));
     const source = stateOf(world, SOURCE);
@@ -281,19 +281,19 @@ describe("the window of keys", () => {
   });
 });
 
-describe("K2 a refused creation changes nothing and leaves no reference", () => {
+describe("a refused creation changes nothing and leaves no reference", () => {
   const refusals: readonly [string, (world: World) => void, CreateCommand, string][] = [
-    ["K2 of a fork of nothing", (world) => end(world, SOURCE), forkCommand(), "source_missing"],
-    ["K2 of a fork of a deleted source", softlyDelete, forkCommand(), "source_deleted"],
-    // F47: the wrong type once kept the source pinned and never released it.
+    ["of a fork of nothing", (world) => end(world, SOURCE), forkCommand(), "source_missing"],
+    ["of a fork of a deleted source", softlyDelete, forkCommand(), "source_deleted"],
+    // The wrong type once kept the source pinned and never released it.
     [
-      "K2 of a fork with another type",
+      "of a fork with another type",
       () => undefined,
       createCommand(NAME, { fork: forkAt(undefined), contentType: "text/html" }),
       "content_type_mismatch",
     ],
     [
-      "K2 of a fork at a path that is taken",
+      "of a fork at a path that is taken",
       (world) => void create(world, createCommand(NAME)),
       forkCommand(),
       "conflict",
@@ -318,7 +318,7 @@ describe("K2 a refused creation changes nothing and leaves no reference", () => 
     expect(world.streams.get(SOURCE)?.forkCount ?? 0).toBe(expected === "source_deleted" ? 1 : 0);
   });
 
-  test("K2 a source whose only fork was refused is gone when it is deleted", () => {
+  test("a source whose only fork was refused is gone when it is deleted", () => {
     const world = worldWithSource();
     create(world, createCommand(NAME, { fork: forkAt(undefined), contentType: "text/html" }));
     end(world, SOURCE);
@@ -326,8 +326,8 @@ describe("K2 a refused creation changes nothing and leaves no reference", () => 
   });
 });
 
-describe("K3 a fork", () => {
-  test("K3 takes over data and type, but no producer, no Stream-Seq and no close", () => {
+describe("a fork", () => {
+  test("takes over data and type, but no producer, no Stream-Seq and no close", () => {
     const world = worldWithSource();
     const close = decideAppend(stateOf(world, SOURCE), appendCommand("", { closes: true }), NOW);
     if (close.kind === "accepted") applyChange(world, close.change);
@@ -341,7 +341,7 @@ describe("K3 a fork", () => {
     expect(decideAppend(fork, again, NOW).kind).toBe("accepted");
   });
 
-  test("K3 takes its source's expiry unless it has one of its own", () => {
+  test("takes its source's expiry unless it has one of its own", () => {
     for (const inherited of EXPIRIES) {
       for (const own of EXPIRIES) {
         const world = worldWithSource({ expiry: inherited });
@@ -351,7 +351,7 @@ describe("K3 a fork", () => {
     }
   });
 
-  test("K3 with a body starts after the data of its source", () => {
+  test("with a body starts after the data of its source", () => {
     const world = worldWithSource();
     const decision = create(world, createCommand(NAME, { fork: forkAt(3), text: "own" }), 3);
     expect(decision).toMatchObject({ kind: "created", tail: 6 });
@@ -360,7 +360,7 @@ describe("K3 a fork", () => {
   });
 });
 
-test("K4 the path of a deleted stream stays taken until the last fork is gone", () => {
+test("the path of a deleted stream stays taken until the last fork is gone", () => {
   const world = worldWithSource();
   create(world, createCommand(NAME, { fork: forkAt(undefined) }));
   end(world, SOURCE);
@@ -397,7 +397,7 @@ describe("where a fork begins", () => {
   });
 });
 
-test("K2 forks of forks go as deep as the limit, and a deeper one is refused and leaves nothing", () => {
+test("forks of forks go as deep as the limit, and a deeper one is refused and leaves nothing", () => {
   const world = createWorld();
   const nameOf = (depth: number): StreamName => `/deep/${depth}` as StreamName;
   const forkOf = (depth: number): CreateCommand => {

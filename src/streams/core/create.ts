@@ -1,11 +1,11 @@
 /**
  * How a stream is created, also as a fork of another stream. PROTOCOL.md §3, §8.
  *
- *   K1  creating again with the same configuration changes nothing, for any body;
- *   K2  a refused creation changes nothing: it leaves no reference on a fork's source;
- *   K3  a fork takes over data only: no producer, no Stream-Seq, no close of its source;
- *   K4  the path of a deleted stream stays taken while forks need its data;
- *   K5  a request that wants a free path never finds a stream there, for any configuration.
+ *   - creating again with the same configuration changes nothing, for any body;
+ *   - a refused creation changes nothing: it leaves no reference on a fork's source;
+ *   - a fork takes over data only: no producer, no Stream-Seq, no close of its source;
+ *   - the path of a deleted stream stays taken while forks need its data;
+ *   - a request that wants a free path never finds a stream there, for any configuration.
  */
 
 import type { Appended, StreamCreated } from "./change.ts";

@@ -9,7 +9,7 @@ const unit = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
 const cursor = fc.integer({ min: 0, max: 999_999_999_999_000 });
 const interval = (nowMs: number): number => Math.max(0, Math.floor((nowMs - EPOCH_MS) / 20_000));
 
-test("U1 an answer's cursor is always greater than the cursor of its request", () => {
+test("an answer's cursor is always greater than the cursor of its request", () => {
   fc.assert(
     fc.property(cursor, time, unit, (received, nowMs, random) => {
       expect(Number(decideCursor(String(received), nowMs, random))).toBeGreaterThan(received);
@@ -17,7 +17,7 @@ test("U1 an answer's cursor is always greater than the cursor of its request", (
   );
 });
 
-test("U1 a reader that is ahead of the clock is moved on by at most an hour", () => {
+test("a reader that is ahead of the clock is moved on by at most an hour", () => {
   fc.assert(
     fc.property(time, fc.nat(1000), unit, (nowMs, ahead, random) => {
       const received = interval(nowMs) + ahead;
@@ -29,13 +29,13 @@ test("U1 a reader that is ahead of the clock is moved on by at most an hour", ()
 });
 
 test.each([undefined, "", "-1", "01", "1.5", "1e3", " 1", "abc", "9".repeat(16), "١"])(
-  "U2 without a usable cursor (%s) the answer carries the current interval",
+  "without a usable cursor (%s) the answer carries the current interval",
   (received) => {
     expect(decideCursor(received, EPOCH_MS + 20_000 * 7 + 19_999, 0.5)).toBe("7");
   },
 );
 
-test("U2 an old cursor is answered with the current interval", () => {
+test("an old cursor is answered with the current interval", () => {
   fc.assert(
     fc.property(time, cursor, unit, (nowMs, received, random) => {
       fc.pre(received < interval(nowMs));
@@ -45,11 +45,11 @@ test("U2 an old cursor is answered with the current interval", () => {
   expect(decideCursor("6", EPOCH_MS + 20_000 * 7, 0.9)).toBe("7");
 });
 
-test("U2 before the first interval the cursor is 0", () => {
+test("before the first interval the cursor is 0", () => {
   expect(decideCursor(undefined, 0, 0)).toBe("0");
 });
 
-test("U3 the cursors of one connection never go back, whatever the clock does", () => {
+test("the cursors of one connection never go back, whatever the clock does", () => {
   fc.assert(
     fc.property(cursor, fc.array(time), (first, times) => {
       let current = String(first);

@@ -2,9 +2,9 @@
  * Cursors of live reads. A cursor changes every 20 seconds, so that a CDN can merge the readers of one
  * interval and never serves a stale answer to the next. PROTOCOL.md §7.
  *
- *   U1  an answer's cursor is always greater than the cursor of its request;
- *   U2  without a cursor, or with an old one, the answer carries the current interval;
- *   U3  the cursors of one connection never go back.
+ *   - an answer's cursor is always greater than the cursor of its request;
+ *   - without a cursor, or with an old one, the answer carries the current interval;
+ *   - the cursors of one connection never go back.
  */
 
 const EPOCH_MS = 1_728_432_000_000; // 2024-10-09T00:00:00Z

@@ -13,7 +13,7 @@ const name = fc
   .array(fc.constantFrom("a", "b", "*", "", "ab"), { minLength: 1, maxLength: 5 })
   .map((parts) => `/${parts.join("/")}`);
 
-test("N8 finds the patterns that a scan of all of them finds, also after deletions", () => {
+test("finds the patterns that a scan of all of them finds, also after deletions", () => {
   fc.assert(
     fc.property(
       fc.array(pattern, { maxLength: 20 }),
@@ -30,7 +30,7 @@ test("N8 finds the patterns that a scan of all of them finds, also after deletio
   );
 });
 
-test("N8 a name is compared with the patterns of its own folders, and not with 10,000 others", () => {
+test("a name is compared with the patterns of its own folders, and not with 10,000 others", () => {
   const index = new GlobIndex<string>();
   let compared = 0;
   class Counted extends Glob {

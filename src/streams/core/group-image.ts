@@ -1,8 +1,8 @@
 /**
  * Turns groups into plain data for a snapshot, and back. It leaves out what follows from the rest.
  *
- *   GR6  a book made from its image is the same book: same groups, same leases, same tokens. Only the order in which
- *        it gives free streams may differ.
+ *   - a book made from its image is the same book: same groups, same leases, same tokens. Only the order in which
+ *     it gives free streams may differ.
  */
 
 import { addGroup, type MutableGroupBook } from "./group.ts";

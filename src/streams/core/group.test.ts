@@ -69,7 +69,7 @@ class History {
     applyChange(this.world, change);
     if (change.kind === "group_claimed") {
       for (const [stream, token] of change.granted) {
-        assert(token > (this.leases.at(-1)?.token ?? 0), "GR1");
+        assert(token > (this.leases.at(-1)?.token ?? 0), "a token grows with every lease");
         this.leases.push({ member: change.member, stream, token });
       }
     }
@@ -86,16 +86,16 @@ class History {
       const isLeft = [...left.values()].some((streams) => streams.has(stream));
       // A member that has left holds nothing, and its streams are free.
       const holder = isLeft ? undefined : cursor.holder;
-      assert(!isLeft || !members.has(cursor.holder ?? ""), "GR2 left");
-      assert((free.has(stream) || isLeft) === (holder === undefined && !isFinished), "GR2 free");
-      assert(holder === undefined || !isFinished, "GR2 finished");
-      assert(asked.has(stream) === (cursor.askedUntilMs !== undefined), "GR2 asked");
+      assert(!isLeft || !members.has(cursor.holder ?? ""), "left");
+      assert((free.has(stream) || isLeft) === (holder === undefined && !isFinished), "free");
+      assert(holder === undefined || !isFinished, "finished");
+      assert(asked.has(stream) === (cursor.askedUntilMs !== undefined), "asked");
       for (const member of members.values()) {
-        assert(member.holds.has(stream) === (holder === member.id), "GR2 holds");
+        assert(member.holds.has(stream) === (holder === member.id), "holds");
       }
     }
-    assert(open === openCount, "GR2 open");
-    assert(free.size <= cursors.size, "GR2 stale");
+    assert(open === openCount, "open");
+    assert(free.size <= cursors.size, "stale");
   }
 
   create(name: StreamName): void {
@@ -237,7 +237,7 @@ function play(steps: readonly (readonly [number, number, number])[]): History {
 }
 
 describe("every history", () => {
-  test("GR1 GR2 GR3 gives each token once, keeps one holder for a stream, and never moves an offset back", () => {
+  test("gives each token once, keeps one holder for a stream, and never moves an offset back", () => {
     fc.assert(
       fc.property(histories, (steps) => {
         play(steps);
@@ -270,7 +270,7 @@ describe("every history", () => {
     );
   });
 
-  test("GR6 is the same after it was made again from its image", () => {
+  test("is the same after it was made again from its image", () => {
     fc.assert(
       fc.property(histories, (steps) => {
         const { groups } = play(steps).world;
@@ -379,7 +379,7 @@ describe("a member", () => {
     expect(history.claim(one)).toBeUndefined();
   });
 
-  test("GR1 that has joined and not claimed takes no share from the others", () => {
+  test("that has joined and not claimed takes no share from the others", () => {
     const history = new History(SETTINGS, 4);
     const one = history.join();
     history.join();
@@ -408,14 +408,14 @@ describe("a member", () => {
 });
 
 describe("a stream", () => {
-  test("GR5 that a group names or matches is in it from its creation on, from its beginning", () => {
+  test("that a group names or matches is in it from its creation on, from its beginning", () => {
     const history = new History({ ...SETTINGS, start: { kind: "tail" } }, 0);
     for (const name of NAMES) history.create(name);
     expect([...history.group.cursors.keys()].toSorted()).toEqual(NAMES.slice(0, 6).toSorted());
     expect([...history.group.cursors.values()].every(({ offset }) => offset === 0)).toBe(true);
   });
 
-  test("GR5 that was there before begins where the settings say", () => {
+  test("that was there before begins where the settings say", () => {
     const history = new History(SETTINGS, 2);
     history.append(NAMES[0] ?? ("/" as StreamName), 5);
     applyChange(history.world, { kind: "group_deleted", atMs: history.atMs, group: GROUP });
@@ -427,7 +427,7 @@ describe("a stream", () => {
     expect(other).toEqual({ kind: "beyond_tail", stream: "/in/1" });
   });
 
-  test("GR4 that was deleted and made again begins anew, and its old lease is worth nothing", () => {
+  test("that was deleted and made again begins anew, and its old lease is worth nothing", () => {
     const history = new History(SETTINGS, 1);
     const name = NAMES[0] ?? ("/" as StreamName);
     history.append(name, 5);
@@ -468,7 +468,7 @@ describe("a stream", () => {
 });
 
 describe("a commit", () => {
-  test("GR3 moves its offset on, and neither back nor beyond the tail", () => {
+  test("moves its offset on, and neither back nor beyond the tail", () => {
     const history = new History(SETTINGS, 1);
     history.append(NAMES[0] ?? ("/" as StreamName), 10);
     const [lease] = history.claim(history.join()) ?? [];
@@ -482,7 +482,7 @@ describe("a commit", () => {
     expect(history.group.cursors.get(lease.stream)?.offset).toBe(6);
   });
 
-  test("GR3 that names a stream twice counts by its further offset", () => {
+  test("that names a stream twice counts by its further offset", () => {
     const history = new History(SETTINGS, 1);
     history.append(NAMES[0] ?? ("/" as StreamName), 10);
     const [lease] = history.claim(history.join()) ?? [];
@@ -495,7 +495,7 @@ describe("a commit", () => {
     expect(history.group.cursors.get(stream)?.offset).toBe(5);
   });
 
-  test("GR1 of a group that was deleted and made again is refused: its tokens were never given before", () => {
+  test("of a group that was deleted and made again is refused: its tokens were never given before", () => {
     const history = new History(SETTINGS, 1);
     const old = history.join();
     const [lease] = history.claim(old) ?? [];
@@ -521,7 +521,7 @@ describe("a group of very many streams", () => {
     expect(counts).toEqual([GRANTED_MAX, 2 * GRANTED_MAX, MANY, MANY]);
   });
 
-  test("GD2 GR2 leaving touches no cursor, and everything that was held is free for the others", () => {
+  test("GD2 leaving touches no cursor, and everything that was held is free for the others", () => {
     const history = new History(SETTINGS, MANY);
     const [gone, heir] = [history.join(), history.join()];
     for (let round = 0; round < 3; round += 1) history.claim(gone);

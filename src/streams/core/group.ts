@@ -1,12 +1,12 @@
 /**
  * The state of groups, and the only code that changes it. The decisions are in group-decide.ts. PROTOCOL.md §20.
  *
- *   GR1  a token is given once: tokens and members are numbered by one counter that only grows, and is never below the
- *        clock (numbers.ts);
- *   GR2  a stream has at most one holder, and only the newest token of a stream counts;
- *   GR3  a committed offset never goes back, unless an administrator resets it;
- *   GR4  the offset of a deleted stream never counts for the stream that is created after it;
- *   GR5  a stream that a group names or matches is in the group from its creation on.
+ *   - a token is given once: tokens and members are numbered by one counter that only grows, and is never below the
+ *     clock (numbers.ts);
+ *   - a stream has at most one holder, and only the newest token of a stream counts;
+ *   - a committed offset never goes back, unless an administrator resets it;
+ *   - the offset of a deleted stream never counts for the stream that is created after it;
+ *   - a stream that a group names or matches is in the group from its creation on.
  */
 
 import type { StreamCreated } from "./change.ts";
@@ -125,7 +125,7 @@ export function applyGroup(readonlyBook: GroupBook, change: GroupChange): void {
   }
 }
 
-/** GR5: adds the new stream to the groups that it belongs to. */
+/** Adds the new stream to the groups that it belongs to. */
 export function applyStreamFound(readonlyBook: GroupBook, change: StreamCreated): void {
   const book = readonlyBook as unknown as MutableGroupBook;
   if (isSystemStream(change.name)) return;
@@ -147,7 +147,7 @@ function forgetNames(book: MutableGroupBook, group: MutableGroup): void {
   }
 }
 
-/** GR4: removes what the groups knew of a stream that is gone. */
+/** Removes what the groups knew of a stream that is gone. */
 export function applyStreamLost(readonlyBook: GroupBook, stream: StreamName): void {
   const book = readonlyBook as unknown as MutableGroupBook;
   for (const group of followersOf(book, stream)) {
@@ -162,19 +162,19 @@ export function applyStreamLost(readonlyBook: GroupBook, stream: StreamName): vo
 
 function groupOf(book: MutableGroupBook, id: GroupId): MutableGroup {
   const group = book.byId.get(id);
-  assert(group !== undefined, `GR1 a change names no group: id=${id}`);
+  assert(group !== undefined, `a change names no group: id=${id}`);
   return group;
 }
 
 function applyCreated(book: MutableGroupBook, change: GroupCreated): void {
   const { group: id, settings, atMs } = change;
-  assert(!book.byId.has(id), `GR1 a group is created twice: id=${id}`);
+  assert(!book.byId.has(id), `a group is created twice: id=${id}`);
   const group = addGroup(book, { id, settings, createdAtMs: atMs });
   for (const [stream, offset] of change.cursors) addCursor(group, stream, offset);
 }
 
 function addCursor(group: MutableGroup, stream: StreamName, offset: Offset): void {
-  assert(!group.cursors.has(stream), `GR5 a stream joins twice: group=${group.id}`);
+  assert(!group.cursors.has(stream), `a stream joins twice: group=${group.id}`);
   group.cursors.set(stream, {
     stream,
     offset,
@@ -189,7 +189,7 @@ function addCursor(group: MutableGroup, stream: StreamName, offset: Offset): voi
 
 function applyJoined(book: MutableGroupBook, group: MutableGroup, change: GroupJoined): void {
   const { member: id, ordinal, expiresAtMs } = change;
-  assert(ordinal >= book.nextToken, `GR1 a number is given twice: group=${group.id}`);
+  assert(ordinal >= book.nextToken, `a number is given twice: group=${group.id}`);
   book.nextToken = ordinal + 1;
   const holds = new Set<StreamName>();
   group.members.set(id, { id, ordinal, expiresAtMs, isActive: false, max: 0, holds });
@@ -202,9 +202,9 @@ function applyClaimed(book: MutableGroupBook, group: MutableGroup, change: Group
   member.isActive = true;
   member.max = change.max;
   for (const [stream, token] of change.granted) {
-    assert(token >= book.nextToken, `GR1 a token is given twice: group=${group.id}`);
+    assert(token >= book.nextToken, `a token is given twice: group=${group.id}`);
     book.nextToken = token + 1;
-    // GR2: the holder until now keeps an old token.
+    // The holder until now keeps an old token.
     release(group, stream);
     const cursor = cursorOf(group, stream);
     cursor.token = token;
@@ -223,7 +223,7 @@ function applyCommitted(group: MutableGroup, change: GroupCommitted): void {
   renew(memberOf(group, change.member), change.expiresAtMs);
   for (const [stream, offset] of change.offsets) {
     const cursor = cursorOf(group, stream);
-    assert(offset >= cursor.offset, `GR3 an offset goes back: group=${group.id}`);
+    assert(offset >= cursor.offset, `an offset goes back: group=${group.id}`);
     cursor.offset = offset;
   }
   for (const stream of change.finished) {
@@ -288,12 +288,12 @@ function renew(member: MutableMember, expiresAtMs: Member["expiresAtMs"]): void 
 
 function cursorOf(group: MutableGroup, stream: StreamName): MutableCursor {
   const cursor = group.cursors.get(stream);
-  assert(cursor !== undefined, `GR5 a change names a stream outside the group: group=${group.id}`);
+  assert(cursor !== undefined, `a change names a stream outside the group: group=${group.id}`);
   return cursor;
 }
 
 function memberOf(group: MutableGroup, id: MemberId): MutableMember {
   const member = group.members.get(id);
-  assert(member !== undefined, `GR1 a change names no member: group=${group.id}`);
+  assert(member !== undefined, `a change names no member: group=${group.id}`);
   return member;
 }

@@ -128,7 +128,7 @@ test("P1 P2 P3 P4 every answer of every history is the one the accepted claims c
   expect(count).toBe(4 * 9 ** 4);
 });
 
-// F16: a window of one would take the older of several lost answers for new, or refuse it.
+// A window of one would take the older of several lost answers for new, or refuse it.
 test.each([5, 50])(
   "P3 %d appends in flight with lost answers are stored once, in order",
   (size) => {
@@ -151,7 +151,7 @@ test.each([5, 50])(
   },
 );
 
-// F22: the arithmetic also works for the largest epoch that a client can name.
+// The arithmetic also works for the largest epoch that a client can name.
 test("P1 P2 the largest epoch and sequence are ordinary ones", () => {
   const max = Number.MAX_SAFE_INTEGER;
   expect(decideProducer(undefined, claim(max, 0), DIGEST).kind).toBe("accepted");

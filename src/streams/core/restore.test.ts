@@ -1,4 +1,4 @@
-// RS1: a snapshot is taken piece by piece while the world changes, and the world is made again from it.
+// A snapshot is taken piece by piece while the world changes, and the world is made again from it.
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { keyClaim } from "../../testing/commands.ts";
@@ -460,7 +460,7 @@ function plainKeys({ keys }: StreamState): unknown {
 
 const choices = fc.array(fc.nat(10_000), { minLength: 0, maxLength: 40 });
 
-test("RS1 images of any moments and the changes since the first make the same world again", () => {
+test("images of any moments and the changes since the first make the same world again", () => {
   fc.assert(
     fc.property(
       choices,
@@ -484,7 +484,7 @@ test("RS1 images of any moments and the changes since the first make the same wo
   );
 }, 20_000);
 
-test("RS1 of several lives of one path within a snapshot, only the last one comes back", () => {
+test("of several lives of one path within a snapshot, only the last one comes back", () => {
   const story = new Story();
   const [name] = NAMES;
   expect(name).toBeDefined();
@@ -497,7 +497,7 @@ test("RS1 of several lives of one path within a snapshot, only the last one come
   expect(plain(restore(snapshot, story.changes))).toEqual(plain(story.world));
 });
 
-test("RS1 the stories have everything that a stream can know, taken at several moments", () => {
+test("the stories have everything that a stream can know, taken at several moments", () => {
   const seen = { sessions: 0, resets: 0, evicted: 0, laterKeys: 0, laterProducers: 0 };
   const groupKinds = new Set<string>();
   for (let seed = 0; seed < 60; seed += 1) {
@@ -534,7 +534,7 @@ test("RS1 the stories have everything that a stream can know, taken at several m
   expect(groupKinds.size).toBe(8);
 });
 
-test("RS1 a key that was evicted between two blocks may be in the later one again", () => {
+test("a key that was evicted between two blocks may be in the later one again", () => {
   const world = createWorld();
   const restoration = new Restoration(world);
   const contentType = "text/plain";
@@ -562,7 +562,7 @@ test("RS1 a key that was evicted between two blocks may be in the later one agai
   expect([window?.next, world.byId.get(1 as StreamId)?.keys?.window?.first]).toEqual([4, 9]);
 });
 
-test("RS1 a restoration is not complete before the changes have caught up with its images", () => {
+test("a restoration is not complete before the changes have caught up with its images", () => {
   const story = new Story();
   story.tell(0);
   const restoration = new Restoration(createWorld());

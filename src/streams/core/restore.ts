@@ -4,7 +4,7 @@
  * A store writes a snapshot while the world changes, so the images show different moments. Each image carries the
  * world's version at its moment. A change that the image already contains is not applied again.
  *
- *   RS1  images of any moments, and all changes since the first, give the world that the changes alone give.
+ *   - images of any moments, and all changes since the first, give the world that the changes alone give.
  */
 
 import type { Change } from "./change.ts";

@@ -125,7 +125,7 @@ function check(steps: readonly Step[]): void {
 }
 
 describe("histories", () => {
-  test("R1 R2 L3 after each step of every history who is there, gone and needed is right", () => {
+  test("after each step of every history who is there, gone and needed is right", () => {
     let count = 0;
     const extend = (steps: readonly Step[]): void => {
       if (steps.length === 5) {
@@ -140,7 +140,7 @@ describe("histories", () => {
     expect(count).toBe(2 * STEPS.length ** 4);
   });
 
-  test("R1 R2 L3 long histories too", () => {
+  test("long histories too", () => {
     fc.assert(
       fc.property(fc.array(fc.constantFrom(...STEPS), { minLength: 5, maxLength: 60 }), check),
       { numRuns: 500 },
@@ -148,7 +148,7 @@ describe("histories", () => {
   });
 });
 
-test("R2 a chain of deleted sources goes with its last fork, from the fork upwards", () => {
+test("a chain of deleted sources goes with its last fork, from the fork upwards", () => {
   const world = createWorld();
   for (const [name, source] of [["/a"], ["/b", "/a"], ["/c", "/b"]] as const) {
     if (source === undefined) stepWorld(world, { kind: "create", name });
@@ -182,7 +182,7 @@ function streamWith(expiry: Expiry, createdAtMs = 0): { world: World; state: Str
 }
 
 describe("expiry", () => {
-  test("R3 a stream read at any times never expires early, and at most a 16th late", () => {
+  test("a stream read at any times never expires early, and at most a 16th late", () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 10_000 }),
@@ -209,7 +209,7 @@ describe("expiry", () => {
     );
   });
 
-  test("R3 reading all the time writes at most 16 times a TTL", () => {
+  test("reading all the time writes at most 16 times a TTL", () => {
     const { world, state } = streamWith({ kind: "ttl", seconds: 16 });
     let touches = 0;
     for (let nowMs = 0; nowMs < 16_000; nowMs += 1) {
@@ -222,7 +222,7 @@ describe("expiry", () => {
     expect(touches).toBeLessThanOrEqual(16);
   });
 
-  test("R3 an absolute expiry never moves, and one that never comes needs no touch", () => {
+  test("an absolute expiry never moves, and one that never comes needs no touch", () => {
     for (const expiry of [NEVER, { kind: "at", timeMs: 500 } as const]) {
       const { state } = streamWith(expiry);
       for (const nowMs of [0, 499, 500, 1e9]) {
@@ -234,7 +234,7 @@ describe("expiry", () => {
     }
   });
 
-  test("R4 live readers hold a sliding expiry off, but not an absolute one", () => {
+  test("live readers hold a sliding expiry off, but not an absolute one", () => {
     const late = 1e12 as TimeMs;
     const { state: sliding } = streamWith({ kind: "ttl", seconds: 1 });
     expect(isExpired(sliding, late, true)).toBe(false);
@@ -243,7 +243,7 @@ describe("expiry", () => {
     expect(isExpired(absolute, late, true)).toBe(true);
   });
 
-  test("R1 a softly deleted stream neither expires again nor is touched", () => {
+  test("a softly deleted stream neither expires again nor is touched", () => {
     const { world, state } = streamWith({ kind: "ttl", seconds: 1 });
     applyChange(world, { kind: "deleted", atMs: 1 as TimeMs, stream: state.id });
     expect(isExpired(state, 1e12 as TimeMs, false)).toBe(false);

@@ -1,10 +1,10 @@
 /**
  * How a stream ends: by deletion or by its expiry. PROTOCOL.md §6, §9.
  *
- *   R1  a stream that forks read from is deleted softly: gone for its users, kept for the forks;
- *   R2  when the last fork of a softly deleted stream goes, the stream goes too, and so on upwards;
- *   R3  a sliding expiry counts from the last read or write; an absolute one never moves;
- *   R4  a stream with live readers does not expire by its sliding expiry.
+ *   - a stream that forks read from is deleted softly: gone for its users, kept for the forks;
+ *   - when the last fork of a softly deleted stream goes, the stream goes too, and so on upwards;
+ *   - a sliding expiry counts from the last read or write; an absolute one never moves;
+ *   - a stream with live readers does not expire by its sliding expiry.
  */
 
 import type { StreamDeleted, StreamRemoved, StreamTouched } from "./change.ts";

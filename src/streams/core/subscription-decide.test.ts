@@ -17,7 +17,7 @@ import type { Offset } from "./types.ts";
 const at = (offset: number): Offset => offset as Offset;
 
 describe("acks", () => {
-  test("N2 a lease is over at its deadline, not after it", () => {
+  test("a lease is over at its deadline, not after it", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     stage.append(ORDERS);
@@ -28,7 +28,7 @@ describe("acks", () => {
     expect(decideAck(subscription, wake, [], false, stage.scene()).kind).toBe("fenced");
   });
 
-  test("N2 a valid ack extends the lease; one that is refused does not", () => {
+  test("a valid ack extends the lease; one that is refused does not", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     stage.append(ORDERS);
@@ -42,7 +42,7 @@ describe("acks", () => {
     expect(subscription.phase).toMatchObject({ kind: "held", leaseUntilMs: 1000 + 900 + LEASE_MS });
   });
 
-  test("N3 an offset inside a record is refused, and the acked one stays", () => {
+  test("an offset inside a record is refused, and the acked one stays", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     stage.append(ORDERS);
@@ -57,7 +57,7 @@ describe("acks", () => {
     expect(decideAck(subscription, wake, end, true, scene).kind).toBe("settled");
   });
 
-  test("N2 the wake id counts as well as the generation", () => {
+  test("the wake id counts as well as the generation", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     stage.append(ORDERS);
@@ -71,7 +71,7 @@ describe("acks", () => {
     }
   });
 
-  test("N2 whoever finds the lease over ends it, and pending work wakes again", () => {
+  test("whoever finds the lease over ends it, and pending work wakes again", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     stage.append(ORDERS);
@@ -90,7 +90,7 @@ describe("acks", () => {
     ["beyond the tail", 11],
     ["before the acked one", 3],
     ["before the first record", -1],
-  ])("N3 an offset %s is refused, and with it the whole call", (_, offset) => {
+  ])("an offset %s is refused, and with it the whole call", (_, offset) => {
     const stage = createStage();
     const subscription = stage.subscribe("s", { ...PULL, streams: [EVENTS, ORDERS] });
     stage.append(ORDERS, 4);
@@ -103,7 +103,7 @@ describe("acks", () => {
       true,
       stage.scene(),
     );
-    assert(done.kind === "settled" && done.isWokenAgain, "N5 the other stream is still pending");
+    assert(done.kind === "settled" && done.isWokenAgain, "the other stream is still pending");
     stage.commit(done.changes);
     stage.append(ORDERS, 6);
     const wake = stage.claim("s");
@@ -115,7 +115,7 @@ describe("acks", () => {
     expect(decision).toMatchObject({ kind: "invalid_ack", stream: ORDERS });
   });
 
-  test("N3 of two acks of one stream in one call the further one counts", () => {
+  test("of two acks of one stream in one call the further one counts", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     stage.append(ORDERS);
@@ -131,7 +131,7 @@ describe("acks", () => {
     expect(subscription.phase.kind).toBe("idle");
   });
 
-  test("N4 N5 a release wakes again with the next generation, and a second claim is refused", () => {
+  test("a release wakes again with the next generation, and a second claim is refused", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     stage.append(ORDERS);
@@ -162,7 +162,7 @@ describe("acks", () => {
 });
 
 describe("lives of streams", () => {
-  test("N6 a holder cannot ack a stream that was deleted and created again since its wake", () => {
+  test("a holder cannot ack a stream that was deleted and created again since its wake", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     stage.append(ORDERS, 10);
@@ -179,7 +179,7 @@ describe("lives of streams", () => {
     expect(again.kind).toBe("settled");
   });
 
-  test("N6 a webhook's done does not ack a stream that was created again since its wake", () => {
+  test("a webhook's done does not ack a stream that was created again since its wake", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", WEBHOOK);
     stage.append(ORDERS, 10);
@@ -194,7 +194,7 @@ describe("lives of streams", () => {
     expect(subscription.links.get(ORDERS)?.acked).toBeUndefined();
   });
 
-  test("N6 a link that was removed and added again since the wake cannot be acked in it", () => {
+  test("a link that was removed and added again since the wake cannot be acked in it", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     stage.append(ORDERS, 10);

@@ -1,9 +1,9 @@
 /**
- * Decides when a subscription wakes, and which calls about a wake count. subscription.ts lists the invariants N1 to
- * N8. PROTOCOL.md §11.
+ * Decides when a subscription wakes, and which calls about a wake count. subscription.ts lists the invariants.
+ * PROTOCOL.md §11.
  *
  * A wake ends in one of three ways: its holder is done, its holder releases it, or the lease ends. If there is
- * pending work then, the next wake begins in the same step, so that no wake is lost (N5).
+ * pending work then, the next wake begins in the same step, so that no wake is lost.
  */
 
 import { doubledMs, spreadMs } from "../../base/backoff.ts";
@@ -90,7 +90,7 @@ export function decideAppendWake(
 ): SubscriptionWoken | undefined {
   if (subscription.phase.kind !== "idle") return undefined;
   const tail = pendingTail(subscription, stream, scene.streams, NO_ACKS);
-  // An idle subscription has nothing pending (N5), so this stream is all there is.
+  // An idle subscription has nothing pending, so this stream is all there is.
   return tail === undefined ? undefined : wokenChange(subscription, [[stream, tail]], scene);
 }
 
@@ -179,7 +179,7 @@ export function decideDelivered(
   const fenced = decideFence(subscription, reference, scene);
   if (fenced !== undefined) return fenced;
   const { phase, id: subscriptionId } = subscription;
-  assert(phase.kind !== "idle", `N2 a current wake is not idle: id=${subscriptionId}`);
+  assert(phase.kind !== "idle", `a current wake is not idle: id=${subscriptionId}`);
   if (!isDone) {
     const { atMs } = scene;
     const kind = "subscription_delivered";
@@ -270,7 +270,7 @@ function isCurrent(subscription: Subscription, reference: WakeReference): boolea
   return generation === reference.generation && wakeId === reference.wakeId;
 }
 
-/** N2. The first call after the end of a lease also ends the wake. */
+/** The first call after the end of a lease also ends the wake. */
 function decideFence(
   subscription: Subscription,
   reference: WakeReference,

@@ -111,7 +111,7 @@ describe("webhook deliveries", () => {
     });
   });
 
-  test("N4 a wake that is not taken before its lease is over fails, and the next one waits", () => {
+  test("a wake that is not taken before its lease is over fails, and the next one waits", () => {
     const stage = createStage();
     const { generation } = stage.wake;
     stage.pass(LEASE_MS);
@@ -123,14 +123,14 @@ describe("webhook deliveries", () => {
     });
   });
 
-  test("N2 an answer after the lease changes nothing", () => {
+  test("an answer after the lease changes nothing", () => {
     const stage = createStage();
     stage.pass(LEASE_MS);
     const decision = decideDelivered(stage.subscription, stage.wake, true, stage.scene());
     expect(decision).toEqual({ kind: "fenced", changes: [] });
   });
 
-  test("N5 done acks what the wake named, and the rest wakes again", () => {
+  test("done acks what the wake named, and the rest wakes again", () => {
     const stage = createStage();
     const decision = decideDelivered(stage.subscription, stage.wake, true, stage.scene());
     assert(decision.kind === "settled", decision.kind);
@@ -141,7 +141,7 @@ describe("webhook deliveries", () => {
     expect(stage.wake).toMatchObject({ tails: new Map(NAMES.slice(1).map((name) => [name, 10])) });
   });
 
-  test("N5 streams beyond the limit of one wake follow with the next", () => {
+  test("streams beyond the limit of one wake follow with the next", () => {
     const stage = createStage();
     const decision = decideDelivered(stage.subscription, stage.wake, true, stage.scene(1));
     assert(decision.kind === "settled", decision.kind);
@@ -149,7 +149,7 @@ describe("webhook deliveries", () => {
     expect(stage.wake).toMatchObject({ tails: new Map([[NAMES[1], 10]]) });
   });
 
-  test("N3 done does not take back what a callback acked beyond the wake", () => {
+  test("done does not take back what a callback acked beyond the wake", () => {
     const stage = createStage();
     const [first] = NAMES;
     assert(first !== undefined, "no name");
@@ -164,7 +164,7 @@ describe("webhook deliveries", () => {
     expect(stage.subscription.phase.kind).toBe("idle");
   });
 
-  test("N5 a callback during a pause starts the next wake at once, not after the pause", () => {
+  test("a callback during a pause starts the next wake at once, not after the pause", () => {
     const stage = createStage();
     stage.fail();
     const { generation } = stage.wake;

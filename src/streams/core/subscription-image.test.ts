@@ -1,4 +1,4 @@
-// N11: a snapshot keeps everything of subscriptions.
+// A snapshot keeps everything of subscriptions.
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { applyStreamGone, applySubscription, createSubscriptionBook } from "./subscription.ts";
@@ -64,7 +64,7 @@ function plain({ settledStreams: _memo, globs, ...book }: SubscriptionBook): unk
   return { ...book, globs: new Set(globs.keys()) };
 }
 
-test("N11 a book made from its image is the same and answers the same ever after", () => {
+test("a book made from its image is the same and answers the same ever after", () => {
   const choices = fc.array(fc.nat(1000), { maxLength: 60 });
   fc.assert(
     fc.property(choices, choices, (before, after) => {
@@ -81,7 +81,7 @@ test("N11 a book made from its image is the same and answers the same ever after
   );
 });
 
-test("N11 a pattern still matches after a restart", () => {
+test("a pattern still matches after a restart", () => {
   const book = createSubscriptionBook();
   applySubscription(book, changeOf(book, 1, 1 as TimeMs));
   const copy = createSubscriptionBook();

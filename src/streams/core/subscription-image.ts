@@ -1,7 +1,7 @@
 /**
  * Turns subscriptions into plain data for a snapshot, and back. It leaves out indexes: they follow from the rest.
  *
- *   N11  a book made from its image is the same book: same subscriptions, same index, same answers.
+ *   - a book made from its image is the same book: same subscriptions, same index, same answers.
  */
 
 import { Glob } from "../../base/glob.ts";

@@ -20,7 +20,7 @@ const EVERYTHING: SubscriptionSettings = { ...PULL, streams: [], pattern: "/v1/s
 const at = (offset: number): Offset => offset as Offset;
 
 describe("links", () => {
-  test("N7 a stream found by its pattern is followed from before the append that revealed it", () => {
+  test("a stream found by its pattern is followed from before the append that revealed it", () => {
     const stage = createStage();
     stage.append(ORDERS, 10);
     const subscription = stage.subscribe("s", EVERYTHING, 0);
@@ -31,7 +31,7 @@ describe("links", () => {
     expect(subscription.links.get(EVENTS)?.acked).toBeUndefined();
   });
 
-  test("N7 a creation follows existing streams from their tails", () => {
+  test("a creation follows existing streams from their tails", () => {
     const stage = createStage();
     stage.append(ORDERS, 10);
     const subscription = stage.subscribe("s", EVERYTHING);
@@ -39,7 +39,7 @@ describe("links", () => {
     expect(subscription.phase.kind).toBe("idle");
   });
 
-  test("N5 what a fork took over from its source is not pending", () => {
+  test("what a fork took over from its source is not pending", () => {
     const stage = createStage();
     stage.append(ORDERS, 10);
     const subscription = stage.subscribe("s", { ...PULL, streams: [EVENTS] });
@@ -73,7 +73,7 @@ describe("links", () => {
     expect(decideUnlink(subscription, ORDERS, stage.atMs)).toEqual([]);
   });
 
-  test("N5 naming a stream that a pattern follows does not skip what is pending", () => {
+  test("naming a stream that a pattern follows does not skip what is pending", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", EVERYTHING);
     stage.append(ORDERS, 10);
@@ -82,7 +82,7 @@ describe("links", () => {
     expect(subscription.links.get(ORDERS)).toEqual(both);
   });
 
-  test("N1 a subscription of another configuration is a conflict, of the same one it exists", () => {
+  test("a subscription of another configuration is a conflict, of the same one it exists", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     const { streams } = stage.world;
@@ -102,7 +102,7 @@ describe("links", () => {
     }
   });
 
-  test("N8 the index finds whom a scan finds, whatever patterns come and streams go", () => {
+  test("the index finds whom a scan finds, whatever patterns come and streams go", () => {
     const name = fc.constantFrom("/a", "/b", "/a/x", "/a/y", "/b/x") as fc.Arbitrary<StreamName>;
     const pattern = fc.constantFrom("/*", "/**", "/a/*", "/*/x", "/b/**");
     const step = fc.oneof(
@@ -131,7 +131,7 @@ describe("links", () => {
     );
   });
 
-  test("N8 an append to a settled stream asks no pattern", () => {
+  test("an append to a settled stream asks no pattern", () => {
     const stage = createStage();
     stage.subscribe("s", { ...EVERYTHING, pattern: "/elsewhere/*" });
     stage.append(ORDERS);

@@ -2,7 +2,7 @@
  * Decides which streams a subscription follows. PROTOCOL.md §11.
  *
  * A pattern may match a stream that has no append yet. It needs no link: to link it at the tail before its next
- * append (N7) has the same effect. So a creation may list some matches now and leave the rest for later.
+ * append has the same effect. So a creation may list some matches now and leave the rest for later.
  */
 
 import { Glob } from "../../base/glob.ts";

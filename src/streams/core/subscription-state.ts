@@ -48,7 +48,7 @@ export interface Wake {
   readonly generation: Generation;
   /**
    * The tails of the streams with pending work, from the time when the wake began. Undefined: the stream was lost
-   * during the wake, and the holder's offsets are about another life of its name (N6).
+   * during the wake, and the holder's offsets are about another life of its name.
    */
   readonly tails: ReadonlyMap<StreamName, Offset | undefined>;
 }
@@ -84,7 +84,7 @@ export interface Subscription {
 
 export interface SubscriptionBook {
   readonly byId: ReadonlyMap<SubscriptionId, Subscription>;
-  /** The highest generation of all deleted subscriptions. New ones start there (N1). */
+  /** The highest generation of all deleted subscriptions. New ones start there. */
   readonly generationFloor: Generation;
   readonly byStream: ReadonlyMap<StreamName, ReadonlySet<SubscriptionId>>;
   readonly globs: ReadonlyMap<SubscriptionId, Glob> & Pick<GlobIndex<SubscriptionId>, "matching">;

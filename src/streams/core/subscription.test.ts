@@ -71,9 +71,9 @@ class History {
   commit(changes: readonly Change[]): void {
     for (const change of changes) {
       if (change.kind === "subscription_woken") {
-        assert(this.subscription.phase.kind === "idle", "N4");
+        assert(this.subscription.phase.kind === "idle", "only an idle subscription wakes");
         const last = this.references.at(-1)?.generation ?? 0;
-        assert(change.generation > last, "N1");
+        assert(change.generation > last, "a generation grows with every wake");
         const { wakeId, generation } = change;
         this.references.push({ wakeId, generation });
       }
@@ -164,15 +164,15 @@ function report(isDone: boolean, back: number): Step {
     });
     const decision = decideAck(subscription, reference, acks, isDone, history.scene());
     const isEntitled = mayReport(history, subscription, reference);
-    assert(decision.kind === (isEntitled ? "settled" : "fenced"), "N2 who may report");
+    assert(decision.kind === (isEntitled ? "settled" : "fenced"), "who may report");
     const before = ackedOf(subscription);
     history.commit(decision.changes);
     if (decision.kind !== "fenced") return;
-    assert(ackedOf(history.subscription) === before, "N2 a fenced report changes nothing");
+    assert(ackedOf(history.subscription) === before, "a fenced report changes nothing");
   };
 }
 
-/** The rule N2, in other words than the code. */
+/** The rule of leases, in other words than the code. */
 function mayReport(history: History, subscription: Subscription, said: WakeReference): boolean {
   const { phase } = subscription;
   if (phase.kind === "idle") return false;
@@ -240,23 +240,24 @@ function check(history: History, before: ReadonlyMap<string, Offset | undefined>
   const { links, phase } = subscription;
   for (const [stream, { acked, isExplicit, isGlob }] of links) {
     const state = world.streams.get(stream);
-    assert(isExplicit || isGlob, "N8 a link has a reason");
+    assert(isExplicit || isGlob, "a link has a reason");
     if (acked === undefined) continue;
-    assert(state !== undefined, "N6 an acked offset is one of a living stream");
-    assert(acked <= state.tail, "N3 an ack does not pass the tail");
+    assert(state !== undefined, "an acked offset is one of a living stream");
+    assert(acked <= state.tail, "an ack does not pass the tail");
     const last = before.get(`${subscription.createdAtMs}:${state.id}`);
-    assert(last === undefined || acked >= last, "N3 an ack does not go back");
+    assert(last === undefined || acked >= last, "an ack does not go back");
   }
   if (phase.kind === "idle") {
     const { streams } = world;
     for (const stream of links.keys()) {
       const tail = pendingTail(subscription, stream, streams, new Map());
-      assert(tail === undefined, "N5 an idle subscription has nothing pending");
+      assert(tail === undefined, "an idle subscription has nothing pending");
     }
   }
   const { byStream } = world.subscriptions;
-  assert(byStream.size === links.size, "N8 the index is as large as the links");
-  for (const stream of links.keys()) assert(byStream.get(stream)?.has(ID) === true, "N8");
+  assert(byStream.size === links.size, "the index is as large as the links");
+  for (const stream of links.keys())
+    assert(byStream.get(stream)?.has(ID) === true, "the index has every link");
 }
 
 function run(way: DeliveryWay, steps: readonly (readonly [string, Step])[]): History {
@@ -302,18 +303,18 @@ function runAll(
 }
 
 describe("subscription histories", () => {
-  test("N1 N2 N3 N4 N5 N6 N8 hold in every history of five steps of a pull-wake", () => {
+  test("hold in every history of five steps of a pull-wake", () => {
     expect(runAll(PULL, PULL_STEPS, 4)).toBe(14 ** 4);
   });
 
-  test("N1 N2 N3 N4 N5 N6 N8 hold in every history of five steps of a webhook", () => {
+  test("hold in every history of five steps of a webhook", () => {
     expect(runAll(WEBHOOK, WEBHOOK_STEPS, 4)).toBe(14 ** 4);
   });
 
   test.each([
     ["pull-wake", PULL, PULL_STEPS],
     ["webhook", WEBHOOK, WEBHOOK_STEPS],
-  ] as const)("N1 N2 N3 N4 N5 N6 N8 hold in long histories of a %s", (_, way, alphabet) => {
+  ] as const)("hold in long histories of a %s", (_, way, alphabet) => {
     const step = fc.constantFrom(...Object.entries(alphabet));
     fc.assert(
       fc.property(fc.array(step, { minLength: 10, maxLength: 60 }), (steps) => {
@@ -326,7 +327,7 @@ describe("subscription histories", () => {
   test.each([
     ["pull-wake", PULL, PULL_STEPS],
     ["webhook", WEBHOOK, WEBHOOK_STEPS],
-  ] as const)("L1 N11 changes and image make the same book of a %s again", (_, way, alphabet) => {
+  ] as const)("changes and image make the same book of a %s again", (_, way, alphabet) => {
     const step = fc.constantFrom(...Object.entries(alphabet));
     fc.assert(
       fc.property(fc.array(step, { minLength: 5, maxLength: 40 }), (steps) => {

@@ -6,16 +6,16 @@
  * has more, there is one wake. The server announces it to workers or delivers it to a webhook. Then it is held under
  * a lease until the holder is done or releases it, or until the lease ends.
  *
- *   N1  the generation only grows, also when a subscription is deleted and its id is used again, and is never below the
- *       clock (numbers.ts);
- *   N2  an ack, callback or release changes something only with the current generation and wake id,
- *       and only while the lease runs;
- *   N3  an acked offset never goes back, never passes the tail, and is between two records;
- *   N4  at most one wake: none begins while another is announced, in delivery or held;
- *   N5  no wake-up is lost: a subscription with pending work is never idle;
- *   N6  the offset of a deleted stream never counts for the stream that is created after it;
- *   N7  a stream found by its pattern is followed from its tail before the append that revealed it;
- *   N8  the index finds the subscriptions that a scan of all of them would find.
+ *   - the generation only grows, also when a subscription is deleted and its id is used again, and is never below the
+ *     clock (numbers.ts);
+ *   - an ack, callback or release changes something only with the current generation and wake id,
+ *     and only while the lease runs;
+ *   - an acked offset never goes back, never passes the tail, and is between two records;
+ *   - at most one wake: none begins while another is announced, in delivery or held;
+ *   - no wake-up is lost: a subscription with pending work is never idle;
+ *   - the offset of a deleted stream never counts for the stream that is created after it;
+ *   - a stream found by its pattern is followed from its tail before the append that revealed it;
+ *   - the index finds the subscriptions that a scan of all of them would find.
  */
 
 import { Glob } from "../../base/glob.ts";
@@ -119,7 +119,7 @@ export function applyStreamGone(readonlyBook: SubscriptionBook, stream: StreamNa
   for (const id of [...followers]) {
     const subscription = book.byId.get(id);
     const link = subscription?.links.get(stream);
-    assert(subscription !== undefined && link !== undefined, `N8 a link is missing: id=${id}`);
+    assert(subscription !== undefined && link !== undefined, `a link is missing: id=${id}`);
     loseInWake(subscription, stream);
     if (link.isExplicit) {
       subscription.links.set(stream, { isExplicit: true, isGlob: false, acked: undefined });
@@ -131,17 +131,14 @@ export function applyStreamGone(readonlyBook: SubscriptionBook, stream: StreamNa
 
 function subscriptionOf(book: MutableBook, change: ChangeBase): MutableSubscription {
   const subscription = book.byId.get(change.subscription);
-  assert(
-    subscription !== undefined,
-    `N1 a change names no subscription: id=${change.subscription}`,
-  );
+  assert(subscription !== undefined, `a change names no subscription: id=${change.subscription}`);
   return subscription;
 }
 
 function applyCreated(book: MutableBook, change: SubscriptionCreated): void {
   const { subscription: id, settings, generation } = change;
-  assert(!book.byId.has(id), `N1 a subscription is created twice: id=${id}`);
-  assert(generation >= book.generationFloor, `N1 a generation goes back: id=${id}`);
+  assert(!book.byId.has(id), `a subscription is created twice: id=${id}`);
+  assert(generation >= book.generationFloor, `a generation goes back: id=${id}`);
   const subscription: MutableSubscription = {
     id,
     settings,
@@ -175,7 +172,7 @@ function applyLinks(
 ): void {
   for (const { stream, isExplicit, isGlob, acked } of links) {
     const existing = subscription.links.get(stream);
-    assert(isExplicit || isGlob, `N8 a link without a reason: id=${subscription.id}`);
+    assert(isExplicit || isGlob, `a link without a reason: id=${subscription.id}`);
     subscription.links.set(stream, {
       isExplicit: isExplicit || existing?.isExplicit === true,
       isGlob: isGlob || existing?.isGlob === true,
@@ -222,8 +219,8 @@ function loseInWake(subscription: MutableSubscription, stream: StreamName): void
 
 function applyWoken(subscription: MutableSubscription, change: SubscriptionWoken): void {
   const { wakeId, generation, leaseUntilMs } = change;
-  assert(subscription.phase.kind === "idle", `N4 a second wake begins: id=${subscription.id}`);
-  assert(generation > subscription.generation, `N1 a generation goes back: id=${subscription.id}`);
+  assert(subscription.phase.kind === "idle", `a second wake begins: id=${subscription.id}`);
+  assert(generation > subscription.generation, `a generation goes back: id=${subscription.id}`);
   const wake: MutableWake = { wakeId, generation, tails: new Map(change.tails) };
   subscription.generation = generation;
   subscription.phase = { kind: "waking", wake, leaseUntilMs };
@@ -231,7 +228,7 @@ function applyWoken(subscription: MutableSubscription, change: SubscriptionWoken
 
 function applyClaimed(subscription: MutableSubscription, change: SubscriptionClaimed): void {
   const { phase } = subscription;
-  assert(phase.kind === "waking", `N4 a claim without a wake: id=${subscription.id}`);
+  assert(phase.kind === "waking", `a claim without a wake: id=${subscription.id}`);
   const { holder, leaseUntilMs } = change;
   subscription.phase = { kind: "held", wake: phase.wake, leaseUntilMs, holder };
 }
@@ -239,9 +236,9 @@ function applyClaimed(subscription: MutableSubscription, change: SubscriptionCla
 // A holder that answers or calls back has received the wake, so the delivery has ended too.
 function applyAccepted(subscription: MutableSubscription, leaseUntilMs: TimeMs | undefined): void {
   const { phase } = subscription;
-  assert(phase.kind !== "idle", `N2 an answer without a wake: id=${subscription.id}`);
+  assert(phase.kind !== "idle", `an answer without a wake: id=${subscription.id}`);
   const until = leaseUntilMs ?? phase.leaseUntilMs;
-  assert(until !== undefined, `N2 an answer without a lease: id=${subscription.id}`);
+  assert(until !== undefined, `an answer without a lease: id=${subscription.id}`);
   const holder = phase.kind === "held" ? phase.holder : undefined;
   subscription.phase = { kind: "held", wake: phase.wake, leaseUntilMs: until, holder };
   subscription.retry = undefined;
@@ -253,7 +250,7 @@ function applyDeliveryFailed(
 ): void {
   const { phase } = subscription;
   const { attempts, nextAttemptAtMs, leaseUntilMs } = change;
-  assert(phase.kind === "waking", `N4 a failed delivery without a wake: id=${subscription.id}`);
+  assert(phase.kind === "waking", `a failed delivery without a wake: id=${subscription.id}`);
   subscription.retry = { attempts, nextAttemptAtMs };
   subscription.phase = { kind: "waking", wake: phase.wake, leaseUntilMs };
 }
@@ -261,8 +258,8 @@ function applyDeliveryFailed(
 function applyAcked(subscription: MutableSubscription, change: SubscriptionAcked): void {
   for (const { stream, offset } of change.acks) {
     const link = subscription.links.get(stream);
-    assert(link !== undefined, `N3 an ack without a link: id=${subscription.id}`);
-    assert(link.acked === undefined || offset >= link.acked, "N3 an acked offset goes back");
+    assert(link !== undefined, `an ack without a link: id=${subscription.id}`);
+    assert(link.acked === undefined || offset >= link.acked, "an acked offset goes back");
     subscription.links.set(stream, { ...link, acked: offset });
   }
   applyAccepted(subscription, change.leaseUntilMs);

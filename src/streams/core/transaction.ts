@@ -6,7 +6,7 @@
  *   TX2  expectations are about the state before the transaction;
  *   TX3  an operation sees what those before it have done: a stream that was created can be appended to, and one that
  *        was closed cannot;
- *   TX4  a commit counts only with the newest token of its stream (GD4), and an ack only with its wake (N2);
+ *   TX4  a commit counts only with the newest token of its stream (GD4), and an ack only with its wake;
  *   TX5  a cursor and a subscription are moved by one operation each.
  */
 

@@ -180,7 +180,7 @@ function readModel(changes: readonly Change[]): Map<StreamId, { text: string; is
 }
 
 describe("replay", () => {
-  test("L1 C2 the recorded changes make a deeply equal world, also from copies of them", () => {
+  test("the recorded changes make a deeply equal world, also from copies of them", () => {
     fc.assert(
       fc.property(history, (steps) => {
         const { world, changes } = run(steps);
@@ -194,7 +194,7 @@ describe("replay", () => {
     );
   });
 
-  test("L1 a prefix of the changes makes the world as it was then", () => {
+  test("a prefix of the changes makes the world as it was then", () => {
     fc.assert(
       fc.property(history, fc.nat(), (steps, cut) => {
         const { world, changes } = run(steps);
@@ -207,7 +207,7 @@ describe("replay", () => {
     );
   });
 
-  test("C1 a change is plain data: nothing of the world it was decided on is inside", () => {
+  test("a change is plain data: nothing of the world it was decided on is inside", () => {
     fc.assert(
       fc.property(history, (steps) => {
         const { world, changes } = run(steps);
@@ -222,7 +222,7 @@ describe("replay", () => {
 });
 
 describe("the world", () => {
-  test("L1 knows the tail and the close that a list of appends gives", () => {
+  test("knows the tail and the close that a list of appends gives", () => {
     fc.assert(
       fc.property(history, (steps) => {
         const { world, changes } = run(steps);
@@ -237,7 +237,7 @@ describe("the world", () => {
     );
   });
 
-  test("L1 gives every life of a stream an id that was never used before", () => {
+  test("gives every life of a stream an id that was never used before", () => {
     fc.assert(
       fc.property(history, (steps) => {
         const ids = run(steps)
@@ -248,7 +248,7 @@ describe("the world", () => {
     );
   });
 
-  test("L2 journal time never goes back, whatever times the changes carry", () => {
+  test("journal time never goes back, whatever times the changes carry", () => {
     fc.assert(
       fc.property(fc.array(fc.nat(1_000_000)), (times) => {
         const world = createWorld();
@@ -262,7 +262,7 @@ describe("the world", () => {
     );
   });
 
-  test("L3 the fork count of every stream is the number of streams that name it", () => {
+  test("the fork count of every stream is the number of streams that name it", () => {
     fc.assert(
       fc.property(history, (steps) => {
         const { world } = run(steps);
@@ -276,8 +276,8 @@ describe("the world", () => {
     );
   });
 
-  // F48: a stream that is created again has nothing of the deleted one at its path.
-  test("L1 a stream that comes again has nothing of the old one", () => {
+  // A stream that is created again has nothing of the deleted one at its path.
+  test("a stream that comes again has nothing of the old one", () => {
     const asked = { kind: "append", name: "/a", text: "p", closes: true } as const;
     const append: Command = { ...asked, producer: "one", epoch: 0, sequence: 0, streamSeq: "9" };
     const fresh: Command = {
@@ -300,7 +300,7 @@ describe("the world", () => {
   });
 });
 
-test("L1 A2 R1 a change that cannot have happened is a bug and not a state", () => {
+test("A2 a change that cannot have happened is a bug and not a state", () => {
   const created = {
     kind: "created",
     atMs: 1 as TimeMs,
@@ -316,7 +316,7 @@ test("L1 A2 R1 a change that cannot have happened is a bug and not a state", () 
   expect(() => applyChange(world, touched)).toThrow(BrokenInvariant);
   expect(() =>
     applyChange(world, { ...parts, stream: 2 as StreamId, name: "/a" as StreamName }),
-  ).toThrow("L1 a stream is created twice");
+  ).toThrow("a stream is created twice");
   const none = { producer: undefined, streamSeq: undefined, key: undefined };
   const bare = { ...none, closes: true, data: new Uint8Array(0) };
   applyChange(world, { kind: "appended", atMs: 1 as TimeMs, stream, ...bare });
@@ -332,6 +332,6 @@ test("L1 A2 R1 a change that cannot have happened is a bug and not a state", () 
     fork: { ...fork, inheritsExpiry: true } as StreamState["fork"],
   });
   expect(() => applyChange(world, { kind: "removed", atMs: 1 as TimeMs, stream })).toThrow(
-    "R1 a stream is removed under its forks",
+    "a stream is removed under its forks",
   );
 });

@@ -5,9 +5,9 @@
  * append would cost more than the append. In exchange the types are read-only everywhere else, so no other code can
  * write.
  *
- *   L1  a world is a function of the changes applied to it, in order;
- *   L2  journal time never goes back;
- *   L3  a stream's fork count is the number of streams that name it as their source.
+ *   - a world is a function of the changes applied to it, in order;
+ *   - journal time never goes back;
+ *   - a stream's fork count is the number of streams that name it as their source.
  */
 
 import type { Appended, Change, StreamCreated, StreamRemoved } from "./change.ts";
@@ -141,13 +141,13 @@ function applyGone(world: MutableWorld, name: StreamName): void {
 
 function streamOf(world: MutableWorld, id: StreamId): MutableStream {
   const stream = world.byId.get(id);
-  assert(stream !== undefined, `L1 a change names a stream that does not exist: id=${id}`);
+  assert(stream !== undefined, `a change names a stream that does not exist: id=${id}`);
   return stream;
 }
 
 function applyCreated(world: MutableWorld, change: StreamCreated): void {
   const { stream: id, name, fork, atMs } = change;
-  assert(!world.streams.has(name), `L1 a stream is created twice: id=${id}`);
+  assert(!world.streams.has(name), `a stream is created twice: id=${id}`);
   const state: MutableStream = {
     id,
     run: change.run,
@@ -198,7 +198,7 @@ function applyKey(stream: MutableStream, key: KeyRecord, atMs: TimeMs): void {
 
 function applyRemoved(world: MutableWorld, change: StreamRemoved): void {
   const stream = streamOf(world, change.stream);
-  assert(stream.forkCount === 0, `R1 a stream is removed under its forks: id=${stream.id}`);
+  assert(stream.forkCount === 0, `a stream is removed under its forks: id=${stream.id}`);
   world.byId.delete(stream.id);
   if (world.streams.get(stream.name) === stream) {
     world.streams.delete(stream.name);

@@ -129,22 +129,19 @@ describe("requests that come together", () => {
       { kind: "epoch_exhausted" },
     ],
   ];
-  test.each(refusals)(
-    "G3 E1 %s waits for what it speaks of",
-    async (_what, first, second, told) => {
-      const { append, store } = await openGatedBench();
-      void append("x", first);
-      const refused = watch(append("x", second));
-      await store.arrival();
-      await turn();
-      expect(refused.isWaiting).toBe(true);
-      await store.release();
-      await turn();
-      expect(refused.value).toEqual(told);
-    },
-  );
+  test.each(refusals)("G3 %s waits for what it speaks of", async (_what, first, second, told) => {
+    const { append, store } = await openGatedBench();
+    void append("x", first);
+    const refused = watch(append("x", second));
+    await store.arrival();
+    await turn();
+    expect(refused.isWaiting).toBe(true);
+    await store.release();
+    await turn();
+    expect(refused.value).toEqual(told);
+  });
 
-  test("G3 E1 K5 a path that is taken by a stream under way is told when that is durable", async () => {
+  test("G3 a path that is taken by a stream under way is told when that is durable", async () => {
     const { engine, store } = await openGatedBench();
     const name = "/new";
     const sent = ["mine", "yours"].map((text) =>
@@ -225,11 +222,11 @@ describe("keys", () => {
   });
 });
 
-// F31: the window is measured by the steady clock.
+// The window is measured by the steady clock.
 describe("a wall clock that is set", () => {
   const KEYS = { windowSeconds: 3600 };
 
-  test("G16 KD2 F31 back by an hour or on by two changes no decision about a key", async () => {
+  test("G16 KD2 back by an hour or on by two changes no decision about a key", async () => {
     const { append, clock } = await openBench(undefined, { keys: KEYS });
     const timed = (key: string, timeMs: number): Partial<AppendCommand> => ({
       key: keyClaim(key, "x", { timeMs }),
@@ -254,7 +251,7 @@ describe("a wall clock that is set", () => {
     expect(await kindOf(append("x", keyed("k")))).toBe("accepted");
   });
 
-  test("KD2 JC1 is believed at a start, but never before the latest stored time", async () => {
+  test("KD2 is believed at a start, but never before the latest stored time", async () => {
     const store = openMemoryStore();
     const before = await openBench(store, { keys: KEYS });
     await before.append("x", keyed("k"));
@@ -270,7 +267,7 @@ describe("a wall clock that is set", () => {
 });
 
 describe("what is told of producers", () => {
-  test("E1 waits until it is durable: a producer, the list, and a reset", async () => {
+  test("waits until it is durable: a producer, the list, and a reset", async () => {
     const { engine, append, store } = await openGatedBench();
     void append("one", { producer: sessionClaim("p", "s", 0) });
     const asked = [
@@ -293,7 +290,7 @@ describe("what is told of producers", () => {
     expect(after.map(({ value }) => value)).toEqual([undefined, []]);
   });
 
-  test("E1 is not told when the commit fails", async () => {
+  test("is not told when the commit fails", async () => {
     const { engine, append, store } = await openGatedBench();
     const sent = watch(append("one", { producer: producerClaim("p", 0, 0) }));
     const told = watch(engine.producer(A, P));
@@ -306,7 +303,7 @@ describe("what is told of producers", () => {
     }
   });
 
-  test("E1 a refusal that a reset has caused waits for the reset", async () => {
+  test("a refusal that a reset has caused waits for the reset", async () => {
     const { engine, append, store } = await openGatedBench();
     const sent = append("one", { producer: sessionClaim("p", "s", 0) });
     await store.arrival();

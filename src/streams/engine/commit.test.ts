@@ -146,7 +146,7 @@ describe("a failed commit", () => {
     expect(() => room.admit(0)).toThrow(expect.objectContaining({ code: "writes_stopped" }));
   });
 
-  // F26: the lock is not freed between the failure and what was queued behind it.
+  // The lock is not freed between the failure and what was queued behind it.
   test("W3 takes every batch that waited behind it with it", async () => {
     const { store, commit, stage, landed } = await gatedBench();
     const full = Array.from({ length: LIMITS.batchChangesMax }, () => appended(1, ""));

@@ -151,7 +151,7 @@ async function openBench(expiry: Expiry): Promise<Bench> {
 }
 
 describe("expiry", () => {
-  test("E2 an expired stream is removed by its timer, through a commit like any other", async () => {
+  test("an expired stream is removed by its timer, through a commit like any other", async () => {
     const { engine, clock, store, state } = await openBench(TTL);
     clock.advance(LATEST_MS - 1);
     expect(store.waiting).toEqual([]);
@@ -168,7 +168,7 @@ describe("expiry", () => {
     expect(clock.pending).toBe(0);
   });
 
-  test("E2 whoever meets an expired stream first ends it, and waits for that", async () => {
+  test("whoever meets an expired stream first ends it, and waits for that", async () => {
     const asks: readonly ((engine: Engine) => Promise<{ kind: string }>)[] = [
       (engine) => engine.append(A, appendCommand("x")),
       (engine) => engine.delete(A),
@@ -189,7 +189,7 @@ describe("expiry", () => {
     }
   });
 
-  test("E2 a path whose stream has expired can be created anew at once, in one commit", async () => {
+  test("a path whose stream has expired can be created anew at once, in one commit", async () => {
     const { engine, clock, store, state } = await openBench({ kind: "at", timeMs: 1_005_000 });
     clock.jump(5_000);
     const answer = watch(engine.create(createCommand(A, { text: "new" })));
@@ -202,7 +202,7 @@ describe("expiry", () => {
     await engine.close();
   });
 
-  test("E2 a stream that forks need expires softly, and its fork lives on", async () => {
+  test("a stream that forks need expires softly, and its fork lives on", async () => {
     const { engine, store, pass } = await openBench({ kind: "at", timeMs: 1_005_000 });
     const fork = { sourceName: A, anchor: undefined, subOffset: 0 };
     const expiry: Expiry = { kind: "at", timeMs: 2_000_000 };
@@ -217,7 +217,7 @@ describe("expiry", () => {
     await engine.close();
   });
 
-  test("R3 E2 reads and writes hold a sliding expiry off: never early, at most a 16th late", async () => {
+  test("reads and writes hold a sliding expiry off: never early, at most a 16th late", async () => {
     const { engine, state, pass } = await openBench(TTL);
     for (let count = 0; count < 20; count += 1) {
       await pass(15_999);
@@ -233,7 +233,7 @@ describe("expiry", () => {
     await engine.close();
   });
 
-  test("R3 a refused write counts as a use, and an absolute expiry is moved by nothing", async () => {
+  test("a refused write counts as a use, and an absolute expiry is moved by nothing", async () => {
     for (const [expiry, expected] of [
       [TTL, "found"],
       [{ kind: "at", timeMs: 1_016_000 }, "missing"],
@@ -247,7 +247,7 @@ describe("expiry", () => {
     }
   });
 
-  test("R4 E2 live readers hold a TTL off, and it starts anew when the last one leaves", async () => {
+  test("live readers hold a TTL off, and it starts anew when the last one leaves", async () => {
     const { engine, state, pass } = await openBench(TTL);
     const leaves = [0, 1].map(() => engine.listen(state, () => undefined));
     for (let count = 0; count < 10; count += 1) await pass(LATEST_MS);
@@ -263,7 +263,7 @@ describe("expiry", () => {
     await engine.close();
   });
 
-  test("R4 a live reader does not hold an absolute expiry off, and is told of the end", async () => {
+  test("a live reader does not hold an absolute expiry off, and is told of the end", async () => {
     const { engine, state, pass } = await openBench({ kind: "at", timeMs: 1_005_000 });
     const told: boolean[] = [];
     engine.listen(state, ({ isGone }) => told.push(isGone));
@@ -274,8 +274,8 @@ describe("expiry", () => {
     await engine.close();
   });
 
-  // F31: a clock that is set back must not give changes an earlier time.
-  test("L2 journal time does not follow a clock that is set back", async () => {
+  // A clock that is set back must not give changes an earlier time.
+  test("journal time does not follow a clock that is set back", async () => {
     const { engine, clock } = await openBench(TTL);
     const before = engine.nowMs();
     clock.jump(-3_600_000);
@@ -285,7 +285,7 @@ describe("expiry", () => {
     expect(engine.nowMs()).toBeLessThanOrEqual(before + 100_000);
   });
 
-  test("E2 a store that is opened with mortal streams lets them end", async () => {
+  test("a store that is opened with mortal streams lets them end", async () => {
     const inner = openMemoryStore();
     const clock = createVirtualClock(0);
     const parts = { store: inner, clock, jsonRecordsEnd: () => undefined };

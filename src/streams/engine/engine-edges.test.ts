@@ -35,7 +35,7 @@ const forkAt = (anchor: number, text = ""): Parameters<Engine["create"]>[0] =>
     fork: { sourceName: SOURCE, anchor: anchor as Offset, subOffset: 0 },
   });
 
-test("E1 the tail that an exists answer speaks of is durable, whatever comes after it", async () => {
+test("the tail that an exists answer speaks of is durable, whatever comes after it", async () => {
   const { store, engine } = await openWith("");
   void engine.append(SOURCE, appendCommand("one"));
   await store.arrival();
@@ -64,7 +64,7 @@ test("W1 a fork with a body does not go beyond the room of the store", async () 
   expect(fork.error).toMatchObject({ code: "store_full" });
 });
 
-test("E1 a fork never begins inside an append that is under way", async () => {
+test("a fork never begins inside an append that is under way", async () => {
   const { store, engine } = await openWith("0123456789");
   void engine.append(SOURCE, appendCommand("x"));
   await store.arrival();
@@ -78,7 +78,7 @@ test("E1 a fork never begins inside an append that is under way", async () => {
   expect(fork.value?.kind).toBe("invalid_fork");
 });
 
-test("T1 a reader that comes after the end of its stream is told of it", async () => {
+test("a reader that comes after the end of its stream is told of it", async () => {
   const { store, engine } = await openWith("data");
   const look = await engine.look(SOURCE);
   if (look.kind !== "found") throw new Error("the stream is missing");

@@ -91,134 +91,134 @@ const WAITING: readonly [
   answer: object,
 ][] = [
   [
-    "E1 W2 accepted behind an append",
+    "W2 accepted behind an append",
     [create(A)],
     append("x"),
     append("y"),
     { kind: "accepted", tail: 2 },
   ],
   [
-    "E1 W2 duplicate of an original under way",
+    "W2 duplicate of an original under way",
     [create(A)],
     append("x", claimed(0, 0)),
     append("x", claimed(0, 0)),
     { kind: "duplicate", end: 1 },
   ],
   [
-    "E1 gap after a sequence under way",
+    "gap after a sequence under way",
     [create(A)],
     append("x", claimed(0, 0)),
     append("z", claimed(0, 2)),
     { kind: "gap", expected: 1, received: 2 },
   ],
   [
-    "E1 fenced by an epoch under way",
+    "fenced by an epoch under way",
     [create(A), append("x", claimed(0, 0))],
     append("y", claimed(1, 0)),
     append("z", claimed(0, 1)),
     { kind: "fenced", currentEpoch: 1 },
   ],
   [
-    "E1 epoch_start behind an epoch under way",
+    "epoch_start behind an epoch under way",
     [create(A)],
     append("x", claimed(0, 0)),
     append("y", claimed(1, 7)),
     { kind: "epoch_start", received: 7 },
   ],
   [
-    "E1 conflict with a Stream-Seq under way",
+    "conflict with a Stream-Seq under way",
     [create(A)],
     append("x", { streamSeq: "b" }),
     append("y", { streamSeq: "a" }),
     { kind: "sequence_regression", last: "b" },
   ],
   [
-    "E1 conflict with the type of a stream that is being created",
+    "conflict with the type of a stream that is being created",
     [],
     create(A),
     append("y", { contentType: "text/html" }),
     { kind: "content_type_mismatch" },
   ],
   [
-    "E1 closed by a close under way",
+    "closed by a close under way",
     [create(A)],
     append("x", { closes: true }),
     append("y"),
     { kind: "closed", tail: 1 },
   ],
   [
-    "E1 closing again behind a close under way",
+    "closing again behind a close under way",
     [create(A)],
     append("", { closes: true }),
     append("", { closes: true }),
     { kind: "already_closed" },
   ],
   [
-    "E1 missing after a delete under way, for an append",
+    "missing after a delete under way, for an append",
     [create(A)],
     remove(A),
     append("x"),
     { kind: "missing" },
   ],
   [
-    "E1 missing after a delete under way, for a delete",
+    "missing after a delete under way, for a delete",
     [create(A)],
     remove(A),
     remove(A),
     { kind: "missing" },
   ],
   [
-    "E1 missing after a delete under way, for a look",
+    "missing after a delete under way, for a look",
     [create(A)],
     remove(A),
     ({ engine }) => engine.look(A),
     { kind: "missing" },
   ],
   [
-    "E1 gone after a soft delete under way",
+    "gone after a soft delete under way",
     [create(A), create(B, forkOfA)],
     remove(A),
     append("x"),
     { kind: "gone" },
   ],
-  ["E1 exists, of a stream that is being created", [], create(A), create(A), { kind: "exists" }],
+  ["exists, of a stream that is being created", [], create(A), create(A), { kind: "exists" }],
   [
-    "E1 exists, of a stream that is being written",
+    "exists, of a stream that is being written",
     [create(A)],
     append("x"),
     create(A),
     { kind: "exists" },
   ],
   [
-    "E1 conflict with a stream that is being created",
+    "conflict with a stream that is being created",
     [],
     create(A),
     create(A, { isClosed: true }),
     { kind: "conflict" },
   ],
   [
-    "E1 in_use after a soft delete under way",
+    "in_use after a soft delete under way",
     [create(A), create(B, forkOfA)],
     remove(A),
     create(A),
     { kind: "in_use" },
   ],
   [
-    "E1 source_missing after a delete under way",
+    "source_missing after a delete under way",
     [create(A)],
     remove(A),
     create(B, forkOfA),
     { kind: "source_missing" },
   ],
   [
-    "E1 source_deleted after a soft delete under way",
+    "source_deleted after a soft delete under way",
     [create(A), create("/c", forkOfA)],
     remove(A),
     create(B, forkOfA),
     { kind: "source_deleted" },
   ],
   [
-    "E1 a look at a stream that is being created",
+    "a look at a stream that is being created",
     [],
     create(A, { text: "body" }),
     ({ engine }) => engine.look(A),
@@ -258,7 +258,7 @@ describe("an answer waits for the state it speaks of", () => {
     expect(isHapaxError(second.error, "writes_stopped")).toBe(true);
   });
 
-  // F24: a proxy that repeats a request must not be told "stored" before it is.
+  // A proxy that repeats a request must not be told "stored" before it is.
   test("G3 W2 none of 20 identical requests is answered before the commit, and one is accepted", async () => {
     const gated = gatedBench();
     opened.push(gated.engine);
@@ -277,8 +277,8 @@ describe("an answer waits for the state it speaks of", () => {
   });
 });
 
-// F14: a tail that is read and written in two steps gives one offset to many.
-test("G6 W1 F14 1,000 concurrent appends get 1,000 distinct consecutive offsets", async () => {
+// A tail that is read and written in two steps gives one offset to many.
+test("G6 W1 1,000 concurrent appends get 1,000 distinct consecutive offsets", async () => {
   const made = bench(openMemoryStore());
   opened.push(made.engine);
   await made.create(A);
@@ -292,7 +292,7 @@ test("G6 W1 F14 1,000 concurrent appends get 1,000 distinct consecutive offsets"
 describe("a failed commit", () => {
   const STEPS = 6;
 
-  // F5, F12, F13: whatever k is, an answer that says "stored" is true, and there is no other one after it.
+  // Whatever k is, an answer that says "stored" is true, and there is no other one after it.
   test.each(
     Array.from({ length: STEPS }, (_, index) => index + 1).flatMap((k) => [
       [k, false] as const,
@@ -325,7 +325,7 @@ describe("a failed commit", () => {
     expect(made.engine.stopped).toBeDefined();
   });
 
-  test("W3 F26 takes the four appends that were queued behind it with it", async () => {
+  test("W3 takes the four appends that were queued behind it with it", async () => {
     const gated = gatedBench();
     opened.push(gated.engine);
     await gated.durably(gated.create(A));

@@ -113,7 +113,7 @@ export class Engine {
   }
 
   get subscriptions(): Subscriptions {
-    assert(this.#subscriptions !== undefined, "N1 the engine was made without subscriptions");
+    assert(this.#subscriptions !== undefined, "the engine was made without subscriptions");
     return this.#subscriptions;
   }
 

@@ -1,7 +1,7 @@
 /**
  * The end of streams: those that have expired, those that are deleted, and what keeps one from expiring.
  *
- *   E2  a stream that has expired is ended through the same batch as any other change.
+ *   - a stream that has expired is ended through the same batch as any other change.
  */
 
 import type { Clock } from "../../base/clock.ts";
@@ -65,7 +65,7 @@ export class Expiry {
   /** Stages the end of a stream: at once, or when its last fork goes. */
   end(state: StreamState): Batch {
     const { world, commit, time } = this.#parts;
-    assert(world.byId.get(state.id) === state, `E2 a stream is ended twice: id=${state.id}`);
+    assert(world.byId.get(state.id) === state, `a stream is ended twice: id=${state.id}`);
     const batch = commit.begin();
     this.#unwritten.delete(state.id);
     for (const change of decideEnding(world.byId, state, time.nowMs())) commit.stage(batch, change);

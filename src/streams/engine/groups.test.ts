@@ -71,7 +71,7 @@ test("G3 W2 every answer of a group waits for the state that it speaks of", asyn
   await creating;
 });
 
-test("GR3 GD4 a lease is claimed, committed and lost, and what is shown is what was committed", async () => {
+test("GD4 a lease is claimed, committed and lost, and what is shown is what was committed", async () => {
   const { engine, groups, store, clock } = await openGated();
   store.open();
   await engine.create(createCommand(A));
@@ -137,7 +137,7 @@ describe("a group over very many streams", () => {
 
   const settings: GroupSettings = { ...SETTINGS, pattern: "/in/*", start: { kind: "tail" } };
 
-  test("GR5 is made in slices, and has every stream when the answer comes", async () => {
+  test("is made in slices, and has every stream when the answer comes", async () => {
     const { engine, groups, sizes } = await openLarge(settings, false);
     expect((await groups.create("g", settings)).kind).toBe("created");
     const { cursors } = engine.world.groups.byId.get("g") ?? {};
@@ -170,7 +170,7 @@ describe("a group over very many streams", () => {
     await engine.close();
   });
 
-  test("GR5 GD5 that begins, or is reset, at the offset of every beginning goes in slices too", async () => {
+  test("GD5 that begins, or is reset, at the offset of every beginning goes in slices too", async () => {
     const start = { kind: "offset", offset: 0 as Offset } as const;
     const { engine, groups, sizes } = await openLarge(settings, false);
     expect((await groups.create("g", { ...settings, pattern: "/**", start })).kind).toBe("created");
@@ -180,7 +180,7 @@ describe("a group over very many streams", () => {
     await engine.close();
   });
 
-  test("GR5 whose making was cut short is completed by the request that comes again", async () => {
+  test("whose making was cut short is completed by the request that comes again", async () => {
     const { engine, groups } = await openLarge(settings, true);
     expect((await groups.create("g", settings)).kind).toBe("exists");
     expect(engine.world.groups.byId.get("g")?.cursors.size).toBe(COUNT / 2);

@@ -1,4 +1,4 @@
-// F31: clocks are set, by people and by NTP. PROTOCOL.md §16.1
+// Clocks are set, by people and by NTP. PROTOCOL.md §16.1
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Clock } from "../../base/clock.ts";
@@ -14,13 +14,13 @@ function journalAt(clock: Clock, startMs: number): JournalClock {
 }
 
 describe("journal time", () => {
-  test("JC1 starts at the wall clock, but never before the latest stored change", () => {
+  test("starts at the wall clock, but never before the latest stored change", () => {
     const clock = createVirtualClock(START_MS);
     expect(journalAt(clock, 0).nowMs()).toBe(START_MS);
     expect(journalAt(clock, START_MS + HOUR_MS).nowMs()).toBe(START_MS + HOUR_MS);
   });
 
-  test("JC3 the time for keys starts at the wall clock, whatever is stored, and runs with the steady one", () => {
+  test("the time for keys starts at the wall clock, whatever is stored, and runs with the steady one", () => {
     const clock = createVirtualClock(START_MS);
     const journal = journalAt(clock, START_MS + 48 * HOUR_MS);
     expect(journal.unboundMs()).toBe(START_MS);
@@ -38,7 +38,7 @@ describe("journal time", () => {
     jumpMs: fc.oneof(fc.constant(0), fc.integer({ min: -3 * HOUR_MS, max: 3 * HOUR_MS })),
   });
 
-  test("JC1 JC2 never goes back, and keeps to the steady clock within a thousandth, whatever is set", () => {
+  test("never goes back, and keeps to the steady clock within a thousandth, whatever is set", () => {
     fc.assert(
       fc.property(fc.array(move, { maxLength: 50 }), (moves) => {
         const clock = createVirtualClock(START_MS);
@@ -59,7 +59,7 @@ describe("journal time", () => {
     );
   });
 
-  test.each([-HOUR_MS, 2 * HOUR_MS])("JC2 does not follow a jump of %d ms", (jumpMs) => {
+  test.each([-HOUR_MS, 2 * HOUR_MS])("does not follow a jump of %d ms", (jumpMs) => {
     const clock = createVirtualClock(START_MS);
     const journal = journalAt(clock, 0);
     clock.jump(jumpMs);
@@ -68,19 +68,16 @@ describe("journal time", () => {
     expect(Math.abs(journal.nowMs() - START_MS - 1_000_000)).toBeLessThanOrEqual(1001);
   });
 
-  test.each([-1000, 1000])(
-    "JC2 comes back to a wall clock that is %d ms off, and stays",
-    (offMs) => {
-      const clock = createVirtualClock(START_MS);
-      const journal = journalAt(clock, 0);
-      clock.jump(offMs);
-      for (let second = 0; second < 2000; second += 1) {
-        clock.advance(1000);
-        journal.nowMs();
-      }
-      expect(Math.abs(journal.nowMs() - clock.nowMs())).toBeLessThanOrEqual(1);
-      clock.advance(12_345);
-      expect(Math.abs(journal.nowMs() - clock.nowMs())).toBeLessThanOrEqual(1);
-    },
-  );
+  test.each([-1000, 1000])("comes back to a wall clock that is %d ms off, and stays", (offMs) => {
+    const clock = createVirtualClock(START_MS);
+    const journal = journalAt(clock, 0);
+    clock.jump(offMs);
+    for (let second = 0; second < 2000; second += 1) {
+      clock.advance(1000);
+      journal.nowMs();
+    }
+    expect(Math.abs(journal.nowMs() - clock.nowMs())).toBeLessThanOrEqual(1);
+    clock.advance(12_345);
+    expect(Math.abs(journal.nowMs() - clock.nowMs())).toBeLessThanOrEqual(1);
+  });
 });

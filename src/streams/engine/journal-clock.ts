@@ -2,10 +2,10 @@
  * Journal time at run time: it starts at the wall clock and then runs with the steady one, so that nobody who
  * sets the wall clock can empty a window or keep it for ever.
  *
- *   JC1  it never goes back, and never before the latest stored change;
- *   JC2  a jump of the wall clock changes its speed by at most a thousandth;
- *   JC3  times that clients name (of keys, of expiries) are judged by the smaller of journal time and what it would be
- *        without anything stored.
+ *   - it never goes back, and never before the latest stored change;
+ *   - a jump of the wall clock changes its speed by at most a thousandth;
+ *   - times that clients name (of keys, of expiries) are judged by the smaller of journal time and what it would be
+ *     without anything stored.
  */
 
 import type { Clock } from "../../base/clock.ts";
@@ -39,14 +39,14 @@ export class JournalClock {
     this.#steadyMs = steadyMs;
     const wallMs = this.#clock.nowMs();
     const ms = follow(this.#ms, passedMs, wallMs);
-    assert(ms >= this.#ms, "JC1 journal time goes back");
+    assert(ms >= this.#ms, "journal time goes back");
     this.#ms = ms;
     this.#unboundMs = follow(this.#unboundMs, passedMs, wallMs);
     return Math.max(this.#world.timeMs, Math.floor(ms)) as TimeMs;
   }
 
   /**
-   * JC3: the time that times of clients are judged by. The same clock, but one that nothing stored holds up: a start with
+   * The time that times of clients are judged by. The same clock, but one that nothing stored holds up: a start with
    * a wall clock that was days ahead must not make every fresh key look old, or a stream end early, at all later starts.
    */
   unboundMs(): number {

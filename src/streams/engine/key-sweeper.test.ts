@@ -56,7 +56,7 @@ function watchEvictions(inner: Store): { store: Store; steps: number[] } {
 }
 
 describe("an idle stream", () => {
-  test("KS1 gives back the memory of its keys soon after their time", async () => {
+  test("gives back the memory of its keys soon after their time", async () => {
     const { engine, clock } = openEngine(openMemoryStore());
     await engine.create(createCommand(A, { keys: KEYS }));
     await addKeys(engine, 500);
@@ -76,7 +76,7 @@ describe("an idle stream", () => {
     await engine.close();
   });
 
-  test("KS1 forgets many keys in steps of 2,000", async () => {
+  test("forgets many keys in steps of 2,000", async () => {
     const { store, steps } = watchEvictions(openMemoryStore());
     const { engine, clock } = openEngine(store);
     await engine.create(createCommand(A, { keys: KEYS }));
@@ -90,7 +90,7 @@ describe("an idle stream", () => {
     await engine.close();
   });
 
-  test("KS1 keys that came later stay until their own time", async () => {
+  test("keys that came later stay until their own time", async () => {
     const { engine, clock } = openEngine(openMemoryStore());
     await engine.create(createCommand(A, { keys: KEYS }));
     await engine.append(A, appendCommand("x", { key: keyClaim("early", "x") }));
@@ -103,7 +103,7 @@ describe("an idle stream", () => {
     await engine.close();
   });
 
-  test("KS1 is looked after again when a store with keys is opened", async () => {
+  test("is looked after again when a store with keys is opened", async () => {
     const store = openMemoryStore();
     const before = openEngine(store);
     await before.engine.create(createCommand(A, { keys: KEYS }));
@@ -116,7 +116,7 @@ describe("an idle stream", () => {
     await after.engine.close();
   });
 
-  test("KS1 KD2 keeps a key while its own append is not durable, however late it is", async () => {
+  test("KD2 keeps a key while its own append is not durable, however late it is", async () => {
     const store = openGatedStore(openMemoryStore());
     const { engine, clock } = openEngine(store);
     const created = engine.create(createCommand(A, { keys: KEYS }));
@@ -137,7 +137,7 @@ describe("an idle stream", () => {
 });
 
 describe("nothing is swept", () => {
-  test("KS1 after the engine was closed", async () => {
+  test("after the engine was closed", async () => {
     const { engine, clock } = openEngine(openMemoryStore());
     await engine.create(createCommand(A, { keys: KEYS }));
     await addKeys(engine, 3);
@@ -147,7 +147,7 @@ describe("nothing is swept", () => {
     expect(clock.pending).toBe(0);
   });
 
-  test("KS1 after writes have stopped, and no timer goes round for it", async () => {
+  test("after writes have stopped, and no timer goes round for it", async () => {
     const store = openFaultyStore(openMemoryStore());
     const { engine, clock } = openEngine(store);
     await engine.create(createCommand(A, { keys: KEYS }));
@@ -162,7 +162,7 @@ describe("nothing is swept", () => {
     await engine.close();
   });
 
-  test("KS1 when it is stopped while keys are left, or when its stream has gone", async () => {
+  test("when it is stopped while keys are left, or when its stream has gone", async () => {
     const store = openMemoryStore();
     const { engine } = openEngine(store);
     await engine.create(createCommand(A, { keys: KEYS }));

@@ -2,7 +2,7 @@
  * Forgets idempotency keys that are older than their window on streams that are not written to. An append
  * forgets them by itself.
  *
- *   KS1  an idle stream gives back the memory of its keys soon after their time, a bounded part at once.
+ *   - an idle stream gives back the memory of its keys soon after their time, a bounded part at once.
  */
 
 import { assert } from "../../base/assert.ts";
@@ -80,7 +80,7 @@ export class KeySweeper {
     const windowMs = windowMsOf(state.keys?.policy, this.#parts.defaults);
     const kept = firstKeptOf(window, windowMs, this.#parts.durableTail(state), atMs);
     const evictTo = Math.min(kept, window.first + STEP);
-    assert(evictTo <= window.next, "KS1 more keys are forgotten than there are");
+    assert(evictTo <= window.next, "more keys are forgotten than there are");
     if (evictTo > window.first) {
       const outcome = this.#parts.submit({ kind: "keys_evicted", atMs, stream: id, evictTo });
       if (outcome === "later") this.#deadlines.add(atMs + FULL_REST_MS, id);

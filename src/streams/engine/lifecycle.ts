@@ -74,7 +74,7 @@ export class Lifecycle {
     const batch = writer.begin();
     for (const change of decision.changes) writer.stage(change, batch);
     const state = writer.world.streams.get(command.name);
-    assert(state !== undefined, `L1 a stream that was created is not there: id=${nextId}`);
+    assert(state !== undefined, `a stream that was created is not there: id=${nextId}`);
     writer.expiry.watch(state);
     return batch.done.then(() => decision);
   }

@@ -63,7 +63,7 @@ class Bookkeeper implements AppendObserver {
 }
 
 describe("what an append causes", () => {
-  test("E3 is committed with it, in order", async () => {
+  test("is committed with it, in order", async () => {
     const inner = openMemoryStore();
     await openEngine(inner);
     const store = openGatedStore(inner);
@@ -84,7 +84,7 @@ describe("what an append causes", () => {
     await engine.close();
   });
 
-  test("E3 is lost with it when the commit fails, and a refused append causes nothing", async () => {
+  test("is lost with it when the commit fails, and a refused append causes nothing", async () => {
     const store = openFaultyStore(openMemoryStore());
     const engine = await openEngine(store);
     engine.observe(new Bookkeeper(engine));

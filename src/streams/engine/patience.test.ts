@@ -81,7 +81,7 @@ const kindsOf = (sent: readonly Sent[]): (string | undefined)[] =>
   sent.map(({ isWaiting, value }) => (isWaiting ? "waiting" : value?.kind));
 
 describe("appends that came too early", () => {
-  test("PW2 are decided in the order of their sequences, all in one batch", async () => {
+  test("are decided in the order of their sequences, all in one batch", async () => {
     const inner = openMemoryStore();
     await openBench(inner);
     const store = openGatedStore(inner);
@@ -113,7 +113,7 @@ describe("appends that came too early", () => {
     store.open();
   });
 
-  test("G17 PW2 are stored once and in order, whatever order and copies they come in", async () => {
+  test("G17 are stored once and in order, whatever order and copies they come in", async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.shuffledSubarray([0, 1, 2, 3, 4, 5, 6, 7], { minLength: 8 }),
@@ -134,7 +134,7 @@ describe("appends that came too early", () => {
     );
   });
 
-  test("PW2 of a new epoch or session wait for its beginning", async () => {
+  test("of a new epoch or session wait for its beginning", async () => {
     const { send, read } = await openBench();
     send(p(0));
     const epoch = send(p(1, 4));
@@ -150,7 +150,7 @@ describe("appends that came too early", () => {
     expect(await read()).toBe("0;0;1;0;1;");
   });
 
-  test("PW2 stay while a duplicate of an earlier append comes, and go on with the missing one", async () => {
+  test("stay while a duplicate of an earlier append comes, and go on with the missing one", async () => {
     const { send, read } = await openBench();
     send(p(0));
     const held = send(p(2));
@@ -169,7 +169,7 @@ describe("appends that came too early", () => {
     expect(await read()).toBe("0;1;2;");
   });
 
-  test("PW2 A5 are compared with the tail that they find when it is their turn", async () => {
+  test("A5 are compared with the tail that they find when it is their turn", async () => {
     const { send } = await openBench();
     const stale = send(p(2), { expectedTail: 2 as Offset });
     const right = send(p(1), { expectedTail: 2 as Offset });
@@ -179,7 +179,7 @@ describe("appends that came too early", () => {
     expect(stale.value).toEqual({ kind: "tail_moved", tail: 4 });
   });
 
-  test("PW2 wait on when the missing one is refused", async () => {
+  test("wait on when the missing one is refused", async () => {
     const { send } = await openBench();
     const held = send(p(1));
     const refused = send(p(0), { expectedTail: 99 as Offset });
@@ -190,7 +190,7 @@ describe("appends that came too early", () => {
     expect(kindsOf([held])).toEqual(["accepted"]);
   });
 
-  test("PW2 of other producers and other streams are left alone", async () => {
+  test("of other producers and other streams are left alone", async () => {
     const { engine, send } = await openBench();
     await engine.create(createCommand("/b"));
     const other = watch(
@@ -208,7 +208,7 @@ describe("appends that came too early", () => {
 });
 
 describe("what is held is bounded", () => {
-  test("PW1 in number for each producer", async () => {
+  test("in number for each producer", async () => {
     const { engine, send } = await openBench();
     const { heldPerProducerMax: max } = LIMITS;
     const held = Array.from({ length: max }, (_, index) => send(p(index + 1)));
@@ -227,7 +227,7 @@ describe("what is held is bounded", () => {
     expect(engine.heldAppends).toBe(1);
   });
 
-  test("PW1 in number in all", async () => {
+  test("in number in all", async () => {
     const { engine, clock, send } = await openBench();
     const { heldMax } = LIMITS;
     const claim = (index: number): ProducerClaim =>
@@ -242,7 +242,7 @@ describe("what is held is bounded", () => {
     expect(send(p(1)).patient.wasHeld).toBe(true);
   });
 
-  test("PW1 in bytes in all, and what goes makes room", async () => {
+  test("in bytes in all, and what goes makes room", async () => {
     const { engine, send } = await openBench();
     const data = new Uint8Array(LIMITS.heldBytesMax / 4);
     const held = [1, 2, 3, 4].map((sequence) => send(p(sequence), { data }));
@@ -255,7 +255,7 @@ describe("what is held is bounded", () => {
     expect(send(producerClaim("q", 0, 2), { data: new Uint8Array(1) }).patient.wasHeld).toBe(false);
   });
 
-  test("PW1 only appends with a producer that have time are held", async () => {
+  test("only appends with a producer that have time are held", async () => {
     const { engine, send } = await openBench();
     expect(kindsOf([send(p(1), {}, 0)])).toEqual(["waiting"]); // for the end of the turn alone
     expect(engine.heldAppends).toBe(0);
@@ -268,7 +268,7 @@ describe("what is held is bounded", () => {
 });
 
 describe("every held append is answered", () => {
-  test("PW3 after its time, as without patience", async () => {
+  test("after its time, as without patience", async () => {
     const { engine, clock, send, read } = await openBench();
     send(p(0));
     const [gap, start, shorter] = [send(p(2)), send(p(1, 1)), send(p(3), {}, 1000)];
@@ -285,7 +285,7 @@ describe("every held append is answered", () => {
     expect([engine.heldAppends, clock.pending, await read()]).toEqual([0, 0, "0;"]);
   });
 
-  test("PW3 or, if its client gives up, is not stored", async () => {
+  test("or, if its client gives up, is not stored", async () => {
     const { engine, clock, send, read } = await openBench();
     const [gone, stays] = [send(p(1)), send(p(2))];
     gone.abort();
@@ -300,7 +300,7 @@ describe("every held append is answered", () => {
     expect(await read()).toBe("0;1;2;");
   });
 
-  test("PW3 when it is fenced", async () => {
+  test("when it is fenced", async () => {
     const { send } = await openBench();
     send(p(0));
     const [epoch, session] = [send(p(2)), send(s(2))];
@@ -314,7 +314,7 @@ describe("every held append is answered", () => {
     expect(session.value).toEqual({ kind: "fenced", currentEpoch: 3 });
   });
 
-  test("PW3 when its session is fenced by a reset", async () => {
+  test("when its session is fenced by a reset", async () => {
     const { engine, send } = await openBench();
     send(s(0));
     const held = send(s(2));
@@ -323,7 +323,7 @@ describe("every held append is answered", () => {
     expect(held.value).toMatchObject({ kind: "fenced" });
   });
 
-  test("PW3 when the stream is closed", async () => {
+  test("when the stream is closed", async () => {
     const { engine, send, read } = await openBench();
     send(p(0));
     const [held, other] = [send(p(2)), send(producerClaim("q", 0, 1))];
@@ -336,7 +336,7 @@ describe("every held append is answered", () => {
     expect([close.value?.kind, engine.heldAppends, await read()]).toEqual(["accepted", 0, "0;end"]);
   });
 
-  test("PW3 when a predecessor closes the stream", async () => {
+  test("when a predecessor closes the stream", async () => {
     const { send, read } = await openBench();
     const [closing, late] = [send(p(1), { closes: true }), send(p(2))];
     send(p(0));
@@ -345,7 +345,7 @@ describe("every held append is answered", () => {
     expect(await read()).toBe("0;1;");
   });
 
-  test("PW3 when the stream is deleted, also under a fork", async () => {
+  test("when the stream is deleted, also under a fork", async () => {
     const { engine, send } = await openBench();
     const held = send(p(1));
     await engine.delete(A);
@@ -361,7 +361,7 @@ describe("every held append is answered", () => {
     expect(engine.heldAppends).toBe(0);
   });
 
-  test("PW3 when the stream expires", async () => {
+  test("when the stream expires", async () => {
     const { engine, clock } = await openBench();
     const expiry = { kind: "ttl", seconds: 2 } as const;
     await engine.create(createCommand("/short", { expiry }));
@@ -373,7 +373,7 @@ describe("every held append is answered", () => {
     expect(held.value).toEqual({ kind: "missing" });
   });
 
-  test("PW3 when the engine closes", async () => {
+  test("when the engine closes", async () => {
     const { engine, send } = await openBench();
     const held = send(p(1));
     opened.splice(opened.indexOf(engine), 1);
@@ -381,7 +381,7 @@ describe("every held append is answered", () => {
     expect(held.value).toEqual({ kind: "gap", expected: SEQUENCE_ZERO, received: 1 });
   });
 
-  test("PW3 with an error when writes have stopped", async () => {
+  test("with an error when writes have stopped", async () => {
     const store = openFaultyStore(openMemoryStore());
     const { engine, clock, send } = await openBench(store);
     const [second, third] = [send(p(2)), send(p(1))];
@@ -398,7 +398,7 @@ describe("every held append is answered", () => {
     expect(engine.heldAppends).toBe(0);
   });
 
-  test("PW3 with an error when there is no room for it any more, and its predecessor is stored", async () => {
+  test("with an error when there is no room for it any more, and its predecessor is stored", async () => {
     const { send, read } = await openBench(openMemoryStore({ bytesMax: 10 }));
     const held = send(p(1), { data: new Uint8Array(9) });
     const first = send(p(0));

@@ -1,9 +1,9 @@
 /**
  * Appends that came before their predecessors and may wait for them. PROTOCOL.md §17.
  *
- *   PW1  what is held is bounded: in number for each producer, in number and bytes in all;
- *   PW2  a held append is decided when its predecessors are, in the order of the sequences;
- *   PW3  every held append is answered: by its turn, by its time, or because its client has gone.
+ *   - what is held is bounded: in number for each producer, in number and bytes in all;
+ *   - a held append is decided when its predecessors are, in the order of the sequences;
+ *   - every held append is answered: by its turn, by its time, or because its client has gone.
  */
 
 import { assert } from "../../base/assert.ts";
@@ -125,7 +125,7 @@ export class Patience<T> {
     held.cancelTimer();
     this.#count -= 1;
     this.#bytes -= held.command.data.length;
-    assert(this.#count >= 0 && this.#bytes >= 0, "PW1 more is let go than was held");
+    assert(this.#count >= 0 && this.#bytes >= 0, "more is let go than was held");
     return true;
   }
 }

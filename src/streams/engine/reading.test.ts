@@ -75,7 +75,7 @@ async function build(steps: readonly Step[]): Promise<{ engine: Engine; models: 
   return { engine, models };
 }
 
-test("B1 B2 a fork of a fork of a fork shows exactly the text it has by definition", async () => {
+test("a fork of a fork of a fork shows exactly the text it has by definition", async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(step, { maxLength: 25 }),
@@ -107,7 +107,7 @@ test("B1 B2 a fork of a fork of a fork shows exactly the text it has by definiti
   );
 });
 
-test("B1 a read stops at the durable tail, though the store has more", async () => {
+test("a read stops at the durable tail, though the store has more", async () => {
   const inner = openMemoryStore();
   const store = openGatedStore(inner);
   const engine = openEngine(store);
@@ -132,7 +132,7 @@ test("B1 a read stops at the durable tail, though the store has more", async () 
   expect(textOf(direct.appends)).toBe("durable+flight");
 });
 
-test("B2 what the source gets after the fork, and its deletion, change nothing for the fork", async () => {
+test("what the source gets after the fork, and its deletion, change nothing for the fork", async () => {
   const engine = openEngine();
   await engine.create(createCommand(nameOf(0), { text: "shared" }));
   const fork = { sourceName: nameOf(0), anchor: undefined, subOffset: 0 };

@@ -1,8 +1,8 @@
 /**
  * Reading a stream that may be a fork: bytes before a fork's own first one belong to its source.
  *
- *   B1  a read never passes the durable tail of the stream that was asked for;
- *   B2  a fork shows its source up to the fork point and never what the source got afterwards.
+ *   - a read never passes the durable tail of the stream that was asked for;
+ *   - a fork shows its source up to the fork point and never what the source got afterwards.
  */
 
 import type { StreamState } from "../core/stream.ts";

@@ -89,7 +89,7 @@ function everything(claim: Claimed, isDone: boolean) {
 }
 
 describe("pull-wake", () => {
-  test("E3 the wake event is in the wake stream when the append is answered", async () => {
+  test("the wake event is in the wake stream when the append is answered", async () => {
     const stage = await openStage();
     await stage.create(WAKES);
     await stage.subscriptions.subscribe("s", PULL);
@@ -107,7 +107,7 @@ describe("pull-wake", () => {
     ]);
   });
 
-  test("N2 N4 a zombie's ack after its lease is fenced, and its successor's cursor stays", async () => {
+  test("a zombie's ack after its lease is fenced, and its successor's cursor stays", async () => {
     const stage = await openStage();
     await stage.create(WAKES);
     await stage.create(ORDERS);
@@ -144,7 +144,7 @@ describe("pull-wake", () => {
     });
   });
 
-  test("N1 N2 a token of a deleted subscription is worthless for the next one of its id", async () => {
+  test("a token of a deleted subscription is worthless for the next one of its id", async () => {
     const stage = await openStage();
     const { subscriptions } = stage;
     await stage.create(ORDERS);
@@ -177,7 +177,7 @@ describe("pull-wake", () => {
     });
   });
 
-  test("N2 who claims after a lease is over ends it, and needs no wake event", async () => {
+  test("who claims after a lease is over ends it, and needs no wake event", async () => {
     const stage = await openStage();
     const { subscriptions } = stage;
     await stage.create(WAKES);
@@ -206,7 +206,7 @@ describe("pull-wake", () => {
     },
   );
 
-  test("N5 a wake event is an append: who follows the wake stream wakes in the same commit", async () => {
+  test("a wake event is an append: who follows the wake stream wakes in the same commit", async () => {
     const stage = await openStage();
     await stage.create(WAKES);
     await stage.create(ORDERS);
@@ -219,7 +219,7 @@ describe("pull-wake", () => {
     await appended;
   });
 
-  test("N5 no wake-up is lost between a worker's last look and its done", async () => {
+  test("no wake-up is lost between a worker's last look and its done", async () => {
     const stage = await openStage();
     const { subscriptions } = stage;
     await stage.create(WAKES);

@@ -228,7 +228,7 @@ export class Subscriptions implements AppendObserver {
     const view = subscription === undefined ? undefined : this.#view(subscription, keyId);
     await durable;
     if (decision.kind === "conflict") return decision;
-    assert(view !== undefined, `N1 no subscription: id=${id}`);
+    assert(view !== undefined, `no subscription: id=${id}`);
     return { kind: decision.kind, view };
   }
 

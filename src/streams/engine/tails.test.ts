@@ -32,7 +32,7 @@ function steppedClock() {
 }
 
 describe("the list of readers", () => {
-  test("T1 tells each reader of a stream once, and those of other streams nothing", () => {
+  test("tells each reader of a stream once, and those of other streams nothing", () => {
     const tails = new Tails(createVirtualClock(), () => undefined);
     const told: string[] = [];
     tails.listen(ONE, () => told.push("one"));
@@ -43,7 +43,7 @@ describe("the list of readers", () => {
     expect(told).toEqual(["one", "two"]);
   });
 
-  test("T1 a reader that leaves, also twice, is told nothing more and leaves nothing behind", () => {
+  test("a reader that leaves, also twice, is told nothing more and leaves nothing behind", () => {
     const tails = new Tails(createVirtualClock(), () => undefined);
     const told: string[] = [];
     const leave = tails.listen(ONE, () => told.push("left"));
@@ -56,7 +56,7 @@ describe("the list of readers", () => {
     expect(told).toEqual(["stays"]);
   });
 
-  test("T1 readers may leave and come while they are told", () => {
+  test("readers may leave and come while they are told", () => {
     const tails = new Tails(createVirtualClock(), () => undefined);
     const told: string[] = [];
     const leave = tails.listen(ONE, () => {
@@ -72,7 +72,7 @@ describe("the list of readers", () => {
     expect([tails.count, tails.hasListeners(2 as StreamId)]).toEqual([2, false]);
   });
 
-  test("T3 one turn tells as many as its bytes allow, and the others follow in order", () => {
+  test("one turn tells as many as its bytes allow, and the others follow in order", () => {
     const { clock, turns } = steppedClock();
     const tails = new Tails(clock, () => undefined);
     const told: string[] = [];
@@ -102,7 +102,7 @@ describe("the list of readers", () => {
     expect(told).toEqual([1, 2].flatMap((tail) => everybody.map((index) => `${tail}:${index}`)));
   });
 
-  test("T1 T3 who leaves before its turn is told nothing more", () => {
+  test("who leaves before its turn is told nothing more", () => {
     const { clock, turns } = steppedClock();
     const tails = new Tails(clock, () => undefined);
     const told: number[] = [];
@@ -116,7 +116,7 @@ describe("the list of readers", () => {
     expect(told.length).toBe(soFar);
   });
 
-  test("T4 appends that come faster than readers are told are not held: readers are sent to the store", () => {
+  test("appends that come faster than readers are told are not held: readers are sent to the store", () => {
     const { clock, turns } = steppedClock();
     const tails = new Tails(clock, () => undefined);
     const events = new Set<TailEvent>();
@@ -136,7 +136,7 @@ describe("the list of readers", () => {
     expect(Math.max(...[...events].map(({ tail }) => tail))).toBe(100 * bytes);
   });
 
-  test("T4 so are small ones, when each of very many readers has to be remembered for each of them", () => {
+  test("so are small ones, when each of very many readers has to be remembered for each of them", () => {
     const { clock, turns } = steppedClock();
     const tails = new Tails(clock, () => undefined);
     const events = new Set<TailEvent>();
@@ -158,7 +158,7 @@ describe("the list of readers", () => {
     expect(last?.isGone).toBe(true);
   });
 
-  test("T3 readers of other streams do not wait for all that one stream has to tell", () => {
+  test("readers of other streams do not wait for all that one stream has to tell", () => {
     const { clock, turns } = steppedClock();
     const tails = new Tails(clock, () => undefined);
     const told: number[] = [];
@@ -191,7 +191,7 @@ async function openEngine(): Promise<{ engine: Engine; store: GatedStore; state:
   return { engine, store, state };
 }
 
-test("G10 T1 W4 F40 every reader is told all durable data in order without holes, in 300 schedules", async () => {
+test("G10 W4 every reader is told all durable data in order without holes, in 300 schedules", async () => {
   for (let seed = 0; seed < 300; seed += 1) {
     const random = createSeededRandom(seed);
     const { engine, store, state } = await openEngine();
@@ -205,7 +205,7 @@ test("G10 T1 W4 F40 every reader is told all durable data in order without holes
           expect(event.tail, `seed ${seed}`).toBe(engine.durableTail(state));
           events.push(event);
         });
-        // T2: the look at the tail and the registration are one synchronous step.
+        // The look at the tail and the registration are one synchronous step.
         readers.push({ from: engine.durableTail(state), events });
       } else if (choice === 1 && store.waiting.length > 0) await store.release();
       else {
@@ -242,7 +242,7 @@ function nextTail(engine: Engine, state: StreamState, from: Offset): Promise<Off
   });
 }
 
-test("T2 F46 no schedule of looks, appends and commits loses a wake-up", async () => {
+test("no schedule of looks, appends and commits loses a wake-up", async () => {
   for (let seed = 0; seed < 500; seed += 1) {
     const random = createSeededRandom(seed);
     const { engine, store, state } = await openEngine();
@@ -275,7 +275,7 @@ test("T2 F46 no schedule of looks, appends and commits loses a wake-up", async (
   }
 });
 
-test("G4 W4 F41 looks, reads and lists stay at the durable state while a write is under way", async () => {
+test("G4 W4 looks, reads and lists stay at the durable state while a write is under way", async () => {
   const { engine, store, state } = await openEngine();
   const textNow = async (): Promise<string> =>
     textOf((await engine.read(state, 0 as Offset, 1000)).appends);
@@ -303,7 +303,7 @@ test("G4 W4 F41 looks, reads and lists stay at the durable state while a write i
   await engine.close();
 });
 
-test("W4 T1 a reader is told that its stream has gone when that is durable", async () => {
+test("W4 a reader is told that its stream has gone when that is durable", async () => {
   const { engine, store, state } = await openEngine();
   const told: boolean[] = [];
   engine.listen(state, ({ isGone }) => told.push(isGone));

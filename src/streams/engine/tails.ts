@@ -1,13 +1,13 @@
 /**
  * Live readers: who is told when a stream moves on.
  *
- *   T1  a reader is told of durable data only, once, in order, without holes;
- *   T2  a reader that registers and then looks at the tail misses nothing: both happen in one
- *       synchronous step, so no append can fall between;
- *   T3  one turn tells as many readers as its budget allows; the others are told in the next turns: those of one stream
- *       in the same order, those of other streams in between;
- *   T4  what waits to be told is bounded, however fast appends come and however many readers there are: beyond the bound
- *       the readers of a stream are told only that it has moved, once for all appends until then, and read the store.
+ *   - a reader is told of durable data only, once, in order, without holes;
+ *   - a reader that registers and then looks at the tail misses nothing: both happen in one
+ *     synchronous step, so no append can fall between;
+ *   - one turn tells as many readers as its budget allows; the others are told in the next turns: those of one stream
+ *     in the same order, those of other streams in between;
+ *   - what waits to be told is bounded, however fast appends come and however many readers there are: beyond the bound
+ *     the readers of a stream are told only that it has moved, once for all appends until then, and read the store.
  */
 
 import { assert } from "../../base/assert.ts";
@@ -33,7 +33,7 @@ interface Telling {
   event: TailEvent;
   /** Bytes that each reader is given because of it. */
   readonly bytes: number;
-  /** T4: what it keeps in memory, of what is bounded. */
+  /** What it keeps in memory, of what is bounded. */
   readonly heldBytes: number;
   listeners: readonly TailListener[];
   next: number;
@@ -113,7 +113,6 @@ export class Tails {
     tellings.push({ event: advance, bytes, heldBytes, listeners: [...listeners], next: 0 });
   }
 
-  /** T3 */
   #tell(): void {
     const budget = new TurnBudget(this.#clock, LIMITS.turnBytesMax);
     // A stream that is put back to the end is met again by the same loop.
@@ -123,7 +122,7 @@ export class Tails {
       if (isTold) {
         tellings.shift();
         this.#heldBytes -= first?.heldBytes ?? 0;
-        assert(this.#heldBytes >= 0, "T4 more has been told than was kept");
+        assert(this.#heldBytes >= 0, "more has been told than was kept");
       }
       this.#waiting.delete(stream);
       if (tellings.length > 0) this.#waiting.set(stream, tellings);
@@ -162,7 +161,7 @@ export class Tails {
   }
 }
 
-/** T4: its readers find the data in the store, page by page. One telling does for all appends until its turn comes. */
+/** Its readers find the data in the store, page by page. One telling does for all appends until its turn comes. */
 function sendToStore(
   tellings: Telling[],
   advance: Advance,

@@ -83,7 +83,7 @@ async function twoStreamsBehindAGate(): Promise<{ engine: Engine; store: GatedSt
 }
 
 describe("a transaction", () => {
-  test("TE1 is invisible before its commit, and whole after it, to readers and to those who listen", async () => {
+  test("is invisible before its commit, and whole after it, to readers and to those who listen", async () => {
     const { engine, store } = await twoStreamsBehindAGate();
     const told: string[] = [];
     for (const name of [A, B]) {
@@ -107,7 +107,7 @@ describe("a transaction", () => {
     expect([await read(engine, A), await read(engine, B)]).toEqual(["one", "two"]);
   });
 
-  test("TE1 is one commit of the store", async () => {
+  test("is one commit of the store", async () => {
     const commits: number[] = [];
     const inner = openMemoryStore();
     const store: Store = {
@@ -129,7 +129,7 @@ describe("a transaction", () => {
     expect(commits).toEqual([3]);
   });
 
-  test("TE3 that was refused has changed nothing, and its identity is free", async () => {
+  test("that was refused has changed nothing, and its identity is free", async () => {
     const engine = await twoStreams();
     const missing = append("/none" as StreamName, "x");
     const refused = await commit(engine, byKey("k"), append(A, "one"), missing);
@@ -147,14 +147,14 @@ describe("a transaction", () => {
     expect(await read(engine, A)).toBe("two!");
   });
 
-  test("TE1 creates streams that expire as any other", async () => {
+  test("creates streams that expire as any other", async () => {
     const engine = await openEngine();
     const command = createCommand(A, { expiry: { kind: "ttl", seconds: 1 } });
     await commit(engine, byKey("k"), { kind: "create", command }, append(A, "x"));
     expect(engine.world.streams.get(A)?.expiry).toEqual({ kind: "ttl", seconds: 1 });
   });
 
-  test("TE1 that has its log made is not seen in lists, and the log has no path", async () => {
+  test("that has its log made is not seen in lists, and the log has no path", async () => {
     const engine = await twoStreams();
     await commit(engine, byKey("k"), append(A, "x"));
     expect(engine.list("", "", 9).found.map(({ state }) => state.name)).toEqual([A, B]);
@@ -163,7 +163,7 @@ describe("a transaction", () => {
 });
 
 describe("a retry", () => {
-  test("TE2 is answered as the original was, whatever has changed since", async () => {
+  test("is answered as the original was, whatever has changed since", async () => {
     const engine = await twoStreams();
     const work = [append(A, "one"), append(B, "two")];
     for (const identity of [byKey("k"), byProducer(0, 0)]) {
@@ -179,7 +179,7 @@ describe("a retry", () => {
     expect(await commit(engine, byKey("k"), ...work)).toMatchObject({ isReplay: true });
   });
 
-  test("TE2 that comes while the original is under way waits for it, and is stored once", async () => {
+  test("that comes while the original is under way waits for it, and is stored once", async () => {
     const { engine, store } = await twoStreamsBehindAGate();
     const all = Array.from({ length: 5 }, () => commit(engine, byKey("k"), append(A, "x")));
     const watched = all.map((outcome) => watch(outcome));
@@ -192,7 +192,7 @@ describe("a retry", () => {
     expect(await read(engine, A)).toBe("x");
   });
 
-  test("TE2 with other content under its key is refused, and a producer is fenced as on a stream", async () => {
+  test("with other content under its key is refused, and a producer is fenced as on a stream", async () => {
     const engine = await twoStreams();
     await commit(engine, byKey("k", "one"), append(A, "x"));
     expect(await commit(engine, byKey("k", "two"), append(A, "y"))).toEqual({ kind: "key_reused" });
@@ -204,7 +204,7 @@ describe("a retry", () => {
     expect(await read(engine, A)).toBe("xx");
   });
 
-  test("TE2 of an old transaction is known to be committed, and of the last 32 its answer", async () => {
+  test("of an old transaction is known to be committed, and of the last 32 its answer", async () => {
     const engine = await twoStreams();
     for (let sequence = 0; sequence < 40; sequence += 1) {
       await commit(engine, byProducer(0, sequence), append(A, "x"));
@@ -216,7 +216,7 @@ describe("a retry", () => {
     expect(await read(engine, A)).toHaveLength(40);
   });
 
-  test("TE2 of what the log has trimmed is a replay without its answer, and never a second time", async () => {
+  test("of what the log has trimmed is a replay without its answer, and never a second time", async () => {
     const engine = await twoStreams(openMemoryStore(), 1000);
     for (let index = 0; index < 100; index += 1) {
       await commit(engine, byKey(`k${index}`), append(A, "x"));
@@ -234,7 +234,7 @@ describe("a retry", () => {
 });
 
 describe("the outcome of a lost commit", () => {
-  test("TE2 is found by key, by producer and by session", async () => {
+  test("is found by key, by producer and by session", async () => {
     const engine = await twoStreams();
     expect(await engine.transactions.find(byKey("k"))).toEqual({ kind: "missing" });
     const claim = sessionClaim("s", "nonce", 0);

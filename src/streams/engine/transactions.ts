@@ -1,9 +1,9 @@
 /**
  * Transactions: identity, operations and answer are staged as one batch, in one synchronous step. PROTOCOL.md §19.
  *
- *   TE1  a transaction is one batch: readers see all of it or nothing, and so does recovery;
- *   TE2  a known identity is answered as its original was, before anything else is looked at;
- *   TE3  a refused transaction has changed nothing, and consumed no identity.
+ *   - a transaction is one batch: readers see all of it or nothing, and so does recovery;
+ *   - a known identity is answered as its original was, before anything else is looked at;
+ *   - a refused transaction has changed nothing, and consumed no identity.
  */
 
 import { type AppendCommand, decideAppend } from "../core/append.ts";
@@ -164,7 +164,7 @@ export class Transactions {
       },
       note: (outcome) => {
         const found = identify();
-        assert(found.kind === "new", "TE2 an act is noted twice");
+        assert(found.kind === "new", "an act is noted twice");
         const data = encoder.encode(JSON.stringify(outcome));
         this.#stageLog(this.#writer.begin(), this.#log(), { ...found.change, data });
       },
@@ -224,7 +224,7 @@ export class Transactions {
       keys: undefined,
     });
     const log = this.#world.streams.get(TRANSACTION_LOG);
-    assert(log !== undefined, "TE1 the log of transactions was not made");
+    assert(log !== undefined, "the log of transactions was not made");
     return log;
   }
 
@@ -234,7 +234,6 @@ export class Transactions {
     else if ("lease" in operation) this.#writer.find(operation.lease.stream);
   }
 
-  /** TE2 */
   #identify(log: StreamState, identity: TransactionIdentity, atMs: TimeMs): Identified {
     const producer = identity.kind === "producer" ? identity.claim : undefined;
     const command: AppendCommand = {

@@ -5,8 +5,8 @@
  * A command is one synchronous step (find, decide, stage) followed by one wait. Between the decision and the state there
  * is no await, so two requests cannot decide on the same state.
  *
- *   E1  an answer waits for the newest batch that touches the stream it speaks of, refusals included;
- *   E3  what an append causes (links, wakes, wake events) is committed with it, atomically.
+ *   - an answer waits for the newest batch that touches the stream it speaks of, refusals included;
+ *   - what an append causes (links, wakes, wake events) is committed with it, atomically.
  */
 
 import type { Clock } from "../../base/clock.ts";
@@ -141,7 +141,7 @@ export class Writer {
 
   #stageObserved(batch: Batch, change: Appended, observer: AppendObserver): void {
     const state = this.world.byId.get(change.stream);
-    assert(state !== undefined, `E3 an append names no stream: id=${change.stream}`);
+    assert(state !== undefined, `an append names no stream: id=${change.stream}`);
     // What the server writes for itself is followed by nothing.
     if (isSystemStream(state.name)) {
       this.#commit.stage(batch, change);

@@ -140,7 +140,7 @@ describe("a delivery", () => {
 });
 
 describe("addresses", () => {
-  test("O1 a public name that resolves to the machine itself is refused, without a packet", async () => {
+  test("a public name that resolves to the machine itself is refused, without a packet", async () => {
     const receiver = await receive(answerOk);
     for (const address of ["127.0.0.1", "::1", "::ffff:127.0.0.1", "::ffff:7f00:1", "0.0.0.0"]) {
       const lookup = answering([address]);
@@ -151,7 +151,7 @@ describe("addresses", () => {
     expect(receiver.connections).toBe(0);
   });
 
-  test("O1 one bad address among good ones spoils the answer", async () => {
+  test("one bad address among good ones spoils the answer", async () => {
     const receiver = await receive(answerOk);
     for (const mixed of [
       [PUBLIC_ADDRESS, "127.0.0.1"],
@@ -166,7 +166,7 @@ describe("addresses", () => {
     expect(receiver.connections).toBe(0);
   });
 
-  test("O1 a name that changes to loopback after the check never reaches loopback", async () => {
+  test("a name that changes to loopback after the check never reaches loopback", async () => {
     const receiver = await receive(answerOk);
     const lookup = answering([PUBLIC_ADDRESS], ["127.0.0.1"]);
     const url = `https://hooks.example.com:${receiver.port}/`;
@@ -178,7 +178,7 @@ describe("addresses", () => {
     expect(receiver.connections).toBe(0);
   });
 
-  test("O1 the connection goes to the address that was judged, and the name is asked once", async () => {
+  test("the connection goes to the address that was judged, and the name is asked once", async () => {
     const judged = await receive((_, response) => response.end("judged"), "127.0.0.2");
     const other = await receive(answerOk, "127.0.0.1", judged.port);
     const lookup = answering(["127.0.0.2"], ["127.0.0.1"]);
@@ -193,7 +193,7 @@ describe("addresses", () => {
     expect(text(await deliver(`http://localhost:${receiver.port}/`, { lookup }))).toBe("ok");
   });
 
-  test("O1 localhost must be loopback, and loopback can be forbidden", async () => {
+  test("localhost must be loopback, and loopback can be forbidden", async () => {
     const receiver = await receive(answerOk);
     const url = `http://localhost:${receiver.port}/`;
     expect((await deliver(url, { lookup: answering(["1.1.1.1"]) })).kind).toBe("refused");
@@ -202,7 +202,7 @@ describe("addresses", () => {
     expect(receiver.connections).toBe(0);
   });
 
-  test("O1 a URL that is not allowed is refused before its name is asked", async () => {
+  test("a URL that is not allowed is refused before its name is asked", async () => {
     const lookup = answering([PUBLIC_ADDRESS]);
     for (const url of [
       "http://hooks.example.com/",
@@ -217,7 +217,7 @@ describe("addresses", () => {
     expect(lookup.asked).toEqual([]);
   });
 
-  test("O1 private addresses need their setting, and even then loopback is refused", async () => {
+  test("private addresses need their setting, and even then loopback is refused", async () => {
     const url = "https://hooks.example.com/";
     const refused = await deliver(url, { lookup: answering(["10.1.2.3"]) });
     expect(refused).toEqual({ kind: "refused", reason: "the host resolves to a private address" });
@@ -225,7 +225,7 @@ describe("addresses", () => {
     expect((await deliver(url, settings)).kind).toBe("refused");
   });
 
-  test("O5 a name without an address, or a failing name service, is a failure", async () => {
+  test("a name without an address, or a failing name service, is a failure", async () => {
     const url = "https://hooks.example.com/";
     const none = await deliver(url, { lookup: answering([]) });
     expect(none).toEqual({ kind: "failed", reason: "the host has no address" });
@@ -236,27 +236,24 @@ describe("addresses", () => {
 });
 
 describe("what the other side may do", () => {
-  test.each([301, 302, 303, 307, 308])(
-    "O2 a %i is an answer and is not followed",
-    async (status) => {
-      const goal = await receive(answerOk);
-      const receiver = await receive((_, response) => {
-        response.writeHead(status, { location: goal.url }).end("moved");
-      });
-      const answer = await deliver(receiver.url);
-      expect(answer).toMatchObject({ kind: "answered", status });
-      expect(text(answer)).toBe("moved");
-      expect(goal.connections).toBe(0);
-    },
-  );
+  test.each([301, 302, 303, 307, 308])("a %i is an answer and is not followed", async (status) => {
+    const goal = await receive(answerOk);
+    const receiver = await receive((_, response) => {
+      response.writeHead(status, { location: goal.url }).end("moved");
+    });
+    const answer = await deliver(receiver.url);
+    expect(answer).toMatchObject({ kind: "answered", status });
+    expect(text(answer)).toBe("moved");
+    expect(goal.connections).toBe(0);
+  });
 
-  test("O3 an answer that does not come is cut", async () => {
+  test("an answer that does not come is cut", async () => {
     const receiver = await receive(() => {});
     const answer = await deliver(receiver.url, {}, { timeoutMs: 50 });
     expect(answer).toEqual({ kind: "failed", reason: "no answer within 50 ms" });
   });
 
-  test("O3 an answer that comes drop by drop is cut all the same, and so is its connection", async () => {
+  test("an answer that comes drop by drop is cut all the same, and so is its connection", async () => {
     let closed: Promise<unknown> = Promise.resolve();
     const receiver = await receive((_, response) => {
       const drops = setInterval(() => response.write("x"), 5);
@@ -267,13 +264,13 @@ describe("what the other side may do", () => {
     await closed;
   });
 
-  test("O3 a name service that does not answer is cut", async () => {
+  test("a name service that does not answer is cut", async () => {
     const lookup: AddressLookup = () => new Promise(() => {});
     const answer = await deliver("https://hooks.example.com/", { lookup }, { timeoutMs: 20 });
     expect(answer).toEqual({ kind: "failed", reason: "no answer within 20 ms" });
   });
 
-  test("O4 an answer of exactly the limit is taken, one byte more is a failure", async () => {
+  test("an answer of exactly the limit is taken, one byte more is a failure", async () => {
     for (const hasLength of [true, false]) {
       const receiver = await receive((request, response) => {
         const body = "x".repeat(Number(request.url?.slice(1)));
@@ -288,7 +285,7 @@ describe("what the other side may do", () => {
     }
   });
 
-  test("O4 an answer without end is cut, and so is its connection", async () => {
+  test("an answer without end is cut, and so is its connection", async () => {
     let closed: Promise<unknown> = Promise.resolve();
     const receiver = await receive((_, response) => {
       closed = once(response, "close");
@@ -310,7 +307,7 @@ describe("what the other side may do", () => {
     ["half a body", "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf"],
     ["a header block without end", `HTTP/1.1 200 OK\r\n${"a: b\r\n".repeat(10_000)}\r\n`],
     ["another protocol", "HTTP/1.1 101 X\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"],
-  ])("O5 %s is a failure", async (_, answer) => {
+  ])("%s is a failure", async (_, answer) => {
     const server = createTcpServer((socket) => {
       socket.on("error", () => {});
       socket.once("data", () => socket.end(answer));
@@ -319,7 +316,7 @@ describe("what the other side may do", () => {
     expect((await deliver(receiver.url)).kind).toBe("failed");
   });
 
-  test("O5 a port where nobody listens is a failure that names no address", async () => {
+  test("a port where nobody listens is a failure that names no address", async () => {
     const receiver = await receive(answerOk);
     for (const close of closers.splice(0)) close();
     expect(await deliver(receiver.url)).toEqual({ kind: "failed", reason: "ECONNREFUSED" });
@@ -329,7 +326,7 @@ describe("what the other side may do", () => {
 describe("abort", () => {
   const aborted = { kind: "failed", reason: "the delivery was aborted" };
 
-  test("O6 a delivery under way ends at once, and its connection is closed", async () => {
+  test("a delivery under way ends at once, and its connection is closed", async () => {
     const controller = new AbortController();
     let closed: Promise<unknown> = Promise.resolve();
     const receiver = await receive((_, response) => {
@@ -340,7 +337,7 @@ describe("abort", () => {
     await closed;
   });
 
-  test("O6 after an abort while the name is asked, its late answer connects to nothing", async () => {
+  test("after an abort while the name is asked, its late answer connects to nothing", async () => {
     const receiver = await receive(answerOk);
     const controller = new AbortController();
     let release = (): void => {};
@@ -361,7 +358,7 @@ describe("abort", () => {
     expect(receiver.connections).toBe(1);
   });
 
-  test("O6 with a signal that is aborted already nothing is sent", async () => {
+  test("with a signal that is aborted already nothing is sent", async () => {
     const receiver = await receive(answerOk);
     expect(await deliver(receiver.url, {}, { signal: AbortSignal.abort() })).toEqual(aborted);
     expect(receiver.connections).toBe(0);

@@ -3,7 +3,7 @@
  * gives exactly those addresses to the socket. The name is never resolved a second time, so a result that changes in
  * between (DNS rebinding) has no effect.
  *
- * Every delivery has its own connection. The guarantees O1 to O6 are those of `courier.ts`.
+ * Every delivery has its own connection. Its guarantees are those of `courier.ts`.
  */
 
 import { lookup as systemLookup } from "node:dns/promises";

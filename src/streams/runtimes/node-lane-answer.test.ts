@@ -9,14 +9,14 @@ function encoded(...args: [Parameters<typeof encodeAnswer>[0], boolean]): string
   return encodeAnswer(args[0], ends, args[1]).replace(DATE, "Date: now");
 }
 
-test("LA1 an answer without a body says that the connection stays, and for how long", () => {
+test("an answer without a body says that the connection stays, and for how long", () => {
   expect(encoded({ status: 204, headers: { "Stream-Next-Offset": "1" } }, false)).toBe(
     "HTTP/1.1 204 No Content\r\nStream-Next-Offset: 1\r\nDate: now\r\n" +
       "Connection: keep-alive\r\nKeep-Alive: timeout=65\r\n\r\n",
   );
 });
 
-test("LA1 the last answer says so, and a body is counted in bytes", () => {
+test("the last answer says so, and a body is counted in bytes", () => {
   const body = [Buffer.from("caf\u00e9"), Buffer.from([0, 255])];
   expect(encoded({ status: 400, headers: {}, body }, true)).toBe(
     "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 7\r\n" +
@@ -25,7 +25,7 @@ test("LA1 the last answer says so, and a body is counted in bytes", () => {
 });
 
 test.each(["a\r\nb", "a\nb", "\0", "\u0100", "\u007f"])(
-  "LA2 a header with the value %j is never sent",
+  "a header with the value %j is never sent",
   (value) => {
     expect(() => encoded({ status: 200, headers: { X: value } }, false)).toThrow(/cannot be sent/);
   },

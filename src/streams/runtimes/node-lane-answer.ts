@@ -2,8 +2,8 @@
  * Encodes answers as the bytes that `node:http` would send, in one string: names, values and their order are the
  * same. Bodies are bytes, and are in the string as latin1.
  *
- *   LA1  an answer on the lane has the same bytes as the same answer through `node:http`;
- *   LA2  a header whose value cannot be sent is an error and never splits an answer.
+ *   - an answer on the lane has the same bytes as the same answer through `node:http`;
+ *   - a header whose value cannot be sent is an error and never splits an answer.
  */
 
 import { STATUS_CODES } from "node:http";

@@ -1,12 +1,12 @@
 /**
  * One connection of the lane: takes appends from its bytes, and sends their answers in order.
  *
- *   LN1  answers leave in the order of their requests, also if a later one is ready first;
- *   LN2  a connection is handed over before the first byte of an unusual request, after all earlier answers;
- *        `node:http` gets every byte from there on and keeps the connection;
- *   LN3  a connection holds at most `pipelinedMax` requests, and takes none while answers pile up;
- *   LN4  a client that sends nothing, sends slowly or does not take its answers is ended by the same limits as in
- *        `node:http`.
+ *   - answers leave in the order of their requests, also if a later one is ready first;
+ *   - a connection is handed over before the first byte of an unusual request, after all earlier answers;
+ *     `node:http` gets every byte from there on and keeps the connection;
+ *   - a connection holds at most `pipelinedMax` requests, and takes none while answers pile up;
+ *   - a client that sends nothing, sends slowly or does not take its answers is ended by the same limits as in
+ *     `node:http`.
  */
 
 import type { Socket } from "node:net";

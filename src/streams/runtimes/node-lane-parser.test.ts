@@ -69,7 +69,7 @@ test("a whole head says where its parts are, also behind other bytes", () => {
   ]);
 });
 
-describe("LP2 what says where a request ends is plain, or the request is unusual", () => {
+describe("what says where a request ends is plain, or the request is unusual", () => {
   test.each([
     ["a second Content-Length", "Content-Length: 12"],
     ["a second Content-Length that differs", "CONTENT-LENGTH: 13"],
@@ -107,7 +107,7 @@ describe("LP2 what says where a request ends is plain, or the request is unusual
   });
 });
 
-describe("LP1 every byte of a whole head is in the grammar", () => {
+describe("every byte of a whole head is in the grammar", () => {
   test("any byte at any place of a good head gets the verdict of the grammar", () => {
     const wrong: string[] = [];
     for (let at = 0; at < GOOD.length; at += 1) {
@@ -150,7 +150,7 @@ function manyFields(count: number): string {
   return Array.from({ length: count }, (_, index) => `X-${index}: y`).join("\r\n");
 }
 
-describe("LP3 a verdict does not depend on what follows, and a cut head is never whole", () => {
+describe("a verdict does not depend on what follows, and a cut head is never whole", () => {
   test("a good head is partial at every cut, and ends where it ends whatever follows", () => {
     for (let at = 0; at < GOOD.length; at += 1) {
       expect([at, verdictOn(GOOD.slice(0, at))]).toEqual([at, "partial"]);

@@ -3,11 +3,11 @@
  * part of HTTP/1.1, in which no two parsers differ. Everything else is `unusual` and goes to `node:http`, which gets
  * the same bytes.
  *
- *   LP1  a head is whole only if every byte of it is in the strict grammar below;
- *   LP2  one Content-Length of plain digits, or none, says where a request ends: a request with any other word on it,
- *        or with one word twice, is unusual;
- *   LP3  the verdict on a head does not depend on what follows it; a head that is cut anywhere is partial or unusual,
- *        never whole.
+ *   - a head is whole only if every byte of it is in the strict grammar below;
+ *   - one Content-Length of plain digits, or none, says where a request ends: a request with any other word on it,
+ *     or with one word twice, is unusual;
+ *   - the verdict on a head does not depend on what follows it; a head that is cut anywhere is partial or unusual,
+ *     never whole.
  *
  *   head    = "POST" SP target SP "HTTP/1.1" CRLF 1*31( field CRLF ) CRLF
  *   target  = "/" *( letter | digit | one of -._~%!$&'()*+,;=:@/? ), without "/_": reserved paths

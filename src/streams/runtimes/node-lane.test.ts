@@ -110,8 +110,8 @@ async function settle(server: NodeServer): Promise<void> {
   await fetch(`${server.url}/_hapax/health`);
 }
 
-describe("LN1 answers leave in the order of their requests", () => {
-  test("LN1 an answer that is ready waits for those before it", async () => {
+describe("answers leave in the order of their requests", () => {
+  test("an answer that is ready waits for those before it", async () => {
     const [server, gated] = await startGated();
     const client = new Client(server);
     client.socket.write(append("one") + append("two", "//refused") + append("three"));
@@ -123,7 +123,7 @@ describe("LN1 answers leave in the order of their requests", () => {
     expect(await textOf(server)).toBe("onethree");
   });
 
-  test("LN1 pipelined appends are one commit, and their answers come together", async () => {
+  test("pipelined appends are one commit, and their answers come together", async () => {
     const [server, gated] = await startGated();
     const client = new Client(server);
     client.socket.write(
@@ -140,7 +140,7 @@ describe("LN1 answers leave in the order of their requests", () => {
   });
 });
 
-describe("LN2 what is unusual goes to node:http with every byte", () => {
+describe("what is unusual goes to node:http with every byte", () => {
   async function countHttp(run: () => Promise<void>): Promise<number> {
     let count = 0;
     const onRequest = (): void => {
@@ -155,7 +155,7 @@ describe("LN2 what is unusual goes to node:http with every byte", () => {
     return count;
   }
 
-  test("LN2 appends stay on the lane until something else comes, and then node:http has it for good", async () => {
+  test("appends stay on the lane until something else comes, and then node:http has it for good", async () => {
     const server = await startWithStream();
     const client = new Client(server);
     const onLane = await countHttp(async () => {
@@ -175,7 +175,7 @@ describe("LN2 what is unusual goes to node:http with every byte", () => {
     expect(await textOf(server)).toBe("1245");
   });
 
-  test("LN2 a stream of requests that is cut anywhere is understood all the same", async () => {
+  test("a stream of requests that is cut anywhere is understood all the same", async () => {
     const server = await startWithStream();
     const chunked = `POST /a HTTP/1.1\r\nHost: t\r\n${TYPE}Transfer-Encoding: chunked\r\n\r\n1\r\nc\r\n0\r\n\r\n`;
     const sent = append("a") + append("b") + chunked + append("d");
@@ -192,7 +192,7 @@ describe("LN2 what is unusual goes to node:http with every byte", () => {
     expect(await textOf(server)).toBe(expected);
   });
 
-  test("LN2 nothing is handed over while an answer is owed", async () => {
+  test("nothing is handed over while an answer is owed", async () => {
     const [server, gated] = await startGated();
     const client = new Client(server);
     client.socket.write(append("one") + GET);
@@ -262,7 +262,7 @@ describe("bodies", () => {
   });
 });
 
-test("LN3 a connection has a bounded number of requests under way, and all are answered", async () => {
+test("a connection has a bounded number of requests under way, and all are answered", async () => {
   const [server, gated] = await startGated();
   const client = new Client(server);
   client.socket.write(append("x").repeat(200));
@@ -274,7 +274,7 @@ test("LN3 a connection has a bounded number of requests under way, and all are a
   expect(await textOf(server)).toBe("x".repeat(200));
 });
 
-describe("LN4 nobody holds a connection by being slow", () => {
+describe("nobody holds a connection by being slow", () => {
   const limits = {
     headersTimeoutMs: 200,
     requestTimeoutMs: 300,
@@ -286,7 +286,7 @@ describe("LN4 nobody holds a connection by being slow", () => {
     ["nothing", ""],
     ["half a head", "POST /a HTTP/1.1\r\nHo"],
     ["half a body", append("body").slice(0, -1)],
-  ])("LN4 %s is answered with 408, and stores nothing", async (_name, sent) => {
+  ])("%s is answered with 408, and stores nothing", async (_name, sent) => {
     const server = await startWithStream(limits);
     const client = new Client(server);
     client.socket.write(sent);
@@ -296,7 +296,7 @@ describe("LN4 nobody holds a connection by being slow", () => {
     expect(await textOf(server)).toBe("");
   });
 
-  test("LN4 a connection that is idle after its answer is ended", async () => {
+  test("a connection that is idle after its answer is ended", async () => {
     const server = await startWithStream(limits);
     const client = new Client(server);
     client.socket.write(append("x"));
@@ -304,7 +304,7 @@ describe("LN4 nobody holds a connection by being slow", () => {
     expect(client.statuses).toEqual([204]);
   });
 
-  test("LN4 a client that does not take its answers is cut, however much it sends", async () => {
+  test("a client that does not take its answers is cut, however much it sends", async () => {
     const server = await startWithStream(limits);
     const client = new Client(server);
     client.socket.pause();
@@ -317,7 +317,7 @@ describe("LN4 nobody holds a connection by being slow", () => {
     expect((await fetch(`${server.url}/a`, { method: "HEAD" })).status).toBe(200);
   });
 
-  test("LN4 an append that waits for the disk has no limit of time", async () => {
+  test("an append that waits for the disk has no limit of time", async () => {
     const [server, gated] = await startGated(limits);
     const client = new Client(server);
     client.socket.write(append("x"));

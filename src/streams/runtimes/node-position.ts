@@ -1,9 +1,9 @@
 /**
  * Keeps a reader's position in a file.
  *
- *   FP1  the file holds one whole offset at every instant: the new one is written beside it, synced, and renamed over
- *        it;
- *   FP2  a file that does not hold one offset is refused: to begin anew would repeat every effect.
+ *   - the file holds one whole offset at every instant: the new one is written beside it, synced, and renamed over
+ *     it;
+ *   - a file that does not hold one offset is refused: to begin anew would repeat every effect.
  */
 
 import { open, readFile, rename } from "node:fs/promises";

@@ -204,7 +204,7 @@ describe("the text", () => {
     }
   });
 
-  test("MX1 no label holds the name of a stream, a producer or a key", async () => {
+  test("no label holds the name of a stream, a producer or a key", async () => {
     const stage = await openStage();
     const before = parseMetrics(await stage.metrics());
     await useAll(stage);

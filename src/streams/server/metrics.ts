@@ -1,7 +1,7 @@
 /**
  * `/_hapax/metrics`: what the engine counts, as Prometheus text (version 0.0.4), in base units. PROTOCOL.md §12.3.
  *
- *   MX1  no label holds the name of a stream, a producer or a key: their number has no bound.
+ *   - no label holds the name of a stream, a producer or a key: their number has no bound.
  */
 
 import {

@@ -1,9 +1,9 @@
 /**
  * GET on a stream: catch-up pages, long-poll, and the door to Server-Sent Events. PROTOCOL.md §7.
  *
- *   Q1  `Stream-Up-To-Date` stands exactly on answers that reach the durable tail;
- *   Q2  `Stream-Closed` stands exactly on answers that reach the end of a closed stream;
- *   Q3  a reader is never moved back: an offset that the stream has not reached is refused.
+ *   - `Stream-Up-To-Date` stands exactly on answers that reach the durable tail;
+ *   - `Stream-Closed` stands exactly on answers that reach the end of a closed stream;
+ *   - a reader is never moved back: an offset that the stream has not reached is refused.
  */
 
 import { decideCursor } from "../core/cursor.ts";

@@ -196,7 +196,7 @@ function settle(): Promise<void> {
 const kinds = (sink: ManualSink): string[] => sink.events().map(({ event }) => event);
 
 describe("frames", () => {
-  test("X1 every write holds a data event and its control event, caught up and live", async () => {
+  test("every write holds a data event and its control event, caught up and live", async () => {
     const world = await openWorld();
     await world.append("before");
     const sink = await world.follow();
@@ -208,7 +208,7 @@ describe("frames", () => {
     expect(sink.data()).toBe("beforeafter");
   });
 
-  test("X2 all readers of an append are given the same bytes, which were made once", async () => {
+  test("all readers of an append are given the same bytes, which were made once", async () => {
     const world = await openWorld();
     const sinks = [await world.follow(), await world.follow(), await world.follow("now")];
     await world.append("shared");
@@ -217,7 +217,7 @@ describe("frames", () => {
     for (const other of others) expect(other).toBe(first);
   });
 
-  test("X2 readers that read a page of the store at about the same time share its bytes", async () => {
+  test("readers that read a page of the store at about the same time share its bytes", async () => {
     const world = await openWorld();
     const part = "x".repeat(LIMITS.sseEventBytesMax / 2 + 1);
     for (let index = 0; index < 3; index += 1) await world.append(part);
@@ -228,7 +228,7 @@ describe("frames", () => {
       for (const [index, bytes] of writes.entries()) expect(bytes).toBe(first?.[index]);
   });
 
-  test("X2 a reader with another cursor gets the same data and keeps its own cursor", async () => {
+  test("a reader with another cursor gets the same data and keeps its own cursor", async () => {
     const world = await openWorld();
     const plain = await world.follow();
     const answer = await world.server.handle(
@@ -266,7 +266,7 @@ describe("frames", () => {
 describe("readers that do not take their bytes", () => {
   const settings = { readerBufferBytes: 1024 };
 
-  test("X3 nothing more is written to a reader whose queue is full", async () => {
+  test("nothing more is written to a reader whose queue is full", async () => {
     const world = await openWorld(settings);
     const sink = await world.follow();
     sink.isTaking = false;
@@ -275,7 +275,7 @@ describe("readers that do not take their bytes", () => {
     expect(sink.isWatched).toBe(true);
   });
 
-  test("X3 a reader that takes nothing for too long is cut, and its listener is gone", async () => {
+  test("a reader that takes nothing for too long is cut, and its listener is gone", async () => {
     const world = await openWorld(settings);
     const sink = await world.follow();
     sink.isTaking = false;
@@ -285,7 +285,7 @@ describe("readers that do not take their bytes", () => {
     expect([sink.ending, world.server.engine.liveReaders]).toEqual(["cut", 0]);
   });
 
-  test("X4 a reader that takes its bytes after all goes on at its own offset, without a hole", async () => {
+  test("a reader that takes its bytes after all goes on at its own offset, without a hole", async () => {
     const world = await openWorld(settings);
     const sink = await world.follow();
     sink.isTaking = false;
@@ -299,7 +299,7 @@ describe("readers that do not take their bytes", () => {
     expect([sink.isWatched, sink.ending]).toEqual([false, "open"]);
   });
 
-  test("X4 a reader that stalls while it catches up comes back the same way", async () => {
+  test("a reader that stalls while it catches up comes back the same way", async () => {
     const world = await openWorld(settings);
     const part = "y".repeat(LIMITS.sseEventBytesMax);
     for (let index = 0; index < 4; index += 1) await world.append(part);

@@ -1,11 +1,11 @@
 /**
  * Server-Sent Events: one reader that catches up from the store and then follows the tail.
  *
- *   X1  every data event is followed by its control event, in the same write;
- *   X2  what a live append looks like on the wire is made once and shared by all readers; so is a page of the store for
- *       readers that read it at about the same time, as all do that were sent there together;
- *   X3  a reader that does not take its bytes holds a bounded number of them, and is cut in the end;
- *   X4  a reader that leaves the live path comes back by reading the store, at its own offset.
+ *   - every data event is followed by its control event, in the same write;
+ *   - what a live append looks like on the wire is made once and shared by all readers; so is a page of the store for
+ *     readers that read it at about the same time, as all do that were sent there together;
+ *   - a reader that does not take its bytes holds a bounded number of them, and is cut in the end;
+ *   - a reader that leaves the live path comes back by reading the store, at its own offset.
  */
 
 import { spreadMs } from "../../base/backoff.ts";
@@ -187,7 +187,7 @@ class SseReader {
         return;
       }
       if (this.#isStalled()) return;
-      // T2: from this look at the tail to the live mode there is no await.
+      // From this look at the tail to the live mode there is no await.
       const view = engine.view(this.#state);
       if (this.#position < view.tail || view.isClosed) continue;
       if (this.#isLeaving) this.#end();
@@ -254,7 +254,6 @@ class SseReader {
     return bytes;
   }
 
-  /** X2 */
   #page({ start, appends, isUpToDate, isAtEnd }: ReadPage): Uint8Array {
     const control = this.#control(isUpToDate, isAtEnd);
     const key = [start, this.#position, isUpToDate, isAtEnd, this.#cursor, this.#hasOffsets].join();
@@ -266,7 +265,7 @@ class SseReader {
     return bytes;
   }
 
-  /** X1: the appends from `start` to where the reader is now, and the control event behind them. */
+  /** The appends from `start` to where the reader is now, and the control event behind them. */
   #withData(start: Offset, appends: readonly Uint8Array[], control: Uint8Array): Uint8Array {
     if (appends.length === 0) return control;
     const stored = this.#hasOffsets ? addOffsets(start, appends) : appends;
@@ -287,7 +286,7 @@ class SseReader {
     this.#cursor = decideNextCursor(this.#cursor, this.#parts.clock.nowMs());
   }
 
-  /** X3: too much is queued. Nothing more is written until it is gone, or its time is over. */
+  /** Too much is queued. Nothing more is written until it is gone, or its time is over. */
   #isStalled(): boolean {
     const { settings } = this.#parts;
     if (this.#sink.queuedBytes <= settings.readerBufferBytes) return false;

@@ -242,7 +242,7 @@ describe("routes", () => {
 });
 
 describe("workers", () => {
-  test("N2 claim, ack and release answer as the protocol says", async () => {
+  test("claim, ack and release answer as the protocol says", async () => {
     const { call, write } = openStage();
     await call("PUT", "subscriptions/s", PULL);
     const idle = await call("POST", "subscriptions/s/claim", { worker: "one" });

@@ -113,7 +113,7 @@ for (const { name, run } of storeConformanceFor(onSimulatedDisk())) {
   test(`file on a disk that loses power: ${name}`, () => run(onSimulatedDisk()));
 }
 
-test("FS1 a commit is one write of one frame, and one that says it is durable", async () => {
+test("a commit is one write of one frame, and one that says it is durable", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openOnDisk(disk, SMALL, async () => {});
   await turn();
@@ -128,7 +128,7 @@ test("FS1 a commit is one write of one frame, and one that says it is durable", 
   await after.close();
 });
 
-test("FS1 a commit that was torn is there with nothing of it", async () => {
+test("a commit that was torn is there with nothing of it", async () => {
   const versions = new Set<number>();
   for (let seed = 0; seed < 60; seed += 1) {
     const disk = createSimulatedDisk(seed);
@@ -145,7 +145,7 @@ test("FS1 a commit that was torn is there with nothing of it", async () => {
   expect(versions.has(1)).toBe(true);
 });
 
-test("FS2 after a failed write no other is tried, and what was durable can be read", async () => {
+test("after a failed write no other is tried, and what was durable can be read", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openOnDisk(disk, { ...SMALL, cacheBytes: 0 }, async () => {});
   await write(store, created(1), appended(1, "kept"));
@@ -162,7 +162,7 @@ test("FS2 after a failed write no other is tried, and what was durable can be re
   await store.close();
 });
 
-test("FS2 a commit that fails while a snapshot is written leaves nobody waiting", async () => {
+test("a commit that fails while a snapshot is written leaves nobody waiting", async () => {
   let refused = 0;
   for (let call = 1; call <= 14; call += 1) {
     const disk = createSimulatedDisk(call);
@@ -180,7 +180,7 @@ test("FS2 a commit that fails while a snapshot is written leaves nobody waiting"
   expect(refused).toBeGreaterThan(0);
 });
 
-test("S7 SG4 closing ends a commit that waits for room: it is refused, and nothing of it is kept", async () => {
+test("S7 closing ends a commit that waits for room: it is refused, and nothing of it is kept", async () => {
   const disk = createSimulatedDisk(4);
   const clock = createVirtualClock();
   let isReleased = false;

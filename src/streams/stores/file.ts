@@ -5,8 +5,8 @@
  * Its parts are in file/: format and records (the bytes), segments (the files), extents (the index), tail-cache and
  * reading (reads), snapshot, recovery, compaction, lock.
  *
- *   FS1  one commit is one frame, and all of a commit is in it;
- *   FS2  after a failed write the store writes nothing more; reads of durable data continue.
+ *   - one commit is one frame, and all of a commit is in it;
+ *   - after a failed write the store writes nothing more; reads of durable data continue.
  */
 
 import { mkdirSync } from "node:fs";
@@ -482,7 +482,7 @@ class JournalStore implements FileStore {
     for (const old of rest) await this.#disk.remove(snapshotName(old));
   }
 
-  /** CP3: writes nothing and returns false if the free room is reserved for others. */
+  /** Writes nothing and returns false if the free room is reserved for others. */
   #writeMoved(records: readonly Moved[]): Promise<boolean> {
     let bytes = 1024;
     for (const { data } of records) bytes += data.length + 32;

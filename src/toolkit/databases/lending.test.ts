@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { Loan, refuseControl } from "./lending.ts";
 
-describe("LD1 a stand-in", () => {
+describe("a stand-in", () => {
   const lending = {
     before: () => undefined,
     answer: (_name: PropertyKey, result: object, lend: (target: object) => object) => lend(result),
   };
 
-  test("LD1 has members that are fixed, as transactions of better-sqlite3 have them, and ends with the others", () => {
+  test("has members that are fixed, as transactions of better-sqlite3 have them, and ends with the others", () => {
     const nested = Object.defineProperties((value: number) => value, {
       immediate: { value: (value: number) => value + 1 },
     }) as ((value: number) => number) & { readonly immediate: (value: number) => number };
@@ -20,7 +20,7 @@ describe("LD1 a stand-in", () => {
       expect(late).toThrow("the transaction has ended");
   });
 
-  test("LD1 looks as the object that it stands for", () => {
+  test("looks as the object that it stands for", () => {
     class Client {
       readonly #secret = 42;
       open = true;
@@ -43,18 +43,18 @@ describe("LD1 a stand-in", () => {
   });
 });
 
-describe("LD2 a text", () => {
+describe("a text", () => {
   test.each([
     String.raw`INSERT INTO t VALUES (E'it\'s; commit; \'')`,
     String.raw`INSERT INTO t VALUES (e'\\'); SELECT 'commit'`,
     `INSERT INTO t VALUES ('\\'); SELECT 'x; commit'`,
-  ])("LD2 with the word in a string is the user's: %s", (text) => {
+  ])("with the word in a string is the user's: %s", (text) => {
     expect(() => {
       refuseControl(text);
     }).not.toThrow();
   });
 
-  test("LD2 of any length is read in one pass", () => {
+  test("of any length is read in one pass", () => {
     const long = "a".repeat(20_000_000);
     const tags = Array.from({ length: 150_000 }, (_, at) => `$t${at}$`).join(" ");
     // By steps that grow with the square it does not end in minutes; by recursion it ends with an overflow.
@@ -71,14 +71,14 @@ describe("LD2 a text", () => {
     "SELECT 'it''s'; COMMIT",
     "/* ' */ COMMIT",
     "-- '\nCOMMIT",
-  ])("LD2 with the word outside of what is quoted is refused: %s", (text) => {
+  ])("with the word outside of what is quoted is refused: %s", (text) => {
     expect(() => {
       refuseControl(text);
     }).toThrow("the work ran COMMIT");
   });
 
   test.each(["$$; COMMIT; $$", "$a$ $$; COMMIT; $$ $a$", "'; COMMIT;'", `"; COMMIT;"`])(
-    "LD2 with the word inside of what is quoted is the user's: %s",
+    "with the word inside of what is quoted is the user's: %s",
     (text) => {
       expect(() => {
         refuseControl(`SELECT ${text}`);
@@ -87,7 +87,7 @@ describe("LD2 a text", () => {
   );
 
   test.each([String.raw`SELECT E'\''; COMMIT; --'`, String.raw`SELECT '\'; COMMIT`])(
-    "LD2 with the word behind a string is refused: %s",
+    "with the word behind a string is refused: %s",
     (text) => {
       expect(() => {
         refuseControl(text);

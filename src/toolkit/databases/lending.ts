@@ -2,9 +2,9 @@
  * Lends the object of the user's client to the work of a transaction. The work gets a stand-in of the same type, which does
  * what the object does until the transaction ends.
  *
- *   LD1  after the end, a stand-in and everything that it handed out refuse every call: a late write would be outside of
- *        the transaction, or inside another one;
- *   LD2  a statement that begins or ends a transaction is refused: the ledger does both.
+ *   - after the end, a stand-in and everything that it handed out refuse every call: a late write would be outside of
+ *     the transaction, or inside another one;
+ *   - a statement that begins or ends a transaction is refused: the ledger does both.
  */
 
 import { onAbort } from "../../base/aborts.ts";
@@ -52,7 +52,6 @@ export class Loan<T extends object> {
     this.#isOver = true;
   }
 
-  /** LD1 */
   require(): void {
     if (!this.#isOver) return;
     const what = "the transaction has ended: what is written now would not be a part of it";
@@ -166,7 +165,7 @@ const CONTROL =
   /^(?:begin|start\s+transaction|commit|rollback(?!\s+(?:work\s+|transaction\s+)?to\b)|abort|prepare\s+transaction)\b/i;
 const END = /^end(?:\s+(?:work|transaction))?(?:\s+and\s.*)?$/i;
 
-/** LD2: throws if the text has such a statement. Savepoints are allowed. */
+/** Throws if the text has such a statement. Savepoints are allowed. */
 export function refuseControl(text: string): void {
   if (!ANY_CONTROL.test(text)) return;
   const bare = withoutQuoted(text);

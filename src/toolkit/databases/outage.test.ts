@@ -1,4 +1,4 @@
-// Which errors are an outage of the database (SK4), in the words and codes of each client.
+// Which errors are an outage of the database, in the words and codes of each client.
 import { expect, test } from "vitest";
 import { noteLost, outageOf } from "./outage.ts";
 
@@ -6,7 +6,7 @@ function coded(code: string, message = "it broke"): Error {
   return Object.assign(new Error(message), { code });
 }
 
-test("SK4 what may pass, what has no room, what will never be, and what is the work's own", () => {
+test("what may pass, what has no room, what will never be, and what is the work's own", () => {
   const passing = [
     coded("40001"),
     coded("40P01"),
@@ -31,14 +31,14 @@ test("SK4 what may pass, what has no room, what will never be, and what is the w
   expect(new Set(codes(own))).toEqual(new Set([undefined]));
 });
 
-test("SK4 the error that undid a transaction is judged by its cause too, and kept as the cause", () => {
+test("the error that undid a transaction is judged by its cause too, and kept as the cause", () => {
   const error = new Error("rolled back", { cause: coded("40P01", "deadlock detected") });
   const outage = outageOf(error);
   expect(outage).toMatchObject({ code: "unreachable", cause: error });
   expect(outage?.message).toContain("deadlock detected");
 });
 
-test("SK4 any error is an outage if the session says that its connection was lost", () => {
+test("any error is an outage if the session says that its connection was lost", () => {
   const error = new Error("Connection terminated unexpectedly");
   expect(outageOf(error)).toBeUndefined();
   noteLost(error);

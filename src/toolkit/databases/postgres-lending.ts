@@ -1,8 +1,8 @@
 /**
  * Lends the clients of PostgreSQL to the work of a transaction, and detects when the work has ended that transaction itself.
  *
- *   PS5  a transaction has a mark that ends with it. The statement that ends a claim looks for it, and so does the last one
- *        before COMMIT: work that was split by its own COMMIT or ROLLBACK is never reported as done.
+ *   - a transaction has a mark that ends with it. The statement that ends a claim looks for it, and so does the last one
+ *     before COMMIT: work that was split by its own COMMIT or ROLLBACK is never reported as done.
  */
 
 import { HapaxError } from "../../base/errors.ts";

@@ -1,13 +1,13 @@
 /**
  * The user's own PostgreSQL client: a pool of `pg`, or `postgres` (postgres.js), as ledgers use it.
  *
- *   PS2  a connection whose transaction failed in an unknown way is not used again;
- *   PS3  a transaction in which a statement failed is not reported as committed, also if the work caught the error;
- *   PS4  a connection that is lost in a transaction fails its next statement, and not the process;
- *   PS6  a transaction whose signal aborts ends at once, also if its work goes on, and its connection is free;
- *   PS7  a transaction waits for a connection of the pool for a bounded time: the holders of all of them may wait for it.
+ *   - a connection whose transaction failed in an unknown way is not used again;
+ *   - a transaction in which a statement failed is not reported as committed, also if the work caught the error;
+ *   - a connection that is lost in a transaction fails its next statement, and not the process;
+ *   - a transaction whose signal aborts ends at once, also if its work goes on, and its connection is free;
+ *   - a transaction waits for a connection of the pool for a bounded time: the holders of all of them may wait for it.
  *
- * The work gets a stand-in for the client: see lending.ts, and postgres-lending.ts for PS5.
+ * The work gets a stand-in for the client: see lending.ts and postgres-lending.ts.
  */
 
 import { waitingClock } from "../../base/clock.ts";
@@ -72,7 +72,7 @@ export type Row = Readonly<Record<string, unknown>>;
  */
 export interface Query {
   (text: string, values?: readonly unknown[], isStable?: boolean): Promise<readonly Row[]>;
-  /** PS5: the statement runs in a transaction that has the mark. */
+  /** The statement runs in a transaction that has the mark. */
   readonly isMarked?: boolean;
 }
 
@@ -102,13 +102,13 @@ export function pgPoolSession<Client extends PgClient>(
       try {
         await client.query(`BEGIN; ${SET_MARK}`);
         const result = await unlessEnded(work(loan.tx), signal);
-        // LD1: also for late calls of the work, between this and COMMIT.
+        // Also for late calls of the work, between this and COMMIT.
         loan.end();
         await commit(client);
         return result;
       } catch (error) {
         loan.end();
-        // PS6: a ROLLBACK might never be answered.
+        // A ROLLBACK might never be answered.
         broken = signal?.aborted === true ? asError(error) : await rollBack(client);
         if (broken !== undefined) noteLost(error);
         throw error;
@@ -120,7 +120,7 @@ export function pgPoolSession<Client extends PgClient>(
   };
 }
 
-/** PS3, PS5: in a failed transaction PostgreSQL answers COMMIT without an error, but every other statement with one. */
+/** In a failed transaction PostgreSQL answers COMMIT without an error, but every other statement with one. */
 async function commit(client: PgClient): Promise<void> {
   try {
     await client.query(`${CHECK_MARK}; COMMIT`);
@@ -172,7 +172,7 @@ export function postgresSession<Tx extends PostgresTransaction>(
           await marked;
           checked = handled(tx.unsafe(CHECK_MARK));
         } catch (error) {
-          // PS6: ROLLBACK may have to wait for a running statement. The caller does not.
+          // ROLLBACK may have to wait for a running statement. The caller does not.
           if (signal?.aborted === true) giveUp(error);
           throw error;
         } finally {
@@ -198,7 +198,7 @@ export function postgresSession<Tx extends PostgresTransaction>(
   };
 }
 
-/** PS7: longer than a transaction should take. */
+/** Longer than a transaction should take. */
 const CONNECT_MS = 60_000;
 
 async function connectTo<Client extends PgClient>(pool: PgPool<Client>): Promise<Client> {
@@ -215,7 +215,7 @@ async function connectTo<Client extends PgClient>(pool: PgPool<Client>): Promise
   }
 }
 
-/** PS7. `late` gets a value that comes after the caller has given up. */
+/** `late` gets a value that comes after the caller has given up. */
 async function patiently<T>(
   open: () => Promise<T>,
   late: (value: T) => void,
@@ -270,7 +270,7 @@ function handled<T>(promise: PromiseLike<T>): Promise<T> {
   return started;
 }
 
-/** LD1, PS5: returns a `Query` for a transaction that the ledger or the caller began. */
+/** Returns a `Query` for a transaction that the ledger or the caller began. */
 function joined<Tx extends object>(tx: Tx, queryIn: (target: Tx) => Query): Query {
   const lent = loanOf(tx);
   if (lent === undefined) return queryIn(tx);
@@ -295,7 +295,7 @@ function unsafeOf(sql: PostgresTransaction): Query {
 }
 
 /**
- * PS4: `pg` reports a lost connection by an event. Without a listener the event ends the process, and the pool listens only
+ * `pg` reports a lost connection by an event. Without a listener the event ends the process, and the pool listens only
  * while the connection is idle. The next statement fails with the same error.
  */
 function hearErrors(client: PgClient): () => void {
@@ -311,7 +311,7 @@ function hearErrors(client: PgClient): () => void {
   };
 }
 
-/** PS2: rolls back. Returns the error if the connection cannot do even that. */
+/** Rolls back. Returns the error if the connection cannot do even that. */
 async function rollBack(client: PgClient): Promise<Error | undefined> {
   try {
     await client.query("ROLLBACK");

@@ -1,12 +1,12 @@
 /**
  * One SQLite connection: `node:sqlite`, better-sqlite3, libsql, bun:sqlite, as ledgers use it.
  *
- *   SQ1  transactions of one connection are one after the other: it has one at a time;
- *   SQ2  a database that another connection writes to is waited for, without stopping this process, for a bounded time;
- *   SQ3  a commit that readers hold up is tried again: it is neither lost nor told as failed;
- *   SQ4  a turn that does not end is given up: it may be waiting for the caller who waits for it;
- *   SQ5  a ledger has a connection of its own: a second owner is refused, and so is all further use of a
- *        connection with which others wrote while one of its transactions was open.
+ *   - transactions of one connection are one after the other: it has one at a time;
+ *   - a database that another connection writes to is waited for, without stopping this process, for a bounded time;
+ *   - a commit that readers hold up is tried again: it is neither lost nor told as failed;
+ *   - a turn that does not end is given up: it may be waiting for the caller who waits for it;
+ *   - a ledger has a connection of its own: a second owner is refused, and so is all further use of a
+ *     connection with which others wrote while one of its transactions was open.
  */
 
 import { waitingClock } from "../../base/clock.ts";
@@ -36,11 +36,11 @@ interface Statement {
   all(...values: readonly SqliteValue[]): unknown;
 }
 
-/** SQ2: the pause between two attempts, and the limit of all. The client's own timeout is off: it stops the process. */
+/** The pause between two attempts, and the limit of all. The client's own timeout is off: it stops the process. */
 const BUSY_MS = 10;
 const BUSY_MS_MAX = 10_000;
 
-/** SQ4: longer than any transaction should block a database. Other connections are refused long before. */
+/** Longer than any transaction should block a database. Other connections are refused long before. */
 const TURN_MS = 60_000;
 
 /** The queue of the turns of a connection. */
@@ -75,7 +75,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
   }
 
   /**
-   * Runs the work of the open transaction, with a stand-in for the connection. SQ5: if others wrote meanwhile, a success
+   * Runs the work of the open transaction, with a stand-in for the connection. If others wrote meanwhile, a success
    * commits their write too, and a failure throws an error that says it is rolled back. The session refuses all further use.
    */
   async lend<T>(work: (tx: Connection) => T | Promise<T>, signal?: AbortSignal): Promise<T> {
@@ -98,7 +98,6 @@ export class SqliteSession<Connection extends SqliteConnection> {
     }
   }
 
-  /** SQ1 */
   async inTurn<T>(work: () => T | Promise<T>): Promise<T> {
     if (this.#shared !== undefined) throw this.#shared;
     return this.#inTurn(work);
@@ -159,7 +158,7 @@ export class SqliteSession<Connection extends SqliteConnection> {
   async #finish<T>(work: () => T | Promise<T>): Promise<T> {
     try {
       const result = await work();
-      // SQ3: without a write-ahead log, a reader can hold COMMIT up. The transaction stays open meanwhile.
+      // Without a write-ahead log, a reader can hold COMMIT up. The transaction stays open meanwhile.
       await patiently(() => this.connection.exec("COMMIT"));
       return result;
     } catch (error) {
@@ -187,7 +186,7 @@ function lineOf(connection: SqliteConnection): Line {
   return line;
 }
 
-/** SQ4: `lost` rejects when one turn has lasted too long. `end`, at the caller's own turn, throws if it has given up. */
+/** `lost` rejects when one turn has lasted too long. `end`, at the caller's own turn, throws if it has given up. */
 function patienceIn(line: Line): { readonly lost: Promise<never>; readonly end: () => void } {
   let cancel: () => void = () => undefined;
   let error: HapaxError | undefined;
@@ -213,7 +212,7 @@ function patienceIn(line: Line): { readonly lost: Promise<never>; readonly end: 
   return { lost, end };
 }
 
-/** SQ2: tries again while the database is busy. The holder may be a connection of this process, so the wait is async. */
+/** Tries again while the database is busy. The holder may be a connection of this process, so the wait is async. */
 async function patiently<T>(work: () => T): Promise<T> {
   const endMs = waitingClock.steadyMs() + BUSY_MS_MAX;
   for (;;) {
@@ -231,7 +230,7 @@ export type OpenSqlite<Connection extends SqliteConnection> = () => Connection;
 
 const owned = new WeakSet<SqliteConnection>();
 
-/** SQ5: opens a connection for one owner. Throws `invalid_settings`. */
+/** Opens a connection for one owner. Throws `invalid_settings`. */
 export function ownSqliteSession<Connection extends SqliteConnection>(
   open: OpenSqlite<Connection>,
 ): SqliteSession<Connection> {
@@ -302,7 +301,7 @@ export function isSameConnection(one: SqliteConnection, other: SqliteConnection)
 }
 
 interface Counted {
-  /** SQ5: looks for changes that did not come through the loan. */
+  /** Looks for changes that did not come through the loan. */
   count(): void;
   /** Takes all changes since `count` as changes through the loan. */
   recount(): void;

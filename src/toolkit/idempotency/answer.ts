@@ -1,8 +1,8 @@
 /**
  * Keeps answers and repeats them.
  *
- *   HI7  a repetition has the status, the headers and the bytes of the first answer, but no cookie, nothing that belongs to
- *        one connection, and no date; it says that it is a repetition, and until when the answer is kept.
+ *   - a repetition has the status, the headers and the bytes of the first answer, but no cookie, nothing that belongs to
+ *     one connection, and no date; it says that it is a repetition, and until when the answer is kept.
  */
 
 import { IDEMPOTENCY_EXPIRES, IDEMPOTENCY_REPLAYED } from "../../protocol/header-names.ts";
@@ -38,7 +38,7 @@ const NEVER_KEPT = new Set([
   EXPIRES.toLowerCase(),
 ]);
 
-/** HI7: returns the headers that are kept. */
+/** Returns the headers that are kept. */
 export function keptHeaders(headers: Answer["headers"]): Answer["headers"] {
   const named = headers
     .filter(([name]) => name.toLowerCase() === "connection")
@@ -55,7 +55,7 @@ export function wholeHeaders(headers: Answer["headers"]): Answer["headers"] {
   return headers.filter(([name]) => name.toLowerCase() !== "transfer-encoding");
 }
 
-/** HI7: returns the answer to a repetition. */
+/** Returns the answer to a repetition. */
 export function replayOf(kept: Answer, expiresAtMs: number | undefined): Answer {
   const length: Answer["headers"] = isBodiless(kept.status)
     ? []

@@ -1,10 +1,10 @@
 /**
  * Finishes requests that no process works on any more and whose clients did not come back.
  *
- *   HC1  a request whose process died, or whose handler failed after a finished phase, is run to its end from its last phase;
- *   HC2  several completers, and clients that come back, never work on one request at once: each claims it first;
- *   HC3  a request that fails is tried again after growing pauses, and not more often than `attemptsMax`;
- *   HC4  requests that cannot be finished do not hide others.
+ *   - a request whose process died, or whose handler failed after a finished phase, is run to its end from its last phase;
+ *   - several completers, and clients that come back, never work on one request at once: each claims it first;
+ *   - a request that fails is tried again after growing pauses, and not more often than `attemptsMax`;
+ *   - requests that cannot be finished do not hide others.
  */
 
 import { doubledMs, spreadMs } from "../../base/backoff.ts";
@@ -141,7 +141,7 @@ async function look<Tx>(search: Search<Tx>): Promise<number> {
   return finished;
 }
 
-/** HC4: finds requests that can be finished, and skips all others. */
+/** Finds requests that can be finished, and skips all others. */
 async function find<Tx>(
   search: Search<Tx>,
   filter: Omit<EntryFilter, "max">,
@@ -172,13 +172,13 @@ function foundOf<Tx>(search: Search<Tx>, entry: PlacedEntry): Found<Tx> | undefi
   }
 }
 
-/** HC3: returns whether the pause is over. The retention of an entry begins anew when it is released. */
+/** Returns whether the pause is over. The retention of an entry begins anew when it is released. */
 function isDue<Tx>({ parts, everyMs }: Search<Tx>, entry: PlacedEntry): boolean {
   const sinceMs = parts.settings.retainMs - (entry.keepLeftMs ?? 0);
   return sinceMs >= doubledMs(entry.attempts, { minMs: everyMs, maxMs: COMPLETER_PAUSE_MS_MAX });
 }
 
-/** HC2: finishes a request. Returns whether this completer finished it. */
+/** Finishes a request. Returns whether this completer finished it. */
 async function complete<Tx>(
   { attemptsMax, onError }: Search<Tx>,
   { settings, claim, start, perform }: CompleterParts<Tx>,

@@ -117,7 +117,7 @@ afterEach(() => {
 describe("the documented behaviour", () => {
   const cases: readonly (readonly [string, () => Promise<void>])[] = [
     [
-      "HI1 draft 2.1: the header is a structured field string; quotes are not a part of the key",
+      "draft 2.1: the header is a structured field string; quotes are not a part of the key",
       async () => {
         const { send, payments } = open();
         await send({ key: '"k1"' });
@@ -127,7 +127,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI1 draft 2.6: the first request is processed and answered",
+      "draft 2.6: the first request is processed and answered",
       async () => {
         const first = await open().send();
         expect(first.status).toBe(201);
@@ -136,7 +136,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI1 draft 2.6: a duplicate after the end gets the result of the first, and nothing is done",
+      "draft 2.6: a duplicate after the end gets the result of the first, and nothing is done",
       async () => {
         const { send, payments } = open();
         await send();
@@ -147,7 +147,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI1 draft 2.6: a result that is an error is repeated too",
+      "draft 2.6: a result that is an error is repeated too",
       async () => {
         const { send, payments } = open();
         const handler = async (): Promise<Response> => {
@@ -160,7 +160,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI1 draft 2.6 and 2.7: a duplicate while the first is under way gets 409",
+      "draft 2.6 and 2.7: a duplicate while the first is under way gets 409",
       async () => {
         const { send } = open();
         const { handler, finish, runs } = gated();
@@ -175,7 +175,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI1 draft 2.7: a missing key gets 400 where it is required",
+      "draft 2.7: a missing key gets 400 where it is required",
       async () => {
         const { send, payments } = open();
         expect(await problemOf(await send({ key: null }))).toEqual(problem(400, "key_missing"));
@@ -183,7 +183,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI2 draft 2.7: a key with another payload gets 422",
+      "draft 2.7: a key with another payload gets 422",
       async () => {
         const { send, counts } = open();
         await send({ body: { amount: 1 } });
@@ -193,7 +193,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI2 draft 2.7: it does so while the first is under way, and not 409",
+      "draft 2.7: it does so while the first is under way, and not 409",
       async () => {
         const { send } = open();
         const { handler, finish } = gated();
@@ -206,7 +206,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI7 draft 2.7: a refusal links to its documentation if there is some",
+      "draft 2.7: a refusal links to its documentation if there is some",
       async () => {
         const { send } = open({ describedBy: "https://example.com/keys" });
         const refused = await send({ key: null });
@@ -214,7 +214,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI7 draft 2.3, issue 35: the answer says until when it can be repeated",
+      "draft 2.3, issue 35: the answer says until when it can be repeated",
       async () => {
         const { send, clock } = open();
         const first = await send();
@@ -225,7 +225,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI6 draft 5: the key counts together with who the client is",
+      "draft 5: the key counts together with who the client is",
       async () => {
         const { send, payments } = open({ scope: ({ headers }) => headers.get("x-tenant") ?? "" });
         await send({ headers: { "x-tenant": "a" } });
@@ -235,7 +235,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI1 Stripe: the same status and body come again, including 500 errors",
+      "Stripe: the same status and body come again, including 500 errors",
       async () => {
         const { send, payments } = open();
         const handler = async (): Promise<Response> => {
@@ -248,7 +248,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI2 Stripe: parameters are compared with those of the first request",
+      "Stripe: parameters are compared with those of the first request",
       async () => {
         const { send } = open();
         await send({ path: "/pay?currency=eur" });
@@ -259,7 +259,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI4 Stripe: nothing is kept of a request that did not begin to execute",
+      "Stripe: nothing is kept of a request that did not begin to execute",
       async () => {
         const { send, payments, ledger } = open();
         const refused = await send({
@@ -274,7 +274,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI4 Stripe: a conflict with a concurrent request is not kept",
+      "Stripe: a conflict with a concurrent request is not kept",
       async () => {
         const { send } = open();
         const { handler, finish } = gated();
@@ -287,7 +287,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI5 Stripe: a key is new again when its result has been removed, after 24 hours",
+      "Stripe: a key is new again when its result has been removed, after 24 hours",
       async () => {
         const { send, payments, clock } = open();
         await send();
@@ -300,7 +300,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI1 Stripe: a key has up to 255 characters",
+      "Stripe: a key has up to 255 characters",
       async () => {
         const { send } = open();
         expect((await send({ key: "x".repeat(255) })).status).toBe(201);
@@ -309,7 +309,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI1 Stripe: keys are not for GET; here it is refused",
+      "Stripe: keys are not for GET; here it is refused",
       async () => {
         const { send, payments } = open();
         expect(await problemOf(await send({ method: "GET" }))).toEqual(
@@ -323,7 +323,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI1 DELETE and PUT are passed on without a key, and refused with one, unless the settings name them",
+      "DELETE and PUT are passed on without a key, and refused with one, unless the settings name them",
       async () => {
         const { send, payments } = open();
         for (const method of ["DELETE", "PUT"]) {
@@ -339,7 +339,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI4 draft issue 48: a passing 503 that says Retry-After, 409, 425 and 429 free the key",
+      "draft issue 48: a passing 503 that says Retry-After, 409, 425 and 429 free the key",
       async () => {
         const { send, payments } = open();
         const later = { headers: { "Retry-After": "5" } };
@@ -356,7 +356,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "HI1 draft issue 42: a duplicate that says Prefer: wait gets the answer of the first",
+      "draft issue 42: a duplicate that says Prefer: wait gets the answer of the first",
       async () => {
         const { send } = open();
         const { handler, finish, runs } = gated();
@@ -378,7 +378,7 @@ describe("the documented behaviour", () => {
 });
 
 describe("an engine", () => {
-  test("HI1 HI5 lets a duplicate in another process wait, and take over when the first is lost", async () => {
+  test("lets a duplicate in another process wait, and take over when the first is lost", async () => {
     const one = open({ mode: "phases" });
     const other = open({ mode: "phases" }, one);
     await die(one, "k1");
@@ -402,7 +402,7 @@ describe("an engine", () => {
     expect(other.counts.get("takeovers_total")).toBe(1);
   });
 
-  test("HI1 lets a duplicate wait for some seconds by itself, and tells it to come back soon", async () => {
+  test("lets a duplicate wait for some seconds by itself, and tells it to come back soon", async () => {
     const { send, clock } = open({}, undefined, {});
     const { handler, finish } = gated();
     const first = send({ handler });
@@ -425,7 +425,7 @@ describe("an engine", () => {
     expect([lucky.value?.status, (await first).status]).toEqual([201, 201]);
   });
 
-  test("HI1 keeps no more duplicates waiting than it may", async () => {
+  test("keeps no more duplicates waiting than it may", async () => {
     const { send } = open({ waitMs: 5000 });
     const { handler, finish } = gated();
     const first = send({ handler });
@@ -441,7 +441,7 @@ describe("an engine", () => {
     expect((await send({ handler })).status).toBe(201);
   });
 
-  test("HI1 lets a duplicate wait no longer than it wants, nor longer than it may", async () => {
+  test("lets a duplicate wait no longer than it wants, nor longer than it may", async () => {
     const { send, clock } = open({ waitMsMax: 3000 });
     const { handler, finish } = gated();
     const first = send({ handler });
@@ -459,7 +459,7 @@ describe("an engine", () => {
     await first;
   });
 
-  test("HI1 stops waiting for a client that has gone", async () => {
+  test("stops waiting for a client that has gone", async () => {
     const { send } = open({ waitMs: 60_000 });
     const { handler, finish } = gated();
     const first = send({ handler });
@@ -474,7 +474,7 @@ describe("an engine", () => {
     await first;
   });
 
-  test("HI1 runs the handler for one that waited, if the first one failed", async () => {
+  test("runs the handler for one that waited, if the first one failed", async () => {
     const { send, payments } = open({ waitMs: 5000 });
     let fail: () => void = () => undefined;
     const failing = new Promise<Response>(
@@ -490,7 +490,7 @@ describe("an engine", () => {
     expect(payments).toHaveLength(1);
   });
 
-  test("HI5 frees the key of a process that died within its lease, not after the retention", async () => {
+  test("frees the key of a process that died within its lease, not after the retention", async () => {
     const world = open({ leaseMs: 1000 });
     await die(world, "k1", 1000);
     expect((await world.send({ body: "x" })).status).toBe(409);
@@ -499,7 +499,7 @@ describe("an engine", () => {
     expect(world.payments).toEqual(["x"]);
   });
 
-  test("HI3 answers only after the commit", async () => {
+  test("answers only after the commit", async () => {
     const { send } = open();
     let go: () => void = () => undefined;
     const reached: string[] = [];
@@ -516,7 +516,7 @@ describe("an engine", () => {
     expect(reached).toEqual(HTTP_FAILPOINTS.filter((name) => name !== "http.phase.done"));
   });
 
-  test("HI4 takes the writes of a handler that throws back, and lets a retry run", async () => {
+  test("takes the writes of a handler that throws back, and lets a retry run", async () => {
     const { send, payments } = open();
     const handler: FetchHandler<MemoryTransaction> = async (_request, { tx }) => {
       payments.push("half");
@@ -529,7 +529,7 @@ describe("an engine", () => {
     expect(payments).toHaveLength(1);
   });
 
-  test("HI4 HI2 a handler that threw has begun: its key stays bound to its content", async () => {
+  test("a handler that threw has begun: its key stays bound to its content", async () => {
     const { send } = open();
     const handler = (): never => {
       throw new Error("no");
@@ -538,7 +538,7 @@ describe("an engine", () => {
     expect((await send({ body: { amount: 2 } })).status).toBe(422);
   });
 
-  test("HI4 takes the writes of an answer that is not kept back", async () => {
+  test("takes the writes of an answer that is not kept back", async () => {
     for (const keep of ["success", (status: number) => status !== 500] as const) {
       const { send, payments } = open({ keep });
       const handler: FetchHandler<MemoryTransaction> = async (_request, { tx }) => {
@@ -552,7 +552,7 @@ describe("an engine", () => {
     }
   });
 
-  test("HI4 NotStarted frees the key, with the answer that it has or as an error", async () => {
+  test("NotStarted frees the key, with the answer that it has or as an error", async () => {
     const { send, ledger } = open();
     const refusing = (error: NotStarted) => (): never => {
       throw error;
@@ -565,7 +565,7 @@ describe("an engine", () => {
     expect(await ledger.entries.scan({ kind: "http", max: 9 })).toEqual([]);
   });
 
-  test("HI8 answers what was committed, also if the commit is not known to be done", async () => {
+  test("answers what was committed, also if the commit is not known to be done", async () => {
     const { ledger, clock } = open();
     let isLost = true;
     const uncertain: Ledger<MemoryTransaction> = {
@@ -584,7 +584,7 @@ describe("an engine", () => {
   });
 
   test.each(["http.worked", "http.completed"])(
-    "HI8 says that it failed if the commit was not done, at %s, and a retry runs",
+    "says that it failed if the commit was not done, at %s, and a retry runs",
     async (point) => {
       const { send, payments } = open();
       setFailpoint((name) => {
@@ -598,7 +598,7 @@ describe("an engine", () => {
     },
   );
 
-  test("HI10 work that was taken over is not kept, and its client is told to ask again", async () => {
+  test("work that was taken over is not kept, and its client is told to ask again", async () => {
     const one = open({ mode: "phases", leaseMs: 1000 });
     const other = open({ mode: "phases", leaseMs: 1000 }, one);
     let isCutOff = false;
@@ -625,14 +625,14 @@ describe("an engine", () => {
     expect(await (await one.send()).json()).toEqual({ paid: 1 });
   });
 
-  test("HI6 refuses a request without a scope, and one that says to be everybody", async () => {
+  test("refuses a request without a scope, and one that says to be everybody", async () => {
     for (const scope of ["", GLOBAL]) {
       const { send } = open({ scope: () => scope });
       expect(await problemOf(await send())).toEqual(problem(400, "invalid_request"));
     }
   });
 
-  test("HI7 repeats status, headers and bytes, but neither cookies nor what belongs to a connection", async () => {
+  test("repeats status, headers and bytes, but neither cookies nor what belongs to a connection", async () => {
     const { send } = open();
     const bytes = crypto.getRandomValues(new Uint8Array(60_000));
     const headers: [string, string][] = [
@@ -664,7 +664,7 @@ describe("an engine", () => {
     });
   });
 
-  test("HI7 repeats an answer without a body", async () => {
+  test("repeats an answer without a body", async () => {
     const { send } = open();
     const handler = (): Response => new Response(null, { status: 204 });
     await send({ handler });
@@ -676,7 +676,7 @@ describe("an engine", () => {
     ]);
   });
 
-  test("HI7 sends an answer that is too large, and says to a duplicate that it is not kept", async () => {
+  test("sends an answer that is too large, and says to a duplicate that it is not kept", async () => {
     const { send } = open({ answerBytesMax: 1000 });
     const chunks = Array.from({ length: 5 }, (_, at) => new Uint8Array(400).fill(at));
     const handler = (): Response =>
@@ -693,7 +693,7 @@ describe("an engine", () => {
     expect(await problemOf(await send({ handler }))).toEqual(problem(409, "answer_not_kept"));
   });
 
-  test("HI4 an answer whose body fails is a failure", async () => {
+  test("an answer whose body fails is a failure", async () => {
     const { send } = open();
     const handler = (): Response =>
       new Response(
@@ -703,7 +703,7 @@ describe("an engine", () => {
     expect((await send()).status).toBe(201);
   });
 
-  test("HF3 takes the same JSON in another order for the same content", async () => {
+  test("takes the same JSON in another order for the same content", async () => {
     const { send, payments } = open();
     const headers = { "content-type": "application/json; charset=utf-8" };
     await send({ body: '{"amount":1,"to":{"a":1,"b":[1,2]}}', headers });
@@ -715,7 +715,7 @@ describe("an engine", () => {
     expect(payments).toHaveLength(1);
   });
 
-  test("HF4 takes other bytes, and another type, for other content", async () => {
+  test("takes other bytes, and another type, for other content", async () => {
     const { send } = open();
     const type = (value: string): Record<string, string> => ({ "content-type": value });
     await send({ body: '{"a":1}', headers: type("text/plain") });
@@ -724,20 +724,20 @@ describe("an engine", () => {
     expect((await send({ body: '{"a":1}', headers: type("text/plain") })).status).toBe(201);
   });
 
-  test("HF3 compares what the settings say, if they do", async () => {
+  test("compares what the settings say, if they do", async () => {
     const { send } = open({ fingerprint: ({ headers }) => headers.get("x-order") ?? undefined });
     await send({ headers: { "x-order": "1" }, body: "a" });
     expect((await send({ headers: { "x-order": "1" }, body: "b" })).status).toBe(201);
     expect((await send({ headers: { "x-order": "2" }, body: "a" })).status).toBe(422);
   });
 
-  test("HF3 compares nothing, if the settings say so", async () => {
+  test("compares nothing, if the settings say so", async () => {
     const { send } = open({ fingerprint: () => undefined });
     await send({ body: "a" });
     expect((await send({ body: "b" })).headers.get("Idempotency-Replayed")).toBe("true");
   });
 
-  test("HI1 HI10 a duplicate in the process of a zombie gets the answer of whoever took over", async () => {
+  test("a duplicate in the process of a zombie gets the answer of whoever took over", async () => {
     const one = open({ mode: "phases", leaseMs: 1000 });
     let isCutOff = false;
     const { entries } = one.ledger;
@@ -758,7 +758,7 @@ describe("an engine", () => {
     expect((await zombie.send()).headers.get("Idempotency-Replayed")).toBe("true");
   });
 
-  test("HI1 a request without a key runs in a transaction too, where no key is needed", async () => {
+  test("a request without a key runs in a transaction too, where no key is needed", async () => {
     const { send, payments } = open({ required: false });
     const handler: FetchHandler<MemoryTransaction> = async (_request, { tx, key }) => {
       expect(key).toBeUndefined();
@@ -774,7 +774,7 @@ describe("an engine", () => {
     expect(again.headers.get("Idempotency-Expires")).toBeNull();
   });
 
-  test("HI1 a request without a key has a signal of its own, which nobody else listens to", async () => {
+  test("a request without a key has a signal of its own, which nobody else listens to", async () => {
     const { send } = open({ required: false });
     const signals = new Set<AbortSignal>();
     const handler: FetchHandler<MemoryTransaction> = async (_request, { signal }) => {
@@ -788,7 +788,7 @@ describe("an engine", () => {
     expect(signals.size).toBe(4);
   });
 
-  test("HI5 refuses a key whose time is before everything that is kept, if it is told to", async () => {
+  test("refuses a key whose time is before everything that is kept, if it is told to", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 0, 3));
     const ledger = memoryLedger({ clock });
     const { send, counts } = open({ refusesOldKeys: true }, { clock, ledger });
@@ -806,7 +806,7 @@ describe("an engine", () => {
     expect(counts.get("expired_total")).toBe(1);
   });
 
-  test("HI1 refuses a body that is larger than allowed before anything is claimed", async () => {
+  test("refuses a body that is larger than allowed before anything is claimed", async () => {
     const { send, payments, ledger } = open({ bodyBytesMax: 100 });
     expect(await problemOf(await send({ body: "x".repeat(101) }))).toEqual(
       problem(413, "body_too_large"),
@@ -815,7 +815,7 @@ describe("an engine", () => {
     expect(await ledger.entries.scan({ kind: "http", max: 9 })).toEqual([]);
   });
 
-  test("HI5 says when a request was begun as often as it may", async () => {
+  test("says when a request was begun as often as it may", async () => {
     const { send } = open({ attemptsMax: 1 });
     const handler = (): never => {
       throw new Error("no");
@@ -824,7 +824,7 @@ describe("an engine", () => {
     expect(await problemOf(await send())).toEqual(problem(409, "attempts_exhausted"));
   });
 
-  test("HI1 counts what it does", async () => {
+  test("counts what it does", async () => {
     const { send, counts, clock } = open();
     await send();
     clock.advance(6 * 3_600_000);
@@ -836,7 +836,7 @@ describe("an engine", () => {
     });
   });
 
-  test("HI1 names all that is wrong with its settings at once", () => {
+  test("names all that is wrong with its settings at once", () => {
     const wrong = { leaseMs: 1, retainMs: -1, methods: ["GET"], header: "a b" } as never;
     const make = (): unknown => createIdempotency(memoryLedger(), wrong);
     for (const part of ["scope", "leaseMs=1", "retainMs=-1", "GET", "header=a b"])

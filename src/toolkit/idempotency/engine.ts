@@ -1,11 +1,11 @@
 /**
  * Decides which requests with an Idempotency-Key are worked on, and what the others get. All adapters share it.
  *
- *   HI1  of all requests with one key, one is worked on at a time, in all processes; the others wait for its answer as long
- *        as they may, or get 409 with `Retry-After`;
- *   HI2  a key that comes with other content is refused, also while the first request still runs;
- *   HI5  a process that dies frees its keys when their leases end, and never later;
- *   HI6  the keys of two scopes never meet.
+ *   - of all requests with one key, one is worked on at a time, in all processes; the others wait for its answer as long
+ *     as they may, or get 409 with `Retry-After`;
+ *   - a key that comes with other content is refused, also while the first request still runs;
+ *   - a process that dies frees its keys when their leases end, and never later;
+ *   - the keys of two scopes never meet.
  *
  * The standard is draft-ietf-httpapi-idempotency-key-header-07. toolkit/rules/claim.ts decides who may work.
  */
@@ -189,7 +189,6 @@ export class Idempotency<Tx, Source = unknown> {
     return this.#claim(place, fingerprint, request);
   }
 
-  /** HI1 */
   async #claim(
     place: Place,
     fingerprint: string | undefined,
@@ -297,7 +296,6 @@ export class Idempotency<Tx, Source = unknown> {
     });
   }
 
-  /** HI6 */
   async #scopeOf(request: IdempotencyRequest<Source>): Promise<string> {
     const { scope } = this.settings;
     if (scope === GLOBAL) return GLOBAL;
@@ -394,7 +392,6 @@ export class Idempotency<Tx, Source = unknown> {
     return { kind: "answer", answer: replayOf(kept, expiresAtMs) };
   }
 
-  /** HI2 */
   #mismatch(): Begun<Tx> {
     this.settings.tools.meter.add("mismatches_total", 1, { primitive: "http" });
     return this.#refuse("key_reused", "the key came before with another request");

@@ -5,8 +5,8 @@
  * that claims the key is the last one before the handler: a request that other hooks or the validation refuse claims no
  * key. The answer is held back in `onSend`, where its bytes are known and nothing is sent.
  *
- *   HA7  an error that Fastify turns into an answer is a failure: its writes are rolled back, and its key is free;
- *   HA8  an answer that goes around Fastify (`reply.hijack`, `reply.raw`) is held back too: at the response itself.
+ *   - an error that Fastify turns into an answer is a failure: its writes are rolled back, and its key is free;
+ *   - an answer that goes around Fastify (`reply.hijack`, `reply.raw`) is held back too: at the response itself.
  */
 
 import type { ServerResponse } from "node:http";
@@ -125,7 +125,7 @@ class Hooks<Tx, Source> {
   readonly #works = new WeakMap<FastifyRequestLike, Work<Tx>>();
   /** The bodies of repetitions and refusals. */
   readonly #bodies = new WeakMap<FastifyRequestLike, Uint8Array>();
-  /** HI10: the answers that are sent in place of those that Fastify makes of the error. */
+  /** The answers that are sent in place of those that Fastify makes of the error. */
   readonly #lost = new WeakMap<FastifyRequestLike, Answer>();
 
   constructor(engine: Idempotency<Tx, Source>) {
@@ -167,7 +167,7 @@ class Hooks<Tx, Source> {
     return reply;
   };
 
-  /** HA8: conducts the work if the handler ends the response itself, or has hijacked it: Fastify's hooks do not run then. */
+  /** Conducts the work if the handler ends the response itself, or has hijacked it: Fastify's hooks do not run then. */
   watch(request: FastifyRequestLike, reply: FastifyReplyLike, returned: unknown): void {
     const work = this.#works.get(request);
     if (work === undefined) return;
@@ -190,7 +190,6 @@ class Hooks<Tx, Source> {
     });
   }
 
-  /** HA7 */
   readonly onError = async (
     request: FastifyRequestLike,
     _reply: FastifyReplyLike,

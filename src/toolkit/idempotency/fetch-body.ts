@@ -1,4 +1,4 @@
-/** The content of a call. Every attempt sends the same bytes. HW5 of fetch.ts. */
+/** The content of a call. Every attempt sends the same bytes. */
 
 import { hexOf } from "../../base/hex.ts";
 import { canonicalValue } from "../rules/canonical-json.ts";

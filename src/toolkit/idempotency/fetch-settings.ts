@@ -1,4 +1,4 @@
-/** Settings of a caller. They are checked once; one error lists all problems. HW2 of fetch.ts. */
+/** Settings of a caller. They are checked once; one error lists all problems. */
 
 import { IDEMPOTENCY_KEY } from "../../protocol/header-names.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";

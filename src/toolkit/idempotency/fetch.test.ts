@@ -104,7 +104,7 @@ const failsWith = (code: Parameters<typeof isHapaxError>[1]) => (error: unknown)
   isHapaxError(error, code);
 
 describe("the key", () => {
-  test("HW1 nothing is sent before the store has said that the key is kept", async () => {
+  test("nothing is sent before the store has said that the key is kept", async () => {
     const stage = new Stage(answer(201));
     const memory = memoryKeyStore();
     let release: () => void = () => undefined;
@@ -129,14 +129,14 @@ describe("the key", () => {
     expect(stage.keys).toEqual(new Set([`"${(await memory.get("charge 17"))?.key}"`]));
   });
 
-  test("HW1 a store that fails lets nothing out", async () => {
+  test("a store that fails lets nothing out", async () => {
     const stage = new Stage(answer(201));
     stage.store = { ...stage.store, put: () => Promise.reject(new Error("disk full")) };
     await expect(stage.call()).rejects.toThrow("disk full");
     expect(stage.sent).toEqual([]);
   });
 
-  test("HW1 is the same in all attempts, also in those of another process and at once", async () => {
+  test("is the same in all attempts, also in those of another process and at once", async () => {
     const stage = new Stage("fails", answer(503), answer(201));
     await stage.call();
     stage.reply("fails", answer(200));
@@ -146,7 +146,7 @@ describe("the key", () => {
     expect(stage.keys.size).toBe(1);
   });
 
-  test("HW1 two operations have two keys, as has each caller's own header and syntax", async () => {
+  test("two operations have two keys, as has each caller's own header and syntax", async () => {
     const stage = new Stage(answer(200));
     const call = stage.make();
     await stage.drive(call("charge 17", URL_A, { json: 1 }));
@@ -161,7 +161,7 @@ describe("the key", () => {
     expect(stage.sent.at(-1)?.key).toBeNull();
   });
 
-  test("HW3 a name that was used for another content is refused before anything is sent", async () => {
+  test("a name that was used for another content is refused before anything is sent", async () => {
     const stage = new Stage(answer(201));
     await stage.call({ json: { cents: 5 } });
     const others: [string, IdempotentInit][] = [
@@ -183,7 +183,7 @@ describe("the key", () => {
     expect(stage.keys.size).toBe(1);
   });
 
-  test("HW6 a name is free after done, and not before, however old it is", async () => {
+  test("a name is free after done, and not before, however old it is", async () => {
     const stage = new Stage(answer(201));
     const call = stage.make();
     await stage.drive(call("charge 17", URL_A, { json: 1 }));
@@ -196,7 +196,7 @@ describe("the key", () => {
     expect(stage.keys.size).toBe(2);
   });
 
-  test("HW6 HW10 a late answer in one caller gives no key back that another has freed", async () => {
+  test("a late answer in one caller gives no key back that another has freed", async () => {
     let arrive = (_response: Response): void => undefined;
     const late = new Promise<Response>((resolve) => {
       arrive = resolve;
@@ -215,7 +215,7 @@ describe("the key", () => {
     expect(stage.keys.size).toBe(2);
   });
 
-  test("HW6 done is refused while a call of the operation is under way", async () => {
+  test("done is refused while a call of the operation is under way", async () => {
     const stage = new Stage("silent");
     const call = stage.make();
     const ending = new AbortController();
@@ -231,7 +231,7 @@ describe("the key", () => {
 });
 
 describe("the window", () => {
-  test("HW2 a call that is resumed when the window is over sends nothing", async () => {
+  test("a call that is resumed when the window is over sends nothing", async () => {
     const stage = new Stage("fails");
     await expect(stage.call()).rejects.toSatisfy(failsWith("unreachable"));
     const sent = stage.sent.length;
@@ -241,7 +241,7 @@ describe("the window", () => {
     expect(stage.sent).toHaveLength(sent);
   });
 
-  test("HW2 a call that is resumed within the window goes on, and stops before its end", async () => {
+  test("a call that is resumed within the window goes on, and stops before its end", async () => {
     const stage = new Stage("fails");
     await expect(stage.call()).rejects.toSatisfy(failsWith("unreachable"));
     stage.clock.advance(WINDOW_MS - stage.clock.steadyMs() - 3000);
@@ -250,7 +250,7 @@ describe("the window", () => {
     expect(stage.keys.size).toBe(1);
   });
 
-  test("HW2 what the server says of a key counts after a restart, by the server's own clock", async () => {
+  test("what the server says of a key counts after a restart, by the server's own clock", async () => {
     const serverMs = Date.UTC(2030, 0, 1);
     const stage = new Stage(
       answer(201, {
@@ -267,14 +267,14 @@ describe("the window", () => {
     expect(stage.sent).toHaveLength(2);
   });
 
-  test("HW2 a clock that was set back far does not make a key young", async () => {
+  test("a clock that was set back far does not make a key young", async () => {
     const stage = new Stage(answer(201));
     await stage.call();
     stage.clock.jump(-2 * WINDOW_MS);
     await expect(stage.call()).rejects.toSatisfy(failsWith("key_expired"));
   });
 
-  test("HW2 a clock that jumps during a call changes nothing", async () => {
+  test("a clock that jumps during a call changes nothing", async () => {
     const stage = new Stage("fails");
     const answered = stage.call();
     while (stage.sent.length < 2) await turn();
@@ -283,7 +283,7 @@ describe("the window", () => {
     expect((await answered).status).toBe(201);
   });
 
-  test("HW2 patience that could outlast the window is refused, with all other problems", () => {
+  test("patience that could outlast the window is refused, with all other problems", () => {
     const stage = new Stage();
     expect(() => stage.make({ retry: { totalMs: 8000 }, timeoutMs: 2000 })).not.toThrow();
     const wrong = {
@@ -307,7 +307,7 @@ describe("the window", () => {
     }
   });
 
-  test("HW1 HW2 HW5 whatever the network does, attempts are equal, and none could be under way past the window", async () => {
+  test("whatever the network does, attempts are equal, and none could be under way past the window", async () => {
     const reply = fc.oneof(
       fc.constantFrom<Reply>("fails", "silent"),
       fc.constantFrom(429, 500, 503, 409).map((status) => answer(status, { "retry-after": "1" })),
@@ -367,7 +367,7 @@ describe("repeating", () => {
     ["200", false, answer(200)],
   ];
 
-  test.each(CASES)("HW4 %s is repeated: %s", async (_name, isRepeated, first) => {
+  test.each(CASES)("%s is repeated: %s", async (_name, isRepeated, first) => {
     const stage = new Stage(first, answer(200, {}, "second"));
     const heard = await stage.call();
     expect(stage.sent).toHaveLength(isRepeated ? 2 : 1);
@@ -375,7 +375,7 @@ describe("repeating", () => {
     expect(await heard.text()).toBe(isRepeated ? "second" : await first.text());
   });
 
-  test("HW4 an answer that ends before its end is no answer", async () => {
+  test("an answer that ends before its end is no answer", async () => {
     const cut = async (): Promise<Response> => {
       const pieces = new ReadableStream<Uint8Array>({
         start(controller) {
@@ -390,7 +390,7 @@ describe("repeating", () => {
     expect(stage.sent).toHaveLength(2);
   });
 
-  test("HW4 an attempt that stays silent is given up after timeoutMs", async () => {
+  test("an attempt that stays silent is given up after timeoutMs", async () => {
     const stage = new Stage("silent", answer(200));
     await stage.call({ json: 1 }, { timeoutMs: 700 });
     const [, second] = stage.sent;
@@ -399,7 +399,7 @@ describe("repeating", () => {
   });
 
   test.each(["answer", "body"])(
-    "HW4 an attempt whose %s stays silent is given up also if fetch does not look at its signal",
+    "an attempt whose %s stays silent is given up also if fetch does not look at its signal",
     async (part) => {
       const silent = (): Promise<Response> =>
         part === "answer"
@@ -420,7 +420,7 @@ describe("repeating", () => {
     [{ lines: new Map() }, "json.lines is a Map"],
     [{ note: "\ud83d" }, "json.note has half of a surrogate pair"],
   ])(
-    "HW5 JSON that would say something else is refused, and nothing is sent: %o",
+    "JSON that would say something else is refused, and nothing is sent: %o",
     async (json, words) => {
       const stage = new Stage(new Response("ok"));
       await expect(stage.make()("op", URL_A, { json })).rejects.toThrow(words);
@@ -428,7 +428,7 @@ describe("repeating", () => {
     },
   );
 
-  test("HW4 a server is asked to wait with its answer, for half of an attempt at most", async () => {
+  test("a server is asked to wait with its answer, for half of an attempt at most", async () => {
     const preferOf = async (
       settings: Partial<IdempotentFetchSettings>,
       init: IdempotentInit = {},
@@ -461,7 +461,7 @@ describe("repeating", () => {
     }
   });
 
-  test("HW4 Retry-After is waited for, as seconds and as a date", async () => {
+  test("Retry-After is waited for, as seconds and as a date", async () => {
     const serverMs = Date.UTC(2031, 0, 1);
     const dates = { date: httpDate(serverMs), "retry-after": httpDate(serverMs + 3000) };
     for (const headers of [{ "retry-after": "3" }, dates]) {
@@ -472,13 +472,13 @@ describe("repeating", () => {
     }
   });
 
-  test("HW4 a Retry-After that nobody can wait for ends the call, however many digits it has", async () => {
+  test("a Retry-After that nobody can wait for ends the call, however many digits it has", async () => {
     const stage = new Stage(answer(503, { "retry-after": "99999999999" }));
     expect((await stage.call()).status).toBe(503);
     expect(stage.sent).toHaveLength(1);
   });
 
-  test("HW4 HW5 a redirection is an answer: it is not followed by a call without its content", async () => {
+  test("a redirection is an answer: it is not followed by a call without its content", async () => {
     const stage = new Stage(answer(302, { location: "https://api.test/other" }));
     const modes: unknown[] = [];
     const fetchOf: typeof fetch = (input, init) => {
@@ -490,7 +490,7 @@ describe("repeating", () => {
     expect(modes).toEqual(["manual", "follow"]);
   });
 
-  test("HW4 pauses double up to a ceiling, with jitter between the half and the whole", async () => {
+  test("pauses double up to a ceiling, with jitter between the half and the whole", async () => {
     const stage = new Stage("fails");
     const retry = { minMs: 100, maxMs: 400, attemptsMax: 6, totalMs: 8000 };
     await expect(stage.call({ json: 1 }, { retry })).rejects.toSatisfy(failsWith("unreachable"));
@@ -504,7 +504,7 @@ describe("repeating", () => {
     expect(new Set(pauses.slice(2)).size).toBeGreaterThan(1);
   });
 
-  test("HW4 when patience ends, the last answer is returned, and no pause begins that would outlast it", async () => {
+  test("when patience ends, the last answer is returned, and no pause begins that would outlast it", async () => {
     const stage = new Stage(answer(503, { "retry-after": "60" }));
     expect((await stage.call()).status).toBe(503);
     expect(stage.sent).toHaveLength(1);
@@ -513,7 +513,7 @@ describe("repeating", () => {
     expect(limited.sent).toHaveLength(3);
   });
 
-  test("HW4 a signal ends a call in an attempt and in a pause, with its own reason", async () => {
+  test("a signal ends a call in an attempt and in a pause, with its own reason", async () => {
     for (const reply of ["silent", "fails"] as const) {
       const stage = new Stage(reply);
       const ending = new AbortController();
@@ -531,7 +531,7 @@ describe("repeating", () => {
 });
 
 describe("the content", () => {
-  test("HW5 texts, bytes, forms and JSON are sent with their types, the same in every attempt", async () => {
+  test("texts, bytes, forms and JSON are sent with their types, the same in every attempt", async () => {
     const bytes = new TextEncoder().encode("bytes");
     const cases: [IdempotentInit, string, string | null][] = [
       [{ body: "text" }, "text", "text/plain;charset=UTF-8"],
@@ -563,7 +563,7 @@ describe("the content", () => {
     }
   });
 
-  test("HW3 HW5 a value whose members come in another order is the same content, and the same bytes", async () => {
+  test("a value whose members come in another order is the same content, and the same bytes", async () => {
     const stage = new Stage(answer(200));
     await stage.call({ json: { a: 1, b: { c: [2, { e: 3, d: 4 }] }, at: new Date(0) } });
     await stage.call({ json: { at: new Date(0), b: { c: [2, { d: 4, e: 3 }] }, a: 1 } });
@@ -572,7 +572,7 @@ describe("the content", () => {
     expect(stage.keys.size).toBe(1);
   });
 
-  test("HW5 bytes that the caller changes meanwhile are sent as they were", async () => {
+  test("bytes that the caller changes meanwhile are sent as they were", async () => {
     const stage = new Stage("fails", answer(200));
     const body = new TextEncoder().encode("before");
     const answered = stage.call({ body });
@@ -581,7 +581,7 @@ describe("the content", () => {
     expect(stage.sent.map((sent) => sent.body)).toEqual(["before", "before"]);
   });
 
-  test("HW5 what may not be readable twice is refused, and no key is made", async () => {
+  test("what may not be readable twice is refused, and no key is made", async () => {
     const cycle: unknown[] = [];
     cycle.push(cycle);
     const wrong = [

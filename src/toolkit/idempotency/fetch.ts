@@ -2,18 +2,18 @@
  * `hapax/idempotency/fetch`: calls of HTTP APIs that take idempotency keys. Each operation has one effect, also if the
  * network fails or the calling process crashes.
  *
- *   HW1  the key of an operation is durable before anything is sent, and all its attempts have that key: also those of
- *        other processes, and of this one after a restart;
- *   HW2  no attempt is begun that could arrive when the server has forgotten the key: by its published window, or by the
- *        `Idempotency-Expires` that it has sent. Settings that would allow such an attempt are refused;
- *   HW3  the name of an operation belongs to one content: with another it is refused before anything is sent;
- *   HW4  no answer, a part of one, 408, 425, 429, 5xx and 409 while the work still runs are repeated, after a pause that
- *        doubles with jitter and is never shorter than `Retry-After`. Every other answer is final, and so is a kept one. An
- *        attempt ends with its time and with the caller's signal, also if the given `fetch` ignores its signal;
- *   HW5  all attempts send the same bytes; a body that may not be readable twice is refused, and a redirection is not
- *        followed unless the caller asks for it;
- *   HW6  a name is free again when the caller calls `done`, and never by itself: not even past the window, for then a
- *        repeated call would be a second effect.
+ *   - the key of an operation is durable before anything is sent, and all its attempts have that key: also those of
+ *     other processes, and of this one after a restart;
+ *   - no attempt is begun that could arrive when the server has forgotten the key: by its published window, or by the
+ *     `Idempotency-Expires` that it has sent. Settings that would allow such an attempt are refused;
+ *   - the name of an operation belongs to one content: with another it is refused before anything is sent;
+ *   - no answer, a part of one, 408, 425, 429, 5xx and 409 while the work still runs are repeated, after a pause that
+ *     doubles with jitter and is never shorter than `Retry-After`. Every other answer is final, and so is a kept one. An
+ *     attempt ends with its time and with the caller's signal, also if the given `fetch` ignores its signal;
+ *   - all attempts send the same bytes; a body that may not be readable twice is refused, and a redirection is not
+ *     followed unless the caller asks for it;
+ *   - a name is free again when the caller calls `done`, and never by itself: not even past the window, for then a
+ *     repeated call would be a second effect.
  *
  * The wall clock measures the age of a key between calls, and the steady clock within a call.
  */
@@ -211,13 +211,13 @@ class IdempotentCaller {
       return heard;
     }
     const next = applyExpiry(used.record, expiryOf(heard.response.headers, startMs), windowMs);
-    // HW10. The call goes on under its own key, whatever the name stands for by now.
+    // The call goes on under its own key, whatever the name stands for by now.
     if (next !== used.record) await store.update(call.operation, next);
     used.record = next;
     return heard;
   }
 
-  /** HW1: returns the key of the operation. It is durable by then. */
+  /** Returns the key of the operation. It is durable by then. */
   async #keyOf({ operation, content, nowMs }: Call): Promise<KeyRecord> {
     const { store, random } = this.#settings;
     const kept = await store.get(operation);
@@ -228,7 +228,6 @@ class IdempotentCaller {
     return record;
   }
 
-  /** HW2, HW3 */
   #check(record: KeyRecord, call: Call, last: unknown): void {
     // The whole time of an attempt, also if the call ends earlier: an abandoned request may still be on its way.
     const { windowMs, timeoutMs } = this.#settings;
@@ -264,7 +263,7 @@ class IdempotentCaller {
       // A `fetch` of the caller need not look at its signal.
       const sending = this.#settings.fetch(content.url, {
         ...rest,
-        // HW5: after 301 to 303 `fetch` would send a GET without the content, and return its answer as that of the call.
+        // After 301 to 303 `fetch` would send a GET without the content, and return its answer as that of the call.
         redirect: rest.redirect ?? "manual",
         method: content.method,
         headers,
@@ -273,7 +272,7 @@ class IdempotentCaller {
         signal: ended.signal,
       });
       const response = await unlessAborted(sending, ended.signal);
-      // HW4: an answer counts when it is there as a whole; its reader has a copy that cannot fail.
+      // An answer counts when it is there as a whole; its reader has a copy that cannot fail.
       const bytes = await unlessAborted(response.clone().arrayBuffer(), ended.signal);
       return { kind: "answer", response, isFinal: !isAgain(response, bytes) };
     } catch (error) {
@@ -285,7 +284,7 @@ class IdempotentCaller {
     }
   }
 
-  /** HW4: half the ceiling and a random half; `Retry-After` if that is longer. */
+  /** Half the ceiling and a random half; `Retry-After` if that is longer. */
   #pauseMs(failures: number, heard: Heard, nowMs: number): number {
     const { random, retry } = this.#settings;
     const ownMs = backoffMs(failures, retry, random.unit());

@@ -1,8 +1,8 @@
 /**
  * Makes a digest of a request's content: the same for a repetition, another one for another request.
  *
- *   HF3  the same JSON is the same content, in every spelling and from every parser; so is the same form, with any boundary;
- *   HF4  another method, path, query, type or byte is other content: no two parts can be taken for one another.
+ *   - the same JSON is the same content, in every spelling and from every parser; so is the same form, with any boundary;
+ *   - another method, path, query, type or byte is other content: no two parts can be taken for one another.
  */
 
 import { hexOf } from "../../base/hex.ts";

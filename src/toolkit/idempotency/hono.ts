@@ -1,7 +1,7 @@
 /**
  * `hapax/idempotency/hono`: idempotency keys for Hono, on every runtime.
  *
- *   HA6  an error that Hono turns into an answer is a failure: its writes are rolled back, and its key is free.
+ *   - an error that Hono turns into an answer is a failure: its writes are rolled back, and its key is free.
  */
 
 import { type HapaxError, isHapaxError } from "../../base/errors.ts";

@@ -6,7 +6,7 @@
  * at last the folder is synced. A process that dies in between leaves a `.new-` file behind, which no process reads.
  *
  * A later change of a record goes into a second file, which names the key. No call of a file system replaces a file only if
- * it still exists, and a key that another process has removed meanwhile must not come back (HW10).
+ * it still exists, and a key that another process has removed meanwhile must not come back.
  */
 
 import { createHash } from "node:crypto";
@@ -81,7 +81,7 @@ class FileKeyStore implements KeyStore {
     if (isGone === true) await syncFolder(this.#folder);
   }
 
-  /** HW9: a digest is short, and every file system takes its characters. */
+  /** A digest is short, and every file system takes its characters. */
   #path(operation: string, kind = "json"): string {
     return join(this.#folder, `${createHash("sha256").update(operation).digest("hex")}.${kind}`);
   }
@@ -121,7 +121,7 @@ async function syncAbove(folder: string, made: string): Promise<void> {
   }
 }
 
-/** HW8: gives the file its name. Returns false if the name is taken. */
+/** Gives the file its name. Returns false if the name is taken. */
 async function nameIfFree(written: string, path: string): Promise<boolean> {
   try {
     await fs.link(written, path);

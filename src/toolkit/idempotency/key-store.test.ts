@@ -42,7 +42,7 @@ const PLACES: readonly { readonly name: string; readonly make: () => () => KeySt
 
 for (const { name: place, make } of PLACES) {
   describe(place, () => {
-    test("HW7 what was put is there for whoever opens it next, until it is removed", async () => {
+    test("what was put is there for whoever opens it next, until it is removed", async () => {
       const open = make();
       expect(await open().get("pay")).toBeUndefined();
       expect(await open().put("pay", recordOf("k"))).toEqual(recordOf("k"));
@@ -53,7 +53,7 @@ for (const { name: place, make } of PLACES) {
       expect(await open().put("pay", recordOf("k2"))).toEqual(recordOf("k2"));
     });
 
-    test("HW10 what is learned of a key that was removed brings it not back, nor changes the next one", async () => {
+    test("what is learned of a key that was removed brings it not back, nor changes the next one", async () => {
       const open = make();
       const late = { ...recordOf("k1"), expiresAtMs: 9 };
       await open().put("pay", recordOf("k1"));
@@ -65,7 +65,7 @@ for (const { name: place, make } of PLACES) {
       expect(await open().get("pay")).toEqual(recordOf("k2"));
     });
 
-    test("HW8 of many keys for one operation the first stays, and everybody is told that one", async () => {
+    test("of many keys for one operation the first stays, and everybody is told that one", async () => {
       const open = make();
       const keys = Array.from({ length: 20 }, (_, at) => `k${at}`);
       const told = await Promise.all(keys.map((key) => open().put("pay", recordOf(key))));
@@ -73,7 +73,7 @@ for (const { name: place, make } of PLACES) {
       expect(await open().get("pay")).toEqual(told[0]);
     });
 
-    test("HW8 the record of the same key is replaced, that of another is not", async () => {
+    test("the record of the same key is replaced, that of another is not", async () => {
       const open = make();
       const known = { ...recordOf("k"), expiresAtMs: 9 };
       await open().put("pay", recordOf("k"));
@@ -84,7 +84,7 @@ for (const { name: place, make } of PLACES) {
       expect(await open().get("pay")).toEqual(known);
     });
 
-    test("HW9 names are kept apart, whatever they are made of", async () => {
+    test("names are kept apart, whatever they are made of", async () => {
       const open = make();
       const names = [
         "a",
@@ -105,7 +105,7 @@ for (const { name: place, make } of PLACES) {
   });
 }
 
-test("HW7 a file that is not whole is reported, and no other key is made in its place", async () => {
+test("a file that is not whole is reported, and no other key is made in its place", async () => {
   const folder = freshFolder();
   const store = fileKeyStore(folder);
   await store.put("pay", recordOf("k"));
@@ -118,7 +118,7 @@ test("HW7 a file that is not whole is reported, and no other key is made in its 
   }
 });
 
-test("HW8 nothing but the kept keys is left in the folder", async () => {
+test("nothing but the kept keys is left in the folder", async () => {
   const folder = freshFolder();
   const store = fileKeyStore(folder);
   await Promise.all(["k1", "k2", "k3"].map((key) => store.put("pay", recordOf(key))));
@@ -127,7 +127,7 @@ test("HW8 nothing but the kept keys is left in the folder", async () => {
   expect(readdirSync(folder)).toHaveLength(2);
 });
 
-test("HW10 a key that is removed while a late answer is written down stays removed", async () => {
+test("a key that is removed while a late answer is written down stays removed", async () => {
   const folder = freshFolder();
   const [one, other] = [fileKeyStore(folder), fileKeyStore(folder)];
   for (let round = 0; round < 50; round += 1) {

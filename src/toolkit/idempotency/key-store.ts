@@ -2,11 +2,11 @@
  * PORT. Keeps the keys of a caller's operations, so that they outlive its process. Implementations: the two below, and
  * key-file.ts.
  *
- *   HW7  when `put` has resolved, the key survives a crash, as far as the medium does;
- *   HW8  of two keys that are put for one operation, the first stays, and both callers get that one;
- *   HW10 an update of one key changes no other key of its operation, and brings no removed key back: an answer may come
+ *   - when `put` has resolved, the key survives a crash, as far as the medium does;
+ *   - of two keys that are put for one operation, the first stays, and both callers get that one;
+ *   - an update of one key changes no other key of its operation, and brings no removed key back: an answer may come
  *        late, when another process has freed the name;
- *   HW9  operations are kept apart, with any characters in their names.
+ *   - operations are kept apart, with any characters in their names.
  */
 
 import type { KeyRecord } from "../rules/caller-key.ts";
@@ -18,9 +18,9 @@ export type { KeyRecord } from "../rules/caller-key.ts";
 export interface KeyStore {
   /** Returns the record of the operation. It is durable by then, as after `put`. */
   get(operation: string): Promise<KeyRecord | undefined>;
-  /** Keeps the record if the operation has none. Returns the kept one: an older record stays (HW8). */
+  /** Keeps the record if the operation has none. Returns the kept one: an older record stays. */
   put(operation: string, record: KeyRecord): Promise<KeyRecord>;
-  /** Replaces the record with the same key. Does nothing if there is none, or one with another key (HW10). */
+  /** Replaces the record with the same key. Does nothing if there is none, or one with another key. */
   update(operation: string, record: KeyRecord): Promise<void>;
   remove(operation: string): Promise<void>;
 }
@@ -87,7 +87,7 @@ export function storageKeyStore(
   };
   return {
     get: async (operation) => find(operation),
-    // HW8: no other code runs between the look and the write.
+    // No other code runs between the look and the write.
     put: async (operation, record) => {
       const there = find(operation);
       if (there !== undefined) return there;

@@ -1,8 +1,8 @@
 /**
  * Holds the answer of a handler of `node:http` and Express back until it is committed.
  *
- *   HA1  nothing of an answer reaches the client before `send`, with every way to write it;
- *   HA2  the handler sees the same response as without this: sent headers, an ended response.
+ *   - nothing of an answer reaches the client before `send`, with every way to write it;
+ *   - the handler sees the same response as without this: sent headers, an ended response.
  *
  * Other middleware may replace functions of the response, before or after this: all replacements are called.
  */

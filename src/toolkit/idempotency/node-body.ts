@@ -1,7 +1,7 @@
 /**
  * Reads the body of a request of `node:http`, and leaves it for the next reader.
  *
- *   HA3  later readers get the same bytes from the same request, by events, by iteration or through a parser.
+ *   - later readers get the same bytes from the same request, by events, by iteration or through a parser.
  */
 
 import type { IncomingMessage } from "node:http";
@@ -35,7 +35,7 @@ function left(): Error {
 }
 
 /**
- * HA3: takes all bytes without letting the stream end, then puts them back. A `read` with the exact length does not end a
+ * Takes all bytes without letting the stream end, then puts them back. A `read` with the exact length does not end a
  * stream; a `read` without a length does.
  */
 function peek(request: IncomingMessage, bytesMax: number): Promise<Uint8Array> {

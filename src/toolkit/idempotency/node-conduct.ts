@@ -1,8 +1,8 @@
 /**
  * Runs work whose answer goes through a response of `node:http`: to its end, then commits it, and only then answers.
  *
- *   HA4  an answer that was not committed is dropped; its client gets a problem, or the answer of the error handler;
- *   HA5  a client that goes away changes nothing: the work goes on, and its answer is kept.
+ *   - an answer that was not committed is dropped; its client gets a problem, or the answer of the error handler;
+ *   - a client that goes away changes nothing: the work goes on, and its answer is kept.
  */
 
 import type { ServerResponse } from "node:http";
@@ -21,7 +21,7 @@ export function abortWork(response: ServerResponse, error: unknown): boolean {
   return abort !== undefined;
 }
 
-/** HA4, HA5: runs the work, holds its answer back, and sends it when it is committed. Rejects with the error. */
+/** Runs the work, holds its answer back, and sends it when it is committed. Rejects with the error. */
 export async function conduct<Tx>(
   onError: (error: unknown) => void,
   run: Run<Tx>,

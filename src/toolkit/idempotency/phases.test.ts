@@ -96,7 +96,7 @@ afterEach(() => {
 });
 
 describe("phases", () => {
-  test("HP1 HP2 run once each, whichever of them an attempt ends after", async () => {
+  test("run once each, whichever of them an attempt ends after", async () => {
     for (const [point, time] of [
       ["http.phase.done", 1],
       ["http.phase.done", 2],
@@ -115,7 +115,7 @@ describe("phases", () => {
     }
   });
 
-  test("HP1 a phase that fails leaves no writes and no value behind", async () => {
+  test("a phase that fails leaves no writes and no value behind", async () => {
     const { send, log, buy } = open();
     const failing: FetchHandler<MemoryTransaction> = async (_request, { phase }) =>
       phase("order", async ({ tx }) => {
@@ -129,7 +129,7 @@ describe("phases", () => {
     expect(log).toEqual(["order book", "ship"]);
   });
 
-  test("HP1 a phase of work that was taken over is rolled back", async () => {
+  test("a phase of work that was taken over is rolled back", async () => {
     const { send, log, clock, ledger } = open({ leaseMs: 1000 });
     let finish: () => void = () => undefined;
     const gate = new Promise<void>((resolve) => (finish = resolve));
@@ -166,7 +166,7 @@ describe("phases", () => {
     clock.advance(9000);
   });
 
-  test("HP2 values are the same for the first attempt and for later ones: JSON", async () => {
+  test("values are the same for the first attempt and for later ones: JSON", async () => {
     const { send } = open();
     const seen: unknown[] = [];
     const handler: FetchHandler<MemoryTransaction> = async (_request, { phase, attempt }) => {
@@ -181,7 +181,7 @@ describe("phases", () => {
     expect(seen.slice(2)).toEqual(seen.slice(0, 2));
   });
 
-  test("HP2 a value that JSON cannot carry is refused, and its phase rolled back", async () => {
+  test("a value that JSON cannot carry is refused, and its phase rolled back", async () => {
     const { send, log } = open();
     const handler: FetchHandler<MemoryTransaction> = async (_request, { phase }) => {
       await phase("a", async ({ tx }) => {
@@ -195,7 +195,7 @@ describe("phases", () => {
     expect(log).toEqual([]);
   });
 
-  test("HP3 a name that comes twice, and phases at once, are refused", async () => {
+  test("a name that comes twice, and phases at once, are refused", async () => {
     const twice: FetchHandler<MemoryTransaction> = async (_request, { phase }) => {
       await phase("a", async () => 1);
       await phase("a", async () => 2);
@@ -209,7 +209,7 @@ describe("phases", () => {
     await expect(open().send(atOnce)).rejects.toThrow("phase=b begins while phase=a is under way");
   });
 
-  test("HP4 a call that is repeated has the same key; another phase and another request have others", async () => {
+  test("a call that is repeated has the same key; another phase and another request have others", async () => {
     const { send, remote, engine } = open();
     const call =
       (name: string): FetchHandler<MemoryTransaction> =>
@@ -235,7 +235,7 @@ describe("phases", () => {
     expect(new Set(remote).size).toBe(3);
   });
 
-  test("HP3 each mode refuses what belongs to the other", async () => {
+  test("each mode refuses what belongs to the other", async () => {
     const { send } = open();
     await expect(
       send(async (_request, context) => Response.json(context.tx)),
@@ -246,7 +246,7 @@ describe("phases", () => {
     });
   });
 
-  test("HP1 a ledger without transactions takes calls only", async () => {
+  test("a ledger without transactions takes calls only", async () => {
     const ledger = memoryLedger();
     const plain = { ...ledger, supports: { ...ledger.supports, transactions: false } };
     const { send } = open({}, { clock: createVirtualClock(), ledger: plain, log: [], remote: [] });
@@ -256,7 +256,7 @@ describe("phases", () => {
     expect(await (await send(handler)).text()).toBe("paid");
   });
 
-  test("HI4 a request that had finished phases keeps them, whatever a later attempt says", async () => {
+  test("a request that had finished phases keeps them, whatever a later attempt says", async () => {
     const { send, log } = open();
     failAt("http.phase.done", 1);
     await expect(send()).rejects.toThrow("died");
@@ -292,7 +292,7 @@ async function abandon(shop: Shop): Promise<void> {
 }
 
 describe("a completer", () => {
-  test("HC1 finishes a request whose process died and whose client never came back", async () => {
+  test("finishes a request whose process died and whose client never came back", async () => {
     const shop = open();
     await abandon(shop);
     const requests: Request[] = [];
@@ -315,7 +315,7 @@ describe("a completer", () => {
     expect(await completer.run()).toBe(0);
   });
 
-  test("HC1 stores the headers that it is told to, and no others", async () => {
+  test("stores the headers that it is told to, and no others", async () => {
     const shop = open({ storedHeaders: ["x-trace", "cookie"] });
     await abandon(shop);
     shop.clock.advance(30_000);
@@ -329,7 +329,7 @@ describe("a completer", () => {
     expect(headers).not.toHaveProperty("authorization");
   });
 
-  test("HC1 finishes work whose handler failed after a phase, but not what left nothing", async () => {
+  test("finishes work whose handler failed after a phase, but not what left nothing", async () => {
     const shop = open();
     failAt("http.phase.done", 1);
     await expect(shop.send()).rejects.toThrow("died");
@@ -344,7 +344,7 @@ describe("a completer", () => {
     expect(other.log).toEqual([]);
   });
 
-  test("HC2 of many at once, and of a client that comes back, one works", async () => {
+  test("of many at once, and of a client that comes back, one works", async () => {
     const shop = open();
     await abandon(shop);
     shop.clock.advance(30_000);
@@ -359,7 +359,7 @@ describe("a completer", () => {
     expect(shop.remote).toHaveLength(1);
   });
 
-  test("HC3 tries again what fails, with growing pauses, and not more often than it may", async () => {
+  test("tries again what fails, with growing pauses, and not more often than it may", async () => {
     const shop = open();
     await abandon(shop); // Two attempts so far.
     shop.clock.advance(30_000);
@@ -391,7 +391,7 @@ describe("a completer", () => {
     expect(errors.map(String)).toEqual(["Error: try 1", "Error: try 2", "Error: try 3"]);
   });
 
-  test("HC4 looks past requests that it can do nothing for", async () => {
+  test("looks past requests that it can do nothing for", async () => {
     const shop = open();
     const terms = {
       fingerprint: undefined,
@@ -409,7 +409,7 @@ describe("a completer", () => {
     expect(await shop.engine.completer(() => shop.buy, { batch: 2 }).run()).toBe(1);
   });
 
-  test("HC1 looks by itself from start to stop", async () => {
+  test("looks by itself from start to stop", async () => {
     const shop = open();
     await abandon(shop);
     const completer = shop.engine.completer(() => shop.buy, { everyMs: 10_000 });
@@ -425,11 +425,11 @@ describe("a completer", () => {
     expect(shop.errors).toEqual([]);
   });
 
-  test("HC1 needs requests to be stored", () => {
+  test("needs requests to be stored", () => {
     expect(() => open({ completes: false }).engine.completer(() => undefined)).toThrow("completes");
   });
 
-  test("HC1 finishes a transaction that was abandoned before it began", async () => {
+  test("finishes a transaction that was abandoned before it began", async () => {
     const shop = open({ mode: "transaction" });
     const pay: FetchHandler<MemoryTransaction> = async (_request, { tx }) => {
       shop.log.push("paid");

@@ -1,10 +1,10 @@
 /**
  * Runs work in steps that are not repeated: recovery points.
  *
- *   HP1  the writes of a phase and its value are committed together, under the token of the claim;
- *   HP2  a later attempt gets the value of a finished phase as it was, and does not run it;
- *   HP3  phases come one after the other, each name once: otherwise the recovery points would not match the work;
- *   HP4  the key that a call gives to a remote service is the same in every attempt.
+ *   - the writes of a phase and its value are committed together, under the token of the claim;
+ *   - a later attempt gets the value of a finished phase as it was, and does not run it;
+ *   - phases come one after the other, each name once: otherwise the recovery points would not match the work;
+ *   - the key that a call gives to a remote service is the same in every attempt.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -65,7 +65,6 @@ export class Phases<Tx> {
     }
   }
 
-  /** HP3 */
   #enter(name: string): void {
     if (this.#running !== undefined)
       throw misuse(`phase=${name} begins while phase=${this.#running} is under way`);
@@ -83,7 +82,6 @@ export class Phases<Tx> {
     return decode(next.get(name));
   }
 
-  /** HP1 */
   async #transaction(name: string, work: (tx: Tx) => Promise<unknown>): Promise<unknown> {
     const { ledger, claim, signal } = this.#parts;
     if (!ledger.supports.transactions)

@@ -6,7 +6,7 @@
  *   head        JSON: while it runs, the request and the values of finished phases; when it is done, the answer
  *   rest        the bytes of the body of that request or answer
  *
- *   HI9  every body comes back byte by byte.
+ *   - every body comes back byte by byte.
  */
 
 import { HapaxError } from "../../base/errors.ts";

@@ -1,10 +1,10 @@
 /**
  * Runs one request with a key, from its claim to its end.
  *
- *   HI3  an answer leaves only when it is committed: with its record, and with the writes of its transaction;
- *   HI4  an answer that is not kept, and a failure, leave no writes of the transaction behind, and free the key at once;
- *   HI8  a commit with an unknown outcome is looked up in the ledger before anything is answered;
- *   HI10  work that another process has taken over answers `in_progress`, and nothing of it is kept.
+ *   - an answer leaves only when it is committed: with its record, and with the writes of its transaction;
+ *   - an answer that is not kept, and a failure, leave no writes of the transaction behind, and free the key at once;
+ *   - a commit with an unknown outcome is looked up in the ledger before anything is answered;
+ *   - work that another process has taken over answers `in_progress`, and nothing of it is kept.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -100,7 +100,7 @@ export class Run<Tx> {
     }
   }
 
-  /** HI4: ends work that has failed. The caller reports the error. */
+  /** Ends work that has failed. The caller reports the error. */
   async fail(error: unknown): Promise<void> {
     if (this.#isOver) return;
     if (error instanceof NotStarted) this.#isNotStarted = true;
@@ -108,7 +108,7 @@ export class Run<Tx> {
     await this.#undo();
   }
 
-  /** HI10: returns the answer if the work has failed because another process has it, or may soon have it. */
+  /** Returns the answer if the work has failed because another process has it, or may soon have it. */
   answerTo(error: unknown): Answer | undefined {
     const { aborted, reason } = this.context.signal;
     // The error may be the handler's own: its transaction ended with the lease, so its next write was refused.
@@ -126,7 +126,6 @@ export class Run<Tx> {
     }
   }
 
-  /** HI3 */
   async #commit(answer: Answer): Promise<void> {
     const { ledger, settings, claim } = this.#parts;
     const data = isStorable(answer, settings.answerBytesMax) ? encodeAnswer(answer) : undefined;
@@ -142,7 +141,7 @@ export class Run<Tx> {
         await failpoint("http.completed");
       });
     } catch (error) {
-      // HI10: the claim is gone, so there is nothing to look up and nothing to free.
+      // The claim is gone, so there is nothing to look up and nothing to free.
       if (isHapaxError(error, "lease_lost")) throw error;
       // This comes first: where one transaction excludes all others, nothing can be looked up while it is open.
       await this.#rollBack();
@@ -152,7 +151,6 @@ export class Run<Tx> {
     }
   }
 
-  /** HI8 */
   async #isCommitted(): Promise<boolean> {
     const { ledger, claim, settings } = this.#parts;
     if (claim === undefined) return false;
@@ -222,7 +220,7 @@ export class Run<Tx> {
   }
 }
 
-/** HI10: returns the answer for the client. It does not mention the lost lease; the client just asks again. */
+/** Returns the answer for the client. It does not mention the lost lease; the client just asks again. */
 function takenOver(describedBy: string | undefined): Answer {
   const detail = "another process has taken the work over";
   return problemOf("in_progress", detail, { retryAfterMs: 1000, describedBy });

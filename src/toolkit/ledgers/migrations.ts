@@ -2,9 +2,9 @@
  * Which steps bring the tables of a database up to date. The parts have versions of their own, each step is one version,
  * and the table hapax_migrations has those that were applied. How they are run is the dialects'.
  *
- *   LM1  a step is applied once, in the order of its part, with the row that says so, or not at all;
- *   LM2  tables that a newer version made are refused, and left as they are;
- *   LM3  whoever runs `ledgerSchema` by hand has what `migrate` makes, and `migrate` then finds nothing to do.
+ *   - a step is applied once, in the order of its part, with the row that says so, or not at all;
+ *   - tables that a newer version made are refused, and left as they are;
+ *   - whoever runs `ledgerSchema` by hand has what `migrate` makes, and `migrate` then finds nothing to do.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -34,7 +34,7 @@ export function pendingSteps(
   parts: readonly MigrationPart[],
   applied: ReadonlyMap<string, number>,
 ): readonly PendingStep[] {
-  // LM2: all parts are looked at before any is changed.
+  // All parts are looked at before any is changed.
   const newer = parts.filter(({ name, steps }) => (applied.get(name) ?? 0) > steps.length);
   if (newer.length > 0) {
     const facts = newer.map(
@@ -49,7 +49,7 @@ export function pendingSteps(
   );
 }
 
-/** LM3: all statements of all steps, with the rows that say that they were applied. */
+/** All statements of all steps, with the rows that say that they were applied. */
 export function wholeSchema(
   table: string,
   parts: readonly MigrationPart[],

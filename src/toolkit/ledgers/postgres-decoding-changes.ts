@@ -44,12 +44,12 @@ const CHANGES = `(SELECT lsn, xid::text AS xid, data, place, get_byte(data, 0) A
     ARRAY['proto_version', '1', 'binary', 'true', 'messages', $5::text, 'publication_names', $6::text])
     WITH ORDINALITY AS c(lsn, xid, data, place)) AS changes`;
 
-/** PL1: a transaction is where its commit ends; changes of it may lie before the position, and count. */
+/** A transaction is where its commit ends; changes of it may lie before the position, and count. */
 const END = `max(lsn) FILTER (WHERE tag = ${TAG.commit})`;
 
 const EVENT_OF = {
   rows: `tag = ${TAG.insert} AND $7::bytea IS NULL`,
-  // PL2: one that is not transactional has no commit, and comes also from transactions that rolled back.
+  // One that is not transactional has no commit, and comes also from transactions that rolled back.
   messages: `tag = ${TAG.message} AND get_byte(data, 1) & 1 = 1 AND substring(data FROM 11 FOR octet_length($7::bytea)) = $7::bytea`,
 } as const;
 
@@ -95,8 +95,7 @@ async function findWithin(
 
 function pendingOf(row: Row): PendingTransaction {
   const commit = parsePgoutput(bytesOf(row, "commit"));
-  if (commit.kind !== "commit")
-    throw new Error(`PL1 a transaction without a commit: ${commit.kind}`);
+  if (commit.kind !== "commit") throw new Error(`a transaction without a commit: ${commit.kind}`);
   const { endLsn, committedAtMs } = commit;
   return { xid: String(row["xid"]), endLsn, events: Number(row["events"]), committedAtMs };
 }

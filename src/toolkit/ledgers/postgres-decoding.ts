@@ -6,12 +6,12 @@
  * A position is a slot and an LSN: every transaction whose commit ends there or before is passed. A relay begins where its
  * slot was made, also "from the beginning": rows from before are in the table, and not seen.
  *
- *   PL1  a transaction is seen whole or not at all, in the order of commits: none is split, not even by the size of a page;
- *   PL2  what is planned is what is read: rows of the outbox, or messages of its prefix in transactions, nothing else;
- *   PL3  a slot follows its relay only to positions that are durable, so what is not published can always be read again;
- *   PL4  where only others write, the position moves on over what they wrote: their journal is not kept for this outbox;
- *   PL5  a publication that does not have the table is told: without it, events would be skipped in silence;
- *   PL6  rows are deleted only when every relay is past them, though no relay needs them: a lost slot leaves them.
+ *   - a transaction is seen whole or not at all, in the order of commits: none is split, not even by the size of a page;
+ *   - what is planned is what is read: rows of the outbox, or messages of its prefix in transactions, nothing else;
+ *   - a slot follows its relay only to positions that are durable, so what is not published can always be read again;
+ *   - where only others write, the position moves on over what they wrote: their journal is not kept for this outbox;
+ *   - a publication that does not have the table is told: without it, events would be skipped in silence;
+ *   - rows are deleted only when every relay is past them, though no relay needs them: a lost slot leaves them.
  */
 
 import { waitingClock } from "../../base/clock.ts";
@@ -51,9 +51,9 @@ import {
 
 /** Distances in the journal that are worth a write. */
 export interface DecodingDistances {
-  /** PL3: the slot follows when it is so far behind its relay. Every look decodes that much in vain. */
+  /** The slot follows when it is so far behind its relay. Every look decodes that much in vain. */
   readonly advanceBytes: number;
-  /** PL4: the position moves over so much that others wrote. */
+  /** The position moves over so much that others wrote. */
   readonly heartbeatBytes: number;
 }
 
@@ -149,7 +149,6 @@ async function findPublication(log: Log): Promise<boolean | undefined> {
   return log.way === "messages" || (row["inserts"] === "true" && row["tables"] === "1");
 }
 
-/** PL5 */
 async function requirePublication(log: Log): Promise<void> {
   if ((await findPublication(log)) === true) return;
   const words = `a publication does not have what relays need; publication=${log.publication}`;
@@ -183,7 +182,7 @@ async function plan(
     to = endLsn;
   }
   if (to !== undefined) return { from, to: formatPosition({ slot, lsn: to }) };
-  // PL4: all of it was looked at, and nothing is ours.
+  // All of it was looked at, and nothing is ours.
   const isFar = flushedLsn - lsn >= BigInt(log.distances.heartbeatBytes);
   return isFar ? { from, to: formatPosition({ slot, lsn: flushedLsn }) } : undefined;
 }
@@ -236,7 +235,7 @@ async function clean(
   return deleteRows(log, bySlot, keepMs, max);
 }
 
-/** PL3: whoever plans or cleans has the position from the ledger, so it is durable. */
+/** Whoever plans or cleans has the position from the ledger, so it is durable. */
 async function follow(
   { query, distances }: Log,
   slot: string,
@@ -248,7 +247,6 @@ async function follow(
   await advanceSlot(query, slot, lsn);
 }
 
-/** PL6 */
 async function deleteRows(
   log: Log,
   bySlot: ReadonlyMap<string, bigint>,
@@ -329,12 +327,12 @@ function eventsOf(messages: readonly PgoutputMessage[]): readonly OutboxEvent[] 
 function eventOfRow(columns: readonly string[], values: readonly PgoutputValue[]): OutboxEvent {
   const optional = (name: string): Uint8Array | undefined => {
     const value = values[columns.indexOf(name)];
-    if (value?.format === "text") throw new Error(`PL2 a value is not binary; column=${name}`);
+    if (value?.format === "text") throw new Error(`a value is not binary; column=${name}`);
     return value?.bytes;
   };
   const bytes = (name: string): Uint8Array => {
     const value = optional(name);
-    if (value === undefined) throw new Error(`PL2 a row without a value; column=${name}`);
+    if (value === undefined) throw new Error(`a row without a value; column=${name}`);
     return value;
   };
   const key = optional("key");

@@ -1,17 +1,17 @@
 /**
  * Entries in PostgreSQL. Each call is one statement and one round trip, alone or in the caller's transaction; a new token
- * costs a second one if somebody else drew a token at the same moment (LO6).
+ * costs a second one if somebody else drew a token at the same moment.
  *
- *   LO1  no state of a session is used: everything works behind a pooler that changes connections between transactions;
- *   LO2  the clock goes on inside a transaction: a lease that is taken late in it begins late;
- *   LO3  `find` in a transaction locks the row; `put` of what is absent waits for whoever is making the same entry, and
- *        then finds it there, or makes it if the other was rolled back: PostgreSQL's unique index does that;
- *   LO4  a call of its own that was refused for the sake of a serialisable default is repeated: it has done nothing;
- *   LO7  a call of its own waits for a lock for a bounded time, and then throws `in_progress`: a holder that was cut off
- *        before its COMMIT keeps it for as long as the server does;
- *   LO8  the server ends a transaction of the ledger that has ended its claim and does not come to its COMMIT;
- *   LO6  a new token was drawn last, or is drawn again once it is in its entry: one that was drawn early and put late would
- *        be smaller than one that was given, and given back or rolled back, for the same place meanwhile.
+ *   - no state of a session is used: everything works behind a pooler that changes connections between transactions;
+ *   - the clock goes on inside a transaction: a lease that is taken late in it begins late;
+ *   - `find` in a transaction locks the row; `put` of what is absent waits for whoever is making the same entry, and
+ *     then finds it there, or makes it if the other was rolled back: PostgreSQL's unique index does that;
+ *   - a call of its own that was refused for the sake of a serialisable default is repeated: it has done nothing;
+ *   - a call of its own waits for a lock for a bounded time, and then throws `in_progress`: a holder that was cut off
+ *     before its COMMIT keeps it for as long as the server does;
+ *   - the server ends a transaction of the ledger that has ended its claim and does not come to its COMMIT;
+ *   - a new token was drawn last, or is drawn again once it is in its entry: one that was drawn early and put late would
+ *     be smaller than one that was given, and given back or rolled back, for the same place meanwhile.
  */
 
 import type { Query, Row } from "../databases/postgres.ts";
@@ -38,9 +38,9 @@ export function quoted(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-/** LO7: commits take milliseconds. */
+/** Commits take milliseconds. */
 const LOCK_MS = 500;
-/** LO8: only COMMIT is missing. */
+/** Only COMMIT is missing. */
 const COMMIT_MS = 10_000;
 
 /** A setting for the rest of the transaction, which may be this statement alone. It is made before rows are locked. */
@@ -64,7 +64,7 @@ function dialectOf(schema: string | undefined, joined: Query | undefined): Diale
     between: (from, to) => `(extract(epoch FROM ${to} - ${from}) * 1000)::float8`,
     data: "data AS bytes",
     nextToken: `nextval('${sequence}')`,
-    // LO6: asked when the row has it. As text, whatever the client makes of a boolean.
+    // Asked when the row has it. As text, whatever the client makes of a boolean.
     ofDrawn: `, (token = (SELECT last_value FROM ${prefix}hapax_tokens))::text AS newest`,
     lockRow: " FOR UPDATE",
     lockFree: " FOR UPDATE SKIP LOCKED",
@@ -119,7 +119,6 @@ export function postgresEntries(
 /** Each time somebody else got on. */
 const REPEATS_MAX = 100;
 
-/** LO4 */
 async function repeating<T>(work: () => Promise<T>): Promise<T> {
   for (let repeats = 0; ; repeats += 1) {
     try {

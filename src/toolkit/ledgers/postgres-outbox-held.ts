@@ -1,7 +1,7 @@
 /**
  * Held events in PostgreSQL: the same table for every way of the outbox.
  *
- *   PO2  a held event keeps its content and its place among the others, however often it fails; it goes only by its id.
+ *   - a held event keeps its content and its place among the others, however often it fails; it goes only by its id.
  */
 
 import type { Query, Row } from "../databases/postgres.ts";
@@ -73,7 +73,7 @@ export function createPostgresHeld(query: Query, tables: OutboxTables, moves: bo
   };
 }
 
-/** PO2: of one that is there, only what its last failure changes. */
+/** Of one that is there, only what its last failure changes. */
 async function put(
   query: Query,
   { held, places }: OutboxTables,

@@ -2,7 +2,7 @@
  * Waiting for new events: a pause, cut short by NOTIFY if the user gives a connection for it. A pooler that gives
  * connections to transactions has no LISTEN: then leave `notify` out, or give it a connection past the pooler.
  *
- *   PO3  a notification only ends a pause early: one that is lost, late or too many changes nothing else.
+ *   - a notification only ends a pause early: one that is lost, late or too many changes nothing else.
  */
 
 import { type Clock, waitingClock } from "../../base/clock.ts";

@@ -7,9 +7,9 @@
  *   since    before the first id of that difference, if it is a large one: see postgres-outbox-spans.ts;
  *   cluster, origin   whose transaction ids these are; `cluster` is for people.
  *
- *   PO4  a position of other transaction ids (a dump that was restored anywhere, another server) is refused: new events would
- *        have numbers that it takes for past ones, and the target has seen the numbers of its next batches;
- *   PO5  a snapshot that is taken inside a transaction counts that transaction as one that is not committed.
+ *   - a position of other transaction ids (a dump that was restored anywhere, another server) is refused: new events would
+ *     have numbers that it takes for past ones, and the target has seen the numbers of its next batches;
+ *   - a snapshot that is taken inside a transaction counts that transaction as one that is not committed.
  */
 
 import type { Query } from "../databases/postgres.ts";
@@ -66,7 +66,6 @@ const ID = /^\d{1,19}$/;
 /** By session. The identifier itself is asked for every time: the address of a server may lead to another one. */
 const rights = new WeakMap<object, Promise<boolean>>();
 
-/** PO5 */
 export async function takeMoment(
   query: Query,
   { origin }: OutboxTables,
@@ -104,7 +103,7 @@ function maySeeCluster(query: Query, session: object): Promise<boolean> {
   return asked;
 }
 
-/** PO5: a snapshot never lists its own transaction as one that runs, because that one sees itself. */
+/** A snapshot never lists its own transaction as one that runs, because that one sees itself. */
 function withoutOwn(snapshot: string, own: string | undefined): string {
   const [xmin = "", xmax = "", list = ""] = snapshot.split(":");
   if (own === undefined || BigInt(own) >= BigInt(xmax)) return snapshot;
@@ -152,7 +151,7 @@ function isText(value: unknown, pattern: RegExp): value is string {
 }
 
 /**
- * PO4. All three: a server that was restored may have passed the ids of the position meanwhile. That the cluster is the same
+ * All three: a server that was restored may have passed the ids of the position meanwhile. That the cluster is the same
  * says nothing: a dump can be restored into the cluster that it came from.
  */
 export function requireSameServer(
@@ -175,14 +174,14 @@ function xmaxOf(snapshot: string): bigint {
   return BigInt(snapshot.split(":")[1] ?? 0);
 }
 
-/** PO4: two transactions, so neither may be the caller's. */
+/** Two transactions, so neither may be the caller's. */
 export async function writeOrigin(alone: Query, { origin }: OutboxTables): Promise<void> {
   for (const place of [1, 2])
     await alone(`INSERT INTO ${origin} (place) VALUES ($1) ON CONFLICT DO NOTHING`, [place]);
 }
 
 /**
- * PO4: rows that were restored from a dump keep numbers that this server has not given yet, and would come only when it
+ * Rows that were restored from a dump keep numbers that this server has not given yet, and would come only when it
  * has. Nothing that is committed here is beyond the snapshot of the statement that sees it, but what the own transaction
  * has added.
  */

@@ -2,11 +2,11 @@
  * Events as rows that relays take in batches. A batch is a list of ids under a lease; what is in no batch is free. Claims
  * are short transactions, one at a time, so that each sees all batches before it.
  *
- *   PO10  an event is in one batch at most, and the events of a key in one batch at a time, in the order of their ids;
- *         a key that has held events has none, unless all are dead and the relay goes on without them;
- *   PO11  a batch whose lease is over is taken as a whole, under its id and a greater token: the one before can then
- *         neither renew nor settle it;
- *   PO12  what was done is deleted with the batch, in the caller's transaction; what was not is free again.
+ *   - an event is in one batch at most, and the events of a key in one batch at a time, in the order of their ids;
+ *     a key that has held events has none, unless all are dead and the relay goes on without them;
+ *   - a batch whose lease is over is taken as a whole, under its id and a greater token: the one before can then
+ *     neither renew nor settle it;
+ *   - what was done is deleted with the batch, in the caller's transaction; what was not is free again.
  *
  * A claim passes over the rows of keys that may not go. A key with a long backlog behind a held event makes claims slower
  * until an operator has seen to it; the log (postgres-outbox-spans.ts) does not have that.
@@ -53,7 +53,7 @@ export function createPostgresRows<Tx>(
         );
         return rows.length > 0;
       },
-      // PO11, PO12: waits for a claim that is taking it over, and then does not find its token.
+      // Waits for a claim that is taking it over, and then does not find its token.
       async settle({ id, token }, done) {
         const [batch] = await query(
           `DELETE FROM ${tables.batches} WHERE id = $1 AND token = $2 RETURNING event_ids::text AS ids`,
@@ -93,14 +93,13 @@ function leaseEnd(leaseMs: string): string {
   return `clock_timestamp() + ${leaseMs}::text::float8 * interval '1 millisecond'`;
 }
 
-/** PO10: under another isolation, what was committed while this one waited for the lock would not be seen. */
+/** Under another isolation, what was committed while this one waited for the lock would not be seen. */
 async function beginClaim(query: Query, { batches }: OutboxTables): Promise<void> {
   await query("SET TRANSACTION ISOLATION LEVEL READ COMMITTED");
   await query(`SET LOCAL idle_in_transaction_session_timeout = ${CLAIM_STALL_MS}`);
   await query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", [batches]);
 }
 
-/** PO11 */
 async function takeOver(
   query: Query,
   tables: OutboxTables,
@@ -129,7 +128,6 @@ async function takeOver(
   }
 }
 
-/** PO10 */
 async function claimFree(
   query: Query,
   { outbox, batches, held, tokens }: OutboxTables,

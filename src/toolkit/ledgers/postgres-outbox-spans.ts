@@ -3,13 +3,13 @@
  * it. A snapshot says of each transaction whether it was over when the snapshot was taken; so those between two snapshots
  * are exactly those that ended in between, in whatever order their ids were given.
  *
- *   PO6  an event is in the first difference whose `next` sees its transaction: one that commits late is in a later one,
- *        and no transaction is waited for, neither of events nor of anything else;
- *   PO7  snapshots never change, so a span names the same events whenever it is read;
- *   PO8  a difference is passed in the order of ids. Two transactions that excluded each other before they added (by the
- *        lock of a row) have ids in the order of their commits, and no snapshot sees the later one alone: so events of
- *        their key come in that order. Transaction ids would not do: they are given at the first write of any kind;
- *   PO9  only what every relay has passed is deleted; without a relay, nothing.
+ *   - an event is in the first difference whose `next` sees its transaction: one that commits late is in a later one,
+ *     and no transaction is waited for, neither of events nor of anything else;
+ *   - snapshots never change, so a span names the same events whenever it is read;
+ *   - a difference is passed in the order of ids. Two transactions that excluded each other before they added (by the
+ *     lock of a row) have ids in the order of their commits, and no snapshot sees the later one alone: so events of
+ *     their key come in that order. Transaction ids would not do: they are given at the first write of any kind;
+ *   - only what every relay has passed is deleted; without a relay, nothing.
  *
  * What is not visible in `last` has a transaction id from xmax(last) on, or is one of those that ran then. Both are looked
  * up in the index by transaction: what was passed while an old transaction is open costs nothing. A difference that is
@@ -191,7 +191,7 @@ function readStatement(
 }
 
 /**
- * PO6, by the index of transactions. Those that run in both snapshots are left out: their rows are for nobody yet. OFFSET 0
+ * By the index of transactions. Those that run in both snapshots are left out: their rows are for nobody yet. OFFSET 0
  * keeps PostgreSQL from going along the ids here, where everything that is past would be on the way.
  */
 function byTransaction(outbox: string, columns: string): string {
@@ -205,13 +205,13 @@ function byTransaction(outbox: string, columns: string): string {
     OFFSET 0) AS found`;
 }
 
-/** PO6, along the ids. */
+/** Along the ids. */
 function byId(outbox: string, columns: string): string {
   return `(SELECT ${columns} FROM ${outbox} WHERE pg_visible_in_snapshot(tx, $2::text::pg_snapshot)
     AND NOT pg_visible_in_snapshot(tx, $1::text::pg_snapshot)) AS found`;
 }
 
-/** PO9: the oldest ones, as far as all are past them. */
+/** The oldest ones, as far as all are past them. */
 async function clean(
   query: Query,
   { outbox }: OutboxTables,

@@ -2,7 +2,7 @@
  * Names of the tables, and events into and out of them. Everything but bytes comes as text, and columns have one lower
  * case word: whatever type parsers and name transforms the user has given the client, the answer is the same.
  *
- *   PO1  ids are given in the order in which events are added, within a transaction and over all of them.
+ *   - ids are given in the order in which events are added, within a transaction and over all of them.
  */
 
 import { hasHalfPair } from "../../base/exact-json.ts";
@@ -43,7 +43,7 @@ export const EVENT_COLUMNS =
 /** Four values each: far below the 65,535 that a statement may have. */
 const EVENTS_PER_STATEMENT = 500;
 
-/** PO1: the rows of a statement get their ids one after the other. */
+/** The rows of a statement get their ids one after the other. */
 export async function addEvents(
   query: Query,
   { outbox }: OutboxTables,

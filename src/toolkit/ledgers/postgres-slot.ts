@@ -5,10 +5,10 @@
  * behind every pooler, needs no second protocol, and slows down by itself when the relay does. The price: it is polled, and
  * every look decodes anew from where the slot stands (`restart_lsn`), so the slot has to follow its relay closely.
  *
- *   SL1  a slot is made once, whoever asks; one that is missing, invalid, or ahead of a position is told, and nothing skipped;
- *   SL2  it moves only to a position of its relay: neither beyond it nor back;
- *   SL3  a slot has one user at a time: the others wait for their turn;
- *   SL4  what it keeps on disk can be asked for, and whether there is a limit to it.
+ *   - a slot is made once, whoever asks; one that is missing, invalid, or ahead of a position is told, and nothing skipped;
+ *   - it moves only to a position of its relay: neither beyond it nor back;
+ *   - a slot has one user at a time: the others wait for their turn;
+ *   - what it keeps on disk can be asked for, and whether there is a limit to it.
  */
 
 import type { OutboxWay } from "../outbox/log.ts";
@@ -80,7 +80,7 @@ export async function findSlot(query: Query, slot: string): Promise<SlotFacts | 
   };
 }
 
-/** SL1: the slot if everything behind `lsn` can still be decoded; throws otherwise. */
+/** The slot if everything behind `lsn` can still be decoded; throws otherwise. */
 export async function requireSlot(query: Query, slot: string, lsn: bigint): Promise<SlotFacts> {
   const facts = await findSlot(query, slot);
   if (facts === undefined) throw lost(slot, "it does not exist any more");
@@ -100,7 +100,7 @@ function lost(slot: string, why: string): HapaxError {
   return new HapaxError("position_lost", `the slot of the relay: ${why}; ${remedy}; slot=${slot}`);
 }
 
-/** SL1: the slot as it is, or as it was just made. Making it waits for the transactions that are open then. */
+/** The slot as it is, or as it was just made. Making it waits for the transactions that are open then. */
 export async function ensureSlot(
   query: Query,
   slot: string,
@@ -158,7 +158,7 @@ export async function explained(query: Query, error: unknown): Promise<unknown> 
   return new HapaxError("unsupported", needs, { cause: error });
 }
 
-/** SL2: answers whether it moved. A slot that is gone stays gone: its relay hears of it when it reads. */
+/** Answers whether it moved. A slot that is gone stays gone: its relay hears of it when it reads. */
 export async function advanceSlot(query: Query, slot: string, to: bigint): Promise<boolean> {
   const isBehind = async (): Promise<boolean> => {
     const facts = await findSlot(query, slot);
@@ -178,7 +178,6 @@ export async function advanceSlot(query: Query, slot: string, to: bigint): Promi
   });
 }
 
-/** SL3 */
 export async function inTurn<T>(work: () => Promise<T>, clock: Clock = waitingClock): Promise<T> {
   for (let turn = 1; ; turn += 1) {
     try {
@@ -244,7 +243,7 @@ export interface SlotDescription {
 }
 
 /**
- * Says what the slot of a relay keeps on disk; undefined if there is none. SL4
+ * Says what the slot of a relay keeps on disk; undefined if there is none.
  *
  * ```ts
  * import { describeSlot, type PgPool } from "hapax/ledgers/postgres";

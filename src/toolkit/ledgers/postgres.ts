@@ -2,7 +2,7 @@
  * `hapax/ledgers/postgres`: the ledger in the user's own PostgreSQL. Takes a pool of `pg`, or the `sql` of `postgres`
  * (postgres.js), or whatever has their shape.
  *
- *   LO5  what goes wrong in COMMIT is told as the client tells it: the outcome is unknown, and the entry knows it.
+ *   - what goes wrong in COMMIT is told as the client tells it: the outcome is unknown, and the entry knows it.
  */
 
 import {

@@ -1,10 +1,10 @@
 /**
  * Entries in SQLite. Every call is in the connection's turn, in a transaction of its own if it writes, or in the caller's.
  *
- *   LQ1  a call of its own never sees or joins an open transaction of the same connection;
- *   LQ2  the counter of tokens moves with the entry; a token that was given in a transaction and rolled back is not given
- *        again over the same connection, and if the transaction was the ledger's own, over no other either;
- *   LQ3  `find` in a transaction takes the lock for writing first, also if the caller began it only for reading.
+ *   - a call of its own never sees or joins an open transaction of the same connection;
+ *   - the counter of tokens moves with the entry; a token that was given in a transaction and rolled back is not given
+ *     again over the same connection, and if the transaction was the ledger's own, over no other either;
+ *   - `find` in a transaction takes the lock for writing first, also if the caller began it only for reading.
  */
 
 import {
@@ -32,7 +32,7 @@ import { SQLITE_NOW } from "./sqlite-schema.ts";
 
 type Row = Readonly<Record<string, unknown>>;
 
-/** The greatest token that was given over a connection: LQ2. */
+/** The greatest token that was given over a connection. */
 interface GivenTokens {
   max: number;
 }
@@ -117,7 +117,7 @@ export function sqliteEntries(
 }
 
 /**
- * LQ2: does the work of a transaction of its own. When it fails, all is taken back but the tokens that it gave: they may
+ * Does the work of a transaction of its own. When it fails, all is taken back but the tokens that it gave: they may
  * be known outside.
  */
 export async function keepingTokens<T, Connection extends SqliteConnection>(

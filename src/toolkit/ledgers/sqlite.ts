@@ -2,7 +2,7 @@
  * `hapax/ledgers/sqlite`: the ledger in the user's own SQLite. Takes whatever has `exec` and `prepare`: `node:sqlite`,
  * better-sqlite3, libsql, bun:sqlite; how it is used is toolkit/databases/sqlite.ts.
  *
- *   LQ4  `in` refuses a connection that says that it has no transaction.
+ *   - `in` refuses a connection that says that it has no transaction.
  */
 
 import {

@@ -37,7 +37,7 @@ class Collector implements OpenTelemetryMeter {
   }
 }
 
-test("MT4 an instrument is made once, with OpenTelemetry's kind of name and unit", () => {
+test("an instrument is made once, with OpenTelemetry's kind of name and unit", () => {
   const collector = new Collector();
   const meter = openTelemetryMeter(collector);
   meter.add("claims_total", 1, { primitive: "once" });
@@ -61,7 +61,7 @@ test("MT4 an instrument is made once, with OpenTelemetry's kind of name and unit
   ]);
 });
 
-test("MT4 no two metrics have the same instrument", () => {
+test("no two metrics have the same instrument", () => {
   const collector = new Collector();
   const meter = openTelemetryMeter(collector);
   for (const [name, { kind }] of Object.entries(METRICS)) {
@@ -73,7 +73,7 @@ test("MT4 no two metrics have the same instrument", () => {
   expect(new Set(names).size).toBe(Object.keys(METRICS).length);
 });
 
-test("MT5 a gauge tells at every collection what it was set to last, for each label set", () => {
+test("a gauge tells at every collection what it was set to last, for each label set", () => {
   const collector = new Collector();
   const meter = openTelemetryMeter(collector);
   meter.set("relay_lag_seconds", 1, { relay: "a", way: "log" });
@@ -90,7 +90,7 @@ test("MT5 a gauge tells at every collection what it was set to last, for each la
   expect(collector.collect()).toHaveLength(200);
 });
 
-test("MT2 what is no count is not added", () => {
+test("what is no count is not added", () => {
   const collector = new Collector();
   const meter = openTelemetryMeter(collector);
   for (const value of [-1, Number.NaN, Infinity]) meter.add("claims_total", value);

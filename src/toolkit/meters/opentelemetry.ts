@@ -2,8 +2,8 @@
  * `hapax/meters/opentelemetry`: gives the metrics of the primitives to a meter of `@opentelemetry/api`. It uses only the few
  * members below, and imports nothing.
  *
- *   MT4  names and units are as OpenTelemetry has them: `hapax.ledger.claims`, and seconds, bytes and ratios as units;
- *   MT5  at every collection a gauge reports its last value for each of its label sets, up to a limit.
+ *   - names and units are as OpenTelemetry has them: `hapax.ledger.claims`, and seconds, bytes and ratios as units;
+ *   - at every collection a gauge reports its last value for each of its label sets, up to a limit.
  */
 
 import {
@@ -108,7 +108,7 @@ const UNITS = [
   ["_ratio", "1"],
 ] as const;
 
-/** MT4: the unit is an option, and not a part of the name. */
+/** The unit is an option, and not a part of the name. */
 function instrument(
   prefix: string,
   name: CounterName | GaugeName,

@@ -25,7 +25,7 @@ function parse(text: string): ReadonlyMap<string, number> {
 }
 
 describe("the text", () => {
-  test("MT1 has each family once, with its help and its kind, then its values", () => {
+  test("has each family once, with its help and its kind, then its values", () => {
     const meter = prometheusMeter();
     expect(meter.text()).toBe("");
     meter.set("dead_letters", 2);
@@ -44,7 +44,7 @@ describe("the text", () => {
     expect(meter.contentType).toContain("0.0.4");
   });
 
-  test("MT1 a gauge is what it was set to last, and the same labels in another order are the same", () => {
+  test("a gauge is what it was set to last, and the same labels in another order are the same", () => {
     const meter = prometheusMeter({ prefix: "shop_", labels: { shard: "a" } });
     meter.set("relay_lag_seconds", 7, { relay: "mail", way: "log" });
     meter.set("relay_lag_seconds", Infinity, { way: "log", relay: "mail" });
@@ -52,7 +52,7 @@ describe("the text", () => {
     expect(last).toBe('shop_relay_lag_seconds{relay="mail",shard="a",way="log"} +Inf');
   });
 
-  test("MT1 every label value reads back as it was given", () => {
+  test("every label value reads back as it was given", () => {
     const value = fc.oneof(fc.string(), fc.string({ unit: fc.constantFrom("\\", '"', "\n", "n") }));
     fc.assert(
       fc.property(value, fc.integer({ min: 0, max: 1e9 }), (label, count) => {
@@ -64,7 +64,7 @@ describe("the text", () => {
     );
   });
 
-  test("MT1 a label whose name Prometheus would refuse gets one that it takes", () => {
+  test("a label whose name Prometheus would refuse gets one that it takes", () => {
     const meter = prometheusMeter();
     meter.add("failures_total", 1, { "1st-name": "x" });
     expect(meter.text()).toContain('{_1st_name="x"} 1\n');
@@ -72,14 +72,14 @@ describe("the text", () => {
 });
 
 describe("counting", () => {
-  test("MT2 what is no count changes nothing: a counter never falls", () => {
+  test("what is no count changes nothing: a counter never falls", () => {
     const meter = prometheusMeter();
     meter.add("claims_total", 5);
     for (const value of [-1, Number.NaN, Infinity, -Infinity]) meter.add("claims_total", value);
     expect(meter.text()).toContain("hapax_ledger_claims_total 5\n");
   });
 
-  test("MT3 a label with endless values ends as one more line, which has the rest", () => {
+  test("a label with endless values ends as one more line, which has the rest", () => {
     const meter = prometheusMeter();
     for (let id = 0; id < 5000; id += 1) meter.add("claims_total", 1, { id: String(id) });
     meter.add("claims_total", 1, { id: "0" });

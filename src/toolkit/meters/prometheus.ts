@@ -1,10 +1,10 @@
 /**
  * `hapax/meters/prometheus`: the metrics of the primitives, as text in Prometheus' exposition format (version 0.0.4).
  *
- *   MT1  every value is a line of its own, below the help and the kind of its family, and a parser reads the same value back,
- *        for labels with any characters;
- *   MT2  counting never throws, and a counter never falls;
- *   MT3  a label with endless values does not fill the memory: beyond a limit, new values are counted together.
+ *   - every value is a line of its own, below the help and the kind of its family, and a parser reads the same value back,
+ *     for labels with any characters;
+ *   - counting never throws, and a counter never falls;
+ *   - a label with endless values does not fill the memory: beyond a limit, new values are counted together.
  */
 
 import { METRICS_TYPE, metricHead, metricLabels, metricLine } from "../../base/prometheus-text.ts";
@@ -55,14 +55,13 @@ export function prometheusMeter(settings: PrometheusSettings = {}): PrometheusMe
     let series = families.get(name);
     if (series === undefined) families.set(name, (series = new Map<string, number>()));
     let at = formatLabels({ ...common, ...labels });
-    // MT3
     if (series.size >= SERIES_MAX && !series.has(at)) at = formatLabels({ ...common, ...OVERFLOW });
     series.set(at, next(series.get(at)));
   };
   return {
     contentType: METRICS_TYPE,
     add(name, value, labels = {}) {
-      // MT2: a value that is not a count is ignored, because counting must not throw.
+      // A value that is not a count is ignored, because counting must not throw.
       if (value >= 0 && value < Infinity) change(name, labels, (before = 0) => before + value);
     },
     set(name, value, labels = {}) {

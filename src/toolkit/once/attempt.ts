@@ -2,11 +2,11 @@
  * One attempt to do the work of a key: claim it, work, and record the end. This file also decides what an attempt leaves
  * behind when a step fails.
  *
- *   ON3  work in a transaction is committed with its record, under the token of the claim, or not at all;
- *   ON4  a commit without an answer is looked up under a lock: what was committed counts, what was not is undone, and the
- *        outcome is unknown only if the lookup finds no answer;
- *   ON5  an error of the work reaches its caller unchanged, after its key was released, kept as failed, or forgotten;
- *   ON6  work elsewhere that must be asked for is not repeated before it was: not after a crash, and not after it threw.
+ *   - work in a transaction is committed with its record, under the token of the claim, or not at all;
+ *   - a commit without an answer is looked up under a lock: what was committed counts, what was not is undone, and the
+ *     outcome is unknown only if the lookup finds no answer;
+ *   - an error of the work reaches its caller unchanged, after its key was released, kept as failed, or forgotten;
+ *   - work elsewhere that must be asked for is not repeated before it was: not after a crash, and not after it threw.
  */
 
 import { onAbort, unlessAborted } from "../../base/aborts.ts";
@@ -118,7 +118,6 @@ async function heeding<Tx, T>(
   }
 }
 
-/** ON3 */
 async function workInTransaction<Tx>(
   ledger: Ledger<Tx>,
   claim: Claim<Tx>,
@@ -195,7 +194,7 @@ async function workElsewhere<Tx>(
   let data: Bytes;
   try {
     await failpoint("once.began");
-    // ON6: no token stops an effect elsewhere. If another attempt took the key, its probe may have answered "not done".
+    // No token stops an effect elsewhere. If another attempt took the key, its probe may have answered "not done".
     claim.requireHeld();
     const { token, attempts: attempt } = claim;
     const result = await heeding(claim, job, (signal) => work.run({ key, signal, token, attempt }));
@@ -209,7 +208,7 @@ async function workElsewhere<Tx>(
   return endedBy(claim, data);
 }
 
-/** ON6: asks whether the lost attempt had its effect. Returns undefined if it had none: the work may be done now. */
+/** Asks whether the lost attempt had its effect. Returns undefined if it had none: the work may be done now. */
 async function probe<Tx>(
   ledger: Ledger<Tx>,
   claim: Claim<Tx>,
@@ -270,7 +269,7 @@ async function completeElsewhere<Tx>(
   }
 }
 
-/** ON4: the commit got no answer. The entry stays locked until that transaction is committed or rolled back. */
+/** The commit got no answer. The entry stays locked until that transaction is committed or rolled back. */
 async function settle<Tx>(
   ledger: Ledger<Tx>,
   claim: Claim<Tx>,
@@ -281,7 +280,7 @@ async function settle<Tx>(
   const entry = await lookUp(ledger, job, error);
   if (entry?.token === claim.token && entry.state === "done") return ended;
   if (entry?.token === claim.token && entry.state === "running") {
-    // ON5: a COMMIT that the database refuses is a failure of the work. A COMMIT that it could not do is not.
+    // A COMMIT that the database refuses is a failure of the work. A COMMIT that it could not do is not.
     if (isRefusal(error)) return await fail(ledger, claim, job, error);
     await leave(() => claim.release());
     throw error;
@@ -333,7 +332,7 @@ async function lookUp<Tx>(
   }
 }
 
-/** ON5: releases, keeps or forgets the key after work that threw. Always throws the error, and only to this caller. */
+/** Releases, keeps or forgets the key after work that threw. Always throws the error, and only to this caller. */
 async function fail<Tx>(
   ledger: Ledger<Tx>,
   claim: Claim<Tx>,
@@ -347,7 +346,7 @@ async function fail<Tx>(
   await leave(() => {
     if (policy === "remember") return claim.complete(ledger, "failed", encodeFailure(error));
     if (policy === "forget") return claim.forget();
-    // ON6: work that threw may still have had its effect.
+    // Work that threw may still have had its effect.
     return job.work.effect === "probed" ? claim.abandon() : claim.release();
   });
   throw error;

@@ -1,7 +1,7 @@
 /**
  * The running attempts of this process. Other calls for the same key join them.
  *
- *   ON2  of all calls for a key in one process one attempts, and the others get its outcome; other content is refused.
+ *   - of all calls for a key in one process one attempts, and the others get its outcome; other content is refused.
  */
 
 import type { Ledger, Place } from "../ledgers/ledger.ts";

@@ -34,7 +34,7 @@ function stage(retainMs = 1_000) {
 const MESSAGE = { id: "m1", source: "shop" };
 
 describe("an inbox", () => {
-  test("IB1 handles a message once, and reports it when it comes again", async () => {
+  test("handles a message once, and reports it when it comes again", async () => {
     const { inbox, effects, write, counted, headroom, clock } = stage();
     const handle = () => inbox.handle(MESSAGE, (tx) => write(tx, "booked"));
     expect(await handle()).toEqual({ kind: "handled", result: undefined });
@@ -45,7 +45,7 @@ describe("an inbox", () => {
     expect(headroom).toEqual([0.25]);
   });
 
-  test("IB1 handles a message once that comes many times at once", async () => {
+  test("handles a message once that comes many times at once", async () => {
     const { inbox, effects, write } = stage();
     const handle = (_: unknown, index: number) =>
       inbox.handle(MESSAGE, async (tx) => {
@@ -57,7 +57,7 @@ describe("an inbox", () => {
     expect(effects).toEqual(["booked 0"]);
   });
 
-  test("IB2 keeps consumers and sources apart, whatever characters they have", async () => {
+  test("keeps consumers and sources apart, whatever characters they have", async () => {
     const { ledger, settings } = stage();
     const all = [
       ["a", "b"],
@@ -73,7 +73,7 @@ describe("an inbox", () => {
     }
   });
 
-  test("IB3 handles a message again that failed, also if both came at once", async () => {
+  test("handles a message again that failed, also if both came at once", async () => {
     const { inbox, effects, write } = stage();
     const failure = new Error("no");
     const first = inbox.handle(MESSAGE, (tx) => {
@@ -86,7 +86,7 @@ describe("an inbox", () => {
     expect(effects).toEqual(["whole"]);
   });
 
-  test("IB4 takes a message for new after its retention, if nothing says that it is old", async () => {
+  test("takes a message for new after its retention, if nothing says that it is old", async () => {
     const { inbox, clock } = stage();
     await inbox.handle(MESSAGE, () => 1);
     clock.advance(1_000);
@@ -94,7 +94,7 @@ describe("an inbox", () => {
     expect((await inbox.handle(MESSAGE, () => 1)).kind).toBe("duplicate");
   });
 
-  test("IB4 refuses a message that is older than it remembers, and notes nothing of it", async () => {
+  test("refuses a message that is older than it remembers, and notes nothing of it", async () => {
     const { inbox, effects, write, clock, counted, ledger } = stage();
     const old = { ...MESSAGE, sentAtMs: clock.nowMs() - 1_000 };
     const handle = inbox.handle(old, (tx) => write(tx, "booked"));
@@ -106,7 +106,7 @@ describe("an inbox", () => {
     expect((await inbox.handle(young, () => 1)).kind).toBe("handled");
   });
 
-  test("IB4 reports an old message that it still knows, and refuses it when it does not any more", async () => {
+  test("reports an old message that it still knows, and refuses it when it does not any more", async () => {
     const { inbox, clock } = stage();
     const message = { ...MESSAGE, sentAtMs: clock.nowMs() };
     clock.advance(600);
@@ -118,7 +118,7 @@ describe("an inbox", () => {
     await expect(late).rejects.toMatchObject({ code: "key_expired" });
   });
 
-  test("IB5 is refused if the sender repeats for longer than it remembers", () => {
+  test("is refused if the sender repeats for longer than it remembers", () => {
     const { ledger, settings } = stage(1_000);
     expect(() => createInbox(ledger, { ...settings, senderHorizonMs: 1_001 })).toThrow(
       expect.objectContaining({ code: "invalid_settings" }),
@@ -127,7 +127,7 @@ describe("an inbox", () => {
     createInbox(ledger, { ...settings, senderHorizonMs: 1_000 });
   });
 
-  test("IB6 stays or goes with the caller's transaction", async () => {
+  test("stays or goes with the caller's transaction", async () => {
     const { inbox, ledger, settings, effects, write } = stage();
     const undone = ledger.transaction(async (tx) => {
       expect((await inbox.in(tx).handle(MESSAGE, (inner) => write(inner, "a"))).kind).toBe(

@@ -1,12 +1,12 @@
 /**
  * The inbox: one transaction handles a message and notes that it was handled.
  *
- *   IB1  a message has its effect once for each consumer, also if it is delivered many times, and many times at once;
- *   IB2  consumers and sources are kept apart: the same id of two of them is two messages;
- *   IB3  a message whose work failed leaves no note: the next delivery handles it;
- *   IB4  a forgotten message does not count as new: one that is older than the retention is refused, unless it is known;
- *   IB5  a retention shorter than the time for which the sender repeats is refused;
- *   IB6  inside the caller's transaction everything stays or goes with it.
+ *   - a message has its effect once for each consumer, also if it is delivered many times, and many times at once;
+ *   - consumers and sources are kept apart: the same id of two of them is two messages;
+ *   - a message whose work failed leaves no note: the next delivery handles it;
+ *   - a forgotten message does not count as new: one that is older than the retention is refused, unless it is known;
+ *   - a retention shorter than the time for which the sender repeats is refused;
+ *   - inside the caller's transaction everything stays or goes with it.
  */
 
 import { decideMessageAge } from "../rules/inbox-window.ts";
@@ -115,7 +115,6 @@ function inboxOf<Tx>(ledger: Ledger<Tx>, terms: Terms): Inbox<Tx> {
   };
 }
 
-/** IB2 */
 function placeOf({ id, source, sentAtMs }: InboxMessage, { consumer }: Terms): Place {
   const check = new Check();
   check.name("id", id);
@@ -163,7 +162,6 @@ async function note(
   }
 }
 
-/** IB4 */
 function expired(
   { scope, key }: Place,
   sentAtMs: number | undefined,

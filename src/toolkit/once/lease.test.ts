@@ -42,7 +42,7 @@ function stage() {
 }
 
 describe("a lease", () => {
-  test("LE1 has one holder at a time, and is free as soon as it is given back", async () => {
+  test("has one holder at a time, and is free as soon as it is given back", async () => {
     const { ledger, settings, take } = stage();
     const all = await Promise.all(
       Array.from({ length: 10 }, () => acquireLease(ledger, "report", settings)),
@@ -56,7 +56,7 @@ describe("a lease", () => {
     expect(await acquireLease(ledger, "report", { ...settings, scope: "tenant" })).toBeDefined();
   });
 
-  test("LE1 is waited for as long as was said, and until the signal aborts", async () => {
+  test("is waited for as long as was said, and until the signal aborts", async () => {
     const { ledger, settings, take, advance } = stage();
     const held = await take();
     const patient = acquireLease(ledger, "report", { ...settings, waitMs: 5_000 });
@@ -77,7 +77,7 @@ describe("a lease", () => {
     expect((await patient)?.token).toBeGreaterThan(held.token);
   });
 
-  test("LE2 has tokens that only rise, after a release, a loss and a sweep", async () => {
+  test("has tokens that only rise, after a release, a loss and a sweep", async () => {
     const { ledger, take, advance, freeze, clock } = stage();
     const tokens: number[] = [];
     const lost = await take();
@@ -93,7 +93,7 @@ describe("a lease", () => {
     expect(tokens).toEqual([...new Set(tokens)].toSorted((one, other) => one - other));
   });
 
-  test("LE3 is held for as long as it is not given back", async () => {
+  test("is held for as long as it is not given back", async () => {
     const { ledger, settings, take, advance } = stage();
     const held = await take();
     await advance(10_000);
@@ -106,7 +106,7 @@ describe("a lease", () => {
     expect(await acquireLease(ledger, "report", settings)).toBeDefined();
   });
 
-  test("LE3 aborts its signal when it was taken", async () => {
+  test("aborts its signal when it was taken", async () => {
     const { take, advance, freeze } = stage();
     const held = await take();
     await freeze(held);
@@ -116,7 +116,7 @@ describe("a lease", () => {
     await held.release();
   });
 
-  test("LE3 CK4 is not lost by a transaction of its own that takes many leases", async () => {
+  test("CK4 is not lost by a transaction of its own that takes many leases", async () => {
     const { ledger, settings, take, advance } = stage();
     const held = await take();
     const result = await held.transaction(async () => {
@@ -129,7 +129,7 @@ describe("a lease", () => {
     expect(await acquireLease(ledger, "report", settings)).toBeUndefined();
   });
 
-  test("LE4 commits nothing after it was taken or given back", async () => {
+  test("commits nothing after it was taken or given back", async () => {
     const { ledger, take, freeze } = stage();
     let effects = 0;
     const write = (lease: HeldLease<unknown>) =>
@@ -151,7 +151,7 @@ describe("a lease", () => {
     await expect(never).rejects.toMatchObject({ code: "lease_lost" });
   });
 
-  test("LE4 can be proved by whoever works for its holder", async () => {
+  test("can be proved by whoever works for its holder", async () => {
     const { ledger, take, freeze } = stage();
     const held = await take();
     const { name, token } = held;
@@ -162,7 +162,7 @@ describe("a lease", () => {
     await expect(prove()).rejects.toMatchObject({ code: "lease_lost" });
   });
 
-  test("LE5 does not depend on the wall clock of its process", async () => {
+  test("does not depend on the wall clock of its process", async () => {
     const { ledger, settings, take, advance } = stage();
     // The clock of the database is another one: this one is set back and forth.
     const local = createVirtualClock();

@@ -1,11 +1,11 @@
 /**
  * Leases: one holder of a name at a time, and a token that proves to the database which holder is the newest.
  *
- *   LE1  a name has one holder at a time; others get nothing meanwhile, or wait;
- *   LE2  tokens of a name only rise: after a release, a crash, a sweep and a restart too;
- *   LE3  a lease is renewed until it is released, and its signal aborts before it is over;
- *   LE4  a guarded transaction checks at its end, under a lock, whether its token is the newest: if not, it rolls back;
- *   LE5  the database's clock alone decides how long a lease lasts.
+ *   - a name has one holder at a time; others get nothing meanwhile, or wait;
+ *   - tokens of a name only rise: after a release, a crash, a sweep and a restart too;
+ *   - a lease is renewed until it is released, and its signal aborts before it is over;
+ *   - a guarded transaction checks at its end, under a lock, whether its token is the newest: if not, it rolls back;
+ *   - the database's clock alone decides how long a lease lasts.
  */
 
 import { waitingClock } from "../../base/clock.ts";
@@ -191,7 +191,6 @@ class Held<Tx> implements HeldLease<Tx> {
     }
   }
 
-  /** LE4 */
   #guarded<T>(work: (tx: Tx) => T | Promise<T>): Promise<T> {
     return this.#ledger.transaction(async (tx) => {
       const result = await work(tx);

@@ -2,7 +2,7 @@
  * A ledger as the sink of a pipeline: the positions are entries of the ledger, and move in the transaction of the effects.
  * The port is client/processing/sink.ts, the rule toolkit/rules/position.ts.
  *
- *   PS1  the entry of a place is locked from the first statement of a transaction on: two holders never work at once.
+ *   - the entry of a place is locked from the first statement of a transaction on: two holders never work at once.
  *
  * The entry has kind `pipeline`, the pipeline's group as scope and the path of the stream as key. It is kept for ever. Its
  * data is JSON: `version`, `token` of the lease that took it last, and `position`, which is absent until the first move.
@@ -87,14 +87,13 @@ export function ledgerSink<Tx>(ledger: Ledger<Tx>): Sink<Tx> {
         const entry = await entries.find(placeOf(place));
         requireGranted(decideMove(heldIn(entry), token, from), place);
         const at = await work(tx);
-        // PS1: it was locked all the time.
+        // It was locked all the time.
         if (!(await put(entries, place, entry, { token, at })))
           throw new HapaxError("invalid_request", "the transaction was ended before its work was");
       }),
   };
 }
 
-/** SK4 */
 async function telling<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

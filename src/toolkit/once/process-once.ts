@@ -1,10 +1,10 @@
 /**
  * processOnce: does the work of a key once, and gives its result to every caller.
  *
- *   ON1  of all calls for a key, in all processes, one has an effect; the others get its result, or `in_progress`;
- *   ON7  a call waits until there is a result, until it can take the work over, or until `waitMs` or its signal ends it;
- *   ON8  the first caller gets what the others get: the result as it was kept;
- *   ON9  inside the caller's transaction everything stays or goes with it.
+ *   - of all calls for a key, in all processes, one has an effect; the others get its result, or `in_progress`;
+ *   - a call waits until there is a result, until it can take the work over, or until `waitMs` or its signal ends it;
+ *   - the first caller gets what the others get: the result as it was kept;
+ *   - inside the caller's transaction everything stays or goes with it.
  *
  * attempt.ts makes the attempt; toolkit/rules/claim.ts decides who may make it.
  */
@@ -130,7 +130,7 @@ export async function processOnce<Tx, T>(
   return { result: decode(data, codec), isReplayed, token };
 }
 
-/** ON8. `undefined` has no bytes. */
+/** `undefined` has no bytes. */
 function decode<T>(data: Bytes, codec: ResultCodec<T>): T {
   return data === undefined ? (undefined as T) : codec.decode(data);
 }
@@ -156,7 +156,6 @@ function requireSupport<Tx>(ledger: Ledger<Tx>, { work, onFailure, waitMs }: Onc
     throw new HapaxError("unsupported", `in the caller's transaction ${problems.join("; ")}`);
 }
 
-/** ON7 */
 async function untilEnded<Tx>(ledger: Ledger<Tx>, job: OnceJob<Tx>): Promise<Result> {
   const { clock, signal, tools } = job;
   const endMs = clock.steadyMs() + job.waitMs;

@@ -20,7 +20,7 @@ function stage() {
 }
 
 describe("setVersion", () => {
-  test("G30 VS2 tells a conflict from a repeat", async () => {
+  test("G30 tells a conflict from a repeat", async () => {
     const { cart, write } = stage();
     expect(await write(0, "a")).toEqual({ kind: "applied", version: 1 });
     expect(await write(1, "b")).toEqual({ kind: "applied", version: 2 });
@@ -31,7 +31,7 @@ describe("setVersion", () => {
     expect(await write(0, "a", { scope: "other" })).toEqual({ kind: "applied", version: 1 });
   });
 
-  test("VS2 applies one of many at once, of a new thing and of an old one", async () => {
+  test("applies one of many at once, of a new thing and of an old one", async () => {
     const { write } = stage();
     for (const expected of [0, 1]) {
       const ids = Array.from({ length: 10 }, (_, index) => `write ${expected} ${index}`);
@@ -43,7 +43,7 @@ describe("setVersion", () => {
     }
   });
 
-  test("VS1 moves nothing if the transaction is undone", async () => {
+  test("moves nothing if the transaction is undone", async () => {
     const { ledger, write } = stage();
     const undone = ledger.transaction(async (tx) => {
       const set = { scope: "carts", key: "1", expected: 0, id: "a" };
@@ -54,13 +54,13 @@ describe("setVersion", () => {
     expect(await write(0, "b")).toEqual({ kind: "applied", version: 1 });
   });
 
-  test("VS1 refuses to move a version outside of a transaction", async () => {
+  test("refuses to move a version outside of a transaction", async () => {
     const { ledger } = stage();
     const alone = setVersion(ledger, { scope: "carts", key: "1", expected: 0, id: "a" });
     await expect(alone).rejects.toMatchObject({ code: "invalid_request" });
   });
 
-  test("VN4 says of what is too long ago that it is forgotten", async () => {
+  test("says of what is too long ago that it is forgotten", async () => {
     const { write } = stage();
     for (let version = 0; version < 70; version += 1) await write(version, `w${version}`);
     expect(await write(2, "w2")).toEqual({ kind: "forgotten", version: 70 });

@@ -1,8 +1,8 @@
 /**
  * Versions of the user's own rows, kept beside them: the rule is toolkit/rules/version.ts.
  *
- *   VS1  the version changes in the caller's transaction, together with its row, or not at all;
- *   VS2  of concurrent writes that expect the same version one is applied, and the others get `conflict`.
+ *   - the version changes in the caller's transaction, together with its row, or not at all;
+ *   - of concurrent writes that expect the same version one is applied, and the others get `conflict`.
  */
 
 import {
@@ -48,7 +48,7 @@ export async function setVersion<Tx>(
   write: SetVersion,
 ): Promise<VersionDecision> {
   const place = placeOf(write);
-  // VS1: outside a transaction the version would move without its thing.
+  // Outside a transaction the version would move without its thing.
   if (!ledger.isJoined)
     throw new HapaxError(
       "invalid_request",
@@ -68,7 +68,7 @@ export async function setVersion<Tx>(
       fingerprint: { value: undefined },
       data: { value: encode(applyVersion(versions, write)) },
     });
-    // VS2: another write has made the entry since. The next round finds it.
+    // Another write has made the entry since. The next round finds it.
     if (written !== undefined) return decision;
   }
 }

@@ -45,7 +45,7 @@ async function stage(messages: number) {
 }
 
 describe("a sweeper", () => {
-  test("SW1 deletes what is past its retention, in batches, with pauses between them", async () => {
+  test("deletes what is past its retention, in batches, with pauses between them", async () => {
     const { clock, ledger, batches, meter, counters, advance } = await stage(25);
     const settings = { clock, meter, batchMax: 10, pauseMs: 100 };
     const sweeper = createSweeper(ledger, settings);
@@ -61,7 +61,7 @@ describe("a sweeper", () => {
     expect(counters.get("swept_total")).toBe(25);
   });
 
-  test("SW1 tells how old the oldest work is that has begun and not ended", async () => {
+  test("tells how old the oldest work is that has begun and not ended", async () => {
     const { clock, ledger, meter, levels } = await stage(0);
     const sweeper = createSweeper(ledger, { clock, meter });
     let finish: () => void = () => undefined;
@@ -82,7 +82,7 @@ describe("a sweeper", () => {
     expect(levels.get("oldest_pending_seconds once")).toBe(0);
   });
 
-  test("SW2 goes on after a failure, and tells it", async () => {
+  test("goes on after a failure, and tells it", async () => {
     const { clock, ledger, advance, fail, left } = await stage(5);
     const errors: unknown[] = [];
     const onError = (error: unknown): void => {
@@ -104,7 +104,7 @@ describe("a sweeper", () => {
     await sweeper.stop();
   });
 
-  test("SW3 does nothing any more after it was stopped, and can be started again", async () => {
+  test("does nothing any more after it was stopped, and can be started again", async () => {
     const { clock, ledger, advance, left, batches } = await stage(30);
     const random = { unit: () => 0.6, id: () => "" };
     const settings = { clock, random, everyMs: 1_000, batchMax: 10, pauseMs: 500, onError: fail };

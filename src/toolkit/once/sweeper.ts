@@ -1,9 +1,9 @@
 /**
  * Deletes entries past their retention, in small batches with pauses, and measures how old the oldest work is.
  *
- *   SW1  a sweep ends when nothing is left to delete, in batches of the size that was set, with a pause between them;
- *   SW2  every error goes to `onError`, and the next sweep comes in its time;
- *   SW3  after `stop` no sweep begins, and none runs.
+ *   - a sweep ends when nothing is left to delete, in batches of the size that was set, with a pause between them;
+ *   - every error goes to `onError`, and the next sweep comes in its time;
+ *   - after `stop` no sweep begins, and none runs.
  */
 
 import { spreadMs } from "../../base/backoff.ts";
@@ -118,7 +118,7 @@ class LedgerSweeper<Tx> implements Sweeper {
     }
   }
 
-  /** SW2: also if `onError` itself throws. */
+  /** Also if `onError` itself throws. */
   #tell(error: unknown): void {
     try {
       this.#onError(error);

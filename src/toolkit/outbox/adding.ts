@@ -1,10 +1,10 @@
 /**
  * Adding events to the outbox, in the transaction of the business data.
  *
- *   OB1  an event is published if and only if the transaction that it was added to is committed;
- *   OB2  a payload is what it was when it was given, and says by its content type what it is; what cannot be kept as it is
- *        is refused, and the refusal says where in the event it was;
- *   OB3  the trace of who added it goes with it.
+ *   - an event is published if and only if the transaction that it was added to is committed;
+ *   - a payload is what it was when it was given, and says by its content type what it is; what cannot be kept as it is
+ *     is refused, and the refusal says where in the event it was;
+ *   - the trace of who added it goes with it.
  */
 
 import { exactJson, hasHalfPair } from "../../base/exact-json.ts";
@@ -84,7 +84,7 @@ export function createOutbox<Tx>(ledger: Ledger<Tx>, settings: OutboxSettings = 
     addAll,
     async add(tx, message) {
       const [id] = await addAll(tx, [message]);
-      if (id === undefined) throw new Error("OB1 an event that was added has an id");
+      if (id === undefined) throw new Error("an event that was added has an id");
       return id;
     },
   };
@@ -107,7 +107,7 @@ function requireName(what: string, name: string): void {
   throw new HapaxError("invalid_request", `${what} must have at most ${NAME_BYTES_MAX} bytes`);
 }
 
-/** OB2: as it would be kept otherwise, it is another text, or none. */
+/** As it would be kept otherwise, it is another text, or none. */
 function requireText(what: string, text: unknown): asserts text is string {
   const problem =
     typeof text !== "string"
@@ -121,7 +121,7 @@ function requireText(what: string, text: unknown): asserts text is string {
 }
 
 function encode(payload: unknown): { readonly bytes: Uint8Array; readonly contentType: string } {
-  // OB2: a copy, because buffers are often filled again by their owner.
+  // A copy, because buffers are often filled again by their owner.
   if (payload instanceof Uint8Array) {
     return { bytes: new Uint8Array(payload), contentType: BYTES_TYPE };
   }

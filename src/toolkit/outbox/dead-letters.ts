@@ -1,9 +1,9 @@
 /**
  * Events that were given up: looked at, sent again, or thrown away.
  *
- *   OD1  a letter changes in one transaction, with the relay locked: what a relay is about to publish is not touched;
- *   OD2  a replayed letter is due at once, as if it had never been tried, and its key goes on in its order behind it;
- *   OD3  a discarded letter is gone, and its key goes on with what is behind it.
+ *   - a letter changes in one transaction, with the relay locked: what a relay is about to publish is not touched;
+ *   - a replayed letter is due at once, as if it had never been tried, and its key goes on in its order behind it;
+ *   - a discarded letter is gone, and its key goes on with what is behind it.
  */
 
 import {
@@ -133,7 +133,7 @@ async function changeAll<Tx>(
   for (let changed = 0; ;) {
     const some = await ledger.transaction(async (tx) => {
       const joined = ledger.in(tx);
-      // OD1: locked until the end, as the relay locks it when it settles.
+      // Locked until the end, as the relay locks it when it settles.
       await joined.entries.find(relayPlace(relay));
       return changeSome(joined, relay, filter, what);
     });
@@ -150,14 +150,12 @@ async function changeSome<Tx>(
 ): Promise<number> {
   const dead = await outbox.held.list({ ...filter, relay, state: "dead", max: CHANGED_MAX });
   if (what === "replay") {
-    // OD2
     const puts = dead.map(
       (one) => ({ ...one, state: "waiting", attempts: 0, dueInMs: 0 }) as const,
     );
     if (puts.length > 0) await outbox.held.change(relay, puts, []);
     return dead.length;
   }
-  // OD3
   const ids = dead.map(({ event }) => event.id);
   const keys = dead.map(({ event }) => event.key).filter((key) => key !== undefined);
   const policy = { name: relay, retry: { afterDead: "block" } };

@@ -1,10 +1,10 @@
 /**
  * Forgetting a relay that will not come back. As long as it is known, nothing is deleted that it has not passed.
  *
- *   OF1  a relay that somebody runs is not forgotten;
- *   OF2  its held events are kept, unless they are to be thrown away: they are all that is left of what it did not publish;
- *   OF3  one that is made anew under the name uses none of its numbers: no target takes its batches for those of before;
- *   OF4  rows that it had taken are free again.
+ *   - a relay that somebody runs is not forgotten;
+ *   - its held events are kept, unless they are to be thrown away: they are all that is left of what it did not publish;
+ *   - one that is made anew under the name uses none of its numbers: no target takes its batches for those of before;
+ *   - rows that it had taken are free again.
  */
 
 import { HapaxError } from "../../base/errors.ts";
@@ -80,10 +80,9 @@ async function forgetSome<Tx>(
   discardedMax: number,
 ): Promise<Step> {
   const place = relayPlace(name);
-  // OF1: locked until the end; whoever wants to run it waits, and then makes it anew.
+  // Locked until the end; whoever wants to run it waits, and then makes it anew.
   const entry = await entries.find(place);
   if (entry?.state === "running" && (entry.leaseLeftMs ?? 0) > 0) throw busy(name);
-  // OF4
   if (outbox.way === "rows" && !(await outbox.rows.giveUp(name))) throw busy(name);
   const held = discardedMax === 0 ? [] : await outbox.held.list({ relay: name, max: discardedMax });
   const ids = held.map(({ event }) => event.id);

@@ -1,11 +1,11 @@
 /**
  * `hapax/outbox/hapax`: publishes events to streams of a Hapax server, each batch as one transaction. PROTOCOL.md §19.
  *
- *   OP5  a batch has the number that its relay gave it: however often it is sent, by whichever relay, it is stored once;
- *   OP6  a refusal of a stream fails its events, and the others go under another number; a refusal of what an event has in it
- *        fails that event alone: halves find it;
- *   OP7  a batch counts as refused only when no attempt of it can arrive any more: its number is used up by nothing;
- *   OP9  JSON is stored as it was added, text for text: numbers keep all their digits.
+ *   - a batch has the number that its relay gave it: however often it is sent, by whichever relay, it is stored once;
+ *   - a refusal of a stream fails its events, and the others go under another number; a refusal of what an event has in it
+ *     fails that event alone: halves find it;
+ *   - a batch counts as refused only when no attempt of it can arrive any more: its number is used up by nothing;
+ *   - JSON is stored as it was added, text for text: numbers keep all their digits.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -147,7 +147,7 @@ async function publish(
       }
       collecting = undefined;
     }, optionsOf(batch));
-    // OP7: the answer is that of an empty transaction, by which the number was used up.
+    // The answer is that of an empty transaction, by which the number was used up.
     if (isEmpty(committed)) return events.map(() => SKIPPED);
     return events.map(() => PUBLISHED);
   } catch (error) {
@@ -160,7 +160,7 @@ async function publish(
       );
     }
     if (isHapaxError(error, "producer_seq_reused")) {
-      // OP7: an empty transaction has the number; or the batch has, as an earlier `encode` made it.
+      // An empty transaction has the number; or the batch has, as an earlier `encode` made it.
       const isStored = (await cancel(hapax, batch)) === "published";
       return events.map(() => (isStored ? PUBLISHED : SKIPPED));
     }
@@ -168,7 +168,7 @@ async function publish(
   }
 }
 
-/** OP6. Throws what leaves the outcome unknown. */
+/** Throws what leaves the outcome unknown. */
 async function outcomesOf(
   hapax: Connection,
   batch: PublishBatch,
@@ -181,7 +181,7 @@ async function outcomesOf(
   const skipped = events.map(() => SKIPPED);
   // The server has lost what came before: under a new epoch it begins anew.
   if (error.code === "producer_gap") return skipped;
-  // OP7: an empty transaction has this key.
+  // An empty transaction has this key.
   if (error.code === "key_reused") return skipped;
   if (!OF_AN_EVENT.has(error.code)) throw error;
   if (error.outcome === "unknown") return { isUncertain: true, outcomes: skipped };
@@ -198,7 +198,7 @@ async function outcomesOf(
   );
 }
 
-/** OP7: nothing is certain as long as something may be on its way. */
+/** Nothing is certain as long as something may be on its way. */
 function refused(
   { isRepeat }: PublishBatch,
   outcomes: readonly PublishOutcome[],
@@ -227,7 +227,7 @@ async function missing(
 }
 
 /**
- * OP7: the same number for a transaction that does nothing. Either it is the first to arrive, and whatever still comes under
+ * The same number for a transaction that does nothing. Either it is the first to arrive, and whatever still comes under
  * the number is answered by it; or the answer is that of the batch, which was stored.
  */
 async function cancel(hapax: Connection, batch: PublishBatch): Promise<"published" | "cancelled"> {
@@ -253,7 +253,6 @@ function isEmpty({ offsets, hasAnswer }: Committed<unknown>): boolean {
   return hasAnswer && offsets.size === 0;
 }
 
-/** OP5 */
 function optionsOf({ identity, signal }: PublishBatch): TransactionOptions {
   return "key" in identity ? { key: identity.key, signal } : { producer: identity, signal };
 }
@@ -297,7 +296,7 @@ function recordOf(event: OutboxEvent, isWrapped: boolean): unknown {
   return isWrapped ? { id, topic, key: key ?? null, headers, payload: value } : value;
 }
 
-/** OP9. Throws for what is no JSON. */
+/** Throws for what is no JSON. */
 function jsonTextOf(payload: Uint8Array): string {
   const text = decoder.decode(payload);
   JSON.parse(text);

@@ -1,11 +1,11 @@
 /**
  * Where a relay takes events, and the publisher that calls a function for each.
  *
- *   OP1  events of one key are tried one after the other, in their order; those of other keys meanwhile, up to so many;
- *   OP2  after a failure the later events of its key are not tried in this batch;
- *   OP3  an event has the same idempotency key in every attempt, and no event of any other database has it;
- *   OP4  what was thrown is told of its event alone; a batch that was given up is unknown as a whole;
- *   OP8  a call that does not end fails its event after so long: it holds up neither other keys nor those who wait for it.
+ *   - events of one key are tried one after the other, in their order; those of other keys meanwhile, up to so many;
+ *   - after a failure the later events of its key are not tried in this batch;
+ *   - an event has the same idempotency key in every attempt, and no event of any other database has it;
+ *   - what was thrown is told of its event alone; a batch that was given up is unknown as a whole;
+ *   - a call that does not end fails its event after so long: it holds up neither other keys nor those who wait for it.
  */
 
 import { onAbort } from "../../base/aborts.ts";
@@ -163,14 +163,13 @@ export function functionPublisher(
         // Shared by all workers: each takes the next line that nobody has.
         for (let line = lines.shift(); line !== undefined; line = lines.shift()) {
           for (const { event, at } of line) {
-            // OP2
             if (!(await tryOne(event, at))) break;
           }
         }
       };
       const workers = Array.from({ length: Math.min(concurrency, lines.length) }, work);
       const ends = await Promise.allSettled(workers);
-      // OP4: only a lost lease ends a worker early. Nobody is at work any more.
+      // Only a lost lease ends a worker early. Nobody is at work any more.
       const broken = ends.find((end) => end.status === "rejected");
       if (broken !== undefined) throw broken.reason;
       return outcomes;
@@ -178,7 +177,7 @@ export function functionPublisher(
   };
 }
 
-/** OP4: a question that throws is a failure of its event too. */
+/** A question that throws is a failure of its event too. */
 function failedBy(error: unknown, isFinal: (error: unknown) => boolean): PublishOutcome {
   try {
     return { kind: "failed", error, isFinal: isFinal(error) };
@@ -187,7 +186,7 @@ function failedBy(error: unknown, isFinal: (error: unknown) => boolean): Publish
   }
 }
 
-/** OP8. Not `AbortSignal.any`: what it makes stays with the signal of the relay, which lives for days. */
+/** Not `AbortSignal.any`: what it makes stays with the signal of the relay, which lives for days. */
 async function within(
   clock: Clock,
   callMs: number,
@@ -220,7 +219,7 @@ interface Placed {
   readonly at: number;
 }
 
-/** OP1: the events of each key, and each event without one. */
+/** The events of each key, and each event without one. */
 function linesOf(events: readonly OutboxEvent[]): Placed[][] {
   const lines: Placed[][] = [];
   const byKey = new Map<string, Placed[]>();

@@ -1,8 +1,8 @@
 /**
  * The work of a relay on rows that many relays take in batches.
  *
- *   OR5  a batch has the identity of its rows: who takes it over repeats the same under the same;
- *   OR6  a batch is settled under its token, with what is held of it, in one transaction; what was not tried is free again.
+ *   - a batch has the identity of its rows: who takes it over repeats the same under the same;
+ *   - a batch is settled under its token, with what is held of it, in one transaction; what was not tried is free again.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -62,7 +62,6 @@ export class RowsWork<Tx> {
     const { settings, source, publisher } = this.#parts;
     const all = batch.events.map((event) => ({ event, attempts: 0 }));
     const tried = all.slice(0, fittingCount(publisher, all));
-    // OR5
     const sending = {
       identity: { key: `outbox:${source}:${settings.name}:${String(batch.id)}` },
       tried,
@@ -73,7 +72,7 @@ export class RowsWork<Tx> {
       publishing: signals.publishing,
       pausing: signals.pausing,
     };
-    // OR5: what is left of a batch is no repeat of it, and goes under another identity.
+    // What is left of a batch is no repeat of it, and goes under another identity.
     if (batch.missing > 0 && publisher.cancel !== undefined) {
       const isPublished = (await cancelUntilKnown(this.#parts, sending)) === "published";
       if (isPublished) this.#parts.tally.published += tried.length;
@@ -107,7 +106,6 @@ export class RowsWork<Tx> {
     return done.length > 0;
   }
 
-  /** OR6 */
   async #settle(
     batch: OutboxBatch,
     done: readonly string[],
@@ -116,7 +114,7 @@ export class RowsWork<Tx> {
     const { ledger, settings, tally } = this.#parts;
     await ledger.transaction(async (tx) => {
       const { outbox } = ledger.in(tx);
-      if (outbox.way !== "rows") throw new Error("OR5 the outbox has changed its way");
+      if (outbox.way !== "rows") throw new Error("the outbox has changed its way");
       if (!(await outbox.rows.settle(batch, done))) {
         settings.meter.add("fenced_total", 1, { primitive: "relay" });
         throw lost(batch);

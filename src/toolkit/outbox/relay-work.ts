@@ -1,10 +1,10 @@
 /**
  * The work of a relay under its lease: what goes, under which identity, and what becomes of it.
  *
- *   OR1  what is to be published is kept, with its number, before anything is sent: a crash repeats the same under the same;
- *   OR2  the position and the held events change in one transaction, under the token of the lease: who lost it changes nothing;
- *   OR3  an unknown outcome is repeated with the same events under the same identity, until it is known;
- *   OR4  a key that waits holds up nobody else, and no event goes before one of its key that waits.
+ *   - what is to be published is kept, with its number, before anything is sent: a crash repeats the same under the same;
+ *   - the position and the held events change in one transaction, under the token of the lease: who lost it changes nothing;
+ *   - an unknown outcome is repeated with the same events under the same identity, until it is known;
+ *   - a key that waits holds up nobody else, and no event goes before one of its key that waits.
  */
 
 import {
@@ -93,7 +93,6 @@ export class RelayWork<Tx> {
           ? undefined
           : await this.#outbox.spans.start(settings.from, settings.name),
     };
-    // OR9
     await ledger.transaction(async (tx) => {
       const joined = ledger.in(tx);
       await tellNewRelay(joined);
@@ -147,7 +146,7 @@ export class RelayWork<Tx> {
     return true;
   }
 
-  /** OR4: the keys of these events behind which they have to wait. */
+  /** The keys of these events behind which they have to wait. */
   async #waitingKeys(events: readonly Going[]): Promise<ReadonlySet<string>> {
     const { name, retry } = this.#parts.settings;
     const keys = events.flatMap(({ key }) => (key === undefined ? [] : [key]));
@@ -155,7 +154,7 @@ export class RelayWork<Tx> {
     return await this.#outbox.held.keys(name, keys, state);
   }
 
-  /** OR1: the same events in the same places as when the intent was kept. */
+  /** The same events in the same places as when the intent was kept. */
   async #readAgain({ subject }: Intent): Promise<readonly Placed[]> {
     const { ids } = subject;
     const found = await this.#readSubject(subject);
@@ -166,7 +165,7 @@ export class RelayWork<Tx> {
   async #readSubject(subject: Intent["subject"]): Promise<readonly Going[]> {
     const outbox = this.#outbox;
     if (subject.kind === "span") {
-      if (outbox.way === "rows") throw new Error("OR1 rows have no spans");
+      if (outbox.way === "rows") throw new Error("rows have no spans");
       return (await outbox.spans.read(subject)).map(newGoing);
     }
     const { ids } = subject;
@@ -175,7 +174,7 @@ export class RelayWork<Tx> {
   }
 
   /**
-   * OE1: a batch of which a row is gone cannot be repeated. Either it was published, and the deleted event with it; or it never
+   * A batch of which a row is gone cannot be repeated. Either it was published, and the deleted event with it; or it never
    * will be, and what is left goes under another number.
    */
   async #withoutGone(intent: Intent, events: readonly Placed[]): Promise<Intent> {
@@ -210,11 +209,9 @@ export class RelayWork<Tx> {
       if (!isRepeat) intent = this.#fitting(intent, events);
       const places = selectEvents(intent, events.length);
       if (places.length === 0) break;
-      // OR1
       if (!isRepeat) await this.#keep(ledger, { ...this.#state, intent });
       await failpoint("outbox.planned");
       const tried = places.map((at) => events[at]).filter(isThere);
-      // OR3
       const sending = this.#sending(intent, tried, isRepeat);
       const outcomes = await publishUntilKnown(this.#parts, sending);
       await failpoint("outbox.published");
@@ -237,7 +234,7 @@ export class RelayWork<Tx> {
     await failpoint("outbox.settled");
   }
 
-  /** OE1: as many as the publisher takes at once, so that the number belongs to them alone. */
+  /** As many as the publisher takes at once, so that the number belongs to them alone. */
   #fitting(intent: Intent, events: readonly Placed[]): Intent {
     const { publisher } = this.#parts;
     const left = { ...intent, sent: undefined };
@@ -268,7 +265,6 @@ export class RelayWork<Tx> {
     return `outbox:${source}:${settings.name}${life === undefined ? "" : `:${life}`}`;
   }
 
-  /** OR2 */
   async #settle(intent: Intent, events: readonly Placed[]): Promise<void> {
     const { ledger, settings } = this.#parts;
     const { subject } = intent;
@@ -298,7 +294,7 @@ export class RelayWork<Tx> {
     const freed = new Set<string>();
     for (const mark of marks) {
       const going = events[mark.at];
-      if (going === undefined) throw new Error(`OR1 an intent has no event at ${mark.at}`);
+      if (going === undefined) throw new Error(`an intent has no event at ${mark.at}`);
       if (!isThere(going)) continue;
       const { event, key } = going;
       const isHeld = subject.kind === "held";

@@ -2,9 +2,9 @@
  * Publishes what business transactions left in the outbox. One relay of a name works at a time, any number may wait to
  * take over; on an outbox of rows they work together.
  *
- *   OR7  every committed event is published, in the order of its key; under the same identity, however often relays die;
- *   OR8  whatever goes wrong is told, and the relay goes on from what is kept; only `stop` and the signal end it;
- *   OR9  only what every relay has passed is deleted.
+ *   - every committed event is published, in the order of its key; under the same identity, however often relays die;
+ *   - whatever goes wrong is told, and the relay goes on from what is kept; only `stop` and the signal end it;
+ *   - only what every relay has passed is deleted.
  */
 
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
@@ -185,7 +185,6 @@ export class Relay<Tx> {
     });
   }
 
-  /** OR8 */
   async #runOn(parts: RelayParts<Tx>): Promise<void> {
     const { settings } = this;
     const { stopping } = parts;

@@ -41,7 +41,6 @@ export class Upkeep<Tx> {
       return false;
     }
     this.#cleanAtMs = clock.steadyMs() + cleanup.everyMs;
-    // OR9
     const deleted =
       outbox.spans.cleansIn === "alone"
         ? await cleanIn(ledger, cleanup)

@@ -6,7 +6,7 @@ const WINDOW_MS = 10;
 const record: KeyRecord = { key: "k", digest: "d", madeAtMs: 100 };
 
 describe("decideUse", () => {
-  test("HW2 sends if and only if the attempt ends within the window and before the expiry", () => {
+  test("sends if and only if the attempt ends within the window and before the expiry", () => {
     for (let nowMs = 95; nowMs <= 115; nowMs += 1) {
       for (let timeoutMs = 1; timeoutMs <= 4; timeoutMs += 1) {
         for (const expiresAtMs of [undefined, 103, 108, 120]) {
@@ -23,7 +23,7 @@ describe("decideUse", () => {
     }
   });
 
-  test("HW3 another content is refused, also when the key is expired", () => {
+  test("another content is refused, also when the key is expired", () => {
     for (const nowMs of [100, 1000]) {
       const attempt = { digest: "other", nowMs, windowMs: WINDOW_MS, timeoutMs: 1 };
       expect(decideUse(record, attempt)).toBe("reused");
@@ -31,7 +31,7 @@ describe("decideUse", () => {
   });
 });
 
-test("HW2 what the server says counts if it is earlier than what is known", () => {
+test("what the server says counts if it is earlier than what is known", () => {
   expect(applyExpiry(record, undefined, WINDOW_MS)).toBe(record);
   expect(applyExpiry(record, 110, WINDOW_MS)).toBe(record);
   const earlier = applyExpiry(record, 105, WINDOW_MS);
@@ -39,7 +39,7 @@ test("HW2 what the server says counts if it is earlier than what is known", () =
   expect(applyExpiry(earlier, 107, WINDOW_MS)).toBe(earlier);
 });
 
-test("HW4 408, 425, 429, 5xx and a conflict under way are worth another attempt, unless they were kept", () => {
+test("408, 425, 429, 5xx and a conflict under way are worth another attempt, unless they were kept", () => {
   const again = Array.from({ length: 600 }, (_, status) => status).filter((status) =>
     isWorthRepeating({ status, isReplayed: false, isInProgress: false }),
   );

@@ -1,8 +1,8 @@
 /**
  * Turns all JSON texts with the same meaning into one text, close to RFC 8785.
  *
- *   HF1  neither the order of members, nor white space, nor the spelling of strings and numbers matters;
- *   HF2  texts with different meanings differ, also in numbers that JavaScript cannot tell apart.
+ *   - neither the order of members, nor white space, nor the spelling of strings and numbers matters;
+ *   - texts with different meanings differ, also in numbers that JavaScript cannot tell apart.
  *
  * If two members have the same name, the last one counts, as in JSON.parse. Pure.
  */
@@ -84,7 +84,7 @@ function appendObject(parts: string[], value: object, depth: number): boolean {
   return true;
 }
 
-/** HF2: numbers that would be rounded become strings that keep all their digits. */
+/** Numbers that would be rounded become strings that keep all their digits. */
 function withExactNumbers(text: string): string {
   return text.replaceAll(TOKENS, (token) => {
     // The second test spares most numbers of a large text the slow comparison.

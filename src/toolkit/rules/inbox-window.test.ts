@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { decideMessageAge } from "./inbox-window.ts";
 
-test("IW1 a message counts as new only while the inbox would still know it", () => {
+test("a message counts as new only while the inbox would still know it", () => {
   for (const [ageMs, kind, headroom] of [
     [-500, "new", 1],
     [0, "new", 1],
@@ -16,6 +16,6 @@ test("IW1 a message counts as new only while the inbox would still know it", () 
   }
 });
 
-test("IW1 a message that does not say when it was sent is new if it is not known", () => {
+test("a message that does not say when it was sent is new if it is not known", () => {
   expect(decideMessageAge(undefined, 10_000, 1000)).toEqual({ kind: "new", headroom: undefined });
 });

@@ -1,7 +1,7 @@
 /**
  * Decides whether a message that an inbox does not know is new, or may have been forgotten.
  *
- *   IW1  a message older than the retention of the inbox never counts as new: it may have been handled before.
+ *   - a message older than the retention of the inbox never counts as new: it may have been handled before.
  *
  * Pure.
  */

@@ -26,7 +26,7 @@ function eventsOf(...keys: readonly (string | undefined)[]): readonly KeyedEvent
 }
 
 describe("what goes", () => {
-  test("OE3 events of keys that wait stay behind, all others go in their order", () => {
+  test("events of keys that wait stay behind, all others go in their order", () => {
     const events = eventsOf("a", "b", undefined, "a", "c");
     const intent = beginIntent(span, events, (key) => key === "a");
     expect(selectEvents(intent, events.length)).toEqual([1, 2, 4]);
@@ -36,7 +36,7 @@ describe("what goes", () => {
     ]);
   });
 
-  test("OE3 of held events the first of every key goes, and every one without", () => {
+  test("of held events the first of every key goes, and every one without", () => {
     const events = eventsOf("a", undefined, "a", "b", undefined).map((one, at) => ({ ...one, at }));
     expect(headsOf(events).map(({ at }) => at)).toEqual([0, 1, 3, 4]);
   });
@@ -55,17 +55,17 @@ describe("what an outcome leads to", () => {
     return { round, left: selectEvents(round.intent, events.length) };
   };
 
-  test("OE2 the next number follows a batch that was published as a whole", () => {
+  test("the next number follows a batch that was published as a whole", () => {
     const { round, left } = apply(["a", "b"], [PUBLISHED, PUBLISHED]);
     expect([round.epoch, round.sequence, left]).toEqual([4, 8, []]);
   });
 
-  test("OE1 OE2 what is left of a batch goes under a new epoch", () => {
+  test("what is left of a batch goes under a new epoch", () => {
     const { round, left } = apply(["a", "b", "c"], [SKIPPED, FINAL, SKIPPED]);
     expect([round.epoch, round.sequence, left]).toEqual([5, 0, [0, 2]]);
   });
 
-  test("OE3 OE4 behind a failure its key waits, and nothing else", () => {
+  test("behind a failure its key waits, and nothing else", () => {
     const keys = ["a", "b", "a", undefined, "b"];
     const { round, left } = apply(keys, [SKIPPED, FAILED, SKIPPED, SKIPPED, SKIPPED]);
     expect(left).toEqual([0, 2, 3]);
@@ -75,14 +75,14 @@ describe("what an outcome leads to", () => {
     ]);
   });
 
-  test("OE3 behind a dead event its key goes on only if that is wanted", () => {
+  test("behind a dead event its key goes on only if that is wanted", () => {
     const outcomes = [FINAL, SKIPPED];
     expect(apply(["a", "a"], outcomes).left).toEqual([]);
     expect(apply(["a", "a"], outcomes, { afterDead: "continue" }).left).toEqual([1]);
     expect(apply(["a", "a"], [FAILED, SKIPPED], { afterDead: "continue" }).left).toEqual([]);
   });
 
-  test("OE1 a batch that was refused, and nobody says why, is halved under new numbers", () => {
+  test("a batch that was refused, and nobody says why, is halved under new numbers", () => {
     const events = eventsOf("a", "b", "c");
     let round = applyOutcomes(
       START,
@@ -101,7 +101,7 @@ describe("what an outcome leads to", () => {
     expect(selectEvents(round.intent, 3)).toEqual([1]);
   });
 
-  test("OE1 OE3 OE4 whatever is said, no number has two contents and no event overtakes its key", () => {
+  test("whatever is said, no number has two contents and no event overtakes its key", () => {
     const outcome = fc.constantFrom(PUBLISHED, SKIPPED, FAILED, FINAL);
     const keys = fc.array(fc.option(fc.constantFrom("a", "b", "c"), { nil: undefined }), {
       minLength: 1,
@@ -145,7 +145,7 @@ describe("what an outcome leads to", () => {
 });
 
 describe("what becomes of failures", () => {
-  test("OE5 a pause doubles up to its maximum, and is never less than half of it", () => {
+  test("a pause doubles up to its maximum, and is never less than half of it", () => {
     const patient = { ...policy, attemptsMax: 2_000_000 };
     const dueInMs = (attempts: number, unit: number): number =>
       decideFailed(attempts - 1, false, patient, unit).dueInMs;
@@ -155,7 +155,7 @@ describe("what becomes of failures", () => {
     expect(dueInMs(1, 0.123)).toBe(56);
   });
 
-  test("OE5 after so many attempts, or when trying again is of no use, it is dead", () => {
+  test("after so many attempts, or when trying again is of no use, it is dead", () => {
     expect(decideFailed(0, false, policy, 1)).toEqual({
       state: "waiting",
       attempts: 1,

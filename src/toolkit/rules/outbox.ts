@@ -1,11 +1,11 @@
 /**
  * Decides what a relay sends, under which number, and what happens to events that could not be published.
  *
- *   OE1  a number that was sent always belongs to the same content: the rest of a batch goes under a new number;
- *   OE2  a number follows the one before it only if that was published as a whole; otherwise a new epoch begins;
- *   OE3  an event goes after all earlier events with its key: events behind a failure wait for it;
- *   OE4  a failure concerns its key alone: all other events of the batch go on;
- *   OE5  a pause doubles with every failure, with jitter, up to a maximum; after `attemptsMax` attempts an event is dead.
+ *   - a number that was sent always belongs to the same content: the rest of a batch goes under a new number;
+ *   - a number follows the one before it only if that was published as a whole; otherwise a new epoch begins;
+ *   - an event goes after all earlier events with its key: events behind a failure wait for it;
+ *   - a failure concerns its key alone: all other events of the batch go on;
+ *   - a pause doubles with every failure, with jitter, up to a maximum; after `attemptsMax` attempts an event is dead.
  *
  * Content is a span of the log or a list of held events, without the marked events. Pure.
  */
@@ -92,7 +92,7 @@ export interface KeyedEvent {
   readonly attempts: number;
 }
 
-/** OE3: begins an intent. It does not send events whose key waits already. */
+/** Begins an intent. It does not send events whose key waits already. */
 export function beginIntent(
   subject: Subject,
   events: readonly KeyedEvent[],
@@ -119,7 +119,7 @@ export function selectEvents(
   return left;
 }
 
-/** OE1: marks these events as gone. The others keep their places and go on without them. */
+/** Marks these events as gone. The others keep their places and go on without them. */
 export function markGone(intent: Intent, gone: readonly number[]): Intent {
   const marks = new Map(intent.marks.map((mark) => [mark.at, mark]));
   for (const at of gone) if (!marks.has(at)) marks.set(at, { at, kind: "gone" });
@@ -133,7 +133,7 @@ export interface Round extends BatchNumber {
   readonly hasProgressed: boolean;
 }
 
-/** OE1 to OE4. Applies the publisher's answers. `sent` has the places of the batch, `outcomes` the answer for each. */
+/** Applies the publisher's answers. `sent` has the places of the batch, `outcomes` the answer for each. */
 export function applyOutcomes(
   number: BatchNumber,
   intent: Intent,
@@ -160,12 +160,11 @@ export function applyOutcomes(
   };
 }
 
-/** OE2 */
 export function nextNumber({ epoch, sequence }: BatchNumber, isWhole: boolean): BatchNumber {
   return isWhole ? { epoch, sequence: sequence + 1 } : { epoch: epoch + 1, sequence: 0 };
 }
 
-/** OE3: marks the unpublished events behind a failure as blocked. */
+/** Marks the unpublished events behind a failure as blocked. */
 function block(marks: Map<number, Mark>, events: readonly KeyedEvent[], policy: RetryPolicy): void {
   const waiting = new Set<string>();
   for (const [at, event] of events.entries()) {
@@ -197,7 +196,7 @@ export interface FailedEvent {
   readonly dueInMs: number;
 }
 
-/** OE5. `unit` is a random number in [0, 1). */
+/** `unit` is a random number in [0, 1). */
 export function decideFailed(
   attemptsBefore: number,
   isFinal: boolean,
@@ -209,7 +208,7 @@ export function decideFailed(
   return { state: "waiting", attempts, dueInMs: Math.round(backoffMs(attempts, policy, unit)) };
 }
 
-/** OE3: returns the first event of every key, and all events without a key. */
+/** Returns the first event of every key, and all events without a key. */
 export function headsOf<Event extends { readonly key: string | undefined }>(
   events: readonly Event[],
 ): readonly Event[] {

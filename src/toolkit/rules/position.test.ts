@@ -9,7 +9,7 @@ const WORLDS: readonly (HeldPosition | undefined)[] = [
   ...TOKENS.flatMap((token) => PLACES.map((at) => ({ token, at }))),
 ];
 
-test("SK2 SK3 exactly the newest holder moves a position, and only from where it is", () => {
+test("exactly the newest holder moves a position, and only from where it is", () => {
   for (const held of WORLDS)
     for (const token of TOKENS)
       for (const from of PLACES) {
@@ -21,7 +21,7 @@ test("SK2 SK3 exactly the newest holder moves a position, and only from where it
       }
 });
 
-test("SK2 SK3 what is refused says why", () => {
+test("what is refused says why", () => {
   const held = { token: 5, at: "a" };
   expect([
     decideMove(held, 4, "a"),

@@ -1,6 +1,6 @@
 /**
  * Who may move the position of a pipeline that is kept beside its effects, and from where. The tokens are those of the
- * group's leases: the server gives a greater one to every next holder of a stream. The rules are SK2 and SK3 of the port,
+ * group's leases: the server gives a greater one to every next holder of a stream. The rules are those of the port,
  * client/processing/sink.ts. Pure.
  */
 
@@ -18,13 +18,13 @@ export type PositionDecision =
 
 const GRANTED: PositionDecision = { kind: "granted" };
 
-/** SK2. Decides whether the holder of the token may take the position; undefined: none was kept yet. */
+/** Decides whether the holder of the token may take the position; undefined: none was kept yet. */
 export function decideTake(held: HeldPosition | undefined, token: number): PositionDecision {
   if (held === undefined || held.token <= token) return GRANTED;
   return { kind: "lost", reason: `token ${token} was followed by ${held.token}` };
 }
 
-/** SK2, SK3. Decides whether the holder of the token may move the position, which it believes to be `from`. */
+/** Decides whether the holder of the token may move the position, which it believes to be `from`. */
 export function decideMove(
   held: HeldPosition | undefined,
   token: number,

@@ -27,7 +27,7 @@ function step({ versions, applied }: History, write: VersionedWrite) {
   return { decision, after };
 }
 
-/** VN1 to VN3, as the whole history tells it. */
+/** As the whole history tells it. */
 function expectTrue(before: History, write: VersionedWrite): History {
   const { decision, after } = step(before, write);
   const current = before.applied.length;
@@ -49,7 +49,7 @@ const WRITES: readonly VersionedWrite[] = [0, 1, 2, 3].flatMap((expected) =>
 );
 
 describe("a versioned write", () => {
-  test("VN1 VN2 VN3 is told the truth in all histories of five writes", () => {
+  test("is told the truth in all histories of five writes", () => {
     let count = 0;
     const tryAll = (history: History, left: number): void => {
       count += 1;
@@ -60,7 +60,7 @@ describe("a versioned write", () => {
     expect(count).toBeGreaterThan(30_000);
   });
 
-  test("VN2 VN4 is told the truth in long histories, or that it is forgotten", () => {
+  test("is told the truth in long histories, or that it is forgotten", () => {
     const write = fc.record({ back: fc.nat(80), id: fc.constantFrom("a", "b", "c") });
     fc.assert(
       fc.property(fc.array(write, { minLength: 100, maxLength: 200 }), (writes) => {
@@ -75,7 +75,7 @@ describe("a versioned write", () => {
     );
   });
 
-  test("VN4 is forgotten exactly when so many others came after it", () => {
+  test("is forgotten exactly when so many others came after it", () => {
     let { versions } = EMPTY;
     for (let made = 1; made <= WRITES_KEPT; made += 1)
       versions = applyVersion(versions, { expected: made - 1, id: `w${made}` });

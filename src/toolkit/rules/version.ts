@@ -1,10 +1,10 @@
 /**
  * Decides a write with an expected version: it is in time, was applied before, or is too late.
  *
- *   VN1  a write is applied if the version is the expected one, and makes the next one: of two with the same, one is applied;
- *   VN2  a repetition of an applied write gets `repeated`, and is not applied twice;
- *   VN3  a write that was not applied gets `conflict`, and never `repeated`;
- *   VN4  a write that is too long ago to decide gets neither of them: it gets `forgotten`.
+ *   - a write is applied if the version is the expected one, and makes the next one: of two with the same, one is applied;
+ *   - a repetition of an applied write gets `repeated`, and is not applied twice;
+ *   - a write that was not applied gets `conflict`, and never `repeated`;
+ *   - a write that is too long ago to decide gets neither of them: it gets `forgotten`.
  *
  * Pure.
  */

@@ -115,7 +115,7 @@ async function openStage(
 }
 
 describe("webhooks", () => {
-  test("DV1 are delivered only after the append that woke them is durable", async () => {
+  test("are delivered only after the append that woke them is durable", async () => {
     const { stage, store } = await openGatedStage();
     const delivery = stage.courier.next();
     const appended = stage.append(ORDERS);
@@ -127,7 +127,7 @@ describe("webhooks", () => {
     await delivery;
   });
 
-  test("DV1 are not sent early by the news of an earlier commit", async () => {
+  test("are not sent early by the news of an earlier commit", async () => {
     const { stage, store } = await openGatedStage();
     const first = stage.courier.next();
     const appended = stage.append(ORDERS);
@@ -151,7 +151,7 @@ describe("webhooks", () => {
     expect((await second).body.generation).toBe(generation + 1);
   });
 
-  test("N5 a wake whose stream goes in the same commit still ends", async () => {
+  test("a wake whose stream goes in the same commit still ends", async () => {
     const stage = await openStage();
     await stage.create(ORDERS);
     await stage.subscriptions.subscribe("s", WEBHOOK);
@@ -198,7 +198,7 @@ describe("webhooks", () => {
     expect(view?.links).toEqual([{ stream: ORDERS, isExplicit: false, acked: 6 }]);
   });
 
-  test("DV3 are tried again in the same wake, also by the server that starts after a stop", async () => {
+  test("are tried again in the same wake, also by the server that starts after a stop", async () => {
     const stage = await openStage();
     await stage.create(ORDERS);
     await stage.subscriptions.subscribe("s", WEBHOOK);
@@ -225,7 +225,7 @@ describe("webhooks", () => {
     expect((await later.subscriptions.describe("s"))?.isFailed).toBe(false);
   });
 
-  test("N2 a callback is fenced when the lease is over, and the next wake is delivered", async () => {
+  test("a callback is fenced when the lease is over, and the next wake is delivered", async () => {
     const stage = await openStage();
     await stage.create(ORDERS);
     await stage.subscriptions.subscribe("s", WEBHOOK);
@@ -255,7 +255,7 @@ describe("webhooks", () => {
     });
   });
 
-  test("DV2 a delivery in flight is given up when its lease is over, and counts as failed", async () => {
+  test("a delivery in flight is given up when its lease is over, and counts as failed", async () => {
     const stage = await openStage();
     await stage.create(ORDERS);
     await stage.subscriptions.subscribe("s", WEBHOOK);
@@ -271,7 +271,7 @@ describe("webhooks", () => {
     expect((await second).body.generation).toBeGreaterThan(body.generation);
   });
 
-  test("DV2 a late answer to a delivery that was given up does not end the next one", async () => {
+  test("a late answer to a delivery that was given up does not end the next one", async () => {
     const stage = await openStage();
     stage.courier.ignoresAbort = true;
     await stage.create(ORDERS);

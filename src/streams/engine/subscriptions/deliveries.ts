@@ -2,11 +2,11 @@
  * Drives what happens by itself: webhooks are delivered and tried again, and leases end. It keeps no
  * state that matters: everything is in the world, and after a restart `arm` finds it there.
  *
- *   DV1  a webhook is delivered only after the commit that woke its subscription is durable;
- *   DV2  a subscription has at most one delivery under way;
- *   DV3  a failed delivery is tried again after 1 s to 60 s, also after a restart;
- *   DV4  on a full disk an answer and the end of a lease wait until they can be written down. Until then a wake is
- *        not delivered again.
+ *   - a webhook is delivered only after the commit that woke its subscription is durable;
+ *   - a subscription has at most one delivery under way;
+ *   - a failed delivery is tried again after 1 s to 60 s, also after a restart;
+ *   - on a full disk an answer and the end of a lease wait until they can be written down. Until then a wake is
+ *     not delivered again.
  */
 
 import { assert } from "../../../base/assert.ts";
@@ -148,7 +148,6 @@ export class Deliveries {
     });
   }
 
-  /** DV4. */
   get #mustWait(): boolean {
     const { room, stopped } = this.#parts.writer;
     return stopped === undefined && !room.hasRoomToSpare;
@@ -188,7 +187,7 @@ export class Deliveries {
     const { way } = subscription.settings;
     if (way.kind !== "webhook") return;
     const { id } = subscription;
-    assert(!this.#flights.has(id), "DV2 a subscription has two deliveries");
+    assert(!this.#flights.has(id), "a subscription has two deliveries");
     const controller = new AbortController();
     const { wakeId } = wake;
     const flight: Flight = { wakeId, controller, leaveQueue: () => undefined };
@@ -232,7 +231,7 @@ export class Deliveries {
   ): Promise<CourierAnswer> {
     try {
       const { writer, courier } = this.#parts;
-      // DV1: the wake may have begun a moment ago.
+      // The wake may have begun a moment ago.
       await writer.settled();
       const body = await this.#body(id, wake);
       if (body === undefined || signal.aborted) return { kind: "failed", reason: "abandoned" };

@@ -126,7 +126,7 @@ describe("clients on a full disk", () => {
 });
 
 describe("what the server does by itself on a full disk", () => {
-  test("DV4 an answer waits for room, and the wake is not delivered again", async () => {
+  test("an answer waits for room, and the wake is not delivered again", async () => {
     const stage = await openStage();
     await stage.subscriptions.start();
     await stage.subscriptions.subscribe("s", WEBHOOK);
@@ -147,7 +147,7 @@ describe("what the server does by itself on a full disk", () => {
     stage.subscriptions.stop();
   });
 
-  test("DV4 N5 a lease that is over ends when there is room, and the wake is delivered again", async () => {
+  test("a lease that is over ends when there is room, and the wake is delivered again", async () => {
     const stage = await openStage();
     await stage.subscriptions.start();
     await stage.subscriptions.subscribe("s", WEBHOOK);
@@ -171,7 +171,7 @@ describe("what the server does by itself on a full disk", () => {
     stage.subscriptions.stop();
   });
 
-  test("DV4 N5 a start goes on, and wakes what is pending when there is room", async () => {
+  test("a start goes on, and wakes what is pending when there is room", async () => {
     const stage = await openStage();
     await stage.subscriptions.subscribe("s", PULL);
     await stage.append(); // Nothing follows appends yet.
@@ -185,7 +185,7 @@ describe("what the server does by itself on a full disk", () => {
     stage.subscriptions.stop();
   });
 
-  test("DV4 the end of the server ends what waits for room", async () => {
+  test("the end of the server ends what waits for room", async () => {
     const stage = await openStage();
     await stage.subscriptions.start();
     await stage.subscriptions.subscribe("s", WEBHOOK);

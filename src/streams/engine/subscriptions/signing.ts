@@ -38,7 +38,7 @@ export class SignerOfWorld {
     } else {
       await this.#writer.settled();
     }
-    assert(world.signingKeys.length > 0, "N1 the world has no key to sign with");
+    assert(world.signingKeys.length > 0, "the world has no key to sign with");
     return createSigner(world.signingKeys.map(parseKey));
   }
 }

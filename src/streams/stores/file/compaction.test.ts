@@ -47,7 +47,7 @@ async function appendsOf(
   return found;
 }
 
-test("CP1 a stream has the same bytes and the same cuts after it was moved, now and after a restart", async () => {
+test("a stream has the same bytes and the same cuts after it was moved, now and after a restart", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openOnDisk(disk, SETTINGS, async () => {});
   await writeStore(store);
@@ -70,7 +70,7 @@ test("CP1 a stream has the same bytes and the same cuts after it was moved, now 
   await after.close();
 });
 
-test("CP1 RD1 whoever reads while a stream is moved sees every append once", async () => {
+test("whoever reads while a stream is moved sees every append once", async () => {
   for (let seed = 0; seed < 40; seed += 1) {
     const store = await openOnDisk(createSimulatedDisk(seed), SETTINGS, async () => {});
     await writeStore(store);
@@ -86,7 +86,7 @@ test("CP1 RD1 whoever reads while a stream is moved sees every append once", asy
   }
 });
 
-test("CP1 a stream that is removed or written while it is moved is what it would be without", async () => {
+test("a stream that is removed or written while it is moved is what it would be without", async () => {
   for (let seed = 0; seed < 30; seed += 1) {
     const disk = createSimulatedDisk(seed);
     const store = await openOnDisk(disk, SETTINGS, async () => {});
@@ -105,7 +105,7 @@ test("CP1 a stream that is removed or written while it is moved is what it would
   }
 });
 
-test("CP2 a segment is given up only when neither of the two snapshots needs it", async () => {
+test("a segment is given up only when neither of the two snapshots needs it", async () => {
   const disk = createSimulatedDisk(2);
   const store = await openOnDisk(disk, SETTINGS, async () => {});
   await writeStore(store);

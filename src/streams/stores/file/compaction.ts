@@ -2,9 +2,9 @@
  * Compaction writes the live data of mostly dead segments again, in stream order, at the journal's end. It is data
  * like any other: a crash at any point leaves it in at least one place.
  *
- *   CP1  compaction changes no stream: same bytes, same offsets, same cuts between appends;
- *   CP2  a segment is given up only if it holds nothing alive and no snapshot needs its frames;
- *   CP3  compaction never waits for room, and leaves the room that deletes need.
+ *   - compaction changes no stream: same bytes, same offsets, same cuts between appends;
+ *   - a segment is given up only if it holds nothing alive and no snapshot needs its frames;
+ *   - compaction never waits for room, and leaves the room that deletes need.
  */
 
 import type { Offset, StreamId } from "../../core/types.ts";

@@ -2,10 +2,10 @@
  * PORT, inside the file store: one flat directory of files. It is small enough for a simulated disk that can lose
  * power at every instant (testing/simulated-disk.ts).
  *
- *   DK1  a write resolves when all its bytes are written, and, on a file opened `durable`, when they survive a power
- *        cut; a short count is no success: the disk writes the rest;
- *   DK2  a file that was created or renamed survives a power cut only after `syncDirectory`;
- *   DK3  a failed call is never tried again: the caller stops.
+ *   - a write resolves when all its bytes are written, and, on a file opened `durable`, when they survive a power
+ *     cut; a short count is no success: the disk writes the rest;
+ *   - a file that was created or renamed survives a power cut only after `syncDirectory`;
+ *   - a failed call is never tried again: the caller stops.
  */
 
 export interface Disk {

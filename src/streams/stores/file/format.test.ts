@@ -51,7 +51,7 @@ test("a segment's header comes back from either of its copies", () => {
   expect(decodeSegmentHeader(block.subarray(0, 100))).toBeUndefined();
 });
 
-test("JF3 a version that is not known is refused by its number, and damage is not taken for one", () => {
+test("a version that is not known is refused by its number, and damage is not taken for one", () => {
   const check = (block: Buffer) => () => {
     requireKnownFormat("a file", block);
   };
@@ -65,7 +65,7 @@ test("JF3 a version that is not known is refused by its number, and damage is no
   expect(check(damaged)).not.toThrow();
 });
 
-test("JF1 a frame is valid with the salt of its segment and with no other", () => {
+test("a frame is valid with the salt of its segment and with no other", () => {
   const frame = frameOf(1);
   const header = decodeFrameHeader(frame, 0, frame.length);
   if (header === undefined) throw new Error("there is no frame");
@@ -74,7 +74,7 @@ test("JF1 a frame is valid with the salt of its segment and with no other", () =
   for (const salt of [0, 2, 0xffffffff]) expect(isFrameValid(frame, 0, header, salt)).toBe(false);
 });
 
-test("JF2 a frame with any bit wrong, or any byte missing, is not valid", () => {
+test("a frame with any bit wrong, or any byte missing, is not valid", () => {
   const frame = frameOf(1);
   const bytes = FRAME_HEADER_BYTES + frame.readUInt32LE(8);
   expect(frame.length).toBe(alignFrame(bytes));

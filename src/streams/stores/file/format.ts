@@ -26,9 +26,9 @@
  *     32  8  time of writing, ms since 1970; for people, records have their own
  *     40     payload: records (records.ts), then zeros up to the next multiple of 8
  *
- *   JF1  a frame is valid only in the segment, and in the use of the segment, that it was written to;
- *   JF2  a frame that was not written completely is not valid;
- *   JF3  a file that other software has written is refused and not touched; it does not count as damage.
+ *   - a frame is valid only in the segment, and in the use of the segment, that it was written to;
+ *   - a frame that was not written completely is not valid;
+ *   - a file that other software has written is refused and not touched; it does not count as damage.
  */
 
 import { crc32 } from "node:zlib";
@@ -117,7 +117,7 @@ function decodeHeaderCopy(block: Buffer, at: number): SegmentHeader | undefined 
   return { version, number, firstLsn, salt, timeMs, bytes, crcBefore, storeId };
 }
 
-/** JF3: throws `format_unknown` if other software has written this segment's header block. Lets damage pass. */
+/** Throws `format_unknown` if other software has written this segment's header block. Lets damage pass. */
 export function requireKnownFormat(name: string, block: Buffer): void {
   const version = decodeSegmentHeader(block)?.version;
   if (version === FORMAT_VERSION) return;
@@ -171,7 +171,7 @@ function readU64(bytes: Buffer, at: number): number | undefined {
   return Number.isSafeInteger(value) ? value : undefined;
 }
 
-/** JF1, JF2: whether the frame at `at` is what was written. The whole frame must lie in `bytes`. */
+/** Whether the frame at `at` is what was written. The whole frame must lie in `bytes`. */
 export function isFrameValid(
   bytes: Buffer,
   at: number,

@@ -17,7 +17,7 @@ function build(parts: readonly (readonly [stream: number, data: Uint8Array])[]):
   return builder.finish({ lsn: 1, ordinal: 0, timeMs: 0, salt: 77 });
 }
 
-test("FS1 small and large data share one frame with one checksum over all buffers", () => {
+test("small and large data share one frame with one checksum over all buffers", () => {
   const parts = [3, 20_000, 5, 16_384, 70_000, 1].map(
     (size, seed) => [1, pattern(size, seed)] as const,
   );

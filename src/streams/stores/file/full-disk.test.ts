@@ -84,7 +84,7 @@ async function fill({ clock, engine }: Stage, from: number): Promise<number> {
   }
 }
 
-test("G33 CP3 SG4 on a full disk deletes are taken and make room, and appends go on without a restart", async () => {
+test("G33 on a full disk deletes are taken and make room, and appends go on without a restart", async () => {
   const stage = await openStage(6, 40_000);
   const { clock, engine } = stage;
   let next = 0;
@@ -111,7 +111,7 @@ test("G33 CP3 SG4 on a full disk deletes are taken and make room, and appends go
   await within(clock, 60, engine.close());
 });
 
-test("G33 CP3 what was deleted before a restart makes room after it, without another request", async () => {
+test("G33 what was deleted before a restart makes room after it, without another request", async () => {
   const before = await openStage(6, 40_000);
   const { clock, disk } = before;
   const next = await fill(before, 0);
@@ -161,7 +161,7 @@ test("G33 on a full disk reads and forgotten keys leave the room alone that dele
   await within(clock, 60, engine.close());
 });
 
-test("G33 N5 on a full disk subscriptions leave the room alone that deletes need, and lose no wake-up", async () => {
+test("G33 on a full disk subscriptions leave the room alone that deletes need, and lose no wake-up", async () => {
   let deliveries = 0;
   const stage = await openStage(6, 40_000, {
     deliver: () => {
@@ -226,7 +226,7 @@ function stateOf(engine: Engine, name: StreamName): StreamState {
   return state;
 }
 
-test("SG4 while a commit waits for room none is promised, and not even a delete is taken", async () => {
+test("while a commit waits for room none is promised, and not even a delete is taken", async () => {
   const stage = await openStage(3);
   const { disk, clock, engine } = stage;
   await engine.create(createCommand(nameOf(0), { text: "small" }));
@@ -251,7 +251,7 @@ async function untilDone(watched: { readonly isWaiting: boolean }): Promise<void
   while (watched.isWaiting) await turn();
 }
 
-test("CP3 compaction that has no room keeps neither deletes nor appends waiting", async () => {
+test("compaction that has no room keeps neither deletes nor appends waiting", async () => {
   const stage = await openStage(6, 40_000);
   const { clock, engine } = stage;
   const next = await fill(stage, 0);
@@ -275,7 +275,7 @@ test("CP3 compaction that has no room keeps neither deletes nor appends waiting"
   await within(clock, 60, engine.close());
 });
 
-test("CP3 a snapshot that finds no room gets that of a spare", async () => {
+test("a snapshot that finds no room gets that of a spare", async () => {
   const stage = await openStage(4);
   const { disk, clock, engine, store } = stage;
   const next = await fill(stage, 0);

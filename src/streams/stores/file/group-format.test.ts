@@ -45,7 +45,7 @@ async function fill(store: FileStore): Promise<void> {
   await write(store, { ...base, ...claim, kind: "group_claimed", member });
 }
 
-test("SN1 RS1 groups in a snapshot are of one moment, whatever happens while their blocks are written", async () => {
+test("groups in a snapshot are of one moment, whatever happens while their blocks are written", async () => {
   const disk = createSimulatedDisk(1);
   let blocks = 0;
   const beforeBlock = async (block: number): Promise<void> => {
@@ -73,7 +73,7 @@ test("SN1 RS1 groups in a snapshot are of one moment, whatever happens while the
   await after.close();
 });
 
-test("SN1 groups come back from a snapshot alone, at every moment of their life", async () => {
+test("groups come back from a snapshot alone, at every moment of their life", async () => {
   const disk = createSimulatedDisk(2);
   const open = (): Promise<FileStore> => openOnDisk(disk, SETTINGS, async () => {});
   let store = await open();
@@ -89,7 +89,7 @@ test("SN1 groups come back from a snapshot alone, at every moment of their life"
   await store.close();
 });
 
-test("SN1 cursors come back in their groups, and when some are missing that is damage", () => {
+test("cursors come back in their groups, and when some are missing that is damage", () => {
   const cursor = (stream: StreamName) => ({
     stream,
     offset: 3 as Offset,

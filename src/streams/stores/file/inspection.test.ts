@@ -22,7 +22,7 @@ afterAll(() => {
 const inspect = (files: ReadonlyMap<string, Buffer>) =>
   inspectDisk(diskOf(files), async () => undefined);
 
-test("TL1 the golden directory is shown with its files and its state", async () => {
+test("the golden directory is shown with its files and its state", async () => {
   const inspection = await inspect(filesOf(`${golden}/whole`));
   expect(inspection.segments.map(({ number, isDamaged }) => ({ number, isDamaged }))).toEqual([
     { number: 4, isDamaged: false },
@@ -53,7 +53,7 @@ test("TL1 the golden directory is shown with its files and its state", async () 
   });
 });
 
-test("TL1 sessions and keys are counted, in all and for each stream", async () => {
+test("sessions and keys are counted, in all and for each stream", async () => {
   const inspection = await inspect(filesOf(`${golden}/whole`));
   expect(inspection.state).toMatchObject({ streams: 12, producers: 7, sessions: 2, keys: 28 });
   const counts = new Map([...inspection.streams()].map((stream) => [stream.path, stream]));

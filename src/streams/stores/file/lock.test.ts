@@ -35,7 +35,7 @@ async function startHolder(directory: string): Promise<ChildProcess> {
   return child;
 }
 
-test("LK1 a directory that is held cannot be taken, also not for reading, until it is released", async () => {
+test("a directory that is held cannot be taken, also not for reading, until it is released", async () => {
   const directory = mkdtempSync(join(root, "case-"));
   const lock = await lockDirectory(directory);
   expect(readFileSync(join(directory, LOCK_NAME), "utf8").split("\n")[0]).toBe(String(process.pid));
@@ -52,7 +52,7 @@ test("LK1 a directory that is held cannot be taken, also not for reading, until 
   await (await lockDirectory(directory)).release();
 });
 
-test("LK3 a link under the name of the lock is removed, and what it points to is left alone", async () => {
+test("a link under the name of the lock is removed, and what it points to is left alone", async () => {
   const directory = mkdtempSync(join(root, "case-"));
   const target = join(root, "precious");
   writeFileSync(target, "precious");
@@ -65,7 +65,7 @@ test("LK3 a link under the name of the lock is removed, and what it points to is
   expect(readFileSync(target, "utf8")).toBe("precious");
 });
 
-test("LK1 LK2 another process keeps the directory as long as it lives, and a killed one does not", async () => {
+test("another process keeps the directory as long as it lives, and a killed one does not", async () => {
   const directory = mkdtempSync(join(root, "case-"));
   const holder = await startHolder(directory);
   await expect(lockDirectory(directory)).rejects.toMatchObject({ code: "directory_locked" });

@@ -7,8 +7,9 @@
  * file beside them names the holder for people. On other systems this file is the lock: a holder that is no longer
  * alive has lost it.
  *
- *   LK1  two processes never hold one directory; LK2  a killed holder does not keep it;
- *   LK3  the lock touches no file outside of the directory, also if there are links under its names.
+ *   - two processes never hold one directory;
+ *   - a killed holder does not keep it;
+ *   - the lock touches no file outside of the directory, also if there are links under its names.
  */
 
 import * as fs from "node:fs";
@@ -119,7 +120,7 @@ async function holdSocket(directory: string, path: string): Promise<Server> {
 // The socket is the lock. On a full disk the file stays empty, and the server can still start to serve reads.
 function nameHolder(path: string, holder: string): void {
   try {
-    // LK3: remove what is there and never write through it: it may be a link.
+    // Remove what is there and never write through it: it may be a link.
     fs.rmSync(path, { force: true });
     fs.writeFileSync(path, holder, { flag: "wx", mode: 0o600 });
   } catch (error) {

@@ -50,7 +50,7 @@ function directory(): string {
   return fs.mkdtempSync(join(root, "case-"));
 }
 
-test("DK1 a write that the kernel takes in parts arrives whole, from one buffer and from many", async () => {
+test("a write that the kernel takes in parts arrives whole, from one buffer and from many", async () => {
   for (const writeBytesMax of [1, 7, 1000, 65_536]) {
     kernel.writeBytesMax = writeBytesMax;
     const disk = openNodeDisk(directory(), true);
@@ -67,14 +67,14 @@ test("DK1 a write that the kernel takes in parts arrives whole, from one buffer 
   }
 });
 
-test("DK1 a kernel that writes nothing and gives no reason is not asked for ever", async () => {
+test("a kernel that writes nothing and gives no reason is not asked for ever", async () => {
   kernel.writeBytesMax = 0;
   const file = await openNodeDisk(directory(), true).open("one", "create");
   await expect(file.write([Buffer.alloc(10)], 0)).rejects.toThrow("wrote nothing");
   await file.close();
 });
 
-test("DK1 more buffers than the kernel takes in one call arrive in order", async () => {
+test("more buffers than the kernel takes in one call arrive in order", async () => {
   const file = await openNodeDisk(directory(), true).open("one", "create");
   const parts = Array.from({ length: 2500 }, (_, at) => Uint8Array.of(at % 256));
   await file.write(parts, 0);
@@ -82,7 +82,7 @@ test("DK1 more buffers than the kernel takes in one call arrive in order", async
   await file.close();
 });
 
-test("DK1 a durable file is opened so that a write returns when it is on the disk", async () => {
+test("a durable file is opened so that a write returns when it is on the disk", async () => {
   const disk = openNodeDisk(directory(), true);
   await (await disk.open("one", "create")).close();
   const file = await disk.open("one", "durable");
@@ -93,7 +93,7 @@ test("DK1 a durable file is opened so that a write returns when it is on the dis
   await file.close();
 });
 
-test("DK2 the directory is synced when it is asked for, and not when the page cache is trusted", async () => {
+test("the directory is synced when it is asked for, and not when the page cache is trusted", async () => {
   const path = directory();
   await openNodeDisk(path, true).syncDirectory();
   expect(kernel.syncs).toBe(process.platform === "win32" ? 0 : 1);
@@ -105,7 +105,7 @@ test("DK2 the directory is synced when it is asked for, and not when the page ca
   await file.close();
 });
 
-test("DK3 a failed call is told as it is and leaves nothing open", async () => {
+test("a failed call is told as it is and leaves nothing open", async () => {
   const disk = openNodeDisk(directory(), true);
   for (const mode of ["read", "write", "durable"] as const) {
     await expect(disk.open("none", mode)).rejects.toMatchObject({ code: "ENOENT" });

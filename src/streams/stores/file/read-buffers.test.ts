@@ -9,7 +9,7 @@ function taken(buffers: ReadBuffers): Buffer {
   return buffer;
 }
 
-test("PB1 a buffer is used again once it was given back, and by one user at a time", () => {
+test("a buffer is used again once it was given back, and by one user at a time", () => {
   const buffers = new ReadBuffers();
   const first = taken(buffers);
   expect(taken(buffers) === first).toBe(false);
@@ -19,7 +19,7 @@ test("PB1 a buffer is used again once it was given back, and by one user at a ti
   expect(taken(buffers) === first).toBe(false);
 });
 
-test("PB1 memory that came from elsewhere is never handed out", () => {
+test("memory that came from elsewhere is never handed out", () => {
   const buffers = new ReadBuffers();
   const foreign = Buffer.alloc(2 * PAGE);
   buffers.give(foreign);

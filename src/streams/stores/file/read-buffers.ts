@@ -2,7 +2,7 @@
  * Reuses memory for pages. A new megabyte for every page would be the main load of the garbage collector in a server
  * that reads old data (decision 0017).
  *
- *   PB1  a buffer is handed out again only after its user has given it back, and only once for each time.
+ *   - a buffer is handed out again only after its user has given it back, and only once for each time.
  */
 
 /** Room for a page of the usual limit with the bytes between its records. Only the touched part takes memory. */

@@ -1,7 +1,7 @@
 /**
  * Reads data records from the journal. One call reads several extents that lie close together.
  *
- *   RD1  returned data was checked: right stream, right offset, right checksum.
+ *   - returned data was checked: right stream, right offset, right checksum.
  */
 
 import { advance, type Offset, type StreamId } from "../../core/types.ts";

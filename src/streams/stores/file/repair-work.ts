@@ -1,6 +1,6 @@
 /**
  * Carries out a repair. Before it changes a file it keeps the original in `quarantine-<time>/` in the directory, with
- * a file that says what was done. Keeps RP1 and RP3 of repair.ts.
+ * a file that says what was done. Keeps the rules of repair.ts.
  */
 
 import { copyFile, mkdir, open, rename, rm } from "node:fs/promises";

@@ -44,7 +44,7 @@ function carry(directory: string, actions: readonly RepairAction[]): Promise<str
 const snapshotsOf = (directory: string): readonly string[] =>
   [...filesOf(directory).keys()].filter((name) => /^snapshot-\d+\.snap$/.test(name)).toSorted();
 
-/** RP1: every original byte is still there, in its place or in quarantine. */
+/** Every original byte is still there, in its place or in quarantine. */
 function expectKept(before: ReadonlyMap<string, Buffer>, directory: string): void {
   const after = filesOf(directory);
   for (const [name, bytes] of before) {
@@ -56,7 +56,7 @@ function expectKept(before: ReadonlyMap<string, Buffer>, directory: string): voi
   }
 }
 
-test("RP1 a plan changes nothing, and what is sound needs no repair", async () => {
+test("a plan changes nothing, and what is sound needs no repair", async () => {
   const directory = await filled(30, [10, 20]);
   const before = filesOf(directory);
   const { actions, startsAfter, cut, verification } = await plan(directory);
@@ -69,7 +69,7 @@ test("RP1 a plan changes nothing, and what is sound needs no repair", async () =
   expect([...damaged.keys()]).toEqual([...before.keys()]);
 });
 
-test("RP1 a damaged snapshot is set aside, the older one is used, and nothing is lost", async () => {
+test("a damaged snapshot is set aside, the older one is used, and nothing is lost", async () => {
   const directory = await filled(30, [10, 20]);
   const tails = await tailsOf(directory);
   const newest = snapshotsOf(directory).at(-1) ?? "";
@@ -86,7 +86,7 @@ test("RP1 a damaged snapshot is set aside, the older one is used, and nothing is
   expect(await tailsOf(directory)).toEqual(tails);
 });
 
-test("SN4 a damaged snapshot does not count as one of the two that are kept", async () => {
+test("a damaged snapshot does not count as one of the two that are kept", async () => {
   const directory = await filled(30, [10, 20]);
   flip(directory, snapshotsOf(directory).at(-1) ?? "", 100);
   const store = await openFileStore(directory, { segmentBytes: SEGMENT_BYTES });
@@ -101,7 +101,7 @@ test("SN4 a damaged snapshot does not count as one of the two that are kept", as
 test.each([
   [10, "a copy of the header is written again from the other"],
   [2060, "the second copy of the header is written again from the first"],
-])("RP1 byte %i: %s", async (position) => {
+])("byte %i: %s", async (position) => {
   const directory = await filled(30);
   const whole = filesOf(directory);
   flip(directory, segmentFile(1), position);
@@ -114,8 +114,8 @@ test.each([
   expect((await verify(diskAt(directory))).found).toEqual([]);
 });
 
-describe("RP2 what is lost is listed, and lost only on demand", () => {
-  test("RP2 damage in the middle: the cut names its LSNs, its streams and their records", async () => {
+describe("what is lost is listed, and lost only on demand", () => {
+  test("damage in the middle: the cut names its LSNs, its streams and their records", async () => {
     const directory = await filled(30);
     flip(directory, segmentFile(2), 6000);
     const { actions, startsAfter, cut, verification } = await plan(directory);
@@ -129,7 +129,7 @@ describe("RP2 what is lost is listed, and lost only on demand", () => {
     expect(cut?.losses.map(({ path }) => path).toSorted()).toEqual(["/case/1", "/case/2"]);
   });
 
-  test("RP2 after the cut everything before it is there, and every original is in quarantine", async () => {
+  test("after the cut everything before it is there, and every original is in quarantine", async () => {
     const directory = await filled(30, [5]);
     flip(directory, segmentFile(2), 6000);
     const before = filesOf(directory);
@@ -145,7 +145,7 @@ describe("RP2 what is lost is listed, and lost only on demand", () => {
     expect(kept + lost + 1000).toBe(30_000);
   });
 
-  test("RP2 a cut behind the damage, or outside the journal, is refused", async () => {
+  test("a cut behind the damage, or outside the journal, is refused", async () => {
     const directory = await filled(30);
     flip(directory, segmentFile(2), 6000);
     const { cut } = await plan(directory, 25);
@@ -155,7 +155,7 @@ describe("RP2 what is lost is listed, and lost only on demand", () => {
     expect((await plan(sound, 99)).cut?.obstacle).toBe("there is no LSN 99 in the journal");
   });
 
-  test("RP2 snapshots that know what is cut away are set aside with it", async () => {
+  test("snapshots that know what is cut away are set aside with it", async () => {
     const directory = await filled(30, [5, 25]);
     const before = filesOf(directory);
     const [older = "", newer = ""] = snapshotsOf(directory);
@@ -173,7 +173,7 @@ describe("RP2 what is lost is listed, and lost only on demand", () => {
     expect(kept).toBe(13_000);
   });
 
-  test("RP2 a segment that is missing from the replay is a cut before it; put back, it is none", async () => {
+  test("a segment that is missing from the replay is a cut before it; put back, it is none", async () => {
     const directory = await filled(40);
     const other = freshDirectory();
     folders.push(other);
@@ -192,7 +192,7 @@ describe("RP2 what is lost is listed, and lost only on demand", () => {
     expect(await plan(directory)).toMatchObject({ startsAfter: true, cut: undefined });
   });
 
-  test("RP2 data that is lost in an old segment is named; the server starts, and no cut is offered", async () => {
+  test("data that is lost in an old segment is named; the server starts, and no cut is offered", async () => {
     const directory = await filled(40, [35, 38]);
     flip(directory, segmentFile(1), 6000);
     const { actions, startsAfter, cut, lostData } = await plan(directory);
@@ -207,7 +207,7 @@ describe("RP2 what is lost is listed, and lost only on demand", () => {
   });
 });
 
-test("RP3 a repair that was interrupted after any step can be made again", async () => {
+test("a repair that was interrupted after any step can be made again", async () => {
   const damaged = await filled(40, [5]);
   flip(damaged, segmentFile(2), 6000);
   const { cut } = await plan(damaged);

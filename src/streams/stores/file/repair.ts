@@ -2,9 +2,9 @@
  * Plans a repair: what can be done about damage, and what it would cost. Planning touches nothing. A plan is first
  * tried on a view of the directory. It can be carried out only if the journal opens afterwards.
  *
- *   RP1  a plan changes nothing; carrying it out keeps every original in a folder of its own, and deletes nothing;
- *   RP2  the plan lists what would be lost, and it is lost only if the caller names the LSN to cut at;
- *   RP3  an interrupted repair can be made again from the start.
+ *   - a plan changes nothing; carrying it out keeps every original in a folder of its own, and deletes nothing;
+ *   - the plan lists what would be lost, and it is lost only if the caller names the LSN to cut at;
+ *   - an interrupted repair can be made again from the start.
  */
 
 import { isHapaxError } from "../../../base/errors.ts";

@@ -92,7 +92,7 @@ async function untilStill(store: FileStore): Promise<void> {
   }
 }
 
-test("RB1 while a snapshot is written, commits wait before two spans would be replayed", async () => {
+test("while a snapshot is written, commits wait before two spans would be replayed", async () => {
   const { inner, slow, store } = await openStage();
   slow.hold();
   const flooding = watch(flood(store, 10 * SPAN, "x"));
@@ -112,7 +112,7 @@ test("RB1 while a snapshot is written, commits wait before two spans would be re
   await after.close();
 });
 
-test("RB1 the same holds for bytes", async () => {
+test("the same holds for bytes", async () => {
   const { slow, store } = await openStage({ segmentBytes: 65_536, snapshotBytes: 10_000 });
   slow.hold();
   const flooding = watch(flood(store, 100, "x".repeat(1000)));
@@ -126,7 +126,7 @@ test("RB1 the same holds for bytes", async () => {
   await store.close();
 });
 
-test("RB1 processes that never live to see a snapshot complete do not add up", async () => {
+test("processes that never live to see a snapshot complete do not add up", async () => {
   let inner = (await openStage()).inner.kill();
   for (let life = 0; life < 5; life += 1) {
     const slow = slowDisk(inner);
@@ -143,7 +143,7 @@ test("RB1 processes that never live to see a snapshot complete do not add up", a
   await after.close();
 });
 
-test("RB1 commits wait for compaction too when so much would be replayed, until it makes way", async () => {
+test("commits wait for compaction too when so much would be replayed, until it makes way", async () => {
   const bound = new ReplayBound({ changes: SPAN, bytes: 1 << 30 }, 0, { changes: 0, bytes: 0 });
   bound.workBegins();
   bound.snapshotBegins();
@@ -163,7 +163,7 @@ test("RB1 commits wait for compaction too when so much would be replayed, until 
   expect(commit.value).toBe("committed");
 });
 
-test("RB2 RB4 what the snapshot waits for is let through, in the order of the calls", async () => {
+test("what the snapshot waits for is let through, in the order of the calls", async () => {
   const { slow, store } = await openStage();
   slow.hold();
   void flood(store, FULL - 1, "x");
@@ -187,7 +187,7 @@ test("RB2 RB4 what the snapshot waits for is let through, in the order of the ca
   await store.close();
 });
 
-test("RB3 a snapshot that fails lets the commits go on, and a later one succeeds", async () => {
+test("a snapshot that fails lets the commits go on, and a later one succeeds", async () => {
   for (const code of ["ENOSPC", "EIO"]) {
     const { slow, store, warnings } = await openStage();
     slow.hold();
@@ -206,7 +206,7 @@ test("RB3 a snapshot that fails lets the commits go on, and a later one succeeds
   }
 });
 
-test("RB3 a store that stops while commits wait tells every one of them", async () => {
+test("a store that stops while commits wait tells every one of them", async () => {
   const { inner, slow, store } = await openStage();
   slow.hold();
   void flood(store, FULL - 1, "x");
@@ -222,7 +222,7 @@ test("RB3 a store that stops while commits wait tells every one of them", async 
   await store.close().catch(() => undefined);
 });
 
-test("RB3 a span of nothing means a snapshot after every commit, and no more than that", async () => {
+test("a span of nothing means a snapshot after every commit, and no more than that", async () => {
   const { store } = await openStage({ segmentBytes: 65_536, snapshotChanges: 0, snapshotBytes: 0 });
   await flood(store, 5, "x");
   await untilStill(store);

@@ -5,11 +5,11 @@
  * written. Then commits wait for it. The store refuses nothing; commits only take longer. They wait from one and
  * three quarters of a span on. The rest is for commits that were decided before and must still be written.
  *
- *   RB1  while there is work in the background and a restart would replay 1.75 spans, no commit begins: the work is
- *        the snapshot, or compaction, which then makes way for the next one;
- *   RB2  the content of a snapshot must become durable before the snapshot counts: commits up to there never wait;
- *   RB3  a snapshot that fails lets commits continue at once, and is tried again one span later;
- *   RB4  commits begin in the order of the calls, with or without a wait.
+ *   - while there is work in the background and a restart would replay 1.75 spans, no commit begins: the work is
+ *     the snapshot, or compaction, which then makes way for the next one;
+ *   - the content of a snapshot must become durable before the snapshot counts: commits up to there never wait;
+ *   - a snapshot that fails lets commits continue at once, and is tried again one span later;
+ *   - commits begin in the order of the calls, with or without a wait.
  */
 
 /** The length of one span. A snapshot begins when either number is reached. */
@@ -94,7 +94,7 @@ export class ReplayBound {
     this.#bytesBefore = this.#bytes;
   }
 
-  /** RB2: the snapshot waits until this many changes are durable. */
+  /** The snapshot waits until this many changes are durable. */
   snapshotNeeds(ordinal: number): void {
     this.#needed = ordinal;
     this.#release();

@@ -75,7 +75,7 @@ test("RC2 a frame that is not valid with a valid one behind it is seen as damage
   }
 });
 
-test("JF1 a frame of an earlier use is neither a frame nor a proof of damage", async () => {
+test("a frame of an earlier use is neither a frame nor a proof of damage", async () => {
   const old = [frame(2, 300, 77), frame(3, 300, 77), frame(1, 50)];
   const bytes = segment([frame(1, 100), ...old], 1000);
   const { lsns, end } = await scan(bytes);

@@ -23,7 +23,7 @@ async function fill(segments: Segments, count: number, bytes = 4000): Promise<vo
   }
 }
 
-test("SG1 a segment gets its name after its header is durable, and its first frame after its name is", async () => {
+test("a segment gets its name after its header is durable, and its first frame after its name is", async () => {
   const disk = createSimulatedDisk(1);
   const segments = segmentsOn(disk);
   await segments.adopt([], [], ORIGIN);
@@ -50,7 +50,7 @@ test("SG1 a segment gets its name after its header is durable, and its first fra
   }
 });
 
-test("SG1 SG2 a segment that is used again is never found under its old name, wherever the power goes", async () => {
+test("a segment that is used again is never found under its old name, wherever the power goes", async () => {
   for (let seed = 0; seed < 60; seed += 1) {
     for (let call = 1; call <= 5; call += 1) {
       const disk = createSimulatedDisk(seed);
@@ -83,7 +83,7 @@ test("SG1 SG2 a segment that is used again is never found under its old name, wh
   }
 });
 
-test("SG2 numbers only grow, also when the file of a dead segment is used again", async () => {
+test("numbers only grow, also when the file of a dead segment is used again", async () => {
   const disk = createSimulatedDisk(3);
   const segments = segmentsOn(disk);
   await segments.adopt([], [], ORIGIN);
@@ -102,7 +102,7 @@ test("SG2 numbers only grow, also when the file of a dead segment is used again"
   expect(reused.length).toBeGreaterThan(2);
 });
 
-test("SG3 frames are written into room that the file already has", async () => {
+test("frames are written into room that the file already has", async () => {
   const disk = createSimulatedDisk(4);
   const segments = segmentsOn(disk);
   await segments.adopt([], [], ORIGIN);
@@ -120,7 +120,7 @@ test("SG3 frames are written into room that the file already has", async () => {
   expect(spare.length).toBeGreaterThanOrEqual(listed.length);
 });
 
-test("SG4 a full disk is told in bytes that are left, and looked at again by itself", async () => {
+test("a full disk is told in bytes that are left, and looked at again by itself", async () => {
   const disk = createSimulatedDisk(5);
   const ownClock = createVirtualClock();
   const segments = segmentsOn(disk, ownClock);
@@ -142,7 +142,7 @@ test("SG4 a full disk is told in bytes that are left, and looked at again by its
   await segments.close();
 });
 
-test("SG4 the file of a dead segment is room, also on a full disk", async () => {
+test("the file of a dead segment is room, also on a full disk", async () => {
   const disk = createSimulatedDisk(6);
   const segments = segmentsOn(disk);
   await segments.adopt([], [], ORIGIN);

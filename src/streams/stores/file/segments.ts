@@ -1,10 +1,10 @@
 /**
  * The files of the journal. One is written, the older ones are read, and the dead ones are reused.
  *
- *   SG1  a segment gets its name only when its header is durable, and is written to only when its name is durable;
- *   SG2  a segment's number is never used twice, so old bytes in a reused file never count as new ones;
- *   SG3  room is made before it is needed: a commit writes into zeros that the file system has already allocated;
- *   SG4  a full disk tears nothing: a segment that could not be made is tried again when there is room.
+ *   - a segment gets its name only when its header is durable, and is written to only when its name is durable;
+ *   - a segment's number is never used twice, so old bytes in a reused file never count as new ones;
+ *   - room is made before it is needed: a commit writes into zeros that the file system has already allocated;
+ *   - a full disk tears nothing: a segment that could not be made is tried again when there is room.
  */
 
 import type { Clock } from "../../../base/clock.ts";
@@ -142,13 +142,13 @@ export class Segments {
     return left;
   }
 
-  /** CP3: how much compaction may write. */
+  /** How much compaction may write. */
   moveRoomBytes(): number {
     return this.#isFull ? Math.max(0, this.#leftBytes() - MOVE_RESERVE_BYTES) : Infinity;
   }
 
   /**
-   * CP3: whether a frame of this size has room that deletes do not need. The room is there already or can be made
+   * Whether a frame of this size has room that deletes do not need. The room is there already or can be made
    * now.
    */
   async hasRoomToMove(frameBytes: number): Promise<boolean> {
@@ -298,7 +298,7 @@ export class Segments {
         if (!this.#isClosed) this.#spares.push(spare);
       })
       .catch((error: unknown) => {
-        // SG4: the commit that needs the segment tries again and gets the error. Here only the flag is set.
+        // The commit that needs the segment tries again and gets the error. Here only the flag is set.
         this.#isFull = isNoRoom(error);
       })
       .finally(() => {

@@ -21,7 +21,7 @@
  * Numbers without a type are varints. A stream with many extents or producers has the first of them with it and
  * the others in blocks 3 and 4 that follow; one with many keys has them all in blocks 6.
  *
- *   SN1  an incomplete or changed snapshot is never used.
+ *   - an incomplete or changed snapshot is never used.
  */
 
 import { crc32 } from "node:zlib";
@@ -78,7 +78,7 @@ export function encodeHead(writer: ByteWriter, head: SnapshotHead): void {
   writer.varint(head.writtenAtMs);
 }
 
-/** JF3: throws `format_unknown` if other software has written the snapshot. */
+/** Throws `format_unknown` if other software has written the snapshot. */
 export function decodeHead(reader: ByteReader, name: string): SnapshotHead {
   const magic = reader.text();
   if (magic === FORMER_MAGIC) throw unknownFormat(name, undefined);

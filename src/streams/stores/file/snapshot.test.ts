@@ -111,7 +111,7 @@ async function snapshotsOf(disk: SimulatedDisk): Promise<readonly string[]> {
   return (await disk.list()).filter((name) => name.startsWith("snapshot-")).toSorted();
 }
 
-test("SN1 a snapshot comes back whole: streams, extents, producers and the rest", async () => {
+test("a snapshot comes back whole: streams, extents, producers and the rest", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openOn(disk);
   await fill(store);
@@ -121,7 +121,7 @@ test("SN1 a snapshot comes back whole: streams, extents, producers and the rest"
   await store.close();
 });
 
-test("SN1 a snapshot has every session, every reset, every end and every key", async () => {
+test("a snapshot has every session, every reset, every end and every key", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openOn(disk);
   await fillIdentities(store);
@@ -151,7 +151,7 @@ test("SN1 a snapshot has every session, every reset, every end and every key", a
   await store.close();
 });
 
-test("SN1 SN2 keys, sessions and resets that go on while a snapshot is written come back once", async () => {
+test("keys, sessions and resets that go on while a snapshot is written come back once", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openOn(disk);
   await fillIdentities(store);
@@ -208,7 +208,7 @@ function anyChange(world: World, random: SeededRandom): Change | undefined {
   return appended(id, "p", { producer: kind < 16 ? same : other, atMs });
 }
 
-test("SN1 RS1 whatever happens to keys and producers while a snapshot is written comes back", async () => {
+test("whatever happens to keys and producers while a snapshot is written comes back", async () => {
   let blocks = 0;
   for (let seed = 0; seed < 12; seed += 1) {
     const random = createSeededRandom(seed);
@@ -273,7 +273,7 @@ const producerState: fc.Arbitrary<MutableProducer> = fc
     return { ...state, recent };
   });
 
-test("SN1 any producer comes back: session, replaced sessions, resets, and the ends that are known", () => {
+test("any producer comes back: session, replaced sessions, resets, and the ends that are known", () => {
   fc.assert(
     fc.property(fc.string() as fc.Arbitrary<ProducerId>, producerState, (id, state) => {
       const writer = new ByteWriter(8);
@@ -285,7 +285,7 @@ test("SN1 any producer comes back: session, replaced sessions, resets, and the e
   );
 });
 
-test("SN1 a producer of one epoch takes a byte beside its numbers, its ends and their digests", () => {
+test("a producer of one epoch takes a byte beside its numbers, its ends and their digests", () => {
   const writer = new ByteWriter(8);
   const recent = [300, 1, 310, -1, 320, 0x01020304];
   const rest = { session: undefined, replaced: undefined, resets: 0, recent };
@@ -300,7 +300,7 @@ test("SN1 a producer of one epoch takes a byte beside its numbers, its ends and 
   ]);
 });
 
-test("SN1 what a producer cannot have is damage", () => {
+test("what a producer cannot have is damage", () => {
   const decode = (...bytes: readonly number[]) =>
     decodeProducer(new ByteReader(Uint8Array.from(bytes)));
   expect(() => decode(1, 112, 32, 0, 0, 5)).toThrow("unknown flags 32");
@@ -310,7 +310,7 @@ test("SN1 what a producer cannot have is damage", () => {
 
 const entry = fc.record({ end: fc.nat(1_000_000), time: fc.nat(1_000_000) });
 
-test("SN1 any part of any window of keys comes back: marks, ends and times", () => {
+test("any part of any window of keys comes back: marks, ends and times", () => {
   const first = fc.integer({ min: 0, max: 2 ** 40 });
   const entries = fc.array(entry, { maxLength: 50 });
   fc.assert(
@@ -347,7 +347,7 @@ test("SN1 any part of any window of keys comes back: marks, ends and times", () 
   );
 });
 
-test("SN1 a snapshot that is cut anywhere, or goes on after its end, is never used", async () => {
+test("a snapshot that is cut anywhere, or goes on after its end, is never used", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openOn(disk);
   await fill(store);
@@ -370,7 +370,7 @@ test("SN1 a snapshot that is cut anywhere, or goes on after its end, is never us
   await store.close();
 });
 
-test("SN2 a snapshot is made in small pieces, and commits go on between them", async () => {
+test("a snapshot is made in small pieces, and commits go on between them", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openOn(disk);
   const ids = Array.from({ length: 6000 }, (_, at) => at + 1);
@@ -398,7 +398,7 @@ test("SN2 a snapshot is made in small pieces, and commits go on between them", a
   await after.close();
 });
 
-test("SN3 a snapshot gets its name only when it is synced and what it contains is durable", async () => {
+test("a snapshot gets its name only when it is synced and what it contains is durable", async () => {
   const disk = createSimulatedDisk(1);
   const world = createWorld();
   const head = { storeId: "ab".repeat(16), lsn: 7, crc: 1, ordinal: 0, writtenAtMs: 0 };
@@ -416,7 +416,7 @@ test("SN3 a snapshot gets its name only when it is synced and what it contains i
   expect(await snapshotsOf(disk)).toEqual([snapshotName(7)]);
 });
 
-test("SN3 a snapshot that cannot be finished is taken away, and nothing stops", async () => {
+test("a snapshot that cannot be finished is taken away, and nothing stops", async () => {
   for (let call = 1; call <= 8; call += 1) {
     const disk = createSimulatedDisk(1);
     const warnings: string[] = [];
@@ -439,7 +439,7 @@ test("SN3 a snapshot that cannot be finished is taken away, and nothing stops", 
   }
 });
 
-test("SN4 the two newest are kept, and the older one serves when the newer is damaged", async () => {
+test("the two newest are kept, and the older one serves when the newer is damaged", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openOn(disk);
   await fill(store);

@@ -2,9 +2,9 @@
  * Writes snapshots: the whole state at about one moment, so that recovery need not start at the journal's first
  * frame.
  *
- *   SN2  a snapshot is written piece by piece, each in well under 20 ms, while commits continue;
- *   SN3  it counts only when it is complete, durable and renamed, and its content is durable in the journal;
- *   SN4  the two newest are kept: if one is damaged, recovery uses the other, with a longer replay.
+ *   - a snapshot is written piece by piece, each in well under 20 ms, while commits continue;
+ *   - it counts only when it is complete, durable and renamed, and its content is durable in the journal;
+ *   - the two newest are kept: if one is damaged, recovery uses the other, with a longer replay.
  */
 
 import { type GroupBookImage, imageOfGroups } from "../../core/group-image.ts";

@@ -90,7 +90,7 @@ function encodeCopy(mark: StoreMark): Buffer {
   return copy.bytes();
 }
 
-/** JF3: throws `format_unknown` if other software has written the file. */
+/** Throws `format_unknown` if other software has written the file. */
 function decodeCopy(block: Buffer, at: number): StoreMark | undefined {
   const copy = block.subarray(at, at + COPY_BYTES);
   if (copy.length < COPY_BYTES || !copy.subarray(0, 8).equals(MAGIC)) return undefined;
@@ -231,7 +231,7 @@ export class Ownership {
     } catch (error) {
       // If writing in place needs room and there is none, the former mark stays. It says less and is still true.
       if (!isNoRoom(error)) throw error;
-      this.#isStuck = true; // DK3: a failed write is not tried again.
+      this.#isStuck = true; // A failed write is not tried again.
       return;
     }
     this.#mark = mark;

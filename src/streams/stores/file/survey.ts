@@ -2,7 +2,7 @@
  * Reads a store's directory for the tools: its files, headers and frames, and where the damage is. Recovery stops at
  * the first damage; this continues behind it.
  *
- *   TL1  looking changes nothing: it only calls `list`, and `open` for reading.
+ *   - looking changes nothing: it only calls `list`, and `open` for reading.
  */
 
 import type { Disk } from "./disk.ts";

@@ -3,7 +3,7 @@ import { assert, expect, test } from "vitest";
 import type { Offset, StreamId } from "../../core/types.ts";
 import { TailCache } from "./tail-cache.ts";
 
-test("TC1 what is read from the cache is the stream's own data up to its tail, without holes", () => {
+test("what is read from the cache is the stream's own data up to its tail, without holes", () => {
   const add = fc.record({ stream: fc.nat(2), size: fc.integer({ min: 1, max: 200 }) });
   fc.assert(
     fc.property(fc.array(add, { maxLength: 300 }), fc.nat(4000), (adds, bytesMax) => {
@@ -33,7 +33,7 @@ test("TC1 what is read from the cache is the stream's own data up to its tail, w
   );
 });
 
-test("TC1 an offset at the tail has nothing, and a page ends where it is told to", () => {
+test("an offset at the tail has nothing, and a page ends where it is told to", () => {
   const cache = new TailCache(10_000);
   const stream = 1 as StreamId;
   cache.add(stream, 5 as Offset, Buffer.from("abc"));
@@ -58,7 +58,7 @@ function costOf(bytes: number): { readonly first: number; readonly next: number 
   return { first, next: cache.bytes - first };
 }
 
-test("TC2 the oldest data goes first, whichever stream it belongs to", () => {
+test("the oldest data goes first, whichever stream it belongs to", () => {
   const { first, next } = costOf(100);
   const cache = new TailCache(2 * first + next);
   const [one, other] = [1 as StreamId, 2 as StreamId];
@@ -73,7 +73,7 @@ test("TC2 the oldest data goes first, whichever stream it belongs to", () => {
   expect(cache.read(one, 100 as Offset, 300 as Offset, 1)?.appends.length).toBe(1);
 });
 
-test("TC2 a removed stream gives its room back and takes none from the others later", () => {
+test("a removed stream gives its room back and takes none from the others later", () => {
   const { first, next } = costOf(100);
   const cache = new TailCache(5 * first + 9 * next);
   for (let id = 1; id <= 5; id += 1) cache.add(id as StreamId, 0 as Offset, new Uint8Array(100));
@@ -87,7 +87,7 @@ test("TC2 a removed stream gives its room back and takes none from the others la
   expect(cache.read(1 as StreamId, 0 as Offset, 100 as Offset, 1)).toBeUndefined();
 });
 
-test("TC2 a queue of many thousand entries is shortened and still in order", () => {
+test("a queue of many thousand entries is shortened and still in order", () => {
   const { first, next } = costOf(10);
   const bytesMax = first + 199 * next;
   const cache = new TailCache(bytesMax);
@@ -99,7 +99,7 @@ test("TC2 a queue of many thousand entries is shortened and still in order", () 
   expect(page?.appends.length).toBe(100);
 });
 
-test("TC3 small entries of large frames keep no more memory than the cache may have", () => {
+test("small entries of large frames keep no more memory than the cache may have", () => {
   const frameBytes = 1 << 20;
   const bytesMax = 8 * frameBytes;
   const cache = new TailCache(bytesMax);
@@ -126,7 +126,7 @@ test("TC3 small entries of large frames keep no more memory than the cache may h
   expect(heldBytes).toBeLessThanOrEqual(bytesMax);
 });
 
-test("TC3 a frame of which little is data is copied, not kept", () => {
+test("a frame of which little is data is copied, not kept", () => {
   const cache = new TailCache(1 << 20);
   const memory = new Uint8Array(900_000);
   const data = memory.subarray(0, 100);
@@ -136,7 +136,7 @@ test("TC3 a frame of which little is data is copied, not kept", () => {
   expect(page?.appends[0]?.buffer.byteLength).toBeLessThan(20_000);
 });
 
-test("TC4 streams that are written and removed leave nothing behind, also behind one that stays", () => {
+test("streams that are written and removed leave nothing behind, also behind one that stays", () => {
   const cache = new TailCache(1024 * 1024);
   cache.add(1 as StreamId, 0 as Offset, Buffer.from("stays"));
   const before = cache.bytes;
@@ -152,7 +152,7 @@ test("TC4 streams that are written and removed leave nothing behind, also behind
   expect(page?.appends.map(String)).toEqual([String(Buffer.from("stays"))]);
 });
 
-test("TC2 TC4 the newest append is always there, in whatever order streams come, go and are dropped", () => {
+test("the newest append is always there, in whatever order streams come, go and are dropped", () => {
   const step = fc.record({ stream: fc.nat(5), isRemoved: fc.boolean() });
   fc.assert(
     fc.property(fc.array(step, { minLength: 9000, maxLength: 12_000 }), (steps) => {

@@ -1,10 +1,10 @@
 /**
  * Keeps the newest data of all streams in memory, within a limit, so that readers at the tail never touch the disk.
  *
- *   TC1  the cached data of a stream ends at its tail and has no holes;
- *   TC2  the oldest data of all streams is dropped first;
- *   TC3  held memory counts: a small part of a large buffer keeps the whole buffer, and counts as all of it;
- *   TC4  removed streams leave nothing behind that grows with their number.
+ *   - the cached data of a stream ends at its tail and has no holes;
+ *   - the oldest data of all streams is dropped first;
+ *   - held memory counts: a small part of a large buffer keeps the whole buffer, and counts as all of it;
+ *   - removed streams leave nothing behind that grows with their number.
  */
 
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
@@ -93,7 +93,7 @@ export class TailCache {
     if (unused > UNUSED_PLACES && unused * 2 > this.#queue.length) this.#closeRanks();
   }
 
-  /** TC4: removes dropped and removed entries from the queue. */
+  /** Removes dropped and removed entries from the queue. */
   #closeRanks(): void {
     const queue: CachedStream[] = [];
     const owners: StreamId[] = [];
@@ -110,7 +110,7 @@ export class TailCache {
     this.#empty = 0;
   }
 
-  /** TC3: entries of one buffer follow each other, so the last holder is mostly the right one. */
+  /** Entries of one buffer follow each other, so the last holder is mostly the right one. */
   #hold(memory: ArrayBufferLike): Holder {
     let holder = this.#lastHolder;
     if (holder?.memory !== memory || holder.entries === 0) {

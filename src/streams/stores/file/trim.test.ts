@@ -46,7 +46,7 @@ async function expectLog(store: FileStore, from: number, parts: number): Promise
   }
 }
 
-test("S9 CP2 the room of what was trimmed is given back, and what is left is moved out of the way", async () => {
+test("S9 the room of what was trimmed is given back, and what is left is moved out of the way", async () => {
   const disk = createSimulatedDisk(1);
   const store = await openLog(disk, 200);
   const full = store.stats();
@@ -68,7 +68,7 @@ test("S9 CP2 the room of what was trimmed is given back, and what is left is mov
   await after.close();
 });
 
-test("S9 CP1 a trim while what it forgets is moved leaves the rest, also after a loss of power", async () => {
+test("S9 a trim while what it forgets is moved leaves the rest, also after a loss of power", async () => {
   // Large enough for several runs in a frame, and for several frames.
   const [bytes, parts, settings] = [20_000, 40, { ...SETTINGS, segmentBytes: 131_072 }];
   const large = Array.from({ length: parts + 1 }, (_, at) => pattern(bytes, at));
@@ -101,7 +101,7 @@ test("S9 CP1 a trim while what it forgets is moved leaves the rest, also after a
 const filler = appended(2, pattern(30_000, 0));
 const many = Array.from({ length: 40 }, (_, at) => marked(`producer ${at}`, 0, 0));
 
-test("S9 SN1 a trim while a snapshot is written: whatever blocks have it, replay makes the same index", async () => {
+test("S9 a trim while a snapshot is written: whatever blocks have it, replay makes the same index", async () => {
   // More extents than go into two blocks beside the first: 4,000 go into one.
   const parts = 4100;
   for (const [pauseAt, ...trims] of [
@@ -138,7 +138,7 @@ test("S9 SN1 a trim while a snapshot is written: whatever blocks have it, replay
   }
 }, 20_000);
 
-test("SN1 a stream that gets extents while a block of the snapshot is written comes back", async () => {
+test("a stream that gets extents while a block of the snapshot is written comes back", async () => {
   for (const extents of [1, 24, 25, 26, 27, 28, 29, 30]) {
     const disk = createSimulatedDisk(1);
     let end = 0;
@@ -218,7 +218,7 @@ async function copyOf(disk: SimulatedDisk): Promise<ReturnType<typeof diskOf>> {
   return diskOf(files);
 }
 
-test("S9 RD1 who reads while a stream is trimmed and its room used again gets whole appends or nothing", async () => {
+test("S9 who reads while a stream is trimmed and its room used again gets whole appends or nothing", async () => {
   const disk = createSimulatedDisk(3);
   const store = await openLog(disk, 60);
   let isDone = false;
@@ -242,7 +242,7 @@ test("S9 RD1 who reads while a stream is trimmed and its room used again gets wh
   await store.close();
 });
 
-test("VF1 VF3 a missing beginning is sound in a stream of the server's own, and a problem in any other", async () => {
+test("a missing beginning is sound in a stream of the server's own, and a problem in any other", async () => {
   const directory = freshDirectory();
   const store = await openFileStore(directory, SETTINGS);
   await write(store, created(1, { name: SYSTEM_STREAM }), created(2));

@@ -1,7 +1,7 @@
 /**
  * The background work of a store: it writes a snapshot, frees room, and compacts.
  *
- * A segment is freed after two snapshots (CP2). Usually the second one comes by itself. On a full disk the store does
+ * A segment is freed after two snapshots. Usually the second one comes by itself. On a full disk the store does
  * not wait for it: it repeats the work, behind an empty frame, as long as that frees something.
  */
 
@@ -23,7 +23,7 @@ export interface UpkeepParts {
   /** LSN of the older of the two snapshots. */
   readonly olderSnapshot: () => number | undefined;
   readonly writeSnapshot: () => Promise<void>;
-  /** CP3: writes nothing and returns false if the free room is reserved for others. */
+  /** Writes nothing and returns false if the free room is reserved for others. */
   readonly writeMoved: WriteMoved;
   readonly isClosing: () => boolean;
   /** The disk was full a while ago, so every segment counts. */
@@ -62,7 +62,7 @@ async function snapshotWithRoom({ segments, writeSnapshot }: UpkeepParts): Promi
   }
 }
 
-/** CP2: frees only segments that the older of the two snapshots does not need. */
+/** Frees only segments that the older of the two snapshots does not need. */
 async function retireSegments({ segments, index, olderSnapshot }: UpkeepParts): Promise<number> {
   const older = olderSnapshot();
   let retired = 0;

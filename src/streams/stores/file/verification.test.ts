@@ -61,8 +61,8 @@ async function coveredPlaces(files: Files): Promise<readonly Place[]> {
   return [...frames, ...others];
 }
 
-describe("VF1 what is sound has no problem", () => {
-  test("VF1 a directory with snapshots, compaction and several segments is sound", async () => {
+describe("what is sound has no problem", () => {
+  test("a directory with snapshots, compaction and several segments is sound", async () => {
     const result = await verify(diskOf(await filled(40, [15, 30])));
     expect(result.found).toEqual([]);
     expect(result).toMatchObject({ segments: 4, snapshots: 2, streams: 2, problems: 0 });
@@ -71,7 +71,7 @@ describe("VF1 what is sound has no problem", () => {
     expect(result.nextLsn).toBe(result.frames + 1);
   });
 
-  test("VF1 a directory whose process was killed is sound, with or without a torn end", async () => {
+  test("a directory whose process was killed is sound, with or without a torn end", async () => {
     const directory = freshDirectory();
     folders.push(directory);
     await fillDirectory(directory, 5);
@@ -99,8 +99,8 @@ function endOfFrames(bytes: Buffer, frames: number): number {
   return at;
 }
 
-describe("VF2 damage is found, with file and offset", () => {
-  test("VF2 no flipped bit under a checksum goes unnoticed", async () => {
+describe("damage is found, with file and offset", () => {
+  test("no flipped bit under a checksum goes unnoticed", async () => {
     const missed: string[] = [];
     let tried = 0;
     for (const { name, from, to } of await coveredPlaces(golden)) {
@@ -118,7 +118,7 @@ describe("VF2 damage is found, with file and offset", () => {
     expect(tried).toBeGreaterThan(1000);
   }, 90_000);
 
-  test("VF2 a damaged frame is named with its LSN, and the frames behind it are still read", async () => {
+  test("a damaged frame is named with its LSN, and the frames behind it are still read", async () => {
     const files = await filled(30);
     const whole = await verify(diskOf(files));
     const damaged = changed(files, segmentFile(2), (bytes) => {
@@ -137,7 +137,7 @@ describe("VF2 damage is found, with file and offset", () => {
     expect(result.refusal).toContain(segmentFile(2));
   });
 
-  test("VF2 damage in a segment before the snapshot names the stream and the offsets that are lost", async () => {
+  test("damage in a segment before the snapshot names the stream and the offsets that are lost", async () => {
     const files = await filled(40, [35, 38]);
     const damaged = changed(files, segmentFile(1), (bytes) => {
       bytes[5000] = (bytes[5000] ?? 0) ^ 1;
@@ -151,7 +151,7 @@ describe("VF2 damage is found, with file and offset", () => {
     expect(found[1]?.what).toMatch(/^stream \/case\/\d, offsets 0 to 1000: .*checksum/);
   });
 
-  test("VF2 a segment that is missing is named, with what it held", async () => {
+  test("a segment that is missing is named, with what it held", async () => {
     const files = new Map(await filled(40, [35, 38]));
     files.delete(segmentFile(2));
     const { found, refusal } = await verify(diskOf(files));
@@ -163,7 +163,7 @@ describe("VF2 damage is found, with file and offset", () => {
     ]);
   });
 
-  test("VF2 a gap in the frames that replay needs is named by its LSNs", async () => {
+  test("a gap in the frames that replay needs is named by its LSNs", async () => {
     const files = new Map(await filled(40));
     files.delete(segmentFile(2));
     const { found } = await verify(diskOf(files));
@@ -175,7 +175,7 @@ describe("VF2 damage is found, with file and offset", () => {
   });
 });
 
-test("VF3 an index entry that points to another place is found, although all checksums are right", async () => {
+test("an index entry that points to another place is found, although all checksums are right", async () => {
   const directory = freshDirectory();
   folders.push(directory);
   await fillDirectory(directory, 9, [9]);
@@ -222,7 +222,7 @@ function replaceInBlocks(bytes: Buffer, from: Buffer, to: Buffer): void {
   throw new Error("the extent is in no block");
 }
 
-test("TL1 verifying and recovering change nothing, and leave unfinished files where they are", async () => {
+test("verifying and recovering change nothing, and leave unfinished files where they are", async () => {
   const directory = freshDirectory();
   folders.push(directory);
   await fillDirectory(directory, 20, [10]);
@@ -237,7 +237,7 @@ test("TL1 verifying and recovering change nothing, and leave unfinished files wh
   await recover(diskOf(withLeftovers), () => undefined);
 });
 
-test("TL1 what is left over is removed by a store that opens the directory", async () => {
+test("what is left over is removed by a store that opens the directory", async () => {
   const directory = freshDirectory();
   folders.push(directory);
   await fillDirectory(directory, 3);

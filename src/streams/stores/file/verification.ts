@@ -4,10 +4,10 @@
  * Recovery makes the world and the index. Then every frame of every segment is read in order, and each data record is
  * compared with the index. So the check does not depend on what a snapshot says.
  *
- *   VF1  a sound directory has no problem, also right after a kill: a torn end is not damage;
- *   VF2  a changed byte that has any effect is a problem with its file, its offset and what it means;
- *   VF3  every byte of every stream, from its fork point to its tail, is in exactly one valid record; only a stream
- *        that the server keeps for itself may lack its beginning.
+ *   - a sound directory has no problem, also right after a kill: a torn end is not damage;
+ *   - a changed byte that has any effect is a problem with its file, its offset and what it means;
+ *   - every byte of every stream, from its fork point to its tail, is in exactly one valid record; only a stream
+ *     that the server keeps for itself may lack its beginning.
  */
 
 import { isHapaxError } from "../../../base/errors.ts";

@@ -25,7 +25,7 @@ export interface Changes {
 export function viewOf(disk: Disk, hidden: ReadonlySet<string>, changes: Changes = {}): Disk {
   const { cut, store } = changes;
   const refuse = (): Promise<never> =>
-    Promise.reject(new HapaxError("internal", "TL1 a tool that looks must not write"));
+    Promise.reject(new HapaxError("internal", "a tool that looks must not write"));
   return {
     async list() {
       const names = (await disk.list()).filter((name) => !hidden.has(name));
@@ -45,7 +45,7 @@ export function viewOf(disk: Disk, hidden: ReadonlySet<string>, changes: Changes
 
 function fileOf(bytes: Buffer): DiskFile {
   const refuse = (): Promise<never> =>
-    Promise.reject(new HapaxError("internal", "TL1 it is only read"));
+    Promise.reject(new HapaxError("internal", "it is only read"));
   return {
     size: async () => Promise.resolve(bytes.length),
     read: async (position, length) => Promise.resolve(bytes.subarray(position, position + length)),
