@@ -301,7 +301,8 @@ const grammar: readonly CaseSpec[] = [
       ["with a quote in bare text", 'a"b'],
       ["whose quotes do not end", '"a'],
       ["with more after its quotes", '"a"b'],
-      ["with a parameter", '"a";p=1'],
+      ["with a parameter behind bare text", "a;p=1"],
+      ["with a parameter that is none", '"a";=1'],
       ["that is a list", '"a", "b"'],
       ["with an escape that is none", '"\\a"'],
       ["with a letter beyond ASCII", '"\u00e9"'],
@@ -318,6 +319,16 @@ const grammar: readonly CaseSpec[] = [
         },
       }) satisfies CaseSpec,
   ),
+  {
+    title: "§16 parameters behind a string are no part of the key",
+    async run(site) {
+      const stream = await site.stream();
+      (await stream.append("a", byKey('"k";p=1; q'))).expect(204, NEW);
+      (await stream.append("a", byKey("k"))).expect(204, REPLAYED);
+      (await stream.append("b", byKey('"k";p=2'))).refused(422, "key_reused");
+      await stream.holds("a");
+    },
+  },
   {
     title: "§16 only characters of the key count towards its length, not quotes and escapes",
     async run(site) {
