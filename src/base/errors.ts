@@ -102,7 +102,7 @@ export const ERRORS = {
     status: 404,
     retry: "never",
     title: "No such transaction is committed",
-    help: "It may still be under way: send it again under the same identity to be sure.",
+    help: "It may still be running: send it again under the same identity to be sure.",
   },
   group_not_found: {
     status: 404,
@@ -221,13 +221,13 @@ export const ERRORS = {
   in_progress: {
     status: 409,
     retry: "later",
-    title: "The work of this key is under way",
+    title: "The work of this key is in progress",
     help: "Repeat the same call after a pause: it answers with the result, or takes the work over.",
   },
   outcome_unknown: {
     status: 409,
     retry: "never",
-    title: "The work was begun, and nobody knows whether it had its effect",
+    title: "The work began; Hapax does not know whether it had its effect",
     help: "Find out, and tell it by `reconcile`; it is not repeated before.",
   },
   attempts_exhausted: {

@@ -22,7 +22,7 @@ export const METRICS = {
     kind: "counter",
     help: "Messages and requests that had been handled before.",
   },
-  in_progress_total: { kind: "counter", help: "Calls that found the work under way." },
+  in_progress_total: { kind: "counter", help: "Calls that found the work in progress." },
   mismatches_total: { kind: "counter", help: "Keys that came again with other content." },
   takeovers_total: { kind: "counter", help: "Claims that were taken after their lease was over." },
   fenced_total: {
