@@ -139,7 +139,7 @@ class CommandCaller extends Caller {
     await this.#context.wait(delayMs, signal);
   }
 
-  /** What the person is told of an error; the reason of a signal stays as it is. */
+  /** Turns `unreachable` into an error with a text for the person; others, and the reason of a signal, stay as they are. */
   failureOf(error: unknown): unknown {
     return isHapaxError(error, "unreachable")
       ? unreachable(this.#call.target, error, `no answer within ${secondsOf(this.#timeoutMs)} s`)
@@ -155,7 +155,7 @@ function transportOf(context: Context): Transport {
 
 function settingsOf(context: Context, transport: Transport, totalMs: number) {
   const nowMs = (): number => context.nowMs();
-  // Somebody waits for the answer: its timers keep the process alive.
+  // The person waits for the answer: its timers keep the process alive.
   const clock = { ...waitingClock, nowMs, steadyMs: nowMs };
   const { random } = context;
   return resolveClientSettings({ transport, clock, random, retry: { ...PAUSES, totalMs } });

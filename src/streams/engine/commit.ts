@@ -31,7 +31,7 @@ export interface Advance {
   readonly appends: Uint8Array[];
 }
 
-/** What readers may know of a stream that has changes under way. */
+/** What readers may know of a stream while some of its changes are not durable yet. */
 interface Flight {
   tail: Offset;
   isClosed: boolean;
@@ -80,7 +80,7 @@ export class GroupCommit {
   readonly #defer: Defer;
   readonly #watch: CommitWatch;
   readonly #flights = new Map<StreamId, Flight>();
-  /** Streams that come or go with a batch under way, by name. */
+  /** Streams that a batch creates or removes, by name, until that batch is durable. */
   readonly #lifecycles = new Map<StreamName, Batch>();
   /** Batches that fill, oldest first. There is more than one only when the first is full. */
   readonly #waiting: Batch[] = [];
@@ -108,7 +108,7 @@ export class GroupCommit {
     return this.#stopped;
   }
 
-  /** Batches that have become durable: whoever waits sees by it that the store gets on. */
+  /** Counts the batches that have become durable: a caller that waits sees by it that the store gets on. */
   get landed(): number {
     return this.#landed;
   }

@@ -1,6 +1,6 @@
 /**
- * Journal time at run time: it starts at the wall clock and then runs with the steady one, so that nobody who
- * sets the wall clock can empty a window or keep it for ever.
+ * Journal time at run time: it starts at the wall clock and then runs with the steady one. So setting the wall
+ * clock can neither empty a window nor keep it from ending.
  *
  *   - it never goes back, and never before the latest stored change;
  *   - a jump of the wall clock changes its speed by at most a thousandth;

@@ -39,6 +39,6 @@ export interface ReadPage {
   readonly isUpToDate: boolean;
   /** The stream is closed and this page reaches its end. */
   readonly isAtEnd: boolean;
-  /** Says that nobody will look at the appends again. Nobody has to say it. */
+  /** Optional. Call it when you are done with `appends`: the store may then reuse their memory. */
   readonly release: () => void;
 }

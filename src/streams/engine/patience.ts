@@ -73,7 +73,7 @@ export class Patience<T> {
       this.#count += 1;
       this.#bytes += length;
       patient.wasHeld = true;
-      // Nobody hears the answer: it only must not stay in memory.
+      // The client is gone and gets no answer: the append only must not stay in memory.
       patient.onAbort(() => {
         if (this.#drop(held)) onTime(held);
       });

@@ -366,7 +366,7 @@ export class Subscriptions implements AppendObserver {
     const arm = (): void => {
       for (const { subscription } of changes) this.#deliveries.arm(subscription);
     };
-    // The batch that these changes join is the newest. Whoever appended is told if it fails.
+    // The batch that these changes join is the newest. If it fails, the caller of the append gets the error.
     this.#writer.settled().then(arm, () => undefined);
   }
 
@@ -378,7 +378,7 @@ export class Subscriptions implements AppendObserver {
     const events: Change[] = [];
     for (const [index, change] of changes.entries()) {
       if (change.kind !== "subscription_woken") continue;
-      // A wake that begins with a claim needs nobody else to come.
+      // A wake that begins with a claim has its worker already: it needs no event.
       if (changes[index + 1]?.kind === "subscription_claimed") continue;
       const { subscription, generation, atMs } = change;
       const way = this.#book.byId.get(subscription)?.settings.way;

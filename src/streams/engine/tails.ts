@@ -1,7 +1,7 @@
 /**
- * Live readers: who is told when a stream moves on.
+ * Live readers: tells them when a stream moves on.
  *
- *   - a reader is told of durable data only, once, in order, without holes;
+ *   - a reader gets durable data only, once, in order, without holes;
  *   - a reader that registers and then looks at the tail misses nothing: both happen in one
  *     synchronous step, so no append can fall between;
  *   - one turn tells as many readers as its budget allows; the others are told in the next turns: those of one stream
@@ -43,7 +43,7 @@ interface Telling {
 const TELL_BYTES = 1024;
 /** What a place in the list of those who are to be told takes. */
 const LISTENER_BYTES = 8;
-/** No reader stands there: whoever is told this reads the store. */
+/** No reader stands there: a reader that gets this start reads the store. */
 const NOWHERE = -1 as Offset;
 
 export class Tails {
@@ -109,7 +109,7 @@ export class Tails {
       return;
     }
     this.#heldBytes += heldBytes;
-    // A listener may leave, or start another one, while it is told.
+    // A listener may leave, or start another one, while it is being called.
     tellings.push({ event: advance, bytes, heldBytes, listeners: [...listeners], next: 0 });
   }
 

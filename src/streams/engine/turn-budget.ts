@@ -1,5 +1,5 @@
 /**
- * Long work goes in slices, with a turn of the event loop between them, so that nobody else waits for all of it. A
+ * Long work goes in slices, with a turn of the event loop between them, so that no other work waits for all of it. A
  * budget says when the turn is over: by the time that has passed, and by the number of steps, so that a test can count.
  */
 

@@ -39,7 +39,7 @@ export interface Exchange {
   onAbort(run: () => void): void;
   /** The address of the other side: those with one address share their room with each other first. Default: all are one. */
   readonly peer?: string;
-  /** True when an answer would reach nobody any more. */
+  /** True when the other side is gone, so that no answer can reach it. */
   readonly isGone?: boolean;
   /** The server checks it. Absent: the runtime has checked the head, or cannot see it. */
   readonly head?: RequestHead;
@@ -58,7 +58,7 @@ export interface WholeAnswer {
   readonly body?: Uint8Array | readonly Uint8Array[];
   /** The body may be compressed if the client accepts it. */
   readonly mayCompress?: boolean;
-  /** Hears that the body has left whole, so that nobody looks at it any more. It is not told if it has not. */
+  /** Called when the whole body has left and is not read again. Not called if it has not left whole. */
   readonly onSent?: () => void;
   /** The room that the body takes: it is given back when the body has left, or the connection has gone. */
   readonly share?: Pick<AnswerShare, "release" | "onCut">;
@@ -85,7 +85,7 @@ export interface Sink {
   onStuck(delayMs: number, run: () => void): () => void;
   /** Calls `run` once when the connection is gone, by whichever side. */
   onClose(run: () => void): void;
-  /** Ends the answer after what is queued; whoever does not take that is cut. */
+  /** Ends the answer after what is queued; cuts the connection if the other side does not take that. */
   end(): void;
   /** Drops the connection and what is queued. */
   cut(): void;

@@ -127,7 +127,7 @@ function corrupt(answer: WholeAnswer, random: Random): WholeAnswer {
   return { status: answer.status, headers: answer.headers, body };
 }
 
-/** The event is sent as it was given, whatever a decoder makes of it. */
+/** Sends the event as it was given, also if no decoder can read it. */
 function inject(answer: LiveAnswer, event: InjectedEvent | undefined): LiveAnswer {
   if (event === undefined) return answer;
   return {

@@ -17,6 +17,6 @@ export interface ServerParts {
   /** The room for answers to reads. */
   readonly answers: AnswerBudget;
   readonly digest: Digest;
-  /** Hears of acts that an operator must be able to find again. */
+  /** Called with a line for each act that an operator must be able to find again. */
   readonly onAudit: (line: string) => void;
 }

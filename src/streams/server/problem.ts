@@ -28,7 +28,7 @@ export function problemAnswer(
   return refuse({ code: error.code, detail: error.message, ...extra });
 }
 
-/** What the other side is told of an unexpected error: nothing of our insides. */
+/** Makes the answer to an unexpected error: it shows the other side nothing of our insides. */
 export function failureAnswer(error: unknown): WholeAnswer {
   if (isHapaxError(error)) return problemAnswer(error);
   return refuse({ code: "internal", detail: "the server has logged the cause" });

@@ -32,7 +32,7 @@ const PREFLIGHT: Answer = {
 
 export type Handle = (exchange: Exchange) => Promise<Answer>;
 
-/** `onFault` hears of errors that are bugs or broken parts, never of refusals. */
+/** Makes the function that answers every request. It calls `onFault` for bugs and broken parts, never for refusals. */
 export function createRouter(
   parts: ServerParts,
   subscriptions: Handle,

@@ -163,7 +163,7 @@ class SseReader {
   #catchUp(mustSpeak = false): void {
     this.#mode = "catching-up";
     this.#pump(mustSpeak).catch(() => {
-      // The store could not be read: the reader comes back and is told why.
+      // The store could not be read: the reader connects again, and the answer says why.
       this.#stop();
       this.#sink.cut();
     });

@@ -254,7 +254,7 @@ function readBody(exchange: Exchange): Promise<Uint8Array> {
 function json(status: number, body: Uint8Array): Answer {
   const headers = {
     [HEADER.contentType]: "application/json",
-    // Answers hold tokens and what a subscriber follows: nobody else's cache may keep them.
+    // Answers hold tokens and what a subscriber follows: no cache may keep them.
     [HEADER.cacheControl]: "no-store",
   };
   return { status, headers, body, mayCompress: true };

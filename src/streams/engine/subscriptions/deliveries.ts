@@ -3,7 +3,7 @@
  * state that matters: everything is in the world, and after a restart `arm` finds it there.
  *
  *   - a webhook is delivered only after the commit that woke its subscription is durable;
- *   - a subscription has at most one delivery under way;
+ *   - a subscription has at most one delivery at a time;
  *   - a failed delivery is tried again after 1 s to 60 s, also after a restart;
  *   - on a full disk an answer and the end of a lease wait until they can be written down. Until then a wake is
  *     not delivered again.
@@ -82,14 +82,14 @@ export class Deliveries {
     this.#timers.clear();
   }
 
-  /** Looks at a subscription and sees to whatever it waits for. May be called at any time. */
+  /** Looks at a subscription and starts what it waits for: a delivery or a timer. May be called at any time. */
   arm(id: SubscriptionId): void {
     // When nothing can be written, no answer could be kept either.
     if (!this.#isRunning || this.#parts.writer.stopped !== undefined) return;
     const subscription = this.#find(id);
     const phase: Phase = subscription?.phase ?? { kind: "idle" };
     const flight = this.#flights.get(id);
-    // The wake has ended: nobody waits for that answer any more. A wake that a callback has taken may
+    // The wake has ended: its answer changes nothing any more. A wake that a callback has taken may
     // still be answered with "done", so its delivery goes on.
     if (flight !== undefined && (phase.kind === "idle" || phase.wake.wakeId !== flight.wakeId)) {
       this.#abandon(id);
@@ -142,8 +142,8 @@ export class Deliveries {
     const { writer, submit } = this.#parts;
     if (changes.length === 0 || writer.stopped !== undefined) return;
     submit(changes).catch((error: unknown) => {
-      // When writes have stopped everybody is told, and recovery finds the wake as it was. Anything else
-      // is a bug, and must not go unseen.
+      // When writes have stopped every caller that writes gets the error, and recovery finds the wake as it was.
+      // Anything else is a bug, and must not go unseen.
       if (writer.stopped === undefined) throw error;
     });
   }
@@ -201,7 +201,7 @@ export class Deliveries {
     const { signal } = flight.controller;
     const answer = await this.#deliver(id, url, { wakeId, generation }, signal);
     while (this.#mustWait && !signal.aborted) await this.#rest(signal);
-    // Abandoned: whoever did that has already seen to what comes next.
+    // Abandoned: the caller of `#abandon` has already dealt with what comes next.
     if (this.#flights.get(id) !== flight) return;
     this.#flights.delete(id);
     const subscription = this.#find(id);

@@ -1,5 +1,5 @@
 /**
- * How many deliveries are under way at once, in all and to one host. A host that hangs takes up its own
+ * Limits how many deliveries run at once, in all and to one host. A host that hangs takes up its own
  * share only; who waits is served in the order of arrival.
  */
 

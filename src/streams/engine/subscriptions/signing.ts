@@ -20,7 +20,7 @@ export class SignerOfWorld {
     if (this.#signer === undefined) {
       const opening = this.#open();
       this.#signer = opening;
-      // The next caller tries again; this one is told by the rejection itself.
+      // The next caller tries again; this one gets the rejection itself.
       opening.catch(() => {
         if (this.#signer === opening) this.#signer = undefined;
       });

@@ -49,8 +49,8 @@ export function shownLinks(subscription: Subscription): readonly ShownLink[] {
 }
 
 /**
- * The streams of a wake as its webhook is told of them: with the tails that the wake began with, which
- * are what an answer of "done" stands for.
+ * Lists the streams of a wake for its webhook: with the tails that the wake began with, which are what an
+ * answer of "done" stands for.
  */
 export function deliveredStreams(
   writer: Writer,
