@@ -38,7 +38,7 @@ export interface Dialect {
   readonly nextToken: string;
   /** Columns that a write with a new token answers beside token and revision, each after a comma. */
   readonly ofDrawn: string;
-  /** Of a row in a transaction, and of rows that nobody else works on. */
+  /** Clauses that lock: a row in a transaction, and only those rows that no other transaction works on. */
   readonly lockRow: string;
   readonly lockFree: string;
   /** A condition of every change of what exists; empty: none. */
@@ -113,7 +113,8 @@ export function putStatement(
     : updateStatement(dialect, place, expected, write);
 }
 
-// What is made anew has a new token, whatever was asked for: one that was deleted and made again must not look unchanged.
+// What is made anew has a new token, also if `same` was asked for: an entry that was deleted and made again must not
+// look unchanged.
 function insertStatement(dialect: Dialect, place: Place, write: EntryWrite): Statement {
   const draft = new Draft(dialect);
   const { kind, scope, key } = place;

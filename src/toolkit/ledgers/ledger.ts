@@ -3,14 +3,14 @@
  * transactions. Adapters: toolkit/ledgers/memory.ts, toolkit/ledgers/sqlite.ts, toolkit/ledgers/postgres.ts. The rules are toolkit/rules/claim.ts.
  *
  * Contract, held by testing/ledger-conformance.ts against every implementation:
- *   LG1  what a transaction wrote is there as a whole after it, or not at all; nobody sees it before;
+ *   LG1  what a transaction wrote is there as a whole after it, or not at all; no other caller sees it before;
  *   LG2  `put` writes if the entry is as expected at that moment, and otherwise writes nothing: of many at once, one wins;
  *   LG3  a token is greater than every token given before, by whomever; also after entries were deleted, and after restarts;
  *   LG4  time is the database's: what is left of a lease or of a retention is computed where the entry lives;
  *   LG5  `in(tx)` does everything inside the caller's transaction: with it, it stays or goes;
- *   LG6  scope, key and kind are kept apart: no two places meet, whatever characters they have;
+ *   LG6  scope, key and kind are kept apart: no two places meet, and their characters do not matter;
  *   LG7  `migrate` can be called again, and by many at once; it refuses a schema newer than itself;
- *   LG8  `sweep` deletes what is past its retention, at most so many at once, and never what somebody works on;
+ *   LG8  `sweep` deletes what is past its retention, at most so many at once, and never an entry that a caller works on;
  *   LG9  bytes come back as they were put.
  */
 
@@ -39,13 +39,13 @@ export interface Entry {
   readonly leaseLeftMs: number | undefined;
   /** How long the lease was when it was given: more is left only if the database's clock was set back. */
   readonly leaseMs?: number | undefined;
-  /** Zero or less: it counts no more. Undefined: it is kept for ever. */
+  /** Zero or less: it counts no more. Undefined: it never expires. */
   readonly keepLeftMs: number | undefined;
   /** Since it was made. */
   readonly ageMs: number;
   /** Of what it was claimed for. */
   readonly fingerprint: string | undefined;
-  /** A result, the progress of work, a position: whatever the primitive keeps. */
+  /** What the primitive keeps: a result, the progress of work, a position. */
   readonly data: Uint8Array | undefined;
 }
 
@@ -57,15 +57,15 @@ export interface EntryWrite {
   readonly attempts: number;
   /** From now on. Undefined: no lease. */
   readonly leaseMs: number | undefined;
-  /** From now on. Undefined: for ever. */
+  /** From now on. Undefined: it never expires. */
   readonly keepMs: number | undefined;
-  /** `same`: as it is, whoever wrote it. */
+  /** `same`: the value stays, also if another owner wrote it. */
   readonly fingerprint: { readonly value: string | undefined } | "same";
   readonly data: { readonly value: Uint8Array | undefined } | "same";
 }
 
 /**
- * What the entry must be for a write. `absent`: there is none. `unchanged`: nobody wrote since it was read.
+ * What the entry must be for a write. `absent`: there is none. `unchanged`: it was not written since it was read.
  * `owned`: it is running under this token; what the owner wrote in between does not matter.
  */
 export type Expected =
@@ -90,7 +90,7 @@ export interface EntryFilter {
 
 /** Reading and writing entries: each call alone, or all inside one transaction. */
 export interface Entries {
-  /** In a transaction the entry is locked until its end: nobody else writes it meanwhile. */
+  /** Reads an entry. In a transaction it locks the entry until the end: no other transaction writes it meanwhile. */
   find(place: Place): Promise<Entry | undefined>;
   /** Answers token and revision of what is there now; undefined: it was not as expected, and nothing was written. */
   put(
@@ -110,7 +110,7 @@ export interface Entries {
 export interface LedgerSupport {
   /** Business data and entries change in one transaction. */
   readonly transactions: boolean;
-  /** One transaction at a time over all processes: while one is open, nobody claims anything. */
+  /** One transaction at a time over all processes: while one is open, no other call claims anything. */
   readonly isExclusive: boolean;
   /** `memory`: gone with the process. `database`: as durable as the user's data. */
   readonly durability: "memory" | "database";
@@ -130,8 +130,8 @@ export interface Ledger<Tx> {
   /** LG7 */
   migrate(): Promise<void>;
   /**
-   * Commits when `work` is done, and rolls back when it throws. When `signal` aborts it rolls back at once, whatever the
-   * work does, and rejects with the signal's reason. `tx` refuses every call after the end.
+   * Commits when `work` is done, and rolls back when it throws. When `signal` aborts it rolls back at once, without
+   * waiting for the work, and rejects with the signal's reason. `tx` refuses every call after the end.
    */
   transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T>;
   /** LG5: the same ledger inside a transaction that the caller began and ends. */

@@ -85,7 +85,7 @@ function ledgerOf(book: Book, joined: MemoryTransaction | undefined): Ledger<Mem
   };
 }
 
-/** One at a time: nobody sees what may still be undone. */
+/** Runs one transaction at a time: no call sees what may still be undone. */
 function transaction<T>(
   book: Book,
   work: (tx: MemoryTransaction) => T | Promise<T>,
@@ -138,7 +138,7 @@ function entriesOf(
         requirePlace(place);
         const before = kept.get(idOf(place));
         if (!isAsExpected(before, expected)) return undefined;
-        // Given tokens stay given, also if this is undone. What is made anew has a new one, whatever was asked for.
+        // Given tokens stay given, also if this is undone. What is made anew has a new one, also if `same` was asked for.
         const isNext = write.token === "next" || before === undefined;
         if (isNext) book.lastToken += 1;
         const token = isNext ? book.lastToken : before.token;

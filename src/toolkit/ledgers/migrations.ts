@@ -4,7 +4,7 @@
  *
  *   - a step is applied once, in the order of its part, with the row that says so, or not at all;
  *   - tables that a newer version made are refused, and left as they are;
- *   - whoever runs `ledgerSchema` by hand has what `migrate` makes, and `migrate` then finds nothing to do.
+ *   - `ledgerSchema`, run by hand, makes what `migrate` makes, and `migrate` then finds nothing to do.
  */
 
 import { HapaxError } from "../../base/errors.ts";

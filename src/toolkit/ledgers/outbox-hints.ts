@@ -1,4 +1,4 @@
-/** Hints inside one process: whoever waits for events is woken when some were added. Nothing depends on them. */
+/** Hints inside one process: they wake relays that wait for events when some were added. Nothing depends on them. */
 
 import type { Clock } from "../../base/clock.ts";
 

@@ -37,7 +37,7 @@ const CHANGES_MAX = 2_000_000_000;
 
 /**
  * The changes of a slot up to an end, each with the transaction that it belongs to. Sorted and grouped, never joined:
- * PostgreSQL takes them for a thousand rows, whatever their number.
+ * PostgreSQL takes them for a thousand rows, however many they are.
  */
 const CHANGES = `(SELECT lsn, xid::text AS xid, data, place, get_byte(data, 0) AS tag
   FROM pg_logical_slot_peek_binary_changes($1, $2::text::pg_lsn, $3::text::integer, VARIADIC

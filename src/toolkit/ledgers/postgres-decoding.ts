@@ -10,7 +10,7 @@
  *   - what is planned is what is read: rows of the outbox, or messages of its prefix in transactions, nothing else;
  *   - a slot follows its relay only to positions that are durable, so what is not published can always be read again;
  *   - where only others write, the position moves on over what they wrote: their journal is not kept for this outbox;
- *   - a publication that does not have the table is told: without it, events would be skipped in silence;
+ *   - a publication that does not have the table is an error: without it, events would be skipped in silence;
  *   - rows are deleted only when every relay is past them, though no relay needs them: a lost slot leaves them.
  */
 
@@ -235,7 +235,7 @@ async function clean(
   return deleteRows(log, bySlot, keepMs, max);
 }
 
-/** Whoever plans or cleans has the position from the ledger, so it is durable. */
+/** Moves the slot to the position. Planning and cleaning have it from the ledger, so it is durable. */
 async function follow(
   { query, distances }: Log,
   slot: string,

@@ -1,10 +1,10 @@
 /**
  * Entries in PostgreSQL. Each call is one statement and one round trip, alone or in the caller's transaction; a new token
- * costs a second one if somebody else drew a token at the same moment.
+ * costs a second one if another call drew a token at the same moment.
  *
  *   - no state of a session is used: everything works behind a pooler that changes connections between transactions;
  *   - the clock goes on inside a transaction: a lease that is taken late in it begins late;
- *   - `find` in a transaction locks the row; `put` of what is absent waits for whoever is making the same entry, and
+ *   - `find` in a transaction locks the row; `put` of what is absent waits for a transaction that makes the same entry, and
  *     then finds it there, or makes it if the other was rolled back: PostgreSQL's unique index does that;
  *   - a call of its own that was refused for the sake of a serialisable default is repeated: it has done nothing;
  *   - a call of its own waits for a lock for a bounded time, and then throws `in_progress`: a holder that was cut off
@@ -33,7 +33,7 @@ import {
 } from "./entry-statements.ts";
 import { requirePlace } from "./places.ts";
 
-/** A name that stands for itself, whatever characters it has. */
+/** Quotes a name, so that it stands for itself with any characters. */
 export function quoted(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
@@ -64,7 +64,7 @@ function dialectOf(schema: string | undefined, joined: Query | undefined): Diale
     between: (from, to) => `(extract(epoch FROM ${to} - ${from}) * 1000)::float8`,
     data: "data AS bytes",
     nextToken: `nextval('${sequence}')`,
-    // Asked when the row has it. As text, whatever the client makes of a boolean.
+    // Asked when the row has it. As text, because clients differ in what they make of a boolean.
     ofDrawn: `, (token = (SELECT last_value FROM ${prefix}hapax_tokens))::text AS newest`,
     lockRow: " FOR UPDATE",
     lockFree: " FOR UPDATE SKIP LOCKED",
@@ -116,7 +116,7 @@ export function postgresEntries(
   };
 }
 
-/** Each time somebody else got on. */
+/** The most repeats of one call. Before each of them another transaction got on. */
 const REPEATS_MAX = 100;
 
 async function repeating<T>(work: () => Promise<T>): Promise<T> {

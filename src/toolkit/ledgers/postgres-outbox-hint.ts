@@ -26,7 +26,7 @@ interface Listening {
   /** Resolves when it listens. */
   readonly stop: Promise<() => Promise<void>>;
   readonly wakes: Set<() => void>;
-  /** Came while nobody waited. */
+  /** A notification came while no relay waited. */
   isMissed: boolean;
 }
 
@@ -98,7 +98,7 @@ function listenTo(notify: OutboxNotify): Listening {
   });
   const listening: Listening = { stop, wakes, isMissed: false };
   listenings.set(notify, listening);
-  // The next pause tries again; whoever waits now learns of it in `failureOf`.
+  // The next pause tries again; a pause that waits now rejects by `failureOf`.
   stop.catch(() => listenings.delete(notify));
   return listening;
 }
@@ -211,7 +211,7 @@ class PgListener {
       await made.connect();
       await made.query(`LISTEN ${OUTBOX_CHANNEL}`);
       this.#failures = 0;
-      // Something may have come while nobody listened.
+      // A notification may have come while no connection listened.
       this.#onNotify();
       await closed;
     } catch (error) {

@@ -1,7 +1,7 @@
 /**
  * The log of events by differences of snapshots, as PgQ did it first. Every event has the id of the transaction that added
  * it. A snapshot says of each transaction whether it was over when the snapshot was taken; so those between two snapshots
- * are exactly those that ended in between, in whatever order their ids were given.
+ * are exactly those that ended in between, in any order of their ids.
  *
  *   - an event is in the first difference whose `next` sees its transaction: one that commits late is in a later one,
  *     and no transaction is waited for, neither of events nor of anything else;
@@ -191,7 +191,7 @@ function readStatement(
 }
 
 /**
- * By the index of transactions. Those that run in both snapshots are left out: their rows are for nobody yet. OFFSET 0
+ * By the index of transactions. Those that run in both snapshots are left out: neither of the two sees their rows. OFFSET 0
  * keeps PostgreSQL from going along the ids here, where everything that is past would be on the way.
  */
 function byTransaction(outbox: string, columns: string): string {

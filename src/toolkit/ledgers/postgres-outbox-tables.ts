@@ -1,6 +1,6 @@
 /**
  * Names of the tables, and events into and out of them. Everything but bytes comes as text, and columns have one lower
- * case word: whatever type parsers and name transforms the user has given the client, the answer is the same.
+ * case word: the answer is the same with all type parsers and name transforms that the user has given the client.
  *
  *   - ids are given in the order in which events are added, within a transaction and over all of them.
  */
@@ -119,7 +119,7 @@ function bytes(row: Row, name: string): Uint8Array {
   return new Uint8Array(value);
 }
 
-/** Milliseconds that an interval can hold; whoever says "never" gets a hundred years. */
+/** Bounds milliseconds to what an interval can hold: "never" becomes a hundred years. */
 export function boundedMs(ms: number): number {
   return Math.min(Math.max(Number.isNaN(ms) ? 0 : ms, -MS_MAX), MS_MAX);
 }

@@ -29,7 +29,7 @@ const ENTRIES = [
   PRIMARY KEY (kind, scope, key)
 )`,
   `CREATE INDEX IF NOT EXISTS hapax_entries_expiry ON hapax_entries (expires_at) WHERE expires_at IS NOT NULL`,
-  // What is not over yet is little, however much is kept: whoever looks after it finds it at once.
+  // What is not over yet is little, however much is kept: this index finds it at once.
   `CREATE INDEX IF NOT EXISTS hapax_entries_open ON hapax_entries (kind, state, made_at)
   WHERE state = 'running' OR state = 'released'`,
   // Without a cache: one that a connection keeps for itself would be given after greater ones (LG3).

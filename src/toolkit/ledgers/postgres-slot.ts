@@ -5,7 +5,8 @@
  * behind every pooler, needs no second protocol, and slows down by itself when the relay does. The price: it is polled, and
  * every look decodes anew from where the slot stands (`restart_lsn`), so the slot has to follow its relay closely.
  *
- *   - a slot is made once, whoever asks; one that is missing, invalid, or ahead of a position is told, and nothing skipped;
+ *   - a slot is made once, also if many ask; one that is missing, invalid, or ahead of a position is an error, and
+ *     nothing is skipped;
  *   - it moves only to a position of its relay: neither beyond it nor back;
  *   - a slot has one user at a time: the others wait for their turn;
  *   - what it keeps on disk can be asked for, and whether there is a limit to it.
@@ -32,7 +33,7 @@ const NOT_READY = "55000";
 const IN_USE = "55006";
 
 const PAUSE_MS = 20;
-/** Ten seconds: no look takes that long, unless somebody else has taken the slot for good. */
+/** Ten seconds: no look takes that long, unless another user has taken the slot for good. */
 const TURNS_MAX = 500;
 
 const FACTS = `SELECT s.confirmed_flush_lsn::text AS confirmed, s.restart_lsn::text AS restart, s.wal_status AS status,
@@ -110,7 +111,7 @@ export async function ensureSlot(
     const facts = await findSlot(query, slot);
     if (facts?.isLost === true) throw lost(slot, "PostgreSQL has invalidated it");
     if (facts?.confirmedLsn !== undefined) return facts;
-    // Somebody else is making it.
+    // Another call is making it.
     if (facts !== undefined) await pause(clock);
     else await makeSlot(query, slot);
   }
@@ -158,7 +159,7 @@ export async function explained(query: Query, error: unknown): Promise<unknown> 
   return new HapaxError("unsupported", needs, { cause: error });
 }
 
-/** Answers whether it moved. A slot that is gone stays gone: its relay hears of it when it reads. */
+/** Moves the slot, and answers whether it moved. A slot that is gone stays gone: its relay gets the error when it reads. */
 export async function advanceSlot(query: Query, slot: string, to: bigint): Promise<boolean> {
   const isBehind = async (): Promise<boolean> => {
     const facts = await findSlot(query, slot);
@@ -171,7 +172,7 @@ export async function advanceSlot(query: Query, slot: string, to: bigint): Promi
       await query(ADVANCE, [slot, formatLsn(to)]);
       return true;
     } catch (error) {
-      // Somebody else may have moved it further, between the look and the step.
+      // Another call may have moved it further, between the look and the step.
       if (codeOf(error) !== NOT_READY || (await isBehind())) throw error;
       return false;
     }
@@ -215,7 +216,7 @@ export interface SlotScope {
   readonly schema?: string;
 }
 
-/** Readable, and distinct for every database, way, schema and relay, whatever characters they have. */
+/** Makes a name that is readable, and distinct for every database, way, schema and relay. Their characters do not matter. */
 export async function slotNameOf(query: Query, relay: string, scope: SlotScope): Promise<string> {
   const readable = relay
     .toLowerCase()

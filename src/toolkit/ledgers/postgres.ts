@@ -1,8 +1,8 @@
 /**
  * `hapax/ledgers/postgres`: the ledger in the user's own PostgreSQL. Takes a pool of `pg`, or the `sql` of `postgres`
- * (postgres.js), or whatever has their shape.
+ * (postgres.js), or anything that has their shape.
  *
- *   - what goes wrong in COMMIT is told as the client tells it: the outcome is unknown, and the entry knows it.
+ *   - what goes wrong in COMMIT is thrown as the client throws it: the outcome is unknown, and the entry knows it.
  */
 
 import {

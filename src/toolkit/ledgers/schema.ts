@@ -1,4 +1,4 @@
-/** The tables of a ledger for whoever makes them by hand. */
+/** The tables of a ledger, for users who make them by hand. */
 
 import { wholeSchema } from "./migrations.ts";
 import { POSTGRES_MIGRATIONS_TABLE, POSTGRES_PARTS } from "./postgres-schema.ts";

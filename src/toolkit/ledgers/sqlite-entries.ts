@@ -43,7 +43,7 @@ const givenOf = new WeakMap<SqliteConnection, GivenTokens>();
 const LOCK = "UPDATE hapax_tokens SET last = last WHERE id = 0";
 const RAISE = "UPDATE hapax_tokens SET last = ? WHERE id = 1 AND last < ?";
 
-// Whoever writes has the whole database: rows are not locked.
+// A writer has the whole database: rows are not locked.
 const DIALECT: Dialect = {
   entries: "hapax_entries",
   placeholder: () => "?",
@@ -71,7 +71,7 @@ export function sqliteEntries(
   const isJoined = joined !== undefined;
   const all = ({ text, values }: Statement): readonly Row[] =>
     session.prepare(text).all(...(values as readonly SqliteValue[])) as readonly Row[];
-  // A promise, whatever happens: what is wrong is a rejection.
+  // Always a promise: what is wrong is a rejection.
   const reading = async <T>(work: () => T): Promise<T> =>
     joined === undefined ? session.read(work) : joined(work);
   const writing = async <T>(work: () => T): Promise<T> =>
@@ -108,7 +108,7 @@ export function sqliteEntries(
       }),
     scan: (filter) =>
       reading(() => all(scanStatement(DIALECT, filter)).map((row) => placedOf(row, sqliteBytes))),
-    // LG8: while somebody writes there is nothing to gain from waiting; the next sweep finds it.
+    // LG8: while another transaction writes there is nothing to gain from waiting; the next sweep finds it.
     sweep: async (max) => {
       const sweep = (): number => all(sweepStatement(DIALECT, max)).length;
       return joined === undefined ? ((await session.tryTransaction(sweep)) ?? 0) : joined(sweep);

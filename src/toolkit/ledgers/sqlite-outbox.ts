@@ -97,7 +97,7 @@ export function createSqliteOutbox<Connection extends SqliteConnection>(
       start: (at) => reading(() => (at === "end" ? String(numberOf(all(END)[0]?.["last"])) : "0")),
       plan: (from, max) =>
         reading(() => {
-          // In its turn: whoever gave the hint has committed.
+          // In its turn: the transaction that gave the hint has committed.
           hintsSeen = hints.count;
           const last = all(PLAN, Number(from), max)[0]?.["last"] ?? undefined;
           return last === undefined ? undefined : { from, to: String(numberOf(last)) };

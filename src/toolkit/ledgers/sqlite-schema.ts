@@ -31,10 +31,10 @@ const ENTRIES = [
   PRIMARY KEY (kind, scope, key)
 )`,
   `CREATE INDEX IF NOT EXISTS hapax_entries_expiry ON hapax_entries (expires_at) WHERE expires_at IS NOT NULL`,
-  // What is not over yet is little, however much is kept: whoever looks after it finds it at once.
+  // What is not over yet is little, however much is kept: this index finds it at once.
   `CREATE INDEX IF NOT EXISTS hapax_entries_open ON hapax_entries (kind, state, made_at)
   WHERE state = 'running' OR state = 'released'`,
-  // One row for ever: what was given is never given again, also when all entries are gone (LG3).
+  // One row that is never deleted: what was given is never given again, also when all entries are gone (LG3).
   `CREATE TABLE IF NOT EXISTS hapax_tokens (
   id INTEGER PRIMARY KEY CHECK (id = 1),
   last INTEGER NOT NULL

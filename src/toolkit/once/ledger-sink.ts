@@ -4,7 +4,7 @@
  *
  *   - the entry of a place is locked from the first statement of a transaction on: two holders never work at once.
  *
- * The entry has kind `pipeline`, the pipeline's group as scope and the path of the stream as key. It is kept for ever. Its
+ * The entry has kind `pipeline`, the pipeline's group as scope and the path of the stream as key. It never expires. Its
  * data is JSON: `version`, `token` of the lease that took it last, and `position`, which is absent until the first move.
  */
 

@@ -1,7 +1,7 @@
 /**
  * Forgetting a relay that will not come back. As long as it is known, nothing is deleted that it has not passed.
  *
- *   - a relay that somebody runs is not forgotten;
+ *   - a relay that runs is not forgotten;
  *   - its held events are kept, unless they are to be thrown away: they are all that is left of what it did not publish;
  *   - one that is made anew under the name uses none of its numbers: no target takes its batches for those of before;
  *   - rows that it had taken are free again.
@@ -24,7 +24,7 @@ export interface ForgottenRelay {
   /** Held events that are still there: a new relay of the name publishes them. */
   readonly heldKept: number;
   readonly heldDiscarded: number;
-  /** A batch was under way: nobody knows whether it was published. */
+  /** A batch was begun and not settled: it may or may not have been published. */
   readonly isUnfinished: boolean;
   /** Where it was, as text that only the log understands; undefined if it took rows. */
   readonly position: string | undefined;
@@ -34,8 +34,8 @@ export interface ForgottenRelay {
 const DISCARDED_MAX = 500;
 
 /**
- * Forgets a relay that will not be used again, so that events are deleted without it. Throws `in_progress` while somebody
- * runs it, or may still do so. With logical decoding its slot has to be dropped too: see `dropSlot`.
+ * Forgets a relay that will not be used again, so that events are deleted without it. Throws `in_progress` while a
+ * process runs it, or may still do so. With logical decoding its slot has to be dropped too: see `dropSlot`.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";
@@ -58,7 +58,7 @@ export async function forgetRelay<Tx>(
     throw new HapaxError("invalid_request", `name=${name} is not 1 to 128 characters from ! to ~`);
   }
   const { discardsHeld = false } = options;
-  // The entry goes last: whoever dies in between can forget it again.
+  // The entry goes last: after a crash in between, the call can be repeated.
   for (let heldDiscarded = 0; ;) {
     const step = await ledger.transaction((tx) =>
       forgetSome(ledger.in(tx), name, discardsHeld ? DISCARDED_MAX : 0),
@@ -80,7 +80,7 @@ async function forgetSome<Tx>(
   discardedMax: number,
 ): Promise<Step> {
   const place = relayPlace(name);
-  // Locked until the end; whoever wants to run it waits, and then makes it anew.
+  // Locked until the end; a process that wants to run it waits, and then makes it anew.
   const entry = await entries.find(place);
   if (entry?.state === "running" && (entry.leaseLeftMs ?? 0) > 0) throw busy(name);
   if (outbox.way === "rows" && !(await outbox.rows.giveUp(name))) throw busy(name);

@@ -227,8 +227,8 @@ async function missing(
 }
 
 /**
- * The same number for a transaction that does nothing. Either it is the first to arrive, and whatever still comes under
- * the number is answered by it; or the answer is that of the batch, which was stored.
+ * Sends a transaction that does nothing under the number of the batch. Either it is the first to arrive, and its answer
+ * is the answer to all that still comes under the number; or the answer is that of the batch, which was stored.
  */
 async function cancel(hapax: Connection, batch: PublishBatch): Promise<"published" | "cancelled"> {
   try {

@@ -32,7 +32,7 @@ export interface NewOutboxEvent {
 
 /** An event that was committed. */
 export interface OutboxEvent {
-  /** Unique in this database: the idempotency key of whatever is published. */
+  /** Unique in this database: the idempotency key of what is published. */
   readonly id: string;
   readonly topic: string;
   readonly key: string | undefined;

@@ -4,7 +4,7 @@
  *   - events of one key are tried one after the other, in their order; those of other keys meanwhile, up to so many;
  *   - after a failure the later events of its key are not tried in this batch;
  *   - an event has the same idempotency key in every attempt, and no event of any other database has it;
- *   - what was thrown is told of its event alone; a batch that was given up is unknown as a whole;
+ *   - what was thrown fails its event alone; a batch that was given up is unknown as a whole;
  *   - a call that does not end fails its event after so long: it holds up neither other keys nor those who wait for it.
  */
 
@@ -160,7 +160,7 @@ export function functionPublisher(
       };
       const lines = linesOf(events);
       const work = async (): Promise<void> => {
-        // Shared by all workers: each takes the next line that nobody has.
+        // Shared by all workers: each takes the next line that no other has.
         for (let line = lines.shift(); line !== undefined; line = lines.shift()) {
           for (const { event, at } of line) {
             if (!(await tryOne(event, at))) break;
@@ -169,7 +169,7 @@ export function functionPublisher(
       };
       const workers = Array.from({ length: Math.min(concurrency, lines.length) }, work);
       const ends = await Promise.allSettled(workers);
-      // Only a lost lease ends a worker early. Nobody is at work any more.
+      // Only a lost lease ends a worker early. No worker is at work any more.
       const broken = ends.find((end) => end.status === "rejected");
       if (broken !== undefined) throw broken.reason;
       return outcomes;

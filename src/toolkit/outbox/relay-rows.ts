@@ -44,7 +44,7 @@ export class RowsWork<Tx> {
     try {
       const hasProgressed = await this.#send(batch, lease);
       this.#stuck = hasProgressed ? 0 : this.#stuck + 1;
-      // Refused as a whole, and nobody says for which event: halves find it.
+      // Refused as a whole, and the publisher does not say for which event: halves find it.
       this.#batchMax = hasProgressed
         ? settings.batchMax
         : Math.max(1, Math.ceil(batch.events.length / 2));
@@ -66,7 +66,7 @@ export class RowsWork<Tx> {
       identity: { key: `outbox:${source}:${settings.name}:${String(batch.id)}` },
       tried,
       isRepeat: batch.isTakeover,
-      // Whoever takes it over hears the refusal again.
+      // A relay that takes it over gets the refusal again.
       isCancelling: false,
       onCancel: () => Promise.resolve(),
       publishing: signals.publishing,

@@ -47,7 +47,7 @@ export interface RelaySettings {
   readonly pollMs?: number;
   /** `false`: nothing is deleted. */
   readonly cleanup?: RelayCleanup | false;
-  /** Hears of everything that goes wrong and is tried again. Default: `console.error`. */
+  /** Called with each error after which the relay tries again. Default: `console.error`. */
   readonly onError?: (error: unknown) => void;
   readonly meter?: Meter;
   readonly clock?: Clock;

@@ -2,8 +2,8 @@
  * What a relay keeps in the ledger: its entry, with its lease, and the id of the database that all of them share.
  *
  * The entry of a relay has kind `relay`, scope `outbox`, and the relay's name as key. Its data is JSON: `version`, `life`,
- * `position`, `epoch` and `sequence` of the next batch, and `intent` while one is under way. That of the database has
- * scope `identity`.
+ * `position`, `epoch` and `sequence` of the next batch, and `intent` while one is begun and not settled. That of
+ * the database has scope `identity`.
  */
 
 import type { RelayState } from "../rules/outbox.ts";
@@ -76,8 +76,9 @@ export async function relayPositions<Tx>(
 }
 
 /**
- * Inside a transaction: whoever begins a relay and whoever deletes events wait for each other. Otherwise a relay could
- * begin between the look at the positions of all and the deletion, and plan a stretch whose events then vanish.
+ * Locks the id of the database, inside a transaction: so beginning a relay and deleting events wait for each other.
+ * Otherwise a relay could begin between the look at the positions of all and the deletion, and plan a stretch whose
+ * events then vanish.
  */
 export async function lockRelays<Tx>({ entries }: Ledger<Tx>): Promise<void> {
   await entries.find(IDENTITY);
@@ -95,7 +96,7 @@ export async function tellNewRelay<Tx>({ entries }: Ledger<Tx>): Promise<void> {
   );
 }
 
-/** The id of the database: made once, by whoever comes first. */
+/** Answers the id of the database. The first call makes it, once. */
 export async function ledgerId<Tx>({ entries }: Ledger<Tx>, random: Random): Promise<string> {
   for (;;) {
     const found = await entries.find(IDENTITY);

@@ -4,7 +4,7 @@
  *   - what is to be published is kept, with its number, before anything is sent: a crash repeats the same under the same;
  *   - the position and the held events change in one transaction, under the token of the lease: who lost it changes nothing;
  *   - an unknown outcome is repeated with the same events under the same identity, until it is known;
- *   - a key that waits holds up nobody else, and no event goes before one of its key that waits.
+ *   - a key that waits holds up no other key, and no event goes before one of its key that waits.
  */
 
 import {
@@ -217,7 +217,7 @@ export class RelayWork<Tx> {
       await failpoint("outbox.published");
       const round = applyOutcomes(this.#state, intent, events, places, outcomes, settings.retry);
       stuck = round.hasProgressed ? 0 : stuck + 1;
-      // Halves are tried at once; a single event that nobody takes or refuses needs time.
+      // Halves are tried at once; a single event that the publisher neither takes nor refuses needs time.
       if (stuck > 0 && places.length === 1) await backOff(settings, stuck, this.#pausing);
       ({ intent } = round);
       this.#state = { ...this.#state, epoch: round.epoch, sequence: round.sequence };
@@ -225,7 +225,7 @@ export class RelayWork<Tx> {
     try {
       await this.#settle(intent, events);
     } catch (error) {
-      // What was published is known: whoever goes on has only to settle.
+      // What was published is known: the relay that goes on has only to settle.
       if (!isHapaxError(error, "lease_lost")) {
         await this.#keep(ledger, { ...this.#state, intent }).catch(settings.onError);
       }

@@ -3,7 +3,7 @@
  * take over; on an outbox of rows they work together.
  *
  *   - every committed event is published, in the order of its key; under the same identity, however often relays die;
- *   - whatever goes wrong is told, and the relay goes on from what is kept; only `stop` and the signal end it;
+ *   - `onError` gets all that goes wrong, and the relay goes on from what is kept; only `stop` and the signal end it;
  *   - only what every relay has passed is deleted.
  */
 
@@ -23,7 +23,7 @@ import { ledgerId, relayPlace } from "./relay-state.ts";
 import { RelayWork } from "./relay-work.ts";
 import { Upkeep } from "./upkeep.ts";
 
-/** The entry of a relay is kept for ever; that is a hundred years. */
+/** Keeps the entry of a relay for a hundred years, which stands for "never expires". */
 const RETAIN_MS = 36_600 * 86_400_000;
 
 /** How long `run` waits for the database to give back its lease when its signal has aborted. */
@@ -77,8 +77,8 @@ export class Relay<Tx> {
   }
 
   /**
-   * Publishes until it is stopped. What goes wrong is told to `onError`, and tried again. The signal ends it at once: what was
-   * being published is repeated by whoever goes on.
+   * Publishes until it is stopped. It gives what goes wrong to `onError`, and tries again. The signal ends it at once: the
+   * next relay that runs repeats what was being published.
    */
   async run(signal?: AbortSignal): Promise<void> {
     await this.#alone(signal, Infinity, (parts) => this.#runOn(parts)).catch(unlessStopped);
@@ -96,11 +96,11 @@ export class Relay<Tx> {
     });
   }
 
-  /** Ends after the batch that is under way; resolves when that is settled. */
+  /** Ends the relay after the batch that it is publishing; resolves when that is settled. */
   async stop(): Promise<void> {
     const current = this.#current;
     current?.stopping.abort(new Stopped());
-    // How it ended is for whoever runs it.
+    // How it ended is for the caller of `run` or `runOnce`.
     await current?.ended.catch(() => undefined);
   }
 
