@@ -26,7 +26,7 @@ export {
   fetchTransport,
   type Transport,
 } from "./transport.ts";
-export { documentVisibility } from "./visibility.ts";
+export { documentVisibility, type Visibility } from "./visibility.ts";
 export { type ClientErrorCode, HapaxError, isHapaxError } from "../base/error-codes.ts";
 export type { ErrorCode } from "../base/errors.ts";
 

@@ -30,7 +30,7 @@ const LAP_SHARE = 1 / 4;
  * A failure that the reader tries again. `onReconnect` gets it.
  *
  * ```ts
- * import { connect, type Reconnect } from "hapax/client";
+ * import { connect } from "hapax/client";
  * import { startNodeServer } from "hapax/node";
  *
  * const server = await startNodeServer({ store: "memory", port: 0 });
@@ -45,10 +45,9 @@ const LAP_SHARE = 1 / 4;
  * await stream.create();
  * await stream.append(1);
  *
- * const heard: Reconnect[] = [];
- * const values = await stream.read({ onReconnect: (one) => heard.push(one) }).values();
- * console.assert(values.length === 1 && heard.length === 1);
- * console.assert(heard[0]?.error.code === "unreachable" && heard[0].offset === "-1");
+ * const reasons: string[] = [];
+ * const reading = stream.read({ onReconnect: ({ error }) => reasons.push(error.code) });
+ * console.assert((await reading.values()).length === 1 && reasons.join() === "unreachable");
  * await server.stop();
  * ```
  */

@@ -125,9 +125,10 @@ const RECONNECT_MAX_MS = 10_000;
  * meanwhile.
  *
  * ```ts
- * import { type PgListenClient, pgListener } from "hapax/ledgers/postgres";
+ * import { pgListener } from "hapax/ledgers/postgres";
  *
- * function settingsOf(connect: () => PgListenClient) {
+ * // `connect` opens a client of `pg` of its own: () => new Client({ connectionString }).
+ * function settingsOf(connect: Parameters<typeof pgListener>[0]) {
  *   return { notify: pgListener(connect, { onError: (error) => console.warn(error.message) }) };
  * }
  * console.assert(typeof settingsOf === "function");
