@@ -35,8 +35,8 @@ import { resolveSettings } from "../src/streams/server/settings.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 /** Programs run at once, and one of them is a whole suite. */
-const PROGRAM_MS = 60_000;
-const WAIT_MS = 18_000; // Less than the tests' own limit, so that the output so far is shown.
+const PROGRAM_MS = 120_000;
+const WAIT_MS = 45_000; // Less than the tests' own limit, so that the output so far is shown.
 
 interface Block {
   /** Path and line, as an editor opens it. */
@@ -314,7 +314,7 @@ describe("commands", () => {
 
   test.for(withCommands)(
     "the commands of $path print what it shows",
-    { timeout: 60_000 },
+    { timeout: 120_000 },
     async ({ blocks }, context) => {
       requireTools(context);
       await runDocument(blocks);
