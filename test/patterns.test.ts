@@ -44,7 +44,7 @@ const NOTES: Readonly<Record<string, Note>> = {
   },
   'src/protocol/prefer.ts ^(?:[^",]*(?:"[^"\\\\]*(?:\\\\.[^"\\\\]*)*"[^",]*)*,)*?[ \\t]*wait[ \\t]*=[ \\t]*("?)([0-9]{1,9})\\1[ \\t]*(?=[;,]|$)':
     { words: ['a="b", wait = 5'], lengthMax: 1000 },
-  "src/toolkit/rules/outbox.ts \\b[0-9a-f-]*[0-9][0-9a-f-]*\\b": {
+  "src/base/dead-letter.ts \\b[0-9a-f-]*[0-9][0-9a-f-]*\\b": {
     words: ["a-1 b"],
     lengthMax: 1000,
   },
