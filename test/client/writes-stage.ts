@@ -9,6 +9,7 @@ import type { ClientSettings } from "../../src/client/settings.ts";
 import type { Stream } from "../../src/client/stream.ts";
 import type { ClientAnswer, ClientRequest, Transport } from "../../src/client/transport.ts";
 import { createServer, type HapaxServer, type ServerSettings } from "../../src/streams/server.ts";
+import { nodeDigest } from "../../src/streams/runtimes/node-digest.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { createVirtualClock, type VirtualClock } from "../../src/testing/testing.ts";
@@ -83,6 +84,8 @@ export function openWriteStage(settings: StageSettings = {}): WriteStage {
       clock,
       random: createSeededRandom(seed + 1),
       courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }) },
+      // At once: one on another thread would race the virtual clock.
+      digest: nodeDigest,
       publicUrl: () => BASE,
       onFault: (error) => faults.push(error),
     },
