@@ -83,7 +83,8 @@ class Lives {
   async next(nowMs = START_MS): Promise<Life> {
     const dir = join(this.#root, String(this.#lives.length));
     if (this.#lives.length > 0) {
-      const filter = (path: string): boolean => !path.endsWith(".sock");
+      // The store still runs: what it prepares in the background is not copied, because it is renamed meanwhile.
+      const filter = (path: string): boolean => !/\.(sock|tmp)$/.test(path);
       cpSync(this.dir, dir, { recursive: true, filter });
     }
     const clock = createVirtualClock(nowMs);

@@ -28,7 +28,8 @@ interface Life {
 
 /** One directory from crash to crash. Each life opens a copy of what the one before it had on disk. */
 /** The lock of a process that was killed is left behind, and is no file to copy. */
-const isNoSocket = (path: string): boolean => !path.endsWith(".sock");
+// The store still runs: what it prepares in the background is not copied, because it is renamed meanwhile.
+const isNoSocket = (path: string): boolean => !/\.(sock|tmp)$/.test(path);
 
 class Lives {
   readonly #root: string;
