@@ -10,7 +10,7 @@
  *   - a record ends as stored if and only if the server confirmed its batch, or a later one of the
  *     same identity, which it accepts only after it;
  *   - a record that cannot be stored ends the writer, after everything on its way has ended. Each record is handed
- *     back: `not_stored` only if that is certain, else `unknown`. Certain means: if nothing on the way
+ *     back: `not_stored` only if that is certain, else `unknown`, also behind one that is unknown. Certain means: if nothing on the way
  *     repeats requests by itself, or if no other writer takes over or deletes the stream meanwhile;
  *   - a batch that is too large, or has a record that the server refuses, is cut smaller, until the record is
  *     alone. If others were sent behind it, a writer with a random id goes on under a new one, when all before
@@ -395,8 +395,10 @@ export class Sender {
     this.#events.onEnding?.();
     const causeAt = Math.max(stop.sequence, this.#storedMax + 1);
     const { error, isCertain } = stop;
+    let outcome: NotConfirmed["outcome"] = "not_stored";
     for (const { entries, sequence, wasLost } of this.#flight) {
-      const outcome = wasLost && !isCertain ? "unknown" : "not_stored";
+      // It holds for those behind it too: a copy that the network made of one is accepted if this one is stored late.
+      if (wasLost && !isCertain) outcome = "unknown";
       this.#endAll(entries, error, outcome, sequence === causeAt, isCertain);
     }
     this.#flight.length = 0;

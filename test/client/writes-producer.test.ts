@@ -320,6 +320,21 @@ test("another refusal hands back its batch and those behind it, which stay unsto
     expect(await stage.stored()).toEqual([0]);
   }));
 
+test("G19 what was sent behind an unknown batch is unknown too, also if the server has refused it", () =>
+  withStage({}, async (stage) => {
+    // No attempt of batch 1 arrives; batch 2 is refused for the gap. A copy that the network keeps may come later.
+    stage.fate = (sent) => (sent.sequence === 1 ? { lost: "request" } : {});
+    const retry = { minMs: 10, maxMs: 20, totalMs: 500 };
+    const producer = stage.connect({ retry }).producer(SINGLE);
+    appendAll(producer, 3);
+    const failure = await failureOf(stage, producer.flush());
+    expect(stage.sent.some(({ sequence }) => sequence === 2)).toBe(true);
+    expect(outcomes(failure)).toEqual([
+      [1, "unknown", true],
+      [2, "unknown", false],
+    ]);
+  }));
+
 test("giving up is unknown for what was sent, certain for what was not", () =>
   withStage({}, async (stage) => {
     const producer = stage

@@ -223,4 +223,15 @@ export const clientWriteFaults: readonly Fault[] = [
       test: "append with a key that is given up after 0 answers is over at once, and so are its requests",
     },
   },
+  {
+    name: "client: what the server refused behind an unknown batch is told as not stored",
+    guarantee: "G19",
+    file: "src/client/sender.ts",
+    find: `      if (wasLost && !isCertain) outcome = "unknown";`,
+    replace: `      outcome = wasLost && !isCertain ? "unknown" : "not_stored";`,
+    caughtBy: {
+      file: "test/client/writes-producer.test.ts",
+      test: "G19 what was sent behind an unknown batch is unknown too, also if the server has refused it",
+    },
+  },
 ];
