@@ -81,7 +81,8 @@ async function relay() {
         const { id } = JSON.parse(Buffer.from(payload).toString("utf8"));
         return { id, key, of: id };
       });
-      const producer = "relay";
+      // By rows the order of each key is kept. Two relays that compete have no order between them.
+      const producer = way === "rows" ? `relay ${process.pid}` : "relay";
       const append = {
         process: `relay ${process.pid}`,
         kind: "append",
