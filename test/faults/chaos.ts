@@ -78,8 +78,8 @@ export const chaosFaults: readonly Fault[] = [
     name: "chaos: what was sent and not answered is told as not stored",
     guarantee: "G19",
     file: SENDER,
-    find: 'wasLost && !isCertain ? "unknown" : "not_stored";',
-    replace: 'wasLost && !isCertain && sequence < 0 ? "unknown" : "not_stored";',
+    find: `if (wasLost && !isCertain) outcome = "unknown";`,
+    replace: `if (wasLost && isCertain) outcome = "unknown";`,
     caughtBy: {
       file: CASES,
       test: "peers that stay half-open (silenceAnswers) end the producer, and what was sent is told as unknown",
