@@ -19,8 +19,8 @@ const TRANSPORTS = { fetch: undefined, node: nodeTransport(), socket: socketTran
 
 async function oursOf({ url, transport = "fetch", options = {} }) {
   const chosen = TRANSPORTS[transport];
-  const settings = chosen === undefined ? {} : { transport: chosen };
-  const stream = connect(url, { contentType: "application/json", ...settings });
+  const carrier = chosen === undefined ? {} : { transport: chosen };
+  const stream = connect(url, { contentType: "application/json", ...carrier });
   return stream.producer(options);
 }
 

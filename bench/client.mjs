@@ -20,14 +20,14 @@ const PEER = "@durable-streams/client 0.2.7, its producer";
 
 const DEFAULTS = { title: "hapax/client, defaults", writer: "hapax" };
 const ONE_BY_ONE = {
-  title: "hapax/client, maxInFlight 1",
+  title: "hapax/client, inFlightMax 1",
   writer: "hapax",
-  options: { maxInFlight: 1 },
+  options: { inFlightMax: 1 },
 };
 const ON_NODE = { title: "hapax/client, nodeTransport", writer: "hapax", transport: "node" };
 const REFERENCE = { title: PEER, writer: "reference" };
 /** A request for each record, 16 under way. */
-const SMALL = { maxBatchRecords: 1, maxInFlight: 16 };
+const SMALL = { batchRecordsMax: 1, inFlightMax: 16 };
 
 function scenariosOf({ records, requests, waiting }) {
   const ways = [0, 1, 20].map((delayMs) => ({

@@ -13,9 +13,9 @@ const TYPE = "application/octet-stream";
 const NEVER = { kind: "never" };
 export const RECORD = Buffer.alloc(100, "x");
 
-export async function openEngine(settings) {
+export async function openEngine(options) {
   const start = performance.now();
-  const store = await openFileStore(directory, { durability: "os", ...settings });
+  const store = await openFileStore(directory, { durability: "os", ...options });
   const engine = new Engine({ store, clock: systemClock, jsonRecordsEnd: jsonRecordEnd });
   return { store, engine, restartSeconds: (performance.now() - start) / 1000 };
 }

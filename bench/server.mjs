@@ -72,8 +72,8 @@ async function startHapax(durability) {
   }
   // compare.mjs can leave it out, to compare with a commit that has none.
   const hasFastLane = process.env.BENCH_FAST_LANE !== "off";
-  const settings = { port: 0, hasFastLane, store };
-  const server = await startNodeServer(settings);
+  const options = { port: 0, hasFastLane, store };
+  const server = await startNodeServer(options);
   return {
     port: Number(new URL(server.url).port),
     stats: () => (store === "memory" ? {} : store.stats()),

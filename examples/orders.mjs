@@ -112,12 +112,12 @@ async function main() {
 
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
-  const settings = JSON.stringify({ database, file, url });
+  const options = JSON.stringify({ database, file, url });
   const serve = ["serve", "--port", String(port), "--dir", join(folder, "data")];
   const starts = {
     server: () => spawn(process.execPath, [BIN, ...serve], { stdio: "ignore" }),
-    relay: () => fork(SELF, ["relay", settings]),
-    books: () => fork(SELF, ["books", settings]),
+    relay: () => fork(SELF, ["relay", options]),
+    books: () => fork(SELF, ["books", options]),
   };
   const running = { server: starts.server() };
   await untilAnswers(url);

@@ -19,7 +19,7 @@ export const CONTENDERS = {
   hapax: {
     server: "hapax",
     describe: () => "hapax serve, written to by hapax/client",
-    settings: () => "a producer with flush(), and append() as it is",
+    options: () => "a producer with flush(), and append() as it is",
     open: openHapax,
   },
   reference: {
@@ -27,14 +27,14 @@ export const CONTENDERS = {
     describe: () =>
       `@durable-streams/server ${version("@durable-streams/server")} with files, ` +
       `written to by @durable-streams/client ${version("@durable-streams/client")}`,
-    settings: () =>
+    options: () =>
       "an IdempotentProducer with autoClaim and onError as in its README, and append() as it is",
     open: (url, fetcher) => openReference(url, fetcher, { autoClaim: true }),
   },
   "reference-retrying": {
     server: "reference",
     describe: () => CONTENDERS.reference.describe(),
-    settings: () =>
+    options: () =>
       "an IdempotentProducer over the client's createFetchWithBackoff, with maxInFlight 1, " +
       "which its README does not ask for, and append() as it is",
     open: async (url, fetcher) => {

@@ -200,12 +200,12 @@ function toldLines(told) {
   });
 }
 
-function introduction({ describe, settings }, seconds) {
+function introduction({ describe, options }, seconds) {
   const { producer, append } = RATES;
   const [requests, answers] = [FAULTS.dropRequests * 100, FAULTS.dropAnswers * 100];
   return [
     describe(),
-    `  with ${settings()}; at most ${PAUSE_MS_MAX} ms between attempts, all else by default`,
+    `  with ${options()}; at most ${PAUSE_MS_MAX} ms between attempts, all else by default`,
     `  ${producer} payments/s by the producer and ${append}/s by append(), for ${seconds} s`,
     `  the network loses ${requests} % of the requests and ${answers} % of the answers`,
     "  the server is killed with kill -9 when it has taken requests for a second, again and again",

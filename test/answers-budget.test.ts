@@ -16,7 +16,7 @@ let server: NodeServer;
 beforeAll(async () => {
   // Nothing is kept in memory: every reader has bytes of its own.
   const store = await openFileStore(freshDirectory(), { durability: "os", cacheBytes: 0 });
-  server = await startNodeServer({ port: 0, store, answersMaxBytes: ROOM_BYTES });
+  server = await startNodeServer({ port: 0, store, answersBytesMax: ROOM_BYTES });
   const headers = { "Content-Type": "application/octet-stream" };
   const body = randomBytes(APPEND_BYTES);
   const url = `${server.url}/v1/stream/large`;

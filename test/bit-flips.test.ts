@@ -25,8 +25,8 @@ const NAMED_STREAMS = 130;
 async function writeStore(hasSnapshot: boolean): Promise<{ images: Images; snapshot: string }> {
   const disk = createSimulatedDisk(1);
   // With a snapshot, only the last segment is read when the store is opened.
-  const settings = { segmentBytes: (hasSnapshot ? 24 : 32) * 1024 };
-  const store = await openOnDisk(disk, settings, async () => {});
+  const options = { segmentBytes: (hasSnapshot ? 24 : 32) * 1024 };
+  const store = await openOnDisk(disk, options, async () => {});
   await writeSample(store, createSeededRandom(1), 16 * 1024);
   if (hasSnapshot) {
     const first = store.world.nextId;

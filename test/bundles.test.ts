@@ -16,7 +16,7 @@ const OF_CLIENT: Readonly<Record<ClientErrorCode, true>> = {
   body_too_large: true,
   internal: true,
   invalid_request: true,
-  invalid_settings: true,
+  invalid_options: true,
   offset_beyond_tail: true,
   producer_closed: true,
   producer_fenced: true,
@@ -160,7 +160,7 @@ describe.each(bundlers)("by %s", (bundler) => {
     const producer = lost.producer({ highWaterBytes: 1, pendingBytesMax: 1 });
     const closed = lost.producer();
     await expectErrors({
-      invalid_settings: () => connect("not a URL"),
+      invalid_options: () => connect("not a URL"),
       unreachable: () => lost.head(),
       unsupported: () => other.append({ id: 1 }, { key: "k" }),
       invalid_request: () => lost.append(undefined),
@@ -186,7 +186,7 @@ describe.each(bundlers)("by %s", (bundler) => {
     const foreign = connected(() => Promise.resolve(new Response("", { status: 404 })));
     const facts = { outcome: "not_stored" } as const;
     await expectErrors({
-      invalid_settings: () => lost.partitioned("/v1/stream/orders", 0),
+      invalid_options: () => lost.partitioned("/v1/stream/orders", 0),
       invalid_request: () => lost.stream("http://elsewhere.test/s"),
       unreachable: () => lost.transaction((tx) => tx.append("/v1/stream/s", 1)),
       unsupported: () => foreign.transaction((tx) => tx.create("/v1/stream/s")),
@@ -210,8 +210,8 @@ describe.each(bundlers)("by %s", (bundler) => {
     const fail = (): never => {
       throw new RangeError("the work fails");
     };
-    const begun = async (key: string, settings: object): Promise<void> => {
-      await processOnce(ledger, key, fail, { ...base, ...settings }).catch(() => undefined);
+    const begun = async (key: string, options: object): Promise<void> => {
+      await processOnce(ledger, key, fail, { ...base, ...options }).catch(() => undefined);
     };
     const unknown = {
       ...base,
@@ -233,7 +233,7 @@ describe.each(bundlers)("by %s", (bundler) => {
       key_reused: () => processOnce(ledger, "used", () => 1, { ...base, fingerprint: "b" }),
       // Another object is another process: it does not join the call that runs.
       in_progress: () => processOnce({ ...ledger }, "running", () => 2, repeatable),
-      invalid_settings: () => processOnce(ledger, "k", () => 1, { ...base, leaseMs: -1 }),
+      invalid_options: () => processOnce(ledger, "k", () => 1, { ...base, leaseMs: -1 }),
       unsupported: () =>
         ledger.transaction((tx) => acquireLease(ledger.in(tx), "lease", { ...base })),
     });
@@ -261,7 +261,7 @@ describe.each(bundlers)("by %s", (bundler) => {
       directory_unusable: () => openFileStore(join(at, "file")),
       directory_locked: () => openFileStore(join(at, "held")),
       store_closed: () => closed.commit([]),
-      invalid_settings: () => startNodeServer({ store: "memory", port: 0, longPollMs: -1 }),
+      invalid_options: () => startNodeServer({ store: "memory", port: 0, longPollMs: -1 }),
       data_damaged: () => openFileStore(join(at, "foreign")),
     });
     await held.close();

@@ -286,7 +286,7 @@ describe("sessions", () => {
 });
 
 describe("streams and producers", () => {
-  test("create --if-absent creates once, and head shows the settings of the keys", async () => {
+  test("create --if-absent creates once, and head shows the options of the keys", async () => {
     const words = ["create", "jobs/42", "--if-absent", "--key-window", "60", "--key-max", "5"];
     expect((await hapax(words)).code).toBe(0);
     const again = await hapax(words);

@@ -167,7 +167,7 @@ describe("serve", () => {
     expect(end.stderr).toContain("and survive a power cut");
   });
 
-  test("keys have the settings of the server, and a reset leaves a line with its time", async () => {
+  test("keys have the options of the server, and a reset leaves a line with its time", async () => {
     const own = await startServer("--memory", "--key-max", "1", "--key-overflow", "reject");
     const run = async (...words: readonly string[]) => {
       const program = start(words, { HAPAX_URL: own.url });

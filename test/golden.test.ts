@@ -516,7 +516,7 @@ describe("the bytes of groups and trims are what docs/formats says", () => {
     });
     expect(Object.keys((JSON.parse(text) as { groups: object[] }).groups[0] ?? {})).toEqual([
       "id",
-      "settings",
+      "options",
       "createdAtMs",
       "members",
     ]);

@@ -85,7 +85,7 @@ if (reason !== undefined) console.log(`skipped: ledgers on PostgreSQL: ${reason}
 
 describe.skipIf(reason !== undefined)("PostgreSQL", () => {
   let server: TestPostgres;
-  const settings = () => ({ host: server.host, user: "postgres", database: "postgres", max: 3 });
+  const options = () => ({ host: server.host, user: "postgres", database: "postgres", max: 3 });
   const ends: (() => Promise<void>)[] = [];
   beforeAll(async () => {
     server = await startPostgres();
@@ -104,7 +104,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
 
   describe("with pg", () => {
     const nextPool = inTurns(() => {
-      const pool = new pg.Pool(settings());
+      const pool = new pg.Pool(options());
       pool.on("error", () => undefined);
       ends.push(() => pool.end());
       return pool;
@@ -124,7 +124,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
 
   describe("with postgres, in a schema of an odd name", () => {
     const nextSql = inTurns(() => {
-      const sql = postgres({ ...settings(), onnotice: () => undefined });
+      const sql = postgres({ ...options(), onnotice: () => undefined });
       ends.push(() => sql.end());
       return sql;
     });

@@ -23,8 +23,8 @@ class World {
   /** Opens the directory, checks all that was answered, appends, and closes if it is told to. */
   async live(disk: SimulatedDisk, appends: number, isClosed: boolean): Promise<void> {
     const [clock, random] = [this.#clock, this.#random];
-    const settings = { segmentBytes: 16_384, snapshotBytes: 1 << 20, clock, random };
-    const store = await openOnDisk(disk, settings, async () => {});
+    const options = { segmentBytes: 16_384, snapshotBytes: 1 << 20, clock, random };
+    const store = await openOnDisk(disk, options, async () => {});
     await this.#history.check(store);
     const watched = this.#history.watch(store);
     const engine = new Engine({ store: watched, clock, jsonRecordsEnd: () => undefined });

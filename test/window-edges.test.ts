@@ -301,8 +301,8 @@ test("edge case 7: a snapshot that fails costs nothing: the one before it and th
   const warnings: string[] = [];
   const open = async (on: Disk): Promise<Life> => {
     const onWarning = (warning: string): void => void warnings.push(warning);
-    const settings = { clock, segmentBytes: SEGMENT_BYTES, onWarning };
-    return new Life(await openOnDisk(on, settings, async () => {}), clock);
+    const options = { clock, segmentBytes: SEGMENT_BYTES, onWarning };
+    return new Life(await openOnDisk(on, options, async () => {}), clock);
   };
   const first = await open(withoutSnapshots(disk, state));
   await first.create();

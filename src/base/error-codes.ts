@@ -17,7 +17,7 @@ export type ClientErrorCode =
   | "body_too_large"
   | "internal"
   | "invalid_request"
-  | "invalid_settings"
+  | "invalid_options"
   | "offset_beyond_tail"
   | "producer_closed"
   | "producer_fenced"
@@ -42,7 +42,7 @@ const STATUS: { readonly [Code in ErrorCode]?: StatusOf<Code> } & {
   producer_full: 429,
   too_many: 429,
   internal: 500,
-  invalid_settings: 500,
+  invalid_options: 500,
   unsupported: 501,
   unreachable: 503,
 };
@@ -71,7 +71,7 @@ const RETRY: Retries & { readonly [Code in ErrorCode]?: RetryOf<Code> } = {
   data_damaged: "never",
   directory_unusable: "never",
   format_unknown: "never",
-  invalid_settings: "never",
+  invalid_options: "never",
   schema_newer: "never",
   store_closed: "never",
   unsupported: "never",

@@ -288,7 +288,7 @@ export const ERRORS = {
     status: 413,
     retry: "never",
     title: "The body is larger than the limit",
-    help: "Split it; --body-max-bytes raises the limit.",
+    help: "Split it; --body-bytes-max raises the limit.",
   },
   uri_too_long: {
     status: 414,
@@ -404,10 +404,10 @@ export const ERRORS = {
     title: "There is no room to store more",
     help: "Nothing was stored. Free space; the server goes on by itself.",
   },
-  invalid_settings: {
+  invalid_options: {
     status: 500,
     retry: "never",
-    title: "The settings are not valid",
+    title: "The options are not valid",
     help: "Correct the fields that the message names.",
   },
   unreachable: {

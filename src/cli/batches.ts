@@ -18,7 +18,7 @@ export interface Batch {
   readonly isCutByPause: boolean;
 }
 
-export interface LineSettings {
+export interface LineOptions {
   readonly batchBytesMax: number;
   readonly lineBytesMax: number;
   /** Settles when the input has paused long enough to send what there is; absent: never. */
@@ -35,7 +35,7 @@ interface Line {
 /** Lines of JSON as arrays; blank lines are skipped. */
 export async function* batchLines(
   source: AsyncIterable<Uint8Array>,
-  settings: LineSettings,
+  options: LineOptions,
 ): AsyncGenerator<Batch> {
   let lines: Uint8Array[] = [];
   let bytes = 0;
@@ -51,7 +51,7 @@ export async function* batchLines(
     bytes = 0;
     return batch;
   };
-  for await (const next of withPauses(splitLines(source, settings.lineBytesMax), settings.pause)) {
+  for await (const next of withPauses(splitLines(source, options.lineBytesMax), options.pause)) {
     if (next === "paused") {
       if (lines.length > 0) yield take(true);
       continue;
@@ -60,7 +60,7 @@ export async function* batchLines(
       const record = checkedRecord(line);
       if (record === undefined) continue;
       // One byte for the bracket or comma before each record, one for the closing bracket.
-      if (lines.length > 0 && bytes + record.length + 2 > settings.batchBytesMax) yield take(false);
+      if (lines.length > 0 && bytes + record.length + 2 > options.batchBytesMax) yield take(false);
       lines.push(record);
       bytes += record.length + 1;
       lastLine = line.number;
@@ -72,7 +72,7 @@ export async function* batchLines(
 /** Bytes of a stream without records. */
 export async function* batchBytes(
   source: AsyncIterable<Uint8Array>,
-  settings: { readonly batchBytesMax: number; readonly pause?: () => Promise<void> },
+  options: { readonly batchBytesMax: number; readonly pause?: () => Promise<void> },
 ): AsyncGenerator<Batch> {
   let parts: Uint8Array[] = [];
   let bytes = 0;
@@ -82,18 +82,18 @@ export async function* batchBytes(
     bytes = 0;
     return batch;
   };
-  for await (const next of withPauses(source, settings.pause)) {
+  for await (const next of withPauses(source, options.pause)) {
     if (next === "paused") {
       if (bytes > 0) yield take(true);
       continue;
     }
     let rest = next;
     while (rest.length > 0) {
-      const part = rest.subarray(0, settings.batchBytesMax - bytes);
+      const part = rest.subarray(0, options.batchBytesMax - bytes);
       parts.push(part);
       bytes += part.length;
       rest = rest.subarray(part.length);
-      if (bytes === settings.batchBytesMax) yield take(false);
+      if (bytes === options.batchBytesMax) yield take(false);
     }
   }
   if (bytes > 0) yield take(false);

@@ -19,15 +19,15 @@ export interface Input {
 export type StopSignal = "SIGINT" | "SIGTERM";
 
 /** What `serve` hands to the runtime. */
-export interface ServeSettings {
+export interface ServeOptions {
   readonly host: string;
   readonly port: number;
   /** Undefined: in memory. */
   readonly dir?: string;
   readonly durability: "fsync" | "os";
   readonly longPollMs: number;
-  readonly bodyMaxBytes: number;
-  readonly sseMaxSeconds: number;
+  readonly bodyBytesMax: number;
+  readonly sseSecondsMax: number;
   readonly keyWindowSeconds: number;
   readonly keyMax: number;
   readonly keyOverflow: "evict" | "reject";
@@ -68,5 +68,5 @@ export interface Context {
   onSignal(listener: (signal: StopSignal) => void): () => void;
   exitNow(code: number): void;
   version(): Promise<string>;
-  startServer(settings: ServeSettings, listeners: ServeListeners): Promise<RunningServer>;
+  startServer(options: ServeOptions, listeners: ServeListeners): Promise<RunningServer>;
 }

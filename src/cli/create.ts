@@ -13,7 +13,7 @@ import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
 import { type Answer, refusal, send } from "./http.ts";
-import { KEY_OPTIONS, keyFacts, keyHeaders } from "./key-settings.ts";
+import { KEY_OPTIONS, keyFacts, keyHeaders } from "./key-options.ts";
 import { encodePath, resolveStream, streamPath, type Target } from "./target.ts";
 import { createPaint, printable } from "./terminal.ts";
 
@@ -95,7 +95,7 @@ export const createCommand: Command = {
     },
     { name: "expires-at", value: "time", help: "expires at a time such as 2030-01-31T12:00:00Z" },
     { name: "closed", help: "create it closed" },
-    { name: "if-absent", help: "refuse if there is a stream already, with any settings" },
+    { name: "if-absent", help: "refuse if there is a stream already, with any options" },
     ...KEY_OPTIONS,
     { name: "fork-from", value: "stream", help: "start with the data of another stream" },
     { name: "fork-offset", value: "offset", help: "… up to this offset (default: its tail)" },
@@ -103,8 +103,8 @@ export const createCommand: Command = {
     ...CLIENT_OPTIONS,
   ],
   details: [
-    "Creating a stream twice with the same settings is one creation. With --if-absent the server refuses the",
-    "second one, with exit code 1. The defaults for keys are settings of the server (see hapax help serve).",
+    "Creating a stream twice with the same options is one creation. With --if-absent the server refuses the",
+    "second one, with exit code 1. The defaults for keys are options of the server (see hapax help serve).",
   ],
   examples: [
     ["a stream of JSON records", "hapax create orders"],

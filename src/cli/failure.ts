@@ -4,7 +4,7 @@ export const EXIT = {
   done: 0,
   /** The server said no, or `serve` could not start, or the person did. */
   refused: 1,
-  /** The command line, a setting or the input is not valid: nothing beyond what is reported was done. */
+  /** The command line, an option or the input is not valid: nothing beyond what is reported was done. */
   usage: 2,
   /** No answer within the time for retries. The outcome of a write may be unknown. */
   unreachable: 3,

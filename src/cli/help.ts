@@ -9,7 +9,7 @@ const EXIT_CODES: readonly (readonly [string, string])[] = [
     "1",
     "refused by the server, by a condition, or by you when asked; or `serve` could not start; or damage was found",
   ],
-  ["2", "the command line, a setting or the input is not valid"],
+  ["2", "the command line, an option or the input is not valid"],
   ["3", "the server or the database could not be reached"],
   ["4", "no such stream, producer or outbox, or it is gone"],
   ["130, 143", "interrupted by SIGINT or SIGTERM before the end"],

@@ -12,7 +12,7 @@ import { waitingClock } from "../base/clock.ts";
 import { type HapaxError, isHapaxError } from "../base/errors.ts";
 import { type Call as ClientCall, Caller } from "../client/attempt.ts";
 import { Attempt } from "../client/request.ts";
-import { resolveClientSettings } from "../client/settings.ts";
+import { resolveClientOptions } from "../client/options.ts";
 import { type ClientAnswer, fetchTransport, type Transport } from "../client/transport.ts";
 import { wholeAnswers } from "../client/whole-answers.ts";
 import type { Context } from "./context.ts";
@@ -58,7 +58,7 @@ export async function send(context: Context, call: Call): Promise<Answer> {
 
 /** Begins an attempt whose body is taken as it comes. It ends after `silenceMs`, unless it is armed again. */
 export function begin(context: Context, call: Call, silenceMs: number): Attempt {
-  const caller = new Caller(settingsOf(context, transportOf(context), 0));
+  const caller = new Caller(optionsOf(context, transportOf(context), 0));
   return new Attempt(caller, { ...requestOf(call), timeoutMs: silenceMs });
 }
 
@@ -108,7 +108,7 @@ class CommandCaller extends Caller {
   #ending = "";
 
   constructor(context: Context, call: Call, retrySeconds: number) {
-    super(settingsOf(context, wholeAnswers(transportOf(context)), retrySeconds * 1000));
+    super(optionsOf(context, wholeAnswers(transportOf(context)), retrySeconds * 1000));
     this.#context = context;
     this.#call = call;
     this.#retrySeconds = retrySeconds;
@@ -153,12 +153,12 @@ function transportOf(context: Context): Transport {
   return fetchTransport((input, init) => context.fetch(input, { ...init, redirect: "manual" }));
 }
 
-function settingsOf(context: Context, transport: Transport, totalMs: number) {
+function optionsOf(context: Context, transport: Transport, totalMs: number) {
   const nowMs = (): number => context.nowMs();
   // The person waits for the answer: its timers keep the process alive.
   const clock = { ...waitingClock, nowMs, steadyMs: nowMs };
   const { random } = context;
-  return resolveClientSettings({ transport, clock, random, retry: { ...PAUSES, totalMs } });
+  return resolveClientOptions({ transport, clock, random, retry: { ...PAUSES, totalMs } });
 }
 
 function requestOf(call: Call): ClientCall {

@@ -8,9 +8,9 @@ import { databaseFailure, openOutboxDatabase } from "./outbox-database.ts";
 /** The letters of a relay in the outbox of a database: a URL of PostgreSQL, or the path of a SQLite file. */
 export async function lettersOfOutbox(
   database: string,
-  settings: { readonly schema: string | undefined; readonly relay: string | undefined },
+  options: { readonly schema: string | undefined; readonly relay: string | undefined },
 ): Promise<LetterSource> {
-  const { schema, relay = DEFAULT_RELAY } = settings;
+  const { schema, relay = DEFAULT_RELAY } = options;
   const opened = await openOutboxDatabase(database, { directory: process.cwd(), schema });
   try {
     const letters = createDeadLetters(opened.ledger, { relay });

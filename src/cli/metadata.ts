@@ -15,7 +15,7 @@ import type { Context } from "./context.ts";
 import { EXIT } from "./failure.ts";
 import { type Answer, refusal, send } from "./http.ts";
 import { checkProducerId } from "./identity.ts";
-import { keyFacts, keyPairs } from "./key-settings.ts";
+import { keyFacts, keyPairs } from "./key-options.ts";
 import { type Entry, jsonLines, readPages } from "./listing.ts";
 import { notAStream } from "./read.ts";
 import { resolvePath, resolveStream, streamPath } from "./target.ts";
@@ -137,7 +137,7 @@ export const headCommand: Command = {
     ...CLIENT_OPTIONS,
   ],
   details: [
-    "Shows the settings for idempotency keys that the stream was created with; the server has the defaults.",
+    "Shows the options for idempotency keys that the stream was created with; the server has the defaults.",
   ],
   examples: [
     ["type, tail and state", "hapax head orders"],

@@ -33,7 +33,7 @@ export interface OutboxDatabase {
   close(): Promise<void>;
 }
 
-export interface DatabaseSettings {
+export interface DatabaseOptions {
   /** Where drivers are looked for. */
   readonly directory: string;
   readonly schema: string | undefined;
@@ -49,20 +49,20 @@ const TABLE = "hapax_outbox_held";
 /** `text` is a URL of PostgreSQL, or the path of a SQLite file. */
 export function openOutboxDatabase(
   text: string,
-  settings: DatabaseSettings,
+  options: DatabaseOptions,
 ): Promise<OutboxDatabase> {
-  if (/^postgres(ql)?:\/\//i.test(text)) return openPostgres(text, settings);
+  if (/^postgres(ql)?:\/\//i.test(text)) return openPostgres(text, options);
   if (/^[a-z][a-z0-9+.-]+:\/\//i.test(text)) {
     throw usageFailure("--database is a URL of PostgreSQL, or the path of a SQLite file");
   }
-  if (settings.schema !== undefined) throw usageFailure("--schema is for PostgreSQL");
-  return openSqlite(text, settings);
+  if (options.schema !== undefined) throw usageFailure("--schema is for PostgreSQL");
+  return openSqlite(text, options);
 }
 
-async function openSqlite(path: string, settings: DatabaseSettings): Promise<OutboxDatabase> {
+async function openSqlite(path: string, options: DatabaseOptions): Promise<OutboxDatabase> {
   // Every driver would make the file that is missing.
   await requireFile(path);
-  const { name, module } = await loadDriver(SQLITE_DRIVERS, settings.directory, "SQLite");
+  const { name, module } = await loadDriver(SQLITE_DRIVERS, options.directory, "SQLite");
   const make = module[SQLITE_CLASSES[name] ?? "default"] as new (
     path: string,
   ) => SqliteConnection & {
@@ -113,11 +113,11 @@ interface PostgresClient {
   readonly close: () => Promise<void>;
 }
 
-async function openPostgres(url: string, settings: DatabaseSettings): Promise<OutboxDatabase> {
+async function openPostgres(url: string, options: DatabaseOptions): Promise<OutboxDatabase> {
   const label = url.replace(/^(\w+:\/\/[^/@:]*):[^/@]*@/, "$1:***@");
-  const loaded = await loadDriver(POSTGRES_DRIVERS, settings.directory, "PostgreSQL");
+  const loaded = await loadDriver(POSTGRES_DRIVERS, options.directory, "PostgreSQL");
   const { client, close } = connectPostgres(loaded, url);
-  const { schema } = settings;
+  const { schema } = options;
   const open = (way: OutboxWay): Ledger<unknown> => {
     const wanted = { ...(schema === undefined ? {} : { schema }), outbox: { way } };
     return isPgPool(client)
@@ -167,7 +167,7 @@ function slotOf(position: string | undefined): string | undefined {
 function connectPostgres({ name, module }: Loaded, url: string): PostgresClient {
   if (name === "pg") {
     const fields = (module["default"] ?? module) as Module;
-    const Pool = fields["Pool"] as new (settings: object) => PgPool & {
+    const Pool = fields["Pool"] as new (options: object) => PgPool & {
       on(event: "error", listener: () => void): void;
       end(): Promise<void>;
     };
@@ -178,7 +178,7 @@ function connectPostgres({ name, module }: Loaded, url: string): PostgresClient 
   }
   const connect = module["default"] as (
     url: string,
-    settings: object,
+    options: object,
   ) => PostgresSql & { end(): Promise<void> };
   const sql = connect(url, { max: 2, onnotice: () => undefined });
   return { client: sql, close: () => sql.end() };

@@ -234,8 +234,8 @@ test("outbox makes no database, and tells what is none", async () => {
 
 test("outbox says which driver to install, and hides the password of a database that is not there", async () => {
   const url = "postgres://shop:secret@127.0.0.1:9/shop";
-  const settings = { directory: folder, schema: undefined };
-  await expect(openOutboxDatabase(url, settings)).rejects.toMatchObject({
+  const options = { directory: folder, schema: undefined };
+  await expect(openOutboxDatabase(url, options)).rejects.toMatchObject({
     exitCode: 2,
     advice: [expect.stringContaining("npm install pg, or npm install postgres")],
   });

@@ -41,11 +41,11 @@ async function runOutbox(invocation: Invocation, context: Context): Promise<numb
       "--database is a URL such as postgres://user@host/name, or the path of a SQLite file",
     ]);
   }
-  const settings = { directory: process.cwd(), schema: invocation.value("schema") };
+  const options = { directory: process.cwd(), schema: invocation.value("schema") };
   // Loaded only here: every other command starts faster without it.
   const { databaseFailure, openOutboxDatabase } = await import("./outbox-database.ts");
   try {
-    const database = await openOutboxDatabase(text, settings);
+    const database = await openOutboxDatabase(text, options);
     try {
       return await ACTIONS[action]({ invocation, context, database });
     } finally {

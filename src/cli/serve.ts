@@ -1,5 +1,5 @@
 /**
- * `hapax serve`: settings, the ready line, and an orderly end.
+ * `hapax serve`: options, the ready line, and an orderly end.
  *
  *   - the ready line is printed when requests are accepted and not before;
  *   - the first SIGTERM or SIGINT drains and ends with 0; a second one ends at once.
@@ -11,25 +11,25 @@ import type {
   Context,
   RunningServer,
   ServeListeners,
-  ServeSettings,
+  ServeOptions,
   StopSignal,
 } from "./context.ts";
 import { CommandFailure, EXIT, systemCode } from "./failure.ts";
-import { resolveServeSettings, SERVE_OPTIONS } from "./settings.ts";
+import { resolveServeOptions, SERVE_OPTIONS } from "./options.ts";
 import { printable } from "./terminal.ts";
 
 async function runServe(invocation: Invocation, context: Context): Promise<number> {
-  const settings = resolveServeSettings(invocation, context.env);
+  const options = resolveServeOptions(invocation, context.env);
   // Listens for signals before the server starts: one that comes early must not be lost.
   const signals = watchSignals(context);
   try {
     const server = await context
-      .startServer(settings, listenersOf(context))
+      .startServer(options, listenersOf(context))
       .catch((error: unknown) => {
-        throw startFailure(settings, error);
+        throw startFailure(options, error);
       });
-    await context.stderr.write(`hapax: ${whereDataLives(server, settings)}\n`);
-    if (settings.testFaults) {
+    await context.stderr.write(`hapax: ${whereDataLives(server, options)}\n`);
+    if (options.testFaults) {
       await context.stderr.write("hapax: clients may inject faults (--test-faults)\n");
     }
     await announce(invocation, context, server);
@@ -81,12 +81,12 @@ function watchSignals(context: Context) {
   };
 }
 
-function whereDataLives({ durability }: RunningServer, settings: ServeSettings): string {
+function whereDataLives({ durability }: RunningServer, options: ServeOptions): string {
   if (durability === "memory") {
     return "streams live in memory: they are gone when this process ends";
   }
   const kept = durability === "fsync" ? "a power cut" : "the end of this process, not a power cut";
-  return `streams live in ${settings.dir ?? "the store"} and survive ${kept}`;
+  return `streams live in ${options.dir ?? "the store"} and survive ${kept}`;
 }
 
 const START_PROBLEMS: Readonly<Record<string, string>> = {
@@ -96,8 +96,8 @@ const START_PROBLEMS: Readonly<Record<string, string>> = {
   ENOTFOUND: "the host name is not known",
 };
 
-function startFailure(settings: ServeSettings, error: unknown): unknown {
-  if (isHapaxError(error, "invalid_settings")) {
+function startFailure(options: ServeOptions, error: unknown): unknown {
+  if (isHapaxError(error, "invalid_options")) {
     return new CommandFailure(EXIT.usage, error.message, [error.help], {}, { cause: error });
   }
   if (isHapaxError(error)) {
@@ -107,7 +107,7 @@ function startFailure(settings: ServeSettings, error: unknown): unknown {
   const code = systemCode(error);
   // Without a code it is a fault of ours, and its stack is worth more than a friendly line.
   if (code === undefined) return error;
-  const where = `${settings.host} port ${String(settings.port)}`;
+  const where = `${options.host} port ${String(options.port)}`;
   const reason = START_PROBLEMS[code] ?? (error instanceof Error ? error.message : code);
   const message = `cannot listen on ${where} (${code}): ${reason}`;
   return new CommandFailure(EXIT.refused, message, [], { code }, { cause: error });

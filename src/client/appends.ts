@@ -17,7 +17,7 @@ import { identityFor } from "./identity.ts";
 import type { Peer } from "./peer.ts";
 import { encode, NO_DATA } from "./records.ts";
 import { Sender } from "./sender.ts";
-import type { SenderSettings } from "./sender-events.ts";
+import type { SenderOptions } from "./sender-events.ts";
 
 /** The result of `append()`: the server has stored the data. */
 export interface Appended {
@@ -27,7 +27,7 @@ export interface Appended {
   readonly isDuplicate: boolean;
 }
 
-const SETTINGS: SenderSettings = {
+const SETTINGS: SenderOptions = {
   inFlightMax: 5,
   bytesMax: 1024 * 1024,
   recordsMax: Infinity,

@@ -6,7 +6,7 @@ import { createVirtualClock, type VirtualClock } from "../testing/virtual-clock.
 import { turn } from "../../test/kits/watch.ts";
 import { type Answered, type Call, Caller, refusalOf } from "./attempt.ts";
 import { Attempt } from "./request.ts";
-import { type ClientSettings, resolveClientSettings } from "./settings.ts";
+import { type ClientOptions, resolveClientOptions } from "./options.ts";
 import type { ClientAnswer, ClientRequest } from "./transport.ts";
 
 type Script =
@@ -39,7 +39,7 @@ function answer(
 }
 
 /** A caller whose transport answers as the script says; the last line is repeated. */
-function open(script: readonly Script[], settings: ClientSettings = {}): Bench {
+function open(script: readonly Script[], options: ClientOptions = {}): Bench {
   const clock = createVirtualClock(Date.UTC(2026, 0, 1));
   const requests: Bench["requests"] = [];
   const transport = (request: ClientRequest): Promise<ClientAnswer> => {
@@ -50,7 +50,7 @@ function open(script: readonly Script[], settings: ClientSettings = {}): Bench {
     return Promise.resolve(typeof line === "number" ? answer(line, {}) : answer(...line));
   };
   const random = createSeededRandom(1);
-  const caller = new Caller(resolveClientSettings({ clock, random, transport, ...settings }));
+  const caller = new Caller(resolveClientOptions({ clock, random, transport, ...options }));
   return {
     clock,
     caller,
@@ -77,7 +77,7 @@ const CALL: Call = {
   body: new Uint8Array([1, 2, 3]),
 };
 
-test("every attempt sends the same call, with what the settings add asked for anew", async () => {
+test("every attempt sends the same call, with what the options add asked for anew", async () => {
   let tokens = 0;
   const { caller, requests, settle } = open([503, "lost", 200], {
     headers: {
@@ -115,8 +115,8 @@ for (const status of [200, 204, 301, 400, 401, 403, 404, 409, 412, 413, 501, 505
 }
 
 test("pauses double with jitter, up to the longest", async () => {
-  const settings = { retry: { minMs: 100, maxMs: 1_000, totalMs: 20_000 } };
-  const { caller, requests, settle } = open(["lost"], settings);
+  const options = { retry: { minMs: 100, maxMs: 1_000, totalMs: 20_000 } };
+  const { caller, requests, settle } = open(["lost"], options);
   await expect(settle(caller.untilAnswered(CALL))).rejects.toMatchObject({ code: "unreachable" });
   const pauses = requests.slice(1).map(({ atMs }, at) => atMs - (requests[at]?.atMs ?? 0));
   for (const [at, pauseMs] of pauses.entries()) {

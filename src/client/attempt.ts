@@ -1,7 +1,7 @@
 /**
  * Sends one call until it has an answer.
  *
- *   - every attempt of a call sends the same method, bytes and headers of the call. Values of the settings
+ *   - every attempt of a call sends the same method, bytes and headers of the call. Values of the options
  *     (tokens) are resolved anew before each;
  *   - an attempt without an answer, a timeout, 408, 425, 429 and 5xx are repeated after a pause that
  *     doubles with jitter and is never shorter than `Retry-After`; 501 and 505 are not;
@@ -18,7 +18,7 @@ import { repeat } from "../base/repeat.ts";
 import { isRepeatable, retryAfterMs } from "../base/repeatable.ts";
 import { textOf } from "./bytes.ts";
 import { says } from "./head.ts";
-import type { Dynamic, ResolvedClientSettings } from "./settings.ts";
+import type { Dynamic, ResolvedClientOptions } from "./options.ts";
 import type { ClientAnswer } from "./transport.ts";
 import { Attempt } from "./request.ts";
 import type { Visibility } from "./visibility.ts";
@@ -30,7 +30,7 @@ export interface Call {
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** The time for one attempt, to the end of its body, in milliseconds. Default: that of the settings. */
+  /** The time for one attempt, to the end of its body, in milliseconds. Default: that of the options. */
   readonly timeoutMs?: number;
   /** Ends the attempt when the page is hidden. */
   readonly visibility?: Visibility | undefined;
@@ -44,20 +44,20 @@ export interface Answered {
 
 /** Sends the calls of one connection. */
 export class Caller {
-  declare readonly settings: ResolvedClientSettings;
+  declare readonly options: ResolvedClientOptions;
 
-  constructor(settings: ResolvedClientSettings) {
-    this.settings = settings;
+  constructor(options: ResolvedClientOptions) {
+    this.options = options;
   }
 
   /** Calls `run` when the signal, or that of the connection, aborts; the returned function cancels it. */
   onAbort(signal: AbortSignal | undefined, run: () => void): () => void {
-    return onAnyAbort([signal, this.settings.signal], run);
+    return onAnyAbort([signal, this.options.signal], run);
   }
 
   /** Why the call or the connection was given up: the signal's own reason, or undefined. */
   abortedBy(signal: AbortSignal | undefined): Error | undefined {
-    return abortedBy([signal, this.settings.signal]);
+    return abortedBy([signal, this.options.signal]);
   }
 
   /** Tries once. Rejects with `unreachable` if no answer came, and with the signal's reason if that aborts. */
@@ -70,7 +70,7 @@ export class Caller {
    * throws `unreachable` if there was none.
    */
   async untilAnswered(call: Call): Promise<Answered> {
-    const { clock, retry } = this.settings;
+    const { clock, retry } = this.options;
     let wasUnknown = false;
     let error: unknown;
     const answer = await repeat(
@@ -103,19 +103,19 @@ export class Caller {
 
   /** How long to wait after the n-th failure in a row: half the ceiling, and a random half. */
   pauseMs(failures: number, answer?: ClientAnswer): number {
-    const { clock, random, retry } = this.settings;
+    const { clock, random, retry } = this.options;
     const askedMs = retryAfterMs(answer?.header("retry-after"), clock.nowMs());
     return Math.max(backoffMs(failures, retry, random.unit()), askedMs);
   }
 
   /** Waits; rejects with the reason if the call or the connection is given up. */
   wait(delayMs: number, signal?: AbortSignal): Promise<void> {
-    return pause(this.settings.clock, delayMs, signal, this.settings.signal);
+    return pause(this.options.clock, delayMs, signal, this.options.signal);
   }
 
-  /** Returns the headers and the URL of one attempt, with those of the settings. */
+  /** Returns the headers and the URL of one attempt, with those of the options. */
   async dressed(call: Call): Promise<readonly [Readonly<Record<string, string>>, string]> {
-    const { headers, params } = this.settings;
+    const { headers, params } = this.options;
     const added = Object.fromEntries(await resolved(headers));
     const url = withQuery(call.url, await resolved(params));
     return [{ ...added, ...call.headers }, url];

@@ -4,7 +4,7 @@
  */
 
 import { Caller } from "./attempt.ts";
-import { type ClientSettings, resolveClientSettings } from "./settings.ts";
+import { type ClientOptions, resolveClientOptions } from "./options.ts";
 import { Stream } from "./stream.ts";
 import { HapaxError } from "../base/error-codes.ts";
 
@@ -18,7 +18,7 @@ export type { StreamHead } from "./head.ts";
 export { memoryPosition, type PositionStore, storagePosition } from "./positions.ts";
 export { Producer, type ProducerOptions } from "./producer.ts";
 export type { Reading, ReadOptions } from "./reading.ts";
-export type { ClientSettings, RetrySettings } from "./settings.ts";
+export type { ClientOptions, RetryOptions } from "./options.ts";
 export { type AppendOptions, Stream } from "./stream.ts";
 export {
   type ClientAnswer,
@@ -31,7 +31,7 @@ export { type ClientErrorCode, HapaxError, isHapaxError } from "../base/error-co
 export type { ErrorCode } from "../base/errors.ts";
 
 /**
- * Creates the handle of a stream. Sends nothing yet. Throws `invalid_settings`.
+ * Creates the handle of a stream. Sends nothing yet. Throws `invalid_options`.
  *
  * ```ts
  * import { connect } from "hapax/client";
@@ -48,12 +48,12 @@ export type { ErrorCode } from "../base/errors.ts";
  * await server.stop();
  * ```
  */
-export function connect(url: string | URL, settings: ClientSettings = {}): Stream {
+export function connect(url: string | URL, options: ClientOptions = {}): Stream {
   let href: string;
   try {
     ({ href } = new URL(url));
   } catch (error) {
-    throw new HapaxError("invalid_settings", `url=${String(url)} is not a URL`, { cause: error });
+    throw new HapaxError("invalid_options", `url=${String(url)} is not a URL`, { cause: error });
   }
-  return new Stream(new Caller(resolveClientSettings(settings)), href);
+  return new Stream(new Caller(resolveClientOptions(options)), href);
 }

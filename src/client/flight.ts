@@ -87,7 +87,7 @@ export function dressBatch(
     return new HapaxError("unsupported", "no If-Match at this server");
   }
   // Well below the time limit of an attempt, so that a held batch gets an answer, and not an unknown outcome.
-  const { timeoutMs } = peer.caller.settings;
+  const { timeoutMs } = peer.caller.options;
   const patience = Math.min(PATIENCE_SECONDS_MAX, Math.floor(timeoutMs / 2000));
   const mayWait = identity.isSession && isPipelined && patience > 0;
   batch.headers = given({

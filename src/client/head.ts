@@ -14,7 +14,7 @@ export interface StreamHead {
   readonly ttlSeconds: number | undefined;
   /** The absolute expiry, as the server writes it. */
   readonly expiresAt: string | undefined;
-  /** How long keys are remembered, if the stream has a setting of its own. */
+  /** How long keys are remembered, if the stream has an option of its own. */
   readonly keyWindowSeconds: number | undefined;
 }
 

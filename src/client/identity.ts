@@ -30,7 +30,7 @@ export async function identityFor(
   /** A random id that was used before: the new session fences the earlier one. */
   usedId?: string,
 ): Promise<Identity> {
-  const { random } = peer.caller.settings;
+  const { random } = peer.caller.options;
   const id = chosenId ?? usedId ?? random.id();
   const isRandom = chosenId === undefined;
   if (await peer.isOurs(signal)) {
@@ -44,16 +44,16 @@ export async function identityFor(
   const epoch = typeof epochs === "function" ? await epochs() : (epochs ?? 0);
   // The server refuses fractions.
   if (!(epoch >= 0)) {
-    throw new HapaxError("invalid_settings", `epoch=${epoch} is not one`);
+    throw new HapaxError("invalid_options", `epoch=${epoch} is not one`);
   }
   const headers = { "Producer-Id": id, "Producer-Epoch": String(epoch) };
   return { id, isSession: false, headers, isRandom };
 }
 
-/** Throws `invalid_settings` for an id that no server accepts. */
+/** Throws `invalid_options` for an id that no server accepts. */
 export function checkProducerId(id: string): void {
   const isVisible = /^[ -~]+$/.test(id) && id === id.trim();
   if (isVisible && id.length <= PRODUCER_ID_BYTES_MAX) return;
   const max = String(PRODUCER_ID_BYTES_MAX);
-  throw new HapaxError("invalid_settings", `id must be 1 to ${max} ASCII characters`);
+  throw new HapaxError("invalid_options", `id must be 1 to ${max} ASCII characters`);
 }

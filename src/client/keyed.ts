@@ -53,12 +53,12 @@ export async function appendKeyed(
 }
 
 async function checkWindow(peer: Peer, signal: AbortSignal | undefined): Promise<void> {
-  const { keyWindowSeconds, retry } = peer.caller.settings;
+  const { keyWindowSeconds, retry } = peer.caller.options;
   const seconds = (await peer.keyWindowSeconds(signal)) ?? keyWindowSeconds;
   const limitMs = WINDOW_SHARE * seconds * 1000;
   if (retry.totalMs <= limitMs) return;
   throw new HapaxError(
-    "invalid_settings",
+    "invalid_options",
     `retry.totalMs=${retry.totalMs} outlives keys, max=${limitMs}`,
   );
 }

@@ -72,8 +72,8 @@ export class Interruption extends Error {
   }
 }
 
-/** Settings of a line. */
-export interface LineSettings {
+/** Options of a line. */
+export interface LineOptions {
   readonly signal?: AbortSignal | undefined;
   /** How long an outage may last, in milliseconds. Default: as long as any call of this client. */
   readonly patienceMs?: number | undefined;
@@ -86,26 +86,26 @@ export class Line {
   declare readonly clock: Clock;
   readonly #caller: Caller;
   readonly #url: string;
-  readonly #settings: LineSettings;
+  readonly #options: LineOptions;
   #failures = 0;
   #outageMs = 0;
   #lastFailureMs = 0;
 
-  constructor(caller: Caller, url: string, settings: LineSettings) {
+  constructor(caller: Caller, url: string, options: LineOptions) {
     this.#caller = caller;
     this.#url = url;
-    this.#settings = settings;
-    this.clock = caller.settings.clock;
+    this.#options = options;
+    this.clock = caller.options.clock;
   }
 
   /** Whether the page is hidden. */
   get isHidden(): boolean {
-    return this.#settings.visibility?.isHidden() === true;
+    return this.#options.visibility?.isHidden() === true;
   }
 
   /** Begins one request, which its owner ends. A live one also ends when the page is hidden. */
   begin(query: Readonly<Record<string, string | undefined>>): Attempt {
-    const { signal, visibility } = this.#settings;
+    const { signal, visibility } = this.#options;
     return new Attempt(this.#caller, {
       method: "GET",
       url: withQuery(this.#url, Object.entries(query)),
@@ -138,7 +138,7 @@ export class Line {
     this.throwIfAborted();
     if (!isCurable(reason)) throw reason;
     const { error, answer } = reason instanceof Interruption ? reason : { error: reason };
-    const { patienceMs = this.#caller.settings.retry.totalMs, onReconnect } = this.#settings;
+    const { patienceMs = this.#caller.options.retry.totalMs, onReconnect } = this.#options;
     const nowMs = this.clock.steadyMs();
     const lapMs = this.#failures === 0 ? 0 : nowMs - this.#lastFailureMs;
     this.#outageMs += Math.min(lapMs, patienceMs * LAP_SHARE);
@@ -147,22 +147,22 @@ export class Line {
     const pauseMs = this.#caller.pauseMs(Math.max(this.#failures, count), answer);
     if (this.#outageMs + pauseMs > patienceMs) throw error;
     onReconnect?.({ error, failures: this.#failures, offset });
-    await this.#caller.wait(pauseMs, this.#settings.signal);
+    await this.#caller.wait(pauseMs, this.#options.signal);
   }
 
   /** Pauses; the time grows with the count. */
   async rest(count: number): Promise<void> {
-    await this.#caller.pause(count, this.#settings.signal);
+    await this.#caller.pause(count, this.#options.signal);
   }
 
   throwIfAborted(): void {
     // Throws the reason unchanged, also if it is not an error: the caller compares it.
-    for (const one of [this.#settings.signal, this.#caller.settings.signal]) one?.throwIfAborted();
+    for (const one of [this.#options.signal, this.#caller.options.signal]) one?.throwIfAborted();
   }
 
   /** Resolves when the page is visible. */
   async untilVisible(): Promise<void> {
-    const { signal, visibility } = this.#settings;
+    const { signal, visibility } = this.#options;
     while (this.isHidden) {
       this.throwIfAborted();
       const { promise, resolve } = deferred<void>();

@@ -17,8 +17,8 @@ const REDIRECTS_MAX = 20;
 /** A dropped answer of at most this size is read to its end: a new connection costs more. */
 const DRAIN_BYTES_MAX = 64 * 1024;
 
-/** Settings of `nodeTransport`. */
-export interface NodeTransportSettings {
+/** Options of `nodeTransport`. */
+export interface NodeTransportOptions {
   /** Manages the connections. Default: an agent that keeps them open, and opens as many as there are requests. */
   readonly httpAgent?: HttpAgent;
   /** The same for `https:`. Set it, for example, to trust a certificate authority of your own. */
@@ -42,9 +42,9 @@ export interface NodeTransportSettings {
  * await server.stop();
  * ```
  */
-export function nodeTransport(settings: NodeTransportSettings = {}): Transport {
-  const httpAgent = settings.httpAgent ?? new HttpAgent({ keepAlive: true });
-  const httpsAgent = settings.httpsAgent ?? new HttpsAgent({ keepAlive: true });
+export function nodeTransport(options: NodeTransportOptions = {}): Transport {
+  const httpAgent = options.httpAgent ?? new HttpAgent({ keepAlive: true });
+  const httpsAgent = options.httpsAgent ?? new HttpsAgent({ keepAlive: true });
   const once = (request: ClientRequest, url: URL): Promise<IncomingMessage> => {
     if (url.protocol === "https:") return send(requestHttps, httpsAgent, request, url);
     return send(requestHttp, httpAgent, request, url);

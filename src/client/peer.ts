@@ -30,7 +30,7 @@ export class Peer {
   constructor(caller: Caller, url: string) {
     this.caller = caller;
     this.url = url;
-    const { contentType } = caller.settings;
+    const { contentType } = caller.options;
     if (contentType !== undefined) this.#codec = codecOf(contentType);
   }
 

@@ -3,7 +3,7 @@
  * partitions. Runs on every platform with `fetch`. Needs a Hapax server.
  */
 
-import { type ClientSettings, resolveClientSettings } from "./settings.ts";
+import { type ClientOptions, resolveClientOptions } from "./options.ts";
 import { Connection } from "./processing/connection.ts";
 
 export { Connection } from "./processing/connection.ts";
@@ -11,7 +11,7 @@ export { Consumer, type ConsumerOptions } from "./processing/consumer.ts";
 export type { Transaction } from "./processing/draft.ts";
 export type { ConsumerEvent } from "./processing/events.ts";
 export { TransactionFailure, type TransactionOutcome } from "./processing/failure.ts";
-export { Group, type GroupDescription, type GroupSettings } from "./processing/group.ts";
+export { Group, type GroupDescription, type GroupOptions } from "./processing/group.ts";
 export type { LeasedBatch } from "./processing/held.ts";
 export type { Lease } from "./processing/lease.ts";
 export { Partitioned, PartitionedProducer } from "./processing/partitioned.ts";
@@ -25,7 +25,7 @@ export type {
   PipelineContext,
   PipelineOptions,
   PipelineProgress,
-} from "./processing/pipeline-settings.ts";
+} from "./processing/pipeline-options.ts";
 export { streamSink } from "./processing/pipeline-stream-sink.ts";
 export type { PipelineState } from "./processing/state.ts";
 export type { Committed, TransactionOptions } from "./processing/transactions.ts";
@@ -33,7 +33,7 @@ export type { Sink, SinkPlace } from "./processing/sink.ts";
 export { HapaxError, isHapaxError } from "../base/errors.ts";
 
 /**
- * Creates the handle of a server. Sends nothing yet. Throws `invalid_settings`.
+ * Creates the handle of a server. Sends nothing yet. Throws `invalid_options`.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";
@@ -50,6 +50,6 @@ export { HapaxError, isHapaxError } from "../base/errors.ts";
  * await server.stop();
  * ```
  */
-export function connectServer(url: string | URL, settings: ClientSettings = {}): Connection {
-  return new Connection(url, resolveClientSettings(settings));
+export function connectServer(url: string | URL, options: ClientOptions = {}): Connection {
+  return new Connection(url, resolveClientOptions(options));
 }

@@ -19,7 +19,7 @@ import { encode } from "./records.ts";
 import { dataOf, type Listener } from "./entries.ts";
 import { Sender } from "./sender.ts";
 import type { BatchAck } from "./sender-events.ts";
-import { SettingsCheck } from "../base/settings-check.ts";
+import { OptionsCheck } from "../base/options-check.ts";
 
 /** A batch of at least this share of a full one is sent beside others; a smaller one waits until one of them ends. */
 const PIPELINED_SHARE = 0.25;
@@ -32,14 +32,14 @@ export interface ProducerOptions {
   readonly epoch?: EpochSource;
   /**
    * The most batches on their way at once, 1 to 256. Default 5; 1 if the server cannot order them. A batch of less
-   * than a quarter of `maxBatchBytes`, and of less than `maxBatchRecords`, goes when no other is on its way. If a batch is
+   * than a quarter of `batchBytesMax`, and of less than `batchRecordsMax`, goes when no other is on its way. If a batch is
    * larger than all that were accepted, it may be too large: nothing is sent behind it until it is accepted.
    */
-  readonly maxInFlight?: number;
+  readonly inFlightMax?: number;
   /** The most bytes of one batch. Default 1 MiB. */
-  readonly maxBatchBytes?: number;
+  readonly batchBytesMax?: number;
   /** The most records of one batch. Default: no limit. */
-  readonly maxBatchRecords?: number;
+  readonly batchRecordsMax?: number;
   /** How long a batch waits to be filled, in milliseconds. Default 0: it fills while others are on their way. */
   readonly lingerMs?: number;
   /**
@@ -107,26 +107,26 @@ export class Producer {
   #ready: Deferred<void> | undefined;
 
   constructor(peer: Peer, options: ProducerOptions = {}) {
-    const check = new SettingsCheck();
+    const check = new OptionsCheck();
     this.#peer = peer;
     const highWater = check.number("highWaterBytes", options.highWaterBytes, 16 * 1024 * 1024, 1);
     this.#highWaterBytes = highWater;
     const hard = check.number("pendingBytesMax", options.pendingBytesMax, highWater * 4, highWater);
     this.#pendingBytesMax = hard;
-    const { maxInFlight, maxBatchBytes, maxBatchRecords } = options;
-    const bytesMax = check.number("maxBatchBytes", maxBatchBytes, 1024 * 1024, 1, BODY_BYTES_MAX);
-    const settings = {
+    const { inFlightMax, batchBytesMax, batchRecordsMax } = options;
+    const bytesMax = check.number("batchBytesMax", batchBytesMax, 1024 * 1024, 1, BODY_BYTES_MAX);
+    const sending = {
       bytesMax,
       pipelinedBytesMin: bytesMax * PIPELINED_SHARE,
-      inFlightMax: check.number("maxInFlight", maxInFlight, 5, 1, HELD_PER_PRODUCER_MAX),
-      recordsMax: check.number("maxBatchRecords", maxBatchRecords, Infinity, 1),
+      inFlightMax: check.number("inFlightMax", inFlightMax, 5, 1, HELD_PER_PRODUCER_MAX),
+      recordsMax: check.number("batchRecordsMax", batchRecordsMax, Infinity, 1),
       lingerMs: check.number("lingerMs", options.lingerMs, 0, 0),
     };
     check.end();
     if (options.id !== undefined) checkProducerId(options.id);
     this.#sender = new Sender(
       peer,
-      settings,
+      sending,
       (signal) => identityFor(peer, options.id, options.epoch, signal),
       {
         onAck: (ack) => {

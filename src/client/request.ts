@@ -30,7 +30,7 @@ export class Attempt implements ClientAnswer {
   constructor(caller: Caller, call: Call) {
     this.#caller = caller;
     this.#call = call;
-    this.arm(call.timeoutMs ?? caller.settings.timeoutMs);
+    this.arm(call.timeoutMs ?? caller.options.timeoutMs);
     const { signal, visibility } = call;
     const onAbort = (): void => {
       const reason = caller.abortedBy(signal);
@@ -51,7 +51,7 @@ export class Attempt implements ClientAnswer {
   arm(timeoutMs: number): void {
     this.#cancelTimer();
     if (timeoutMs === Infinity) return;
-    this.#cancelTimer = this.#caller.settings.clock.after(timeoutMs, () => {
+    this.#cancelTimer = this.#caller.options.clock.after(timeoutMs, () => {
       this.isSilent = true;
       this.cut(new HapaxError("unreachable", `no answer within ms=${timeoutMs}`));
     });
@@ -63,7 +63,7 @@ export class Attempt implements ClientAnswer {
     const { signal } = this.#controller;
     try {
       const [headers, url] = await this.#orEnd(this.#caller.dressed(this.#call));
-      const { transport } = this.#caller.settings;
+      const { transport } = this.#caller.options;
       const sent = transport({ method, url, headers, body, signal });
       this.#answer = await this.#orEnd(sent);
       return this;

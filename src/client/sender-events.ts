@@ -1,10 +1,10 @@
-/** The settings and the events of a sender. */
+/** The options and the events of a sender. */
 
 import type { HapaxError } from "../base/errors.ts";
 import type { BatchLimits, NotConfirmed, Receipt } from "./batching.ts";
 import type { Entry } from "./entries.ts";
 
-export interface SenderSettings extends BatchLimits {
+export interface SenderOptions extends BatchLimits {
   readonly inFlightMax: number;
   readonly lingerMs: number;
   /** A batch of at least this many bytes gets a request of its own beside those on their way. */

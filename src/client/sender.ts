@@ -40,7 +40,7 @@ import {
 import { type Entry, type Listener, sizeOf, tellAll } from "./entries.ts";
 import type { Identity } from "./identity.ts";
 import type { Peer } from "./peer.ts";
-import type { SenderEvents, SenderSettings } from "./sender-events.ts";
+import type { SenderEvents, SenderOptions } from "./sender-events.ts";
 
 /** The first batch that cannot be stored. */
 interface Stop {
@@ -58,7 +58,7 @@ export class Sender {
   /** In the order of their numbers; ended ones stay until all before them have ended. */
   readonly #flight: Batch[] = [];
   #flightBytes = 0;
-  #limits: SenderSettings;
+  #limits: SenderOptions;
   #identity: Identity | undefined;
   #nextSequence = 0;
   #epoch: number | undefined;
@@ -77,12 +77,12 @@ export class Sender {
 
   constructor(
     peer: Peer,
-    settings: SenderSettings,
+    options: SenderOptions,
     makeIdentity: (signal: AbortSignal) => Promise<Identity>,
     events: SenderEvents,
   ) {
     this.#peer = peer;
-    this.#limits = settings;
+    this.#limits = options;
     this.#makeIdentity = makeIdentity;
     this.#events = events;
   }
@@ -112,7 +112,7 @@ export class Sender {
     }
     this.#backlog.push(entry);
     if (this.#backlog.length === 1 && this.#limits.lingerMs > 0) {
-      const { clock } = this.#peer.caller.settings;
+      const { clock } = this.#peer.caller.options;
       this.#cancelLinger();
       this.#cancelLinger = clock.after(this.#limits.lingerMs, () => {
         this.hurry();

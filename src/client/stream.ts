@@ -148,7 +148,7 @@ export class Stream {
       method: "DELETE",
       url: this.url,
       // A repetition must not delete a stream that was created anew meanwhile.
-      headers: { "Idempotency-Key": this.#peer.caller.settings.random.id() },
+      headers: { "Idempotency-Key": this.#peer.caller.options.random.id() },
       ...options,
     });
     const error = await refusalIn(answer);

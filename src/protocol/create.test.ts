@@ -43,7 +43,7 @@ describe("from headers and bytes", () => {
     });
   });
 
-  test("a setting of the keys that is given is kept, and one that is not is the server's", () => {
+  test("an option of the keys that is given is kept, and one that is not is the server's", () => {
     const none = {
       windowSeconds: undefined,
       countMax: undefined,
@@ -69,7 +69,7 @@ describe("from headers and bytes", () => {
     }
   });
 
-  test("the words of the keys' settings are taken as they are written", () => {
+  test("the words of the keys' options are taken as they are written", () => {
     for (const value of ["", "Evict", "drop", "evict, reject"]) {
       expect(refusal({ "stream-key-overflow": value })).toBe("invalid_request");
     }
@@ -173,7 +173,7 @@ describe("to status and headers", () => {
     });
   });
 
-  test("both successes carry the settings of the keys that were given, and no others", () => {
+  test("both successes carry the options of the keys that were given, and no others", () => {
     const state = { contentType: "a/b", tail: 0 as Offset, isClosed: false };
     const policy = {
       windowSeconds: 60,

@@ -146,7 +146,7 @@ function parseIsNew(header: HeaderGetter): boolean {
   return tag !== undefined;
 }
 
-/** Returns the key settings that the stream was created with, as headers. */
+/** Returns the key options that the stream was created with, as headers. */
 export function keyHeaders(policy: KeyPolicy | undefined): Record<string, string> {
   const headers: Record<string, string> = {};
   if (policy === undefined) return headers;

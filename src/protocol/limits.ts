@@ -1,5 +1,5 @@
 /**
- * Every limit of the server, in one place, each with its reason. Settings can change those that `ServerSettings`
+ * Every limit of the server, in one place, each with its reason. Options can change those that `ServerOptions`
  * names. The others are part of the protocol or protect the process.
  */
 
@@ -91,7 +91,7 @@ export const LIMITS = {
   /** Waiting for a long-poll's answer: proxies cut at 60 s, the protocol suggests 30 s. */
   longPollMs: 30_000,
   /** An SSE connection is recycled so that CDNs can collapse readers. */
-  sseMaxSeconds: 60,
+  sseSecondsMax: 60,
   /** A comment line keeps idle proxies from cutting an SSE connection. */
   sseHeartbeatMs: 15_000,
   /** Unsent bytes that one live reader may hold before it is cut; it can resume at its offset. */

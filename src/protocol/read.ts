@@ -14,7 +14,7 @@ export interface ReadRequest {
   readonly cursor: string | undefined;
   /** The reader resumes: `from` is the id of the last event that it has seen. */
   readonly isResumed: boolean;
-  /** Whether records of the State protocol get their offset. Undefined: the server's setting. */
+  /** Whether records of the State protocol get their offset. Undefined: the server's option. */
   readonly stateOffsets: boolean | undefined;
 }
 

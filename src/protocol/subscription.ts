@@ -16,7 +16,7 @@ import { type ErrorCode, HapaxError } from "../base/errors.ts";
 import { LIMITS } from "./limits.ts";
 import { parseRelativePath, STREAM_ROOT } from "./subscription-path.ts";
 import { parseOffset } from "./values.ts";
-import { checkWebhookUrl, type WebhookAddressSettings } from "./webhook-address.ts";
+import { checkWebhookUrl, type WebhookAddressOptions } from "./webhook-address.ts";
 
 export { subscriptionFormat } from "./subscription-answer.ts";
 
@@ -46,7 +46,7 @@ export function protocolCode(code: ErrorCode): string {
  */
 export function parseSubscribe(
   body: Uint8Array,
-  addresses: WebhookAddressSettings = {},
+  addresses: WebhookAddressOptions = {},
 ): SubscriptionSettings {
   const fields = new Fields(body);
   const type = fields.choice("type", ["webhook", "pull-wake"]);
@@ -171,7 +171,7 @@ function parseWay(fields: Fields, type: "webhook" | "pull-wake"): DeliveryWay | 
   return wakeStream === undefined ? undefined : { kind: "pull_wake", wakeStream };
 }
 
-function requireAllowed(url: string, addresses: WebhookAddressSettings): void {
+function requireAllowed(url: string, addresses: WebhookAddressOptions): void {
   const check = checkWebhookUrl(url, addresses);
   if (check.kind === "rejected") throw new HapaxError("webhook_url_rejected", check.reason);
 }

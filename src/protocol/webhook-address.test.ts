@@ -192,8 +192,8 @@ describe("allowed URLs", () => {
     ["https://10.0.0.1/", { allowPrivate: true }],
     ["https://worker.svc.cluster.local/", { allowPrivate: true }],
     ["https://worker/", { allowPrivate: true }],
-  ])("%s is allowed with %j", (url, settings) => {
-    expect(checkWebhookUrl(url, settings)).toMatchObject({ kind: "allowed", isDevelopment: false });
+  ])("%s is allowed with %j", (url, options) => {
+    expect(checkWebhookUrl(url, options)).toMatchObject({ kind: "allowed", isDevelopment: false });
   });
 
   test.each([
@@ -339,11 +339,11 @@ describe("addresses that a name resolved to", () => {
     expect(isResolvedAddressAllowed(address, { isDevelopment })).toBe(isAllowed);
   });
 
-  test("a private address is allowed by its own setting only, loopback never for other hosts", () => {
-    const settings = { allowPrivate: true };
-    expect(isResolvedAddressAllowed("10.0.0.1", { isDevelopment: false }, settings)).toBe(true);
-    expect(isResolvedAddressAllowed("127.0.0.1", { isDevelopment: false }, settings)).toBe(false);
-    expect(isResolvedAddressAllowed("169.254.1.1", { isDevelopment: false }, settings)).toBe(false);
+  test("a private address is allowed by its own option only, loopback never for other hosts", () => {
+    const options = { allowPrivate: true };
+    expect(isResolvedAddressAllowed("10.0.0.1", { isDevelopment: false }, options)).toBe(true);
+    expect(isResolvedAddressAllowed("127.0.0.1", { isDevelopment: false }, options)).toBe(false);
+    expect(isResolvedAddressAllowed("169.254.1.1", { isDevelopment: false }, options)).toBe(false);
     expect(
       isResolvedAddressAllowed("127.0.0.1", { isDevelopment: true }, { allowLoopback: false }),
     ).toBe(false);

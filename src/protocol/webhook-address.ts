@@ -6,7 +6,7 @@
  *   - Only addresses of the public internet; a text that is no address is never public.
  *   - An IPv4 address inside an IPv6 one is judged as the IPv4 address, or refused altogether.
  *   - The judgement is about the host after the URL parser normalised it, never about the text.
- *   - Cloud metadata services are refused by name and by address, under any settings.
+ *   - Cloud metadata services are refused by name and by address, under any options.
  *
  * PROTOCOL.md §11.4. Ranges: IANA special-purpose registries for IPv4 and IPv6.
  */
@@ -22,7 +22,7 @@ export type AddressClass =
   | "reserved"
   | "unspecified";
 
-export interface WebhookAddressSettings {
+export interface WebhookAddressOptions {
   /** Whether `localhost` and 127.0.0.0/8 are allowed, as the protocol says. Default true. */
   readonly allowLoopback?: boolean;
   /** Whether https to private networks and their names is allowed. Default false. */
@@ -47,10 +47,7 @@ export type WebhookUrlCheck =
   | { readonly kind: "rejected"; readonly reason: string };
 
 /** Checks a webhook URL as far as that is possible without resolving its name. */
-export function checkWebhookUrl(
-  url: string,
-  settings: WebhookAddressSettings = {},
-): WebhookUrlCheck {
+export function checkWebhookUrl(url: string, options: WebhookAddressOptions = {}): WebhookUrlCheck {
   if (url.length > LIMITS.targetBytesMax) return rejected("the URL is too long");
   // The URL parser drops tabs and line breaks and turns backslashes, so the meaning is unclear.
   if (/[\s\\\p{Cc}]/u.test(url)) return rejected("the URL contains blanks or control characters");
@@ -69,8 +66,8 @@ export function checkWebhookUrl(
   const isDevelopment = isDevelopmentHost(hostname);
   const port = parsed.port === "" ? (isHttps ? 443 : 80) : Number(parsed.port);
   const reason = isDevelopment
-    ? developmentFault(settings)
-    : publicFault(hostname, { isHttps, isLiteralAddress, port }, settings);
+    ? developmentFault(options)
+    : publicFault(hostname, { isHttps, isLiteralAddress, port }, options);
   if (reason !== undefined) return rejected(reason);
   return {
     kind: "allowed",
@@ -90,11 +87,11 @@ export function checkWebhookUrl(
 export function isResolvedAddressAllowed(
   address: string,
   url: { readonly isDevelopment: boolean },
-  settings: WebhookAddressSettings = {},
+  options: WebhookAddressOptions = {},
 ): boolean {
   const found = classifyAddress(address);
-  if (url.isDevelopment) return found === "loopback" && settings.allowLoopback !== false;
-  return found === "public" || (found === "private" && settings.allowPrivate === true);
+  if (url.isDevelopment) return found === "loopback" && options.allowLoopback !== false;
+  return found === "public" || (found === "private" && options.allowPrivate === true);
 }
 
 /** Returns the kind of network of an IPv4 or IPv6 address. Unreadable text is `reserved`. */
@@ -123,21 +120,21 @@ function isDevelopmentHost(hostname: string): boolean {
   return !hostname.includes(":") && classifyAddress(hostname) === "loopback";
 }
 
-function developmentFault(settings: WebhookAddressSettings): string | undefined {
-  return settings.allowLoopback === false ? "loopback addresses are not allowed" : undefined;
+function developmentFault(options: WebhookAddressOptions): string | undefined {
+  return options.allowLoopback === false ? "loopback addresses are not allowed" : undefined;
 }
 
 function publicFault(
   hostname: string,
   url: { isHttps: boolean; isLiteralAddress: boolean; port: number },
-  settings: WebhookAddressSettings,
+  options: WebhookAddressOptions,
 ): string | undefined {
   if (url.isLiteralAddress) {
-    if (!isResolvedAddressAllowed(hostname, { isDevelopment: false }, settings)) {
+    if (!isResolvedAddressAllowed(hostname, { isDevelopment: false }, options)) {
       return `a ${classifyAddress(hostname)} address is not allowed`;
     }
   } else {
-    const reason = nameFault(hostname, settings);
+    const reason = nameFault(hostname, options);
     if (reason !== undefined) return reason;
   }
   if (!url.isHttps) return "only https is allowed";
@@ -146,7 +143,7 @@ function publicFault(
   return undefined;
 }
 
-function nameFault(hostname: string, settings: WebhookAddressSettings): string | undefined {
+function nameFault(hostname: string, options: WebhookAddressOptions): string | undefined {
   // A name has no two dots in a row. Some resolvers would still drop the last ones.
   if (hostname.startsWith(".") || hostname.endsWith(".") || hostname.includes("..")) {
     return "the host name cannot be read";
@@ -155,7 +152,7 @@ function nameFault(hostname: string, settings: WebhookAddressSettings): string |
   const isUnder = (suffix: string): boolean =>
     hostname === suffix || hostname.endsWith(`.${suffix}`);
   if (isUnder("localhost")) return "only localhost itself is allowed for development";
-  if (settings.allowPrivate === true) return undefined;
+  if (options.allowPrivate === true) return undefined;
   if (!hostname.includes(".")) return "a host name without a domain is not allowed";
   if (PRIVATE_SUFFIXES.some(isUnder)) return "a name of a private network is not allowed";
   return undefined;

@@ -14,7 +14,7 @@ import { Drain } from "./server/drain.ts";
 import type { Answer, Exchange } from "./server/exchange.ts";
 import type { Compress } from "./server/policy.ts";
 import { createRouter } from "./server/router.ts";
-import { resolveSettings, type ResolvedSettings, type ServerSettings } from "./server/settings.ts";
+import { resolveOptions, type ResolvedOptions, type ServerOptions } from "./server/options.ts";
 import { handleSubscriptions } from "./server/subscriptions.ts";
 import type { Store } from "./store.ts";
 import { isJsonRecordStart, jsonRecordEnd } from "../protocol/json.ts";
@@ -29,7 +29,7 @@ export type {
   WholeAnswer,
 } from "./server/exchange.ts";
 export type { Compress } from "./server/policy.ts";
-export type { ResolvedSettings, ServerSettings } from "./server/settings.ts";
+export type { ResolvedOptions, ServerOptions } from "./server/options.ts";
 
 /** The parts of a server. The server owns the store and closes it. */
 export interface ServerComponents {
@@ -54,7 +54,7 @@ export interface ServerComponents {
 
 /** A server without its sockets. A runtime hands it requests and sends its answers. */
 export interface HapaxServer {
-  readonly settings: ResolvedSettings;
+  readonly options: ResolvedOptions;
   readonly engine: Engine;
   readonly isDraining: boolean;
   /** Answers one request, with all headers except those of the connection. Never rejects because of a client. */
@@ -81,16 +81,16 @@ export interface HapaxServer {
  *   publicUrl: () => "http://127.0.0.1:4437",
  *   onFault: (error) => console.error(error),
  * });
- * console.assert(server.settings.longPollMs === 30_000);
+ * console.assert(server.options.longPollMs === 30_000);
  * await server.close();
  * ```
  */
 export function createServer(
   components: ServerComponents,
-  settings: ServerSettings = {},
+  options: ServerOptions = {},
 ): HapaxServer {
   const { store, clock, random, courier, publicUrl, onFault, defer } = components;
-  const resolved = resolveSettings(settings);
+  const resolved = resolveOptions(options);
   const engine = new Engine({
     store,
     clock,
@@ -113,9 +113,9 @@ export function createServer(
     engine,
     clock,
     random,
-    settings: resolved,
+    options: resolved,
     drain,
-    answers: new AnswerBudget(clock, resolved.answersMaxBytes),
+    answers: new AnswerBudget(clock, resolved.answersBytesMax),
     digest,
     onAudit,
   };
@@ -131,7 +131,7 @@ export function createServer(
     drain.start();
   };
   const server = {
-    settings: resolved,
+    options: resolved,
     engine,
     // Data and not a getter: the lane looks at it with every answer.
     isDraining: false,

@@ -116,7 +116,7 @@ describe("keys", () => {
     ["one damaged key among good ones", [oldKey, damaged({ d: "" })]],
   ])("%s is refused, without a word about the key", async (_, keys) => {
     const error: unknown = await createSigner(keys).catch((reason: unknown) => reason);
-    expect(isHapaxError(error, "invalid_settings")).toBe(true);
+    expect(isHapaxError(error, "invalid_options")).toBe(true);
     expect((error as Error).cause).toBeUndefined();
     for (const { privateJwk } of keys) {
       if (privateJwk.d !== "") expect(String(error)).not.toContain(privateJwk.d);

@@ -99,7 +99,7 @@ export async function generateSigningKey(createdAtMs: number): Promise<SigningKe
 }
 
 /**
- * Takes all keys that are still to be published; the newest signs. Throws `invalid_settings` for an
+ * Takes all keys that are still to be published; the newest signs. Throws `invalid_options` for an
  * empty list and for a key that is damaged.
  *
  * ```ts
@@ -111,7 +111,7 @@ export async function createSigner(keys: readonly SigningKey[]): Promise<Signer>
   const newestFirst = keys.toSorted((left, right) => right.createdAtMs - left.createdAtMs);
   const loaded = await Promise.all(newestFirst.map(loadKey));
   const [current] = loaded;
-  if (current === undefined) throw new HapaxError("invalid_settings", "no signing key was given");
+  if (current === undefined) throw new HapaxError("invalid_options", "no signing key was given");
   const byId = new Map(loaded.map((key) => [key.jwk.kid, key]));
   const published: PublicJwks = { keys: [...byId.values()].map((key) => key.jwk) };
   return {
@@ -206,10 +206,7 @@ async function loadKey(key: SigningKey): Promise<LoadedKey> {
     loaded !== undefined &&
     (await verifyWith(loaded.publicKey, probe, await signWith(loaded.privateKey, probe)));
   if (!fits) {
-    throw new HapaxError(
-      "invalid_settings",
-      `a signing key is damaged: created=${key.createdAtMs}`,
-    );
+    throw new HapaxError("invalid_options", `a signing key is damaged: created=${key.createdAtMs}`);
   }
   const kid = `ds_${await thumbprint(x)}`;
   return { ...loaded, jwk: { kty: "OKP", crv: "Ed25519", x, use: "sig", alg: "EdDSA", kid } };

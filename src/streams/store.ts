@@ -49,7 +49,7 @@ export interface StoreStats {
   readonly recoveryMs: number;
 }
 
-/** What a store promises. The server compares it with its settings before it starts. */
+/** What a store promises. The server compares it with its options before it starts. */
 export interface StoreSupport {
   /** `fsync`: survives a power cut. `os`: survives the process. `memory`: neither. */
   readonly durability: "fsync" | "os" | "memory";

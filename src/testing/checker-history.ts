@@ -134,7 +134,7 @@ export interface OpenCall<Result extends readonly unknown[]> {
 
 /** Records operations. */
 export interface History {
-  /** All events so far, in order. Empty if the settings say `isKept: false`. */
+  /** All events so far, in order. Empty if the options say `isKept: false`. */
   readonly events: readonly HistoryEvent[];
   /** Records that `process` asks for something. Call it before the request. */
   invoke(
@@ -145,7 +145,7 @@ export interface History {
 }
 
 /** How a history is written. */
-export interface HistorySettings {
+export interface HistoryOptions {
   /** Receives each event as a line of JSON. It must have written the line when it returns. */
   readonly write?: ((line: string) => void) | undefined;
   /** Whether `events` keeps all events. Default: true. */
@@ -172,8 +172,8 @@ export interface HistorySettings {
  * console.assert(!verdict.ok && verdict.problems[0]?.rule === "lost");
  * ```
  */
-export function createHistory(settings: HistorySettings = {}): History {
-  const { write, isKept = true, nowUs = sharedNowUs } = settings;
+export function createHistory(options: HistoryOptions = {}): History {
+  const { write, isKept = true, nowUs = sharedNowUs } = options;
   const events: HistoryEvent[] = [];
   let operations = 0;
 

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { type CheckSettings, checkHistory, explainVerdict, type FinalState } from "./checker.ts";
+import { type CheckOptions, checkHistory, explainVerdict, type FinalState } from "./checker.ts";
 import { readHistory } from "./checker-files.ts";
 import {
   createHistory,
@@ -28,7 +28,7 @@ interface Story {
     streams: Record<string, FoundRecord[]>;
     commits: NonNullable<FinalState["commits"]>;
   };
-  readonly settings: CheckSettings;
+  readonly options: CheckOptions;
 }
 
 type Turns = Generator<undefined, void>;
@@ -86,7 +86,7 @@ class StoryTeller {
       { from: INPUTS, to: ["out-0", "out-1"] },
       { from: INPUTS, to: ["audit"] },
     ];
-    return { events: [...events], final: { streams, commits }, settings: { pipelines } };
+    return { events: [...events], final: { streams, commits }, options: { pipelines } };
   }
 
   #chance(share: number): boolean {
@@ -309,8 +309,8 @@ test("LC1 LC2 LC3 LC4 LC5 LC6 LC7 LC8 LC9 LC10 no rule is broken by a valid stor
   const total = { acknowledged: 0, refused: 0, unknown: 0, transactions: 0, reads: 0 };
   fc.assert(
     fc.property(fc.integer(), (seed) => {
-      const { events, final, settings } = tellStory(seed);
-      const verdict = checkHistory(events, final, settings);
+      const { events, final, options } = tellStory(seed);
+      const verdict = checkHistory(events, final, options);
       expect(verdict.ok, explainVerdict(verdict)).toBe(true);
       total.acknowledged += verdict.counts.acknowledged;
       total.refused += verdict.counts.refused;
@@ -569,7 +569,7 @@ test.for(breaks)("%s: %s", ([, rule, run]) => {
       const story = tellStory(seed);
       if (!run(story, createSeededRandom(seed + 1))) return;
       broken += 1;
-      const verdict = checkHistory(story.events, story.final, story.settings);
+      const verdict = checkHistory(story.events, story.final, story.options);
       expect(Object.keys(verdict.counts.problems), explainVerdict(verdict)).toContain(rule);
     }),
     { numRuns: 40 },
@@ -580,7 +580,7 @@ test.for(breaks)("%s: %s", ([, rule, run]) => {
 test("the parts of several processes are one history again", () => {
   const folder = mkdtempSync(join(tmpdir(), "hapax-history-"));
   for (const seed of [1, 2, 3]) {
-    const { events, final, settings } = tellStory(seed);
+    const { events, final, options } = tellStory(seed);
     const parts = new Map<string, HistoryEvent[]>();
     for (const event of events)
       parts.set(event.process, [...(parts.get(event.process) ?? []), event]);
@@ -592,8 +592,8 @@ test("the parts of several processes are one history again", () => {
     expect(paths.length).toBeGreaterThan(5);
     const merged = readHistory(paths);
     expect(merged.map(({ atUs }) => atUs)).toEqual(events.map(({ atUs }) => atUs));
-    const { counts } = checkHistory(events, final, settings);
-    expect(checkHistory(merged, final, settings)).toEqual({ ok: true, problems: [], counts });
+    const { counts } = checkHistory(events, final, options);
+    expect(checkHistory(merged, final, options)).toEqual({ ok: true, problems: [], counts });
   }
   rmSync(folder, { recursive: true });
 });

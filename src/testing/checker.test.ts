@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type CheckSettings, checkHistory, explainVerdict, type FinalState } from "./checker.ts";
+import { type CheckOptions, checkHistory, explainVerdict, type FinalState } from "./checker.ts";
 import { createHistory, type History, type Observation, type ReadCall } from "./checker-history.ts";
 import type { CheckerRule } from "./checker-problems.ts";
 
@@ -54,7 +54,7 @@ const recordsOf = (ids: string) => ids.split(" ").flatMap((id) => (id === "" ? [
 function check(
   write: (words: ReturnType<typeof script>) => void,
   final: Readonly<Record<string, string>>,
-  more: CheckSettings & Pick<FinalState, "commits"> = {},
+  more: CheckOptions & Pick<FinalState, "commits"> = {},
 ) {
   const history = createHistory();
   write(script(history));

@@ -36,8 +36,8 @@ export interface FinalState {
   readonly commits?: readonly FoundCommit[] | undefined;
 }
 
-/** Settings of a check. */
-export interface CheckSettings {
+/** Options of a check. */
+export interface CheckOptions {
   /** Which streams are made from which. `once` checks only these. */
   readonly pipelines?: readonly Pipeline[] | undefined;
   /** Most problems of each rule that the verdict contains; all are counted. Default: 20. */
@@ -92,15 +92,15 @@ export interface Verdict {
 export function checkHistory(
   history: Iterable<HistoryEvent>,
   final: FinalState,
-  settings: CheckSettings = {},
+  options: CheckOptions = {},
 ): Verdict {
   const ledger = buildLedger(history, final.streams);
-  const log = new ProblemLog(settings.problemsMax ?? 20);
+  const log = new ProblemLog(options.problemsMax ?? 20);
   checkPresence(ledger, log);
   checkWhole(ledger, log);
   const reads = checkReads(ledger, log); // Before the order: a record that a reader saw was there.
   checkOrder(ledger, log);
-  checkPipelines(ledger, settings.pipelines ?? [], log);
+  checkPipelines(ledger, options.pipelines ?? [], log);
   checkCommits(ledger, final.commits ?? [], log);
   return {
     ok: log.counts.size === 0,

@@ -125,16 +125,16 @@ export class CaseGroup {
     return `/_hapax/groups/${encodeURIComponent(this.name)}`;
   }
 
-  put(settings: CaseOperation = { pattern: this.site.pattern }): Promise<CaseAnswer> {
+  put(options: CaseOperation = { pattern: this.site.pattern }): Promise<CaseAnswer> {
     return this.site.request("PUT", this.path, {
       headers: JSON_TYPE,
-      body: JSON.stringify(settings),
+      body: JSON.stringify(options),
     });
   }
 
-  /** Creates the group. If `settings` names no pattern and no streams, it has all streams of the case. */
-  async create(settings: CaseOperation = {}): Promise<this> {
-    (await this.put({ pattern: this.site.pattern, ...settings })).expect(201);
+  /** Creates the group. If `options` names no pattern and no streams, it has all streams of the case. */
+  async create(options: CaseOperation = {}): Promise<this> {
+    (await this.put({ pattern: this.site.pattern, ...options })).expect(201);
     return this;
   }
 

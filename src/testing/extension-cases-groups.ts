@@ -33,11 +33,11 @@ const routes: readonly CaseSpec[] = [
     title: "§20 a group is created once, and the same again is fine",
     async run(site) {
       const group = new CaseGroup(site);
-      const settings = { pattern: site.pattern, start: "tail", leaseMs: 5000 };
-      (await group.put(settings)).expect(201, NO_STORE);
-      (await group.put(settings)).expect(200);
-      (await group.put({ ...settings, leaseMs: 6000 })).refused(409, "group_exists");
-      (await group.put({ ...settings, start: "beginning" })).refused(409, "group_exists");
+      const options = { pattern: site.pattern, start: "tail", leaseMs: 5000 };
+      (await group.put(options)).expect(201, NO_STORE);
+      (await group.put(options)).expect(200);
+      (await group.put({ ...options, leaseMs: 6000 })).refused(409, "group_exists");
+      (await group.put({ ...options, start: "beginning" })).refused(409, "group_exists");
       (await group.put({ streams: ["/a"] })).refused(409, "group_exists");
     },
   },
@@ -149,11 +149,11 @@ const wrong: Readonly<Record<string, CaseOperation | string>> = {
   "that is a list": "[]",
 };
 
-const wrongCases: readonly CaseSpec[] = Object.entries(wrong).map(([what, settings]) => ({
+const wrongCases: readonly CaseSpec[] = Object.entries(wrong).map(([what, options]) => ({
   title: `§20.1 a group ${what} is refused`,
   async run(site) {
     const group = new CaseGroup(site);
-    const body = typeof settings === "string" ? settings : JSON.stringify(settings);
+    const body = typeof options === "string" ? options : JSON.stringify(options);
     const answer = await site.request("PUT", group.path, { headers: JSON_TYPE, body });
     answer.refused(400, "invalid_request");
     (await group.get()).refused(404, "group_not_found");
@@ -260,7 +260,7 @@ async function reset(group: CaseGroup, body: CaseOperation): Promise<unknown> {
 
 const administration: readonly CaseSpec[] = [
   {
-    title: "§20.4 a group is shown with its settings, members and cursors",
+    title: "§20.4 a group is shown with its options, members and cursors",
     async run(site) {
       const stream = await site.letters("abc");
       const group = await new CaseGroup(site).create({ leaseMs: 5000 });
@@ -268,8 +268,8 @@ const administration: readonly CaseSpec[] = [
       const lease = await member.lease(stream);
       (await member.commit({ ...lease, offset: at(1) })).expect(200);
       const { createdAt, members, cursors, ...rest } = (await group.get()).json() as CaseOperation;
-      const settings = { pattern: site.pattern, streams: [], start: "beginning", leaseMs: 5000 };
-      equal(rest, { group: group.name, ...settings }, "the group");
+      const options = { pattern: site.pattern, streams: [], start: "beginning", leaseMs: 5000 };
+      equal(rest, { group: group.name, ...options }, "the group");
       ensure(
         typeof createdAt === "string" && !Number.isNaN(Date.parse(createdAt)),
         `createdAt: expected a time, got ${String(createdAt)}`,

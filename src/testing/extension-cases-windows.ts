@@ -1,4 +1,4 @@
-/** Cases of the windows of keys: their settings, their count and their time. PROTOCOL.md §16.1. */
+/** Cases of the windows of keys: their options, their count and their time. PROTOCOL.md §16.1. */
 
 import {
   atOnce,
@@ -66,7 +66,7 @@ const configuration: readonly CaseSpec[] = [
       }) satisfies CaseSpec,
   ),
   {
-    title: "§16.1 a stream without settings names none",
+    title: "§16.1 a stream without options names none",
     async run(site) {
       const stream = site.newStream();
       (await stream.create()).expect(201, allExcept());
@@ -198,7 +198,7 @@ const counts: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§16.1 a fork has a window of its own, empty at first, and takes over no setting",
+    title: "§16.1 a fork has a window of its own, empty at first, and takes over no option",
     async run(site) {
       const source = await site.stream({ "Stream-Key-Max": "1", "Stream-Key-Overflow": "reject" });
       await source.append("a", byKey("1"));

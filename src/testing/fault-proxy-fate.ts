@@ -84,8 +84,8 @@ export interface ProxyFate {
   readonly hearsCopy?: boolean;
 }
 
-/** Settings of a fault proxy: the seed, what goes wrong, and how often. */
-export interface FaultProxySettings extends FaultShares {
+/** Options of a fault proxy: the seed, what goes wrong, and how often. */
+export interface FaultProxyOptions extends FaultShares {
   readonly seed: number;
   /** Longest delay in milliseconds. Default 20. */
   readonly delayMsMax?: number;
@@ -162,44 +162,44 @@ const DEFAULT_REFUSALS: readonly MadeUpAnswer[] = [
   { status: 429, retryAfter: "0" },
 ];
 
-/** Throws `invalid_settings` for shares that do not fit together. */
-export function checkShares(settings: FaultProxySettings): void {
-  const shares = HARMS.map((harm) => settings[harm] ?? 0);
+/** Throws `invalid_options` for shares that do not fit together. */
+export function checkShares(options: FaultProxyOptions): void {
+  const shares = HARMS.map((harm) => options[harm] ?? 0);
   const sum = shares.reduce((total, share) => total + share, 0);
   if (shares.some((share) => !(share >= 0)) || sum > 1 + 1e-9) {
-    const names = HARMS.filter((harm) => settings[harm] !== undefined).join(", ");
+    const names = HARMS.filter((harm) => options[harm] !== undefined).join(", ");
     const message = `a request meets one harm at most: the shares of ${names} are ${String(sum)} together`;
-    throw new HapaxError("invalid_settings", message);
+    throw new HapaxError("invalid_options", message);
   }
 }
 
-export function drawFate(settings: FaultProxySettings, number: number): ProxyFate {
+export function drawFate(options: FaultProxyOptions, number: number): ProxyFate {
   // Each request has its own random source, so the draws for one do not change the next.
   const random = createSeededRandom(
-    Math.imul(settings.seed, 0x9e3779b1) + Math.imul(number, 0x85ebca6b),
+    Math.imul(options.seed, 0x9e3779b1) + Math.imul(number, 0x85ebca6b),
   );
-  const { delayMsMax = 20, refusals = DEFAULT_REFUSALS } = settings;
+  const { delayMsMax = 20, refusals = DEFAULT_REFUSALS } = options;
   const someMs = (): number => 1 + random.below(delayMsMax);
   const meets = (share = 0): boolean => random.unit() < share;
-  const harm = drawHarm(settings, random.unit());
+  const harm = drawHarm(options, random.unit());
   const told = refusals.filter(({ status }) => harm === "refuseRequests" || status >= 500);
   const refusal = told[random.below(told.length)];
   return {
     ...(harm === undefined ? {} : { harm, passedShare: random.unit() }),
     ...(refusal === undefined ? {} : { refusal }),
-    ...(meets(settings.delayRequests) ? { delayMs: someMs() } : {}),
-    ...(meets(settings.delayAnswers) ? { answerDelayMs: someMs() } : {}),
-    ...(meets(settings.reorderRequests) ? { overtakenMsMax: delayMsMax } : {}),
-    ...(meets(settings.duplicateRequests)
+    ...(meets(options.delayRequests) ? { delayMs: someMs() } : {}),
+    ...(meets(options.delayAnswers) ? { answerDelayMs: someMs() } : {}),
+    ...(meets(options.reorderRequests) ? { overtakenMsMax: delayMsMax } : {}),
+    ...(meets(options.duplicateRequests)
       ? { copyAfterMs: someMs() - 1, hearsCopy: random.below(2) === 0 }
       : {}),
   };
 }
 
-function drawHarm(settings: FaultProxySettings, unit: number): Harm | undefined {
+function drawHarm(options: FaultProxyOptions, unit: number): Harm | undefined {
   let reached = 0;
   return HARMS.find((harm) => {
-    reached += settings[harm] ?? 0;
+    reached += options[harm] ?? 0;
     return unit < reached;
   });
 }

@@ -1,7 +1,7 @@
 import { createServer } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { expect, test } from "vitest";
-import { type FaultProxy, type FaultProxySettings, openFaultProxy } from "./fault-proxy.ts";
+import { type FaultProxy, type FaultProxyOptions, openFaultProxy } from "./fault-proxy.ts";
 
 interface Stage {
   readonly proxy: FaultProxy;
@@ -15,7 +15,7 @@ interface Stage {
 
 /** A server that answers every POST with its body, in capitals, and every DELETE with 204. */
 async function onStage(
-  settings: Omit<FaultProxySettings, "seed"> & { readonly seed?: number },
+  options: Omit<FaultProxyOptions, "seed"> & { readonly seed?: number },
   run: (stage: Stage) => Promise<void>,
 ): Promise<void> {
   const arrived: string[] = [];
@@ -33,7 +33,7 @@ async function onStage(
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo; // It listens on a port.
-  const proxy = await openFaultProxy(`http://127.0.0.1:${port}`, { seed: 1, ...settings });
+  const proxy = await openFaultProxy(`http://127.0.0.1:${port}`, { seed: 1, ...options });
   const ask = async (body: string): Promise<string> => {
     let part = "";
     const patience = new AbortController();
@@ -272,8 +272,8 @@ test("what is held back when the proxy is closed never arrives", () =>
   }));
 
 test("shares of more than all requests are refused", async () => {
-  const settings = { seed: 1, dropRequests: 0.6, dropAnswers: 0.6 };
-  await expect(openFaultProxy("http://127.0.0.1:1", settings)).rejects.toMatchObject({
-    code: "invalid_settings",
+  const options = { seed: 1, dropRequests: 0.6, dropAnswers: 0.6 };
+  await expect(openFaultProxy("http://127.0.0.1:1", options)).rejects.toMatchObject({
+    code: "invalid_options",
   });
 });

@@ -1,7 +1,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
-import { type FaultProxySettings, type FaultProxy, openFaultProxy } from "./fault-proxy.ts";
+import { type FaultProxyOptions, type FaultProxy, openFaultProxy } from "./fault-proxy.ts";
 
 interface Stage {
   readonly proxy: FaultProxy;
@@ -13,7 +13,7 @@ interface Stage {
 
 /** A server that answers every POST with its body, in capitals. */
 async function onStage(
-  settings: FaultProxySettings,
+  options: FaultProxyOptions,
   run: (stage: Stage) => Promise<void>,
 ): Promise<void> {
   const arrived: string[] = [];
@@ -29,7 +29,7 @@ async function onStage(
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo; // It listens on a port.
-  const proxy = await openFaultProxy(() => `http://127.0.0.1:${port}`, settings);
+  const proxy = await openFaultProxy(() => `http://127.0.0.1:${port}`, options);
   const ask = async (body: string): Promise<string> => {
     try {
       const headers = { "x-say": body };

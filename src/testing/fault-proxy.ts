@@ -27,7 +27,7 @@ import {
   COUNTED,
   drawFate,
   type FaultCounts,
-  type FaultProxySettings,
+  type FaultProxyOptions,
   type MadeUpAnswer,
   noCounts,
   type ProxyFate,
@@ -36,7 +36,7 @@ import { keptHeaders, makeUp, passPart, sendPart } from "./fault-proxy-parts.ts"
 
 export type {
   FaultCounts,
-  FaultProxySettings,
+  FaultProxyOptions,
   FaultShares,
   ProxiedRequest,
   ProxyFate,
@@ -99,10 +99,10 @@ const REFUSAL: MadeUpAnswer = { status: 503 };
  *   fateOf: ({ number }) =>
  *     number === 3 ? { harm: "refuseRequests", refusal: { status: 429, retryAfter: "0" } } : undefined,
  * });
- * const settings = { timeoutMs: 200, retry: { minMs: 1, maxMs: 10 } };
- * const stream = connect(`${proxy.url}/v1/stream/orders`, settings);
+ * const options = { timeoutMs: 200, retry: { minMs: 1, maxMs: 10 } };
+ * const stream = connect(`${proxy.url}/v1/stream/orders`, options);
  * await stream.create();
- * const producer = stream.producer({ maxBatchRecords: 2 });
+ * const producer = stream.producer({ batchRecordsMax: 2 });
  * for (let id = 0; id < 20; id += 1) producer.append(id);
  * await producer.flush();
  *
@@ -117,10 +117,10 @@ const REFUSAL: MadeUpAnswer = { status: 503 };
  */
 export async function openFaultProxy(
   target: string | (() => string | Promise<string>),
-  settings: FaultProxySettings,
+  options: FaultProxyOptions,
 ): Promise<FaultProxy> {
-  checkShares(settings);
-  const proxy = new LossyProxy(typeof target === "string" ? () => target : target, settings);
+  checkShares(options);
+  const proxy = new LossyProxy(typeof target === "string" ? () => target : target, options);
   await proxy.listen();
   return proxy;
 }
@@ -143,7 +143,7 @@ interface Hold {
 
 class LossyProxy implements FaultProxy {
   readonly #target: () => string | Promise<string>;
-  readonly #settings: FaultProxySettings;
+  readonly #options: FaultProxyOptions;
   readonly #agent = new Agent({ keepAlive: true });
   readonly #holds = new Set<Hold>();
   readonly #silent = new WeakSet<Socket>();
@@ -157,9 +157,9 @@ class LossyProxy implements FaultProxy {
   #isDraining = false;
   #isClosed = false;
 
-  constructor(target: () => string | Promise<string>, settings: FaultProxySettings) {
+  constructor(target: () => string | Promise<string>, options: FaultProxyOptions) {
     this.#target = target;
-    this.#settings = settings;
+    this.#options = options;
     this.#server.maxHeadersCount = 0; // Node would silently drop those behind the 1,000th.
     this.#server.on("clientError", (_error, socket) => {
       socket.destroy();
@@ -238,8 +238,8 @@ class LossyProxy implements FaultProxy {
     number: number,
   ): ProxyFate {
     if (this.#isHealed) return {};
-    const chosen = this.#settings.fateOf?.({ number, method, path, headers });
-    return chosen ?? drawFate(this.#settings, number);
+    const chosen = this.#options.fateOf?.({ number, method, path, headers });
+    return chosen ?? drawFate(this.#options, number);
   }
 
   /** Carries a request to the server, with the harms on that way. */

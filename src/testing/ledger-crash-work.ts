@@ -12,7 +12,7 @@ import { GLOBAL } from "../toolkit/once/check.ts";
 import { createInbox } from "../toolkit/once/inbox.ts";
 import { acquireLease } from "../toolkit/once/lease.ts";
 import { processOnce } from "../toolkit/once/process-once.ts";
-import type { OnceProbed } from "../toolkit/once/settings.ts";
+import type { OnceProbed } from "../toolkit/once/options.ts";
 import { createOutbox, createRelay, functionPublisher, type Relay } from "../toolkit/outbox.ts";
 
 /** The user's own data. Each piece must be there once. */
@@ -68,22 +68,22 @@ type Work = <Tx>(stage: Stage<Tx>) => Promise<void>;
 
 async function onceInTransaction<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
   const { id, leaseMs } = task;
-  const settings = { scope: GLOBAL, leaseMs, waitMs };
-  await processOnce(ledger, id, ({ tx }) => effects.write(tx, `${id} row`), settings);
+  const options = { scope: GLOBAL, leaseMs, waitMs };
+  await processOnce(ledger, id, ({ tx }) => effects.write(tx, `${id} row`), options);
 }
 
 /** The effect is elsewhere, under a key that is the same in every attempt. */
 async function onceRepeatable<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
   const { id, leaseMs } = task;
-  const settings = { scope: GLOBAL, leaseMs, waitMs, effect: "repeatable" } as const;
-  await processOnce(ledger, id, ({ key }) => effects.deliver(key, `${id} letter`), settings);
+  const options = { scope: GLOBAL, leaseMs, waitMs, effect: "repeatable" } as const;
+  await processOnce(ledger, id, ({ key }) => effects.deliver(key, `${id} letter`), options);
 }
 
 /** The effect is elsewhere and has no keys: a process that takes over first asks whether it is there. */
 async function onceProbed<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
   const { id, leaseMs } = task;
   const text = `${id} row`;
-  const settings: OnceProbed<void> = {
+  const options: OnceProbed<void> = {
     scope: GLOBAL,
     leaseMs,
     waitMs,
@@ -94,7 +94,7 @@ async function onceProbed<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Pro
         : { kind: "not_done" },
   };
   const work = (): Promise<void> => ledger.transaction((tx) => effects.write(tx, text));
-  await processOnce(ledger, id, work, settings);
+  await processOnce(ledger, id, work, options);
 }
 
 async function inbox<Tx>({ ledger, effects, task }: Stage<Tx>): Promise<void> {

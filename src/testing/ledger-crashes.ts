@@ -277,7 +277,7 @@ export const ledgerZombies: readonly CrashCase[] = STORIES.flatMap((story) =>
 );
 
 /**
- * Starts `node <script> <settings and task as JSON>`: the script reads `process.argv[2]`, opens its ledger by the settings,
+ * Starts `node <script> <options and task as JSON>`: the script reads `process.argv[2]`, opens its ledger by the options,
  * and calls `runCrashTask` with `task`.
  *
  * ```ts
@@ -289,10 +289,10 @@ export const ledgerZombies: readonly CrashCase[] = STORIES.flatMap((story) =>
  */
 export function startCrashProcess(
   script: string,
-  settings: Readonly<Record<string, unknown>>,
+  options: Readonly<Record<string, unknown>>,
   task: CrashTask,
 ): CrashProcess {
-  const child = spawn(process.execPath, [script, JSON.stringify({ ...settings, task })], {
+  const child = spawn(process.execPath, [script, JSON.stringify({ ...options, task })], {
     stdio: ["ignore", "pipe", "pipe"],
   });
   const lines: string[] = [];

@@ -2,14 +2,14 @@
  * Tools to test Hapax, and programs that use it: contracts as test cases, simulated parts, a checker of histories.
  */
 
-export { type CheckSettings, checkHistory, explainVerdict } from "./checker.ts";
+export { type CheckOptions, checkHistory, explainVerdict } from "./checker.ts";
 export type { FinalState, Verdict } from "./checker.ts";
 export { type HistoryFile, openHistoryFile, readHistory } from "./checker-files.ts";
 export { createHistory, type History, type HistoryEvent } from "./checker-history.ts";
 export { CHECKER_RULES } from "./checker-problems.ts";
 export {
   type FaultProxy,
-  type FaultProxySettings,
+  type FaultProxyOptions,
   openFaultProxy,
   type ProxiedRequest,
 } from "./fault-proxy.ts";

@@ -5,7 +5,7 @@
 
 import type { Ledger } from "./ledgers/ledger.ts";
 import { Idempotency } from "./idempotency/engine.ts";
-import type { IdempotencySettings } from "./idempotency/settings.ts";
+import type { IdempotencyOptions } from "./idempotency/options.ts";
 
 export type { Answer } from "./idempotency/answer.ts";
 export type { Completer } from "./idempotency/completer.ts";
@@ -14,11 +14,11 @@ export { type FetchHandler, Idempotency } from "./idempotency/engine.ts";
 export { HTTP_FAILPOINTS } from "./idempotency/failpoints.ts";
 export { idempotencyOpenApi, type IdempotencyOpenApi } from "./idempotency/openapi.ts";
 export type { IdempotencyRequest } from "./idempotency/request.ts";
-export type { IdempotencySettings } from "./idempotency/settings.ts";
+export type { IdempotencyOptions } from "./idempotency/options.ts";
 export { GLOBAL } from "./once/check.ts";
 
 /**
- * Creates idempotency keys over a ledger. Throws `invalid_settings`.
+ * Creates idempotency keys over a ledger. Throws `invalid_options`.
  *
  * ```ts
  * import { createIdempotency } from "hapax/idempotency";
@@ -44,7 +44,7 @@ export { GLOBAL } from "./once/check.ts";
  */
 export function createIdempotency<Tx, Source = unknown>(
   ledger: Ledger<Tx>,
-  settings: IdempotencySettings<Source>,
+  options: IdempotencyOptions<Source>,
 ): Idempotency<Tx, Source> {
-  return new Idempotency(ledger, settings);
+  return new Idempotency(ledger, options);
 }

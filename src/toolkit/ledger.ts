@@ -15,21 +15,21 @@ export {
   type Handled,
   type Inbox,
   type InboxMessage,
-  type InboxSettings,
+  type InboxOptions,
 } from "./once/inbox.ts";
 export {
   acquireLease,
   fenced,
   type HeldLease,
   type LeaseProof,
-  type LeaseSettings,
+  type LeaseOptions,
 } from "./once/lease.ts";
 export { ledgerSink } from "./once/ledger-sink.ts";
 export { InProgress, type Once, processOnce } from "./once/process-once.ts";
 export type { ResultCodec } from "./once/result.ts";
 export { type SetVersion, setVersion } from "./once/set-version.ts";
-export type { OnceOptions } from "./once/settings.ts";
-export { createSweeper, type Sweeper, type SweeperSettings } from "./once/sweeper.ts";
+export type { OnceOptions } from "./once/options.ts";
+export { createSweeper, type Sweeper, type SweeperOptions } from "./once/sweeper.ts";
 export type {
   HeldEvent,
   HeldEvents,

@@ -7,11 +7,11 @@ export {
   createOutbox,
   type Outbox,
   type OutboxMessage,
-  type OutboxSettings,
+  type OutboxOptions,
 } from "./outbox/adding.ts";
 export {
   createDeadLetters,
-  type DeadLetterSettings,
+  type DeadLetterOptions,
   type OutboxDeadLetter,
   type OutboxDeadLetters,
   type OutboxLetterFilter,
@@ -19,12 +19,12 @@ export {
 export { forgetRelay, type ForgottenRelay } from "./outbox/forgetting.ts";
 export {
   functionPublisher,
-  type FunctionPublisherSettings,
+  type FunctionPublisherOptions,
   type PublishBatch,
   type Publisher,
   type PublishOutcome,
 } from "./outbox/publisher.ts";
 export { createRelay, type Relay, type RelayReport } from "./outbox/relay.ts";
-export type { RelayCleanup, RelayRetry, RelaySettings } from "./outbox/relay-settings.ts";
+export type { RelayCleanup, RelayRetry, RelayOptions } from "./outbox/relay-options.ts";
 export type { OutboxEvent } from "./outbox/log.ts";
 export type { DeadLetterFilter, DeadLetterGroup, DeadLetterReason } from "../base/dead-letter.ts";

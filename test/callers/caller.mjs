@@ -1,5 +1,5 @@
 /**
- * One call of an operation in a process of its own, so that it can be killed: `node caller.mjs <settings as JSON>`.
+ * One call of an operation in a process of its own, so that it can be killed: `node caller.mjs <options as JSON>`.
  * Prints the status of the answer. See fetch.test.ts.
  */
 

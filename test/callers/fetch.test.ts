@@ -182,8 +182,8 @@ interface Ended {
   readonly signal: NodeJS.Signals | null;
 }
 
-function start(settings: object): { readonly child: ChildProcess; readonly ended: Promise<Ended> } {
-  const child = spawn(process.execPath, [CALLER, JSON.stringify(settings)], {
+function start(options: object): { readonly child: ChildProcess; readonly ended: Promise<Ended> } {
+  const child = spawn(process.execPath, [CALLER, JSON.stringify(options)], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   cleanUp.push(() => child.kill("SIGKILL"));
@@ -205,12 +205,12 @@ describe("a caller that is killed", () => {
   for (const { dieAt, effects, when } of CASES) {
     test(`G26 when ${when}: its next process makes one effect of it`, async () => {
       const { shop, url, folder } = await openShop();
-      const settings = { url, folder, operation: "charge 17" };
-      const killed = await start({ ...settings, dieAt }).ended;
+      const options = { url, folder, operation: "charge 17" };
+      const killed = await start({ ...options, dieAt }).ended;
       expect(killed).toEqual({ output: "", signal: "SIGKILL" });
       expect(shop.effects).toHaveLength(effects);
       expect(readdirSync(folder).filter((name) => name.endsWith(".json"))).toHaveLength(1);
-      expect(await start(settings).ended).toEqual({ output: "201", signal: null });
+      expect(await start(options).ended).toEqual({ output: "201", signal: null });
       expect(shop.effects).toEqual(["charge 17"]);
       expect(shop.keys.size).toBe(1);
     });
@@ -218,23 +218,23 @@ describe("a caller that is killed", () => {
 
   test("G26 when its call has had its effect and is not answered: its next process has no second one", async () => {
     const { shop, url, folder } = await openShop();
-    const settings = { url, folder, operation: "charge 17" };
+    const options = { url, folder, operation: "charge 17" };
     shop.isMute = true;
     const requested = shop.requested();
-    const { child, ended } = start(settings);
+    const { child, ended } = start(options);
     await requested;
     child.kill("SIGKILL");
     expect((await ended).signal).toBe("SIGKILL");
     shop.isMute = false;
-    expect(await start(settings).ended).toEqual({ output: "201", signal: null });
+    expect(await start(options).ended).toEqual({ output: "201", signal: null });
     expect(shop.effects).toEqual(["charge 17"]);
     expect(shop.requests).toBe(2);
   });
 
   test("G26 two processes that begin the same operation at once have one effect", async () => {
     const { shop, url, folder } = await openShop();
-    const settings = { url, folder, operation: "charge 17" };
-    const both = await Promise.all([start(settings).ended, start(settings).ended]);
+    const options = { url, folder, operation: "charge 17" };
+    const both = await Promise.all([start(options).ended, start(options).ended]);
     expect(both.map(({ output }) => output)).toEqual(["201", "201"]);
     expect(shop.effects).toEqual(["charge 17"]);
   });

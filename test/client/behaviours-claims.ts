@@ -108,7 +108,7 @@ const producing: readonly Behaviour[] = [
       await stream.create();
       let acknowledged = 0;
       const producer = stream.producer({
-        maxBatchRecords: 20,
+        batchRecordsMax: 20,
         onBatchAck: ({ records }) => (acknowledged += records),
       });
       for (const id of count(300)) producer.append(id);
@@ -127,7 +127,7 @@ const producing: readonly Behaviour[] = [
       await connect().create();
       const faults = { seed: 5, dropAnswers: 0.2, dropRequests: 0.15, delayRequests: 0.3 };
       const { stream, proxy } = await connectBehind({ ...faults, delayMsMax: 3 });
-      const producer = stream.producer({ maxBatchRecords: 5, maxInFlight: 4 });
+      const producer = stream.producer({ batchRecordsMax: 5, inFlightMax: 4 });
       for (const id of count(300)) producer.append(id);
       await producer.flush();
       expect(await stored()).toEqual(count(300));
@@ -140,7 +140,7 @@ const producing: readonly Behaviour[] = [
     async run({ connect, has, stored }) {
       const stream = connect();
       await stream.create();
-      const producer = stream.producer({ maxBatchRecords: 2, maxInFlight: 4 });
+      const producer = stream.producer({ batchRecordsMax: 2, inFlightMax: 4 });
       // Behind the largest batch so far nothing is sent: these are all of one size.
       const records = count(40).map((id) => id + 10);
       await Promise.all(records.slice(0, 2).map((id) => producer.send(id)));
@@ -215,7 +215,7 @@ const producing: readonly Behaviour[] = [
       const stream = connect();
       await stream.create();
       expect(await stream.resume("writer")).toBeUndefined();
-      const producer = stream.producer({ id: "writer", maxBatchRecords: 1 });
+      const producer = stream.producer({ id: "writer", batchRecordsMax: 1 });
       await Promise.all(count(5).map((id) => producer.send(id)));
       const state = await stream.resume("writer");
       expect(state).toEqual({ epoch: 0, sequence: 4, offset: (await stream.head()).offset });
@@ -238,7 +238,7 @@ const producing: readonly Behaviour[] = [
     async run({ connect, restart, stored }) {
       const stream = connect();
       await stream.create();
-      const producer = stream.producer({ maxBatchRecords: 5 });
+      const producer = stream.producer({ batchRecordsMax: 5 });
       const sent = count(200).map((id) => producer.send(id));
       await sent[20];
       await restart();

@@ -7,13 +7,13 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DurableStreamTestServer } from "@durable-streams/server";
-import { type ClientSettings, connect, type Stream } from "../../src/client/client.ts";
+import { type ClientOptions, connect, type Stream } from "../../src/client/client.ts";
 import type { ErrorCode } from "../../src/base/errors.ts";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { openFileStore } from "../../src/streams/stores/file.ts";
 import {
   type FaultProxy,
-  type FaultProxySettings,
+  type FaultProxyOptions,
   openFaultProxy,
 } from "../../src/testing/testing.ts";
 
@@ -147,13 +147,13 @@ export interface World {
   readonly url: string;
   readonly has: ReadonlySet<Ability>;
   /** A handle, straight to the server. */
-  readonly connect: (settings?: ClientSettings) => Stream;
+  readonly connect: (options?: ClientOptions) => Stream;
   /** A handle of which exactly these requests are lost; all others go straight. */
-  readonly connectLosing: (loss: Loss, settings?: ClientSettings) => Promise<LosingStream>;
+  readonly connectLosing: (loss: Loss, options?: ClientOptions) => Promise<LosingStream>;
   /** A handle behind a network that loses things by a seed. */
-  readonly connectBehind: (faults: FaultProxySettings) => Promise<LosingStream>;
+  readonly connectBehind: (faults: FaultProxyOptions) => Promise<LosingStream>;
   /** The same, with connections that can be cut. */
-  readonly connectCuttable: (faults: FaultProxySettings) => Promise<CuttableStream>;
+  readonly connectCuttable: (faults: FaultProxyOptions) => Promise<CuttableStream>;
   /** The records of the stream, asked for without the client. */
   readonly stored: () => Promise<unknown[]>;
   readonly restart: () => Promise<void>;
@@ -171,7 +171,7 @@ export function openWorld(kind: ServerKind, server: RunningServer, name: string)
   const endings: (() => Promise<unknown>)[] = [];
   const path = `/v1/stream/${name}`;
   const url = server.url + path;
-  const openProxy = async (faults: FaultProxySettings): Promise<FaultProxy> => {
+  const openProxy = async (faults: FaultProxyOptions): Promise<FaultProxy> => {
     const proxy = await openFaultProxy(server.url, faults);
     endings.push(() => proxy.close());
     return proxy;
@@ -179,8 +179,8 @@ export function openWorld(kind: ServerKind, server: RunningServer, name: string)
   return {
     url,
     has: kind.has,
-    connect: (settings = {}) => connect(url, { retry: RETRY, ...settings }),
-    async connectLosing({ method, lost, times = 1 }, settings = {}) {
+    connect: (options = {}) => connect(url, { retry: RETRY, ...options }),
+    async connectLosing({ method, lost, times = 1 }, options = {}) {
       const share = lost === "answer" ? { dropAnswers: 1 } : { dropRequests: 1 };
       const proxy = await openProxy({ seed: 1, ...share });
       let left = times;
@@ -190,7 +190,7 @@ export function openWorld(kind: ServerKind, server: RunningServer, name: string)
         left -= 1;
         return fetch(elsewhere(input, proxy.url), init);
       };
-      return { stream: connect(url, { retry: RETRY, fetch: fetchLosing, ...settings }), proxy };
+      return { stream: connect(url, { retry: RETRY, fetch: fetchLosing, ...options }), proxy };
     },
     async connectBehind(faults) {
       const proxy = await openProxy(faults);

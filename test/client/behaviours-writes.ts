@@ -150,8 +150,8 @@ const appending: readonly Behaviour[] = [
     async run({ connect }) {
       const unconfirmed = [{ data: { id: 1 }, outcome: "not_stored", isCause: true }];
       // With the type the append itself is refused, without it the question for the type.
-      for (const settings of [{ contentType: "application/json" }, {}]) {
-        const error = await failureOf(connect(settings).append({ id: 1 }));
+      for (const options of [{ contentType: "application/json" }, {}]) {
+        const error = await failureOf(connect(options).append({ id: 1 }));
         expect(error).toBeInstanceOf(AppendFailure);
         expect(error).toMatchObject({ code: "stream_not_found", unconfirmed });
       }

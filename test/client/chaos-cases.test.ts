@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { afterEach, beforeAll, expect, test } from "vitest";
 import {
   AppendFailure,
-  type ClientSettings,
+  type ClientOptions,
   connect,
   type Stream,
 } from "../../src/client/client.ts";
@@ -12,7 +12,7 @@ import { type FaultProxy, openFaultProxy, type ProxiedRequest } from "../../src/
 import type { FaultShares, ProxyFate } from "../../src/testing/fault-proxy.ts";
 
 const PATH = "/v1/stream/s";
-const QUICK: ClientSettings = { retry: { minMs: 1, maxMs: 20 } };
+const QUICK: ClientOptions = { retry: { minMs: 1, maxMs: 20 } };
 const endings: (() => unknown)[] = [];
 
 beforeAll(async () => {
@@ -33,24 +33,24 @@ interface Stage {
   readonly proxy: FaultProxy;
   /** The numbers of the batches that came to the proxy, in the order of their arrival. */
   readonly sequences: number[];
-  connect(settings?: ClientSettings): Stream;
+  connect(options?: ClientOptions): Stream;
   stored(): Promise<unknown[]>;
 }
 
-interface StageSettings extends FaultShares {
+interface StageOptions extends FaultShares {
   readonly seed?: number;
-  readonly bodyMaxBytes?: number;
+  readonly bodyBytesMax?: number;
   /** What befalls a batch, by its number and by how often it has come; others are left alone. */
   readonly batch?: (sequence: number, time: number) => ProxyFate | undefined;
   readonly fateOf?: (request: ProxiedRequest) => ProxyFate | undefined;
 }
 
-async function open(settings: StageSettings = {}): Promise<Stage> {
-  const { bodyMaxBytes, batch, fateOf, seed = 1, ...shares } = settings;
+async function open(options: StageOptions = {}): Promise<Stage> {
+  const { bodyBytesMax, batch, fateOf, seed = 1, ...shares } = options;
   const server = await startNodeServer({
     store: "memory",
     port: 0,
-    ...(bodyMaxBytes === undefined ? {} : { bodyMaxBytes }),
+    ...(bodyBytesMax === undefined ? {} : { bodyBytesMax }),
   });
   endings.push(() => server.stop());
   const sequences: number[] = [];
@@ -104,7 +104,7 @@ for (const harm of ["refuseRequests", "refuseAnswers"] as const) {
         return sequence === 1 && time === 1 ? { harm, refusal: { status: 503 } } : {};
       },
     });
-    const producer = stage.connect().producer({ maxBatchRecords: 4, maxInFlight: 5 });
+    const producer = stage.connect().producer({ batchRecordsMax: 4, inFlightMax: 5 });
     const records = numbers(20).map((id) => id + 10);
     for (const record of records) producer.append(record);
     await producer.flush();
@@ -120,7 +120,7 @@ test("over sockets fifty in flight with random lost answers keep their order", a
   const stage = await open({ seed: 50, ...shares });
   const producer = stage
     .connect({ ...QUICK, timeoutMs: 10_000 })
-    .producer({ maxBatchRecords: 2, maxInFlight: 50 });
+    .producer({ batchRecordsMax: 2, inFlightMax: 50 });
   let inFlightMax = 0;
   const sent = numbers(400).map((id) =>
     producer.send(id).then(() => (inFlightMax = Math.max(inFlightMax, producer.inFlightCount))),
@@ -139,7 +139,7 @@ for (const harm of ["silenceRequests", "silenceAnswers"] as const) {
       batch: (_, time) => (time === 1 ? { harm } : {}),
     });
     const began = performance.now();
-    const producer = stage.connect({ ...QUICK, timeoutMs: 150 }).producer({ maxBatchRecords: 5 });
+    const producer = stage.connect({ ...QUICK, timeoutMs: 150 }).producer({ batchRecordsMax: 5 });
     for (const id of numbers(10)) producer.append(id);
     await producer.flush();
     expect(performance.now() - began).toBeGreaterThanOrEqual(149);
@@ -155,7 +155,7 @@ for (const harm of ["silenceRequests", "silenceAnswers"] as const) {
     const retry = { minMs: 1, maxMs: 5, totalMs: 300 };
     const producer = stage
       .connect({ timeoutMs: 100, retry })
-      .producer({ maxBatchRecords: 5, maxInFlight: 1 });
+      .producer({ batchRecordsMax: 5, inFlightMax: 1 });
     for (const id of numbers(10)) producer.append(id);
     const { code, unconfirmed } = await failureOf(producer.flush());
     expect(code).toBe("unreachable");
@@ -181,7 +181,7 @@ for (const [status, harm, outcome] of [
     });
     const producer = stage
       .connect({ retry: { minMs: 1, maxMs: 5, totalMs: 50 } })
-      .producer({ maxInFlight: 1 });
+      .producer({ inFlightMax: 1 });
     for (const id of numbers(3)) producer.append(id);
     const { unconfirmed } = await failureOf(producer.flush());
     expect(unconfirmed).toEqual(numbers(3).map((data) => ({ data, outcome, isCause: true })));
@@ -193,11 +193,11 @@ for (const harm of [undefined, "cutAnswers"] as const) {
   const how = harm === undefined ? "whole" : "cut in its body";
   test(`over sockets a 413 whose answer is ${how} splits the batch, and the producer goes on`, async () => {
     const stage = await open({
-      bodyMaxBytes: 60,
+      bodyBytesMax: 60,
       batch: (_, time) =>
         harm !== undefined && time === 1 ? { harm, passedShare: 0.3 } : undefined,
     });
-    const producer = stage.connect().producer({ maxInFlight: 1, maxBatchRecords: 30 });
+    const producer = stage.connect().producer({ inFlightMax: 1, batchRecordsMax: 30 });
     for (const id of numbers(40)) producer.append(id);
     // The status says enough: a refusal whose words are cut is still this refusal.
     await producer.flush();
@@ -210,7 +210,7 @@ for (const harm of [undefined, "cutAnswers"] as const) {
 
 test("over sockets a closed stream hands back what came after the close, as not stored", async () => {
   const stage = await open({ dropAnswers: 0.3, seed: 3 });
-  const producer = stage.connect().producer({ maxBatchRecords: 1 });
+  const producer = stage.connect().producer({ batchRecordsMax: 1 });
   for (const id of numbers(5)) producer.append(id);
   await producer.flush();
   await stage.direct.close("last");
@@ -228,7 +228,7 @@ test("a copy of every append that arrives late, after all the others, is stored 
     fateOf: ({ method }) => (method === "POST" ? { copyAfterMs: 600_000 } : {}),
   });
   const stream = stage.connect();
-  const producer = stream.producer({ maxBatchRecords: 2, maxInFlight: 3 });
+  const producer = stream.producer({ batchRecordsMax: 2, inFlightMax: 3 });
   for (const id of numbers(12)) producer.append(id);
   await producer.flush();
   await stream.append("plain");
@@ -255,7 +255,7 @@ test("a request that was cut in its body was not done, and is sent again whole",
 /** A process that writes one record after the other until it fails. */
 const WRITER = `
   import { connect } from ${JSON.stringify(new URL("../../dist/client/client.js", import.meta.url).href)};
-  const producer = connect(process.argv[1]).producer({ id: "writer", maxBatchRecords: 1, maxInFlight: 4 });
+  const producer = connect(process.argv[1]).producer({ id: "writer", batchRecordsMax: 1, inFlightMax: 4 });
   try {
     for (let id = 0; ; id += 4) await Promise.all([0, 1, 2, 3].map((more) => producer.send(id + more)));
   } catch (error) {
@@ -347,7 +347,7 @@ test("a late copy of a batch that came back behind a 413 does not take the numbe
   });
   const producer = stage
     .connect({ ...QUICK, timeoutMs: 1_500 })
-    .producer({ maxBatchRecords: 4, maxInFlight: 2 });
+    .producer({ batchRecordsMax: 4, inFlightMax: 2 });
   const records = numbers(16).map((id) => `${String(id + 10)}${"-".repeat(20)}`);
   await Promise.all(records.slice(0, 4).map((record) => producer.send(record)));
   const first = producer.send(records[4]);

@@ -7,7 +7,7 @@
 
 import {
   AppendFailure,
-  type ClientSettings,
+  type ClientOptions,
   connect,
   HapaxError,
   type Stream,
@@ -16,7 +16,7 @@ import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-
 import type { FaultCounts } from "../../src/testing/fault-proxy.ts";
 import {
   type FaultProxy,
-  type FaultProxySettings,
+  type FaultProxyOptions,
   openFaultProxy,
 } from "../../src/testing/testing.ts";
 
@@ -62,8 +62,8 @@ const HARMS = [
 
 /** A seed's own mixture: which harms, how many of them, and how patient the client is. */
 interface Weather {
-  readonly faults: Omit<FaultProxySettings, "seed">;
-  readonly client: ClientSettings;
+  readonly faults: Omit<FaultProxyOptions, "seed">;
+  readonly client: ClientOptions;
 }
 
 function weatherOf(random: SeededRandom): Weather {
@@ -97,7 +97,7 @@ interface Run {
   readonly stream: Stream;
   readonly proxy: FaultProxy;
   /** Another handle of the same stream, as of another process. */
-  readonly again: (settings?: ClientSettings) => Stream;
+  readonly again: (options?: ClientOptions) => Stream;
   readonly stored: () => Promise<Entry[]>;
   readonly problems: string[];
 }
@@ -145,8 +145,8 @@ export function producerChaos(place: ChaosPlace, seed: number): Promise<ChaosRep
     const sequences: number[] = [];
     const producer = stream.producer({
       ...(random.below(2) === 0 ? { id: "writer" } : {}),
-      maxInFlight: random.below(5) === 0 ? 50 : 1 + random.below(8),
-      maxBatchRecords: 3 + random.below(20),
+      inFlightMax: random.below(5) === 0 ? 50 : 1 + random.below(8),
+      batchRecordsMax: 3 + random.below(20),
       lingerMs: random.below(3),
       onBatchAck: ({ sequence }) => sequences.push(sequence),
     });

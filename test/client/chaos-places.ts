@@ -28,15 +28,15 @@ export interface ChaosServers {
 
 export async function startChaosServers(): Promise<ChaosServers> {
   const endings: (() => Promise<unknown>)[] = [];
-  const start = async (settings: { readonly bodyMaxBytes?: number }): Promise<string> => {
+  const start = async (options: { readonly bodyBytesMax?: number }): Promise<string> => {
     const directory = await mkdtemp(join(tmpdir(), "hapax-chaos-"));
     endings.push(() => rm(directory, { recursive: true, force: true }));
     const store = await openFileStore(directory);
-    const server = await startNodeServer({ port: 0, store, ...settings });
+    const server = await startNodeServer({ port: 0, store, ...options });
     endings.push(() => server.stop());
     return server.url;
   };
-  const [large, small] = [await start({}), await start({ bodyMaxBytes: 600 })];
+  const [large, small] = [await start({}), await start({ bodyBytesMax: 600 })];
   return {
     placeOf: (seed) => {
       const url = seed % 4 === 0 ? small : large;

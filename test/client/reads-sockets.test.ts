@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
 import { Caller } from "../../src/client/attempt.ts";
 import { type FollowOptions, followStream } from "../../src/client/follow.ts";
-import { resolveClientSettings } from "../../src/client/settings.ts";
+import { resolveClientOptions } from "../../src/client/options.ts";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { openFileStore } from "../../src/streams/stores/file.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
@@ -98,7 +98,7 @@ class Reader {
   #wake: () => void = () => undefined;
 
   constructor(url: string, options: FollowOptions) {
-    const caller = new Caller(resolveClientSettings({ retry: { minMs: 1, maxMs: 2 } }));
+    const caller = new Caller(resolveClientOptions({ retry: { minMs: 1, maxMs: 2 } }));
     this.finished = this.#run(caller, url, options);
     this.finished.catch(() => {
       this.#wake();

@@ -5,12 +5,12 @@
 
 import type { Clock } from "../../src/base/clock.ts";
 import { Caller } from "../../src/client/attempt.ts";
-import { type ClientSettings, resolveClientSettings } from "../../src/client/settings.ts";
+import { type ClientOptions, resolveClientOptions } from "../../src/client/options.ts";
 import type { ClientAnswer, ClientRequest } from "../../src/client/transport.ts";
 import {
   createServer,
   type HapaxServer,
-  type ServerSettings,
+  type ServerOptions,
   type Sink,
 } from "../../src/streams/server.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
@@ -70,7 +70,7 @@ export interface Stage {
   pass(ms: number): Promise<void>;
 }
 
-export function openStage(client: ClientSettings = {}, server: ServerSettings = {}): Stage {
+export function openStage(client: ClientOptions = {}, server: ServerOptions = {}): Stage {
   const clock = createVirtualClock(Date.UTC(2026, 0, 1));
   const created = createServer(
     {
@@ -93,7 +93,7 @@ export function openStage(client: ClientSettings = {}, server: ServerSettings = 
     cuts: 0,
     fate: () => ({}),
     caller: new Caller(
-      resolveClientSettings({
+      resolveClientOptions({
         clock,
         random: createSeededRandom(11),
         transport: (request) => carry(stage, request),

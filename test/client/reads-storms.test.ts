@@ -224,7 +224,7 @@ test("a reader that pauses now and then has each record once, whatever is cut fo
     const random = createSeededRandom(seed);
     const stage = openStage(
       {},
-      { readerBufferBytes: 1_024, readerStallMs: 1_000, sseMaxSeconds: 7 },
+      { readerBufferBytes: 1_024, readerStallMs: 1_000, sseSecondsMax: 7 },
     );
     const headers = { "content-type": "application/octet-stream" };
     await stage.send("PUT", headers);

@@ -112,8 +112,8 @@ test("a page whose connection breaks is read again, also from a server that tell
     );
     return Promise.resolve(new Response(body, { headers }));
   };
-  const settings = { fetch: breaking, retry: { minMs: 1, maxMs: 2 } };
-  const stream = connect("http://stage.test/v1/stream/s", settings);
+  const options = { fetch: breaking, retry: { minMs: 1, maxMs: 2 } };
+  const stream = connect("http://stage.test/v1/stream/s", options);
   expect([...(await stream.read().bytes())]).toEqual([1, 2, 3]);
   expect(calls).toBe(2);
 });

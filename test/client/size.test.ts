@@ -20,7 +20,7 @@ const SHARED = [
   "base/random.ts",
   "base/repeat.ts",
   "base/repeatable.ts",
-  "base/settings-check.ts",
+  "base/options-check.ts",
   "protocol/limits.ts",
 ];
 

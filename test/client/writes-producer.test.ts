@@ -4,21 +4,21 @@ import { expect, test } from "vitest";
 import { AppendFailure, type Producer, type ProducerOptions } from "../../src/client/client.ts";
 import { isHapaxError } from "../../src/base/errors.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
-import { type Fate, openWriteStage, type StageSettings, type WriteStage } from "./writes-stage.ts";
+import { type Fate, openWriteStage, type StageOptions, type WriteStage } from "./writes-stage.ts";
 
 async function withStage(
-  settings: StageSettings,
+  options: StageOptions,
   run: (stage: WriteStage) => Promise<void>,
   contentType = "application/json",
 ): Promise<void> {
-  const stage = openWriteStage(settings);
+  const stage = openWriteStage(options);
   await stage.direct("PUT", { "content-type": contentType });
   await run(stage);
   await stage.close();
 }
 
 /** One record in each batch, so that a test can name them. */
-const SINGLE: ProducerOptions = { maxBatchRecords: 1 };
+const SINGLE: ProducerOptions = { batchRecordsMax: 1 };
 
 async function failureOf(stage: WriteStage, promise: Promise<unknown>): Promise<AppendFailure> {
   const error: unknown = await stage.drive(
@@ -68,7 +68,7 @@ test("fifty in flight with random lost answers keep their order", () =>
       thereMs: random.below(300),
       ...(sent.sequence !== undefined && random.below(3) === 0 ? { lost: "answer" } : {}),
     });
-    const producer = stage.connect().producer({ ...SINGLE, maxInFlight: 50 });
+    const producer = stage.connect().producer({ ...SINGLE, inFlightMax: 50 });
     producer.append("the largest");
     await stage.drive(producer.flush());
     appendAll(producer, 400);
@@ -170,10 +170,10 @@ test("a closed stream hands back what came after the close", () =>
   }));
 
 test("a batch that is too large is cut smaller, and the numbers stay right", () =>
-  withStage({ server: { bodyMaxBytes: 100 } }, async (stage) => {
+  withStage({ server: { bodyBytesMax: 100 } }, async (stage) => {
     const acks: number[] = [];
     const producer = stage.connect().producer({
-      maxBatchRecords: 32,
+      batchRecordsMax: 32,
       onBatchAck: ({ sequence, records }) => acks.push(sequence, records),
     });
     const records = Array.from({ length: 64 }, (_, id) => `record ${String(id)}`);
@@ -197,7 +197,7 @@ function shrunk(): WriteStage["fate"] {
 test("a producer of a random id goes on under a new one if others were sent behind a batch that is cut", () =>
   withStage({}, async (stage) => {
     stage.fate = shrunk();
-    const producer = stage.connect().producer({ maxBatchRecords: 4 });
+    const producer = stage.connect().producer({ batchRecordsMax: 4 });
     const records = Array.from({ length: 40 }, (_, id) => id + 10);
     for (const record of records) producer.append(record);
     await stage.drive(producer.flush());
@@ -218,7 +218,7 @@ test("a producer of a random id goes on under a new one if others were sent behi
 test("a named producer ends if others were sent behind a batch that would be cut, and knows that none is stored", () =>
   withStage({}, async (stage) => {
     stage.fate = shrunk();
-    const producer = stage.connect().producer({ id: "writer", maxBatchRecords: 4 });
+    const producer = stage.connect().producer({ id: "writer", batchRecordsMax: 4 });
     const records = Array.from({ length: 40 }, (_, id) => id + 10);
     for (const record of records) producer.append(record);
     const failure = await failureOf(stage, producer.flush());
@@ -235,7 +235,7 @@ test("what was stored before a batch that is cut stays before what goes on under
     const held = befalls(1, { lost: "answer" }, { status: 503 });
     const small = befalls(3, { status: 413, thereMs: 20 });
     stage.fate = (sent, at) => ({ ...held(sent, at), ...small(sent, at) });
-    const producer = stage.connect().producer({ maxBatchRecords: 2, maxInFlight: 8 });
+    const producer = stage.connect().producer({ batchRecordsMax: 2, inFlightMax: 8 });
     const records = Array.from({ length: 30 }, (_, id) => id + 10);
     for (const record of records) producer.append(record);
     await stage.drive(producer.flush());
@@ -244,7 +244,7 @@ test("what was stored before a batch that is cut stays before what goes on under
 
 test("nothing is sent behind a batch larger than all before, and beside others a little larger one is cut down", () =>
   withStage({}, async (stage) => {
-    const producer = stage.connect().producer({ maxBatchRecords: 2, maxInFlight: 9 });
+    const producer = stage.connect().producer({ batchRecordsMax: 2, inFlightMax: 9 });
     const inFlight = async (...data: readonly string[]): Promise<number> => {
       for (const one of data) producer.append(one);
       await stage.pass(200);
@@ -265,7 +265,7 @@ test("nothing is sent behind a batch larger than all before, and beside others a
   }));
 
 test("a single record that is too large is named; those before it are stored", () =>
-  withStage({ server: { bodyMaxBytes: 60 } }, async (stage) => {
+  withStage({ server: { bodyBytesMax: 60 } }, async (stage) => {
     const producer = stage.connect().producer();
     const large = "x".repeat(100);
     for (const data of ["a", "b", large, "c"]) producer.append(data);
@@ -339,7 +339,7 @@ test("giving up is unknown for what was sent, certain for what was not", () =>
   withStage({}, async (stage) => {
     const producer = stage
       .connect({ retry: { totalMs: 1_000 } })
-      .producer({ ...SINGLE, maxInFlight: 2 });
+      .producer({ ...SINGLE, inFlightMax: 2 });
     producer.append("before");
     await stage.drive(producer.flush());
     stage.fate = (sent) => ({ lost: sent.method === "HEAD" ? "request" : "answer" });
@@ -359,7 +359,7 @@ test("before it gives up the producer asks what is stored, and goes on if all is
   withStage({}, async (stage) => {
     const producer = stage
       .connect({ retry: { totalMs: 1_000 } })
-      .producer({ ...SINGLE, maxInFlight: 2 });
+      .producer({ ...SINGLE, inFlightMax: 2 });
     producer.append("before");
     await stage.drive(producer.flush());
     stage.fate = (sent) =>
@@ -443,7 +443,7 @@ test("batches fill while others are on their way, and go beside them when they a
     stage.fate = () => ({ thereMs: 100 });
     const acks: number[] = [];
     const producer = stage.connect().producer({
-      maxBatchBytes: 1_000,
+      batchBytesMax: 1_000,
       onBatchAck: ({ records }) => acks.push(records),
     });
     await stage.drive(producer.send("warm"));
@@ -469,7 +469,7 @@ test("batches fill while others are on their way, and go beside them when they a
 
 test("a batch has at most its bytes, also of texts whose characters are several", () =>
   withStage({}, async (stage) => {
-    const producer = stage.connect().producer({ maxBatchBytes: 1_000 });
+    const producer = stage.connect().producer({ batchBytesMax: 1_000 });
     const records = Array.from({ length: 600 }, (_, id) => "aé€😀".repeat(id % 9) + String(id));
     for (const record of records) producer.append(record);
     await stage.drive(producer.flush());
@@ -482,7 +482,7 @@ test("a batch has at most its bytes, also of texts whose characters are several"
 
 test("lingering waits for a full batch, for its time, or for a flush", () =>
   withStage({}, async (stage) => {
-    const options = { lingerMs: 1_000, maxBatchRecords: 3 };
+    const options = { lingerMs: 1_000, batchRecordsMax: 3 };
     const producer = stage.connect().producer(options);
     const sent = (): number => stage.sent.filter(({ sequence }) => sequence !== undefined).length;
     producer.append(0);
@@ -588,8 +588,8 @@ test("a server that knows no producers is found out by its first answer", () =>
 test("options that cannot be kept are refused together", () =>
   withStage({}, async (stage) => {
     const stream = stage.connect();
-    expect(() => stream.producer({ maxInFlight: 0, maxBatchBytes: -1, lingerMs: NaN })).toThrow(
-      /maxBatchBytes=-1.*maxInFlight=0.*lingerMs=NaN/,
+    expect(() => stream.producer({ inFlightMax: 0, batchBytesMax: -1, lingerMs: NaN })).toThrow(
+      /batchBytesMax=-1.*inFlightMax=0.*lingerMs=NaN/,
     );
     expect(() => stream.producer({ id: "two\nlines" })).toThrow(/id must be/);
     await Promise.resolve();
@@ -600,7 +600,7 @@ test("the connection's signal ends a producer; what was sent is unknown", () =>
     const controller = new AbortController();
     const producer = stage
       .connect({ signal: controller.signal })
-      .producer({ ...SINGLE, maxInFlight: 1 });
+      .producer({ ...SINGLE, inFlightMax: 1 });
     await stage.drive(producer.send("a"));
     stage.fate = () => ({ thereMs: 5_000 });
     producer.append("b");

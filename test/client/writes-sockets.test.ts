@@ -44,7 +44,7 @@ for (const seed of [1, 2, 3]) {
     const proxy = await openFaultProxy(server.url, { seed, ...faults });
     endings.push(() => proxy.close());
     const stream = connect(proxy.url + PATH, { retry: { minMs: 5, maxMs: 50 } });
-    const producer = stream.producer({ maxBatchRecords: 10, maxInFlight: 8 });
+    const producer = stream.producer({ batchRecordsMax: 10, inFlightMax: 8 });
     const ids = Array.from({ length: 2_000 }, (_, id) => id);
     for (const id of ids) producer.append(id);
     await producer.flush();
@@ -62,7 +62,7 @@ test("a producer goes on over restarts of its server, without a gap and without 
   const { url } = server;
   const stream = connect(url + PATH, { retry: { minMs: 5, maxMs: 50 } });
   await stream.create();
-  const producer = stream.producer({ id: "writer", maxBatchRecords: 5 });
+  const producer = stream.producer({ id: "writer", batchRecordsMax: 5 });
   const ids = Array.from({ length: 1_000 }, (_, id) => id);
   let acknowledged = 0;
   for (let part = 0; part < 5; part += 1) {
@@ -114,7 +114,7 @@ test("plain appends of two handles over sockets are each stored once", async () 
 /** A process that writes one record after the other until it is told to stop. */
 const WRITER = `
   import { connect } from ${JSON.stringify(new URL("../../dist/client/client.js", import.meta.url).href)};
-  const producer = connect(process.argv[1]).producer({ id: "writer", maxBatchRecords: 2 });
+  const producer = connect(process.argv[1]).producer({ id: "writer", batchRecordsMax: 2 });
   try {
     for (let id = 0; ; id += 1) await Promise.all([producer.send({ id }), producer.ready]);
   } catch (error) {

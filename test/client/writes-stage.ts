@@ -5,10 +5,10 @@
 
 import { connect } from "../../src/client/client.ts";
 import { HapaxError } from "../../src/base/errors.ts";
-import type { ClientSettings } from "../../src/client/settings.ts";
+import type { ClientOptions } from "../../src/client/options.ts";
 import type { Stream } from "../../src/client/stream.ts";
 import type { ClientAnswer, ClientRequest, Transport } from "../../src/client/transport.ts";
-import { createServer, type HapaxServer, type ServerSettings } from "../../src/streams/server.ts";
+import { createServer, type HapaxServer, type ServerOptions } from "../../src/streams/server.ts";
 import { nodeDigest } from "../../src/streams/runtimes/node-digest.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
@@ -54,7 +54,7 @@ export interface WriteStage {
   /** All requests of writers, in the order in which they were sent. */
   readonly sent: Sent[];
   fate: (sent: Sent, at: number) => Fate;
-  connect(settings?: ClientSettings): Stream;
+  connect(options?: ClientOptions): Stream;
   /** What the stream holds, seen past the network. */
   stored(): Promise<unknown[]>;
   /** A request of somebody else, whom nothing befalls. */
@@ -65,16 +65,16 @@ export interface WriteStage {
   close(): Promise<void>;
 }
 
-export interface StageSettings {
+export interface StageOptions {
   readonly seed?: number;
   /** The server has only what the public protocol has. */
   readonly isBase?: boolean;
-  readonly server?: ServerSettings;
+  readonly server?: ServerOptions;
   readonly stepMs?: number;
 }
 
-export function openWriteStage(settings: StageSettings = {}): WriteStage {
-  const { seed = 1, isBase = false, stepMs = 10 } = settings;
+export function openWriteStage(options: StageOptions = {}): WriteStage {
+  const { seed = 1, isBase = false, stepMs = 10 } = options;
   const clock = createVirtualClock(Date.UTC(2026, 0, 1));
   const random = createSeededRandom(seed);
   const faults: unknown[] = [];
@@ -89,7 +89,7 @@ export function openWriteStage(settings: StageSettings = {}): WriteStage {
       publicUrl: () => BASE,
       onFault: (error) => faults.push(error),
     },
-    settings.server,
+    options.server,
   );
   const pose = isBase ? asBaseServer(poser(server)) : poser(server);
   const stage: WriteStage = {

@@ -25,15 +25,15 @@ interface Told {
 async function storm(seed: number): Promise<Told> {
   const random = createSeededRandom(seed);
   const isBase = random.below(4) === 0;
-  const bodyMaxBytes = random.below(4) === 0 ? 600 : 1_000_000;
-  const stage = openWriteStage({ seed, isBase, server: { bodyMaxBytes } });
+  const bodyBytesMax = random.below(4) === 0 ? 600 : 1_000_000;
+  const stage = openWriteStage({ seed, isBase, server: { bodyBytesMax } });
   await stage.direct("PUT", { "content-type": "application/json" });
   stage.fate = badNetwork(random, 2 + random.below(12));
   const totalMs = random.below(4) === 0 ? 1_500 : 3_600_000;
   const stream = stage.connect({ retry: { totalMs }, timeoutMs: 2_000 });
   const producer = stream.producer({
-    maxInFlight: 1 + random.below(50),
-    maxBatchRecords: 1 + random.below(20),
+    inFlightMax: 1 + random.below(50),
+    batchRecordsMax: 1 + random.below(20),
     lingerMs: random.below(3) * 10,
   });
   const confirmed: number[] = [];
@@ -123,10 +123,10 @@ test("in 100 storms a producer that was replaced stores nothing after its heir",
     await stage.direct("PUT", { "content-type": "application/json" });
     // Whoever repeats requests on the way can be refused for a copy of what was stored.
     stage.fate = badNetwork(random, 3, false);
-    const settings = { retry: { totalMs: 3_600_000 }, timeoutMs: 2_000 };
-    const options = { id: "writer", maxBatchRecords: 3, maxInFlight: 8 };
-    const zombie = stage.connect(settings).producer(options);
-    const heir = stage.connect(settings).producer(options);
+    const patient = { retry: { totalMs: 3_600_000 }, timeoutMs: 2_000 };
+    const options = { id: "writer", batchRecordsMax: 3, inFlightMax: 8 };
+    const zombie = stage.connect(patient).producer(options);
+    const heir = stage.connect(patient).producer(options);
     await stage.drive(zombie.send({ id: 0 }));
     for (let id = 1; id < 60; id += 1) zombie.append({ id });
     const ended = zombie.flush().then(
@@ -166,7 +166,7 @@ test("in 300 storms every plain append tells the truth, and those that are store
   const seen = { stored: 0, not_stored: 0, unknown: 0, tail_moved: 0, body_too_large: 0 };
   for (let seed = 1; seed <= 300; seed += 1) {
     const random = createSeededRandom(seed);
-    const stage = openWriteStage({ seed, server: { bodyMaxBytes: 400 } });
+    const stage = openWriteStage({ seed, server: { bodyBytesMax: 400 } });
     await stage.direct("PUT", { "content-type": "application/json" });
     stage.fate = badNetwork(random, 2 + random.below(8), false);
     const totalMs = random.below(3) === 0 ? 1_000 : 3_600_000;

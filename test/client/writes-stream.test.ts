@@ -4,14 +4,14 @@ import { expect, test } from "vitest";
 import { AppendFailure, connect } from "../../src/client/client.ts";
 import { isHapaxError } from "../../src/base/errors.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
-import { badNetwork, openWriteStage, type StageSettings, type WriteStage } from "./writes-stage.ts";
+import { badNetwork, openWriteStage, type StageOptions, type WriteStage } from "./writes-stage.ts";
 
 async function withStage(
   run: (stage: WriteStage) => Promise<void>,
-  settings: StageSettings = {},
+  options: StageOptions = {},
   headers: Record<string, string> = {},
 ): Promise<void> {
-  const stage = openWriteStage(settings);
+  const stage = openWriteStage(options);
   await stage.direct("PUT", { "content-type": "application/json", ...headers });
   await run(stage);
   await stage.close();
@@ -73,7 +73,7 @@ test("an append that is refused takes none of its neighbours with it", () =>
       expect(await codeOf(stage, calls[1] ?? Promise.resolve())).toBe("body_too_large");
       expect(await stage.stored()).toEqual(["first", "a", "b", "c"]);
     },
-    { server: { bodyMaxBytes: 100 } },
+    { server: { bodyBytesMax: 100 } },
   ));
 
 test("behind an unknown outcome nothing goes on, because it could end up before it", () =>
@@ -203,9 +203,9 @@ test("a retry policy that outlives the stream's window of keys is refused before
   withStage(
     async (stage) => {
       const patient = stage.connect({ retry: { totalMs: 81_000 } });
-      expect(await codeOf(stage, patient.append(1, { key: "k" }))).toBe("invalid_settings");
+      expect(await codeOf(stage, patient.append(1, { key: "k" }))).toBe("invalid_options");
       const forever = stage.connect({ retry: { totalMs: Infinity } });
-      expect(await codeOf(stage, forever.append(1, { key: "k" }))).toBe("invalid_settings");
+      expect(await codeOf(stage, forever.append(1, { key: "k" }))).toBe("invalid_options");
       const fitting = stage.connect({ retry: { totalMs: 80_000 } });
       expect(await codeOf(stage, fitting.append(1, { key: "k" }))).toBe("it was done");
       expect(await stage.stored()).toEqual([1]);
@@ -214,10 +214,10 @@ test("a retry policy that outlives the stream's window of keys is refused before
     { "stream-key-window": "100" },
   ));
 
-test("without a window of the stream's own the one of the settings counts", () =>
+test("without a window of the stream's own the one of the options counts", () =>
   withStage(async (stage) => {
     const short = stage.connect({ keyWindowSeconds: 10 });
-    expect(await codeOf(stage, short.append(1, { key: "k" }))).toBe("invalid_settings");
+    expect(await codeOf(stage, short.append(1, { key: "k" }))).toBe("invalid_options");
     expect(await codeOf(stage, stage.connect().append(1, { key: "k" }))).toBe("it was done");
   }));
 
@@ -287,7 +287,7 @@ test("resume tells what the stream last stored of a producer, and nothing of one
   withStage(async (stage) => {
     const stream = stage.connect();
     expect(await stage.drive(stream.resume("writer"))).toBeUndefined();
-    const producer = stream.producer({ id: "writer", maxBatchRecords: 1 });
+    const producer = stream.producer({ id: "writer", batchRecordsMax: 1 });
     const receipts = await stage.drive(Promise.all(["a", "b"].map((data) => producer.send(data))));
     const { offset } = receipts[1] ?? {};
     expect(await stage.drive(stream.resume("writer"))).toEqual({ epoch: 0, sequence: 1, offset });
@@ -312,7 +312,7 @@ test("a source that can be replayed goes on exactly after each crash", () =>
       expect(state?.offset).toBe(
         done === 0 ? undefined : (await stage.drive(stream.head())).offset,
       );
-      const producer = stream.producer({ id: "source", maxBatchRecords: 1, maxInFlight: 3 });
+      const producer = stream.producer({ id: "source", batchRecordsMax: 1, inFlightMax: 3 });
       for (const record of source.slice(done)) producer.append(record);
       // The process dies with appends on their way; they arrive, and nobody hears of it.
       await stage.pass(100 + random.below(200));
@@ -438,10 +438,10 @@ test("data that the stream cannot hold is refused before it is sent", () =>
     expect((await stage.stored()).at(-1)).toEqual([1, [2]]);
   }));
 
-test("a URL and settings that are not valid are refused at once", () => {
-  expect(() => connect("not a url")).toThrow(expect.objectContaining({ code: "invalid_settings" }));
-  const settings = { retry: { totalMs: -1, minMs: 5, maxMs: 1 }, timeoutMs: 0 };
-  expect(() => connect("http://stage.test/s", settings)).toThrow(
+test("a URL and options that are not valid are refused at once", () => {
+  expect(() => connect("not a url")).toThrow(expect.objectContaining({ code: "invalid_options" }));
+  const options = { retry: { totalMs: -1, minMs: 5, maxMs: 1 }, timeoutMs: 0 };
+  expect(() => connect("http://stage.test/s", options)).toThrow(
     /retry.maxMs=1 is not from 5.*timeoutMs=0/,
   );
 });

@@ -48,7 +48,7 @@ async function openSqliteStage(): Promise<CrashStage> {
   };
 }
 
-async function openPostgresStage(settings: object): Promise<CrashStage> {
+async function openPostgresStage(options: object): Promise<CrashStage> {
   const postgres = await startPostgres();
   const { pool, host } = postgres;
   await pool.query("CREATE TABLE effects (id SERIAL, text TEXT)");
@@ -56,7 +56,7 @@ async function openPostgresStage(settings: object): Promise<CrashStage> {
   await postgresLedger(pool).migrate();
   return {
     isExclusive: false,
-    start: (task) => startCrashProcess(WORKER, { database: "postgres", host, ...settings }, task),
+    start: (task) => startCrashProcess(WORKER, { database: "postgres", host, ...options }, task),
     read: async () => (await pool.query<Row>(FOUND)).rows.map(({ text }) => text),
     close: () => postgres.stop(),
   };

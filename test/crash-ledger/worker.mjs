@@ -1,5 +1,5 @@
 /**
- * One process of the crash suite: `node worker.mjs <settings as JSON>`. Over SQLite in a file, or PostgreSQL behind a
+ * One process of the crash suite: `node worker.mjs <options as JSON>`. Over SQLite in a file, or PostgreSQL behind a
  * socket. See run.ts.
  */
 

@@ -6,7 +6,7 @@
 import { call } from "../protocol/raw-http.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { compare, Producer, readAll, Reader } from "./load.ts";
-import type { JournalSettings, ServerProcess } from "./processes.ts";
+import type { JournalOptions, ServerProcess } from "./processes.ts";
 import { fileEvent, leftovers, Site } from "./site.ts";
 
 /**
@@ -15,12 +15,12 @@ import { fileEvent, leftovers, Site } from "./site.ts";
  */
 export type Moment = "ready" | "load" | "recovery" | "snapshot" | "spare" | "roll";
 
-export interface CrashSettings {
+export interface CrashOptions {
   readonly dir: string;
   readonly seed: number;
   readonly cycles: number;
   readonly moments: readonly Moment[];
-  readonly journal?: JournalSettings;
+  readonly journal?: JournalOptions;
   readonly producers?: number;
   readonly streams?: number;
   readonly recordBytes?: number;
@@ -51,8 +51,8 @@ const FILES: Partial<Record<Moment, RegExp>> = {
   roll: /^journal-/,
 };
 
-export async function crashRun(settings: CrashSettings): Promise<CrashReport> {
-  const { dir, seed, journal, producers = 8, streams = 4, recordBytes = 100 } = settings;
+export async function crashRun(options: CrashOptions): Promise<CrashReport> {
+  const { dir, seed, journal, producers = 8, streams = 4, recordBytes = 100 } = options;
   const random = createSeededRandom(seed);
   const site = new Site(journal === undefined ? { dir } : { dir, journal });
   let server = await site.start();
@@ -65,13 +65,13 @@ export async function crashRun(settings: CrashSettings): Promise<CrashReport> {
     return { width, producer: new Producer(site, `p${index}`, path, recordBytes, width) };
   });
   const readers = paths.flatMap((path) =>
-    (settings.readers ?? ["sse", "catch-up"]).map((kind) => new Reader(site, path, kind)),
+    (options.readers ?? ["sse", "catch-up"]).map((kind) => new Reader(site, path, kind)),
   );
   const churn = { isStopped: false };
   const running = [
     ...writers.map(({ producer, width }) => producer.run(width)),
     ...readers.map((reader) => reader.run()),
-    ...(settings.churns === true ? [runChurn(site, churn)] : []),
+    ...(options.churns === true ? [runChurn(site, churn)] : []),
   ];
   const work = Promise.all(running);
   work.catch(() => undefined); // Awaited below, after the kills.
@@ -85,8 +85,8 @@ export async function crashRun(settings: CrashSettings): Promise<CrashReport> {
     ...readers.flatMap((reader) => reader.violations),
   ];
   let kills = 0;
-  for (; kills < settings.cycles && problemsNow().length === 0; kills += 1) {
-    server = await killOnce(site, server, random, { ...settings, firstAck }, counts);
+  for (; kills < options.cycles && problemsNow().length === 0; kills += 1) {
+    server = await killOnce(site, server, random, { ...options, firstAck }, counts);
   }
   churn.isStopped = true;
   for (const { producer } of writers) producer.stop();
@@ -129,15 +129,15 @@ async function killOnce(
   site: Site,
   server: ServerProcess,
   random: SeededRandom,
-  settings: CrashSettings & { readonly firstAck: () => Promise<void> },
+  options: CrashOptions & { readonly firstAck: () => Promise<void> },
   counts: { inSnapshot: number; inSpare: number },
 ): Promise<ServerProcess> {
-  const { moments, lifeMsMax = 250 } = settings;
+  const { moments, lifeMsMax = 250 } = options;
   const moment = moments[random.below(moments.length)] ?? "ready";
   const delayMs = random.below(lifeMsMax);
   const name = FILES[moment];
   // Who is stuck or has found a violation never answers: the loop looks again after a while.
-  if (moment === "load") await Promise.race([settings.firstAck(), passed(5000)]);
+  if (moment === "load") await Promise.race([options.firstAck(), passed(5000)]);
   if (name === undefined) await passed(delayMs);
   else await fileEvent(site.dir, name, 4 * lifeMsMax);
   await site.kill(server);

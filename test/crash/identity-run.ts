@@ -17,14 +17,14 @@ import {
   type Writer,
   type WriterCounts,
 } from "./identity-writers.ts";
-import type { JournalSettings } from "./processes.ts";
+import type { JournalOptions } from "./processes.ts";
 import { Site } from "./site.ts";
 
-export interface IdentitySettings {
+export interface IdentityOptions {
   readonly dir: string;
   readonly seed: number;
   readonly cycles: number;
-  readonly journal?: JournalSettings;
+  readonly journal?: JournalOptions;
   /** How long a server lives. Default 1000. */
   readonly lifeMs?: number;
 }
@@ -36,7 +36,7 @@ export interface IdentityReport extends WriterCounts {
   readonly problems: readonly string[];
 }
 
-const SMALL: JournalSettings = { segmentBytes: 256 * 1024, snapshotBytes: 192 * 1024 };
+const SMALL: JournalOptions = { segmentBytes: 256 * 1024, snapshotBytes: 192 * 1024 };
 
 function writersOf(place: Place, seed: number): readonly Writer[] {
   const randomOf = (index: number) => createSeededRandom(seed * 31 + index);
@@ -52,8 +52,8 @@ function writersOf(place: Place, seed: number): readonly Writer[] {
   ];
 }
 
-export async function identityRun(settings: IdentitySettings): Promise<IdentityReport> {
-  const { dir, seed, cycles, journal = SMALL, lifeMs = 1000 } = settings;
+export async function identityRun(options: IdentityOptions): Promise<IdentityReport> {
+  const { dir, seed, cycles, journal = SMALL, lifeMs = 1000 } = options;
   const site = new Site({ dir, journal });
   let server = await site.start();
   const proxy = await openFaultProxy(() => site.url(), { seed, dropAnswers: 0.3 });

@@ -7,7 +7,7 @@ import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
 import { isHapaxError } from "../../src/base/errors.ts";
 import {
   type FileStore,
-  type FileStoreSettings,
+  type FileStoreOptions,
   openOnDisk,
 } from "../../src/streams/stores/file.ts";
 import { History } from "./history.ts";
@@ -43,7 +43,7 @@ export async function runPowerCuts(seed: number): Promise<PowerCutReport> {
     tally.faults += hasFault ? 1 : 0;
     const opened = openOnDisk(
       disk,
-      { ...settingsFor(random, segmentBytes), clock, random },
+      { ...optionsFor(random, segmentBytes), clock, random },
       async () => {},
     );
     const stopped = disk.stopped.then(() => undefined);
@@ -61,7 +61,7 @@ export async function runPowerCuts(seed: number): Promise<PowerCutReport> {
   }
   const store = await openOnDisk(
     disk,
-    { ...settingsFor(random, segmentBytes), clock, random },
+    { ...optionsFor(random, segmentBytes), clock, random },
     async () => {},
   );
   const engine = await live(store, history, workload, 3);
@@ -99,7 +99,7 @@ async function checkReopened(disk: SimulatedDisk, history: History): Promise<voi
 }
 
 /** Small, so that segments roll, are given up and are used again within a few commits. */
-function settingsFor(random: SeededRandom, segmentBytes: number): FileStoreSettings {
+function optionsFor(random: SeededRandom, segmentBytes: number): FileStoreOptions {
   return {
     segmentBytes,
     cacheBytes: random.below(3) * 8192,

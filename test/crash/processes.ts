@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 /** Sizes of the journal, and how the server breaks its promise, if it does. */
-export interface JournalSettings {
+export interface JournalOptions {
   readonly segmentBytes?: number;
   readonly snapshotBytes?: number;
   readonly cacheBytes?: number;
@@ -23,7 +23,7 @@ export interface JournalSettings {
 export interface StartOptions {
   readonly dir: string;
   /** Without it the real `hapax serve` is started. */
-  readonly journal?: JournalSettings;
+  readonly journal?: JournalOptions;
   /** Words before the command: `prlimit`, `strace`. They must replace themselves by the server. */
   readonly wrapper?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;

@@ -7,14 +7,14 @@ import { isDeepStrictEqual } from "node:util";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { openFileStore } from "../../src/streams/stores/file.ts";
 import { call, type HttpAnswer } from "../protocol/raw-http.ts";
-import type { JournalSettings } from "./processes.ts";
+import type { JournalOptions } from "./processes.ts";
 
 /** Small enough for the script to fill several segments; snapshots are written when a step says so. */
 export const SCRIPT_JOURNAL = {
   segmentBytes: 32 * 1024,
   snapshotBytes: 1024 * 1024,
   cacheBytes: 4 * 1024,
-} satisfies JournalSettings;
+} satisfies JournalOptions;
 
 type Step =
   | { readonly kind: "create"; readonly stream: string }

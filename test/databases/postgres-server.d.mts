@@ -7,4 +7,4 @@ export interface PostgresServer {
   stop(): Promise<void>;
 }
 export function findBinaries(): string | undefined;
-export function startPostgresServer(settings: { readonly fsync: boolean }): PostgresServer;
+export function startPostgresServer(options: { readonly fsync: boolean }): PostgresServer;

@@ -54,9 +54,9 @@ export function startPostgresServer({ fsync }) {
   const env = envOf(native);
   if (process.platform === "win32") cpSync(join(shared, "data"), data, { recursive: true });
   else execFileSync("cp", ["-a", join(shared, "data"), data]); // With its owner and its rights.
-  const settings = ["listen_addresses=", `fsync=${fsync ? "on" : "off"}`, "max_connections=60"];
-  settings.push("wal_level=logical", "max_replication_slots=20", "max_prepared_transactions=4");
-  const args = ["-D", data, "-k", folder, ...settings.flatMap((setting) => ["-c", setting])];
+  const options = ["listen_addresses=", `fsync=${fsync ? "on" : "off"}`, "max_connections=60"];
+  options.push("wal_level=logical", "max_replication_slots=20", "max_prepared_transactions=4");
+  const args = ["-D", data, "-k", folder, ...options.flatMap((option) => ["-c", option])];
   const server = spawn(join(native, "bin", "postgres"), args, {
     ...user,
     env,

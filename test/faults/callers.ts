@@ -39,7 +39,7 @@ export const callerFaults: readonly Fault[] = [
     file: "src/toolkit/idempotency/fetch.ts",
     find: 'headers.set(keyHeader, (keySyntax === "quoted" ? encodeKey(key) : undefined) ?? key);',
     replace:
-      'headers.set(keyHeader, keySyntax === "quoted" ? `"${this.#settings.random.id()}"` : key);',
+      'headers.set(keyHeader, keySyntax === "quoted" ? `"${this.#options.random.id()}"` : key);',
     caughtBy: {
       file: FETCH,
       test: "is the same in all attempts, also in those of another process and at once",
@@ -92,7 +92,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "patience may outlast the window",
     guarantee: "G26",
-    file: "src/toolkit/idempotency/fetch-settings.ts",
+    file: "src/toolkit/idempotency/fetch-options.ts",
     find: 'check.whole("retry.totalMs", retry.totalMs, totalMs, 0, patienceMs)',
     replace: 'check.whole("retry.totalMs", retry.totalMs, totalMs, 0, patienceMs * 10)',
     caughtBy: {

@@ -101,7 +101,7 @@ export const chaosFaults: readonly Fault[] = [
     guarantee: "G19",
     file: "src/client/keyed.ts",
     find: `"Idempotency-Key": quoted(key),`,
-    replace: `"Idempotency-Key": quoted(\`\${key} \${peer.caller.settings.random.id()}\`),`,
+    replace: `"Idempotency-Key": quoted(\`\${key} \${peer.caller.options.random.id()}\`),`,
     caughtBy: {
       file: CHAOS,
       test: "4 seeds of 200 keyed appends through the same proxy, some called twice: each key is stored once",

@@ -101,7 +101,7 @@ export const clientWriteFaults: readonly Fault[] = [
     file: "src/client/attempt.ts",
     find: "        this.once(call).catch((thrown: unknown) => {",
     replace:
-      '        this.once({ ...call, headers: { ...call.headers, "Producer-Session": `try-${this.settings.random.id()}` } })\n' +
+      '        this.once({ ...call, headers: { ...call.headers, "Producer-Session": `try-${this.options.random.id()}` } })\n' +
       "          .catch((thrown: unknown) => {",
     caughtBy: { file: STREAM, test: "a plain append is stored once when its answer is lost" },
   },

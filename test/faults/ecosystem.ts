@@ -31,7 +31,7 @@ export const ecosystemFaults: readonly Fault[] = [
     name: "records are changed for readers that did not ask",
     guarantee: "G8",
     file: "src/streams/server/reads.ts",
-    find: "return request.stateOffsets ?? parts.settings.stateOffsets;",
+    find: "return request.stateOffsets ?? parts.options.stateOffsets;",
     replace: "return request.stateOffsets ?? true;",
     caughtBy: {
       file: ECOSYSTEM,

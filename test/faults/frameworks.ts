@@ -73,8 +73,8 @@ export const frameworkFaults: readonly Fault[] = [
     name: "a key on DELETE passes and protects nothing",
     guarantee: "G26",
     file: "src/toolkit/idempotency/engine.ts",
-    find: "return hasKey || this.settings.methods.has(method);",
-    replace: "return this.settings.methods.has(method);",
+    find: "return hasKey || this.options.methods.has(method);",
+    replace: "return this.options.methods.has(method);",
     caughtBy: {
       file: FRAMEWORKS,
       test: "a key on DELETE is refused where it would protect nothing",

@@ -42,7 +42,7 @@ export const outboxFaults: readonly Fault[] = [
     name: "an unknown outcome goes again under another number",
     guarantee: "G28",
     file: "src/toolkit/outbox/publishing.ts",
-    find: "      await backOff(settings, repeats, sending.pausing);",
+    find: "      await backOff(options, repeats, sending.pausing);",
     replace: '      return sending.tried.map(() => ({ kind: "skipped" })) as T;',
     caughtBy: { file: RELAY, test: WHATEVER },
   },
@@ -143,7 +143,7 @@ export const outboxFaults: readonly Fault[] = [
     name: "a relay that is made anew uses the numbers of the one before",
     guarantee: "G28",
     file: "src/toolkit/outbox/relay-work.ts",
-    find: "life: isNew ? settings.random.id() : life,",
+    find: "life: isNew ? options.random.id() : life,",
     replace: "life,",
     caughtBy: {
       file: FORGETTING,

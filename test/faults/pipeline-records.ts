@@ -12,9 +12,9 @@ export const pipelineRecordFaults: readonly Fault[] = [
     name: "an id names a place in a page, and not the record",
     guarantee: "G24",
     file: "src/client/processing/pipeline-attempts.ts",
-    find: "    return recordId(this.#settings.group, page, page.places.offsetAt(index));",
+    find: "    return recordId(this.#options.group, page, page.places.offsetAt(index));",
     replace:
-      "    return recordId(this.#settings.group, page, `${page.places.offsetAt(0)}/${String(index)}`);",
+      "    return recordId(this.#options.group, page, `${page.places.offsetAt(0)}/${String(index)}`);",
     caughtBy: {
       file: IDENTITY,
       test: "after a reset every output has the id that it had, however the pages are cut",

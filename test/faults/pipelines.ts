@@ -74,8 +74,8 @@ export const pipelineFaults: readonly Fault[] = [
     name: "a dead letter is stored apart from the offset",
     guarantee: "G21",
     file: "src/client/processing/pipeline-server.ts",
-    find: "tx.append(settings.deadLetter, envelope);",
-    replace: "void this.#parts.hapax.stream(settings.deadLetter).append(envelope);",
+    find: "tx.append(options.deadLetter, envelope);",
+    replace: "void this.#parts.hapax.stream(options.deadLetter).append(envelope);",
     caughtBy: { file: SERVER, test: "is not put aside if its offset is not committed" },
   },
   {

@@ -40,8 +40,8 @@ export const poisonFaults: readonly Fault[] = [
     name: "a batch that cannot be settled is published again",
     guarantee: "G28",
     file: WORK,
-    find: "await this.#keep(ledger, { ...this.#state, intent }).catch(settings.onError);",
-    replace: "settings.onError(error);",
+    find: "await this.#keep(ledger, { ...this.#state, intent }).catch(options.onError);",
+    replace: "options.onError(error);",
     caughtBy: {
       file: POISON,
       test: "a batch that cannot be settled is not published again, and is tried again after growing pauses",

@@ -29,8 +29,8 @@ test(
   { timeout: 900_000 },
   async () => {
     const paced = IS_LONG ? { acts: 30, leaseMs: 3000 } : { acts: 3, leaseMs: 1500 };
-    const settings = { ...SETTINGS, ...paced, leasesPerAct: 2.5, seed: 9 };
-    const { shares, ...report } = await runGroupStorm(settings);
+    const options = { ...SETTINGS, ...paced, leasesPerAct: 2.5, seed: 9 };
+    const { shares, ...report } = await runGroupStorm(options);
     console.log(JSON.stringify({ ...report, shares: shares.join(" ") }));
     expect(report).toMatchObject({ missing: 0, twice: 0, outOfOrder: 0 });
     // One act at a time: over several in a row, a stream may go from one that dies to one that sleeps.

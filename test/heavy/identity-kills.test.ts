@@ -1,7 +1,7 @@
 // The server is killed with SIGKILL every second under writers in sessions, with keys, and with expected tails.
 // Some of them come back as new processes do, with a new session. GUARANTEES.md; PROTOCOL.md §14 to §18
 import { expect, test } from "vitest";
-import { identityRun, type IdentityReport, type IdentitySettings } from "../crash/identity-run.ts";
+import { identityRun, type IdentityReport, type IdentityOptions } from "../crash/identity-run.ts";
 import { inDirectory } from "../crash/processes.ts";
 
 const SEED = Number(process.env["HAPAX_SEED"] ?? Date.now() % 1_000_000_007);
@@ -9,9 +9,9 @@ const SEED = Number(process.env["HAPAX_SEED"] ?? Date.now() % 1_000_000_007);
 const CYCLES = process.env["HAPAX_LONG"] === undefined ? 6 : 60;
 const LIMIT = { timeout: 120_000 + CYCLES * 4000 };
 
-function run(settings: Omit<IdentitySettings, "dir" | "seed">): Promise<IdentityReport> {
+function run(options: Omit<IdentityOptions, "dir" | "seed">): Promise<IdentityReport> {
   return inDirectory(async (dir) => {
-    const { problems, ...figures } = await identityRun({ dir, seed: SEED, ...settings });
+    const { problems, ...figures } = await identityRun({ dir, seed: SEED, ...options });
     console.log(`${expect.getState().currentTestName}: ${JSON.stringify(figures)}`);
     return { ...figures, problems: problems.slice(0, 10) };
   });

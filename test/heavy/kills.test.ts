@@ -2,7 +2,7 @@
 // nothing that was answered is lost, nothing is stored twice, nothing is out of order, and no reader ever
 // saw anything that is not there. GUARANTEES.md; PROTOCOL.md §5
 import { expect, test, vi } from "vitest";
-import { type CrashReport, crashRun, type CrashSettings } from "../crash/crash-run.ts";
+import { type CrashReport, crashRun, type CrashOptions } from "../crash/crash-run.ts";
 import { inDirectory, startServer } from "../crash/processes.ts";
 import { call, type CallOptions, type HttpAnswer } from "../protocol/raw-http.ts";
 
@@ -11,9 +11,9 @@ const SEED = Number(process.env["HAPAX_SEED"] ?? Date.now() % 1_000_000_007);
 const CYCLES = Number(process.env["HAPAX_CRASH_CYCLES"] ?? 25);
 const SMALL = { segmentBytes: 64 * 1024, snapshotBytes: 96 * 1024, cacheBytes: 32 * 1024 };
 
-function run(settings: Omit<CrashSettings, "dir" | "seed">): Promise<CrashReport> {
+function run(options: Omit<CrashOptions, "dir" | "seed">): Promise<CrashReport> {
   return inDirectory(async (dir) => {
-    const report = await crashRun({ dir, seed: SEED, ...settings });
+    const report = await crashRun({ dir, seed: SEED, ...options });
     const { problems, ...figures } = report;
     console.log(`${expect.getState().currentTestName}: ${JSON.stringify(figures)}`);
     return { ...report, problems: problems.slice(0, 10) };

@@ -28,8 +28,8 @@ const SCRIPT = `
     port: 0,
     readerStallMs: ${READER_STALL_MS},
     readerBufferBytes: ${READER_BUFFER_BYTES},
-    answersMaxBytes: ${ANSWERS_BYTES},
-    sseMaxSeconds: 600,
+    answersBytesMax: ${ANSWERS_BYTES},
+    sseSecondsMax: 600,
   });
   process.on("message", () => process.send({ liveReaders: server.server.engine.liveReaders }));
   process.on("disconnect", () => process.exit(0));

@@ -12,7 +12,7 @@ import {
   type FetchHandler,
   GLOBAL,
   type Idempotency,
-  type IdempotencySettings,
+  type IdempotencyOptions,
 } from "../../src/toolkit/idempotency.ts";
 import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
@@ -39,12 +39,12 @@ const newKey = (): string => `k${(keys += 1)}`;
 
 async function engineOf<Tx>(
   target: Target<Tx>,
-  settings: Partial<IdempotencySettings> = {},
+  options: Partial<IdempotencyOptions> = {},
 ): Promise<Idempotency<Tx>> {
   return createIdempotency(await target.openLedger(), {
     scope: GLOBAL,
     onError: () => undefined,
-    ...settings,
+    ...options,
   });
 }
 
@@ -66,8 +66,8 @@ function cases<Tx>(target: () => Target<Tx>): void {
   test("CK5 a phase that never ends is rolled back in time, and keeps nobody from the database", async () => {
     const ledger = await target().openLedger();
     const key = newKey();
-    const settings = { scope: GLOBAL, mode: "phases", workMsMax: 200, onError: () => undefined };
-    const engine = createIdempotency(ledger, settings as IdempotencySettings);
+    const options = { scope: GLOBAL, mode: "phases", workMsMax: 200, onError: () => undefined };
+    const engine = createIdempotency(ledger, options as IdempotencyOptions);
     const answer = await engine.handle(requestOf(key), async (_request, { phase }) => {
       await phase("pay", async ({ tx }) => {
         await target().pay(tx, key);
@@ -181,8 +181,8 @@ function cases<Tx>(target: () => Target<Tx>): void {
 
   test("phases commit one by one, and a completer finishes what was left", async () => {
     const key = newKey();
-    const settings = { mode: "phases", completes: true, leaseMs: 1000 } as const;
-    const engine = await engineOf(target(), settings);
+    const options = { mode: "phases", completes: true, leaseMs: 1000 } as const;
+    const engine = await engineOf(target(), options);
     const steps: FetchHandler<Tx> = async (_request, { phase }) => {
       await phase("one", ({ tx }) => target().pay(tx, key));
       const remote = await phase("call", async (call) => call.key, { effect: "call" });
@@ -196,7 +196,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
     await expect(engine.handle(requestOf(key), steps)).rejects.toThrow("died");
     setFailpoint(undefined);
     expect(await target().countOf(key)).toBe(1);
-    const others = [await engineOf(target(), settings), await engineOf(target(), settings)];
+    const others = [await engineOf(target(), options), await engineOf(target(), options)];
     const completers = others.map((other) =>
       other.completer((_request, place) => (place.key === key ? steps : undefined), { everyMs: 1 }),
     );
@@ -307,9 +307,9 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
         put: (...all) => (isStopped ? new Promise(() => undefined) : entries.put(...all)),
       },
     };
-    const settings = { scope: GLOBAL, leaseMs: 300, onError: () => undefined } as const;
-    const zombie = createIdempotency(stopped, settings);
-    const other = createIdempotency(quick, settings);
+    const options = { scope: GLOBAL, leaseMs: 300, onError: () => undefined } as const;
+    const zombie = createIdempotency(stopped, options);
+    const other = createIdempotency(quick, options);
     const key = newKey();
     const pay: FetchHandler<pg.PoolClient> = async (_request, { tx }) => {
       await target.pay(tx, key);

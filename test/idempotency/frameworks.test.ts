@@ -312,15 +312,15 @@ test("a caller of ours that comes while its first call is worked on gets the ans
     }),
   );
   const store = memoryKeyStore();
-  const settings = { store, windowMs: 24 * 3_600_000 };
+  const options = { store, windowMs: 24 * 3_600_000 };
   const url = `http://127.0.0.1:${port}/pay`;
   const gone = new AbortController();
-  const first = createIdempotentFetch(settings)("order 17", url, { signal: gone.signal });
+  const first = createIdempotentFetch(options)("order 17", url, { signal: gone.signal });
   await begun;
   gone.abort();
   await expect(first).rejects.toThrow();
   const startMs = performance.now();
-  const second = createIdempotentFetch(settings)("order 17", url);
+  const second = createIdempotentFetch(options)("order 17", url);
   await expect.poll(() => requests).toBe(2);
   finish();
   expect([(await second).status, requests, done]).toEqual([201, 2, ["paid"]]);

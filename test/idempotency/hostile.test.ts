@@ -10,7 +10,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import {
   createIdempotency,
   GLOBAL,
-  type IdempotencySettings,
+  type IdempotencyOptions,
 } from "../../src/toolkit/idempotency.ts";
 import { fastifyIdempotency } from "../../src/toolkit/idempotency/fastify.ts";
 import { createIdempotentFetch, memoryKeyStore } from "../../src/toolkit/idempotency/fetch.ts";
@@ -37,10 +37,10 @@ async function listen(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-function engineOf(settings: Partial<IdempotencySettings> = {}) {
+function engineOf(options: Partial<IdempotencyOptions> = {}) {
   const errors: unknown[] = [];
   const onError = (error: unknown): void => void errors.push(error);
-  const engine = createIdempotency(memoryLedger(), { scope: GLOBAL, onError, ...settings });
+  const engine = createIdempotency(memoryLedger(), { scope: GLOBAL, onError, ...options });
   return { engine, errors };
 }
 
@@ -180,7 +180,7 @@ describe("the body of a request", () => {
     expect([one.status, await one.text()]).toEqual([501, expect.stringContaining("fingerprint")]);
   });
 
-  test("a body that cannot be seen is fine where the settings have a fingerprint", async () => {
+  test("a body that cannot be seen is fine where the options have a fingerprint", async () => {
     const { engine } = engineOf({ fingerprint: ({ headers }) => headers.get("x-digest") ?? "" });
     const app = express();
     app.use((request, _response, next) => {

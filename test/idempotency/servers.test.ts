@@ -18,7 +18,7 @@ import {
   createIdempotency,
   GLOBAL,
   type Idempotency,
-  type IdempotencySettings,
+  type IdempotencyOptions,
   NotStarted,
 } from "../../src/toolkit/idempotency.ts";
 import { fastifyIdempotency } from "../../src/toolkit/idempotency/fastify.ts";
@@ -224,12 +224,12 @@ interface World extends Effects {
   readonly errors: unknown[];
 }
 
-async function open(target: Target, settings: Partial<IdempotencySettings> = {}): Promise<World> {
+async function open(target: Target, options: Partial<IdempotencyOptions> = {}): Promise<World> {
   const errors: unknown[] = [];
   const engine = createIdempotency(memoryLedger(), {
     scope: GLOBAL,
     onError: (error) => errors.push(error),
-    ...settings,
+    ...options,
   });
   const effects = effectsOf();
   const { url, stop } = await target.start(engine, effects);

@@ -16,17 +16,17 @@ if (reason !== undefined && process.env["CI"] === "true") throw new Error(reason
 if (reason !== undefined) console.log(`skipped: transactions on PostgreSQL: ${reason}`);
 
 let server: TestPostgres;
-const settings = () => ({ host: server.host, user: "postgres", database: "postgres" });
+const options = () => ({ host: server.host, user: "postgres", database: "postgres" });
 
 function openPool(max = 4): pg.Pool {
-  const pool = new pg.Pool({ ...settings(), max });
+  const pool = new pg.Pool({ ...options(), max });
   pool.on("error", () => undefined);
   endings.push(() => pool.end());
   return pool;
 }
 
 function openSql(max = 4): postgres.Sql {
-  const sql = postgres({ ...settings(), max, onnotice: () => undefined });
+  const sql = postgres({ ...options(), max, onnotice: () => undefined });
   endings.push(() => sql.end({ timeout: 1 }));
   return sql;
 }

@@ -35,20 +35,20 @@ afterEach(async () => {
   await Promise.all(ends.splice(0).map((end) => end()));
 });
 
-const settings = () => ({ host: server.host, user: "postgres", database: "postgres", max: 4 });
+const options = () => ({ host: server.host, user: "postgres", database: "postgres", max: 4 });
 
 function newPool(
   others: pg.PoolConfig = {},
   atEnd: (end: () => Promise<void>) => void = (end) => ends.push(end),
 ): pg.Pool {
-  const pool = new pg.Pool({ ...settings(), ...others });
+  const pool = new pg.Pool({ ...options(), ...others });
   pool.on("error", () => undefined);
   atEnd(() => pool.end());
   return pool;
 }
 
 function newSql(others: postgres.Options<Record<string, never>> = {}): postgres.Sql {
-  const sql = postgres({ ...settings(), onnotice: () => undefined, ...others });
+  const sql = postgres({ ...options(), onnotice: () => undefined, ...others });
   ends.push(() => sql.end());
   return sql;
 }
@@ -368,7 +368,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
   test("a schema that is no name is refused", () => {
     for (const schema of ["", "nul\0", "é".repeat(32)])
       expect(() => postgresLedger<pg.PoolClient>(newPool(), { schema })).toThrow(
-        expect.objectContaining({ code: "invalid_settings" }),
+        expect.objectContaining({ code: "invalid_options" }),
       );
   });
 });

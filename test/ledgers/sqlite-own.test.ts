@@ -30,7 +30,7 @@ describe("the connection", () => {
     const connection = connect(newFile());
     // As a caller without types.
     const plain = () => sqliteLedger(connection as never);
-    expect(plain).toThrow(expect.objectContaining({ code: "invalid_settings" }));
+    expect(plain).toThrow(expect.objectContaining({ code: "invalid_options" }));
     expect(plain).toThrow("(() => new Database(path))");
     expect(() => sqliteLedger((async () => connection) as never)).toThrow(
       "must return the connection",
@@ -84,7 +84,7 @@ describe("the connection", () => {
     );
     expect(done.result).toBe(1);
     const next = processOnce(ledger, "b", () => 2, { scope: GLOBAL });
-    await expect(next).rejects.toMatchObject({ code: "invalid_settings" });
+    await expect(next).rejects.toMatchObject({ code: "invalid_options" });
     await expect(ledger.entries.find(placeOf("a"))).rejects.toThrow("others wrote");
     expect(effectsIn(file)).toEqual(["mine", "neighbour"]);
   });
@@ -97,7 +97,7 @@ describe("the connection", () => {
       throw new Error("no");
     });
     await expect(failed).rejects.toMatchObject({
-      code: "invalid_settings",
+      code: "invalid_options",
       message: expect.stringContaining("rolled back"),
       cause: { message: "no" },
     });

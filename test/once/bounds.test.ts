@@ -7,7 +7,7 @@ import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import { acquireLease, GLOBAL, ledgerSink, processOnce } from "../../src/toolkit/ledger.ts";
-import type { OnceProbed } from "../../src/toolkit/once/settings.ts";
+import type { OnceProbed } from "../../src/toolkit/once/options.ts";
 import { createOutbox, createRelay, functionPublisher } from "../../src/toolkit/outbox.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { connect, newFile } from "../ledgers/kit.ts";

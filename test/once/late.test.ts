@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import type { Clock } from "../../src/base/clock.ts";
 import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import type { MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
-import type { OnceProbed, Reconciled } from "../../src/toolkit/once/settings.ts";
+import type { OnceProbed, Reconciled } from "../../src/toolkit/once/options.ts";
 import { processOnce } from "../../src/toolkit/ledger.ts";
 import { onAbort } from "../../src/base/aborts.ts";
 import { flush, gate, stage } from "./stage.ts";
@@ -16,7 +16,7 @@ function stopped(clock: Clock): Clock {
   return { ...clock, steadyMs: () => clock.steadyMs(), after: () => () => undefined };
 }
 
-function probed(base: ReturnType<typeof stage>["settings"]) {
+function probed(base: ReturnType<typeof stage>["options"]) {
   const charges: string[] = [];
   const charge = (who: string) => () => {
     charges.push(who);
@@ -26,13 +26,13 @@ function probed(base: ReturnType<typeof stage>["settings"]) {
     const [result] = charges;
     return result === undefined ? { kind: "not_done" } : { kind: "done", result };
   };
-  const settings: OnceProbed<string> = { ...base, effect: "probed", reconcile };
-  return { charges, charge, settings };
+  const options: OnceProbed<string> = { ...base, effect: "probed", reconcile };
+  return { charges, charge, options };
 }
 
 test("CK2 work whose claim was answered after its lease is not begun", async () => {
-  const { clock, ledger, elsewhere, settings: base } = stage();
-  const { charges, charge, settings } = probed(base);
+  const { clock, ledger, elsewhere, options: base } = stage();
+  const { charges, charge, options } = probed(base);
   const [written, answer] = [gate(), gate()];
   const slow: Ledger<MemoryTransaction> = {
     ...ledger,
@@ -46,30 +46,30 @@ test("CK2 work whose claim was answered after its lease is not begun", async () 
       },
     },
   };
-  const first = processOnce(slow, "k", charge("first"), settings).catch((error) => error);
+  const first = processOnce(slow, "k", charge("first"), options).catch((error) => error);
   await written.opened;
   clock.advance(1_001);
-  await processOnce(elsewhere(), "k", charge("second"), settings);
+  await processOnce(elsewhere(), "k", charge("second"), options);
   answer.open();
   expect(await first).toMatchObject({ code: "lease_lost" });
   expect(charges).toEqual(["second"]);
 });
 
 test("CK2 work is not begun on an answer of reconcile that came after the lease", async () => {
-  const { clock, ledger, elsewhere, settings: base } = stage();
-  const { charges, charge, settings } = probed(base);
+  const { clock, ledger, elsewhere, options: base } = stage();
+  const { charges, charge, options } = probed(base);
   const lost = processOnce(
     ledger,
     "k",
     () => {
       throw new Error("no answer");
     },
-    settings,
+    options,
   );
   await expect(lost).rejects.toThrow("no answer");
   const [asked, answer] = [gate(), gate()];
   const first = processOnce(ledger, "k", charge("first"), {
-    ...settings,
+    ...options,
     clock: stopped(clock),
     async reconcile(): Promise<Reconciled<string>> {
       asked.open();
@@ -79,7 +79,7 @@ test("CK2 work is not begun on an answer of reconcile that came after the lease"
   }).catch((error) => error);
   await asked.opened;
   clock.advance(1_001);
-  await processOnce(elsewhere(), "k", charge("second"), settings);
+  await processOnce(elsewhere(), "k", charge("second"), options);
   answer.open();
   expect(await first).toMatchObject({ code: "lease_lost" });
   expect(charges).toEqual(["second"]);
@@ -88,7 +88,7 @@ test("CK2 work is not begun on an answer of reconcile that came after the lease"
 test("the signal that work has heard goes with it, however long the caller's lives", async () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as () => void;
-  const { ledger, settings } = stage();
+  const { ledger, options } = stage();
   const stop = new AbortController();
   const heard: WeakRef<AbortSignal>[] = [];
   for (let time = 0; time < 10; time += 1)
@@ -99,7 +99,7 @@ test("the signal that work has heard goes with it, however long the caller's liv
         signal.addEventListener("abort", () => undefined);
         heard.push(new WeakRef(signal));
       },
-      { ...settings, signal: stop.signal },
+      { ...options, signal: stop.signal },
     );
   // What a turn has seen stays until its end.
   await flush();
@@ -109,7 +109,7 @@ test("the signal that work has heard goes with it, however long the caller's liv
 });
 
 test("the signal of the work aborts with the caller's, and with the reason of it", async () => {
-  const { ledger, settings } = stage();
+  const { ledger, options } = stage();
   const stop = new AbortController();
   const reason = new Error("enough");
   for (const isBefore of [false, true]) {
@@ -120,21 +120,21 @@ test("the signal of the work aborts with the caller's, and with the reason of it
         if (!isBefore) stop.abort(reason);
         signal.throwIfAborted();
       },
-      { ...settings, signal: stop.signal },
+      { ...options, signal: stop.signal },
     );
     await expect(call).rejects.toBe(reason);
   }
 });
 
 test("many calls at once have one listener of the caller's signal, and all hear of it", async () => {
-  const { ledger, settings } = stage();
+  const { ledger, options } = stage();
   const stop = new AbortController();
   const call = (key: string) =>
     processOnce(
       ledger,
       key,
       ({ signal }) => new Promise((_, reject) => onAbort(signal, () => reject(signal.reason))),
-      { ...settings, effect: "repeatable", signal: stop.signal },
+      { ...options, effect: "repeatable", signal: stop.signal },
     );
   // Half of them work, and half have joined.
   const calls = Array.from({ length: 40 }, (_, index) => call(`k${index % 20}`));

@@ -1,7 +1,7 @@
-// processOnce: work that throws, work elsewhere, work in the caller's transaction, and settings.
+// processOnce: work that throws, work elsewhere, work in the caller's transaction, and options.
 import { describe, expect, test } from "vitest";
 import type { MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
-import type { OnceTransactionContext, Reconciled } from "../../src/toolkit/once/settings.ts";
+import type { OnceTransactionContext, Reconciled } from "../../src/toolkit/once/options.ts";
 import { processOnce } from "../../src/toolkit/ledger.ts";
 import { stage } from "./stage.ts";
 
@@ -11,7 +11,7 @@ describe("work that throws", () => {
   };
 
   test("is undone, told as it is, and done again by the next call", async () => {
-    const { ledger, effects, write, settings, place, count } = stage();
+    const { ledger, effects, write, options, place, count } = stage();
     const error = new RangeError("too much");
     const call = processOnce(
       ledger,
@@ -20,19 +20,19 @@ describe("work that throws", () => {
         write(tx, "paid");
         throw error;
       },
-      settings,
+      options,
     );
     expect(await call.catch((one) => one)).toBe(error);
     expect(effects).toEqual([]);
     expect(await ledger.entries.find(place)).toMatchObject({ state: "released", attempts: 1 });
-    const next = await processOnce(ledger, "k", ({ attempt }) => attempt, settings);
+    const next = await processOnce(ledger, "k", ({ attempt }) => attempt, options);
     expect(next).toMatchObject({ result: 2, isReplayed: false });
     expect(count("failures_total")).toBe(1);
   });
 
   test("is remembered with its name and message, if that is wished", async () => {
-    const { ledger, elsewhere, settings } = stage();
-    const options = { ...settings, onFailure: "remember" } as const;
+    const { ledger, elsewhere, options: base } = stage();
+    const options = { ...base, onFailure: "remember" } as const;
     await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
     const later = await processOnce(elsewhere(), "k", () => 1, options).catch((one) => one);
     expect(later).toMatchObject({
@@ -43,7 +43,7 @@ describe("work that throws", () => {
   });
 
   test("is not remembered if it was told to stop", async () => {
-    const { ledger, settings, place } = stage();
+    const { ledger, options, place } = stage();
     const stop = new AbortController();
     const call = processOnce(
       ledger,
@@ -52,34 +52,34 @@ describe("work that throws", () => {
         stop.abort(new Error("enough"));
         signal.throwIfAborted();
       },
-      { ...settings, onFailure: "remember", signal: stop.signal },
+      { ...options, onFailure: "remember", signal: stop.signal },
     );
     await expect(call).rejects.toThrow("enough");
     expect(await ledger.entries.find(place)).toMatchObject({ state: "released" });
   });
 
   test("is forgotten, and counts for nothing, if that is wished", async () => {
-    const { ledger, settings, place } = stage();
-    const options = { ...settings, onFailure: "forget", attemptsMax: 1 } as const;
+    const { ledger, options: base, place } = stage();
+    const options = { ...base, onFailure: "forget", attemptsMax: 1 } as const;
     await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
     expect(await ledger.entries.find(place)).toBeUndefined();
     expect((await processOnce(ledger, "k", ({ attempt }) => attempt, options)).result).toBe(1);
   });
 
   test("OC6 is tried as often as allowed, and no more", async () => {
-    const { ledger, settings } = stage();
-    const options = { ...settings, attemptsMax: 2 };
+    const { ledger, options: base } = stage();
+    const options = { ...base, attemptsMax: 2 };
     for (let time = 0; time < 2; time += 1)
       await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
     const third = processOnce(ledger, "k", fail, options);
     await expect(third).rejects.toMatchObject({ code: "attempts_exhausted" });
-    expect((await processOnce(ledger, "k", () => 1, settings)).result).toBe(1);
+    expect((await processOnce(ledger, "k", () => 1, options)).result).toBe(1);
   });
 });
 
 describe("work elsewhere", () => {
   test("has the same key in every attempt, in ASCII, and short", async () => {
-    const { ledger, settings } = stage();
+    const { ledger, options } = stage();
     const long = "é".repeat(200);
     for (const key of ["order 17", long]) {
       const keys: string[] = [];
@@ -92,7 +92,7 @@ describe("work elsewhere", () => {
             if (keys.length === 1) throw new Error("timeout");
             return context.attempt;
           },
-          { ...settings, effect: "repeatable" },
+          { ...options, effect: "repeatable" },
         );
       await expect(call()).rejects.toThrow("timeout");
       expect((await call()).result).toBe(2);
@@ -103,7 +103,7 @@ describe("work elsewhere", () => {
 
   /** A call whose effect happens, and whose answer is lost. */
   const probed = (answers: readonly Reconciled<string>[]) => {
-    const { ledger, settings, place, count } = stage();
+    const { ledger, options, place, count } = stage();
     const log: string[] = [];
     const left = [...answers];
     const call = (extra: { attemptsMax?: number } = {}) =>
@@ -116,7 +116,7 @@ describe("work elsewhere", () => {
           return "receipt";
         },
         {
-          ...settings,
+          ...options,
           ...extra,
           effect: "probed",
           reconcile: async ({ key, attempt }) => {
@@ -174,8 +174,8 @@ describe("in the caller's transaction", () => {
     };
 
   test("everything stays with it, or goes with it", async () => {
-    const { ledger, effects, write, settings, place } = stage();
-    const call = (tx: MemoryTransaction) => processOnce(ledger.in(tx), "k", work(write), settings);
+    const { ledger, effects, write, options, place } = stage();
+    const call = (tx: MemoryTransaction) => processOnce(ledger.in(tx), "k", work(write), options);
     const undone = ledger.transaction(async (tx) => {
       await call(tx);
       expect(effects).toEqual(["paid"]);
@@ -185,16 +185,16 @@ describe("in the caller's transaction", () => {
     expect([effects, await ledger.entries.find(place)]).toEqual([[], undefined]);
     expect(await ledger.transaction(call)).toMatchObject({ result: "receipt", isReplayed: false });
     expect(await ledger.transaction(call)).toMatchObject({ result: "receipt", isReplayed: true });
-    expect(await processOnce(ledger, "k", () => "other", settings)).toMatchObject({
+    expect(await processOnce(ledger, "k", () => "other", options)).toMatchObject({
       result: "receipt",
     });
     expect(effects).toEqual(["paid"]);
   });
 
   test("many at once have one effect", async () => {
-    const { ledger, effects, write, settings } = stage();
+    const { ledger, effects, write, options } = stage();
     const calls = Array.from({ length: 10 }, () =>
-      ledger.transaction((tx) => processOnce(ledger.in(tx), "k", work(write), settings)),
+      ledger.transaction((tx) => processOnce(ledger.in(tx), "k", work(write), options)),
     );
     const results = await Promise.all(calls);
     expect(results.filter(({ isReplayed }) => !isReplayed)).toHaveLength(1);
@@ -202,13 +202,13 @@ describe("in the caller's transaction", () => {
   });
 
   test("what could not be kept there is refused", async () => {
-    const { ledger, settings } = stage();
+    const { ledger, options } = stage();
     await ledger.transaction(async (tx) => {
       const inside = ledger.in(tx);
       const unsupported = { code: "unsupported" };
-      const elsewhere = { ...settings, effect: "repeatable" } as const;
+      const elsewhere = { ...options, effect: "repeatable" } as const;
       await expect(processOnce(inside, "k", () => 1, elsewhere)).rejects.toMatchObject(unsupported);
-      const remembering = { ...settings, onFailure: "remember", waitMs: 5 } as const;
+      const remembering = { ...options, onFailure: "remember", waitMs: 5 } as const;
       await expect(processOnce(inside, "k", () => 1, remembering)).rejects.toMatchObject(
         unsupported,
       );
@@ -216,11 +216,11 @@ describe("in the caller's transaction", () => {
   });
 });
 
-describe("settings of processOnce", () => {
+describe("options of processOnce", () => {
   test("are checked before anything is done, all together", async () => {
-    const { ledger, settings, place } = stage();
+    const { ledger, options, place } = stage();
     const wrong = {
-      ...settings,
+      ...options,
       scope: "",
       leaseMs: 5,
       retainMs: 1,
@@ -231,32 +231,31 @@ describe("settings of processOnce", () => {
       reconcile: async () => ({ kind: "unknown" }) as const,
     } as const;
     const error: unknown = await processOnce(ledger, "k", () => 1, wrong).catch((one) => one);
-    expect(error).toMatchObject({ code: "invalid_settings" });
+    expect(error).toMatchObject({ code: "invalid_options" });
     for (const name of ["scope", "leaseMs", "retainMs", "attemptsMax", "waitMs", "onFailure"])
       expect((error as Error).message).toContain(name);
     expect(await ledger.entries.find(place)).toBeUndefined();
   });
 
   test("refuse words that are none, and functions that are none", async () => {
-    const { ledger, settings, place } = stage();
+    const { ledger, options, place } = stage();
     const calls = [
-      processOnce(ledger, "k", () => 1, { ...settings, effect: "repeatble" } as never),
-      processOnce(ledger, "k", () => 1, { ...settings, onFailure: "never" } as never),
-      processOnce(ledger, "k", () => 1, { ...settings, effect: "probed", reconcile: 1 } as never),
-      processOnce(ledger, "k", undefined as never, settings),
+      processOnce(ledger, "k", () => 1, { ...options, effect: "repeatble" } as never),
+      processOnce(ledger, "k", () => 1, { ...options, onFailure: "never" } as never),
+      processOnce(ledger, "k", () => 1, { ...options, effect: "probed", reconcile: 1 } as never),
+      processOnce(ledger, "k", undefined as never, options),
     ];
-    for (const call of calls)
-      await expect(call).rejects.toMatchObject({ code: "invalid_settings" });
+    for (const call of calls) await expect(call).rejects.toMatchObject({ code: "invalid_options" });
     expect(await ledger.entries.find(place)).toBeUndefined();
   });
 
   test("refuse keys that a database cannot keep", async () => {
-    const { ledger, settings } = stage();
+    const { ledger, options } = stage();
     for (const key of ["", "a\0b", "x".repeat(513), "é".repeat(257), "\ud800"]) {
-      const call = processOnce(ledger, key, () => 1, settings);
+      const call = processOnce(ledger, key, () => 1, options);
       await expect(call).rejects.toMatchObject({ code: "invalid_request" });
     }
     for (const key of ["x".repeat(512), "é".repeat(256), "👍", " "])
-      expect((await processOnce(ledger, key, () => 1, settings)).result).toBe(1);
+      expect((await processOnce(ledger, key, () => 1, options)).result).toBe(1);
   });
 });

@@ -7,7 +7,7 @@ import { flush, gate, stage } from "./stage.ts";
 
 describe("processOnce", () => {
   test("does the work once, and answers its result to everybody who asks again", async () => {
-    const { ledger, effects, write, settings, count, levels, clock } = stage();
+    const { ledger, effects, write, options, count, levels, clock } = stage();
     const pay = (): Promise<unknown> =>
       processOnce(
         ledger,
@@ -16,7 +16,7 @@ describe("processOnce", () => {
           write(tx, "paid");
           return { attempt };
         },
-        { ...settings, retainMs: 10_000 },
+        { ...options, retainMs: 10_000 },
       );
     expect(await pay()).toEqual({ result: { attempt: 1 }, isReplayed: false, token: 1 });
     clock.advance(2_500);
@@ -30,7 +30,7 @@ describe("processOnce", () => {
   });
 
   test("keeps the keys of two scopes apart, whatever characters they have", async () => {
-    const { ledger, settings } = stage();
+    const { ledger, options } = stage();
     const places = [
       ["a", "b/c"],
       ["a/b", "c"],
@@ -40,19 +40,19 @@ describe("processOnce", () => {
       ["ä", "b%2Fc"],
     ] as const;
     for (const [scope, key] of places)
-      await processOnce(ledger, key, () => `${scope} ${key}`, { ...settings, scope });
+      await processOnce(ledger, key, () => `${scope} ${key}`, { ...options, scope });
     const keys = new Set<string>();
     for (const [scope, key] of places) {
-      const { result } = await processOnce(ledger, key, () => "other", { ...settings, scope });
+      const { result } = await processOnce(ledger, key, () => "other", { ...options, scope });
       expect(result).toBe(`${scope} ${key}`);
-      const call = { ...settings, scope: `elsewhere ${scope}`, effect: "repeatable" } as const;
+      const call = { ...options, scope: `elsewhere ${scope}`, effect: "repeatable" } as const;
       await processOnce(ledger, key, (context) => void keys.add(context.key), call);
     }
     expect(keys.size).toBe(places.length);
   });
 
   test("lets all callers of one process have the outcome of one", async () => {
-    const { ledger, effects, write, settings } = stage();
+    const { ledger, effects, write, options } = stage();
     const { opened, open } = gate();
     const calls = Array.from({ length: 64 }, (_, index) =>
       processOnce(
@@ -63,7 +63,7 @@ describe("processOnce", () => {
           write(tx, `paid by ${index}`);
           return { index };
         },
-        settings,
+        options,
       ),
     );
     await flush();
@@ -77,7 +77,7 @@ describe("processOnce", () => {
   });
 
   test("lets those who have joined decide anew when the work has failed", async () => {
-    const { ledger, settings } = stage();
+    const { ledger, options } = stage();
     let runs = 0;
     const call = (): Promise<unknown> =>
       processOnce(
@@ -90,7 +90,7 @@ describe("processOnce", () => {
           if (run < 3) throw new Error(`failure ${run}`);
           return run;
         },
-        settings,
+        options,
       );
     const outcomes = await Promise.allSettled([call(), call(), call(), call()]);
     const told = outcomes.map((one) =>
@@ -105,11 +105,11 @@ describe("processOnce", () => {
   });
 
   test("OC4 refuses other content at once, while the first is under way and afterwards", async () => {
-    const { ledger, elsewhere, settings, count } = stage();
+    const { ledger, elsewhere, options, count } = stage();
     const { opened, open } = gate();
     const call = (from: Ledger<MemoryTransaction>, fingerprint: string) =>
       processOnce(from, "k", () => opened.then(() => fingerprint), {
-        ...settings,
+        ...options,
         effect: "repeatable",
         fingerprint,
       });
@@ -126,9 +126,9 @@ describe("processOnce", () => {
   });
 
   test("gives the key's own content its result, also beside one with other content", async () => {
-    const { ledger, settings } = stage();
+    const { ledger, options } = stage();
     const call = (fingerprint: string) =>
-      processOnce(ledger, "k", () => fingerprint, { ...settings, fingerprint });
+      processOnce(ledger, "k", () => fingerprint, { ...options, fingerprint });
     await call("a");
     const [wrong, right] = await Promise.allSettled([call("b"), call("a")]);
     expect(wrong).toMatchObject({ status: "rejected", reason: { code: "key_reused" } });
@@ -136,11 +136,11 @@ describe("processOnce", () => {
   });
 
   test("stops waiting for the call that it has joined when its own signal aborts", async () => {
-    const { ledger, settings } = stage();
+    const { ledger, options } = stage();
     const { opened, open } = gate();
-    const first = processOnce(ledger, "k", () => opened.then(() => 1), settings);
+    const first = processOnce(ledger, "k", () => opened.then(() => 1), options);
     const stop = new AbortController();
-    const joined = processOnce(ledger, "k", () => 2, { ...settings, signal: stop.signal });
+    const joined = processOnce(ledger, "k", () => 2, { ...options, signal: stop.signal });
     await flush();
     stop.abort(new Error("enough"));
     await expect(joined).rejects.toThrow("enough");
@@ -149,9 +149,9 @@ describe("processOnce", () => {
   });
 
   test("says at once that another process is at it, and when it could be taken over", async () => {
-    const { ledger, elsewhere, settings, clock, count } = stage();
+    const { ledger, elsewhere, options, clock, count } = stage();
     const { opened, open } = gate();
-    const call = { ...settings, effect: "repeatable" } as const;
+    const call = { ...options, effect: "repeatable" } as const;
     const first = processOnce(ledger, "k", () => opened, call);
     await flush();
     clock.advance(300);
@@ -169,9 +169,9 @@ describe("processOnce", () => {
   });
 
   test("waits for the result of another process for as long as it was told", async () => {
-    const { ledger, elsewhere, settings, clock } = stage();
+    const { ledger, elsewhere, options, clock } = stage();
     const { opened, open } = gate();
-    const call = { ...settings, effect: "repeatable" } as const;
+    const call = { ...options, effect: "repeatable" } as const;
     const first = processOnce(ledger, "k", () => opened.then(() => 1), call);
     await flush();
     const patient = processOnce(elsewhere(), "k", () => 2, { ...call, waitMs: 5_000 });
@@ -195,7 +195,7 @@ describe("processOnce", () => {
   });
 
   test("takes the work over while it waits, when the lease of the other is over", async () => {
-    const { ledger, elsewhere, settings, clock, place, count } = stage();
+    const { ledger, elsewhere, options, clock, place, count } = stage();
     await ledger.entries.put(
       place,
       { kind: "absent" },
@@ -210,7 +210,7 @@ describe("processOnce", () => {
       },
     );
     const heir = processOnce(elsewhere(), "k", ({ attempt, token }) => [attempt, token], {
-      ...settings,
+      ...options,
       waitMs: 5_000,
     });
     for (let time = 0; time < 15; time += 1) {
@@ -222,14 +222,14 @@ describe("processOnce", () => {
   });
 
   test("stops waiting when its signal aborts", async () => {
-    const { ledger, elsewhere, settings } = stage();
+    const { ledger, elsewhere, options } = stage();
     const { opened, open } = gate();
-    const call = { ...settings, effect: "repeatable" } as const;
+    const call = { ...options, effect: "repeatable" } as const;
     const first = processOnce(ledger, "k", () => opened, call);
     await flush();
     const stop = new AbortController();
-    const options = { ...call, waitMs: 60_000, signal: stop.signal };
-    const waiting = processOnce(elsewhere(), "k", () => 2, options);
+    const patient = { ...call, waitMs: 60_000, signal: stop.signal };
+    const waiting = processOnce(elsewhere(), "k", () => 2, patient);
     await flush();
     stop.abort(new Error("enough"));
     await expect(waiting).rejects.toThrow("enough");
@@ -238,7 +238,7 @@ describe("processOnce", () => {
   });
 
   test("CK4 is not told that its claim is lost while its transaction excludes everybody", async () => {
-    const { ledger, settings, clock } = stage();
+    const { ledger, options, clock } = stage();
     const { opened, open } = gate();
     const call = processOnce(
       ledger,
@@ -247,7 +247,7 @@ describe("processOnce", () => {
         await opened;
         return signal.aborted;
       },
-      settings,
+      options,
     );
     for (let time = 0; time < 100; time += 1) {
       clock.advance(50);
@@ -259,16 +259,16 @@ describe("processOnce", () => {
   });
 
   test("answers the first caller what it answers the others", async () => {
-    const { ledger, settings } = stage();
+    const { ledger, options } = stage();
     const call = () =>
-      processOnce(ledger, "k", () => ({ at: new Date(0), none: undefined }), settings);
+      processOnce(ledger, "k", () => ({ at: new Date(0), none: undefined }), options);
     const first = await call();
     expect(first.result).toEqual({ at: "1970-01-01T00:00:00.000Z" });
     expect((await call()).result).toEqual(first.result);
   });
 
   test("keeps undefined, null and whatever a codec can carry", async () => {
-    const { ledger, settings } = stage();
+    const { ledger, options } = stage();
     for (const [key, result] of [
       ["u", undefined],
       ["n", null],
@@ -276,19 +276,19 @@ describe("processOnce", () => {
       ["s", ""],
     ] as const) {
       const call = () =>
-        processOnce<MemoryTransaction, unknown>(ledger, key, () => result, settings);
+        processOnce<MemoryTransaction, unknown>(ledger, key, () => result, options);
       expect([(await call()).result, (await call()).result]).toEqual([result, result]);
     }
     const codec = {
       encode: (value: bigint) => new TextEncoder().encode(value.toString()),
       decode: (bytes: Uint8Array) => BigInt(new TextDecoder().decode(bytes)),
     };
-    const big = () => processOnce(ledger, "b", () => 2n ** 70n, { ...settings, codec });
+    const big = () => processOnce(ledger, "b", () => 2n ** 70n, { ...options, codec });
     expect([(await big()).result, (await big()).result]).toEqual([2n ** 70n, 2n ** 70n]);
   });
 
   test("undoes work whose result cannot be kept as it is", async () => {
-    const { ledger, effects, write, settings } = stage();
+    const { ledger, effects, write, options } = stage();
     const cycle: { self?: unknown } = {};
     cycle.self = cycle;
     for (const result of [
@@ -312,7 +312,7 @@ describe("processOnce", () => {
           write(tx, "paid");
           return result;
         },
-        { ...settings, resultBytesMax: 100 },
+        { ...options, resultBytesMax: 100 },
       );
       await expect(call).rejects.toMatchObject({ code: "invalid_request" });
       expect(effects).toEqual([]);

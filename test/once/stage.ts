@@ -36,10 +36,10 @@ export function stage() {
     effects.push(text);
     tx.undo(() => void effects.splice(effects.lastIndexOf(text), 1));
   };
-  const settings = { scope: GLOBAL, clock, meter, leaseMs: 1_000 };
+  const options = { scope: GLOBAL, clock, meter, leaseMs: 1_000 };
   /** As another process has it: it does not know what is under way in this one. */
   const elsewhere = (): Ledger<MemoryTransaction> => ({ ...ledger });
   const place = { kind: "once", scope: GLOBAL, key: "k" };
   const count = (name: string): number => counted.filter((one) => one === name).length;
-  return { clock, ledger, elsewhere, effects, write, settings, place, count, levels };
+  return { clock, ledger, elsewhere, effects, write, options, place, count, levels };
 }

@@ -19,7 +19,7 @@ import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-
 import { type ServerProcess, startServer } from "../crash/processes.ts";
 import { startPostgres, type TestPostgres } from "../databases/postgres.ts";
 
-export interface OrdersSettings {
+export interface OrdersOptions {
   readonly seed: number;
   readonly way: "log" | "rows" | "decoding" | "messages";
   readonly customers: number;
@@ -52,8 +52,8 @@ type Role = (typeof ROLES)[number];
 const SHOP = fileURLToPath(new URL("shop.mjs", import.meta.url));
 const STREAM = "/v1/stream/orders";
 
-export async function runOrders(settings: OrdersSettings): Promise<OrdersReport> {
-  const run = new OrdersRun(settings);
+export async function runOrders(options: OrdersOptions): Promise<OrdersReport> {
+  const run = new OrdersRun(options);
   try {
     await run.open();
     return await run.run();
@@ -69,7 +69,7 @@ interface Booked {
 }
 
 class OrdersRun {
-  readonly #settings: OrdersSettings;
+  readonly #options: OrdersOptions;
   readonly #random: SeededRandom;
   readonly #folder = mkdtempSync(join(tmpdir(), "hapax-orders-"));
   readonly #kills = { sells: 0, relays: 0, "relays too": 0, books: 0, server: 0 };
@@ -82,9 +82,9 @@ class OrdersRun {
   #duplicates = 0;
   #isSold = false;
 
-  constructor(settings: OrdersSettings) {
-    this.#settings = settings;
-    this.#random = createSeededRandom(settings.seed);
+  constructor(options: OrdersOptions) {
+    this.#options = options;
+    this.#random = createSeededRandom(options.seed);
     this.#server = startServer({ dir: join(this.#folder, "data") });
   }
 
@@ -93,7 +93,7 @@ class OrdersRun {
   }
 
   async open(): Promise<void> {
-    const { seed, customers, way } = this.#settings;
+    const { seed, customers, way } = this.#options;
     const address = async (): Promise<string> => (await this.#server).url;
     this.#proxy = await openFaultProxy(address, { seed, dropAnswers: 0.02 });
     this.#hapax = connectServer(await address());
@@ -119,7 +119,7 @@ class OrdersRun {
   async run(): Promise<OrdersReport> {
     const startMs = performance.now();
     for (const role of ROLES) this.#start(role);
-    const { killForMs, killEveryMs, customers, orders } = this.#settings;
+    const { killForMs, killEveryMs, customers, orders } = this.#options;
     const isOver = async (): Promise<boolean> =>
       this.#isSold && this.#readBooked().length >= customers * orders;
     const endMs = startMs + Math.max(120_000, killForMs * 5);
@@ -147,17 +147,17 @@ class OrdersRun {
   }
 
   #start(role: Role): void {
-    const { way, customers, orders, leaseMs } = this.#settings;
+    const { way, customers, orders, leaseMs } = this.#options;
     const history = join(this.#folder, `${this.#histories.length}.jsonl`);
     this.#histories.push(history);
-    const settings = {
+    const options = {
       url: this.#proxy?.url,
       host: this.#postgres?.host,
       database: this.#books,
       ...{ history, way, customers, orders, leaseMs },
     };
     const [does = role] = role.split(" ");
-    const child = spawn(process.execPath, [SHOP, does, JSON.stringify(settings)], {
+    const child = spawn(process.execPath, [SHOP, does, JSON.stringify(options)], {
       stdio: ["ignore", "inherit", "inherit", "ipc"],
     });
     child.on("message", () => {

@@ -1,5 +1,5 @@
 /**
- * One of the processes of orders-run.ts, so that it can be killed: `node shop.mjs <role> <settings as JSON>`.
+ * One of the processes of orders-run.ts, so that it can be killed: `node shop.mjs <role> <options as JSON>`.
  *
  *   sells    puts orders and their events into PostgreSQL, in one transaction each
  *   relays   publishes the events into a stream of Hapax
@@ -95,8 +95,8 @@ async function relay() {
       return outcomes;
     },
   };
-  const settings = { leaseMs, pollMs: 20, batchMax: 200, retry: { minMs: 20, maxMs: 200 } };
-  await createRelay(ledger, publisher, settings).run();
+  const options = { leaseMs, pollMs: 20, batchMax: 200, retry: { minMs: 20, maxMs: 200 } };
+  await createRelay(ledger, publisher, options).run();
 }
 
 async function book() {

@@ -443,8 +443,8 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     // Only the driver of the folder is used: here the one, and then the other.
     const url = `postgres://postgres@127.0.0.1:${String(await openPort())}/postgres`;
     for (const driver of ["pg", "postgres"]) {
-      const settings = { directory: folderWith(driver), schema: undefined };
-      const database = await openOutboxDatabase(url, settings);
+      const options = { directory: folderWith(driver), schema: undefined };
+      const database = await openOutboxDatabase(url, options);
       const held = await database.ledger.outbox.held.list({ relay: name, max: 10 });
       expect(held.map(({ state }) => state)).toEqual(["dead", "waiting"]);
       await database.close();
@@ -496,10 +496,10 @@ describe.skipIf(reason !== undefined)("rows that are decoded", () => {
     const from = await log.spans.start("beginning", "relay");
     await sql("ALTER PUBLICATION hapax_outbox DROP TABLE hapax_outbox");
     await add(log, "not published");
-    await expect(log.spans.plan(from, 1)).rejects.toMatchObject({ code: "invalid_settings" });
+    await expect(log.spans.plan(from, 1)).rejects.toMatchObject({ code: "invalid_options" });
     await expect(log.spans.start("beginning", "relay")).rejects.toThrow("publication=hapax_outbox");
     await sql("DROP PUBLICATION hapax_outbox");
-    await expect(log.spans.plan(from, 1)).rejects.toMatchObject({ code: "invalid_settings" });
+    await expect(log.spans.plan(from, 1)).rejects.toMatchObject({ code: "invalid_options" });
   });
 
   test("are deleted in small parts, only when every relay is past them", async () => {

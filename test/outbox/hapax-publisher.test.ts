@@ -7,9 +7,9 @@ import {
   createOutbox,
   createRelay,
   type OutboxMessage,
-  type RelaySettings,
+  type RelayOptions,
 } from "../../src/toolkit/outbox.ts";
-import { hapaxPublisher, type HapaxPublisherSettings } from "../../src/toolkit/outbox/hapax.ts";
+import { hapaxPublisher, type HapaxPublisherOptions } from "../../src/toolkit/outbox/hapax.ts";
 import type { Connection } from "../../src/client/processing/connection.ts";
 import type { OutboxEvent } from "../../src/toolkit/outbox/log.ts";
 import type { PublishBatch } from "../../src/toolkit/outbox/publisher.ts";
@@ -21,7 +21,7 @@ afterEach(async () => {
   for (const close of closing.splice(0).toReversed()) await close();
 });
 
-const relaySettings: RelaySettings = {
+const relayOptions: RelayOptions = {
   batchMax: 7,
   retry: { minMs: 1, maxMs: 5, attemptsMax: 1000 },
   onError: () => undefined,
@@ -34,17 +34,17 @@ async function open(network: Parameters<typeof openStage>[0] = {}) {
   const outbox = createOutbox(ledger);
   const add = (...messages: readonly OutboxMessage[]) =>
     ledger.transaction((tx) => outbox.addAll(tx, messages));
-  const relayOf = (settings: Partial<HapaxPublisherSettings> = {}, other: RelaySettings = {}) =>
+  const relayOf = (options: Partial<HapaxPublisherOptions> = {}, other: RelayOptions = {}) =>
     createRelay(
       ledger,
       hapaxPublisher({
         url: stage.proxy.url,
-        clientSettings: { ...QUICK, timeoutMs: 200 },
+        clientOptions: { ...QUICK, timeoutMs: 200 },
         streamOf: ({ topic }) => `/v1/stream/${topic}`,
         envelope: false,
-        ...settings,
+        ...options,
       }),
-      { ...relaySettings, ...other },
+      { ...relayOptions, ...other },
     );
   return { ...stage, ledger, add, relayOf, letters: createDeadLetters(ledger) };
 }
@@ -161,10 +161,10 @@ describe("the publisher of Hapax", () => {
     const publisher = hapaxPublisher({
       url: "http://nowhere.invalid",
       streamOf: () => "/v1/stream/x",
-      clientSettings: { ...QUICK, fetch, contentType: "application/json" },
+      clientOptions: { ...QUICK, fetch, contentType: "application/json" },
     });
     const relay = createRelay(ledger, publisher, {
-      ...relaySettings,
+      ...relayOptions,
       retry: { minMs: 1, maxMs: 1, attemptsMax: 2 },
     });
     await expect(relay.runOnce()).rejects.toMatchObject({ outcome: "not_stored" });
@@ -194,7 +194,7 @@ describe("the publisher of Hapax", () => {
       await proxy.drain();
     });
     const contentType = "application/json";
-    await relayOf({ clientSettings: { ...QUICK, timeoutMs: 50, contentType } }).runOnce();
+    await relayOf({ clientOptions: { ...QUICK, timeoutMs: 50, contentType } }).runOnce();
     expect(arrivals).toBe(1);
     expect(await valuesOf(direct, "x")).toEqual([1]);
     expect(await valuesOf(direct, "late")).toEqual([2]);

@@ -13,11 +13,11 @@ import {
   forgetRelay,
   functionPublisher,
   type Publisher,
-  type RelaySettings,
+  type RelayOptions,
 } from "../../src/toolkit/outbox.ts";
 import { openStage, pump, Target, textOf, turns } from "./relay-kit.ts";
 
-const QUICK: RelaySettings = {
+const QUICK: RelayOptions = {
   leaseMs: 10_000,
   pollMs: 5,
   retry: { minMs: 1, maxMs: 4, attemptsMax: 2 },
@@ -243,8 +243,8 @@ describe("a row that is deleted by hand", () => {
       sent.push(textOf(event));
     });
     // Longer than a step on a busy machine: else they would be due again within the first run, until they are dead.
-    const settings = { ...QUICK, retry: { minMs: 500, maxMs: 500, attemptsMax: 100 } };
-    const relay = createRelay(ledger, publisher, settings);
+    const options = { ...QUICK, retry: { minMs: 500, maxMs: 500, attemptsMax: 100 } };
+    const relay = createRelay(ledger, publisher, options);
     await relay.runOnce();
     await new Promise((resolve) => setTimeout(resolve, 600));
     isDown = false;
@@ -350,8 +350,8 @@ describe("what cannot be done now", () => {
     };
     const retry = { minMs: 1, maxMs: 2, attemptsMax: 5 };
     let isOver = false;
-    const settings = { clock: stage.clock, retry, onError: () => undefined };
-    const running = createRelay(stage.ledger, sized, settings)
+    const options = { clock: stage.clock, retry, onError: () => undefined };
+    const running = createRelay(stage.ledger, sized, options)
       .runOnce()
       .finally(() => (isOver = true));
     await pump(stage.clock, () => isOver);

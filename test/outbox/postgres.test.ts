@@ -9,7 +9,7 @@ import {
   createPostgresOutbox,
   type OutboxNotify,
   pgListener,
-  type PostgresOutboxSettings,
+  type PostgresOutboxOptions,
 } from "../../src/toolkit/ledgers/postgres-outbox.ts";
 import type {
   NewOutboxEvent,
@@ -103,9 +103,9 @@ function queryOf(client: pg.Client): PostgresSession<unknown>["query"] {
     (await client.query<Record<string, unknown>>(text, [...values])).rows;
 }
 
-function openLog(settings: PostgresOutboxSettings = {}): LogOutbox<pg.PoolClient> {
+function openLog(options: PostgresOutboxOptions = {}): LogOutbox<pg.PoolClient> {
   const session = pgPoolSession<pg.PoolClient>(server.pool);
-  const log = createPostgresOutbox(session, undefined, settings);
+  const log = createPostgresOutbox(session, undefined, options);
   if (log.way === "rows") throw new Error("not a log");
   return log;
 }
@@ -564,9 +564,9 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
       });
   });
 
-  test("says everything that is wrong with its settings", () => {
-    const settings = { way: "wal", schema: "", notify: {} } as never;
-    expect(() => openLog(settings)).toThrowError(
+  test("says everything that is wrong with its options", () => {
+    const options = { way: "wal", schema: "", notify: {} } as never;
+    expect(() => openLog(options)).toThrowError(
       /way=wal .*; notify has no function listen; schema is no name/,
     );
   });
@@ -811,9 +811,9 @@ describe.skipIf(reason !== undefined)("a wait for events", () => {
     expect(clock.pending).toBe(0);
   });
 
-  async function addNotified(settings: PostgresOutboxSettings): Promise<void> {
+  async function addNotified(options: PostgresOutboxOptions): Promise<void> {
     await pgPoolSession<pg.PoolClient>(server.pool).transaction((tx) =>
-      openLog(settings).add(tx, [event("a")]),
+      openLog(options).add(tx, [event("a")]),
     );
   }
 
@@ -833,12 +833,12 @@ describe.skipIf(reason !== undefined)("a wait for events", () => {
         database: "postgres",
         application_name: "listener",
       });
-    const settings = { notify: pgListener(connect, { onError: (error) => errors.push(error) }) };
-    const log = openLog(settings);
+    const options = { notify: pgListener(connect, { onError: (error) => errors.push(error) }) };
+    const log = openLog(options);
     const stop = new AbortController();
     await log.wait(LONG_MS, stop.signal); // It listens now.
     const told = log.wait(LONG_MS, stop.signal);
-    await addNotified(settings);
+    await addNotified(options);
     await told;
     const reconnected = log.wait(LONG_MS, stop.signal);
     const [pid] = await listeners();
@@ -847,7 +847,7 @@ describe.skipIf(reason !== undefined)("a wait for events", () => {
     expect(errors.length).toBeGreaterThan(0);
     expect(await listeners()).toHaveLength(1);
     const told2 = log.wait(LONG_MS, stop.signal);
-    await addNotified(settings);
+    await addNotified(options);
     await told2;
     const waiting = log.wait(LONG_MS, stop.signal);
     stop.abort();

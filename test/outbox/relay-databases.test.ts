@@ -16,14 +16,14 @@ import {
   forgetRelay,
   functionPublisher,
   type Publisher,
-  type RelaySettings,
+  type RelayOptions,
 } from "../../src/toolkit/outbox.ts";
 import { hapaxPublisher } from "../../src/toolkit/outbox/hapax.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { badNetwork, openStage, QUICK } from "../processing/stage.ts";
 import { textOf } from "./relay-kit.ts";
 
-const settings: RelaySettings = {
+const options: RelayOptions = {
   batchMax: 5,
   pollMs: 20,
   leaseMs: 300,
@@ -66,7 +66,7 @@ async function relayAll<Tx>(
     received.push(text);
     if (received.length === count) finish();
   });
-  const relays = ledgers.map((ledger) => createRelay(ledger, publisher, settings));
+  const relays = ledgers.map((ledger) => createRelay(ledger, publisher, options));
   const running = relays.map((relay) => relay.run());
   await done;
   await Promise.all(relays.map((relay) => relay.stop()));
@@ -152,7 +152,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
         if (poison.has(textOf(event))) throw new Error("poison");
         received.push(textOf(event));
       });
-      const relay = createRelay(ledger, publisher, { ...settings, retry: { attemptsMax: 1 } });
+      const relay = createRelay(ledger, publisher, { ...options, retry: { attemptsMax: 1 } });
       await addAll(ledger, ["a.1", "b.1", "a.2", "b.2", "c.1"]);
       await relay.runOnce();
       expect(received).toEqual(["c.1"]);
@@ -172,7 +172,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       await addAll(ledger, texts);
       const publisher = hapaxPublisher({
         url: stage.proxy.url,
-        clientSettings: { ...QUICK, timeoutMs: 200 },
+        clientOptions: { ...QUICK, timeoutMs: 200 },
         streamOf: () => "/v1/stream/x",
         envelope: false,
       });
@@ -185,7 +185,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
         throw new Error("it dies here");
       });
       const relay = createRelay(ledger, publisher, {
-        ...settings,
+        ...options,
         leaseMs: 50,
         retry: { minMs: 1, maxMs: 5, attemptsMax: 100 },
       });
@@ -231,9 +231,9 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     await addAll(one, ["a.1", "b.1"]);
     // Its timers never fire, as those of a stopped process.
     const clock = { nowMs: () => 0, steadyMs: () => 0, after: () => () => undefined };
-    const frozen = createRelay(one, publisher, { ...settings, leaseMs: 30, clock }).runOnce();
+    const frozen = createRelay(one, publisher, { ...options, leaseMs: 30, clock }).runOnce();
     await froze;
-    const heir = createRelay(other, publisher, { ...settings, leaseMs: 30 });
+    const heir = createRelay(other, publisher, { ...options, leaseMs: 30 });
     while (identities.length < 2) await heir.runOnce();
     thaw();
     await expect(frozen).rejects.toMatchObject({ code: "lease_lost" });
@@ -250,7 +250,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       await addAll(one, ["a.1", "b.1", "c.1"]);
       const publisher = hapaxPublisher({
         url: stage.proxy.url,
-        clientSettings: { ...QUICK },
+        clientOptions: { ...QUICK },
         streamOf: () => "/v1/stream/x",
         envelope: false,
         create: {},
@@ -261,13 +261,13 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
         if (name === point) throw new Error("killed");
         return undefined;
       });
-      const dying = createRelay(one, publisher, { ...settings, leaseMs: 30 });
+      const dying = createRelay(one, publisher, { ...options, leaseMs: 30 });
       await expect(dying.runOnce()).rejects.toThrow("killed");
       setFailpoint(undefined);
       await server.pool.query("DELETE FROM hapax_outbox WHERE key = 'b'");
       const left = async () =>
         (await server.pool.query("SELECT id FROM hapax_outbox")).rows.length > 0;
-      while (await left()) await createRelay(other, publisher, settings).runOnce();
+      while (await left()) await createRelay(other, publisher, options).runOnce();
       const stored = await stage.direct.stream("/v1/stream/x").read().values();
       expect(stored).toEqual(fate === "was stored" ? ["a.1", "b.1", "c.1"] : ["a.1", "c.1"]);
       await stage.close();
@@ -283,7 +283,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     });
     const run = (afterDead: "block" | "continue") =>
       createRelay(ledger, publisher, {
-        ...settings,
+        ...options,
         afterDead,
         retry: { attemptsMax: 1 },
       }).runOnce();
@@ -304,7 +304,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     const held = await outbox.rows.claim("old", 10, 60_000, "block");
     expect(held?.events).toHaveLength(2);
     await expect(forgetRelay(ledger, "old")).rejects.toMatchObject({ code: "in_progress" });
-    const run = () => createRelay(ledger, publisher, { ...settings, name: "new" }).runOnce();
+    const run = () => createRelay(ledger, publisher, { ...options, name: "new" }).runOnce();
     expect((await run()).published).toBe(0);
     await server.pool.query("UPDATE hapax_outbox_batches SET lease_until = clock_timestamp()");
     expect((await run()).published).toBe(0);
@@ -317,7 +317,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     await createRelay(
       ledger,
       functionPublisher(() => Promise.resolve()),
-      settings,
+      options,
     ).runOnce();
     await server.pool.query(
       `INSERT INTO hapax_outbox_held (relay, event_id, place, topic, key, payload, headers, added_at, state, attempts, due_at)

@@ -9,7 +9,7 @@ import {
   createOutbox,
   createRelay,
   type Publisher,
-  type RelaySettings,
+  type RelayOptions,
 } from "../../src/toolkit/outbox.ts";
 import type { PublishBatch, PublishOutcome } from "../../src/toolkit/outbox.ts";
 import type { OutboxEvent } from "../../src/toolkit/outbox/log.ts";
@@ -166,7 +166,7 @@ export async function live(
   { clock, ledger }: Stage,
   publisherOf: (next: () => Way) => Publisher,
   life: Life,
-  settings: RelaySettings = {},
+  options: RelayOptions = {},
 ): Promise<{ readonly end: "done" | "failed" | "frozen"; readonly resume: () => Promise<void> }> {
   let thaw: () => void = () => undefined;
   const thawed = new Promise<void>((resolve) => {
@@ -186,7 +186,7 @@ export async function live(
     retry: { minMs: 10, maxMs: 50, attemptsMax: 1000 },
     batchMax: 4,
     onError: () => undefined,
-    ...settings,
+    ...options,
     clock: own,
   });
   let end: "done" | "failed" | undefined;

@@ -7,7 +7,7 @@ import {
   createOutbox,
   createRelay,
   functionPublisher,
-  type RelaySettings,
+  type RelayOptions,
 } from "../../src/toolkit/outbox.ts";
 import { memoryLedger } from "../../src/toolkit/ledgers/memory.ts";
 import {
@@ -167,12 +167,12 @@ describe("a relay that dies", () => {
 });
 
 describe("a function as publisher", () => {
-  const settings: RelaySettings = {
+  const options: RelayOptions = {
     retry: { minMs: 10, maxMs: 10, attemptsMax: 3 },
     onError: () => undefined,
   };
 
-  function open(poison: ReadonlySet<string>, other: RelaySettings = {}) {
+  function open(poison: ReadonlySet<string>, other: RelayOptions = {}) {
     const stage = openStage();
     const done: string[] = [];
     const tried: string[] = [];
@@ -186,7 +186,7 @@ describe("a function as publisher", () => {
       done.push(text);
     });
     const relay = createRelay(stage.ledger, publisher, {
-      ...settings,
+      ...options,
       ...other,
       clock: stage.clock,
     });
@@ -333,9 +333,9 @@ describe("a function as publisher", () => {
       { callMs: 5000, clock },
     );
     await add("a.1", "a.2", "b.1");
-    const settings = { clock, leaseMs: 1000, concurrency: 1, retry: { attemptsMax: 1 } };
+    const options = { clock, leaseMs: 1000, concurrency: 1, retry: { attemptsMax: 1 } };
     let report: unknown;
-    const running = createRelay(ledger, publisher, settings)
+    const running = createRelay(ledger, publisher, options)
       .runOnce()
       .then((made) => (report = made));
     await pump(clock, () => report !== undefined);
@@ -345,7 +345,7 @@ describe("a function as publisher", () => {
     expect(reasons).toMatchObject([{ code: "outcome_unknown" }]);
     for (const callMs of [0, 1.5, Infinity]) {
       const make = () => functionPublisher(() => Promise.resolve(), { callMs });
-      expect(make).toThrow(expect.objectContaining({ code: "invalid_settings" }));
+      expect(make).toThrow(expect.objectContaining({ code: "invalid_options" }));
     }
   });
 
@@ -511,7 +511,7 @@ describe("a relay that runs on", () => {
     expect(await left()).toBe(1);
   });
 
-  test("settings that make no sense are named together", () => {
+  test("options that make no sense are named together", () => {
     const { ledger } = openStage();
     const publisher = functionPublisher(() => Promise.resolve());
     const make = () =>

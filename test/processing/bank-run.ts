@@ -15,7 +15,7 @@ import {
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { type ServerProcess, startServer } from "../crash/processes.ts";
 
-export interface BankSettings {
+export interface BankOptions {
   readonly seed: number;
   readonly accounts: number;
   /** Transfers that are confirmed before it ends. */
@@ -50,8 +50,8 @@ interface Entry {
 const OPENING = 100;
 const PREFIX = "/v1/stream/bank/";
 
-export async function runBank(settings: BankSettings): Promise<BankReport> {
-  const bank = new Bank(settings);
+export async function runBank(options: BankOptions): Promise<BankReport> {
+  const bank = new Bank(options);
   await bank.open();
   try {
     return await bank.run();
@@ -61,7 +61,7 @@ export async function runBank(settings: BankSettings): Promise<BankReport> {
 }
 
 class Bank {
-  readonly #settings: BankSettings;
+  readonly #options: BankOptions;
   readonly #directory = mkdtempSync(join(tmpdir(), "hapax-bank-"));
   readonly #random: SeededRandom;
   readonly #connection: Connection;
@@ -74,9 +74,9 @@ class Bank {
   #audits = 0;
   #wrongAudits = 0;
 
-  constructor(settings: BankSettings) {
-    this.#settings = settings;
-    this.#random = createSeededRandom(settings.seed);
+  constructor(options: BankOptions) {
+    this.#options = options;
+    this.#random = createSeededRandom(options.seed);
     this.#server = startServer({ dir: this.#directory });
     this.#connection = connectServer("http://bank", {
       fetch: (input, init) => this.#fetch(new Request(input).url, init),
@@ -96,7 +96,7 @@ class Bank {
 
   async open(): Promise<void> {
     await this.#connection.transaction((tx) => {
-      for (let index = 0; index < this.#settings.accounts; index += 1) {
+      for (let index = 0; index < this.#options.accounts; index += 1) {
         tx.create(this.#account(index));
         tx.append(this.#account(index), { id: "opening", amount: OPENING });
       }
@@ -104,7 +104,7 @@ class Bank {
   }
 
   async run(): Promise<BankReport> {
-    const tellers = Array.from({ length: this.#settings.tellers }, (_, index) =>
+    const tellers = Array.from({ length: this.#options.tellers }, (_, index) =>
       this.#teller(index),
     );
     const auditor = this.#audit();
@@ -131,13 +131,13 @@ class Bank {
   }
 
   async #teller(teller: number): Promise<void> {
-    for (let count = 0; this.#confirmed.size < this.#settings.transfers; count += 1) {
+    for (let count = 0; this.#confirmed.size < this.#options.transfers; count += 1) {
       await this.#transfer(`${teller}-${count}`);
     }
   }
 
   async #transfer(id: string): Promise<void> {
-    const { accounts, isCareless = false } = this.#settings;
+    const { accounts, isCareless = false } = this.#options;
     const from = this.#random.below(accounts);
     const to = (from + 1 + this.#random.below(accounts - 1)) % accounts;
     const [source, target] = [await this.#look(from), await this.#look(to)];
@@ -174,7 +174,7 @@ class Bank {
 
   /** Kills come evenly over the transfers. */
   #reap(): void {
-    const { kills, transfers } = this.#settings;
+    const { kills, transfers } = this.#options;
     const due = (this.#kills + 1) * (transfers / (kills + 1));
     if (this.#kills === kills || this.#confirmed.size < due) return;
     this.#kills += 1;
@@ -189,7 +189,7 @@ class Bank {
       try {
         const { sum } = await this.#addUp();
         this.#audits += 1;
-        if (sum !== this.#settings.accounts * OPENING) this.#wrongAudits += 1;
+        if (sum !== this.#options.accounts * OPENING) this.#wrongAudits += 1;
       } catch (error) {
         // The server was killed under the audit: it begins anew.
         if (!(error instanceof TypeError)) throw error;

@@ -1,6 +1,6 @@
 /**
  * One member of a pipeline that copies records, in a process of its own, so that it can be killed and stopped:
- * `node copier.mjs <settings as JSON>`. See copy-run.ts.
+ * `node copier.mjs <options as JSON>`. See copy-run.ts.
  */
 
 import { connectServer, createPipeline, streamSink } from "../../dist/client/processing.js";

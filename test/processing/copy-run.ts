@@ -21,7 +21,7 @@ export type CopyStrategy = (typeof STRATEGIES)[number];
 export const TROUBLES = ["kill server", "kill client", "pause client", "lose answers"] as const;
 export type Trouble = (typeof TROUBLES)[number];
 
-export interface CopySettings {
+export interface CopyOptions {
   readonly seed: number;
   readonly strategy: CopyStrategy;
   readonly troubles: readonly Trouble[];
@@ -54,8 +54,8 @@ interface Copy {
 const OUT = "/v1/stream/out";
 const COPIER = fileURLToPath(new URL("copier.mjs", import.meta.url));
 
-export async function runCopy(settings: CopySettings): Promise<CopyReport> {
-  const run = new CopyRun(settings);
+export async function runCopy(options: CopyOptions): Promise<CopyReport> {
+  const run = new CopyRun(options);
   try {
     await run.open();
     return await run.run();
@@ -65,7 +65,7 @@ export async function runCopy(settings: CopySettings): Promise<CopyReport> {
 }
 
 class CopyRun {
-  readonly #settings: CopySettings;
+  readonly #options: CopyOptions;
   readonly #random: SeededRandom;
   readonly #folder = mkdtempSync(join(tmpdir(), "hapax-copy-"));
   readonly #counts = { "kill server": 0, "kill client": 0, "pause client": 0, "lose answers": 0 };
@@ -78,9 +78,9 @@ class CopyRun {
   #direct: Connection | undefined;
   #members: ChildProcess[] = [];
 
-  constructor(settings: CopySettings) {
-    this.#settings = settings;
-    this.#random = createSeededRandom(settings.seed);
+  constructor(options: CopyOptions) {
+    this.#options = options;
+    this.#random = createSeededRandom(options.seed);
     this.#server = startServer({ dir: join(this.#folder, "data") });
   }
 
@@ -94,7 +94,7 @@ class CopyRun {
   }
 
   async open(): Promise<void> {
-    const { strategy, streams, records, troubles, seed } = this.#settings;
+    const { strategy, streams, records, troubles, seed } = this.#options;
     const isLossy = troubles.includes("lose answers");
     const address = async (): Promise<string> => (await this.#server).url;
     this.#proxy = await openFaultProxy(address, { seed, dropAnswers: isLossy ? 0.3 : 0 });
@@ -116,7 +116,7 @@ class CopyRun {
       connection.exec("CREATE TABLE copies (id INTEGER PRIMARY KEY, stream INT, record INT)");
       connection.close();
     }
-    if (strategy === "transaction" || this.#settings.isCareless === true) {
+    if (strategy === "transaction" || this.#options.isCareless === true) {
       await this.#hapax.stream(OUT).create();
     }
     for (let stream = 0; stream < streams; stream += 1) {
@@ -127,7 +127,7 @@ class CopyRun {
   async #fill(stream: number, records: number): Promise<void> {
     const handle = this.#hapax.stream(`/v1/stream/in/${stream}`);
     await handle.create();
-    const producer = handle.producer({ maxBatchRecords: 50 });
+    const producer = handle.producer({ batchRecordsMax: 50 });
     for (let record = 0; record < records; record += 1) {
       await producer.ready;
       producer.append({ stream, record });
@@ -137,7 +137,7 @@ class CopyRun {
 
   async run(): Promise<CopyReport> {
     const startMs = performance.now();
-    for (let index = 0; index < this.#settings.members; index += 1) this.#start();
+    for (let index = 0; index < this.#options.members; index += 1) this.#start();
     const watching = this.#watch();
     await this.#trouble();
     await this.#until(async () => (await this.#lag()) === 0);
@@ -167,10 +167,10 @@ class CopyRun {
   }
 
   #start(): void {
-    const { strategy, leaseMs, isCareless = false } = this.#settings;
+    const { strategy, leaseMs, isCareless = false } = this.#options;
     const url = this.#proxy?.url;
-    const settings = { url, strategy, database: this.#database, leaseMs, isCareless };
-    const child = spawn(process.execPath, [COPIER, JSON.stringify(settings)], {
+    const options = { url, strategy, database: this.#database, leaseMs, isCareless };
+    const child = spawn(process.execPath, [COPIER, JSON.stringify(options)], {
       stdio: ["ignore", "inherit", "inherit", "ipc"],
     });
     this.#members.push(child);
@@ -178,7 +178,7 @@ class CopyRun {
 
   /** Each trouble its times, evenly over the copying. */
   async #trouble(): Promise<void> {
-    const { troubles, times } = this.#settings;
+    const { troubles, times } = this.#options;
     const acts = troubles.filter((trouble) => trouble !== "lose answers");
     for (let time = 0; time < times; time += 1) {
       for (const [index, act] of acts.entries()) {
@@ -209,7 +209,7 @@ class CopyRun {
       return;
     }
     member.kill("SIGSTOP");
-    setTimeout(() => member.kill("SIGCONT"), this.#settings.leaseMs * 1.5).unref();
+    setTimeout(() => member.kill("SIGCONT"), this.#options.leaseMs * 1.5).unref();
   }
 
   /** From 0 to 1. */
@@ -244,7 +244,7 @@ class CopyRun {
   /** The reader beside it: it follows the output, or asks the table for what is new. */
   async #watch(): Promise<void> {
     const { signal } = this.#over;
-    if (this.#settings.strategy === "sqlite" || this.#settings.strategy === "postgres") {
+    if (this.#options.strategy === "sqlite" || this.#options.strategy === "postgres") {
       while (!signal.aborted) {
         const all = await this.#read();
         this.#look(all);
@@ -282,7 +282,7 @@ class CopyRun {
       );
       return rows;
     }
-    if (this.#settings.strategy !== "sqlite") return this.#hapax.stream(OUT).read<Copy>().values();
+    if (this.#options.strategy !== "sqlite") return this.#hapax.stream(OUT).read<Copy>().values();
     const connection = new Database(this.#database, { timeout: 5000 });
     const rows = connection.prepare("SELECT stream, record FROM copies ORDER BY id").all();
     connection.close();
@@ -292,7 +292,7 @@ class CopyRun {
   #examine(
     found: readonly Copy[],
   ): Pick<CopyReport, "copied" | "missing" | "twice" | "outOfOrder"> {
-    const { streams, records } = this.#settings;
+    const { streams, records } = this.#options;
     const seen = Array.from({ length: streams }, () => new Set<number>());
     let twice = 0;
     let outOfOrder = 0;

@@ -7,7 +7,7 @@ import { type Connection, connectServer, type Consumer } from "../../src/client/
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 
-export interface GroupStormSettings {
+export interface GroupStormOptions {
   readonly seed: number;
   readonly members: number;
   readonly streams: number;
@@ -54,7 +54,7 @@ class Worker {
   #gate: Promise<void> = Promise.resolve();
   isDead = false;
 
-  constructor(url: string, settings: GroupStormSettings, onCopy: (stream: number) => void) {
+  constructor(url: string, options: GroupStormOptions, onCopy: (stream: number) => void) {
     this.connection = connectServer(url, {
       fetch: async (resource, init) => {
         await this.#gate;
@@ -62,7 +62,7 @@ class Worker {
       },
       retry: { minMs: 5, maxMs: 50, totalMs: 60_000 },
     });
-    const { leaseMs } = settings;
+    const { leaseMs } = options;
     this.consumer = this.connection.consumer<Copy>({
       group: GROUP,
       pollMs: 50,
@@ -71,7 +71,7 @@ class Worker {
     });
     this.run = this.consumer.run(
       async (batch) => {
-        if (settings.isCareless === true) {
+        if (options.isCareless === true) {
           for (const record of batch.records) await this.connection.stream(OUT).append(record);
           await batch.commit();
         } else {
@@ -105,10 +105,10 @@ class Worker {
   }
 }
 
-export async function runGroupStorm(settings: GroupStormSettings): Promise<GroupStormReport> {
+export async function runGroupStorm(options: GroupStormOptions): Promise<GroupStormReport> {
   const server = await startNodeServer({ store: "memory", port: 0 });
   try {
-    return await new Storm(server.url, settings).run();
+    return await new Storm(server.url, options).run();
   } finally {
     await server.stop();
   }
@@ -116,7 +116,7 @@ export async function runGroupStorm(settings: GroupStormSettings): Promise<Group
 
 class Storm {
   readonly #url: string;
-  readonly #settings: GroupStormSettings;
+  readonly #options: GroupStormOptions;
   readonly #random: SeededRandom;
   readonly #admin: Connection;
   readonly #acts = { join: 0, leave: 0, die: 0, sleep: 0 };
@@ -125,15 +125,15 @@ class Storm {
   #workers: Worker[] = [];
   #stallMs = 0;
 
-  constructor(url: string, settings: GroupStormSettings) {
+  constructor(url: string, options: GroupStormOptions) {
     this.#url = url;
-    this.#settings = settings;
-    this.#random = createSeededRandom(settings.seed);
+    this.#options = options;
+    this.#random = createSeededRandom(options.seed);
     this.#admin = connectServer(url);
   }
 
   async run(): Promise<GroupStormReport> {
-    const { streams, records, acts, members, leaseMs, leasesPerAct = 0.1 } = this.#settings;
+    const { streams, records, acts, members, leaseMs, leasesPerAct = 0.1 } = this.#options;
     await this.#admin.stream(OUT).create();
     for (let stream = 0; stream < streams; stream += 1)
       await this.#admin.stream(input(stream)).create();
@@ -163,7 +163,7 @@ class Storm {
   }
 
   async #write(record: number): Promise<void> {
-    const { streams } = this.#settings;
+    const { streams } = this.#options;
     await this.#admin.transaction((tx) => {
       for (let stream = 0; stream < streams; stream += 1)
         tx.append(input(stream), { stream, record });
@@ -179,11 +179,11 @@ class Storm {
       if (since !== undefined) this.#stallMs = Math.max(this.#stallMs, performance.now() - since);
       this.#movedMs.delete(stream);
     };
-    this.#workers.push(new Worker(this.#url, this.#settings, onCopy));
+    this.#workers.push(new Worker(this.#url, this.#options, onCopy));
   }
 
   async #act(): Promise<void> {
-    const { members, leaseMs } = this.#settings;
+    const { members, leaseMs } = this.#options;
     const worker = this.#workers[this.#random.below(this.#workers.length)];
     const act = this.#random.below(4);
     if (act === 0 || worker === undefined || this.#workers.length < members / 2) {
@@ -213,7 +213,7 @@ class Storm {
 
   /** The shares, once every live member has what is its own. */
   async #settle(): Promise<readonly number[]> {
-    const { streams } = this.#settings;
+    const { streams } = this.#options;
     let shares: readonly number[] = [];
     await this.#until(async () => {
       const { members } = await this.#admin.group(GROUP).describe();
@@ -226,7 +226,7 @@ class Storm {
   }
 
   async #until(isSo: () => Promise<boolean>): Promise<void> {
-    const endMs = performance.now() + Math.max(30_000, this.#settings.leaseMs * 20);
+    const endMs = performance.now() + Math.max(30_000, this.#options.leaseMs * 20);
     while (!(await isSo())) {
       if (performance.now() > endMs) return;
       await new Promise((resolve) => setTimeout(resolve, 50));
@@ -234,7 +234,7 @@ class Storm {
   }
 
   async #examine(): Promise<Pick<GroupStormReport, "copied" | "missing" | "twice" | "outOfOrder">> {
-    const { streams, records } = this.#settings;
+    const { streams, records } = this.#options;
     const all = await this.#admin.stream(OUT).read<Copy>().values();
     const next = Array.from({ length: streams }, () => new Set<number>());
     let twice = 0;

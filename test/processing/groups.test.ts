@@ -3,7 +3,7 @@
 import { connectServer } from "../../src/client/processing.ts";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Caller } from "../../src/client/attempt.ts";
-import { resolveClientSettings } from "../../src/client/settings.ts";
+import { resolveClientOptions } from "../../src/client/options.ts";
 import { waitingClock } from "../../src/base/clock.ts";
 import { Addresses } from "../../src/client/processing/paths.ts";
 import { Sources } from "../../src/client/processing/sources.ts";
@@ -52,16 +52,16 @@ test("a stream with data takes the connection of one that was silent for long, a
   const clock = { ...waitingClock, steadyMs: () => waitingClock.steadyMs() + skewMs };
   const live: string[] = [];
   const caller = new Caller(
-    resolveClientSettings({
+    resolveClientOptions({
       clock,
       transport: async (request) => {
         const { pathname, searchParams } = new URL(request.url);
         if (searchParams.has("live")) live.push(pathname);
-        return settings.transport(request);
+        return options.transport(request);
       },
     }),
   );
-  const settings = resolveClientSettings();
+  const options = resolveClientOptions();
   const sources = new Sources(caller, new Addresses(server.url), {
     liveMax: 1,
     pollMs: 5,

@@ -10,7 +10,7 @@ import type { Connection } from "../../src/client/processing/connection.ts";
 import type {
   PipelineContext,
   PipelineOptions,
-} from "../../src/client/processing/pipeline-settings.ts";
+} from "../../src/client/processing/pipeline-options.ts";
 import { filePosition } from "../../src/streams/runtimes/node-position.ts";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";
@@ -269,7 +269,7 @@ describe("a changelog", () => {
     await untilDone<Numbered>(direct, 3, counting("one", [INPUT])).run();
     const second = untilDone<Numbered>(direct, 3, counting("two", [INPUT]));
     await expect(second.run()).rejects.toMatchObject({
-      code: "invalid_settings",
+      code: "invalid_options",
       message: expect.stringContaining("group=one") as string,
     });
     const records = await valuesOf<{ readonly key?: string }>(direct, "/v1/stream/state");
@@ -287,7 +287,7 @@ describe("a changelog", () => {
         codeOf(untilDone<Numbered>(direct, 3, counting(group, [INPUT])).run()),
       ),
     );
-    expect(codes.toSorted()).toEqual(["invalid_settings", "no error"]);
+    expect(codes.toSorted()).toEqual(["invalid_options", "no error"]);
   });
 
   test("belongs to one stream", async () => {
@@ -295,6 +295,6 @@ describe("a changelog", () => {
     await fillApart(direct, 3);
     await fill(direct, "/v1/stream/other", 3);
     const pipeline = untilDone<Numbered>(direct, 6, counting("one", [INPUT, "/v1/stream/other"]));
-    expect(await codeOf(pipeline.run())).toBe("invalid_settings");
+    expect(await codeOf(pipeline.run())).toBe("invalid_options");
   });
 });

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { waitingClock } from "../../src/base/clock.ts";
 import { connectServer } from "../../src/client/processing.ts";
 import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts";
-import type { PipelineOptions } from "../../src/client/processing/pipeline-settings.ts";
+import type { PipelineOptions } from "../../src/client/processing/pipeline-options.ts";
 import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
 import { createPipeline } from "../../src/client/processing/pipeline.ts";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";

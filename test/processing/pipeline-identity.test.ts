@@ -5,7 +5,7 @@ import { connectServer } from "../../src/client/processing.ts";
 import type {
   DeduplicatingSink,
   IdentifiedOutput,
-} from "../../src/client/processing/pipeline-settings.ts";
+} from "../../src/client/processing/pipeline-options.ts";
 import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
 import { createPipeline } from "../../src/client/processing/pipeline.ts";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";

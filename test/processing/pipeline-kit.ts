@@ -2,12 +2,12 @@
 
 import type { Connection } from "../../src/client/processing/connection.ts";
 import { createPipeline, type Pipeline } from "../../src/client/processing/pipeline.ts";
-import type { PipelineOptions } from "../../src/client/processing/pipeline-settings.ts";
-import type { FaultProxySettings } from "../../src/testing/fault-proxy.ts";
+import type { PipelineOptions } from "../../src/client/processing/pipeline-options.ts";
+import type { FaultProxyOptions } from "../../src/testing/fault-proxy.ts";
 import { badNetwork } from "./stage.ts";
 
 /** Connections that fall silent are left out: a reader at the tail finds out only when its long-poll should be over. */
-export function lossy(seed: number): FaultProxySettings {
+export function lossy(seed: number): FaultProxyOptions {
   return { ...badNetwork(seed), silenceRequests: 0, silenceAnswers: 0 };
 }
 

@@ -3,7 +3,7 @@ import Database from "libsql";
 import type pg from "pg";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { isHapaxError } from "../../src/base/errors.ts";
-import type { DeduplicatingSink } from "../../src/client/processing/pipeline-settings.ts";
+import type { DeduplicatingSink } from "../../src/client/processing/pipeline-options.ts";
 import type { Sink } from "../../src/client/processing/sink.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";
@@ -283,7 +283,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
       sink: ledgerSink(postgresLedger<pg.PoolClient>(stranger)),
       each: () => undefined,
     });
-    await expect(pipeline.run()).rejects.toMatchObject({ code: "invalid_settings" });
+    await expect(pipeline.run()).rejects.toMatchObject({ code: "invalid_options" });
     await stranger.end();
   });
 });

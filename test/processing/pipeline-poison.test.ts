@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { connectServer } from "../../src/client/processing.ts";
 import { DeadLetters } from "../../src/client/processing/dead-letter.ts";
 import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts";
-import type { PipelineOptions } from "../../src/client/processing/pipeline-settings.ts";
+import type { PipelineOptions } from "../../src/client/processing/pipeline-options.ts";
 import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
@@ -140,7 +140,7 @@ describe.each(["streams", "a database", "ids"] as const)(
   "with a small server and effects in %s",
   (strategy) => {
     test("a record that is too large for its letter stays in its stream, and is replayed from there", async () => {
-      const small = await startNodeServer({ store: "memory", port: 0, bodyMaxBytes: 4000 });
+      const small = await startNodeServer({ store: "memory", port: 0, bodyBytesMax: 4000 });
       const hapax = connectServer(small.url);
       await fill(hapax, INPUT, 1);
       const large = { n: 1, text: "x".repeat(3300) };
@@ -223,7 +223,7 @@ describe("outputs that cannot be stored", () => {
   });
 
   test("a record that gives more than a transaction can hold is put aside alone", async () => {
-    const small = await startNodeServer({ store: "memory", port: 0, bodyMaxBytes: 20_000 });
+    const small = await startNodeServer({ store: "memory", port: 0, bodyBytesMax: 20_000 });
     const hapax = connectServer(small.url);
     await fill(hapax, INPUT, 40);
     await hapax.stream(OUTPUT).create();

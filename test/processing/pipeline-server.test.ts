@@ -6,7 +6,7 @@ import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts"
 import type {
   PipelineContext,
   PipelineOptions,
-} from "../../src/client/processing/pipeline-settings.ts";
+} from "../../src/client/processing/pipeline-options.ts";
 import { createPipeline } from "../../src/client/processing/pipeline.ts";
 import {
   DEAD,
@@ -279,7 +279,7 @@ describe("state", () => {
         state.set(`key ${String(n)}`, "x".repeat(n * 50));
       },
     });
-    await expect(pipeline.run()).rejects.toMatchObject({ code: "invalid_settings" });
+    await expect(pipeline.run()).rejects.toMatchObject({ code: "invalid_options" });
     expect(await valuesOf(stage.direct, DEAD)).toEqual([]);
   });
 });
@@ -484,7 +484,7 @@ describe("an end", () => {
           ...(state === undefined ? {} : { state }),
           each: () => undefined,
         }).run();
-      await expect(run()).rejects.toMatchObject({ code: "invalid_settings" });
+      await expect(run()).rejects.toMatchObject({ code: "invalid_options" });
     }
   });
 
@@ -513,7 +513,7 @@ describe("an end", () => {
           ...(options as Partial<PipelineOptions<Numbered>>),
         }).run();
       await expect(run()).rejects.toMatchObject({
-        code: "invalid_settings",
+        code: "invalid_options",
         message: expect.stringContaining("read and written by the same pipeline") as string,
       });
       expect(await valuesOf(stage.direct, INPUT)).toHaveLength(3);
@@ -531,7 +531,7 @@ describe("an end", () => {
     };
     for (const more of [{ to: far }, { deadLetter: far }, { to: "relative" }]) {
       expect(() => createPipeline<Numbered>(stage.direct, { ...options, ...more })).toThrow(
-        expect.objectContaining({ code: "invalid_settings" }),
+        expect.objectContaining({ code: "invalid_options" }),
       );
     }
     // A function says it with its first output.
@@ -540,7 +540,7 @@ describe("an end", () => {
       to: () => far,
       deadLetter: DEAD,
     });
-    await expect(named.run()).rejects.toMatchObject({ code: "invalid_settings" });
+    await expect(named.run()).rejects.toMatchObject({ code: "invalid_options" });
     expect(await valuesOf(stage.direct, DEAD)).toEqual([]);
   });
 
@@ -555,11 +555,11 @@ describe("an end", () => {
       each: (record: Numbered) => record,
     };
     expect(() => createPipeline<Numbered>(stage.direct, options)).toThrow(
-      expect.objectContaining({ code: "invalid_settings" }),
+      expect.objectContaining({ code: "invalid_options" }),
     );
   });
 
-  test("of settings that contradict each other comes before anything is sent", () => {
+  test("of options that contradict each other comes before anything is sent", () => {
     const hapax = connectServer("http://127.0.0.1:1");
     const from = { streams: [INPUT] };
     const each = (): void => undefined;

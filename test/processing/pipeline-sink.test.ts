@@ -7,7 +7,7 @@ import type pg from "pg";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { connectServer } from "../../src/client/processing.ts";
 import { createPipeline } from "../../src/client/processing/pipeline.ts";
-import type { PipelineContext } from "../../src/client/processing/pipeline-settings.ts";
+import type { PipelineContext } from "../../src/client/processing/pipeline-options.ts";
 import type { Sink } from "../../src/client/processing/sink.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";

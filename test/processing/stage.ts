@@ -2,30 +2,30 @@
 
 import { connectServer, type ConsumerEvent } from "../../src/client/processing.ts";
 import type { Connection } from "../../src/client/processing/connection.ts";
-import type { ClientSettings } from "../../src/client/settings.ts";
+import type { ClientOptions } from "../../src/client/options.ts";
 import { fetchTransport, type Transport } from "../../src/client/transport.ts";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import type { Store } from "../../src/streams/store.ts";
 import {
   type FaultProxy,
-  type FaultProxySettings,
+  type FaultProxyOptions,
   openFaultProxy,
 } from "../../src/testing/fault-proxy.ts";
 
 /** Short times, so that what is lost is found out soon. */
-export const QUICK: ClientSettings = { timeoutMs: 1000, retry: { minMs: 2, maxMs: 20 } };
+export const QUICK: ClientOptions = { timeoutMs: 1000, retry: { minMs: 2, maxMs: 20 } };
 
 export interface ProcessingStage {
   readonly server: NodeServer;
   readonly proxy: FaultProxy;
   /** Past the proxy. */
   readonly direct: Connection;
-  readonly connect: (settings?: ClientSettings) => Connection;
+  readonly connect: (options?: ClientOptions) => Connection;
   readonly close: () => Promise<void>;
 }
 
 export async function openStage(
-  settings: Partial<FaultProxySettings> = {},
+  options: Partial<FaultProxyOptions> = {},
   store: Store | "memory" = "memory",
 ): Promise<ProcessingStage> {
   const server = await startNodeServer({
@@ -33,7 +33,7 @@ export async function openStage(
     onAudit: () => undefined,
     store,
   });
-  const proxy = await openFaultProxy(server.url, { seed: 1, ...settings });
+  const proxy = await openFaultProxy(server.url, { seed: 1, ...options });
   return {
     server,
     proxy,
@@ -47,7 +47,7 @@ export async function openStage(
 }
 
 /** All that can go wrong with a request, each now and then. */
-export function badNetwork(seed: number): FaultProxySettings {
+export function badNetwork(seed: number): FaultProxyOptions {
   return {
     seed,
     dropRequests: 0.04,

@@ -6,7 +6,7 @@ import type { Connection } from "../../src/client/processing/connection.ts";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import type { Sink } from "../../src/client/processing/sink.ts";
 import { createPipeline } from "../../src/client/processing/pipeline.ts";
-import type { PipelineOptions } from "../../src/client/processing/pipeline-settings.ts";
+import type { PipelineOptions } from "../../src/client/processing/pipeline-options.ts";
 import { DEAD, INPUT, numbers } from "./pipeline-kit.ts";
 
 const servers: NodeServer[] = [];
@@ -15,13 +15,13 @@ afterEach(async () => {
 });
 
 async function onServer(
-  settings: { stateOffsets?: boolean; bodyMaxBytes?: number } = {},
+  options: { stateOffsets?: boolean; bodyBytesMax?: number } = {},
 ): Promise<Connection> {
   const server = await startNodeServer({
     store: "memory",
     port: 0,
     onAudit: () => undefined,
-    ...settings,
+    ...options,
   });
   servers.push(server);
   return connectServer(server.url);
@@ -106,7 +106,7 @@ describe("a server that adds offsets to records of the State protocol", () => {
   });
 
   test("a record that its letter does not have is replayed as it was stored", async () => {
-    const hapax = await onServer({ stateOffsets: true, bodyMaxBytes: 4000 });
+    const hapax = await onServer({ stateOffsets: true, bodyBytesMax: 4000 });
     await append(hapax, 1);
     await append(hapax, 1, 1, "x".repeat(3300));
     const letters = await putAll(hapax);
@@ -137,7 +137,7 @@ describe("a stream that is deleted and created anew", () => {
   });
 
   test("G31 gives no record for a letter of the one before", async () => {
-    const hapax = await onServer({ bodyMaxBytes: 4000 });
+    const hapax = await onServer({ bodyBytesMax: 4000 });
     await append(hapax, 1, 0, "x".repeat(3300));
     const letters = await putAll(hapax);
     const [letter] = await letters.list();

@@ -9,7 +9,7 @@ import type { Connection } from "../../src/client/processing/connection.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { QUICK } from "./stage.ts";
 
-export interface StormSettings {
+export interface StormOptions {
   /** What the members call: a proxy. */
   readonly url: string;
   /** Past it. */
@@ -35,9 +35,9 @@ const AHEAD = 16;
 const IN = "/v1/stream/storm-in";
 const OUT = "/v1/stream/storm-out";
 
-export async function processingStorm(settings: StormSettings): Promise<StormReport> {
-  const { direct, partitions, records, members } = settings;
-  const random = createSeededRandom(settings.seed);
+export async function processingStorm(options: StormOptions): Promise<StormReport> {
+  const { direct, partitions, records, members } = options;
+  const random = createSeededRandom(options.seed);
   const input = direct.partitioned(IN, partitions);
   const output = direct.partitioned(OUT, partitions);
   await Promise.all([input.create(), output.create()]);
@@ -45,10 +45,10 @@ export async function processingStorm(settings: StormSettings): Promise<StormRep
   const over = new AbortController();
   const counts = { lives: 0, crashes: 0 };
   const slots = Array.from({ length: members }, async () => {
-    while (!over.signal.aborted) await live(settings, random, over.signal, counts);
+    while (!over.signal.aborted) await live(options, random, over.signal, counts);
   });
-  const progress = new Progress(settings, output.streams);
-  const producer = input.producer({ maxBatchRecords: 5 });
+  const progress = new Progress(options, output.streams);
+  const producer = input.producer({ batchRecordsMax: 5 });
   for (let id = 0; id < records; id += 1) {
     producer.append(`key-${String(id % 40)}`, id);
     if (id % 4 !== 3) continue;
@@ -66,7 +66,7 @@ export async function processingStorm(settings: StormSettings): Promise<StormRep
 
 /** One life of a member: it ends after some batches, in order or by a crash. */
 async function live(
-  { url }: StormSettings,
+  { url }: StormOptions,
   random: SeededRandom,
   over: AbortSignal,
   counts: { lives: number; crashes: number },
@@ -113,7 +113,7 @@ class Progress {
   #count = 0;
   #look: () => void = () => undefined;
 
-  constructor({ direct }: StormSettings, streams: readonly string[]) {
+  constructor({ direct }: StormOptions, streams: readonly string[]) {
     this.#followers = streams.map((path) => this.#follow(direct, path));
   }
 

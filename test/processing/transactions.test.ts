@@ -297,7 +297,7 @@ describe("the outcome", () => {
     expect(await direct.stream(A).read().values()).toEqual([{ cents: 5 }]);
     const endless = connect({ retry: { totalMs: Infinity } });
     await expect(endless.transaction(() => 1, { key: "k" })).rejects.toMatchObject({
-      code: "invalid_settings",
+      code: "invalid_options",
     });
     await expect(endless.transaction(() => 1, { key: "ü" })).rejects.toMatchObject({
       code: "invalid_request",

@@ -446,7 +446,7 @@ describe("what no honest client sends", () => {
     server = await startNodeServer({
       store: "memory",
       port: 0,
-      bodyMaxBytes: BODY_MAX,
+      bodyBytesMax: BODY_MAX,
       onFault: (error) => faults.push(error),
     });
     await call("PUT", server.url, TARGET, { headers: { "content-type": "application/json" } });
@@ -678,7 +678,7 @@ describe("sockets that take their time", () => {
     const short = await startNodeServer({
       store: "memory",
       port: 0,
-      sseMaxSeconds: 1,
+      sseSecondsMax: 1,
       readerStallMs: 300,
       readerBufferBytes: 2 * LARGE, // So large that it never counts as stalled.
     });

@@ -164,18 +164,18 @@ test("a Stream-Seq that does not sort after the last one is a sequence conflict,
   expect(refused.text.toLowerCase()).toContain("sequence conflict");
 });
 
-test("an append above the default limit is refused with the setting's name, and taken where that is raised", async () => {
+test("an append above the default limit is refused with the option's name, and taken where that is raised", async () => {
   const document = new Uint8Array(LIMITS.bodyBytesMax + 1).fill(7);
   const snapshot = "/v1/stream/yjs/docs/d/.snapshots/1_snapshot";
   const refused = await call("PUT", server.url, snapshot, { body: document });
   expect([refused.status, members(refused).get("help")]).toEqual([
     413,
-    "Split it; --body-max-bytes raises the limit.",
+    "Split it; --body-bytes-max raises the limit.",
   ]);
   const directory = await mkdtemp(join(tmpdir(), "hapax-large-"));
-  const bodyMaxBytes = 2 * LIMITS.bodyBytesMax;
+  const bodyBytesMax = 2 * LIMITS.bodyBytesMax;
   const store = await openFileStore(directory);
-  const large = await startNodeServer({ port: 0, bodyMaxBytes, store });
+  const large = await startNodeServer({ port: 0, bodyBytesMax, store });
   expect((await call("PUT", large.url, snapshot, { body: document })).status).toBe(201);
   await large.stop();
   const again = await startNodeServer({ port: 0, store: await openFileStore(directory) });

@@ -35,7 +35,7 @@ async function start(store: Store, hasFastLane: boolean): Promise<NodeServer> {
   return server;
 }
 
-const settings = [
+const options = [
   { name: "the memory store", url: (await start(openMemoryStore(), true)).url },
   {
     name: "the memory store without the fast lane",
@@ -45,7 +45,7 @@ const settings = [
   { name: "the file store without the fast lane", url: (await start(await openFile(), false)).url },
 ];
 
-for (const { name, url } of settings) {
+for (const { name, url } of options) {
   describe(`extensions on ${name}`, () => {
     // Those that wait come first, and all others while they wait.
     const cases = extensionCases({ url }).toSorted(
@@ -55,8 +55,8 @@ for (const { name, url } of settings) {
   });
 }
 
-// PROTOCOL.md §16.1: which settings a server has is not for a suite to know.
-test("a stream without a setting of its keys has that of the server", async () => {
+// PROTOCOL.md §16.1: which options a server has is not for a suite to know.
+test("a stream without an option of its keys has that of the server", async () => {
   const server = await startNodeServer({
     store: "memory",
     port: 0,

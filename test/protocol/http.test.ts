@@ -480,7 +480,7 @@ describe("reading", () => {
   });
 
   test("an SSE connection is recycled, and the next one goes on where it ended", async () => {
-    const quick = await startNodeServer({ store: "memory", port: 0, sseMaxSeconds: 1 });
+    const quick = await startNodeServer({ store: "memory", port: 0, sseSecondsMax: 1 });
     await call("PUT", quick.url, "/a", { headers: TEXT, body: "one" });
     const first = await openSse(quick.url, "/a?offset=-1&live=sse");
     expect(await first.ended).toBe("complete");

@@ -3,7 +3,7 @@ import { connect, type Socket } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
 import {
   type NodeServer,
-  type NodeServerSettings,
+  type NodeServerOptions,
   startNodeServer,
 } from "../../src/streams/runtimes/node.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
@@ -20,19 +20,17 @@ afterEach(async () => {
   for (const server of servers.splice(0)) await server.stop();
 });
 
-async function start(settings: Partial<NodeServerSettings>): Promise<NodeServer> {
-  const server = await startNodeServer({ store: "memory", port: 0, ...settings });
+async function start(options: Partial<NodeServerOptions>): Promise<NodeServer> {
+  const server = await startNodeServer({ store: "memory", port: 0, ...options });
   servers.push(server);
   return server;
 }
 
 /** A server whose stream `/a` holds "old", and whose next commits wait until they are let go. */
-async function startGated(
-  settings: Partial<NodeServerSettings>,
-): Promise<[NodeServer, GatedStore]> {
+async function startGated(options: Partial<NodeServerOptions>): Promise<[NodeServer, GatedStore]> {
   const store = openGatedStore(openMemoryStore());
   gates.push(store);
-  const server = await start({ ...settings, store });
+  const server = await start({ ...options, store });
   const headers = { "content-type": "text/plain" };
   const created = call("PUT", server.url, "/a", { headers, body: "old" });
   await store.arrival();

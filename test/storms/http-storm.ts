@@ -4,7 +4,7 @@
  */
 
 import { connect } from "node:net";
-import { type FaultProxySettings, openFaultProxy } from "../../src/testing/fault-proxy.ts";
+import { type FaultProxyOptions, openFaultProxy } from "../../src/testing/fault-proxy.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { formatOffset } from "../../src/protocol/values.ts";
 import type { Offset } from "../../src/streams/core/types.ts";
@@ -25,7 +25,7 @@ export interface HttpStormReport {
 const APPENDS = 20;
 const LANES = 4;
 const TEXT = "text/plain";
-const WEATHER: Omit<FaultProxySettings, "seed"> = {
+const WEATHER: Omit<FaultProxyOptions, "seed"> = {
   dropAnswers: 0.3,
   dropRequests: 0.05,
   delayRequests: 0.2,

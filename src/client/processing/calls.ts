@@ -8,7 +8,7 @@
 import { HapaxError } from "../../base/errors.ts";
 import { type Call, Caller, problemOf } from "../attempt.ts";
 import { textOf } from "../bytes.ts";
-import type { RetrySettings } from "../settings.ts";
+import type { RetryOptions } from "../options.ts";
 import type { ClientAnswer } from "../transport.ts";
 import { wholeAnswers } from "../whole-answers.ts";
 
@@ -33,16 +33,16 @@ export interface Refusal {
 
 /** Rejects with `unreachable` if no answer came in time, and with the reason of the signal. */
 export async function settle(caller: Caller, call: Call): Promise<Settled> {
-  const { settings } = caller;
-  const transport = wholeAnswers(settings.transport);
-  const { answer, wasUnknown } = await new Caller({ ...settings, transport }).untilAnswered(call);
+  const { options } = caller;
+  const transport = wholeAnswers(options.transport);
+  const { answer, wasUnknown } = await new Caller({ ...options, transport }).untilAnswered(call);
   return whole(answer, wasUnknown);
 }
 
-/** Returns the same caller with other retry settings. */
-export function withRetry(caller: Caller, retry: RetrySettings): Caller {
-  const { settings } = caller;
-  return new Caller({ ...settings, retry: { ...settings.retry, ...retry } });
+/** Returns the same caller with other retry options. */
+export function withRetry(caller: Caller, retry: RetryOptions): Caller {
+  const { options } = caller;
+  return new Caller({ ...options, retry: { ...options.retry, ...retry } });
 }
 
 async function whole(answer: ClientAnswer, wasUnknown: boolean): Promise<Settled> {

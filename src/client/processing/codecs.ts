@@ -34,7 +34,7 @@ export class Codecs {
   }
 
   known(path: string): Codec | undefined {
-    const { contentType } = this.#caller.settings;
+    const { contentType } = this.#caller.options;
     return this.#known.get(path) ?? (contentType === undefined ? undefined : codecOf(contentType));
   }
 

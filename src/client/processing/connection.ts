@@ -1,7 +1,7 @@
 /** The handle of one server, for operations on more than one of its streams. `connectServer` creates it. */
 
 import { Caller } from "../attempt.ts";
-import type { ResolvedClientSettings } from "../settings.ts";
+import type { ResolvedClientOptions } from "../options.ts";
 import { Stream } from "../stream.ts";
 import { Codecs, lendCodecs } from "./codecs.ts";
 import { Consumer, type ConsumerOptions } from "./consumer.ts";
@@ -10,7 +10,7 @@ import { Group } from "./group.ts";
 import { Partitioned } from "./partitioned.ts";
 import { Addresses, type StreamTarget } from "./paths.ts";
 import { Pipeline } from "./pipeline.ts";
-import type { PipelineOptions } from "./pipeline-settings.ts";
+import type { PipelineOptions } from "./pipeline-options.ts";
 import { lendStored } from "./stored.ts";
 import { type Committed, type TransactionOptions, Transactions } from "./transactions.ts";
 
@@ -20,8 +20,8 @@ export class Connection {
   readonly #addresses: Addresses;
   readonly #transactions: Transactions;
 
-  constructor(url: string | URL, settings: ResolvedClientSettings) {
-    this.#caller = new Caller(settings);
+  constructor(url: string | URL, options: ResolvedClientOptions) {
+    this.#caller = new Caller(options);
     this.#addresses = new Addresses(url);
     const codecs = new Codecs(this.#caller, this.#addresses);
     this.#transactions = new Transactions(this.#caller, this.#addresses, codecs);
@@ -114,7 +114,7 @@ export class Connection {
 
   /**
    * Creates a pipeline, which processes the records of streams, each exactly once. Nothing is sent until `run`. Throws
-   * `invalid_settings`.
+   * `invalid_options`.
    *
    * ```ts
    * import { startNodeServer } from "hapax/node";

@@ -13,9 +13,9 @@ import { HapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
 import { deferred, nothing } from "../deferred.ts";
 import type { Reconnect } from "../line.ts";
-import { SettingsCheck } from "../../base/settings-check.ts";
+import { OptionsCheck } from "../../base/options-check.ts";
 import type { ConsumerEvent } from "./events.ts";
-import { Group, type GroupSettings } from "./group.ts";
+import { Group, type GroupOptions } from "./group.ts";
 import type { HeldLease, LeasedBatch } from "./held.ts";
 import { Membership } from "./membership.ts";
 import type { Addresses } from "./paths.ts";
@@ -23,7 +23,7 @@ import { Sources } from "./sources.ts";
 import type { Transactions } from "./transactions.ts";
 
 /** Options of a consumer. Only `group` is required; with `pattern` or `streams` the group is created if it does not exist. */
-export interface ConsumerOptions extends GroupSettings {
+export interface ConsumerOptions extends GroupOptions {
   readonly group: string;
   /** The name of the member; the server adds a number. Default `consumer`. */
   readonly name?: string;
@@ -119,7 +119,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     transactions: Transactions,
     options: ConsumerOptions,
   ) {
-    const check = new SettingsCheck();
+    const check = new OptionsCheck();
     const whole = (name: "max" | "concurrency" | "liveMax", fallback: number): number =>
       check.number(name, options[name], fallback, 1);
     this.#concurrency = whole("concurrency", 8);
@@ -139,7 +139,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
       addresses,
       transactions,
       sources: new Sources(caller, addresses, { liveMax, pollMs, patienceMs, onReconnect }),
-      settings: { group, name, max, heartbeatMs, patienceMs, onEvent },
+      options: { group, name, max, heartbeatMs, patienceMs, onEvent },
       ready: (held) => {
         this.#ready.push(held);
         this.#serve();
@@ -264,7 +264,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     options: RunOptions = {},
   ): Promise<void> {
     const { signal, closeMs = CLOSE_MS, concurrency = this.#concurrency } = options;
-    const { clock } = this.#caller.settings;
+    const { clock } = this.#caller.options;
     const overdue = deferred<void>();
     let isOver = false;
     let failure: { readonly error: unknown } | undefined;

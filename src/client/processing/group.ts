@@ -9,8 +9,8 @@ import type { Addresses, StreamTarget } from "./paths.ts";
 /** Where a group begins on a stream: an offset, its beginning, or its tail. */
 export type GroupStart = "beginning" | "tail" | (string & {});
 
-/** The settings of a group. `pattern` or `streams` is required. */
-export interface GroupSettings {
+/** The options of a group. `pattern` or `streams` is required. */
+export interface GroupOptions {
   /** A pattern over absolute paths, such as `/v1/stream/orders/*`. It also takes streams that are created later. */
   readonly pattern?: string;
   readonly streams?: readonly StreamTarget[];
@@ -71,9 +71,9 @@ export class Group {
     this.name = name;
   }
 
-  /** Creates the group. Repeating it with the same settings changes nothing; other settings throw `group_exists`. */
-  async create(settings: GroupSettings & Signalled): Promise<void> {
-    const { signal, streams, ...others } = settings;
+  /** Creates the group. Repeating it with the same options changes nothing; other options throw `group_exists`. */
+  async create(options: GroupOptions & Signalled): Promise<void> {
+    const { signal, streams, ...others } = options;
     const paths = streams?.map((stream) => this.#addresses.pathOf(stream));
     const body = { ...others, ...(paths === undefined ? {} : { streams: paths }) };
     await callJson(this.#caller, { method: "PUT", url: this.#url(), signal }, body);
@@ -118,7 +118,7 @@ export class Group {
 
   /** Returns one key for all attempts of an act: the server does it once, also if an answer is lost. PROTOCOL.md §12.7. */
   #key(): Readonly<Record<string, string>> {
-    return { [IDEMPOTENCY_KEY]: `"${this.#caller.settings.random.id()}"` };
+    return { [IDEMPOTENCY_KEY]: `"${this.#caller.options.random.id()}"` };
   }
 
   #url(action?: string): string {

@@ -93,7 +93,7 @@ export class Lanes {
   ): Promise<Settled | "used_up" | "unknown"> {
     // Conditions that always hold. The transaction has another number of operations, so that the two answers differ.
     const count = operationsIn(body) === 1 ? 2 : 1;
-    const stream = `/${this.#caller.settings.random.id()}`;
+    const stream = `/${this.#caller.options.random.id()}`;
     const holds = { expect: { stream, absent: true } };
     const nothing = frameOf(
       Array.from({ length: count }, () => holds),
@@ -133,7 +133,7 @@ export class Lanes {
     if (idle !== undefined) return Promise.resolve(idle);
     if (this.#count < LANES_MAX) {
       this.#count += 1;
-      return Promise.resolve({ id: this.#caller.settings.random.id(), epoch: 0, sequence: 0 });
+      return Promise.resolve({ id: this.#caller.options.random.id(), epoch: 0, sequence: 0 });
     }
     return new Promise((resolve, reject) => {
       const take = (lane: Lane): void => {

@@ -40,7 +40,7 @@ const GONE = [
   "offset_beyond_tail",
 ] as const satisfies readonly ErrorCode[];
 
-export interface MembershipSettings {
+export interface MembershipOptions {
   readonly group: string;
   readonly name: string;
   readonly max: number | undefined;
@@ -54,7 +54,7 @@ export interface MembershipParts<T> {
   readonly addresses: Addresses;
   readonly transactions: Transactions;
   readonly sources: Sources;
-  readonly settings: MembershipSettings;
+  readonly options: MembershipOptions;
   readonly ready: (held: HeldLease<T>) => void;
   readonly withdraw: (held: HeldLease<T>) => void;
   /** Called with an error that no retry can cure. */
@@ -137,14 +137,14 @@ export class Membership<T> {
 
   /** Repeats work that an outage has interrupted, within the patience. */
   async #persist(work: () => Promise<void>, signal: AbortSignal): Promise<void> {
-    const { caller, settings } = this.#parts;
+    const { caller, options } = this.#parts;
     const sinceMs = this.#nowMs();
     for (let failures = 1; ; failures += 1) {
       try {
         await work();
         return;
       } catch (error) {
-        const isPatient = this.#nowMs() - sinceMs < settings.patienceMs && !signal.aborted;
+        const isPatient = this.#nowMs() - sinceMs < options.patienceMs && !signal.aborted;
         if (!isHapaxError(error) || error.retry === "never" || !isPatient) throw error;
         this.#tell({ kind: "retrying", error });
         await caller.pause(failures, signal);
@@ -166,7 +166,7 @@ export class Membership<T> {
   }
 
   async #join(): Promise<string> {
-    const { name } = this.#parts.settings;
+    const { name } = this.#parts.options;
     const answer = await this.#call("join", { name }, this.#stop.signal);
     const member = answer.get("member");
     if (typeof member !== "string") throw new HapaxError("internal", "a join without a member");
@@ -177,7 +177,7 @@ export class Membership<T> {
   }
 
   async #claim(member: string): Promise<void> {
-    const { max } = this.#parts.settings;
+    const { max } = this.#parts.options;
     const sentMs = this.#nowMs();
     const returned = [...this.#returned];
     const body = { member, ...(max === undefined ? {} : { max }) };
@@ -199,7 +199,7 @@ export class Membership<T> {
   }
 
   #adopt({ stream, life, offset }: ClaimedStream, token: number): void {
-    const { group } = this.#parts.settings;
+    const { group } = this.#parts.options;
     const lease = { group, member: this.#member ?? "", stream, token };
     const held: HeldLease<T> = new HeldLease<T>(lease, life, offset, {
       ready: this.#parts.ready,
@@ -315,7 +315,7 @@ export class Membership<T> {
 
   /** Asks streams back; with `isAll` the member keeps all others. */
   #ask(streams: ReadonlySet<string>, isAll: boolean): void {
-    const { clock } = this.#parts.caller.settings;
+    const { clock } = this.#parts.caller.options;
     for (const held of [...this.#held.values()]) {
       const { stream, token } = held.lease;
       if (!streams.has(stream)) {
@@ -360,8 +360,8 @@ export class Membership<T> {
   }
 
   #sleep(): Promise<void> {
-    const { clock } = this.#parts.caller.settings;
-    const { heartbeatMs = Infinity } = this.#parts.settings;
+    const { clock } = this.#parts.caller.options;
+    const { heartbeatMs = Infinity } = this.#parts.options;
     const beatMs = Math.min(heartbeatMs, this.#leaseMs / 3);
     const isEager = this.#isShort || this.#nowMs() - this.#joinedMs < YOUNG_MS;
     const dueMs = this.#claimedMs + (isEager ? Math.min(SHORT_MS_MAX, beatMs) : beatMs);
@@ -381,13 +381,13 @@ export class Membership<T> {
     signal: AbortSignal | undefined,
     limitMs?: number,
   ): Promise<ReadonlyMap<string, unknown>> {
-    const { caller, addresses, settings } = this.#parts;
-    const url = addresses.group(settings.group, action);
+    const { caller, addresses, options } = this.#parts;
+    const url = addresses.group(options.group, action);
     // An attempt without an answer must not use up the time of the next ones.
-    const timeoutMs = Math.min(caller.settings.timeoutMs, this.#leaseMs / 3, limitMs ?? Infinity);
+    const timeoutMs = Math.min(caller.options.timeoutMs, this.#leaseMs / 3, limitMs ?? Infinity);
     const call = { method: "POST", url, signal, timeoutMs };
-    const maxMs = Math.min(caller.settings.retry.maxMs, Math.max(1, this.#leaseMs / 6));
-    const minMs = Math.min(caller.settings.retry.minMs, maxMs);
+    const maxMs = Math.min(caller.options.retry.maxMs, Math.max(1, this.#leaseMs / 6));
+    const minMs = Math.min(caller.options.retry.minMs, maxMs);
     return callJson(
       withRetry(caller, { ...(limitMs === undefined ? {} : { totalMs: limitMs }), maxMs, minMs }),
       call,
@@ -396,10 +396,10 @@ export class Membership<T> {
   }
 
   #nowMs(): number {
-    return this.#parts.caller.settings.clock.steadyMs();
+    return this.#parts.caller.options.clock.steadyMs();
   }
 
   #tell(event: ConsumerEvent): void {
-    this.#parts.settings.onEvent?.(event);
+    this.#parts.options.onEvent?.(event);
   }
 }

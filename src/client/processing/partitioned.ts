@@ -56,7 +56,7 @@ export class Partitioned {
   constructor(name: string, count: number, open: (path: string) => Stream) {
     if (!Number.isInteger(count) || count < 1 || count > PARTITIONS_MAX) {
       const range = `a whole number from 1 to ${String(PARTITIONS_MAX)}`;
-      throw new HapaxError("invalid_settings", `count=${String(count)} is not ${range}`);
+      throw new HapaxError("invalid_options", `count=${String(count)} is not ${range}`);
     }
     this.name = withoutLastSlashes(name);
     this.streams = Array.from({ length: count }, (_, index) => `${this.name}/${String(index)}`);

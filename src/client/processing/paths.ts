@@ -19,7 +19,7 @@ export class Addresses {
     try {
       whole = new URL(url);
     } catch (error) {
-      throw new HapaxError("invalid_settings", `url=${String(url)} is not a URL`, { cause: error });
+      throw new HapaxError("invalid_options", `url=${String(url)} is not a URL`, { cause: error });
     }
     this.#prefix = withoutLastSlashes(whole.pathname);
     this.base = whole.origin + this.#prefix;

@@ -18,8 +18,8 @@ import {
   type EmitOptions,
   isDeduplicating,
   type PipelineContext,
-  type PipelineSettings,
-} from "./pipeline-settings.ts";
+  type ResolvedPipelineOptions,
+} from "./pipeline-options.ts";
 import type { KeyedState, PipelineState } from "./state.ts";
 
 /** Records of one stream from a safe point on, with their lease's signal and their state. */
@@ -99,7 +99,7 @@ export interface AttemptCounters {
 }
 
 export class Attempts<T, Tx, Output> {
-  readonly #settings: PipelineSettings<T, Tx>;
+  readonly #options: ResolvedPipelineOptions<T, Tx>;
   readonly #resolve: Resolve<Output>;
   readonly #stop: AbortSignal;
   readonly #counters: AttemptCounters;
@@ -107,28 +107,28 @@ export class Attempts<T, Tx, Output> {
   readonly #isEffectOnly: boolean;
 
   constructor(
-    settings: PipelineSettings<T, Tx>,
+    options: ResolvedPipelineOptions<T, Tx>,
     resolve: Resolve<Output>,
     stop: AbortSignal,
     counters: AttemptCounters,
   ) {
-    this.#settings = settings;
+    this.#options = options;
     this.#resolve = resolve;
     this.#stop = stop;
     this.#counters = counters;
-    const { sink } = settings;
+    const { sink } = options;
     this.#isEffectOnly = sink !== undefined && !isDeduplicating(sink);
   }
 
   idOf(page: Page<T>, index: number): string {
-    return recordId(this.#settings.group, page, page.places.offsetAt(index));
+    return recordId(this.#options.group, page, page.places.offsetAt(index));
   }
 
   /** Tries until the function succeeds or is given up. Returns without a promise if the function does. */
   settle(
     page: Page<T>,
     span: Span,
-    attemptsMax = this.#settings.retry.attemptsMax,
+    attemptsMax = this.#options.retry.attemptsMax,
   ): Outcome<Output> | Promise<Outcome<Output>> {
     const first = this.once(page, span, 1, undefined as Tx);
     if (first instanceof Promise) {
@@ -152,14 +152,14 @@ export class Attempts<T, Tx, Output> {
     return outcome;
   }
 
-  /** Makes one attempt. Throws errors that are not the record's: a lease that is over, a setting that cannot work. */
+  /** Makes one attempt. Throws errors that are not the record's: a lease that is over, an option that cannot work. */
   once(
     page: Page<T>,
     span: Span,
     attempt: number,
     tx: Tx,
   ): Outcome<Output> | Promise<Outcome<Output>> {
-    const { group } = this.#settings;
+    const { group } = this.#options;
     const context = new AttemptContext<T, Tx, Output>(
       { page, group, index: span.from, attempt, tx },
       this.#resolve,
@@ -181,14 +181,14 @@ export class Attempts<T, Tx, Output> {
 
   /** Pauses before the next attempt. */
   async pause(failures: number, signal: AbortSignal): Promise<void> {
-    const { clock, random, retry } = this.#settings;
+    const { clock, random, retry } = this.#options;
     await rest(clock, backoffMs(failures, retry, random.unit()), this.#stop, signal);
     throwIfOver(signal);
     if (this.#stop.aborted) throw new Stopped("the pipeline was told to end");
   }
 
   #call({ records }: Page<T>, { from, count }: Span, context: PipelineContext<Tx>): unknown {
-    const { each, batch } = this.#settings;
+    const { each, batch } = this.#options;
     if (batch !== undefined) return batch(records.slice(from, from + count), context);
     // Cast: a span of `each` is one record, and it is there.
     return each?.(records[from] as T, context);
@@ -208,14 +208,14 @@ export class Attempts<T, Tx, Output> {
 
   /** Takes the returned outputs: `each` returns one, `batch` returns a list. */
   #take(returned: unknown, outputs: Output[]): void {
-    if (this.#settings.batch === undefined) {
+    if (this.#options.batch === undefined) {
       outputs.push(this.#resolve(returned, NO_OPTIONS));
     } else if (Array.isArray(returned)) {
       for (const data of returned as readonly unknown[]) {
         outputs.push(this.#resolve(data, NO_OPTIONS));
       }
     } else {
-      throw new HapaxError("invalid_settings", "batch must return a list of outputs, or nothing");
+      throw new HapaxError("invalid_options", "batch must return a list of outputs, or nothing");
     }
   }
 
@@ -228,9 +228,9 @@ export class Attempts<T, Tx, Output> {
     context.seal();
     page.state?.drop();
     throwIfOver(page.signal);
-    if (isHapaxError(error, "invalid_settings")) throw error;
+    if (isHapaxError(error, "invalid_options")) throw error;
     this.#counters.failures += 1;
-    this.#settings.onRetry?.(error);
+    this.#options.onRetry?.(error);
     return { kind: "failed", error, attempts: attempt };
   }
 }
@@ -294,7 +294,7 @@ class AttemptContext<T, Tx, Output> implements PipelineContext<Tx> {
 
   get state(): PipelineState {
     const { state } = this.#facts.page;
-    if (state === undefined) throw new HapaxError("invalid_settings", "the pipeline has no state");
+    if (state === undefined) throw new HapaxError("invalid_options", "the pipeline has no state");
     const open = (): KeyedState => {
       this.#checkOpen();
       return state;

@@ -2,7 +2,7 @@
  * Checks which streams a pipeline may write: streams of its own server that it does not read.
  *
  * An output that is also an input is read again, and makes the next output, without end. An output of another server
- * cannot be in the transaction of the offset, so every record would fail. Such settings cannot work, so
+ * cannot be in the transaction of the offset, so every record would fail. Such options cannot work, so
  * they end the pipeline: at its start if they are known, else with the first output.
  */
 
@@ -11,12 +11,12 @@ import { HapaxError } from "../../base/errors.ts";
 import type { Connection } from "./connection.ts";
 import { Partitioned } from "./partitioned.ts";
 import { Addresses, type StreamTarget } from "./paths.ts";
-import type { DeduplicatingSink, PipelineOptions } from "./pipeline-settings.ts";
+import type { DeduplicatingSink, PipelineOptions } from "./pipeline-options.ts";
 
 /** How many checked paths are remembered: a function may name a stream for every record, and most are the same few. */
 const KNOWN_MAX = 10_000;
 
-type BorderSettings = Pick<PipelineOptions, "from" | "to" | "deadLetter" | "state"> & {
+type BorderOptions = Pick<PipelineOptions, "from" | "to" | "deadLetter" | "state"> & {
   readonly sink?: object;
 };
 
@@ -26,9 +26,9 @@ export class Borders {
   readonly #inputs: ReadonlySet<string>;
   readonly #known = new Set<string>();
 
-  /** Throws `invalid_settings` if the pipeline may not write a stream of the settings. */
-  constructor(hapax: Connection, settings: BorderSettings) {
-    const { from, to, deadLetter, sink, state } = settings;
+  /** Throws `invalid_options` if the pipeline may not write a stream of the options. */
+  constructor(hapax: Connection, options: BorderOptions) {
+    const { from, to, deadLetter, sink, state } = options;
     this.#addresses = new Addresses(hapax.url);
     this.#glob = from.pattern === undefined ? undefined : new Glob(from.pattern);
     this.#inputs = new Set(from.streams?.map((stream) => this.#pathOf("from.streams", stream)));
@@ -41,13 +41,13 @@ export class Borders {
     if (target !== undefined && this.#isHere(target)) this.path("sink", target);
   }
 
-  /** Returns the path of a stream that the pipeline wants to write. Throws `invalid_settings`. */
-  path(setting: string, target: StreamTarget): string {
-    const path = this.#pathOf(setting, target);
+  /** Returns the path of a stream that the pipeline wants to write. Throws `invalid_options`. */
+  path(option: string, target: StreamTarget): string {
+    const path = this.#pathOf(option, target);
     if (this.#known.has(path)) return path;
     if (this.#inputs.has(path) || this.#glob?.matches(path) === true) {
       const words = `${path} is read and written by the same pipeline`;
-      throw new HapaxError("invalid_settings", `${setting}: ${words}: it would never end`);
+      throw new HapaxError("invalid_options", `${option}: ${words}: it would never end`);
     }
     if (this.#known.size >= KNOWN_MAX) this.#known.clear();
     this.#known.add(path);
@@ -59,13 +59,13 @@ export class Borders {
     for (const input of this.#inputs) this.path("state.changelog", changelog + input);
   }
 
-  #pathOf(setting: string, target: StreamTarget): string {
+  #pathOf(option: string, target: StreamTarget): string {
     try {
       return this.#addresses.pathOf(target);
     } catch (error) {
       const words = error instanceof Error ? error.message : String(error);
       const advice = "for streams of another server there is streamSink";
-      throw new HapaxError("invalid_settings", `${setting}: ${words}; ${advice}`, { cause: error });
+      throw new HapaxError("invalid_options", `${option}: ${words}; ${advice}`, { cause: error });
     }
   }
 

@@ -9,11 +9,11 @@
 import { isHapaxError } from "../../base/errors.ts";
 import type { LeasedBatch } from "./held.ts";
 import { Stopped } from "./pipeline-attempts.ts";
-import type { PipelineSettings } from "./pipeline-settings.ts";
+import type { ResolvedPipelineOptions } from "./pipeline-options.ts";
 
 /** The bounds of a transaction. */
 interface Bounds {
-  readonly settings: Pick<PipelineSettings<never, never>, "batchMax" | "batchMs" | "clock">;
+  readonly options: Pick<ResolvedPipelineOptions<never, never>, "batchMax" | "batchMs" | "clock">;
   readonly stop: AbortSignal;
 }
 
@@ -26,7 +26,7 @@ export function isEnding({ stop }: Pick<Bounds, "stop">, batch: Asked): boolean 
 
 /** Begins a transaction. Returns a function that says whether so many records are enough. */
 export function beginPortion(bounds: Bounds, batch: Asked): (records: number) => boolean {
-  const { batchMax, batchMs, clock } = bounds.settings;
+  const { batchMax, batchMs, clock } = bounds.options;
   const endMs = clock.steadyMs() + batchMs;
   return (records) => {
     if (records >= batchMax || isEnding(bounds, batch)) return true;

@@ -24,7 +24,7 @@ import type { GivenUp } from "./dead-letter.ts";
 import { offsetBehind, Places } from "./places.ts";
 import { beginPortion, isEnding, prepareSink } from "./pipeline-bounds.ts";
 import { deadLetterOf, type PipelineParts, putAside, type Strategy } from "./pipeline-parts.ts";
-import type { DeduplicatingSink, EmitOptions, IdentifiedOutput } from "./pipeline-settings.ts";
+import type { DeduplicatingSink, EmitOptions, IdentifiedOutput } from "./pipeline-options.ts";
 
 type Output = Omit<IdentifiedOutput, "id">;
 
@@ -43,7 +43,7 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
         ...(key === undefined ? {} : { key }),
       };
     };
-    this.#attempts = new Attempts(parts.settings, resolve, parts.stop, parts.counters);
+    this.#attempts = new Attempts(parts.options, resolve, parts.stop, parts.counters);
   }
 
   async prepare(): Promise<void> {
@@ -81,7 +81,7 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
         break;
       }
       if (outcome.kind === "failed") {
-        letters.push(deadLetterOf(this.#parts.settings, page, end, outcome));
+        letters.push(deadLetterOf(this.#parts.options, page, end, outcome));
       } else {
         for (const output of this.#identified(page, end, outcome)) outputs.push(output);
       }
@@ -107,7 +107,7 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
 
   /** Writes to the sink. Waits for a sink that is away, within the patience. */
   async #write(outputs: readonly IdentifiedOutput[], signal: AbortSignal): Promise<void> {
-    const { batchMax, clock, patienceMs, onRetry } = this.#parts.settings;
+    const { batchMax, clock, patienceMs, onRetry } = this.#parts.options;
     for (let at = 0; at < outputs.length; at += batchMax) {
       const some = outputs.slice(at, at + batchMax);
       const sinceMs = clock.steadyMs();
@@ -136,5 +136,5 @@ function asGiven(sink: DeduplicatingSink, data: unknown): unknown {
 function requireJson<T>({ stream, contentType }: LeasedBatch<T>): void {
   if (codecOf(contentType).isJson) return;
   const words = `${stream} is ${contentType}: only records of JSON have an id`;
-  throw new HapaxError("invalid_settings", words);
+  throw new HapaxError("invalid_options", words);
 }

@@ -12,7 +12,7 @@ import { envelopeOf, type GivenUp } from "./dead-letter.ts";
 import type { LeasedBatch } from "./held.ts";
 import type { StreamTarget } from "./paths.ts";
 import { type Outcome, type Page, RecordFailure, recordId } from "./pipeline-attempts.ts";
-import type { PipelineSettings } from "./pipeline-settings.ts";
+import type { ResolvedPipelineOptions } from "./pipeline-options.ts";
 
 /** The result of one commit. */
 export interface Advance {
@@ -33,7 +33,7 @@ export interface Strategy<T> {
 /** The parts of a strategy. */
 export interface PipelineParts<T, Tx> {
   readonly hapax: Connection;
-  readonly settings: PipelineSettings<T, Tx>;
+  readonly options: ResolvedPipelineOptions<T, Tx>;
   readonly borders: Borders;
   /** Aborts when the pipeline must end. */
   readonly stop: AbortSignal;
@@ -69,7 +69,7 @@ export class PerLease<Value> {
 
 /** Returns the dead letter of a record. Throws a `RecordFailure` if the pipeline has no stream for it. */
 export function deadLetterOf<T, Tx>(
-  { group, deadLetter }: PipelineSettings<T, Tx>,
+  { group, deadLetter }: ResolvedPipelineOptions<T, Tx>,
   page: Page<T>,
   index: number,
   { error, attempts }: Extract<Outcome<unknown>, { kind: "failed" }>,
@@ -91,11 +91,11 @@ function recordIn<T>({ records, places }: Page<T>, index: number): JsonText | Ui
 
 /** Puts a record aside under its own id: a repetition changes nothing as long as the stream remembers keys. */
 export async function putAside<T, Tx>(
-  { hapax, settings }: PipelineParts<T, Tx>,
+  { hapax, options }: PipelineParts<T, Tx>,
   letter: GivenUp,
   signal: AbortSignal,
 ): Promise<void> {
-  const { deadLetter, clock } = settings;
+  const { deadLetter, clock } = options;
   if (deadLetter === undefined) return;
   const stream = hapax.stream(deadLetter);
   const key = await keyOf(letter.id);

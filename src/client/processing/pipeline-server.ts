@@ -30,7 +30,7 @@ import {
 import { beginPortion, isEnding } from "./pipeline-bounds.ts";
 import { deadLetterOf, PerLease, type PipelineParts, type Strategy } from "./pipeline-parts.ts";
 import type { Borders } from "./pipeline-borders.ts";
-import type { EmitOptions, PipelineTarget } from "./pipeline-settings.ts";
+import type { EmitOptions, PipelineTarget } from "./pipeline-options.ts";
 import { changelogOf, KeyedState } from "./state.ts";
 
 interface Output {
@@ -75,7 +75,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
   constructor(parts: PipelineParts<T, Tx>) {
     this.#parts = parts;
     this.#borders = parts.borders;
-    const { to } = parts.settings;
+    const { to } = parts.options;
     // Checked once, and not for every record.
     this.#to = typeof to === "object" && "url" in to ? this.#borders.path("to", to) : to;
     const resolve = (data: unknown, options: EmitOptions): Output => {
@@ -84,7 +84,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
       const { form, content } = encode(data, knownCodec(parts.hapax, stream));
       return { stream, data: form === "json" ? new JsonText(content) : content };
     };
-    this.#attempts = new Attempts(parts.settings, resolve, parts.stop, parts.counters);
+    this.#attempts = new Attempts(parts.options, resolve, parts.stop, parts.counters);
   }
 
   prepare(): Promise<void> {
@@ -106,7 +106,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
 
   /** Makes one transaction from a record on. Returns where the next one begins. */
   async #advance(batch: LeasedBatch<T>, page: Page<T>, from: number): Promise<number> {
-    const { batchMax } = this.#parts.settings;
+    const { batchMax } = this.#parts.options;
     const end = Math.min(from + batchMax, page.records.length);
     const plan: Plan = { from, end, misfit: undefined, hasLetter: false, isBare: false };
     let isKnown = false;
@@ -128,7 +128,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
   }
 
   async #commit(batch: LeasedBatch<T>, page: Page<T>, plan: Plan): Promise<number> {
-    const { hapax, settings, advance } = this.#parts;
+    const { hapax, options, advance } = this.#parts;
     const { state, signal, stream, places } = page;
     const counted: Counted = { outputs: 0, deadLetters: 0, chars: 0, streams: new Set() };
     let end = plan.from;
@@ -136,7 +136,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     state?.dropAll();
     const collect = async (tx: Transaction): Promise<void> => {
       end = await this.#collect(page, plan, tx, counted, beginPortion(this.#parts, batch));
-      if (settings.state !== undefined) state?.collect(tx, changelogOf(settings.state, stream));
+      if (options.state !== undefined) state?.collect(tx, changelogOf(options.state, stream));
       tx.commit(batch.lease, offsetBehind(batch, places, end));
     };
     await hapax.transaction(collect, { signal });
@@ -156,7 +156,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     counted: Counted,
     isFull: (records: number) => boolean,
   ): Promise<number> {
-    const { batch: together } = this.#parts.settings;
+    const { batch: together } = this.#parts.options;
     const size = together === undefined ? 1 : plan.end - plan.from;
     throwIfOver(page.signal);
     for (let at = plan.from; at < plan.end;) {
@@ -213,12 +213,12 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     tx: Transaction,
     counted: Counted,
   ): void {
-    const { settings } = this.#parts;
+    const { options } = this.#parts;
     if (outcome.kind === "failed") {
-      const letter = deadLetterOf(settings, page, span.from, outcome);
-      const envelope = envelopeOf(letter, settings.clock, plan.isBare);
+      const letter = deadLetterOf(options, page, span.from, outcome);
+      const envelope = envelopeOf(letter, options.clock, plan.isBare);
       plan.hasLetter = true;
-      if (settings.deadLetter !== undefined) tx.append(settings.deadLetter, envelope);
+      if (options.deadLetter !== undefined) tx.append(options.deadLetter, envelope);
       counted.deadLetters += 1;
       counted.chars += envelope.text.length;
       return;
@@ -232,13 +232,13 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
   }
 
   #stateOf(batch: LeasedBatch<T>): Promise<KeyedState> | undefined {
-    const { state: settings } = this.#parts.settings;
-    if (settings === undefined) return undefined;
+    const { state: options } = this.#parts.options;
+    if (options === undefined) return undefined;
     return this.#states.get(batch, async () => {
-      const { hapax, settings: pipeline } = this.#parts;
+      const { hapax, options: pipeline } = this.#parts;
       const { stream, life, lease, signal } = batch;
-      const path = this.#borders.path("state.changelog", changelogOf(settings, stream));
-      const state = new KeyedState(settings.charsMax);
+      const path = this.#borders.path("state.changelog", changelogOf(options, stream));
+      const state = new KeyedState(options.charsMax);
       const owner = { group: pipeline.group, stream, life };
       await state.restore(hapax.stream(path), owner, signal, async (offset) => {
         await hapax.transaction(
@@ -258,10 +258,10 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
   #targetOf(data: unknown, options: EmitOptions): StreamTarget {
     if (options.to !== undefined) return this.#borders.path("emit", options.to);
     const to = this.#to;
-    const { key: keyOf } = this.#parts.settings;
+    const { key: keyOf } = this.#parts.options;
     if (to === undefined) {
       throw new HapaxError(
-        "invalid_settings",
+        "invalid_options",
         "there is an output, but no `to` that it could go to",
       );
     }
@@ -269,7 +269,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     if (!(to instanceof Partitioned)) return to;
     const key = options.key ?? keyOf?.(data);
     if (key === undefined) {
-      throw new HapaxError("invalid_settings", "an output for partitions needs a key");
+      throw new HapaxError("invalid_options", "an output for partitions needs a key");
     }
     return to.streams[to.partitionOf(key)] ?? to.name;
   }

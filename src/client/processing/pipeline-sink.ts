@@ -62,9 +62,9 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     this.#parts = parts;
     this.#sink = sink;
     const resolve = (): never => {
-      throw new HapaxError("invalid_settings", "with a database as sink there are no outputs");
+      throw new HapaxError("invalid_options", "with a database as sink there are no outputs");
     };
-    this.#attempts = new Attempts(parts.settings, resolve, parts.stop, parts.counters);
+    this.#attempts = new Attempts(parts.options, resolve, parts.stop, parts.counters);
   }
 
   prepare(): Promise<void> {
@@ -75,7 +75,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     const { stream, signal } = batch;
     const { token } = batch.lease;
     const held = await this.#places.get(batch, async () => {
-      const place = { pipeline: this.#parts.settings.group, stream };
+      const place = { pipeline: this.#parts.options.group, stream };
       const { position } = await this.#take(place, token, signal);
       await this.#requireReached(batch, position);
       return { place, token, position };
@@ -135,10 +135,10 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
   /** Makes one transaction of the sink, with as many records as it may have. Handles a record that fails. */
   async #advance(portion: Portion<T>, held: Place): Promise<void> {
     const from = countIn(portion, held.position);
-    const count = Math.min(this.#parts.settings.batchMax, portion.records.length - from);
+    const count = Math.min(this.#parts.options.batchMax, portion.records.length - from);
     const failed = await this.#try(portion, held, { from, count }, 1);
     if (failed === undefined) return;
-    if (count === 1 || this.#parts.settings.batch !== undefined) {
+    if (count === 1 || this.#parts.options.batch !== undefined) {
       await this.#persist(portion, held, { from, count }, failed);
       return;
     }
@@ -156,7 +156,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
 
   /** Tries the same records until they succeed or are given up. */
   async #persist(portion: Portion<T>, held: Place, span: Span, first: Failed): Promise<void> {
-    const { attemptsMax } = this.#parts.settings.retry;
+    const { attemptsMax } = this.#parts.options.retry;
     let failed = first;
     for (let attempts = 1; attempts < attemptsMax; attempts += 1) {
       await this.#attempts.pause(attempts, portion.signal);
@@ -177,8 +177,8 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
 
   /** Stores the letter first, under the id of the record, then moves the position: a repeated letter changes nothing. */
   async #giveUp(portion: Portion<T>, held: Place, index: number, failed: Failed): Promise<void> {
-    const { clock, patienceMs, onRetry } = this.#parts.settings;
-    const letter = deadLetterOf(this.#parts.settings, portion, index, failed);
+    const { clock, patienceMs, onRetry } = this.#parts.options;
+    const letter = deadLetterOf(this.#parts.options, portion, index, failed);
     await putAside(this.#parts, letter, portion.signal);
     const sinceMs = clock.steadyMs();
     for (let failures = 1; ; failures += 1) {
@@ -199,7 +199,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     { from, count }: Span,
     attempt: number,
   ): Promise<Failed | undefined> {
-    const step = this.#parts.settings.batch === undefined ? 1 : count;
+    const step = this.#parts.options.batch === undefined ? 1 : count;
     let failed: Failed | undefined;
     const work = async (tx: Tx): Promise<number> => {
       failed = undefined;
@@ -231,7 +231,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     held: Place,
     work: (tx: Tx) => number | Promise<number>,
   ): Promise<Moved> {
-    const { clock, patienceMs, onRetry } = this.#parts.settings;
+    const { clock, patienceMs, onRetry } = this.#parts.options;
     const { place, token } = held;
     const before = held.position;
     const sinceMs = clock.steadyMs();
@@ -247,7 +247,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
         held.position = to;
         return { behind };
       } catch (cause) {
-        if (isHapaxError(cause, "invalid_settings")) throw cause;
+        if (isHapaxError(cause, "invalid_options")) throw cause;
         // The outcome may be unknown: the position in the sink shows it.
         const { position, wasAway } = await this.#take(place, token, portion.signal);
         held.position = position;
@@ -270,7 +270,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
     token: number,
     signal: AbortSignal,
   ): Promise<{ readonly position: string | undefined; readonly wasAway: boolean }> {
-    const { clock, patienceMs, onRetry } = this.#parts.settings;
+    const { clock, patienceMs, onRetry } = this.#parts.options;
     const sinceMs = clock.steadyMs();
     for (let failures = 0; ; failures += 1) {
       throwIfOver(signal);

@@ -14,7 +14,7 @@ import { bytesOf } from "../bytes.ts";
 import { codecOf, encode, JsonText } from "../records.ts";
 import type { Stream } from "../stream.ts";
 import { keyOf } from "./pipeline-parts.ts";
-import type { DeduplicatingSink } from "./pipeline-settings.ts";
+import type { DeduplicatingSink } from "./pipeline-options.ts";
 
 /** The brackets around a record of JSON. */
 const FRAME_BYTES = 2;

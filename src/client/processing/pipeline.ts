@@ -35,9 +35,9 @@ import {
   isDeduplicating,
   type PipelineCounters,
   type PipelineOptions,
-  type PipelineSettings,
+  type ResolvedPipelineOptions,
   resolvePipeline,
-} from "./pipeline-settings.ts";
+} from "./pipeline-options.ts";
 import { SinkStrategy } from "./pipeline-sink.ts";
 
 /** Pauses between two lives in the group, in milliseconds. */
@@ -46,7 +46,7 @@ const RESTARTS = { minMs: 50, maxMs: 10_000 };
 /** Processes the records of streams, each exactly once. `createPipeline` creates it. */
 export class Pipeline<T = unknown, Tx = unknown> {
   readonly #hapax: Connection;
-  readonly #settings: PipelineSettings<T, Tx>;
+  readonly #options: ResolvedPipelineOptions<T, Tx>;
   readonly #strategy: Strategy<T>;
   readonly #stop = new AbortController();
   readonly #counters = {
@@ -61,14 +61,14 @@ export class Pipeline<T = unknown, Tx = unknown> {
   #failingSinceMs: number | undefined;
   #restartsInRow = 0;
 
-  constructor(hapax: Connection, options: PipelineOptions<T, Tx>) {
-    const settings = resolvePipeline(options);
-    const borders = new Borders(hapax, settings);
+  constructor(hapax: Connection, given: PipelineOptions<T, Tx>) {
+    const options = resolvePipeline(given);
+    const borders = new Borders(hapax, options);
     this.#hapax = hapax;
-    this.#settings = settings;
+    this.#options = options;
     this.#strategy = strategyOf<T, Tx>({
       hapax,
-      settings,
+      options,
       borders,
       stop: this.#stop.signal,
       counters: this.#counters,
@@ -108,7 +108,7 @@ export class Pipeline<T = unknown, Tx = unknown> {
   }
 
   async #run(): Promise<void> {
-    const { signal } = this.#settings;
+    const { signal } = this.#options;
     const end = (): void => {
       this.#stop.abort();
     };
@@ -134,7 +134,7 @@ export class Pipeline<T = unknown, Tx = unknown> {
   }
 
   async #prepare(): Promise<void> {
-    const { deadLetter } = this.#settings;
+    const { deadLetter } = this.#options;
     if (deadLetter !== undefined)
       await createUnlessThere(this.#hapax, deadLetter, this.#stop.signal);
     await this.#strategy.prepare();
@@ -142,7 +142,7 @@ export class Pipeline<T = unknown, Tx = unknown> {
 
   /** Joins the group, and processes records until the membership ends. */
   async #consume(): Promise<void> {
-    const { from, group, concurrency, closeMs, patienceMs, onEvent } = this.#settings;
+    const { from, group, concurrency, closeMs, patienceMs, onEvent } = this.#options;
     const consumer = this.#hapax.consumer<T>({
       ...from,
       group,
@@ -166,7 +166,7 @@ export class Pipeline<T = unknown, Tx = unknown> {
   }
 
   async #rest(error: unknown): Promise<void> {
-    const { clock, random, patienceMs, onRetry } = this.#settings;
+    const { clock, random, patienceMs, onRetry } = this.#options;
     const nowMs = clock.steadyMs();
     this.#failingSinceMs ??= nowMs;
     if (nowMs - this.#failingSinceMs >= patienceMs) throw error;
@@ -185,12 +185,12 @@ export class Pipeline<T = unknown, Tx = unknown> {
     counters.commits += 1;
     this.#failingSinceMs = undefined;
     this.#restartsInRow = 0;
-    this.#settings.onProgress?.({ ...counters, stream, offset });
+    this.#options.onProgress?.({ ...counters, stream, offset });
   }
 }
 
 /**
- * Creates a pipeline. Nothing is sent until `run`. Throws `invalid_settings`.
+ * Creates a pipeline. Nothing is sent until `run`. Throws `invalid_options`.
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";
@@ -224,7 +224,7 @@ export function createPipeline<T = unknown, Tx = unknown>(
 }
 
 function strategyOf<T, Tx>(parts: PipelineParts<T, Tx>): Strategy<T> {
-  const { sink } = parts.settings;
+  const { sink } = parts.options;
   if (sink === undefined) return new ServerStrategy(parts);
   return isDeduplicating(sink) ? new IdentityStrategy(parts, sink) : new SinkStrategy(parts, sink);
 }

@@ -8,7 +8,7 @@
  *   - a position moves only from the place that the caller names;
  *   - a failure that is not the work's fault is `unreachable`: a lost connection, a deadlock, a database that
  *     restarts; or `store_full` if there is no room. The same work may succeed later. If the database will never take
- *     it, because a name or a password is wrong, it is `invalid_settings`. Any other error is that of the work.
+ *     it, because a name or a password is wrong, it is `invalid_options`. Any other error is that of the work.
  */
 
 /** One stream of one pipeline. */

@@ -24,7 +24,7 @@ const POLL_MS_MAX = 5_000;
 /** A stream that had no data for so long may lose its place. */
 const SILENT_MS_MIN = 10_000;
 
-export interface SourceSettings {
+export interface SourceOptions {
   readonly liveMax: number;
   readonly pollMs: number;
   readonly patienceMs: number;
@@ -40,14 +40,14 @@ interface Place {
 export class Sources {
   readonly #caller: Caller;
   readonly #addresses: Addresses;
-  readonly #settings: SourceSettings;
+  readonly #options: SourceOptions;
   readonly #places = new Set<Place>();
   readonly #turns = new Turns(POLLS_MAX);
 
-  constructor(caller: Caller, addresses: Addresses, settings: SourceSettings) {
+  constructor(caller: Caller, addresses: Addresses, options: SourceOptions) {
     this.#caller = caller;
     this.#addresses = addresses;
-    this.#settings = settings;
+    this.#options = options;
   }
 
   /** Yields batches of this life of the stream, from the offset on, until the stream is closed; the last one says so. */
@@ -84,7 +84,7 @@ export class Sources {
         }
       }
       if (!isActive || place !== undefined) {
-        const bounds = { minMs: this.#settings.pollMs, maxMs: POLL_MS_MAX };
+        const bounds = { minMs: this.#options.pollMs, maxMs: POLL_MS_MAX };
         await this.#caller.wait(doubledMs(idle + 1, bounds), signal);
       }
       const page = await this.#turns.run(() => this.#page<T>(path, `${offset}/${life}`, signal));
@@ -107,7 +107,7 @@ export class Sources {
     };
     signal.addEventListener("abort", abort, { once: true });
     if (signal.aborted) abort();
-    const { patienceMs, onReconnect } = this.#settings;
+    const { patienceMs, onReconnect } = this.#options;
     try {
       const following = followStream<T>(this.#caller, this.#address(path), {
         from,
@@ -117,7 +117,7 @@ export class Sources {
         ...(onReconnect === undefined ? {} : { onReconnect }),
       });
       for await (const batch of following.batches()) {
-        place.activeMs = this.#caller.settings.clock.steadyMs();
+        place.activeMs = this.#caller.options.clock.steadyMs();
         yield batch;
       }
     } catch (error) {
@@ -134,7 +134,7 @@ export class Sources {
   }
 
   async #page<T>(path: string, from: string, signal: AbortSignal): Promise<Batch<T>> {
-    const { patienceMs, onReconnect } = this.#settings;
+    const { patienceMs, onReconnect } = this.#options;
     const reading = readStream<T>(this.#caller, this.#address(path), {
       from,
       patienceMs,
@@ -146,8 +146,8 @@ export class Sources {
   }
 
   #takePlace(isActive: boolean): Place | undefined {
-    const activeMs = this.#caller.settings.clock.steadyMs();
-    if (this.#places.size >= this.#settings.liveMax) {
+    const activeMs = this.#caller.options.clock.steadyMs();
+    if (this.#places.size >= this.#options.liveMax) {
       if (!isActive) return undefined;
       let silent: Place | undefined;
       for (const place of this.#places) {

@@ -29,8 +29,8 @@ export interface PipelineState {
   delete(key: string): void;
 }
 
-/** Settings of a pipeline's state. */
-export interface StateSettings {
+/** Options of a pipeline's state. */
+export interface StateOptions {
   /**
    * The path above all changelogs: that of the stream `/v1/stream/orders` is `<changelog>/v1/stream/orders`. Or a function
    * that returns the path for a stream. No two streams and no two groups may share a changelog: the second is refused.
@@ -38,7 +38,7 @@ export interface StateSettings {
   readonly changelog: string | ((stream: string) => string);
   /**
    * The most characters of keys and values of one stream, with the current transaction. Default 268,435,456: half a
-   * gibibyte at most. A change that goes beyond it throws `invalid_settings`, which ends the pipeline.
+   * gibibyte at most. A change that goes beyond it throws `invalid_options`, which ends the pipeline.
    */
   readonly charsMax?: number;
 }
@@ -52,7 +52,7 @@ export interface StateOwner {
   readonly life: string;
 }
 
-/** Returns the life that a record begins, if it begins one. Throws `invalid_settings` if it names another owner. */
+/** Returns the life that a record begins, if it begins one. Throws `invalid_options` if it names another owner. */
 function lifeIn(record: unknown, owner: StateOwner, url: string): string | undefined {
   const [group, stream, life] = ["group", "stream", "life"].map((name) => mapOf(record).get(name));
   if (typeof life !== "string" || mapOf(record).has("key")) return undefined;
@@ -62,14 +62,14 @@ function lifeIn(record: unknown, owner: StateOwner, url: string): string | undef
 
 function foreign(url: string, words: string): HapaxError {
   const advice = "give each group and each stream a changelog of its own";
-  return new HapaxError("invalid_settings", `the changelog ${url} ${words}: ${advice}`);
+  return new HapaxError("invalid_options", `the changelog ${url} ${words}: ${advice}`);
 }
 
 /** The text of a value; `undefined` for a key that is deleted. */
 type Change = string | undefined;
 
 /** Returns the path of the changelog of a stream. */
-export function changelogOf({ changelog }: StateSettings, stream: string): string {
+export function changelogOf({ changelog }: StateOptions, stream: string): string {
   return typeof changelog === "function" ? changelog(stream) : changelog + stream;
 }
 
@@ -213,7 +213,7 @@ export class KeyedState implements PipelineState {
     const members = mapOf(record);
     const key = members.get("key");
     if (typeof key !== "string") {
-      throw new HapaxError("invalid_settings", "the changelog has records that are no state");
+      throw new HapaxError("invalid_options", "the changelog has records that are no state");
     }
     const value = members.get("value");
     const text = value === undefined ? undefined : JSON.stringify(value);
@@ -232,7 +232,7 @@ export class KeyedState implements PipelineState {
     const words = `the state of a stream would have ${String(chars)} characters`;
     const advice = "raise it, delete keys, or use more streams";
     throw new HapaxError(
-      "invalid_settings",
+      "invalid_options",
       `${words}, more than charsMax=${String(this.#charsMax)}: ${advice}`,
     );
   }

@@ -172,11 +172,11 @@ export class Transactions {
     if (!/^[\x20-\x7e]{1,255}$/.test(key)) {
       throw new HapaxError("invalid_request", "key must be 1 to 255 characters from space to ~");
     }
-    const { keyWindowSeconds, retry } = this.#caller.settings;
+    const { keyWindowSeconds, retry } = this.#caller.options;
     const limitMs = WINDOW_SHARE * keyWindowSeconds * 1000;
     if (retry.totalMs <= limitMs) return;
     const words = `retry.totalMs=${String(retry.totalMs)} outlives the keys of the server`;
-    throw new HapaxError("invalid_settings", `${words}: at most ${String(limitMs)}`);
+    throw new HapaxError("invalid_options", `${words}: at most ${String(limitMs)}`);
   }
 }
 

@@ -212,7 +212,7 @@ describe("keys", () => {
     expect(await read()).toBe("xy");
   });
 
-  test("KD2 a stream without settings has those of the server", async () => {
+  test("KD2 a stream without options has those of the server", async () => {
     const keyDefaults = { windowSeconds: 1, countMax: 1, overflow: "reject" } as const;
     const { append, clock } = await openBench(undefined, { keyDefaults });
     expect(await kindOf(append("x", keyed("a")))).toBe("accepted");

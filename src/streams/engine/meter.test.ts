@@ -156,8 +156,8 @@ describe("the meter", () => {
   test("counts transactions, claims and commits of an engine that no server is built over", async () => {
     const { engine, meter } = await openEngine();
     const { groups } = engine;
-    const settings = { pattern: "/*", streams: [], start: BEGINNING, leaseMs: 1000 };
-    await groups.create("g", settings);
+    const options = { pattern: "/*", streams: [], start: BEGINNING, leaseMs: 1000 };
+    await groups.create("g", options);
     const joined = await groups.join("g", "m");
     if (joined.kind !== "joined") throw new Error(joined.kind);
     const { member } = joined;

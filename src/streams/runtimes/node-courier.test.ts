@@ -7,7 +7,7 @@ import {
 } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
 import type { CourierAnswer, CourierRequest } from "../courier.ts";
-import { type AddressLookup, createNodeCourier, type NodeCourierSettings } from "./node-courier.ts";
+import { type AddressLookup, createNodeCourier, type NodeCourierOptions } from "./node-courier.ts";
 
 const closers: (() => void)[] = [];
 afterEach(() => {
@@ -51,10 +51,10 @@ const answerOk: RequestListener = (request, response) => {
 
 function deliver(
   url: string,
-  settings: Partial<NodeCourierSettings> = {},
+  options: Partial<NodeCourierOptions> = {},
   request: Partial<CourierRequest> = {},
 ): Promise<CourierAnswer> {
-  return createNodeCourier({ allowLoopback: true, ...settings }).deliver({
+  return createNodeCourier({ allowLoopback: true, ...options }).deliver({
     url,
     headers: { "content-type": "application/json" },
     body: BODY,
@@ -217,12 +217,12 @@ describe("addresses", () => {
     expect(lookup.asked).toEqual([]);
   });
 
-  test("private addresses need their setting, and even then loopback is refused", async () => {
+  test("private addresses need their option, and even then loopback is refused", async () => {
     const url = "https://hooks.example.com/";
     const refused = await deliver(url, { lookup: answering(["10.1.2.3"]) });
     expect(refused).toEqual({ kind: "refused", reason: "the host resolves to a private address" });
-    const settings = { allowPrivate: true, lookup: answering(["127.0.0.1"]) };
-    expect((await deliver(url, settings)).kind).toBe("refused");
+    const options = { allowPrivate: true, lookup: answering(["127.0.0.1"]) };
+    expect((await deliver(url, options)).kind).toBe("refused");
   });
 
   test("a name without an address, or a failing name service, is a failure", async () => {

@@ -27,7 +27,7 @@ import {
 /** Returns all addresses of a name, in the order in which to try them. */
 export type AddressLookup = (hostname: string) => Promise<readonly { readonly address: string }[]>;
 
-export interface NodeCourierSettings {
+export interface NodeCourierOptions {
   /** Whether `localhost` and 127.0.0.0/8 may be called, over http too. */
   readonly allowLoopback: boolean;
   /** Whether https to private networks is allowed. Default false. */
@@ -69,8 +69,8 @@ const OWN_HEADERS: ReadonlySet<string> = new Set([
 ]);
 
 /** Creates the courier. It holds no resource between deliveries. */
-export function createNodeCourier(settings: NodeCourierSettings): Courier {
-  const lookup = settings.lookup ?? ((hostname) => systemLookup(hostname, { all: true }));
+export function createNodeCourier(options: NodeCourierOptions): Courier {
+  const lookup = options.lookup ?? ((hostname) => systemLookup(hostname, { all: true }));
   const attempt = { keepAlive: false, autoSelectFamilyAttemptTimeout: ATTEMPT_MS };
   const agents: Agents = {
     http: new HttpAgent(attempt),
@@ -79,16 +79,16 @@ export function createNodeCourier(settings: NodeCourierSettings): Courier {
       minVersion: "TLSv1.2",
       // Set explicitly, because an environment variable can turn the default off.
       rejectUnauthorized: true,
-      ...(settings.authorities && { ca: [...rootCertificates, ...settings.authorities] }),
+      ...(options.authorities && { ca: [...rootCertificates, ...options.authorities] }),
     }),
   };
   return {
     async deliver(request) {
-      const url = checkWebhookUrl(request.url, settings);
+      const url = checkWebhookUrl(request.url, options);
       if (url.kind === "rejected") return { kind: "refused", reason: url.reason };
       const limit = startLimit(request);
       try {
-        const resolution = await resolve(url, settings, lookup, limit.signal);
+        const resolution = await resolve(url, options, lookup, limit.signal);
         if (resolution.kind !== "resolved") return resolution;
         return await exchange(request, url, resolution.addresses, agents, limit.signal);
       } finally {
@@ -120,7 +120,7 @@ function startLimit(request: CourierRequest): { signal: AbortSignal; stop: () =>
 
 function resolve(
   url: AllowedWebhookUrl,
-  settings: NodeCourierSettings,
+  options: NodeCourierOptions,
   lookup: AddressLookup,
   signal: AbortSignal,
 ): Promise<Resolution> {
@@ -132,7 +132,7 @@ function resolve(
     const ask = async (): Promise<readonly { readonly address: string }[]> =>
       url.isLiteralAddress ? [{ address: url.hostname }] : lookup(url.hostname);
     ask().then(
-      (found) => settle(judge(found, url, settings)),
+      (found) => settle(judge(found, url, options)),
       (error: unknown) => settle(failed(error)),
     );
   });
@@ -142,9 +142,9 @@ function resolve(
 function judge(
   found: readonly { readonly address: string }[],
   url: AllowedWebhookUrl,
-  settings: NodeCourierSettings,
+  options: NodeCourierOptions,
 ): Resolution {
-  const bad = found.find(({ address }) => !isResolvedAddressAllowed(address, url, settings));
+  const bad = found.find(({ address }) => !isResolvedAddressAllowed(address, url, options));
   if (bad !== undefined) {
     return {
       kind: "refused",

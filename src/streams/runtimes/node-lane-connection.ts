@@ -21,7 +21,7 @@ import { encodeAnswer, type HeadEnds, requireWhole } from "./node-lane-answer.ts
 import { LaneExchange } from "./node-lane-exchange.ts";
 import { HeadParser } from "./node-lane-parser.ts";
 
-export interface LaneSettings {
+export interface LaneOptions {
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
   readonly keepAliveTimeoutMs: number;
@@ -32,7 +32,7 @@ export interface LaneSettings {
 export interface LaneParts {
   readonly server: Pick<HapaxServer, "handle" | "isDraining">;
   readonly budget: BodyBudget;
-  readonly settings: LaneSettings;
+  readonly options: LaneOptions;
   /** Gives a socket to `node:http`. Bytes that were not used are put back before. */
   readonly handOver: (socket: Socket) => void;
   /** Answers a socket without a request, and ends it. */
@@ -154,11 +154,11 @@ export class LaneConnection {
   /** Begins the request that was parsed. Returns where its bytes end. */
   #begin(bytes: Buffer): number {
     const { end, contentLength } = parser;
-    const { budget, settings } = this.#lane;
+    const { budget, options } = this.#lane;
     const bodyEnd = end + contentLength;
     const body = bodyEnd <= bytes.length ? bytes.subarray(end, bodyEnd) : undefined;
     const peer = body === undefined ? this.#socket.remoteAddress : undefined;
-    const exchange = new LaneExchange(bytes, parser, body, budget, settings.publicUrl, peer);
+    const exchange = new LaneExchange(bytes, parser, body, budget, options.publicUrl, peer);
     this.#owed.push(exchange);
     if (body === undefined) {
       this.#receiving = exchange;
@@ -308,7 +308,7 @@ export class LaneConnection {
   check(nowMs: number, slackMs: number): void {
     this.#checkTaking(nowMs);
     if (this.#isBusy || this.#isPaused || this.#isOver) return;
-    const { headersTimeoutMs, requestTimeoutMs, keepAliveTimeoutMs } = this.#lane.settings;
+    const { headersTimeoutMs, requestTimeoutMs, keepAliveTimeoutMs } = this.#lane.options;
     const elapsedMs = nowMs - this.#sinceMs - slackMs;
     const isOverdue = (limitMs: number): boolean => limitMs > 0 && elapsedMs >= limitMs;
     if (this.#receiving !== undefined) {
@@ -330,7 +330,7 @@ export class LaneConnection {
     if (untaken !== this.#untaken) {
       this.#untaken = untaken;
       this.#untakenSinceMs = nowMs;
-    } else if (nowMs - this.#untakenSinceMs >= this.#lane.settings.stallMs) {
+    } else if (nowMs - this.#untakenSinceMs >= this.#lane.options.stallMs) {
       this.#socket.destroy();
     }
   }

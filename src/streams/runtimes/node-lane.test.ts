@@ -5,7 +5,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { LIMITS } from "../../protocol/limits.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
-import { type NodeServer, type NodeServerSettings, startNodeServer } from "./node.ts";
+import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node.ts";
 import { BodyBudget } from "./node-body-budget.ts";
 import { LaneExchange } from "./node-lane-exchange.ts";
 import { HeadParser } from "./node-lane-parser.ts";
@@ -18,15 +18,15 @@ afterEach(async () => {
   for (const server of servers.splice(0)) await server.stop();
 });
 
-async function start(settings: Partial<NodeServerSettings> = {}): Promise<NodeServer> {
-  const server = await startNodeServer({ store: "memory", port: 0, ...settings });
+async function start(options: Partial<NodeServerOptions> = {}): Promise<NodeServer> {
+  const server = await startNodeServer({ store: "memory", port: 0, ...options });
   servers.push(server);
   return server;
 }
 
 /** A server with the stream `/a`. */
-async function startWithStream(settings: Partial<NodeServerSettings> = {}): Promise<NodeServer> {
-  const server = await start(settings);
+async function startWithStream(options: Partial<NodeServerOptions> = {}): Promise<NodeServer> {
+  const server = await start(options);
   const headers = { "content-type": "text/plain" };
   expect((await fetch(`${server.url}/a`, { method: "PUT", headers })).status).toBe(201);
   return server;
@@ -34,10 +34,10 @@ async function startWithStream(settings: Partial<NodeServerSettings> = {}): Prom
 
 /** A server whose stream `/a` is there, and whose next commits wait. */
 async function startGated(
-  settings: Partial<NodeServerSettings> = {},
+  options: Partial<NodeServerOptions> = {},
 ): Promise<[NodeServer, GatedStore]> {
   const store = openGatedStore(openMemoryStore());
-  const server = await start({ ...settings, store });
+  const server = await start({ ...options, store });
   const headers = { "content-type": "text/plain" };
   const created = fetch(`${server.url}/a`, { method: "PUT", headers });
   await store.arrival();
@@ -207,7 +207,7 @@ describe("what is unusual goes to node:http with every byte", () => {
 
 describe("bodies", () => {
   test("a request is refused before its body has come, and the rest of the body is no request", async () => {
-    const server = await startWithStream({ bodyMaxBytes: 100 });
+    const server = await startWithStream({ bodyBytesMax: 100 });
     const client = new Client(server);
     const smuggled = append("x");
     client.socket.write(append(smuggled, "//refused").slice(0, -smuggled.length));

@@ -23,7 +23,7 @@ export interface Lane {
 
 export function openLane(parts: LaneParts): Lane {
   const connections = new Set<LaneConnection>();
-  const { headersTimeoutMs, keepAliveTimeoutMs, stallMs } = parts.settings;
+  const { headersTimeoutMs, keepAliveTimeoutMs, stallMs } = parts.options;
   const common: LaneCommon & { checkedAtMs: number } = {
     ...parts,
     ends: new HeadEnds(keepAliveTimeoutMs),

@@ -1,10 +1,10 @@
-/** Runs `hapax serve`: opens the store that the settings name, and starts the server over it. */
+/** Runs `hapax serve`: opens the store that the options name, and starts the server over it. */
 
 import { openFileStore } from "../stores/file.ts";
 import type { Store } from "../store.ts";
-import { type NodeServer, type NodeServerSettings, startNodeServer } from "./node.ts";
+import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node.ts";
 
-export interface ServeStoreSettings extends Omit<NodeServerSettings, "store"> {
+export interface ServeStoreOptions extends Omit<NodeServerOptions, "store"> {
   /** Directory of the store. Undefined: in memory. */
   readonly dir?: string;
   readonly durability: "fsync" | "os";
@@ -14,23 +14,23 @@ export interface ServeStoreSettings extends Omit<NodeServerSettings, "store"> {
 const PROGRESS_MS = 1000;
 
 export async function serve(
-  settings: ServeStoreSettings,
+  options: ServeStoreOptions,
   onNote: (note: string) => void,
 ): Promise<NodeServer> {
-  if (settings.dir === undefined) return startNodeServer({ ...settings, store: "memory" });
-  const store = await openStore(settings.dir, settings, onNote);
-  return startNodeServer({ ...settings, store });
+  if (options.dir === undefined) return startNodeServer({ ...options, store: "memory" });
+  const store = await openStore(options.dir, options, onNote);
+  return startNodeServer({ ...options, store });
 }
 
 async function openStore(
   dir: string,
-  settings: ServeStoreSettings,
+  options: ServeStoreOptions,
   onNote: (note: string) => void,
 ): Promise<Store> {
   const startedAt = Date.now();
   let toldAt = startedAt;
   const store = await openFileStore(dir, {
-    durability: settings.durability,
+    durability: options.durability,
     onWarning: onNote,
     onProgress(bytes, bytesTotal) {
       const now = Date.now();

@@ -1,8 +1,8 @@
-// What only this runtime can do wrong: addresses, settings, and the memory that its sockets hold.
+// What only this runtime can do wrong: addresses, options, and the memory that its sockets hold.
 import { connect } from "node:net";
 import { afterEach, expect, test } from "vitest";
 import { openMemoryStore } from "../stores/memory.ts";
-import { type NodeServer, type NodeServerSettings, startNodeServer } from "./node.ts";
+import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node.ts";
 
 const servers: NodeServer[] = [];
 
@@ -10,8 +10,8 @@ afterEach(async () => {
   for (const server of servers.splice(0)) await server.stop();
 });
 
-async function start(settings: Partial<NodeServerSettings> = {}): Promise<NodeServer> {
-  const server = await startNodeServer({ store: "memory", port: 0, ...settings });
+async function start(options: Partial<NodeServerOptions> = {}): Promise<NodeServer> {
+  const server = await startNodeServer({ store: "memory", port: 0, ...options });
   servers.push(server);
   return server;
 }
@@ -32,16 +32,16 @@ test("a port that is taken is an error, and the store is closed", async () => {
 });
 
 test("a server without a store is refused, also where there are no types: nothing is in memory by omission", async () => {
-  for (const settings of [undefined, {}, { port: 0 }, { store: undefined }, { store: "disk" }]) {
-    const started = Reflect.apply(startNodeServer, undefined, [settings]);
-    await expect(started).rejects.toMatchObject({ code: "invalid_settings" });
+  for (const options of [undefined, {}, { port: 0 }, { store: undefined }, { store: "disk" }]) {
+    const started = Reflect.apply(startNodeServer, undefined, [options]);
+    await expect(started).rejects.toMatchObject({ code: "invalid_options" });
     await expect(started).rejects.toThrow(/openFileStore/);
   }
 });
 
-test("settings that cannot be are refused", async () => {
+test("options that cannot be are refused", async () => {
   const wrong = { store: "memory", port: 0, longPollMs: -1 } as const;
-  await expect(startNodeServer(wrong)).rejects.toMatchObject({ code: "invalid_settings" });
+  await expect(startNodeServer(wrong)).rejects.toMatchObject({ code: "invalid_options" });
   const store = openMemoryStore();
   const reversed = { port: 0, headersTimeoutMs: 2000, requestTimeoutMs: 1000, store };
   await expect(startNodeServer(reversed)).rejects.toThrow(/headersTimeout|requestTimeout/);

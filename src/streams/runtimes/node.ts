@@ -18,7 +18,7 @@ import { systemRandom } from "../../base/random.ts";
 import { type Answer, createServer, type HapaxServer } from "../server.ts";
 import { ALWAYS_HEADERS } from "../server/policy.ts";
 import { failureAnswer } from "../server/problem.ts";
-import type { ServerSettings } from "../server/settings.ts";
+import type { ServerOptions } from "../server/options.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { encodeProblem, PROBLEM_TYPE } from "../../protocol/refusal.ts";
@@ -33,8 +33,8 @@ import { type Lane, openLane } from "./node-lane.ts";
 
 export { filePosition } from "./node-position.ts";
 
-/** Settings of a server on Node. All but `store` are optional. */
-export interface NodeServerSettings extends ServerSettings {
+/** Options of a server on Node. All but `store` are optional. */
+export interface NodeServerOptions extends ServerOptions {
   /** Address to listen on. Default 127.0.0.1: only this machine. */
   readonly host?: string;
   /** Port to listen on. Default 4437. 0 takes any free port. */
@@ -91,9 +91,9 @@ export interface NodeServer {
  * await server.stop();
  * ```
  */
-export async function startNodeServer(settings: NodeServerSettings): Promise<NodeServer> {
-  const store = storeOf(settings);
-  const onFault = settings.onFault ?? ((error: unknown) => console.error(error));
+export async function startNodeServer(options: NodeServerOptions): Promise<NodeServer> {
+  const store = storeOf(options);
+  const onFault = options.onFault ?? ((error: unknown) => console.error(error));
   let listeningUrl = "";
   const server = createServer(
     {
@@ -102,23 +102,23 @@ export async function startNodeServer(settings: NodeServerSettings): Promise<Nod
       random: systemRandom,
       // One batch contains all requests that arrived in one turn of the event loop.
       defer: setImmediate,
-      courier: createNodeCourier({ allowLoopback: settings.allowLoopbackWebhooks ?? true }),
+      courier: createNodeCourier({ allowLoopback: options.allowLoopbackWebhooks ?? true }),
       digest: nodeDigest,
       compress: nodeGzip,
-      onAudit: settings.onAudit ?? ((line: string) => console.error(`audit: ${line}`)),
-      publicUrl: () => settings.publicUrl ?? listeningUrl,
+      onAudit: options.onAudit ?? ((line: string) => console.error(`audit: ${line}`)),
+      publicUrl: () => options.publicUrl ?? listeningUrl,
       onFault,
     },
-    settings,
+    options,
   );
   let http: Server;
   let lane: Lane | undefined;
   const connections = new Connections({ refuse: refuseSocket, end: endSocket });
-  const budget = new BodyBudget(settings.bodyBytesPerSecondMin);
+  const budget = new BodyBudget(options.bodyBytesPerSecondMin);
   try {
-    http = createListener(server, settings, connections, budget, onFault);
-    if (settings.hasFastLane ?? true) lane = putLaneBefore(http, server, settings, budget, onFault);
-    await listen(http, settings.port ?? 4437, settings.host ?? "127.0.0.1");
+    http = createListener(server, options, connections, budget, onFault);
+    if (options.hasFastLane ?? true) lane = putLaneBefore(http, server, options, budget, onFault);
+    await listen(http, options.port ?? 4437, options.host ?? "127.0.0.1");
   } catch (error) {
     lane?.close();
     budget.close();
@@ -140,13 +140,13 @@ export async function startNodeServer(settings: NodeServerSettings): Promise<Nod
 }
 
 /** Also for callers without types: a server that forgets is one that was asked for. */
-function storeOf({ store }: Partial<NodeServerSettings> = {}): Store {
+function storeOf({ store }: Partial<NodeServerOptions> = {}): Store {
   if (store === "memory") return openMemoryStore({ bytesMax: Math.floor(totalmem() / 2) });
   if (typeof store === "object") return store;
   const what = "startNodeServer needs a store";
   const how =
     'give await openFileStore(directory), or "memory" for streams that end with the process';
-  throw new HapaxError("invalid_settings", `${what}: ${how}`);
+  throw new HapaxError("invalid_options", `${what}: ${how}`);
 }
 
 const ignore = (): void => undefined;
@@ -159,17 +159,17 @@ interface Asked {
 
 function createListener(
   server: HapaxServer,
-  settings: NodeServerSettings,
+  options: NodeServerOptions,
   connections: Connections,
   budget: BodyBudget,
   onFault: (error: unknown) => void,
 ): Server {
-  const headersTimeout = settings.headersTimeoutMs ?? LIMITS.headersTimeoutMs;
+  const headersTimeout = options.headersTimeoutMs ?? LIMITS.headersTimeoutMs;
   const http = createHttpServer({
     maxHeaderSize: LIMITS.headerBytesMax,
     headersTimeout,
-    requestTimeout: settings.requestTimeoutMs ?? LIMITS.requestTimeoutMs,
-    keepAliveTimeout: settings.keepAliveTimeoutMs ?? LIMITS.keepAliveTimeoutMs,
+    requestTimeout: options.requestTimeoutMs ?? LIMITS.requestTimeoutMs,
+    keepAliveTimeout: options.keepAliveTimeoutMs ?? LIMITS.keepAliveTimeoutMs,
     connectionsCheckingInterval: Math.min(1000, headersTimeout),
     // Node would refuse a missing Host without a problem document. The server refuses it with one.
     requireHostHeader: false,
@@ -179,8 +179,8 @@ function createListener(
   http.maxHeadersCount = 0;
   // Node's types do not have this option: a client that has sent its last byte still gets its answers.
   Reflect.set(http, "httpAllowHalfOpen", true);
-  http.maxConnections = settings.connectionsMax ?? connectionsFor(descriptorsMax());
-  const stallMs = server.settings.readerStallMs;
+  http.maxConnections = options.connectionsMax ?? connectionsFor(descriptorsMax());
+  const stallMs = server.options.readerStallMs;
   const answer = async (
     { request, response, exchange }: Asked,
     connection: HttpConnection | undefined,
@@ -197,7 +197,7 @@ function createListener(
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
     response.on("error", ignore); // The other side has gone; `close` follows.
-    const exchange = new NodeExchange(request, response, budget, settings.publicUrl);
+    const exchange = new NodeExchange(request, response, budget, options.publicUrl);
     const connection = connections.of(request.socket);
     const run = (): void => {
       answer({ request, response, exchange }, connection).catch((error: unknown) => {
@@ -229,7 +229,7 @@ function createListener(
 function putLaneBefore(
   http: Server,
   server: HapaxServer,
-  settings: NodeServerSettings,
+  options: NodeServerOptions,
   budget: BodyBudget,
   onFault: (error: unknown) => void,
 ): Lane {
@@ -237,12 +237,12 @@ function putLaneBefore(
   const lane = openLane({
     server,
     budget,
-    settings: {
+    options: {
       headersTimeoutMs: http.headersTimeout,
       requestTimeoutMs: http.requestTimeout,
       keepAliveTimeoutMs: http.keepAliveTimeout,
-      stallMs: server.settings.readerStallMs,
-      publicUrl: settings.publicUrl,
+      stallMs: server.options.readerStallMs,
+      publicUrl: options.publicUrl,
     },
     handOver(socket) {
       for (const adopt of adopters) Reflect.apply(adopt, http, [socket]);
@@ -305,7 +305,7 @@ function listen(http: Server, port: number, host: string): Promise<void> {
 function urlOf(http: Server): string {
   const address = http.address();
   if (address === null || typeof address === "string") {
-    throw new HapaxError("invalid_settings", "the server does not listen on a port");
+    throw new HapaxError("invalid_options", "the server does not listen on a port");
   }
   const { address: host, port, family } = address satisfies AddressInfo;
   return `http://${family === "IPv6" ? `[${host}]` : host}:${port}`;

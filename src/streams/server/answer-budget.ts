@@ -238,11 +238,11 @@ function timeFor(bytes: number): number {
 
 /** Room for what may be read from here: a page is one append at least, however large. */
 export function takeShare(
-  { answers, engine, settings }: Pick<ServerParts, "answers" | "engine" | "settings">,
+  { answers, engine, options }: Pick<ServerParts, "answers" | "engine" | "options">,
   state: StreamState,
   from: Offset,
   peer: string | undefined,
 ): Promise<AnswerShare> {
-  const appendBytesMax = Math.max(LIMITS.pageBytesMax, settings.bodyMaxBytes);
+  const appendBytesMax = Math.max(LIMITS.pageBytesMax, options.bodyBytesMax);
   return answers.take(Math.min(Math.max(engine.view(state).tail - from, 0), appendBytesMax), peer);
 }

@@ -96,7 +96,7 @@ test("the endpoint takes POST and DELETE only", async () => {
   expect([answer.status, answer.headers.get("allow")]).toEqual([405, "POST, DELETE, OPTIONS"]);
 });
 
-test("without the setting the endpoint does not exist", async () => {
+test("without the option the endpoint does not exist", async () => {
   const plain = await startNodeServer({ store: "memory", port: 0 });
   for (const method of ["POST", "DELETE", "GET", "PUT"]) {
     const answer = await fetch(plain.url + INJECT, { method });

@@ -74,7 +74,7 @@ function resolveOffset(request: ReadRequest, found: Found): Offset {
 }
 
 function hasStateOffsets(parts: ServerParts, request: ReadRequest): boolean {
-  return request.stateOffsets ?? parts.settings.stateOffsets;
+  return request.stateOffsets ?? parts.options.stateOffsets;
 }
 
 function ended(tail: Offset): Answer {
@@ -191,7 +191,7 @@ function waitForTail(
       if (event.isGone) finish("gone");
       else if (event.tail > from || event.isClosed) finish("ready");
     });
-    const cancel = parts.clock.after(parts.settings.longPollMs, () => {
+    const cancel = parts.clock.after(parts.options.longPollMs, () => {
       finish("ready");
     });
     const stay = parts.drain.onDrain(() => {

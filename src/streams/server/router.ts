@@ -39,7 +39,7 @@ export function createRouter(
   onFault: (error: unknown) => void,
   compress?: Compress,
 ): Handle {
-  const faults = parts.settings.testFaults ? new Faults(parts.clock, parts.random) : undefined;
+  const faults = parts.options.testFaults ? new Faults(parts.clock, parts.random) : undefined;
 
   function dispatch(exchange: Exchange): Answer | Promise<Answer> {
     if (parts.drain.isDraining) {

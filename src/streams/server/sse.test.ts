@@ -3,7 +3,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { Clock } from "../../base/clock.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Answer, Exchange, Sink } from "./exchange.ts";
-import { createServer, type HapaxServer, type ServerSettings } from "../server.ts";
+import { createServer, type HapaxServer, type ServerOptions } from "../server.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { createSseDecoder, type SseEvent } from "../../protocol/sse.ts";
 
@@ -154,7 +154,7 @@ interface World {
   follow(offset?: string): Promise<ManualSink>;
 }
 
-async function openWorld(settings: ServerSettings = {}): Promise<World> {
+async function openWorld(options: ServerOptions = {}): Promise<World> {
   const clock = new ManualClock();
   const server = createServer(
     {
@@ -167,7 +167,7 @@ async function openWorld(settings: ServerSettings = {}): Promise<World> {
         throw error;
       },
     },
-    settings,
+    options,
   );
   servers.push(server);
   await server.handle(exchange("PUT", "/s"));
@@ -264,10 +264,10 @@ describe("frames", () => {
 });
 
 describe("readers that do not take their bytes", () => {
-  const settings = { readerBufferBytes: 1024 };
+  const options = { readerBufferBytes: 1024 };
 
   test("nothing more is written to a reader whose queue is full", async () => {
-    const world = await openWorld(settings);
+    const world = await openWorld(options);
     const sink = await world.follow();
     sink.isTaking = false;
     for (let index = 0; index < 50; index += 1) await world.append("x".repeat(600));
@@ -276,7 +276,7 @@ describe("readers that do not take their bytes", () => {
   });
 
   test("a reader that takes nothing for too long is cut, and its listener is gone", async () => {
-    const world = await openWorld(settings);
+    const world = await openWorld(options);
     const sink = await world.follow();
     sink.isTaking = false;
     await world.append("x".repeat(5000));
@@ -286,7 +286,7 @@ describe("readers that do not take their bytes", () => {
   });
 
   test("a reader that takes its bytes after all goes on at its own offset, without a hole", async () => {
-    const world = await openWorld(settings);
+    const world = await openWorld(options);
     const sink = await world.follow();
     sink.isTaking = false;
     const parts = Array.from({ length: 20 }, (_, index) => `${index}${"x".repeat(600)};`);
@@ -300,7 +300,7 @@ describe("readers that do not take their bytes", () => {
   });
 
   test("a reader that stalls while it catches up comes back the same way", async () => {
-    const world = await openWorld(settings);
+    const world = await openWorld(options);
     const part = "y".repeat(LIMITS.sseEventBytesMax);
     for (let index = 0; index < 4; index += 1) await world.append(part);
     const answer = await world.server.handle(exchange("GET", "/s?offset=-1&live=sse"));
@@ -320,7 +320,7 @@ describe("readers that do not take their bytes", () => {
 
 describe("the life of a connection", () => {
   test("it ends after its time, within a twentieth, and its listener goes with it", async () => {
-    const world = await openWorld({ sseMaxSeconds: 10 });
+    const world = await openWorld({ sseSecondsMax: 10 });
     const sink = await world.follow();
     world.clock.move(9400);
     expect(sink.ending).toBe("open");

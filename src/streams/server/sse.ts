@@ -130,7 +130,7 @@ class SseReader {
   }
 
   start(): void {
-    const { engine, settings, random } = this.#parts;
+    const { engine, options, random } = this.#parts;
     this.#leave = engine.listen(this.#state, (event) => {
       this.#onEvent(event);
     });
@@ -140,7 +140,7 @@ class SseReader {
       this.#stop();
     });
     // Readers that came together must not all come back together.
-    const lifeMs = spreadMs(settings.sseMaxSeconds * 1000, 0.05, random.unit());
+    const lifeMs = spreadMs(options.sseSecondsMax * 1000, 0.05, random.unit());
     this.#after(lifeMs, () => {
       this.#end();
     });
@@ -288,10 +288,10 @@ class SseReader {
 
   /** Too much is queued. Nothing more is written until it is gone, or its time is over. */
   #isStalled(): boolean {
-    const { settings } = this.#parts;
-    if (this.#sink.queuedBytes <= settings.readerBufferBytes) return false;
+    const { options } = this.#parts;
+    if (this.#sink.queuedBytes <= options.readerBufferBytes) return false;
     this.#mode = "stalled";
-    const cancel = this.#sink.onStuck(settings.readerStallMs, () => {
+    const cancel = this.#sink.onStuck(options.readerStallMs, () => {
       this.#stop();
       this.#sink.cut();
     });

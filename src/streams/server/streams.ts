@@ -52,7 +52,7 @@ export async function createStream(exchange: Exchange, parts: ServerParts): Prom
   const header: HeaderGetter = (field) => exchange.header(field);
   const head = parseCreateHead(name, header);
   refuseEncoding(header);
-  const body = await exchange.body(parts.settings.bodyMaxBytes);
+  const body = await exchange.body(parts.options.bodyBytesMax);
   let inheritedType: string | undefined;
   if (body.length > 0 && head.fork !== undefined && head.contentType === undefined) {
     const source = await parts.engine.look(head.fork.sourceName);
@@ -69,9 +69,9 @@ export async function appendToStream(exchange: Exchange, parts: ServerParts): Pr
   const head = parseAppendHead(header);
   refuseEncoding(header);
   const { received } = exchange;
-  const { bodyMaxBytes } = parts.settings;
-  const isThere = received !== undefined && received.length <= bodyMaxBytes;
-  const body = isThere ? received : await exchange.body(bodyMaxBytes);
+  const { bodyBytesMax } = parts.options;
+  const isThere = received !== undefined && received.length <= bodyBytesMax;
+  const body = isThere ? received : await exchange.body(bodyBytesMax);
   let command = parseAppend(head, body);
   // A close without data can be repeated as it is; it has no content, and no window may be in its way.
   const mayHaveContent = head.producer === undefined && body.length > 0;

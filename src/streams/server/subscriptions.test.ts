@@ -9,7 +9,7 @@ import { systemRandom } from "../../base/random.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { jsonRecordEnd } from "../../protocol/json.ts";
 import { subscriptionFormat } from "../../protocol/subscription.ts";
-import { createServer, type ServerSettings } from "../server.ts";
+import { createServer, type ServerOptions } from "../server.ts";
 import type { Exchange } from "./exchange.ts";
 import { handleSubscriptions } from "./subscriptions.ts";
 
@@ -76,7 +76,7 @@ function openStage() {
 }
 
 /** One request to a whole server. */
-async function askServer(settings: ServerSettings, path: string, body: unknown): Promise<Reply> {
+async function askServer(options: ServerOptions, path: string, body: unknown): Promise<Reply> {
   const server = createServer(
     {
       store: openMemoryStore(),
@@ -88,7 +88,7 @@ async function askServer(settings: ServerSettings, path: string, body: unknown):
         throw error;
       },
     },
-    settings,
+    options,
   );
   const exchange: Exchange = {
     method: "PUT",

@@ -27,7 +27,7 @@ import {
   parseRelativePath,
 } from "../../protocol/subscription-path.ts";
 import { decodePercent, parseBearer } from "../../protocol/values.ts";
-import type { WebhookAddressSettings } from "../../protocol/webhook-address.ts";
+import type { WebhookAddressOptions } from "../../protocol/webhook-address.ts";
 import type { Answer, Exchange } from "./exchange.ts";
 import { problemAnswer } from "./problem.ts";
 
@@ -47,7 +47,7 @@ const NO_CONTENT: Answer = { status: 204, headers: { [HEADER.cacheControl]: "no-
 export async function handleSubscriptions(
   exchange: Exchange,
   subscriptions: Subscriptions,
-  addresses: WebhookAddressSettings = {},
+  addresses: WebhookAddressOptions = {},
 ): Promise<Answer> {
   try {
     return await dispatch(exchange, subscriptions, addresses);
@@ -60,7 +60,7 @@ export async function handleSubscriptions(
 function dispatch(
   exchange: Exchange,
   subscriptions: Subscriptions,
-  addresses: WebhookAddressSettings,
+  addresses: WebhookAddressOptions,
 ): Promise<Answer> {
   const route = parseRoute(exchange.path);
   const { method } = exchange;
@@ -130,10 +130,10 @@ async function subscribe(
   exchange: Exchange,
   subscriptions: Subscriptions,
   id: string,
-  addresses: WebhookAddressSettings,
+  addresses: WebhookAddressOptions,
 ): Promise<Answer> {
-  const settings = parseSubscribe(await readBody(exchange), addresses);
-  const outcome = await subscriptions.subscribe(id, settings);
+  const options = parseSubscribe(await readBody(exchange), addresses);
+  const outcome = await subscriptions.subscribe(id, options);
   if (outcome.kind === "conflict") {
     throw new HapaxError("subscription_exists", `the subscription differs in ${outcome.reason}`);
   }

@@ -10,7 +10,7 @@ beforeAll(async () => {
   server = await startNodeServer({
     store: "memory",
     port: 0,
-    bodyMaxBytes: 4096,
+    bodyBytesMax: 4096,
     onAudit: (line) => audit.push(line),
   });
 });

@@ -48,9 +48,9 @@ export function handleTransactions(
 async function commit(exchange: Exchange, parts: ServerParts): Promise<Answer> {
   const head = parseIdentity((name) => exchange.header(name));
   refuseEncoding((name) => exchange.header(name));
-  const { bodyMaxBytes } = parts.settings;
-  const body = await exchange.body(bodyMaxBytes);
-  const parsed = parseTransaction(exchange.header("content-type"), body, bodyMaxBytes);
+  const { bodyBytesMax } = parts.options;
+  const body = await exchange.body(bodyBytesMax);
+  const parsed = parseTransaction(exchange.header("content-type"), body, bodyBytesMax);
   if (parsed.kind === "refused") return refuse(parsed.refusal);
   const identity = await identify(parts, head, body);
   const unfit = await checkTokens(parts, parsed.operations);

@@ -258,8 +258,8 @@ test("S2 compaction gets its turn while commits follow each other without a paus
 test("stats say what is stored, what it takes on the disk, and how long the start took", async () => {
   const disk = createSimulatedDisk(1);
   const clock = createVirtualClock();
-  const settings = { ...SMALL, clock };
-  const store = await openOnDisk(disk, settings, async () => {});
+  const options = { ...SMALL, clock };
+  const store = await openOnDisk(disk, options, async () => {});
   await write(store, created(1), appended(1, pattern(500, 1)));
   await write(store, appended(1, pattern(700, 1)));
   const { liveBytes, fileBytes, recoveryMs } = store.stats();
@@ -272,7 +272,7 @@ test("stats say what is stored, what it takes on the disk, and how long the star
     frames += 1;
     clock.advance(40);
   };
-  const again = await openOnDisk(disk.crash(), { ...settings, onProgress }, async () => {});
+  const again = await openOnDisk(disk.crash(), { ...options, onProgress }, async () => {});
   expect(frames).toBe(3);
   expect(again.stats()).toMatchObject({ liveBytes, recoveryMs: 120 });
   await again.close();

@@ -43,8 +43,8 @@ import { tidyUp } from "./file/upkeep.ts";
 
 export type { RecoveryProgress, RecoveryReport } from "./file/recovery.ts";
 
-/** Settings of the file store. The defaults prefer safety to speed. */
-export interface FileStoreSettings {
+/** Options of the file store. The defaults prefer safety to speed. */
+export interface FileStoreOptions {
   /** `fsync`: a commit survives a power cut. `os`: it survives the end of the process. Default `fsync`. */
   readonly durability?: "fsync" | "os";
   /** Size of a journal file in bytes. Default 64 MiB. */
@@ -96,24 +96,24 @@ export interface FileStore extends Store {
  */
 export async function openFileStore(
   directory: string,
-  settings: FileStoreSettings = {},
+  options: FileStoreOptions = {},
 ): Promise<FileStore> {
   const path = resolve(directory);
   try {
-    return await openDirectory(path, settings);
+    return await openDirectory(path, options);
   } catch (error) {
     throw asDirectoryError(error, path);
   }
 }
 
-async function openDirectory(path: string, settings: FileStoreSettings): Promise<FileStore> {
+async function openDirectory(path: string, options: FileStoreOptions): Promise<FileStore> {
   mkdirSync(path, { recursive: true, mode: 0o700 });
-  const warn = settings.onWarning ?? (() => undefined);
+  const warn = options.onWarning ?? (() => undefined);
   warnOfStrangers(path, warn);
   const lock = await lockDirectory(path, warn);
   try {
-    const disk = openNodeDisk(path, (settings.durability ?? "fsync") === "fsync");
-    return await openOnDisk(disk, settings, () => lock.release());
+    const disk = openNodeDisk(path, (options.durability ?? "fsync") === "fsync");
+    return await openOnDisk(disk, options, () => lock.release());
   } catch (error) {
     await lock.release();
     throw error;
@@ -123,13 +123,13 @@ async function openDirectory(path: string, settings: FileStoreSettings): Promise
 /** Opens a file store over any disk. Calls `release` when the store is closed. */
 export async function openOnDisk(
   disk: Disk,
-  settings: FileStoreSettings,
+  options: FileStoreOptions,
   release: () => Promise<void>,
 ): Promise<FileStore> {
-  const clock = settings.clock ?? systemClock;
+  const clock = options.clock ?? systemClock;
   const begunMs = clock.steadyMs();
-  const recovered = await recover(disk, settings.onProgress ?? (() => undefined));
-  const store = new JournalStore(disk, settings, recovered, release);
+  const recovered = await recover(disk, options.onProgress ?? (() => undefined));
+  const store = new JournalStore(disk, options, recovered, release);
   await store.start(recovered);
   store.recoveryMs = clock.steadyMs() - begunMs;
   return store;
@@ -147,7 +147,7 @@ class JournalStore implements FileStore {
   recoveryMs = 0;
   readonly #disk: Disk;
   readonly #clock: Clock;
-  readonly #settings: FileStoreSettings;
+  readonly #options: FileStoreOptions;
   readonly #release: () => Promise<void>;
   readonly #index: ExtentIndex;
   readonly #segments: Segments;
@@ -178,15 +178,15 @@ class JournalStore implements FileStore {
 
   constructor(
     disk: Disk,
-    settings: FileStoreSettings,
+    options: FileStoreOptions,
     recovered: Recovered,
     release: () => Promise<void>,
   ) {
     this.#disk = disk;
-    this.#settings = settings;
-    this.#clock = settings.clock ?? systemClock;
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
     this.#release = release;
-    this.supports = { durability: settings.durability ?? "fsync" };
+    this.supports = { durability: options.durability ?? "fsync" };
     this.world = recovered.world;
     this.recovery = recovered.report;
     this.#index = recovered.index;
@@ -194,14 +194,14 @@ class JournalStore implements FileStore {
     this.#nextLsn = recovered.nextLsn;
     this.#lastCrc = recovered.lastCrc;
     this.#ordinal = recovered.world.version;
-    const { snapshotBytes = 256 * 1024 * 1024, snapshotChanges = 2_000_000 } = settings;
+    const { snapshotBytes = 256 * 1024 * 1024, snapshotChanges = 2_000_000 } = options;
     const span = { changes: snapshotChanges, bytes: snapshotBytes };
     this.#bound = new ReplayBound(span, this.#ordinal, recovered.report);
-    this.#cache = new TailCache(settings.cacheBytes ?? 16 * 1024 * 1024);
-    this.#random = settings.random ?? systemRandom;
+    this.#cache = new TailCache(options.cacheBytes ?? 16 * 1024 * 1024);
+    this.#random = options.random ?? systemRandom;
     this.#storeId = recovered.mark?.id ?? this.#random.id();
     this.#segments = new Segments(disk, this.#clock, this.#random, {
-      segmentBytes: settings.segmentBytes ?? 64 * 1024 * 1024,
+      segmentBytes: options.segmentBytes ?? 64 * 1024 * 1024,
       readFilesMax: 64,
       onFull: () => this.#considerBackground(),
     });
@@ -428,7 +428,7 @@ class JournalStore implements FileStore {
   }
 
   #armTimer(): void {
-    this.#cancelTimer = this.#clock.after(this.#settings.snapshotMs ?? 600_000, () => {
+    this.#cancelTimer = this.#clock.after(this.#options.snapshotMs ?? 600_000, () => {
       if (this.#isClosing) return;
       if (this.#bound.hasChanges) void this.#startBackground();
       this.#armTimer();
@@ -443,7 +443,7 @@ class JournalStore implements FileStore {
       .catch((error: unknown) => {
         this.#hasFreed = true; // On a full disk this makes it try again.
         this.#failuresInRow += 1;
-        this.#settings.onWarning?.(error instanceof Error ? error.message : String(error));
+        this.#options.onWarning?.(error instanceof Error ? error.message : String(error));
       })
       .finally(() => {
         this.#background = undefined;

@@ -6,8 +6,8 @@ import { createWorld } from "../core/world.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { Page, Store } from "../store.ts";
 
-/** Settings of a memory store. */
-export interface MemoryStoreSettings {
+/** Options of a memory store. */
+export interface MemoryStoreOptions {
   /** Most bytes of data that the store takes. Beyond it writes answer `store_full`. Default: no limit. */
   readonly bytesMax?: number;
 }
@@ -29,11 +29,11 @@ interface MemoryStream {
  * await store.close();
  * ```
  */
-export function openMemoryStore(settings: MemoryStoreSettings = {}): Store {
+export function openMemoryStore(options: MemoryStoreOptions = {}): Store {
   const world = createWorld();
   const streams = new Map<StreamId, MemoryStream>();
   let liveBytes = 0;
-  let roomBytes = settings.bytesMax ?? Number.MAX_SAFE_INTEGER;
+  let roomBytes = options.bytesMax ?? Number.MAX_SAFE_INTEGER;
   let isOpen = true;
 
   function requireOpen(): void {

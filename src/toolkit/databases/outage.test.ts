@@ -27,7 +27,7 @@ test("what may pass, what has no room, what will never be, and what is the work'
   const codes = (errors: readonly unknown[]) => errors.map((error) => outageOf(error)?.code);
   expect(new Set(codes(passing))).toEqual(new Set(["unreachable"]));
   expect(new Set(codes(full))).toEqual(new Set(["store_full"]));
-  expect(new Set(codes(hopeless))).toEqual(new Set(["invalid_settings"]));
+  expect(new Set(codes(hopeless))).toEqual(new Set(["invalid_options"]));
   expect(new Set(codes(own))).toEqual(new Set([undefined]));
 });
 

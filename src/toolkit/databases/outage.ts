@@ -26,7 +26,7 @@ const PASSING_WORDS = /database is (locked|busy)|SQLITE_BUSY|disk I\/O error|SQL
 
 /**
  * What an error of a transaction means if it is no fault of its work; undefined: it is the work's. `unreachable`: the same
- * may succeed later. `store_full`: the database has no room. `invalid_settings`: it refuses the user, the password or the name.
+ * may succeed later. `store_full`: the database has no room. `invalid_options`: it refuses the user, the password or the name.
  */
 export function outageOf(error: unknown): HapaxError | undefined {
   // The error that the work threw may be the cause of the one that undid the transaction.
@@ -34,7 +34,7 @@ export function outageOf(error: unknown): HapaxError | undefined {
   const codes = errors.map(codeOf);
   const words = errors.map((one) => (one instanceof Error ? one.message : "")).join("; ");
   if (codes.some((code) => isSqlState(code) && HOPELESS.test(code)))
-    return new HapaxError("invalid_settings", `the database refuses: ${words}`, { cause: error });
+    return new HapaxError("invalid_options", `the database refuses: ${words}`, { cause: error });
   if (codes.includes(DISK_FULL) || FULL_WORDS.test(words))
     return new HapaxError("store_full", `the database has no room: ${words}`, { cause: error });
   const isPassing =

@@ -230,23 +230,23 @@ export type OpenSqlite<Connection extends SqliteConnection> = () => Connection;
 
 const owned = new WeakSet<SqliteConnection>();
 
-/** Opens a connection for one owner. Throws `invalid_settings`. */
+/** Opens a connection for one owner. Throws `invalid_options`. */
 export function ownSqliteSession<Connection extends SqliteConnection>(
   open: OpenSqlite<Connection>,
 ): SqliteSession<Connection> {
   const way = "sqliteLedger(() => new Database(path))";
   if (typeof open !== "function")
     throw new HapaxError(
-      "invalid_settings",
+      "invalid_options",
       `sqliteLedger takes a function that opens a connection for it alone: ${way}`,
     );
   const connection = open();
   // Callers without types may hand over a promise.
   if (typeof (connection as Partial<SqliteConnection> | undefined)?.exec !== "function")
-    throw new HapaxError("invalid_settings", `${way}: the function must return the connection`);
+    throw new HapaxError("invalid_options", `${way}: the function must return the connection`);
   if (owned.has(connection))
     throw new HapaxError(
-      "invalid_settings",
+      "invalid_options",
       `the connection belongs to another ledger; open one for each: ${way}`,
     );
   owned.add(connection);
@@ -362,7 +362,7 @@ function lendConnection<Connection extends SqliteConnection>(
 function sharedConnection(what: string, cause: unknown): HapaxError {
   const problem = `others wrote with the connection while a transaction was open; their write ${what}`;
   const next = "Open a connection for the ledger alone: () => new Database(path)";
-  return new HapaxError("invalid_settings", `${problem}. ${next}`, { cause });
+  return new HapaxError("invalid_options", `${problem}. ${next}`, { cause });
 }
 
 /** better-sqlite3, libsql and Bun have `inTransaction`, Node has `isTransaction`. A client with neither may have one. */

@@ -79,7 +79,7 @@ function isBodiless(status: number): boolean {
   return status === 204 || status === 205 || status === 304;
 }
 
-/** Returns a refusal in the format of the stream server, with the headers that the settings add. */
+/** Returns a refusal in the format of the stream server, with the headers that the options add. */
 export function problemOf(
   code: ErrorCode,
   detail: string,

@@ -22,15 +22,15 @@ import {
 } from "./limits.ts";
 import { decodeProgress, type StoredRequest } from "./record.ts";
 import type { Run } from "./run.ts";
-import type { ResolvedSettings } from "./settings.ts";
+import type { ResolvedOptions } from "./options.ts";
 
 type Handler<Tx> = (
   request: Request,
   context: IdempotencyContext<Tx>,
 ) => Response | Promise<Response>;
 
-/** Settings of a completer. Only `handlerFor` is needed. */
-export interface CompleterSettings<Tx> {
+/** Options of a completer. Only `handlerFor` is needed. */
+export interface CompleterOptions<Tx> {
   /** Returns the handler of the request; undefined if this process does not have it. */
   readonly handlerFor: (
     request: Request,
@@ -58,7 +58,7 @@ export interface Completer {
 
 interface CompleterParts<Tx> {
   readonly ledger: Ledger<Tx>;
-  readonly settings: Omit<ResolvedSettings<never>, "scope" | "fingerprint">;
+  readonly options: Omit<ResolvedOptions<never>, "scope" | "fingerprint">;
   readonly claim: (place: Place, terms: ClaimTerms) => Promise<Acquired<Tx>>;
   readonly start: (claim: Claim<Tx>, fingerprint: string | undefined) => Promise<Run<Tx>>;
   readonly perform: (run: Run<Tx>, request: Request, handler: Handler<Tx>) => Promise<Answer>;
@@ -72,9 +72,9 @@ interface Found<Tx> {
 
 export function createCompleter<Tx>(
   parts: CompleterParts<Tx>,
-  { handlerFor, ...given }: CompleterSettings<Tx>,
+  { handlerFor, ...given }: CompleterOptions<Tx>,
 ): Completer {
-  const { settings } = parts;
+  const { options } = parts;
   const check = new Check();
   const everyMs = check.whole("everyMs", given.everyMs, COMPLETER_EVERY_MS_DEFAULT, 1, 86_400_000);
   const batch = check.whole("batch", given.batch, COMPLETER_BATCH_DEFAULT, 1, 1000);
@@ -85,11 +85,11 @@ export function createCompleter<Tx>(
     1,
     Number.MAX_SAFE_INTEGER,
   );
-  if (!settings.completes) check.problem("completes of the engine is not true: nothing is stored");
+  if (!options.completes) check.problem("completes of the engine is not true: nothing is stored");
   check.end();
-  const onError = given.onError ?? settings.onError;
+  const onError = given.onError ?? options.onError;
   const search: Search<Tx> = { parts, handlerFor, everyMs, batch, attemptsMax, onError };
-  const { clock, random } = settings.tools;
+  const { clock, random } = options.tools;
   let underWay: Promise<number> | undefined;
   let isStarted = false;
   let cancel: () => void = () => undefined;
@@ -123,7 +123,7 @@ export function createCompleter<Tx>(
 
 interface Search<Tx> {
   readonly parts: CompleterParts<Tx>;
-  readonly handlerFor: CompleterSettings<Tx>["handlerFor"];
+  readonly handlerFor: CompleterOptions<Tx>["handlerFor"];
   readonly everyMs: number;
   readonly batch: number;
   readonly attemptsMax: number;
@@ -174,17 +174,17 @@ function foundOf<Tx>(search: Search<Tx>, entry: PlacedEntry): Found<Tx> | undefi
 
 /** Returns whether the pause is over. The retention of an entry begins anew when it is released. */
 function isDue<Tx>({ parts, everyMs }: Search<Tx>, entry: PlacedEntry): boolean {
-  const sinceMs = parts.settings.retainMs - (entry.keepLeftMs ?? 0);
+  const sinceMs = parts.options.retainMs - (entry.keepLeftMs ?? 0);
   return sinceMs >= doubledMs(entry.attempts, { minMs: everyMs, maxMs: COMPLETER_PAUSE_MS_MAX });
 }
 
 /** Finishes a request. Returns whether this completer finished it. */
 async function complete<Tx>(
   { attemptsMax, onError }: Search<Tx>,
-  { settings, claim, start, perform }: CompleterParts<Tx>,
+  { options, claim, start, perform }: CompleterParts<Tx>,
   { entry, request, handler }: Found<Tx>,
 ): Promise<boolean> {
-  const { leaseMs, workMsMax, retainMs, mode } = settings;
+  const { leaseMs, workMsMax, retainMs, mode } = options;
   const effect = mode === "transaction" ? "transaction" : "repeatable";
   const { fingerprint } = entry;
   try {

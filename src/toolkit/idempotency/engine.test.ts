@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { createIdempotency, GLOBAL, type IdempotencySettings, NotStarted } from "../idempotency.ts";
+import { createIdempotency, GLOBAL, type IdempotencyOptions, NotStarted } from "../idempotency.ts";
 import { setFailpoint } from "../../base/failpoint.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { memoryLedger, type MemoryTransaction } from "../ledgers/memory.ts";
@@ -34,10 +34,10 @@ interface World {
 
 /** An API that pays. Two worlds over one ledger are two processes. */
 function open(
-  settings: Partial<IdempotencySettings> = {},
+  options: Partial<IdempotencyOptions> = {},
   shared?: Pick<World, "clock" | "ledger">,
   // Most tests look at what is answered without waiting.
-  others: Partial<IdempotencySettings> = { waitMs: 0 },
+  others: Partial<IdempotencyOptions> = { waitMs: 0 },
 ): World {
   const clock = shared?.clock ?? createVirtualClock(START_MS);
   const ledger = shared?.ledger ?? memoryLedger({ clock });
@@ -55,12 +55,12 @@ function open(
     digest: nodeDigest, // At once: what can happen without time has happened after a turn.
     onError: (error) => errors.push(error),
     ...others,
-    ...settings,
+    ...options,
   });
   const pay: FetchHandler<MemoryTransaction> = async (request, context) => {
     const text = await request.text();
     payments.push(text);
-    if (context.key !== undefined && (settings.mode ?? "transaction") === "transaction")
+    if (context.key !== undefined && (options.mode ?? "transaction") === "transaction")
       context.tx.undo(() => payments.pop());
     const headers = { "X-Payment": `p${payments.length}`, "Set-Cookie": "a=b" };
     return Response.json({ paid: payments.length }, { status: 201, headers });
@@ -323,7 +323,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "DELETE and PUT are passed on without a key, and refused with one, unless the settings name them",
+      "DELETE and PUT are passed on without a key, and refused with one, unless the options name them",
       async () => {
         const { send, payments } = open();
         for (const method of ["DELETE", "PUT"]) {
@@ -724,14 +724,14 @@ describe("an engine", () => {
     expect((await send({ body: '{"a":1}', headers: type("text/plain") })).status).toBe(201);
   });
 
-  test("compares what the settings say, if they do", async () => {
+  test("compares what the options say, if they do", async () => {
     const { send } = open({ fingerprint: ({ headers }) => headers.get("x-order") ?? undefined });
     await send({ headers: { "x-order": "1" }, body: "a" });
     expect((await send({ headers: { "x-order": "1" }, body: "b" })).status).toBe(201);
     expect((await send({ headers: { "x-order": "2" }, body: "a" })).status).toBe(422);
   });
 
-  test("compares nothing, if the settings say so", async () => {
+  test("compares nothing, if the options say so", async () => {
     const { send } = open({ fingerprint: () => undefined });
     await send({ body: "a" });
     expect((await send({ body: "b" })).headers.get("Idempotency-Replayed")).toBe("true");
@@ -836,7 +836,7 @@ describe("an engine", () => {
     });
   });
 
-  test("names all that is wrong with its settings at once", () => {
+  test("names all that is wrong with its options at once", () => {
     const wrong = { leaseMs: 1, retainMs: -1, methods: ["GET"], header: "a b" } as never;
     const make = (): unknown => createIdempotency(memoryLedger(), wrong);
     for (const part of ["scope", "leaseMs=1", "retainMs=-1", "GET", "header=a b"])
@@ -849,7 +849,7 @@ describe("an engine", () => {
     expect(() => createIdempotency(ledger, { scope: GLOBAL, mode: "transaction" })).toThrow(
       "needs transactions",
     );
-    expect(createIdempotency(ledger, { scope: GLOBAL }).settings.mode).toBe("phases");
+    expect(createIdempotency(ledger, { scope: GLOBAL }).options.mode).toBe("phases");
   });
 });
 

@@ -22,15 +22,15 @@ import { acquire, type Claim, type ClaimTerms } from "../once/claiming.ts";
 import { growingPauses } from "../once/pauses.ts";
 import { keyTimeMs } from "../../protocol/key.ts";
 import { type Answer, answerOf, problemOf, replayOf, responseOf } from "./answer.ts";
-import { type Completer, type CompleterSettings, createCompleter } from "./completer.ts";
+import { type Completer, type CompleterOptions, createCompleter } from "./completer.ts";
 import { type IdempotencyContext, noContext, NotStarted } from "./context.ts";
 import { fingerprintOf } from "./fingerprint.ts";
 import { RENEWED_SHARE, RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN, WAITING_MAX } from "./limits.ts";
 import { decodeAnswer, decodeProgress, encodeProgress, type StoredRequest } from "./record.ts";
 import { bytesOf, type IdempotencyRequest, readBody } from "./request.ts";
 import { type Kept, Run } from "./run.ts";
-import type { IdempotencySettings, ResolvedSettings } from "./settings.ts";
-import { resolveSettings } from "./settings.ts";
+import type { IdempotencyOptions, ResolvedOptions } from "./options.ts";
+import { resolveOptions } from "./options.ts";
 
 /** A handler in `fetch` style. */
 export type FetchHandler<Tx> = (
@@ -52,27 +52,27 @@ interface Flight {
 
 /** Idempotency keys over one ledger. `createIdempotency` creates it. */
 export class Idempotency<Tx, Source = unknown> {
-  readonly settings: ResolvedSettings<Source>;
+  readonly options: ResolvedOptions<Source>;
   readonly #ledger: Ledger<Tx>;
   readonly #flights = new Map<string, Flight>();
   /** How many repetitions wait now. */
   #waiting = 0;
   readonly #contexts = new WeakMap<object, IdempotencyContext<Tx>>();
 
-  constructor(ledger: Ledger<Tx>, settings: IdempotencySettings<Source>) {
+  constructor(ledger: Ledger<Tx>, options: IdempotencyOptions<Source>) {
     this.#ledger = ledger;
-    this.settings = resolveSettings(ledger, settings);
+    this.options = resolveOptions(ledger, options);
   }
 
   /** Answers a request in `fetch` style: by the handler, with the kept answer, or with a refusal. */
   async handle(request: Request, handler: FetchHandler<Tx>): Promise<Response> {
-    if (!this.concerns(request.method, request.headers.has(this.settings.header)))
+    if (!this.concerns(request.method, request.headers.has(this.options.header)))
       return handler(request, noContext() as IdempotencyContext<Tx>);
-    const refusal = this.refusalOf(request.method, request.headers.get(this.settings.header));
+    const refusal = this.refusalOf(request.method, request.headers.get(this.options.header));
     if (refusal !== undefined) return responseOf(refusal);
     let bytes: Uint8Array;
     try {
-      bytes = await readBody(request, this.settings.bodyBytesMax);
+      bytes = await readBody(request, this.options.bodyBytesMax);
     } catch (error) {
       if (!isHapaxError(error, "body_too_large")) throw error;
       return responseOf(this.problem(error.code, error.message));
@@ -98,11 +98,11 @@ export class Idempotency<Tx, Source = unknown> {
     let answer: Answer;
     try {
       const response = await handler(request, run.context);
-      answer = await answerOf(response, this.settings.answerBytesMax);
+      answer = await answerOf(response, this.options.answerBytesMax);
     } catch (error) {
       await run.fail(error);
       if (error instanceof NotStarted && error.response !== undefined)
-        return answerOf(error.response, this.settings.answerBytesMax);
+        return answerOf(error.response, this.options.answerBytesMax);
       const lost = run.answerTo(error);
       if (lost !== undefined) return lost;
       throw error;
@@ -110,20 +110,20 @@ export class Idempotency<Tx, Source = unknown> {
     return run.finish(answer);
   }
 
-  /** Creates a completer, which finishes requests whose clients never came back. Needs the setting `completes`. */
+  /** Creates a completer, which finishes requests whose clients never came back. Needs the option `completes`. */
   completer(
-    handlerFor: CompleterSettings<Tx>["handlerFor"],
-    settings: Omit<CompleterSettings<Tx>, "handlerFor"> = {},
+    handlerFor: CompleterOptions<Tx>["handlerFor"],
+    options: Omit<CompleterOptions<Tx>, "handlerFor"> = {},
   ): Completer {
     return createCompleter(
       {
         ledger: this.#ledger,
-        settings: this.settings,
-        claim: (place, terms) => acquire(this.#ledger, place, terms, this.settings.tools, true),
+        options: this.options,
+        claim: (place, terms) => acquire(this.#ledger, place, terms, this.options.tools, true),
         start: (claim, fingerprint) => this.#start(claim, fingerprint, undefined),
         perform: (run, request, handler) => this.perform(run, request, handler),
       },
-      { ...settings, handlerFor },
+      { ...options, handlerFor },
     );
   }
 
@@ -141,18 +141,18 @@ export class Idempotency<Tx, Source = unknown> {
 
   /** For adapters: returns whether the engine must see this request. It refuses a key that would protect nothing. */
   concerns(method: string, hasKey: boolean): boolean {
-    return hasKey || this.settings.methods.has(method);
+    return hasKey || this.options.methods.has(method);
   }
 
   /** For adapters: returns a refusal that needs no body; undefined if there is none. */
   refusalOf(method: string, header: string | null): Answer | undefined {
-    const name = this.settings.header;
-    if (!this.settings.methods.has(method)) {
+    const name = this.options.header;
+    if (!this.options.methods.has(method)) {
       const detail = `${name} is not taken for ${method}, and would protect nothing: leave it out`;
-      return this.problem("invalid_request", `${detail}, or see the setting methods of the server`);
+      return this.problem("invalid_request", `${detail}, or see the option methods of the server`);
     }
     if (header === null)
-      return this.settings.required
+      return this.options.required
         ? this.problem("key_missing", `${method} needs the header ${name}`)
         : undefined;
     return parseIdempotencyKey(header) === undefined
@@ -160,9 +160,9 @@ export class Idempotency<Tx, Source = unknown> {
       : undefined;
   }
 
-  /** For adapters: returns a refusal with everything that the settings add. */
+  /** For adapters: returns a refusal with everything that the options add. */
   problem(code: ErrorCode, detail: string, retryAfterMs?: number): Answer {
-    const { describedBy } = this.settings;
+    const { describedBy } = this.options;
     return problemOf(code, detail, {
       describedBy,
       ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
@@ -171,7 +171,7 @@ export class Idempotency<Tx, Source = unknown> {
 
   /** For adapters: claims the key of a request, or finds its answer. */
   async begin(request: IdempotencyRequest<Source>): Promise<Begun<Tx>> {
-    const header = request.headers.get(this.settings.header);
+    const header = request.headers.get(this.options.header);
     const refusal = this.refusalOf(request.method, header);
     if (refusal !== undefined) return { kind: "answer", answer: refusal };
     const key = header === null ? undefined : parseIdempotencyKey(header);
@@ -180,7 +180,7 @@ export class Idempotency<Tx, Source = unknown> {
     let fingerprint: string | undefined;
     try {
       place = { kind: "http", scope: await this.#scopeOf(request), key };
-      const { fingerprint: own, digest } = this.settings;
+      const { fingerprint: own, digest } = this.options;
       fingerprint = own === undefined ? await fingerprintOf(request, digest) : await own(request);
     } catch (error) {
       if (!isHapaxError(error, "invalid_request")) throw error;
@@ -194,7 +194,7 @@ export class Idempotency<Tx, Source = unknown> {
     fingerprint: string | undefined,
     request: IdempotencyRequest<Source>,
   ): Promise<Begun<Tx>> {
-    const { tools } = this.settings;
+    const { tools } = this.options;
     const expired = await this.#refuseOld(place);
     if (expired !== undefined) return expired;
     const untilMs = tools.clock.steadyMs() + this.#waitMs(request.headers.get("prefer"));
@@ -243,7 +243,7 @@ export class Idempotency<Tx, Source = unknown> {
     const id = JSON.stringify([claim.place.scope, claim.place.key]);
     let end: (kept: Kept | undefined) => void = () => undefined;
     const ended = new Promise<Kept | undefined>((resolve) => (end = resolve));
-    const flight = { fingerprint, claimedMs: this.settings.tools.clock.steadyMs(), ended };
+    const flight = { fingerprint, claimedMs: this.options.tools.clock.steadyMs(), ended };
     const onEnd = (kept: Kept | undefined): void => {
       // Another flight may have begun since this one was lost.
       if (this.#flights.get(id) === flight) this.#flights.delete(id);
@@ -270,7 +270,7 @@ export class Idempotency<Tx, Source = unknown> {
     const { signal } = claim;
     return Run.open({
       ledger: this.#ledger,
-      settings: this.settings,
+      options: this.options,
       claim,
       signal,
       progress,
@@ -280,7 +280,7 @@ export class Idempotency<Tx, Source = unknown> {
 
   /** CK5: opens a run without a key. It has no claim that would end it, so it has a timer of its own. */
   #openKeyless(): Promise<Run<Tx>> {
-    const { tools, workMsMax } = this.settings;
+    const { tools, workMsMax } = this.options;
     const overtime = new AbortController();
     const cancel = tools.clock.after(workMsMax, () => {
       const what = `the handler took longer than workMsMax=${workMsMax}`;
@@ -288,7 +288,7 @@ export class Idempotency<Tx, Source = unknown> {
     });
     return Run.open({
       ledger: this.#ledger,
-      settings: this.settings,
+      options: this.options,
       claim: undefined,
       signal: overtime.signal,
       progress: decodeProgress(undefined),
@@ -297,7 +297,7 @@ export class Idempotency<Tx, Source = unknown> {
   }
 
   async #scopeOf(request: IdempotencyRequest<Source>): Promise<string> {
-    const { scope } = this.settings;
+    const { scope } = this.options;
     if (scope === GLOBAL) return GLOBAL;
     const check = new Check();
     const found = check.name("the scope of the request", await scope(request));
@@ -307,13 +307,13 @@ export class Idempotency<Tx, Source = unknown> {
   }
 
   #terms(fingerprint: string | undefined): ClaimTerms {
-    const { leaseMs, workMsMax, retainMs, attemptsMax, mode } = this.settings;
+    const { leaseMs, workMsMax, retainMs, attemptsMax, mode } = this.options;
     const effect = mode === "transaction" ? "transaction" : "repeatable";
     return { fingerprint, effect, attemptsMax, leaseMs, workMsMax, retainMs };
   }
 
   #storedOf(request: IdempotencyRequest<Source>): StoredRequest | undefined {
-    const { completes, storedHeaders, storedBytesMax } = this.settings;
+    const { completes, storedHeaders, storedBytesMax } = this.options;
     if (!completes) return undefined;
     const body = bytesOf(request.body, request.headers);
     if (body === undefined || body.length > storedBytesMax) return undefined;
@@ -326,7 +326,7 @@ export class Idempotency<Tx, Source = unknown> {
 
   /** Only with `refusesOldKeys`: refuses a key whose answer may have been forgotten, instead of taking it as new. */
   async #refuseOld(place: Place): Promise<Begun<Tx> | undefined> {
-    const { refusesOldKeys, retainMs, tools } = this.settings;
+    const { refusesOldKeys, retainMs, tools } = this.options;
     const timeMs = refusesOldKeys ? keyTimeMs(place.key) : undefined;
     if (timeMs === undefined || timeMs >= tools.clock.nowMs() - retainMs) return undefined;
     const entry = await this.#ledger.entries.find(place);
@@ -340,7 +340,7 @@ export class Idempotency<Tx, Source = unknown> {
 
   #waitMs(prefer: string | null): number {
     const wanted = parseWaitMs(prefer ?? undefined);
-    return wanted === undefined ? this.settings.waitMs : Math.min(wanted, this.settings.waitMsMax);
+    return wanted === undefined ? this.options.waitMs : Math.min(wanted, this.options.waitMsMax);
   }
 
   /** Returns the value of the promise if it comes in time and the client still waits; else undefined. */
@@ -350,7 +350,7 @@ export class Idempotency<Tx, Source = unknown> {
     signal: AbortSignal | undefined,
   ): Promise<T | undefined> {
     const timer = new AbortController();
-    const time = pause(this.settings.tools.clock, waitMs, timer.signal);
+    const time = pause(this.options.tools.clock, waitMs, timer.signal);
     this.#waiting += 1;
     try {
       return await unlessAborted(Promise.race([promise, time.then(() => undefined)]), signal);
@@ -366,12 +366,12 @@ export class Idempotency<Tx, Source = unknown> {
 
   /** Guesses when the work ends: after half of the time that it has taken already. */
   #flightLeftMs({ claimedMs }: Flight): number {
-    return boundedRetryMs((this.settings.tools.clock.steadyMs() - claimedMs) / 2);
+    return boundedRetryMs((this.options.tools.clock.steadyMs() - claimedMs) / 2);
   }
 
   /** Guesses when work elsewhere ends: soon if its lease is renewed in time, else with its lease. */
   #entryLeftMs({ leaseLeftMs = 0 }: Entry): number {
-    const isRenewed = leaseLeftMs >= this.settings.leaseMs * RENEWED_SHARE;
+    const isRenewed = leaseLeftMs >= this.options.leaseMs * RENEWED_SHARE;
     return isRenewed ? RETRY_AFTER_MS_MIN : boundedRetryMs(leaseLeftMs);
   }
 
@@ -382,7 +382,7 @@ export class Idempotency<Tx, Source = unknown> {
   }
 
   #replay(kept: Answer, keepLeftMs: number | undefined): Begun<Tx> {
-    const { tools, retainMs } = this.settings;
+    const { tools, retainMs } = this.options;
     tools.meter.add("replays_total", 1, { primitive: "http" });
     const expiresAtMs = keepLeftMs === undefined ? undefined : tools.clock.nowMs() + keepLeftMs;
     if (keepLeftMs !== undefined)
@@ -393,12 +393,12 @@ export class Idempotency<Tx, Source = unknown> {
   }
 
   #mismatch(): Begun<Tx> {
-    this.settings.tools.meter.add("mismatches_total", 1, { primitive: "http" });
+    this.options.tools.meter.add("mismatches_total", 1, { primitive: "http" });
     return this.#refuse("key_reused", "the key came before with another request");
   }
 
   #inProgress(retryAfterMs: number): Begun<Tx> {
-    this.settings.tools.meter.add("in_progress_total", 1, { primitive: "http" });
+    this.options.tools.meter.add("in_progress_total", 1, { primitive: "http" });
     const detail = "the first request with this key still runs";
     return { kind: "answer", answer: this.problem("in_progress", detail, retryAfterMs) };
   }

@@ -138,7 +138,7 @@ class Hooks<Tx, Source> {
   ): Promise<unknown> => {
     const engine = this.#engine;
     const headers = headersOf(request.headers);
-    const key = headers.get(engine.settings.header);
+    const key = headers.get(engine.options.header);
     const mayHaveKey = key !== null || hasLostHeaders(request.raw);
     if (!engine.concerns(request.method, mayHaveKey)) return undefined;
     const gone = new AbortController();
@@ -182,7 +182,7 @@ class Hooks<Tx, Source> {
   }
 
   #conduct(reply: FastifyReplyLike, { run, held }: Work<Tx>, returned: unknown): void {
-    const { onError } = this.#engine.settings;
+    const { onError } = this.#engine.options;
     const raw = rawOf(reply);
     conduct(onError, run, raw, () => isOver(returned), undefined, held).catch((error: unknown) => {
       onError(error);
@@ -216,7 +216,7 @@ class Hooks<Tx, Source> {
     let answer: Answer;
     let rest: AsyncIterable<unknown> | undefined;
     try {
-      const read = await readPayload(reply, payload, this.#engine.settings.answerBytesMax);
+      const read = await readPayload(reply, payload, this.#engine.options.answerBytesMax);
       ({ rest } = read);
       answer = { ...headOf(reply), body: read.body, ...(rest === undefined ? {} : { rest: LONG }) };
     } catch (error) {
@@ -242,7 +242,7 @@ class Hooks<Tx, Source> {
     if (run === undefined) return;
     const error = new Error("the response has ended without the answer of the handler");
     await run.fail(error);
-    this.#engine.settings.onError(error);
+    this.#engine.options.onError(error);
   };
 
   /** Takes the work from `watch`: Fastify answers, and its hooks hold the answer back. */

@@ -7,7 +7,7 @@ import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clo
 import { turn, watch } from "../../../test/kits/watch.ts";
 import {
   createIdempotentFetch,
-  type IdempotentFetchSettings,
+  type IdempotentFetchOptions,
   type IdempotentInit,
 } from "./fetch.ts";
 import { type KeyStore, memoryKeyStore } from "./key-store.ts";
@@ -64,7 +64,7 @@ class Stage {
     });
   };
 
-  make(settings: Partial<IdempotentFetchSettings> = {}) {
+  make(options: Partial<IdempotentFetchOptions> = {}) {
     // Another source for each: equal keys come from the store, or not at all.
     this.#made += 1;
     return createIdempotentFetch({
@@ -73,7 +73,7 @@ class Stage {
       fetch: this.fetch,
       clock: this.clock,
       random: createSeededRandom(this.#made),
-      ...settings,
+      ...options,
     });
   }
 
@@ -88,8 +88,8 @@ class Stage {
     return promise;
   }
 
-  call(init: IdempotentInit = { json: { cents: 5 } }, settings?: Partial<IdempotentFetchSettings>) {
-    return this.drive(this.make(settings)("charge 17", URL_A, init));
+  call(init: IdempotentInit = { json: { cents: 5 } }, options?: Partial<IdempotentFetchOptions>) {
+    return this.drive(this.make(options)("charge 17", URL_A, init));
   }
 
   get keys(): ReadonlySet<string | null> {
@@ -296,7 +296,7 @@ describe("the window", () => {
     try {
       stage.make(wrong);
     } catch (error) {
-      expect(isHapaxError(error, "invalid_settings")).toBe(true);
+      expect(isHapaxError(error, "invalid_options")).toBe(true);
       message = String(error);
     }
     for (const name of ["totalMs", "minMs", "attemptsMax", "timeoutMs", "keyHeader"]) {
@@ -430,7 +430,7 @@ describe("repeating", () => {
 
   test("a server is asked to wait with its answer, for half of an attempt at most", async () => {
     const preferOf = async (
-      settings: Partial<IdempotentFetchSettings>,
+      options: Partial<IdempotentFetchOptions>,
       init: IdempotentInit = {},
     ): Promise<string | null> => {
       let prefer: string | null = null;
@@ -439,7 +439,7 @@ describe("repeating", () => {
         prefer = new Request(input, given).headers.get("prefer");
         return await stage.fetch(input, given);
       };
-      await stage.make({ windowMs: 24 * 3_600_000, fetch, ...settings })("op", URL_A, init);
+      await stage.make({ windowMs: 24 * 3_600_000, fetch, ...options })("op", URL_A, init);
       return prefer;
     };
     expect(await preferOf({})).toBe("wait=10");

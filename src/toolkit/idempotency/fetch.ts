@@ -5,7 +5,7 @@
  *   - the key of an operation is durable before anything is sent, and all its attempts have that key: also those of
  *     other processes, and of this one after a restart;
  *   - no attempt is begun that could arrive when the server has forgotten the key: by its published window, or by the
- *     `Idempotency-Expires` that it has sent. Settings that would allow such an attempt are refused;
+ *     `Idempotency-Expires` that it has sent. Options that would allow such an attempt are refused;
  *   - the name of an operation belongs to one content: with another it is refused before anything is sent;
  *   - no answer, a part of one, 408, 425, 429, 5xx and 409 while the work still runs are repeated, after a pause that
  *     doubles with jitter and is never shorter than `Retry-After`. Every other answer is final, and so is a kept one. An
@@ -31,13 +31,13 @@ import { repeat } from "../../base/repeat.ts";
 import { type Content, contentOf, type IdempotentInit } from "./fetch-body.ts";
 import { expiryOf, retryAfterMs } from "./fetch-dates.ts";
 import {
-  type IdempotentFetchSettings,
-  type ResolvedFetchSettings,
-  resolveFetchSettings,
-} from "./fetch-settings.ts";
+  type IdempotentFetchOptions,
+  type ResolvedFetchOptions,
+  resolveFetchOptions,
+} from "./fetch-options.ts";
 
 export type { IdempotentInit } from "./fetch-body.ts";
-export type { IdempotentFetchSettings } from "./fetch-settings.ts";
+export type { IdempotentFetchOptions } from "./fetch-options.ts";
 export { type KeyRecord, type KeyStore, memoryKeyStore, storageKeyStore } from "./key-store.ts";
 
 /** Calls an operation by its name. See `createIdempotentFetch`. */
@@ -92,8 +92,8 @@ export interface IdempotentFetch {
  * server.close();
  * ```
  */
-export function createIdempotentFetch(settings: IdempotentFetchSettings): IdempotentFetch {
-  const caller = new IdempotentCaller(resolveFetchSettings(settings));
+export function createIdempotentFetch(options: IdempotentFetchOptions): IdempotentFetch {
+  const caller = new IdempotentCaller(resolveFetchOptions(options));
   const call = (operation: string, url: string | URL, init: IdempotentInit = {}) =>
     caller.call(operation, url, init);
   return Object.assign(call, { done: (operation: string) => caller.done(operation) });
@@ -141,18 +141,18 @@ interface Used {
 }
 
 class IdempotentCaller {
-  readonly #settings: ResolvedFetchSettings;
+  readonly #options: ResolvedFetchOptions;
   readonly #underWay = new Map<string, number>();
 
-  constructor(settings: ResolvedFetchSettings) {
-    this.#settings = settings;
+  constructor(options: ResolvedFetchOptions) {
+    this.#options = options;
   }
 
   async call(operation: string, url: string | URL, init: IdempotentInit): Promise<Response> {
     checkName(operation);
     this.#count(operation, 1);
     try {
-      const { clock, retry, keyHeader } = this.#settings;
+      const { clock, retry, keyHeader } = this.#options;
       const content = await contentOf(url, init, keyHeader);
       const skewMs = clock.nowMs() - clock.steadyMs();
       const nowMs = (): number => clock.steadyMs() + skewMs;
@@ -168,7 +168,7 @@ class IdempotentCaller {
     if (this.#underWay.has(operation)) {
       throw new HapaxError("in_progress", `a call of it still runs: operation=${operation}`);
     }
-    await this.#settings.store.remove(operation);
+    await this.#options.store.remove(operation);
   }
 
   #count(operation: string, change: number): void {
@@ -178,7 +178,7 @@ class IdempotentCaller {
   }
 
   async #untilAnswered(call: Call): Promise<Response> {
-    const { retry, clock } = this.#settings;
+    const { retry, clock } = this.#options;
     const used: Used = { record: await this.#keyOf(call), attempts: 0, last: undefined };
     const heard = await repeat(
       clock,
@@ -200,9 +200,9 @@ class IdempotentCaller {
 
   /** One attempt under the kept key, if that may still be sent. What the server says of the key is kept too. */
   async #attemptUnder(call: Call, used: Used): Promise<Heard> {
-    const { windowMs, store } = this.#settings;
+    const { windowMs, store } = this.#options;
     const startMs = call.nowMs();
-    const timeoutMs = Math.min(this.#settings.timeoutMs, Math.max(1, call.deadlineMs - startMs));
+    const timeoutMs = Math.min(this.#options.timeoutMs, Math.max(1, call.deadlineMs - startMs));
     this.#check(used.record, call, used.last);
     const heard = await this.#attempt(call, used.record.key, timeoutMs);
     used.attempts += 1;
@@ -219,7 +219,7 @@ class IdempotentCaller {
 
   /** Returns the key of the operation. It is durable by then. */
   async #keyOf({ operation, content, nowMs }: Call): Promise<KeyRecord> {
-    const { store, random } = this.#settings;
+    const { store, random } = this.#options;
     const kept = await store.get(operation);
     if (kept !== undefined) return kept;
     const fresh = { key: random.id(), digest: content.digest, madeAtMs: nowMs() };
@@ -230,7 +230,7 @@ class IdempotentCaller {
 
   #check(record: KeyRecord, call: Call, last: unknown): void {
     // The whole time of an attempt, also if the call ends earlier: an abandoned request may still be on its way.
-    const { windowMs, timeoutMs } = this.#settings;
+    const { windowMs, timeoutMs } = this.#options;
     const { digest } = call.content;
     const use = decideUse(record, { digest, nowMs: call.nowMs(), windowMs, timeoutMs });
     const where = `operation=${call.operation} key=${record.key}`;
@@ -244,7 +244,7 @@ class IdempotentCaller {
   }
 
   async #attempt({ content, init }: Call, key: string, timeoutMs: number): Promise<Heard> {
-    const { clock, keyHeader, keySyntax } = this.#settings;
+    const { clock, keyHeader, keySyntax } = this.#options;
     const { signal, body: _body, json: _json, ...rest } = init;
     signal?.throwIfAborted();
     const ended = new AbortController();
@@ -255,13 +255,13 @@ class IdempotentCaller {
     signal?.addEventListener("abort", end);
     const headers = new Headers(content.headers);
     headers.set(keyHeader, (keySyntax === "quoted" ? encodeKey(key) : undefined) ?? key);
-    const waitSeconds = Math.floor(this.#settings.waitMs / 1000);
+    const waitSeconds = Math.floor(this.#options.waitMs / 1000);
     if (waitSeconds > 0 && mayPrefer(content.url, headers)) {
       headers.append("Prefer", `wait=${waitSeconds}`);
     }
     try {
       // A `fetch` of the caller need not look at its signal.
-      const sending = this.#settings.fetch(content.url, {
+      const sending = this.#options.fetch(content.url, {
         ...rest,
         // After 301 to 303 `fetch` would send a GET without the content, and return its answer as that of the call.
         redirect: rest.redirect ?? "manual",
@@ -286,7 +286,7 @@ class IdempotentCaller {
 
   /** Half the ceiling and a random half; `Retry-After` if that is longer. */
   #pauseMs(failures: number, heard: Heard, nowMs: number): number {
-    const { random, retry } = this.#settings;
+    const { random, retry } = this.#options;
     const ownMs = backoffMs(failures, retry, random.unit());
     if (heard.kind === "nothing") return ownMs;
     return Math.max(ownMs, retryAfterMs(heard.response.headers, nowMs));

@@ -62,7 +62,7 @@ function contentOf({ body, headers }: IdempotencyRequest, essence: string): Cont
   if (body.kind === "unseen")
     throw new HapaxError(
       "unsupported",
-      "the body was read before, or is not read yet, and cannot be compared: say what counts by the setting fingerprint",
+      "the body was read before, or is not read yet, and cannot be compared: say what counts by the option fingerprint",
     );
   if (body.kind === "parsed")
     return { plain: parsedContent(body.value, essence), exact: undefined };

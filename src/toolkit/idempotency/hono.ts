@@ -46,10 +46,10 @@ export interface HonoContext {
 export function honoIdempotency<Tx, Source>(
   engine: Idempotency<Tx, Source>,
 ): (c: HonoContext, next: () => Promise<void>) => Promise<Response | undefined> {
-  const { settings } = engine;
+  const { options } = engine;
   return async (c, next) => {
     const { method, url, headers, signal } = c.req.raw;
-    const key = headers.get(settings.header);
+    const key = headers.get(options.header);
     if (engine.concerns(method, true) && hasLost(c.env)) {
       return responseOf(engine.problem("headers_too_large", LOST_HEADERS));
     }
@@ -59,7 +59,7 @@ export function honoIdempotency<Tx, Source>(
     }
     const refusal = engine.refusalOf(method, key);
     if (refusal !== undefined) return responseOf(refusal);
-    const bytes = await readOf(c, settings.bodyBytesMax);
+    const bytes = await readOf(c, options.bodyBytesMax);
     if (isHapaxError(bytes)) return responseOf(engine.problem(bytes.code, bytes.message));
     const source = c as Source; // Cast: with this adapter `Source` is the type of the context.
     const body = { kind: "bytes", bytes } as const;
@@ -84,7 +84,7 @@ export function honoIdempotency<Tx, Source>(
     }
     let answer: Awaited<ReturnType<typeof answerOf>>;
     try {
-      answer = await answerOf(c.res, settings.answerBytesMax);
+      answer = await answerOf(c.res, options.answerBytesMax);
     } catch (error) {
       await run.fail(error);
       throw error;

@@ -78,9 +78,9 @@ export interface StorageLike {
  */
 export function storageKeyStore(
   storage: StorageLike,
-  settings: { readonly prefix?: string } = {},
+  options: { readonly prefix?: string } = {},
 ): KeyStore {
-  const { prefix = "hapax-key:" } = settings;
+  const { prefix = "hapax-key:" } = options;
   const find = (operation: string): KeyRecord | undefined => {
     const text = storage.getItem(prefix + operation);
     return text === null ? undefined : parseKeyRecord(text, operation);

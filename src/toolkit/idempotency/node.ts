@@ -66,10 +66,10 @@ export function withIdempotency<Tx, Source>(
   return (request, response) => {
     const failed = (error: unknown): void => {
       if (error instanceof NotStarted && error.response !== undefined) {
-        answerWith(response, error.response).catch(engine.settings.onError);
+        answerWith(response, error.response).catch(engine.options.onError);
         return;
       }
-      engine.settings.onError(error);
+      engine.options.onError(error);
       sendFailure(response, error);
     };
     begin(engine, request, response)
@@ -82,7 +82,7 @@ export function withIdempotency<Tx, Source>(
           sendAnswer(response, begun.answer);
           return;
         }
-        const { onError } = engine.settings;
+        const { onError } = engine.options;
         await conduct(onError, begun.run, response, () => isOver(listener(request, response)));
       })
       .catch(failed);
@@ -128,7 +128,7 @@ export function expressIdempotency<
           return;
         }
         const { run } = begun;
-        const { onError } = engine.settings;
+        const { onError } = engine.options;
         if (handlers.length === 0)
           await conduct(onError, run, response, () => isOver(next()), isFailed);
         else
@@ -176,7 +176,7 @@ async function begin<Tx, Source>(
     return { kind: "answer", answer: engine.problem("headers_too_large", LOST_HEADERS) };
   }
   const headers = headersOf(request.headers);
-  const key = headers.get(engine.settings.header);
+  const key = headers.get(engine.options.header);
   if (!engine.concerns(method, key !== null)) return "passed";
   const refusal = engine.refusalOf(method, key);
   if (refusal !== undefined) return { kind: "answer", answer: refusal };
@@ -186,7 +186,7 @@ async function begin<Tx, Source>(
   });
   let body: Awaited<ReturnType<typeof bodyOfMessage>>;
   try {
-    body = await bodyOfMessage(request, engine.settings.bodyBytesMax);
+    body = await bodyOfMessage(request, engine.options.bodyBytesMax);
   } catch (error) {
     if (!isHapaxError(error, "body_too_large")) throw error;
     // The rest of the body is not read: the connection cannot be used again.

@@ -27,13 +27,13 @@ export interface IdempotencyOpenApi {
  * ```
  */
 export function idempotencyOpenApi(
-  settings: {
+  options: {
     readonly header?: string;
     readonly required?: boolean;
     readonly retainMs?: number;
   } = {},
 ): IdempotencyOpenApi {
-  const { header = IDEMPOTENCY_KEY, required = true, retainMs = 86_400_000 } = settings;
+  const { header = IDEMPOTENCY_KEY, required = true, retainMs = 86_400_000 } = options;
   const hours = retainMs / 3_600_000;
   const text = (description: string, format?: string): Readonly<Record<string, unknown>> => ({
     description,

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { createIdempotency, GLOBAL, type IdempotencySettings } from "../idempotency.ts";
+import { createIdempotency, GLOBAL, type IdempotencyOptions } from "../idempotency.ts";
 import { setFailpoint } from "../../base/failpoint.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { memoryLedger, type MemoryTransaction } from "../ledgers/memory.ts";
@@ -24,7 +24,7 @@ interface Shop {
 }
 
 function open(
-  settings: Partial<IdempotencySettings> = {},
+  options: Partial<IdempotencyOptions> = {},
   shared?: Pick<Shop, "clock" | "ledger" | "log" | "remote">,
 ): Shop {
   const clock = shared?.clock ?? createVirtualClock();
@@ -41,7 +41,7 @@ function open(
     random: createSeededRandom(7),
     onError: (error) => errors.push(error),
     waitMs: 0,
-    ...settings,
+    ...options,
   });
   const write = (tx: MemoryTransaction, line: string): void => {
     log.push(line);
@@ -201,7 +201,7 @@ describe("phases", () => {
       await phase("a", async () => 2);
       return new Response();
     };
-    await expect(open().send(twice)).rejects.toMatchObject({ code: "invalid_settings" });
+    await expect(open().send(twice)).rejects.toMatchObject({ code: "invalid_options" });
     const atOnce: FetchHandler<MemoryTransaction> = async (_request, { phase }) => {
       await Promise.all([phase("a", async () => 1), phase("b", async () => 2)]);
       return new Response();

@@ -124,5 +124,5 @@ function decode(json: string | undefined): unknown {
 }
 
 function misuse(text: string): HapaxError {
-  return new HapaxError("invalid_settings", text);
+  return new HapaxError("invalid_options", text);
 }

@@ -17,11 +17,11 @@ import { derivedKey } from "./fingerprint.ts";
 import { type OpenTransaction, openTransaction } from "./open-transaction.ts";
 import { Phases } from "./phases.ts";
 import { encodeAnswer, type Progress } from "./record.ts";
-import type { ResolvedSettings } from "./settings.ts";
+import type { ResolvedOptions } from "./options.ts";
 
 export interface RunParts<Tx> {
   readonly ledger: Ledger<Tx>;
-  readonly settings: Omit<ResolvedSettings<never>, "scope" | "fingerprint">;
+  readonly options: Omit<ResolvedOptions<never>, "scope" | "fingerprint">;
   /** Undefined for a request without a key. */
   readonly claim: Claim<Tx> | undefined;
   /** Aborts when the work may not go on. */
@@ -46,8 +46,8 @@ export class Run<Tx> {
   #isOver = false;
 
   static async open<Tx>(parts: RunParts<Tx>): Promise<Run<Tx>> {
-    const { ledger, settings, claim, signal, onEnd } = parts;
-    if (settings.mode === "phases") return new Run(parts, undefined);
+    const { ledger, options, claim, signal, onEnd } = parts;
+    if (options.mode === "phases") return new Run(parts, undefined);
     try {
       const transaction = await openTransaction(ledger, signal);
       // While an exclusive transaction is open, no other process can take the claim, and this one cannot renew it.
@@ -61,13 +61,13 @@ export class Run<Tx> {
   }
 
   private constructor(parts: RunParts<Tx>, transaction: OpenTransaction<Tx> | undefined) {
-    const { ledger, settings, claim, signal, progress } = parts;
+    const { ledger, options, claim, signal, progress } = parts;
     this.#parts = parts;
     this.#transaction = transaction;
     const { scope, key } = claim?.place ?? {};
     // Without a key every request is separate work.
-    const root = claim === undefined ? [settings.tools.random.id()] : [scope ?? "", key ?? ""];
-    const keyOf = (name: string): Promise<string> => derivedKey([...root, name], settings.digest);
+    const root = claim === undefined ? [options.tools.random.id()] : [scope ?? "", key ?? ""];
+    const keyOf = (name: string): Promise<string> => derivedKey([...root, name], options.digest);
     this.#phases = new Phases({ ledger, claim, progress, signal, keyOf });
     this.context = this.#contextOf(scope, key, signal);
   }
@@ -82,19 +82,19 @@ export class Run<Tx> {
       return answer;
     }
     this.#isOver = true;
-    const { settings, claim } = this.#parts;
+    const { options, claim } = this.#parts;
     // Counted from before the commit: the retention in the database begins later, so it also ends later.
-    const expiresAtMs = settings.tools.clock.nowMs() + settings.retainMs;
+    const expiresAtMs = options.tools.clock.nowMs() + options.retainMs;
     let kept: Kept | undefined;
     try {
       await this.#commit(answer);
-      if (isStorable(answer, settings.answerBytesMax))
+      if (isStorable(answer, options.answerBytesMax))
         kept = { answer: { ...answer, headers: keptHeaders(answer.headers) }, expiresAtMs };
       await failpoint("http.committed");
       return claim === undefined ? answer : withExpiry(answer, expiresAtMs);
     } catch (error) {
       if (!isHapaxError(error, "lease_lost")) throw error;
-      return takenOver(settings.describedBy);
+      return takenOver(options.describedBy);
     } finally {
       this.#parts.onEnd(kept);
     }
@@ -104,7 +104,7 @@ export class Run<Tx> {
   async fail(error: unknown): Promise<void> {
     if (this.#isOver) return;
     if (error instanceof NotStarted) this.#isNotStarted = true;
-    else this.#parts.settings.tools.meter.add("failures_total", 1, { primitive: "http" });
+    else this.#parts.options.tools.meter.add("failures_total", 1, { primitive: "http" });
     await this.#undo();
   }
 
@@ -113,13 +113,13 @@ export class Run<Tx> {
     const { aborted, reason } = this.context.signal;
     // The error may be the handler's own: its transaction ended with the lease, so its next write was refused.
     const isLost = [error, reason].some((each) => isHapaxError(each, "lease_lost"));
-    return aborted && isLost ? takenOver(this.#parts.settings.describedBy) : undefined;
+    return aborted && isLost ? takenOver(this.#parts.options.describedBy) : undefined;
   }
 
   /** Asks the user's rule, which may fail like a handler. */
   async #isKept(answer: Answer): Promise<boolean> {
     try {
-      return isKept(this.#parts.settings.keep, answer);
+      return isKept(this.#parts.options.keep, answer);
     } catch (error) {
       await this.fail(error);
       throw error;
@@ -127,8 +127,8 @@ export class Run<Tx> {
   }
 
   async #commit(answer: Answer): Promise<void> {
-    const { ledger, settings, claim } = this.#parts;
-    const data = isStorable(answer, settings.answerBytesMax) ? encodeAnswer(answer) : undefined;
+    const { ledger, options, claim } = this.#parts;
+    const data = isStorable(answer, options.answerBytesMax) ? encodeAnswer(answer) : undefined;
     try {
       await failpoint("http.worked");
       if (this.#transaction === undefined) {
@@ -152,7 +152,7 @@ export class Run<Tx> {
   }
 
   async #isCommitted(): Promise<boolean> {
-    const { ledger, claim, settings } = this.#parts;
+    const { ledger, claim, options } = this.#parts;
     if (claim === undefined) return false;
     try {
       // The read in a transaction takes a lock, so it waits for the end of the transaction with the unknown outcome.
@@ -161,7 +161,7 @@ export class Run<Tx> {
         : ledger.entries.find(claim.place));
       return entry?.token === claim.token && entry.state === "done";
     } catch (error) {
-      settings.onError(error);
+      options.onError(error);
       return false;
     }
   }
@@ -180,7 +180,7 @@ export class Run<Tx> {
       await this.#transaction?.rollBack();
     } catch (error) {
       // Uncommitted writes are gone, also if the rollback fails.
-      this.#parts.settings.onError(error);
+      this.#parts.options.onError(error);
     }
   }
 
@@ -195,7 +195,10 @@ export class Run<Tx> {
     key: string | undefined,
     signal: AbortSignal,
   ): IdempotencyContext<Tx> {
-    const { settings, claim } = this.#parts;
+    const {
+      claim,
+      options: { mode },
+    } = this.#parts;
     const transaction = this.#transaction;
     const phases = this.#phases;
     return {
@@ -208,7 +211,7 @@ export class Run<Tx> {
         throw new HapaxError("unsupported", "in the mode phases, each phase has a tx of its own");
       },
       phase: (name, work, options?: { readonly effect: "call" }) => {
-        if (settings.mode === "phases")
+        if (mode === "phases")
           return phases.run(name, work as never, options?.effect ?? "transaction");
         return Promise.reject(new HapaxError("unsupported", "phases need mode=phases"));
       },
@@ -228,14 +231,14 @@ function takenOver(describedBy: string | undefined): Answer {
 
 /** Frees the key. Never rejects: a key that cannot be freed now is free when its lease ends. */
 async function freeing<Tx>(
-  { claim, settings }: Pick<RunParts<Tx>, "claim" | "settings">,
+  { claim, options }: Pick<RunParts<Tx>, "claim" | "options">,
   end: (claim: Claim<Tx>) => Promise<void>,
 ): Promise<void> {
   if (claim === undefined) return;
   try {
     await end(claim);
   } catch (error) {
-    settings.onError(error);
+    options.onError(error);
   }
 }
 
@@ -244,7 +247,7 @@ const PASSING = new Set([409, 425, 429]);
 /** Statuses that mean "not you" or "not here": the work has not begun, and a later attempt may be accepted. */
 const REFUSALS = new Set([401, 403, 404]);
 
-function isKept(rule: ResolvedSettings<never>["keep"], { status, headers }: Answer): boolean {
+function isKept(rule: ResolvedOptions<never>["keep"], { status, headers }: Answer): boolean {
   if (typeof rule === "function") return rule(status);
   if (rule === "success") return status >= 200 && status < 300;
   const saysLater = headers.some(([name]) => name.toLowerCase() === "retry-after");

@@ -54,12 +54,12 @@ interface Book {
  * console.assert(ledger.supports.durability === "memory");
  * ```
  */
-export function memoryLedger(settings: { readonly clock?: Clock } = {}): Ledger<MemoryTransaction> {
+export function memoryLedger(options: { readonly clock?: Clock } = {}): Ledger<MemoryTransaction> {
   return ledgerOf(
     {
       kept: new Map(),
       outbox: newOutboxState(),
-      clock: settings.clock ?? systemClock,
+      clock: options.clock ?? systemClock,
       lastToken: 0,
       last: Promise.resolve(),
     },

@@ -29,7 +29,7 @@ import type { LogOutbox, NewOutboxEvent, OutboxEvent, OutboxLag } from "../outbo
 import { type ChangeSource, findPending, readChanges } from "./postgres-decoding-changes.ts";
 import { createPostgresHeld } from "./postgres-outbox-held.ts";
 import { waitForHint } from "./postgres-outbox-hint.ts";
-import type { PostgresOutboxSettings } from "./postgres-outbox-settings.ts";
+import type { PostgresOutboxOptions } from "./postgres-outbox-options.ts";
 import {
   addEvents,
   boundedMs,
@@ -84,15 +84,15 @@ interface Log {
   readonly distances: DecodingDistances;
 }
 
-/** `joined` is the caller's transaction, if there is one. `settings.way` says which of the two ways. */
+/** `joined` is the caller's transaction, if there is one. `options.way` says which of the two ways. */
 export function createPostgresDecoding<Tx>(
   session: PostgresSession<Tx>,
   joined: Query | undefined,
-  settings: PostgresOutboxSettings,
+  options: PostgresOutboxOptions,
   distances: DecodingDistances = DISTANCES,
 ): LogOutbox<Tx> {
-  const { schema, notify, clock = waitingClock } = settings;
-  const way = settings.way === "messages" ? "messages" : "decoding";
+  const { schema, notify, clock = waitingClock } = options;
+  const way = options.way === "messages" ? "messages" : "decoding";
   const suffix = schema === undefined ? "" : `_${schema}`;
   const log: Log = {
     query: session.query,
@@ -152,7 +152,7 @@ async function findPublication(log: Log): Promise<boolean | undefined> {
 async function requirePublication(log: Log): Promise<void> {
   if ((await findPublication(log)) === true) return;
   const words = `a publication does not have what relays need; publication=${log.publication}`;
-  throw new HapaxError("invalid_settings", `${words} table=${log.tables.outbox} publish=insert`);
+  throw new HapaxError("invalid_options", `${words} table=${log.tables.outbox} publish=insert`);
 }
 
 async function plan(

@@ -43,7 +43,7 @@ const LOCK_MS = 500;
 /** Only COMMIT is missing. */
 const COMMIT_MS = 10_000;
 
-/** A setting for the rest of the transaction, which may be this statement alone. It is made before rows are locked. */
+/** An option for the rest of the transaction, which may be this statement alone. It is made before rows are locked. */
 function set(name: string, value: number): string {
   return `(SELECT set_config('${name}', '${value}', true)) AS hapax_set`;
 }

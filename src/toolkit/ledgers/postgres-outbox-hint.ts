@@ -128,17 +128,17 @@ const RECONNECT_MAX_MS = 10_000;
  * import { pgListener } from "hapax/ledgers/postgres";
  *
  * // `connect` opens a client of `pg` of its own: () => new Client({ connectionString }).
- * function settingsOf(connect: Parameters<typeof pgListener>[0]) {
+ * function optionsOf(connect: Parameters<typeof pgListener>[0]) {
  *   return { notify: pgListener(connect, { onError: (error) => console.warn(error.message) }) };
  * }
- * console.assert(typeof settingsOf === "function");
+ * console.assert(typeof optionsOf === "function");
  * ```
  */
 export function pgListener(
   connect: () => PgListenClient,
-  settings: { readonly onError?: (error: Error) => void; readonly clock?: Clock } = {},
+  options: { readonly onError?: (error: Error) => void; readonly clock?: Clock } = {},
 ): OutboxNotify {
-  const { onError = () => undefined, clock = waitingClock } = settings;
+  const { onError = () => undefined, clock = waitingClock } = options;
   return {
     listen(onNotify) {
       const listener = new PgListener(connect, onNotify, onError, clock);

@@ -7,21 +7,21 @@ import { createPostgresDecoding } from "./postgres-decoding.ts";
 import { createPostgresHeld } from "./postgres-outbox-held.ts";
 import { waitForHint } from "./postgres-outbox-hint.ts";
 import { createPostgresRows } from "./postgres-outbox-rows.ts";
-import { checkOutboxSettings, type PostgresOutboxSettings } from "./postgres-outbox-settings.ts";
+import { checkOutboxOptions, type PostgresOutboxOptions } from "./postgres-outbox-options.ts";
 import { createPostgresSpans } from "./postgres-outbox-spans.ts";
 import { addEvents, outboxTables } from "./postgres-outbox-tables.ts";
 
 export { type OutboxNotify, pgListener } from "./postgres-outbox-hint.ts";
-export type { PostgresOutboxSettings } from "./postgres-outbox-settings.ts";
+export type { PostgresOutboxOptions } from "./postgres-outbox-options.ts";
 
 /** `joined`: inside the transaction of the caller; undefined: each call alone. */
 export function createPostgresOutbox<Tx>(
   session: PostgresSession<Tx>,
   joined: Query | undefined,
-  settings: PostgresOutboxSettings,
+  options: PostgresOutboxOptions,
 ): OutboxLog<Tx> {
-  checkOutboxSettings(settings);
-  const { way = "log", clock = waitingClock, notify, schema } = settings;
+  checkOutboxOptions(options);
+  const { way = "log", clock = waitingClock, notify, schema } = options;
   const tables = outboxTables(schema);
   const query = joined ?? session.query;
   const common: Pick<OutboxLog<Tx>, "add" | "wait" | "held"> = {
@@ -36,6 +36,6 @@ export function createPostgresOutbox<Tx>(
       return { ...common, ...createPostgresRows(session, query, tables) };
     case "decoding":
     case "messages":
-      return createPostgresDecoding(session, joined, settings);
+      return createPostgresDecoding(session, joined, options);
   }
 }

@@ -212,7 +212,7 @@ export async function makeOnce(query: Query, statement: string): Promise<void> {
 /** Which outbox a slot is for: one database may have several. */
 export interface SlotScope {
   readonly way: Extract<OutboxWay, "decoding" | "messages">;
-  /** As in the settings of the ledger. */
+  /** As in the options of the ledger. */
   readonly schema?: string;
 }
 

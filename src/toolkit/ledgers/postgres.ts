@@ -23,20 +23,20 @@ import type { OutboxLog } from "../outbox/log.ts";
 import { integerOf, textOf } from "./entry-statements.ts";
 import { pendingSteps } from "./migrations.ts";
 import { postgresEntries, quoted } from "./postgres-entries.ts";
-import { createPostgresOutbox, type PostgresOutboxSettings } from "./postgres-outbox.ts";
+import { createPostgresOutbox, type PostgresOutboxOptions } from "./postgres-outbox.ts";
 import { POSTGRES_MIGRATIONS_TABLE, POSTGRES_PARTS } from "./postgres-schema.ts";
 
 export type { PgClient, PgPool, PostgresSql, PostgresTransaction } from "../databases/postgres.ts";
-export { pgListener, type PostgresOutboxSettings } from "./postgres-outbox.ts";
+export { pgListener, type PostgresOutboxOptions } from "./postgres-outbox.ts";
 export { describeSlot, dropSlot, type SlotDescription } from "./postgres-slot.ts";
 export { ledgerSchema } from "./schema.ts";
 
-/** Settings of a ledger in PostgreSQL. All have defaults. */
-export interface PostgresLedgerSettings {
+/** Options of a ledger in PostgreSQL. All have defaults. */
+export interface PostgresLedgerOptions {
   /** Where the tables are; made by `migrate` if it is missing. Default: the search path. */
   readonly schema?: string;
   /** How relays read the outbox. Default: `{ way: "log" }`. */
-  readonly outbox?: PostgresOutboxSettings;
+  readonly outbox?: PostgresOutboxOptions;
 }
 
 /** PostgreSQL cuts longer names off, in silence. */
@@ -65,35 +65,35 @@ const APPLY =
  */
 export function postgresLedger<Client extends PgPool | PostgresSql>(
   client: Client,
-  settings?: PostgresLedgerSettings,
+  options?: PostgresLedgerOptions,
 ): Ledger<TransactionOf<Client>>;
 /** The same for a pool of `pg`, with the type of its clients given. */
 export function postgresLedger<Client extends PgClient>(
   pool: PgPool<Client>,
-  settings?: PostgresLedgerSettings,
+  options?: PostgresLedgerOptions,
 ): Ledger<Client>;
 /** The same for the `sql` of `postgres`, with the type of its transactions given. */
 export function postgresLedger<Tx extends PostgresTransaction>(
   sql: PostgresSql<Tx>,
-  settings?: PostgresLedgerSettings,
+  options?: PostgresLedgerOptions,
 ): Ledger<Tx>;
 /** All of them. */
 export function postgresLedger(
   client: PgPool | PostgresSql,
-  settings: PostgresLedgerSettings = {},
+  options: PostgresLedgerOptions = {},
 ): Ledger<PgClient> | Ledger<PostgresTransaction> {
-  checkSettings(settings);
+  checkOptions(options);
   return isPgPool(client)
-    ? ledgerOf(pgPoolSession(client), undefined, settings)
-    : ledgerOf(postgresSession(client), undefined, settings);
+    ? ledgerOf(pgPoolSession(client), undefined, options)
+    : ledgerOf(postgresSession(client), undefined, options);
 }
 
-function checkSettings({ schema }: PostgresLedgerSettings): void {
+function checkOptions({ schema }: PostgresLedgerOptions): void {
   if (schema === undefined) return;
   const bytes = new TextEncoder().encode(schema).byteLength;
   if (bytes === 0 || bytes > NAME_BYTES_MAX || schema.includes("\0"))
     throw new HapaxError(
-      "invalid_settings",
+      "invalid_options",
       `schema is a name of 1 to ${NAME_BYTES_MAX} bytes without NUL; schema=${schema}`,
     );
 }
@@ -101,9 +101,9 @@ function checkSettings({ schema }: PostgresLedgerSettings): void {
 function ledgerOf<Tx>(
   session: PostgresSession<Tx>,
   joined: { readonly tx: Tx } | undefined,
-  settings: PostgresLedgerSettings,
+  options: PostgresLedgerOptions,
 ): Ledger<Tx> {
-  const { schema } = settings;
+  const { schema } = options;
   const query = joined === undefined ? undefined : session.in(joined.tx);
   let outbox: OutboxLog<Tx> | undefined;
   return {
@@ -119,7 +119,7 @@ function ledgerOf<Tx>(
     get outbox() {
       outbox ??= createPostgresOutbox(session, query, {
         ...(schema === undefined ? {} : { schema }),
-        ...settings.outbox,
+        ...options.outbox,
       });
       return outbox;
     },
@@ -129,7 +129,7 @@ function ledgerOf<Tx>(
         : migrate(query, schema),
     transaction: async (work, signal) =>
       joined === undefined ? session.transaction(work, signal) : work(joined.tx),
-    in: (tx) => ledgerOf(session, { tx }, settings),
+    in: (tx) => ledgerOf(session, { tx }, options),
   };
 }
 

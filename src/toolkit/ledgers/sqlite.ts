@@ -40,7 +40,7 @@ export interface SqliteLedger<Connection> extends Ledger<Connection>, Disposable
  * their own. The ledger waits for writers by itself; it turns the client's timeout off, which would stop the whole process.
  *
  * Inside a transaction use `ledger.in(tx)`; a call of the ledger itself waits for its end. A transaction of yours on another
- * connection should begin with `BEGIN IMMEDIATE`. Throws `invalid_settings`.
+ * connection should begin with `BEGIN IMMEDIATE`. Throws `invalid_options`.
  *
  * ```ts
  * import { sqliteLedger, type SqliteConnection } from "hapax/ledgers/sqlite";

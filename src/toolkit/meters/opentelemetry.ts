@@ -61,9 +61,9 @@ const SERIES_MAX = 200;
  */
 export function openTelemetryMeter(
   meter: OpenTelemetryMeter,
-  settings: { readonly prefix?: string } = {},
+  options: { readonly prefix?: string } = {},
 ): Meter {
-  const { prefix = "hapax.ledger." } = settings;
+  const { prefix = "hapax.ledger." } = options;
   const counters = new Map<CounterName, Counter>();
   const gauges = new Map<GaugeName, Levels>();
   // Created at the first use: a metric that never counted is not reported as zero.

@@ -17,8 +17,8 @@ export interface PrometheusMeter extends Meter {
   readonly contentType: string;
 }
 
-/** Settings of `prometheusMeter`. */
-export interface PrometheusSettings {
+/** Options of `prometheusMeter`. */
+export interface PrometheusOptions {
   /** Stands before every name. Default `hapax_ledger_`. */
   readonly prefix?: string;
   /** Added to every line: the name of a shard, for example. */
@@ -44,8 +44,8 @@ const OVERFLOW: MetricLabels = { overflow: "true" };
  * console.assert(meter.text().includes("# TYPE hapax_ledger_relay_lag_seconds gauge\n"));
  * ```
  */
-export function prometheusMeter(settings: PrometheusSettings = {}): PrometheusMeter {
-  const { prefix = "hapax_ledger_", labels: common = {} } = settings;
+export function prometheusMeter(options: PrometheusOptions = {}): PrometheusMeter {
+  const { prefix = "hapax_ledger_", labels: common = {} } = options;
   const families = new Map<Name, Map<string, number>>();
   const change = (
     name: Name,

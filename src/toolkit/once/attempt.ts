@@ -17,7 +17,7 @@ import type { Entry, Ledger } from "../ledgers/ledger.ts";
 import { acquire, type Claim } from "./claiming.ts";
 import { growingPauses } from "./pauses.ts";
 import { encodeFailure } from "./result.ts";
-import type { Bytes, Encodable, JobWork, OnceJob } from "./settings.ts";
+import type { Bytes, Encodable, JobWork, OnceJob } from "./options.ts";
 
 /** The end of the work, by this attempt or by another one. */
 export interface Ended {

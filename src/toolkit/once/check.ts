@@ -1,6 +1,6 @@
 /** Checks of arguments and options. One error lists all problems of a call. */
 
-import { SettingsCheck } from "../../base/settings-check.ts";
+import { OptionsCheck } from "../../base/options-check.ts";
 import { NAME_BYTES_MAX } from "./limits.ts";
 
 /** Use `GLOBAL` as the scope when keys are not per tenant. */
@@ -8,7 +8,7 @@ export const GLOBAL = "*";
 
 const encoder = new TextEncoder();
 
-export class Check extends SettingsCheck {
+export class Check extends OptionsCheck {
   /** The value or its default; a problem if it is not a whole number from `min` to `max`. */
   whole(
     name: string,

@@ -18,12 +18,12 @@ function stage(retainMs = 1_000) {
     effects.push(text);
     tx.undo(() => void effects.splice(effects.lastIndexOf(text), 1));
   };
-  const settings = { consumer: "billing", retainMs, clock, meter };
+  const options = { consumer: "billing", retainMs, clock, meter };
   return {
     clock,
     ledger,
-    settings,
-    inbox: createInbox(ledger, settings),
+    options,
+    inbox: createInbox(ledger, options),
     effects,
     write,
     counted,
@@ -58,7 +58,7 @@ describe("an inbox", () => {
   });
 
   test("keeps consumers and sources apart, whatever characters they have", async () => {
-    const { ledger, settings } = stage();
+    const { ledger, options } = stage();
     const all = [
       ["a", "b"],
       ["a,b", "c"],
@@ -67,7 +67,7 @@ describe("an inbox", () => {
       ["b", "a"],
     ] as const;
     for (const [consumer, source] of all) {
-      const inbox = createInbox(ledger, { ...settings, consumer });
+      const inbox = createInbox(ledger, { ...options, consumer });
       expect((await inbox.handle({ id: "1", source }, () => 1)).kind).toBe("handled");
       expect((await inbox.handle({ id: "1", source }, () => 1)).kind).toBe("duplicate");
     }
@@ -119,16 +119,16 @@ describe("an inbox", () => {
   });
 
   test("is refused if the sender repeats for longer than it remembers", () => {
-    const { ledger, settings } = stage(1_000);
-    expect(() => createInbox(ledger, { ...settings, senderHorizonMs: 1_001 })).toThrow(
-      expect.objectContaining({ code: "invalid_settings" }),
+    const { ledger, options } = stage(1_000);
+    expect(() => createInbox(ledger, { ...options, senderHorizonMs: 1_001 })).toThrow(
+      expect.objectContaining({ code: "invalid_options" }),
     );
-    expect(() => createInbox(ledger, { ...settings, senderHorizonMs: NaN })).toThrow();
-    createInbox(ledger, { ...settings, senderHorizonMs: 1_000 });
+    expect(() => createInbox(ledger, { ...options, senderHorizonMs: NaN })).toThrow();
+    createInbox(ledger, { ...options, senderHorizonMs: 1_000 });
   });
 
   test("stays or goes with the caller's transaction", async () => {
-    const { inbox, ledger, settings, effects, write } = stage();
+    const { inbox, ledger, options, effects, write } = stage();
     const undone = ledger.transaction(async (tx) => {
       expect((await inbox.in(tx).handle(MESSAGE, (inner) => write(inner, "a"))).kind).toBe(
         "handled",
@@ -141,15 +141,15 @@ describe("an inbox", () => {
     await expect(undone).rejects.toThrow("no");
     expect(effects).toEqual([]);
     const kept = await ledger.transaction((tx) =>
-      createInbox(ledger.in(tx), settings).handle(MESSAGE, (inner) => write(inner, "c")),
+      createInbox(ledger.in(tx), options).handle(MESSAGE, (inner) => write(inner, "c")),
     );
     expect(kept.kind).toBe("handled");
     expect((await inbox.handle(MESSAGE, () => 1)).kind).toBe("duplicate");
     expect(effects).toEqual(["c"]);
   });
 
-  test("refuses messages without a name, and settings that make no sense", async () => {
-    const { inbox, ledger, settings } = stage();
+  test("refuses messages without a name, and options that make no sense", async () => {
+    const { inbox, ledger, options } = stage();
     for (const wrong of [
       { id: "" },
       { source: "" },
@@ -160,7 +160,7 @@ describe("an inbox", () => {
       const handle = inbox.handle({ ...MESSAGE, ...wrong }, () => 1);
       await expect(handle).rejects.toMatchObject({ code: "invalid_request" });
     }
-    expect(() => createInbox(ledger, { ...settings, retainMs: 0, consumer: "" })).toThrow(
+    expect(() => createInbox(ledger, { ...options, retainMs: 0, consumer: "" })).toThrow(
       /consumer.*retainMs/,
     );
   });

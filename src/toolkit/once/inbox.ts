@@ -17,8 +17,8 @@ import { Check } from "./check.ts";
 import { type ResolvedTools, resolveTools, type Tools } from "./claiming.ts";
 import { RETAIN_MS_MAX } from "./limits.ts";
 
-/** Settings of an inbox. */
-export interface InboxSettings extends Tools {
+/** Options of an inbox. */
+export interface InboxOptions extends Tools {
   /** The name of the consumer. Each consumer handles every message once. */
   readonly consumer: string;
   /** How long the inbox remembers messages, in milliseconds. Must be longer than any sender repeats them. */
@@ -53,7 +53,7 @@ export interface Inbox<Tx> {
 }
 
 /**
- * Creates an inbox in your own database. Throws `invalid_settings`, and `unsupported` if the ledger has no transactions.
+ * Creates an inbox in your own database. Throws `invalid_options`, and `unsupported` if the ledger has no transactions.
  *
  * ```ts
  * import { createInbox } from "hapax/ledger";
@@ -70,9 +70,9 @@ export interface Inbox<Tx> {
  * console.assert(first.kind === "handled" && second.kind === "duplicate");
  * ```
  */
-export function createInbox<Tx>(ledger: Ledger<Tx>, settings: InboxSettings): Inbox<Tx> {
+export function createInbox<Tx>(ledger: Ledger<Tx>, options: InboxOptions): Inbox<Tx> {
   const check = new Check();
-  const { consumer, retainMs, senderHorizonMs } = settings;
+  const { consumer, retainMs, senderHorizonMs } = options;
   check.name("consumer", consumer);
   check.whole("retainMs", retainMs, retainMs, 1, RETAIN_MS_MAX);
   if (senderHorizonMs !== undefined && !(senderHorizonMs <= retainMs))
@@ -80,7 +80,7 @@ export function createInbox<Tx>(ledger: Ledger<Tx>, settings: InboxSettings): In
   check.end();
   if (!ledger.supports.transactions)
     throw new HapaxError("unsupported", `ledger=${ledger.name} has no transactions`);
-  return inboxOf(ledger, { consumer, retainMs, tools: resolveTools(settings) });
+  return inboxOf(ledger, { consumer, retainMs, tools: resolveTools(options) });
 }
 
 interface Terms {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { memoryLedger } from "../ledgers/memory.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
-import { acquireLease, fenced, type HeldLease, type LeaseSettings } from "./lease.ts";
+import { acquireLease, fenced, type HeldLease, type LeaseOptions } from "./lease.ts";
 
 /** What is due has been done when this resolves: nothing here waits for anything but promises. */
 const flush = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
@@ -9,9 +9,9 @@ const flush = (): Promise<void> => new Promise((resolve) => setImmediate(resolve
 function stage() {
   const clock = createVirtualClock();
   const ledger = memoryLedger({ clock });
-  const settings = { leaseMs: 1_000, clock };
-  const take = async (more: LeaseSettings = {}): Promise<HeldLease<unknown>> => {
-    const lease = await acquireLease(ledger, "report", { ...settings, ...more });
+  const options = { leaseMs: 1_000, clock };
+  const take = async (more: LeaseOptions = {}): Promise<HeldLease<unknown>> => {
+    const lease = await acquireLease(ledger, "report", { ...options, ...more });
     if (lease === undefined) throw new Error("another holder has it");
     return lease as HeldLease<unknown>;
   };
@@ -38,32 +38,32 @@ function stage() {
       },
     );
   };
-  return { clock, ledger, settings, take, advance, freeze };
+  return { clock, ledger, options, take, advance, freeze };
 }
 
 describe("a lease", () => {
   test("has one holder at a time, and is free as soon as it is given back", async () => {
-    const { ledger, settings, take } = stage();
+    const { ledger, options, take } = stage();
     const all = await Promise.all(
-      Array.from({ length: 10 }, () => acquireLease(ledger, "report", settings)),
+      Array.from({ length: 10 }, () => acquireLease(ledger, "report", options)),
     );
     const [held, ...others] = all.filter((one) => one !== undefined);
     expect(others).toEqual([]);
     await held?.release();
     const next = await take();
     expect(next.token).toBeGreaterThan(held?.token ?? Infinity);
-    expect(await acquireLease(ledger, "other", settings)).toBeDefined();
-    expect(await acquireLease(ledger, "report", { ...settings, scope: "tenant" })).toBeDefined();
+    expect(await acquireLease(ledger, "other", options)).toBeDefined();
+    expect(await acquireLease(ledger, "report", { ...options, scope: "tenant" })).toBeDefined();
   });
 
   test("is waited for as long as was said, and until the signal aborts", async () => {
-    const { ledger, settings, take, advance } = stage();
+    const { ledger, options, take, advance } = stage();
     const held = await take();
-    const patient = acquireLease(ledger, "report", { ...settings, waitMs: 5_000 });
-    const hasty = acquireLease(ledger, "report", { ...settings, waitMs: 300 });
+    const patient = acquireLease(ledger, "report", { ...options, waitMs: 5_000 });
+    const hasty = acquireLease(ledger, "report", { ...options, waitMs: 300 });
     const stop = new AbortController();
     const stopped = acquireLease(ledger, "report", {
-      ...settings,
+      ...options,
       waitMs: 5_000,
       signal: stop.signal,
     });
@@ -94,16 +94,16 @@ describe("a lease", () => {
   });
 
   test("is held for as long as it is not given back", async () => {
-    const { ledger, settings, take, advance } = stage();
+    const { ledger, options, take, advance } = stage();
     const held = await take();
     await advance(10_000);
     expect(held.signal.aborted).toBe(false);
-    expect(await acquireLease(ledger, "report", settings)).toBeUndefined();
+    expect(await acquireLease(ledger, "report", options)).toBeUndefined();
     {
       await using disposed = held;
       expect(disposed.token).toBe(held.token);
     }
-    expect(await acquireLease(ledger, "report", settings)).toBeDefined();
+    expect(await acquireLease(ledger, "report", options)).toBeDefined();
   });
 
   test("aborts its signal when it was taken", async () => {
@@ -117,7 +117,7 @@ describe("a lease", () => {
   });
 
   test("CK4 is not lost by a transaction of its own that takes many leases", async () => {
-    const { ledger, settings, take, advance } = stage();
+    const { ledger, options, take, advance } = stage();
     const held = await take();
     const result = await held.transaction(async () => {
       await advance(5_000);
@@ -126,7 +126,7 @@ describe("a lease", () => {
     expect(result).toBe("written");
     await advance(3_000);
     expect(held.signal.aborted).toBe(false);
-    expect(await acquireLease(ledger, "report", settings)).toBeUndefined();
+    expect(await acquireLease(ledger, "report", options)).toBeUndefined();
   });
 
   test("commits nothing after it was taken or given back", async () => {
@@ -163,24 +163,24 @@ describe("a lease", () => {
   });
 
   test("does not depend on the wall clock of its process", async () => {
-    const { ledger, settings, take, advance } = stage();
+    const { ledger, options, take, advance } = stage();
     // The clock of the database is another one: this one is set back and forth.
     const local = createVirtualClock();
     const held = await take({ clock: local });
     local.jump(3_600_000);
     expect(held.signal.aborted).toBe(false);
-    expect(await acquireLease(ledger, "report", { ...settings, clock: local })).toBeUndefined();
+    expect(await acquireLease(ledger, "report", { ...options, clock: local })).toBeUndefined();
     local.jump(-7_200_000);
     await advance(1_000);
-    expect(await acquireLease(ledger, "report", { ...settings, clock: local })).toBeDefined();
+    expect(await acquireLease(ledger, "report", { ...options, clock: local })).toBeDefined();
   });
 
   test("refuses names, times and transactions that make no sense", async () => {
-    const { ledger, settings } = stage();
-    const wrong = acquireLease(ledger, "", { ...settings, leaseMs: 1, waitMs: -1 });
+    const { ledger, options } = stage();
+    const wrong = acquireLease(ledger, "", { ...options, leaseMs: 1, waitMs: -1 });
     await expect(wrong).rejects.toThrow(/name.*leaseMs.*waitMs/);
     await ledger.transaction(async (tx) => {
-      const inside = acquireLease(ledger.in(tx), "report", settings);
+      const inside = acquireLease(ledger.in(tx), "report", options);
       await expect(inside).rejects.toMatchObject({ code: "unsupported" });
     });
   });

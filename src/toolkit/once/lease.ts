@@ -18,8 +18,8 @@ import { acquire, type Acquired, type Claim, resolveTools, type Tools } from "./
 import * as limits from "./limits.ts";
 import { growingPauses } from "./pauses.ts";
 
-/** Settings of a lease. All are optional. */
-export interface LeaseSettings extends Tools {
+/** Options of a lease. All are optional. */
+export interface LeaseOptions extends Tools {
   /** The same name in two scopes is two leases. Default `GLOBAL`. */
   readonly scope?: string;
   /** How long the lease lasts if its holder crashes, in milliseconds. Default 30 s. */
@@ -50,7 +50,7 @@ export interface HeldLease<Tx> extends Required<LeaseProof>, AsyncDisposable {
 
 /**
  * Takes the lease of a name, and renews it until you release it. Returns undefined if another holder keeps it for longer
- * than `waitMs`. Throws `invalid_settings`, and the signal's reason.
+ * than `waitMs`. Throws `invalid_options`, and the signal's reason.
  *
  * ```ts
  * import { acquireLease } from "hapax/ledger";
@@ -67,13 +67,13 @@ export interface HeldLease<Tx> extends Required<LeaseProof>, AsyncDisposable {
 export async function acquireLease<Tx>(
   ledger: Ledger<Tx>,
   name: string,
-  settings: LeaseSettings = {},
+  options: LeaseOptions = {},
 ): Promise<HeldLease<Tx> | undefined> {
-  const { leaseMs, waitMs, place } = resolve(name, settings);
-  const { signal, clock = waitingClock } = settings;
+  const { leaseMs, waitMs, place } = resolve(name, options);
+  const { signal, clock = waitingClock } = options;
   if (ledger.isJoined)
     throw new HapaxError("unsupported", "a lease is of no use before the transaction is committed");
-  const tools = resolveTools(settings);
+  const tools = resolveTools(options);
   const terms = {
     fingerprint: undefined,
     effect: "repeatable",
@@ -99,12 +99,12 @@ export async function acquireLease<Tx>(
 
 function resolve(
   name: string,
-  settings: LeaseSettings,
+  options: LeaseOptions,
 ): { readonly leaseMs: number; readonly waitMs: number; readonly place: Place } {
   const check = new Check();
-  const place = placeOf({ name, scope: settings.scope ?? GLOBAL }, check);
+  const place = placeOf({ name, scope: options.scope ?? GLOBAL }, check);
   const { LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX, WAIT_MS_MAX } = limits;
-  const { leaseMs, waitMs } = settings;
+  const { leaseMs, waitMs } = options;
   const resolved = {
     leaseMs: check.whole("leaseMs", leaseMs, LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
     waitMs: check.whole("waitMs", waitMs, 0, 0, WAIT_MS_MAX),

@@ -28,7 +28,7 @@ const decoder = new TextDecoder();
 /**
  * Makes a ledger the sink of a pipeline. The position of each stream is an entry of the ledger and moves in the transaction
  * in which the pipeline's function writes: `context.tx` is a transaction of the ledger, so that `ledger.in(context.tx)` joins
- * it. The pipeline calls `ledger.migrate()` when it starts. Throws `invalid_settings` for a ledger that is inside a
+ * it. The pipeline calls `ledger.migrate()` when it starts. Throws `invalid_options` for a ledger that is inside a
  * transaction, and `unsupported` for one without transactions.
  *
  * ```ts
@@ -61,7 +61,7 @@ const decoder = new TextDecoder();
  */
 export function ledgerSink<Tx>(ledger: Ledger<Tx>): Sink<Tx> {
   if (ledger.isJoined)
-    throw new HapaxError("invalid_settings", "pass the ledger itself: a sink begins transactions");
+    throw new HapaxError("invalid_options", "pass the ledger itself: a sink begins transactions");
   if (!ledger.supports.transactions)
     throw new HapaxError("unsupported", `ledger=${ledger.name} has no transactions`);
 

@@ -25,10 +25,10 @@ import {
   type OnceJob,
   type OnceProbed,
   type OnceRepeatable,
-  type OnceSettings,
+  type ResolvedOnceOptions,
   type OnceTransactionContext,
   resolveOnce,
-} from "./settings.ts";
+} from "./options.ts";
 
 /** The result of a key. */
 export interface Once<T> {
@@ -90,28 +90,28 @@ export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
   key: string,
   fn: (context: OnceTransactionContext<Tx>) => T | Promise<T>,
-  settings: OnceInTransaction<T> & { readonly codec: ResultCodec<T> },
+  options: OnceInTransaction<T> & { readonly codec: ResultCodec<T> },
 ): Promise<Once<T>>;
 /** Without a codec the result goes through JSON, for the first caller too: a `Date` becomes a string. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
   key: string,
   fn: (context: OnceTransactionContext<Tx>) => T | Promise<T>,
-  settings: OnceInTransaction<T>,
+  options: OnceInTransaction<T>,
 ): Promise<Once<JsonOf<T>>>;
 /** For work that happens elsewhere: it gets a key for the other side, and no transaction. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
   key: string,
   fn: (context: OnceCallContext) => T | Promise<T>,
-  settings: (OnceRepeatable<T> | OnceProbed<T>) & { readonly codec: ResultCodec<T> },
+  options: (OnceRepeatable<T> | OnceProbed<T>) & { readonly codec: ResultCodec<T> },
 ): Promise<Once<T>>;
 /** The same without a codec. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
   key: string,
   fn: (context: OnceCallContext) => T | Promise<T>,
-  settings: OnceRepeatable<T> | OnceProbed<T>,
+  options: OnceRepeatable<T> | OnceProbed<T>,
 ): Promise<Once<JsonOf<T>>>;
 /** The implementation of all of them. */
 export async function processOnce<Tx, T>(
@@ -120,13 +120,13 @@ export async function processOnce<Tx, T>(
   fn:
     | ((context: OnceTransactionContext<Tx>) => T | Promise<T>)
     | ((context: OnceCallContext) => T | Promise<T>),
-  settings: OnceSettings<T>,
+  options: ResolvedOnceOptions<T>,
 ): Promise<Once<T>> {
-  const job = resolveOnce(key, fn, settings);
+  const job = resolveOnce(key, fn, options);
   requireSupport(ledger, job);
   const { data, isReplayed, token } = await untilEnded(ledger, job);
   // The default codec can decode everything that it has encoded.
-  const codec = settings.codec ?? (jsonCodec as ResultCodec<T>);
+  const codec = options.codec ?? (jsonCodec as ResultCodec<T>);
   return { result: decode(data, codec), isReplayed, token };
 }
 

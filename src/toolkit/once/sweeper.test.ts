@@ -47,8 +47,8 @@ async function stage(messages: number) {
 describe("a sweeper", () => {
   test("deletes what is past its retention, in batches, with pauses between them", async () => {
     const { clock, ledger, batches, meter, counters, advance } = await stage(25);
-    const settings = { clock, meter, batchMax: 10, pauseMs: 100 };
-    const sweeper = createSweeper(ledger, settings);
+    const options = { clock, meter, batchMax: 10, pauseMs: 100 };
+    const sweeper = createSweeper(ledger, options);
     expect(await sweeper.sweepOnce()).toBe(0);
     clock.advance(1_000);
     batches.length = 0;
@@ -107,11 +107,11 @@ describe("a sweeper", () => {
   test("does nothing any more after it was stopped, and can be started again", async () => {
     const { clock, ledger, advance, left, batches } = await stage(30);
     const random = { unit: () => 0.6, id: () => "" };
-    const settings = { clock, random, everyMs: 1_000, batchMax: 10, pauseMs: 500, onError: fail };
+    const options = { clock, random, everyMs: 1_000, batchMax: 10, pauseMs: 500, onError: fail };
     function fail(error: unknown): never {
       throw error;
     }
-    const sweeper = createSweeper(ledger, settings);
+    const sweeper = createSweeper(ledger, options);
     sweeper.start();
     await advance(1_250);
     expect(batches.at(-1)).toBe(10);
@@ -127,7 +127,7 @@ describe("a sweeper", () => {
     await sweeper.stop();
   });
 
-  test("refuses settings that make no sense, all together", async () => {
+  test("refuses options that make no sense, all together", async () => {
     const { ledger } = await stage(0);
     expect(() => createSweeper(ledger, { everyMs: 1, batchMax: 0, pauseMs: -1 })).toThrow(
       /everyMs.*batchMax.*pauseMs/,

@@ -14,8 +14,8 @@ import { Check } from "./check.ts";
 import { resolveTools, type Tools } from "./claiming.ts";
 import { SWEEP_BATCH_DEFAULT, SWEEP_BATCH_MAX } from "./limits.ts";
 
-/** Settings of a sweeper. All are optional. */
-export interface SweeperSettings extends Tools {
+/** Options of a sweeper. All are optional. */
+export interface SweeperOptions extends Tools {
   /** Time from the end of a sweep to the next, in milliseconds, give or take a fifth. Default 60 s. */
   readonly everyMs?: number;
   /** The most entries that one statement deletes. Default 200. */
@@ -39,7 +39,7 @@ export interface Sweeper extends AsyncDisposable {
 }
 
 /**
- * Creates a sweeper. Nothing runs before `start`. Throws `invalid_settings`.
+ * Creates a sweeper. Nothing runs before `start`. Throws `invalid_options`.
  *
  * ```ts
  * import { createSweeper } from "hapax/ledger";
@@ -52,8 +52,8 @@ export interface Sweeper extends AsyncDisposable {
  * console.assert(deleted === 0);
  * ```
  */
-export function createSweeper<Tx>(ledger: Ledger<Tx>, settings: SweeperSettings = {}): Sweeper {
-  return new LedgerSweeper(ledger, settings);
+export function createSweeper<Tx>(ledger: Ledger<Tx>, options: SweeperOptions = {}): Sweeper {
+  return new LedgerSweeper(ledger, options);
 }
 
 const DAY_MS = 86_400_000;
@@ -69,16 +69,16 @@ class LedgerSweeper<Tx> implements Sweeper {
   #stopping: AbortController | undefined;
   #running: Promise<void> = Promise.resolve();
 
-  constructor(ledger: Ledger<Tx>, settings: SweeperSettings) {
+  constructor(ledger: Ledger<Tx>, options: SweeperOptions) {
     const check = new Check();
     this.#ledger = ledger;
-    this.#everyMs = check.whole("everyMs", settings.everyMs, 60_000, 10, DAY_MS);
-    const { batchMax } = settings;
+    this.#everyMs = check.whole("everyMs", options.everyMs, 60_000, 10, DAY_MS);
+    const { batchMax } = options;
     this.#batchMax = check.whole("batchMax", batchMax, SWEEP_BATCH_DEFAULT, 1, SWEEP_BATCH_MAX);
-    this.#pauseMs = check.whole("pauseMs", settings.pauseMs, 50, 0, DAY_MS);
-    this.#pendingKinds = settings.pendingKinds ?? ["once", "http"];
-    this.#onError = settings.onError ?? ((): void => undefined);
-    this.#tools = resolveTools(settings);
+    this.#pauseMs = check.whole("pauseMs", options.pauseMs, 50, 0, DAY_MS);
+    this.#pendingKinds = options.pendingKinds ?? ["once", "http"];
+    this.#onError = options.onError ?? ((): void => undefined);
+    this.#tools = resolveTools(options);
     check.end();
     if (ledger.isJoined)
       throw new HapaxError("unsupported", "a sweeper has transactions of its own");

@@ -28,8 +28,8 @@ export interface OutboxMessage {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Settings of `createOutbox`. All are optional. */
-export interface OutboxSettings {
+/** Options of `createOutbox`. All are optional. */
+export interface OutboxOptions {
   /** Headers of the current trace, as `traceparent` and `tracestate`: asked for with every event. */
   readonly trace?: () => Readonly<Record<string, string>>;
 }
@@ -67,11 +67,11 @@ const encoder = new TextEncoder();
  * console.assert(id !== "");
  * ```
  */
-export function createOutbox<Tx>(ledger: Ledger<Tx>, settings: OutboxSettings = {}): Outbox<Tx> {
+export function createOutbox<Tx>(ledger: Ledger<Tx>, options: OutboxOptions = {}): Outbox<Tx> {
   if (ledger.supports.outbox.length === 0) {
     throw new HapaxError("unsupported", `the ledger has no outbox; ledger=${ledger.name}`);
   }
-  const { trace = () => ({}) } = settings;
+  const { trace = () => ({}) } = options;
   const addAll = async (tx: Tx, messages: readonly OutboxMessage[]): Promise<readonly string[]> => {
     const traced = messages.length === 0 ? {} : trace();
     const events = messages.map((message) => eventOf(message, traced));

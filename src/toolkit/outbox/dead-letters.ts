@@ -33,8 +33,8 @@ export interface OutboxLetterFilter extends DeadLetterFilter {
   readonly key?: string;
 }
 
-/** Settings of `createDeadLetters`. All are optional. */
-export interface DeadLetterSettings {
+/** Options of `createDeadLetters`. All are optional. */
+export interface DeadLetterOptions {
   /** The name of the relay. Default `relay`. */
   readonly relay?: string;
 }
@@ -85,12 +85,12 @@ const GROUPED_MAX = 100_000;
  */
 export function createDeadLetters<Tx>(
   ledger: Ledger<Tx>,
-  settings: DeadLetterSettings = {},
+  options: DeadLetterOptions = {},
 ): OutboxDeadLetters {
-  const { relay = DEFAULT_RELAY } = settings;
+  const { relay = DEFAULT_RELAY } = options;
   if (!isRelayName(relay)) {
     throw new HapaxError(
-      "invalid_settings",
+      "invalid_options",
       `relay=${relay} is not 1 to 128 characters from ! to ~`,
     );
   }

@@ -11,7 +11,7 @@
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import type { OutboxEvent } from "./log.ts";
 import { JsonText } from "../../client/records.ts";
-import type { ClientSettings } from "../../client/settings.ts";
+import type { ClientOptions } from "../../client/options.ts";
 import {
   type Committed,
   type Connection,
@@ -22,13 +22,13 @@ import {
 import type { TransactionCreateOptions } from "../../client/processing/draft.ts";
 import type { PublishBatch, Publisher, PublishOutcome, UncertainRefusal } from "./publisher.ts";
 
-/** Settings of `hapaxPublisher`. */
-export interface HapaxPublisherSettings {
+/** Options of `hapaxPublisher`. */
+export interface HapaxPublisherOptions {
   /** The server; or a connection to it. */
   readonly url?: string | URL;
   readonly connection?: Connection;
-  /** The settings of the connection to `url`. */
-  readonly clientSettings?: ClientSettings;
+  /** The options of the connection to `url`. */
+  readonly clientOptions?: ClientOptions;
   /** The path of the stream that an event goes to. */
   readonly streamOf: (event: OutboxEvent) => string;
   /** True, the default: records are `{ id, topic, key, headers, payload }`. False: the payload alone. */
@@ -94,14 +94,14 @@ const decoder = new TextDecoder();
  * await server.stop();
  * ```
  */
-export function hapaxPublisher(settings: HapaxPublisherSettings): Publisher {
-  const { url, connection, clientSettings } = settings;
+export function hapaxPublisher(options: HapaxPublisherOptions): Publisher {
+  const { url, connection, clientOptions } = options;
   if ((url === undefined) === (connection === undefined)) {
-    throw new HapaxError("invalid_settings", "either url or connection must be given");
+    throw new HapaxError("invalid_options", "either url or connection must be given");
   }
-  const hapax = connection ?? connectServer(url ?? "", clientSettings);
+  const hapax = connection ?? connectServer(url ?? "", clientOptions);
   return {
-    publish: (batch) => publish(hapax, settings, batch),
+    publish: (batch) => publish(hapax, options, batch),
     cancel: (batch) => cancel(hapax, batch),
     fits,
   };
@@ -117,11 +117,11 @@ const SKIPPED: PublishOutcome = { kind: "skipped" };
 
 async function publish(
   hapax: Connection,
-  settings: HapaxPublisherSettings,
+  options: HapaxPublisherOptions,
   batch: PublishBatch,
 ): Promise<readonly PublishOutcome[] | UncertainRefusal> {
   const { events } = batch;
-  const prepared = events.map((event) => prepare(settings, event));
+  const prepared = events.map((event) => prepare(options, event));
   if (prepared.some((one) => "kind" in one)) {
     return refused(
       batch,
@@ -137,9 +137,9 @@ async function publish(
       const seen = new Set<string>();
       for (const [at, { stream, data }] of records.entries()) {
         collecting = at;
-        if (settings.create !== undefined && !seen.has(stream)) {
+        if (options.create !== undefined && !seen.has(stream)) {
           seen.add(stream);
-          tx.create(stream, settings.create);
+          tx.create(stream, options.create);
           calls.push(stream);
         }
         tx.append(stream, data);
@@ -268,8 +268,8 @@ function fits(events: readonly OutboxEvent[]): number {
 }
 
 /** The record of an event, or its failure: what the caller's functions throw. */
-function prepare(settings: HapaxPublisherSettings, event: OutboxEvent): Prepared | PublishOutcome {
-  const { streamOf, encode, envelope = true } = settings;
+function prepare(options: HapaxPublisherOptions, event: OutboxEvent): Prepared | PublishOutcome {
+  const { streamOf, encode, envelope = true } = options;
   try {
     const stream = streamOf(event);
     const data = encode === undefined ? recordOf(event, envelope) : encode(event);

@@ -91,8 +91,8 @@ export interface PublishContext {
   readonly signal: AbortSignal;
 }
 
-/** Settings of `functionPublisher`. All are optional. */
-export interface FunctionPublisherSettings {
+/** Options of `functionPublisher`. All are optional. */
+export interface FunctionPublisherOptions {
   /** Whether trying again is of no use. Default: never. */
   readonly isFinal?: (error: unknown) => boolean;
   /**
@@ -112,7 +112,7 @@ const SKIPPED: PublishOutcome = { kind: "skipped" };
 /**
  * Publishes by a function of yours: an HTTP call, a client of a broker. It may be called more than once for an event,
  * always with the same idempotency key. Throwing says that it has failed, and that it may be tried again; so does a call
- * that takes longer than `callMs`. Throws `invalid_settings`.
+ * that takes longer than `callMs`. Throws `invalid_options`.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";
@@ -133,12 +133,12 @@ const SKIPPED: PublishOutcome = { kind: "skipped" };
  */
 export function functionPublisher(
   publish: (event: OutboxEvent, context: PublishContext) => Promise<void>,
-  settings: FunctionPublisherSettings = {},
+  options: FunctionPublisherOptions = {},
 ): Publisher {
-  const { isFinal = () => false, callMs = CALL_MS, clock = waitingClock } = settings;
+  const { isFinal = () => false, callMs = CALL_MS, clock = waitingClock } = options;
   if (!(Number.isSafeInteger(callMs) && callMs >= 1 && callMs <= DAY_MS)) {
     const words = `callMs=${callMs} is not a whole number from 1 to ${DAY_MS}`;
-    throw new HapaxError("invalid_settings", words);
+    throw new HapaxError("invalid_options", words);
   }
   return {
     async publish({ events, attempts, source, concurrency, signal }) {

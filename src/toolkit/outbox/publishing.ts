@@ -9,7 +9,7 @@ import { pause } from "../../base/pause.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import type { OutboxEvent, OutboxLog } from "./log.ts";
 import type { BatchIdentity, PublishBatch, Publisher, PublishOutcome } from "./publisher.ts";
-import type { ResolvedRelaySettings } from "./relay-settings.ts";
+import type { ResolvedRelayOptions } from "./relay-options.ts";
 
 /** What the parts of a relay share. */
 export interface RelayParts<Tx> {
@@ -17,7 +17,7 @@ export interface RelayParts<Tx> {
   /** The ledger's; one for all parts, because it remembers which hints it has seen. */
   readonly outbox: OutboxLog<Tx>;
   readonly publisher: Publisher;
-  readonly settings: ResolvedRelaySettings;
+  readonly options: ResolvedRelayOptions;
   /** Of the database. */
   readonly source: string;
   /** How often an unknown outcome is repeated; `Infinity` for a relay that runs on. */
@@ -95,7 +95,7 @@ async function untilKnown<Tx, T>(
   sending: Sending,
   attempt: (batch: PublishBatch) => Promise<T>,
 ): Promise<T> {
-  const { settings, repeatsMax, cut } = parts;
+  const { options, repeatsMax, cut } = parts;
   for (let repeats = 1; ; repeats += 1) {
     const batch = batchOf(parts, sending, repeats > 1 || sending.isRepeat);
     try {
@@ -104,27 +104,27 @@ async function untilKnown<Tx, T>(
     } catch (error) {
       sending.publishing.throwIfAborted();
       if (isHapaxError(error, "lease_lost")) throw error;
-      settings.meter.add("publish_failures_total", 1, { outcome: "unknown" });
+      options.meter.add("publish_failures_total", 1, { outcome: "unknown" });
       if (repeats > repeatsMax) throw error;
-      settings.onError(error);
-      await backOff(settings, repeats, sending.pausing);
+      options.onError(error);
+      await backOff(options, repeats, sending.pausing);
     }
   }
 }
 
 function batchOf<Tx>(
-  { settings, source }: RelayParts<Tx>,
+  { options, source }: RelayParts<Tx>,
   { identity, tried, publishing }: Sending,
   isRepeat: boolean,
 ): PublishBatch {
   return {
-    relay: settings.name,
+    relay: options.name,
     source,
     identity,
     events: tried.map(({ event }) => event),
     attempts: tried.map(({ attempts }) => attempts + 1),
     isRepeat,
-    concurrency: settings.concurrency,
+    concurrency: options.concurrency,
     signal: publishing,
   };
 }
@@ -157,7 +157,7 @@ function requireWhole(
 
 /** What a publisher has said, as it is kept. */
 function resolveOutcomes<Tx>(
-  { settings: { meter }, tally }: RelayParts<Tx>,
+  { options: { meter }, tally }: RelayParts<Tx>,
   outcomes: readonly PublishOutcome[],
 ): readonly Outcome[] {
   const resolved = outcomes.map((outcome): Outcome => {
@@ -183,7 +183,7 @@ export function fittingCount(publisher: Publisher, tried: readonly Tried[]): num
 
 /** The pause after the n-th failure in a row. */
 export function backOff(
-  { clock, retry, random }: ResolvedRelaySettings,
+  { clock, retry, random }: ResolvedRelayOptions,
   failures: number,
   signal: AbortSignal,
 ): Promise<void> {
@@ -194,8 +194,8 @@ export function backOff(
 const BREATH_MS = 20;
 
 /** Clients that answer at once, and functions that do, would leave no time to anybody else. */
-export function createBreath<Tx>({ settings, stopping }: RelayParts<Tx>): () => Promise<void> {
-  const { clock } = settings;
+export function createBreath<Tx>({ options, stopping }: RelayParts<Tx>): () => Promise<void> {
+  const { clock } = options;
   let sinceMs = clock.steadyMs();
   return async () => {
     if (clock.steadyMs() - sinceMs < BREATH_MS || stopping.aborted) return;

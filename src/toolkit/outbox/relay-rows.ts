@@ -29,16 +29,16 @@ export class RowsWork<Tx> {
   constructor(parts: RelayParts<Tx>, rows: OutboxRows) {
     this.#parts = parts;
     this.#rows = rows;
-    this.#batchMax = parts.settings.batchMax;
+    this.#batchMax = parts.options.batchMax;
   }
 
   /** One batch. Answers whether there was any. */
   async step(): Promise<boolean> {
-    const { settings, stopping } = this.#parts;
-    const { name, leaseMs, retry } = settings;
+    const { options, stopping } = this.#parts;
+    const { name, leaseMs, retry } = options;
     const batch = await this.#rows.claim(name, this.#batchMax, leaseMs, retry.afterDead);
     if (batch === undefined) return false;
-    if (batch.isTakeover) settings.meter.add("takeovers_total", 1, { primitive: "relay" });
+    if (batch.isTakeover) options.meter.add("takeovers_total", 1, { primitive: "relay" });
     await failpoint("outbox.planned");
     const lease = new BatchLease(this.#parts, this.#rows, batch);
     try {
@@ -46,24 +46,24 @@ export class RowsWork<Tx> {
       this.#stuck = hasProgressed ? 0 : this.#stuck + 1;
       // Refused as a whole, and the publisher does not say for which event: halves find it.
       this.#batchMax = hasProgressed
-        ? settings.batchMax
+        ? options.batchMax
         : Math.max(1, Math.ceil(batch.events.length / 2));
     } finally {
       lease.stop();
     }
     if (this.#stuck > 0 && batch.events.length === 1) {
-      await backOff(settings, this.#stuck, stopping);
+      await backOff(options, this.#stuck, stopping);
     }
     return true;
   }
 
   /** Answers whether anything was published or has failed. */
   async #send(batch: OutboxBatch, signals: BatchSignals): Promise<boolean> {
-    const { settings, source, publisher } = this.#parts;
+    const { options, source, publisher } = this.#parts;
     const all = batch.events.map((event) => ({ event, attempts: 0 }));
     const tried = all.slice(0, fittingCount(publisher, all));
     const sending = {
-      identity: { key: `outbox:${source}:${settings.name}:${String(batch.id)}` },
+      identity: { key: `outbox:${source}:${options.name}:${String(batch.id)}` },
       tried,
       isRepeat: batch.isTakeover,
       // A relay that takes it over gets the refusal again.
@@ -88,7 +88,7 @@ export class RowsWork<Tx> {
       if (one === undefined || outcome.kind === "skipped") continue;
       done.push(one.event.id);
       if (outcome.kind === "failed") {
-        puts.push(heldAfterFailure(settings, one, outcome.failure, outcome.isFinal));
+        puts.push(heldAfterFailure(options, one, outcome.failure, outcome.isFinal));
       }
     }
     try {
@@ -98,7 +98,7 @@ export class RowsWork<Tx> {
       const failed = new Set(puts.map(({ event }) => event.id));
       const published = done.filter((id) => !failed.has(id));
       if (failed.size > 0 && !isHapaxError(error, "lease_lost")) {
-        await this.#settle(batch, published, []).catch(settings.onError);
+        await this.#settle(batch, published, []).catch(options.onError);
       }
       throw error;
     }
@@ -111,19 +111,19 @@ export class RowsWork<Tx> {
     done: readonly string[],
     puts: readonly HeldWrite[],
   ): Promise<void> {
-    const { ledger, settings, tally } = this.#parts;
+    const { ledger, options, tally } = this.#parts;
     await ledger.transaction(async (tx) => {
       const { outbox } = ledger.in(tx);
       if (outbox.way !== "rows") throw new Error("the outbox has changed its way");
       if (!(await outbox.rows.settle(batch, done))) {
-        settings.meter.add("fenced_total", 1, { primitive: "relay" });
+        options.meter.add("fenced_total", 1, { primitive: "relay" });
         throw lost(batch);
       }
-      if (puts.length > 0) await outbox.held.change(settings.name, puts, []);
+      if (puts.length > 0) await outbox.held.change(options.name, puts, []);
     });
     const dead = puts.filter(({ state }) => state === "dead").length;
     tally.dead += dead;
-    if (dead > 0) settings.meter.add("dead_letters_total", dead);
+    if (dead > 0) options.meter.add("dead_letters_total", dead);
   }
 }
 
@@ -182,7 +182,7 @@ class BatchLease<Tx> implements BatchSignals {
   }
 
   #watch(): void {
-    const { clock, leaseMs } = this.#parts.settings;
+    const { clock, leaseMs } = this.#parts.options;
     this.#cancelDeadline();
     this.#cancelDeadline = clock.after(leaseMs * (1 - MARGIN), () => {
       this.#lose();
@@ -190,16 +190,16 @@ class BatchLease<Tx> implements BatchSignals {
   }
 
   #renewLater(): void {
-    const { clock, leaseMs } = this.#parts.settings;
+    const { clock, leaseMs } = this.#parts.options;
     this.#cancelRenewal = clock.after(leaseMs / 3, () => {
       void this.#renew();
     });
   }
 
   async #renew(): Promise<void> {
-    const { settings } = this.#parts;
+    const { options } = this.#parts;
     try {
-      const isHeld = await this.#rows.renew(this.#batch, settings.leaseMs);
+      const isHeld = await this.#rows.renew(this.#batch, options.leaseMs);
       if (this.#isOver) return;
       if (!isHeld) {
         this.#lose();
@@ -209,7 +209,7 @@ class BatchLease<Tx> implements BatchSignals {
     } catch (error) {
       if (this.#isOver) return;
       // The database may be back before the lease is over: the deadline decides.
-      settings.onError(error);
+      options.onError(error);
     }
     this.#renewLater();
   }

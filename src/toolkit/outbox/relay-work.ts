@@ -31,7 +31,7 @@ import {
   type Sending,
   type Tried,
 } from "./publishing.ts";
-import type { ResolvedRelaySettings } from "./relay-settings.ts";
+import type { ResolvedRelayOptions } from "./relay-options.ts";
 import { encodeState, parseState, tellNewRelay } from "./relay-state.ts";
 
 /** Those behind a failure wait with it: they are not due before it is dealt with. A hundred years. */
@@ -73,25 +73,25 @@ export class RelayWork<Tx> {
 
   /** How long it may wait, at most, until something is due. */
   get idleMs(): number {
-    const { settings } = this.#parts;
-    const leftMs = this.#dueAtMs - settings.clock.steadyMs();
-    return Math.max(1, Math.min(settings.pollMs, leftMs));
+    const { options } = this.#parts;
+    const leftMs = this.#dueAtMs - options.clock.steadyMs();
+    return Math.max(1, Math.min(options.pollMs, leftMs));
   }
 
   /** A new relay finds its beginning. */
   async begin(): Promise<void> {
-    const { settings, ledger } = this.#parts;
+    const { options, ledger } = this.#parts;
     const { way } = this.#outbox;
     const { life, position } = this.#state;
     const isNew = this.#claim.data === undefined;
     if (!isNew && (way === "rows" || position !== undefined)) return;
     const begun = {
       ...this.#state,
-      life: isNew ? settings.random.id() : life,
+      life: isNew ? options.random.id() : life,
       position:
         this.#outbox.way === "rows"
           ? undefined
-          : await this.#outbox.spans.start(settings.from, settings.name),
+          : await this.#outbox.spans.start(options.from, options.name),
     };
     await ledger.transaction(async (tx) => {
       const joined = ledger.in(tx);
@@ -115,7 +115,7 @@ export class RelayWork<Tx> {
 
   /** Held events that are due: the first of each key. */
   async #sendDue(): Promise<boolean> {
-    const { name, batchMax } = this.#parts.settings;
+    const { name, batchMax } = this.#parts.options;
     const filter = { relay: name, state: "waiting", isDue: true, max: batchMax } as const;
     const held = await this.#outbox.held.list(filter);
     if (held.length === 0) return false;
@@ -133,7 +133,7 @@ export class RelayWork<Tx> {
     const outbox = this.#outbox;
     const { position } = this.#state;
     if (outbox.way === "rows" || position === undefined) return false;
-    const span = await outbox.spans.plan(position, this.#parts.settings.batchMax);
+    const span = await outbox.spans.plan(position, this.#parts.options.batchMax);
     if (span === undefined) return false;
     const events = (await outbox.spans.read(span)).map(newGoing);
     const waiting = await this.#waitingKeys(events);
@@ -148,7 +148,7 @@ export class RelayWork<Tx> {
 
   /** The keys of these events behind which they have to wait. */
   async #waitingKeys(events: readonly Going[]): Promise<ReadonlySet<string>> {
-    const { name, retry } = this.#parts.settings;
+    const { name, retry } = this.#parts.options;
     const keys = events.flatMap(({ key }) => (key === undefined ? [] : [key]));
     const state = retry.afterDead === "block" ? undefined : "waiting";
     return await this.#outbox.held.keys(name, keys, state);
@@ -169,7 +169,7 @@ export class RelayWork<Tx> {
       return (await outbox.spans.read(subject)).map(newGoing);
     }
     const { ids } = subject;
-    const held = await outbox.held.list({ relay: this.#parts.settings.name, ids, max: ids.length });
+    const held = await outbox.held.list({ relay: this.#parts.options.name, ids, max: ids.length });
     return held.map(goingOf);
   }
 
@@ -186,14 +186,14 @@ export class RelayWork<Tx> {
       this.#state = { ...this.#state, intent: marked };
       return marked;
     }
-    const { publisher, settings, tally } = this.#parts;
+    const { publisher, options, tally } = this.#parts;
     const tried = places.map((at) => events[at]).filter(isThere);
     const isPublished =
       publisher.cancel !== undefined &&
       (await cancelUntilKnown(this.#parts, this.#sending(intent, tried, true))) === "published";
     if (isPublished) tally.published += tried.length;
     const outcomes = places.map(() => ({ kind: isPublished ? "published" : "skipped" }) as const);
-    const round = applyOutcomes(this.#state, intent, events, places, outcomes, settings.retry);
+    const round = applyOutcomes(this.#state, intent, events, places, outcomes, options.retry);
     this.#state = { ...this.#state, epoch: round.epoch, sequence: round.sequence };
     // Nothing was refused: the rest need not go by halves.
     return markGone({ ...round.intent, takeMax: intent.takeMax }, gone);
@@ -201,7 +201,7 @@ export class RelayWork<Tx> {
 
   /** Sends in as many batches as it takes, then settles. */
   async #finish(begun: Intent, events: readonly Placed[]): Promise<void> {
-    const { ledger, settings } = this.#parts;
+    const { ledger, options } = this.#parts;
     let intent = begun;
     let stuck = 0;
     for (;;) {
@@ -215,10 +215,10 @@ export class RelayWork<Tx> {
       const sending = this.#sending(intent, tried, isRepeat);
       const outcomes = await publishUntilKnown(this.#parts, sending);
       await failpoint("outbox.published");
-      const round = applyOutcomes(this.#state, intent, events, places, outcomes, settings.retry);
+      const round = applyOutcomes(this.#state, intent, events, places, outcomes, options.retry);
       stuck = round.hasProgressed ? 0 : stuck + 1;
       // Halves are tried at once; a single event that the publisher neither takes nor refuses needs time.
-      if (stuck > 0 && places.length === 1) await backOff(settings, stuck, this.#pausing);
+      if (stuck > 0 && places.length === 1) await backOff(options, stuck, this.#pausing);
       ({ intent } = round);
       this.#state = { ...this.#state, epoch: round.epoch, sequence: round.sequence };
     }
@@ -227,7 +227,7 @@ export class RelayWork<Tx> {
     } catch (error) {
       // What was published is known: the relay that goes on has only to settle.
       if (!isHapaxError(error, "lease_lost")) {
-        await this.#keep(ledger, { ...this.#state, intent }).catch(settings.onError);
+        await this.#keep(ledger, { ...this.#state, intent }).catch(options.onError);
       }
       throw error;
     }
@@ -260,13 +260,13 @@ export class RelayWork<Tx> {
   }
 
   #producerId(): string {
-    const { source, settings } = this.#parts;
+    const { source, options } = this.#parts;
     const { life } = this.#state;
-    return `outbox:${source}:${settings.name}${life === undefined ? "" : `:${life}`}`;
+    return `outbox:${source}:${options.name}${life === undefined ? "" : `:${life}`}`;
   }
 
   async #settle(intent: Intent, events: readonly Placed[]): Promise<void> {
-    const { ledger, settings } = this.#parts;
+    const { ledger, options } = this.#parts;
     const { subject } = intent;
     const position = subject.kind === "span" ? subject.to : this.#state.position;
     const next = { ...this.#state, position, intent: undefined };
@@ -274,13 +274,13 @@ export class RelayWork<Tx> {
     await ledger.transaction(async (tx) => {
       const joined = ledger.in(tx);
       await this.#claim.progress(joined, encodeState(next));
-      await hold(joined.outbox, settings, puts, removes, freed);
+      await hold(joined.outbox, options, puts, removes, freed);
     });
     this.#state = next;
     const dead = puts.filter(({ state }) => state === "dead").length;
     this.#parts.tally.dead += dead;
-    if (dead > 0) settings.meter.add("dead_letters_total", dead);
-    const nowMs = settings.clock.steadyMs();
+    if (dead > 0) options.meter.add("dead_letters_total", dead);
+    const nowMs = options.clock.steadyMs();
     for (const { state, dueInMs } of puts) {
       if (state === "waiting") this.#dueAtMs = Math.min(this.#dueAtMs, nowMs + dueInMs);
     }
@@ -288,7 +288,7 @@ export class RelayWork<Tx> {
 
   /** What is put among the held, what leaves them, and the keys whose next event may go. */
   #writesOf({ subject, marks }: Intent, events: readonly Placed[]) {
-    const { settings } = this.#parts;
+    const { options } = this.#parts;
     const puts: HeldWrite[] = [];
     const removes: string[] = [];
     const freed = new Set<string>();
@@ -300,11 +300,11 @@ export class RelayWork<Tx> {
       const isHeld = subject.kind === "held";
       if (mark.kind === "failed") {
         const { failure, isFinal } = mark;
-        const put = heldAfterFailure(settings, going, failure, isFinal);
+        const put = heldAfterFailure(options, going, failure, isFinal);
         puts.push(put);
         if (put.state === "dead" && key !== undefined) freed.add(key);
       } else if (mark.kind === "blocked") {
-        puts.push({ ...heldFacts(settings.name, event), dueInMs: PARKED_MS });
+        puts.push({ ...heldFacts(options.name, event), dueInMs: PARKED_MS });
         if (key !== undefined) freed.add(key);
       } else if (isHeld) {
         removes.push(event.id);
@@ -322,7 +322,7 @@ export class RelayWork<Tx> {
 
 /** What an event is after one more failure. */
 export function heldAfterFailure(
-  { name, retry, random }: ResolvedRelaySettings,
+  { name, retry, random }: ResolvedRelayOptions,
   { event, attempts }: Tried,
   reason: HeldEvent["reason"],
   isFinal: boolean,

@@ -15,10 +15,10 @@ import type { Publisher } from "./publisher.ts";
 import { backOff, createBreath, type RelayParts, type Tally } from "./publishing.ts";
 import { RowsWork } from "./relay-rows.ts";
 import {
-  type RelaySettings,
-  type ResolvedRelaySettings,
-  resolveRelaySettings,
-} from "./relay-settings.ts";
+  type RelayOptions,
+  type ResolvedRelayOptions,
+  resolveRelayOptions,
+} from "./relay-options.ts";
 import { ledgerId, relayPlace } from "./relay-state.ts";
 import { RelayWork } from "./relay-work.ts";
 import { Upkeep } from "./upkeep.ts";
@@ -33,7 +33,7 @@ const CUT_GRACE_MS = 1000;
 export type RelayReport = Readonly<Tally>;
 
 /**
- * Makes a relay. Nothing happens until `run` or `runOnce`. Throws `invalid_settings`, and `unsupported` if the ledger has no
+ * Makes a relay. Nothing happens until `run` or `runOnce`. Throws `invalid_options`, and `unsupported` if the ledger has no
  * outbox.
  *
  * ```ts
@@ -54,9 +54,9 @@ export type RelayReport = Readonly<Tally>;
 export function createRelay<Tx>(
   ledger: Ledger<Tx>,
   publisher: Publisher,
-  settings: RelaySettings = {},
+  options: RelayOptions = {},
 ): Relay<Tx> {
-  const resolved = resolveRelaySettings(settings);
+  const resolved = resolveRelayOptions(options);
   if (ledger.supports.outbox.length === 0) {
     throw new HapaxError("unsupported", `the ledger has no outbox; ledger=${ledger.name}`);
   }
@@ -67,13 +67,13 @@ export function createRelay<Tx>(
 export class Relay<Tx> {
   readonly #ledger: Ledger<Tx>;
   readonly #publisher: Publisher;
-  readonly settings: ResolvedRelaySettings;
+  readonly options: ResolvedRelayOptions;
   #current: { readonly stopping: AbortController; readonly ended: Promise<unknown> } | undefined;
 
-  constructor(ledger: Ledger<Tx>, publisher: Publisher, settings: ResolvedRelaySettings) {
+  constructor(ledger: Ledger<Tx>, publisher: Publisher, options: ResolvedRelayOptions) {
     this.#ledger = ledger;
     this.#publisher = publisher;
-    this.settings = settings;
+    this.options = options;
   }
 
   /**
@@ -89,7 +89,7 @@ export class Relay<Tx> {
    * work, and the publisher's error if its outcome stays unknown: the next run repeats the same.
    */
   async runOnce(signal?: AbortSignal): Promise<RelayReport> {
-    const { attemptsMax } = this.settings.retry;
+    const { attemptsMax } = this.options.retry;
     return await this.#alone(signal, attemptsMax, async (parts) => {
       await this.#passOnce(parts);
       return { ...parts.tally };
@@ -110,7 +110,7 @@ export class Relay<Tx> {
     work: (parts: RelayParts<Tx>) => Promise<T>,
   ): Promise<T> {
     if (this.#current !== undefined) {
-      throw new HapaxError("invalid_request", `the relay is running; name=${this.settings.name}`);
+      throw new HapaxError("invalid_request", `the relay is running; name=${this.options.name}`);
     }
     const [stopping, cut] = [new AbortController(), new AbortController()];
     const end = (): void => {
@@ -130,7 +130,7 @@ export class Relay<Tx> {
 
   /** What a database does not answer cannot hold up the end for long: the lease ends by itself. */
   async #afterCut(cut: AbortSignal, over: Promise<unknown>): Promise<never> {
-    const { clock } = this.settings;
+    const { clock } = this.options;
     return await new Promise((_, reject) => {
       let cancel: () => void = () => undefined;
       const onCut = (): void => {
@@ -153,14 +153,14 @@ export class Relay<Tx> {
     stopping: AbortSignal,
     cut: AbortSignal,
   ): Promise<RelayParts<Tx>> {
-    const { settings } = this;
+    const { options } = this;
     const [ledger, publisher] = [this.#ledger, this.#publisher];
     const tally = { published: 0, failed: 0, dead: 0 };
-    const source = await untilDone(settings, stopping, repeatsMax, () =>
-      ledgerId(ledger, settings.random),
+    const source = await untilDone(options, stopping, repeatsMax, () =>
+      ledgerId(ledger, options.random),
     );
     const { outbox } = ledger;
-    return { ledger, outbox, publisher, settings, source, repeatsMax, stopping, cut, tally };
+    return { ledger, outbox, publisher, options, source, repeatsMax, stopping, cut, tally };
   }
 
   async #passOnce(parts: RelayParts<Tx>): Promise<void> {
@@ -168,7 +168,7 @@ export class Relay<Tx> {
     const acquired = await this.#acquire();
     const rows = outbox.way === "rows" ? new RowsWork(parts, outbox.rows) : undefined;
     if (acquired.kind === "busy" && rows === undefined) {
-      const words = `another relay is at work; name=${this.settings.name}`;
+      const words = `another relay is at work; name=${this.options.name}`;
       throw new HapaxError("in_progress", words);
     }
     const upkeep = new Upkeep(parts);
@@ -186,7 +186,7 @@ export class Relay<Tx> {
   }
 
   async #runOn(parts: RelayParts<Tx>): Promise<void> {
-    const { settings } = this;
+    const { options } = this;
     const { stopping } = parts;
     for (let failures = 0; !stopping.aborted;) {
       try {
@@ -196,18 +196,18 @@ export class Relay<Tx> {
       } catch (error) {
         if (error instanceof Stopped) return;
         failures += 1;
-        settings.onError(error);
-        await backOff(settings, failures, stopping).catch(unlessStopped);
+        options.onError(error);
+        await backOff(options, failures, stopping).catch(unlessStopped);
       }
     }
   }
 
   async #runUnder(parts: RelayParts<Tx>, onStep: () => void): Promise<void> {
-    const { stopping, settings, outbox } = parts;
+    const { stopping, options, outbox } = parts;
     const acquired = await this.#acquire();
     if (acquired.kind === "busy" && outbox.way !== "rows") {
-      const waitMs = Math.max(1, Math.min(settings.pollMs, acquired.leaseLeftMs));
-      await pause(settings.clock, waitMs, stopping);
+      const waitMs = Math.max(1, Math.min(options.pollMs, acquired.leaseLeftMs));
+      await pause(options.clock, waitMs, stopping);
       return;
     }
     const upkeep = new Upkeep(parts);
@@ -215,11 +215,11 @@ export class Relay<Tx> {
     const rows = outbox.way === "rows" ? new RowsWork(parts, outbox.rows) : undefined;
     // Without the lease only rows are sent; it is asked for again after as long as it lasts.
     const untilMs =
-      acquired.kind === "busy" ? settings.clock.steadyMs() + settings.leaseMs : Infinity;
+      acquired.kind === "busy" ? options.clock.steadyMs() + options.leaseMs : Infinity;
     await this.#under(acquired, async (claim) => {
       const work = claim === undefined ? undefined : new RelayWork(parts, claim);
       await work?.begin();
-      while (!stopping.aborted && settings.clock.steadyMs() < untilMs) {
+      while (!stopping.aborted && options.clock.steadyMs() < untilMs) {
         claim?.signal.throwIfAborted();
         let hadAny = (await work?.step()) === true;
         if (rows !== undefined) hadAny = (await rows.step()) || hadAny;
@@ -227,7 +227,7 @@ export class Relay<Tx> {
         await breathe();
         const hasMore = await upkeep.run(work?.position);
         if (!hadAny && !hasMore) {
-          await idle(parts, work?.idleMs ?? settings.pollMs);
+          await idle(parts, work?.idleMs ?? options.pollMs);
           onStep();
         }
       }
@@ -235,7 +235,7 @@ export class Relay<Tx> {
   }
 
   async #acquire(): Promise<Acquisition<Tx>> {
-    const { name, leaseMs, clock, random, meter } = this.settings;
+    const { name, leaseMs, clock, random, meter } = this.options;
     const terms = {
       fingerprint: undefined,
       effect: "repeatable",
@@ -262,7 +262,7 @@ export class Relay<Tx> {
       await work(claim);
     } finally {
       // What led here is the error to tell; the lease ends by itself.
-      await claim.release().catch(this.settings.onError);
+      await claim.release().catch(this.options.onError);
     }
   }
 }
@@ -286,7 +286,7 @@ function unlessStopped(error: unknown): void {
 
 /** For what comes before the first lease. A relay that runs once does not wait for a database. */
 async function untilDone<T>(
-  settings: ResolvedRelaySettings,
+  options: ResolvedRelayOptions,
   stopping: AbortSignal,
   repeatsMax: number,
   work: () => Promise<T>,
@@ -296,18 +296,18 @@ async function untilDone<T>(
       return await work();
     } catch (error) {
       if (repeatsMax !== Infinity || isHapaxError(error, "unsupported")) throw error;
-      settings.onError(error);
-      await backOff(settings, failures, stopping);
+      options.onError(error);
+      await backOff(options, failures, stopping);
     }
   }
 }
 
 /** Until something may be there. The hint may have timers that do not keep a process alive; this one does. */
 async function idle<Tx>(
-  { settings, stopping, outbox }: RelayParts<Tx>,
+  { options, stopping, outbox }: RelayParts<Tx>,
   delayMs: number,
 ): Promise<void> {
-  const cancel = settings.clock.after(delayMs, () => undefined);
+  const cancel = options.clock.after(delayMs, () => undefined);
   try {
     await outbox.wait(delayMs, stopping);
   } finally {

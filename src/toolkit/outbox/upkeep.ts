@@ -3,7 +3,7 @@
 import type { Ledger } from "../ledgers/ledger.ts";
 import { noMeter } from "../meters/meter.ts";
 import type { RelayParts } from "./publishing.ts";
-import type { RelayCleanup } from "./relay-settings.ts";
+import type { RelayCleanup } from "./relay-options.ts";
 import { lockRelays, relayPositions } from "./relay-state.ts";
 
 /** More relays than anybody has; if there are more, nothing is deleted. */
@@ -23,20 +23,20 @@ export class Upkeep<Tx> {
 
   /** Does what is due. Answers whether there is more to delete. Failures are told, and hold up nothing. */
   async run(position: string | undefined): Promise<boolean> {
-    const { settings, stopping } = this.#parts;
+    const { options, stopping } = this.#parts;
     if (stopping.aborted) return false;
     try {
       await this.#measure(position);
       return await this.#clean();
     } catch (error) {
-      settings.onError(error);
+      options.onError(error);
       return false;
     }
   }
 
   async #clean(): Promise<boolean> {
-    const { ledger, outbox, settings } = this.#parts;
-    const { cleanup, clock } = settings;
+    const { ledger, outbox, options } = this.#parts;
+    const { cleanup, clock } = options;
     if (cleanup === undefined || outbox.way === "rows" || clock.steadyMs() < this.#cleanAtMs) {
       return false;
     }
@@ -49,15 +49,15 @@ export class Upkeep<Tx> {
             await lockRelays(joined);
             return await cleanIn(joined, cleanup);
           });
-    if (deleted > 0) settings.meter.add("swept_total", deleted, { primitive: "outbox" });
+    if (deleted > 0) options.meter.add("swept_total", deleted, { primitive: "outbox" });
     const hasMore = deleted >= cleanup.batchMax;
     if (hasMore) this.#cleanAtMs = -Infinity;
     return hasMore;
   }
 
   async #measure(position: string | undefined): Promise<void> {
-    const { outbox, settings } = this.#parts;
-    const { meter, clock, name } = settings;
+    const { outbox, options } = this.#parts;
+    const { meter, clock, name } = options;
     if (meter === noMeter || clock.steadyMs() < this.#measureAtMs) return;
     this.#measureAtMs = clock.steadyMs() + MEASURE_EVERY_MS;
     const labels = { relay: name };

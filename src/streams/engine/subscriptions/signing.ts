@@ -48,6 +48,6 @@ function parseKey(text: string): SigningKey {
     return JSON.parse(text) as SigningKey; // Written above; the signer checks that the key is whole.
   } catch {
     // The cause is left out on purpose: it would quote the key.
-    throw new HapaxError("invalid_settings", "a stored signing key is damaged");
+    throw new HapaxError("invalid_options", "a stored signing key is damaged");
   }
 }

@@ -193,10 +193,10 @@ test("ID2 one damaged copy of STORE is enough, whichever it is", async () => {
 test("ID3 a process whose directory another has opened writes no more, and says so", async () => {
   const disk = createSimulatedDisk(1);
   const clock = createVirtualClock();
-  const settings = { segmentBytes: SEGMENT_BYTES, clock };
-  const first = await openOnDisk(disk, settings, async () => {});
+  const options = { segmentBytes: SEGMENT_BYTES, clock };
+  const first = await openOnDisk(disk, options, async () => {});
   await write(first, created(1), appended(1, "kept"));
-  const second = await openOnDisk(disk, settings, async () => {});
+  const second = await openOnDisk(disk, options, async () => {});
   clock.advance(1000);
   const refused = { code: "writes_stopped" };
   const before = disk.log.length;
@@ -207,7 +207,7 @@ test("ID3 a process whose directory another has opened writes no more, and says 
   const writes = disk.log.slice(before).filter(({ kind }) => kind === "write");
   expect(writes).toHaveLength(1);
   await second.close();
-  const after = await openOnDisk(disk, settings, async () => {});
+  const after = await openOnDisk(disk, options, async () => {});
   expect(after.world.byId.get(1 as never)?.tail).toBe(20);
   await after.close();
 });

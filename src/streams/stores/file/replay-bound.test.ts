@@ -4,7 +4,7 @@ import { createSimulatedDisk, type SimulatedDisk } from "../../../../test/kits/s
 import { appended, created, readAll, write } from "../../../testing/store-case-kit.ts";
 import { createVirtualClock } from "../../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../../test/kits/watch.ts";
-import { type FileStore, type FileStoreSettings, openOnDisk } from "../file.ts";
+import { type FileStore, type FileStoreOptions, openOnDisk } from "../file.ts";
 import type { Disk, DiskFile } from "./disk.ts";
 import { ReplayBound } from "./replay-bound.ts";
 import { UNFINISHED_SNAPSHOT } from "./snapshot.ts";
@@ -68,13 +68,13 @@ interface Stage {
   readonly warnings: string[];
 }
 
-async function openStage(settings: FileStoreSettings = BY_CHANGES): Promise<Stage> {
+async function openStage(options: FileStoreOptions = BY_CHANGES): Promise<Stage> {
   const inner = createSimulatedDisk(3);
   const slow = slowDisk(inner);
   const warnings: string[] = [];
   const onWarning = (warning: string): void => void warnings.push(warning);
   const clock = createVirtualClock();
-  const store = await openOnDisk(slow.disk, { clock, onWarning, ...settings }, async () => {});
+  const store = await openOnDisk(slow.disk, { clock, onWarning, ...options }, async () => {});
   await write(store, created(1));
   return { inner, slow, store, warnings };
 }

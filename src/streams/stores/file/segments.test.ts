@@ -11,8 +11,8 @@ const clock = createVirtualClock();
 const ORIGIN = { storeId: "00112233445566778899aabbccddeeff", lastCrc: 0 };
 
 function segmentsOn(disk: SimulatedDisk, ownClock = clock): Segments {
-  const settings = { segmentBytes: SEGMENT_BYTES, readFilesMax: 2, onFull: () => undefined };
-  return new Segments(disk, ownClock, createSeededRandom(1), settings);
+  const options = { segmentBytes: SEGMENT_BYTES, readFilesMax: 2, onFull: () => undefined };
+  return new Segments(disk, ownClock, createSeededRandom(1), options);
 }
 
 /** Fills segments with frames of this size. */

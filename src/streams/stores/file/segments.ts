@@ -28,7 +28,7 @@ export interface Segment {
   end: number;
 }
 
-export interface SegmentSettings {
+export interface SegmentOptions {
   readonly segmentBytes: number;
   /** Most files that are open for reading old segments. */
   readonly readFilesMax: number;
@@ -76,7 +76,7 @@ export class Segments {
   readonly #disk: Disk;
   readonly #clock: Clock;
   readonly #random: Random;
-  readonly #settings: SegmentSettings;
+  readonly #options: SegmentOptions;
   readonly #byNumber = new Map<number, Segment>();
   readonly #readers = new ReadFiles();
   readonly #spares: Spare[] = [];
@@ -94,11 +94,11 @@ export class Segments {
   #endPause: () => void = () => undefined;
   #isClosed = false;
 
-  constructor(disk: Disk, clock: Clock, random: Random, settings: SegmentSettings) {
+  constructor(disk: Disk, clock: Clock, random: Random, options: SegmentOptions) {
     this.#disk = disk;
     this.#clock = clock;
     this.#random = random;
-    this.#settings = settings;
+    this.#options = options;
   }
 
   /** Oldest first. */
@@ -167,7 +167,7 @@ export class Segments {
 
   async #tryPrepare(needed: number): Promise<void> {
     try {
-      const bytes = Math.max(needed + SEGMENT_HEADER_BYTES, this.#settings.segmentBytes);
+      const bytes = Math.max(needed + SEGMENT_HEADER_BYTES, this.#options.segmentBytes);
       this.#spares.push(await this.#prepareSpare(bytes));
     } catch (error) {
       if (!isNoRoom(error)) throw error;
@@ -260,7 +260,7 @@ export class Segments {
       throw new HapaxError("data_damaged", `segment ${segmentName(number)} is missing`);
     }
     // The active segment has a second file for reading: the first one is closed when the segment is full.
-    const filesMax = this.#settings.readFilesMax;
+    const filesMax = this.#options.readFilesMax;
     return this.#readers.use(this.#disk, segment.name, filesMax, (file) =>
       file.read(position, length, into),
     );
@@ -272,7 +272,7 @@ export class Segments {
     if (segment === undefined || segment === this.#active) return;
     this.#byNumber.delete(number);
     await this.#readers.forget(segment.name);
-    if (segment.bytes !== this.#settings.segmentBytes || this.#spares.length >= 2) {
+    if (segment.bytes !== this.#options.segmentBytes || this.#spares.length >= 2) {
       await this.#disk.remove(segment.name);
       await this.#disk.syncDirectory();
       return;
@@ -292,7 +292,7 @@ export class Segments {
       this.#retryLater();
       return;
     }
-    this.#preparing = this.#prepareSpare(this.#settings.segmentBytes)
+    this.#preparing = this.#prepareSpare(this.#options.segmentBytes)
       .then((spare) => {
         this.#isFull = false;
         if (!this.#isClosed) this.#spares.push(spare);
@@ -309,7 +309,7 @@ export class Segments {
 
   #retryLater(): void {
     if (this.#isClosed) return;
-    this.#settings.onFull();
+    this.#options.onFull();
     this.#clock.after(FULL_RETRY_MS, () => {
       this.prepare();
     });
@@ -361,7 +361,7 @@ export class Segments {
       const [found] = index === -1 ? [] : this.#spares.splice(index, 1);
       if (found !== undefined) return found;
       try {
-        const bytes = Math.max(needed, this.#settings.segmentBytes);
+        const bytes = Math.max(needed, this.#options.segmentBytes);
         const spare = await this.#prepareSpare(bytes);
         this.#isFull = false;
         return spare;

@@ -70,7 +70,7 @@ test("S9 the room of what was trimmed is given back, and what is left is moved o
 
 test("S9 a trim while what it forgets is moved leaves the rest, also after a loss of power", async () => {
   // Large enough for several runs in a frame, and for several frames.
-  const [bytes, parts, settings] = [20_000, 40, { ...SETTINGS, segmentBytes: 131_072 }];
+  const [bytes, parts, options] = [20_000, 40, { ...SETTINGS, segmentBytes: 131_072 }];
   const large = Array.from({ length: parts + 1 }, (_, at) => pattern(bytes, at));
   for (const pauseAt of [1, 5, 13, 14, 20, 30]) {
     const disk = createSimulatedDisk(pauseAt);
@@ -81,7 +81,7 @@ test("S9 a trim while what it forgets is moved leaves the rest, also after a los
       await write(store, trimmed(1, 17 * bytes + 1));
       await write(store, appended(1, large[parts] ?? ""), trimmed(1, 23 * bytes));
     };
-    const store = await openOnDisk(pausing(disk, { afterRead }), settings, async () => {});
+    const store = await openOnDisk(pausing(disk, { afterRead }), options, async () => {});
     await write(store, created(1, { name: SYSTEM_STREAM }), created(2));
     // Two streams take turns, so that most of each segment dies with the other one.
     for (const data of large.slice(0, parts)) await write(store, appended(1, data), filler);
@@ -90,7 +90,7 @@ test("S9 a trim while what it forgets is moved leaves the rest, also after a los
     await store.maintain();
     expect(reads).toBeGreaterThan(pauseAt);
     const live = store.stats().liveBytes;
-    const after = await openOnDisk(disk.crash(), settings, async () => {});
+    const after = await openOnDisk(disk.crash(), options, async () => {});
     const kept = Buffer.concat(await readAll(after, 1, 23 * bytes, (parts + 1) * bytes));
     expect(Buffer.compare(kept, Buffer.concat(large.slice(23)))).toBe(0);
     expect(after.stats().liveBytes).toBe(live);
@@ -120,15 +120,15 @@ test("S9 a trim while a snapshot is written: whatever blocks have it, replay mak
       if (block !== pauseAt) return;
       for (const to of trims) await write(store, trimmed(1, to), appended(1, "."));
     };
-    const settings = { ...SETTINGS, segmentBytes: 1 << 20 };
-    const store = await openOnDisk(pausing(disk, { beforeBlock }), settings, async () => {});
+    const options = { ...SETTINGS, segmentBytes: 1 << 20 };
+    const store = await openOnDisk(pausing(disk, { beforeBlock }), options, async () => {});
     await write(store, created(1, { name: SYSTEM_STREAM }), created(2));
     // Two streams take turns, so that every append is an extent.
     const turns = Array.from({ length: parts }, () => [appended(1, "."), appended(2, "x")]);
     await write(store, ...turns.flat());
     await store.maintain();
     const live = store.stats().liveBytes;
-    const after = await openOnDisk(disk.crash(), settings, async () => {});
+    const after = await openOnDisk(disk.crash(), options, async () => {});
     expect(after.recovery).toMatchObject({ snapshotLsn: 2, changes: 2 * trims.length });
     const [to, end] = [trims.at(-1) ?? 0, parts + trims.length];
     expect((await readAll(after, 1, to, end)).length).toBe(end - to);

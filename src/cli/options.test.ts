@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { hapax } from "../../test/kits/cli-harness.ts";
-import type { RunningServer, ServeSettings, StopSignal } from "./context.ts";
+import type { RunningServer, ServeOptions, StopSignal } from "./context.ts";
 
 /** Starts `serve` with a server that only notes what it was given. */
 async function serve(
@@ -9,18 +9,18 @@ async function serve(
   env: Readonly<Record<string, string>> = {},
   signals: readonly StopSignal[] = ["SIGTERM"],
 ) {
-  const seen: ServeSettings[] = [];
+  const seen: ServeOptions[] = [];
   const order: string[] = [];
   let send = (_signal: StopSignal): void => {};
   const result = await hapax(["serve", ...words], {
     env,
-    startServer: async (settings) => {
-      seen.push(settings);
+    startServer: async (options) => {
+      seen.push(options);
       await new Promise((resolve) => setImmediate(resolve));
       order.push("accepting");
       const server: RunningServer = {
-        url: `http://${settings.host}:${String(settings.port)}`,
-        durability: settings.dir === "/disk" ? "fsync" : "memory",
+        url: `http://${options.host}:${String(options.port)}`,
+        durability: options.dir === "/disk" ? "fsync" : "memory",
         stop: async () => {
           order.push("stopped");
           for (const signal of signals.slice(1)) send(signal);
@@ -38,19 +38,19 @@ async function serve(
       if (first !== undefined) send(first);
     },
   });
-  return { ...result, settings: seen[0], order };
+  return { ...result, options: seen[0], order };
 }
 
-describe("settings", () => {
+describe("options", () => {
   test("defaults are loopback, 4437 and the limits of limits.ts", async () => {
-    expect((await serve([])).settings).toEqual({
+    expect((await serve([])).options).toEqual({
       host: "127.0.0.1",
       port: 4437,
       dir: "./hapax-data",
       durability: "fsync",
       longPollMs: 30_000,
-      bodyMaxBytes: 16 * 1024 * 1024,
-      sseMaxSeconds: 60,
+      bodyBytesMax: 16 * 1024 * 1024,
+      sseSecondsMax: 60,
       keyWindowSeconds: 86_400,
       keyMax: 100_000,
       keyOverflow: "evict",
@@ -67,27 +67,27 @@ describe("settings", () => {
       HAPAX_TEST_FAULTS: "1",
       HAPAX_DIR: "",
     };
-    const { settings } = await serve(["--port", "2", "--public-url", "https://a.example/"], env);
-    expect(settings).toMatchObject({
+    const { options } = await serve(["--port", "2", "--public-url", "https://a.example/"], env);
+    expect(options).toMatchObject({
       port: 2,
       longPollMs: 500,
       testFaults: true,
       publicUrl: "https://a.example",
     });
-    expect(settings?.dir).toBe("./hapax-data");
+    expect(options?.dir).toBe("./hapax-data");
   });
 
   test("webhooks to this machine can be switched off, by a flag and by a variable", async () => {
     const byFlag = await serve(["--no-loopback-webhooks"]);
-    expect(byFlag.settings?.allowLoopbackWebhooks).toBe(false);
+    expect(byFlag.options?.allowLoopbackWebhooks).toBe(false);
     const byVariable = await serve([], { HAPAX_NO_LOOPBACK_WEBHOOKS: "1" });
-    expect(byVariable.settings?.allowLoopbackWebhooks).toBe(false);
+    expect(byVariable.options?.allowLoopbackWebhooks).toBe(false);
   });
 
   test("the keys of streams have defaults that flags and variables change", async () => {
     const env = { HAPAX_KEY_WINDOW: "60", HAPAX_KEY_MAX: "7", HAPAX_KEY_OVERFLOW: "reject" };
-    const { settings } = await serve(["--key-max", "8"], env);
-    expect(settings).toMatchObject({ keyWindowSeconds: 60, keyMax: 8, keyOverflow: "reject" });
+    const { options } = await serve(["--key-max", "8"], env);
+    expect(options).toMatchObject({ keyWindowSeconds: 60, keyMax: 8, keyOverflow: "reject" });
     const wrong = await serve(["--key-window", "0", "--key-overflow", "drop"], {
       HAPAX_KEY_MAX: "10000001",
     });
@@ -102,23 +102,23 @@ describe("settings", () => {
   });
 
   test("--memory keeps nothing on disk, and excludes --dir", async () => {
-    expect((await serve(["--memory"])).settings).not.toHaveProperty("dir");
+    expect((await serve(["--memory"])).options).not.toHaveProperty("dir");
     const both = await hapax(["serve", "--memory", "--dir", "/disk", "--durability", "none"]);
     expect(both.code).toBe(2);
     expect(both.stderr).toContain("--dir and --memory exclude each other");
     expect(both.stderr).toContain('--durability is "none"; allowed: fsync, os');
-    expect((await serve([], { HAPAX_DURABILITY: "os" })).settings?.durability).toBe("os");
+    expect((await serve([], { HAPAX_DURABILITY: "os" })).options?.durability).toBe("os");
   });
 
   test("all problems are reported together with field, value and range", async () => {
     const words = ["--port", "65536", "--long-poll-ms", "1e3", "--public-url", "ftp://x"];
-    const result = await serve(words, { HAPAX_SSE_MAX_SECONDS: "-1", HAPAX_TEST_FAULTS: "yes" });
+    const result = await serve(words, { HAPAX_SSE_SECONDS_MAX: "-1", HAPAX_TEST_FAULTS: "yes" });
     expect(result.code).toBe(2);
-    expect(result.settings).toBeUndefined();
+    expect(result.options).toBeUndefined();
     expect(result.stderr).toContain('--port is "65536"; allowed: a whole number from 0 to 65535');
     expect(result.stderr).toContain('--long-poll-ms is "1e3"; allowed: a whole number from 1');
     expect(result.stderr).toContain('--public-url is "ftp://x"; allowed: an http or https URL');
-    expect(result.stderr).toContain('HAPAX_SSE_MAX_SECONDS is "-1"; allowed');
+    expect(result.stderr).toContain('HAPAX_SSE_SECONDS_MAX is "-1"; allowed');
     expect(result.stderr).toContain('HAPAX_TEST_FAULTS is "yes"; allowed: 1, true, 0, false');
   });
 
@@ -128,8 +128,8 @@ describe("settings", () => {
       const refused = await serve(["--host", host]);
       expect(refused.code).toBe(2);
       expect(refused.stderr).toContain("no authentication");
-      expect(refused.settings).toBeUndefined();
-      expect((await serve(["--host", host, "--insecure-public"])).settings?.host).toBe(host);
+      expect(refused.options).toBeUndefined();
+      expect((await serve(["--host", host, "--insecure-public"])).options?.host).toBe(host);
     },
   );
 
@@ -171,7 +171,7 @@ describe("serving", () => {
   test("notes and audit lines go to stderr, the latter with their time", async () => {
     let send = (_signal: StopSignal): void => {};
     const result = await hapax(["serve", "--memory"], {
-      startServer: (_settings, { onNote, onAudit }) => {
+      startServer: (_options, { onNote, onAudit }) => {
         onNote("a note");
         onAudit('producer reset: stream="/v1/stream/\u001b[2J"');
         return Promise.resolve({

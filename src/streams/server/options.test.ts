@@ -1,15 +1,15 @@
 import { expect, test } from "vitest";
 import { isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { resolveSettings, type ServerSettings } from "./settings.ts";
+import { resolveOptions, type ServerOptions } from "./options.ts";
 
 test("the defaults are the limits, frozen, with faults off", () => {
-  const settings = resolveSettings();
-  expect(settings).toEqual({
+  const options = resolveOptions();
+  expect(options).toEqual({
     longPollMs: LIMITS.longPollMs,
-    bodyMaxBytes: LIMITS.bodyBytesMax,
-    answersMaxBytes: LIMITS.answersBytesMax,
-    sseMaxSeconds: LIMITS.sseMaxSeconds,
+    bodyBytesMax: LIMITS.bodyBytesMax,
+    answersBytesMax: LIMITS.answersBytesMax,
+    sseSecondsMax: LIMITS.sseSecondsMax,
     readerStallMs: LIMITS.readerStallMs,
     readerBufferBytes: LIMITS.readerBufferBytesMax,
     allowLoopbackWebhooks: true,
@@ -19,20 +19,20 @@ test("the defaults are the limits, frozen, with faults off", () => {
     stateOffsets: false,
     testFaults: false,
   });
-  expect(Object.isFrozen(settings)).toBe(true);
+  expect(Object.isFrozen(options)).toBe(true);
 });
 
 test("all problems are reported together, each with its field, its value and what is allowed", () => {
-  const wrong: ServerSettings = { longPollMs: 0, bodyMaxBytes: 1.5, sseMaxSeconds: Number.NaN };
+  const wrong: ServerOptions = { longPollMs: 0, bodyBytesMax: 1.5, sseSecondsMax: Number.NaN };
   let message = "";
   try {
-    resolveSettings(wrong);
+    resolveOptions(wrong);
   } catch (error) {
-    if (isHapaxError(error, "invalid_settings")) message = error.message;
+    if (isHapaxError(error, "invalid_options")) message = error.message;
   }
   expect(message).toBe(
     "longPollMs=0 is not a whole number from 1 to 600000; " +
-      "bodyMaxBytes=1.5 is not a whole number from 1 to 1073741824; " +
-      "sseMaxSeconds=NaN is not a whole number from 1 to 86400",
+      "bodyBytesMax=1.5 is not a whole number from 1 to 1073741824; " +
+      "sseSecondsMax=NaN is not a whole number from 1 to 86400",
   );
 });

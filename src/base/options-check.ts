@@ -1,9 +1,9 @@
-/** Checks of settings, for every wing. */
+/** Checks of options, for every wing. */
 
 import { HapaxError } from "./error-codes.ts";
 
-/** Collects what is wrong with settings, so that all of it is said at once. */
-export class SettingsCheck {
+/** Collects what is wrong with options, so that all of it is said at once. */
+export class OptionsCheck {
   readonly #problems: string[] = [];
 
   /** The value or its default; a problem if it is not a number from `min` to `max`. */
@@ -20,7 +20,7 @@ export class SettingsCheck {
   }
 
   /** Throws if there was a problem. */
-  end(code: "invalid_settings" | "invalid_request" = "invalid_settings"): void {
+  end(code: "invalid_options" | "invalid_request" = "invalid_options"): void {
     if (this.#problems.length > 0) throw new HapaxError(code, this.#problems.join("; "));
   }
 }

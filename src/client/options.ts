@@ -1,6 +1,6 @@
-/** Settings of a connection. They are checked once; one error lists all problems. They never change. */
+/** Options of a connection. They are checked once; one error lists all problems. They never change. */
 
-import { SettingsCheck } from "../base/settings-check.ts";
+import { OptionsCheck } from "../base/options-check.ts";
 import { type Clock, waitingClock } from "../base/clock.ts";
 import { type Random, systemRandom } from "../base/random.ts";
 import { fetchTransport, type Transport } from "./transport.ts";
@@ -9,7 +9,7 @@ import { fetchTransport, type Transport } from "./transport.ts";
 export type Dynamic = string | (() => string | Promise<string>);
 
 /** Says how long and how often a call is repeated that got no answer, or one that means "try again". */
-export interface RetrySettings {
+export interface RetryOptions {
   /** The time for all attempts and pauses of one call, in milliseconds. Default 60,000; `Infinity` never gives up. */
   readonly totalMs?: number;
   /** The first pause, in milliseconds. It doubles with each failure. Default 100. */
@@ -18,8 +18,8 @@ export interface RetrySettings {
   readonly maxMs?: number;
 }
 
-/** Settings of `connect`. All are optional. */
-export interface ClientSettings {
+/** Options of `connect`. All are optional. */
+export interface ClientOptions {
   /** Sent with every request. */
   readonly headers?: Readonly<Record<string, Dynamic>>;
   /** Added to the query of every request. */
@@ -30,51 +30,51 @@ export interface ClientSettings {
   readonly fetch?: typeof fetch;
   readonly clock?: Clock;
   readonly random?: Random;
-  readonly retry?: RetrySettings;
+  readonly retry?: RetryOptions;
   /** The time for one attempt, to the end of its answer, in milliseconds. Default 30,000. */
   readonly timeoutMs?: number;
   /** The stream's media type, if you know it. Default: the client asks with `HEAD` before the first append. */
   readonly contentType?: string;
-  /** How long the server remembers idempotency keys, in seconds, if the stream has no setting. Default 86,400. */
+  /** How long the server remembers idempotency keys, in seconds, if the stream has no option. Default 86,400. */
   readonly keyWindowSeconds?: number;
   /** Ends everything that this connection does. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Settings with their defaults. */
-export interface ResolvedClientSettings {
+/** Options with their defaults. */
+export interface ResolvedClientOptions {
   readonly headers: Readonly<Record<string, Dynamic>>;
   readonly params: Readonly<Record<string, Dynamic>>;
   readonly transport: Transport;
   readonly clock: Clock;
   readonly random: Random;
-  readonly retry: Required<RetrySettings>;
+  readonly retry: Required<RetryOptions>;
   readonly timeoutMs: number;
   readonly contentType: string | undefined;
   readonly keyWindowSeconds: number;
   readonly signal: AbortSignal | undefined;
 }
 
-/** Checks the settings and fills in the defaults. Throws `invalid_settings`. */
-export function resolveClientSettings(settings: ClientSettings = {}): ResolvedClientSettings {
-  const check = new SettingsCheck();
-  const { retry = {} } = settings;
+/** Checks the options and fills in the defaults. Throws `invalid_options`. */
+export function resolveClientOptions(options: ClientOptions = {}): ResolvedClientOptions {
+  const check = new OptionsCheck();
+  const { retry = {} } = options;
   const minMs = check.number("retry.minMs", retry.minMs, 100, 1);
   const resolved = {
-    headers: settings.headers ?? {},
-    params: settings.params ?? {},
-    transport: settings.transport ?? fetchTransport(settings.fetch ?? platformFetch),
-    clock: settings.clock ?? waitingClock,
-    random: settings.random ?? systemRandom,
+    headers: options.headers ?? {},
+    params: options.params ?? {},
+    transport: options.transport ?? fetchTransport(options.fetch ?? platformFetch),
+    clock: options.clock ?? waitingClock,
+    random: options.random ?? systemRandom,
     retry: {
       totalMs: check.number("retry.totalMs", retry.totalMs, 60_000, 0),
       minMs,
       maxMs: check.number("retry.maxMs", retry.maxMs, Math.max(10_000, minMs), minMs),
     },
-    timeoutMs: check.number("timeoutMs", settings.timeoutMs, 30_000, 1),
-    contentType: settings.contentType,
-    keyWindowSeconds: check.number("keyWindowSeconds", settings.keyWindowSeconds, 86_400, 1),
-    signal: settings.signal,
+    timeoutMs: check.number("timeoutMs", options.timeoutMs, 30_000, 1),
+    contentType: options.contentType,
+    keyWindowSeconds: check.number("keyWindowSeconds", options.keyWindowSeconds, 86_400, 1),
+    signal: options.signal,
   };
   check.end();
   return Object.freeze(resolved);

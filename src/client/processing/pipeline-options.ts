@@ -3,12 +3,12 @@
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import type { Sink } from "./sink.ts";
-import { SettingsCheck } from "../../base/settings-check.ts";
+import { OptionsCheck } from "../../base/options-check.ts";
 import type { ConsumerEvent } from "./events.ts";
-import type { GroupSettings } from "./group.ts";
+import type { GroupOptions } from "./group.ts";
 import type { Partitioned } from "./partitioned.ts";
 import type { StreamTarget } from "./paths.ts";
-import type { PipelineState, StateSettings } from "./state.ts";
+import type { PipelineState, StateOptions } from "./state.ts";
 
 /** The target of outputs: a stream, the partition of a key, or a function that returns a stream for each output. */
 export type PipelineTarget = StreamTarget | Partitioned | ((output: unknown) => StreamTarget);
@@ -36,7 +36,7 @@ export interface PipelineContext<Tx = unknown> {
   readonly signal: AbortSignal;
   /** The transaction of the sink. Its writes are kept if and only if the record counts as processed. */
   readonly tx: Tx;
-  /** The state of this stream. Throws `invalid_settings` without the setting `state`. */
+  /** The state of this stream. Throws `invalid_options` without the option `state`. */
   readonly state: PipelineState;
   /** Adds an output. The return value of the function is an output too, unless it is `undefined`. */
   readonly emit: (data: unknown, options?: EmitOptions) => void;
@@ -105,8 +105,8 @@ export interface PipelineProgress extends PipelineCounters {
 
 /** Options of a pipeline. `from`, `group` and one of `each` and `batch` are required. */
 export interface PipelineOptions<T = unknown, Tx = unknown> {
-  /** The streams to process, and the settings of their group if it does not exist yet. */
-  readonly from: GroupSettings;
+  /** The streams to process, and the options of their group if it does not exist yet. */
+  readonly from: GroupOptions;
   /** Names the pipeline: its members share the streams, and its offsets are kept under this name. */
   readonly group: string;
   /** The target of outputs. */
@@ -125,7 +125,7 @@ export interface PipelineOptions<T = unknown, Tx = unknown> {
     context: PipelineContext<Tx>,
   ): readonly unknown[] | void | Promise<readonly unknown[] | void>;
   /** Keeps keyed state beside the outputs. */
-  readonly state?: StateSettings;
+  readonly state?: StateOptions;
   /** The target of effects, if that is not a stream of this server. */
   readonly sink?: Sink<Tx> | DeduplicatingSink;
   /** The JSON stream for records that keep failing; created if it does not exist. Without it they end the pipeline. */
@@ -161,7 +161,7 @@ export interface PipelineOptions<T = unknown, Tx = unknown> {
 }
 
 /** Options with their defaults. */
-export interface PipelineSettings<T, Tx> extends PipelineOptions<T, Tx> {
+export interface ResolvedPipelineOptions<T, Tx> extends PipelineOptions<T, Tx> {
   readonly retry: Required<PipelineRetry>;
   readonly concurrency: number;
   readonly batchMax: number;
@@ -172,10 +172,12 @@ export interface PipelineSettings<T, Tx> extends PipelineOptions<T, Tx> {
   readonly random: Random;
 }
 
-/** Checks the options and adds the defaults. Throws `invalid_settings` with all problems. */
-export function resolvePipeline<T, Tx>(options: PipelineOptions<T, Tx>): PipelineSettings<T, Tx> {
+/** Checks the options and adds the defaults. Throws `invalid_options` with all problems. */
+export function resolvePipeline<T, Tx>(
+  options: PipelineOptions<T, Tx>,
+): ResolvedPipelineOptions<T, Tx> {
   const { retry = {}, sink } = options;
-  const check = new SettingsCheck();
+  const check = new OptionsCheck();
   // A transaction of the server alone is one request, and holds no lock while it is collected.
   const isLight = sink === undefined && options.batch === undefined;
   const minMs = check.number("retry.minMs", retry.minMs, 100, 0);

@@ -128,7 +128,7 @@ export type JobWork<Tx> =
 /** Encodes the result when it is called. Throws if the result cannot be encoded. */
 export type Encodable = () => Bytes;
 
-export type OnceSettings<T> = OnceInTransaction<T> | OnceRepeatable<T> | OnceProbed<T>;
+export type ResolvedOnceOptions<T> = OnceInTransaction<T> | OnceRepeatable<T> | OnceProbed<T>;
 
 type Work<Tx, T> =
   | ((context: OnceTransactionContext<Tx>) => T | Promise<T>)
@@ -137,10 +137,10 @@ type Work<Tx, T> =
 export function resolveOnce<Tx, T>(
   key: string,
   fn: Work<Tx, T>,
-  settings: OnceSettings<T>,
+  options: ResolvedOnceOptions<T>,
 ): OnceJob<Tx> {
   const check = new Check();
-  const { scope, fingerprint, onFailure = "retry", effect = "transaction", signal } = settings;
+  const { scope, fingerprint, onFailure = "retry", effect = "transaction", signal } = options;
   check.name("key", key);
   check.end("invalid_request");
   check.name("scope", scope);
@@ -148,21 +148,21 @@ export function resolveOnce<Tx, T>(
   const { LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX, RETAIN_MS_DEFAULT, RETAIN_MS_MAX } = limits;
   const leaseMs = check.whole(
     "leaseMs",
-    settings.leaseMs,
+    options.leaseMs,
     LEASE_MS_DEFAULT,
     LEASE_MS_MIN,
     LEASE_MS_MAX,
   );
   const leastMs = Math.max(RETAIN_MS_DEFAULT, leaseMs);
-  const retainMs = check.whole("retainMs", settings.retainMs, leastMs, leaseMs, RETAIN_MS_MAX);
+  const retainMs = check.whole("retainMs", options.retainMs, leastMs, leaseMs, RETAIN_MS_MAX);
   const most = Number.MAX_SAFE_INTEGER;
-  const attemptsMax = check.whole("attemptsMax", settings.attemptsMax, most, 1, most);
-  const waitMs = check.whole("waitMs", settings.waitMs, 0, 0, limits.WAIT_MS_MAX);
+  const attemptsMax = check.whole("attemptsMax", options.attemptsMax, most, 1, most);
+  const waitMs = check.whole("waitMs", options.waitMs, 0, 0, limits.WAIT_MS_MAX);
   const { RESULT_BYTES_DEFAULT, RESULT_BYTES_MAX, WORK_MS_DEFAULT, WORK_MS_MAX } = limits;
-  const workMsMax = check.whole("workMsMax", settings.workMsMax, WORK_MS_DEFAULT, 1, WORK_MS_MAX);
+  const workMsMax = check.whole("workMsMax", options.workMsMax, WORK_MS_DEFAULT, 1, WORK_MS_MAX);
   const bytesMax = check.whole(
     "resultBytesMax",
-    settings.resultBytesMax,
+    options.resultBytesMax,
     RESULT_BYTES_DEFAULT,
     1,
     RESULT_BYTES_MAX,
@@ -171,47 +171,47 @@ export function resolveOnce<Tx, T>(
     check.problem(
       "onFailure=forget would repeat, unasked, what effect=probed says must be asked for",
     );
-  checkWords(check, fn, settings);
+  checkWords(check, fn, options);
   check.end();
   // T is the type of the work's result; JSON is the default for all types.
-  const codec = settings.codec ?? (jsonCodec as ResultCodec<T>);
+  const codec = options.codec ?? (jsonCodec as ResultCodec<T>);
   const place = { kind: "once", scope, key };
   return {
     place,
     terms: { fingerprint, effect, attemptsMax, leaseMs, retainMs, workMsMax },
-    tools: resolveTools(settings),
-    clock: settings.clock ?? waitingClock,
+    tools: resolveTools(options),
+    clock: options.clock ?? waitingClock,
     onFailure,
     waitMs,
     signal,
-    work: workOf(fn, settings, place, (result) => () => encodeResult(result, codec, bytesMax)),
+    work: workOf(fn, options, place, (result) => () => encodeResult(result, codec, bytesMax)),
     where: `scope=${scope} key=${key}`,
   };
 }
 
 /** Checks what TypeScript checks for others: in JavaScript a wrong `effect` would silently lose its key. */
-function checkWords<T>(check: Check, fn: unknown, settings: OnceSettings<T>): void {
-  const { effect = "transaction", onFailure = "retry" } = settings;
+function checkWords<T>(check: Check, fn: unknown, options: ResolvedOnceOptions<T>): void {
+  const { effect = "transaction", onFailure = "retry" } = options;
   if (typeof fn !== "function") check.problem("the work is not a function");
   check.word("effect", effect, ["transaction", "repeatable", "probed"]);
   check.word("onFailure", onFailure, ["retry", "remember", "forget"]);
-  if (settings.effect === "probed" && typeof settings.reconcile !== "function")
+  if (options.effect === "probed" && typeof options.reconcile !== "function")
     check.problem("effect=probed needs reconcile");
 }
 
 function workOf<Tx, T>(
   fn: Work<Tx, T>,
-  settings: OnceSettings<T>,
+  options: ResolvedOnceOptions<T>,
   place: Place,
   encodable: (result: T) => Encodable,
 ): JobWork<Tx> {
   const run = async (context: unknown): Promise<Encodable> =>
-    // The overloads of processOnce pair the work with its settings.
+    // The overloads of processOnce pair the work with its options.
     encodable(await (fn as (context: unknown) => T | Promise<T>)(context));
   const key = (): Promise<string> => remoteKey(place);
-  if (settings.effect === "repeatable") return { effect: "repeatable", key, run };
-  if (settings.effect !== "probed") return { effect: "transaction", run };
-  const { reconcile } = settings;
+  if (options.effect === "repeatable") return { effect: "repeatable", key, run };
+  if (options.effect !== "probed") return { effect: "transaction", run };
+  const { reconcile } = options;
   return {
     effect: "probed",
     key,

@@ -1,4 +1,4 @@
-/** Settings of a relay: checked once, all problems named together. */
+/** Options of a relay: checked once, all problems named together. */
 
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import type { RetryPolicy } from "../rules/outbox.ts";
@@ -28,8 +28,8 @@ export interface RelayCleanup {
   readonly batchMax?: number;
 }
 
-/** Settings of `createRelay`. All are optional. */
-export interface RelaySettings {
+/** Options of `createRelay`. All are optional. */
+export interface RelayOptions {
   /** Relays of one name share the work; every name gets all events. Default `relay`. */
   readonly name?: string;
   /** Where a relay begins that has never run. Default `beginning`. */
@@ -54,7 +54,7 @@ export interface RelaySettings {
   readonly random?: Random;
 }
 
-export interface ResolvedRelaySettings {
+export interface ResolvedRelayOptions {
   readonly name: string;
   readonly from: "beginning" | "end";
   readonly batchMax: number;
@@ -69,8 +69,8 @@ export interface ResolvedRelaySettings {
   readonly random: Random;
 }
 
-/** Throws `invalid_settings`. */
-export function resolveRelaySettings(settings: RelaySettings): ResolvedRelaySettings {
+/** Throws `invalid_options`. */
+export function resolveRelayOptions(options: RelayOptions): ResolvedRelayOptions {
   const problems: string[] = [];
   const count = (
     name: string,
@@ -85,22 +85,22 @@ export function resolveRelaySettings(settings: RelaySettings): ResolvedRelaySett
     }
     return chosen;
   };
-  const { retry = {}, cleanup = {}, name = DEFAULT_RELAY } = settings;
+  const { retry = {}, cleanup = {}, name = DEFAULT_RELAY } = options;
   if (!isRelayName(name)) problems.push(`name=${name} is not 1 to 128 characters from ! to ~`);
   const minMs = count("retry.minMs", retry.minMs, 500, DAY_MS);
-  const resolved: ResolvedRelaySettings = {
+  const resolved: ResolvedRelayOptions = {
     name,
-    from: settings.from ?? "beginning",
-    batchMax: count("batchMax", settings.batchMax, 100, 10_000),
-    leaseMs: count("leaseMs", settings.leaseMs, 30_000, DAY_MS, 10),
-    concurrency: count("concurrency", settings.concurrency, 8, 1_000),
+    from: options.from ?? "beginning",
+    batchMax: count("batchMax", options.batchMax, 100, 10_000),
+    leaseMs: count("leaseMs", options.leaseMs, 30_000, DAY_MS, 10),
+    concurrency: count("concurrency", options.concurrency, 8, 1_000),
     retry: {
       minMs,
       maxMs: count("retry.maxMs", retry.maxMs, Math.max(60_000, minMs), DAY_MS, minMs),
       attemptsMax: count("retry.attemptsMax", retry.attemptsMax, 10, 1_000_000),
-      afterDead: settings.afterDead ?? "block",
+      afterDead: options.afterDead ?? "block",
     },
-    pollMs: count("pollMs", settings.pollMs, 1_000, DAY_MS),
+    pollMs: count("pollMs", options.pollMs, 1_000, DAY_MS),
     cleanup:
       cleanup === false
         ? undefined
@@ -110,14 +110,14 @@ export function resolveRelaySettings(settings: RelaySettings): ResolvedRelaySett
             batchMax: count("cleanup.batchMax", cleanup.batchMax, 1_000, 100_000),
           },
     onError: (error) => {
-      tellSafely(settings.onError ?? tell, error);
+      tellSafely(options.onError ?? tell, error);
     },
-    meter: guarded(settings.meter ?? noMeter),
+    meter: guarded(options.meter ?? noMeter),
     // Its timers keep the process alive: a relay that waits is at work.
-    clock: settings.clock ?? waitingClock,
-    random: settings.random ?? systemRandom,
+    clock: options.clock ?? waitingClock,
+    random: options.random ?? systemRandom,
   };
-  if (problems.length > 0) throw new HapaxError("invalid_settings", problems.join("; "));
+  if (problems.length > 0) throw new HapaxError("invalid_options", problems.join("; "));
   return Object.freeze(resolved);
 }
 

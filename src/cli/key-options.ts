@@ -59,7 +59,7 @@ interface KeyFacts {
   readonly keyFrom?: string;
 }
 
-/** What an answer says about keys: those settings that the stream was given. */
+/** What an answer says about keys: those options that the stream was given. */
 export function keyFacts(answer: Answer): KeyFacts {
   const window = answer.header(STREAM_KEY_WINDOW);
   const countMax = answer.header(STREAM_KEY_MAX);

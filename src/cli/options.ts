@@ -1,5 +1,5 @@
 /**
- * Settings of `hapax serve`: a flag, else the environment, else the default. Every problem is found before
+ * Options of `hapax serve`: a flag, else the environment, else the default. Every problem is found before
  * any is reported, each with its field, its value and what is allowed.
  */
 
@@ -10,7 +10,7 @@ import { withoutLastSlashes } from "../protocol/slashes.ts";
 import { LIMITS } from "../protocol/limits.ts";
 import { quote } from "./arguments.ts";
 import type { Invocation, OptionSpec } from "./command.ts";
-import type { Context, ServeSettings } from "./context.ts";
+import type { Context, ServeOptions } from "./context.ts";
 import { usageFailure } from "./failure.ts";
 
 const DIRECTORY_DEFAULT = "./hapax-data";
@@ -52,16 +52,16 @@ export const SERVE_OPTIONS: readonly OptionSpec[] = [
     help: `how long a long-poll waits, in ms (default ${String(LIMITS.longPollMs)})`,
   },
   {
-    name: "body-max-bytes",
+    name: "body-bytes-max",
     value: "bytes",
-    env: "HAPAX_BODY_MAX_BYTES",
+    env: "HAPAX_BODY_BYTES_MAX",
     help: `largest append, in bytes (default ${String(LIMITS.bodyBytesMax)})`,
   },
   {
-    name: "sse-max-seconds",
+    name: "sse-seconds-max",
     value: "seconds",
-    env: "HAPAX_SSE_MAX_SECONDS",
-    help: `the server ends an SSE connection after this many seconds (default ${String(LIMITS.sseMaxSeconds)})`,
+    env: "HAPAX_SSE_SECONDS_MAX",
+    help: `the server ends an SSE connection after this many seconds (default ${String(LIMITS.sseSecondsMax)})`,
   },
   {
     name: "key-window",
@@ -118,30 +118,30 @@ interface Range {
 const RANGES: Readonly<Record<string, Range>> = {
   port: { min: 0, max: 65_535, fallback: 4437 },
   "long-poll-ms": { min: 1, max: 600_000, fallback: LIMITS.longPollMs },
-  "body-max-bytes": { min: 1, max: LIMITS.bodiesBytesMax, fallback: LIMITS.bodyBytesMax },
-  "sse-max-seconds": { min: 1, max: 86_400, fallback: LIMITS.sseMaxSeconds },
+  "body-bytes-max": { min: 1, max: LIMITS.bodiesBytesMax, fallback: LIMITS.bodyBytesMax },
+  "sse-seconds-max": { min: 1, max: 86_400, fallback: LIMITS.sseSecondsMax },
   "key-window": { min: 1, max: LIMITS.keyWindowSecondsMax, fallback: KEY_DEFAULTS.windowSeconds },
   "key-max": { min: 1, max: LIMITS.keyCountMax, fallback: KEY_DEFAULTS.countMax },
 };
 
-/** One setting as it was given, and by what name to speak of it. */
+/** One option as it was given, and by what name to speak of it. */
 interface Given {
   readonly name: string;
   readonly text: string;
 }
 
-export function resolveServeSettings(invocation: Invocation, env: Context["env"]): ServeSettings {
+export function resolveServeOptions(invocation: Invocation, env: Context["env"]): ServeOptions {
   const problems: string[] = [];
-  const given = (name: string): Given | undefined => giveSetting(invocation, env, name);
+  const given = (name: string): Given | undefined => giveOption(invocation, env, name);
   const count = (name: string): number => parseRange(name, given(name), problems);
   const dir = checkDirectory(given("dir"), given("memory"), problems);
   const publicUrl = checkPublicUrl(given("public-url"), problems);
-  const settings: ServeSettings = {
+  const options: ServeOptions = {
     host: checkHost(given("host"), problems),
     port: count("port"),
     longPollMs: count("long-poll-ms"),
-    bodyMaxBytes: count("body-max-bytes"),
-    sseMaxSeconds: count("sse-max-seconds"),
+    bodyBytesMax: count("body-bytes-max"),
+    sseSecondsMax: count("sse-seconds-max"),
     keyWindowSeconds: count("key-window"),
     keyMax: count("key-max"),
     keyOverflow: checkOverflow(given("key-overflow"), problems),
@@ -153,23 +153,22 @@ export function resolveServeSettings(invocation: Invocation, env: Context["env"]
     ...(publicUrl === undefined ? {} : { publicUrl }),
   };
   const mayBePublic = parseSwitch(given("insecure-public"), problems);
-  if (!isLoopback(settings.host) && !mayBePublic && problems.length === 0) {
+  if (!isLoopback(options.host) && !mayBePublic && problems.length === 0) {
     problems.push(
-      `--host is ${quote(settings.host)}; allowed: a loopback address such as 127.0.0.1, because there ` +
+      `--host is ${quote(options.host)}; allowed: a loopback address such as 127.0.0.1, because there ` +
         "is no authentication yet and every client that reaches this address can read, write and delete. " +
         "Put a proxy that authenticates in front, or add --insecure-public if you trust the whole network",
     );
   }
   if (problems.length > 0) {
-    const first =
-      problems.length === 1 ? "a setting is" : `${String(problems.length)} settings are`;
+    const first = problems.length === 1 ? "an option is" : `${String(problems.length)} options are`;
     throw usageFailure(`${first} not valid`, problems);
   }
-  return settings;
+  return options;
 }
 
 /** An empty variable counts as absent, as in most tools: `HAPAX_DIR= hapax serve`. */
-function giveSetting(invocation: Invocation, env: Context["env"], name: string): Given | undefined {
+function giveOption(invocation: Invocation, env: Context["env"], name: string): Given | undefined {
   const flag = invocation.value(name);
   if (flag !== undefined) return { name: `--${name}`, text: flag };
   const variable = SERVE_OPTIONS.find((option) => option.name === name)?.env ?? "";

@@ -1,4 +1,4 @@
-/** Settings of the engine. They are checked once; one error lists all problems. */
+/** Options of the engine. They are checked once; one error lists all problems. */
 
 import { IDEMPOTENCY_KEY } from "../../protocol/header-names.ts";
 import { type Digest, webDigest } from "../../base/digest.ts";
@@ -34,8 +34,8 @@ export type ScopeRule<Source> =
   | typeof GLOBAL
   | ((request: IdempotencyRequest<Source>) => string | Promise<string>);
 
-/** Settings of `createIdempotency`. Only `scope` has no default. */
-export interface IdempotencySettings<Source = unknown> extends Tools {
+/** Options of `createIdempotency`. Only `scope` has no default. */
+export interface IdempotencyOptions<Source = unknown> extends Tools {
   /**
    * A function from the request to its tenant; best use the authenticated identity. The same key of two tenants is two keys.
    * Use `GLOBAL` when keys are not per tenant.
@@ -102,8 +102,8 @@ export interface IdempotencySettings<Source = unknown> extends Tools {
   readonly onError?: (error: unknown) => void;
 }
 
-/** Settings with their defaults. */
-export interface ResolvedSettings<Source> {
+/** Options with their defaults. */
+export interface ResolvedOptions<Source> {
   readonly scope: ScopeRule<Source>;
   readonly mode: "transaction" | "phases";
   readonly header: string;
@@ -115,7 +115,7 @@ export interface ResolvedSettings<Source> {
   readonly waitMs: number;
   readonly waitMsMax: number;
   readonly attemptsMax: number;
-  readonly fingerprint: IdempotencySettings<Source>["fingerprint"];
+  readonly fingerprint: IdempotencyOptions<Source>["fingerprint"];
   readonly keep: KeepRule;
   readonly answerBytesMax: number;
   readonly bodyBytesMax: number;
@@ -132,13 +132,13 @@ export interface ResolvedSettings<Source> {
 const METHODS: readonly string[] = ["POST", "PATCH", "PUT", "DELETE"];
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
-export function resolveSettings<Tx, Source>(
+export function resolveOptions<Tx, Source>(
   ledger: Ledger<Tx>,
-  settings: IdempotencySettings<Source>,
-): ResolvedSettings<Source> {
+  options: IdempotencyOptions<Source>,
+): ResolvedOptions<Source> {
   const check = new Check();
-  const { scope, methods = ["POST", "PATCH"], header = IDEMPOTENCY_KEY, keep = "all" } = settings;
-  const mode = settings.mode ?? (ledger.supports.transactions ? "transaction" : "phases");
+  const { scope, methods = ["POST", "PATCH"], header = IDEMPOTENCY_KEY, keep = "all" } = options;
+  const mode = options.mode ?? (ledger.supports.transactions ? "transaction" : "phases");
   if (scope !== GLOBAL && typeof scope !== "function")
     check.problem("scope is neither a function of the request nor GLOBAL");
   if (mode !== "transaction" && mode !== "phases") check.problem(`mode=${String(mode)} is unknown`);
@@ -150,52 +150,52 @@ export function resolveSettings<Tx, Source>(
     if (!METHODS.includes(method)) check.problem(`methods has ${method}, which takes no key`);
   if (keep !== "all" && keep !== "success" && typeof keep !== "function")
     check.problem(`keep=${String(keep)} is unknown`);
-  if (settings.describedBy !== undefined && /[<>\s]/.test(settings.describedBy))
-    check.problem(`describedBy=${settings.describedBy} is not an address`);
+  if (options.describedBy !== undefined && /[<>\s]/.test(options.describedBy))
+    check.problem(`describedBy=${options.describedBy} is not an address`);
   const whole = check.whole.bind(check);
-  const waitMsMax = whole("waitMsMax", settings.waitMsMax, WAIT_MS_MAX_DEFAULT, 0, WAIT_MS_MAX);
-  const resolved: ResolvedSettings<Source> = {
+  const waitMsMax = whole("waitMsMax", options.waitMsMax, WAIT_MS_MAX_DEFAULT, 0, WAIT_MS_MAX);
+  const resolved: ResolvedOptions<Source> = {
     scope,
     mode,
     header,
     methods: new Set(methods),
-    required: settings.required ?? true,
-    leaseMs: whole("leaseMs", settings.leaseMs, LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
-    workMsMax: whole("workMsMax", settings.workMsMax, WORK_MS_DEFAULT, 1, WORK_MS_MAX),
-    retainMs: whole("retainMs", settings.retainMs, RETAIN_MS_DEFAULT, 1000, RETAIN_MS_MAX),
-    waitMs: whole("waitMs", settings.waitMs, Math.min(WAIT_MS_DEFAULT, waitMsMax), 0, WAIT_MS_MAX),
+    required: options.required ?? true,
+    leaseMs: whole("leaseMs", options.leaseMs, LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
+    workMsMax: whole("workMsMax", options.workMsMax, WORK_MS_DEFAULT, 1, WORK_MS_MAX),
+    retainMs: whole("retainMs", options.retainMs, RETAIN_MS_DEFAULT, 1000, RETAIN_MS_MAX),
+    waitMs: whole("waitMs", options.waitMs, Math.min(WAIT_MS_DEFAULT, waitMsMax), 0, WAIT_MS_MAX),
     waitMsMax,
-    attemptsMax: whole("attemptsMax", settings.attemptsMax, ANY, 1, ANY),
-    fingerprint: settings.fingerprint,
+    attemptsMax: whole("attemptsMax", options.attemptsMax, ANY, 1, ANY),
+    fingerprint: options.fingerprint,
     keep,
     answerBytesMax: whole(
       "answerBytesMax",
-      settings.answerBytesMax,
+      options.answerBytesMax,
       ANSWER_BYTES_DEFAULT,
       0,
       ANSWER_BYTES_MAX,
     ),
     bodyBytesMax: whole(
       "bodyBytesMax",
-      settings.bodyBytesMax,
+      options.bodyBytesMax,
       BODY_BYTES_DEFAULT,
       0,
       BODY_BYTES_MAX,
     ),
-    refusesOldKeys: settings.refusesOldKeys ?? false,
-    completes: settings.completes ?? false,
-    storedHeaders: settings.storedHeaders ?? ["content-type", "accept"],
+    refusesOldKeys: options.refusesOldKeys ?? false,
+    completes: options.completes ?? false,
+    storedHeaders: options.storedHeaders ?? ["content-type", "accept"],
     storedBytesMax: whole(
       "storedBytesMax",
-      settings.storedBytesMax,
+      options.storedBytesMax,
       STORED_BYTES_DEFAULT,
       0,
       BODY_BYTES_MAX,
     ),
-    describedBy: settings.describedBy,
-    digest: settings.digest ?? webDigest,
-    onError: settings.onError ?? ((error) => console.error(error)),
-    tools: resolveTools(settings),
+    describedBy: options.describedBy,
+    digest: options.digest ?? webDigest,
+    onError: options.onError ?? ((error) => console.error(error)),
+    tools: resolveTools(options),
   };
   check.end();
   return Object.freeze(resolved);

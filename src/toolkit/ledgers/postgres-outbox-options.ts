@@ -5,8 +5,8 @@ import { HapaxError } from "../../base/errors.ts";
 import type { OutboxWay } from "../outbox/log.ts";
 import type { OutboxNotify } from "./postgres-outbox-hint.ts";
 
-/** Settings of the outbox on PostgreSQL. All have defaults. */
-export interface PostgresOutboxSettings {
+/** Options of the outbox on PostgreSQL. All have defaults. */
+export interface PostgresOutboxOptions {
   /**
    * How relays find events. `log` (default): by differences of snapshots; any number of relays, each with a position,
    * and no write per event. `rows`: relays take rows in batches and delete them; many relays of one name at once.
@@ -25,9 +25,9 @@ export interface PostgresOutboxSettings {
 
 const WAYS: readonly OutboxWay[] = ["log", "rows", "decoding", "messages"];
 
-/** Throws `invalid_settings` with everything that is wrong. */
-export function checkOutboxSettings(settings: PostgresOutboxSettings): void {
-  const { way, notify, schema } = settings;
+/** Throws `invalid_options` with everything that is wrong. */
+export function checkOutboxOptions(options: PostgresOutboxOptions): void {
+  const { way, notify, schema } = options;
   const problems: string[] = [];
   if (way !== undefined && !WAYS.includes(way))
     problems.push(`way=${String(way)} is none of ${WAYS.join(", ")}`);
@@ -35,5 +35,5 @@ export function checkOutboxSettings(settings: PostgresOutboxSettings): void {
     problems.push("notify has no function listen");
   if (schema !== undefined && (schema === "" || schema.includes("\0")))
     problems.push("schema is no name");
-  if (problems.length > 0) throw new HapaxError("invalid_settings", problems.join("; "));
+  if (problems.length > 0) throw new HapaxError("invalid_options", problems.join("; "));
 }

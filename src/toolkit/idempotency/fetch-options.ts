@@ -1,4 +1,4 @@
-/** Settings of a caller. They are checked once; one error lists all problems. */
+/** Options of a caller. They are checked once; one error lists all problems. */
 
 import { IDEMPOTENCY_KEY } from "../../protocol/header-names.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
@@ -7,7 +7,7 @@ import { type Random, systemRandom } from "../../base/random.ts";
 import type { KeyStore } from "./key-store.ts";
 
 /** Says how often and how long one call is repeated. */
-export interface IdempotentRetrySettings {
+export interface IdempotentRetryOptions {
   /** The first pause, in milliseconds. It doubles with each failure. Default 100. */
   readonly minMs?: number;
   /** The longest pause, in milliseconds. Default 10,000. `Retry-After` may ask for more. */
@@ -18,12 +18,12 @@ export interface IdempotentRetrySettings {
   readonly attemptsMax?: number;
 }
 
-/** Settings of `createIdempotentFetch`. */
-export interface IdempotentFetchSettings {
+/** Options of `createIdempotentFetch`. */
+export interface IdempotentFetchOptions {
   readonly store: KeyStore;
   /** How long the server remembers keys, in milliseconds, as it has published. No default: a guess could make duplicates. */
   readonly windowMs: number;
-  readonly retry?: IdempotentRetrySettings;
+  readonly retry?: IdempotentRetryOptions;
   /** The time for one attempt, to the end of its answer, in milliseconds. Default 30,000; at most 0.2 of the window. */
   readonly timeoutMs?: number;
   /**
@@ -42,10 +42,10 @@ export interface IdempotentFetchSettings {
   readonly random?: Random;
 }
 
-export interface ResolvedFetchSettings {
+export interface ResolvedFetchOptions {
   readonly store: KeyStore;
   readonly windowMs: number;
-  readonly retry: Required<IdempotentRetrySettings>;
+  readonly retry: Required<IdempotentRetryOptions>;
   readonly timeoutMs: number;
   readonly waitMs: number;
   readonly keyHeader: string;
@@ -64,15 +64,15 @@ const ATTEMPTS_MAX = 1_000_000;
 const PATIENCE_SHARE = 0.8;
 const TIMEOUT_SHARE = 0.2;
 
-/** Checks the settings and adds the defaults. Throws `invalid_settings`. */
-export function resolveFetchSettings(settings: IdempotentFetchSettings): ResolvedFetchSettings {
+/** Checks the options and adds the defaults. Throws `invalid_options`. */
+export function resolveFetchOptions(options: IdempotentFetchOptions): ResolvedFetchOptions {
   const check = new Check();
-  const { retry = {} } = settings;
-  const windowMs = check.whole("windowMs", settings.windowMs, 0, WINDOW_MS_MIN, WINDOW_MS_MAX);
+  const { retry = {} } = options;
+  const windowMs = check.whole("windowMs", options.windowMs, 0, WINDOW_MS_MIN, WINDOW_MS_MAX);
   const minMs = check.whole("retry.minMs", retry.minMs, 100, 1, WINDOW_MS_MAX);
   const patienceMs = Math.floor(windowMs * PATIENCE_SHARE);
   const longestMs = Math.floor(windowMs * TIMEOUT_SHARE);
-  const { keyHeader = IDEMPOTENCY_KEY, keySyntax = "quoted" } = settings;
+  const { keyHeader = IDEMPOTENCY_KEY, keySyntax = "quoted" } = options;
   if (!/^[\w!#$%&'*+.^`|~-]{1,64}$/.test(keyHeader)) {
     check.problem(`keyHeader=${keyHeader} is not the name of a header`);
   }
@@ -82,14 +82,14 @@ export function resolveFetchSettings(settings: IdempotentFetchSettings): Resolve
   const totalMs = Math.min(60_000, patienceMs);
   const timeoutMs = check.whole(
     "timeoutMs",
-    settings.timeoutMs,
+    options.timeoutMs,
     Math.min(30_000, longestMs),
     1,
     longestMs,
   );
   const waitMsMax = Math.floor(timeoutMs / 2);
-  const resolved: ResolvedFetchSettings = {
-    store: settings.store,
+  const resolved: ResolvedFetchOptions = {
+    store: options.store,
     windowMs,
     retry: {
       minMs,
@@ -98,12 +98,12 @@ export function resolveFetchSettings(settings: IdempotentFetchSettings): Resolve
       attemptsMax: check.whole("retry.attemptsMax", retry.attemptsMax, 10, 1, ATTEMPTS_MAX),
     },
     timeoutMs,
-    waitMs: check.whole("waitMs", settings.waitMs, Math.min(10_000, waitMsMax), 0, waitMsMax),
+    waitMs: check.whole("waitMs", options.waitMs, Math.min(10_000, waitMsMax), 0, waitMsMax),
     keyHeader,
     keySyntax,
-    fetch: settings.fetch ?? platformFetch,
-    clock: settings.clock ?? waitingClock,
-    random: settings.random ?? systemRandom,
+    fetch: options.fetch ?? platformFetch,
+    clock: options.clock ?? waitingClock,
+    random: options.random ?? systemRandom,
   };
   check.end();
   return Object.freeze(resolved);
