@@ -73,7 +73,7 @@ describe("work that throws", () => {
       await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
     const third = processOnce(ledger, "k", fail, options);
     await expect(third).rejects.toMatchObject({ code: "attempts_exhausted" });
-    expect((await processOnce(ledger, "k", () => 1, options)).result).toBe(1);
+    expect((await processOnce(ledger, "k", () => 1, base)).result).toBe(1);
   });
 });
 
