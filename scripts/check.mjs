@@ -10,6 +10,7 @@ const NODE = process.execPath;
 const STEPS = [
   { name: "types", command: tool("tsc"), args: ["-p", "tsconfig.json"] },
   { name: "lint", command: tool("oxlint"), args: ["--deny-warnings"] },
+  { name: "planted faults", command: NODE, args: [join("scripts", "fault-list.mjs")] },
   { name: "unused code", command: tool("knip"), args: ["--no-progress", "--no-config-hints"] },
   { name: "package", command: tool("publint"), args: ["run", "--strict", "--pack", "npm"] },
   { name: "types of core", command: tool("tsc"), args: ["-p", "tsconfig.core.json"] },

@@ -21,7 +21,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join, posix, relative } from "node:path";
-import { pathToFileURL } from "node:url";
+import { entryProblem, loadFaults, planted } from "./fault-list.mjs";
 import { Failure, install, main } from "./prepare.mjs";
 import { inParallel, isMain, killGroup, root, run, seconds, tool } from "./run.mjs";
 
@@ -32,18 +32,6 @@ const HEAVY_RUN_LIMIT_MS = 240_000;
 // On a busy machine a test that depends on time may miss its fault once. The last lines name such a fault.
 const ATTEMPTS_MAX = 2;
 const COPIED = ["src", "test", "scripts", "dist", "docs", "examples", "bench"];
-
-/** Compiled by tsc: Node 20 does not read TypeScript. */
-export async function loadFaults(base, scratch) {
-  const source = join(base, "test", "faults", "faults.ts");
-  const args = ["--ignoreConfig", "--noCheck", "--target", "es2023", "--module", "nodenext"];
-  args.push("--rewriteRelativeImportExtensions");
-  const { code, output } = await run(tool("tsc", base), [...args, "--outDir", scratch, source]);
-  if (code !== 0) throw new Failure(`test/faults/faults.ts does not compile\n${output}`);
-  const compiled = join(scratch, "faults.js");
-  writeFileSync(join(scratch, "package.json"), '{ "type": "module" }');
-  return (await import(pathToFileURL(compiled).href)).faults;
-}
 
 function copyTree(base, target) {
   mkdirSync(target, { recursive: true });
@@ -164,16 +152,6 @@ async function runTest(tree, { file, test }) {
   return verdict("passed");
 }
 
-/** The problem with an entry itself, before anything runs. */
-function entryProblem(base, { file, find, replace, caughtBy }) {
-  if (!existsSync(join(base, file))) return `${file} does not exist`;
-  if (!existsSync(join(base, caughtBy.file))) return `${caughtBy.file} does not exist`;
-  if (find === replace) return "find and replace are the same";
-  const count = readFileSync(join(base, file), "utf8").split(find).length - 1;
-  if (count !== 1) return `its text occurs ${count} times in ${file}, not once`;
-  return undefined;
-}
-
 /** Whether a test, or what it imports outside of src, starts programs of dist. */
 function startsPrograms(base, file, seen = new Set()) {
   if (seen.has(file) || file.startsWith("src/") || !existsSync(join(base, file))) return false;
@@ -195,10 +173,7 @@ async function rebuild(base, { caughtBy }) {
 async function plant(tree, fault) {
   const sound = readFileSync(join(tree.base, fault.file), "utf8");
   try {
-    tree.write(
-      fault.file,
-      sound.replace(fault.find, () => fault.replace),
-    );
+    tree.write(fault.file, planted(tree.base, fault));
     return (await rebuild(tree.base, fault)) ?? (await runTest(tree, fault.caughtBy));
   } finally {
     tree.write(fault.file, sound);

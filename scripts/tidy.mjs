@@ -83,7 +83,7 @@ const hasLabel = (titles, label) =>
   titles.some((title) => new RegExp(`\\b${label}\\b`).test(title));
 
 /** Whether a quoted title is one of the titles, whose placeholders stand for any text. */
-function isTitle(titles, quoted) {
+export function isTitle(titles, quoted) {
   return titles.some((title) => {
     if (title === quoted) return true;
     const parts = title.split(/\$\{[^}]*\}|%[sdifjo]|\$[a-z][\w.]*/);
