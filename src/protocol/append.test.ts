@@ -129,7 +129,7 @@ describe("from headers and bytes", () => {
     expect(parse({ ...headers, "stream-closed": "true" }, "").expectedTail).toBe(expected);
   });
 
-  test("If-None-Match is refused on an append, whatever it says", () => {
+  test("If-None-Match is refused on an append, with every value", () => {
     for (const value of ["*", '"a"', ""]) {
       expect([value, refusal({ ...TEXT, "if-none-match": value })]).toEqual([
         value,
@@ -263,7 +263,7 @@ describe("to status and headers", () => {
     });
   });
 
-  test("a close that was done before is told the tail", () => {
+  test("the answer to a close that was done before has the tail", () => {
     expect(encodeAppend({ kind: "already_closed", tail }, plain)).toEqual({
       status: 204,
       headers: { "Stream-Next-Offset": END, "Stream-Closed": "true" },

@@ -201,7 +201,7 @@ describe("to status and headers", () => {
     expect(keyHeaders(undefined)).toEqual({});
   });
 
-  test("a path that is not free is told with the tail of what is there", () => {
+  test("the answer for a path that is not free has the tail of the stream there", () => {
     const outcome = { kind: "present", tail: 3 as Offset, isClosed: true } as const;
     const answer = encodeCreate(outcome, "");
     expect("code" in answer && [answer.code, answer.headers]).toEqual([

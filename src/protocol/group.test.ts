@@ -53,7 +53,7 @@ test("settings have defaults, and the order of named streams says nothing", () =
   });
 });
 
-test("a group names a bounded number of streams, and is told what to do beyond it", () => {
+test("a group names a bounded number of streams, and the error beyond it says what to do", () => {
   const named = (count: number): Uint8Array =>
     bytesOf({ streams: Array.from({ length: count }, (_, index) => `/${index}`) });
   const { groupStreamsMax } = LIMITS;

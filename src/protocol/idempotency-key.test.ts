@@ -13,7 +13,7 @@ describe("an Idempotency-Key", () => {
     expect(keyOf(`"${uuid}";v=1;note="x"`)).toBe(uuid);
   });
 
-  test("comes back from quotes as it was, whatever visible characters it has", () => {
+  test("is read from quotes as it was written, with any visible characters", () => {
     const visible = fc.string({
       unit: fc.integer({ min: 32, max: 126 }).map((code) => String.fromCharCode(code)),
       minLength: 1,

@@ -136,7 +136,7 @@ describe("what a body becomes", () => {
     expect(splitJson(Uint8Array.from(body)).kind).toBe("invalid");
   });
 
-  test("J1 a reason is short printable ASCII, whatever the body holds", () => {
+  test("J1 a reason is short printable ASCII, for every body", () => {
     const split = splitJson(bytes(`\u001b[31mé${"x".repeat(500)}`));
     expect(split).toEqual({
       kind: "invalid",

@@ -141,7 +141,7 @@ describe("creation", () => {
 });
 
 describe("reports", () => {
-  test("offsets that nobody can have go on to the rules", () => {
+  test("offsets beyond every stream pass the parser and are left to the rules", () => {
     const acks = [
       { stream: "a", offset: "0000000000000000_0000000000000007" },
       { path: "b", offset: "-1" },

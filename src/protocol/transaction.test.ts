@@ -64,7 +64,7 @@ test("the bodies of the framed form are views of the request, in their order", (
   );
 });
 
-describe("what is wrong with an operation is told with its index", () => {
+describe("a refusal of an operation has its index", () => {
   test.for([
     ["a path that climbs", { append: { stream: "/a/../b", text: "a" } }],
     ["a path without its slash", { close: { stream: "a" } }],

@@ -307,7 +307,7 @@ describe("rejected URLs", () => {
     expect(checkWebhookUrl(url)).toMatchObject({ kind: "rejected" });
   });
 
-  test("whatever the text, an allowed literal address is public or loopback", () => {
+  test("for every text, an allowed literal address is public or loopback", () => {
     fc.assert(
       fc.property(
         fc.oneof(

@@ -69,7 +69,7 @@ describe("keys", () => {
     );
   });
 
-  test("the newest key signs, in whatever order the keys come, and all are published", async () => {
+  test("the newest key signs, in every order of the keys, and all are published", async () => {
     const reversed = await createSigner([newKey, oldKey]);
     expect(reversed.keyId).toBe(signer.keyId);
     for (const one of [signer, reversed]) {

@@ -180,7 +180,7 @@ function checkFinalOffset(
       () => `${told}: ${attained.value} was committed by ${tellAttempt(attained.attempt)}`,
     );
   } else if (!possible.has(offset)) {
-    log.add("offset", where, () => `${told}, which nobody committed`);
+    log.add("offset", where, () => `${told}, which was never committed`);
   }
 }
 

@@ -302,7 +302,7 @@ export function tellAttempt({ process, call, invokedAt, endedAt, outcome, code }
 export function tellRecord(record: LedgerRecord): string {
   const { stream, id, attempt, attempts, written, position } = record;
   const key = written?.key === undefined ? "" : ` with key ${JSON.stringify(written.key)}`;
-  const story = attempt === undefined ? "nobody asked for it" : tellAttempt(attempt);
+  const story = attempt === undefined ? "no attempt wrote it" : tellAttempt(attempt);
   const isAnswered = record.outcome === "ok" && attempt?.outcome !== "ok";
   const more =
     attempts > 1 ? `, ${attempts} attempts${isAnswered ? ", one of them acknowledged" : ""}` : "";

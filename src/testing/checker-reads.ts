@@ -111,7 +111,7 @@ function tellAstray(
   const final = stream?.order[position];
   const saw =
     record === undefined
-      ? `record "${id}" of ${where.stream} (nobody asked for it)`
+      ? `record "${id}" of ${where.stream} (no attempt wrote it)`
       : tellRecord(record);
   let instead =
     final === undefined ? "where the final stream has ended" : `instead of ${tellRecord(final)}`;

@@ -42,7 +42,7 @@ export function checkPresence(ledger: Ledger, log: ProblemLog): void {
           () => `${tellRecord(record)} was acknowledged and is not there`,
         );
       } else if (record.position >= 0 && !isLive(record)) {
-        const why = record.outcome === "fail" ? "every attempt was refused" : "nobody asked for it";
+        const why = record.outcome === "fail" ? "every attempt was refused" : "no attempt wrote it";
         log.add("invented", place(record), () => `${tellRecord(record)} is there, but ${why}`);
       }
     }

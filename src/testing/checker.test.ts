@@ -85,16 +85,16 @@ const broken: readonly Case[] = [
     { s: "a" },
   ],
   [
-    "LC1 a stream that nobody read at the end has lost everything",
+    "LC1 a stream without a final read has lost everything",
     "lost",
     /record "a" of s/,
     ({ append }) => append("a").ok(),
     {},
   ],
   [
-    "LC2 a record that nobody asked for is invented",
+    "LC2 a record that no attempt wrote is invented",
     "invented",
-    /record "x" of s \(nobody asked for it; found at position 1\)/,
+    /record "x" of s \(no attempt wrote it; found at position 1\)/,
     ({ append }) => append("a").ok(),
     { s: "a x" },
   ],
@@ -113,7 +113,7 @@ const broken: readonly Case[] = [
     { s: "a a" },
   ],
   [
-    "LC4 a producer's record before its predecessor is out of order, though both were under way",
+    "LC4 a producer's record before its predecessor is out of order, even if both were sent at once",
     "order",
     /record "a" .* stands behind record "b" .*, which producer w asked for later/,
     ({ append }) => {
@@ -237,7 +237,7 @@ const broken: readonly Case[] = [
     {},
   ],
   [
-    "LC7 a claim is told less than what was committed",
+    "LC7 a claim is answered with less than was committed",
     "offset",
     /claim of p, .* went back to offset 4: 5 was committed/,
     ({ commit, claim }) => (commit(1, 5).ok(), claim(2, 4)),
@@ -252,9 +252,9 @@ const broken: readonly Case[] = [
     committed(4),
   ],
   [
-    "LC7 a final offset that nobody committed",
+    "LC7 a final offset that was never committed",
     "offset",
-    /the final offset of s in group g is 6, which nobody committed/,
+    /the final offset of s in group g is 6, which was never committed/,
     ({ commit }) => (commit(1, 5).ok(), commit(1, 6).fail("lease_lost")),
     {},
     committed(6),
@@ -299,7 +299,7 @@ const broken: readonly Case[] = [
     { s: "b a" },
   ],
   [
-    "LC10 a record that was seen stands before those that begin later, whatever its answer",
+    "LC10 a record that was seen stands before those that begin later, with every answer",
     "time",
     /record "a" .*outcome unknown.* stands behind record "b"/,
     ({ append, read }) => {
@@ -347,7 +347,7 @@ for (const [title, rule, detail, write, final, more] of broken) {
   });
 }
 
-test("LC4 offsets that go down are told with their record", () => {
+test("LC4 a report of offsets that go down names their record", () => {
   const history = createHistory();
   const { append } = script(history);
   for (const id of ["a", "b"]) append(id).ok();
@@ -462,7 +462,7 @@ for (const [title, write, final, more] of kept) {
   });
 }
 
-test("LC1 all problems are counted, the first ones are told", () => {
+test("LC1 all problems are counted, and the first ones are described", () => {
   const write = ({ append }: ReturnType<typeof script>): void => {
     for (let index = 0; index < 50; index += 1) append(`r${index}`).ok();
   };

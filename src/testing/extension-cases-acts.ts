@@ -21,7 +21,7 @@ const pathOf = (group: CaseGroup): string => `/_hapax/groups/${encodeURIComponen
 
 export const actCases: readonly CaseSpec[] = [
   {
-    title: "§12.7 a reset of a group under a key is done once, and its retry is told the same",
+    title: "§12.7 a reset of a group under a key is done once, and its retry has the same answer",
     needs: ["groups"],
     async run(site) {
       const stream = await site.stream({}, "abc");

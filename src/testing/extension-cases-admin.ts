@@ -131,7 +131,7 @@ interface Listed {
 
 const producers: readonly CaseSpec[] = [
   {
-    title: "§12.4 POST assigns an id that nobody else has, and epoch 0",
+    title: "§12.4 POST assigns an id that no other producer has, and epoch 0",
     async run(site) {
       const answers = await atOnce(20, () => site.request("POST", PRODUCERS));
       const ids = answers.map((answer) => {

@@ -111,7 +111,7 @@ const conditions: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§15 a stream that is not there is not found, whatever If-Match says",
+    title: "§15 a missing stream is not found, with every value of If-Match",
     async run(site) {
       (await site.newStream().append("a", ifMatch(0))).refused(404, "stream_not_found");
     },
@@ -147,7 +147,7 @@ const retries: readonly CaseSpec[] = (
 
 const order: readonly CaseSpec[] = [
   {
-    title: "§4.1 a gap is told before the tail that has moved",
+    title: "§4.1 a gap is reported before a moved tail",
     async run(site) {
       const stream = await site.stream({}, "abc");
       const headers = { ...byEpoch("p", 0, 4), ...ifMatch(0) };
@@ -155,7 +155,7 @@ const order: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§4.1 a fence is told before the tail that has moved",
+    title: "§4.1 a fence is reported before a moved tail",
     async run(site) {
       const stream = await site.stream();
       await stream.append("a", byEpoch("p", 3, 0));
@@ -164,7 +164,7 @@ const order: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§4.1 a key that was used for other content is told before the tail that has moved",
+    title: "§4.1 a key that was used for other content is reported before a moved tail",
     needs: ["keys"],
     async run(site) {
       const stream = await site.stream();

@@ -69,8 +69,8 @@ const commits: readonly CaseSpec[] = [
       const answer = await thief.commit({ ...leases[0], offset: at(1) });
       answer.refused(409, "lease_lost");
       await group.isAt(streams[0], at(0));
-      const nobody = { member: "nobody", commits: [{ ...leases[0], offset: at(1) }] };
-      (await group.post("commit", nobody)).refused(409, "member_lost");
+      const stranger = { member: "stranger", commits: [{ ...leases[0], offset: at(1) }] };
+      (await group.post("commit", stranger)).refused(409, "member_lost");
     },
   },
   {

@@ -77,7 +77,7 @@ export const groupLeaseCases: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§20.2 the retry of a claim whose answer was lost is told the same",
+    title: "§20.2 the retry of a claim whose answer was lost has the same answer",
     async run(site) {
       const group = await groupOver(site, 3);
       const member = await group.join();
@@ -179,7 +179,7 @@ export const groupLeaseCases: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§20.2 a member whose time is over keeps its leases while nobody else claims",
+    title: "§20.2 a member whose time is over keeps its leases while no other member claims",
     isSlow: true,
     async run(site) {
       const group = await groupOver(site, 1, 1000);

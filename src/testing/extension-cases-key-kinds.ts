@@ -74,7 +74,8 @@ const times: readonly CaseSpec[] = [
 
 const contents: readonly CaseSpec[] = [
   {
-    title: "§16.3 two equal messages are one, and the second is told where the first ended",
+    title:
+      "§16.3 two equal messages are stored once, and the second answer has the end of the first",
     async run(site) {
       const stream = await site.stream(FROM_CONTENT);
       (await stream.append("abc")).expect(204, { "Stream-Next-Offset": at(3), ...NEW });

@@ -27,7 +27,7 @@ const rows: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§16 the same key with the same content is told the offset of the original",
+    title: "§16 the answer to the same key with the same content has the offset of the original",
     async run(site) {
       const stream = await site.stream();
       await stream.append("abc", byKey("k1"));

@@ -255,7 +255,7 @@ const timeouts: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§17 after its time an append of an epoch that has not begun is told so",
+    title: "§17 an append of an epoch that has not begun is refused when its wait ends",
     isSlow: true,
     async run(site) {
       const stream = await site.stream();
@@ -271,7 +271,7 @@ const notHeld: readonly CaseSpec[] = [
   ...["wait=0", "wait=-1", "wait=1.5", "wait=soon", "wait", "return=minimal", "waiting=20"].map(
     (prefer) =>
       ({
-        title: `§17 Prefer: ${prefer} is ignored, and a gap is told at once`,
+        title: `§17 Prefer: ${prefer} is ignored, and a gap is answered at once`,
         async run(site) {
           const stream = await site.stream();
           const answer = await stream.append("x", { ...byEpoch("p", 0, 1), Prefer: prefer });
@@ -303,7 +303,7 @@ const notHeld: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§17 a held append is in nobody else's way",
+    title: "§17 a held append delays no other append",
     async run(site) {
       const stream = await site.stream();
       const later = send(stream, "d", byEpoch("p", 0, 1));

@@ -137,7 +137,7 @@ const duplicates: readonly CaseSpec[] = [
   ).map(
     ([what, needs, headersOf]) =>
       ({
-        title: `§18 duplicates of the last 32 appends of ${what} are told where the original ended, older ones the tail`,
+        title: `§18 the answer to a duplicate of the last 32 appends of ${what} has the end of the original, an older one has the tail`,
         needs,
         async run(site) {
           const stream = await site.stream();
@@ -156,7 +156,7 @@ const duplicates: readonly CaseSpec[] = [
       }) satisfies CaseSpec,
   ),
   {
-    title: "§18 the replay of a key is told the original's offset, however old",
+    title: "§18 the answer to a duplicate key has the original's offset, however old",
     needs: ["keys"],
     async run(site) {
       const stream = await site.stream();
@@ -182,7 +182,7 @@ const duplicates: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§18 on a closed stream a duplicate is told where its original ended",
+    title: "§18 on a closed stream the answer to a duplicate has the end of its original",
     async run(site) {
       const stream = await site.stream();
       await stream.append("abc", byEpoch("p", 0, 0));

@@ -15,7 +15,7 @@ import {
 
 const rows: readonly CaseSpec[] = [
   {
-    title: "§14 the session of a producer that nobody knows begins in epoch 0",
+    title: "§14 the session of an unknown producer begins in epoch 0",
     async run(site) {
       const stream = await site.stream();
       const answer = await stream.append("a", bySession("p", "n1", 0));
@@ -28,7 +28,7 @@ const rows: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§14 a producer that nobody knows cannot begin a session at another sequence than 0",
+    title: "§14 an unknown producer cannot begin a session at another sequence than 0",
     async run(site) {
       const stream = await site.stream();
       const answer = await stream.append("a", bySession("p", "n1", 3));
@@ -145,7 +145,8 @@ const rows: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§14 an unknown session with another sequence than 0 is a gap and fences nobody",
+    title:
+      "§14 an unknown session with another sequence than 0 is a gap and fences no other session",
     async run(site) {
       const stream = await site.stream();
       await stream.append("a", bySession("p", "n1", 0));

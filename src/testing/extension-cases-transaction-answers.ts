@@ -22,7 +22,7 @@ import {
 
 const answers: readonly CaseSpec[] = [
   {
-    title: "§19.3 whoever has read one append of a transaction finds all others",
+    title: "§19.3 a reader that has read one append of a transaction finds all the others",
     async run(site) {
       // Many streams in between: a server that goes from one to the next needs time for that.
       const first = await site.stream();
@@ -50,7 +50,8 @@ const answers: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§19.3 a live reader of one stream that is told finds the other stream complete",
+    title:
+      "§19.3 a live reader that receives one append of a transaction finds the other streams complete",
     async run(site) {
       const [one, other] = [await site.stream(), await site.stream()];
       const live = site.request("GET", `${one.path}?offset=${at(0)}&live=long-poll`);
@@ -99,7 +100,8 @@ async function told(site: Site, stream: CaseStream, identity: string, query = ""
 
 const lost: readonly CaseSpec[] = [
   {
-    title: "§19.4 the outcome of a key is told, whatever signs it has, and an unknown one is not",
+    title:
+      "§19.4 the outcome of a key is found with any characters in the key, and an unknown key has none",
     async run(site) {
       const stream = await site.stream();
       const key = `${crypto.randomUUID()}/a?b%20"\\é`.replace("é", "~");
@@ -114,7 +116,7 @@ const lost: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§19.4 the outcome of a producer is told by its sequence and epoch",
+    title: "§19.4 the outcome of a producer is found by its sequence and epoch",
     async run(site) {
       const stream = await site.stream();
       const id = crypto.randomUUID();
@@ -127,7 +129,7 @@ const lost: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§19.4 the outcome of a session is told by its sequence and nonce",
+    title: "§19.4 the outcome of a session is found by its sequence and nonce",
     needs: ["sessions"],
     async run(site) {
       const stream = await site.stream();

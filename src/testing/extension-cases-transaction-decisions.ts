@@ -40,7 +40,7 @@ const retries: readonly CaseSpec[] = [
     },
   },
   {
-    title: "§19.2 thirty copies at once are one transaction, and all are told the same",
+    title: "§19.2 thirty copies at once are one transaction, and all have the same answer",
     async run(site) {
       const [one, other] = [await site.stream(), await site.stream()];
       const key = newKey();

@@ -66,7 +66,7 @@ const identities: readonly CaseSpec[] = [
 
 const requests: readonly CaseSpec[] = [
   {
-    title: "§19.1 appends to several streams are stored, and their tails are told in order",
+    title: "§19.1 appends to several streams are stored, and the answer has their tails in order",
     async run(site) {
       const [one, other] = [await site.stream(), await site.stream({}, "x")];
       const operations = [appendOf(one, "ab"), appendOf(other, "c"), appendOf(one, "d")];

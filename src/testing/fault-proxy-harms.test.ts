@@ -203,7 +203,7 @@ test("a reordered request arrives when a later one was answered", () =>
     },
   ));
 
-test("a reordered request that nobody overtakes arrives all the same", () =>
+test("a reordered request arrives even if no other request overtakes it", () =>
   onStage({ reorderRequests: 1, delayMsMax: 5 }, async (stage) => {
     expect(await stage.ask("alone")).toBe("201 ALONE");
   }));

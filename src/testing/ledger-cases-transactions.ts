@@ -66,7 +66,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
   },
   {
     title:
-      "LG1 nobody sees what a transaction wrote before it is committed, not even its own ledger",
+      "LG1 what a transaction wrote is seen outside only after its commit, even by its own ledger",
     run: async (target) => {
       const [one, other] = await openMany(target, 2);
       assert.ok(one !== undefined && other !== undefined);

@@ -130,7 +130,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
     },
   },
   {
-    title: "LG2 nobody owns what is done, failed or released",
+    title: "LG2 an entry that is done, failed or released has no owner",
     run: async (target) => {
       const { entries } = await target.open();
       for (const state of ["done", "failed", "released"] as const) {
@@ -147,7 +147,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
     },
   },
   {
-    title: "LG2 an owner writes whatever it wrote before, and what it does not name stays",
+    title: "LG2 an owner may write again, and the members it does not name stay as they were",
     run: async (target) => {
       const { entries } = await target.open();
       const place = freshPlace();
@@ -190,7 +190,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
     },
   },
   {
-    title: "LG3 every token is greater than all before it, whoever gives it, whatever was deleted",
+    title: "LG3 every token is greater than all before it, from any ledger and after any deletion",
     run: async (target) => {
       const ledgers = await openMany(target, 3);
       let last = 0;
@@ -243,7 +243,8 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
     },
   },
   {
-    title: "LG6 places do not meet, whatever characters they have, and come back as they were",
+    title:
+      "LG6 names of entries may have any characters: no two are mixed up, and each is read back unchanged",
     run: async (target) => {
       const { entries } = await target.open();
       const scope = freshScope();

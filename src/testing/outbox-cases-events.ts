@@ -75,7 +75,7 @@ export const eventCases: readonly OutboxCase[] = [
     },
   },
   {
-    title: "OL1 nobody sees an event before its transaction is committed",
+    title: "OL1 no reader sees an event before its transaction is committed",
     ways: ALL_WAYS,
     run: async (target) => {
       const [ledger, other] = [await openFresh(target), await target.open()];

@@ -135,7 +135,7 @@ export const sinkConformance: readonly SinkCase[] = [
     },
   },
   {
-    title: "the table is made once, whoever comes first",
+    title: "the table is made once when several sinks start at the same time",
     run: async (target) => {
       await Promise.all(Array.from({ length: 4 }, async () => (await target.open()).prepare()));
     },

@@ -67,7 +67,7 @@ export const directoryFaults: readonly Fault[] = [
     replace: "if (storeId === header.salt.toString()) {",
     caughtBy: {
       file: IDENTITY,
-      test: "ID1 a segment of another store is refused, whatever its number and its LSNs",
+      test: "ID1 a segment of another store is refused, with every number and LSN",
     },
   },
   {

@@ -293,7 +293,7 @@ export const journalFaults: readonly Fault[] = [
     replace: "if (end <= from) continue;",
     caughtBy: {
       file: "src/streams/stores/file/compaction.test.ts",
-      test: "whoever reads while a stream is moved sees every append once",
+      test: "a reader sees every append once while its stream is moved",
     },
   },
   {
@@ -437,7 +437,7 @@ export const journalFaults: readonly Fault[] = [
       "from = encodeExtents(block, extents, Math.max(INLINE_MAX, extents.find(from)), PART_MAX);",
     caughtBy: {
       file: TRIM,
-      test: "S9 a trim while a snapshot is written: whatever blocks have it, replay makes the same index",
+      test: "S9 a trim while a snapshot is written: replay makes the same index, with the trim in any of its blocks",
     },
   },
 ];

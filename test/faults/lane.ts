@@ -105,7 +105,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "return this.#owed.length >= 1e6 || this.#socket.writableNeedDrain;",
     caughtBy: {
       file: LANE_TEST,
-      test: "a connection has a bounded number of requests under way, and all are answered",
+      test: "a connection has a bounded number of unanswered requests, and all are answered",
     },
   },
   {
@@ -116,7 +116,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "isOverdue(keepAliveTimeoutMs * KEEP_ALIVE_EXTRA_MS)",
     caughtBy: {
       file: LANE_TEST,
-      test: "nobody holds a connection by being slow > a connection that is idle after its answer is ended",
+      test: "a slow client cannot hold a connection > a connection that is idle after its answer is ended",
     },
   },
   {
@@ -127,7 +127,7 @@ export const laneFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: LANE_TEST,
-      test: "nobody holds a connection by being slow > a client that does not take its answers is cut, however much it sends",
+      test: "a slow client cannot hold a connection > a client that does not take its answers is cut, however much it sends",
     },
   },
   {

@@ -15,7 +15,7 @@ export const ledgerFaults: readonly Fault[] = [
     replace: "CAST(${token} AS BIGINT)",
     caughtBy: {
       file: ALL,
-      test: "SQLite with journal_mode delete > LG2 nobody owns what is done, failed or released",
+      test: "SQLite with journal_mode delete > LG2 an entry that is done, failed or released has no owner",
     },
   },
   {
@@ -48,7 +48,7 @@ export const ledgerFaults: readonly Fault[] = [
     replace: "joined === undefined ? work() : joined(work);",
     caughtBy: {
       file: ALL,
-      test: "SQLite with journal_mode delete > LG1 nobody sees what a transaction wrote before it is committed, not even its own ledger",
+      test: "SQLite with journal_mode delete > LG1 what a transaction wrote is seen outside only after its commit, even by its own ledger",
     },
   },
   {
@@ -81,7 +81,7 @@ export const ledgerFaults: readonly Fault[] = [
     replace: "NO CYCLE CACHE 20`",
     caughtBy: {
       file: ALL,
-      test: "PostgreSQL > with pg > LG3 every token is greater than all before it, whoever gives it, whatever was deleted",
+      test: "PostgreSQL > with pg > LG3 every token is greater than all before it, from any ledger and after any deletion",
     },
   },
   {

@@ -47,7 +47,7 @@ export const ruleFaults: readonly Fault[] = [
     replace: "return state.tail;",
     caughtBy: {
       file: "src/streams/engine/tails.test.ts",
-      test: "G4 W4 looks, reads and lists stay at the durable state while a write is under way",
+      test: "G4 W4 looks, reads and lists stay at the durable state until a write is committed",
     },
   },
   {

@@ -11,7 +11,7 @@ const producerFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: "src/streams/core/session.test.ts",
-      test: "P5 the last sixteen stay fenced, whatever they send",
+      test: "P5 the last sixteen stay fenced with every sequence they send",
     },
   },
   {
@@ -50,7 +50,7 @@ const producerFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: "src/streams/core/append-tail.test.ts",
-      test: "G18 P7 is told its own end for the last 32 appends, and the tail before that",
+      test: "G18 P7 is answered with its own end for the last 32 appends, and with the tail before that",
     },
   },
   {
@@ -61,7 +61,7 @@ const producerFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: "src/streams/core/append-tail.test.ts",
-      test: "G18 P7 is told its own end for the last 32 appends, and the tail before that",
+      test: "G18 P7 is answered with its own end for the last 32 appends, and with the tail before that",
     },
   },
   {
@@ -165,7 +165,7 @@ const keyFaults: readonly Fault[] = [
     replace: `  if (overflow === "evict" && (isDurable || true)) return`,
     caughtBy: {
       file: "src/streams/engine/appends.test.ts",
-      test: "KD2 an entry under way is not pushed out, and gives way once it is durable",
+      test: "KD2 an uncommitted entry is not pushed out; once it is durable, it can be",
     },
   },
   {
@@ -242,7 +242,7 @@ const keyFaults: readonly Fault[] = [
     replace: "",
     caughtBy: {
       file: "src/streams/core/create.test.ts",
-      test: "never finds a stream there, whatever its configuration",
+      test: "never finds a stream there, with every configuration",
     },
   },
 ];

@@ -138,7 +138,7 @@ export const transactionFaults: readonly Fault[] = [
     });`,
     caughtBy: {
       file: ENGINE,
-      test: "is answered as the original was, whatever has changed since",
+      test: "is answered as the original was, also after other changes",
     },
   },
   {

@@ -14,7 +14,7 @@ export const turnFaults: readonly Fault[] = [
     replace: "    void event;",
     caughtBy: {
       file: TAILS,
-      test: "appends that come faster than readers are told are not held: readers are sent to the store",
+      test: "appends that come faster than readers take them are not kept: readers read the store instead",
     },
   },
   {
@@ -36,7 +36,7 @@ export const turnFaults: readonly Fault[] = [
     replace: "const event: TailEvent = { ...advance, appends: [] };",
     caughtBy: {
       file: TAILS,
-      test: "appends that come faster than readers are told are not held: readers are sent to the store",
+      test: "appends that come faster than readers take them are not kept: readers read the store instead",
     },
   },
   {

@@ -124,7 +124,7 @@ const broken: readonly Broken[] = [
       "§15 the retry of a producer is a duplicate and no conflict",
       "§15 the retry of a session is a duplicate and no conflict",
       "§15 the retry with a key is a duplicate and no conflict",
-      "§4.1 a gap is told before the tail that has moved",
+      "§4.1 a gap is reported before a moved tail",
       "§15 on a closed stream an append for another offset is refused as closed",
     ],
   },
@@ -141,7 +141,7 @@ const broken: readonly Broken[] = [
     rule: "a server that ignores Idempotency-Key",
     wrong: without("idempotency-key"),
     seenBy: [
-      "§16 the same key with the same content is told the offset of the original",
+      "§16 the answer to the same key with the same content has the offset of the original",
       "§16 the same key with other content is refused and stores nothing",
       "§16 thirty copies at once are stored once, and all but one are replays",
       "§16 a key with a bare space is refused",
@@ -167,17 +167,17 @@ const broken: readonly Broken[] = [
       "§16.1 evict forgets the oldest key, and a later retry of it is a new append",
       "§16.1 a key is forgotten after the window, counted from when it was stored",
       "§16.1 Stream-Key-Window: 0 is refused",
-      "§16.3 two equal messages are one, and the second is told where the first ended",
+      "§16.3 two equal messages are stored once, and the second answer has the end of the first",
     ],
   },
   {
     rule: "a server that tells the tail to every retry",
     wrong: { answer: tellTheTail },
     seenBy: [
-      "§16 the same key with the same content is told the offset of the original",
+      "§16 the answer to the same key with the same content has the offset of the original",
       "§18 duplicates of the last 32 appends of an epoch are told where the original ended, older ones the tail",
-      "§18 the replay of a key is told the original's offset, however old",
-      "§18 on a closed stream a duplicate is told where its original ended",
+      "§18 the answer to a duplicate key has the original's offset, however old",
+      "§18 on a closed stream the answer to a duplicate has the end of its original",
     ],
   },
   {
@@ -254,7 +254,7 @@ const broken: readonly Broken[] = [
         return { ...passed, body: JSON.stringify({ producerId: "0".repeat(32), epoch: 0 }) };
       },
     },
-    seenBy: ["§12.4 POST assigns an id that nobody else has, and epoch 0"],
+    seenBy: ["§12.4 POST assigns an id that no other producer has, and epoch 0"],
   },
   {
     rule: "a server whose reset forgets the fences too",

@@ -87,7 +87,7 @@ export const brokenGroups: readonly Broken[] = [
       },
     },
     seenBy: [
-      "§20.2 the retry of a claim whose answer was lost is told the same",
+      "§20.2 the retry of a claim whose answer was lost has the same answer",
       "§20.3 in a transaction a commit and its output are one",
     ],
   },

@@ -55,10 +55,10 @@ export const brokenTransactions: readonly Broken[] = [
     },
     seenBy: [
       "§19.2 a retry is answered as the original was, and stores nothing",
-      "§19.2 thirty copies at once are one transaction, and all are told the same",
+      "§19.2 thirty copies at once are one transaction, and all have the same answer",
       "§19.2 a retry is answered as the original was when its streams are closed or gone",
       "§19.2 other content under a key is refused and nothing is done",
-      "§19.4 the outcome of a key is told, whatever signs it has, and an unknown one is not",
+      "§19.4 the outcome of a key is found with any characters in the key, and an unknown key has none",
     ],
   },
   {
@@ -69,7 +69,7 @@ export const brokenTransactions: readonly Broken[] = [
       "§19.2 an append to a closed stream refuses all operations by its index",
       "§19.2 expectations are about the state before the transaction",
       "§19.2 expectations are looked at before all operations",
-      "§19.3 whoever has read one append of a transaction finds all others",
+      "§19.3 a reader that has read one append of a transaction finds all the others",
       "§12.1 the offsets of one list are of one instant: no transaction is cut",
       "§20.3 in a transaction a lost lease refuses the output too",
     ],
@@ -128,9 +128,9 @@ export const brokenTransactions: readonly Broken[] = [
       },
     },
     seenBy: [
-      "§19.4 the outcome of a key is told, whatever signs it has, and an unknown one is not",
-      "§19.4 the outcome of a producer is told by its sequence and epoch",
-      "§19.4 the outcome of a session is told by its sequence and nonce",
+      "§19.4 the outcome of a key is found with any characters in the key, and an unknown key has none",
+      "§19.4 the outcome of a producer is found by its sequence and epoch",
+      "§19.4 the outcome of a session is found by its sequence and nonce",
     ],
   },
   {

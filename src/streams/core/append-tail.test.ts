@@ -111,7 +111,7 @@ describe("an append that names a tail", () => {
     expect(stream.send("two", { ...identity, ...at(3) })).toMatchObject({ kind: "accepted" });
   });
 
-  test("A1 A5 what is wrong with the producer is told before the conflict", () => {
+  test("A1 A5 a problem with the producer is reported before the conflict", () => {
     const stream = new Stream();
     stream.send("one", { producer: producerClaim("p", 3, 0) });
     const asked: readonly [Partial<AppendCommand>, string][] = [
@@ -147,14 +147,14 @@ describe("an append that names a tail", () => {
 });
 
 describe("a duplicate", () => {
-  test("G18 P7 is told its own end for the last 32 appends, and the tail before that", () => {
+  test("G18 P7 is answered with its own end for the last 32 appends, and with the tail before that", () => {
     const stream = new Stream();
     const sizes = Array.from({ length: 50 }, (_, index) => (index % 7) + 1);
     const ends: number[] = [];
     for (const [sequence, size] of sizes.entries()) {
       stream.send("x".repeat(size), { producer: producerClaim("p", 2, sequence) });
       ends.push(stream.state.tail);
-      stream.send("somebody else");
+      stream.send("another writer");
     }
     for (const [sequence] of sizes.entries()) {
       const isKept = sequence >= sizes.length - ENDS_KEPT;
@@ -185,7 +185,7 @@ describe("a duplicate", () => {
     expect(stream.send("text 50", { producer: sessionClaim("p", "s", 50) }).kind).toBe("accepted");
   });
 
-  test("P8 A2 is told the same on a closed stream, and nothing of an epoch that is over", () => {
+  test("P8 A2 is compared with the content of its original on a closed stream too", () => {
     const stream = new Stream();
     stream.send("one", { producer: producerClaim("q", 0, 0) });
     stream.send("two", { producer: producerClaim("q", 1, 0) });
@@ -198,7 +198,7 @@ describe("a duplicate", () => {
     expect(stream.send("one", other)).toMatchObject({ kind: "duplicate", isOther: true });
   });
 
-  test("P7 is told the same after the close, and the end of a close without data is the tail", () => {
+  test("P7 is answered the same after the close, and the end of a close without data is the tail", () => {
     const stream = new Stream();
     stream.send("one", { producer: sessionClaim("p", "s", 0) });
     stream.send("two", { producer: sessionClaim("p", "s", 1) });

@@ -132,7 +132,7 @@ describe("creating again", () => {
     expect(count).toBeGreaterThan(10_000);
   });
 
-  test("changes nothing, whatever the body says", () => {
+  test("changes nothing, with every body", () => {
     const world = createWorld();
     create(world, createCommand(NAME, { text: "first" }));
     const before = snapshot(world);
@@ -176,7 +176,7 @@ test("a new stream has what the request says, and its body is its first append",
 });
 
 describe("a request that wants a free path", () => {
-  test("never finds a stream there, whatever its configuration", () => {
+  test("never finds a stream there, with every configuration", () => {
     let count = 0;
     for (const first of configurations()) {
       const world = worldWithSource();

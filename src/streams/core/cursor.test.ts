@@ -49,7 +49,7 @@ test("before the first interval the cursor is 0", () => {
   expect(decideCursor(undefined, 0, 0)).toBe("0");
 });
 
-test("the cursors of one connection never go back, whatever the clock does", () => {
+test("the cursors of one connection never go back, also when the clock does", () => {
   fc.assert(
     fc.property(cursor, fc.array(time), (first, times) => {
       let current = String(first);

@@ -72,7 +72,7 @@ class Stream {
 }
 
 describe("a key", () => {
-  test("KD1 with the same content is a replay that is told the end of its original", () => {
+  test("KD1 with the same content is a duplicate, answered with the end of its original", () => {
     const stream = new Stream();
     expect(stream.send(keyClaim("k", "one"), "one")).toMatchObject({ kind: "accepted", tail: 3 });
     stream.send(undefined, "more");
@@ -94,7 +94,7 @@ describe("a key", () => {
     expect(stream.send(keyClaim("k", "one"), "one").kind).toBe("replayed");
   });
 
-  test("KD1 A4 is told on a closed stream as before, and a new one is closed", () => {
+  test("KD1 A4 is still a duplicate on a closed stream, where a new key is refused", () => {
     const stream = new Stream();
     stream.send(keyClaim("k", "one"), "one");
     stream.send(keyClaim("close", ""), "", { closes: true });
@@ -243,7 +243,7 @@ describe("a key that carries its time", () => {
     expect(send()).toBe("key_expired");
   });
 
-  test("KD3 is told so on a closed stream: it may have been stored", () => {
+  test("KD3 is refused as such on a closed stream too: it may have been stored", () => {
     const stream = new Stream({ windowSeconds: 10 });
     stream.send(undefined, "", { closes: true });
     expect(timed(stream, "old", 10_000).kind).toBe("key_expired");

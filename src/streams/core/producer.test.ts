@@ -93,7 +93,7 @@ test("G2 P3 sending every claim twice changes nothing, in every history", () => 
   }
 });
 
-test("P3 a duplicate is told the newest state of its producer", () => {
+test("P3 the answer to a duplicate has the newest state of its producer", () => {
   for (const history of histories(4)) {
     for (const { decision, before } of run(history).steps) {
       if (decision.kind === "duplicate" && decision.state !== before) {

@@ -137,7 +137,7 @@ describe("an epoch that a session has", () => {
 describe("replaced sessions", () => {
   const nonces = Array.from({ length: SESSIONS_KEPT + 2 }, (_, index) => `nonce ${index}`);
 
-  test("P5 the last sixteen stay fenced, whatever they send", () => {
+  test("P5 the last sixteen stay fenced with every sequence they send", () => {
     const producer = known(...nonces.slice(0, SESSIONS_KEPT + 1).map((nonce) => session(nonce, 0)));
     for (const nonce of nonces.slice(0, SESSIONS_KEPT)) {
       for (const sequence of [0, 1, 5]) {
@@ -204,7 +204,7 @@ describe("after a reset", () => {
 });
 
 describe("where the original ended", () => {
-  test("P7 is told for the last 32 appends of the epoch, and for no older one", () => {
+  test("P7 is known for the last 32 appends of the epoch, and for no older one", () => {
     const producer = known();
     for (let sequence = 0; sequence < 100; sequence += 1) {
       producer.after(session("a", sequence));
@@ -312,7 +312,7 @@ describe("histories", () => {
     { weight: 1, arbitrary: fc.record({ kind: fc.constant("reset" as const) }) },
   );
 
-  test("G2 G13 P5 no session or epoch has a sequence accepted twice, whatever copies arrive late", () => {
+  test("G2 G13 P5 no session or epoch has a sequence accepted twice, also when copies arrive late", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 120 }), (steps) => {
         const history: Step[] = [];

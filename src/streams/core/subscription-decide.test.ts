@@ -71,7 +71,7 @@ describe("acks", () => {
     }
   });
 
-  test("whoever finds the lease over ends it, and pending work wakes again", () => {
+  test("the first request after a lease has run out ends it, and pending work wakes again", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     stage.append(ORDERS);
@@ -148,7 +148,7 @@ describe("acks", () => {
     expect(stage.claim("s", "two").generation).toBe(wake.generation + 1);
   });
 
-  test("a claim with nothing pending is told so, and an announced wake that lost its stream ends", () => {
+  test("a claim with nothing pending is refused, and an announced wake that lost its stream ends", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
     expect(decideClaim(subscription, "one", stage.scene()).kind).toBe("nothing_pending");

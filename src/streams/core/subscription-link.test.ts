@@ -102,7 +102,7 @@ describe("links", () => {
     }
   });
 
-  test("the index finds whom a scan finds, whatever patterns come and streams go", () => {
+  test("the index finds the same subscriptions as a scan, while patterns and streams come and go", () => {
     const name = fc.constantFrom("/a", "/b", "/a/x", "/a/y", "/b/x") as fc.Arbitrary<StreamName>;
     const pattern = fc.constantFrom("/*", "/**", "/a/*", "/*/x", "/b/**");
     const step = fc.oneof(

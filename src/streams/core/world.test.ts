@@ -248,7 +248,7 @@ describe("the world", () => {
     );
   });
 
-  test("journal time never goes back, whatever times the changes carry", () => {
+  test("journal time never goes back, for all times that changes carry", () => {
     fc.assert(
       fc.property(fc.array(fc.nat(1_000_000)), (times) => {
         const world = createWorld();

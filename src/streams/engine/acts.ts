@@ -6,7 +6,7 @@
 
 import type { KeyRefusal } from "../core/keys.ts";
 
-/** What an act came to, as it is written down and told again: plain JSON data. */
+/** The result of an act, as it is stored and as a retry reads it: plain JSON data. */
 export interface ActOutcome {
   /** Of a group's reset: streams that it concerned. */
   readonly streams?: number;

@@ -79,7 +79,7 @@ const keyed = (key: string, content = "x"): Partial<AppendCommand> => ({
 });
 const kindOf = async (outcome: Promise<AppendOutcome>): Promise<string> => (await outcome).kind;
 
-/** Twenty requests that are the same, and what the nineteen are told that lose. */
+/** Twenty equal requests, and the answer to the nineteen that lose. */
 const TWINS: readonly [what: string, parts: Partial<AppendCommand>, others: object][] = [
   ["one key", keyed("k"), { kind: "replayed", end: 1 }],
   ["one session", { producer: sessionClaim("p", "s", 0) }, { kind: "duplicate", end: 1 }],
@@ -141,7 +141,7 @@ describe("requests that come together", () => {
     expect(refused.value).toEqual(told);
   });
 
-  test("G3 a path that is taken by a stream under way is told when that is durable", async () => {
+  test("G3 a request for a path that an uncommitted stream has taken is answered when that stream is durable", async () => {
     const { engine, store } = await openGatedBench();
     const name = "/new";
     const sent = ["mine", "yours"].map((text) =>
@@ -170,7 +170,7 @@ describe("requests that come together", () => {
 });
 
 describe("keys", () => {
-  test("KD2 an entry under way is not pushed out, and gives way once it is durable", async () => {
+  test("KD2 an uncommitted entry is not pushed out; once it is durable, it can be", async () => {
     const { append, store } = await openGatedBench({ keys: { countMax: 2 } });
     const first = ["a", "b"].map((key) => watch(append("x", keyed(key))));
     const full = watch(append("x", keyed("c")));
@@ -266,7 +266,7 @@ describe("a wall clock that is set", () => {
   });
 });
 
-describe("what is told of producers", () => {
+describe("an answer about producers", () => {
   test("waits until it is durable: a producer, the list, and a reset", async () => {
     const { engine, append, store } = await openGatedBench();
     void append("one", { producer: sessionClaim("p", "s", 0) });
@@ -337,7 +337,7 @@ describe("what is told of producers", () => {
     ]);
     expect(await page("b", 2)).toEqual([["c", 3, 0, 13, true]]);
     expect(await page("c", 2)).toEqual([]);
-    expect(await engine.producer(A, "nobody" as ProducerId)).toBeUndefined();
+    expect(await engine.producer(A, "unknown" as ProducerId)).toBeUndefined();
     expect(await engine.producer("/b" as StreamName, P)).toBeUndefined();
   });
 

@@ -107,7 +107,7 @@ test("W2 the answer about a stream waits for the newest batch that touches it", 
   expect(commit.underWay(NAME, state)).toBeUndefined();
 });
 
-test("W2 a name is under way from the stage of its creation or removal to their commit", async () => {
+test("W2 a name is busy from the stage of its creation or removal to their commit", async () => {
   const { store, commit, stage } = await gatedBench();
   const removal = stage(ended("removed", 1));
   expect(commit.lifecycle(NAME)).toBe(removal);

@@ -168,7 +168,7 @@ describe("expiry", () => {
     expect(clock.pending).toBe(0);
   });
 
-  test("whoever meets an expired stream first ends it, and waits for that", async () => {
+  test("the first request for an expired stream ends it, and waits for that", async () => {
     const asks: readonly ((engine: Engine) => Promise<{ kind: string }>)[] = [
       (engine) => engine.append(A, appendCommand("x")),
       (engine) => engine.delete(A),
@@ -263,7 +263,7 @@ describe("expiry", () => {
     await engine.close();
   });
 
-  test("a live reader does not hold an absolute expiry off, and is told of the end", async () => {
+  test("a live reader does not delay an absolute expiry, and receives the end", async () => {
     const { engine, state, pass } = await openBench({ kind: "at", timeMs: 1_005_000 });
     const told: boolean[] = [];
     engine.listen(state, ({ isGone }) => told.push(isGone));

@@ -1,4 +1,4 @@
-// Edges where a decision, a wait and a change of somebody else met in the wrong order.
+// Cases where one caller's change came between the decision and the wait of another caller.
 import { expect, test } from "vitest";
 import type { CreateDecision } from "../core/create.ts";
 import type { Offset, StreamName } from "../core/types.ts";
@@ -35,7 +35,7 @@ const forkAt = (anchor: number, text = ""): Parameters<Engine["create"]>[0] =>
     fork: { sourceName: SOURCE, anchor: anchor as Offset, subOffset: 0 },
   });
 
-test("the tail that an exists answer speaks of is durable, whatever comes after it", async () => {
+test("the tail in an exists answer is durable, also when more changes follow", async () => {
   const { store, engine } = await openWith("");
   void engine.append(SOURCE, appendCommand("one"));
   await store.arrival();
@@ -64,7 +64,7 @@ test("W1 a fork with a body does not go beyond the room of the store", async () 
   expect(fork.error).toMatchObject({ code: "store_full" });
 });
 
-test("a fork never begins inside an append that is under way", async () => {
+test("a fork never begins inside an uncommitted append", async () => {
   const { store, engine } = await openWith("0123456789");
   void engine.append(SOURCE, appendCommand("x"));
   await store.arrival();
@@ -78,7 +78,7 @@ test("a fork never begins inside an append that is under way", async () => {
   expect(fork.value?.kind).toBe("invalid_fork");
 });
 
-test("a reader that comes after the end of its stream is told of it", async () => {
+test("a reader that comes after the end of its stream receives that end", async () => {
   const { store, engine } = await openWith("data");
   const look = await engine.look(SOURCE);
   if (look.kind !== "found") throw new Error("the stream is missing");

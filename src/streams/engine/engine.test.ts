@@ -82,7 +82,7 @@ const remove =
     engine.delete(name);
 const forkOfA: Partial<CreateCommand> = { fork: FORK_OF_A };
 
-/** What is durable, what is under way, what is then asked, and what must be answered after the commit. */
+/** What is durable, what is decided but not committed, what is then asked, and what must be answered after the commit. */
 const WAITING: readonly [
   title: string,
   durable: readonly Ask[],
@@ -98,35 +98,35 @@ const WAITING: readonly [
     { kind: "accepted", tail: 2 },
   ],
   [
-    "W2 duplicate of an original under way",
+    "W2 duplicate of an uncommitted original",
     [create(A)],
     append("x", claimed(0, 0)),
     append("x", claimed(0, 0)),
     { kind: "duplicate", end: 1 },
   ],
   [
-    "gap after a sequence under way",
+    "gap after an uncommitted sequence",
     [create(A)],
     append("x", claimed(0, 0)),
     append("z", claimed(0, 2)),
     { kind: "gap", expected: 1, received: 2 },
   ],
   [
-    "fenced by an epoch under way",
+    "fenced by an uncommitted epoch",
     [create(A), append("x", claimed(0, 0))],
     append("y", claimed(1, 0)),
     append("z", claimed(0, 1)),
     { kind: "fenced", currentEpoch: 1 },
   ],
   [
-    "epoch_start behind an epoch under way",
+    "epoch_start behind an uncommitted epoch",
     [create(A)],
     append("x", claimed(0, 0)),
     append("y", claimed(1, 7)),
     { kind: "epoch_start", received: 7 },
   ],
   [
-    "conflict with a Stream-Seq under way",
+    "conflict with an uncommitted Stream-Seq",
     [create(A)],
     append("x", { streamSeq: "b" }),
     append("y", { streamSeq: "a" }),
@@ -140,42 +140,42 @@ const WAITING: readonly [
     { kind: "content_type_mismatch" },
   ],
   [
-    "closed by a close under way",
+    "closed by an uncommitted close",
     [create(A)],
     append("x", { closes: true }),
     append("y"),
     { kind: "closed", tail: 1 },
   ],
   [
-    "closing again behind a close under way",
+    "closing again behind an uncommitted close",
     [create(A)],
     append("", { closes: true }),
     append("", { closes: true }),
     { kind: "already_closed" },
   ],
   [
-    "missing after a delete under way, for an append",
+    "missing after an uncommitted delete, for an append",
     [create(A)],
     remove(A),
     append("x"),
     { kind: "missing" },
   ],
   [
-    "missing after a delete under way, for a delete",
+    "missing after an uncommitted delete, for a delete",
     [create(A)],
     remove(A),
     remove(A),
     { kind: "missing" },
   ],
   [
-    "missing after a delete under way, for a look",
+    "missing after an uncommitted delete, for a look",
     [create(A)],
     remove(A),
     ({ engine }) => engine.look(A),
     { kind: "missing" },
   ],
   [
-    "gone after a soft delete under way",
+    "gone after an uncommitted soft delete",
     [create(A), create(B, forkOfA)],
     remove(A),
     append("x"),
@@ -197,21 +197,21 @@ const WAITING: readonly [
     { kind: "conflict" },
   ],
   [
-    "in_use after a soft delete under way",
+    "in_use after an uncommitted soft delete",
     [create(A), create(B, forkOfA)],
     remove(A),
     create(A),
     { kind: "in_use" },
   ],
   [
-    "source_missing after a delete under way",
+    "source_missing after an uncommitted delete",
     [create(A)],
     remove(A),
     create(B, forkOfA),
     { kind: "source_missing" },
   ],
   [
-    "source_deleted after a soft delete under way",
+    "source_deleted after an uncommitted soft delete",
     [create(A), create("/c", forkOfA)],
     remove(A),
     create(B, forkOfA),
@@ -292,7 +292,7 @@ test("G6 W1 1,000 concurrent appends get 1,000 distinct consecutive offsets", as
 describe("a failed commit", () => {
   const STEPS = 6;
 
-  // Whatever k is, an answer that says "stored" is true, and there is no other one after it.
+  // For every k: an answer that says "stored" is true, and no other answer follows it.
   test.each(
     Array.from({ length: STEPS }, (_, index) => index + 1).flatMap((k) => [
       [k, false] as const,
@@ -366,7 +366,7 @@ describe("a full store", () => {
     await gated.durably(gated.create(B, { text: "1234" }));
     const first = watch(gated.append("56", claimed(0, 0)));
     await gated.store.arrival();
-    // Bytes under way take room too.
+    // Bytes that are not committed yet take room too.
     const refused = gated.append("789AB", claimed(0, 1));
     await expect(refused).rejects.toMatchObject({ code: "store_full" });
     await expect(gated.create("/c", { text: "789AB" })).rejects.toMatchObject({

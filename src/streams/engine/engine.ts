@@ -273,7 +273,7 @@ export class Engine {
     await this.#store.close();
   }
 
-  /** Whether it has come to pass before the time is over. */
+  /** Resolves to false if `done` has not settled within the time. */
   async #within(done: Promise<boolean>, limitMs: number): Promise<boolean> {
     let cancel: () => void = () => undefined;
     const late = new Promise<boolean>((resolve) => {

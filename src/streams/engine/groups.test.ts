@@ -50,9 +50,9 @@ test("G3 W2 every answer of a group waits for the state that it speaks of", asyn
     () => groups.create("g", SETTINGS), // It exists: also that is only true once it is durable.
     () => groups.join("g", "m"),
     () => groups.claim("g", M, 10),
-    () => groups.claim("g", "nobody", 10),
+    () => groups.claim("g", "stranger", 10),
     () => groups.commit("g", M, []),
-    () => groups.commit("g", "nobody", []),
+    () => groups.commit("g", "stranger", []),
     () => groups.describe("g", "", 10),
     () => groups.list("", 10),
     () => groups.reset("g", undefined, { kind: "beginning" }),

@@ -20,7 +20,7 @@ describe("journal time", () => {
     expect(journalAt(clock, START_MS + HOUR_MS).nowMs()).toBe(START_MS + HOUR_MS);
   });
 
-  test("the time for keys starts at the wall clock, whatever is stored, and runs with the steady one", () => {
+  test("the time for keys starts at the wall clock, not at a stored time, and runs with the steady one", () => {
     const clock = createVirtualClock(START_MS);
     const journal = journalAt(clock, START_MS + 48 * HOUR_MS);
     expect(journal.unboundMs()).toBe(START_MS);
@@ -38,7 +38,7 @@ describe("journal time", () => {
     jumpMs: fc.oneof(fc.constant(0), fc.integer({ min: -3 * HOUR_MS, max: 3 * HOUR_MS })),
   });
 
-  test("never goes back, and keeps to the steady clock within a thousandth, whatever is set", () => {
+  test("never goes back, and keeps to the steady clock within a thousandth, for every change of the wall clock", () => {
     fc.assert(
       fc.property(fc.array(move, { maxLength: 50 }), (moves) => {
         const clock = createVirtualClock(START_MS);

@@ -113,7 +113,7 @@ describe("appends that came too early", () => {
     store.open();
   });
 
-  test("G17 are stored once and in order, whatever order and copies they come in", async () => {
+  test("G17 are stored once and in order, in every order of arrival and with copies", async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.shuffledSubarray([0, 1, 2, 3, 4, 5, 6, 7], { minLength: 8 }),

@@ -230,7 +230,7 @@ describe("pull-wake", () => {
     const writer = async (): Promise<void> => {
       for (; appends < 200; appends += 1) {
         await stage.append(ORDERS);
-        // Every phase is hit in turn; an idle subscription would wait for ever for another one.
+        // Every phase is hit in turn. Idle also ends the wait: an idle subscription would never reach another phase.
         const target = ["idle", "waking", "held", "held"][appends % 4];
         await settle(() => [target, "idle"].includes(stage.phase("s")));
       }
@@ -261,7 +261,7 @@ function assertNever(): never {
   throw new Error("this cannot be");
 }
 
-/** Waits for work that is already under way; nothing here depends on how long it takes. */
+/** Waits for work that has already begun; nothing here depends on how long it takes. */
 async function settle(isDone: () => boolean): Promise<void> {
   while (!isDone()) await nextTurn();
 }

@@ -43,7 +43,7 @@ describe("the list of readers", () => {
     expect(told).toEqual(["one", "two"]);
   });
 
-  test("a reader that leaves, also twice, is told nothing more and leaves nothing behind", () => {
+  test("a reader that leaves, also twice, receives nothing more and leaves nothing behind", () => {
     const tails = new Tails(createVirtualClock(), () => undefined);
     const told: string[] = [];
     const leave = tails.listen(ONE, () => told.push("left"));
@@ -56,7 +56,7 @@ describe("the list of readers", () => {
     expect(told).toEqual(["stays"]);
   });
 
-  test("readers may leave and come while they are told", () => {
+  test("readers may leave and come while an append is delivered", () => {
     const tails = new Tails(createVirtualClock(), () => undefined);
     const told: string[] = [];
     const leave = tails.listen(ONE, () => {
@@ -90,7 +90,7 @@ describe("the list of readers", () => {
     const perTurn = told.length;
     expect(perTurn).toBeLessThanOrEqual(LIMITS.turnBytesMax / appends[0].length);
     expect(perTurn).toBeGreaterThan(1);
-    // What comes meanwhile waits for its turn, and those who go meanwhile are told nothing more.
+    // An append that comes meanwhile waits for its turn. A reader that leaves meanwhile receives nothing more.
     tails.publish([from(1)]);
     expect(told.length).toBe(perTurn);
     for (let count = 2, next = turns.shift(); next !== undefined; count += 1) {
@@ -102,7 +102,7 @@ describe("the list of readers", () => {
     expect(told).toEqual([1, 2].flatMap((tail) => everybody.map((index) => `${tail}:${index}`)));
   });
 
-  test("who leaves before its turn is told nothing more", () => {
+  test("a reader that leaves before its turn receives nothing more", () => {
     const { clock, turns } = steppedClock();
     const tails = new Tails(clock, () => undefined);
     const told: number[] = [];
@@ -116,7 +116,7 @@ describe("the list of readers", () => {
     expect(told.length).toBe(soFar);
   });
 
-  test("appends that come faster than readers are told are not held: readers are sent to the store", () => {
+  test("appends that come faster than readers take them are not kept: readers read the store instead", () => {
     const { clock, turns } = steppedClock();
     const tails = new Tails(clock, () => undefined);
     const events = new Set<TailEvent>();
@@ -191,7 +191,7 @@ async function openEngine(): Promise<{ engine: Engine; store: GatedStore; state:
   return { engine, store, state };
 }
 
-test("G10 W4 every reader is told all durable data in order without holes, in 300 schedules", async () => {
+test("G10 W4 every reader receives all durable data in order without holes, in 300 schedules", async () => {
   for (let seed = 0; seed < 300; seed += 1) {
     const random = createSeededRandom(seed);
     const { engine, store, state } = await openEngine();
@@ -275,7 +275,7 @@ test("no schedule of looks, appends and commits loses a wake-up", async () => {
   }
 });
 
-test("G4 W4 looks, reads and lists stay at the durable state while a write is under way", async () => {
+test("G4 W4 looks, reads and lists stay at the durable state until a write is committed", async () => {
   const { engine, store, state } = await openEngine();
   const textNow = async (): Promise<string> =>
     textOf((await engine.read(state, 0 as Offset, 1000)).appends);
@@ -303,7 +303,7 @@ test("G4 W4 looks, reads and lists stay at the durable state while a write is un
   await engine.close();
 });
 
-test("W4 a reader is told that its stream has gone when that is durable", async () => {
+test("W4 a reader learns that its stream has gone when that is durable", async () => {
   const { engine, store, state } = await openEngine();
   const told: boolean[] = [];
   engine.listen(state, ({ isGone }) => told.push(isGone));

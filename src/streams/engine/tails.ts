@@ -4,10 +4,10 @@
  *   - a reader gets durable data only, once, in order, without holes;
  *   - a reader that registers and then looks at the tail misses nothing: both happen in one
  *     synchronous step, so no append can fall between;
- *   - one turn tells as many readers as its budget allows; the others are told in the next turns: those of one stream
- *     in the same order, those of other streams in between;
- *   - what waits to be told is bounded, however fast appends come and however many readers there are: beyond the bound
- *     the readers of a stream are told only that it has moved, once for all appends until then, and read the store.
+ *   - one turn serves as many readers as its budget allows, and the next turns serve the others: readers of one stream
+ *     in the same order, readers of other streams in between;
+ *   - the queue of undelivered appends is bounded, for any rate of appends and any number of readers: beyond the bound
+ *     the readers of a stream receive one event for all appends until then, without data, and read the store.
  */
 
 import { assert } from "../../base/assert.ts";
@@ -17,7 +17,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import type { Advance } from "./commit.ts";
 import { TurnBudget } from "./turn-budget.ts";
 
-/** What readers are told. One object for all readers of a stream, so that it is encoded once. */
+/** What readers receive. One object for all readers of a stream, so that it is encoded once. */
 export interface TailEvent {
   readonly start: Offset;
   readonly tail: Offset;
@@ -41,7 +41,7 @@ interface Telling {
 
 /** What telling one reader costs at least, in bytes that could be sent instead. */
 const TELL_BYTES = 1024;
-/** What a place in the list of those who are to be told takes. */
+/** Memory that one waiting reader takes in the queue. */
 const LISTENER_BYTES = 8;
 /** No reader stands there: a reader that gets this start reads the store. */
 const NOWHERE = -1 as Offset;
@@ -50,7 +50,7 @@ export class Tails {
   readonly #clock: Clock;
   readonly #onFault: (error: unknown) => void;
   readonly #listeners = new Map<StreamId, Set<TailListener>>();
-  /** What is to be told, oldest first, by stream. The stream whose turn it is comes first. */
+  /** Undelivered events by stream, oldest first. The stream whose turn it is comes first. */
   readonly #waiting = new Map<StreamId, Telling[]>();
   #heldBytes = 0;
   #isArmed = false;

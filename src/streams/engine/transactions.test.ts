@@ -73,7 +73,7 @@ async function twoStreams(store?: Store, outcomeBytesMax?: number): Promise<Engi
   return engine;
 }
 
-/** The streams are there, and whatever comes now waits. */
+/** The streams are there; from now on every commit waits at the gate. */
 async function twoStreamsBehindAGate(): Promise<{ engine: Engine; store: GatedStore }> {
   const inner = openMemoryStore();
   await twoStreams(inner);
@@ -163,7 +163,7 @@ describe("a transaction", () => {
 });
 
 describe("a retry", () => {
-  test("is answered as the original was, whatever has changed since", async () => {
+  test("is answered as the original was, also after other changes", async () => {
     const engine = await twoStreams();
     const work = [append(A, "one"), append(B, "two")];
     for (const identity of [byKey("k"), byProducer(0, 0)]) {
@@ -179,7 +179,7 @@ describe("a retry", () => {
     expect(await commit(engine, byKey("k"), ...work)).toMatchObject({ isReplay: true });
   });
 
-  test("that comes while the original is under way waits for it, and is stored once", async () => {
+  test("that comes before the original is committed waits for it, and is stored once", async () => {
     const { engine, store } = await twoStreamsBehindAGate();
     const all = Array.from({ length: 5 }, () => commit(engine, byKey("k"), append(A, "x")));
     const watched = all.map((outcome) => watch(outcome));
@@ -246,7 +246,7 @@ describe("the outcome of a lost commit", () => {
     }
     expect(await engine.transactions.find(byProducer(3, 1))).toEqual({ kind: "missing" });
     expect(await engine.transactions.find(byProducer(2, 0))).toMatchObject({ kind: "fenced" });
-    expect(await engine.transactions.find(byProducer(0, 0, "nobody" as ProducerId))).toEqual({
+    expect(await engine.transactions.find(byProducer(0, 0, "unknown" as ProducerId))).toEqual({
       kind: "missing",
     });
   });

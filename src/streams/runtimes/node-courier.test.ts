@@ -113,7 +113,7 @@ describe("a delivery", () => {
     });
   });
 
-  test("localhost works, by whatever address the system gives it", async () => {
+  test("localhost works, with every address that the system gives it", async () => {
     const receiver = await receive(answerOk, "localhost");
     expect(text(await deliver(`http://localhost:${receiver.port}/`))).toBe("ok");
   });
@@ -316,7 +316,7 @@ describe("what the other side may do", () => {
     expect((await deliver(receiver.url)).kind).toBe("failed");
   });
 
-  test("a port where nobody listens is a failure that names no address", async () => {
+  test("a port without a listener is a failure that names no address", async () => {
     const receiver = await receive(answerOk);
     for (const close of closers.splice(0)) close();
     expect(await deliver(receiver.url)).toEqual({ kind: "failed", reason: "ECONNREFUSED" });
@@ -326,7 +326,7 @@ describe("what the other side may do", () => {
 describe("abort", () => {
   const aborted = { kind: "failed", reason: "the delivery was aborted" };
 
-  test("a delivery under way ends at once, and its connection is closed", async () => {
+  test("a running delivery ends at once, and its connection is closed", async () => {
     const controller = new AbortController();
     let closed: Promise<unknown> = Promise.resolve();
     const receiver = await receive((_, response) => {

@@ -151,7 +151,7 @@ function manyFields(count: number): string {
 }
 
 describe("a verdict does not depend on what follows, and a cut head is never whole", () => {
-  test("a good head is partial at every cut, and ends where it ends whatever follows", () => {
+  test("a good head is partial at every cut, and its end does not depend on what follows", () => {
     for (let at = 0; at < GOOD.length; at += 1) {
       expect([at, verdictOn(GOOD.slice(0, at))]).toEqual([at, "partial"]);
     }

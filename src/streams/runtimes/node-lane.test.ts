@@ -262,7 +262,7 @@ describe("bodies", () => {
   });
 });
 
-test("a connection has a bounded number of requests under way, and all are answered", async () => {
+test("a connection has a bounded number of unanswered requests, and all are answered", async () => {
   const [server, gated] = await startGated();
   const client = new Client(server);
   client.socket.write(append("x").repeat(200));
@@ -274,7 +274,7 @@ test("a connection has a bounded number of requests under way, and all are answe
   expect(await textOf(server)).toBe("x".repeat(200));
 });
 
-describe("nobody holds a connection by being slow", () => {
+describe("a slow client cannot hold a connection", () => {
   const limits = {
     headersTimeoutMs: 200,
     requestTimeoutMs: 300,
@@ -403,7 +403,7 @@ describe.each([
     expect(performance.now() - before).toBeLessThan(LIMITS.drainMs / 4);
   });
 
-  test("connections are counted together, whoever has them", async () => {
+  test("connections of the lane and of node:http are counted together", async () => {
     const server = await startWithStream({ connectionsMax: 3, hasFastLane });
     const [lane, http] = [new Client(server), new Client(server)];
     lane.socket.write(append("x"));

@@ -16,7 +16,7 @@ async function start(options: Partial<NodeServerOptions> = {}): Promise<NodeServ
   return server;
 }
 
-test("it listens on this machine only, unless it is told otherwise", async () => {
+test("it listens on this machine only, unless the options name another host", async () => {
   expect((await start()).url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
   const six = await start({ host: "::1" });
   expect(six.url).toMatch(/^http:\/\/\[::1\]:\d+$/);
@@ -75,7 +75,7 @@ test("a client that goes away in the middle of its body is no fault of the serve
   expect([await answer.text(), faults]).toEqual(["", []]);
 });
 
-test("an answer that cannot be sent is a fault that is told, and the server goes on", async () => {
+test("an answer that cannot be sent is reported as a fault, and the server goes on", async () => {
   const faults: unknown[] = [];
   const server = await start({
     publicUrl: "http://not\na.header",

@@ -312,7 +312,7 @@ describe("the numbers", () => {
     await stage.post("/k", "a", key("4"));
     expect(await stage.value("hapax_keys")).toBe(1);
     expect([await evicted("full"), await evicted("age")]).toEqual([1, 2]);
-    // Nobody writes any more: they are forgotten all the same.
+    // Keys are forgotten even when no more appends come.
     stage.clock.advance(20_000);
     expect(await stage.value("hapax_keys")).toBe(0);
     expect(await evicted("age")).toBe(3);

@@ -142,7 +142,7 @@ test("ids are listed in the order of their code units, page after page", async (
   expect(seen).toEqual(ids.toSorted());
 });
 
-test("a reset is in the way of nobody else, and of no append that is under way", async () => {
+test("a reset delays no other producer and no append that has not been committed yet", async () => {
   const path = await fresh();
   await append(path, "p", 5, 0);
   const [first] = await Promise.all([

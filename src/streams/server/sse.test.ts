@@ -356,7 +356,7 @@ describe("the life of a connection", () => {
     expect(sink.events().at(-1)?.data).toContain('"streamClosed":true');
   });
 
-  test("a close without data is told, and a delete ends the connection without a close", async () => {
+  test("a close without data is sent, and a delete ends the connection without a close", async () => {
     const world = await openWorld();
     const closed = await world.follow();
     await world.append("", { "stream-closed": "true" });

@@ -162,7 +162,7 @@ test("after a failed write no other is tried, and what was durable can be read",
   await store.close();
 });
 
-test("a commit that fails while a snapshot is written leaves nobody waiting", async () => {
+test("a commit that fails while a snapshot is written leaves no caller waiting", async () => {
   let refused = 0;
   for (let call = 1; call <= 14; call += 1) {
     const disk = createSimulatedDisk(call);

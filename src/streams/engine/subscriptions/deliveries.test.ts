@@ -48,7 +48,7 @@ interface Delivery {
 /** A receiver that the test plays itself. */
 class ScriptedCourier implements Courier {
   readonly deliveries: Delivery[] = [];
-  /** A courier should end at once when it is told to; this one may be slow. */
+  /** A courier should end at once when its signal aborts; this one may be slow. */
   ignoresAbort = false;
   readonly #waiting: ((delivery: Delivery) => void)[] = [];
 
@@ -315,14 +315,14 @@ async function openGatedStage() {
   return { store, stage: await openStage(store, before.clock) };
 }
 
-/** Far more work of the kind that a delivery does before it is sent: one under way would be seen. */
+/** Far more work than a delivery does before it is sent: a delivery that has begun would be seen. */
 async function manySignings(): Promise<void> {
   for (let count = 0; count < 50; count += 1) {
     await crypto.subtle.digest("SHA-256", new Uint8Array(1));
   }
 }
 
-/** Waits for work that is already under way; nothing here depends on how long it takes. */
+/** Waits for work that has already begun; nothing here depends on how long it takes. */
 async function settle(isDone: () => boolean): Promise<void> {
   while (!isDone()) await nextTurn();
 }

@@ -32,7 +32,7 @@ function withResolvers(): { promise: Promise<void>; resolve: () => void } {
   return { promise, resolve };
 }
 
-test("no more deliveries are under way than allowed, in all", async () => {
+test("no more deliveries run at once than allowed, over all subscriptions", async () => {
   const load = createLoad(2, 2);
   for (const name of ["a", "b", "c", "d"]) load.add(name, name);
   expect(load.names()).toEqual(["a", "b"]);

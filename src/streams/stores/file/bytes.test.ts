@@ -4,7 +4,7 @@ import { ByteReader, ByteWriter, damage } from "./bytes.ts";
 
 const whole = fc.integer({ min: 0, max: Number.MAX_SAFE_INTEGER });
 
-test("numbers, texts and bytes come back as they were written, whatever came before them", () => {
+test("numbers, texts and bytes are read as they were written, after any other values", () => {
   fc.assert(
     fc.property(
       fc.array(fc.tuple(whole, fc.string({ unit: "grapheme" }), fc.uint8Array())),

@@ -70,7 +70,7 @@ test("a stream has the same bytes and the same cuts after it was moved, now and 
   await after.close();
 });
 
-test("whoever reads while a stream is moved sees every append once", async () => {
+test("a reader sees every append once while its stream is moved", async () => {
   for (let seed = 0; seed < 40; seed += 1) {
     const store = await openOnDisk(createSimulatedDisk(seed), SETTINGS, async () => {});
     await writeStore(store);

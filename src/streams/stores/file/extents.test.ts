@@ -53,7 +53,7 @@ test("IX1 a run that goes on on disk joins the last one, unless it gets too long
   expect(extents.count).toBe(3);
 });
 
-test("IX1 a part that was moved is replaced, and the rest stays, whatever the counts", () => {
+test("IX1 a part that was moved is replaced, and the rest stays, for all counts", () => {
   const shape = fc.record({
     count: fc.integer({ min: 1, max: 12 }),
     from: fc.nat(11),

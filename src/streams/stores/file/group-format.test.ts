@@ -45,7 +45,7 @@ async function fill(store: FileStore): Promise<void> {
   await write(store, { ...base, ...claim, kind: "group_claimed", member });
 }
 
-test("groups in a snapshot are of one moment, whatever happens while their blocks are written", async () => {
+test("groups in a snapshot are of one moment, also when they change while their blocks are written", async () => {
   const disk = createSimulatedDisk(1);
   let blocks = 0;
   const beforeBlock = async (block: number): Promise<void> => {

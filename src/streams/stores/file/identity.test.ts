@@ -124,7 +124,7 @@ test("ID2 a file that lost only zeros is filled up again, and a lost end is give
   expect((await tailsOf(lost))[0]).toBeLessThan(15_000);
 });
 
-test("ID1 a segment of another store is refused, whatever its number and its LSNs", async () => {
+test("ID1 a segment of another store is refused, with every number and LSN", async () => {
   const [own, other] = [await filled(30), await filled(30)];
   copyFileSync(join(other, segmentFile(2)), join(own, segmentFile(2)));
   await expectRefused(own, /it belongs to the store [0-9a-f]{32}, STORE says/, "header");

@@ -67,7 +67,7 @@ test("a write that the kernel takes in parts arrives whole, from one buffer and 
   }
 });
 
-test("a kernel that writes nothing and gives no reason is not asked for ever", async () => {
+test("a kernel that writes nothing and gives no reason is asked a limited number of times", async () => {
   kernel.writeBytesMax = 0;
   const file = await openNodeDisk(directory(), true).open("one", "create");
   await expect(file.write([Buffer.alloc(10)], 0)).rejects.toThrow("wrote nothing");
@@ -105,7 +105,7 @@ test("the directory is synced when it is asked for, and not when the page cache 
   await file.close();
 });
 
-test("a failed call is told as it is and leaves nothing open", async () => {
+test("a failed call throws its own error and leaves nothing open", async () => {
   const disk = openNodeDisk(directory(), true);
   for (const mode of ["read", "write", "durable"] as const) {
     await expect(disk.open("none", mode)).rejects.toMatchObject({ code: "ENOENT" });

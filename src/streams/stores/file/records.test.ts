@@ -164,7 +164,7 @@ test("data that was moved comes back with its stream and place, and changes no s
   });
 });
 
-test("data that does not match its own checksum is damage for whoever reads it", () => {
+test("data that does not match its own checksum is damage for every reader", () => {
   const moved = { kind: "moved", stream: 3, start: 0, data: Buffer.from("moved") } as const;
   const writer = new ByteWriter(8);
   encodeDataRecord(writer, { ...moved, stream: 3 as StreamId, start: 0 as Offset }, 0 as Offset);

@@ -120,7 +120,7 @@ test("frames are written into room that the file already has", async () => {
   expect(spare.length).toBeGreaterThanOrEqual(listed.length);
 });
 
-test("a full disk is told in bytes that are left, and looked at again by itself", async () => {
+test("a full disk says how many bytes are left, and the store looks again by itself", async () => {
   const disk = createSimulatedDisk(5);
   const ownClock = createVirtualClock();
   const segments = segmentsOn(disk, ownClock);
@@ -157,7 +157,7 @@ test("the file of a dead segment is room, also on a full disk", async () => {
   await segments.close();
 });
 
-test("S4 a read that is under way is not cut off when its segment is full or given up", async () => {
+test("S4 a running read is not cut off when its segment is full or given up", async () => {
   for (let seed = 0; seed < 30; seed += 1) {
     const disk = createSimulatedDisk(seed);
     const segments = segmentsOn(disk);

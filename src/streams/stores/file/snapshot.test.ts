@@ -208,7 +208,7 @@ function anyChange(world: World, random: SeededRandom): Change | undefined {
   return appended(id, "p", { producer: kind < 16 ? same : other, atMs });
 }
 
-test("whatever happens to keys and producers while a snapshot is written comes back", async () => {
+test("every change of keys and producers while a snapshot is written is there after recovery", async () => {
   let blocks = 0;
   for (let seed = 0; seed < 12; seed += 1) {
     const random = createSeededRandom(seed);

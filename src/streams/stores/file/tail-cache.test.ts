@@ -33,7 +33,7 @@ test("what is read from the cache is the stream's own data up to its tail, witho
   );
 });
 
-test("an offset at the tail has nothing, and a page ends where it is told to", () => {
+test("a page at the tail is empty, and a page ends at its limit", () => {
   const cache = new TailCache(10_000);
   const stream = 1 as StreamId;
   cache.add(stream, 5 as Offset, Buffer.from("abc"));
@@ -152,7 +152,7 @@ test("streams that are written and removed leave nothing behind, also behind one
   expect(page?.appends.map(String)).toEqual([String(Buffer.from("stays"))]);
 });
 
-test("the newest append is always there, in whatever order streams come, go and are dropped", () => {
+test("the newest append is always there, in every order in which streams come, go and are dropped", () => {
   const step = fc.record({ stream: fc.nat(5), isRemoved: fc.boolean() });
   fc.assert(
     fc.property(fc.array(step, { minLength: 9000, maxLength: 12_000 }), (steps) => {

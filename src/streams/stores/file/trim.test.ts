@@ -101,7 +101,7 @@ test("S9 a trim while what it forgets is moved leaves the rest, also after a los
 const filler = appended(2, pattern(30_000, 0));
 const many = Array.from({ length: 40 }, (_, at) => marked(`producer ${at}`, 0, 0));
 
-test("S9 a trim while a snapshot is written: whatever blocks have it, replay makes the same index", async () => {
+test("S9 a trim while a snapshot is written: replay makes the same index, with the trim in any of its blocks", async () => {
   // More extents than go into two blocks beside the first: 4,000 go into one.
   const parts = 4100;
   for (const [pauseAt, ...trims] of [
