@@ -26,7 +26,7 @@ const ORDERS = 400;
 const STREAM = "/v1/stream/orders";
 const SELF = fileURLToPath(import.meta.url);
 const BIN = fileURLToPath(new URL("../dist/bin.js", import.meta.url));
-const RETRY = { minMs: 10, maxMs: 200, totalMs: 60_000 };
+const RETRY = { pauseMs: 10, pauseMsMax: 200, totalMs: 60_000 };
 
 const openPool = (database) => {
   const pool = new pg.Pool(database);

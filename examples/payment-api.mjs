@@ -67,7 +67,7 @@ async function pay() {
   const call = createIdempotentFetch({
     store: fileKeyStore(join(folder, "keys")),
     windowMs: 24 * 3_600_000,
-    retry: { minMs: 20, maxMs: 500, totalMs: 60_000 },
+    retry: { pauseMs: 20, pauseMsMax: 500, totalMs: 60_000 },
   });
   const url = `http://127.0.0.1:${port}/payments`;
   const headers = { "x-tenant": "acme" };

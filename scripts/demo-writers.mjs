@@ -60,7 +60,7 @@ class Told {
 
 async function openHapax(url, fetcher) {
   const { connect } = await import("hapax/client");
-  const stream = connect(url, { fetch: fetcher, retry: { maxMs: PAUSE_MS_MAX } });
+  const stream = connect(url, { fetch: fetcher, retry: { pauseMsMax: PAUSE_MS_MAX } });
   await stream.create({ contentType: "application/json" });
   const told = { producer: new Told(), append: new Told() };
   const producer = stream.producer({ id: "payments-1" });

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { backoffMs, doubledMs, jitteredMs, spreadMs } from "./backoff.ts";
 
-const BOUNDS = { minMs: 100, maxMs: 1_000 };
+const BOUNDS = { pauseMs: 100, pauseMsMax: 1_000 };
 const FAILURES = [1, 2, 3, 4, 5, 1_000_000];
 
 test("a pause doubles up to its maximum; half of it is certain", () => {

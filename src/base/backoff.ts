@@ -1,18 +1,21 @@
 /** How long to wait before the next try. Pure: the random number, in [0, 1), comes from the caller. */
 
-/** The shortest and the longest pause. */
-export interface PauseBounds {
-  readonly minMs: number;
-  readonly maxMs: number;
-}
+import type { RetryOptions } from "./retry-options.ts";
+
+/** The first and the longest pause. */
+export type PauseBounds = Required<Pick<RetryOptions, "pauseMs" | "pauseMsMax">>;
 
 /**
- * The pause after the n-th failure in a row. It begins at `minMs` and doubles up to `maxMs`; half of it is certain and
+ * The pause after the n-th failure in a row. It begins at `pauseMs` and doubles up to `pauseMsMax`; half of it is certain and
  * half is random, so that many callers do not return together.
  */
-export function backoffMs(failures: number, { minMs, maxMs }: PauseBounds, unit: number): number {
+export function backoffMs(
+  failures: number,
+  { pauseMs, pauseMsMax }: PauseBounds,
+  unit: number,
+): number {
   // More doublings than any pause needs: without the limit the number would become infinite.
-  return Math.min(maxMs, minMs * 2 ** Math.min(failures - 1, 30)) * (0.5 + unit / 2);
+  return Math.min(pauseMsMax, pauseMs * 2 ** Math.min(failures - 1, 30)) * (0.5 + unit / 2);
 }
 
 /** The same pause as a whole: for callers that are alone, or that spread themselves in another way. */
@@ -22,7 +25,7 @@ export function doubledMs(failures: number, bounds: PauseBounds): number {
 
 /** Half of the time and a random part of the other half. */
 export function jitteredMs(wholeMs: number, unit: number): number {
-  return backoffMs(1, { minMs: wholeMs, maxMs: wholeMs }, unit);
+  return backoffMs(1, { pauseMs: wholeMs, pauseMsMax: wholeMs }, unit);
 }
 
 /** The time, up to `share` of it shorter or longer: for work that repeats at a steady rate. */

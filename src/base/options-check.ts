@@ -1,10 +1,20 @@
-/** Checks of options, for every wing. */
+/**
+ * Checks of options, for every wing. Each wing passes its error class: the client's is small and has no help texts, the one
+ * of errors.ts has them. This file imports neither.
+ */
 
-import { HapaxError } from "./error-codes.ts";
+/** The code of the error that `end` throws. */
+export type CheckCode = "invalid_options" | "invalid_request";
 
-/** Collects what is wrong with options, so that all of it is said at once. */
+/** Collects the problems of options, so that one error lists all of them. */
 export class OptionsCheck {
   readonly #problems: string[] = [];
+  readonly #Failure: new (code: CheckCode, message: string) => Error;
+
+  /** `Failure`: the error class of the caller's wing. */
+  constructor(Failure: new (code: CheckCode, message: string) => Error) {
+    this.#Failure = Failure;
+  }
 
   /** The value or its default; a problem if it is not a number from `min` to `max`. */
   number(name: string, value: number | undefined, fallback: number, min: number, max = Infinity) {
@@ -20,7 +30,7 @@ export class OptionsCheck {
   }
 
   /** Throws if there was a problem. */
-  end(code: "invalid_options" | "invalid_request" = "invalid_options"): void {
-    if (this.#problems.length > 0) throw new HapaxError(code, this.#problems.join("; "));
+  end(code: CheckCode = "invalid_options"): void {
+    if (this.#problems.length > 0) throw new this.#Failure(code, this.#problems.join("; "));
   }
 }

@@ -23,7 +23,7 @@ import { printable } from "./terminal.ts";
 const ATTEMPT_TIMEOUT_MS = 30_000;
 const ATTEMPT_TIMEOUT_MS_MIN = 1_000;
 /** The pauses between attempts. */
-export const PAUSES = { minMs: 100, maxMs: 5_000 };
+export const PAUSES = { pauseMs: 100, pauseMsMax: 5_000 };
 
 export interface Call {
   readonly target: Target;

@@ -115,7 +115,7 @@ for (const status of [200, 204, 301, 400, 401, 403, 404, 409, 412, 413, 501, 505
 }
 
 test("pauses double with jitter, up to the longest", async () => {
-  const options = { retry: { minMs: 100, maxMs: 1_000, totalMs: 20_000 } };
+  const options = { retry: { pauseMs: 100, pauseMsMax: 1_000, totalMs: 20_000 } };
   const { caller, requests, settle } = open(["lost"], options);
   await expect(settle(caller.untilAnswered(CALL))).rejects.toMatchObject({ code: "unreachable" });
   const pauses = requests.slice(1).map(({ atMs }, at) => atMs - (requests[at]?.atMs ?? 0));
@@ -185,7 +185,7 @@ test("a signal ends an attempt, a pause and a connection with its reason", async
   const reason = new Error("enough");
   for (const script of ["silent", "lost"] as const) {
     const controller = new AbortController();
-    const { caller, settle, clock } = open([script], { retry: { minMs: 1_000 } });
+    const { caller, settle, clock } = open([script], { retry: { pauseMs: 1_000 } });
     const call = caller.untilAnswered({ ...CALL, signal: controller.signal });
     clock.after(100, () => {
       controller.abort(reason);

@@ -18,7 +18,7 @@ export type { StreamHead } from "./head.ts";
 export { memoryPosition, type PositionStore, storagePosition } from "./positions.ts";
 export { Producer, type ProducerOptions } from "./producer.ts";
 export type { Reading, ReadOptions } from "./reading.ts";
-export type { ClientOptions, RetryOptions } from "./options.ts";
+export type { ClientOptions } from "./options.ts";
 export { type AppendOptions, Stream } from "./stream.ts";
 export {
   type ClientAnswer,
@@ -29,6 +29,7 @@ export {
 export { documentVisibility, type Visibility } from "./visibility.ts";
 export { type ClientErrorCode, HapaxError, isHapaxError } from "../base/error-codes.ts";
 export type { ErrorCode } from "../base/errors.ts";
+export type { RetryOptions } from "../base/retry-options.ts";
 
 /**
  * Creates the handle of a stream. Sends nothing yet. Throws `invalid_options`.

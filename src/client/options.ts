@@ -1,22 +1,17 @@
 /** Options of a connection. They are checked once; one error lists all problems. They never change. */
 
+import { HapaxError } from "../base/error-codes.ts";
 import { OptionsCheck } from "../base/options-check.ts";
 import { type Clock, waitingClock } from "../base/clock.ts";
+import type { RetryOptions } from "../base/retry-options.ts";
 import { type Random, systemRandom } from "../base/random.ts";
 import { fetchTransport, type Transport } from "./transport.ts";
 
 /** A value, or a function that returns it before every attempt, such as a token that is refreshed. */
 export type Dynamic = string | (() => string | Promise<string>);
 
-/** Says how long and how often a call is repeated that got no answer, or one that means "try again". */
-export interface RetryOptions {
-  /** The time for all attempts and pauses of one call, in milliseconds. Default 60,000; `Infinity` never gives up. */
-  readonly totalMs?: number;
-  /** The first pause, in milliseconds. It doubles with each failure. Default 100. */
-  readonly minMs?: number;
-  /** The longest pause, in milliseconds. Default 10,000. `Retry-After` may ask for more. */
-  readonly maxMs?: number;
-}
+/** The members of `RetryOptions` that a client uses. */
+export type ClientRetry = Pick<RetryOptions, "pauseMs" | "pauseMsMax" | "totalMs">;
 
 /** Options of `connect`. All are optional. */
 export interface ClientOptions {
@@ -30,7 +25,11 @@ export interface ClientOptions {
   readonly fetch?: typeof fetch;
   readonly clock?: Clock;
   readonly random?: Random;
-  readonly retry?: RetryOptions;
+  /**
+   * How a call is repeated that got no answer, or one that means "try again". Defaults: `pauseMs` 100, `pauseMsMax` 10,000,
+   * `totalMs` 60,000 for each call. `totalMs: Infinity` never gives up.
+   */
+  readonly retry?: ClientRetry;
   /** The time for one attempt, to the end of its answer, in milliseconds. Default 30,000. */
   readonly timeoutMs?: number;
   /** The stream's media type, if you know it. Default: the client asks with `HEAD` before the first append. */
@@ -48,7 +47,7 @@ export interface ResolvedClientOptions {
   readonly transport: Transport;
   readonly clock: Clock;
   readonly random: Random;
-  readonly retry: Required<RetryOptions>;
+  readonly retry: Required<ClientRetry>;
   readonly timeoutMs: number;
   readonly contentType: string | undefined;
   readonly keyWindowSeconds: number;
@@ -57,9 +56,9 @@ export interface ResolvedClientOptions {
 
 /** Checks the options and fills in the defaults. Throws `invalid_options`. */
 export function resolveClientOptions(options: ClientOptions = {}): ResolvedClientOptions {
-  const check = new OptionsCheck();
+  const check = new OptionsCheck(HapaxError);
   const { retry = {} } = options;
-  const minMs = check.number("retry.minMs", retry.minMs, 100, 1);
+  const pauseMs = check.number("retry.pauseMs", retry.pauseMs, 100, 1);
   const resolved = {
     headers: options.headers ?? {},
     params: options.params ?? {},
@@ -68,8 +67,13 @@ export function resolveClientOptions(options: ClientOptions = {}): ResolvedClien
     random: options.random ?? systemRandom,
     retry: {
       totalMs: check.number("retry.totalMs", retry.totalMs, 60_000, 0),
-      minMs,
-      maxMs: check.number("retry.maxMs", retry.maxMs, Math.max(10_000, minMs), minMs),
+      pauseMs,
+      pauseMsMax: check.number(
+        "retry.pauseMsMax",
+        retry.pauseMsMax,
+        Math.max(10_000, pauseMs),
+        pauseMs,
+      ),
     },
     timeoutMs: check.number("timeoutMs", options.timeoutMs, 30_000, 1),
     contentType: options.contentType,

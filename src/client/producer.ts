@@ -107,7 +107,7 @@ export class Producer {
   #ready: Deferred<void> | undefined;
 
   constructor(peer: Peer, options: ProducerOptions = {}) {
-    const check = new OptionsCheck();
+    const check = new OptionsCheck(HapaxError);
     this.#peer = peer;
     const highWater = check.number("highWaterBytes", options.highWaterBytes, 16 * 1024 * 1024, 1);
     this.#highWaterBytes = highWater;

@@ -99,7 +99,7 @@ const REFUSAL: MadeUpAnswer = { status: 503 };
  *   fateOf: ({ number }) =>
  *     number === 3 ? { harm: "refuseRequests", refusal: { status: 429, retryAfter: "0" } } : undefined,
  * });
- * const options = { timeoutMs: 200, retry: { minMs: 1, maxMs: 10 } };
+ * const options = { timeoutMs: 200, retry: { pauseMs: 1, pauseMsMax: 10 } };
  * const stream = connect(`${proxy.url}/v1/stream/orders`, options);
  * await stream.create();
  * const producer = stream.producer({ batchRecordsMax: 2 });

@@ -25,6 +25,6 @@ export {
   type PublishOutcome,
 } from "./outbox/publisher.ts";
 export { createRelay, type Relay, type RelayReport } from "./outbox/relay.ts";
-export type { RelayCleanup, RelayRetry, RelayOptions } from "./outbox/relay-options.ts";
+export type { RelayCleanup, RelayOptions } from "./outbox/relay-options.ts";
 export type { OutboxEvent } from "./outbox/log.ts";
 export type { DeadLetterFilter, DeadLetterGroup, DeadLetterReason } from "../base/dead-letter.ts";

@@ -14,7 +14,7 @@ setFailpoint((name) => {
 const call = createIdempotentFetch({
   store: fileKeyStore(folder),
   windowMs: 600_000,
-  retry: { minMs: 10 },
+  retry: { pauseMs: 10 },
 });
 const response = await call(operation, url, { json: { operation } });
 console.log(response.status);

@@ -104,7 +104,7 @@ test("G26 every operation has one effect through a network that loses, cuts, sil
     windowMs: 60_000,
     // Long for a machine that does other things as well: attempts that all end early would keep each other busy.
     timeoutMs: 1500,
-    retry: { minMs: 2, maxMs: 20, attemptsMax: 50 },
+    retry: { pauseMs: 2, pauseMsMax: 20, attemptsMax: 50 },
   });
   const operations = Array.from({ length: 40 }, (_, at) => `charge ${at}`);
   const waiting = [...operations];
@@ -130,7 +130,7 @@ describe("a caller of our own middleware", () => {
     const call = createIdempotentFetch({
       store: memoryKeyStore(),
       windowMs: 60_000,
-      retry: { minMs: 5 },
+      retry: { pauseMs: 5 },
       fetch: async (input, init) => {
         const response = await idempotency.handle(new Request(input, init), handler);
         heard.push(response.status);

@@ -161,7 +161,7 @@ export interface World {
   readonly code: (code: ErrorCode) => ErrorCode;
 }
 
-const RETRY = { minMs: 2, maxMs: 20 };
+const RETRY = { pauseMs: 2, pauseMsMax: 20 };
 
 export interface OpenWorld extends World {
   end(): Promise<void>;

@@ -206,7 +206,7 @@ const appending: readonly Behaviour[] = [
     async run({ connect, connectLosing, stored }) {
       await connect().create();
       const loss = { method: "POST", lost: "answer", times: Infinity } as const;
-      const retry = { totalMs: 60, minMs: 2, maxMs: 10 };
+      const retry = { totalMs: 60, pauseMs: 2, pauseMsMax: 10 };
       const { stream, proxy } = await connectLosing(loss, { retry });
       const error = await failureOf(stream.append("maybe"));
       const unconfirmed = [{ data: "maybe", outcome: "unknown", isCause: true }];

@@ -83,7 +83,7 @@ test("a page follows over a restart of the server, by events and by long-poll, e
   let server = await start(0);
   endings.push(() => server.stop());
   const { url } = server;
-  const writer = connect(url + PATH, { retry: { minMs: 5, maxMs: 50 } });
+  const writer = connect(url + PATH, { retry: { pauseMs: 5, pauseMsMax: 50 } });
   await writer.create();
   const { call, errors } = await openPage();
   const ways = ["sse", "long-poll"] as const;

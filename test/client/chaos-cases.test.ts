@@ -12,7 +12,7 @@ import { type FaultProxy, openFaultProxy, type ProxiedRequest } from "../../src/
 import type { FaultShares, ProxyFate } from "../../src/testing/fault-proxy.ts";
 
 const PATH = "/v1/stream/s";
-const QUICK: ClientOptions = { retry: { minMs: 1, maxMs: 20 } };
+const QUICK: ClientOptions = { retry: { pauseMs: 1, pauseMsMax: 20 } };
 const endings: (() => unknown)[] = [];
 
 beforeAll(async () => {
@@ -152,7 +152,7 @@ for (const harm of ["silenceRequests", "silenceAnswers"] as const) {
     const stage = await open({
       fateOf: ({ headers }) => (headers["producer-id"] === undefined ? {} : { harm }),
     });
-    const retry = { minMs: 1, maxMs: 5, totalMs: 300 };
+    const retry = { pauseMs: 1, pauseMsMax: 5, totalMs: 300 };
     const producer = stage
       .connect({ timeoutMs: 100, retry })
       .producer({ batchRecordsMax: 5, inFlightMax: 1 });
@@ -180,7 +180,7 @@ for (const [status, harm, outcome] of [
         headers["producer-seq"] === undefined ? {} : { harm, refusal: { status, retryAfter: "0" } },
     });
     const producer = stage
-      .connect({ retry: { minMs: 1, maxMs: 5, totalMs: 50 } })
+      .connect({ retry: { pauseMs: 1, pauseMsMax: 5, totalMs: 50 } })
       .producer({ inFlightMax: 1 });
     for (const id of numbers(3)) producer.append(id);
     const { unconfirmed } = await failureOf(producer.flush());
@@ -314,7 +314,7 @@ test("a question that nobody answers is told as what was answered, not as a lack
   const stage = await open({
     fateOf: (request) => (QUESTION(request) ? { harm: "refuseRequests" } : {}),
   });
-  const retry = { minMs: 1, maxMs: 5, totalMs: 50 };
+  const retry = { pauseMs: 1, pauseMsMax: 5, totalMs: 50 };
   const appended = stage.connect({ retry }).append("keyed", { key: "once" });
   await expect(appended).rejects.not.toMatchObject({ code: "unsupported" });
   expect(await stage.stored()).toEqual([]);
@@ -325,7 +325,7 @@ test("a keyed append that gives up hands its data back, and says that its outcom
     fateOf: ({ headers }) =>
       headers["idempotency-key"] === undefined ? {} : { harm: "dropAnswers" },
   });
-  const retry = { minMs: 1, maxMs: 5, totalMs: 50 };
+  const retry = { pauseMs: 1, pauseMsMax: 5, totalMs: 50 };
   const { code, unconfirmed } = await failureOf(
     stage.connect({ retry }).append("keyed", { key: "once" }),
   );

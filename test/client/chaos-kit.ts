@@ -48,7 +48,7 @@ interface Entry {
 }
 
 const APPENDS = 200;
-const PATIENT = { minMs: 5, maxMs: 50 };
+const PATIENT = { pauseMs: 5, pauseMsMax: 50 };
 const HARMS = [
   "dropRequests",
   "dropAnswers",
@@ -85,7 +85,7 @@ function weatherOf(random: SeededRandom): Weather {
       delayMsMax: 1 + random.below(12),
     },
     client: {
-      retry: { minMs: 1, maxMs: 15, totalMs },
+      retry: { pauseMs: 1, pauseMsMax: 15, totalMs },
       timeoutMs: isPatient ? 2_500 : 400 + random.below(200),
       ...(random.below(2) === 0 ? { contentType: "application/json" } : {}),
     },

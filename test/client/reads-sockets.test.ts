@@ -98,7 +98,7 @@ class Reader {
   #wake: () => void = () => undefined;
 
   constructor(url: string, options: FollowOptions) {
-    const caller = new Caller(resolveClientOptions({ retry: { minMs: 1, maxMs: 2 } }));
+    const caller = new Caller(resolveClientOptions({ retry: { pauseMs: 1, pauseMsMax: 2 } }));
     this.finished = this.#run(caller, url, options);
     this.finished.catch(() => {
       this.#wake();

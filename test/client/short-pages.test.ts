@@ -42,7 +42,7 @@ test.for(KINDS.map((kind) => [kind.contentType, kind] as const))(
         };
         const told: string[] = [];
         const options = { onReconnect: ({ error }: { error: Error }) => told.push(error.message) };
-        const stream = connect(url, { fetch: cutting, retry: { minMs: 1, maxMs: 2 } });
+        const stream = connect(url, { fetch: cutting, retry: { pauseMs: 1, pauseMsMax: 2 } });
         const records: unknown[] = [];
         if (live) {
           const batches = stream.follow({ ...options, live: "long-poll" }).batches();
@@ -112,7 +112,7 @@ test("a page whose connection breaks is read again, also from a server that tell
     );
     return Promise.resolve(new Response(body, { headers }));
   };
-  const options = { fetch: breaking, retry: { minMs: 1, maxMs: 2 } };
+  const options = { fetch: breaking, retry: { pauseMs: 1, pauseMsMax: 2 } };
   const stream = connect("http://stage.test/v1/stream/s", options);
   expect([...(await stream.read().bytes())]).toEqual([1, 2, 3]);
   expect(calls).toBe(2);

@@ -324,7 +324,7 @@ test("G19 what was sent behind an unknown batch is unknown too, also if the serv
   withStage({}, async (stage) => {
     // No attempt of batch 1 arrives; batch 2 is refused for the gap. A copy that the network keeps may come later.
     stage.fate = (sent) => (sent.sequence === 1 ? { lost: "request" } : {});
-    const retry = { minMs: 10, maxMs: 20, totalMs: 500 };
+    const retry = { pauseMs: 10, pauseMsMax: 20, totalMs: 500 };
     const producer = stage.connect({ retry }).producer(SINGLE);
     appendAll(producer, 3);
     const failure = await failureOf(stage, producer.flush());

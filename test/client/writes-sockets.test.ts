@@ -43,7 +43,7 @@ for (const seed of [1, 2, 3]) {
     const faults = { dropAnswers: 0.1, dropRequests: 0.1, delayRequests: 0.3 };
     const proxy = await openFaultProxy(server.url, { seed, ...faults });
     endings.push(() => proxy.close());
-    const stream = connect(proxy.url + PATH, { retry: { minMs: 5, maxMs: 50 } });
+    const stream = connect(proxy.url + PATH, { retry: { pauseMs: 5, pauseMsMax: 50 } });
     const producer = stream.producer({ batchRecordsMax: 10, inFlightMax: 8 });
     const ids = Array.from({ length: 2_000 }, (_, id) => id);
     for (const id of ids) producer.append(id);
@@ -60,7 +60,7 @@ test("a producer goes on over restarts of its server, without a gap and without 
   let server = await startServer(directory);
   endings.push(() => server.stop());
   const { url } = server;
-  const stream = connect(url + PATH, { retry: { minMs: 5, maxMs: 50 } });
+  const stream = connect(url + PATH, { retry: { pauseMs: 5, pauseMsMax: 50 } });
   await stream.create();
   const producer = stream.producer({ id: "writer", batchRecordsMax: 5 });
   const ids = Array.from({ length: 1_000 }, (_, id) => id);
@@ -95,7 +95,7 @@ test("plain appends of two handles over sockets are each stored once", async () 
   endings.push(() => proxy.close());
   const handles = ["a", "b"].map((name) => ({
     name,
-    stream: connect(proxy.url + PATH, { retry: { minMs: 5, maxMs: 50 } }),
+    stream: connect(proxy.url + PATH, { retry: { pauseMs: 5, pauseMsMax: 50 } }),
   }));
   const ids = Array.from({ length: 100 }, (_, id) => id);
   await Promise.all(

@@ -186,7 +186,7 @@ test("a decision is made again until nothing came between it and its append", ()
       ...(random.below(5) === 0 ? { lost: "answer" } : {}),
     });
     const increment = (): Promise<unknown> => {
-      const stream = stage.connect({ retry: { minMs: 200 } });
+      const stream = stage.connect({ retry: { pauseMs: 200 } });
       return stream.update(async () => {
         let last = 0;
         for await (const { value } of stream.read<number>()) last = value;
@@ -440,8 +440,8 @@ test("data that the stream cannot hold is refused before it is sent", () =>
 
 test("a URL and options that are not valid are refused at once", () => {
   expect(() => connect("not a url")).toThrow(expect.objectContaining({ code: "invalid_options" }));
-  const options = { retry: { totalMs: -1, minMs: 5, maxMs: 1 }, timeoutMs: 0 };
+  const options = { retry: { totalMs: -1, pauseMs: 5, pauseMsMax: 1 }, timeoutMs: 0 };
   expect(() => connect("http://stage.test/s", options)).toThrow(
-    /retry.maxMs=1 is not from 5.*timeoutMs=0/,
+    /retry.pauseMsMax=1 is not from 5.*timeoutMs=0/,
   );
 });

@@ -29,7 +29,7 @@ test(
       });
       const storm = processingStorm({
         url: proxy.url,
-        direct: connectServer(direct.url, { retry: { minMs: 5, maxMs: 50 } }),
+        direct: connectServer(direct.url, { retry: { pauseMs: 5, pauseMsMax: 50 } }),
         seed: SEED,
         partitions: 4,
         records: KILLS * 60,

@@ -1,5 +1,6 @@
 // processOnce: work that throws, work elsewhere, work in the caller's transaction, and options.
 import { describe, expect, test } from "vitest";
+import { ERRORS } from "../../src/base/errors.ts";
 import type { MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
 import type { OnceTransactionContext, Reconciled } from "../../src/toolkit/once/options.ts";
 import { processOnce } from "../../src/toolkit/ledger.ts";
@@ -231,7 +232,7 @@ describe("options of processOnce", () => {
       reconcile: async () => ({ kind: "unknown" }) as const,
     } as const;
     const error: unknown = await processOnce(ledger, "k", () => 1, wrong).catch((one) => one);
-    expect(error).toMatchObject({ code: "invalid_options" });
+    expect(error).toMatchObject({ code: "invalid_options", help: ERRORS.invalid_options.help });
     for (const name of ["scope", "leaseMs", "retainMs", "attemptsMax", "waitMs", "onFailure"])
       expect((error as Error).message).toContain(name);
     expect(await ledger.entries.find(place)).toBeUndefined();

@@ -28,7 +28,7 @@ function openPool() {
 }
 
 function openHapax() {
-  const retry = { minMs: 10, maxMs: 200, totalMs: 60_000 };
+  const retry = { pauseMs: 10, pauseMsMax: 200, totalMs: 60_000 };
   return connectServer(url, { timeoutMs: 5000, retry });
 }
 
@@ -95,7 +95,7 @@ async function relay() {
       return outcomes;
     },
   };
-  const options = { leaseMs, pollMs: 20, batchMax: 200, retry: { minMs: 20, maxMs: 200 } };
+  const options = { leaseMs, pollMs: 20, batchMax: 200, retry: { pauseMs: 20, pauseMsMax: 200 } };
   await createRelay(ledger, publisher, options).run();
 }
 

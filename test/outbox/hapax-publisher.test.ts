@@ -23,7 +23,7 @@ afterEach(async () => {
 
 const relayOptions: RelayOptions = {
   batchMax: 7,
-  retry: { minMs: 1, maxMs: 5, attemptsMax: 1000 },
+  retry: { pauseMs: 1, pauseMsMax: 5, attemptsMax: 1000 },
   onError: () => undefined,
 };
 
@@ -165,7 +165,7 @@ describe("the publisher of Hapax", () => {
     });
     const relay = createRelay(ledger, publisher, {
       ...relayOptions,
-      retry: { minMs: 1, maxMs: 1, attemptsMax: 2 },
+      retry: { pauseMs: 1, pauseMsMax: 1, attemptsMax: 2 },
     });
     await expect(relay.runOnce()).rejects.toMatchObject({ outcome: "not_stored" });
     expect(await letters.list()).toEqual([]);

@@ -20,7 +20,7 @@ import { openStage, pump, Target, textOf, turns } from "./relay-kit.ts";
 const QUICK: RelayOptions = {
   leaseMs: 10_000,
   pollMs: 5,
-  retry: { minMs: 1, maxMs: 4, attemptsMax: 2 },
+  retry: { pauseMs: 1, pauseMsMax: 4, attemptsMax: 2 },
   onError: () => undefined,
 };
 
@@ -76,7 +76,7 @@ describe("an error that cannot be read", () => {
       });
       const relay = createRelay(ledger, publisher, {
         clock,
-        retry: { minMs: 1, maxMs: 4, attemptsMax: 1 },
+        retry: { pauseMs: 1, pauseMsMax: 4, attemptsMax: 1 },
         onError: () => undefined,
       });
       let isOver = false;
@@ -101,7 +101,7 @@ describe("an error that cannot be read", () => {
       };
       const relay = createRelay(ledger, publisher, {
         clock,
-        retry: { minMs: 1, maxMs: 4 },
+        retry: { pauseMs: 1, pauseMsMax: 4 },
         onError: (error) => {
           throw error;
         },
@@ -243,7 +243,7 @@ describe("a row that is deleted by hand", () => {
       sent.push(textOf(event));
     });
     // Longer than a step on a busy machine: else they would be due again within the first run, until they are dead.
-    const options = { ...QUICK, retry: { minMs: 500, maxMs: 500, attemptsMax: 100 } };
+    const options = { ...QUICK, retry: { pauseMs: 500, pauseMsMax: 500, attemptsMax: 100 } };
     const relay = createRelay(ledger, publisher, options);
     await relay.runOnce();
     await new Promise((resolve) => setTimeout(resolve, 600));
@@ -288,7 +288,7 @@ describe("what cannot be done now", () => {
     });
     const relay = createRelay(failing, publisher, {
       clock,
-      retry: { minMs: 100, maxMs: 10_000, attemptsMax: 1 },
+      retry: { pauseMs: 100, pauseMsMax: 10_000, attemptsMax: 1 },
       onError: () => undefined,
     });
     const running = relay.run();
@@ -348,7 +348,7 @@ describe("what cannot be done now", () => {
         return publisher.publish(batch);
       },
     };
-    const retry = { minMs: 1, maxMs: 2, attemptsMax: 5 };
+    const retry = { pauseMs: 1, pauseMsMax: 2, attemptsMax: 5 };
     let isOver = false;
     const options = { clock: stage.clock, retry, onError: () => undefined };
     const running = createRelay(stage.ledger, sized, options)

@@ -27,7 +27,7 @@ const options: RelayOptions = {
   batchMax: 5,
   pollMs: 20,
   leaseMs: 300,
-  retry: { minMs: 1, maxMs: 20, attemptsMax: 3 },
+  retry: { pauseMs: 1, pauseMsMax: 20, attemptsMax: 3 },
   onError: () => undefined,
 };
 
@@ -187,7 +187,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       const relay = createRelay(ledger, publisher, {
         ...options,
         leaseMs: 50,
-        retry: { minMs: 1, maxMs: 5, attemptsMax: 100 },
+        retry: { pauseMs: 1, pauseMsMax: 5, attemptsMax: 100 },
       });
       const running = relay.run();
       const stream = stage.direct.stream("/v1/stream/x");

@@ -183,7 +183,7 @@ export async function live(
   };
   const relay = createRelay(ledger, publisherOf(next), {
     leaseMs: LEASE_MS,
-    retry: { minMs: 10, maxMs: 50, attemptsMax: 1000 },
+    retry: { pauseMs: 10, pauseMsMax: 50, attemptsMax: 1000 },
     batchMax: 4,
     onError: () => undefined,
     ...options,

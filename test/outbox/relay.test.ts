@@ -168,7 +168,7 @@ describe("a relay that dies", () => {
 
 describe("a function as publisher", () => {
   const options: RelayOptions = {
-    retry: { minMs: 10, maxMs: 10, attemptsMax: 3 },
+    retry: { pauseMs: 10, pauseMsMax: 10, attemptsMax: 3 },
     onError: () => undefined,
   };
 
@@ -407,7 +407,7 @@ describe("a relay that runs on", () => {
     };
     const relay = createRelay(ledger, publisher, {
       clock,
-      retry: { minMs: 10 },
+      retry: { pauseMs: 10 },
       onError: (error) => errors.push(error),
     });
     let isOver = false;
@@ -515,8 +515,12 @@ describe("a relay that runs on", () => {
     const { ledger } = openStage();
     const publisher = functionPublisher(() => Promise.resolve());
     const make = () =>
-      createRelay(ledger, publisher, { name: "", batchMax: 0, retry: { minMs: 5, maxMs: 4 } });
-    expect(make).toThrow(/name=.*batchMax=0.*retry.maxMs=4/);
+      createRelay(ledger, publisher, {
+        name: "",
+        batchMax: 0,
+        retry: { pauseMs: 5, pauseMsMax: 4 },
+      });
+    expect(make).toThrow(/name=.*batchMax=0.*retry.pauseMsMax=4/);
   });
 });
 

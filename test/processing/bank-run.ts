@@ -80,7 +80,7 @@ class Bank {
     this.#server = startServer({ dir: this.#directory });
     this.#connection = connectServer("http://bank", {
       fetch: (input, init) => this.#fetch(new Request(input).url, init),
-      retry: { minMs: 10, maxMs: 200, totalMs: 60_000 },
+      retry: { pauseMs: 10, pauseMsMax: 200, totalMs: 60_000 },
     });
   }
 

@@ -253,7 +253,7 @@ describe("commits", () => {
     await createAll(opened, [name]);
     await opened.direct.stream(name).append(1);
     const events = new Events();
-    const hapax = opened.connect({ retry: { totalMs: 0, minMs: 1, maxMs: 5 } });
+    const hapax = opened.connect({ retry: { totalMs: 0, pauseMs: 1, pauseMsMax: 5 } });
     const consumer = hapax.consumer({ group: "g", streams: [name], onEvent: events.take });
     closing.push(() => consumer.close());
     const batch = valueOf(await consumer.next());

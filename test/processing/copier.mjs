@@ -11,7 +11,7 @@ import { sqliteLedger } from "../../dist/toolkit/ledgers/sqlite.js";
 const { url, strategy, database, leaseMs, isCareless } = JSON.parse(process.argv[2] ?? "{}");
 const hapax = connectServer(url, {
   timeoutMs: Math.max(1000, leaseMs),
-  retry: { minMs: 10, maxMs: 200, totalMs: 30_000 },
+  retry: { pauseMs: 10, pauseMsMax: 200, totalMs: 30_000 },
 });
 const out = "/v1/stream/out";
 const from = { pattern: "/v1/stream/in/*", leaseMs };

@@ -104,7 +104,7 @@ class CopyRun {
         const { url } = new Request(input);
         return fetch(url.replace("http://copy", await address()), init);
       },
-      retry: { minMs: 10, maxMs: 200, totalMs: 60_000 },
+      retry: { pauseMs: 10, pauseMsMax: 200, totalMs: 60_000 },
     });
     if (strategy === "postgres") {
       this.#postgres = await startPostgres();

@@ -60,7 +60,7 @@ class Worker {
         await this.#gate;
         return fetch(resource, init);
       },
-      retry: { minMs: 5, maxMs: 50, totalMs: 60_000 },
+      retry: { pauseMs: 5, pauseMsMax: 50, totalMs: 60_000 },
     });
     const { leaseMs } = options;
     this.consumer = this.connection.consumer<Copy>({

@@ -98,7 +98,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
       ...options,
       from: { streams: [INPUT] },
       group: "copy",
-      retry: { minMs: 60_000, maxMs: 60_000 },
+      retry: { pauseMs: 60_000, pauseMsMax: 60_000 },
       onRetry: () => setTimeout(() => void pipeline.close(), 100),
     });
     await pipeline.run();

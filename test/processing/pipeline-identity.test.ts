@@ -104,7 +104,7 @@ test("what a holder delivered but did not commit comes again under the same ids,
     from: { streams: [INPUT], leaseMs: 1000 },
     group: "copy",
     deadLetter: DEAD,
-    retry: { attemptsMax: 2, minMs: 1, maxMs: 1 },
+    retry: { attemptsMax: 2, pauseMs: 1, pauseMsMax: 1 },
     each: ({ n }: Numbered): unknown => {
       if (n === 4) throw new Error("four");
       return { n };

@@ -47,7 +47,7 @@ export function untilDone<T, Tx = unknown>(
   options: PipelineOptions<T, Tx>,
 ): Pipeline<T, Tx> {
   const pipeline: Pipeline<T, Tx> = createPipeline<T, Tx>(hapax, {
-    retry: { minMs: 1, maxMs: 5 },
+    retry: { pauseMs: 1, pauseMsMax: 5 },
     ...options,
     onProgress: (progress) => {
       options.onProgress?.(progress);

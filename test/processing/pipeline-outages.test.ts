@@ -18,7 +18,7 @@ beforeEach(async () => {
 });
 afterEach(() => stage.close());
 
-const ONCE = { attemptsMax: 1, minMs: 1, maxMs: 5 };
+const ONCE = { attemptsMax: 1, pauseMs: 1, pauseMsMax: 5 };
 
 /** Fails the first calls, as a driver does whose server is not there: with an error of its own. */
 function absent(calls: number): () => Promise<void> {

@@ -30,14 +30,14 @@ afterAll(() => {
 /** One process. */
 function processAt(url: string, onProgress: () => void): Pipeline<Numbered> {
   return createPipeline<Numbered>(
-    connectServer(url, { ...QUICK, retry: { totalMs: 500, minMs: 2, maxMs: 20 } }),
+    connectServer(url, { ...QUICK, retry: { totalMs: 500, pauseMs: 2, pauseMsMax: 20 } }),
     {
       from: { pattern: `${INPUT}/*`, leaseMs: 1000 },
       group: "sums",
       to: OUTPUT,
       state: { changelog: "/v1/stream/sums-state" },
       deadLetter: DEAD,
-      retry: { attemptsMax: 2, minMs: 1, maxMs: 1 },
+      retry: { attemptsMax: 2, pauseMs: 1, pauseMsMax: 1 },
       each: ({ n }, { state, stream }) => {
         if (n % 100 === 42) throw new Error("forty-two");
         const count = (state.get<number>("count") ?? 0) + 1;

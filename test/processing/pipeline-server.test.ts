@@ -128,7 +128,7 @@ describe("a copy", () => {
     const unknown = gate();
     // The first hundred are stored, but it never hears of it; it is told of the second hundred only.
     const pipeline = untilDone<Numbered>(
-      stage.connect({ retry: { totalMs: 20, minMs: 5, maxMs: 5 } }),
+      stage.connect({ retry: { totalMs: 20, pauseMs: 5, pauseMsMax: 5 } }),
       100,
       {
         from: { streams: [INPUT] },
@@ -299,7 +299,7 @@ describe("a record that keeps failing", () => {
       group: "copy",
       to: OUTPUT,
       deadLetter: DEAD,
-      retry: { attemptsMax: 3, minMs: 1, maxMs: 2 },
+      retry: { attemptsMax: 3, pauseMs: 1, pauseMsMax: 2 },
       each: (record, { emit }) => {
         if (record.n === 7) emit({ n: -1 });
         return poison(record);
@@ -345,7 +345,7 @@ describe("a record that keeps failing", () => {
       group: "copy",
       to: OUTPUT,
       deadLetter: DEAD,
-      retry: { attemptsMax: 2, minMs: 1 },
+      retry: { attemptsMax: 2, pauseMs: 1 },
       batchMax: 10,
       batch: async (records) => {
         sizes.push(records.length);
@@ -369,7 +369,7 @@ describe("a record that keeps failing", () => {
       from: { streams: [INPUT] },
       group: "copy",
       to: OUTPUT,
-      retry: { attemptsMax: 2, minMs: 1 },
+      retry: { attemptsMax: 2, pauseMs: 1 },
       each: poison,
     });
     const failure: unknown = await pipeline.run().catch((error: unknown) => error);
@@ -428,7 +428,7 @@ describe("an end", () => {
     const options = { from: { streams: [INPUT] }, group: "copy", to: OUTPUT };
     const pipeline = createPipeline<Numbered>(stage.direct, {
       ...options,
-      retry: { minMs: 3_600_000, maxMs: 3_600_000 },
+      retry: { pauseMs: 3_600_000, pauseMsMax: 3_600_000 },
       each: () => {
         failed.open();
         throw new Error("not today");

@@ -168,7 +168,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
       group: "rows",
       sink: bench().open(),
       deadLetter: DEAD,
-      retry: { attemptsMax: 4, minMs: 1 },
+      retry: { attemptsMax: 4, pauseMs: 1 },
       batchMax: 20,
       each: async (record, context) => {
         tries.set(record.n, (tries.get(record.n) ?? 0) + 1);
@@ -199,7 +199,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
       from: { streams: [INPUT] },
       group: "rows",
       deadLetter: DEAD,
-      retry: { attemptsMax: 2, minMs: 1, maxMs: 1 },
+      retry: { attemptsMax: 2, pauseMs: 1, pauseMsMax: 1 },
       batchMax: 10,
       sink: {
         ...between(sink, async (move, count) => {
@@ -233,7 +233,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
       group: "rows",
       sink: bench().open(),
       deadLetter: DEAD,
-      retry: { attemptsMax: 2, minMs: 1 },
+      retry: { attemptsMax: 2, pauseMs: 1 },
       batchMax: 20,
       batch: async (records, { tx }) => {
         for (const { n } of records) await bench().insert(tx, n);
@@ -349,7 +349,7 @@ describe.skipIf(reason !== undefined)("PostgreSQL", () => {
       group: "rows",
       sink: bench().open(),
       deadLetter: DEAD,
-      retry: { attemptsMax: 2, minMs: 1 },
+      retry: { attemptsMax: 2, pauseMs: 1 },
       each: ({ n }, { tx }) => bench().insert(tx, n === 6 ? 2 : n),
     });
     await pipeline.run();

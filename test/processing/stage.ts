@@ -13,7 +13,7 @@ import {
 } from "../../src/testing/fault-proxy.ts";
 
 /** Short times, so that what is lost is found out soon. */
-export const QUICK: ClientOptions = { timeoutMs: 1000, retry: { minMs: 2, maxMs: 20 } };
+export const QUICK: ClientOptions = { timeoutMs: 1000, retry: { pauseMs: 2, pauseMsMax: 20 } };
 
 export interface ProcessingStage {
   readonly server: NodeServer;

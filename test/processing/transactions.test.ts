@@ -184,7 +184,7 @@ describe("the outcome", () => {
       fateOf: ({ path }) => (path === TRANSACTIONS ? { harm: "dropAnswers" } : {}),
     });
     await direct.stream(A).create();
-    const hapax = connect({ retry: { totalMs: 60, minMs: 5, maxMs: 20 } });
+    const hapax = connect({ retry: { totalMs: 60, pauseMs: 5, pauseMsMax: 20 } });
     const failure = await failureOf(
       hapax.transaction((tx) => {
         tx.append(A, 1);
@@ -227,7 +227,7 @@ describe("the outcome", () => {
     let attempts = 0;
     const hapax = connectServer(server.url, {
       contentType: "application/json",
-      retry: { minMs: 1, maxMs: 5 },
+      retry: { pauseMs: 1, pauseMsMax: 5 },
       fetch: async (input, init) => {
         const send = (): Promise<Response> => fetch(input, init);
         if (!new Request(input).url.endsWith(TRANSACTIONS)) return send();
@@ -385,7 +385,7 @@ describe("many at once", () => {
     const hapax = connect({
       timeoutMs: 200,
       contentType: "application/json",
-      retry: { totalMs: 30, minMs: 5, maxMs: 10 },
+      retry: { totalMs: 30, pauseMs: 5, pauseMsMax: 10 },
     });
     const append = (id: number) =>
       hapax.transaction((tx) => {

@@ -8,7 +8,7 @@
 import { HapaxError } from "../../base/errors.ts";
 import { type Call, Caller, problemOf } from "../attempt.ts";
 import { textOf } from "../bytes.ts";
-import type { RetryOptions } from "../options.ts";
+import type { ClientRetry } from "../options.ts";
 import type { ClientAnswer } from "../transport.ts";
 import { wholeAnswers } from "../whole-answers.ts";
 
@@ -40,7 +40,7 @@ export async function settle(caller: Caller, call: Call): Promise<Settled> {
 }
 
 /** Returns the same caller with other retry options. */
-export function withRetry(caller: Caller, retry: RetryOptions): Caller {
+export function withRetry(caller: Caller, retry: ClientRetry): Caller {
   const { options } = caller;
   return new Caller({ ...options, retry: { ...options.retry, ...retry } });
 }

@@ -119,7 +119,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
     transactions: Transactions,
     options: ConsumerOptions,
   ) {
-    const check = new OptionsCheck();
+    const check = new OptionsCheck(HapaxError);
     const whole = (name: "max" | "concurrency" | "liveMax", fallback: number): number =>
       check.number(name, options[name], fallback, 1);
     this.#concurrency = whole("concurrency", 8);

@@ -386,10 +386,14 @@ export class Membership<T> {
     // An attempt without an answer must not use up the time of the next ones.
     const timeoutMs = Math.min(caller.options.timeoutMs, this.#leaseMs / 3, limitMs ?? Infinity);
     const call = { method: "POST", url, signal, timeoutMs };
-    const maxMs = Math.min(caller.options.retry.maxMs, Math.max(1, this.#leaseMs / 6));
-    const minMs = Math.min(caller.options.retry.minMs, maxMs);
+    const pauseMsMax = Math.min(caller.options.retry.pauseMsMax, Math.max(1, this.#leaseMs / 6));
+    const pauseMs = Math.min(caller.options.retry.pauseMs, pauseMsMax);
     return callJson(
-      withRetry(caller, { ...(limitMs === undefined ? {} : { totalMs: limitMs }), maxMs, minMs }),
+      withRetry(caller, {
+        ...(limitMs === undefined ? {} : { totalMs: limitMs }),
+        pauseMsMax,
+        pauseMs,
+      }),
       call,
       body,
     );

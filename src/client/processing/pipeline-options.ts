@@ -1,8 +1,10 @@
 /** The options of a pipeline, and their check. */
 
 import { type Clock, waitingClock } from "../../base/clock.ts";
+import type { RetryOptions } from "../../base/retry-options.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import type { Sink } from "./sink.ts";
+import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
 import type { ConsumerEvent } from "./events.ts";
 import type { GroupOptions } from "./group.ts";
@@ -72,16 +74,6 @@ export interface DeduplicatingSink {
   ): Promise<void>;
 }
 
-/** Says how often a failing record is tried, and with which pauses. All are optional. */
-export interface PipelineRetry {
-  /** The most attempts of one record. Default 5. */
-  readonly attemptsMax?: number;
-  /** The first pause, in milliseconds. It doubles with each failure. Default 100. */
-  readonly minMs?: number;
-  /** The longest pause, in milliseconds. Default 10,000. */
-  readonly maxMs?: number;
-}
-
 /** The counts of a pipeline since it was created. */
 export interface PipelineCounters {
   /** Records whose effects are stored. */
@@ -130,7 +122,8 @@ export interface PipelineOptions<T = unknown, Tx = unknown> {
   readonly sink?: Sink<Tx> | DeduplicatingSink;
   /** The JSON stream for records that keep failing; created if it does not exist. Without it they end the pipeline. */
   readonly deadLetter?: StreamTarget;
-  readonly retry?: PipelineRetry;
+  /** How a failing record is tried again. Defaults: `attemptsMax` 5, `pauseMs` 100, `pauseMsMax` 10,000. */
+  readonly retry?: Pick<RetryOptions, "attemptsMax" | "pauseMs" | "pauseMsMax">;
   /** The most streams that are processed at once. Default 8. */
   readonly concurrency?: number;
   /**
@@ -162,7 +155,7 @@ export interface PipelineOptions<T = unknown, Tx = unknown> {
 
 /** Options with their defaults. */
 export interface ResolvedPipelineOptions<T, Tx> extends PipelineOptions<T, Tx> {
-  readonly retry: Required<PipelineRetry>;
+  readonly retry: Required<Pick<RetryOptions, "attemptsMax" | "pauseMs" | "pauseMsMax">>;
   readonly concurrency: number;
   readonly batchMax: number;
   readonly batchMs: number;
@@ -177,16 +170,21 @@ export function resolvePipeline<T, Tx>(
   options: PipelineOptions<T, Tx>,
 ): ResolvedPipelineOptions<T, Tx> {
   const { retry = {}, sink } = options;
-  const check = new OptionsCheck();
+  const check = new OptionsCheck(HapaxError);
   // A transaction of the server alone is one request, and holds no lock while it is collected.
   const isLight = sink === undefined && options.batch === undefined;
-  const minMs = check.number("retry.minMs", retry.minMs, 100, 0);
+  const pauseMs = check.number("retry.pauseMs", retry.pauseMs, 100, 0);
   const resolved = {
     ...options,
     retry: {
       attemptsMax: check.number("retry.attemptsMax", retry.attemptsMax, 5, 1),
-      minMs,
-      maxMs: check.number("retry.maxMs", retry.maxMs, Math.max(10_000, minMs), minMs),
+      pauseMs,
+      pauseMsMax: check.number(
+        "retry.pauseMsMax",
+        retry.pauseMsMax,
+        Math.max(10_000, pauseMs),
+        pauseMs,
+      ),
     },
     concurrency: check.number("concurrency", options.concurrency, 8, 1),
     batchMax: check.number("batchMax", options.batchMax, isLight ? 10_000 : 1_000, 1),

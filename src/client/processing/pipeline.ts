@@ -41,7 +41,7 @@ import {
 import { SinkStrategy } from "./pipeline-sink.ts";
 
 /** Pauses between two lives in the group, in milliseconds. */
-const RESTARTS = { minMs: 50, maxMs: 10_000 };
+const RESTARTS = { pauseMs: 50, pauseMsMax: 10_000 };
 
 /** Processes the records of streams, each exactly once. `createPipeline` creates it. */
 export class Pipeline<T = unknown, Tx = unknown> {

@@ -84,7 +84,7 @@ export class Sources {
         }
       }
       if (!isActive || place !== undefined) {
-        const bounds = { minMs: this.#options.pollMs, maxMs: POLL_MS_MAX };
+        const bounds = { pauseMs: this.#options.pollMs, pauseMsMax: POLL_MS_MAX };
         await this.#caller.wait(doubledMs(idle + 1, bounds), signal);
       }
       const page = await this.#turns.run(() => this.#page<T>(path, `${offset}/${life}`, signal));

@@ -360,8 +360,8 @@ function deliveryFailedChange(
   atMs: TimeMs,
 ): SubscriptionChange & { readonly kind: "subscription_delivery_failed" } {
   const attempts = (subscription.retry?.attempts ?? 0) + 1;
-  const { delayMsMin: minMs, delayMsMax: maxMs, unit } = policy;
-  const delayMs = spreadMs(doubledMs(attempts, { minMs, maxMs }), RETRY_JITTER, unit);
+  const { delayMsMin: pauseMs, delayMsMax: pauseMsMax, unit } = policy;
+  const delayMs = spreadMs(doubledMs(attempts, { pauseMs, pauseMsMax }), RETRY_JITTER, unit);
   const nextAttemptAtMs = (atMs + Math.round(delayMs)) as TimeMs;
   const leaseUntilMs = (nextAttemptAtMs + subscription.settings.leaseMs) as TimeMs;
   const kind = "subscription_delivery_failed";

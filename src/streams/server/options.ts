@@ -1,6 +1,7 @@
 /** Options of the server: plain values, resolved and checked once. */
 
 import { KEY_DEFAULTS, type KeyOverflow } from "../core/keys.ts";
+import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 
@@ -65,7 +66,7 @@ export function resolveOptions(options: ServerOptions = {}): ResolvedOptions {
     stateOffsets: options.stateOffsets ?? false,
     testFaults: options.testFaults ?? false,
   });
-  const check = new OptionsCheck();
+  const check = new OptionsCheck(HapaxError);
   for (const [name, [min, max]] of Object.entries(RANGES)) {
     const value = resolved[name as keyof typeof RANGES];
     if (!Number.isSafeInteger(value) || value < min || value > max) {

@@ -175,7 +175,9 @@ function foundOf<Tx>(search: Search<Tx>, entry: PlacedEntry): Found<Tx> | undefi
 /** Returns whether the pause is over. The retention of an entry begins anew when it is released. */
 function isDue<Tx>({ parts, everyMs }: Search<Tx>, entry: PlacedEntry): boolean {
   const sinceMs = parts.options.retainMs - (entry.keepLeftMs ?? 0);
-  return sinceMs >= doubledMs(entry.attempts, { minMs: everyMs, maxMs: COMPLETER_PAUSE_MS_MAX });
+  return (
+    sinceMs >= doubledMs(entry.attempts, { pauseMs: everyMs, pauseMsMax: COMPLETER_PAUSE_MS_MAX })
+  );
 }
 
 /** Finishes a request. Returns whether this completer finished it. */

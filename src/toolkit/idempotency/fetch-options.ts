@@ -3,27 +3,20 @@
 import { IDEMPOTENCY_KEY } from "../../protocol/header-names.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { Check } from "../once/check.ts";
+import type { RetryOptions } from "../../base/retry-options.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import type { KeyStore } from "./key-store.ts";
-
-/** Says how often and how long one call is repeated. */
-export interface IdempotentRetryOptions {
-  /** The first pause, in milliseconds. It doubles with each failure. Default 100. */
-  readonly minMs?: number;
-  /** The longest pause, in milliseconds. Default 10,000. `Retry-After` may ask for more. */
-  readonly maxMs?: number;
-  /** The time for all attempts and pauses of one call, in milliseconds. Default 60,000; at most 0.8 of the window. */
-  readonly totalMs?: number;
-  /** The most attempts of one call. Default 10. */
-  readonly attemptsMax?: number;
-}
 
 /** Options of `createIdempotentFetch`. */
 export interface IdempotentFetchOptions {
   readonly store: KeyStore;
   /** How long the server remembers keys, in milliseconds, as it has published. No default: a guess could make duplicates. */
   readonly windowMs: number;
-  readonly retry?: IdempotentRetryOptions;
+  /**
+   * How one call is repeated. Defaults: `attemptsMax` 10, `pauseMs` 100, `pauseMsMax` 10,000, `totalMs` 60,000. `totalMs` is at
+   * most 0.8 of the window.
+   */
+  readonly retry?: RetryOptions;
   /** The time for one attempt, to the end of its answer, in milliseconds. Default 30,000; at most 0.2 of the window. */
   readonly timeoutMs?: number;
   /**
@@ -45,7 +38,7 @@ export interface IdempotentFetchOptions {
 export interface ResolvedFetchOptions {
   readonly store: KeyStore;
   readonly windowMs: number;
-  readonly retry: Required<IdempotentRetryOptions>;
+  readonly retry: Required<RetryOptions>;
   readonly timeoutMs: number;
   readonly waitMs: number;
   readonly keyHeader: string;
@@ -69,7 +62,7 @@ export function resolveFetchOptions(options: IdempotentFetchOptions): ResolvedFe
   const check = new Check();
   const { retry = {} } = options;
   const windowMs = check.whole("windowMs", options.windowMs, 0, WINDOW_MS_MIN, WINDOW_MS_MAX);
-  const minMs = check.whole("retry.minMs", retry.minMs, 100, 1, WINDOW_MS_MAX);
+  const pauseMs = check.whole("retry.pauseMs", retry.pauseMs, 100, 1, WINDOW_MS_MAX);
   const patienceMs = Math.floor(windowMs * PATIENCE_SHARE);
   const longestMs = Math.floor(windowMs * TIMEOUT_SHARE);
   const { keyHeader = IDEMPOTENCY_KEY, keySyntax = "quoted" } = options;
@@ -92,8 +85,14 @@ export function resolveFetchOptions(options: IdempotentFetchOptions): ResolvedFe
     store: options.store,
     windowMs,
     retry: {
-      minMs,
-      maxMs: check.whole("retry.maxMs", retry.maxMs, Math.max(10_000, minMs), minMs, WINDOW_MS_MAX),
+      pauseMs,
+      pauseMsMax: check.whole(
+        "retry.pauseMsMax",
+        retry.pauseMsMax,
+        Math.max(10_000, pauseMs),
+        pauseMs,
+        WINDOW_MS_MAX,
+      ),
       totalMs: check.whole("retry.totalMs", retry.totalMs, totalMs, 0, patienceMs),
       attemptsMax: check.whole("retry.attemptsMax", retry.attemptsMax, 10, 1, ATTEMPTS_MAX),
     },

@@ -288,7 +288,7 @@ describe("the window", () => {
     expect(() => stage.make({ retry: { totalMs: 8000 }, timeoutMs: 2000 })).not.toThrow();
     const wrong = {
       windowMs: WINDOW_MS,
-      retry: { totalMs: 8001, minMs: 0, attemptsMax: 0 },
+      retry: { totalMs: 8001, pauseMs: 0, attemptsMax: 0 },
       timeoutMs: 2001,
       keyHeader: "two words",
     };
@@ -299,7 +299,7 @@ describe("the window", () => {
       expect(isHapaxError(error, "invalid_options")).toBe(true);
       message = String(error);
     }
-    for (const name of ["totalMs", "minMs", "attemptsMax", "timeoutMs", "keyHeader"]) {
+    for (const name of ["totalMs", "pauseMs", "attemptsMax", "timeoutMs", "keyHeader"]) {
       expect(message).toContain(name);
     }
     for (const windowMs of [Number.NaN, 0, -1, Infinity]) {
@@ -324,7 +324,7 @@ describe("the window", () => {
         const stage = new Stage(...replies);
         for (const pauseMs of restarts) {
           const startMs = stage.clock.steadyMs();
-          const call = stage.call({ body: "x" }, { retry: { totalMs, minMs: 50 }, timeoutMs });
+          const call = stage.call({ body: "x" }, { retry: { totalMs, pauseMs: 50 }, timeoutMs });
           await call.catch((error: unknown) => {
             const isExpected = ["unreachable", "key_expired"].some((code) =>
               isHapaxError(error, code as "unreachable"),
@@ -492,7 +492,7 @@ describe("repeating", () => {
 
   test("pauses double up to a ceiling, with jitter between the half and the whole", async () => {
     const stage = new Stage("fails");
-    const retry = { minMs: 100, maxMs: 400, attemptsMax: 6, totalMs: 8000 };
+    const retry = { pauseMs: 100, pauseMsMax: 400, attemptsMax: 6, totalMs: 8000 };
     await expect(stage.call({ json: 1 }, { retry })).rejects.toSatisfy(failsWith("unreachable"));
     const times = stage.sent.map(({ atMs }) => atMs);
     expect(times).toHaveLength(6);
@@ -517,7 +517,7 @@ describe("repeating", () => {
     for (const reply of ["silent", "fails"] as const) {
       const stage = new Stage(reply);
       const ending = new AbortController();
-      const call = stage.make({ retry: { minMs: 5000, totalMs: 8000 } });
+      const call = stage.make({ retry: { pauseMs: 5000, totalMs: 8000 } });
       const answered = watch(call("charge 17", URL_A, { json: 1, signal: ending.signal }));
       while (stage.sent.length === 0) await turn();
       for (let turns = 0; turns < 5; turns += 1) await turn();

@@ -82,7 +82,7 @@ export interface IdempotentFetch {
  * const call = createIdempotentFetch({
  *   store: memoryKeyStore(),
  *   windowMs: 24 * 3_600_000,
- *   retry: { minMs: 10 },
+ *   retry: { pauseMs: 10 },
  * });
  * const url = `http://127.0.0.1:${port}/charges`;
  * const answer = await call("charge order 17", url, { json: { order: 17, cents: 500 } });

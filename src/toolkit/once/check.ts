@@ -1,5 +1,6 @@
 /** Checks of arguments and options. One error lists all problems of a call. */
 
+import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
 import { NAME_BYTES_MAX } from "./limits.ts";
 
@@ -9,6 +10,10 @@ export const GLOBAL = "*";
 const encoder = new TextEncoder();
 
 export class Check extends OptionsCheck {
+  constructor() {
+    super(HapaxError);
+  }
+
   /** The value or its default; a problem if it is not a whole number from `min` to `max`. */
   whole(
     name: string,

@@ -3,20 +3,11 @@
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import type { RetryPolicy } from "../rules/outbox.ts";
 import { tellSafely } from "../../base/error-words.ts";
-import { HapaxError } from "../../base/errors.ts";
+import { Check } from "../once/check.ts";
 import { type Meter, noMeter } from "../meters/meter.ts";
+import type { RetryOptions } from "../../base/retry-options.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
 import { DEFAULT_RELAY, isRelayName } from "./relay-state.ts";
-
-/** How often and how long an event is tried that could not be published. */
-export interface RelayRetry {
-  /** The first pause, in milliseconds; it doubles with each failure. Default 500. */
-  readonly minMs?: number;
-  /** The longest pause, in milliseconds. Default 60,000. */
-  readonly maxMs?: number;
-  /** After so many attempts it is a dead letter. Default 10. */
-  readonly attemptsMax?: number;
-}
 
 /** What is deleted of events that every relay has published. */
 export interface RelayCleanup {
@@ -40,7 +31,11 @@ export interface RelayOptions {
   readonly leaseMs?: number;
   /** Keys at once, for publishers that send events one by one. Default 8. */
   readonly concurrency?: number;
-  readonly retry?: RelayRetry;
+  /**
+   * How an event is tried again that could not be published; after the last attempt it is a dead letter. Defaults:
+   * `attemptsMax` 10, `pauseMs` 500, `pauseMsMax` 60,000.
+   */
+  readonly retry?: Pick<RetryOptions, "attemptsMax" | "pauseMs" | "pauseMsMax">;
   /** Whether later events of a key wait for an operator when one is dead. Default `block`. */
   readonly afterDead?: "block" | "continue";
   /** How often it looks for events without a hint, in milliseconds. Default 1,000. */
@@ -71,23 +66,17 @@ export interface ResolvedRelayOptions {
 
 /** Throws `invalid_options`. */
 export function resolveRelayOptions(options: RelayOptions): ResolvedRelayOptions {
-  const problems: string[] = [];
+  const check = new Check();
   const count = (
     name: string,
     value: number | undefined,
     fallback: number,
     max: number,
     min = 1,
-  ) => {
-    const chosen = value ?? fallback;
-    if (!(Number.isSafeInteger(chosen) && chosen >= min && chosen <= max)) {
-      problems.push(`${name}=${chosen} is not a whole number from ${min} to ${max}`);
-    }
-    return chosen;
-  };
+  ): number => check.whole(name, value, fallback, min, max);
   const { retry = {}, cleanup = {}, name = DEFAULT_RELAY } = options;
-  if (!isRelayName(name)) problems.push(`name=${name} is not 1 to 128 characters from ! to ~`);
-  const minMs = count("retry.minMs", retry.minMs, 500, DAY_MS);
+  if (!isRelayName(name)) check.problem(`name=${name} is not 1 to 128 characters from ! to ~`);
+  const pauseMs = count("retry.pauseMs", retry.pauseMs, 500, DAY_MS);
   const resolved: ResolvedRelayOptions = {
     name,
     from: options.from ?? "beginning",
@@ -95,8 +84,14 @@ export function resolveRelayOptions(options: RelayOptions): ResolvedRelayOptions
     leaseMs: count("leaseMs", options.leaseMs, 30_000, DAY_MS, 10),
     concurrency: count("concurrency", options.concurrency, 8, 1_000),
     retry: {
-      minMs,
-      maxMs: count("retry.maxMs", retry.maxMs, Math.max(60_000, minMs), DAY_MS, minMs),
+      pauseMs,
+      pauseMsMax: count(
+        "retry.pauseMsMax",
+        retry.pauseMsMax,
+        Math.max(60_000, pauseMs),
+        DAY_MS,
+        pauseMs,
+      ),
       attemptsMax: count("retry.attemptsMax", retry.attemptsMax, 10, 1_000_000),
       afterDead: options.afterDead ?? "block",
     },
@@ -117,7 +112,7 @@ export function resolveRelayOptions(options: RelayOptions): ResolvedRelayOptions
     clock: options.clock ?? waitingClock,
     random: options.random ?? systemRandom,
   };
-  if (problems.length > 0) throw new HapaxError("invalid_options", problems.join("; "));
+  check.end();
   return Object.freeze(resolved);
 }
 

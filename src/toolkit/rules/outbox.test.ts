@@ -12,7 +12,7 @@ import {
   selectEvents,
 } from "./outbox.ts";
 
-const policy: RetryPolicy = { minMs: 100, maxMs: 1000, attemptsMax: 3, afterDead: "block" };
+const policy: RetryPolicy = { pauseMs: 100, pauseMsMax: 1000, attemptsMax: 3, afterDead: "block" };
 const span = { kind: "span", from: "0", to: "9", ids: [] } as const;
 const failure = { fingerprint: "f", message: "m" };
 const PUBLISHED: Outcome = { kind: "published" };

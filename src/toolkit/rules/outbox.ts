@@ -11,6 +11,7 @@
  */
 
 import { backoffMs } from "../../base/backoff.ts";
+import type { RetryOptions } from "../../base/retry-options.ts";
 
 /** The number that a batch is published under. The next one to use, or the one of the intent. */
 export interface BatchNumber {
@@ -77,10 +78,9 @@ export type Outcome =
   | { readonly kind: "failed"; readonly failure: Failure; readonly isFinal: boolean };
 
 /** When to try failed events again, and how often. */
-export interface RetryPolicy {
-  readonly minMs: number;
-  readonly maxMs: number;
-  readonly attemptsMax: number;
+export interface RetryPolicy extends Required<
+  Pick<RetryOptions, "attemptsMax" | "pauseMs" | "pauseMsMax">
+> {
   /** Whether later events of a key wait for an operator when one is dead. */
   readonly afterDead: "block" | "continue";
 }
