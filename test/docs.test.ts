@@ -31,7 +31,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test, type TestContext } from "vitest";
 import { ERRORS } from "../src/base/errors.ts";
 import { LIMITS } from "../src/protocol/limits.ts";
-import { resolveOptions } from "../src/streams/server/options.ts";
+import { resolveServerOptions } from "../src/streams/server/options.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 /** Programs run at once, and one of them is a whole suite. */
@@ -483,7 +483,7 @@ describe("facts", () => {
 
   test("every limit that PROTOCOL.md names is one of limits.ts or an option", () => {
     const members = ["leaseMs", "delayMs", "jitterMs"]; // Of bodies, and not limits.
-    const known = [...Object.keys(LIMITS), ...Object.keys(resolveOptions()), ...members];
+    const known = [...Object.keys(LIMITS), ...Object.keys(resolveServerOptions()), ...members];
     const named = read("PROTOCOL.md").matchAll(/`([a-z]+(?:[A-Z][a-z]+)*(?:Max|Min|Ms|Default))`/g);
     const names = [...new Set(Array.from(named, (match) => match[1] ?? ""))];
     expect(names.length).toBeGreaterThan(20);

@@ -19,7 +19,7 @@ import { FORMAT_VERSION } from "../src/streams/stores/file/format.ts";
 import { inspectDisk } from "../src/streams/stores/file/inspection.ts";
 import { openNodeDisk } from "../src/streams/stores/file/node-disk.ts";
 import { planRepair } from "../src/streams/stores/file/repair.ts";
-import { type Problem, verifyDisk } from "../src/streams/stores/file/verification.ts";
+import { type StoreProblem, verifyDisk } from "../src/streams/stores/file/verification.ts";
 import { describeStore, SEGMENT_BYTES, START_MS, tellStory } from "./golden/story.ts";
 
 const golden = fileURLToPath(new URL("golden", import.meta.url));
@@ -161,7 +161,7 @@ describe.each(versions)("%s", (version) => {
   });
 
   test.each(["whole", "torn"] as const)("verification finds %s sound", async (which) => {
-    const problems: Problem[] = [];
+    const problems: StoreProblem[] = [];
     const result = await verifyDisk(openNodeDisk(join(golden, version, which), true), {
       onProblem: async (problem) => void problems.push(problem),
       onProgress: async () => undefined,

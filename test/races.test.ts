@@ -10,7 +10,12 @@ import { isHapaxError } from "../src/base/errors.ts";
 import { type NodeServer, startNodeServer } from "../src/streams/runtimes/node.ts";
 import { openMemoryStore } from "../src/streams/stores/memory.ts";
 import type { Store } from "../src/streams/store.ts";
-import { appendCommand, createCommand, producerClaim, textOf } from "../src/testing/commands.ts";
+import {
+  appendCommand,
+  createCommand,
+  producerClaim,
+  joinedText,
+} from "../src/testing/commands.ts";
 import { createSeededRandom, type SeededRandom } from "../src/testing/seeded-random.ts";
 import { createVirtualClock } from "../src/testing/testing.ts";
 import { type GatedStore, openGatedStore } from "./kits/gated-store.ts";
@@ -82,7 +87,7 @@ class World {
   async read(name: StreamName): Promise<string> {
     const look = await this.engine.look(name);
     if (look.kind !== "found") return look.kind;
-    return textOf((await this.engine.read(look.state, 0 as Offset, 1_000_000)).appends);
+    return joinedText((await this.engine.read(look.state, 0 as Offset, 1_000_000)).appends);
   }
 
   append(text: string, parts: Partial<AppendCommand> = {}): Promise<AppendOutcome> {
@@ -127,7 +132,7 @@ async function follow(world: World, pause: () => Promise<void>): Promise<string>
       throw error;
     });
     if (page === undefined) return text;
-    text += textOf(page.appends);
+    text += joinedText(page.appends);
     position = page.next;
     if (page.isAtEnd) return text;
   }

@@ -13,7 +13,7 @@ import {
   createCommand,
   keyClaim,
   sessionClaim,
-  textOf,
+  joinedText,
 } from "../src/testing/commands.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "./kits/simulated-disk.ts";
 import { createVirtualClock, type VirtualClock } from "../src/testing/virtual-clock.ts";
@@ -63,7 +63,7 @@ class Life {
       pieces.push(...page.appends);
       from = page.next;
     }
-    return textOf(pieces);
+    return joinedText(pieces);
   }
 }
 

@@ -10,17 +10,17 @@ import {
   PRODUCER_SEQ_REUSED,
   STREAM_NEXT_OFFSET,
 } from "../protocol/header-names.ts";
-import type { Batch } from "./batches.ts";
+import type { InputBatch } from "./batches.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT } from "./failure.ts";
-import { type Answer, refusal, type Retried } from "./http.ts";
-import { type Identity, shellWord } from "./identity.ts";
+import { type CliAnswer, refusal, type Retried } from "./http.ts";
+import { type AppendIdentity, shellWord } from "./identity.ts";
 import type { Source } from "./input.ts";
 import type { Target } from "./target.ts";
 import { countOf, createPaint, printable } from "./terminal.ts";
 
-export interface Tally {
+export interface AppendTally {
   /** Requests that were answered; the number of the next one. */
   sequence: number;
   /** Acknowledged by the server, in this run or before. */
@@ -34,11 +34,11 @@ export interface Tally {
   /** The epoch that the server gave a session. */
   epoch: number | undefined;
   /** The batch whose answer is awaited. */
-  underWay: Batch | undefined;
+  underWay: InputBatch | undefined;
   wasCutByPause: boolean;
 }
 
-export function emptyTally(): Tally {
+export function emptyTally(): AppendTally {
   return {
     sequence: 0,
     records: 0,
@@ -54,9 +54,9 @@ export function emptyTally(): Tally {
 }
 
 export function count(
-  tally: Tally,
-  identity: Identity,
-  batch: Batch | undefined,
+  tally: AppendTally,
+  identity: AppendIdentity,
+  batch: InputBatch | undefined,
   { answer, attempts }: Retried,
 ): void {
   tally.underWay = undefined;
@@ -75,7 +75,7 @@ export function count(
   }
 }
 
-function isRepetition(identity: Identity, answer: Answer): boolean {
+function isRepetition(identity: AppendIdentity, answer: CliAnswer): boolean {
   if (identity.kind === "key") return answer.header(IDEMPOTENCY_REPLAYED) === "true";
   return answer.status === 204;
 }
@@ -83,9 +83,9 @@ function isRepetition(identity: Identity, answer: Answer): boolean {
 export async function report(
   invocation: Invocation,
   context: Context,
-  identity: Identity,
+  identity: AppendIdentity,
   closes: boolean,
-  tally: Tally,
+  tally: AppendTally,
 ): Promise<void> {
   const { records, bytes, nextOffset, knownRecords, knownRequests } = tally;
   if (invocation.has("json")) {
@@ -107,20 +107,20 @@ export async function report(
   await context.stdout.write(`${paint("green", verb)} ${what}${some}${closed}${next}\n`);
 }
 
-function knownWords({ knownRecords, knownRequests }: Tally): string {
+function knownWords({ knownRecords, knownRequests }: AppendTally): string {
   return knownRecords > 0
     ? `${countOf(knownRecords, "record")} of them`
     : `${countOf(knownRequests, "request")} of them`;
 }
 
-function amount({ records, bytes, lastLine }: Tally): string {
+function amount({ records, bytes, lastLine }: AppendTally): string {
   const lines = lastLine > 0 ? `, up to line ${String(lastLine)}` : "";
   return records > 0 ? `${countOf(records, "record")}${lines}` : countOf(bytes, "byte");
 }
 
 /** What is stored after a failure, and how to go on. `option` is what the same command must add for that. */
 export function whatIsStored(
-  tally: Tally,
+  tally: AppendTally,
   option: string | undefined,
   source: Source["kind"],
 ): string[] {
@@ -153,10 +153,10 @@ const FINAL_CODES: readonly (string | undefined)[] = [
 /** The failure that a refused append means. `expectedTail` is the tail that the request named. */
 export function appendRefusal(
   target: Target,
-  identity: Identity,
+  identity: AppendIdentity,
   { answer, attempts }: Retried,
   expectedTail: string | undefined,
-  tally: Tally,
+  tally: AppendTally,
 ): CommandFailure {
   const failure = refusal(target, answer);
   // A refusal of the first attempt is final and nothing of it is stored. After an unanswered attempt
@@ -178,9 +178,9 @@ export function appendRefusal(
  */
 export function reusedNumber(
   target: Target,
-  identity: Identity,
+  identity: AppendIdentity,
   { answer }: Retried,
-  tally: Tally,
+  tally: AppendTally,
 ): CommandFailure | undefined {
   if (answer.header(PRODUCER_SEQ_REUSED) !== "true") return undefined;
   tally.underWay = undefined;
@@ -201,10 +201,10 @@ const epochAfter = (epoch: string): string => String(Number(epoch) + 1);
 
 function tailMoved(
   target: Target,
-  answer: Answer,
+  answer: CliAnswer,
   expectedTail: string,
   { problem }: CommandFailure,
-  tally: Tally,
+  tally: AppendTally,
 ): CommandFailure {
   const tail = printable(answer.header(STREAM_NEXT_OFFSET) ?? "");
   const code = problem.code === undefined ? "" : ` ${problem.code}`;

@@ -17,16 +17,21 @@ import {
   emptyTally,
   report,
   reusedNumber,
-  type Tally,
+  type AppendTally,
   whatIsStored,
 } from "./append-outcome.ts";
-import { parseCount, quote } from "./arguments.ts";
-import { type Batch, batchBytes, batchLines } from "./batches.ts";
+import { parseCountOption, quote } from "./arguments.ts";
+import { type InputBatch, batchBytes, batchLines } from "./batches.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
-import { type Answer, refusal, sendWithRetries } from "./http.ts";
-import { chooseIdentity, type Identity, identityHeaders, identityOption } from "./identity.ts";
+import { type CliAnswer, refusal, sendWithRetries } from "./http.ts";
+import {
+  chooseIdentity,
+  type AppendIdentity,
+  identityHeaders,
+  identityOption,
+} from "./identity.ts";
 import { chooseSource, oneDocument, type Source } from "./input.ts";
 import { resolveStream, type Target } from "./target.ts";
 import { createProgress } from "./terminal.ts";
@@ -40,7 +45,7 @@ const PAUSE_MS = 50;
 interface Job {
   readonly target: Target;
   readonly contentType: string;
-  readonly identity: Identity;
+  readonly identity: AppendIdentity;
   /** What `--if-match` says. */
   readonly firstTail: string | undefined;
   readonly retrySeconds: number;
@@ -56,7 +61,7 @@ async function runAppend(invocation: Invocation, context: Context): Promise<numb
     stopped.abort(signal);
   });
   const range = { min: 0, max: 86_400, fallback: 60 };
-  const retrySeconds = parseCount("retry-seconds", invocation.value("retry-seconds"), range);
+  const retrySeconds = parseCountOption("retry-seconds", invocation.value("retry-seconds"), range);
   const identity = chooseIdentity(invocation, context);
   const firstTail = checkOffset(invocation.value("if-match"));
   const closes = invocation.has("close");
@@ -116,17 +121,17 @@ async function appendAll(
   context: Context,
   job: Job,
   source: Source,
-  tally: Tally,
+  tally: AppendTally,
 ): Promise<void> {
   const progress = createProgress(context, "appended", invocation.has("progress"));
   const isKeyed = job.identity.kind === "key";
-  const append = async (batch: Batch | undefined, closes: boolean): Promise<void> => {
+  const append = async (batch: InputBatch | undefined, closes: boolean): Promise<void> => {
     await appendBatch(context, job, batch, closes, tally);
     if (batch !== undefined) await progress.add(batch.records, batch.body.length);
   };
   // A close travels with the last batch, and a key with the only one: it is held back until that is known.
   const holds = job.closes || isKeyed;
-  let held: Batch | undefined;
+  let held: InputBatch | undefined;
   try {
     for await (const batch of chooseBatches(invocation, context, job, source)) {
       job.signal.throwIfAborted();
@@ -162,7 +167,7 @@ function chooseBatches(
   context: Context,
   job: Job,
   source: Source,
-): AsyncIterable<Batch> {
+): AsyncIterable<InputBatch> {
   const isJson = sseKind(job.contentType) === "json";
   if (invocation.has("lines") && invocation.has("document")) {
     throw usageFailure("--lines and --document exclude each other");
@@ -189,9 +194,9 @@ function chooseBatches(
 async function appendBatch(
   context: Context,
   job: Job,
-  batch: Batch | undefined,
+  batch: InputBatch | undefined,
   closes: boolean,
-  tally: Tally,
+  tally: AppendTally,
 ): Promise<void> {
   const { target, identity, firstTail } = job;
   tally.underWay = batch;
@@ -226,7 +231,7 @@ async function appendBatch(
 }
 
 /** A server that does not know the condition takes the append all the same; only the tag tells. */
-function requireTag(target: Target, answer: Answer): void {
+function requireTag(target: Target, answer: CliAnswer): void {
   if (answer.header("etag") !== undefined && answer.header(STREAM_NEXT_OFFSET) !== undefined)
     return;
   throw new CommandFailure(

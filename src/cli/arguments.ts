@@ -162,7 +162,7 @@ export function quote(text: string): string {
 }
 
 /** A whole number within a range, or a failure that names all three. */
-export function parseCount(
+export function parseCountOption(
   name: string,
   text: string | undefined,
   range: { readonly min: number; readonly max: number; readonly fallback: number },

@@ -2,12 +2,12 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
 import { chunks } from "../../test/kits/cli-harness.ts";
-import { type Batch, batchBytes, batchLines } from "./batches.ts";
+import { type InputBatch, batchBytes, batchLines } from "./batches.ts";
 
-const text = (batch: Batch): string => new TextDecoder().decode(batch.body);
+const text = (batch: InputBatch): string => new TextDecoder().decode(batch.body);
 
-async function collect(batches: AsyncIterable<Batch>): Promise<Batch[]> {
-  const all: Batch[] = [];
+async function collect(batches: AsyncIterable<InputBatch>): Promise<InputBatch[]> {
+  const all: InputBatch[] = [];
   for await (const batch of batches) all.push(batch);
   return all;
 }
@@ -37,7 +37,7 @@ describe("batches of lines", () => {
 
   test("a batch is filled to the last byte", async () => {
     const [first, second] = await lines(['"a"\n"b"\n"c"\n'], '["a","b"]'.length);
-    expect([text(first as Batch), text(second as Batch)]).toEqual(['["a","b"]', '["c"]']);
+    expect([text(first as InputBatch), text(second as InputBatch)]).toEqual(['["a","b"]', '["c"]']);
   });
 
   test("how the bytes arrive does not change the batches", async () => {
@@ -78,7 +78,7 @@ describe("batches of lines", () => {
 
   test("records keep their exact bytes; blank lines and a byte order mark are dropped", async () => {
     const [batch] = await lines(["\uFEFF 1.0 \n\n  \n1e400\n[1, 2]\r\n"]);
-    expect(text(batch as Batch)).toBe("[1.0,1e400,[1, 2]]");
+    expect(text(batch as InputBatch)).toBe("[1.0,1e400,[1, 2]]");
     expect(batch).toMatchObject({ records: 3, lastLine: 5 });
   });
 

@@ -9,7 +9,7 @@
 
 import { usageFailure } from "./failure.ts";
 
-export interface Batch {
+export interface InputBatch {
   readonly body: Uint8Array;
   readonly records: number;
   /** Number of the last input line in the batch, from 1; 0 when the input has no lines. */
@@ -18,7 +18,7 @@ export interface Batch {
   readonly isCutByPause: boolean;
 }
 
-export interface LineOptions {
+export interface LineBatchOptions {
   readonly batchBytesMax: number;
   readonly lineBytesMax: number;
   /** Settles when the input has paused long enough to send what there is; absent: never. */
@@ -35,12 +35,12 @@ interface Line {
 /** Lines of JSON as arrays; blank lines are skipped. */
 export async function* batchLines(
   source: AsyncIterable<Uint8Array>,
-  options: LineOptions,
-): AsyncGenerator<Batch> {
+  options: LineBatchOptions,
+): AsyncGenerator<InputBatch> {
   let lines: Uint8Array[] = [];
   let bytes = 0;
   let lastLine = 0;
-  const take = (isCutByPause: boolean): Batch => {
+  const take = (isCutByPause: boolean): InputBatch => {
     const batch = {
       body: encodeArray(lines, bytes),
       records: lines.length,
@@ -73,10 +73,10 @@ export async function* batchLines(
 export async function* batchBytes(
   source: AsyncIterable<Uint8Array>,
   options: { readonly batchBytesMax: number; readonly pause?: () => Promise<void> },
-): AsyncGenerator<Batch> {
+): AsyncGenerator<InputBatch> {
   let parts: Uint8Array[] = [];
   let bytes = 0;
-  const take = (isCutByPause: boolean): Batch => {
+  const take = (isCutByPause: boolean): InputBatch => {
     const batch = { body: concat(parts, bytes), records: 0, lastLine: 0, isCutByPause };
     parts = [];
     bytes = 0;

@@ -12,8 +12,8 @@ import {
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
-import { type Answer, refusal, send } from "./http.ts";
-import { KEY_OPTIONS, keyFacts, keyHeaders } from "./key-options.ts";
+import { type CliAnswer, refusal, send } from "./http.ts";
+import { KEY_OPTIONS, keyFacts, keyOptionHeaders } from "./key-options.ts";
 import { encodePath, resolveStream, streamPath, type Target } from "./target.ts";
 import { createPaint, printable } from "./terminal.ts";
 
@@ -41,7 +41,7 @@ async function runCreate(invocation: Invocation, context: Context): Promise<numb
   return EXIT.done;
 }
 
-function present(target: Target, answer: Answer): CommandFailure {
+function present(target: Target, answer: CliAnswer): CommandFailure {
   const tail = answer.header(STREAM_NEXT_OFFSET) ?? undefined;
   const code = answer.status === 412 ? { code: "stream_present" } : {};
   return new CommandFailure(
@@ -68,7 +68,7 @@ function createHeaders(invocation: Invocation): Record<string, string> {
   set(STREAM_EXPIRES_AT, invocation.value("expires-at"));
   set(STREAM_CLOSED, invocation.has("closed") ? "true" : undefined);
   set("if-none-match", invocation.has("if-absent") ? "*" : undefined);
-  Object.assign(headers, keyHeaders(invocation));
+  Object.assign(headers, keyOptionHeaders(invocation));
   const offset = invocation.value("fork-offset");
   const subOffset = invocation.value("fork-sub-offset");
   if (source === undefined && (offset ?? subOffset) !== undefined) {

@@ -3,7 +3,7 @@
  * the outbox of a database.
  */
 
-import { parseCount, quote } from "./arguments.ts";
+import { parseCountOption, quote } from "./arguments.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import { confirm } from "./confirm.ts";
 import type { Context } from "./context.ts";
@@ -119,7 +119,7 @@ async function list(
   source: LetterSource,
   filter: LetterFilter,
 ): Promise<void> {
-  const max = parseCount("max", invocation.value("max"), LISTED);
+  const max = parseCountOption("max", invocation.value("max"), LISTED);
   const found = await source.list(filter, max);
   if (invocation.has("json")) {
     for (const letter of found) await context.stdout.write(`${lineOf(letter)}\n`);

@@ -12,7 +12,7 @@ export const EXIT = {
 } as const;
 
 /** What a problem+json answer said, for `--json`. */
-export interface Problem {
+export interface ProblemDocument {
   readonly status?: number;
   readonly code?: string;
   readonly title?: string;
@@ -27,13 +27,13 @@ export class CommandFailure extends Error {
   readonly exitCode: number;
   /** Printed below the message, one line each. */
   readonly advice: readonly string[];
-  readonly problem: Problem;
+  readonly problem: ProblemDocument;
 
   constructor(
     exitCode: number,
     message: string,
     advice: readonly string[] = [],
-    problem: Problem = {},
+    problem: ProblemDocument = {},
     options?: ErrorOptions,
   ) {
     super(message, options);

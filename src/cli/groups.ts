@@ -4,8 +4,8 @@ import { nearest, quote } from "./arguments.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
-import { type Answer, send, sendAct } from "./http.ts";
-import { type Entry, extensionRefusal, jsonLines, readEntry, readPages } from "./listing.ts";
+import { type CliAnswer, send, sendAct } from "./http.ts";
+import { type ListEntry, extensionRefusal, jsonLines, readEntry, readPages } from "./listing.ts";
 import { resolveEncoded, resolvePath, streamPath, type Target } from "./target.ts";
 import { tell } from "./tell.ts";
 import { countOf, createPaint, formatPairs, formatTable, printable } from "./terminal.ts";
@@ -65,7 +65,7 @@ function targetOf(invocation: Invocation, context: Context, group: string, act =
 
 async function list(invocation: Invocation, context: Context): Promise<number> {
   const target = resolvePath(invocation, context, GROUPS_PATH);
-  const groups: Entry[] = [];
+  const groups: ListEntry[] = [];
   for await (const page of readPages(context, target, "groups", {})) {
     if (invocation.has("json")) await context.stdout.write(jsonLines(page));
     else groups.push(...page);
@@ -89,7 +89,7 @@ async function list(invocation: Invocation, context: Context): Promise<number> {
   return EXIT.done;
 }
 
-function numberOf(entry: Entry, name: string): string {
+function numberOf(entry: ListEntry, name: string): string {
   return String(entry.number(name) ?? "");
 }
 
@@ -98,7 +98,7 @@ async function show(invocation: Invocation, context: Context, group: string): Pr
   const answer = await send(context, { target, method: "GET", query: { limit: "1" } });
   if (answer.status !== 200) throw extensionRefusal(target, answer);
   const entry = readEntry(target, answer);
-  const cursors: Entry[] = [];
+  const cursors: ListEntry[] = [];
   for await (const page of readPages(context, target, "cursors", {})) cursors.push(...page);
   if (invocation.has("json")) {
     const { next: _, ...raw } = entry.raw as Readonly<Record<string, unknown>>;
@@ -115,7 +115,7 @@ async function show(invocation: Invocation, context: Context, group: string): Pr
   return EXIT.done;
 }
 
-function pairsOf(entry: Entry): readonly (readonly [string, string])[] {
+function pairsOf(entry: ListEntry): readonly (readonly [string, string])[] {
   const fields = new Map<string, unknown>(Object.entries(entry.raw ?? {}));
   const list = (name: string): readonly unknown[] => {
     const value = fields.get(name);
@@ -134,7 +134,7 @@ function pairsOf(entry: Entry): readonly (readonly [string, string])[] {
   return pairs;
 }
 
-function rowOf(cursor: Entry): readonly string[] {
+function rowOf(cursor: ListEntry): readonly string[] {
   const isHeld = cursor.text("member") !== "";
   const held = cursor.isTrue("handOver") ? "handing over" : "leased";
   return [
@@ -175,7 +175,7 @@ function sendJson(
   target: Target,
   method: "PUT",
   value: unknown,
-): Promise<Answer> {
+): Promise<CliAnswer> {
   const body = new TextEncoder().encode(JSON.stringify(value));
   return send(context, { target, method, headers: JSON_HEADERS, body });
 }

@@ -10,13 +10,13 @@
 import { IDEMPOTENCY_KEY, STREAM_CLOSED } from "../protocol/header-names.ts";
 import { waitingClock } from "../base/clock.ts";
 import { type HapaxError, isHapaxError } from "../base/errors.ts";
-import { type Call as ClientCall, Caller } from "../client/attempt.ts";
-import { Attempt } from "../client/request.ts";
+import { type Call, Caller } from "../client/attempt.ts";
+import { RequestAttempt } from "../client/request.ts";
 import { resolveClientOptions } from "../client/options.ts";
 import { type ClientAnswer, fetchTransport, type Transport } from "../client/transport.ts";
 import { wholeAnswers } from "../client/whole-answers.ts";
 import type { Context } from "./context.ts";
-import { CommandFailure, EXIT, type Problem, systemCode } from "./failure.ts";
+import { CommandFailure, EXIT, type ProblemDocument, systemCode } from "./failure.ts";
 import type { Target } from "./target.ts";
 import { printable } from "./terminal.ts";
 
@@ -25,7 +25,7 @@ const ATTEMPT_TIMEOUT_MS_MIN = 1_000;
 /** The pauses between attempts. */
 export const PAUSES = { pauseMs: 100, pauseMsMax: 5_000 };
 
-export interface Call {
+export interface CliCall {
   readonly target: Target;
   readonly method: "GET" | "HEAD" | "PUT" | "POST" | "DELETE";
   readonly query?: Readonly<Record<string, string | undefined>>;
@@ -34,7 +34,7 @@ export interface Call {
   readonly signal?: AbortSignal;
 }
 
-export interface Answer {
+export interface CliAnswer {
   readonly status: number;
   /** By its name, in any case. */
   header(name: string): string | undefined;
@@ -42,28 +42,28 @@ export interface Answer {
 }
 
 export interface Retried {
-  readonly answer: Answer;
+  readonly answer: CliAnswer;
   readonly attempts: number;
 }
 
 /** One attempt. Fails with `unreachable` when no whole answer arrives. */
-export async function send(context: Context, call: Call): Promise<Answer> {
+export async function send(context: Context, call: CliCall): Promise<CliAnswer> {
   const caller = new CommandCaller(context, call, 0);
   try {
-    return await answerOf(await caller.once(requestOf(call)));
+    return await cliAnswerOf(await caller.once(requestOf(call)));
   } catch (error) {
     throw caller.failureOf(error);
   }
 }
 
 /** Begins an attempt whose body is taken as it comes. It ends after `silenceMs`, unless it is armed again. */
-export function begin(context: Context, call: Call, silenceMs: number): Attempt {
+export function begin(context: Context, call: CliCall, silenceMs: number): RequestAttempt {
   const caller = new Caller(optionsOf(context, transportOf(context), 0));
-  return new Attempt(caller, { ...requestOf(call), timeoutMs: silenceMs });
+  return new RequestAttempt(caller, { ...requestOf(call), timeoutMs: silenceMs });
 }
 
 /** The answer with its whole body. */
-export async function answerOf(answer: ClientAnswer): Promise<Answer> {
+export async function cliAnswerOf(answer: ClientAnswer): Promise<CliAnswer> {
   const { status } = answer;
   return {
     status,
@@ -76,7 +76,7 @@ export async function answerOf(answer: ClientAnswer): Promise<Answer> {
 const ACT_RETRY_SECONDS = 30;
 
 /** An act under a key of its own: the server does it once, however often it is sent. PROTOCOL.md §12.7. */
-export async function sendAct(context: Context, call: Call): Promise<Answer> {
+export async function sendAct(context: Context, call: CliCall): Promise<CliAnswer> {
   const headers = { ...call.headers, [IDEMPOTENCY_KEY]: context.random.id() };
   return (await sendWithRetries(context, { ...call, headers }, ACT_RETRY_SECONDS)).answer;
 }
@@ -84,13 +84,13 @@ export async function sendAct(context: Context, call: Call): Promise<Answer> {
 /** Repeats a call that got no answer, or one that says "again", until `retrySeconds` have passed. */
 export async function sendWithRetries(
   context: Context,
-  call: Call,
+  call: CliCall,
   retrySeconds: number,
 ): Promise<Retried> {
   const caller = new CommandCaller(context, call, retrySeconds);
   try {
     const { answer } = await caller.untilAnswered(requestOf(call));
-    return { answer: await answerOf(answer), attempts: caller.attempts };
+    return { answer: await cliAnswerOf(answer), attempts: caller.attempts };
   } catch (error) {
     throw caller.failureOf(error);
   }
@@ -99,7 +99,7 @@ export async function sendWithRetries(
 /** The client's caller, which counts its attempts, and tells before it repeats the call. */
 class CommandCaller extends Caller {
   readonly #context: Context;
-  readonly #call: Call;
+  readonly #call: CliCall;
   readonly #retrySeconds: number;
   readonly #deadlineMs: number;
   attempts = 0;
@@ -107,7 +107,7 @@ class CommandCaller extends Caller {
   #timeoutMs = ATTEMPT_TIMEOUT_MS;
   #ending = "";
 
-  constructor(context: Context, call: Call, retrySeconds: number) {
+  constructor(context: Context, call: CliCall, retrySeconds: number) {
     super(optionsOf(context, wholeAnswers(transportOf(context)), retrySeconds * 1000));
     this.#context = context;
     this.#call = call;
@@ -115,7 +115,7 @@ class CommandCaller extends Caller {
     this.#deadlineMs = context.nowMs() + retrySeconds * 1000;
   }
 
-  override async once(call: ClientCall): Promise<ClientAnswer> {
+  override async once(call: Call): Promise<ClientAnswer> {
     this.attempts += 1;
     const leftMs = Math.max(ATTEMPT_TIMEOUT_MS_MIN, this.#deadlineMs - this.#context.nowMs());
     this.#timeoutMs = Math.min(ATTEMPT_TIMEOUT_MS, this.#retrySeconds > 0 ? leftMs : Infinity);
@@ -161,14 +161,14 @@ function optionsOf(context: Context, transport: Transport, totalMs: number) {
   return resolveClientOptions({ transport, clock, random, retry: { ...PAUSES, totalMs } });
 }
 
-function requestOf(call: Call): ClientCall {
+function requestOf(call: CliCall): Call {
   const { method, body, signal } = call;
   const headers = new Headers(call.target.headers);
   for (const [name, value] of Object.entries(call.headers ?? {})) headers.set(name, value);
   return { method, url: urlOf(call), headers: Object.fromEntries(headers), body, signal };
 }
 
-function urlOf(call: Call): string {
+function urlOf(call: CliCall): string {
   const url = new URL(call.target.url);
   for (const [name, value] of Object.entries(call.query ?? {})) {
     if (value !== undefined) url.searchParams.set(name, value);
@@ -198,7 +198,7 @@ function reasonOf(error: unknown): string | undefined {
 }
 
 /** The failure that a refusing answer means, in the server's own words. */
-export function refusal(target: Target, answer: Answer): CommandFailure {
+export function refusal(target: Target, answer: CliAnswer): CommandFailure {
   const problem = parseProblem(answer);
   const exitCode = answer.status === 404 || answer.status === 410 ? EXIT.notFound : EXIT.refused;
   const code = problem.code === undefined ? "" : ` ${problem.code}`;
@@ -220,11 +220,11 @@ export const NO_SERVER =
   "another program answers there, not a Durable Streams server; check --url or HAPAX_URL, and the port";
 
 /** For people to read in a browser: no server of the protocol answers so. */
-function isPage(answer: Answer): boolean {
+function isPage(answer: CliAnswer): boolean {
   return /^text\/html\b/i.test(answer.header("content-type") ?? "");
 }
 
-function standardTitle(answer: Answer): string {
+function standardTitle(answer: CliAnswer): string {
   if (answer.status >= 300 && answer.status < 400) {
     const location = answer.header("location") ?? "nowhere";
     return `The server redirects to ${location}; give that URL if you trust it`;
@@ -237,7 +237,7 @@ function standardTitle(answer: Answer): string {
 
 const DETAIL_CHARS_MAX = 500;
 
-function parseProblem(answer: Answer): Problem {
+function parseProblem(answer: CliAnswer): ProblemDocument {
   const text = new TextDecoder().decode(answer.body.subarray(0, 64 * 1024)).trim();
   const isJson = /^application\/([\w.-]+\+)?json/i.test(answer.header("content-type") ?? "");
   if (text === "") return {}; // Every answer to HEAD.
@@ -249,7 +249,7 @@ function parseProblem(answer: Answer): Problem {
   }
 }
 
-function problemFields(value: unknown): Problem {
+function problemFields(value: unknown): ProblemDocument {
   if (typeof value !== "object" || value === null) return {};
   const fields = new Map<string, unknown>(Object.entries(value));
   const names = ["code", "title", "detail", "help"] as const;

@@ -12,18 +12,18 @@ import {
 } from "../protocol/header-names.ts";
 import { encodeKey } from "../protocol/idempotency-key.ts";
 import { LIMITS } from "../protocol/limits.ts";
-import { parseCount, quote } from "./arguments.ts";
+import { parseCountOption, quote } from "./arguments.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { usageFailure } from "./failure.ts";
 
-export type Identity =
+export type AppendIdentity =
   | { readonly kind: "epoch"; readonly producerId: string; readonly epoch: number }
   | { readonly kind: "session"; readonly producerId: string; readonly session: string }
   | { readonly kind: "key"; readonly key: string };
 
 /** The identity that the options name; without one, a random producer. */
-export function chooseIdentity(invocation: Invocation, context: Context): Identity {
+export function chooseIdentity(invocation: Invocation, context: Context): AppendIdentity {
   const key = invocation.value("key");
   const session = invocation.value("session");
   const producer = invocation.value("producer");
@@ -42,19 +42,24 @@ export function chooseIdentity(invocation: Invocation, context: Context): Identi
     if (producer === undefined) throw usageFailure("--session needs --producer");
     return {
       kind: "session",
-      producerId: checkProducerId("producer", producer),
+      producerId: checkProducerOption("producer", producer),
       session: checkSession(session),
     };
   }
   const range = { min: 0, max: Number.MAX_SAFE_INTEGER, fallback: 0 };
-  const epoch = parseCount("epoch", invocation.value("epoch"), range);
+  const epoch = parseCountOption("epoch", invocation.value("epoch"), range);
   const producerId =
-    producer === undefined ? `hapax-${context.random.id()}` : checkProducerId("producer", producer);
+    producer === undefined
+      ? `hapax-${context.random.id()}`
+      : checkProducerOption("producer", producer);
   return { kind: "epoch", producerId, epoch };
 }
 
 /** The headers of the append with this number; a key has no numbers. */
-export function identityHeaders(identity: Identity, sequence: number): Record<string, string> {
+export function identityHeaders(
+  identity: AppendIdentity,
+  sequence: number,
+): Record<string, string> {
   switch (identity.kind) {
     case "key":
       return { [IDEMPOTENCY_KEY]: encodeKey(identity.key) ?? "" };
@@ -74,7 +79,10 @@ export function identityHeaders(identity: Identity, sequence: number): Record<st
 }
 
 /** What a later run must add to the same command for the same identity; nothing if it was named already. */
-export function identityOption(invocation: Invocation, identity: Identity): string | undefined {
+export function identityOption(
+  invocation: Invocation,
+  identity: AppendIdentity,
+): string | undefined {
   if (identity.kind !== "epoch" || invocation.value("producer") !== undefined) return undefined;
   return `--producer ${identity.producerId}`;
 }
@@ -83,7 +91,7 @@ export function identityOption(invocation: Invocation, identity: Identity): stri
 const SENDABLE_ID = /^(?! )[ -~\u00a1-\u00ff]+(?<! )$/;
 
 /** An id as headers can carry it, or a failure that names the option. */
-export function checkProducerId(option: string, id: string): string {
+export function checkProducerOption(option: string, id: string): string {
   if (id === "") throw usageFailure(`--${option} is empty`);
   if (!SENDABLE_ID.test(id) || id.length > LIMITS.producerIdBytesMax) {
     const allowed = `1 to ${String(LIMITS.producerIdBytesMax)} printable Latin-1 characters`;

@@ -2,7 +2,7 @@
 
 import { LIMITS } from "../protocol/limits.ts";
 import { splitJson } from "../protocol/json.ts";
-import { type Batch, concat } from "./batches.ts";
+import { type InputBatch, concat } from "./batches.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { usageFailure } from "./failure.ts";
@@ -68,7 +68,7 @@ async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
 }
 
 /** One JSON value; the server makes a record of each element of an array. */
-export async function* oneDocument(source: Source): AsyncGenerator<Batch> {
+export async function* oneDocument(source: Source): AsyncGenerator<InputBatch> {
   const parts: Uint8Array[] = [];
   let bytes = 0;
   for await (const part of source.bytes) {

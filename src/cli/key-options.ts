@@ -7,10 +7,10 @@ import {
   STREAM_KEY_WINDOW,
 } from "../protocol/header-names.ts";
 import { LIMITS } from "../protocol/limits.ts";
-import { parseCount, quote } from "./arguments.ts";
+import { parseCountOption, quote } from "./arguments.ts";
 import type { Invocation, OptionSpec } from "./command.ts";
 import { usageFailure } from "./failure.ts";
-import type { Answer } from "./http.ts";
+import type { CliAnswer } from "./http.ts";
 import { formatCount } from "./terminal.ts";
 
 /** Options of `create`. */
@@ -30,12 +30,12 @@ export const KEY_OPTIONS: readonly OptionSpec[] = [
 ];
 
 /** The headers that the options mean. */
-export function keyHeaders(invocation: Invocation): Record<string, string> {
+export function keyOptionHeaders(invocation: Invocation): Record<string, string> {
   const headers: Record<string, string> = {};
   const count = (name: string, max: number): void => {
     const text = invocation.value(name);
     if (text === undefined) return;
-    headers[`stream-${name}`] = String(parseCount(name, text, { min: 1, max, fallback: 1 }));
+    headers[`stream-${name}`] = String(parseCountOption(name, text, { min: 1, max, fallback: 1 }));
   };
   const oneOf = (name: string, allowed: readonly string[]): void => {
     const text = invocation.value(name);
@@ -60,7 +60,7 @@ interface KeyFacts {
 }
 
 /** What an answer says about keys: those options that the stream was given. */
-export function keyFacts(answer: Answer): KeyFacts {
+export function keyFacts(answer: CliAnswer): KeyFacts {
   const window = answer.header(STREAM_KEY_WINDOW);
   const countMax = answer.header(STREAM_KEY_MAX);
   const overflow = answer.header(STREAM_KEY_OVERFLOW);
@@ -74,7 +74,7 @@ export function keyFacts(answer: Answer): KeyFacts {
 }
 
 /** The same for people. */
-export function keyPairs(answer: Answer): [string, string][] {
+export function keyPairs(answer: CliAnswer): [string, string][] {
   const { keyWindowSeconds, keyMax, keyOverflow, keyFrom } = keyFacts(answer);
   const pairs: [string, string][] = [];
   if (keyWindowSeconds !== undefined)

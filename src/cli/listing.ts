@@ -2,13 +2,13 @@
 
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT } from "./failure.ts";
-import { type Answer, refusal, send } from "./http.ts";
+import { type CliAnswer, refusal, send } from "./http.ts";
 import type { Target } from "./target.ts";
 
 const PAGE_LIMIT = "1000";
 
 /** One entry of a list: as it came, and its fields by name. */
-export interface Entry {
+export interface ListEntry {
   readonly raw: unknown;
   text(name: string): string;
   number(name: string): number | undefined;
@@ -21,7 +21,7 @@ export async function* readPages(
   target: Target,
   field: string,
   query: Readonly<Record<string, string | undefined>>,
-): AsyncGenerator<readonly Entry[]> {
+): AsyncGenerator<readonly ListEntry[]> {
   let after: string | undefined;
   do {
     const call = { target, method: "GET", query: { ...query, after, limit: PAGE_LIMIT } } as const;
@@ -38,7 +38,7 @@ export async function* readPages(
   } while (after !== undefined);
 }
 
-function entryOf(raw: unknown): Entry {
+function entryOf(raw: unknown): ListEntry {
   const fields = new Map<string, unknown>(Object.entries(raw ?? {}));
   return {
     raw,
@@ -55,16 +55,16 @@ function entryOf(raw: unknown): Entry {
 }
 
 /** An entry alone, as an answer's whole body. */
-export function readEntry(target: Target, answer: Answer): Entry {
+export function readEntry(target: Target, answer: CliAnswer): ListEntry {
   return entryOf(parseJson(target, answer));
 }
 
 /** A page for programs: each entry as it came, one a line. */
-export function jsonLines(entries: readonly Entry[]): string {
+export function jsonLines(entries: readonly ListEntry[]): string {
   return entries.map(({ raw }) => `${JSON.stringify(raw)}\n`).join("");
 }
 
-function parseJson(target: Target, answer: Answer): unknown {
+function parseJson(target: Target, answer: CliAnswer): unknown {
   try {
     return JSON.parse(new TextDecoder().decode(answer.body));
   } catch (cause) {
@@ -80,7 +80,7 @@ function badAnswer(target: Target): CommandFailure {
 }
 
 /** A refusal of a route of our own: a 404 without a code of ours is a server without the route. */
-export function extensionRefusal(target: Target, answer: Answer): CommandFailure {
+export function extensionRefusal(target: Target, answer: CliAnswer): CommandFailure {
   const failure = refusal(target, answer);
   if (answer.status !== 404 || failure.problem.code !== undefined) return failure;
   return failure.withAdvice([

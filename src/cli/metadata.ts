@@ -13,10 +13,10 @@ import {
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { EXIT } from "./failure.ts";
-import { type Answer, refusal, send } from "./http.ts";
-import { checkProducerId } from "./identity.ts";
+import { type CliAnswer, refusal, send } from "./http.ts";
+import { checkProducerOption } from "./identity.ts";
 import { keyFacts, keyPairs } from "./key-options.ts";
-import { type Entry, jsonLines, readPages } from "./listing.ts";
+import { type ListEntry, jsonLines, readPages } from "./listing.ts";
 import { notAStream } from "./read.ts";
 import { resolvePath, resolveStream, streamPath } from "./target.ts";
 import { countOf, createPaint, formatPairs, formatTable, printable } from "./terminal.ts";
@@ -24,7 +24,7 @@ import { countOf, createPaint, formatPairs, formatTable, printable } from "./ter
 async function runHead(invocation: Invocation, context: Context): Promise<number> {
   const target = resolveStream(invocation, context, invocation.positionals[0] ?? "");
   const given = invocation.value("producer");
-  const producerId = given === undefined ? undefined : checkProducerId("producer", given);
+  const producerId = given === undefined ? undefined : checkProducerOption("producer", given);
   const headers: Record<string, string> =
     producerId === undefined ? {} : { [PRODUCER_ID]: producerId };
   const answer = await send(context, { target, method: "HEAD", headers });
@@ -67,7 +67,7 @@ interface ProducerFacts {
   readonly nextOffset?: string;
 }
 
-function producerFacts(producerId: string, answer: Answer): ProducerFacts {
+function producerFacts(producerId: string, answer: CliAnswer): ProducerFacts {
   const epoch = answer.header(PRODUCER_EPOCH);
   const seq = answer.header(PRODUCER_SEQ);
   const nextOffset = answer.header(PRODUCER_NEXT_OFFSET);
@@ -94,7 +94,7 @@ async function runList(invocation: Invocation, context: Context): Promise<number
   const target = resolvePath(invocation, context, LIST_PATH);
   const argument = invocation.positionals[0];
   const prefix = argument === undefined || argument === "" ? undefined : streamPath(argument);
-  const streams: Entry[] = [];
+  const streams: ListEntry[] = [];
   for await (const page of readPages(context, target, "streams", { prefix })) {
     if (invocation.has("json")) await context.stdout.write(jsonLines(page));
     else streams.push(...page);
@@ -105,7 +105,7 @@ async function runList(invocation: Invocation, context: Context): Promise<number
 
 async function printStreams(
   context: Context,
-  streams: readonly Entry[],
+  streams: readonly ListEntry[],
   prefix: string | undefined,
 ): Promise<void> {
   if (streams.length === 0) {

@@ -4,8 +4,8 @@ import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
 import { send, sendAct } from "./http.ts";
-import { checkProducerId } from "./identity.ts";
-import { type Entry, extensionRefusal, jsonLines, readEntry, readPages } from "./listing.ts";
+import { checkProducerOption } from "./identity.ts";
+import { type ListEntry, extensionRefusal, jsonLines, readEntry, readPages } from "./listing.ts";
 import { resolvePath, resolveRoute, type Target } from "./target.ts";
 import { countOf, createPaint, formatTable, printable } from "./terminal.ts";
 
@@ -24,7 +24,7 @@ async function runProducers(invocation: Invocation, context: Context): Promise<n
     throw usageFailure("producers needs <stream>", ["usage: hapax producers <stream> [options]"]);
   }
   if (id === undefined) return list(invocation, context, stream);
-  return reset(invocation, context, stream, checkProducerId("reset", id));
+  return reset(invocation, context, stream, checkProducerOption("reset", id));
 }
 
 async function assign(invocation: Invocation, context: Context): Promise<number> {
@@ -39,7 +39,7 @@ async function assign(invocation: Invocation, context: Context): Promise<number>
 
 async function list(invocation: Invocation, context: Context, argument: string): Promise<number> {
   const { target, stream } = resolveRoute(invocation, context, argument, PRODUCERS_PATH);
-  const producers: Entry[] = [];
+  const producers: ListEntry[] = [];
   for await (const page of readPages(context, target, "producers", { stream })) {
     if (invocation.has("json")) await context.stdout.write(jsonLines(page));
     else producers.push(...page);
@@ -48,7 +48,11 @@ async function list(invocation: Invocation, context: Context, argument: string):
   return EXIT.done;
 }
 
-async function print(context: Context, target: Target, producers: readonly Entry[]): Promise<void> {
+async function print(
+  context: Context,
+  target: Target,
+  producers: readonly ListEntry[],
+): Promise<void> {
   if (producers.length === 0) {
     await context.stderr.write(`no producers in ${printable(target.label)}\n`);
     return;

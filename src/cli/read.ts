@@ -1,11 +1,11 @@
 /** `hapax read`: a stream from an offset to its tail, page by page, and then it ends. */
 
 import { STREAM_NEXT_OFFSET, STREAM_UP_TO_DATE } from "../protocol/header-names.ts";
-import { parseCount } from "./arguments.ts";
+import { parseCountOption } from "./arguments.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT } from "./failure.ts";
-import { type Answer, NO_SERVER, refusal, sendWithRetries } from "./http.ts";
+import { type CliAnswer, NO_SERVER, refusal, sendWithRetries } from "./http.ts";
 import { createRecordWriter, RECORD_OPTIONS, type RecordWriter } from "./records.ts";
 import { resolveStream, type Target } from "./target.ts";
 import { createProgress } from "./terminal.ts";
@@ -16,7 +16,7 @@ const RETRY_SECONDS = 30;
 async function runRead(invocation: Invocation, context: Context): Promise<number> {
   const target = resolveStream(invocation, context, invocation.positionals[0] ?? "");
   const limit = { min: 1, max: Number.MAX_SAFE_INTEGER, fallback: Number.MAX_SAFE_INTEGER };
-  let leftBytes = parseCount("limit-bytes", invocation.value("limit-bytes"), limit);
+  let leftBytes = parseCountOption("limit-bytes", invocation.value("limit-bytes"), limit);
   // On a terminal the records themselves are progress enough.
   const isWatched = invocation.has("progress") || !context.stdout.isTerminal;
   const progress = isWatched
@@ -64,7 +64,7 @@ async function readPage(
   return { contentType: contentTypeOf(answer), body: answer.body, nextOffset, isAtTail };
 }
 
-export function contentTypeOf(answer: Answer): string {
+export function contentTypeOf(answer: CliAnswer): string {
   return answer.header("content-type") ?? "application/octet-stream";
 }
 

@@ -2,7 +2,7 @@
 
 import { isAbsolute, relative } from "node:path";
 import type { CutPlan, RepairAction, RepairPlan } from "../streams/stores/file/repair.ts";
-import { parseCount } from "./arguments.ts";
+import { parseCountOption } from "./arguments.ts";
 import type { Command, Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import {
@@ -22,7 +22,8 @@ const LISTED_MAX = 100;
 async function runRepair(invocation: Invocation, context: Context): Promise<number> {
   const cutText = invocation.value("cut-at-lsn");
   const range = { min: 1, max: Number.MAX_SAFE_INTEGER, fallback: 0 };
-  const cutAtLsn = cutText === undefined ? undefined : parseCount("cut-at-lsn", cutText, range);
+  const cutAtLsn =
+    cutText === undefined ? undefined : parseCountOption("cut-at-lsn", cutText, range);
   const mayAct = invocation.has("apply");
   return withDirectory(invocation, mayAct ? "write" : "read", async (directory) => {
     const { planRepair } = await import("../streams/stores/file/repair.ts");

@@ -11,12 +11,12 @@ import { backoffMs } from "../base/backoff.ts";
 import { isHapaxError } from "../base/errors.ts";
 import { isRepeatable } from "../base/repeatable.ts";
 import { createSseDecoder, type SseDecoder, type SseEvent } from "../protocol/sse.ts";
-import { parseCount } from "./arguments.ts";
+import { parseCountOption } from "./arguments.ts";
 import { concat } from "./batches.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, systemCode, usageFailure } from "./failure.ts";
-import { answerOf, begin, PAUSES, refusal, send, unreachable } from "./http.ts";
+import { cliAnswerOf, begin, PAUSES, refusal, send, unreachable } from "./http.ts";
 import { contentTypeOf, notAStream } from "./read.ts";
 import { createRecordWriter, RECORD_OPTIONS, type RecordWriter } from "./records.ts";
 import { resolveStream, type Target } from "./target.ts";
@@ -36,7 +36,7 @@ interface Position {
 async function runTail(invocation: Invocation, context: Context): Promise<number> {
   const target = resolveStream(invocation, context, invocation.positionals[0] ?? "");
   const range = { min: 0, max: 86_400 * 366, fallback: 60 };
-  const retrySeconds = parseCount("retry-seconds", invocation.value("retry-seconds"), range);
+  const retrySeconds = parseCountOption("retry-seconds", invocation.value("retry-seconds"), range);
   const position: Position = {
     offset: startOffset(invocation),
     cursor: undefined,
@@ -123,7 +123,7 @@ async function connect(
   try {
     await live.send();
     if (live.status !== 200) {
-      const failure = refusal(target, await answerOf(live));
+      const failure = refusal(target, await cliAnswerOf(live));
       if (isRepeatable(live.status)) return failure;
       throw failure;
     }

@@ -63,7 +63,7 @@ function oneLine(text: string): string {
     .replaceAll("\t", String.raw`\x09`);
 }
 
-export interface Progress {
+export interface ProgressLine {
   add(records: number, bytes: number): Promise<void>;
   /** Removes the line from a terminal, or prints the last state elsewhere. */
   finish(): Promise<void>;
@@ -73,7 +73,7 @@ const TERMINAL_EVERY_MS = 200;
 const PIPE_EVERY_MS = 2000;
 
 /** Counts on stderr while something long goes on; silent unless a person watches or asked for it. */
-export function createProgress(context: Context, verb: string, isAsked: boolean): Progress {
+export function createProgress(context: Context, verb: string, isAsked: boolean): ProgressLine {
   const { stderr } = context;
   const isShown = isAsked || stderr.isTerminal;
   const everyMs = stderr.isTerminal ? TERMINAL_EVERY_MS : PIPE_EVERY_MS;

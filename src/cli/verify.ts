@@ -1,6 +1,6 @@
 /** `hapax verify`: whether a directory is what was written. */
 
-import type { Problem, Verification } from "../streams/stores/file/verification.ts";
+import type { StoreProblem, Verification } from "../streams/stores/file/verification.ts";
 import type { Command, Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import {
@@ -46,7 +46,7 @@ export async function verifyAndPrint(
 }
 
 async function printProblem(
-  problem: Problem,
+  problem: StoreProblem,
   invocation: Invocation,
   context: Context,
   bar: Bar,
@@ -56,7 +56,7 @@ async function printProblem(
   await context.stdout.write(`${line}\n`);
 }
 
-export function problemLine(problem: Problem, context: Context): string {
+export function problemLine(problem: StoreProblem, context: Context): string {
   const { file, offset, lsn, what, meaning } = problem;
   const paint = createPaint(context.stdout, context.env);
   const where = `${file} offset ${offset}${lsn === undefined ? "" : ` LSN ${lsn}`}`;

@@ -11,7 +11,7 @@
  */
 
 import type { Ending } from "./batching.ts";
-import type { Entry, Listener } from "./entries.ts";
+import type { WaitingRecord, Listener } from "./entries.ts";
 import { failureOf, unconfirmed } from "./failure.ts";
 import { identityFor } from "./identity.ts";
 import type { Peer } from "./peer.ts";
@@ -38,7 +38,7 @@ const SETTINGS: SenderOptions = {
 /** The most bytes that all unanswered calls may hold together. */
 const PENDING_BYTES_MAX = 64 * 1024 * 1024;
 
-export class Appends {
+export class AppendCalls {
   readonly #peer: Peer;
   #sender: Sender | undefined;
   /** The id of a writer that was given up. */
@@ -95,7 +95,7 @@ export class Appends {
     });
   }
 
-  #push(entry: Entry, heldBytesMax: number): void {
+  #push(entry: WaitingRecord, heldBytesMax: number): void {
     // A sender that has stopped still takes entries, and hands them back in order.
     this.#sender ??= this.#open();
     this.#sender.push(entry, heldBytesMax);

@@ -5,7 +5,7 @@ import { createVirtualClock, type VirtualClock } from "../testing/virtual-clock.
 
 import { turn } from "../../test/kits/watch.ts";
 import { type Answered, type Call, Caller, refusalOf } from "./attempt.ts";
-import { Attempt } from "./request.ts";
+import { RequestAttempt } from "./request.ts";
 import { type ClientOptions, resolveClientOptions } from "./options.ts";
 import type { ClientAnswer, ClientRequest } from "./transport.ts";
 
@@ -206,7 +206,7 @@ test("a body that stops coming ends with the attempt's time; one in pieces has w
   const whole = bench.caller.once(CALL).then((came) => came.bytes());
   await expect(bench.settle(whole)).rejects.toMatchObject({ code: "unreachable" });
   for (const isLive of [true, false]) {
-    const came = await bench.settle(new Attempt(bench.caller, CALL).send());
+    const came = await bench.settle(new RequestAttempt(bench.caller, CALL).send());
     const chunks = came.chunks();
     expect((await chunks.next()).done).toBe(false);
     if (isLive) came.arm(Infinity);

@@ -16,11 +16,11 @@ import type { ErrorCode } from "../base/errors.ts";
 import { pause } from "../base/pause.ts";
 import { repeat } from "../base/repeat.ts";
 import { isRepeatable, retryAfterMs } from "../base/repeatable.ts";
-import { textOf } from "./bytes.ts";
+import { decodeText } from "./bytes.ts";
 import { says } from "./head.ts";
 import type { Dynamic, ResolvedClientOptions } from "./options.ts";
 import type { ClientAnswer } from "./transport.ts";
-import { Attempt } from "./request.ts";
+import { RequestAttempt } from "./request.ts";
 import type { Visibility } from "./visibility.ts";
 
 /** One call: the data that all its attempts share. */
@@ -62,7 +62,7 @@ export class Caller {
 
   /** Tries once. Rejects with `unreachable` if no answer came, and with the signal's reason if that aborts. */
   once(call: Call): Promise<ClientAnswer> {
-    return new Attempt(this, call).send();
+    return new RequestAttempt(this, call).send();
   }
 
   /**
@@ -172,18 +172,18 @@ export async function refusalIn(answer: ClientAnswer): Promise<HapaxError | unde
 
 /** Returns a refusal as a `HapaxError`: with the server's code if it is one of ours, else by status and headers. */
 export async function refusalOf(answer: ClientAnswer): Promise<HapaxError> {
-  return (await problemOf(answer)).error;
+  return (await answeredRefusal(answer)).error;
 }
 
 /** Returns a refusal, and whether a Hapax server sent it. PROTOCOL.md §10. */
-export async function problemOf(
+export async function answeredRefusal(
   answer: ClientAnswer,
 ): Promise<{ readonly error: HapaxError; readonly isOurs: boolean; readonly isCut: boolean }> {
   const { status } = answer;
   // A refusal whose body was cut is still a refusal.
   const bytes = await answer.bytes().catch(ifUnreachable);
   const isCut = "code" in bytes;
-  const text = isCut ? "" : textOf(bytes.subarray(0, REFUSAL_BYTES_MAX));
+  const text = isCut ? "" : decodeText(bytes.subarray(0, REFUSAL_BYTES_MAX));
   const { type, detail } = membersOf(text);
   const [, named = ""] = /^urn:hapax:error:(.+)/.exec(String(type)) ?? [];
   const isOurs = named !== "";

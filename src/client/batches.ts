@@ -12,7 +12,7 @@
  */
 
 import { HapaxError } from "../base/error-codes.ts";
-import { bytesOf, join, textOf } from "./bytes.ts";
+import { utf8Of, joinBytes, decodeText } from "./bytes.ts";
 import { SSE_EVENT_CHARS_MAX } from "../protocol/limits.ts";
 import { kindOf } from "./records.ts";
 import type { SseKind } from "../protocol/sse.ts";
@@ -135,7 +135,7 @@ export class LazyBatch<T> implements Batch<T> {
   get isEmpty(): boolean {
     const body = this.#body;
     if (!(body instanceof Uint8Array)) return body.every((text) => isNothing(this.#kind, text));
-    return body.length <= 8 && isNothing(this.#kind, textOf(body));
+    return body.length <= 8 && isNothing(this.#kind, decodeText(body));
   }
 
   /** The last bytes are the beginning of a character. */
@@ -151,14 +151,14 @@ export class LazyBatch<T> implements Batch<T> {
   behind(before: LazyBatch<T>): LazyBatch<T> {
     const { nextOffset, upToDate, closed, contentType } = this;
     const facts = { nextOffset, upToDate, closed, contentType, life: this.#life };
-    const body = join([before.bytes, this.bytes]);
+    const body = joinBytes([before.bytes, this.bytes]);
     return new LazyBatch<T>({ ...facts, offset: before.offset, body });
   }
 
   get bytes(): Uint8Array {
     const body = this.#body;
     if (body instanceof Uint8Array) return body;
-    const bytes = this.#isBase64 ? join(body.map(fromBase64)) : bytesOf(this.#text());
+    const bytes = this.#isBase64 ? joinBytes(body.map(fromBase64)) : utf8Of(this.#text());
     this.#body = bytes;
     return bytes;
   }
@@ -170,7 +170,7 @@ export class LazyBatch<T> implements Batch<T> {
 
   #text(): string {
     const body = this.#body;
-    if (body instanceof Uint8Array || this.#isBase64) return textOf(this.bytes);
+    if (body instanceof Uint8Array || this.#isBase64) return decodeText(this.bytes);
     return this.#kind === "json" ? joinArrays(body) : body.join("");
   }
 

@@ -2,14 +2,15 @@ import { expect, test } from "vitest";
 import { createSeededRandom } from "../testing/seeded-random.ts";
 import { Backlog } from "./batching.ts";
 import { type Codec, codecOf, encode } from "./records.ts";
-import { bodyOf, dataOf, type Entry, type Listener } from "./entries.ts";
+import { appendBodyOf, dataOf, type WaitingRecord, type Listener } from "./entries.ts";
 
 const JSON_TYPE = codecOf("application/json; charset=utf-8");
 const TEXT_TYPE = codecOf("text/plain");
 
-const lengthOf = (entries: readonly Entry[]): number => bodyOf(entries, JSON_TYPE)?.length ?? 0;
-const allOf = (entries: readonly Entry[]): unknown[] => entries.map(dataOf);
-const entryOf = (data: unknown, codec?: Codec): Entry => ({ encoded: encode(data, codec) });
+const lengthOf = (entries: readonly WaitingRecord[]): number =>
+  appendBodyOf(entries, JSON_TYPE)?.length ?? 0;
+const allOf = (entries: readonly WaitingRecord[]): unknown[] => entries.map(dataOf);
+const entryOf = (data: unknown, codec?: Codec): WaitingRecord => ({ encoded: encode(data, codec) });
 
 function backlogOf(given: readonly unknown[]): Backlog {
   const backlog = new Backlog();
@@ -29,7 +30,7 @@ test("whatever the sizes, batches keep the order and their limits, and fill them
     while (backlog.length > 0) {
       const batch = backlog.take(limits);
       const records = allOf(batch);
-      expect(JSON.parse(new TextDecoder().decode(bodyOf(batch, JSON_TYPE)))).toEqual(records);
+      expect(JSON.parse(new TextDecoder().decode(appendBodyOf(batch, JSON_TYPE)))).toEqual(records);
       expect(records.length).toBeGreaterThan(0);
       expect(records.length).toBeLessThanOrEqual(limits.recordsMax);
       if (records.length > 1) expect(lengthOf(batch)).toBeLessThanOrEqual(limits.bytesMax);
@@ -119,7 +120,7 @@ test("the bytes of texts are those that each has alone, also of lone surrogates 
       const utf8 = new TextEncoder();
       const expected = [...utf8.encode(one), ...utf8.encode(other)];
       const entries = backlog.takeAll();
-      expect([...(bodyOf(entries, TEXT_TYPE) ?? [])]).toEqual(expected);
+      expect([...(appendBodyOf(entries, TEXT_TYPE) ?? [])]).toEqual(expected);
       expect(allOf(entries)).toEqual([one, other]);
     }
   }
@@ -129,15 +130,15 @@ test("what was given before the type was known fits both types, or is refused", 
   for (const text of TEXTS) {
     const entry = entryOf(text);
     const utf8 = new TextEncoder();
-    expect(bodyOf([entry], JSON_TYPE)).toEqual(utf8.encode(JSON.stringify([text])));
-    expect(bodyOf([entry], TEXT_TYPE)).toEqual(utf8.encode(text));
+    expect(appendBodyOf([entry], JSON_TYPE)).toEqual(utf8.encode(JSON.stringify([text])));
+    expect(appendBodyOf([entry], TEXT_TYPE)).toEqual(utf8.encode(text));
     expect(dataOf(entry)).toEqual(text);
   }
   const bytes = entryOf(new Uint8Array([1, 2]));
-  expect(bodyOf([bytes], TEXT_TYPE)).toEqual(new Uint8Array([1, 2]));
-  expect(() => bodyOf([bytes], JSON_TYPE)).toThrow("data must be a JSON value");
+  expect(appendBodyOf([bytes], TEXT_TYPE)).toEqual(new Uint8Array([1, 2]));
+  expect(() => appendBodyOf([bytes], JSON_TYPE)).toThrow("data must be a JSON value");
   for (const misfit of ["", 1, { a: 1 }]) {
-    expect(() => bodyOf([entryOf(misfit)], TEXT_TYPE)).toThrow("not empty");
+    expect(() => appendBodyOf([entryOf(misfit)], TEXT_TYPE)).toThrow("not empty");
   }
 });
 

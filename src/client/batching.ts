@@ -7,7 +7,7 @@
  */
 
 import type { HapaxError } from "../base/errors.ts";
-import { type Entry, type Listener, sizeOf } from "./entries.ts";
+import { type WaitingRecord, type Listener, sizeOf } from "./entries.ts";
 
 /** The end of one record: stored, or not confirmed. */
 export type Ending = { readonly receipt: Receipt } | NotConfirmed;
@@ -46,7 +46,7 @@ export interface BatchLimits {
 /** The queue of records. It counts the characters of texts as bytes: the real number is known when they are sent. */
 export class Backlog {
   // A queue with a moving start: taking from the front of a long array would copy it each time.
-  #entries: Entry[] = [];
+  #entries: WaitingRecord[] = [];
   #start = 0;
   contentBytes = 0;
 
@@ -61,16 +61,16 @@ export class Backlog {
   }
 
   /** The conditions of the next batch. */
-  get conditions(): Entry["conditions"] {
+  get conditions(): WaitingRecord["conditions"] {
     return this.#entries[this.#start]?.conditions;
   }
 
-  push(entry: Entry): void {
+  push(entry: WaitingRecord): void {
     this.#entries.push(entry);
     this.contentBytes += sizeOf([entry]);
   }
 
-  putBack(entries: readonly Entry[]): void {
+  putBack(entries: readonly WaitingRecord[]): void {
     this.#entries = [...entries, ...this.#entries.slice(this.#start)];
     this.#start = 0;
     this.contentBytes += sizeOf(entries);
@@ -90,8 +90,8 @@ export class Backlog {
   }
 
   /** Takes the records of the next batch; at least one if there is one. */
-  take({ bytesMax, recordsMax }: BatchLimits): readonly Entry[] {
-    const taken: Entry[] = [];
+  take({ bytesMax, recordsMax }: BatchLimits): readonly WaitingRecord[] {
+    const taken: WaitingRecord[] = [];
     let bytes = 1; // The frame of an array is one more than its commas.
     for (let at = this.#start; at < this.#entries.length; at += 1) {
       const entry = this.#entries[at];
@@ -112,7 +112,7 @@ export class Backlog {
     return taken;
   }
 
-  takeAll(): readonly Entry[] {
+  takeAll(): readonly WaitingRecord[] {
     const taken = this.#entries.slice(this.#start);
     this.#entries = [];
     this.#start = 0;

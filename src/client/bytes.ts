@@ -5,17 +5,17 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** Decodes bytes as UTF-8; invalid bytes are replaced. */
-export function textOf(bytes: Uint8Array): string {
+export function decodeText(bytes: Uint8Array): string {
   return decoder.decode(bytes);
 }
 
 /** Encodes a text as UTF-8. */
-export function bytesOf(text: string): Uint8Array {
+export function utf8Of(text: string): Uint8Array {
   return encoder.encode(text);
 }
 
 /** Joins pieces of bytes. Returns a single piece without a copy. */
-export function join(pieces: readonly Uint8Array[]): Uint8Array {
+export function joinBytes(pieces: readonly Uint8Array[]): Uint8Array {
   const [first] = pieces;
   if (first !== undefined && pieces.length === 1) return first;
   const joined = new Uint8Array(pieces.reduce((size, piece) => size + piece.length, 0));

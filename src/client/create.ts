@@ -1,7 +1,7 @@
 /** Creates streams and forks. PROTOCOL.md §3, §8 and §15. */
 
 import { refusalIn } from "./attempt.ts";
-import { bodyOf } from "./entries.ts";
+import { appendBodyOf } from "./entries.ts";
 import { headOf, type StreamHead } from "./head.ts";
 import type { Peer } from "./peer.ts";
 import { codecOf, encode } from "./records.ts";
@@ -45,7 +45,7 @@ export interface Created extends StreamHead {
 }
 
 /** Creates the stream of a peer; as a fork if `source` is given. */
-export async function createStream(
+export async function sendCreate(
   peer: Peer,
   options: ForkOptions,
   source?: Peer,
@@ -74,7 +74,7 @@ export async function createStream(
 
 function firstBody(data: unknown, contentType: string): Uint8Array | undefined {
   const codec = codecOf(contentType);
-  return bodyOf([{ encoded: encode(data, codec) }], codec);
+  return appendBodyOf([{ encoded: encode(data, codec) }], codec);
 }
 
 function headersOf(

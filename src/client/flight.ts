@@ -9,7 +9,7 @@ import { type Deferred, errorOf } from "./deferred.ts";
 import type { Backlog, BatchLimits, Receipt } from "./batching.ts";
 import { given } from "./create.ts";
 import { numberOf, producerStateOf, says } from "./head.ts";
-import { bodyOf, type Entry, sizeOf } from "./entries.ts";
+import { appendBodyOf, type WaitingRecord, sizeOf } from "./entries.ts";
 import type { Identity } from "./identity.ts";
 import type { Peer } from "./peer.ts";
 import type { Codec } from "./records.ts";
@@ -21,9 +21,9 @@ const PATIENCE_SECONDS_MAX = 5;
 /** The code of a batch whose number was used for other data. */
 export const SEQ_REUSED = "producer_seq_reused";
 
-export interface Batch {
+export interface SentBatch {
   readonly sequence: number;
-  readonly entries: readonly Entry[];
+  readonly entries: readonly WaitingRecord[];
   /** The bytes that the entries count as held. */
   readonly heldBytes: number;
   /** The same for all attempts. */
@@ -40,7 +40,7 @@ export interface Batch {
 }
 
 /** The meaning of an answer: stored, or an error. */
-export interface Verdict {
+export interface BatchVerdict {
   readonly receipt?: Receipt;
   readonly error?: HapaxError;
   /** The stream's tail, as the server sent it. */
@@ -56,12 +56,12 @@ export function takeBatch(
   limits: BatchLimits,
   codec: Codec | undefined,
   accepted: number,
-): { entries: readonly Entry[]; body?: Uint8Array | undefined; error?: HapaxError } {
+): { entries: readonly WaitingRecord[]; body?: Uint8Array | undefined; error?: HapaxError } {
   let { bytesMax } = limits;
   for (;;) {
     const entries = backlog.take({ ...limits, bytesMax });
     try {
-      const body = bodyOf(entries, codec);
+      const body = appendBodyOf(entries, codec);
       const size = body?.length ?? 0;
       const sizeMax = size > accepted && size < 2 * accepted ? accepted : limits.bytesMax;
       if (size <= sizeMax || entries.length === 1) return { entries, body };
@@ -78,7 +78,7 @@ export function takeBatch(
 export function dressBatch(
   peer: Peer,
   identity: Identity,
-  batch: Batch,
+  batch: SentBatch,
   isPipelined: boolean,
 ): HapaxError | undefined {
   const { body, sequence } = batch;
@@ -101,12 +101,16 @@ export function dressBatch(
 }
 
 /** Returns the conditions of a batch. A batch with conditions has one record. */
-export function conditionsOf({ entries }: Batch): Entry["conditions"] {
+export function conditionsOf({ entries }: SentBatch): WaitingRecord["conditions"] {
   return entries[0]?.conditions;
 }
 
 /** Sends a batch until it has an answer. */
-export async function askServer(peer: Peer, identity: Identity, batch: Batch): Promise<Verdict> {
+export async function askServer(
+  peer: Peer,
+  identity: Identity,
+  batch: SentBatch,
+): Promise<BatchVerdict> {
   const { body, headers = {}, abort } = batch;
   const call = { method: "POST", url: peer.url, headers, body, signal: abort.signal };
   const { answer, wasUnknown } = await peer.caller.untilAnswered(call);
@@ -123,7 +127,7 @@ export async function askServer(peer: Peer, identity: Identity, batch: Batch): P
   return { error, tail: answer.header("stream-next-offset") };
 }
 
-function verdictOf(identity: Identity, batch: Batch, answer: ClientAnswer): Verdict {
+function verdictOf(identity: Identity, batch: SentBatch, answer: ClientAnswer): BatchVerdict {
   const { sequence } = batch;
   const epoch = numberOf(answer, "producer-epoch");
   const isDuplicate = answer.status === 204 && batch.body !== undefined;
@@ -170,7 +174,7 @@ export function isFinal(identity: Identity | undefined, { code }: HapaxError): b
 /** Returns whether a condition of the append can never hold again: an If-Match from before the tail. */
 export function isOverForGood(
   { code }: HapaxError,
-  conditions: Entry["conditions"],
+  conditions: WaitingRecord["conditions"],
   tail = "",
 ): boolean {
   if (conditions === undefined) return false;

@@ -18,7 +18,7 @@ import type { Caller } from "./attempt.ts";
 import { type Batch, type LazyBatch, recordsOf, Seam, type StreamRecord } from "./batches.ts";
 import { Line, type Reconnect, SILENCE_MS_MAX } from "./line.ts";
 import { FIRST_CONTROL_MS_MAX, sseBatches, type SseFailure } from "./live-sse.ts";
-import { nextPage, type Place, placeAt } from "./pages.ts";
+import { nextPage, type ReaderPlace, placeAt } from "./pages.ts";
 import type { PositionStore } from "./positions.ts";
 import { kindOf } from "./records.ts";
 import { wholePage } from "./reading.ts";
@@ -142,7 +142,7 @@ export interface Following<T> extends AsyncIterable<StreamRecord<T>> {
  * Follows a stream from `from` until it is closed. Errors: `stream_not_found`, `stream_gone`,
  * `stream_replaced`, `offset_beyond_tail`, and `unreachable` after an outage longer than the patience.
  */
-export function followStream<T = unknown>(
+export function startFollowing<T = unknown>(
   caller: Caller,
   url: string,
   options: FollowOptions = {},
@@ -176,7 +176,7 @@ async function* keptBatches<T>(
 
 class Follower<T> {
   readonly #line: Line;
-  readonly #place: Place;
+  readonly #place: ReaderPlace;
   #live: "auto" | "sse" | "long-poll";
   /** Connections in a row that ended too soon, and empty answers in a row that did not wait. */
   #shorts = 0;
@@ -184,7 +184,7 @@ class Follower<T> {
   #wasUpToDate = false;
   readonly #seam = new Seam<T>();
 
-  constructor(line: Line, place: Place, live: FollowOptions["live"] = "auto") {
+  constructor(line: Line, place: ReaderPlace, live: FollowOptions["live"] = "auto") {
     this.#line = line;
     this.#place = place;
     this.#live = live;

@@ -19,7 +19,7 @@ export interface StreamHead {
 }
 
 /** The last append of a producer that a stream accepted. */
-export interface ProducerState {
+export interface ProducerHead {
   readonly epoch: number;
   readonly sequence: number;
   /** The offset after that append. */
@@ -38,7 +38,7 @@ export function headOf(answer: ClientAnswer): StreamHead {
   };
 }
 
-export function producerStateOf(answer: ClientAnswer): ProducerState | undefined {
+export function producerStateOf(answer: ClientAnswer): ProducerHead | undefined {
   const epoch = numberOf(answer, "producer-epoch");
   const sequence = numberOf(answer, "producer-seq");
   if (epoch === undefined || sequence === undefined) return undefined;

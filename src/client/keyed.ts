@@ -9,7 +9,7 @@
 import { HapaxError } from "../base/error-codes.ts";
 import type { Appended } from "./appends.ts";
 import { ifUnreachable, refusalIn } from "./attempt.ts";
-import { bodyOf } from "./entries.ts";
+import { appendBodyOf } from "./entries.ts";
 import { failureOf, type Unconfirmed } from "./failure.ts";
 import { says } from "./head.ts";
 import type { Peer } from "./peer.ts";
@@ -33,7 +33,7 @@ export async function appendKeyed(
     method: "POST",
     url: peer.url,
     headers: { ...headers, "Content-Type": codec.contentType },
-    body: bodyOf([{ encoded }], codec),
+    body: appendBodyOf([{ encoded }], codec),
     signal,
   };
   const fail = (error: HapaxError, outcome: Unconfirmed["outcome"]): never => {

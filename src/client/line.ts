@@ -16,7 +16,7 @@ import { type HapaxError, isHapaxError } from "../base/errors.ts";
 import { isRepeatable } from "../base/repeatable.ts";
 import { type Caller, refusalOf, withQuery } from "./attempt.ts";
 import { deferred } from "./deferred.ts";
-import { Attempt } from "./request.ts";
+import { RequestAttempt } from "./request.ts";
 import type { ClientAnswer } from "./transport.ts";
 import type { Visibility } from "./visibility.ts";
 
@@ -104,9 +104,9 @@ export class Line {
   }
 
   /** Begins one request, which its owner ends. A live one also ends when the page is hidden. */
-  begin(query: Readonly<Record<string, string | undefined>>): Attempt {
+  begin(query: Readonly<Record<string, string | undefined>>): RequestAttempt {
     const { signal, visibility } = this.#options;
-    return new Attempt(this.#caller, {
+    return new RequestAttempt(this.#caller, {
       method: "GET",
       url: withQuery(this.#url, Object.entries(query)),
       signal,
@@ -116,7 +116,7 @@ export class Line {
   }
 
   /** Sends it. Resolves for a good status. Throws an `Interruption` if another try may cure it, else the refusal. */
-  async get(attempt: Attempt, alsoGood: readonly number[] = []): Promise<void> {
+  async get(attempt: RequestAttempt, alsoGood: readonly number[] = []): Promise<void> {
     const { status } = await attempt.send();
     if ([200, 204, ...alsoGood].includes(status)) return;
     const error = await refusalOf(attempt);

@@ -11,11 +11,11 @@
 import { HapaxError } from "../base/error-codes.ts";
 import { SSE_EVENT_CHARS_MAX } from "../protocol/limits.ts";
 import { membersOf, refusalOf } from "./attempt.ts";
-import type { Attempt } from "./request.ts";
+import type { RequestAttempt } from "./request.ts";
 import { LazyBatch } from "./batches.ts";
 import { Events } from "./events.ts";
 import { Interruption, isCurable, type Line, SILENCE_MS_MAX } from "./line.ts";
-import { advance, type Place } from "./pages.ts";
+import { movePlace, type ReaderPlace } from "./pages.ts";
 import { kindOf } from "./records.ts";
 
 /** Servers send at once, so if a connection stays silent, a proxy on the way is collecting bytes. */
@@ -37,7 +37,7 @@ export interface SseFailure {
 /** Yields the batches of one connection; the place moves with each. Throws failures that no other connection can cure. */
 export async function* sseBatches<T>(
   line: Line,
-  place: Place,
+  place: ReaderPlace,
   firstControlMs: number,
 ): AsyncGenerator<LazyBatch<T>, SseFailure | undefined, undefined> {
   const { offset, life, cursor } = place;
@@ -75,7 +75,7 @@ export async function* sseBatches<T>(
 class Unusable extends Interruption {}
 
 /** Returns whether the answer's events are in base64. Throws if it has no events. */
-async function isBase64(answer: Attempt): Promise<boolean> {
+async function isBase64(answer: RequestAttempt): Promise<boolean> {
   if (NOT_THIS_WAY.includes(answer.status)) throw new Unusable(await refusalOf(answer));
   const type = answer.header("content-type") ?? "";
   if (!/^text\/event-stream\b/i.test(type)) {
@@ -89,12 +89,12 @@ class Held<T> {
   /** The number of control events so far. */
   controls = 0;
   declare isBase64: boolean;
-  readonly #place: Place;
+  readonly #place: ReaderPlace;
   readonly #events = new Events();
   #texts: string[] = [];
   #chars = 0;
 
-  constructor(place: Place) {
+  constructor(place: ReaderPlace) {
     this.#place = place;
     this.isBase64 = kindOf(place.contentType) === "base64";
   }
@@ -132,7 +132,7 @@ class Held<T> {
     this.#texts = [];
     this.#chars = 0;
     this.controls += 1;
-    advance(place, batch, typeof cursor === "string" ? cursor : undefined);
+    movePlace(place, batch, typeof cursor === "string" ? cursor : undefined);
     return batch;
   }
 }

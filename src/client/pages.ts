@@ -13,15 +13,15 @@
  */
 
 import { HapaxError } from "../base/error-codes.ts";
-import type { Attempt } from "./request.ts";
+import type { RequestAttempt } from "./request.ts";
 import { LazyBatch } from "./batches.ts";
-import { join } from "./bytes.ts";
+import { joinBytes } from "./bytes.ts";
 import { kindOf } from "./records.ts";
 import { says } from "./head.ts";
 import { Interruption, type Line, SILENCE_MS_MAX } from "./line.ts";
 
 /** The place of a reader. Only `advance` moves it. */
-export interface Place {
+export interface ReaderPlace {
   offset: string;
   /** The life of the stream, if the server names it. */
   life: string | undefined;
@@ -33,7 +33,7 @@ export interface Place {
 }
 
 /** Returns the place where a reader begins: at an offset, or at a position, `<offset>/<life>`. */
-export function placeAt(position: string): Place {
+export function placeAt(position: string): ReaderPlace {
   const [offset = "", life] = position.split("/");
   return {
     offset,
@@ -49,7 +49,7 @@ export function placeAt(position: string): Place {
 /** Requests the page at the place, and moves the place to its end. */
 export async function nextPage<T>(
   line: Line,
-  place: Place,
+  place: ReaderPlace,
   live?: "long-poll",
 ): Promise<LazyBatch<T>> {
   const { offset, life, cursor } = place;
@@ -78,7 +78,7 @@ export async function nextPage<T>(
       upToDate: says(answer, "stream-up-to-date"),
       closed: says(answer, "stream-closed"),
     });
-    advance(place, batch, answer.header("stream-cursor"));
+    movePlace(place, batch, answer.header("stream-cursor"));
     // An empty page between two failures of live reading does not show that live reading works.
     if (live !== undefined || !batch.isEmpty) line.restored();
     return batch;
@@ -93,7 +93,11 @@ function countOf(offset: string): number {
 }
 
 /** Moves a place. No other function does. */
-export function advance<T>(place: Place, batch: LazyBatch<T>, cursor: string | undefined): void {
+export function movePlace<T>(
+  place: ReaderPlace,
+  batch: LazyBatch<T>,
+  cursor: string | undefined,
+): void {
   const { offset, nextOffset } = batch;
   const isPlace = offset !== "-1" && offset !== "now";
   if (isPlace && nextOffset < offset) {
@@ -110,11 +114,11 @@ export function advance<T>(place: Place, batch: LazyBatch<T>, cursor: string | u
 }
 
 /** Reads the whole body. Each piece that arrives restarts the timer. */
-async function wholeBody(answer: Attempt): Promise<Uint8Array> {
+async function wholeBody(answer: RequestAttempt): Promise<Uint8Array> {
   const pieces: Uint8Array[] = [];
   for await (const piece of answer.chunks()) {
     pieces.push(piece);
     answer.arm(SILENCE_MS_MAX);
   }
-  return join(pieces);
+  return joinBytes(pieces);
 }

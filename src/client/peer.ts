@@ -11,7 +11,7 @@
 
 import { HapaxError } from "../base/error-codes.ts";
 import { isRepeatable } from "../base/repeatable.ts";
-import { type Caller, problemOf, refusalIn } from "./attempt.ts";
+import { type Caller, answeredRefusal, refusalIn } from "./attempt.ts";
 import { type Codec, codecOf } from "./records.ts";
 import { type StreamHead, headOf } from "./head.ts";
 import type { ClientAnswer } from "./transport.ts";
@@ -82,7 +82,7 @@ export class Peer {
     const call = { method: "POST", url: this.url, signal };
     for (let cuts = 1; ; cuts += 1) {
       const { answer } = await this.caller.untilAnswered(call);
-      const { error, isOurs, isCut } = await problemOf(answer);
+      const { error, isOurs, isCut } = await answeredRefusal(answer);
       if (isRepeatable(answer.status) || cuts > CUTS_MAX) throw error;
       if (!isCut) {
         // Another refusal, such as of a token, proves nothing: the next writer asks again.

@@ -15,9 +15,9 @@ import {
   Seam,
   type StreamRecord,
 } from "./batches.ts";
-import { bytesOf, join, textOf } from "./bytes.ts";
+import { utf8Of, joinBytes, decodeText } from "./bytes.ts";
 import { Line, type Reconnect } from "./line.ts";
-import { nextPage, type Place, placeAt } from "./pages.ts";
+import { nextPage, type ReaderPlace, placeAt } from "./pages.ts";
 import { kindOf } from "./records.ts";
 
 /**
@@ -93,14 +93,14 @@ export interface Reading<T> extends AsyncIterable<StreamRecord<T>> {
  * Reads the stored records from `from` to the tail. Errors: `stream_not_found`, `stream_gone`, `stream_replaced`,
  * `offset_beyond_tail`, `unreachable`.
  */
-export function readStream<T = unknown>(
+export function startReading<T = unknown>(
   caller: Caller,
   url: string,
   options: ReadOptions = {},
 ): Reading<T> {
-  const open = (place: Place): AsyncGenerator<Batch<T>, void, undefined> =>
+  const open = (place: ReaderPlace): AsyncGenerator<Batch<T>, void, undefined> =>
     pagesFrom(new Line(caller, url, options), place);
-  const start = (): Place => placeAt(options.from ?? "-1");
+  const start = (): ReaderPlace => placeAt(options.from ?? "-1");
   return {
     async *[Symbol.asyncIterator]() {
       for await (const batch of open(start())) yield* recordsOf(batch);
@@ -116,14 +116,17 @@ export function readStream<T = unknown>(
       const place = start();
       const pieces: Uint8Array[] = [];
       for await (const { bytes } of open(place)) pieces.push(bytes);
-      if (pieces.length === 1 || kindOf(place.contentType) !== "json") return join(pieces);
-      return bytesOf(joinArrays(pieces.map(textOf)));
+      if (pieces.length === 1 || kindOf(place.contentType) !== "json") return joinBytes(pieces);
+      return utf8Of(joinArrays(pieces.map(decodeText)));
     },
   };
 }
 
 /** Yields pages until one reaches the tail. A page that fails is requested again. */
-async function* pagesFrom<T>(line: Line, place: Place): AsyncGenerator<Batch<T>, void, undefined> {
+async function* pagesFrom<T>(
+  line: Line,
+  place: ReaderPlace,
+): AsyncGenerator<Batch<T>, void, undefined> {
   const seam = new Seam<T>();
   do {
     const page = seam.join(await wholePage<T>(line, place), place.upToDate);
@@ -132,7 +135,7 @@ async function* pagesFrom<T>(line: Line, place: Place): AsyncGenerator<Batch<T>,
 }
 
 /** Reads one page, and tries until it has come whole. */
-export async function wholePage<T>(line: Line, place: Place): Promise<LazyBatch<T>> {
+export async function wholePage<T>(line: Line, place: ReaderPlace): Promise<LazyBatch<T>> {
   for (;;) {
     line.throwIfAborted();
     try {

@@ -15,7 +15,7 @@ import type { ClientAnswer } from "./transport.ts";
 const NO_ANSWER = {} as ClientAnswer;
 
 /** One attempt: the request, with its time limit and the signals that end it, and then its answer. */
-export class Attempt implements ClientAnswer {
+export class RequestAttempt implements ClientAnswer {
   readonly #controller = new AbortController();
   readonly #caller: Caller;
   readonly #call: Call;

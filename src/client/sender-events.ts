@@ -2,7 +2,7 @@
 
 import type { HapaxError } from "../base/errors.ts";
 import type { BatchLimits, NotConfirmed, Receipt } from "./batching.ts";
-import type { Entry } from "./entries.ts";
+import type { WaitingRecord } from "./entries.ts";
 
 export interface SenderOptions extends BatchLimits {
   readonly inFlightMax: number;
@@ -21,7 +21,7 @@ export interface BatchAck extends Receipt {
 export interface SenderEvents {
   onAck?(ack: BatchAck): void;
   /** These entries were not confirmed, and their listeners have been called. */
-  onUnconfirmed?(entries: readonly Entry[], ending: NotConfirmed): void;
+  onUnconfirmed?(entries: readonly WaitingRecord[], ending: NotConfirmed): void;
   /** The writer takes no more records: new ones must go to another writer. No listener has been called yet. */
   onEnding?(): void;
   /** The writer has ended, and all listeners have been called. */

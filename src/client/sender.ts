@@ -27,7 +27,7 @@ import { Backlog, type NotConfirmed, type Receipt, RECORD_OVERHEAD_BYTES } from 
 import {
   askServer,
   asHapaxError,
-  type Batch,
+  type SentBatch,
   conditionsOf,
   dressBatch,
   isDivisible,
@@ -37,7 +37,7 @@ import {
   takeBatch,
   SEQ_REUSED,
 } from "./flight.ts";
-import { type Entry, type Listener, sizeOf, tellAll } from "./entries.ts";
+import { type WaitingRecord, type Listener, sizeOf, tellAll } from "./entries.ts";
 import type { Identity } from "./identity.ts";
 import type { Peer } from "./peer.ts";
 import type { SenderEvents, SenderOptions } from "./sender-events.ts";
@@ -56,7 +56,7 @@ export class Sender {
   readonly #makeIdentity: (signal: AbortSignal) => Promise<Identity>;
   readonly #backlog = new Backlog();
   /** In the order of their numbers; ended ones stay until all before them have ended. */
-  readonly #flight: Batch[] = [];
+  readonly #flight: SentBatch[] = [];
   #flightBytes = 0;
   #limits: SenderOptions;
   #identity: Identity | undefined;
@@ -68,7 +68,7 @@ export class Sender {
   /** The size of the largest accepted batch. */
   #acceptedBytes = 0;
   /** The first batch that has to be cut smaller with others behind it. */
-  #broken: Batch | undefined;
+  #broken: SentBatch | undefined;
   #isDue = false;
   #isScheduled = false;
   #isStarting = false;
@@ -105,7 +105,7 @@ export class Sender {
    * Takes a record; throws `producer_full` if others are held and it would be too much with them. Must not be called after
    * the end of the writer.
    */
-  push(entry: Entry, heldBytesMax: number): void {
+  push(entry: WaitingRecord, heldBytesMax: number): void {
     const { heldBytes } = this;
     if (heldBytes > 0 && heldBytes + sizeOf([entry]) + RECORD_OVERHEAD_BYTES > heldBytesMax) {
       throw new HapaxError("producer_full", `held=${heldBytes} max=${heldBytesMax}`);
@@ -208,7 +208,7 @@ export class Sender {
     }
     const sequence = this.#nextSequence;
     this.#nextSequence += 1;
-    const batch: Batch = {
+    const batch: SentBatch = {
       sequence,
       entries,
       heldBytes,
@@ -229,7 +229,7 @@ export class Sender {
     }
   }
 
-  async #drive(batch: Batch, identity: Identity): Promise<void> {
+  async #drive(batch: SentBatch, identity: Identity): Promise<void> {
     try {
       while (!(await this.#round(batch, identity)));
     } catch (error) {
@@ -240,7 +240,7 @@ export class Sender {
   }
 
   /** Gets one answer and acts on it. Returns true when the batch has ended. */
-  async #round(batch: Batch, identity: Identity): Promise<boolean> {
+  async #round(batch: SentBatch, identity: Identity): Promise<boolean> {
     // All batches before it are acknowledged, so a gap does not come from their order.
     const isFirst = batch === this.#flight[0];
     const { receipt, error, tail } = await askServer(this.#peer, identity, batch);
@@ -262,7 +262,7 @@ export class Sender {
     return this.#isMoving(batch) || this.#stop !== undefined;
   }
 
-  #refused(batch: Batch, error: HapaxError, tail?: string): void {
+  #refused(batch: SentBatch, error: HapaxError, tail?: string): void {
     const isCertain = !batch.wasLost || isFinal(this.#identity, error);
     if (isCertain && isOverForGood(error, conditionsOf(batch), tail)) {
       // It was alone on its way.
@@ -277,7 +277,7 @@ export class Sender {
     }
   }
 
-  #cutSmaller(batch: Batch, error: HapaxError): void {
+  #cutSmaller(batch: SentBatch, error: HapaxError): void {
     const { bytesMax, recordsMax } = this.#limits;
     const bytes = batch.body?.length ?? bytesMax;
     const half = (one: number, other: number): number => Math.min(one, Math.ceil(other / 2));
@@ -298,14 +298,14 @@ export class Sender {
   }
 
   /** Removes the last batch from the line, and frees its number. */
-  #takeBack(batch: Batch): void {
+  #takeBack(batch: SentBatch): void {
     this.#nextSequence = batch.sequence;
     this.#flight.pop();
     this.#flightBytes -= batch.heldBytes;
   }
 
   /** Returns whether the batch goes, or went, back into the backlog, to be sent under another identity. */
-  #isMoving(batch: Batch): boolean {
+  #isMoving(batch: SentBatch): boolean {
     const first = this.#broken?.sequence ?? Infinity;
     return batch.sequence > first || !this.#flight.includes(batch);
   }
@@ -324,7 +324,7 @@ export class Sender {
     this.#isDue = true;
   }
 
-  #stopAt({ sequence }: Batch, error: HapaxError, isCertain: boolean): void {
+  #stopAt({ sequence }: SentBatch, error: HapaxError, isCertain: boolean): void {
     if (this.#stop !== undefined && this.#stop.sequence < sequence) return;
     this.#stop = { sequence, error, isCertain };
     this.#abortBehindStop();
@@ -340,7 +340,7 @@ export class Sender {
   }
 
   /** Ends a batch: the sender neither sends it nor waits for it any more. */
-  #ended(batch: Batch): void {
+  #ended(batch: SentBatch): void {
     batch.hasEnded = true;
     batch.done.resolve();
     for (let first = this.#flight[0]; first?.receipt !== undefined; first = this.#flight[0]) {
@@ -352,7 +352,7 @@ export class Sender {
     this.#schedule();
   }
 
-  #acknowledge(batch: Batch, receipt: Receipt): void {
+  #acknowledge(batch: SentBatch, receipt: Receipt): void {
     this.#flightBytes -= batch.heldBytes;
     tellAll(batch.entries, { receipt });
     this.#events.onAck?.({ ...receipt, records: batch.entries.length });
@@ -410,7 +410,7 @@ export class Sender {
   }
 
   #endAll(
-    entries: readonly Entry[],
+    entries: readonly WaitingRecord[],
     error: HapaxError,
     outcome: NotConfirmed["outcome"],
     isCause: boolean,

@@ -1,21 +1,15 @@
 /** The handle of one stream, with all operations on it. `connect` creates it. */
 
 import { HapaxError, isHapaxError } from "../base/error-codes.ts";
-import { type Appended, Appends } from "./appends.ts";
+import { type Appended, AppendCalls } from "./appends.ts";
 import { type Caller, refusalIn } from "./attempt.ts";
-import {
-  type Created,
-  type CreateOptions,
-  createStream,
-  given,
-  type ForkOptions,
-} from "./create.ts";
-import { type Following, type FollowOptions, followStream } from "./follow.ts";
-import { type ProducerState, producerStateOf, type StreamHead } from "./head.ts";
+import { type Created, type CreateOptions, sendCreate, given, type ForkOptions } from "./create.ts";
+import { type Following, type FollowOptions, startFollowing } from "./follow.ts";
+import { type ProducerHead, producerStateOf, type StreamHead } from "./head.ts";
 import { appendKeyed } from "./keyed.ts";
 import { Peer } from "./peer.ts";
 import { Producer, type ProducerOptions } from "./producer.ts";
-import { type Reading, type ReadOptions, readStream } from "./reading.ts";
+import { type Reading, type ReadOptions, startReading } from "./reading.ts";
 
 /** Options of `stream.append`. All are optional. */
 export interface AppendOptions {
@@ -59,17 +53,17 @@ export interface UpdateOptions {
 export class Stream {
   declare readonly url: string;
   readonly #peer: Peer;
-  readonly #appends: Appends;
+  readonly #appends: AppendCalls;
 
   constructor(caller: Caller, url: string) {
     this.url = url;
     this.#peer = new Peer(caller, url);
-    this.#appends = new Appends(this.#peer);
+    this.#appends = new AppendCalls(this.#peer);
   }
 
   /** Creates the stream. Creating it again with the same configuration changes nothing. */
   create(options: CreateOptions = {}): Promise<Created> {
-    return createStream(this.#peer, options);
+    return sendCreate(this.#peer, options);
   }
 
   /** Describes the stream. Rejects with `stream_not_found` if there is none. */
@@ -160,7 +154,7 @@ export class Stream {
   /** Creates a stream at another URL of the same server that begins with the data of this one. */
   async fork(url: string, options: ForkOptions = {}): Promise<Stream> {
     const fork = new Stream(this.#peer.caller, new URL(url, this.url).href);
-    await createStream(fork.#peer, options, this.#peer);
+    await sendCreate(fork.#peer, options, this.#peer);
     return fork;
   }
 
@@ -179,18 +173,18 @@ export class Stream {
   async resume(
     id: string,
     options: { readonly signal?: AbortSignal | undefined } = {},
-  ): Promise<ProducerState | undefined> {
+  ): Promise<ProducerHead | undefined> {
     await this.#peer.require("resume", options.signal);
     return producerStateOf(await this.#peer.ask({ "Producer-Id": id }, options.signal));
   }
 
   /** Reads the stored records, up to the tail. */
   read<Value = unknown>(options: ReadOptions = {}): Reading<Value> {
-    return readStream<Value>(this.#peer.caller, this.url, options);
+    return startReading<Value>(this.#peer.caller, this.url, options);
   }
 
   /** Reads the stored records and then the new ones, until the stream is closed. */
   follow<Value = unknown>(options: FollowOptions = {}): Following<Value> {
-    return followStream<Value>(this.#peer.caller, this.url, options);
+    return startFollowing<Value>(this.#peer.caller, this.url, options);
   }
 }

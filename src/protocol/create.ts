@@ -10,7 +10,7 @@ import {
 } from "../streams/core/create.ts";
 import type { CreateDecision } from "../streams/core/create.ts";
 import type { KeyOverflow, KeyPolicy } from "../streams/core/keys.ts";
-import { type Expiry, NEVER } from "../streams/core/stream.ts";
+import { type ExpiryRule, NEVER_EXPIRES } from "../streams/core/stream.ts";
 import type { StreamName } from "../streams/core/types.ts";
 import { LIMITS } from "./limits.ts";
 import { parseRecords } from "./append.ts";
@@ -67,7 +67,7 @@ function parseContentType(text: string | undefined): string | undefined {
   return normaliseContentType(text)?.text;
 }
 
-function parseExpiry(ttl: string | undefined, expiresAt: string | undefined): Expiry {
+function parseExpiry(ttl: string | undefined, expiresAt: string | undefined): ExpiryRule {
   if (ttl !== undefined && expiresAt !== undefined) {
     throw invalid("Stream-TTL and Stream-Expires-At", "exclude each other");
   }
@@ -78,7 +78,7 @@ function parseExpiry(ttl: string | undefined, expiresAt: string | undefined): Ex
     }
     return { kind: "ttl", seconds };
   }
-  if (expiresAt === undefined) return NEVER;
+  if (expiresAt === undefined) return NEVER_EXPIRES;
   const timeMs = parseRfc3339(expiresAt);
   if (timeMs === undefined) throw invalid(HEADER.expiresAt, "is not an RFC 3339 time");
   return { kind: "at", timeMs };

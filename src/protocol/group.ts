@@ -5,7 +5,7 @@
  */
 
 import type { LeaseCommit } from "../streams/core/group-decide.ts";
-import type { GroupSettings, GroupStart, LeaseToken } from "../streams/core/group-state.ts";
+import type { GroupSettings, GroupOrigin, LeaseToken } from "../streams/core/group-state.ts";
 import type { StreamName } from "../streams/core/types.ts";
 import { LIMITS } from "./limits.ts";
 import { checkName, checkPath, Members, parseMembers } from "./members.ts";
@@ -30,7 +30,7 @@ export function parseGroupSettings(body: Uint8Array): GroupSettings {
   const leaseMs = members.has("leaseMs")
     ? members.count("leaseMs", LIMITS.leaseMsMin, LIMITS.leaseMsMax)
     : LIMITS.leaseMsDefault;
-  const start: GroupStart = members.has("start")
+  const start: GroupOrigin = members.has("start")
     ? parseStart(members, "start")
     : { kind: "beginning" };
   // The order of the names has no meaning.
@@ -56,14 +56,14 @@ function checkPattern(text: string): string {
   return pattern;
 }
 
-function parseStart(members: Members, name: string): GroupStart {
+function parseStart(members: Members, name: string): GroupOrigin {
   const text = members.text(name);
   if (text === "beginning" || text === "tail") return { kind: text };
   if (text.includes("_")) return { kind: "offset", offset: checkOffset(name, text) };
   throw invalid(name, "is neither beginning, nor tail, nor an offset");
 }
 
-export function formatStart(start: GroupStart): string {
+export function formatStart(start: GroupOrigin): string {
   return start.kind === "offset" ? formatOffset(start.offset) : start.kind;
 }
 
@@ -130,7 +130,7 @@ export function parseLeave(body: Uint8Array): string {
 export interface ResetBody {
   /** Undefined: all streams of the group. */
   readonly stream: StreamName | undefined;
-  readonly to: GroupStart;
+  readonly to: GroupOrigin;
 }
 
 export function parseGroupReset(body: Uint8Array): ResetBody {

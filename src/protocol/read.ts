@@ -2,7 +2,7 @@
 
 import { HapaxError } from "../base/errors.ts";
 import { invalid } from "./refusal.ts";
-import { type ParsedOffset, parseOffset, parseQuery, type Query } from "./values.ts";
+import { type ParsedOffset, parseOffset, parseQuery, type QueryString } from "./values.ts";
 
 export type ReadMode = "catch-up" | "long-poll" | "sse";
 
@@ -55,7 +55,7 @@ export function parseRead(query: string, lastEventId?: string): ReadRequest {
   return { mode, from: last, life, cursor, isResumed: true, stateOffsets };
 }
 
-function parseFlag(parameters: Query, name: string): boolean | undefined {
+function parseFlag(parameters: QueryString, name: string): boolean | undefined {
   const value = single(parameters, name);
   if (value === undefined) return undefined;
   if (value === "true" || value === "false") return value === "true";
@@ -68,7 +68,7 @@ function parseMode(live: string | undefined): ReadMode {
   throw invalid("live", "is neither long-poll nor sse");
 }
 
-function single(parameters: Query, name: string): string | undefined {
+function single(parameters: QueryString, name: string): string | undefined {
   const found = parameters.get(name);
   if (found.kind === "absent") return undefined;
   if (found.kind === "value") return found.value;

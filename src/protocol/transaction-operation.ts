@@ -2,7 +2,7 @@
 
 import { decodeBase64 } from "../base/base64.ts";
 import type { Ack } from "../streams/core/subscription-state.ts";
-import { type Expiry, NEVER } from "../streams/core/stream.ts";
+import { type ExpiryRule, NEVER_EXPIRES } from "../streams/core/stream.ts";
 import type {
   AckOperation,
   AppendOperation,
@@ -158,10 +158,10 @@ function parseCreate(members: Members): OperationRequest {
   return { kind: "create", command };
 }
 
-function parseExpiry(members: Members): Expiry {
+function parseExpiry(members: Members): ExpiryRule {
   const hasTtl = members.has("ttlSeconds");
   if (!members.has("expiresAt")) {
-    if (!hasTtl) return NEVER;
+    if (!hasTtl) return NEVER_EXPIRES;
     return { kind: "ttl", seconds: members.count("ttlSeconds", 0, LIMITS.ttlSecondsMax) };
   }
   if (hasTtl) throw invalid("ttlSeconds and expiresAt", "exclude each other");

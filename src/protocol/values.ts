@@ -43,7 +43,7 @@ export type QueryValue =
   | { readonly kind: "repeated" }
   | { readonly kind: "invalid" };
 
-export interface Query {
+export interface QueryString {
   get(name: string): QueryValue;
 }
 
@@ -248,7 +248,7 @@ export function decodePercent(text: string): string | undefined {
  * Reads the part of a target after `?`. Names are not decoded. A value is decoded when the caller asks for it, with
  * `+` as a space, as forms send it. Other parameters are never decoded.
  */
-export function parseQuery(query: string): Query {
+export function parseQuery(query: string): QueryString {
   return {
     get(name) {
       let found: string | undefined;

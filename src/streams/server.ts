@@ -11,25 +11,29 @@ import { Engine } from "./engine/engine.ts";
 import type { Random } from "../base/random.ts";
 import { AnswerBudget } from "./server/answer-budget.ts";
 import { Drain } from "./server/drain.ts";
-import type { Answer, Exchange } from "./server/exchange.ts";
+import type { ServerAnswer, Exchange } from "./server/exchange.ts";
 import type { Compress } from "./server/policy.ts";
 import { createRouter } from "./server/router.ts";
-import { resolveOptions, type ResolvedOptions, type ServerOptions } from "./server/options.ts";
+import {
+  resolveServerOptions,
+  type ResolvedServerOptions,
+  type ServerOptions,
+} from "./server/options.ts";
 import { handleSubscriptions } from "./server/subscriptions.ts";
 import type { Store } from "./store.ts";
 import { isJsonRecordStart, jsonRecordEnd } from "../protocol/json.ts";
 import { subscriptionFormat } from "../protocol/subscription.ts";
 
 export type {
-  Answer,
+  ServerAnswer,
   Exchange,
   LiveAnswer,
   RequestHead,
-  Sink,
+  LiveSink,
   WholeAnswer,
 } from "./server/exchange.ts";
 export type { Compress } from "./server/policy.ts";
-export type { ResolvedOptions, ServerOptions } from "./server/options.ts";
+export type { ResolvedServerOptions, ServerOptions } from "./server/options.ts";
 
 /** The parts of a server. The server owns the store and closes it. */
 export interface ServerComponents {
@@ -54,11 +58,11 @@ export interface ServerComponents {
 
 /** A server without its sockets. A runtime hands it requests and sends its answers. */
 export interface HapaxServer {
-  readonly options: ResolvedOptions;
+  readonly options: ResolvedServerOptions;
   readonly engine: Engine;
   readonly isDraining: boolean;
   /** Answers one request, with all headers except those of the connection. Never rejects because of a client. */
-  handle(exchange: Exchange): Promise<Answer>;
+  handle(exchange: Exchange): Promise<ServerAnswer>;
   /** Asks live readers to disconnect and refuses new requests. */
   drain(): void;
   /** Waits for running requests and closes the store. */
@@ -90,7 +94,7 @@ export function createServer(
   options: ServerOptions = {},
 ): HapaxServer {
   const { store, clock, random, courier, publicUrl, onFault, defer } = components;
-  const resolved = resolveOptions(options);
+  const resolved = resolveServerOptions(options);
   const engine = new Engine({
     store,
     clock,

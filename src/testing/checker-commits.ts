@@ -1,7 +1,12 @@
 /** The rules about groups: committed offsets, tokens, and the commits of transactions. Labels: checker.ts. */
 
 import type { ClaimResult, Ordered, WrittenCommit } from "./checker-history.ts";
-import { type Attempt, compareOrdered, type Ledger, tellAttempt } from "./checker-ledger.ts";
+import {
+  type CallAttempt,
+  compareOrdered,
+  type HistoryLedger,
+  tellAttempt,
+} from "./checker-ledger.ts";
 import type { ProblemLog } from "./checker-problems.ts";
 
 /** The offset of a group on a stream at the end. */
@@ -13,7 +18,7 @@ export interface FoundCommit {
 
 interface Known {
   readonly value: Ordered;
-  readonly attempt: Attempt;
+  readonly attempt: CallAttempt;
 }
 
 interface Cursor {
@@ -21,9 +26,9 @@ interface Cursor {
   offset: Known | undefined;
   /** The newest token that any process has received. */
   token: Known | undefined;
-  readonly holders: Map<Ordered, Attempt>;
+  readonly holders: Map<Ordered, CallAttempt>;
   /** Offsets that may have been committed, each with one attempt that wanted it. */
-  readonly possible: Map<Ordered, Attempt>;
+  readonly possible: Map<Ordered, CallAttempt>;
 }
 
 interface Floor {
@@ -34,7 +39,7 @@ interface Floor {
 /** Replays commits and claims in the order of their events. */
 class CommitCheck {
   readonly #cursors = new Map<string, Map<string, Cursor>>();
-  readonly #floors = new Map<Attempt, readonly Floor[]>();
+  readonly #floors = new Map<CallAttempt, readonly Floor[]>();
   /** A retry gets the answer of the first attempt, so changes in between do not count. */
   readonly #floorsById = new Map<string, readonly Floor[]>();
   readonly #log: ProblemLog;
@@ -54,7 +59,7 @@ class CommitCheck {
     return cursor;
   }
 
-  begin(attempt: Attempt): void {
+  begin(attempt: CallAttempt): void {
     const { call, outcome } = attempt;
     if (outcome === "fail") return;
     const places = call.kind === "claim" ? leasesOf(attempt) : commitsOf(attempt);
@@ -72,7 +77,7 @@ class CommitCheck {
     }
   }
 
-  end(attempt: Attempt): void {
+  end(attempt: CallAttempt): void {
     if (attempt.outcome !== "ok") return;
     const floors = this.#floors.get(attempt) ?? [];
     this.#floors.delete(attempt);
@@ -81,7 +86,7 @@ class CommitCheck {
   }
 
   #endOne(
-    attempt: Attempt,
+    attempt: CallAttempt,
     {
       group,
       stream,
@@ -132,19 +137,23 @@ function higher(one: Known | undefined, other: Known): Known {
   return one !== undefined && compareOrdered(one.value, other.value) >= 0 ? one : other;
 }
 
-function commitsOf({ call }: Attempt): readonly WrittenCommit[] {
+function commitsOf({ call }: CallAttempt): readonly WrittenCommit[] {
   if (call.kind === "commit") return [call];
   return call.kind === "transaction" ? (call.commits ?? []) : [];
 }
 
-function leasesOf({ call, result }: Attempt) {
+function leasesOf({ call, result }: CallAttempt) {
   if (call.kind !== "claim" || result === undefined) return [];
   const { leases } = result as ClaimResult; // A claim has this result.
   return leases.map((lease) => ({ ...lease, group: call.group }));
 }
 
 /** LC7, LC8, and LC6 for the commits of transactions. */
-export function checkCommits(ledger: Ledger, final: readonly FoundCommit[], log: ProblemLog): void {
+export function checkCommits(
+  ledger: HistoryLedger,
+  final: readonly FoundCommit[],
+  log: ProblemLog,
+): void {
   const check = new CommitCheck(log);
   for (const { attempt, isEnd } of ledger.timeline) {
     if (isEnd) check.end(attempt);
@@ -186,7 +195,7 @@ function checkFinalOffset(
 
 /** Checks that the records of a transaction and its commits are there together. */
 function checkTransactionCommits(
-  ledger: Ledger,
+  ledger: HistoryLedger,
   check: CommitCheck,
   found: ReadonlyMap<Cursor, FoundCommit>,
   log: ProblemLog,
@@ -220,7 +229,7 @@ function checkTransactionCommits(
 }
 
 /** Whether only this attempt explains the offset. Called for the few transactions that left no record. */
-function isSoleCommitOf(ledger: Ledger, sole: Attempt, commit: FoundCommit): boolean {
+function isSoleCommitOf(ledger: HistoryLedger, sole: CallAttempt, commit: FoundCommit): boolean {
   const isSame = (one: { group: string; stream: string; offset?: Ordered | undefined }): boolean =>
     one.group === commit.group && one.stream === commit.stream && one.offset === commit.offset;
   return ledger.timeline.every(({ attempt }) => {
@@ -229,7 +238,7 @@ function isSoleCommitOf(ledger: Ledger, sole: Attempt, commit: FoundCommit): boo
   });
 }
 
-function isRetry({ call }: Attempt, { call: first }: Attempt): boolean {
+function isRetry({ call }: CallAttempt, { call: first }: CallAttempt): boolean {
   if (call.kind !== "transaction" || first.kind !== "transaction") return false;
   return call.id !== undefined && call.id === first.id;
 }

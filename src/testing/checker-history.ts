@@ -105,7 +105,7 @@ export interface ReadResult {
 }
 
 /** Every operation that a process can ask for. */
-export type Call = AppendCall | TransactionCall | CommitCall | ClaimCall | ReadCall;
+export type HistoryCall = AppendCall | TransactionCall | CommitCall | ClaimCall | ReadCall;
 
 interface EventHead {
   /** The number of the operation, unique in its history. */
@@ -117,7 +117,7 @@ interface EventHead {
 
 /** One line of a history. */
 export type HistoryEvent =
-  | (EventHead & { readonly type: "invoke"; readonly call: Call })
+  | (EventHead & { readonly type: "invoke"; readonly call: HistoryCall })
   | (EventHead & { readonly type: "ok"; readonly result?: ClaimResult | ReadResult | undefined })
   | (EventHead & { readonly type: "fail"; readonly code: string })
   | (EventHead & { readonly type: "unknown" });
@@ -184,7 +184,7 @@ export function createHistory(options: HistoryOptions = {}): History {
 
   return {
     events,
-    invoke({ process, ...call }: { readonly process: string } & Call) {
+    invoke({ process, ...call }: { readonly process: string } & HistoryCall) {
       const op = operations;
       operations += 1;
       let isOpen = true;

@@ -7,7 +7,7 @@
  */
 
 import type {
-  Call,
+  HistoryCall,
   ClaimResult,
   FoundRecord,
   HistoryEvent,
@@ -17,9 +17,9 @@ import type {
   WrittenRecord,
 } from "./checker-history.ts";
 
-export interface Attempt {
+export interface CallAttempt {
   readonly process: string;
-  readonly call: Call;
+  readonly call: HistoryCall;
   /** Indexes of events. NEVER: the attempt has not ended. */
   readonly invokedAt: number;
   endedAt: number;
@@ -32,7 +32,7 @@ export interface LedgerRecord {
   readonly stream: string;
   readonly id: string;
   /** The first attempt that was not refused, or else the first one. Undefined: no process asked for the record. */
-  attempt: Attempt | undefined;
+  attempt: CallAttempt | undefined;
   attempts: number;
   written: WrittenRecord | undefined;
   /** Whether all attempts that were not refused are of one process, and of one producer if they have any. */
@@ -53,7 +53,7 @@ export interface LedgerRecord {
 }
 
 export interface LedgerTransaction {
-  readonly attempt: Attempt;
+  readonly attempt: CallAttempt;
   readonly id: string | undefined;
   readonly parts: LedgerRecord[];
   readonly commits: readonly WrittenCommit[];
@@ -69,10 +69,10 @@ export interface LedgerStream {
   readonly order: LedgerRecord[];
 }
 
-export interface Ledger {
-  readonly attempts: readonly Attempt[];
+export interface HistoryLedger {
+  readonly attempts: readonly CallAttempt[];
   /** Begins and ends in the order of their events. */
-  readonly timeline: readonly { readonly attempt: Attempt; readonly isEnd: boolean }[];
+  readonly timeline: readonly { readonly attempt: CallAttempt; readonly isEnd: boolean }[];
   readonly streams: ReadonlyMap<string, LedgerStream>;
   readonly transactions: readonly LedgerTransaction[];
   readonly eventCount: number;
@@ -94,7 +94,7 @@ export function compareOrdered(one: Ordered, other: Ordered): number {
 export function buildLedger(
   events: Iterable<HistoryEvent>,
   final: Readonly<Record<string, readonly FoundRecord[]>>,
-): Ledger {
+): HistoryLedger {
   const { attempts, timeline, eventCount } = readAttempts(events);
   const streams = new Map<string, LedgerStream>();
   const transactions: LedgerTransaction[] = [];
@@ -113,16 +113,16 @@ export function buildLedger(
 }
 
 function readAttempts(events: Iterable<HistoryEvent>) {
-  const attempts: Attempt[] = [];
-  const timeline: { attempt: Attempt; isEnd: boolean }[] = [];
-  const open = new Map<number, Attempt>();
+  const attempts: CallAttempt[] = [];
+  const timeline: { attempt: CallAttempt; isEnd: boolean }[] = [];
+  const open = new Map<number, CallAttempt>();
   let index = 0;
   for (const event of events) {
     if (event.type === "invoke") {
       if (open.has(event.op))
         throw new Error(`event ${index}: operation ${event.op} has begun before`);
       const { process, call } = event;
-      const attempt: Attempt = {
+      const attempt: CallAttempt = {
         process,
         call,
         invokedAt: index,
@@ -150,7 +150,7 @@ function readAttempts(events: Iterable<HistoryEvent>) {
   return { attempts, timeline, eventCount: index };
 }
 
-function isOfGroup(call: Call): boolean {
+function isOfGroup(call: HistoryCall): boolean {
   return (
     call.kind === "commit" ||
     call.kind === "claim" ||
@@ -170,7 +170,7 @@ class LedgerWriter {
     this.#transactions = transactions;
   }
 
-  take(attempt: Attempt): void {
+  take(attempt: CallAttempt): void {
     const { call } = attempt;
     if (call.kind === "append") {
       for (const written of call.records) this.#write(attempt, call.stream, written, undefined);
@@ -182,7 +182,7 @@ class LedgerWriter {
     }
   }
 
-  #transactionOf(attempt: Attempt): LedgerTransaction | undefined {
+  #transactionOf(attempt: CallAttempt): LedgerTransaction | undefined {
     const { call } = attempt;
     if (call.kind !== "transaction") return undefined;
     const partCount = call.appends.reduce((sum, { records }) => sum + records.length, 0);
@@ -207,7 +207,7 @@ class LedgerWriter {
   }
 
   #write(
-    attempt: Attempt,
+    attempt: CallAttempt,
     streamName: string,
     written: WrittenRecord,
     transaction: LedgerTransaction | undefined,
@@ -250,7 +250,7 @@ class LedgerWriter {
   }
 }
 
-export function producerOf(attempt: Attempt | undefined): string | undefined {
+export function producerOf(attempt: CallAttempt | undefined): string | undefined {
   const call = attempt?.call;
   return call?.kind === "append" || call?.kind === "transaction" ? call.producer : undefined;
 }
@@ -290,7 +290,14 @@ function recordOf(stream: LedgerStream, id: string): LedgerRecord {
 }
 
 /** Describes an attempt, for problems. */
-export function tellAttempt({ process, call, invokedAt, endedAt, outcome, code }: Attempt): string {
+export function tellAttempt({
+  process,
+  call,
+  invokedAt,
+  endedAt,
+  outcome,
+  code,
+}: CallAttempt): string {
   const what =
     call.kind === "transaction" && call.id !== undefined ? `transaction ${call.id}` : call.kind;
   const end =

@@ -30,7 +30,7 @@ export interface ProblemPlace {
 }
 
 /** A broken rule, and what happened. */
-export interface Problem {
+export interface CheckerProblem {
   readonly rule: CheckerRule;
   readonly detail: string;
   readonly where: ProblemPlace;
@@ -38,7 +38,7 @@ export interface Problem {
 
 /** Collects problems. Counts all, and keeps the first ones of each rule. */
 export class ProblemLog {
-  readonly problems: Problem[] = [];
+  readonly problems: CheckerProblem[] = [];
   readonly counts = new Map<CheckerRule, number>();
   readonly #keptMax: number;
 

@@ -2,8 +2,8 @@
 
 import type { Observation, ReadResult } from "./checker-history.ts";
 import {
-  type Attempt,
-  type Ledger,
+  type CallAttempt,
+  type HistoryLedger,
   type LedgerRecord,
   type LedgerStream,
   type LedgerTransaction,
@@ -14,7 +14,7 @@ import {
 import type { ProblemLog } from "./checker-problems.ts";
 
 interface SeenToTail {
-  readonly attempt: Attempt;
+  readonly attempt: CallAttempt;
   readonly stream: string;
   readonly end: number;
 }
@@ -22,7 +22,7 @@ interface SeenToTail {
 const BROKEN = -1;
 
 /** Checks LC6, LC9, and LC10 for reads. Updates `latest` from what readers saw. */
-export function checkReads(ledger: Ledger, log: ProblemLog): number {
+export function checkReads(ledger: HistoryLedger, log: ProblemLog): number {
   const readers = new Map<string, Map<string, number>>();
   const toTail: SeenToTail[] = [];
   let reads = 0;
@@ -61,8 +61,8 @@ export function checkReads(ledger: Ledger, log: ProblemLog): number {
  * Compares an observation with the final stream. Returns where it ended, or BROKEN if it is not a part of the stream.
  */
 function follow(
-  ledger: Ledger,
-  attempt: Attempt,
+  ledger: HistoryLedger,
+  attempt: CallAttempt,
   observation: Observation,
   continued: number,
   seen: LedgerRecord[],
@@ -102,7 +102,7 @@ function follow(
 
 function tellAstray(
   stream: LedgerStream | undefined,
-  attempt: Attempt,
+  attempt: CallAttempt,
   where: { readonly stream: string; readonly id: string; readonly position: number },
   [offset, there]: readonly unknown[],
 ): string {
@@ -123,7 +123,7 @@ function tellAstray(
  * Checks that a cut shows whole transactions. Only those of records that it shows for the first time need a check.
  */
 function checkCut(
-  attempt: Attempt,
+  attempt: CallAttempt,
   ends: ReadonlyMap<string, number>,
   seen: readonly LedgerRecord[],
   log: ProblemLog,
@@ -150,7 +150,7 @@ function checkCut(
 }
 
 /** Applies what readers saw of one part of a transaction to its other parts. */
-function spreadOverTransactions(ledger: Ledger): void {
+function spreadOverTransactions(ledger: HistoryLedger): void {
   for (const { parts } of ledger.transactions) {
     if (parts.length < 2 || parts.some(({ transactions }) => transactions.length > 1)) continue;
     const latest = parts.reduce((least, part) => Math.min(least, part.latest), NEVER);
@@ -159,7 +159,11 @@ function spreadOverTransactions(ledger: Ledger): void {
 }
 
 /** Checks that a read up to the tail shows all records that were known to be there when it began. */
-function checkFreshness(ledger: Ledger, toTail: readonly SeenToTail[], log: ProblemLog): void {
+function checkFreshness(
+  ledger: HistoryLedger,
+  toTail: readonly SeenToTail[],
+  log: ProblemLog,
+): void {
   const leastBehind = new Map<string, Int32Array>();
   for (const { attempt, stream: name, end } of toTail) {
     const order = ledger.streams.get(name)?.order ?? [];
@@ -198,7 +202,7 @@ function leastLatestBehind(order: readonly LedgerRecord[]): Int32Array {
 }
 
 /** LC6 in the final state: all records of a transaction are there, or none. */
-export function checkWhole(ledger: Ledger, log: ProblemLog): void {
+export function checkWhole(ledger: HistoryLedger, log: ProblemLog): void {
   const isWhole = ({ parts }: LedgerTransaction): boolean =>
     parts.every(({ position }) => position >= 0);
   for (const transaction of ledger.transactions) {

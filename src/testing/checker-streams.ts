@@ -3,7 +3,7 @@
 import type { Ordered } from "./checker-history.ts";
 import {
   compareOrdered,
-  type Ledger,
+  type HistoryLedger,
   type LedgerRecord,
   type LedgerStream,
   NEVER,
@@ -13,7 +13,7 @@ import {
 import type { CheckerRule, ProblemLog } from "./checker-problems.ts";
 
 /** A read → process → write pipeline: each record of the streams `from` gives records of the streams `to`. */
-export interface Pipeline {
+export interface PipelineShape {
   readonly from: readonly string[];
   readonly to: readonly string[];
   /** How many outputs an input has. Default: 1. */
@@ -32,7 +32,7 @@ function place({ stream, id, position, attempt }: LedgerRecord) {
 }
 
 /** Checks LC1, LC2 and LC3. */
-export function checkPresence(ledger: Ledger, log: ProblemLog): void {
+export function checkPresence(ledger: HistoryLedger, log: ProblemLog): void {
   for (const { name, byId, order } of ledger.streams.values()) {
     for (const record of byId.values()) {
       if (record.outcome === "ok" && record.position < 0) {
@@ -81,7 +81,7 @@ function laneOf(lanes: Map<string, Lane>, name: string): Lane {
 }
 
 /** Checks LC4 within a stream, and LC10 for appends. */
-export function checkOrder(ledger: Ledger, log: ProblemLog): void {
+export function checkOrder(ledger: HistoryLedger, log: ProblemLog): void {
   for (const stream of ledger.streams.values()) {
     checkOffsets(stream, log);
     const lanes = new Map<string, Lane>();
@@ -149,8 +149,8 @@ function checkOffsets({ name, found }: LedgerStream, log: ProblemLog): void {
 
 /** Checks LC5, and LC4 from the inputs to the outputs. */
 export function checkPipelines(
-  ledger: Ledger,
-  pipelines: readonly Pipeline[],
+  ledger: HistoryLedger,
+  pipelines: readonly PipelineShape[],
   log: ProblemLog,
 ): void {
   for (const pipeline of pipelines) {
@@ -173,7 +173,11 @@ export function checkPipelines(
   }
 }
 
-function inputOf(ledger: Ledger, from: readonly string[], id: string): LedgerRecord | undefined {
+function inputOf(
+  ledger: HistoryLedger,
+  from: readonly string[],
+  id: string,
+): LedgerRecord | undefined {
   let input: LedgerRecord | undefined;
   for (const name of from) {
     const record = ledger.streams.get(name)?.byId.get(id);
@@ -186,7 +190,7 @@ function inputOf(ledger: Ledger, from: readonly string[], id: string): LedgerRec
   return input;
 }
 
-function* foundIn(ledger: Ledger, names: readonly string[]): Generator<LedgerRecord> {
+function* foundIn(ledger: HistoryLedger, names: readonly string[]): Generator<LedgerRecord> {
   for (const name of names) {
     const order = ledger.streams.get(name)?.order ?? [];
     for (const [position, record] of order.entries())
@@ -217,8 +221,8 @@ function checkKeyOrder(
 }
 
 function checkOutputs(
-  ledger: Ledger,
-  { from, to, outputsOf }: Pipeline,
+  ledger: HistoryLedger,
+  { from, to, outputsOf }: PipelineShape,
   counts: ReadonlyMap<LedgerRecord, number>,
   log: ProblemLog,
 ): void {

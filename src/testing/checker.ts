@@ -23,10 +23,20 @@
 
 import { checkCommits, type FoundCommit } from "./checker-commits.ts";
 import type { FoundRecord, HistoryEvent } from "./checker-history.ts";
-import { buildLedger, type Ledger } from "./checker-ledger.ts";
-import { CHECKER_RULES, type CheckerRule, type Problem, ProblemLog } from "./checker-problems.ts";
+import { buildLedger, type HistoryLedger } from "./checker-ledger.ts";
+import {
+  CHECKER_RULES,
+  type CheckerRule,
+  type CheckerProblem,
+  ProblemLog,
+} from "./checker-problems.ts";
 import { checkReads, checkWhole } from "./checker-reads.ts";
-import { checkOrder, checkPipelines, checkPresence, type Pipeline } from "./checker-streams.ts";
+import {
+  checkOrder,
+  checkPipelines,
+  checkPresence,
+  type PipelineShape,
+} from "./checker-streams.ts";
 
 /** The state at the end. A stream that is not named is empty. */
 export interface FinalState {
@@ -39,7 +49,7 @@ export interface FinalState {
 /** Options of a check. */
 export interface CheckOptions {
   /** Which streams are made from which. `once` checks only these. */
-  readonly pipelines?: readonly Pipeline[] | undefined;
+  readonly pipelines?: readonly PipelineShape[] | undefined;
   /** Most problems of each rule that the verdict contains; all are counted. Default: 20. */
   readonly problemsMax?: number | undefined;
 }
@@ -65,7 +75,7 @@ export interface VerdictCounts {
 export interface Verdict {
   /** Whether no rule is broken. */
   readonly ok: boolean;
-  readonly problems: readonly Problem[];
+  readonly problems: readonly CheckerProblem[];
   readonly counts: VerdictCounts;
 }
 
@@ -109,7 +119,7 @@ export function checkHistory(
   };
 }
 
-function countLedger({ attempts, streams, transactions, eventCount }: Ledger) {
+function countLedger({ attempts, streams, transactions, eventCount }: HistoryLedger) {
   let [acknowledged, refused, records, found] = [0, 0, 0, 0];
   for (const { outcome } of attempts) {
     if (outcome === "ok") acknowledged += 1;

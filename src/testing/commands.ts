@@ -4,11 +4,11 @@ import type { AppendCommand } from "../streams/core/append.ts";
 import type { CreateCommand } from "../streams/core/create.ts";
 import type { KeyClaim } from "../streams/core/keys.ts";
 import type { ProducerClaim } from "../streams/core/producer.ts";
-import { NEVER } from "../streams/core/stream.ts";
+import { NEVER_EXPIRES } from "../streams/core/stream.ts";
 import type {
   Epoch,
   ProducerId,
-  Run,
+  RunId,
   Sequence,
   SessionNonce,
   StreamName,
@@ -19,7 +19,7 @@ const decoder = new TextDecoder();
 
 export const TEXT = "text/plain";
 /** The run of the process that creates the streams of a test. */
-export const RUN = 1 as Run;
+export const RUN = 1 as RunId;
 
 /** Makes a creation of a text stream without expiry. `parts` replaces members. */
 export function createCommand(
@@ -30,7 +30,7 @@ export function createCommand(
   return {
     name: name as StreamName,
     contentType: TEXT,
-    expiry: NEVER,
+    expiry: NEVER_EXPIRES,
     isClosed: false,
     fork: undefined,
     keys: undefined,
@@ -90,6 +90,6 @@ function wordsOf(text: string, count: number): number[] {
 }
 
 /** Returns the text of appends that were read back. */
-export function textOf(appends: readonly Uint8Array[]): string {
+export function joinedText(appends: readonly Uint8Array[]): string {
   return appends.map((append) => decoder.decode(append)).join("");
 }

@@ -65,7 +65,7 @@ export function ifMatch(bytes: number): HeaderMap {
 
 export const CLOSES: HeaderMap = { "Stream-Closed": "true" };
 
-export function pause(ms: number): Promise<void> {
+export function sleepMs(ms: number): Promise<void> {
   return new Promise((resolve) => {
     setTimeout(resolve, ms);
   });
@@ -291,7 +291,7 @@ export function atOnce<T>(count: number, send: (index: number) => Promise<T>): P
 }
 
 /** Returns how many of the answers have a status. */
-export function countOf(answers: readonly CaseAnswer[], status: number): number {
+export function countWithStatus(answers: readonly CaseAnswer[], status: number): number {
   return answers.filter((answer) => answer.status === status).length;
 }
 

@@ -5,10 +5,10 @@ import {
   atOnce,
   type CaseSpec,
   type CaseStream,
-  countOf,
+  countWithStatus,
   ensure,
   equal,
-  pause,
+  sleepMs,
   type Site,
 } from "./extension-case-kit.ts";
 import { CaseGroup, type CaseLease, type CaseMember } from "./extension-case-transactions.ts";
@@ -82,7 +82,7 @@ export const groupLeaseCases: readonly CaseSpec[] = [
       const group = await groupOver(site, 3);
       const member = await group.join();
       const answers = await atOnce(10, () => member.post("claim"));
-      equal(countOf(answers, 200), 10, "answers with status 200");
+      equal(countWithStatus(answers, 200), 10, "answers with status 200");
       equal(new Set(answers.map(({ text }) => text)).size, 1, "different answers");
     },
   },
@@ -154,7 +154,7 @@ export const groupLeaseCases: readonly CaseSpec[] = [
       const { leases } = await one.claim();
       await other.claim();
       for (let round = 0; round < 3; round += 1) {
-        await pause(400);
+        await sleepMs(400);
         (await one.commit()).expect(200);
       }
       const got = single((await other.claim()).leases);
@@ -170,7 +170,7 @@ export const groupLeaseCases: readonly CaseSpec[] = [
       const group = await groupOver(site, 2, 1000);
       const [one, other] = [await group.join(), await group.join()];
       const lease = single((await one.claim()).leases);
-      await pause(1200);
+      await sleepMs(1200);
       equal((await other.claim()).leases.length, 2, "leases of the other member");
       (await one.post("claim")).refused(409, "member_lost");
       (await one.commit({ ...lease, offset: at(1) })).refused(409, "member_lost");
@@ -185,7 +185,7 @@ export const groupLeaseCases: readonly CaseSpec[] = [
       const group = await groupOver(site, 1, 1000);
       const member = await group.join();
       const lease = single((await member.claim()).leases);
-      await pause(1300);
+      await sleepMs(1300);
       (await member.commit({ ...lease, offset: at(1) })).expect(200);
       equal(single((await member.claim()).leases).token, lease.token, "the token");
     },

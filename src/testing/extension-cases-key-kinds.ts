@@ -7,7 +7,7 @@ import {
   type CaseSpec,
   CLOSES,
   type HeaderMap,
-  pause,
+  sleepMs,
   promptly,
 } from "./extension-case-kit.ts";
 import { hexOf } from "../base/hex.ts";
@@ -181,7 +181,7 @@ const ages: readonly CaseSpec[] = [
         (await young.append("a", byKey(key))).expect(204, REPLAYED);
         return young;
       });
-      await pause(2 * WINDOW_MS);
+      await sleepMs(2 * WINDOW_MS);
       (await stream.append("a", byKey(key))).refused(422, "key_expired");
       await stream.holds("a");
     },
@@ -198,7 +198,7 @@ const ages: readonly CaseSpec[] = [
         (await old.append("a", byKey(key))).expect(204, NEW);
         return old;
       });
-      await pause(2 * WINDOW_MS);
+      await sleepMs(2 * WINDOW_MS);
       (await stream.append("a", byKey(key))).expect(204, REPLAYED);
       await stream.holds("a");
     },
@@ -213,7 +213,7 @@ const ages: readonly CaseSpec[] = [
         (await young.append("a")).expect(204, REPLAYED);
         return young;
       });
-      await pause(WINDOW_MS);
+      await sleepMs(WINDOW_MS);
       (await stream.append("a")).expect(204, NEW);
       await stream.holds("aa");
     },

@@ -8,12 +8,12 @@ import {
   type CaseAnswer,
   type CaseSpec,
   type CaseStream,
-  countOf,
+  countWithStatus,
   equal,
   ensure,
   type HeaderMap,
   ifMatch,
-  pause,
+  sleepMs,
 } from "./extension-case-kit.ts";
 
 const WAIT: HeaderMap = { Prefer: "wait=20" };
@@ -40,7 +40,7 @@ async function untilHeld(
   run: (arrived: () => Promise<void>) => Promise<readonly CaseAnswer[]>,
 ): Promise<void> {
   for (const ms of [20, 100, 500]) {
-    const answers = await run(() => pause(ms));
+    const answers = await run(() => sleepMs(ms));
     if (answers.every(({ headers }) => headers.get("Preference-Applied") === "wait")) return;
   }
   throw new Error("Preference-Applied: expected wait on every append that overtook, got none");
@@ -123,7 +123,11 @@ const held: readonly CaseSpec[] = [
         await arrived();
         await stream.append("a", byEpoch("p", 0, 0));
         const answers = await Promise.all(copies);
-        equal([countOf(answers, 200), countOf(answers, 204)], [1, 1], "answers 200 and 204");
+        equal(
+          [countWithStatus(answers, 200), countWithStatus(answers, 204)],
+          [1, 1],
+          "answers 200 and 204",
+        );
         await stream.holds("ab");
         return answers;
       }),
@@ -323,10 +327,10 @@ const notHeld: readonly CaseSpec[] = [
         const stream = await site.stream();
         const giveUp = new AbortController();
         const second = send(stream, "x", byEpoch("p", 0, 1), giveUp.signal);
-        await pause(ms);
+        await sleepMs(ms);
         giveUp.abort();
         await second.catch(() => undefined);
-        await pause(ms);
+        await sleepMs(ms);
         (await stream.append("a", byEpoch("p", 0, 0))).expect(200);
         seen = await stream.read();
         if (seen === "a") return;

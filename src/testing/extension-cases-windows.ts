@@ -5,9 +5,9 @@ import {
   byEpoch,
   byKey,
   type CaseSpec,
-  countOf,
+  countWithStatus,
   ensure,
-  pause,
+  sleepMs,
   promptly,
   SOME,
 } from "./extension-case-kit.ts";
@@ -163,7 +163,7 @@ const counts: readonly CaseSpec[] = [
         if (answer.status === 204) continue;
         answer.refused(429, "key_window_full", { "Retry-After": SOME });
       }
-      await stream.holds("a".repeat(countOf(answers, 204)));
+      await stream.holds("a".repeat(countWithStatus(answers, 204)));
       (await stream.append("b", byKey("last"))).expect(204, NEW);
       (await stream.append("b", byKey("last"))).expect(204, REPLAYED);
     },
@@ -224,7 +224,7 @@ const ages: readonly CaseSpec[] = [
         (await young.append("a", byKey("1"))).expect(204, REPLAYED);
         return young;
       });
-      await pause(WINDOW_MS);
+      await sleepMs(WINDOW_MS);
       (await stream.append("b", byKey("1"))).expect(204, NEW);
       await stream.holds("ab");
     },
@@ -235,7 +235,7 @@ const ages: readonly CaseSpec[] = [
     async run(site) {
       const stream = await site.stream({ "Stream-Key-Window": "60", "Stream-Key-Max": "3" });
       await stream.append("a", byKey("1"));
-      await pause(WINDOW_MS);
+      await sleepMs(WINDOW_MS);
       (await stream.append("a", byKey("1"))).expect(204, REPLAYED);
       await stream.holds("a");
     },
@@ -252,7 +252,7 @@ const ages: readonly CaseSpec[] = [
         answer.refused(429, "key_window_full", { "Retry-After": "1" });
         return young;
       });
-      await pause(WINDOW_MS);
+      await sleepMs(WINDOW_MS);
       (await stream.append("b", byKey("2"))).expect(204, NEW);
       await stream.holds("ab");
     },

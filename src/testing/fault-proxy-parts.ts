@@ -7,7 +7,7 @@ import type { MadeUpAnswer } from "./fault-proxy-fate.ts";
 const HOP_BY_HOP = new Set(["connection", "keep-alive", "proxy-connection", "upgrade"]);
 
 /** Returns names and values in turn, without the headers that are about one connection only. */
-export function keptHeaders(raw: readonly string[]): string[] {
+export function endToEndHeaders(raw: readonly string[]): string[] {
   const kept: string[] = [];
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const [name = "", value = ""] = raw.slice(at, at + 2);
@@ -17,7 +17,7 @@ export function keptHeaders(raw: readonly string[]): string[] {
 }
 
 function headLines(raw: readonly string[]): string {
-  const pairs = keptHeaders(raw);
+  const pairs = endToEndHeaders(raw);
   return pairs.map((text, at) => (at % 2 === 0 ? `${text}: ` : `${text}\r\n`)).join("");
 }
 
@@ -74,7 +74,7 @@ export function passPart(
       socket.write(head.slice(0, 1 + Math.floor(passedShare * (head.length - 1))), "latin1", cut);
     return;
   }
-  response.writeHead(statusCode, statusMessage, keptHeaders(rawHeaders));
+  response.writeHead(statusCode, statusMessage, endToEndHeaders(rawHeaders));
   let left: number | undefined;
   answer.on("data", (piece: Buffer) => {
     left ??= Math.floor(passedShare * (length ?? piece.length));

@@ -32,7 +32,7 @@ import {
   noCounts,
   type ProxyFate,
 } from "./fault-proxy-fate.ts";
-import { keptHeaders, makeUp, passPart, sendPart } from "./fault-proxy-parts.ts";
+import { endToEndHeaders, makeUp, passPart, sendPart } from "./fault-proxy-parts.ts";
 
 export type {
   FaultCounts,
@@ -299,7 +299,7 @@ class LossyProxy implements FaultProxy {
       path: request.url,
       hostname: target.hostname,
       port: target.port,
-      headers: keptHeaders(request.rawHeaders),
+      headers: endToEndHeaders(request.rawHeaders),
       agent: this.#agent,
     });
     return new Promise((resolve) => {
@@ -336,7 +336,7 @@ class LossyProxy implements FaultProxy {
       passPart(answer, response, fate.passedShare ?? 0.5);
     } else if (harm === undefined) {
       const { statusCode = 502, statusMessage, rawHeaders } = answer;
-      response.writeHead(statusCode, statusMessage, keptHeaders(rawHeaders));
+      response.writeHead(statusCode, statusMessage, endToEndHeaders(rawHeaders));
       answer.pipe(response);
     } else {
       answer.resume();

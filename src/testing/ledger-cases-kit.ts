@@ -64,7 +64,7 @@ export function bytes(text: string): Uint8Array {
   return new TextEncoder().encode(text);
 }
 
-export function textOf(entry: Entry | undefined): string | undefined {
+export function dataText(entry: Entry | undefined): string | undefined {
   return entry?.data === undefined ? undefined : new TextDecoder().decode(entry.data);
 }
 

@@ -13,7 +13,7 @@ import {
   type LedgerCase,
   openMany,
   put,
-  textOf,
+  dataText,
   wait,
   withData,
 } from "./ledger-cases-kit.ts";
@@ -132,7 +132,7 @@ export const ledgerTimeCases: readonly LedgerCase[] = [
       }
       const keys = async (filter: object): Promise<string> => {
         const all = await entries.scan({ kind, max: 10, ...filter });
-        for (const entry of all) assert.equal(textOf(entry), entry.place.key);
+        for (const entry of all) assert.equal(dataText(entry), entry.place.key);
         return all.map(({ place }) => place.key).join("");
       };
       assert.equal(await keys({}), "fedcba");
@@ -157,7 +157,7 @@ export const ledgerTimeCases: readonly LedgerCase[] = [
       const { token } = await put(first.entries, place, ABSENT, withData(CLAIM, "kept"));
       await Promise.all([...ledgers, ...ledgers].map((ledger) => ledger.migrate()));
       await first.transaction((tx) => first.in(tx).migrate());
-      assert.equal(textOf(await found(first.entries, place)), "kept");
+      assert.equal(dataText(await found(first.entries, place)), "kept");
       assert.ok((await put(first.entries, freshPlace(), ABSENT, CLAIM)).token > token);
     },
   },

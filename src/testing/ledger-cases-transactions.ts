@@ -15,7 +15,7 @@ import {
   type LedgerTarget,
   openMany,
   put,
-  textOf,
+  dataText,
   Undo,
   undone,
   withData,
@@ -38,7 +38,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
         await put(one.in(tx).entries, lost, ABSENT, CLAIM);
         await effect(target, tx, lost, "lost");
       });
-      assert.equal(textOf(await other.entries.find(kept)), "kept");
+      assert.equal(dataText(await other.entries.find(kept)), "kept");
       assert.deepEqual(await effectsOf(target, kept), ["kept"]);
       assert.equal(await other.entries.find(lost), undefined);
       assert.deepEqual(await effectsOf(target, lost), []);
@@ -59,7 +59,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
       });
       for (const place of [changed, removed]) {
         const entry = await found(ledger.entries, place);
-        assert.deepEqual([textOf(entry), entry.state, entry.revision], ["before", "running", 1]);
+        assert.deepEqual([dataText(entry), entry.state, entry.revision], ["before", "running", 1]);
       }
       await put(ledger.entries, changed, asRead(at), DONE);
     },
@@ -99,13 +99,13 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
           ledger.transaction(async (tx) => {
             const { entries } = ledger.in(tx);
             const entry = await found(entries, place);
-            const next = `${Number(textOf(entry)) + 1}`;
+            const next = `${Number(dataText(entry)) + 1}`;
             await put(entries, place, asRead(entry), { ...withData(CLAIM, next), token: "same" });
           }),
         );
       await Promise.all(increments);
       const entry = await found(first.entries, place);
-      assert.deepEqual([textOf(entry), entry.revision], ["20", 21]);
+      assert.deepEqual([dataText(entry), entry.revision], ["20", 21]);
     },
   },
   {

@@ -15,7 +15,7 @@ import {
   type LedgerCase,
   openMany,
   put,
-  textOf,
+  dataText,
   undone,
   withData,
 } from "./ledger-cases-kit.ts";
@@ -74,7 +74,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
       assert.equal(winners.length, 1);
       for (const { entries } of ledgers) {
         const entry = await found(entries, place);
-        assert.equal(textOf(entry), `${winners[0]}`);
+        assert.equal(dataText(entry), `${winners[0]}`);
         assert.deepEqual(all[winners[0] ?? -1], { token: entry.token, revision: 1 });
       }
     },
@@ -158,10 +158,10 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
       for (const revision of [2, 3, 4])
         assert.deepEqual(await put(entries, place, owned, renewal), { token, revision });
       const kept = await found(entries, place);
-      assert.deepEqual([kept.fingerprint, textOf(kept), kept.attempts], ["print", "progress", 1]);
+      assert.deepEqual([kept.fingerprint, dataText(kept), kept.attempts], ["print", "progress", 1]);
       await put(entries, place, owned, { ...withData(DONE, "result"), attempts: 7 });
       const done = await found(entries, place);
-      assert.deepEqual([done.fingerprint, textOf(done)], ["print", "result"]);
+      assert.deepEqual([done.fingerprint, dataText(done)], ["print", "result"]);
       assert.deepEqual([done.state, done.attempts, done.revision], ["done", 7, 5]);
       const cleared = { ...DONE, fingerprint: { value: undefined } };
       await put(entries, place, asRead(done), cleared);
@@ -268,7 +268,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
       const reader = (await target.open()).entries;
       for (const [index, place] of places.entries()) {
         const entry = await found(reader, place);
-        assert.equal(textOf(entry), `${index}`);
+        assert.equal(dataText(entry), `${index}`);
         const [scanned] = await reader.scan({ kind: place.kind, scope: place.scope, max: 1 });
         assert.deepEqual([scanned?.place.kind, scanned?.place.scope], [place.kind, place.scope]);
       }

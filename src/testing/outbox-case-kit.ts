@@ -41,12 +41,12 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
 /** Makes an event whose payload is a text. */
-export function eventOf(text: string, key?: string): NewOutboxEvent {
+export function textEvent(text: string, key?: string): NewOutboxEvent {
   const payload = encoder.encode(text);
   return key === undefined ? { topic: "t", payload } : { topic: "t", key, payload };
 }
 
-export function textsOf(events: readonly OutboxEvent[]): readonly string[] {
+export function payloadTexts(events: readonly OutboxEvent[]): readonly string[] {
   return events.map(({ payload }) => decoder.decode(payload));
 }
 
@@ -116,11 +116,11 @@ export async function takeAll<Tx>(
     const batch = await rows.claim(RELAY, max, LEASE_MS, "block");
     if (batch === undefined) return batches;
     batches.push(batch);
-    assert.equal(await settle(ledger, batch, idsOf(batch.events)), true);
+    assert.equal(await settleBatch(ledger, batch, idsOf(batch.events)), true);
   }
 }
 
-export function settle<Tx>(
+export function settleBatch<Tx>(
   ledger: Ledger<Tx>,
   batch: OutboxBatch,
   done: readonly string[],
@@ -133,7 +133,7 @@ export function idsOf(events: readonly OutboxEvent[]): readonly string[] {
 }
 
 /** Reads everything that is there now: from an earlier position, or by claiming it. */
-export async function readAll<Tx>(
+export async function readAllEvents<Tx>(
   ledger: Ledger<Tx>,
   from: string | undefined,
 ): Promise<readonly OutboxEvent[]> {

@@ -6,17 +6,17 @@ import {
   ALL_WAYS,
   LOG_WAYS,
   add,
-  eventOf,
+  textEvent,
   follow,
   gate,
   idsOf,
   mark,
   openFresh,
   type OutboxCase,
-  readAll,
+  readAllEvents,
   RELAY,
   spansOf,
-  textsOf,
+  payloadTexts,
   whyNotTwo,
 } from "./outbox-case-kit.ts";
 
@@ -35,7 +35,7 @@ export const eventCases: readonly OutboxCase[] = [
         { topic: "", key: "", payload: new Uint8Array(0) },
         { topic: "orders", payload },
       );
-      const events = await readAll(ledger, from);
+      const events = await readAllEvents(ledger, from);
       assert.deepEqual(idsOf(events), ids);
       assert.equal(new Set(ids).size, 3);
       assert.deepEqual(
@@ -57,20 +57,20 @@ export const eventCases: readonly OutboxCase[] = [
       const ledger = await openFresh(target);
       const from = await mark(ledger.outbox);
       const failing = ledger.transaction(async (tx) => {
-        await ledger.in(tx).outbox.add(tx, [eventOf("never", "a"), eventOf("nowhere")]);
+        await ledger.in(tx).outbox.add(tx, [textEvent("never", "a"), textEvent("nowhere")]);
         throw new Error("it broke");
       });
       await assert.rejects(failing, /it broke/);
-      await add(ledger, eventOf("one", "a"), eventOf("two", "a"));
+      await add(ledger, textEvent("one", "a"), textEvent("two", "a"));
       await assert.rejects(
         ledger.transaction(async (tx) => {
-          await ledger.in(tx).outbox.add(tx, [eventOf("never", "a")]);
+          await ledger.in(tx).outbox.add(tx, [textEvent("never", "a")]);
           throw new Error("it broke");
         }),
       );
       await add(ledger);
-      await add(ledger, eventOf("three", "a"));
-      assert.deepEqual(textsOf(await readAll(ledger, from)), ["one", "two", "three"]);
+      await add(ledger, textEvent("three", "a"));
+      assert.deepEqual(payloadTexts(await readAllEvents(ledger, from)), ["one", "two", "three"]);
       return undefined;
     },
   },
@@ -83,10 +83,10 @@ export const eventCases: readonly OutboxCase[] = [
       if (reason !== undefined) return reason;
       const from = await mark(ledger.outbox);
       await ledger.transaction(async (tx) => {
-        await ledger.in(tx).outbox.add(tx, [eventOf("late", "a")]);
-        assert.deepEqual(await readAll(other, from), []);
+        await ledger.in(tx).outbox.add(tx, [textEvent("late", "a")]);
+        assert.deepEqual(await readAllEvents(other, from), []);
       });
-      assert.deepEqual(textsOf(await readAll(other, from)), ["late"]);
+      assert.deepEqual(payloadTexts(await readAllEvents(other, from)), ["late"]);
       return undefined;
     },
   },
@@ -97,16 +97,16 @@ export const eventCases: readonly OutboxCase[] = [
       const [ledger, other] = [await openFresh(target), await target.open()];
       const [log, otherLog] = [spansOf(ledger), spansOf(other)];
       const from = await log.start("end", RELAY);
-      for (const text of ["a", "b", "c"]) await add(ledger, eventOf(text, text));
+      for (const text of ["a", "b", "c"]) await add(ledger, textEvent(text, text));
       const span = await log.plan(from, 10);
       assert.ok(span);
       const first = await log.read(span);
-      assert.deepEqual(textsOf(first), ["a", "b", "c"]);
-      await add(other, eventOf("d", "a"));
+      assert.deepEqual(payloadTexts(first), ["a", "b", "c"]);
+      await add(other, textEvent("d", "a"));
       assert.deepEqual(await log.read(span), first);
       assert.deepEqual(await otherLog.read(span), first);
       const rest = await follow(otherLog, span.to, 10);
-      assert.deepEqual(textsOf(rest.pages.flat()), ["d"]);
+      assert.deepEqual(payloadTexts(rest.pages.flat()), ["d"]);
       return undefined;
     },
   },
@@ -121,12 +121,12 @@ export const eventCases: readonly OutboxCase[] = [
       const from = await log.start("end", RELAY);
       const [begun, end] = [gate(), gate()];
       const late = ledger.transaction(async (tx) => {
-        await ledger.in(tx).outbox.add(tx, [eventOf("late", "a")]);
+        await ledger.in(tx).outbox.add(tx, [textEvent("late", "a")]);
         begun.open();
         await end.opened;
       });
       await begun.opened;
-      await add(other, eventOf("early", "b"));
+      await add(other, textEvent("early", "b"));
       const span = await log.plan(from, 10);
       assert.ok(span);
       const before = await log.read(span);
@@ -135,7 +135,7 @@ export const eventCases: readonly OutboxCase[] = [
       assert.deepEqual(await log.read(span), before);
       assert.deepEqual(await spansOf(other).read(span), before);
       const { pages } = await follow(log, span.to, 10);
-      assert.deepEqual(textsOf([...before, ...pages.flat()]), ["early", "late"]);
+      assert.deepEqual(payloadTexts([...before, ...pages.flat()]), ["early", "late"]);
       return undefined;
     },
   },
@@ -149,17 +149,17 @@ export const eventCases: readonly OutboxCase[] = [
       assert.equal((await follow(log, from, 10)).pages.length, 0);
       const texts = Array.from({ length: 45 }, (_, index) => `e${index}`);
       for (let at = 0; at < texts.length; at += 3) {
-        await add(ledger, ...texts.slice(at, at + 3).map((text) => eventOf(text, `k${at % 5}`)));
+        await add(ledger, ...texts.slice(at, at + 3).map((text) => textEvent(text, `k${at % 5}`)));
       }
       const { to, pages } = await follow(log, from, 10);
-      assert.deepEqual(textsOf(pages.flat()), texts);
+      assert.deepEqual(payloadTexts(pages.flat()), texts);
       assert.ok(
         pages.every((page) => page.length <= 10),
         "no more than asked for",
       );
       assert.equal((await follow(log, to, 10)).pages.length, 0);
       const again = await follow(spansOf(await target.open()), from, 7);
-      assert.deepEqual(textsOf(again.pages.flat()), texts);
+      assert.deepEqual(payloadTexts(again.pages.flat()), texts);
       return undefined;
     },
   },
@@ -173,21 +173,21 @@ export const eventCases: readonly OutboxCase[] = [
       let from = await mark(ledger.outbox);
       const [begun, end] = [gate(), gate()];
       const late = ledger.transaction(async (tx) => {
-        await ledger.in(tx).outbox.add(tx, [eventOf("late", "a")]);
+        await ledger.in(tx).outbox.add(tx, [textEvent("late", "a")]);
         begun.open();
         await end.opened;
       });
       await begun.opened;
       const seen: string[] = [];
       for (const text of ["one", "two"]) {
-        await add(other, eventOf(text, text));
-        seen.push(...textsOf(await readAll(other, from)));
+        await add(other, textEvent(text, text));
+        seen.push(...payloadTexts(await readAllEvents(other, from)));
         if (from !== undefined) from = (await follow(spansOf(other), from, 100)).to;
         assert.equal(seen.at(-1), text);
       }
       end.open();
       await late;
-      seen.push(...textsOf(await readAll(other, from)));
+      seen.push(...payloadTexts(await readAllEvents(other, from)));
       assert.deepEqual(seen, ["one", "two", "late"]);
       return undefined;
     },
@@ -207,7 +207,7 @@ export const eventCases: readonly OutboxCase[] = [
           await one
             .transaction(async (tx) => {
               for (const text of texts) {
-                await one.in(tx).outbox.add(tx, [eventOf(text, `w${writer}`)]);
+                await one.in(tx).outbox.add(tx, [textEvent(text, `w${writer}`)]);
               }
               if (index % 4 === 3) throw new Error("on purpose");
             })
@@ -221,17 +221,17 @@ export const eventCases: readonly OutboxCase[] = [
       const seen: string[] = [];
       let from = start;
       while (!isOver) {
-        seen.push(...textsOf(await readAllAndMove()));
+        seen.push(...payloadTexts(await readAllAndMove()));
         await letOthers(ledger);
       }
       await writing;
-      seen.push(...textsOf(await readAllAndMove()));
+      seen.push(...payloadTexts(await readAllAndMove()));
       assert.deepEqual(seen.toSorted(), expected.toSorted());
       return undefined;
 
       async function readAllAndMove() {
         const { outbox } = ledger;
-        if (outbox.way === "rows") return readAll(ledger, undefined);
+        if (outbox.way === "rows") return readAllEvents(ledger, undefined);
         const { to, pages } = await follow(outbox.spans, from ?? "", 5);
         from = to;
         return pages.flat();
@@ -269,16 +269,17 @@ export const eventCases: readonly OutboxCase[] = [
       let at = from;
       do {
         const { outbox } = ledger;
-        if (outbox.way === "rows") seen.push(...textsOf(await readAll(ledger, undefined)));
+        if (outbox.way === "rows")
+          seen.push(...payloadTexts(await readAllEvents(ledger, undefined)));
         else {
           const { to, pages } = await follow(outbox.spans, at ?? "", 4);
           at = to;
-          seen.push(...textsOf(pages.flat()));
+          seen.push(...payloadTexts(pages.flat()));
         }
         await letOthers(ledger);
       } while (!isOver);
       await writing;
-      seen.push(...textsOf(await readAll(ledger, at)));
+      seen.push(...payloadTexts(await readAllEvents(ledger, at)));
       const expected = Array.from({ length: 32 }, (_, index) => String(index + 1));
       assert.deepEqual(seen, expected);
       return undefined;
@@ -328,6 +329,6 @@ async function addCounted<Tx>(ledger: Ledger<Tx>, place: Place, key: string): Pr
       writeOf(count),
     );
     assert.ok(written, "LG2 the entry is locked since it was found");
-    await outbox.add(tx, [eventOf(String(count), key)]);
+    await outbox.add(tx, [textEvent(String(count), key)]);
   });
 }

@@ -7,7 +7,7 @@ import {
   LOG_WAYS,
   ROW_WAYS,
   add,
-  eventOf,
+  textEvent,
   follow,
   heldOf,
   idsOf,
@@ -16,13 +16,13 @@ import {
   openFresh,
   OTHER_RELAY,
   type OutboxCase,
-  readAll,
+  readAllEvents,
   RELAY,
   rowsOf,
-  settle,
+  settleBatch,
   spansOf,
   takeAll,
-  textsOf,
+  payloadTexts,
 } from "./outbox-case-kit.ts";
 
 export const rowCases: readonly OutboxCase[] = [
@@ -32,21 +32,21 @@ export const rowCases: readonly OutboxCase[] = [
     run: async (target) => {
       const [ledger, other] = [await openFresh(target), await target.open()];
       const [rows, otherRows] = [rowsOf(ledger), rowsOf(other)];
-      await add(ledger, eventOf("a1", "a"), eventOf("b1", "b"), eventOf("a2", "a"));
+      await add(ledger, textEvent("a1", "a"), textEvent("b1", "b"), textEvent("a2", "a"));
       const batch = await rows.claim(RELAY, 2, LEASE_MS, "block");
       assert.ok(batch);
-      assert.deepEqual(textsOf(batch.events), ["a1", "b1"]);
-      await add(ledger, eventOf("b2", "b"), eventOf("c1", "c"), eventOf("free"));
+      assert.deepEqual(payloadTexts(batch.events), ["a1", "b1"]);
+      await add(ledger, textEvent("b2", "b"), textEvent("c1", "c"), textEvent("free"));
       const next = await otherRows.claim(RELAY, 10, LEASE_MS, "block");
       assert.ok(next);
-      assert.deepEqual(textsOf(next.events), ["c1", "free"]);
+      assert.deepEqual(payloadTexts(next.events), ["c1", "free"]);
       assert.equal(await otherRows.claim(RELAY, 10, LEASE_MS, "block"), undefined);
-      assert.equal(await settle(ledger, batch, idsOf(batch.events)), true);
+      assert.equal(await settleBatch(ledger, batch, idsOf(batch.events)), true);
       const last = await otherRows.claim(RELAY, 10, LEASE_MS, "block");
       assert.ok(last);
-      assert.deepEqual(textsOf(last.events), ["a2", "b2"]);
-      assert.equal(await settle(other, next, idsOf(next.events)), true);
-      assert.equal(await settle(other, last, idsOf(last.events)), true);
+      assert.deepEqual(payloadTexts(last.events), ["a2", "b2"]);
+      assert.equal(await settleBatch(other, next, idsOf(next.events)), true);
+      assert.equal(await settleBatch(other, last, idsOf(last.events)), true);
       return undefined;
     },
   },
@@ -57,7 +57,7 @@ export const rowCases: readonly OutboxCase[] = [
     run: async (target) => {
       const [ledger, other] = [await openFresh(target), await target.open()];
       const [rows, otherRows] = [rowsOf(ledger), rowsOf(other)];
-      await add(ledger, eventOf("a1", "a"), eventOf("a2", "a"), eventOf("b1", "b"));
+      await add(ledger, textEvent("a1", "a"), textEvent("a2", "a"), textEvent("b1", "b"));
       const lost = await rows.claim(RELAY, 10, 1, "block");
       assert.ok(lost);
       assert.equal(lost.isTakeover, false);
@@ -66,10 +66,10 @@ export const rowCases: readonly OutboxCase[] = [
       assert.ok(taken.token > lost.token);
       assert.deepEqual(idsOf(taken.events), idsOf(lost.events));
       assert.equal(await rows.renew(lost, LEASE_MS), false);
-      assert.equal(await settle(ledger, lost, idsOf(lost.events)), false);
+      assert.equal(await settleBatch(ledger, lost, idsOf(lost.events)), false);
       assert.equal(await otherRows.renew(taken, LEASE_MS), true);
-      assert.equal(await settle(other, taken, idsOf(taken.events)), true);
-      assert.equal(await settle(other, taken, idsOf(taken.events)), false);
+      assert.equal(await settleBatch(other, taken, idsOf(taken.events)), true);
+      assert.equal(await settleBatch(other, taken, idsOf(taken.events)), false);
       assert.deepEqual(await takeAll(ledger, rows), []);
       return undefined;
     },
@@ -80,16 +80,16 @@ export const rowCases: readonly OutboxCase[] = [
     run: async (target) => {
       const ledger = await openFresh(target);
       const rows = rowsOf(ledger);
-      await add(ledger, eventOf("a1", "a"), eventOf("b1", "b"), eventOf("a2", "a"));
+      await add(ledger, textEvent("a1", "a"), textEvent("b1", "b"), textEvent("a2", "a"));
       const batch = await rows.claim(RELAY, 10, LEASE_MS, "block");
       assert.ok(batch);
-      await add(ledger, eventOf("a3", "a"));
-      assert.equal(await settle(ledger, batch, idsOf(batch.events.slice(0, 1))), true);
+      await add(ledger, textEvent("a3", "a"));
+      assert.equal(await settleBatch(ledger, batch, idsOf(batch.events.slice(0, 1))), true);
       const next = await rows.claim(RELAY, 10, LEASE_MS, "block");
       assert.ok(next);
       assert.notEqual(next.id, batch.id);
-      assert.deepEqual(textsOf(next.events), ["b1", "a2", "a3"]);
-      assert.equal(await settle(ledger, next, idsOf(next.events)), true);
+      assert.deepEqual(payloadTexts(next.events), ["b1", "a2", "a3"]);
+      assert.equal(await settleBatch(ledger, next, idsOf(next.events)), true);
       return undefined;
     },
   },
@@ -99,7 +99,7 @@ export const rowCases: readonly OutboxCase[] = [
     run: async (target) => {
       const ledger = await openFresh(target);
       const rows = rowsOf(ledger);
-      await add(ledger, eventOf("a1", "a"), eventOf("a2", "a"), eventOf("b1", "b"));
+      await add(ledger, textEvent("a1", "a"), textEvent("a2", "a"), textEvent("b1", "b"));
       const batch = await rows.claim(RELAY, 10, LEASE_MS, "block");
       assert.ok(batch);
       const [failed] = batch.events;
@@ -110,10 +110,10 @@ export const rowCases: readonly OutboxCase[] = [
         await outbox.held.change(RELAY, [heldOf(failed)], []);
       });
       const next = await takeAll(ledger, rows);
-      assert.deepEqual(textsOf(next.flatMap(({ events }) => events)), ["b1"]);
+      assert.deepEqual(payloadTexts(next.flatMap(({ events }) => events)), ["b1"]);
       await ledger.transaction((tx) => ledger.in(tx).outbox.held.change(RELAY, [], [failed.id]));
       const last = await takeAll(ledger, rows);
-      assert.deepEqual(textsOf(last.flatMap(({ events }) => events)), ["a2"]);
+      assert.deepEqual(payloadTexts(last.flatMap(({ events }) => events)), ["a2"]);
       return undefined;
     },
   },
@@ -123,7 +123,7 @@ export const rowCases: readonly OutboxCase[] = [
     run: async (target) => {
       const ledger = await openFresh(target);
       const rows = rowsOf(ledger);
-      await add(ledger, eventOf("a1", "a"), eventOf("b1", "b"));
+      await add(ledger, textEvent("a1", "a"), textEvent("b1", "b"));
       const batch = await rows.claim(RELAY, 10, LEASE_MS, "block");
       assert.ok(batch);
       await ledger.transaction(async (tx) => {
@@ -137,12 +137,12 @@ export const rowCases: readonly OutboxCase[] = [
           [],
         );
       });
-      await add(ledger, eventOf("a2", "a"), eventOf("b2", "b"));
+      await add(ledger, textEvent("a2", "a"), textEvent("b2", "b"));
       assert.equal(await rows.claim(RELAY, 10, LEASE_MS, "block"), undefined);
       const next = await rows.claim(RELAY, 10, LEASE_MS, "continue");
       assert.ok(next);
-      assert.deepEqual(textsOf(next.events), ["a2"]);
-      assert.equal(await settle(ledger, next, idsOf(next.events)), true);
+      assert.deepEqual(payloadTexts(next.events), ["a2"]);
+      assert.equal(await settleBatch(ledger, next, idsOf(next.events)), true);
       return undefined;
     },
   },
@@ -153,10 +153,10 @@ export const rowCases: readonly OutboxCase[] = [
       const ledger = await openFresh(target);
       const ledgers = [ledger, await target.open(), await target.open()];
       const texts = Array.from({ length: 60 }, (_, index) => `${index % 4}.${index}`);
-      for (const text of texts) await add(ledger, eventOf(text, text.slice(0, 1)));
+      for (const text of texts) await add(ledger, textEvent(text, text.slice(0, 1)));
       const batches = await Promise.all(ledgers.map((one) => takeAll(one, rowsOf(one), 3)));
       const all = batches.flat().toSorted((one, other) => one.token - other.token);
-      const seen = textsOf(all.flatMap(({ events }) => events));
+      const seen = payloadTexts(all.flatMap(({ events }) => events));
       assert.deepEqual(seen.toSorted(), texts.toSorted());
       for (const key of ["0", "1", "2", "3"]) {
         const ofKey = (text: string): boolean => text.startsWith(`${key}.`);
@@ -185,8 +185,8 @@ async function addAndRead(
 ): Promise<readonly OutboxEvent[]> {
   const ledger = await openFresh(target);
   const from = await mark(ledger.outbox);
-  await add(ledger, ...texts.map((text) => eventOf(text, text.slice(0, 1))));
-  return readAll(ledger, from);
+  await add(ledger, ...texts.map((text) => textEvent(text, text.slice(0, 1))));
+  return readAllEvents(ledger, from);
 }
 
 export const heldCases: readonly OutboxCase[] = [
@@ -218,7 +218,7 @@ export const heldCases: readonly OutboxCase[] = [
       }
       const texted = async (filter: object): Promise<readonly string[]> => {
         const held = await outbox.held.list({ relay: RELAY, max: 100, ...filter });
-        return textsOf(held.map(({ event }) => event));
+        return payloadTexts(held.map(({ event }) => event));
       };
       assert.deepEqual(await texted({ max: 2 }), texts.slice(0, 2));
       assert.deepEqual(await texted({ key: "1" }), ["1.1", "1.4", "1.7", "1.10"]);
@@ -257,7 +257,7 @@ export const heldCases: readonly OutboxCase[] = [
           ),
         );
       const texts = async (relay: string): Promise<readonly string[]> =>
-        textsOf((await ledger.outbox.held.list({ relay, max: 10 })).map(({ event }) => event));
+        payloadTexts((await ledger.outbox.held.list({ relay, max: 10 })).map(({ event }) => event));
       await hold(RELAY, events);
       await hold(OTHER_RELAY, events.slice(1));
       await hold(RELAY, events.slice(0, 1));
@@ -304,7 +304,7 @@ export const cleanCases: readonly OutboxCase[] = [
       const ledger = await openFresh(target);
       const log = spansOf(ledger);
       const slow = await log.start("end", RELAY);
-      await add(ledger, ...["a1", "a2", "a3", "a4"].map((text) => eventOf(text, "a")));
+      await add(ledger, ...["a1", "a2", "a3", "a4"].map((text) => textEvent(text, "a")));
       const { to: middle, pages } = await follow(log, slow, 100);
       const events = pages.flat();
       const [first] = events;
@@ -312,20 +312,20 @@ export const cleanCases: readonly OutboxCase[] = [
       await ledger.transaction((tx) =>
         ledger.in(tx).outbox.held.change(RELAY, [heldOf(first)], []),
       );
-      await add(ledger, ...["b1", "b2"].map((text) => eventOf(text, "b")));
+      await add(ledger, ...["b1", "b2"].map((text) => textEvent(text, "b")));
       const { to: fast } = await follow(log, middle, 100);
 
       assert.equal(await log.clean([], 0, 100), 0);
       await log.clean([fast, slow], 0, 100);
-      assert.deepEqual(textsOf((await follow(log, slow, 100)).pages.flat()).length, 6);
+      assert.deepEqual(payloadTexts((await follow(log, slow, 100)).pages.flat()).length, 6);
       await log.clean([fast, middle], 3_600_000, 100);
-      assert.deepEqual(textsOf((await follow(log, slow, 100)).pages.flat()).length, 6);
+      assert.deepEqual(payloadTexts((await follow(log, slow, 100)).pages.flat()).length, 6);
 
       // Events that other cases left may be cleaned first.
       for (let round = 0; round < 50; round += 1) {
         assert.ok((await log.clean([middle, fast], 0, 2)) <= 2);
       }
-      const rest = textsOf((await follow(log, middle, 100)).pages.flat());
+      const rest = payloadTexts((await follow(log, middle, 100)).pages.flat());
       assert.deepEqual(rest, ["b1", "b2"]);
       const held = await ledger.outbox.held.list({ relay: RELAY, max: 10 });
       assert.deepEqual(
@@ -342,7 +342,7 @@ export const cleanCases: readonly OutboxCase[] = [
       const ledger = await openFresh(target);
       const from = await mark(ledger.outbox);
       assert.equal((await ledger.outbox.lag(from)).oldestMs, 0);
-      await add(ledger, eventOf("a1", "a"));
+      await add(ledger, textEvent("a1", "a"));
       const { oldestMs } = await ledger.outbox.lag(from);
       assert.ok(oldestMs >= 0 && oldestMs < 600_000);
       if (ledger.outbox.way === "rows") await takeAll(ledger, ledger.outbox.rows);

@@ -5,16 +5,16 @@ import type { Change } from "../streams/core/change.ts";
 import { imageOfGroups } from "../streams/core/group-image.ts";
 import type { GroupBook } from "../streams/core/group-state.ts";
 import { KeyWindow, type KeyWindowView } from "../streams/core/key-window.ts";
-import type { KeyRecord } from "../streams/core/keys.ts";
+import type { StoredKey } from "../streams/core/keys.ts";
 import type { ProducerMark } from "../streams/core/producer.ts";
-import { NEVER, type StreamState } from "../streams/core/stream.ts";
+import { NEVER_EXPIRES, type StreamState } from "../streams/core/stream.ts";
 import type {
   Epoch,
   Offset,
   ProducerId,
   Sequence,
   SessionNonce,
-  Run,
+  RunId,
   StreamId,
   StreamName,
   TimeMs,
@@ -56,10 +56,10 @@ export function created(id: number, parts: Partial<StreamState> = {}, atMs = 1):
     kind: "created",
     atMs: atMs as TimeMs,
     stream: id as StreamId,
-    run: parts.run ?? ((2 ** 51 + id) as Run),
+    run: parts.run ?? ((2 ** 51 + id) as RunId),
     name: parts.name ?? (`/case/${id}` as StreamName),
     contentType: parts.contentType ?? "text/plain",
-    expiry: parts.expiry ?? NEVER,
+    expiry: parts.expiry ?? NEVER_EXPIRES,
     fork: parts.fork,
     keys: parts.keys?.policy,
   };
@@ -119,7 +119,7 @@ export function marked(
 }
 
 /** Makes the record of a key, which evicts all entries below `evictTo`. */
-export function keyed(key: string, ordinal: number, evictTo = 0): KeyRecord {
+export function keyed(key: string, ordinal: number, evictTo = 0): StoredKey {
   return { mark: keyClaim(key, `content of ${key}`).mark, ordinal, evictTo };
 }
 

@@ -1,8 +1,8 @@
 // What a follower does besides delivering: safe points, cursors, the end, ways of reading. PROTOCOL.md §7
 import { describe, expect, test } from "vitest";
 import type { Batch, StreamRecord } from "../../src/client/batches.ts";
-import { followStream } from "../../src/client/follow.ts";
-import { readStream } from "../../src/client/reading.ts";
+import { startFollowing } from "../../src/client/follow.ts";
+import { startReading } from "../../src/client/reading.ts";
 import { watch } from "../kits/watch.ts";
 import {
   JSON_TYPE,
@@ -60,7 +60,7 @@ describe("data without its control event", () => {
     stage.fate = () => ({ answer: script.shift() ?? scripted(500, {}) });
     const batches: Batch<unknown>[] = [];
     const all = (async () => {
-      for await (const batch of followStream(stage.caller, STREAM).batches()) batches.push(batch);
+      for await (const batch of startFollowing(stage.caller, STREAM).batches()) batches.push(batch);
     })();
     await stage.drive(all);
     expect(batches.map(({ records }) => records)).toEqual([[], [1, 2, 3]]);
@@ -133,7 +133,7 @@ describe("the end", () => {
       const stage = await opened(openStage());
       const closed: boolean[] = [];
       const reader = (async () => {
-        const follow = followStream(stage.caller, STREAM, { live });
+        const follow = startFollowing(stage.caller, STREAM, { live });
         for await (const batch of follow.batches()) closed.push(batch.closed);
       })();
       await stage.pass(1_000);
@@ -169,7 +169,7 @@ describe("beginning", () => {
     const stage = await opened(openStage(), "[1,2,3]", "4");
     const records: StreamRecord<number>[] = [];
     const reader = (async () => {
-      for await (const record of followStream<number>(stage.caller, STREAM)) records.push(record);
+      for await (const record of startFollowing<number>(stage.caller, STREAM)) records.push(record);
     })();
     for (const body of ["[5,6]", "7", "[8,9,10]"]) {
       await stage.pass(100);
@@ -182,7 +182,7 @@ describe("beginning", () => {
     const safe = records.filter((record) => record.offset !== undefined);
     expect(safe.map(({ value }) => value)).toEqual([4, 6, 7, 10]);
     for (const { value, offset: from = "" } of safe) {
-      const rest = await readStream<number>(stage.caller, STREAM, { from }).values();
+      const rest = await startReading<number>(stage.caller, STREAM, { from }).values();
       expect(rest).toEqual(values.slice(values.indexOf(value) + 1));
     }
   });
@@ -193,7 +193,7 @@ test("the tail is told when all before it was dealt with, once each time", async
   const told: unknown[] = [];
   const reader = (async () => {
     const options = { onUpToDate: () => told.push("tail") };
-    for await (const { value } of followStream(stage.caller, STREAM, options)) told.push(value);
+    for await (const { value } of startFollowing(stage.caller, STREAM, options)) told.push(value);
   })();
   await stage.pass(100);
   expect(told).toEqual([1, 2, "tail"]);

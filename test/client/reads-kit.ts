@@ -1,6 +1,6 @@
 // What tests of readers say again and again.
 
-import { type FollowOptions, followStream } from "../../src/client/follow.ts";
+import { type FollowOptions, startFollowing } from "../../src/client/follow.ts";
 import type { ClientAnswer } from "../../src/client/transport.ts";
 import { scripted, type Stage, STREAM } from "./reads-stage.ts";
 
@@ -16,7 +16,7 @@ export async function opened(stage: Stage, ...appends: readonly string[]): Promi
 
 export async function values(stage: Stage, options: FollowOptions = {}): Promise<unknown[]> {
   const all: unknown[] = [];
-  for await (const { value } of followStream(stage.caller, STREAM, options)) all.push(value);
+  for await (const { value } of startFollowing(stage.caller, STREAM, options)) all.push(value);
   return all;
 }
 

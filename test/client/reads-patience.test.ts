@@ -1,7 +1,7 @@
 // What a reader does when something is wrong, and when it is given up. PROTOCOL.md §7
 import { describe, expect, test } from "vitest";
-import { followStream } from "../../src/client/follow.ts";
-import { readStream } from "../../src/client/reading.ts";
+import { startFollowing } from "../../src/client/follow.ts";
+import { startReading } from "../../src/client/reading.ts";
 import { documentVisibility } from "../../src/client/visibility.ts";
 import { watch } from "../kits/watch.ts";
 import {
@@ -27,7 +27,7 @@ describe("refusals", () => {
     if (from !== undefined) await opened(stage, "1");
     const options = from === undefined ? {} : { from };
     await expect(values(stage, options)).rejects.toMatchObject({ code });
-    const reading = readStream(stage.caller, STREAM, options).values();
+    const reading = startReading(stage.caller, STREAM, options).values();
     await expect(reading).rejects.toMatchObject({ code });
     expect(stage.asked.length).toBe(2);
   });
@@ -66,7 +66,7 @@ describe("refusals", () => {
     }
     const stage = openStage();
     stage.fate = () => ({ answer: scripted(200, back, ["[]"]) });
-    const reading = readStream(stage.caller, STREAM, { from: offset(4) }).values();
+    const reading = startReading(stage.caller, STREAM, { from: offset(4) }).values();
     await expect(reading).rejects.toMatchObject({ code: "offset_beyond_tail" });
   });
 });
@@ -214,7 +214,7 @@ describe("giving up", () => {
       await stage.pass(50);
       const idle = stage.clock.pending;
       const reader = (async () => {
-        for await (const { value } of followStream(stage.caller, STREAM, { live })) {
+        for await (const { value } of startFollowing(stage.caller, STREAM, { live })) {
           if (value === 2) break;
         }
       })();
@@ -274,7 +274,7 @@ test("a page that is hidden from the start reads what is there, and waits with t
   const seen: unknown[] = [];
   const reader = watch(
     (async () => {
-      for await (const { value } of followStream(stage.caller, STREAM, options)) seen.push(value);
+      for await (const { value } of startFollowing(stage.caller, STREAM, options)) seen.push(value);
     })(),
   );
   await stage.pass(60_000);

@@ -4,9 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import { LazyBatch } from "../../src/client/batches.ts";
-import { followStream } from "../../src/client/follow.ts";
+import { startFollowing } from "../../src/client/follow.ts";
 import { memoryPosition, type PositionStore, storagePosition } from "../../src/client/positions.ts";
-import { readStream } from "../../src/client/reading.ts";
+import { startReading } from "../../src/client/reading.ts";
 import { filePosition } from "../../src/streams/runtimes/node-position.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 import { openStage, type Stage, STREAM } from "./reads-stage.ts";
@@ -49,7 +49,7 @@ describe("a position", () => {
     const log: unknown[] = [];
     const position = told(log);
     const reader = (async () => {
-      for await (const { value } of followStream(stage.caller, STREAM, { position }))
+      for await (const { value } of startFollowing(stage.caller, STREAM, { position }))
         log.push(value);
     })();
     await stage.pass(100);
@@ -63,7 +63,7 @@ describe("a position", () => {
     const position = memoryPosition();
     const seen: unknown[] = [];
     const consume = async (failAt?: number): Promise<void> => {
-      for await (const { value } of followStream(stage.caller, STREAM, { position })) {
+      for await (const { value } of startFollowing(stage.caller, STREAM, { position })) {
         seen.push(value);
         if (value === failAt) throw new Error("the consumer has failed");
       }
@@ -85,7 +85,7 @@ describe("a position", () => {
     let deaths = 0;
     let isDone = false;
     const live = async (): Promise<void> => {
-      const follow = followStream(stage.caller, STREAM, { from: database.offset ?? "-1" });
+      const follow = startFollowing(stage.caller, STREAM, { from: database.offset ?? "-1" });
       for await (const { records, nextOffset, closed } of follow.batches()) {
         const isFatal = records.length > 0 && random.below(3) === 0;
         if (isFatal && random.below(2) === 0) throw new Error("died before it was stored");
@@ -113,7 +113,7 @@ describe("a position", () => {
     const stop = new AbortController();
     const options = { from: "now", position };
     const first = (async () => {
-      const follow = followStream(stage.caller, STREAM, { ...options, signal: stop.signal });
+      const follow = startFollowing(stage.caller, STREAM, { ...options, signal: stop.signal });
       for await (const { value } of follow) throw new Error(`unexpected ${String(value)}`);
     })();
     first.catch(() => undefined);
@@ -123,7 +123,7 @@ describe("a position", () => {
     await stage.send("POST", { ...JSON_TYPE, ...CLOSE }, "2");
     const seen: unknown[] = [];
     const second = (async () => {
-      for await (const { value } of followStream(stage.caller, STREAM, options)) seen.push(value);
+      for await (const { value } of startFollowing(stage.caller, STREAM, options)) seen.push(value);
     })();
     await stage.drive(second);
     expect(seen).toEqual([2]);
@@ -134,7 +134,7 @@ describe("a position", () => {
     const full = { getItem: () => null, setItem: () => expect.fail("the storage is full") };
     const reader = (async () => {
       const position = storagePosition(full, "k");
-      for await (const _ of followStream(stage.caller, STREAM, { position }));
+      for await (const _ of startFollowing(stage.caller, STREAM, { position }));
     })();
     await expect(stage.drive(reader)).rejects.toThrow("the storage is full");
   });
@@ -235,7 +235,7 @@ describe("reading", () => {
     await stage.send("PUT", headers);
     const piece = new Uint8Array(600_000).fill(1);
     for (let index = 0; index < 4; index += 1) await stage.send("POST", headers, piece);
-    const pages = readStream<Uint8Array>(stage.caller, STREAM).pages();
+    const pages = startReading<Uint8Array>(stage.caller, STREAM).pages();
     const flags: unknown[] = [];
     for await (const page of pages) {
       flags.push([stage.asked.length, page.records[0]?.length, page.upToDate, page.closed]);
@@ -251,9 +251,9 @@ describe("reading", () => {
 
   test("gives all bytes at once, of a JSON stream as one array", async () => {
     const stage = await opened('[1.0,"ä"]', JSON.stringify("x".repeat(1_100_000)), "2");
-    const text = new TextDecoder().decode(await readStream(stage.caller, STREAM).bytes());
+    const text = new TextDecoder().decode(await startReading(stage.caller, STREAM).bytes());
     expect(text).toBe(`[1.0,"ä",${JSON.stringify("x".repeat(1_100_000))},2]`);
     expect(stage.asked.length).toBeGreaterThan(1);
-    expect((await readStream(stage.caller, STREAM).values()).length).toBe(4);
+    expect((await startReading(stage.caller, STREAM).values()).length).toBe(4);
   });
 });

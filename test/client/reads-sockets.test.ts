@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
 import { Caller } from "../../src/client/attempt.ts";
-import { type FollowOptions, followStream } from "../../src/client/follow.ts";
+import { type FollowOptions, startFollowing } from "../../src/client/follow.ts";
 import { resolveClientOptions } from "../../src/client/options.ts";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { openFileStore } from "../../src/streams/stores/file.ts";
@@ -106,7 +106,7 @@ class Reader {
   }
 
   async #run(caller: Caller, url: string, options: FollowOptions): Promise<void> {
-    for await (const { value } of followStream(caller, url, options)) {
+    for await (const { value } of startFollowing(caller, url, options)) {
       this.records.push(value);
       this.#wake();
     }

@@ -11,7 +11,7 @@ import {
   createServer,
   type HapaxServer,
   type ServerOptions,
-  type Sink,
+  type LiveSink,
 } from "../../src/streams/server.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
@@ -239,7 +239,7 @@ async function* piecesOf(
 }
 
 /** A connection: the server writes at one end, the reader takes at the other when it wants to. */
-class Pipe implements Sink {
+class Pipe implements LiveSink {
   readonly #clock: Clock;
   readonly #signal: AbortSignal;
   readonly #queue: Uint8Array[] = [];

@@ -1,8 +1,8 @@
 // Readers whose connections are cut at any byte, over a real server and time that the test moves. PROTOCOL.md §7
 import { describe, expect, test } from "vitest";
 import type { Batch } from "../../src/client/batches.ts";
-import { type FollowOptions, followStream } from "../../src/client/follow.ts";
-import { readStream } from "../../src/client/reading.ts";
+import { type FollowOptions, startFollowing } from "../../src/client/follow.ts";
+import { startReading } from "../../src/client/reading.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { type Asked, type Fate, openStage, type Stage, STREAM } from "./reads-stage.ts";
 
@@ -91,7 +91,7 @@ async function followAll(
 ): Promise<{ records: unknown[]; offsets: [string, string][] }> {
   const records: unknown[] = [];
   const offsets: [string, string][] = [];
-  const follow = followStream(stage.caller, STREAM, { patienceMs: Infinity, ...options });
+  const follow = startFollowing(stage.caller, STREAM, { patienceMs: Infinity, ...options });
   for await (const batch of follow.batches()) {
     records.push(...batch.records);
     offsets.push([batch.offset, batch.nextOffset]);
@@ -156,13 +156,13 @@ test("pages that are cut at every byte are read once and in order", async () => 
     await stage.send("PUT", headers);
     const appends = Array.from({ length: 3 }, (_, index) => kind.append(random, index));
     for (const body of appends) await stage.send("POST", headers, body);
-    const length = (await stage.drive(readStream(stage.caller, STREAM).bytes())).length;
+    const length = (await stage.drive(startReading(stage.caller, STREAM).bytes())).length;
     for (let cut = 0; cut < length; cut += 1) {
       stage.fate = () => {
         stage.fate = () => ({});
         return { cutAfterBytes: cut };
       };
-      const values = await stage.drive(readStream(stage.caller, STREAM).values());
+      const values = await stage.drive(startReading(stage.caller, STREAM).values());
       expect(kind.read(values)).toBe(kind.whole(appends));
     }
     expect(stage.cuts).toBe(length);
@@ -198,7 +198,7 @@ test("a reader that stops holds little, is cut, and then catches up by pages", a
   const stage = openStage({}, { readerBufferBytes: 10_000, readerStallMs: 5_000 });
   const headers = { "content-type": "application/octet-stream" };
   await stage.send("PUT", headers);
-  const batches = followStream<Uint8Array>(stage.caller, STREAM, { live: "sse" }).batches();
+  const batches = startFollowing<Uint8Array>(stage.caller, STREAM, { live: "sse" }).batches();
   await stage.drive(batches.next()); // The empty one that says: up to date.
   const first = batches.next();
   await stage.pass(100);
@@ -230,7 +230,7 @@ test("a reader that pauses now and then has each record once, whatever is cut fo
     await stage.send("PUT", headers);
     const pieces: Uint8Array[] = [];
     const reader = (async () => {
-      const follow = followStream<Uint8Array>(stage.caller, STREAM, { live: "sse" });
+      const follow = startFollowing<Uint8Array>(stage.caller, STREAM, { live: "sse" });
       for await (const { value } of follow) {
         pieces.push(value);
         if (random.below(8) > 0) continue;

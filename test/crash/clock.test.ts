@@ -3,7 +3,7 @@
 import { cpSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { Expiry } from "../../src/streams/core/stream.ts";
+import type { ExpiryRule } from "../../src/streams/core/stream.ts";
 import type { StreamName } from "../../src/streams/core/types.ts";
 import { Engine } from "../../src/streams/engine/engine.ts";
 import { type FileStore, openFileStore } from "../../src/streams/stores/file.ts";
@@ -12,13 +12,13 @@ import { createVirtualClock, type VirtualClock } from "../../src/testing/virtual
 import { inDirectory } from "./processes.ts";
 
 const START_MS = 1_700_000_000_000;
-const TTL: Expiry = { kind: "ttl", seconds: 160 };
+const TTL: ExpiryRule = { kind: "ttl", seconds: 160 };
 const TTL_MS = 160_000;
 /** A 16th of the TTL: by so much may the end of a stream be late. */
 const GRAIN_MS = 10_000;
 const SLIDING = "/sliding" as StreamName;
 const FIXED = "/fixed" as StreamName;
-const FIXED_AT: Expiry = { kind: "at", timeMs: START_MS + 100_000 };
+const FIXED_AT: ExpiryRule = { kind: "at", timeMs: START_MS + 100_000 };
 
 interface Life {
   readonly engine: Engine;
@@ -160,7 +160,7 @@ test("nor does it end streams early that name a time of the right clock", () =>
     const wrong = await lives.next(START_MS + 2 * DAY_MS);
     await wrong.engine.create(createCommand("/of-the-wrong-day" as StreamName));
     const right = await lives.next(START_MS);
-    const expiry: Expiry = { kind: "at", timeMs: START_MS + DAY_MS };
+    const expiry: ExpiryRule = { kind: "at", timeMs: START_MS + DAY_MS };
     await right.engine.create(createCommand(FIXED, { expiry }));
     expect(await kindOf(right, FIXED)).toBe("found");
     right.clock.advance(DAY_MS - 1000);

@@ -126,8 +126,8 @@ export const callerFaults: readonly Fault[] = [
     name: "Retry-After is not waited for",
     guarantee: "G26",
     file: "src/toolkit/idempotency/fetch.ts",
-    find: "return Math.max(ownMs, retryAfterMs(heard.response.headers, nowMs));",
-    replace: "return Math.min(ownMs, 1 + retryAfterMs(heard.response.headers, nowMs));",
+    find: "return Math.max(ownMs, retryAfterMsOf(heard.response.headers, nowMs));",
+    replace: "return Math.min(ownMs, 1 + retryAfterMsOf(heard.response.headers, nowMs));",
     caughtBy: {
       file: FETCH,
       test: "Retry-After is waited for, as seconds and as a date",

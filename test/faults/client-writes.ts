@@ -183,8 +183,8 @@ export const clientWriteFaults: readonly Fault[] = [
     name: "client: texts side by side become one character",
     guarantee: "G19",
     file: "src/client/entries.ts",
-    find: "  if (!codec.isJson) return join(entries.map((entry) => partOf(entry, codec)));",
-    replace: '  if (!codec.isJson) return bytesOf(entries.map(dataOf).join(""));',
+    find: "  if (!codec.isJson) return joinBytes(entries.map((entry) => partOf(entry, codec)));",
+    replace: '  if (!codec.isJson) return utf8Of(entries.map(dataOf).join(""));',
     caughtBy: {
       file: "src/client/batching.test.ts",
       test: "the bytes of texts are those that each has alone, also of lone surrogates side by side",

@@ -177,7 +177,7 @@ export const journalFaults: readonly Fault[] = [
     file: "src/streams/stores/file/records.ts",
     find: "const { producer, streamSeq, key } = record;",
     replace:
-      'const { streamSeq, key } = record;\n    const producer = undefined as Appended["producer"];',
+      'const { streamSeq, key } = record;\n    const producer = undefined as StreamAppended["producer"];',
     caughtBy: {
       file: "src/streams/stores/file/records.test.ts",
       test: "an append comes back with its producer, its key, its close and its place, in one record",

@@ -11,8 +11,8 @@ export const lifeFaults: readonly Fault[] = [
     name: "every process has the same run, so that a restored directory gives a life again",
     guarantee: "G31",
     file: "src/streams/engine/run.ts",
-    find: "Number.parseInt(random.id().slice(0, 12), 16)) as Run",
-    replace: "Number.parseInt(random.id().slice(0, 0) + '1', 16)) as Run",
+    find: "Number.parseInt(random.id().slice(0, 12), 16)) as RunId",
+    replace: "Number.parseInt(random.id().slice(0, 0) + '1', 16)) as RunId",
     caughtBy: {
       file: DISK,
       test: "G31 a life lasts over restarts, and is never given twice, also after a restore of the directory",

@@ -24,7 +24,7 @@ export const stormFaults: readonly Fault[] = [
     file: "src/streams/stores/file/records.ts",
     find: "const { producer, streamSeq, key } = record;",
     replace: `const { producer, streamSeq } = record;
-    const key = undefined as Appended["key"];`,
+    const key = undefined as StreamAppended["key"];`,
     caughtBy: {
       file: STORMS,
       test: "the same while the power goes again and again: key",

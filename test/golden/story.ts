@@ -13,7 +13,7 @@ import type { SubscriptionChange } from "../../src/streams/core/subscription.ts"
 import { imageOfBook } from "../../src/streams/core/subscription-image.ts";
 import { imageOfGroups } from "../../src/streams/core/group-image.ts";
 import type { GroupChange } from "../../src/streams/core/group-state.ts";
-import type { KeyPolicy, KeyRecord, StreamKeys } from "../../src/streams/core/keys.ts";
+import type { KeyPolicy, StoredKey, StreamKeys } from "../../src/streams/core/keys.ts";
 import { isSystemStream, type StreamState } from "../../src/streams/core/stream.ts";
 import type { Offset, StreamId, StreamName, TimeMs } from "../../src/streams/core/types.ts";
 import { type FileStore, openFileStore } from "../../src/streams/stores/file.ts";
@@ -195,7 +195,7 @@ async function tellIdentities(store: FileStore): Promise<void> {
 }
 
 /** A key whose mark begins with the digest of its name; its content does not matter here. */
-export function keyOf(key: string, ordinal: number, evictTo = 0): KeyRecord {
+export function keyOf(key: string, ordinal: number, evictTo = 0): StoredKey {
   const digest = createHash("sha256").update(key).digest();
   const mark = Uint32Array.from({ length: 6 }, (_, word) => digest.readUInt32LE(4 * word));
   return { mark, ordinal, evictTo };

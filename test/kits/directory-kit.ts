@@ -7,7 +7,7 @@ import type { Change } from "../../src/streams/core/change.ts";
 import type { TimeMs } from "../../src/streams/core/types.ts";
 import { type FileStore, openFileStore } from "../../src/streams/stores/file.ts";
 import type { Disk } from "../../src/streams/stores/file/disk.ts";
-import { type Problem, verifyDisk } from "../../src/streams/stores/file/verification.ts";
+import { type StoreProblem, verifyDisk } from "../../src/streams/stores/file/verification.ts";
 import { appended, created, pattern, write } from "../../src/testing/store-case-kit.ts";
 
 export const SEGMENT_BYTES = 16_384;
@@ -51,7 +51,7 @@ export function diskOf(files: Files): Disk {
 }
 
 export async function verify(disk: Disk) {
-  const problems: Problem[] = [];
+  const problems: StoreProblem[] = [];
   const result = await verifyDisk(disk, {
     onProblem: async (problem) => void problems.push(problem),
     onProgress: async () => undefined,

@@ -4,7 +4,7 @@ import type { Change } from "../../src/streams/core/change.ts";
 import type { Fork } from "../../src/streams/core/stream.ts";
 import {
   decideAppendWake,
-  decideClaim,
+  decideSubscriptionClaim,
   type Scene,
 } from "../../src/streams/core/subscription-decide.ts";
 import {
@@ -101,7 +101,7 @@ export function createStage() {
       return subscription;
     },
     claim(id: string, worker = "worker"): { generation: number; wakeId: string } {
-      const decision = decideClaim(stage.subscription(id), worker, stage.scene());
+      const decision = decideSubscriptionClaim(stage.subscription(id), worker, stage.scene());
       assert(decision.kind === "claimed", `not claimed: ${decision.kind}`);
       stage.commit(decision.changes);
       return decision.wake;

@@ -11,7 +11,11 @@ import { openOutboxDatabase } from "../../src/cli/outbox-database.ts";
 import { pgPoolSession, postgresSession } from "../../src/toolkit/databases/postgres.ts";
 import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import { createPostgresDecoding } from "../../src/toolkit/ledgers/postgres-decoding.ts";
-import { describeSlot, dropSlot, explained } from "../../src/toolkit/ledgers/postgres-slot.ts";
+import {
+  describeSlot,
+  dropSlot,
+  explainSlotError,
+} from "../../src/toolkit/ledgers/postgres-slot.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import { createOutbox, createRelay, functionPublisher } from "../../src/toolkit/outbox.ts";
 import type { LogOutbox, NewOutboxEvent, OutboxEvent } from "../../src/toolkit/outbox/log.ts";
@@ -572,12 +576,12 @@ describe.skipIf(reason !== undefined)("rows that are decoded", () => {
     // A server with another wal_level would have to be started for this alone.
     const notReady = Object.assign(new Error("not ready"), { code: "55000" });
     const replica = () => Promise.resolve([{ level: "replica" }]);
-    expect(await explained(replica, notReady)).toMatchObject({ code: "unsupported" });
-    expect(await explained(replica, notReady)).toHaveProperty(
+    expect(await explainSlotError(replica, notReady)).toMatchObject({ code: "unsupported" });
+    expect(await explainSlotError(replica, notReady)).toHaveProperty(
       "message",
       expect.stringContaining("SET wal_level = logical"),
     );
     const logical = () => Promise.resolve([{ level: "logical" }]);
-    expect(await explained(logical, notReady)).toBe(notReady);
+    expect(await explainSlotError(logical, notReady)).toBe(notReady);
   });
 });

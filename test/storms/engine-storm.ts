@@ -9,7 +9,7 @@ import { Engine } from "../../src/streams/engine/engine.ts";
 import type { AppendOutcome } from "../../src/streams/engine/outcomes.ts";
 import { openOnDisk } from "../../src/streams/stores/file.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
-import { createCommand, textOf } from "../../src/testing/commands.ts";
+import { createCommand, joinedText } from "../../src/testing/commands.ts";
 import { type GatedStore, openGatedStore } from "../kits/gated-store.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../kits/simulated-disk.ts";
@@ -239,7 +239,7 @@ class Storm {
       return;
     }
     const page = await place.engine.read(look.state, 0 as typeof look.tail, 1_000_000);
-    const text = textOf(page.appends);
+    const text = joinedText(page.appends);
     for (const sender of this.#senders) sender.check(text);
     await place.engine.close();
   }

@@ -6,14 +6,14 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
-import { type Call, Caller, problemOf } from "../attempt.ts";
-import { textOf } from "../bytes.ts";
+import { type Call, Caller, answeredRefusal } from "../attempt.ts";
+import { decodeText } from "../bytes.ts";
 import type { ClientRetry } from "../options.ts";
 import type { ClientAnswer } from "../transport.ts";
 import { wholeAnswers } from "../whole-answers.ts";
 
 /** A whole answer. */
-export interface Settled {
+export interface SettledCall {
   readonly status: number;
   readonly text: string;
   /** By its name, in any case. */
@@ -21,18 +21,18 @@ export interface Settled {
   /** An earlier attempt may have been done. */
   readonly wasUnknown: boolean;
   /** The refusal, if the answer is one. */
-  readonly refusal: Refusal | undefined;
+  readonly refusal: CallRefusal | undefined;
 }
 
 /** The refusal of a call. */
-export interface Refusal {
+export interface CallRefusal {
   readonly error: HapaxError;
   /** Other members of the answer: `operation`, `streams`. */
   readonly members: ReadonlyMap<string, unknown>;
 }
 
 /** Rejects with `unreachable` if no answer came in time, and with the reason of the signal. */
-export async function settle(caller: Caller, call: Call): Promise<Settled> {
+export async function settleCall(caller: Caller, call: Call): Promise<SettledCall> {
   const { options } = caller;
   const transport = wholeAnswers(options.transport);
   const { answer, wasUnknown } = await new Caller({ ...options, transport }).untilAnswered(call);
@@ -45,29 +45,29 @@ export function withRetry(caller: Caller, retry: ClientRetry): Caller {
   return new Caller({ ...options, retry: { ...options.retry, ...retry } });
 }
 
-async function whole(answer: ClientAnswer, wasUnknown: boolean): Promise<Settled> {
+async function whole(answer: ClientAnswer, wasUnknown: boolean): Promise<SettledCall> {
   const { status } = answer;
   const bytes = await answer.bytes();
-  const text = textOf(bytes);
+  const text = decodeText(bytes);
   const header = (name: string): string | undefined => answer.header(name.toLowerCase());
   if (status >= 200 && status < 300) {
     return { status, text, header, wasUnknown, refusal: undefined };
   }
   const heard = { ...answer, status, header, bytes: () => Promise.resolve(bytes) };
-  const { error, isOurs } = await problemOf(heard);
+  const { error, isOurs } = await answeredRefusal(heard);
   const isForeign = !isOurs && [400, 404, 405, 501].includes(status);
   const refusal = {
     error: isForeign
       ? new HapaxError("unsupported", `the server has no transactions and groups: ${error.message}`)
       : error,
-    members: membersOf(text),
+    members: memberMapOf(text),
   };
   // If the last answer is a 5xx, the call may have been done.
   return { status, text, header, wasUnknown: wasUnknown || status >= 500, refusal };
 }
 
 /** Returns the members of a JSON object; an empty map for any other text. */
-export function membersOf(text: string): ReadonlyMap<string, unknown> {
+export function memberMapOf(text: string): ReadonlyMap<string, unknown> {
   try {
     return mapOf(JSON.parse(text));
   } catch {
@@ -97,9 +97,9 @@ export async function callJson(
   call: Omit<Call, "body">,
   body?: unknown,
 ): Promise<ReadonlyMap<string, unknown>> {
-  const settled = await settle(caller, jsonCall(call, body));
+  const settled = await settleCall(caller, jsonCall(call, body));
   if (settled.refusal !== undefined) throw settled.refusal.error;
-  return membersOf(settled.text);
+  return memberMapOf(settled.text);
 }
 
 /** Returns the call with a JSON body. */

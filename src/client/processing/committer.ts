@@ -9,7 +9,7 @@
 
 import type { HapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
-import { jsonCall, membersOf, settle, textsOf } from "./calls.ts";
+import { jsonCall, memberMapOf, settleCall, textsOf } from "./calls.ts";
 import type { Lease } from "./lease.ts";
 import type { Addresses } from "./paths.ts";
 
@@ -91,10 +91,10 @@ export class Committer {
     }));
     const call = { method: "POST", url: this.#addresses.group(group, "commit") };
     try {
-      const settled = await settle(this.#caller, jsonCall(call, { member, commits }));
+      const settled = await settleCall(this.#caller, jsonCall(call, { member, commits }));
       const error: HapaxError | undefined = settled.refusal?.error;
       if (error !== undefined) return error;
-      this.#onHandOver(member, textsOf(membersOf(settled.text).get("handOver")));
+      this.#onHandOver(member, textsOf(memberMapOf(settled.text).get("handOver")));
       return undefined;
     } catch (error) {
       return error;

@@ -12,19 +12,19 @@ import { Addresses, type StreamTarget } from "./paths.ts";
 import { Pipeline } from "./pipeline.ts";
 import type { PipelineOptions } from "./pipeline-options.ts";
 import { lendStored } from "./stored.ts";
-import { type Committed, type TransactionOptions, Transactions } from "./transactions.ts";
+import { type Committed, type TransactionOptions, ClientTransactions } from "./transactions.ts";
 
 /** The handle of a server. */
 export class Connection {
   readonly #caller: Caller;
   readonly #addresses: Addresses;
-  readonly #transactions: Transactions;
+  readonly #transactions: ClientTransactions;
 
   constructor(url: string | URL, options: ResolvedClientOptions) {
     this.#caller = new Caller(options);
     this.#addresses = new Addresses(url);
     const codecs = new Codecs(this.#caller, this.#addresses);
-    this.#transactions = new Transactions(this.#caller, this.#addresses, codecs);
+    this.#transactions = new ClientTransactions(this.#caller, this.#addresses, codecs);
     lendCodecs(this, this.#addresses, codecs);
     lendStored(this, { caller: this.#caller, addresses: this.#addresses });
   }

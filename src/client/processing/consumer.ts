@@ -16,11 +16,11 @@ import type { Reconnect } from "../line.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
 import type { ConsumerEvent } from "./events.ts";
 import { Group, type GroupOptions } from "./group.ts";
-import type { HeldLease, LeasedBatch } from "./held.ts";
+import type { ConsumerLease, LeasedBatch } from "./held.ts";
 import { Membership } from "./membership.ts";
 import type { Addresses } from "./paths.ts";
 import { Sources } from "./sources.ts";
-import type { Transactions } from "./transactions.ts";
+import type { ClientTransactions } from "./transactions.ts";
 
 /** Options of a consumer. Only `group` is required; with `pattern` or `streams` the group is created if it does not exist. */
 export interface ConsumerOptions extends GroupOptions {
@@ -105,7 +105,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
   readonly #addresses: Addresses;
   readonly #membership: Membership<T>;
   readonly #concurrency: number;
-  readonly #ready: HeldLease<T>[] = [];
+  readonly #ready: ConsumerLease<T>[] = [];
   readonly #waiters: Waiter<T>[] = [];
   #opening: Promise<void> | undefined;
   #failure: { readonly error: unknown } | undefined;
@@ -116,7 +116,7 @@ export class Consumer<T = unknown> implements AsyncIterable<LeasedBatch<T>> {
   constructor(
     caller: Caller,
     addresses: Addresses,
-    transactions: Transactions,
+    transactions: ClientTransactions,
     options: ConsumerOptions,
   ) {
     const check = new OptionsCheck(HapaxError);

@@ -25,7 +25,7 @@ import {
 import { decodeBase64, encodeBase64 } from "../../base/base64.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
-import { bytesOf, textOf as textOfBytes } from "../bytes.ts";
+import { utf8Of, decodeText as textOfBytes } from "../bytes.ts";
 import { codecOf, JsonText } from "../records.ts";
 import { memberText } from "../../protocol/json.ts";
 import { formatRfc3339 } from "../../protocol/values.ts";
@@ -76,7 +76,7 @@ export function envelopeOf(letter: GivenUp, clock: Clock, isBare = false): JsonT
     0,
     -1,
   );
-  const size = record instanceof JsonText ? bytesOf(record.text).length : record.length;
+  const size = record instanceof JsonText ? utf8Of(record.text).length : record.length;
   if (isBare || size > RECORD_BYTES_MAX) return new JsonText(`${head},"recordBytes":${size}}`);
   if (record instanceof JsonText) return new JsonText(`${head},"record":${record.text}}`);
   return new JsonText(`${head},"base64":"${encodeBase64(record)}"}`);

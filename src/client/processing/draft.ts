@@ -9,7 +9,7 @@
 import { HapaxError } from "../../base/errors.ts";
 import { type Codec, codecOf, encode, type Encoded } from "../records.ts";
 import type { Codecs } from "./codecs.ts";
-import { bodyOf, frameOf } from "./frame.ts";
+import { frameBodyOf, frameOf } from "./frame.ts";
 import { type Lease, wireLease } from "./lease.ts";
 import type { Addresses, StreamTarget } from "./paths.ts";
 
@@ -187,7 +187,7 @@ export class Draft implements Transaction {
       }
       const { stream, records, createdAs } = one;
       const codec = createdAs ?? (await this.#codecs.get(stream, signal));
-      const body = bodyOf(records, codec);
+      const body = frameBodyOf(records, codec);
       bodies.push(body);
       const { contentType } = codec;
       operations.push({ append: { stream, contentType, bytes: body.length } });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { codecOf, encode } from "../records.ts";
 import { parseTransaction, TRANSACTION_TYPE } from "../../protocol/transaction.ts";
-import { bodyOf, FRAME_TYPE, frameOf } from "./frame.ts";
+import { frameBodyOf, FRAME_TYPE, frameOf } from "./frame.ts";
 
 const JSON_CODEC = codecOf("application/json");
 const TEXT = codecOf("text/plain");
@@ -24,18 +24,22 @@ describe("PROTOCOL.md §19.1", () => {
   test("records become the body of their stream: one array, one text, the bytes", () => {
     const text = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
     const json = [{ a: 1 }, [2], "x"].map((data) => encode(data, JSON_CODEC));
-    expect(text(bodyOf(json, JSON_CODEC))).toBe('[{"a":1},[2],"x"]');
-    expect(text(bodyOf([encode("a", TEXT), encode("b", TEXT)], TEXT))).toBe("ab");
+    expect(text(frameBodyOf(json, JSON_CODEC))).toBe('[{"a":1},[2],"x"]');
+    expect(text(frameBodyOf([encode("a", TEXT), encode("b", TEXT)], TEXT))).toBe("ab");
     // A string that was given before the type was known.
-    expect(text(bodyOf([encode("ü", undefined)], TEXT))).toBe("ü");
+    expect(text(frameBodyOf([encode("ü", undefined)], TEXT))).toBe("ü");
     const bytes = [new Uint8Array([0, 255]), new Uint8Array([1])].map((data) =>
       encode(data, BYTES),
     );
-    expect([...bodyOf(bytes, BYTES)]).toEqual([0, 255, 1]);
+    expect([...frameBodyOf(bytes, BYTES)]).toEqual([0, 255, 1]);
   });
 
   test("data that does not fit its stream is refused", () => {
-    expect(() => bodyOf([encode({ a: 1 }, undefined)], TEXT)).toThrow("a string or a Uint8Array");
-    expect(() => bodyOf([encode(new Uint8Array([1]), BYTES)], JSON_CODEC)).toThrow("a JSON value");
+    expect(() => frameBodyOf([encode({ a: 1 }, undefined)], TEXT)).toThrow(
+      "a string or a Uint8Array",
+    );
+    expect(() => frameBodyOf([encode(new Uint8Array([1]), BYTES)], JSON_CODEC)).toThrow(
+      "a JSON value",
+    );
   });
 });

@@ -9,7 +9,7 @@
  */
 
 import { type Codec, type Encoded, misfit } from "../records.ts";
-import { join } from "../bytes.ts";
+import { joinBytes } from "../bytes.ts";
 
 /** The media type of the framed form. */
 export const FRAME_TYPE = "application/vnd.hapax.transaction";
@@ -40,7 +40,7 @@ export function operationsIn(frame: Uint8Array): number {
 }
 
 /** Returns the body of one append; one array for a JSON stream. Throws `invalid_request` for data that does not fit. */
-export function bodyOf(records: readonly Encoded[], codec: Codec): Uint8Array {
+export function frameBodyOf(records: readonly Encoded[], codec: Codec): Uint8Array {
   if (codec.isJson) {
     const texts = records.map(({ form, content }) => {
       if (form !== "json") throw misfit(codec);
@@ -48,7 +48,7 @@ export function bodyOf(records: readonly Encoded[], codec: Codec): Uint8Array {
     });
     return encoder.encode(`[${texts.join(",")}]`);
   }
-  return join(records.map((record) => bytesOf(record, codec)));
+  return joinBytes(records.map((record) => bytesOf(record, codec)));
 }
 
 function bytesOf({ form, content }: Encoded, codec: Codec): Uint8Array {

@@ -66,14 +66,14 @@ export interface LeasedBatch<T> {
 /** The functions of the consumer that a lease needs. */
 export interface LeaseHost<T> {
   /** A batch is ready for a worker. */
-  ready(held: HeldLease<T>): void;
+  ready(held: ConsumerLease<T>): void;
   /** The batch is not ready any more. */
-  withdraw(held: HeldLease<T>): void;
-  commit(held: HeldLease<T>, offset: string, isLast: boolean): Promise<void>;
+  withdraw(held: ConsumerLease<T>): void;
+  commit(held: ConsumerLease<T>, offset: string, isLast: boolean): Promise<void>;
   /** Gives the lease back: no worker has a batch of it, or its time is over. */
-  handOver(held: HeldLease<T>): void;
+  handOver(held: ConsumerLease<T>): void;
   /** The server does not know this lease. */
-  refused(held: HeldLease<T>, error: HapaxError): void;
+  refused(held: ConsumerLease<T>, error: HapaxError): void;
 }
 
 interface Hand<T> {
@@ -82,7 +82,7 @@ interface Hand<T> {
   isGiven: boolean;
 }
 
-export class HeldLease<T> {
+export class ConsumerLease<T> {
   readonly lease: Lease;
   /** The life of the leased stream. */
   readonly life: string;

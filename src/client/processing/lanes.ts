@@ -14,7 +14,7 @@
 
 import { PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ } from "../../protocol/header-names.ts";
 import type { Caller } from "../attempt.ts";
-import { membersOf, type Settled, settle } from "./calls.ts";
+import { memberMapOf, type SettledCall, settleCall } from "./calls.ts";
 import { transactionFailure } from "./failure.ts";
 import { FRAME_TYPE, frameOf, operationsIn } from "./frame.ts";
 
@@ -47,7 +47,7 @@ export class Lanes {
   }
 
   /** Sends a transaction. Returns the answer: committed, or a certain refusal. Otherwise throws a `TransactionFailure`. */
-  async send(body: Uint8Array, signal: AbortSignal | undefined): Promise<Settled> {
+  async send(body: Uint8Array, signal: AbortSignal | undefined): Promise<SettledCall> {
     const lane = await this.#take(signal);
     try {
       return await this.#sendIn(lane, body, signal);
@@ -56,7 +56,11 @@ export class Lanes {
     }
   }
 
-  async #sendIn(lane: Lane, body: Uint8Array, signal: AbortSignal | undefined): Promise<Settled> {
+  async #sendIn(
+    lane: Lane,
+    body: Uint8Array,
+    signal: AbortSignal | undefined,
+  ): Promise<SettledCall> {
     const { sequence } = lane;
     const call = { ...this.#callOf(lane, body), signal };
     // Unless the transaction is confirmed, no later one may use this number.
@@ -64,9 +68,9 @@ export class Lanes {
       lane.epoch += 1;
       lane.sequence = 0;
     };
-    let settled: Settled;
+    let settled: SettledCall;
     try {
-      settled = await settle(this.#caller, call);
+      settled = await settleCall(this.#caller, call);
     } catch (error) {
       renew();
       throw error;
@@ -90,7 +94,7 @@ export class Lanes {
     lane: Lane,
     body: Uint8Array,
     signal: AbortSignal | undefined,
-  ): Promise<Settled | "used_up" | "unknown"> {
+  ): Promise<SettledCall | "used_up" | "unknown"> {
     // Conditions that always hold. The transaction has another number of operations, so that the two answers differ.
     const count = operationsIn(body) === 1 ? 2 : 1;
     const stream = `/${this.#caller.options.random.id()}`;
@@ -100,13 +104,13 @@ export class Lanes {
       [],
     );
     try {
-      const settled = await settle(this.#caller, { ...this.#callOf(lane, nothing), signal });
+      const settled = await settleCall(this.#caller, { ...this.#callOf(lane, nothing), signal });
       if (settled.refusal?.error.code === "producer_seq_reused") {
         // The lost attempt was done: sent again, it gets its original answer.
-        const original = await settle(this.#caller, { ...this.#callOf(lane, body), signal });
+        const original = await settleCall(this.#caller, { ...this.#callOf(lane, body), signal });
         return original.refusal === undefined ? original : "unknown";
       }
-      const operations = membersOf(settled.text).get("operations");
+      const operations = memberMapOf(settled.text).get("operations");
       // Refused, or committed so long ago that the server does not know which one it was.
       if (settled.refusal !== undefined || !Array.isArray(operations)) return "unknown";
       return operations.length === count ? "used_up" : settled;

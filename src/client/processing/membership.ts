@@ -17,11 +17,11 @@ import { callJson, withRetry } from "./calls.ts";
 import { type ClaimedStream, claimOf, numberIn } from "./claim.ts";
 import { Committer } from "./committer.ts";
 import type { ConsumerEvent } from "./events.ts";
-import { HeldLease } from "./held.ts";
+import { ConsumerLease } from "./held.ts";
 import { leaseLost } from "./lease.ts";
 import type { Addresses } from "./paths.ts";
 import type { Sources } from "./sources.ts";
-import type { Transactions } from "./transactions.ts";
+import type { ClientTransactions } from "./transactions.ts";
 
 /** A member with less than its share claims again after this time: another one may just have given a stream back. */
 const SHORT_MS_MAX = 500;
@@ -52,11 +52,11 @@ export interface MembershipOptions {
 export interface MembershipParts<T> {
   readonly caller: Caller;
   readonly addresses: Addresses;
-  readonly transactions: Transactions;
+  readonly transactions: ClientTransactions;
   readonly sources: Sources;
   readonly options: MembershipOptions;
-  readonly ready: (held: HeldLease<T>) => void;
-  readonly withdraw: (held: HeldLease<T>) => void;
+  readonly ready: (held: ConsumerLease<T>) => void;
+  readonly withdraw: (held: ConsumerLease<T>) => void;
   /** Called with an error that no retry can cure. */
   readonly failed: (error: unknown) => void;
 }
@@ -64,7 +64,7 @@ export interface MembershipParts<T> {
 export class Membership<T> {
   readonly #parts: MembershipParts<T>;
   readonly #committer: Committer;
-  readonly #held = new Map<number, HeldLease<T>>();
+  readonly #held = new Map<number, ConsumerLease<T>>();
   /** Tokens that were given back, until no answer can have them any more. */
   readonly #returned = new Set<number>();
   /** The leases to give back, by member, until they are sent. */
@@ -201,7 +201,7 @@ export class Membership<T> {
   #adopt({ stream, life, offset }: ClaimedStream, token: number): void {
     const { group } = this.#parts.options;
     const lease = { group, member: this.#member ?? "", stream, token };
-    const held: HeldLease<T> = new HeldLease<T>(lease, life, offset, {
+    const held: ConsumerLease<T> = new ConsumerLease<T>(lease, life, offset, {
       ready: this.#parts.ready,
       withdraw: this.#parts.withdraw,
       commit: (one, to, isLast) => this.#commit(one, to, isLast),
@@ -217,7 +217,7 @@ export class Membership<T> {
     void this.#read(held);
   }
 
-  async #read(held: HeldLease<T>): Promise<void> {
+  async #read(held: ConsumerLease<T>): Promise<void> {
     const { stream, token } = held.lease;
     const { signal } = held;
     const { committed, life } = held;
@@ -250,7 +250,7 @@ export class Membership<T> {
   }
 
   /** Ends the lease if the stream is gone; reports every other failure to the user. */
-  #unreadable(held: HeldLease<T>, error: unknown): void {
+  #unreadable(held: ConsumerLease<T>, error: unknown): void {
     const isGone = GONE.some((code) => isHapaxError(error, code));
     const isLost = isHapaxError(error, "lease_lost") || isHapaxError(error, "member_lost");
     if (isHapaxError(error) && (isGone || isLost)) {
@@ -261,7 +261,7 @@ export class Membership<T> {
     }
   }
 
-  async #commit(held: HeldLease<T>, offset: string, isLast: boolean): Promise<void> {
+  async #commit(held: ConsumerLease<T>, offset: string, isLast: boolean): Promise<void> {
     const { transactions } = this.#parts;
     // The lease ends with the last commit of a closed stream, so a repetition would be refused. The server recognises a
     // repeated transaction.
@@ -277,7 +277,7 @@ export class Membership<T> {
     }
   }
 
-  #refused(held: HeldLease<T>, error: HapaxError): void {
+  #refused(held: ConsumerLease<T>, error: HapaxError): void {
     if (error.code === "member_lost") {
       if (held.lease.member === this.#member) this.#forget(error);
     } else if (error.code === "lease_lost") {
@@ -295,19 +295,19 @@ export class Membership<T> {
   }
 
   /** Handles a lease that is not in the server's answer any more. */
-  #vanished(held: HeldLease<T>): void {
+  #vanished(held: ConsumerLease<T>): void {
     // The commit of its end is on its way, or was just answered.
     if (held.isLast) return;
     this.#lose(held, leaseLost("another member may have the stream now"));
   }
 
-  #lose(held: HeldLease<T>, error: HapaxError): void {
+  #lose(held: ConsumerLease<T>, error: HapaxError): void {
     if (!this.#end(held, error)) return;
     const { stream, token } = held.lease;
     this.#tell({ kind: "lost", stream, token, error });
   }
 
-  #end(held: HeldLease<T>, reason: HapaxError): boolean {
+  #end(held: ConsumerLease<T>, reason: HapaxError): boolean {
     const wasHeld = this.#held.delete(held.lease.token);
     held.end(reason);
     return wasHeld;
@@ -329,7 +329,7 @@ export class Membership<T> {
     }
   }
 
-  #handOver(held: HeldLease<T>): void {
+  #handOver(held: ConsumerLease<T>): void {
     const { stream, token } = held.lease;
     if (!this.#end(held, leaseLost("the stream was asked back"))) return;
     this.#giveBack(held);
@@ -337,7 +337,7 @@ export class Membership<T> {
   }
 
   /** Gives a lease back. Leases of the same turn go together. */
-  #giveBack({ lease: { member, stream, token } }: HeldLease<T>): void {
+  #giveBack({ lease: { member, stream, token } }: ConsumerLease<T>): void {
     this.#returned.add(token);
     const others = this.#returning.get(member);
     if (others === undefined) queueMicrotask(() => this.#release(member));

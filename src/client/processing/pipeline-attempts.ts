@@ -23,7 +23,7 @@ import {
 import type { KeyedState, PipelineState } from "./state.ts";
 
 /** Records of one stream from a safe point on, with their lease's signal and their state. */
-export interface Page<T> {
+export interface PipelinePage<T> {
   readonly stream: string;
   /** The life of the stream: one that is created anew at its path has another one. */
   readonly life: string;
@@ -41,7 +41,7 @@ export interface Span {
 }
 
 /** The outcome of an attempt. */
-export type Outcome<Output> =
+export type SpanOutcome<Output> =
   | { readonly kind: "done"; readonly outputs: readonly Output[] }
   | { readonly kind: "failed"; readonly error: unknown; readonly attempts: number };
 
@@ -80,7 +80,7 @@ export async function orStopped<Value>(settling: Promise<Value>): Promise<Value 
 /** Returns the id of a record. It is ASCII, so that it can be a key. */
 export function recordId(
   group: string,
-  { stream, life }: Pick<Page<unknown>, "stream" | "life">,
+  { stream, life }: Pick<PipelinePage<unknown>, "stream" | "life">,
   offset: string,
 ): string {
   return `${encodeURIComponent(group)}${encodeURI(stream)}/${life}/${offset}`;
@@ -120,16 +120,16 @@ export class Attempts<T, Tx, Output> {
     this.#isEffectOnly = sink !== undefined && !isDeduplicating(sink);
   }
 
-  idOf(page: Page<T>, index: number): string {
+  idOf(page: PipelinePage<T>, index: number): string {
     return recordId(this.#options.group, page, page.places.offsetAt(index));
   }
 
   /** Tries until the function succeeds or is given up. Returns without a promise if the function does. */
   settle(
-    page: Page<T>,
+    page: PipelinePage<T>,
     span: Span,
     attemptsMax = this.#options.retry.attemptsMax,
-  ): Outcome<Output> | Promise<Outcome<Output>> {
+  ): SpanOutcome<Output> | Promise<SpanOutcome<Output>> {
     const first = this.once(page, span, 1, undefined as Tx);
     if (first instanceof Promise) {
       return first.then((outcome) => this.#goOn(page, span, outcome, attemptsMax));
@@ -138,11 +138,11 @@ export class Attempts<T, Tx, Output> {
   }
 
   async #goOn(
-    page: Page<T>,
+    page: PipelinePage<T>,
     span: Span,
-    first: Outcome<Output>,
+    first: SpanOutcome<Output>,
     attemptsMax: number,
-  ): Promise<Outcome<Output>> {
+  ): Promise<SpanOutcome<Output>> {
     let outcome = first;
     for (let attempts = 1; outcome.kind === "failed"; attempts += 1) {
       if (attempts >= attemptsMax) return { ...outcome, attempts };
@@ -154,11 +154,11 @@ export class Attempts<T, Tx, Output> {
 
   /** Makes one attempt. Throws errors that are not the record's: a lease that is over, an option that cannot work. */
   once(
-    page: Page<T>,
+    page: PipelinePage<T>,
     span: Span,
     attempt: number,
     tx: Tx,
-  ): Outcome<Output> | Promise<Outcome<Output>> {
+  ): SpanOutcome<Output> | Promise<SpanOutcome<Output>> {
     const { group } = this.#options;
     const context = new AttemptContext<T, Tx, Output>(
       { page, group, index: span.from, attempt, tx },
@@ -187,7 +187,11 @@ export class Attempts<T, Tx, Output> {
     if (this.#stop.aborted) throw new Stopped("the pipeline was told to end");
   }
 
-  #call({ records }: Page<T>, { from, count }: Span, context: PipelineContext<Tx>): unknown {
+  #call(
+    { records }: PipelinePage<T>,
+    { from, count }: Span,
+    context: PipelineContext<Tx>,
+  ): unknown {
     const { each, batch } = this.#options;
     if (batch !== undefined) return batch(records.slice(from, from + count), context);
     // Cast: a span of `each` is one record, and it is there.
@@ -195,10 +199,10 @@ export class Attempts<T, Tx, Output> {
   }
 
   #settled(
-    page: Page<T>,
+    page: PipelinePage<T>,
     context: AttemptContext<T, Tx, Output>,
     returned: unknown,
-  ): Outcome<Output> {
+  ): SpanOutcome<Output> {
     context.seal();
     const { outputs } = context;
     if (returned !== undefined && !this.#isEffectOnly) this.#take(returned, outputs);
@@ -220,11 +224,11 @@ export class Attempts<T, Tx, Output> {
   }
 
   #failed(
-    page: Page<T>,
+    page: PipelinePage<T>,
     context: AttemptContext<T, Tx, Output>,
     error: unknown,
     attempt: number,
-  ): Outcome<Output> {
+  ): SpanOutcome<Output> {
     context.seal();
     page.state?.drop();
     throwIfOver(page.signal);
@@ -252,7 +256,7 @@ function isThenable(value: unknown): value is PromiseLike<unknown> {
 
 /** The facts of an attempt. */
 interface AttemptFacts<T, Tx> {
-  readonly page: Page<T>;
+  readonly page: PipelinePage<T>;
   readonly group: string;
   readonly index: number;
   readonly attempt: number;

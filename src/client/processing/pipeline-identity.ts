@@ -15,8 +15,8 @@ import type { LeasedBatch } from "./held.ts";
 import {
   Attempts,
   orStopped,
-  type Outcome,
-  type Page,
+  type SpanOutcome,
+  type PipelinePage,
   Stopped,
   throwIfOver,
 } from "./pipeline-attempts.ts";
@@ -65,7 +65,7 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
   }
 
   /** Delivers some records and then commits them. Returns where the next ones begin. */
-  async #advance(batch: LeasedBatch<T>, page: Page<T>, from: number): Promise<number> {
+  async #advance(batch: LeasedBatch<T>, page: PipelinePage<T>, from: number): Promise<number> {
     const { stream, records, signal, places } = page;
     const outputs: IdentifiedOutput[] = [];
     const letters: GivenUp[] = [];
@@ -97,9 +97,9 @@ export class IdentityStrategy<T, Tx> implements Strategy<T> {
   }
 
   #identified(
-    page: Page<T>,
+    page: PipelinePage<T>,
     index: number,
-    { outputs }: Extract<Outcome<Output>, { kind: "done" }>,
+    { outputs }: Extract<SpanOutcome<Output>, { kind: "done" }>,
   ): readonly IdentifiedOutput[] {
     const id = this.#attempts.idOf(page, index);
     return outputs.map((output, number) => ({ ...output, id: `${id}.${String(number)}` }));

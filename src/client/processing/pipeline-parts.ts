@@ -4,18 +4,23 @@ import { KEY_CHARS_MAX } from "../../protocol/idempotency-key.ts";
 import { hexOf } from "../../base/hex.ts";
 import { webDigest } from "../../base/digest.ts";
 import { isHapaxError } from "../../base/errors.ts";
-import { textOf } from "../bytes.ts";
+import { decodeText } from "../bytes.ts";
 import { JsonText } from "../records.ts";
 import type { Connection } from "./connection.ts";
 import type { Borders } from "./pipeline-borders.ts";
 import { envelopeOf, type GivenUp } from "./dead-letter.ts";
 import type { LeasedBatch } from "./held.ts";
 import type { StreamTarget } from "./paths.ts";
-import { type Outcome, type Page, RecordFailure, recordId } from "./pipeline-attempts.ts";
+import {
+  type SpanOutcome,
+  type PipelinePage,
+  RecordFailure,
+  recordId,
+} from "./pipeline-attempts.ts";
 import type { ResolvedPipelineOptions } from "./pipeline-options.ts";
 
 /** The result of one commit. */
-export interface Advance {
+export interface PipelineAdvance {
   readonly stream: string;
   readonly offset: string;
   readonly records: number;
@@ -38,7 +43,7 @@ export interface PipelineParts<T, Tx> {
   /** Aborts when the pipeline must end. */
   readonly stop: AbortSignal;
   readonly counters: { failures: number };
-  readonly advance: (advance: Advance) => void;
+  readonly advance: (advance: PipelineAdvance) => void;
 }
 
 /** Another member has the lease, although the server has not reported it yet: leave, and join anew. */
@@ -70,9 +75,9 @@ export class PerLease<Value> {
 /** Returns the dead letter of a record. Throws a `RecordFailure` if the pipeline has no stream for it. */
 export function deadLetterOf<T, Tx>(
   { group, deadLetter }: ResolvedPipelineOptions<T, Tx>,
-  page: Page<T>,
+  page: PipelinePage<T>,
   index: number,
-  { error, attempts }: Extract<Outcome<unknown>, { kind: "failed" }>,
+  { error, attempts }: Extract<SpanOutcome<unknown>, { kind: "failed" }>,
 ): GivenUp {
   const { stream, places } = page;
   const offset = places.offsetAt(index);
@@ -82,11 +87,11 @@ export function deadLetterOf<T, Tx>(
 }
 
 /** Returns the record as it was stored. */
-function recordIn<T>({ records, places }: Page<T>, index: number): JsonText | Uint8Array {
+function recordIn<T>({ records, places }: PipelinePage<T>, index: number): JsonText | Uint8Array {
   const record: unknown = records[index];
   if (record instanceof Uint8Array) return record;
   // In a stream that is not JSON the record is a text.
-  return new JsonText(places.isJson ? textOf(places.bytesAt(index)) : JSON.stringify(record));
+  return new JsonText(places.isJson ? decodeText(places.bytesAt(index)) : JSON.stringify(record));
 }
 
 /** Puts a record aside under its own id: a repetition changes nothing as long as the stream remembers keys. */

@@ -21,8 +21,8 @@ import { offsetBehind, Places } from "./places.ts";
 import {
   Attempts,
   orStopped,
-  type Outcome,
-  type Page,
+  type SpanOutcome,
+  type PipelinePage,
   type Span,
   Stopped,
   throwIfOver,
@@ -105,7 +105,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
   }
 
   /** Makes one transaction from a record on. Returns where the next one begins. */
-  async #advance(batch: LeasedBatch<T>, page: Page<T>, from: number): Promise<number> {
+  async #advance(batch: LeasedBatch<T>, page: PipelinePage<T>, from: number): Promise<number> {
     const { batchMax } = this.#parts.options;
     const end = Math.min(from + batchMax, page.records.length);
     const plan: Plan = { from, end, misfit: undefined, hasLetter: false, isBare: false };
@@ -127,7 +127,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
     }
   }
 
-  async #commit(batch: LeasedBatch<T>, page: Page<T>, plan: Plan): Promise<number> {
+  async #commit(batch: LeasedBatch<T>, page: PipelinePage<T>, plan: Plan): Promise<number> {
     const { hapax, options, advance } = this.#parts;
     const { state, signal, stream, places } = page;
     const counted: Counted = { outputs: 0, deadLetters: 0, chars: 0, streams: new Set() };
@@ -150,7 +150,7 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
 
   /** Collects records. Returns where it ended: with the plan, or when the transaction has enough. */
   async #collect(
-    page: Page<T>,
+    page: PipelinePage<T>,
     plan: Plan,
     tx: Transaction,
     counted: Counted,
@@ -182,17 +182,17 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
   }
 
   #settle(
-    page: Page<T>,
+    page: PipelinePage<T>,
     { from, misfit }: Plan,
     span: Span,
-  ): Outcome<Output> | Promise<Outcome<Output>> {
+  ): SpanOutcome<Output> | Promise<SpanOutcome<Output>> {
     if (misfit === undefined || span.from !== from) return this.#attempts.settle(page, span);
     return { kind: "failed", error: misfit.error, attempts: 1 };
   }
 
   /** Tries each of the records that failed together alone, once. A record that fails alone is put aside. */
   async #alone(
-    page: Page<T>,
+    page: PipelinePage<T>,
     plan: Plan,
     span: Span,
     tx: Transaction,
@@ -206,10 +206,10 @@ export class ServerStrategy<T, Tx> implements Strategy<T> {
   }
 
   #take(
-    page: Page<T>,
+    page: PipelinePage<T>,
     plan: Plan,
     span: Span,
-    outcome: Outcome<Output>,
+    outcome: SpanOutcome<Output>,
     tx: Transaction,
     counted: Counted,
   ): void {

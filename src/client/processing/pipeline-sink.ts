@@ -17,7 +17,13 @@ import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import type { Sink, SinkPlace } from "./sink.ts";
 import type { LeasedBatch } from "./held.ts";
 import { fromOffset, Places } from "./places.ts";
-import { Attempts, type Outcome, type Page, type Span, throwIfOver } from "./pipeline-attempts.ts";
+import {
+  Attempts,
+  type SpanOutcome,
+  type PipelinePage,
+  type Span,
+  throwIfOver,
+} from "./pipeline-attempts.ts";
 import { beginPortion, isEnding, prepareSink } from "./pipeline-bounds.ts";
 import {
   deadLetterOf,
@@ -33,7 +39,7 @@ import { readStored } from "./stored.ts";
 const LOSSES_MAX = 10;
 
 /** The position of one lease, as the sink last returned it. */
-interface Place {
+interface LeasePlace {
   readonly place: SinkPlace;
   readonly token: number;
   position: string | undefined;
@@ -43,20 +49,22 @@ interface Place {
 type Moved = { readonly behind: number } | { readonly cause: unknown };
 
 /** Records of a page, and the safe point after them. */
-interface Portion<T> extends Page<T> {
+interface Portion<T> extends PipelinePage<T> {
   readonly nextOffset: string;
   /** Begins a transaction. Returns a function that says whether so many records are enough for it. */
   readonly begin: () => (records: number) => boolean;
 }
 
 /** A failure. The index is that of the record, or of the first one of a batch, if it is known. */
-type Failed = Extract<Outcome<never>, { kind: "failed" }> & { readonly index: number | undefined };
+type Failed = Extract<SpanOutcome<never>, { kind: "failed" }> & {
+  readonly index: number | undefined;
+};
 
 export class SinkStrategy<T, Tx> implements Strategy<T> {
   readonly #parts: PipelineParts<T, Tx>;
   readonly #sink: Sink<Tx>;
   readonly #attempts: Attempts<T, Tx, never>;
-  readonly #places = new PerLease<Place>();
+  readonly #places = new PerLease<LeasePlace>();
 
   constructor(parts: PipelineParts<T, Tx>, sink: Sink<Tx>) {
     this.#parts = parts;
@@ -109,7 +117,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
   /** Yields the records of the batch that are not in the sink yet: all, none, or those after the position, read again. */
   async *#portions(
     batch: LeasedBatch<T>,
-    held: Place,
+    held: LeasePlace,
   ): AsyncGenerator<Portion<T>, void, undefined> {
     const { stream, life, signal, nextOffset } = batch;
     const begin = (): ((records: number) => boolean) => beginPortion(this.#parts, batch);
@@ -133,7 +141,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
   }
 
   /** Makes one transaction of the sink, with as many records as it may have. Handles a record that fails. */
-  async #advance(portion: Portion<T>, held: Place): Promise<void> {
+  async #advance(portion: Portion<T>, held: LeasePlace): Promise<void> {
     const from = countIn(portion, held.position);
     const count = Math.min(this.#parts.options.batchMax, portion.records.length - from);
     const failed = await this.#try(portion, held, { from, count }, 1);
@@ -155,7 +163,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
   }
 
   /** Tries the same records until they succeed or are given up. */
-  async #persist(portion: Portion<T>, held: Place, span: Span, first: Failed): Promise<void> {
+  async #persist(portion: Portion<T>, held: LeasePlace, span: Span, first: Failed): Promise<void> {
     const { attemptsMax } = this.#parts.options.retry;
     let failed = first;
     for (let attempts = 1; attempts < attemptsMax; attempts += 1) {
@@ -176,7 +184,12 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
   }
 
   /** Stores the letter first, under the id of the record, then moves the position: a repeated letter changes nothing. */
-  async #giveUp(portion: Portion<T>, held: Place, index: number, failed: Failed): Promise<void> {
+  async #giveUp(
+    portion: Portion<T>,
+    held: LeasePlace,
+    index: number,
+    failed: Failed,
+  ): Promise<void> {
     const { clock, patienceMs, onRetry } = this.#parts.options;
     const letter = deadLetterOf(this.#parts.options, portion, index, failed);
     await putAside(this.#parts, letter, portion.signal);
@@ -195,7 +208,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
   /** Makes one transaction with these records, or the first of them. Returns the failure; then nothing is stored. */
   async #try(
     portion: Portion<T>,
-    held: Place,
+    held: LeasePlace,
     { from, count }: Span,
     attempt: number,
   ): Promise<Failed | undefined> {
@@ -228,7 +241,7 @@ export class SinkStrategy<T, Tx> implements Strategy<T> {
   /** Moves the position behind as many records as `work` returns. Waits for a sink that is away. */
   async #transaction(
     portion: Portion<T>,
-    held: Place,
+    held: LeasePlace,
     work: (tx: Tx) => number | Promise<number>,
   ): Promise<Moved> {
     const { clock, patienceMs, onRetry } = this.#parts.options;

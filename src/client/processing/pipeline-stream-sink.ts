@@ -10,7 +10,7 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { bytesOf } from "../bytes.ts";
+import { utf8Of } from "../bytes.ts";
 import { codecOf, encode, JsonText } from "../records.ts";
 import type { Stream } from "../stream.ts";
 import { keyOf } from "./pipeline-parts.ts";
@@ -92,7 +92,7 @@ function requireRoom(content: string | Uint8Array): void {
   const max = LIMITS.bodyBytesMax - FRAME_BYTES;
   // A character is three bytes at most.
   if (content.length * 3 <= max) return;
-  const size = typeof content === "string" ? bytesOf(content).length : content.length;
+  const size = typeof content === "string" ? utf8Of(content).length : content.length;
   if (size <= max) return;
   throw new HapaxError("body_too_large", `an output has ${String(size)} bytes`);
 }

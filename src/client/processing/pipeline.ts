@@ -24,7 +24,7 @@ import { Away } from "./pipeline-bounds.ts";
 import { Borders } from "./pipeline-borders.ts";
 import { IdentityStrategy } from "./pipeline-identity.ts";
 import {
-  type Advance,
+  type PipelineAdvance,
   createUnlessThere,
   Overtaken,
   type PipelineParts,
@@ -177,7 +177,7 @@ export class Pipeline<T = unknown, Tx = unknown> {
     await rest(clock, delayMs, this.#stop.signal);
   }
 
-  #advance({ stream, offset, records, outputs, deadLetters }: Advance): void {
+  #advance({ stream, offset, records, outputs, deadLetters }: PipelineAdvance): void {
     const counters = this.#counters;
     counters.records += records;
     counters.outputs += outputs;

@@ -9,9 +9,9 @@
 import { doubledMs } from "../../base/backoff.ts";
 import type { Caller } from "../attempt.ts";
 import type { Batch } from "../batches.ts";
-import { followStream } from "../follow.ts";
+import { startFollowing } from "../follow.ts";
 import type { Reconnect } from "../line.ts";
-import { readStream } from "../reading.ts";
+import { startReading } from "../reading.ts";
 import { Turns } from "../../base/turns.ts";
 import type { Addresses } from "./paths.ts";
 import { fromOffset } from "./places.ts";
@@ -31,7 +31,7 @@ export interface SourceOptions {
   readonly onReconnect: ((reconnect: Reconnect) => void) | undefined;
 }
 
-interface Place {
+interface SourceSlot {
   readonly controller: AbortController;
   activeMs: number;
   isTaken: boolean;
@@ -41,7 +41,7 @@ export class Sources {
   readonly #caller: Caller;
   readonly #addresses: Addresses;
   readonly #options: SourceOptions;
-  readonly #places = new Set<Place>();
+  readonly #places = new Set<SourceSlot>();
   readonly #turns = new Turns(POLLS_MAX);
 
   constructor(caller: Caller, addresses: Addresses, options: SourceOptions) {
@@ -98,7 +98,7 @@ export class Sources {
   async *#live<T>(
     path: string,
     from: string,
-    place: Place,
+    place: SourceSlot,
     signal: AbortSignal,
   ): AsyncGenerator<Batch<T>, void, undefined> {
     const { controller } = place;
@@ -109,7 +109,7 @@ export class Sources {
     if (signal.aborted) abort();
     const { patienceMs, onReconnect } = this.#options;
     try {
-      const following = followStream<T>(this.#caller, this.#address(path), {
+      const following = startFollowing<T>(this.#caller, this.#address(path), {
         from,
         live: "long-poll",
         patienceMs,
@@ -135,7 +135,7 @@ export class Sources {
 
   async #page<T>(path: string, from: string, signal: AbortSignal): Promise<Batch<T>> {
     const { patienceMs, onReconnect } = this.#options;
-    const reading = readStream<T>(this.#caller, this.#address(path), {
+    const reading = startReading<T>(this.#caller, this.#address(path), {
       from,
       patienceMs,
       signal,
@@ -145,11 +145,11 @@ export class Sources {
     throw new Error("a reading has at least one page");
   }
 
-  #takePlace(isActive: boolean): Place | undefined {
+  #takePlace(isActive: boolean): SourceSlot | undefined {
     const activeMs = this.#caller.options.clock.steadyMs();
     if (this.#places.size >= this.#options.liveMax) {
       if (!isActive) return undefined;
-      let silent: Place | undefined;
+      let silent: SourceSlot | undefined;
       for (const place of this.#places) {
         if (silent === undefined || place.activeMs < silent.activeMs) silent = place;
       }

@@ -5,7 +5,7 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
-import { type Reading, type ReadOptions, readStream } from "../reading.ts";
+import { type Reading, type ReadOptions, startReading } from "../reading.ts";
 import type { Addresses, StreamTarget } from "./paths.ts";
 
 interface Reader {
@@ -35,5 +35,5 @@ export function readStored<T>(
   const reader = lent.get(connection);
   if (reader === undefined) throw new HapaxError("internal", "a connection without a reader");
   const { caller, addresses } = reader;
-  return readStream<T>(caller, storedUrl(addresses, addresses.pathOf(target)), options);
+  return startReading<T>(caller, storedUrl(addresses, addresses.pathOf(target)), options);
 }

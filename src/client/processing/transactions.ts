@@ -18,7 +18,7 @@ import {
 } from "../../protocol/header-names.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
-import { listOf, mapOf, membersOf, type Settled, settle } from "./calls.ts";
+import { listOf, mapOf, memberMapOf, type SettledCall, settleCall } from "./calls.ts";
 import type { Codecs } from "./codecs.ts";
 import { Draft, type Transaction } from "./draft.ts";
 import { type TransactionFailure, transactionFailure } from "./failure.ts";
@@ -65,7 +65,7 @@ export interface Committed<Value> {
 
 const WINDOW_SHARE = 0.8;
 
-export class Transactions {
+export class ClientTransactions {
   readonly #caller: Caller;
   readonly #addresses: Addresses;
   readonly #codecs: Codecs;
@@ -110,10 +110,10 @@ export class Transactions {
     }, options);
   }
 
-  async #commit(draft: Draft, { key, producer, signal }: TransactionOptions): Promise<Settled> {
+  async #commit(draft: Draft, { key, producer, signal }: TransactionOptions): Promise<SettledCall> {
     const frame = await this.#frame(draft, signal);
     const identity = identityHeaders(key, producer);
-    let settled: Settled;
+    let settled: SettledCall;
     try {
       settled = await (identity === undefined
         ? this.#lanes.send(frame, signal)
@@ -155,10 +155,10 @@ export class Transactions {
     body: Uint8Array,
     identity: Readonly<Record<string, string>>,
     signal: AbortSignal | undefined,
-  ): Promise<Settled> {
+  ): Promise<SettledCall> {
     const headers = { "Content-Type": FRAME_TYPE, ...identity };
     const url = this.#addresses.transactions;
-    const settled = await settle(this.#caller, { method: "POST", url, headers, body, signal });
+    const settled = await settleCall(this.#caller, { method: "POST", url, headers, body, signal });
     const { refusal, wasUnknown } = settled;
     const isFinal = refusal !== undefined && FINAL.has(refusal.error.code);
     // Nothing is fenced here: an attempt without an answer may arrive after the refusal.
@@ -182,7 +182,7 @@ export class Transactions {
 
 function answerOf(text: string): Pick<Committed<unknown>, "offsets" | "hasAnswer"> {
   const offsets = new Map<string, string>();
-  const operations = membersOf(text).get("operations");
+  const operations = memberMapOf(text).get("operations");
   for (const operation of listOf(operations)) {
     const members = mapOf(operation);
     const [stream, nextOffset] = [members.get("stream"), members.get("nextOffset")];

@@ -6,7 +6,7 @@ import { appendCommand, producerClaim, sessionClaim, TEXT, RUN } from "../../tes
 import { type AppendCommand, type AppendDecision, decideAppend } from "./append.ts";
 import { digestContent } from "./content-digest.ts";
 import type { ProducerClaim, ProducerMark } from "./producer.ts";
-import { NEVER, type StreamState } from "./stream.ts";
+import { NEVER_EXPIRES, type StreamState } from "./stream.ts";
 import type {
   Epoch,
   Offset,
@@ -79,7 +79,7 @@ function stateOf(isClosed: boolean, lastStreamSeq: string | undefined): StreamSt
     id: 1 as StreamId,
     name: NAME,
     contentType: TEXT,
-    expiry: NEVER,
+    expiry: NEVER_EXPIRES,
     fork: undefined,
     run: RUN,
     createdAtMs: 1 as TimeMs,
@@ -212,7 +212,13 @@ describe("every combination", () => {
 function worldWithStream(): { world: World; state: StreamState } {
   const world = createWorld();
   const [stream, atMs] = [1 as StreamId, 1 as TimeMs];
-  const parts = { run: RUN, contentType: TEXT, expiry: NEVER, fork: undefined, keys: undefined };
+  const parts = {
+    run: RUN,
+    contentType: TEXT,
+    expiry: NEVER_EXPIRES,
+    fork: undefined,
+    keys: undefined,
+  };
   applyChange(world, { kind: "created", atMs, stream, name: NAME, ...parts });
   const state = world.streams.get(NAME);
   if (state === undefined) throw new Error("the stream was not created");

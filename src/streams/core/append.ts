@@ -10,14 +10,14 @@
  *   A5  an append that names a tail is stored at that tail only, and its retry is a duplicate, not a conflict.
  */
 
-import type { Appended } from "./change.ts";
+import type { StreamAppended } from "./change.ts";
 import { digestContent } from "./content-digest.ts";
 import {
   decideKnownKey,
   decideNewKey,
   isFromContent,
   type KeyClaim,
-  type KeyRecord,
+  type StoredKey,
   type KeyRefusal,
   type KeyScene,
   type Replayed,
@@ -49,7 +49,7 @@ export interface AppendCommand {
 
 export interface Accepted {
   readonly kind: "accepted";
-  readonly change: Appended;
+  readonly change: StreamAppended;
   readonly tail: Offset;
   readonly isClosed: boolean;
 }
@@ -109,7 +109,7 @@ export function decideAppend(
   if (streamSeq !== undefined && last !== undefined && !isAfter(streamSeq, last)) {
     return { kind: "sequence_regression", last };
   }
-  let key: KeyRecord | undefined;
+  let key: StoredKey | undefined;
   if (keyed !== undefined && scene !== undefined) {
     const decision = decideNewKey(state.keys, keyed, scene, atMs);
     if ("kind" in decision) return decision;

@@ -7,26 +7,26 @@
  */
 
 import type { GroupChange } from "./group-state.ts";
-import type { KeyPolicy, KeyRecord } from "./keys.ts";
+import type { KeyPolicy, StoredKey } from "./keys.ts";
 import type { ProducerMark } from "./producer.ts";
-import type { Expiry, Fork } from "./stream.ts";
+import type { ExpiryRule, Fork } from "./stream.ts";
 import type { SubscriptionChange } from "./subscription.ts";
-import type { Offset, ProducerId, Run, StreamId, StreamName, TimeMs } from "./types.ts";
+import type { Offset, ProducerId, RunId, StreamId, StreamName, TimeMs } from "./types.ts";
 
 export interface StreamCreated {
   readonly kind: "created";
   readonly atMs: TimeMs;
   readonly stream: StreamId;
-  readonly run: Run;
+  readonly run: RunId;
   readonly name: StreamName;
   readonly contentType: string;
-  readonly expiry: Expiry;
+  readonly expiry: ExpiryRule;
   readonly fork: Fork | undefined;
   readonly keys: KeyPolicy | undefined;
 }
 
 /** Data, a close, or both. A close alone has no data. */
-export interface Appended {
+export interface StreamAppended {
   readonly kind: "appended";
   readonly atMs: TimeMs;
   readonly stream: StreamId;
@@ -34,7 +34,7 @@ export interface Appended {
   readonly closes: boolean;
   readonly producer: ProducerMark | undefined;
   readonly streamSeq: string | undefined;
-  readonly key: KeyRecord | undefined;
+  readonly key: StoredKey | undefined;
 }
 
 /** The stream is gone for its users, but its forks still read its data. */
@@ -95,7 +95,7 @@ export interface SigningKeyAdded {
 /** Anything that can happen to the world. */
 export type Change =
   | StreamCreated
-  | Appended
+  | StreamAppended
   | StreamDeleted
   | StreamRemoved
   | StreamTouched

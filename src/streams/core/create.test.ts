@@ -20,7 +20,7 @@ import {
 } from "./create.ts";
 import { KEY_DEFAULTS } from "./keys.ts";
 import { decideEnding } from "./retention.ts";
-import { type Expiry, NEVER, type StreamState } from "./stream.ts";
+import { type ExpiryRule, NEVER_EXPIRES, type StreamState } from "./stream.ts";
 import type { Offset, StreamName, TimeMs } from "./types.ts";
 import { applyChange, createWorld, type World } from "./world.ts";
 
@@ -85,8 +85,8 @@ const snapshot = (world: World): unknown =>
   structuredClone({ streams: world.streams, nextId: world.nextId, timeMs: world.timeMs });
 
 const TYPES = ["text/plain", "Text/Plain; charset=utf-8", "application/json", undefined];
-const EXPIRIES: readonly Expiry[] = [
-  NEVER,
+const EXPIRIES: readonly ExpiryRule[] = [
+  NEVER_EXPIRES,
   { kind: "ttl", seconds: 60 },
   { kind: "ttl", seconds: 61 },
   { kind: "at", timeMs: 60_000 },

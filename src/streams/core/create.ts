@@ -8,20 +8,20 @@
  *   - a request that wants a free path never finds a stream there, for any configuration.
  */
 
-import type { Appended, StreamCreated } from "./change.ts";
+import type { StreamAppended, StreamCreated } from "./change.ts";
 import type { KeyPolicy } from "./keys.ts";
 import {
-  type Expiry,
+  type ExpiryRule,
   type Fork,
   isSameExpiry,
   isSameMediaType,
-  NEVER,
+  NEVER_EXPIRES,
   type StreamState,
 } from "./stream.ts";
 import {
   type Offset,
   OFFSET_ZERO,
-  type Run,
+  type RunId,
   type StreamId,
   type StreamName,
   type TimeMs,
@@ -53,7 +53,7 @@ export const CONTENT_TYPE_DEFAULT = "application/octet-stream";
 export interface CreateCommand {
   readonly name: StreamName;
   readonly contentType: string | undefined;
-  readonly expiry: Expiry;
+  readonly expiry: ExpiryRule;
   readonly isClosed: boolean;
   readonly data: Uint8Array;
   readonly fork: ForkCommand | undefined;
@@ -90,7 +90,7 @@ export type CreateRefusal =
 export type CreateDecision =
   | {
       readonly kind: "created";
-      readonly changes: readonly [StreamCreated] | readonly [StreamCreated, Appended];
+      readonly changes: readonly [StreamCreated] | readonly [StreamCreated, StreamAppended];
       readonly contentType: string;
       readonly tail: Offset;
       readonly isClosed: boolean;
@@ -110,7 +110,7 @@ export function decideCreate(
   source: ForkSource | undefined,
   command: CreateCommand,
   id: StreamId,
-  run: Run,
+  run: RunId,
   atMs: TimeMs,
 ): CreateDecision {
   if (existing !== undefined) return decideExisting(existing, command);
@@ -140,7 +140,7 @@ export function decideCreate(
   if (data.length === 0 && !isClosed) {
     return { kind: "created", changes: [created], contentType, tail, isClosed, keys };
   }
-  const appended: Appended = {
+  const appended: StreamAppended = {
     kind: "appended",
     atMs,
     stream: id,
@@ -169,7 +169,7 @@ function findDifference(existing: StreamState, command: CreateCommand): string |
   const contentType =
     command.contentType ?? (fork === undefined ? CONTENT_TYPE_DEFAULT : existing.contentType);
   if (!isSameMediaType(existing.contentType, contentType)) return "Content-Type";
-  const expected = fork?.inheritsExpiry === true ? NEVER : existing.expiry;
+  const expected = fork?.inheritsExpiry === true ? NEVER_EXPIRES : existing.expiry;
   if (!isSameExpiry(expected, command.expiry)) return "Stream-TTL or Stream-Expires-At";
   if (existing.isClosed !== command.isClosed) return "Stream-Closed";
   if (command.keys !== undefined) {

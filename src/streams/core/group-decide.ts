@@ -14,7 +14,7 @@
 import { Glob } from "../../base/glob.ts";
 import type {
   Cursor,
-  Group,
+  GroupState,
   GroupBook,
   GroupChange,
   GroupClaimed,
@@ -22,7 +22,7 @@ import type {
   GroupId,
   GroupReset,
   GroupSettings,
-  GroupStart,
+  GroupOrigin,
   LeaseToken,
   Member,
   MemberId,
@@ -80,9 +80,9 @@ export function decideGroup(
  * Decides where a group begins on a stream, or why it cannot. Undefined: the group does not follow the stream, or
  * already has it.
  */
-export function decideFound(
+export function decideGroupStart(
   book: GroupBook,
-  group: Pick<Group, "id" | "settings" | "cursors">,
+  group: Pick<GroupState, "id" | "settings" | "cursors">,
   state: StreamState,
   isBoundary: IsBoundary,
 ): Offset | PositionRefusal | undefined {
@@ -103,7 +103,7 @@ function* pick(streams: Streams, names: ReadonlySet<StreamName>): Generator<Stre
 
 /** GD6 */
 function offsetAt(
-  start: GroupStart,
+  start: GroupOrigin,
   state: StreamState,
   isBoundary: IsBoundary,
 ): Offset | PositionRefusal {
@@ -124,7 +124,7 @@ function findDifference(one: GroupSettings, other: GroupSettings): string | unde
 /** Decides a join. `nonce` makes the member's id new, also after a restore with a wrong clock. */
 export function decideJoin(
   book: GroupBook,
-  group: Group,
+  group: GroupState,
   name: string,
   nonce: string,
   atMs: TimeMs,
@@ -139,19 +139,19 @@ export interface MemberLost {
   readonly kind: "member_lost";
 }
 
-export type ClaimDecision =
+export type GroupClaimDecision =
   | { readonly kind: "claimed"; readonly change: GroupClaimed; readonly share: number }
   | MemberLost;
 
 const MEMBER_LOST: MemberLost = { kind: "member_lost" };
 
-export function decideClaim(
+export function decideGroupClaim(
   book: GroupBook,
-  group: Group,
+  group: GroupState,
   id: MemberId,
   max: number,
   atMs: TimeMs,
-): ClaimDecision {
+): GroupClaimDecision {
   const member = group.members.get(id);
   if (member === undefined) return MEMBER_LOST;
   const { leaseMs } = group.settings;
@@ -220,7 +220,7 @@ export function shareOut(count: number, members: readonly Member[]): ReadonlyMap
  * takes.
  */
 function* findFree(
-  group: Group,
+  group: GroupState,
   id: MemberId,
   dropped: ReadonlySet<MemberId>,
   atMs: TimeMs,
@@ -232,7 +232,7 @@ function* findFree(
 }
 
 function countFree(
-  group: Group,
+  group: GroupState,
   id: MemberId,
   dropped: ReadonlySet<MemberId>,
   atMs: TimeMs,
@@ -246,7 +246,7 @@ function countFree(
 
 /** Yields the streams of live members whose time to be handed over has passed. */
 function* findOverdue(
-  group: Group,
+  group: GroupState,
   id: MemberId,
   dropped: ReadonlySet<MemberId>,
   atMs: TimeMs,
@@ -260,7 +260,7 @@ function* findOverdue(
 
 /** GD3: counts how many streams each member has to hand over. */
 function askedCounts(
-  group: Group,
+  group: GroupState,
   live: readonly Member[],
   shares: ReadonlyMap<MemberId, number>,
   given: ReadonlySet<StreamName>,
@@ -293,7 +293,7 @@ function askedCounts(
  * one over can go on.
  */
 function adjustAsked(
-  group: Group,
+  group: GroupState,
   wanted: ReadonlyMap<MemberId, number>,
   given: ReadonlySet<StreamName>,
   untilMs: TimeMs,
@@ -340,7 +340,7 @@ export type CommitDecision =
   | CommitRefusal;
 
 export function decideCommit(
-  group: Group,
+  group: GroupState,
   id: MemberId,
   commits: readonly LeaseCommit[],
   streams: Streams,
@@ -387,14 +387,14 @@ export function decideCommit(
  * Whether this repeats the commit that finished its stream. Such a member holds no lease any more, because of its own
  * commit.
  */
-function isFinal(group: Group, { stream, token, offset }: LeaseCommit): boolean {
+function isFinal(group: GroupState, { stream, token, offset }: LeaseCommit): boolean {
   const cursor = group.cursors.get(stream);
   return cursor?.isFinished === true && cursor.token === token && cursor.offset === offset;
 }
 
 /** Returns the cursor, if this is its current lease. */
 export function findLease(
-  group: Group,
+  group: GroupState,
   member: MemberId,
   stream: StreamName,
   token: LeaseToken,
@@ -406,8 +406,8 @@ export function findLease(
 }
 
 /** Decides a release. A stream that the member does not hold any more needs none. */
-export function decideRelease(
-  group: Group,
+export function decideGroupRelease(
+  group: GroupState,
   member: MemberId,
   leases: readonly { readonly stream: StreamName; readonly token: LeaseToken }[],
   atMs: TimeMs,
@@ -420,7 +420,11 @@ export function decideRelease(
   return [{ kind: "group_released", atMs, group: group.id, streams: [...streams] }];
 }
 
-export function decideLeave(group: Group, member: MemberId, atMs: TimeMs): readonly GroupChange[] {
+export function decideLeave(
+  group: GroupState,
+  member: MemberId,
+  atMs: TimeMs,
+): readonly GroupChange[] {
   if (!group.members.has(member)) return [];
   return [{ kind: "group_left", atMs, group: group.id, member }];
 }
@@ -432,9 +436,9 @@ export type ResetDecision =
 
 /** Decides a reset. Undefined `only`: all streams of the group. */
 export function decideGroupReset(
-  group: Group,
+  group: GroupState,
   only: readonly StreamName[] | undefined,
-  to: GroupStart,
+  to: GroupOrigin,
   streams: Streams,
   atMs: TimeMs,
   isBoundary: IsBoundary,
@@ -453,7 +457,7 @@ export function decideGroupReset(
 }
 
 /** Returns the streams that a member holds and is asked to hand over. */
-export function handOverOf(group: Group, id: MemberId): readonly StreamName[] {
+export function handOverOf(group: GroupState, id: MemberId): readonly StreamName[] {
   if (!group.members.has(id)) return [];
   return [...group.asked].filter((stream) => group.cursors.get(stream)?.holder === id);
 }

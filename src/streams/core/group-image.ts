@@ -6,11 +6,11 @@
  */
 
 import { addGroup, type MutableGroupBook } from "./group.ts";
-import type { Cursor, Group, GroupBook, LeaseToken, Member } from "./group-state.ts";
+import type { Cursor, GroupState, GroupBook, LeaseToken, Member } from "./group-state.ts";
 
 type MemberImage = Omit<Member, "holds">;
 
-interface GroupImage extends Pick<Group, "id" | "settings" | "createdAtMs"> {
+interface GroupImage extends Pick<GroupState, "id" | "settings" | "createdAtMs"> {
   readonly members: readonly MemberImage[];
   readonly cursors: readonly Cursor[];
 }

@@ -13,7 +13,7 @@ export type MemberId = string;
 export type LeaseToken = number;
 
 /** Where a group begins on the streams that it finds. */
-export type GroupStart =
+export type GroupOrigin =
   | { readonly kind: "beginning" }
   | { readonly kind: "tail" }
   | { readonly kind: "offset"; readonly offset: Offset };
@@ -23,7 +23,7 @@ export interface GroupSettings {
   readonly pattern: string | undefined;
   /** The streams that the group names: sorted, each once. They need not exist. */
   readonly streams: readonly StreamName[];
-  readonly start: GroupStart;
+  readonly start: GroupOrigin;
   readonly leaseMs: number;
 }
 
@@ -57,7 +57,7 @@ export interface Member {
   readonly holds: ReadonlySet<StreamName>;
 }
 
-export interface Group {
+export interface GroupState {
   readonly id: GroupId;
   readonly settings: GroupSettings;
   readonly createdAtMs: TimeMs;
@@ -78,7 +78,7 @@ export interface Group {
 
 /** All groups. Only `applyGroup` writes it. */
 export interface GroupBook {
-  readonly byId: ReadonlyMap<GroupId, Group>;
+  readonly byId: ReadonlyMap<GroupId, GroupState>;
   readonly globs: ReadonlyMap<GroupId, Glob>;
   /** The groups that name a stream. The stream need not exist. */
   readonly named: ReadonlyMap<StreamName, ReadonlySet<GroupId>>;

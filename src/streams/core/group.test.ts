@@ -4,19 +4,19 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import {
   ASKED_MAX,
-  decideClaim,
+  decideGroupClaim,
   decideCommit,
   decideGroup,
   decideGroupReset,
   decideJoin,
   decideLeave,
-  decideRelease,
+  decideGroupRelease,
   GRANTED_MAX,
   handOverOf,
   shareOut,
 } from "./group-decide.ts";
 import { imageOfGroups, restoreGroups } from "./group-image.ts";
-import type { Group, GroupChange, GroupSettings, Member } from "./group-state.ts";
+import type { GroupState, GroupChange, GroupSettings, Member } from "./group-state.ts";
 import { createGroupBook } from "./group.ts";
 import { assert } from "../../base/assert.ts";
 import type { Offset, StreamId, StreamName, TimeMs } from "./types.ts";
@@ -59,7 +59,7 @@ class History {
     if (decision.kind === "created") this.apply(decision.change);
   }
 
-  get group(): Group {
+  get group(): GroupState {
     const group = this.world.groups.byId.get(GROUP);
     if (group === undefined) throw new Error("there is no group");
     return group;
@@ -145,7 +145,7 @@ class History {
 
   /** Returns the leases of the member. Undefined if the member is lost. */
   claim(member: string, max = 1_000_000): readonly Lease[] | undefined {
-    const decision = decideClaim(this.world.groups, this.group, member, max, this.atMs);
+    const decision = decideGroupClaim(this.world.groups, this.group, member, max, this.atMs);
     if (decision.kind === "member_lost") return undefined;
     this.apply(decision.change);
     return this.held(member);
@@ -167,7 +167,7 @@ class History {
   }
 
   release(lease: Lease): number {
-    const changes = decideRelease(this.group, lease.member, [lease], this.atMs);
+    const changes = decideGroupRelease(this.group, lease.member, [lease], this.atMs);
     for (const change of changes) this.apply(change);
     return changes.length;
   }
@@ -280,7 +280,7 @@ describe("every history", () => {
         restoreGroups(again, image as ReturnType<typeof imageOfGroups>);
         // Streams of members that have left are free in both books. Only the live book knows the difference.
         expect(imageOfGroups(again)).toEqual(imageOfGroups(groups));
-        const freeOf = ({ free, left }: Group): readonly string[] =>
+        const freeOf = ({ free, left }: GroupState): readonly string[] =>
           [...free, ...[...left.values()].flatMap((streams) => [...streams])].toSorted();
         for (const [id, group] of groups.byId) {
           const { openCount, asked, members } = group;

@@ -14,7 +14,7 @@ import { Glob } from "../../base/glob.ts";
 import { GlobIndex } from "./glob-index.ts";
 import type {
   Cursor,
-  Group,
+  GroupState,
   GroupBook,
   GroupChange,
   GroupClaimed,
@@ -34,7 +34,7 @@ type Mutable<T> = { -readonly [Key in keyof T]: T[Key] };
 type MutableCursor = Mutable<Cursor>;
 export type MutableMember = Mutable<Omit<Member, "holds">> & { readonly holds: Set<StreamName> };
 export type MutableGroup = Mutable<
-  Omit<Group, "cursors" | "members" | "free" | "left" | "asked">
+  Omit<GroupState, "cursors" | "members" | "free" | "left" | "asked">
 > & {
   readonly cursors: Map<StreamName, MutableCursor>;
   readonly members: Map<MemberId, MutableMember>;
@@ -61,7 +61,7 @@ export function createGroupBook(): GroupBook {
 /** Adds a group that has no cursor and no member yet. */
 export function addGroup(
   book: MutableGroupBook,
-  group: Pick<Group, "id" | "settings" | "createdAtMs">,
+  group: Pick<GroupState, "id" | "settings" | "createdAtMs">,
 ): MutableGroup {
   const { id, settings, createdAtMs } = group;
   const added: MutableGroup = {

@@ -60,7 +60,7 @@ export interface KeyClaim {
 }
 
 /** A stored key, as the journal has it. */
-export interface KeyRecord {
+export interface StoredKey {
   readonly mark: KeyMark;
   /** Its number among all keys of the stream, from 0. */
   readonly ordinal: number;
@@ -120,7 +120,7 @@ export function decideNewKey(
   claim: KeyClaim,
   scene: KeyScene,
   atMs: TimeMs,
-): KeyRecord | KeyRefusal {
+): StoredKey | KeyRefusal {
   const { mark } = claim;
   const window = keys?.window;
   if (window === undefined) return { mark, ordinal: 0, evictTo: 0 };

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { keyClaim } from "../../testing/commands.ts";
 import type { Change } from "./change.ts";
 import { type GroupBookImage, imageOfGroups } from "./group-image.ts";
-import type { Group, GroupChange } from "./group-state.ts";
+import type { GroupState, GroupChange } from "./group-state.ts";
 import type { KeyWindowView } from "./key-window.ts";
 import {
   decideKnownKey,
@@ -24,7 +24,7 @@ import type {
   ProducerId,
   Sequence,
   SessionNonce,
-  Run,
+  RunId,
   StreamId,
   StreamName,
   TimeMs,
@@ -112,7 +112,7 @@ class Story {
       kind: "created",
       atMs,
       stream,
-      run: (step + 1) as Run,
+      run: (step + 1) as RunId,
       name,
       contentType,
       expiry,
@@ -250,7 +250,7 @@ class Story {
 
 /** Returns a possible change of a group in its present state, if there is one of that kind. */
 function groupChange(
-  { id: group, members, cursors, free }: Group,
+  { id: group, members, cursors, free }: GroupState,
   next: number,
   step: number,
   atMs: TimeMs,
@@ -542,7 +542,7 @@ test("a key that was evicted between two blocks may be in the later one again", 
     kind: "created",
     atMs: 1 as TimeMs,
     stream: 1 as StreamId,
-    run: 1 as Run,
+    run: 1 as RunId,
     name: "/a" as StreamName,
     contentType,
     expiry: { kind: "never" },

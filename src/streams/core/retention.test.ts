@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { createCommand, RUN } from "../../testing/commands.ts";
 import { decideCreate } from "./create.ts";
 import { decideEnding, decideTouch, expiresAtMs, isExpired } from "./retention.ts";
-import { type Expiry, NEVER, type StreamState } from "./stream.ts";
+import { type ExpiryRule, NEVER_EXPIRES, type StreamState } from "./stream.ts";
 import type { StreamName, TimeMs } from "./types.ts";
 import { applyChange, createWorld, type World } from "./world.ts";
 
@@ -30,8 +30,8 @@ const STEPS: readonly Step[] = [
 
 /** "/b" expires, and so do its forks, which inherit its expiry. */
 const DEADLINE_MS = 100;
-const expiryOf = (name: Name): Expiry =>
-  name === "/b" ? { kind: "at", timeMs: DEADLINE_MS } : NEVER;
+const expiryOf = (name: Name): ExpiryRule =>
+  name === "/b" ? { kind: "at", timeMs: DEADLINE_MS } : NEVER_EXPIRES;
 
 /** The rules without counters: which streams exist, which are deleted, which came from which. */
 interface Model {
@@ -88,7 +88,7 @@ function stepWorld(world: World, step: Step): void {
   }
   const sourceName = (step.kind === "fork" ? step.source : "") as StreamName;
   const fork = step.kind === "fork" ? { sourceName, anchor: undefined, subOffset: 0 } : undefined;
-  const expiry = step.kind === "fork" ? NEVER : expiryOf(step.name);
+  const expiry = step.kind === "fork" ? NEVER_EXPIRES : expiryOf(step.name);
   const command = createCommand(step.name, { fork, expiry });
   const source = fork && { state: world.streams.get(sourceName), at: undefined, depth: 0 };
   const existing = world.streams.get(command.name);
@@ -163,7 +163,7 @@ test("a chain of deleted sources goes with its last fork, from the fork upwards"
   );
 });
 
-function streamWith(expiry: Expiry, createdAtMs = 0): { world: World; state: StreamState } {
+function streamWith(expiry: ExpiryRule, createdAtMs = 0): { world: World; state: StreamState } {
   const world = createWorld();
   const command = createCommand("/a", { expiry });
   const decision = decideCreate(
@@ -223,7 +223,7 @@ describe("expiry", () => {
   });
 
   test("an absolute expiry never moves, and one that never comes needs no touch", () => {
-    for (const expiry of [NEVER, { kind: "at", timeMs: 500 } as const]) {
+    for (const expiry of [NEVER_EXPIRES, { kind: "at", timeMs: 500 } as const]) {
       const { state } = streamWith(expiry);
       for (const nowMs of [0, 499, 500, 1e9]) {
         expect(decideTouch(state, nowMs as TimeMs)).toBeUndefined();

@@ -11,14 +11,14 @@ import type { StreamDeleted, StreamRemoved, StreamTouched } from "./change.ts";
 import type { StreamState } from "./stream.ts";
 import type { StreamId, TimeMs } from "./types.ts";
 
-export type Ending = readonly (StreamDeleted | StreamRemoved)[];
+export type StreamEnding = readonly (StreamDeleted | StreamRemoved)[];
 
 /** Returns the changes that remove a stream, and the sources that only this stream kept. */
 export function decideEnding(
   byId: ReadonlyMap<StreamId, StreamState>,
   state: StreamState,
   atMs: TimeMs,
-): Ending {
+): StreamEnding {
   if (state.forkCount > 0) return [{ kind: "deleted", atMs, stream: state.id }];
   const changes: StreamRemoved[] = [];
   let next: StreamState | undefined = state;

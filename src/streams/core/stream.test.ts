@@ -2,7 +2,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { mediaType } from "../../base/media-type.ts";
-import { type Expiry, isJson, isSameExpiry, isSameMediaType } from "./stream.ts";
+import { type ExpiryRule, isJson, isSameExpiry, isSameMediaType } from "./stream.ts";
 
 const SAME = ["application/json", "Application/JSON", "application/json;charset=utf-8"];
 const OTHER = ["application/jsonl", "application/json-seq", "text/json", "", "application"];
@@ -30,7 +30,7 @@ test("a media type is a fixed point: taking it again changes nothing", () => {
 });
 
 test("two expiries are the same exactly if they are equal", () => {
-  const expiries: readonly Expiry[] = [
+  const expiries: readonly ExpiryRule[] = [
     { kind: "never" },
     { kind: "ttl", seconds: 0 },
     { kind: "ttl", seconds: 60 },

@@ -9,15 +9,15 @@
 import { mediaType } from "../../base/media-type.ts";
 import type { StreamKeys } from "./keys.ts";
 import type { ProducerState } from "./producer.ts";
-import type { Offset, ProducerId, Run, StreamId, StreamName, TimeMs } from "./types.ts";
+import type { Offset, ProducerId, RunId, StreamId, StreamName, TimeMs } from "./types.ts";
 
 /** How a stream ends by itself: after a time without reads and writes, at a time, or never. */
-export type Expiry =
+export type ExpiryRule =
   | { readonly kind: "never" }
   | { readonly kind: "ttl"; readonly seconds: number }
   | { readonly kind: "at"; readonly timeMs: number };
 
-export const NEVER: Expiry = { kind: "never" };
+export const NEVER_EXPIRES: ExpiryRule = { kind: "never" };
 
 /** Where a fork leaves its source. */
 export interface Fork {
@@ -36,10 +36,10 @@ export interface Fork {
 /** What the server knows of one stream: its configuration, and how far it is. */
 export interface StreamState {
   readonly id: StreamId;
-  readonly run: Run;
+  readonly run: RunId;
   readonly name: StreamName;
   readonly contentType: string;
-  readonly expiry: Expiry;
+  readonly expiry: ExpiryRule;
   readonly fork: Fork | undefined;
   readonly createdAtMs: TimeMs;
   readonly tail: Offset;
@@ -83,7 +83,7 @@ export function isJson(contentType: string): boolean {
   return contentType === "application/json" || mediaType(contentType) === "application/json";
 }
 
-export function isSameExpiry(one: Expiry, other: Expiry): boolean {
+export function isSameExpiry(one: ExpiryRule, other: ExpiryRule): boolean {
   if (one.kind === "ttl") return other.kind === "ttl" && one.seconds === other.seconds;
   if (one.kind === "at") return other.kind === "at" && one.timeMs === other.timeMs;
   return other.kind === "never";

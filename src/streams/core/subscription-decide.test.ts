@@ -9,7 +9,12 @@ import {
   PULL,
   WEBHOOK,
 } from "../../../test/kits/subscription-stage.ts";
-import { decideAck, decideClaim, decideDelivered, decideRelease } from "./subscription-decide.ts";
+import {
+  decideAck,
+  decideSubscriptionClaim,
+  decideDelivered,
+  decideSubscriptionRelease,
+} from "./subscription-decide.ts";
 import { decideLink, decideUnlink } from "./subscription-link.ts";
 import { assert } from "../../base/assert.ts";
 import type { Offset } from "./types.ts";
@@ -67,7 +72,7 @@ describe("acks", () => {
       { generation: generation + 1, wakeId },
     ]) {
       expect(decideAck(subscription, said, [], true, stage.scene()).kind).toBe("fenced");
-      expect(decideRelease(subscription, said, stage.scene()).kind).toBe("fenced");
+      expect(decideSubscriptionRelease(subscription, said, stage.scene()).kind).toBe("fenced");
     }
   });
 
@@ -136,12 +141,12 @@ describe("acks", () => {
     const subscription = stage.subscribe("s", PULL);
     stage.append(ORDERS);
     const wake = stage.claim("s", "one");
-    expect(decideClaim(subscription, "two", stage.scene())).toMatchObject({
+    expect(decideSubscriptionClaim(subscription, "two", stage.scene())).toMatchObject({
       kind: "held",
       holder: "one",
       generation: wake.generation,
     });
-    const decision = decideRelease(subscription, wake, stage.scene());
+    const decision = decideSubscriptionRelease(subscription, wake, stage.scene());
     assert(decision.kind === "settled", decision.kind);
     stage.commit(decision.changes);
     expect(decision.isWokenAgain).toBe(true);
@@ -151,10 +156,12 @@ describe("acks", () => {
   test("a claim with nothing pending is refused, and an announced wake that lost its stream ends", () => {
     const stage = createStage();
     const subscription = stage.subscribe("s", PULL);
-    expect(decideClaim(subscription, "one", stage.scene()).kind).toBe("nothing_pending");
+    expect(decideSubscriptionClaim(subscription, "one", stage.scene()).kind).toBe(
+      "nothing_pending",
+    );
     stage.append(ORDERS);
     stage.remove(ORDERS);
-    const decision = decideClaim(subscription, "one", stage.scene());
+    const decision = decideSubscriptionClaim(subscription, "one", stage.scene());
     assert(decision.kind === "nothing_pending", decision.kind);
     stage.commit(decision.changes);
     expect(subscription.phase.kind).toBe("idle");

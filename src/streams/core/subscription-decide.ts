@@ -62,7 +62,7 @@ export interface Settled {
 export type AckDecision = Settled | Fenced | InvalidAck;
 export type ReleaseDecision = Settled | Fenced;
 
-export type ClaimDecision =
+export type SubscriptionClaimDecision =
   | {
       readonly kind: "claimed";
       readonly changes: readonly SubscriptionChange[];
@@ -72,7 +72,7 @@ export type ClaimDecision =
   | { readonly kind: "nothing_pending"; readonly changes: readonly SubscriptionChange[] };
 
 /** How long to wait before the next attempt of a delivery. */
-export interface RetryPolicy {
+export interface DeliveryRetry {
   readonly delayMsMin: number;
   readonly delayMsMax: number;
   /** A random number in [0, 1) that spreads the retries. */
@@ -104,11 +104,11 @@ export function decideWake(
   return tails.length === 0 ? undefined : wokenChange(subscription, tails, scene);
 }
 
-export function decideClaim(
+export function decideSubscriptionClaim(
   subscription: Subscription,
   worker: string,
   scene: Scene,
-): ClaimDecision {
+): SubscriptionClaimDecision {
   const { phase, id: subscriptionId, settings } = subscription;
   const { atMs } = scene;
   if (phase.kind === "held" && !isLeaseOver(subscription, atMs)) {
@@ -160,7 +160,7 @@ export function decideAck(
   return endWake(subscription, [acked], "done", offsets, scene);
 }
 
-export function decideRelease(
+export function decideSubscriptionRelease(
   subscription: Subscription,
   reference: WakeReference,
   scene: Scene,
@@ -202,7 +202,7 @@ export function decideDelivered(
 export function decideDeliveryFailed(
   subscription: Subscription,
   reference: WakeReference,
-  policy: RetryPolicy,
+  policy: DeliveryRetry,
   scene: Scene,
 ): readonly SubscriptionChange[] {
   const { phase } = subscription;
@@ -215,7 +215,7 @@ export function decideDeliveryFailed(
 /** Decides what the end of a lease changes. Nothing, if the lease still runs. */
 export function decideExpiry(
   subscription: Subscription,
-  policy: RetryPolicy,
+  policy: DeliveryRetry,
   scene: Scene,
 ): readonly SubscriptionChange[] {
   const { phase } = subscription;
@@ -356,7 +356,7 @@ function leaseAfterAttempt(leaseMs: number, retry: Retry | undefined, atMs: Time
 
 function deliveryFailedChange(
   subscription: Subscription,
-  policy: RetryPolicy,
+  policy: DeliveryRetry,
   atMs: TimeMs,
 ): SubscriptionChange & { readonly kind: "subscription_delivery_failed" } {
   const attempts = (subscription.retry?.attempts ?? 0) + 1;

@@ -8,7 +8,7 @@ import { Glob } from "../../base/glob.ts";
 import type {
   Generation,
   Link,
-  Phase,
+  SubscriptionPhase,
   Subscription,
   SubscriptionBook,
   SubscriptionId,
@@ -16,7 +16,7 @@ import type {
 import type { Offset, StreamName } from "./types.ts";
 
 type Tails = readonly (readonly [StreamName, Offset | null])[];
-type PhaseImage = Phase extends infer P
+type PhaseImage = SubscriptionPhase extends infer P
   ? P extends { readonly wake: infer W }
     ? Omit<P, "wake"> & { readonly wake: Omit<W, "tails"> & { readonly tails: Tails } }
     : P
@@ -44,7 +44,7 @@ export function imageOfBook(book: SubscriptionBook): BookImage {
   };
 }
 
-function imageOfPhase(phase: Phase): PhaseImage {
+function imageOfPhase(phase: SubscriptionPhase): PhaseImage {
   if (phase.kind === "idle") return phase;
   const tails = [...phase.wake.tails].map(([stream, tail]) => [stream, tail ?? null] as const);
   return { ...phase, wake: { ...phase.wake, tails } };
@@ -72,7 +72,7 @@ export function restoreBook(readonlyBook: SubscriptionBook, image: BookImage): v
   }
 }
 
-function restorePhase(image: PhaseImage): Phase {
+function restorePhase(image: PhaseImage): SubscriptionPhase {
   if (image.kind === "idle") return image;
   const tails = new Map(image.wake.tails.map(([stream, tail]) => [stream, tail ?? undefined]));
   return { ...image, wake: { ...image.wake, tails } };

@@ -10,7 +10,7 @@ import {
   WAKES,
   WEBHOOK,
 } from "../../../test/kits/subscription-stage.ts";
-import { decideClaim } from "./subscription-decide.ts";
+import { decideSubscriptionClaim } from "./subscription-decide.ts";
 import { decideLink, decideSubscribe, decideUnlink, followersOf } from "./subscription-link.ts";
 import type { SubscriptionSettings } from "./subscription-state.ts";
 import type { Offset, StreamName } from "./types.ts";
@@ -46,7 +46,9 @@ describe("links", () => {
     const { id: source } = stage.state(ORDERS);
     const fork = { source, sourceName: ORDERS, anchor: at(10), subOffset: 0, at: at(10) };
     stage.create(EVENTS, { ...fork, inheritsExpiry: true });
-    expect(decideClaim(subscription, "one", stage.scene()).kind).toBe("nothing_pending");
+    expect(decideSubscriptionClaim(subscription, "one", stage.scene()).kind).toBe(
+      "nothing_pending",
+    );
     stage.append(EVENTS, 1);
     expect(subscription.phase.kind).toBe("waking");
   });

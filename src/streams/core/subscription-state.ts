@@ -53,7 +53,7 @@ export interface Wake {
   readonly tails: ReadonlyMap<StreamName, Offset | undefined>;
 }
 
-export type Phase =
+export type SubscriptionPhase =
   | { readonly kind: "idle" }
   /** Announced and unclaimed, or on its way to a webhook. Only a webhook has a lease in this phase. */
   | { readonly kind: "waking"; readonly wake: Wake; readonly leaseUntilMs: TimeMs | undefined }
@@ -77,7 +77,7 @@ export interface Subscription {
   readonly createdAtMs: TimeMs;
   readonly generation: Generation;
   readonly links: ReadonlyMap<StreamName, Link>;
-  readonly phase: Phase;
+  readonly phase: SubscriptionPhase;
   /** Undefined if the last delivery succeeded. Then the subscription counts as active, else as failed. */
   readonly retry: Retry | undefined;
 }

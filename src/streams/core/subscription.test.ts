@@ -6,11 +6,11 @@ import type { Change } from "./change.ts";
 import {
   decideAck,
   decideAppendWake,
-  decideClaim,
+  decideSubscriptionClaim,
   decideDelivered,
   decideDeliveryFailed,
   decideExpiry,
-  decideRelease,
+  decideSubscriptionRelease,
   pendingTail,
   type Scene,
   type WakeReference,
@@ -141,7 +141,7 @@ function current(history: History): WakeReference {
 
 function claim(worker: string): Step {
   return (history) => {
-    const decision = decideClaim(history.subscription, worker, history.scene());
+    const decision = decideSubscriptionClaim(history.subscription, worker, history.scene());
     if (decision.kind === "held") return;
     history.commit(decision.changes);
   };
@@ -211,7 +211,9 @@ const PULL_STEPS: Readonly<Record<string, Step>> = {
   "claim one": claim("one"),
   "claim two": claim("two"),
   release: (history) => {
-    history.commit(decideRelease(history.subscription, current(history), history.scene()).changes);
+    history.commit(
+      decideSubscriptionRelease(history.subscription, current(history), history.scene()).changes,
+    );
   },
 };
 

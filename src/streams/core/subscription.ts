@@ -23,7 +23,7 @@ import { GlobIndex } from "./glob-index.ts";
 import type {
   ChangeBase,
   Link,
-  Phase,
+  SubscriptionPhase,
   StreamLink,
   Subscription,
   SubscriptionAcked,
@@ -53,7 +53,7 @@ type MutableBook = Mutable<Omit<SubscriptionBook, "byId" | "byStream" | "globs">
   readonly globs: GlobIndex<SubscriptionId>;
 };
 
-const IDLE: Phase = { kind: "idle" };
+const IDLE: SubscriptionPhase = { kind: "idle" };
 
 export function createSubscriptionBook(): SubscriptionBook {
   const book: MutableBook = {

@@ -3,8 +3,11 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { createCommand, RUN } from "../../testing/commands.ts";
-import { decideClaim, decideGroup, decideJoin } from "./group-decide.ts";
-import { decideAppendWake, decideClaim as decideWakeClaim } from "./subscription-decide.ts";
+import { decideGroupClaim, decideGroup, decideJoin } from "./group-decide.ts";
+import {
+  decideAppendWake,
+  decideSubscriptionClaim as decideWakeClaim,
+} from "./subscription-decide.ts";
 import { decideSubscribe } from "./subscription-link.ts";
 import { decideOperations, type OperationsDecision } from "./transaction.ts";
 import type { LeaseClaim, Operation } from "./transaction-state.ts";
@@ -79,7 +82,7 @@ function leaseOf(world: World): LeaseClaim {
   if (group === undefined) throw new Error("there is no group");
   const joined = decideJoin(world.groups, group, "m", "1", AT_MS);
   applyChange(world, joined);
-  const claimed = decideClaim(world.groups, group, joined.member, 99, AT_MS);
+  const claimed = decideGroupClaim(world.groups, group, joined.member, 99, AT_MS);
   if (claimed.kind === "claimed") applyChange(world, claimed.change);
   const token = group.cursors.get(A)?.token ?? 0;
   return { group: "g", member: joined.member, stream: A, token };

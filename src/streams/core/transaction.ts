@@ -27,7 +27,7 @@ import type {
   Operation,
   UnfitReason,
 } from "./transaction-state.ts";
-import type { Offset, Run, StreamId, StreamName } from "./types.ts";
+import type { Offset, RunId, StreamId, StreamName } from "./types.ts";
 import type { World } from "./world.ts";
 
 /** Why an operation cannot be done. */
@@ -65,7 +65,7 @@ interface Preview {
 }
 
 export interface TransactionScene extends Scene {
-  readonly run: Run;
+  readonly run: RunId;
 }
 
 export function decideOperations(

@@ -8,7 +8,7 @@ export type StreamName = Brand<string, "StreamName">;
 /** One life of a stream. A stream that is deleted and created again has another id. */
 export type StreamId = Brand<number, "StreamId">;
 /** A random number of the server process that created a stream. A restore can give an id again, but not a run. */
-export type Run = Brand<number, "Run">;
+export type RunId = Brand<number, "Run">;
 export type ProducerId = Brand<string, "ProducerId">;
 /** Random text that the client chose. It tells one life of a writer from the next. */
 export type SessionNonce = Brand<string, "SessionNonce">;

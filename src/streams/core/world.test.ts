@@ -8,7 +8,7 @@ import {
   keyClaim,
   producerClaim,
   sessionClaim,
-  textOf,
+  joinedText,
   RUN,
 } from "../../testing/commands.ts";
 import { describeWorld } from "../../testing/store-case-kit.ts";
@@ -170,7 +170,7 @@ function readModel(changes: readonly Change[]): Map<StreamId, { text: string; is
     } else if (change.kind === "appended") {
       const before = model.get(change.stream);
       if (before === undefined) throw new Error("an append to a stream that is not there");
-      before.text += textOf([change.data]);
+      before.text += joinedText([change.data]);
       before.isClosed = change.closes;
     } else if (change.kind === "removed") {
       model.delete(change.stream);

@@ -10,11 +10,11 @@
  *   - a stream's fork count is the number of streams that name it as their source.
  */
 
-import type { Appended, Change, StreamCreated, StreamRemoved } from "./change.ts";
+import type { StreamAppended, Change, StreamCreated, StreamRemoved } from "./change.ts";
 import { applyGroup, applyStreamFound, applyStreamLost, createGroupBook } from "./group.ts";
 import type { GroupBook } from "./group-state.ts";
 import { KeyWindow } from "./key-window.ts";
-import type { KeyRecord, MutableStreamKeys } from "./keys.ts";
+import type { StoredKey, MutableStreamKeys } from "./keys.ts";
 import { NameIndex } from "./name-index.ts";
 import { applyProducer, applyReset, type MutableProducer } from "./producer.ts";
 import type { StreamState } from "./stream.ts";
@@ -172,7 +172,7 @@ function applyCreated(world: MutableWorld, change: StreamCreated): void {
   if (fork !== undefined) streamOf(world, fork.source).forkCount += 1;
 }
 
-function applyAppended(stream: MutableStream, change: Appended): void {
+function applyAppended(stream: MutableStream, change: StreamAppended): void {
   const { producer, streamSeq, key, atMs } = change;
   assert(!stream.isClosed, `A2 an append follows a close: id=${stream.id}`);
   stream.tail = advance(stream.tail, change.data.length);
@@ -187,7 +187,7 @@ function applyAppended(stream: MutableStream, change: Appended): void {
   if (before === undefined) stream.producers.set(producer.id, after);
 }
 
-function applyKey(stream: MutableStream, key: KeyRecord, atMs: TimeMs): void {
+function applyKey(stream: MutableStream, key: StoredKey, atMs: TimeMs): void {
   stream.keys ??= { policy: undefined, window: undefined };
   const window = (stream.keys.window ??= new KeyWindow(key.ordinal));
   // The image in a snapshot may be later than the replay, and already have the key.

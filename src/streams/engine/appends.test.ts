@@ -12,7 +12,7 @@ import {
   keyClaim,
   producerClaim,
   sessionClaim,
-  textOf,
+  joinedText,
 } from "../../testing/commands.ts";
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
@@ -61,7 +61,7 @@ async function openBench(store: Store = openMemoryStore(), parts: Parts = {}): P
     async read() {
       const look = await engine.look(A);
       if (look.kind !== "found") return look.kind;
-      return textOf((await engine.read(look.state, 0 as Offset, 1_000_000)).appends);
+      return joinedText((await engine.read(look.state, 0 as Offset, 1_000_000)).appends);
     },
   };
 }

@@ -8,7 +8,7 @@ import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.
 import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { appended, created, ended } from "../../testing/store-case-kit.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
-import { type Advance, Batch, GroupCommit } from "./commit.ts";
+import { type StreamAdvance, CommitBatch, GroupCommit } from "./commit.ts";
 import { Room } from "./room.ts";
 import type { Change } from "../core/change.ts";
 import type { Store } from "../store.ts";
@@ -18,12 +18,12 @@ const NAME = "/case/1" as StreamName;
 interface Bench {
   readonly commit: GroupCommit;
   readonly room: Room;
-  readonly landed: Batch[];
-  readonly stage: (...changes: readonly Change[]) => Batch;
+  readonly landed: CommitBatch[];
+  readonly stage: (...changes: readonly Change[]) => CommitBatch;
 }
 
 function bench(store: Store): Bench {
-  const landed: Batch[] = [];
+  const landed: CommitBatch[] = [];
   const commit = new GroupCommit(store, (batch) => landed.push(batch));
   return {
     commit,
@@ -126,7 +126,7 @@ describe("a failed commit", () => {
   test.each([1, 2, 3, 4, 5])("W3 at commit %d is the last one that is tried", async (k) => {
     const store = openFaultyStore(openMemoryStore(), { failCommit: k });
     const { commit, room, stage, landed } = bench(store);
-    const batches: Batch[] = [];
+    const batches: CommitBatch[] = [];
     for (let index = 0; index < 5; index += 1) {
       try {
         batches.push(index === 0 ? stage(created(1)) : stage(appended(1, "x")));
@@ -198,7 +198,7 @@ test("W4 readers learn of every byte once, in order, and only after its commit",
     }
     store.open();
     await commit.settled();
-    const told: Advance[] = landed.flatMap(({ advances }) => [...advances.values()]);
+    const told: StreamAdvance[] = landed.flatMap(({ advances }) => [...advances.values()]);
     let tail = 0;
     for (const advance of told) {
       expect(advance.start, `seed ${seed}`).toBe(tail);

@@ -22,7 +22,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import type { Store } from "../store.ts";
 
 /** What one batch did to one stream. */
-export interface Advance {
+export interface StreamAdvance {
   readonly stream: StreamId;
   readonly start: Offset;
   tail: Offset;
@@ -32,17 +32,17 @@ export interface Advance {
 }
 
 /** What readers may know of a stream while some of its changes are not durable yet. */
-interface Flight {
+interface PendingStream {
   tail: Offset;
   isClosed: boolean;
   /** The newest batch that touches the stream. */
-  batch: Batch;
+  batch: CommitBatch;
 }
 
 /** Changes that become durable together. `done` settles when they are, or cannot be. */
-export class Batch {
+export class CommitBatch {
   readonly changes: Change[] = [];
-  readonly advances = new Map<StreamId, Advance>();
+  readonly advances = new Map<StreamId, StreamAdvance>();
   readonly names = new Set<StreamName>();
   readonly done: Promise<void>;
   readonly resolve: () => void;
@@ -76,14 +76,14 @@ export type CommitWatch = (changes: number) => () => void;
 export class GroupCommit {
   readonly #store: Store;
   readonly #world: World;
-  readonly #onDurable: (batch: Batch) => void;
+  readonly #onDurable: (batch: CommitBatch) => void;
   readonly #defer: Defer;
   readonly #watch: CommitWatch;
-  readonly #flights = new Map<StreamId, Flight>();
+  readonly #flights = new Map<StreamId, PendingStream>();
   /** Streams that a batch creates or removes, by name, until that batch is durable. */
-  readonly #lifecycles = new Map<StreamName, Batch>();
+  readonly #lifecycles = new Map<StreamName, CommitBatch>();
   /** Batches that fill, oldest first. There is more than one only when the first is full. */
-  readonly #waiting: Batch[] = [];
+  readonly #waiting: CommitBatch[] = [];
   #isBusy = false;
   #last: Promise<void> = Promise.resolve();
   #pendingBytes = 0;
@@ -92,7 +92,7 @@ export class GroupCommit {
 
   constructor(
     store: Store,
-    onDurable: (batch: Batch) => void,
+    onDurable: (batch: CommitBatch) => void,
     defer: Defer = queueMicrotask,
     watch: CommitWatch = () => () => undefined,
   ) {
@@ -126,7 +126,7 @@ export class GroupCommit {
   }
 
   /** The batch that fills. Everything staged into it in one synchronous step is atomic. */
-  begin(): Batch {
+  begin(): CommitBatch {
     if (this.#stopped !== undefined) throw this.#stopped;
     const batch = this.#openBatch();
     this.#last = batch.done;
@@ -139,21 +139,21 @@ export class GroupCommit {
   }
 
   /** Applies a change now and makes it a part of the batch. */
-  stage(batch: Batch, change: Change): void {
+  stage(batch: CommitBatch, change: Change): void {
     assert(!batch.isClosed, "W1 a change joins a batch that is being written");
     this.#track(batch, change);
     applyChange(this.#world, change);
     batch.changes.push(change);
   }
 
-  #openBatch(): Batch {
+  #openBatch(): CommitBatch {
     const open = this.#waiting.at(-1);
     const isFull =
       open === undefined ||
       open.changes.length >= LIMITS.batchChangesMax ||
       open.bytes >= LIMITS.batchBytesMax;
     if (!isFull) return open;
-    const batch = new Batch();
+    const batch = new CommitBatch();
     this.#waiting.push(batch);
     return batch;
   }
@@ -164,7 +164,7 @@ export class GroupCommit {
   }
 
   /** The batch that an answer about this stream must wait for, if any. */
-  underWay(name: StreamName, state: StreamState | undefined): Batch | undefined {
+  underWay(name: StreamName, state: StreamState | undefined): CommitBatch | undefined {
     if (state !== undefined) {
       const flight = this.#flights.get(state.id);
       if (flight !== undefined) return flight.batch;
@@ -173,7 +173,7 @@ export class GroupCommit {
   }
 
   /** The batch in which a stream of this name comes or goes, if that is not durable yet. */
-  lifecycle(name: StreamName): Batch | undefined {
+  lifecycle(name: StreamName): CommitBatch | undefined {
     return this.#lifecycles.size === 0 ? undefined : this.#lifecycles.get(name);
   }
 
@@ -185,7 +185,7 @@ export class GroupCommit {
     return this.#flights.get(state.id)?.isClosed ?? state.isClosed;
   }
 
-  #track(batch: Batch, change: Change): void {
+  #track(batch: CommitBatch, change: Change): void {
     switch (change.kind) {
       case "created":
         this.#trackName(batch, change.name);
@@ -218,12 +218,12 @@ export class GroupCommit {
     }
   }
 
-  #trackName(batch: Batch, name: StreamName): void {
+  #trackName(batch: CommitBatch, name: StreamName): void {
     batch.names.add(name);
     this.#lifecycles.set(name, batch);
   }
 
-  #advance(batch: Batch, state: StreamState): Advance {
+  #advance(batch: CommitBatch, state: StreamState): StreamAdvance {
     const flight = this.#flights.get(state.id);
     if (flight === undefined) {
       this.#flights.set(state.id, { tail: state.tail, isClosed: state.isClosed, batch });
@@ -259,7 +259,7 @@ export class GroupCommit {
     }
   }
 
-  #land(batch: Batch): void {
+  #land(batch: CommitBatch): void {
     this.#landed += 1;
     this.#pendingBytes -= batch.bytes;
     assert(this.#pendingBytes >= 0, "W4 more bytes became durable than were staged");
@@ -281,7 +281,7 @@ export class GroupCommit {
   }
 
   // Flights and lifecycles stay as they are: they are what keeps readers at the durable state.
-  #stop(batch: Batch, cause: unknown): void {
+  #stop(batch: CommitBatch, cause: unknown): void {
     const reason = cause instanceof Error ? cause.message : String(cause);
     this.#stopped = new HapaxError("writes_stopped", `a commit failed: ${reason}`, { cause });
     batch.reject(this.#stopped);

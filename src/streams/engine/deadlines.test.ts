@@ -1,7 +1,7 @@
 // The heap of deadlines, and the expiry of streams that it drives. PROTOCOL.md §9
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { Expiry, StreamState } from "../core/stream.ts";
+import type { ExpiryRule, StreamState } from "../core/stream.ts";
 import type { StreamName } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { appendCommand, createCommand } from "../../testing/commands.ts";
@@ -119,7 +119,7 @@ test("after stop nothing fires and nothing is taken", () => {
 });
 
 const A = "/a" as StreamName;
-const TTL: Expiry = { kind: "ttl", seconds: 16 };
+const TTL: ExpiryRule = { kind: "ttl", seconds: 16 };
 /** The TTL and the 16th of it by which a deadline may be late. */
 const LATEST_MS = 17_000;
 
@@ -132,7 +132,7 @@ interface Bench {
   readonly pass: (ms: number) => Promise<void>;
 }
 
-async function openBench(expiry: Expiry): Promise<Bench> {
+async function openBench(expiry: ExpiryRule): Promise<Bench> {
   const clock = createVirtualClock(1_000_000);
   const store = openGatedStore(openMemoryStore());
   const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
@@ -205,7 +205,7 @@ describe("expiry", () => {
   test("a stream that forks need expires softly, and its fork lives on", async () => {
     const { engine, store, pass } = await openBench({ kind: "at", timeMs: 1_005_000 });
     const fork = { sourceName: A, anchor: undefined, subOffset: 0 };
-    const expiry: Expiry = { kind: "at", timeMs: 2_000_000 };
+    const expiry: ExpiryRule = { kind: "at", timeMs: 2_000_000 };
     void engine.create(createCommand("/b", { fork, expiry }));
     await pass(0);
     await pass(5_000);

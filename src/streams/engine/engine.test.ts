@@ -7,7 +7,7 @@ import type { Offset, StreamName } from "../core/types.ts";
 import { isHapaxError } from "../../base/errors.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import type { Store } from "../store.ts";
-import { appendCommand, createCommand, producerClaim, textOf } from "../../testing/commands.ts";
+import { appendCommand, createCommand, producerClaim, joinedText } from "../../testing/commands.ts";
 import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock, type VirtualClock } from "../../testing/virtual-clock.ts";
@@ -38,7 +38,7 @@ function bench(store: Store): Bench {
     async read(name) {
       const look = await engine.look(name);
       if (look.kind !== "found") return look.kind;
-      return textOf((await engine.read(look.state, 0 as Offset, 1_000_000)).appends);
+      return joinedText((await engine.read(look.state, 0 as Offset, 1_000_000)).appends);
     },
   };
 }

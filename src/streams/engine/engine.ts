@@ -21,7 +21,7 @@ import type { Store, StoreStats, StoreSupport } from "../store.ts";
 import type { Act } from "./acts.ts";
 import { Appends, type ProducerView, type ResetOutcome } from "./appends.ts";
 import { Boundaries, type IsRecordStart } from "./boundaries.ts";
-import { type Batch, type Defer, GroupCommit } from "./commit.ts";
+import { type CommitBatch, type Defer, GroupCommit } from "./commit.ts";
 import { Expiry } from "./expiry.ts";
 import type { RecordsEnd } from "./fork-source.ts";
 import { Groups } from "./groups.ts";
@@ -29,7 +29,7 @@ import { JournalClock } from "./journal-clock.ts";
 import { KeySweeper } from "./key-sweeper.ts";
 import { Lifecycle } from "./lifecycle.ts";
 import type { StreamPage } from "./listing.ts";
-import { Meter } from "./meter.ts";
+import { EngineMeter } from "./meter.ts";
 import type { AppendObserver } from "./observer.ts";
 import type { AppendOutcome, DeleteOutcome, Found, Gone, Look, Missing } from "./outcomes.ts";
 import type { ReadPage } from "./outcomes.ts";
@@ -78,7 +78,7 @@ export class Engine {
   readonly #subscriptions: Subscriptions | undefined;
   readonly transactions: Transactions;
   readonly groups: Groups;
-  readonly meter = new Meter();
+  readonly meter = new EngineMeter();
 
   constructor(parts: EngineParts) {
     const { store, clock, random = systemRandom, keyDefaults = KEY_DEFAULTS } = parts;
@@ -285,7 +285,7 @@ export class Engine {
   }
 
   #createCommit({ store, clock, defer }: EngineParts): GroupCommit {
-    const announce = (batch: Batch): void => {
+    const announce = (batch: CommitBatch): void => {
       this.#announce(batch);
     };
     return new GroupCommit(store, announce, defer, (changes) => {
@@ -327,7 +327,7 @@ export class Engine {
     return sweeper;
   }
 
-  #announce(batch: Batch): void {
+  #announce(batch: CommitBatch): void {
     for (const { stream, tail } of batch.advances.values()) {
       if (this.#tails.hasListeners(stream)) this.#boundaries.remember(stream, tail);
     }

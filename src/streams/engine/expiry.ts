@@ -10,7 +10,7 @@ import type { StreamState } from "../core/stream.ts";
 import { assert } from "../../base/assert.ts";
 import type { StreamId, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
-import type { Batch, GroupCommit } from "./commit.ts";
+import type { CommitBatch, GroupCommit } from "./commit.ts";
 import { Deadlines } from "./deadlines.ts";
 import type { JournalClock } from "./journal-clock.ts";
 import type { Room } from "./room.ts";
@@ -63,7 +63,7 @@ export class Expiry {
   }
 
   /** Stages the end of a stream: at once, or when its last fork goes. */
-  end(state: StreamState): Batch {
+  end(state: StreamState): CommitBatch {
     const { world, commit, time } = this.#parts;
     assert(world.byId.get(state.id) === state, `a stream is ended twice: id=${state.id}`);
     const batch = commit.begin();

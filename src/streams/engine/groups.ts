@@ -6,14 +6,14 @@
 import { assert } from "../../base/assert.ts";
 import {
   type CommitRefusal,
-  decideClaim,
+  decideGroupClaim,
   decideCommit,
-  decideFound,
+  decideGroupStart,
   decideGroup,
   decideGroupReset,
   decideJoin,
   decideLeave,
-  decideRelease,
+  decideGroupRelease,
   type GroupCreation,
   handOverOf,
   type LeaseCommit,
@@ -22,11 +22,11 @@ import {
 } from "../core/group-decide.ts";
 import type {
   Cursor,
-  Group,
+  GroupState,
   GroupChange,
   GroupId,
   GroupSettings,
-  GroupStart,
+  GroupOrigin,
   LeaseToken,
   MemberId,
 } from "../core/group-state.ts";
@@ -102,7 +102,7 @@ export interface GroupView {
 }
 
 /** An offset may be refused by any stream, so all of them are asked in the same step. Every stream has a beginning. */
-function mayBeRefused(start: GroupStart): boolean {
+function mayBeRefused(start: GroupOrigin): boolean {
   return start.kind === "offset" && start.offset !== OFFSET_ZERO;
 }
 
@@ -176,7 +176,7 @@ export class Groups {
         await slices.turn();
         if (this.#book.byId.get(id) !== group) return;
       }
-      const offset = decideFound(this.#book, group, state, () => true);
+      const offset = decideGroupStart(this.#book, group, state, () => true);
       if (typeof offset === "number") cursors.push([state.name, offset]);
     }
     join();
@@ -221,7 +221,7 @@ export class Groups {
   ): Promise<ClaimView | MemberLost | NoGroup> {
     const group = this.#book.byId.get(id);
     if (group === undefined) return this.#settled(MISSING);
-    const decision = decideClaim(this.#book, group, member, max, this.#writer.nowMs());
+    const decision = decideGroupClaim(this.#book, group, member, max, this.#writer.nowMs());
     if (decision.kind === "member_lost") return this.#settled(decision);
     const durable = this.#submit([decision.change]);
     const handOver = handOverOf(group, member);
@@ -232,7 +232,7 @@ export class Groups {
   }
 
   /** All that a member holds: of one moment, unless it is very much. */
-  async #leasesOf(group: Group, member: MemberId): Promise<readonly LeaseView[]> {
+  async #leasesOf(group: GroupState, member: MemberId): Promise<readonly LeaseView[]> {
     const slices = this.#writer.slices();
     // What is lost and given again meanwhile comes twice: the later one counts.
     const leases = new Map<StreamName, LeaseView>();
@@ -287,7 +287,7 @@ export class Groups {
   ): Promise<NoGroup | { readonly kind: "released" }> {
     const group = this.#book.byId.get(id);
     if (group === undefined) return this.#settled(MISSING);
-    await this.#submit(decideRelease(group, member, leases, this.#writer.nowMs()));
+    await this.#submit(decideGroupRelease(group, member, leases, this.#writer.nowMs()));
     return { kind: "released" };
   }
 
@@ -302,7 +302,7 @@ export class Groups {
   async reset(
     id: GroupId,
     only: StreamName | undefined,
-    to: GroupStart,
+    to: GroupOrigin,
     act?: Act,
   ): Promise<ResetDecision | NoGroup> {
     const check = this.#boundaries.check();
@@ -329,7 +329,7 @@ export class Groups {
   }
 
   /** In slices: one that is cut short has moved a part, and the request that comes again moves all. */
-  async #resetAll(group: Group, to: GroupStart): Promise<ResetDecision> {
+  async #resetAll(group: GroupState, to: GroupOrigin): Promise<ResetDecision> {
     const { id } = group;
     const slices = this.#writer.slices();
     const offsets: (readonly [StreamName, Offset])[] = [];
@@ -423,7 +423,7 @@ export class Groups {
     return this.#writer.world.groups;
   }
 
-  async #summary(group: Group, slices: Slices): Promise<GroupSummary> {
+  async #summary(group: GroupState, slices: Slices): Promise<GroupSummary> {
     let lag = 0;
     for (const [stream, cursor] of group.cursors) {
       if (!slices.take()) await slices.turn();

@@ -15,7 +15,7 @@ import {
 } from "../../testing/commands.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { Engine } from "./engine.ts";
-import { Histogram, Meter } from "./meter.ts";
+import { Histogram, EngineMeter } from "./meter.ts";
 
 const A = "/a" as StreamName;
 const BEGINNING = { kind: "beginning" } as const;
@@ -37,7 +37,7 @@ async function openEngine() {
 }
 
 /** Counts that are not zero. */
-function outcomesOf(meter: Meter): Record<string, number> {
+function outcomesOf(meter: EngineMeter): Record<string, number> {
   return Object.fromEntries(Object.entries(meter.outcomes).filter(([, count]) => count > 0));
 }
 
@@ -144,7 +144,7 @@ describe("the meter", () => {
     for (const [index, atMs] of [0, 0, 0, 5000, 6000].entries()) {
       window.add(keyClaim(`k${index}`, "x").mark, (index + 1) as Offset, atMs as TimeMs);
     }
-    const meter = new Meter();
+    const meter = new EngineMeter();
     const keys = { policy: KEYS, window };
     meter.keys(keys, KEY_DEFAULTS, 4, 10_000 as TimeMs);
     expect([meter.keysExpired, meter.keysPushedOut]).toEqual([3, 1]);

@@ -8,7 +8,7 @@ import { firstAliveOf, type KeyDefaults, type StreamKeys, windowMsOf } from "../
 import type { Operation } from "../core/transaction-state.ts";
 import type { TimeMs } from "../core/types.ts";
 import type { AppendOutcome } from "./outcomes.ts";
-import type { TransactionOutcome } from "./transactions.ts";
+import type { TransactionResult } from "./transactions.ts";
 
 /** How often each upper bound was met: a histogram as Prometheus has it. */
 export class Histogram {
@@ -34,7 +34,7 @@ export class Histogram {
 const SECONDS = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5];
 const SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 8192];
 
-export class Meter {
+export class EngineMeter {
   readonly outcomes: Record<AppendOutcome["kind"], number> = {
     accepted: 0,
     duplicate: 0,
@@ -97,7 +97,7 @@ export class Meter {
   }
 
   /** A transaction is about to be answered. */
-  transaction(outcome: TransactionOutcome, operations: readonly Operation[]): void {
+  transaction(outcome: TransactionResult, operations: readonly Operation[]): void {
     const { transactions, groups } = this;
     if (outcome.kind !== "committed") {
       transactions.refused += 1;

@@ -4,7 +4,7 @@ import type { StreamState } from "../core/stream.ts";
 import type { Offset, StreamName, TimeMs } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import type { Store } from "../store.ts";
-import { appendCommand, createCommand, producerClaim, textOf } from "../../testing/commands.ts";
+import { appendCommand, createCommand, producerClaim, joinedText } from "../../testing/commands.ts";
 import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
@@ -29,7 +29,7 @@ async function openEngine(store: Store): Promise<Engine> {
 async function read(engine: Engine, name: StreamName): Promise<string> {
   const look = await engine.look(name);
   if (look.kind !== "found") return look.kind;
-  return textOf((await engine.read(look.state, 0 as Offset, 1000)).appends);
+  return joinedText((await engine.read(look.state, 0 as Offset, 1000)).appends);
 }
 
 /** Writes down each append to "/a" in "/log", which must exist; and a note before it. */

@@ -12,7 +12,7 @@ import {
   createCommand,
   producerClaim,
   sessionClaim,
-  textOf,
+  joinedText,
 } from "../../testing/commands.ts";
 import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { openGatedStore } from "../../../test/kits/gated-store.ts";
@@ -70,7 +70,7 @@ async function openBench(store: Store = openMemoryStore()): Promise<Bench> {
     async read() {
       const look = await engine.look(A);
       if (look.kind !== "found") return look.kind;
-      return textOf((await engine.read(look.state, 0 as Offset, 1_000_000)).appends);
+      return joinedText((await engine.read(look.state, 0 as Offset, 1_000_000)).appends);
     },
   };
 }

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Offset, StreamName } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
-import { appendCommand, createCommand, textOf } from "../../testing/commands.ts";
+import { appendCommand, createCommand, joinedText } from "../../testing/commands.ts";
 import { openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { Engine } from "./engine.ts";
@@ -91,7 +91,7 @@ test("a fork of a fork of a fork shows exactly the text it has by definition", a
             // Whole appends: the page starts at the border before `from` and ends at a border.
             const start = Math.max(...borders.filter((border) => border <= from));
             if (from < text.length) expect(page.start).toBe(start);
-            expect(textOf(page.appends)).toBe(
+            expect(joinedText(page.appends)).toBe(
               text.slice(from < text.length ? start : from, page.next),
             );
             expect(borders).toContain(page.next);
@@ -122,14 +122,14 @@ test("a read stops at the durable tail, though the store has more", async () => 
   const look = await engine.look(nameOf(0));
   if (look.kind !== "found") throw new Error("the stream is missing");
   const page = await engine.read(look.state, 0 as Offset, 1000);
-  expect([textOf(page.appends), page.next, page.tail, page.isUpToDate]).toEqual([
+  expect([joinedText(page.appends), page.next, page.tail, page.isUpToDate]).toEqual([
     "durable",
     7,
     7,
     true,
   ]);
   const direct = await readAcrossForks(inner, look.state, 0 as Offset, 14 as Offset, 1000);
-  expect(textOf(direct.appends)).toBe("durable+flight");
+  expect(joinedText(direct.appends)).toBe("durable+flight");
 });
 
 test("what the source gets after the fork, and its deletion, change nothing for the fork", async () => {
@@ -142,7 +142,7 @@ test("what the source gets after the fork, and its deletion, change nothing for 
   const look = await engine.look(nameOf(1));
   if (look.kind !== "found") throw new Error("the fork is missing");
   const page = await engine.read(look.state, 0 as Offset, 1000);
-  expect(textOf(page.appends)).toBe("shared|own");
+  expect(joinedText(page.appends)).toBe("shared|own");
   expect((await engine.look(nameOf(0))).kind).toBe("gone");
   await engine.close();
 });

@@ -7,7 +7,7 @@ import type { Offset, StreamName } from "../core/types.ts";
 import { systemRandom } from "../../base/random.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
-import { appendCommand, createCommand, textOf } from "../../testing/commands.ts";
+import { appendCommand, createCommand, joinedText } from "../../testing/commands.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { jsonRecordEnd } from "../../protocol/json.ts";
 import { subscriptionFormat } from "../../protocol/subscription.ts";
@@ -64,7 +64,7 @@ async function openStage(store: Store = openMemoryStore(), startMs = START_MS) {
       const state = engine.world.streams.get(WAKES);
       assert(state !== undefined, "no wake stream");
       const { appends } = await engine.read(state, 0 as Offset, 1_000_000);
-      return JSON.parse(`[${textOf(appends).slice(0, -1)}]`) as never;
+      return JSON.parse(`[${joinedText(appends).slice(0, -1)}]`) as never;
     },
     phase(id: string): string | undefined {
       return engine.world.subscriptions.byId.get(id)?.phase.kind;

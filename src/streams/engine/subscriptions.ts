@@ -11,8 +11,8 @@ import {
   type AckDecision,
   decideAck,
   decideAppendWake,
-  decideClaim,
-  decideRelease,
+  decideSubscriptionClaim,
+  decideSubscriptionRelease,
   decideWake,
   type Scene,
   type WakeReference,
@@ -276,7 +276,11 @@ export class Subscriptions implements AppendObserver {
     if (subscription === undefined) return this.#settled(MISSING);
     const { way, leaseMs } = subscription.settings;
     if (way.kind !== "pull_wake") return this.#settled({ kind: "wrong_type" });
-    const decision = decideClaim(subscription, worker, this.#scene(this.#writer.nowMs()));
+    const decision = decideSubscriptionClaim(
+      subscription,
+      worker,
+      this.#scene(this.#writer.nowMs()),
+    );
     if (decision.kind === "held") return this.#settled(decision);
     const durable = this.#submit(decision.changes);
     const streams = claimedStreams(this.#writer, subscription);
@@ -325,7 +329,7 @@ export class Subscriptions implements AppendObserver {
     const found = await this.#authorise(id, "claim", token, reference);
     if ("kind" in found) return this.#settled(found);
     const scene = this.#scene(this.#writer.nowMs());
-    const decision = decideRelease(found.subscription, reference, scene);
+    const decision = decideSubscriptionRelease(found.subscription, reference, scene);
     await this.#submit(decision.changes);
     if (decision.kind === "fenced") return { kind: "fenced" };
     return { kind: "settled", isWokenAgain: decision.isWokenAgain };

@@ -2,20 +2,20 @@ import { describe, expect, test } from "vitest";
 import type { StreamState } from "../core/stream.ts";
 import type { Offset, StreamId, StreamName } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
-import { appendCommand, createCommand, textOf } from "../../testing/commands.ts";
+import { appendCommand, createCommand, joinedText } from "../../testing/commands.ts";
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createSeededRandom } from "../../testing/seeded-random.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { turn } from "../../../test/kits/watch.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { Advance } from "./commit.ts";
+import type { StreamAdvance } from "./commit.ts";
 import { Engine } from "./engine.ts";
 import { type TailEvent, Tails } from "./tails.ts";
 
 const A = "/a" as StreamName;
 const ONE = 1 as StreamId;
 
-function advanceOf(stream: number): Advance {
+function advanceOf(stream: number): StreamAdvance {
   const zero = 0 as Offset;
   const rest = { isClosed: false, isGone: false, appends: [] };
   return { stream: stream as StreamId, start: zero, tail: zero, ...rest };
@@ -80,7 +80,7 @@ describe("the list of readers", () => {
       tails.listen(ONE, ({ tail }) => told.push(`${tail}:${index}`));
     }
     const appends: [Uint8Array] = [new Uint8Array(256 * 1024)];
-    const from = (start: number): Advance => ({
+    const from = (start: number): StreamAdvance => ({
       ...advanceOf(1),
       start: start as Offset,
       tail: (start + 1) as Offset,
@@ -218,7 +218,7 @@ test("G10 W4 every reader receives all durable data in order without holes, in 3
     await engine.append(A, appendCommand("", { closes: true }));
     for (const { from, events } of readers) {
       const told = events.flatMap(({ appends }) => appends);
-      expect(textOf(told), `seed ${seed}`).toBe(text.slice(from));
+      expect(joinedText(told), `seed ${seed}`).toBe(text.slice(from));
       let tail = from;
       for (const event of events) {
         expect(event.start, `seed ${seed}`).toBe(tail);
@@ -278,7 +278,7 @@ test("no schedule of looks, appends and commits loses a wake-up", async () => {
 test("G4 W4 looks, reads and lists stay at the durable state until a write is committed", async () => {
   const { engine, store, state } = await openEngine();
   const textNow = async (): Promise<string> =>
-    textOf((await engine.read(state, 0 as Offset, 1000)).appends);
+    joinedText((await engine.read(state, 0 as Offset, 1000)).appends);
   void engine.append(A, appendCommand("durable"));
   await store.arrival();
   await store.release();

@@ -14,7 +14,7 @@ import { assert } from "../../base/assert.ts";
 import type { Clock } from "../../base/clock.ts";
 import type { Offset, StreamId } from "../core/types.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { Advance } from "./commit.ts";
+import type { StreamAdvance } from "./commit.ts";
 import { TurnBudget } from "./turn-budget.ts";
 
 /** What readers receive. One object for all readers of a stream, so that it is encoded once. */
@@ -88,12 +88,12 @@ export class Tails {
   }
 
   /** Tells the readers of these streams what has just become durable. */
-  publish(advances: Iterable<Advance>): void {
+  publish(advances: Iterable<StreamAdvance>): void {
     for (const advance of advances) this.#enqueue(advance);
     if (!this.#isArmed && this.#waiting.size > 0) this.#tell();
   }
 
-  #enqueue(advance: Advance): void {
+  #enqueue(advance: StreamAdvance): void {
     const listeners = this.#listeners.get(advance.stream);
     if (listeners === undefined) return;
     let tellings = this.#waiting.get(advance.stream);
@@ -164,7 +164,7 @@ export class Tails {
 /** Its readers find the data in the store, page by page. One telling does for all appends until its turn comes. */
 function sendToStore(
   tellings: Telling[],
-  advance: Advance,
+  advance: StreamAdvance,
   listeners: ReadonlySet<TailListener>,
 ): void {
   const last = tellings.at(-1);

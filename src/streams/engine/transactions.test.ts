@@ -10,13 +10,13 @@ import {
   keyClaim,
   producerClaim,
   sessionClaim,
-  textOf,
+  joinedText,
 } from "../../testing/commands.ts";
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
 import { Engine } from "./engine.ts";
-import type { TransactionIdentity, TransactionOutcome } from "./transactions.ts";
+import type { TransactionIdentity, TransactionResult } from "./transactions.ts";
 
 const A = "/a" as StreamName;
 const B = "/b" as StreamName;
@@ -56,14 +56,14 @@ function commit(
   engine: Engine,
   identity: TransactionIdentity,
   ...operations: readonly Operation[]
-): Promise<TransactionOutcome> {
+): Promise<TransactionResult> {
   return engine.transactions.commit(() => ({ identity, operations, bytes: 0 }), "wake");
 }
 
 async function read(engine: Engine, name: StreamName): Promise<string> {
   const look = await engine.look(name);
   if (look.kind !== "found") return look.kind;
-  return textOf((await engine.read(look.state, 0 as Offset, 1_000_000)).appends);
+  return joinedText((await engine.read(look.state, 0 as Offset, 1_000_000)).appends);
 }
 
 async function twoStreams(store?: Store, outcomeBytesMax?: number): Promise<Engine> {

@@ -15,7 +15,7 @@ import {
   type ProducerRefusal,
   type ProducerState,
 } from "../core/producer.ts";
-import { NEVER, type StreamState } from "../core/stream.ts";
+import { NEVER_EXPIRES, type StreamState } from "../core/stream.ts";
 import { decideOperations, type OperationRefusal, type Step } from "../core/transaction.ts";
 import {
   type Operation,
@@ -28,7 +28,7 @@ import type { World } from "../core/world.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { type Act, type ActOutcome, ActRepeated } from "./acts.ts";
 import type { Appends } from "./appends.ts";
-import type { Batch } from "./commit.ts";
+import type { CommitBatch } from "./commit.ts";
 import type { Boundaries, OffsetCheck } from "./boundaries.ts";
 import type { KeySweeper } from "./key-sweeper.ts";
 import type { Writer } from "./writer.ts";
@@ -53,7 +53,7 @@ export interface TransactionCommand {
 /** One entry for each operation; undefined where it is not about a stream. */
 export type OperationOutcomes = readonly (OperationOutcome | undefined)[];
 
-export interface Committed {
+export interface TransactionCommitted {
   readonly kind: "committed";
   /** Undefined: it was committed, and what it answered is kept no more. */
   readonly operations: OperationOutcomes | undefined;
@@ -61,14 +61,14 @@ export interface Committed {
   readonly producer: { readonly epoch: Epoch; readonly sequence: Sequence } | undefined;
 }
 
-export type TransactionOutcome =
-  | Committed
+export type TransactionResult =
+  | TransactionCommitted
   | ProducerRefusal
   | KeyRefusal
   | { readonly kind: "refused"; readonly operation: number; readonly refusal: OperationRefusal };
 
 export type LostOutcome =
-  | Committed
+  | TransactionCommitted
   | { readonly kind: "missing" }
   /** A later epoch or session has begun: what the earlier one did is known no more. */
   | { readonly kind: "fenced"; readonly currentEpoch: Epoch };
@@ -99,7 +99,7 @@ export class Transactions {
    * wait for a look at the store, because streams may have changed meanwhile. `wakeId`: never used before, for the
    * wakes that it may begin.
    */
-  async commit(read: () => TransactionCommand, wakeId: string): Promise<TransactionOutcome> {
+  async commit(read: () => TransactionCommand, wakeId: string): Promise<TransactionResult> {
     const check = this.#parts.boundaries.check();
     for (;;) {
       const command = read();
@@ -118,7 +118,7 @@ export class Transactions {
     command: TransactionCommand,
     wakeId: string,
     check: OffsetCheck,
-  ): Promise<TransactionOutcome> | undefined {
+  ): Promise<TransactionResult> | undefined {
     const log = this.#log();
     for (const operation of command.operations) this.#expire(operation);
     const atMs = this.#writer.nowMs();
@@ -219,7 +219,7 @@ export class Transactions {
       run: writer.run,
       name: TRANSACTION_LOG,
       contentType: "application/json",
-      expiry: NEVER,
+      expiry: NEVER_EXPIRES,
       fork: undefined,
       keys: undefined,
     });
@@ -278,7 +278,7 @@ export class Transactions {
     }
   }
 
-  #stage(batch: Batch, step: Step): OperationOutcome | undefined {
+  #stage(batch: CommitBatch, step: Step): OperationOutcome | undefined {
     if (step.kind === "nothing") return undefined;
     const { observer, expiry } = this.#writer;
     const changes =
@@ -292,7 +292,11 @@ export class Transactions {
     return { stream: step.name, tail: state.tail };
   }
 
-  #stageLog(batch: Batch, log: StreamState, change: Extract<Change, { kind: "appended" }>): void {
+  #stageLog(
+    batch: CommitBatch,
+    log: StreamState,
+    change: Extract<Change, { kind: "appended" }>,
+  ): void {
     const before = log.tail;
     this.#writer.stage(change, batch);
     if (change.key !== undefined) this.#parts.keySweeper.watch(log);
@@ -304,7 +308,7 @@ export class Transactions {
     this.#writer.stage({ kind: "trimmed", atMs: change.atMs, stream: log.id, to }, batch);
   }
 
-  async #replay(log: StreamState, known: Known): Promise<Committed> {
+  async #replay(log: StreamState, known: Known): Promise<TransactionCommitted> {
     const { end, producer } = known;
     await this.#writer.answer(log.name, log, undefined);
     const operations = end === undefined ? undefined : await this.#readOutcomes(log, end);
@@ -326,7 +330,7 @@ interface Known {
   readonly kind: "known";
   /** Where its record in the log ends; undefined: that is known no more. */
   readonly end: Offset | undefined;
-  readonly producer: Committed["producer"];
+  readonly producer: TransactionCommitted["producer"];
 }
 
 type Identified =
@@ -349,7 +353,7 @@ function endOf(log: StreamState, claim: ProducerClaim | undefined): Offset | und
 function findSequence(
   log: StreamState,
   claim: ProducerClaim,
-): Known | Exclude<LostOutcome, Committed> {
+): Known | Exclude<LostOutcome, TransactionCommitted> {
   const state: ProducerState | undefined = log.producers?.get(claim.id);
   if (state === undefined) return { kind: "missing" };
   const decision = decideProducer(state, claim, undefined);

@@ -11,16 +11,16 @@
 
 import type { Clock } from "../../base/clock.ts";
 import type { HapaxError } from "../../base/errors.ts";
-import type { Appended, Change } from "../core/change.ts";
+import type { StreamAppended, Change } from "../core/change.ts";
 import { isSystemStream, type StreamState } from "../core/stream.ts";
 import { assert } from "../../base/assert.ts";
-import type { Offset, Run, StreamName, TimeMs } from "../core/types.ts";
+import type { Offset, RunId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import type { Store } from "../store.ts";
-import type { Batch, GroupCommit } from "./commit.ts";
+import type { CommitBatch, GroupCommit } from "./commit.ts";
 import type { Expiry } from "./expiry.ts";
 import type { JournalClock } from "./journal-clock.ts";
-import type { Meter } from "./meter.ts";
+import type { EngineMeter } from "./meter.ts";
 import type { AppendObserver } from "./observer.ts";
 import type { Room } from "./room.ts";
 import { Slices } from "./turn-budget.ts";
@@ -32,8 +32,8 @@ export interface WriterParts {
   readonly commit: GroupCommit;
   readonly room: Room;
   readonly expiry: Expiry;
-  readonly meter: Meter;
-  readonly run: Run;
+  readonly meter: EngineMeter;
+  readonly run: RunId;
 }
 
 export class Writer {
@@ -43,9 +43,9 @@ export class Writer {
   /** To be asked before anything is decided. */
   readonly room: Room;
   readonly expiry: Expiry;
-  readonly meter: Meter;
+  readonly meter: EngineMeter;
   /** Of the streams that this process creates. */
-  readonly run: Run;
+  readonly run: RunId;
   readonly #time: JournalClock;
   readonly #commit: GroupCommit;
   #observer: AppendObserver | undefined;
@@ -93,12 +93,12 @@ export class Writer {
   }
 
   /** The batch that fills. Everything staged into it in one synchronous step is atomic. */
-  begin(): Batch {
+  begin(): CommitBatch {
     return this.#commit.begin();
   }
 
   /** Applies a change that was decided in this same synchronous step, and with an append what it causes. */
-  stage(change: Change, batch = this.#commit.begin()): Batch {
+  stage(change: Change, batch = this.#commit.begin()): CommitBatch {
     const observer = this.#observer;
     const isObserved = change.kind === "appended" && observer?.isFollowing === true;
     if (isObserved && change.data.length > 0) this.#stageObserved(batch, change, observer);
@@ -139,7 +139,7 @@ export class Writer {
     return this.#observer;
   }
 
-  #stageObserved(batch: Batch, change: Appended, observer: AppendObserver): void {
+  #stageObserved(batch: CommitBatch, change: StreamAppended, observer: AppendObserver): void {
     const state = this.world.byId.get(change.stream);
     assert(state !== undefined, `an append names no stream: id=${change.stream}`);
     // What the server writes for itself is followed by nothing.

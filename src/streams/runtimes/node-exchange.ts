@@ -1,15 +1,15 @@
-/** Turns a request of `node:http` into an Exchange, and sends an Answer back. */
+/** Turns a request of `node:http` into an Exchange, and sends a ServerAnswer back. */
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { type ErrorCode, HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type {
-  Answer,
+  ServerAnswer,
   Exchange,
   LiveAnswer,
   RequestHead,
-  Sink,
+  LiveSink,
   WholeAnswer,
 } from "../server/exchange.ts";
 import type { BodyBudget } from "./node-body-budget.ts";
@@ -178,7 +178,7 @@ function receive(
   return finish;
 }
 
-export interface Sending {
+export interface AnswerSending {
   /** The connection ends with this answer. */
   readonly isLast: boolean;
   /** Milliseconds for which the other side may take nothing before it is cut. */
@@ -188,8 +188,8 @@ export interface Sending {
 export function sendAnswer(
   request: IncomingMessage,
   response: ServerResponse,
-  answer: Answer,
-  sending: Sending,
+  answer: ServerAnswer,
+  sending: AnswerSending,
 ): void {
   if (!("live" in answer) && answer.share !== undefined) {
     const { share } = answer;
@@ -301,7 +301,7 @@ export function untakenOf(socket: Socket): string {
   return `${socket.writableLength} ${handleOf(socket).writeQueueSize ?? 0}`;
 }
 
-function flatten(answer: Answer, isLast: boolean): string[] {
+function flatten(answer: ServerAnswer, isLast: boolean): string[] {
   const headers: string[] = [];
   for (const name in answer.headers) {
     const value = answer.headers[name];
@@ -322,7 +322,7 @@ function sendLive(
   answer.live(createSink(request.socket, response, stallMs));
 }
 
-function createSink(socket: Socket, response: ServerResponse, stallMs: number): Sink {
+function createSink(socket: Socket, response: ServerResponse, stallMs: number): LiveSink {
   return {
     write(bytes) {
       if (!response.destroyed) response.write(bytes);

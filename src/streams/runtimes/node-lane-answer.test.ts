@@ -1,12 +1,12 @@
 // The bytes of answers. test/protocol/lane.test.ts compares them with those of node:http.
 import { expect, test } from "vitest";
-import { encodeAnswer, HeadEnds, requireWhole } from "./node-lane-answer.ts";
+import { encodeLaneAnswer, HeadEnds, requireWhole } from "./node-lane-answer.ts";
 
 const ends = new HeadEnds(65_000);
 const DATE = /Date: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT/;
 
-function encoded(...args: [Parameters<typeof encodeAnswer>[0], boolean]): string {
-  return encodeAnswer(args[0], ends, args[1]).replace(DATE, "Date: now");
+function encoded(...args: [Parameters<typeof encodeLaneAnswer>[0], boolean]): string {
+  return encodeLaneAnswer(args[0], ends, args[1]).replace(DATE, "Date: now");
 }
 
 test("an answer without a body says that the connection stays, and for how long", () => {

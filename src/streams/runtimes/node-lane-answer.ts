@@ -7,7 +7,7 @@
  */
 
 import { STATUS_CODES } from "node:http";
-import type { Answer, WholeAnswer } from "../server/exchange.ts";
+import type { ServerAnswer, WholeAnswer } from "../server/exchange.ts";
 
 /** Characters that no header value may hold: the rule of `node:http`. */
 // oxlint-disable-next-line no-control-regex -- Control characters are what it looks for.
@@ -58,7 +58,7 @@ export class HeadEnds {
 }
 
 /** Encodes the whole answer in latin1. `isLast`: the connection ends with it. */
-export function encodeAnswer(answer: WholeAnswer, ends: HeadEnds, isLast: boolean): string {
+export function encodeLaneAnswer(answer: WholeAnswer, ends: HeadEnds, isLast: boolean): string {
   const { status, headers, body } = answer;
   let text = startOf(status);
   for (const name in headers) {
@@ -75,7 +75,7 @@ export function encodeAnswer(answer: WholeAnswer, ends: HeadEnds, isLast: boolea
 }
 
 /** Returns the answer, if appends can have it: it is complete and never compressed. Throws otherwise. */
-export function requireWhole(answer: Answer): WholeAnswer {
+export function requireWhole(answer: ServerAnswer): WholeAnswer {
   if ("live" in answer || answer.mayCompress === true) {
     throw new Error("an answer of this kind has no place on the lane");
   }

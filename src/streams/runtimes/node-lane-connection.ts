@@ -17,7 +17,7 @@ import type { WholeAnswer } from "../server/exchange.ts";
 import { failureAnswer } from "../server/problem.ts";
 import type { BodyBudget } from "./node-body-budget.ts";
 import { brokenBody, untakenOf } from "./node-exchange.ts";
-import { encodeAnswer, type HeadEnds, requireWhole } from "./node-lane-answer.ts";
+import { encodeLaneAnswer, type HeadEnds, requireWhole } from "./node-lane-answer.ts";
 import { LaneExchange } from "./node-lane-exchange.ts";
 import { HeadParser } from "./node-lane-parser.ts";
 
@@ -196,7 +196,7 @@ export class LaneConnection {
       while ((answer = this.#owed[0]?.answer) !== undefined) {
         const mustEnd = this.#isBroken || this.#lane.server.isDraining;
         const isLast = this.#owed.length === 1 && mustEnd;
-        text += encodeAnswer(answer, this.#lane.ends, isLast);
+        text += encodeLaneAnswer(answer, this.#lane.ends, isLast);
         const exchange = this.#owed.shift();
         if (exchange === this.#receiving) exchange?.drop(); // Answered before its body has come.
         if (isLast) this.#isOver = true;

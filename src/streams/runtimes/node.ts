@@ -15,7 +15,7 @@ import { systemClock } from "../../base/clock.ts";
 import { ERRORS, type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { systemRandom } from "../../base/random.ts";
-import { type Answer, createServer, type HapaxServer } from "../server.ts";
+import { type ServerAnswer, createServer, type HapaxServer } from "../server.ts";
 import { ALWAYS_HEADERS } from "../server/policy.ts";
 import { failureAnswer } from "../server/problem.ts";
 import type { ServerOptions } from "../server/options.ts";
@@ -185,7 +185,7 @@ function createListener(
     { request, response, exchange }: Asked,
     connection: HttpConnection | undefined,
   ): Promise<void> => {
-    let ready: Answer;
+    let ready: ServerAnswer;
     try {
       ready = await server.handle(exchange);
     } catch (error) {

@@ -4,7 +4,7 @@ import { type Act, type ActLook, type ActOutcome, ActRepeated } from "../engine/
 import { encodeAppendRefusal } from "../../protocol/append-refusal.ts";
 import { HEADER, SENT } from "../../protocol/headers.ts";
 import { keyBytes, markOf, parseKey } from "../../protocol/key.ts";
-import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
+import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
 
@@ -13,9 +13,9 @@ export async function actOnce(
   exchange: Exchange,
   parts: ServerParts,
   body: Uint8Array | undefined,
-  run: (act: Act | undefined) => Promise<Answer>,
+  run: (act: Act | undefined) => Promise<ServerAnswer>,
   encode: (outcome: ActOutcome) => WholeAnswer,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const key = parseKey(exchange.header(SENT.idempotencyKey));
   if (key === undefined) return run(undefined);
   const head = new TextEncoder().encode(`${exchange.method} ${exchange.path}?${exchange.query}\n`);
@@ -40,7 +40,7 @@ async function answerKnown(
   parts: ServerParts,
   look: ActLook,
   encode: (outcome: ActOutcome) => WholeAnswer,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   if (look.kind === "done") {
     const answer = encode(await look.outcome());
     return { ...answer, headers: { ...answer.headers, [HEADER.keyReplayed]: "true" } };

@@ -48,7 +48,7 @@ export interface Exchange {
 export type AnswerHeaders = Readonly<Record<string, string>>;
 
 /** What a handler answers: everything at once, or a stream of events. */
-export type Answer = WholeAnswer | LiveAnswer;
+export type ServerAnswer = WholeAnswer | LiveAnswer;
 
 /** An answer whose body is known when it begins. */
 export interface WholeAnswer {
@@ -70,11 +70,11 @@ export interface WholeAnswer {
 export interface LiveAnswer {
   readonly status: number;
   readonly headers: AnswerHeaders;
-  readonly live: (sink: Sink) => void;
+  readonly live: (sink: LiveSink) => void;
 }
 
 /** The sending half of a live answer. */
-export interface Sink {
+export interface LiveSink {
   /** Queues bytes; they may be shared with other sinks and are never changed. */
   write(bytes: Uint8Array): void;
   /** Bytes queued that the other side has not taken yet. */

@@ -6,7 +6,7 @@
 import type { Clock } from "../../base/clock.ts";
 import type { Random } from "../../base/random.ts";
 import { invalid } from "../../protocol/refusal.ts";
-import type { Answer, Exchange, LiveAnswer, WholeAnswer } from "./exchange.ts";
+import type { ServerAnswer, Exchange, LiveAnswer, WholeAnswer } from "./exchange.ts";
 import { json } from "./json.ts";
 import { methodNotAllowed } from "./problem.ts";
 
@@ -47,7 +47,7 @@ export class Faults {
   }
 
   /** POST adds a fault, DELETE clears all. */
-  async control(exchange: Exchange): Promise<Answer> {
+  async control(exchange: Exchange): Promise<ServerAnswer> {
     if (exchange.method === "DELETE") {
       this.#faults.length = 0;
       return json(200, { ok: true });
@@ -60,7 +60,7 @@ export class Faults {
   }
 
   /** Answers in place of the handler, or changes its answer, if a fault is set for this request. */
-  async around(exchange: Exchange, handle: () => Promise<Answer>): Promise<Answer> {
+  async around(exchange: Exchange, handle: () => Promise<ServerAnswer>): Promise<ServerAnswer> {
     const fault = this.#take(exchange);
     if (fault === undefined) return handle();
     const delayMs = fault.delayMs + fault.jitterMs * this.#random.unit();

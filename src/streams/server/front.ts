@@ -3,12 +3,12 @@
 import { FRONT_PATH, HEALTH_PATH, ICON_PATH, METRICS_PATH } from "../../protocol/reserved.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { showHealth } from "./own-routes.ts";
-import type { Answer, Exchange } from "./exchange.ts";
+import type { ServerAnswer, Exchange } from "./exchange.ts";
 import { showMetrics } from "./metrics.ts";
 import type { ServerParts } from "./parts.ts";
 import { methodNotAllowed } from "./problem.ts";
 
-type Handler = (exchange: Exchange, parts: ServerParts) => Answer | Promise<Answer>;
+type Handler = (exchange: Exchange, parts: ServerParts) => ServerAnswer | Promise<ServerAnswer>;
 
 const FRONT: ReadonlyMap<string, Handler> = new Map<string, Handler>([
   [FRONT_PATH, greet],
@@ -21,7 +21,7 @@ const FRONT: ReadonlyMap<string, Handler> = new Map<string, Handler>([
 export function answerFront(
   exchange: Exchange,
   parts: ServerParts,
-): Answer | Promise<Answer> | undefined {
+): ServerAnswer | Promise<ServerAnswer> | undefined {
   const handler = FRONT.get(exchange.path);
   if (handler === undefined) return undefined;
   const isRead = exchange.method === "GET" || exchange.method === "HEAD";
@@ -30,7 +30,7 @@ export function answerFront(
 
 const utf8 = new TextEncoder();
 
-function greet({ baseUrl }: Exchange): Answer {
+function greet({ baseUrl }: Exchange): ServerAnswer {
   const lines = [
     "This is Hapax, a server of durable streams over HTTP. A stream is a URL below /v1/stream/:",
     "",
@@ -56,6 +56,6 @@ function greet({ baseUrl }: Exchange): Answer {
 }
 
 /** A browser asks for it with every page, and would fill logs with refusals. */
-function showNoIcon(): Answer {
+function showNoIcon(): ServerAnswer {
   return { status: 204, headers: { [HEADER.cacheControl]: "public, max-age=86400" } };
 }

@@ -21,7 +21,7 @@ import type { Refusal } from "../../protocol/refusal.ts";
 import { encodeLeaseRefusal, refuseInside } from "../../protocol/transaction-answer.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
-import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
+import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, jsonWithList, parseLimit, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { methodNotAllowed, refuse } from "./problem.ts";
@@ -40,7 +40,7 @@ type Action = (
   group: string,
   body: Uint8Array,
   exchange: Exchange,
-) => Promise<Answer>;
+) => Promise<ServerAnswer>;
 
 const ACTIONS: ReadonlyMap<string, Action> = new Map<string, Action>([
   ["join", join],
@@ -51,7 +51,7 @@ const ACTIONS: ReadonlyMap<string, Action> = new Map<string, Action>([
   ["reset", reset],
 ]);
 
-export async function handleGroups(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+export async function handleGroups(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
   const { method, path } = exchange;
   const isRead = method === "GET" || method === "HEAD";
   if (path === GROUPS_PATH) {
@@ -89,7 +89,7 @@ function readBody(exchange: Exchange): Promise<Uint8Array> {
   return exchange.body(LIMITS.groupBodyBytesMax);
 }
 
-async function create(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
+async function create(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
   const settings = parseGroupSettings(body);
   const outcome = await parts.engine.groups.create(group, settings);
   switch (outcome.kind) {
@@ -108,12 +108,12 @@ async function create(parts: ServerParts, group: string, body: Uint8Array): Prom
   }
 }
 
-function refuseBeyond(stream: string): Answer {
+function refuseBeyond(stream: string): ServerAnswer {
   const detail = `the stream does not reach so far: ${JSON.stringify(stream)}`;
   return refuse({ code: "offset_beyond_tail", detail, facts: { stream } });
 }
 
-async function list(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+async function list(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
   const query = parseQuery(exchange.query);
   const limit = parseLimit(queryText(query, "limit"));
   // One more than asked for tells whether there is a next page.
@@ -125,7 +125,7 @@ async function list(exchange: Exchange, parts: ServerParts): Promise<Answer> {
   return json(200, { groups, next });
 }
 
-async function show(exchange: Exchange, parts: ServerParts, group: string): Promise<Answer> {
+async function show(exchange: Exchange, parts: ServerParts, group: string): Promise<ServerAnswer> {
   const query = parseQuery(exchange.query);
   const limit = parseLimit(queryText(query, "limit"));
   const view = await parts.engine.groups.describe(
@@ -176,14 +176,14 @@ async function remove(
   return NO_CONTENT;
 }
 
-async function join(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
+async function join(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
   const outcome = await parts.engine.groups.join(group, parseJoin(body));
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   const { member, leaseMs } = outcome;
   return json(201, { member, leaseMs });
 }
 
-async function claim(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
+async function claim(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
   const { member, max } = parseGroupClaim(body);
   const outcome = await parts.engine.groups.claim(group, member, max);
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
@@ -196,7 +196,7 @@ async function claim(parts: ServerParts, group: string, body: Uint8Array): Promi
   return jsonWithList(parts.engine.slices(), list, { handOver, leaseMs, share });
 }
 
-async function commit(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
+async function commit(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
   const { member, commits } = parseGroupCommit(body);
   const outcome = await parts.engine.groups.commit(group, member, commits);
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
@@ -205,13 +205,13 @@ async function commit(parts: ServerParts, group: string, body: Uint8Array): Prom
   return json(200, { leaseMs, handOver });
 }
 
-async function release(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
+async function release(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
   const { member, leases } = parseGroupRelease(body);
   const outcome = await parts.engine.groups.release(group, member, leases);
   return outcome.kind === "group_missing" ? refuse(GROUP_MISSING) : NO_CONTENT;
 }
 
-async function leave(parts: ServerParts, group: string, body: Uint8Array): Promise<Answer> {
+async function leave(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
   const outcome = await parts.engine.groups.leave(group, parseLeave(body));
   return outcome.kind === "group_missing" ? refuse(GROUP_MISSING) : NO_CONTENT;
 }
@@ -221,7 +221,7 @@ function reset(
   group: string,
   body: Uint8Array,
   exchange: Exchange,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const encode = ({ streams = 0 }: ActOutcome): WholeAnswer => json(200, { streams });
   return actOnce(exchange, parts, body, (act) => resetOnce(parts, group, body, act), encode);
 }
@@ -231,7 +231,7 @@ async function resetOnce(
   group: string,
   body: Uint8Array,
   act: Act | undefined,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const { stream, to } = parseGroupReset(body);
   const outcome = await parts.engine.groups.reset(group, stream, to, act);
   switch (outcome.kind) {

@@ -4,7 +4,7 @@ import type { Slices } from "../engine/turn-budget.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { invalid } from "../../protocol/refusal.ts";
-import { parseCount, type Query } from "../../protocol/values.ts";
+import { parseCount, type QueryString } from "../../protocol/values.ts";
 import type { WholeAnswer } from "./exchange.ts";
 
 const utf8 = new TextEncoder();
@@ -51,7 +51,7 @@ export function parseLimit(value: string | undefined): number {
   return limit;
 }
 
-export function queryText(query: Query, name: string): string | undefined {
+export function queryText(query: QueryString, name: string): string | undefined {
   const found = query.get(name);
   if (found.kind === "absent") return undefined;
   if (found.kind === "value") return found.value;

@@ -14,12 +14,12 @@ import {
 import type { GroupTotals } from "../engine/groups.ts";
 import type { Histogram } from "../engine/meter.ts";
 import { HEADER } from "../../protocol/headers.ts";
-import type { Answer, Exchange } from "./exchange.ts";
+import type { ServerAnswer, Exchange } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 
 const utf8 = new TextEncoder();
 
-export async function showMetrics(_exchange: Exchange, parts: ServerParts): Promise<Answer> {
+export async function showMetrics(_exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
   const totals = await parts.engine.groups.totals();
   return {
     status: 200,

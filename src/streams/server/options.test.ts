@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
 import { isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { resolveOptions, type ServerOptions } from "./options.ts";
+import { resolveServerOptions, type ServerOptions } from "./options.ts";
 
 test("the defaults are the limits, frozen, with faults off", () => {
-  const options = resolveOptions();
+  const options = resolveServerOptions();
   expect(options).toEqual({
     longPollMs: LIMITS.longPollMs,
     bodyBytesMax: LIMITS.bodyBytesMax,
@@ -26,7 +26,7 @@ test("all problems are reported together, each with its field, its value and wha
   const wrong: ServerOptions = { longPollMs: 0, bodyBytesMax: 1.5, sseSecondsMax: Number.NaN };
   let message = "";
   try {
-    resolveOptions(wrong);
+    resolveServerOptions(wrong);
   } catch (error) {
     if (isHapaxError(error, "invalid_options")) message = error.message;
   }

@@ -37,7 +37,7 @@ export interface ServerOptions {
 }
 
 /** The options in force, with every default filled in. */
-export type ResolvedOptions = Required<ServerOptions>;
+export type ResolvedServerOptions = Required<ServerOptions>;
 
 const RANGES = {
   longPollMs: [1, 600_000],
@@ -51,8 +51,8 @@ const RANGES = {
 } as const satisfies Partial<Record<keyof ServerOptions, readonly [number, number]>>;
 
 /** All problems are reported together, each with the field, the value and what is allowed. */
-export function resolveOptions(options: ServerOptions = {}): ResolvedOptions {
-  const resolved: ResolvedOptions = Object.freeze({
+export function resolveServerOptions(options: ServerOptions = {}): ResolvedServerOptions {
+  const resolved: ResolvedServerOptions = Object.freeze({
     longPollMs: options.longPollMs ?? LIMITS.longPollMs,
     bodyBytesMax: options.bodyBytesMax ?? LIMITS.bodyBytesMax,
     sseSecondsMax: options.sseSecondsMax ?? LIMITS.sseSecondsMax,

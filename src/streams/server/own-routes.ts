@@ -3,7 +3,7 @@
 import { lifeOf } from "../core/stream.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
-import type { Answer, Exchange } from "./exchange.ts";
+import type { ServerAnswer, Exchange } from "./exchange.ts";
 import { GROUPS_PATH, handleGroups } from "./groups.ts";
 import { json, parseLimit, queryText } from "./json.ts";
 import { showMetrics } from "./metrics.ts";
@@ -12,7 +12,10 @@ import { methodNotAllowed } from "./problem.ts";
 import { handleProducers, PRODUCERS_PATH } from "./producers.ts";
 import { handleTransactions, TRANSACTIONS_PATH } from "./transactions.ts";
 
-export function handleOwnRoute(exchange: Exchange, parts: ServerParts): Answer | Promise<Answer> {
+export function handleOwnRoute(
+  exchange: Exchange,
+  parts: ServerParts,
+): ServerAnswer | Promise<ServerAnswer> {
   const { path } = exchange;
   for (const [root, handle] of ROOTS) {
     if (path === root || path.startsWith(`${root}/`)) return handle(exchange, parts);
@@ -27,7 +30,7 @@ export function handleOwnRoute(exchange: Exchange, parts: ServerParts): Answer |
   return handler(exchange, parts);
 }
 
-type Handler = (exchange: Exchange, parts: ServerParts) => Answer | Promise<Answer>;
+type Handler = (exchange: Exchange, parts: ServerParts) => ServerAnswer | Promise<ServerAnswer>;
 
 /** Routes that have more below them. */
 const ROOTS: readonly (readonly [string, Handler])[] = [
@@ -42,7 +45,7 @@ const ROUTES = new Map<string, Handler>([
   ["/_hapax/metrics", showMetrics],
 ]);
 
-function listStreams(exchange: Exchange, parts: ServerParts): Answer {
+function listStreams(exchange: Exchange, parts: ServerParts): ServerAnswer {
   const query = parseQuery(exchange.query);
   const prefix = queryText(query, "prefix") ?? "";
   const after = queryText(query, "after") ?? "";
@@ -59,7 +62,7 @@ function listStreams(exchange: Exchange, parts: ServerParts): Answer {
   return json(200, next === undefined ? { streams } : { streams, next });
 }
 
-export function showHealth(_exchange: Exchange, parts: ServerParts): Answer {
+export function showHealth(_exchange: Exchange, parts: ServerParts): ServerAnswer {
   const { stopped, isFull, durability } = parts.engine;
   if (stopped !== undefined) {
     const { code, message: detail } = stopped;

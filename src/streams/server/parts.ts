@@ -6,13 +6,13 @@ import type { Engine } from "../engine/engine.ts";
 import type { Random } from "../../base/random.ts";
 import type { AnswerBudget } from "./answer-budget.ts";
 import type { Drain } from "./drain.ts";
-import type { ResolvedOptions } from "./options.ts";
+import type { ResolvedServerOptions } from "./options.ts";
 
 export interface ServerParts {
   readonly engine: Engine;
   readonly clock: Clock;
   readonly random: Random;
-  readonly options: ResolvedOptions;
+  readonly options: ResolvedServerOptions;
   readonly drain: Drain;
   /** The room for answers to reads. */
   readonly answers: AnswerBudget;

@@ -2,7 +2,7 @@
 import { gunzipSync, gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
 import { isHapaxError } from "../../base/errors.ts";
-import type { Answer, Exchange, RequestHead, WholeAnswer } from "./exchange.ts";
+import type { ServerAnswer, Exchange, RequestHead, WholeAnswer } from "./exchange.ts";
 import { checkHead, finishAnswer } from "./policy.ts";
 
 const EMPTY = new Uint8Array(0);
@@ -22,7 +22,7 @@ function exchangeOf(method: string, headers: Readonly<Record<string, string>> = 
 
 const gzip = (body: Uint8Array): Promise<Uint8Array> => Promise.resolve(gzipSync(body));
 
-async function whole(exchange: Exchange, answer: Answer): Promise<WholeAnswer> {
+async function whole(exchange: Exchange, answer: ServerAnswer): Promise<WholeAnswer> {
   const finished = await finishAnswer(exchange, answer, gzip);
   if ("live" in finished) throw new Error("the answer is live");
   return finished;
@@ -52,7 +52,7 @@ test("a large answer is compressed for a client that accepts it, with a weak tag
   const onSent = (): void => {
     isSent = true;
   };
-  const plain: Answer = { status: 200, headers, body, mayCompress: true, onSent };
+  const plain: ServerAnswer = { status: 200, headers, body, mayCompress: true, onSent };
   const packed = await whole(exchangeOf("GET", { "accept-encoding": "gzip" }), plain);
   expect(packed.headers).toMatchObject({ ETag: 'W/"1"', "Content-Encoding": "gzip" });
   expect(packed.headers["Vary"]).toBe("Accept-Encoding");

@@ -8,7 +8,13 @@ import { CORS_EXPOSE, HEADER, SINGLE_HEADERS } from "../../protocol/headers.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { isAuthority, parseTarget } from "../../protocol/target.ts";
-import type { Answer, AnswerHeaders, Exchange, RequestHead, WholeAnswer } from "./exchange.ts";
+import type {
+  ServerAnswer,
+  AnswerHeaders,
+  Exchange,
+  RequestHead,
+  WholeAnswer,
+} from "./exchange.ts";
 
 /** Compresses an answer's body with gzip. */
 export type Compress = (body: Uint8Array) => Promise<Uint8Array>;
@@ -74,9 +80,9 @@ function checkRepeats({ lines, names }: RequestHead): void {
 /** The answer with all headers of the policy, and compressed if the client accepts that and it is worth it. */
 export function finishAnswer(
   exchange: Exchange,
-  answer: Answer,
+  answer: ServerAnswer,
   compress: Compress | undefined,
-): Answer | Promise<Answer> {
+): ServerAnswer | Promise<ServerAnswer> {
   const headers: Record<string, string> = { ...policyFor(exchange), ...answer.headers };
   if ("live" in answer || answer.mayCompress !== true) return { ...answer, headers };
   headers["Vary"] = "Accept-Encoding";
@@ -124,7 +130,7 @@ async function compressAnswer(
   headers: Record<string, string>,
   whole: Uint8Array,
   compress: Compress,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const body = await compress(whole);
   onSent?.(); // The compressed bytes leave; the others are not looked at again.
   const tag = headers[HEADER.etag];

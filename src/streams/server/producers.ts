@@ -13,7 +13,7 @@ import {
   parseStreamPath,
 } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
-import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
+import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, parseLimit, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { methodNotAllowed } from "./problem.ts";
@@ -22,7 +22,10 @@ import type { StreamName } from "../core/types.ts";
 
 export const PRODUCERS_PATH = "/_hapax/producers";
 
-export function handleProducers(exchange: Exchange, parts: ServerParts): Answer | Promise<Answer> {
+export function handleProducers(
+  exchange: Exchange,
+  parts: ServerParts,
+): ServerAnswer | Promise<ServerAnswer> {
   const { method, path } = exchange;
   if (path === PRODUCERS_PATH) {
     if (method === "POST") return assignId(parts);
@@ -33,11 +36,11 @@ export function handleProducers(exchange: Exchange, parts: ServerParts): Answer 
   return resetProducer(exchange, parts, path.slice(PRODUCERS_PATH.length + 1));
 }
 
-function assignId(parts: ServerParts): Answer {
+function assignId(parts: ServerParts): ServerAnswer {
   return json(201, { producerId: parts.random.id(), epoch: 0 });
 }
 
-async function listProducers(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+async function listProducers(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
   const query = parseQuery(exchange.query);
   const stream = requireStream(queryText(query, "stream"));
   const after = queryText(query, "after") ?? "";
@@ -64,7 +67,11 @@ function describe(producer: ProducerView): {
   return { producerId: id, epoch, seq, ...offset, session };
 }
 
-function resetProducer(exchange: Exchange, parts: ServerParts, encodedId: string): Promise<Answer> {
+function resetProducer(
+  exchange: Exchange,
+  parts: ServerParts,
+  encodedId: string,
+): Promise<ServerAnswer> {
   return actOnce(
     exchange,
     parts,
@@ -81,7 +88,7 @@ async function resetOnce(
   parts: ServerParts,
   encodedId: string,
   act: Act | undefined,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const text = decodePercent(encodedId);
   if (text === undefined) throw invalid("the producer id in the path", "is not percent-encoded");
   const id = parseProducerId(text);

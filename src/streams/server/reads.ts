@@ -20,7 +20,7 @@ import { parseRead, type ReadRequest } from "../../protocol/read.ts";
 import { requireStreamName } from "../../protocol/reserved.ts";
 import { formatOffset } from "../../protocol/values.ts";
 import { takeShare } from "./answer-budget.ts";
-import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
+import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import { followStream } from "./sse.ts";
 import { addOffsets } from "./state-offsets.ts";
@@ -32,7 +32,7 @@ const NOT_STORED = "no-store";
 const OPEN = new TextEncoder().encode("[");
 const CLOSE = new TextEncoder().encode("]");
 
-export async function readStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+export async function readStream(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
   const name = requireStreamName(exchange.path);
   const request = parseRead(exchange.query, exchange.header("last-event-id"));
   const look = await parts.engine.look(name);
@@ -77,7 +77,7 @@ function hasStateOffsets(parts: ServerParts, request: ReadRequest): boolean {
   return request.stateOffsets ?? parts.options.stateOffsets;
 }
 
-function ended(tail: Offset): Answer {
+function ended(tail: Offset): ServerAnswer {
   const headers = {
     [HEADER.nextOffset]: formatOffset(tail),
     [HEADER.upToDate]: "true",
@@ -94,7 +94,7 @@ async function answerPage(
   state: StreamState,
   from: Offset,
   make: (page: ReadPage) => WholeAnswer,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const share = await takeShare(parts, state, from, exchange.peer);
   try {
     // It may have waited for long.
@@ -114,7 +114,7 @@ function catchUp(
   state: StreamState,
   from: Offset,
   request: ReadRequest,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   return answerPage(exchange, parts, state, from, (page) => {
     const headers = pageHeaders(state, page);
     if (request.from.kind === "now") {
@@ -140,7 +140,7 @@ async function longPoll(
   state: StreamState,
   from: Offset,
   request: ReadRequest,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   // A first look, from the beginning of an empty stream, learns at once that there is nothing yet.
   const isFirstLook = request.from.kind === "start";
   const ending = isFirstLook ? "ready" : await waitForTail(exchange, parts, state, from);
@@ -166,7 +166,7 @@ function wholePage(
   page: ReadPage,
   headers: Record<string, string>,
   stateOffsets: boolean,
-): Answer {
+): ServerAnswer {
   const body = pageBody(state, page, stateOffsets);
   return { status: 200, headers, body, mayCompress: true, onSent: page.release };
 }

@@ -10,7 +10,7 @@ import {
   TEST_PREFIX,
 } from "../../protocol/reserved.ts";
 import { handleOwnRoute } from "./own-routes.ts";
-import type { Answer, Exchange } from "./exchange.ts";
+import type { ServerAnswer, Exchange } from "./exchange.ts";
 import { checkHead, type Compress, finishAnswer } from "./policy.ts";
 import { Faults, FAULTS_PATH } from "./faults.ts";
 import { answerFront } from "./front.ts";
@@ -21,7 +21,7 @@ import { appendToStream, createStream, deleteStream, headStream } from "./stream
 
 const STREAM_METHODS = "GET, POST, PUT, DELETE, HEAD, OPTIONS";
 
-const PREFLIGHT: Answer = {
+const PREFLIGHT: ServerAnswer = {
   status: 204,
   headers: {
     "Access-Control-Allow-Methods": CORS_METHODS,
@@ -30,7 +30,7 @@ const PREFLIGHT: Answer = {
   },
 };
 
-export type Handle = (exchange: Exchange) => Promise<Answer>;
+export type Handle = (exchange: Exchange) => Promise<ServerAnswer>;
 
 /** Makes the function that answers every request. It calls `onFault` for bugs and broken parts, never for refusals. */
 export function createRouter(
@@ -41,7 +41,7 @@ export function createRouter(
 ): Handle {
   const faults = parts.options.testFaults ? new Faults(parts.clock, parts.random) : undefined;
 
-  function dispatch(exchange: Exchange): Answer | Promise<Answer> {
+  function dispatch(exchange: Exchange): ServerAnswer | Promise<ServerAnswer> {
     if (parts.drain.isDraining) {
       throw new HapaxError("shutting_down", "no new requests are taken");
     }
@@ -58,14 +58,14 @@ export function createRouter(
     return handleStream(exchange, parts);
   }
 
-  function fail(error: unknown): Answer {
+  function fail(error: unknown): ServerAnswer {
     if (!(error instanceof HapaxError)) onFault(error);
     return failureAnswer(error);
   }
 
   // Not async: a good answer goes from its handler to the runtime in one step.
-  function answer(exchange: Exchange): Promise<Answer> {
-    const finish = (ready: Answer): Answer | Promise<Answer> =>
+  function answer(exchange: Exchange): Promise<ServerAnswer> {
+    const finish = (ready: ServerAnswer): ServerAnswer | Promise<ServerAnswer> =>
       faults === undefined ? finishAnswer(exchange, ready, compress) : ready;
     try {
       checkHead(exchange);
@@ -87,7 +87,7 @@ export function createRouter(
   };
 }
 
-function handleStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+function handleStream(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
   switch (exchange.method) {
     case "POST":
       return appendToStream(exchange, parts);

@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Clock } from "../../base/clock.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { Answer, Exchange, Sink } from "./exchange.ts";
+import type { ServerAnswer, Exchange, LiveSink } from "./exchange.ts";
 import { createServer, type HapaxServer, type ServerOptions } from "../server.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { createSseDecoder, type SseEvent } from "../../protocol/sse.ts";
@@ -51,7 +51,7 @@ class ManualClock implements Clock {
 }
 
 /** A connection whose other side takes bytes only when the test says so. */
-class ManualSink implements Sink {
+class ManualSink implements LiveSink {
   readonly writes: Uint8Array[] = [];
   ending: "open" | "ended" | "cut" = "open";
   isTaking = true;
@@ -150,7 +150,7 @@ function exchange(
 interface World {
   readonly server: HapaxServer;
   readonly clock: ManualClock;
-  append(body: string, headers?: Record<string, string>): Promise<Answer>;
+  append(body: string, headers?: Record<string, string>): Promise<ServerAnswer>;
   follow(offset?: string): Promise<ManualSink>;
 }
 

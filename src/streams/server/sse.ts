@@ -28,7 +28,7 @@ import {
 import { formatOffset } from "../../protocol/values.ts";
 import { addOffsets } from "./state-offsets.ts";
 import { type AnswerShare, takeShare } from "./answer-budget.ts";
-import type { Exchange, LiveAnswer, Sink } from "./exchange.ts";
+import type { Exchange, LiveAnswer, LiveSink } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 
 export function followStream(
@@ -97,7 +97,7 @@ const HEARTBEAT = encodeHeartbeat();
 
 class SseReader {
   readonly #parts: ServerParts;
-  readonly #sink: Sink;
+  readonly #sink: LiveSink;
   readonly #state: StreamState;
   readonly #kind: SseKind;
   readonly #hasOffsets: boolean;
@@ -113,7 +113,7 @@ class SseReader {
 
   constructor(
     parts: ServerParts,
-    sink: Sink,
+    sink: LiveSink,
     state: StreamState,
     from: Offset,
     cursor: string,

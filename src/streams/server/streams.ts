@@ -22,7 +22,7 @@ import { invalid } from "../../protocol/refusal.ts";
 import { requireStreamName } from "../../protocol/reserved.ts";
 import { encodeStreamPath, formatOffset, formatRfc3339 } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
-import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
+import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
 
@@ -47,7 +47,7 @@ export function refuseGone(stream: StreamName): WholeAnswer {
   return refuse({ code: "stream_gone", detail, facts: { stream } });
 }
 
-export async function createStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+export async function createStream(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
   const name = requireStreamName(exchange.path);
   const header: HeaderGetter = (field) => exchange.header(field);
   const head = parseCreateHead(name, header);
@@ -63,7 +63,10 @@ export async function createStream(exchange: Exchange, parts: ServerParts): Prom
   return "code" in answer ? refuse(answer) : answer;
 }
 
-export async function appendToStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+export async function appendToStream(
+  exchange: Exchange,
+  parts: ServerParts,
+): Promise<ServerAnswer> {
   const name = requireStreamName(exchange.path);
   const header: HeaderGetter = (field) => exchange.header(field);
   const head = parseAppendHead(header);
@@ -91,7 +94,7 @@ async function appendPatiently(
   name: StreamName,
   command: AppendCommand,
   waitMs: number,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const onAbort = (run: () => void): void => {
     exchange.onAbort(run);
   };
@@ -135,11 +138,11 @@ function claimKey(
   return finish(key, content);
 }
 
-export async function deleteStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+export async function deleteStream(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
   const name = requireStreamName(exchange.path);
   // A condition that is not looked at would be worse than none.
   if (exchange.header("if-match") !== undefined) throw invalid("If-Match", "is for POST");
-  const run = async (act: Act | undefined): Promise<Answer> => {
+  const run = async (act: Act | undefined): Promise<ServerAnswer> => {
     const outcome = await parts.engine.delete(name, act);
     if (outcome.kind === "missing") return refuseMissing(parts, name);
     if (outcome.kind === "gone") return refuseGone(name);
@@ -148,7 +151,7 @@ export async function deleteStream(exchange: Exchange, parts: ServerParts): Prom
   return actOnce(exchange, parts, undefined, run, () => ({ status: 204, headers: {} }));
 }
 
-export async function headStream(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+export async function headStream(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
   const name = requireStreamName(exchange.path);
   const id = exchange.header(SENT.producerId);
   const producer =

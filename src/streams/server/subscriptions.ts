@@ -28,7 +28,7 @@ import {
 } from "../../protocol/subscription-path.ts";
 import { decodePercent, parseBearer } from "../../protocol/values.ts";
 import type { WebhookAddressOptions } from "../../protocol/webhook-address.ts";
-import type { Answer, Exchange } from "./exchange.ts";
+import type { ServerAnswer, Exchange } from "./exchange.ts";
 import { problemAnswer } from "./problem.ts";
 
 type Action = "callback" | "claim" | "ack" | "release";
@@ -42,13 +42,13 @@ type Route =
 
 type Facts = Readonly<Record<string, unknown>>;
 
-const NO_CONTENT: Answer = { status: 204, headers: { [HEADER.cacheControl]: "no-store" } };
+const NO_CONTENT: ServerAnswer = { status: 204, headers: { [HEADER.cacheControl]: "no-store" } };
 
 export async function handleSubscriptions(
   exchange: Exchange,
   subscriptions: Subscriptions,
   addresses: WebhookAddressOptions = {},
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   try {
     return await dispatch(exchange, subscriptions, addresses);
   } catch (error) {
@@ -61,7 +61,7 @@ function dispatch(
   exchange: Exchange,
   subscriptions: Subscriptions,
   addresses: WebhookAddressOptions,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const route = parseRoute(exchange.path);
   const { method } = exchange;
   switch (route.kind) {
@@ -117,7 +117,7 @@ function parseRoute(path: string): Route {
   }
 }
 
-async function answerJwks(subscriptions: Subscriptions): Promise<Answer> {
+async function answerJwks(subscriptions: Subscriptions): Promise<ServerAnswer> {
   const body = new TextEncoder().encode(JSON.stringify(await subscriptions.jwks()));
   const headers = {
     [HEADER.contentType]: "application/jwk-set+json",
@@ -131,7 +131,7 @@ async function subscribe(
   subscriptions: Subscriptions,
   id: string,
   addresses: WebhookAddressOptions,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const options = parseSubscribe(await readBody(exchange), addresses);
   const outcome = await subscriptions.subscribe(id, options);
   if (outcome.kind === "conflict") {
@@ -140,24 +140,32 @@ async function subscribe(
   return json(outcome.kind === "created" ? 201 : 200, encodeSubscription(outcome.view));
 }
 
-async function describe(subscriptions: Subscriptions, id: string): Promise<Answer> {
+async function describe(subscriptions: Subscriptions, id: string): Promise<ServerAnswer> {
   const view = await subscriptions.describe(id);
   if (view === undefined) throw missing();
   return json(200, encodeSubscription(view));
 }
 
-async function unsubscribe(subscriptions: Subscriptions, id: string): Promise<Answer> {
+async function unsubscribe(subscriptions: Subscriptions, id: string): Promise<ServerAnswer> {
   await subscriptions.unsubscribe(id);
   return NO_CONTENT;
 }
 
-async function link(exchange: Exchange, subscriptions: Subscriptions, id: string): Promise<Answer> {
+async function link(
+  exchange: Exchange,
+  subscriptions: Subscriptions,
+  id: string,
+): Promise<ServerAnswer> {
   const names = parseStreams(await readBody(exchange));
   if (!(await subscriptions.link(id, names))) throw missing();
   return NO_CONTENT;
 }
 
-async function unlink(subscriptions: Subscriptions, id: string, path: string): Promise<Answer> {
+async function unlink(
+  subscriptions: Subscriptions,
+  id: string,
+  path: string,
+): Promise<ServerAnswer> {
   const name = parseRelativePath(path);
   if (name === undefined) throw new HapaxError("invalid_request", "the stream path is not valid");
   if (!(await subscriptions.unlink(id, name))) throw missing();
@@ -168,7 +176,7 @@ async function claim(
   exchange: Exchange,
   subscriptions: Subscriptions,
   id: string,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const worker = parseClaim(await readBody(exchange));
   const outcome = await subscriptions.claim(id, worker);
   switch (outcome.kind) {
@@ -195,7 +203,7 @@ async function report(
   subscriptions: Subscriptions,
   id: string,
   action: "callback" | "ack",
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const token = requireToken(exchange);
   const body = parseReport(await readBody(exchange));
   const kind = action === "callback" ? "callback" : "claim";
@@ -208,7 +216,7 @@ async function release(
   exchange: Exchange,
   subscriptions: Subscriptions,
   id: string,
-): Promise<Answer> {
+): Promise<ServerAnswer> {
   const token = requireToken(exchange);
   const outcome = await subscriptions.release(id, token, parseReport(await readBody(exchange)));
   if (outcome.kind === "settled") return NO_CONTENT;
@@ -251,7 +259,7 @@ function readBody(exchange: Exchange): Promise<Uint8Array> {
   return exchange.body(LIMITS.subscriptionBodyBytesMax);
 }
 
-function json(status: number, body: Uint8Array): Answer {
+function json(status: number, body: Uint8Array): ServerAnswer {
   const headers = {
     [HEADER.contentType]: "application/json",
     // Answers hold tokens and what a subscriber follows: no cache may keep them.
@@ -264,12 +272,12 @@ function refusal(
   error: HapaxError,
   facts: Facts = {},
   headers: Record<string, string> = {},
-): Answer {
+): ServerAnswer {
   const member = { code: protocolCode(error.code), message: error.message, ...facts };
   return problemAnswer(error, { facts: { error: member }, headers });
 }
 
-function notAllowed(allow: string): Promise<Answer> {
+function notAllowed(allow: string): Promise<ServerAnswer> {
   const error = new HapaxError("method_not_allowed", `this path takes ${allow}`);
   return Promise.resolve(refusal(error, {}, { [HEADER.allow]: allow }));
 }

@@ -5,10 +5,10 @@ import { digestContent } from "../core/content-digest.ts";
 import type { UnfitOperation } from "../core/transaction-state.ts";
 import type { KeyClaim } from "../core/keys.ts";
 import type {
-  Committed,
+  TransactionCommitted,
   TransactionCommand,
   TransactionIdentity,
-  TransactionOutcome,
+  TransactionResult,
 } from "../engine/transactions.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { encodeKey } from "../../protocol/idempotency-key.ts";
@@ -26,7 +26,7 @@ import {
 } from "../../protocol/transaction.ts";
 import { encodeCommitted, encodeOperationRefusal } from "../../protocol/transaction-answer.ts";
 import { decodePercent, parseQuery } from "../../protocol/values.ts";
-import type { Answer, Exchange, WholeAnswer } from "./exchange.ts";
+import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { methodNotAllowed, refuse } from "./problem.ts";
@@ -36,7 +36,7 @@ export const TRANSACTIONS_PATH = "/_hapax/transactions";
 export function handleTransactions(
   exchange: Exchange,
   parts: ServerParts,
-): Answer | Promise<Answer> {
+): ServerAnswer | Promise<ServerAnswer> {
   const { method, path } = exchange;
   if (path === TRANSACTIONS_PATH) {
     return method === "POST" ? commit(exchange, parts) : methodNotAllowed("POST, OPTIONS");
@@ -45,7 +45,7 @@ export function handleTransactions(
   return find(exchange, parts, path.slice(TRANSACTIONS_PATH.length + 1));
 }
 
-async function commit(exchange: Exchange, parts: ServerParts): Promise<Answer> {
+async function commit(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
   const head = parseIdentity((name) => exchange.header(name));
   refuseEncoding((name) => exchange.header(name));
   const { bodyBytesMax } = parts.options;
@@ -69,7 +69,7 @@ async function commit(exchange: Exchange, parts: ServerParts): Promise<Answer> {
   return answer(await transactions.commit(read, parts.random.id()));
 }
 
-function answer(outcome: TransactionOutcome): WholeAnswer {
+function answer(outcome: TransactionResult): WholeAnswer {
   if (outcome.kind === "committed") return answerCommitted(outcome);
   if (outcome.kind === "refused") {
     return refuse(encodeOperationRefusal(outcome.operation, outcome.refusal));
@@ -77,7 +77,7 @@ function answer(outcome: TransactionOutcome): WholeAnswer {
   return refuse(encodeAppendRefusal(outcome));
 }
 
-function answerCommitted(outcome: Committed): WholeAnswer {
+function answerCommitted(outcome: TransactionCommitted): WholeAnswer {
   const { body, headers } = encodeCommitted(outcome);
   const whole = json(200, body);
   return { ...whole, headers: { ...whole.headers, ...headers } };
@@ -131,7 +131,11 @@ const TOKEN_REASONS = {
   fenced: "subscription_fenced",
 } as const;
 
-async function find(exchange: Exchange, parts: ServerParts, encoded: string): Promise<Answer> {
+async function find(
+  exchange: Exchange,
+  parts: ServerParts,
+  encoded: string,
+): Promise<ServerAnswer> {
   const head = parseIdentity(identityInTarget(exchange, encoded));
   const identity = await identify(parts, head, undefined);
   const outcome = await parts.engine.transactions.find(identity);

@@ -44,7 +44,7 @@ export type Begun<Tx> =
   | { readonly kind: "run"; readonly run: Run<Tx> };
 
 /** Running work of this process. */
-interface Flight {
+interface RunningRequest {
   readonly fingerprint: string | undefined;
   readonly claimedMs: number;
   readonly ended: Promise<Kept | undefined>;
@@ -54,7 +54,7 @@ interface Flight {
 export class Idempotency<Tx, Source = unknown> {
   readonly options: ResolvedOptions<Source>;
   readonly #ledger: Ledger<Tx>;
-  readonly #flights = new Map<string, Flight>();
+  readonly #flights = new Map<string, RunningRequest>();
   /** How many repetitions wait now. */
   #waiting = 0;
   readonly #contexts = new WeakMap<object, IdempotencyContext<Tx>>();
@@ -365,7 +365,7 @@ export class Idempotency<Tx, Source = unknown> {
   }
 
   /** Guesses when the work ends: after half of the time that it has taken already. */
-  #flightLeftMs({ claimedMs }: Flight): number {
+  #flightLeftMs({ claimedMs }: RunningRequest): number {
     return boundedRetryMs((this.options.tools.clock.steadyMs() - claimedMs) / 2);
   }
 

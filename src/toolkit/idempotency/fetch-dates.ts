@@ -15,7 +15,7 @@ export function expiryOf(headers: Headers, sentAtMs: number): number | undefined
 }
 
 /** Returns how long to wait before the next attempt. Reads seconds or a date. 0 if the answer has neither. */
-export function retryAfterMs(headers: Headers, nowMs: number): number {
+export function retryAfterMsOf(headers: Headers, nowMs: number): number {
   const serverMs = httpDateMs(headers.get("date") ?? "") ?? nowMs;
   return askedMs(headers.get("retry-after") ?? undefined, serverMs);
 }

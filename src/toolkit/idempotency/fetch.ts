@@ -29,7 +29,7 @@ import { failpoint } from "../../base/failpoint.ts";
 import { pause } from "../../base/pause.ts";
 import { repeat } from "../../base/repeat.ts";
 import { type Content, contentOf, type IdempotentInit } from "./fetch-body.ts";
-import { expiryOf, retryAfterMs } from "./fetch-dates.ts";
+import { expiryOf, retryAfterMsOf } from "./fetch-dates.ts";
 import {
   type IdempotentFetchOptions,
   type ResolvedFetchOptions,
@@ -289,7 +289,7 @@ class IdempotentCaller {
     const { random, retry } = this.#options;
     const ownMs = backoffMs(failures, retry, random.unit());
     if (heard.kind === "nothing") return ownMs;
-    return Math.max(ownMs, retryAfterMs(heard.response.headers, nowMs));
+    return Math.max(ownMs, retryAfterMsOf(heard.response.headers, nowMs));
   }
 }
 

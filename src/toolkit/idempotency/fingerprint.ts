@@ -10,7 +10,7 @@ import { canonicalForms, canonicalValue } from "../rules/canonical-json.ts";
 import { formatFingerprint } from "../../base/content-fingerprint.ts";
 import type { Digest } from "../../base/digest.ts";
 import { HapaxError } from "../../base/errors.ts";
-import { concat, essenceOf, type IdempotencyRequest, isJson, targetOf } from "./request.ts";
+import { concat, essenceOf, type IdempotencyRequest, isJsonEssence, targetOf } from "./request.ts";
 
 const FORM_TYPE = "application/x-www-form-urlencoded";
 /** Deeper forms are an attack. */
@@ -71,7 +71,7 @@ function contentOf({ body, headers }: IdempotencyRequest, essence: string): Cont
   if (isPacked(headers)) return { plain: undefined, exact: bytes };
   const parts = essence.startsWith("multipart/") ? partsOf(body.bytes, headers) : undefined;
   if (parts !== undefined) return { plain: undefined, exact: textContent("parts", parts) };
-  const text = isJson(essence) || essence === FORM_TYPE ? textOf(body.bytes) : undefined;
+  const text = isJsonEssence(essence) || essence === FORM_TYPE ? textOf(body.bytes) : undefined;
   if (text !== undefined && essence === FORM_TYPE) {
     const pairs = [...new URLSearchParams(text)];
     return {

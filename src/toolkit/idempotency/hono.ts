@@ -13,7 +13,7 @@ import {
   hasLostHeaders,
   LOST_HEADERS,
   readBody,
-  tooLarge,
+  bodyTooLarge,
 } from "./request.ts";
 
 /** The members of Hono's context that are used. The middleware replaces `raw` by a request that can still be read. */
@@ -106,7 +106,7 @@ async function readOf(c: HonoContext, bytesMax: number): Promise<Uint8Array | Ha
   const { raw } = c.req;
   if (raw.bodyUsed) {
     const bytes = new Uint8Array(await c.req.arrayBuffer());
-    return bytes.length > bytesMax ? tooLarge(bytesMax) : bytes;
+    return bytes.length > bytesMax ? bodyTooLarge(bytesMax) : bytes;
   }
   try {
     const bytes = await readBody(raw, bytesMax);

@@ -255,7 +255,7 @@ function headersOf(headers: OutgoingHttpHeaders): Answer["headers"] {
 }
 
 /** Sends an answer of the engine: a repetition or a refusal. */
-export function sendAnswer(response: ServerResponse, answer: Answer): void {
+export function sendNodeAnswer(response: ServerResponse, answer: Answer): void {
   putHead(response, answer);
   response.end(answer.body);
 }

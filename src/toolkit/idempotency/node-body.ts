@@ -6,7 +6,7 @@
 
 import type { IncomingMessage } from "node:http";
 import { HapaxError } from "../../base/errors.ts";
-import { bodyOf, concat, headersOf, type RequestBody, tooLarge } from "./request.ts";
+import { bodyOf, concat, headersOf, type RequestBody, bodyTooLarge } from "./request.ts";
 
 /** The parsers of Express put their result into `body`. */
 type ParsedMessage = IncomingMessage & { readonly body?: unknown };
@@ -23,7 +23,7 @@ export async function bodyOfMessage(
   // In HTTP/2 a body that was read cannot be put back.
   if (request.httpVersionMajor >= 2)
     throw new HapaxError("unsupported", "the adapter of node:http takes HTTP/1 only");
-  if (Number(request.headers["content-length"] ?? 0) > bytesMax) throw tooLarge(bytesMax);
+  if (Number(request.headers["content-length"] ?? 0) > bytesMax) throw bodyTooLarge(bytesMax);
   // The end may be in the packet that is being parsed now. Listening just before it arrives would end the stream.
   await Promise.resolve();
   const bytes = await peek(request, bytesMax);
@@ -60,7 +60,7 @@ function peek(request: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
         length += chunk.length;
       }
       if (length > bytesMax) {
-        fail(tooLarge(bytesMax));
+        fail(bodyTooLarge(bytesMax));
         return;
       }
       if (!request.complete) return;

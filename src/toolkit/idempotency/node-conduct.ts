@@ -8,7 +8,7 @@
 import type { ServerResponse } from "node:http";
 import { isHapaxError } from "../../base/errors.ts";
 import { type Answer, problemOf } from "./answer.ts";
-import { HeldAnswer, sendAnswer } from "./node-answer.ts";
+import { HeldAnswer, sendNodeAnswer } from "./node-answer.ts";
 import type { Run } from "./run.ts";
 
 /** The running work of each response, for error handlers. */
@@ -100,5 +100,5 @@ export function sendFailure(response: ServerResponse, error: unknown): void {
   const answer = isHapaxError(error)
     ? problemOf(error.code, error.message)
     : problemOf("internal", "the server has logged the cause", { retryAfterMs: 1000 });
-  sendAnswer(response, answer);
+  sendNodeAnswer(response, answer);
 }

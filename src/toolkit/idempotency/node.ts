@@ -7,7 +7,7 @@ import { isHapaxError } from "../../base/errors.ts";
 import type { Answer } from "./answer.ts";
 import { NotStarted } from "./context.ts";
 import type { Begun, Idempotency } from "./engine.ts";
-import { sendAnswer } from "./node-answer.ts";
+import { sendNodeAnswer } from "./node-answer.ts";
 import { bodyOfMessage } from "./node-body.ts";
 import { abortWork, conduct, isOver, sendFailure } from "./node-conduct.ts";
 import { hasLostHeaders, headersOf, LOST_HEADERS, urlOf } from "./request.ts";
@@ -79,7 +79,7 @@ export function withIdempotency<Tx, Source>(
           return;
         }
         if (begun.kind === "answer") {
-          sendAnswer(response, begun.answer);
+          sendNodeAnswer(response, begun.answer);
           return;
         }
         const { onError } = engine.options;
@@ -124,7 +124,7 @@ export function expressIdempotency<
           return;
         }
         if (begun.kind === "answer") {
-          sendAnswer(response, begun.answer);
+          sendNodeAnswer(response, begun.answer);
           return;
         }
         const { run } = begun;
@@ -249,5 +249,5 @@ function chained<Request, Response>(
 
 async function answerWith(response: ServerResponse, answer: Response): Promise<void> {
   const body = new Uint8Array(await answer.arrayBuffer());
-  sendAnswer(response, { status: answer.status, headers: [...answer.headers], body });
+  sendNodeAnswer(response, { status: answer.status, headers: [...answer.headers], body });
 }

@@ -34,7 +34,7 @@ export function bodyOf(value: unknown, headers: Headers): RequestBody {
   if (value instanceof Uint8Array) return { kind: "bytes", bytes: value };
   if (value instanceof ArrayBuffer) return { kind: "bytes", bytes: new Uint8Array(value) };
   // A JSON text may be a single string.
-  if (typeof value === "string" && !isJson(essenceOf(headers.get("content-type"))))
+  if (typeof value === "string" && !isJsonEssence(essenceOf(headers.get("content-type"))))
     return { kind: "bytes", bytes: encoder.encode(value) };
   return { kind: "parsed", value };
 }
@@ -54,7 +54,8 @@ function hasBody(headers: Headers): boolean {
 export function bytesOf(body: RequestBody, headers: Headers): Uint8Array | undefined {
   if (body.kind === "bytes") return body.bytes;
   // A value that was parsed from another type must not become JSON: later readers go by the type.
-  if (body.kind === "unseen" || !isJson(essenceOf(headers.get("content-type")))) return undefined;
+  if (body.kind === "unseen" || !isJsonEssence(essenceOf(headers.get("content-type"))))
+    return undefined;
   return encoder.encode(JSON.stringify(body.value) ?? "");
 }
 
@@ -63,7 +64,7 @@ export function essenceOf(contentType: string | null): string {
   return mediaType(contentType ?? "");
 }
 
-export function isJson(essence: string): boolean {
+export function isJsonEssence(essence: string): boolean {
   return essence === "application/json" || essence.endsWith("+json") || essence === "text/json";
 }
 
@@ -85,7 +86,7 @@ export function targetOf(url: string): string {
 
 /** Reads the whole body of a request of `fetch`. Throws `body_too_large`. */
 export async function readBody(request: Request, bytesMax: number): Promise<Uint8Array> {
-  if (Number(request.headers.get("content-length") ?? 0) > bytesMax) throw tooLarge(bytesMax);
+  if (Number(request.headers.get("content-length") ?? 0) > bytesMax) throw bodyTooLarge(bytesMax);
   if (request.body === null) return NOTHING;
   const chunks: Uint8Array[] = [];
   let length = 0;
@@ -96,7 +97,7 @@ export async function readBody(request: Request, bytesMax: number): Promise<Uint
     length += value.length;
     if (length > bytesMax) {
       await reader.cancel();
-      throw tooLarge(bytesMax);
+      throw bodyTooLarge(bytesMax);
     }
     chunks.push(value);
   }
@@ -135,7 +136,7 @@ export function hasLostHeaders({ headers, rawHeaders, headersDistinct }: Counted
 
 export const LOST_HEADERS = "the request has more headers than this server reads";
 
-export function tooLarge(bytesMax: number): HapaxError {
+export function bodyTooLarge(bytesMax: number): HapaxError {
   return new HapaxError("body_too_large", `the body is too large; bodyBytesMax=${bytesMax}`);
 }
 

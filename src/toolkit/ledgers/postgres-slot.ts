@@ -129,7 +129,7 @@ async function makeSlot(query: Query, slot: string): Promise<void> {
       await requireOurs(query, slot, error);
       return;
     }
-    throw await explained(query, error);
+    throw await explainSlotError(query, error);
   }
 }
 
@@ -145,7 +145,7 @@ async function requireOurs(query: Query, slot: string, error: unknown): Promise<
 }
 
 /** What PostgreSQL refuses for a reason that the operator can remove. */
-export async function explained(query: Query, error: unknown): Promise<unknown> {
+export async function explainSlotError(query: Query, error: unknown): Promise<unknown> {
   const code = codeOf(error);
   if (code === FORBIDDEN) {
     const needs =
@@ -205,7 +205,7 @@ export async function makeOnce(query: Query, statement: string): Promise<void> {
   try {
     await query(statement);
   } catch (error) {
-    if (codeOf(error) !== DUPLICATE) throw await explained(query, error);
+    if (codeOf(error) !== DUPLICATE) throw await explainSlotError(query, error);
   }
 }
 

@@ -30,7 +30,7 @@ export interface Ended {
 }
 
 /** The outcome of an attempt, for its caller and for the calls that joined it. */
-export type Outcome =
+export type AttemptOutcome =
   | Ended
   | { readonly kind: "running" | "failed" | "exhausted" | "mismatch"; readonly entry: Entry }
   | { readonly kind: "threw"; readonly error: unknown };
@@ -43,7 +43,7 @@ export async function attemptOnce<Tx>(
   job: OnceJob<Tx>,
   isKnown: boolean,
   onClaimed: () => void,
-): Promise<Outcome> {
+): Promise<AttemptOutcome> {
   for (let isSought = isKnown; ; isSought = true) {
     const outcome = await attempt(ledger, job, isSought, onClaimed);
     // CK4: another attempt began while this one waited for its transaction. The entry says what to do.
@@ -56,7 +56,7 @@ async function attempt<Tx>(
   job: OnceJob<Tx>,
   isKnown: boolean,
   onClaimed: () => void,
-): Promise<Outcome | "taken"> {
+): Promise<AttemptOutcome | "taken"> {
   const { work } = job;
   let claim: Claim<Tx> | undefined;
   try {

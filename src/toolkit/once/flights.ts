@@ -5,12 +5,12 @@
  */
 
 import type { Ledger, Place } from "../ledgers/ledger.ts";
-import type { Outcome } from "./attempt.ts";
+import type { AttemptOutcome } from "./attempt.ts";
 
 /** An attempt of this process. */
 export interface Flight {
   readonly fingerprint: string | undefined;
-  readonly outcome: Promise<Outcome>;
+  readonly outcome: Promise<AttemptOutcome>;
   /** Resolves when the attempt has the claim, or has ended. */
   readonly claimed: Promise<void>;
   readonly isClaimed: boolean;
@@ -28,7 +28,7 @@ export function startFlight<Tx>(
   ledger: Ledger<Tx>,
   place: Place,
   fingerprint: string | undefined,
-  attempt: (onClaimed: () => void) => Promise<Outcome>,
+  attempt: (onClaimed: () => void) => Promise<AttemptOutcome>,
 ): Flight {
   let all = flights.get(ledger);
   if (all === undefined) flights.set(ledger, (all = new Map<string, Flight>()));
@@ -39,7 +39,7 @@ export function startFlight<Tx>(
   const claimed = new Promise<void>((resolve) => {
     onClaimed = resolve;
   });
-  const run = async (): Promise<Outcome> => {
+  const run = async (): Promise<AttemptOutcome> => {
     try {
       return await attempt(() => {
         isClaimed = true;

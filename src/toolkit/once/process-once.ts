@@ -14,7 +14,7 @@ import { unlessAborted } from "../../base/aborts.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { pause } from "../../base/pause.ts";
 import type { Entry, Ledger } from "../ledgers/ledger.ts";
-import { attemptOnce, exhausted, type Outcome } from "./attempt.ts";
+import { attemptOnce, exhausted, type AttemptOutcome } from "./attempt.ts";
 import { type Flight, flightAt, startFlight } from "./flights.ts";
 import { growingPauses } from "./pauses.ts";
 import { decodeFailure, jsonCodec, type ResultCodec } from "./result.ts";
@@ -182,14 +182,14 @@ async function nextOutcome<Tx>(
   ledger: Ledger<Tx>,
   job: OnceJob<Tx>,
   isKnown: boolean,
-): Promise<{ readonly outcome: Outcome; readonly isOwn: boolean }> {
+): Promise<{ readonly outcome: AttemptOutcome; readonly isOwn: boolean }> {
   // Two transactions of the caller do not see each other: calls do not join across them.
   if (ledger.isJoined)
     return { outcome: await attemptOnce(ledger, job, isKnown, () => undefined), isOwn: true };
   const { place, terms, signal } = job;
   for (let flight = flightAt(ledger, place); ; flight = flightAt(ledger, place)) {
     if (flight === undefined) {
-      const attempt = (onClaimed: () => void): Promise<Outcome> =>
+      const attempt = (onClaimed: () => void): Promise<AttemptOutcome> =>
         attemptOnce(ledger, job, isKnown, onClaimed);
       const own = startFlight(ledger, place, terms.fingerprint, attempt);
       return { outcome: await own.outcome, isOwn: true };
@@ -216,7 +216,7 @@ type Verdict =
   | { readonly kind: "wait"; readonly leaseLeftMs: number };
 
 /** Decides what an outcome means for this call. A call that only joined tries again after an outcome without a result. */
-function judge<Tx>(outcome: Outcome, job: OnceJob<Tx>, isOwn: boolean): Verdict {
+function judge<Tx>(outcome: AttemptOutcome, job: OnceJob<Tx>, isOwn: boolean): Verdict {
   const { meter } = job.tools;
   switch (outcome.kind) {
     case "ended": {

@@ -2,7 +2,7 @@
 
 import { unlessAborted } from "../../base/aborts.ts";
 import { backoffMs } from "../../base/backoff.ts";
-import type { Outcome } from "../rules/outbox.ts";
+import type { EventOutcome } from "../rules/outbox.ts";
 import { reasonOf } from "../../base/dead-letter.ts";
 import { isHapaxError } from "../../base/errors.ts";
 import { pause } from "../../base/pause.ts";
@@ -65,7 +65,7 @@ export interface Sending {
 export async function publishUntilKnown<Tx>(
   parts: RelayParts<Tx>,
   sending: Sending,
-): Promise<readonly Outcome[]> {
+): Promise<readonly EventOutcome[]> {
   let { isCancelling } = sending;
   let said: readonly PublishOutcome[] = sending.tried.map(() => ({ kind: "skipped" }));
   const outcomes = await untilKnown(parts, sending, async (batch) => {
@@ -159,13 +159,14 @@ function requireWhole(
 function resolveOutcomes<Tx>(
   { options: { meter }, tally }: RelayParts<Tx>,
   outcomes: readonly PublishOutcome[],
-): readonly Outcome[] {
-  const resolved = outcomes.map((outcome): Outcome => {
+): readonly EventOutcome[] {
+  const resolved = outcomes.map((outcome): EventOutcome => {
     if (outcome.kind !== "failed") return outcome;
     const { error, isFinal } = outcome;
     return { kind: "failed", failure: reasonOf(error), isFinal };
   });
-  const of = (kind: Outcome["kind"]): number => resolved.filter((one) => one.kind === kind).length;
+  const of = (kind: EventOutcome["kind"]): number =>
+    resolved.filter((one) => one.kind === kind).length;
   const [published, failed] = [of("published"), of("failed")];
   tally.published += published;
   tally.failed += failed;

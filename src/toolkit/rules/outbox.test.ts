@@ -7,7 +7,7 @@ import {
   decideFailed,
   headsOf,
   type KeyedEvent,
-  type Outcome,
+  type EventOutcome,
   type RetryPolicy,
   selectEvents,
 } from "./outbox.ts";
@@ -15,10 +15,10 @@ import {
 const policy: RetryPolicy = { pauseMs: 100, pauseMsMax: 1000, attemptsMax: 3, afterDead: "block" };
 const span = { kind: "span", from: "0", to: "9", ids: [] } as const;
 const failure = { fingerprint: "f", message: "m" };
-const PUBLISHED: Outcome = { kind: "published" };
-const SKIPPED: Outcome = { kind: "skipped" };
-const FAILED: Outcome = { kind: "failed", failure, isFinal: false };
-const FINAL: Outcome = { kind: "failed", failure, isFinal: true };
+const PUBLISHED: EventOutcome = { kind: "published" };
+const SKIPPED: EventOutcome = { kind: "skipped" };
+const FAILED: EventOutcome = { kind: "failed", failure, isFinal: false };
+const FINAL: EventOutcome = { kind: "failed", failure, isFinal: true };
 const START: BatchNumber = { epoch: 4, sequence: 7 };
 
 function eventsOf(...keys: readonly (string | undefined)[]): readonly KeyedEvent[] {
@@ -45,7 +45,7 @@ describe("what goes", () => {
 describe("what an outcome leads to", () => {
   const apply = (
     keys: readonly (string | undefined)[],
-    outcomes: readonly Outcome[],
+    outcomes: readonly EventOutcome[],
     other: Partial<RetryPolicy> = {},
   ) => {
     const events = eventsOf(...keys);

@@ -72,7 +72,7 @@ export interface RelayState extends BatchNumber {
 }
 
 /** A publisher's answer for one event. `skipped`: it was not tried, or is certainly not published; it is not at fault. */
-export type Outcome =
+export type EventOutcome =
   | { readonly kind: "published" }
   | { readonly kind: "skipped" }
   | { readonly kind: "failed"; readonly failure: Failure; readonly isFinal: boolean };
@@ -139,7 +139,7 @@ export function applyOutcomes(
   intent: Intent,
   events: readonly KeyedEvent[],
   sent: readonly number[],
-  outcomes: readonly Outcome[],
+  outcomes: readonly EventOutcome[],
   policy: RetryPolicy,
 ): Round {
   const marks = new Map(intent.marks.map((mark) => [mark.at, mark]));

@@ -9,7 +9,7 @@ import { systemRandom } from "../../../base/random.ts";
 import { verifyWebhookSignature } from "../../signer.ts";
 import type { Store } from "../../store.ts";
 import { openMemoryStore } from "../../stores/memory.ts";
-import { appendCommand, createCommand, textOf } from "../../../testing/commands.ts";
+import { appendCommand, createCommand, joinedText } from "../../../testing/commands.ts";
 import { openGatedStore } from "../../../../test/kits/gated-store.ts";
 import { createVirtualClock } from "../../../testing/virtual-clock.ts";
 import { jsonRecordEnd } from "../../../protocol/json.ts";
@@ -106,7 +106,7 @@ async function openStage(
       const state = engine.world.streams.get(WAKES);
       assert(state !== undefined, "no wake stream");
       const { appends } = await engine.read(state, 0 as Offset, 1_000_000);
-      return JSON.parse(`[${textOf(appends).slice(0, -1)}]`) as never;
+      return JSON.parse(`[${joinedText(appends).slice(0, -1)}]`) as never;
     },
     phase(id: string): string | undefined {
       return engine.world.subscriptions.byId.get(id)?.phase.kind;

@@ -15,12 +15,12 @@ import {
   decideDeliveryFailed,
   decideExpiry,
   isLeaseOver,
-  type RetryPolicy,
+  type DeliveryRetry,
   type Scene,
   type WakeReference,
 } from "../../core/subscription-decide.ts";
 import type {
-  Phase,
+  SubscriptionPhase,
   Subscription,
   SubscriptionChange,
   SubscriptionId,
@@ -50,7 +50,7 @@ export interface DeliveriesParts {
   readonly submit: (changes: readonly SubscriptionChange[]) => Promise<void>;
 }
 
-interface Flight {
+interface RunningDelivery {
   readonly wakeId: string;
   readonly controller: AbortController;
   leaveQueue: () => void;
@@ -62,7 +62,7 @@ export class Deliveries {
     countMax: LIMITS.webhooksMax,
     perHostMax: LIMITS.webhooksPerHostMax,
   });
-  readonly #flights = new Map<SubscriptionId, Flight>();
+  readonly #flights = new Map<SubscriptionId, RunningDelivery>();
   readonly #timers = new Map<SubscriptionId, { readonly atMs: TimeMs; cancel: () => void }>();
   #isRunning = false;
 
@@ -87,7 +87,7 @@ export class Deliveries {
     // When nothing can be written, no answer could be kept either.
     if (!this.#isRunning || this.#parts.writer.stopped !== undefined) return;
     const subscription = this.#find(id);
-    const phase: Phase = subscription?.phase ?? { kind: "idle" };
+    const phase: SubscriptionPhase = subscription?.phase ?? { kind: "idle" };
     const flight = this.#flights.get(id);
     // The wake has ended: its answer changes nothing any more. A wake that a callback has taken may
     // still be answered with "done", so its delivery goes on.
@@ -170,7 +170,7 @@ export class Deliveries {
     return this.#parts.scene(this.#parts.writer.nowMs());
   }
 
-  #retryPolicy(): RetryPolicy {
+  #retryPolicy(): DeliveryRetry {
     const { webhookRetryMsMin: delayMsMin, webhookRetryMsMax: delayMsMax } = LIMITS;
     return { delayMsMin, delayMsMax, unit: this.#parts.random.unit() };
   }
@@ -190,13 +190,18 @@ export class Deliveries {
     assert(!this.#flights.has(id), "a subscription has two deliveries");
     const controller = new AbortController();
     const { wakeId } = wake;
-    const flight: Flight = { wakeId, controller, leaveQueue: () => undefined };
+    const flight: RunningDelivery = { wakeId, controller, leaveQueue: () => undefined };
     this.#flights.set(id, flight);
     const host = URL.canParse(way.url) ? new URL(way.url).host : way.url;
     flight.leaveQueue = this.#queue.add(host, () => this.#fly(id, way.url, wake, flight));
   }
 
-  async #fly(id: SubscriptionId, url: string, wake: WakeReference, flight: Flight): Promise<void> {
+  async #fly(
+    id: SubscriptionId,
+    url: string,
+    wake: WakeReference,
+    flight: RunningDelivery,
+  ): Promise<void> {
     const { wakeId, generation } = wake;
     const { signal } = flight.controller;
     const answer = await this.#deliver(id, url, { wakeId, generation }, signal);

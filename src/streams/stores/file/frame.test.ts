@@ -4,7 +4,7 @@ import { pattern } from "../../../testing/store-case-kit.ts";
 import { EXTENT_BYTES_MAX } from "./extents.ts";
 import { decodeFrameHeader, isFrameValid } from "./format.ts";
 import { type Frame, FrameBuilder, Runs } from "./frame.ts";
-import { recordsOf } from "./scan.ts";
+import { placedRecordsOf } from "./scan.ts";
 
 function build(parts: readonly (readonly [stream: number, data: Uint8Array])[]): Frame {
   const builder = new FrameBuilder(64);
@@ -28,7 +28,9 @@ test("small and large data share one frame with one checksum over all buffers", 
   if (header === undefined) throw new Error("there is no frame");
   expect(bytes.length % 8).toBe(0);
   expect(isFrameValid(bytes, 0, header, 77)).toBe(true);
-  const records = [...recordsOf({ header, position: 0, bytes: bytes.subarray(0, frame.bytes) })];
+  const records = [
+    ...placedRecordsOf({ header, position: 0, bytes: bytes.subarray(0, frame.bytes) }),
+  ];
   expect(records.map(({ record }) => record)).toMatchObject(
     parts.map(([, data]) => ({ kind: "moved", data: Buffer.from(data) })),
   );

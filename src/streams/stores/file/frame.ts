@@ -19,7 +19,7 @@ import { encodeChange, encodeDataRecord, type Moved } from "./records.ts";
 const LARGE_BYTES = 16 * 1024;
 
 /** Consecutive data records of one stream in one frame. */
-export interface Run {
+export interface DataRun {
   readonly stream: StreamId;
   readonly start: Offset;
   end: Offset;
@@ -40,7 +40,7 @@ export interface Frame {
   readonly buffers: readonly Uint8Array[];
   readonly bytes: number;
   readonly crc: number;
-  readonly runs: readonly Run[];
+  readonly runs: readonly DataRun[];
   readonly data: readonly PlacedData[];
 }
 
@@ -53,7 +53,7 @@ export interface FrameStart {
 
 /** Collects the runs of data records, in the frame's order. The code that reads a frame uses it too. */
 export class Runs {
-  readonly list: Run[] = [];
+  readonly list: DataRun[] = [];
 
   add(stream: StreamId, start: Offset, end: Offset, at: number, bytes: number): void {
     const last = this.list.at(-1);
@@ -72,7 +72,7 @@ export class Runs {
   }
 }
 
-export function toExtent(run: Run, segment: number, framePosition: number): Extent {
+export function toExtent(run: DataRun, segment: number, framePosition: number): Extent {
   return { start: run.start, segment, position: framePosition + run.at, bytes: run.bytes };
 }
 

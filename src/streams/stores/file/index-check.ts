@@ -12,7 +12,7 @@ import type { World } from "../../core/world.ts";
 import { ByteReader, damaged } from "./bytes.ts";
 import type { Disk, DiskFile } from "./disk.ts";
 import type { Extent, ExtentIndex, StreamExtents } from "./extents.ts";
-import { type Problem, problemOf } from "./problem.ts";
+import { type StoreProblem, storeProblem } from "./problem.ts";
 import { decodeDataOnly } from "./records.ts";
 import { parseSegmentName, segmentName } from "./segments.ts";
 import type { DamagedRange } from "./survey.ts";
@@ -29,7 +29,7 @@ export class IndexCheck {
   readonly #foundBytes = new Map<StreamId, number>();
   readonly #damaged = new Set<number>();
   #segmentBytes = 0;
-  #misplaced: Problem[] = [];
+  #misplaced: StoreProblem[] = [];
   extents = 0;
 
   constructor(world: World, index: ExtentIndex) {
@@ -58,7 +58,11 @@ export class IndexCheck {
   }
 
   /** Says that all records of the segment have come. */
-  endOfSegment(number: number, name: string, damage: readonly DamagedRange[]): readonly Problem[] {
+  endOfSegment(
+    number: number,
+    name: string,
+    damage: readonly DamagedRange[],
+  ): readonly StoreProblem[] {
     const found = this.#misplaced;
     const liveBytes = this.#index.liveBytes(number);
     if (damage.length > 0) this.#damaged.add(number);
@@ -72,7 +76,7 @@ export class IndexCheck {
   }
 
   /** Yields the problems of each stream. Call it after all segments. */
-  async *finish(disk: Disk): AsyncGenerator<Problem> {
+  async *finish(disk: Disk): AsyncGenerator<StoreProblem> {
     const files = new LastFile(disk);
     try {
       for (const state of this.#world.byId.values()) yield* this.#checkStream(state, files);
@@ -85,7 +89,7 @@ export class IndexCheck {
     }
   }
 
-  async *#checkStream(state: StreamState, files: LastFile): AsyncGenerator<Problem> {
+  async *#checkStream(state: StreamState, files: LastFile): AsyncGenerator<StoreProblem> {
     const { id, name, fork, tail } = state;
     const extents = this.#index.streams.get(id);
     if (extents === undefined) {
@@ -123,10 +127,10 @@ export class IndexCheck {
   }
 }
 
-function indexProblem(file: string, offset: number, what: string): Problem {
+function indexProblem(file: string, offset: number, what: string): StoreProblem {
   const meaning =
     "index and journal do not agree: a fault of the software; keep a copy of the directory";
-  return problemOf({ kind: "index", file, offset, what, meaning });
+  return storeProblem({ kind: "index", file, offset, what, meaning });
 }
 
 /** Yields the extents of a stream that a read would fail on. Joins neighbours. */
@@ -134,13 +138,13 @@ async function* unreadable(
   { id, name }: StreamState,
   extents: StreamExtents,
   files: LastFile,
-): AsyncGenerator<Problem> {
+): AsyncGenerator<StoreProblem> {
   let open: { readonly extent: Extent; readonly reason: string; to: Offset } | undefined;
-  const describe = ({ extent, reason, to }: NonNullable<typeof open>): Problem => {
+  const describe = ({ extent, reason, to }: NonNullable<typeof open>): StoreProblem => {
     const what = `stream ${name}, offsets ${extent.start} to ${to}: ${reason}`;
     const meaning = "reading these offsets fails with data_damaged; the others can be read";
     const file = segmentName(extent.segment);
-    return problemOf({ kind: "data", file, offset: extent.position, what, meaning });
+    return storeProblem({ kind: "data", file, offset: extent.position, what, meaning });
   };
   for (let at = 0; at < extents.count; at += 1) {
     const extent = extents.at(at);

@@ -11,7 +11,7 @@
  */
 
 import type { KeyMark, KeyWindowView } from "../../core/key-window.ts";
-import type { KeyOverflow, KeyPolicy, KeyRecord } from "../../core/keys.ts";
+import type { KeyOverflow, KeyPolicy, StoredKey } from "../../core/keys.ts";
 import type { KeyImage } from "../../core/restore.ts";
 import type { Offset, TimeMs } from "../../core/types.ts";
 import { type ByteReader, type ByteWriter, damaged } from "./bytes.ts";
@@ -53,13 +53,13 @@ function decodeOverflow(flags: number): KeyOverflow | undefined {
   return "reject";
 }
 
-export function encodeKeyRecord(writer: ByteWriter, key: KeyRecord): void {
+export function encodeStoredKey(writer: ByteWriter, key: StoredKey): void {
   encodeMark(writer, key.mark);
   writer.varint(key.ordinal);
   writer.varint(key.ordinal - key.evictTo);
 }
 
-export function decodeKeyRecord(reader: ByteReader): KeyRecord {
+export function decodeStoredKey(reader: ByteReader): StoredKey {
   const mark = decodeMark(reader);
   const ordinal = reader.varint();
   const evictTo = ordinal - reader.varint();

@@ -89,13 +89,13 @@ export async function findSocketHolder(directory: string): Promise<string | unde
 }
 
 /** The directory, with a path that is short enough for a socket. */
-interface Place {
+interface SocketDirectory {
   readonly names: () => readonly string[];
   readonly pathOf: (name: string) => string;
   readonly close: () => void;
 }
 
-function openPlace(directory: string): Place {
+function openPlace(directory: string): SocketDirectory {
   const names = (): readonly string[] => fs.readdirSync(directory).filter(isLockSocket);
   const isShort = Buffer.byteLength(directory) + 40 <= PATH_BYTES_MAX;
   if (isShort || process.platform !== "linux") {
@@ -114,7 +114,7 @@ function openPlace(directory: string): Place {
 }
 
 async function contend(
-  place: Place,
+  place: SocketDirectory,
   own: OwnSocket,
   tries: number,
 ): Promise<"alone" | "step back" | { readonly holder: string }> {
@@ -143,7 +143,7 @@ class OwnSocket {
   readonly #path: string;
   readonly #server: Server;
 
-  constructor(place: Place, nonce: string) {
+  constructor(place: SocketDirectory, nonce: string) {
     this.name = `lock-${nonce}.sock`;
     this.#path = place.pathOf(this.name);
     this.#server = createServer((socket) => {
@@ -180,7 +180,7 @@ class OwnSocket {
   }
 }
 
-interface Answer {
+interface LockAnswer {
   readonly state: string;
   /** Process and host. */
   readonly holder: string;
@@ -190,7 +190,7 @@ interface Answer {
  * Asks the process that listens there. Undefined if none does, because it has ended. A process that does not answer
  * in time counts as alive.
  */
-function ask(place: Place, name: string): Promise<Answer | undefined> {
+function ask(place: SocketDirectory, name: string): Promise<LockAnswer | undefined> {
   return new Promise((resolve) => {
     let text = "";
     const socket = connect({ path: place.pathOf(name) });

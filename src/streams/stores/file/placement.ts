@@ -4,7 +4,7 @@ import type { Change } from "../../core/change.ts";
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
 import { damaged } from "./bytes.ts";
 import type { ExtentIndex } from "./extents.ts";
-import { type Run, Runs, toExtent } from "./frame.ts";
+import { type DataRun, Runs, toExtent } from "./frame.ts";
 import type { DecodedRecord } from "./records.ts";
 
 /** Collects a frame's effect on the index while its records are read or written. */
@@ -37,7 +37,7 @@ export class Placement {
   }
 
   /** Takes the runs of a frame that was just written. */
-  runs(runs: readonly Run[]): void {
+  runs(runs: readonly DataRun[]): void {
     this.#runs.list.push(...runs);
   }
 
@@ -65,12 +65,12 @@ export class Placement {
 /** Points moved data to its new place. Joins runs of one stream that touch. */
 export function applyMoves(
   index: ExtentIndex,
-  runs: readonly Run[],
+  runs: readonly DataRun[],
   segment: number,
   position: number,
 ): void {
   for (let first = 0; first < runs.length;) {
-    const group: Run[] = [];
+    const group: DataRun[] = [];
     for (let next = runs[first]; next !== undefined; next = runs[first + group.length]) {
       const last = group.at(-1);
       if (last !== undefined && (last.stream !== next.stream || last.end !== next.start)) break;
@@ -83,7 +83,7 @@ export function applyMoves(
 
 function moveGroup(
   index: ExtentIndex,
-  group: readonly Run[],
+  group: readonly DataRun[],
   segment: number,
   position: number,
 ): void {

@@ -15,7 +15,7 @@ export type ProblemKind =
   | "index"
   | "refused";
 
-export interface Problem {
+export interface StoreProblem {
   readonly kind: ProblemKind;
   readonly file: string;
   readonly offset: number;
@@ -28,8 +28,9 @@ export interface Problem {
 }
 
 /** Makes a problem. Default: it is not tied to a frame, and the server starts in spite of it. */
-export function problemOf(
-  parts: Omit<Problem, "lsn" | "stopsServer"> & Partial<Pick<Problem, "lsn" | "stopsServer">>,
-): Problem {
+export function storeProblem(
+  parts: Omit<StoreProblem, "lsn" | "stopsServer"> &
+    Partial<Pick<StoreProblem, "lsn" | "stopsServer">>,
+): StoreProblem {
   return { lsn: undefined, stopsServer: false, ...parts };
 }

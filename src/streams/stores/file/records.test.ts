@@ -2,8 +2,8 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { digestContent } from "../../core/content-digest.ts";
 import type { Change } from "../../core/change.ts";
-import type { KeyPolicy, KeyRecord } from "../../core/keys.ts";
-import type { Offset, ProducerId, Run, StreamId, StreamName, TimeMs } from "../../core/types.ts";
+import type { KeyPolicy, StoredKey } from "../../core/keys.ts";
+import type { Offset, ProducerId, RunId, StreamId, StreamName, TimeMs } from "../../core/types.ts";
 import { appended, keyed, marked } from "../../../testing/store-case-kit.ts";
 import { GROUPS } from "../../../testing/store-trim-cases.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
@@ -37,7 +37,7 @@ const keyPolicy: fc.Arbitrary<KeyPolicy> = fc.record({
   isFromContent: fc.boolean(),
 });
 const word = fc.integer({ min: 0, max: 0xffff_ffff });
-const key: fc.Arbitrary<KeyRecord> = fc
+const key: fc.Arbitrary<StoredKey> = fc
   .tuple(fc.array(word, { minLength: 6, maxLength: 6 }), number, number)
   .map(([words, one, other]) => ({
     mark: Uint32Array.from(words),
@@ -62,7 +62,7 @@ const plainChange: fc.Arbitrary<Exclude<Change, { kind: "appended" }>> = fc.oneo
     kind: fc.constant("created" as const),
     atMs,
     stream,
-    run: number as fc.Arbitrary<Run>,
+    run: number as fc.Arbitrary<RunId>,
     name: text as fc.Arbitrary<StreamName>,
     contentType: text,
     expiry,

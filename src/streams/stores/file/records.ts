@@ -22,16 +22,16 @@
  */
 
 import { crc32 } from "node:zlib";
-import type { Appended, Change, ProducerReset, StreamCreated } from "../../core/change.ts";
+import type { StreamAppended, Change, ProducerReset, StreamCreated } from "../../core/change.ts";
 import type { ProducerMark } from "../../core/producer.ts";
 import type { GroupChange } from "../../core/group-state.ts";
-import type { Expiry, Fork } from "../../core/stream.ts";
+import type { ExpiryRule, Fork } from "../../core/stream.ts";
 import type { SubscriptionChange } from "../../core/subscription.ts";
 import type {
   Epoch,
   Offset,
   ProducerId,
-  Run,
+  RunId,
   Sequence,
   SessionNonce,
   StreamId,
@@ -41,9 +41,9 @@ import type {
 import { type ByteReader, type ByteWriter, damaged, share } from "./bytes.ts";
 import {
   decodeKeyPolicy,
-  decodeKeyRecord,
+  decodeStoredKey,
   encodeKeyPolicy,
-  encodeKeyRecord,
+  encodeStoredKey,
 } from "./key-format.ts";
 
 const KIND = {
@@ -79,7 +79,7 @@ export interface Moved {
   readonly data: Uint8Array;
 }
 
-export function encodeChange(writer: ByteWriter, change: Exclude<Change, Appended>): void {
+export function encodeChange(writer: ByteWriter, change: Exclude<Change, StreamAppended>): void {
   switch (change.kind) {
     case "created":
       encodeCreated(writer, change);
@@ -153,7 +153,7 @@ function textKindOf(change: GroupChange | SubscriptionChange): number {
 /** Writes everything but the data itself. The caller must write the data next. */
 export function encodeDataRecord(
   writer: ByteWriter,
-  record: Appended | Moved,
+  record: StreamAppended | Moved,
   start: Offset,
 ): void {
   writer.u8(KIND[record.kind]);
@@ -177,7 +177,7 @@ export function encodeDataRecord(
     writer.varint(record.atMs);
     if (producer !== undefined) encodeProducerMark(writer, producer);
     if (streamSeq !== undefined) writer.text(streamSeq);
-    if (key !== undefined) encodeKeyRecord(writer, key);
+    if (key !== undefined) encodeStoredKey(writer, key);
   }
   writer.patchU16(lengthAt, writer.length - metaAt);
   writer.varint(record.data.length);
@@ -210,8 +210,8 @@ function decodeProducerMark(reader: ByteReader, flags: number): ProducerMark {
 }
 
 export type DecodedRecord =
-  | { readonly kind: "change"; readonly change: Exclude<Change, Appended> }
-  | { readonly kind: "appended"; readonly change: Appended; readonly start: Offset }
+  | { readonly kind: "change"; readonly change: Exclude<Change, StreamAppended> }
+  | { readonly kind: "appended"; readonly change: StreamAppended; readonly start: Offset }
   | Moved;
 
 /** Reads the record at the reader's position. Its data is a checked view into the reader's bytes. */
@@ -267,7 +267,7 @@ function decodeDataRecord(reader: ByteReader, isMoved: boolean): DecodedRecord {
   const atMs = reader.varint() as TimeMs;
   const producer = (flags & FLAG_PRODUCER) === 0 ? undefined : decodeProducerMark(reader, flags);
   const streamSeq = (flags & FLAG_STREAM_SEQ) === 0 ? undefined : reader.text();
-  const key = (flags & FLAG_KEY) === 0 ? undefined : decodeKeyRecord(reader);
+  const key = (flags & FLAG_KEY) === 0 ? undefined : decodeStoredKey(reader);
   if (reader.position !== metaEnd) throw damaged("the meta part of a record has another length");
   const data = decodeData(reader);
   if (isMoved) return { kind: "moved", stream, start, data };
@@ -340,7 +340,7 @@ function decodeReset(reader: ByteReader): ProducerReset {
 
 function decodeCreated(reader: ByteReader, hasKeys: boolean): StreamCreated {
   const stream = reader.varint() as StreamId;
-  const run = reader.varint() as Run;
+  const run = reader.varint() as RunId;
   const atMs = reader.varint() as TimeMs;
   const name = reader.text() as StreamName;
   const contentType = share(reader.text());
@@ -350,9 +350,9 @@ function decodeCreated(reader: ByteReader, hasKeys: boolean): StreamCreated {
   return { kind: "created", atMs, stream, run, name, contentType, expiry, fork, keys };
 }
 
-const NEVER: Expiry = { kind: "never" };
+const NEVER: ExpiryRule = { kind: "never" };
 
-export function encodeExpiry(writer: ByteWriter, expiry: Expiry): void {
+export function encodeExpiry(writer: ByteWriter, expiry: ExpiryRule): void {
   if (expiry.kind === "never") {
     writer.u8(0);
   } else if (expiry.kind === "ttl") {
@@ -365,7 +365,7 @@ export function encodeExpiry(writer: ByteWriter, expiry: Expiry): void {
   }
 }
 
-export function decodeExpiry(reader: ByteReader): Expiry {
+export function decodeExpiry(reader: ByteReader): ExpiryRule {
   const kind = reader.u8();
   if (kind === 0) return NEVER;
   const value = reader.varint();

@@ -14,7 +14,7 @@ import type { Disk } from "./disk.ts";
 import { ExtentIndex } from "./extents.ts";
 import { decodeSegmentHeader, requireKnownFormat, SEGMENT_HEADER_BYTES } from "./format.ts";
 import { Placement } from "./placement.ts";
-import { findFrameBehind, recordsOf, type ScannedFrame, scanSegment } from "./scan.ts";
+import { findFrameBehind, placedRecordsOf, type ScannedFrame, scanSegment } from "./scan.ts";
 import { parseSegmentName, type Segment, segmentName, SPARE_NAME } from "./segments.ts";
 import { parseSnapshotName, snapshotName, UNFINISHED_SNAPSHOT } from "./snapshot.ts";
 import type { SnapshotHead } from "./snapshot-format.ts";
@@ -308,7 +308,7 @@ class Player {
       if (ordinal !== this.#base.world.version) {
         throw new HapaxError("data_damaged", `change ${this.#base.world.version} is missing`);
       }
-      for (const { record, at, bytes } of recordsOf(frame)) {
+      for (const { record, at, bytes } of placedRecordsOf(frame)) {
         placement.record(record, at, bytes);
         if (record.kind === "moved") continue;
         restoration.replay(record.change, ordinal);

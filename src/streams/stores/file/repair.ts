@@ -11,9 +11,9 @@ import { isHapaxError } from "../../../base/errors.ts";
 import type { StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import type { Disk } from "./disk.ts";
-import type { Problem, ProblemKind } from "./problem.ts";
+import type { StoreProblem, ProblemKind } from "./problem.ts";
 import { recover, type Recovered } from "./recovery.ts";
-import { recordsOf, type ScannedFrame } from "./scan.ts";
+import { placedRecordsOf, type ScannedFrame } from "./scan.ts";
 import { snapshotName } from "./snapshot.ts";
 import { encodeStoreFile, latestMark, type StoreMark } from "./store-file.ts";
 import { type DirectorySurvey, followerLsn, scanWholeSegment, surveyDirectory } from "./survey.ts";
@@ -70,7 +70,7 @@ export interface CutPlan {
 export interface RepairPlan {
   readonly verification: Verification;
   /** The first problems; `verification.problems` counts all. */
-  readonly problems: readonly Problem[];
+  readonly problems: readonly StoreProblem[];
   /** The actions that lose nothing. */
   readonly actions: readonly RepairAction[];
   /** The server starts after these actions. */
@@ -78,7 +78,7 @@ export interface RepairPlan {
   /** The cut that loses something. Present if nothing else helps, or if an LSN was named. */
   readonly cut: CutPlan | undefined;
   /** Streams that have lost data, which no repair brings back. */
-  readonly lostData: readonly Problem[];
+  readonly lostData: readonly StoreProblem[];
 }
 
 const PROBLEMS_MAX = 10_000;
@@ -90,7 +90,7 @@ export async function planRepair(
   onProgress: (bytes: number, bytesTotal: number) => Promise<void>,
 ): Promise<RepairPlan> {
   const disk = viewOf(writable, new Set());
-  const problems: Problem[] = [];
+  const problems: StoreProblem[] = [];
   const verification = await verifyDisk(disk, {
     onProgress,
     onProblem: async (problem) => {
@@ -113,7 +113,7 @@ export async function planRepair(
   return { verification, problems, actions, startsAfter, cut, lostData };
 }
 
-function findActions(survey: DirectorySurvey, problems: readonly Problem[]): RepairAction[] {
+function findActions(survey: DirectorySurvey, problems: readonly StoreProblem[]): RepairAction[] {
   const actions: RepairAction[] = [];
   for (const { name, header, copies } of survey.segments) {
     if (header === undefined) {
@@ -181,7 +181,7 @@ const END_MISSING: ReadonlySet<ProblemKind> = new Set(["snapshot", "shortened", 
 
 function findFirstDamaged(
   survey: DirectorySurvey,
-  problems: readonly Problem[],
+  problems: readonly StoreProblem[],
   { nextLsn }: Verification,
 ): number | undefined {
   const lsns = problems
@@ -281,7 +281,7 @@ class LossCount {
   add(frame: ScannedFrame): void {
     this.frames += 1;
     try {
-      for (const { record } of recordsOf(frame)) {
+      for (const { record } of placedRecordsOf(frame)) {
         if (record.kind === "moved") continue;
         const { change } = record;
         if (change.kind === "created") this.names.set(change.stream, change.name);

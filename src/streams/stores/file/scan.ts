@@ -108,7 +108,7 @@ export interface PlacedRecord {
   readonly bytes: number;
 }
 
-export function* recordsOf(frame: ScannedFrame): Generator<PlacedRecord> {
+export function* placedRecordsOf(frame: ScannedFrame): Generator<PlacedRecord> {
   const reader = new ByteReader(frame.bytes, FRAME_HEADER_BYTES);
   for (let count = 0; count < frame.header.records; count += 1) {
     const at = reader.position;

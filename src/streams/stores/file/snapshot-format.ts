@@ -28,7 +28,7 @@ import { crc32 } from "node:zlib";
 import type { StreamImage, WorldParts } from "../../core/restore.ts";
 import type { StreamState } from "../../core/stream.ts";
 import type { BookImage } from "../../core/subscription-image.ts";
-import type { Offset, Run, StreamId, StreamName, TimeMs } from "../../core/types.ts";
+import type { Offset, RunId, StreamId, StreamName, TimeMs } from "../../core/types.ts";
 import { ByteReader, ByteWriter, damaged, share } from "./bytes.ts";
 import type { Extent } from "./extents.ts";
 import { FORMAT_VERSION, unknownFormat } from "./format.ts";
@@ -153,7 +153,7 @@ export interface DecodedStream {
 
 export function decodeStream(reader: ByteReader): DecodedStream {
   const id = reader.varint() as StreamId;
-  const run = reader.varint() as Run;
+  const run = reader.varint() as RunId;
   const name = reader.text() as StreamName;
   const contentType = share(reader.text());
   const expiry = decodeExpiry(reader);

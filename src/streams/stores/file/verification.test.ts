@@ -34,18 +34,18 @@ async function filled(frames: number, maintainAt: readonly number[] = []): Promi
   return filesOf(directory);
 }
 
-interface Place {
+interface CoveredBytes {
   readonly name: string;
   readonly from: number;
   readonly to: number;
 }
 
 /** Returns the bytes that a checksum covers: header copies, frames without their padding, whole snapshots. */
-async function coveredPlaces(files: Files): Promise<readonly Place[]> {
+async function coveredPlaces(files: Files): Promise<readonly CoveredBytes[]> {
   const disk = diskOf(files);
   const { segments } = await surveyDirectory(disk);
-  const frames: Place[] = [];
-  const others: Place[] = [];
+  const frames: CoveredBytes[] = [];
+  const others: CoveredBytes[] = [];
   for (const segment of segments) {
     const { name, header } = segment;
     if (header === undefined) continue;

@@ -15,9 +15,9 @@ import { Chain, type KnownFrame } from "./chain.ts";
 import type { Disk } from "./disk.ts";
 import type { SegmentHeader } from "./format.ts";
 import { IndexCheck } from "./index-check.ts";
-import { type Problem, problemOf } from "./problem.ts";
+import { type StoreProblem, storeProblem } from "./problem.ts";
 import { otherStore, recover, type Recovered } from "./recovery.ts";
-import { recordsOf, type ScannedFrame } from "./scan.ts";
+import { placedRecordsOf, type ScannedFrame } from "./scan.ts";
 import { segmentName } from "./segments.ts";
 import { snapshotName } from "./snapshot.ts";
 import { scanSnapshot, type SnapshotScan } from "./snapshot-scan.ts";
@@ -32,7 +32,7 @@ import {
 } from "./survey.ts";
 import { viewOf } from "./view.ts";
 
-export type { Problem } from "./problem.ts";
+export type { StoreProblem } from "./problem.ts";
 
 export interface Verification {
   readonly problems: number;
@@ -54,7 +54,7 @@ export interface Verification {
 }
 
 export interface VerificationEvents {
-  readonly onProblem: (problem: Problem) => Promise<void>;
+  readonly onProblem: (problem: StoreProblem) => Promise<void>;
   readonly onProgress: (bytes: number, bytesTotal: number) => Promise<void>;
 }
 
@@ -109,7 +109,7 @@ class Verifier {
       const meaning = "the server does not start on this directory";
       const what = this.#refusal;
       await this.#report(
-        problemOf({
+        storeProblem({
           kind: "refused",
           file: "the journal",
           offset: 0,
@@ -136,7 +136,7 @@ class Verifier {
     };
   }
 
-  async #report(problem: Problem): Promise<void> {
+  async #report(problem: StoreProblem): Promise<void> {
     this.#problems += 1;
     await this.#events.onProblem(problem);
   }
@@ -163,7 +163,7 @@ class Verifier {
     const meaning = "which store this is, and where its journal ends, is not known for sure";
     const file = STORE_NAME;
     await this.#report(
-      problemOf({ kind: "store", file, offset: 0, what, meaning, stopsServer: true }),
+      storeProblem({ kind: "store", file, offset: 0, what, meaning, stopsServer: true }),
     );
   }
 
@@ -182,7 +182,7 @@ class Verifier {
     const file = isSegmentMissing ? segmentName(mark.segment) : (last?.name ?? "the journal");
     const offset = isSegmentMissing ? 0 : this.#end;
     await this.#report(
-      problemOf({ kind: "missing_end", file, offset, lsn, what, meaning, stopsServer: true }),
+      storeProblem({ kind: "missing_end", file, offset, lsn, what, meaning, stopsServer: true }),
     );
   }
 
@@ -195,7 +195,9 @@ class Verifier {
       const meaning = stopsServer
         ? "without a header no frame in it can be read"
         : "the other copy is used; nothing is lost";
-      await this.#report(problemOf({ kind, file: name, offset: at, what, meaning, stopsServer }));
+      await this.#report(
+        storeProblem({ kind, file: name, offset: at, what, meaning, stopsServer }),
+      );
     }
   }
 
@@ -213,7 +215,7 @@ class Verifier {
     }
     if (fault !== undefined) {
       const meaning = "it is not used; recovery takes an older one, or all frames";
-      await this.#report(problemOf({ kind: "snapshot", file: name, lsn, meaning, ...fault }));
+      await this.#report(storeProblem({ kind: "snapshot", file: name, lsn, meaning, ...fault }));
     }
     return { ...scan, fault };
   }
@@ -279,7 +281,7 @@ class Verifier {
     const meaning = "what they contain is lost unless the file is put back";
     const stopsServer = firstLsn > this.#replayLsn;
     await this.#report(
-      problemOf({
+      storeProblem({
         kind: "missing_segment",
         file: name,
         offset: 0,
@@ -297,7 +299,7 @@ class Verifier {
     isReplayed: boolean,
     isLast: boolean,
   ): Promise<void> {
-    const found: Problem[] = [];
+    const found: StoreProblem[] = [];
     const { name, header } = segment;
     if (segment.bytes < header.bytes) found.push(describeShort(segment, isReplayed));
     const link = this.#chain.segment(name, header);
@@ -331,7 +333,7 @@ class Verifier {
       const meaning = "the end of the journal is missing";
       const { lsn } = head;
       await this.#report(
-        problemOf({
+        storeProblem({
           kind: "snapshot",
           file: name,
           offset: 0,
@@ -349,7 +351,7 @@ class Verifier {
 class FrameCheck {
   readonly #segment: ReadableSegment;
   readonly #index: IndexCheck | undefined;
-  readonly #found: Problem[];
+  readonly #found: StoreProblem[];
   readonly #replayLsn: number;
   readonly #chain: Chain;
   #lsn = 0;
@@ -359,7 +361,7 @@ class FrameCheck {
   constructor(
     segment: ReadableSegment,
     index: IndexCheck | undefined,
-    found: Problem[],
+    found: StoreProblem[],
     replayLsn: number,
     chain: Chain,
   ) {
@@ -382,7 +384,7 @@ class FrameCheck {
     }
     let changes = 0;
     try {
-      for (const { record, at, bytes } of recordsOf(frame)) {
+      for (const { record, at, bytes } of placedRecordsOf(frame)) {
         this.records += 1;
         if (record.kind !== "moved") changes += 1;
         if (record.kind === "change") continue;
@@ -403,7 +405,7 @@ class FrameCheck {
     const { lsn } = frame.header;
     const stopsServer = lsn >= this.#replayLsn;
     this.#found.push(
-      problemOf({
+      storeProblem({
         kind: "record",
         file: name,
         offset: frame.position,
@@ -433,18 +435,21 @@ function describeLink(
   lsn: number,
   what: string,
   stopsServer: boolean,
-): Problem {
+): StoreProblem {
   const meaning = "files of two directories are mixed; put back the one that belongs here";
-  return problemOf({ kind: "chain", file, offset, lsn, what, meaning, stopsServer });
+  return storeProblem({ kind: "chain", file, offset, lsn, what, meaning, stopsServer });
 }
 
-function describeShort({ name, bytes, header }: ReadableSegment, stopsServer: boolean): Problem {
+function describeShort(
+  { name, bytes, header }: ReadableSegment,
+  stopsServer: boolean,
+): StoreProblem {
   const what = `the file has ${bytes} of ${header.bytes} bytes`;
   const meaning = "its end is missing, and with it what was written there";
-  return problemOf({ kind: "shortened", file: name, offset: bytes, what, meaning, stopsServer });
+  return storeProblem({ kind: "shortened", file: name, offset: bytes, what, meaning, stopsServer });
 }
 
-function describeDamage(file: string, range: DamagedRange, isReplayed: boolean): Problem {
+function describeDamage(file: string, range: DamagedRange, isReplayed: boolean): StoreProblem {
   const { position, end, firstLsn, lastLsn } = range;
   const frames =
     lastLsn > firstLsn ? `frames LSN ${firstLsn} to ${lastLsn}` : `frame LSN ${firstLsn}`;
@@ -456,7 +461,7 @@ function describeDamage(file: string, range: DamagedRange, isReplayed: boolean):
     ? "the server does not start; hapax repair shows the choices"
     : "a snapshot has its state; data that is lost with it is listed as such";
   const stopsServer = isReplayed;
-  return problemOf({
+  return storeProblem({
     kind: "frames",
     file,
     offset: position,
