@@ -19,7 +19,7 @@ function createOutput(stream: NodeJS.WriteStream, isEssential: boolean): Output 
     write: (chunk) =>
       new Promise((resolve, reject) => {
         stream.write(chunk, (error) => {
-          // When nobody listens to stderr any more, a server still has to serve.
+          // A server goes on serving when the reader of its stderr has gone.
           if (error instanceof Error && isEssential) reject(error);
           else resolve();
         });

@@ -186,7 +186,7 @@ describe("input", () => {
 });
 
 describe("refusals", () => {
-  test("a fenced producer is told the epoch that would take over", async () => {
+  test("the error of a fenced producer names the epoch that would take over", async () => {
     const server = await startStreamServer((_request, _nth, response) => {
       response.writeHead(403, { "producer-epoch": "4" }).end();
       return true;

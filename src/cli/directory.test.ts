@@ -48,7 +48,7 @@ test.for(["STORE", "snapshot"])("an empty %s is damage with a name too", async (
   expect(stdout).toContain(`damaged: ${names[0]}`);
 });
 
-test("an error of the directory is told as one, with the directory and what to do", async () => {
+test("an error of the directory names the directory and what to do", async () => {
   const directory = freshDirectory();
   folders.push(directory);
   writeFileSync(join(directory, "file"), "");

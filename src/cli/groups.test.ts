@@ -121,7 +121,7 @@ test.for([
   expect(asked.received).toHaveLength(3);
 });
 
-test("names of strangers are harmless for the terminal, and a server without groups is told", async () => {
+test("control characters in group names are escaped for the terminal, and a server without groups has its own error", async () => {
   const strange = await startServer((_request, response) => {
     const groups = [{ group: "a\u001b[2J", members: 1, streams: 2, lag: 3 }];
     response.end(JSON.stringify({ groups }));

@@ -82,7 +82,7 @@ test("a reset asks at a terminal, and only there, and says what the rule is", as
   expect(server.received).toHaveLength(3);
 });
 
-test("a server without the route is told from one without the producer", async () => {
+test("a server without the route has another error than a server without the producer", async () => {
   const server = await startServer((_request, response) => response.writeHead(404).end());
   const result = await hapax(["producers", "--new", "--url", server.url]);
   expect(result.code).toBe(4);

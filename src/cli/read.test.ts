@@ -64,7 +64,7 @@ test("text of strangers cannot steer a terminal, and reaches a pipe unchanged", 
   expect((await hapax(words)).stdout).toBe("a\u001b[2Jb\n");
 });
 
-test("a server that does not move on is not asked for ever", async () => {
+test("a server whose offset does not advance is asked once", async () => {
   const server = await startServer((_request, response) => {
     response.writeHead(200, { "content-type": "text/plain", "stream-next-offset": "5" }).end();
   });

@@ -18,7 +18,7 @@ function backlogOf(given: readonly unknown[]): Backlog {
   return backlog;
 }
 
-test("whatever the sizes, batches keep the order and their limits, and fill them", () => {
+test("batches of all sizes keep the order and their limits, and fill them", () => {
   const random = createSeededRandom(4);
   for (let round = 0; round < 300; round += 1) {
     const limits = { bytesMax: 2 + random.below(200), recordsMax: 1 + random.below(10) };

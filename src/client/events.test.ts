@@ -41,7 +41,7 @@ const COLONS = [":", ": ", ":  ", "", " :"];
 const VALUES = ["", "x", "control", "data", "é€😀", " ", "a:b", "[1,2]"];
 const ENDS = ["\n", "\r\n", "\r", "\n\n", "\r\n\r\n", "\r\r"];
 
-test("whatever the lines and the chunks, the events are those of the general decoder", () => {
+test("for all lines and chunks, the events are those of the general decoder", () => {
   const random = createSeededRandom(7);
   const pick = (from: readonly string[]): string => from[random.below(from.length)] ?? "";
   let events = 0;
@@ -79,7 +79,7 @@ test("what our server sends is taken apart, cut at every byte", () => {
   }
 });
 
-test("it says how much it holds: an event under way, and nothing after it", () => {
+test("it counts the characters of an unfinished event, and none after its end", () => {
   const events = new Events();
   expect([...events.push(utf8.encode(`data:${"x".repeat(1_000)}`))]).toEqual([]);
   expect(events.chars).toBeGreaterThanOrEqual(1_000);

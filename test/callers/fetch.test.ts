@@ -140,7 +140,7 @@ describe("a caller of our own middleware", () => {
     return { call, heard };
   }
 
-  test("G26 comes back while the work is under way, and gets its answer", async () => {
+  test("G26 asks again while the work is running, and gets its answer", async () => {
     let release: () => void = () => undefined;
     const isReleased = new Promise<void>((resolve) => {
       release = resolve;
@@ -200,7 +200,7 @@ function start(options: object): { readonly child: ChildProcess; readonly ended:
 describe("a caller that is killed", () => {
   const CASES = [
     { dieAt: "fetch.persisted", effects: 0, when: "its key is kept and nothing was sent" },
-    { dieAt: "fetch.answered", effects: 1, when: "it has the answer and has told nobody" },
+    { dieAt: "fetch.answered", effects: 1, when: "it has the answer and has not passed it on" },
   ];
   for (const { dieAt, effects, when } of CASES) {
     test(`G26 when ${when}: its next process makes one effect of it`, async () => {

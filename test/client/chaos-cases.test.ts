@@ -148,7 +148,7 @@ for (const harm of ["silenceRequests", "silenceAnswers"] as const) {
     expect(silencedRequests + silencedAnswers).toBe(2);
   });
 
-  test(`peers that stay half-open (${harm}) end the producer, and what was sent is told as unknown`, async () => {
+  test(`peers that stay half-open (${harm}) end the producer, and the outcome of what was sent is unknown`, async () => {
     const stage = await open({
       fateOf: ({ headers }) => (headers["producer-id"] === undefined ? {} : { harm }),
     });

@@ -19,7 +19,7 @@ import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join, relative } from "node:path";
 
-/** Debian's `nobody`, and everybody else's. */
+/** The user id without rights on Debian and other systems. */
 const OTHER_USER = 65_534;
 
 const isRoot = process.getuid?.() === 0;

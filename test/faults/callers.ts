@@ -1,6 +1,6 @@
 /**
  * Faults of callers: what would send an operation under two keys, under one that is forgotten, or with other content. And
- * of processes that stood still: what would let them write when their work is somebody else's.
+ * of processes that stood still: what would let them write when another process has their work.
  */
 
 import type { Fault } from "./faults.ts";
@@ -53,7 +53,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "      if (there?.key === record.key) return there;\n",
     caughtBy: {
       file: STORES,
-      test: "storage > of many keys for one operation the first stays, and everybody is told that one",
+      test: "storage > of many keys for one operation the first stays, and every caller gets that one",
     },
   },
   {
@@ -64,7 +64,7 @@ export const callerFaults: readonly Fault[] = [
     replace: "await fs.rename(written, path);",
     caughtBy: {
       file: STORES,
-      test: "file > of many keys for one operation the first stays, and everybody is told that one",
+      test: "file > of many keys for one operation the first stays, and every caller gets that one",
     },
   },
   {

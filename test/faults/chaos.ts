@@ -64,7 +64,7 @@ export const chaosFaults: readonly Fault[] = [
     },
   },
   {
-    name: "chaos: the client waits for ever on a half-open connection",
+    name: "chaos: the client never gives up on a half-open connection",
     guarantee: "G19",
     file: "src/client/request.ts",
     find: "    if (timeoutMs === Infinity) return;",
@@ -75,14 +75,14 @@ export const chaosFaults: readonly Fault[] = [
     },
   },
   {
-    name: "chaos: what was sent and not answered is told as not stored",
+    name: "chaos: what was sent and not answered is reported as not stored",
     guarantee: "G19",
     file: SENDER,
     find: `if (wasLost && !isCertain) outcome = "unknown";`,
     replace: `if (wasLost && isCertain) outcome = "unknown";`,
     caughtBy: {
       file: CASES,
-      test: "peers that stay half-open (silenceAnswers) end the producer, and what was sent is told as unknown",
+      test: "peers that stay half-open (silenceAnswers) end the producer, and the outcome of what was sent is unknown",
     },
   },
   {

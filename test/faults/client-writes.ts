@@ -125,7 +125,7 @@ export const clientWriteFaults: readonly Fault[] = [
     },
   },
   {
-    name: "client: batches overtake each other and nobody waits",
+    name: "client: batches overtake each other and the sender does not wait",
     guarantee: "G19",
     file: SENDER,
     find: `(error.code !== "producer_gap" || isFirst)`,
@@ -224,7 +224,7 @@ export const clientWriteFaults: readonly Fault[] = [
     },
   },
   {
-    name: "client: what the server refused behind an unknown batch is told as not stored",
+    name: "client: what the server refused behind an unknown batch is reported as not stored",
     guarantee: "G19",
     file: "src/client/sender.ts",
     find: `      if (wasLost && !isCertain) outcome = "unknown";`,

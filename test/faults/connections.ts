@@ -73,14 +73,14 @@ export const connectionFaults: readonly Fault[] = [
     caughtBy: { file: OWN, test: "CK4 loses no claim, however long it is" },
   },
   {
-    name: "a split transaction is told as done",
+    name: "a split transaction is reported as done",
     guarantee: "G25",
     file: "src/toolkit/databases/postgres-lending.ts",
     find: "CASE WHEN ${HAS_MARK} THEN '1'",
     replace: "CASE WHEN ${HAS_MARK} OR true THEN '1'",
     caughtBy: {
       file: LENT,
-      test: "on PostgreSQL > with pg > a transaction that was split is told to those who begin one",
+      test: "on PostgreSQL > with pg > a transaction that its work has ended rejects with invalid_request",
     },
   },
   {
@@ -91,7 +91,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: 'guard: isMarked ? ` AND (${HAS_MARK} OR true)` : "",',
     caughtBy: {
       file: LENT,
-      test: "on PostgreSQL > with pg > a COMMIT that nobody could read is found out, and the work is not told as done",
+      test: "on PostgreSQL > with pg > a COMMIT behind the ledger's back is found out, and the work does not count as done",
     },
   },
   {
@@ -102,7 +102,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "const stopListening = onAbort(new AbortController().signal, end);",
     caughtBy: {
       file: LENT,
-      test: "on PostgreSQL > with pg > a lost lease ends the transaction at once, whatever its work does",
+      test: "on PostgreSQL > with pg > a lost lease ends the transaction at once, even if its work hangs",
     },
   },
   {
@@ -121,7 +121,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "leaseLeftMs <= leaseMs + 1e12 * CLOCK_MS)",
     caughtBy: {
       file: BOUNDS,
-      test: "CK6 keeps nobody from the key of a dead process for longer than its lease, on SQLite",
+      test: "CK6 frees the key of a dead process when its lease is over, on SQLite",
     },
   },
   {
@@ -154,7 +154,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: `joined === undefined ? set("lock_timeout", 0 * LOCK_MS) : "";`,
     caughtBy: {
       file: LENT,
-      test: "on PostgreSQL > with pg > a holder that is cut off before its COMMIT holds nobody up beyond their patience",
+      test: "on PostgreSQL > with pg > a holder that is cut off before its COMMIT delays other calls for a bounded time",
     },
   },
   {
@@ -176,7 +176,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "      });",
     caughtBy: {
       file: "test/idempotency/databases.test.ts",
-      test: "CK5 a phase that never ends is rolled back in time, and keeps nobody from the database",
+      test: "CK5 a phase that never ends is rolled back in time, and does not block the database",
     },
   },
   {
@@ -187,7 +187,7 @@ export const connectionFaults: readonly Fault[] = [
     replace: "      signal: new AbortController().signal,",
     caughtBy: {
       file: "test/idempotency/databases.test.ts",
-      test: "CK5 a request without a key is rolled back in time too, and keeps nobody from the database",
+      test: "CK5 a request without a key is rolled back in time too, and does not block the database",
     },
   },
 ];

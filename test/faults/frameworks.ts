@@ -37,7 +37,7 @@ export const frameworkFaults: readonly Fault[] = [
     },
   },
   {
-    name: "a duplicate is told to wait for the whole lease",
+    name: "Retry-After of a duplicate is the whole lease",
     guarantee: "G26",
     file: "src/toolkit/idempotency/engine.ts",
     find: "return isRenewed ? RETRY_AFTER_MS_MIN : boundedRetryMs(leaseLeftMs);",
@@ -66,7 +66,7 @@ export const frameworkFaults: readonly Fault[] = [
     replace: "if (REFUSALS.size === 0) this.#isNotStarted = true;",
     caughtBy: {
       file: FRAMEWORKS,
-      test: "an answer of 404 leaves no entry behind, whatever the key",
+      test: "an answer of 404 leaves no entry behind, with every key",
     },
   },
   {

@@ -8,14 +8,14 @@ const HOSTILE = "test/idempotency/hostile.test.ts";
 
 export const idempotencyFaults: readonly Fault[] = [
   {
-    name: "a key with other content waits while the first request is under way",
+    name: "a key with other content waits while the first request is running",
     guarantee: "G26",
     file: "src/toolkit/idempotency/engine.ts",
     find: "        if (isOtherContent(flight.fingerprint, fingerprint)) return this.#mismatch();\n",
     replace: "",
     caughtBy: {
       file: ENGINE,
-      test: "draft 2.7: it does so while the first is under way, and not 409",
+      test: "draft 2.7: a key with another payload gets 422 and not 409 while the first is running",
     },
   },
   {
@@ -60,7 +60,7 @@ export const idempotencyFaults: readonly Fault[] = [
     },
   },
   {
-    name: "cookies are repeated to whoever asks",
+    name: "a repeated answer has the cookies of the first caller",
     guarantee: "G26",
     file: "src/toolkit/idempotency/answer.ts",
     find: `  "set-cookie",\n`,

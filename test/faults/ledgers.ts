@@ -30,7 +30,7 @@ export const ledgerFaults: readonly Fault[] = [
     },
   },
   {
-    name: "a sweep deletes what somebody works on",
+    name: "a sweep deletes an entry whose work is running",
     guarantee: "G25",
     file: "src/toolkit/ledgers/entry-statements.ts",
     find: "const isFree = `state <> 'running' OR lease_until IS NULL",
@@ -107,7 +107,7 @@ export const ledgerFaults: readonly Fault[] = [
     },
   },
   {
-    name: "a failed transaction in PostgreSQL is told as committed",
+    name: "a failed transaction in PostgreSQL is reported as committed",
     guarantee: "G25",
     file: "src/toolkit/databases/postgres.ts",
     find: "`${CHECK_MARK}; COMMIT`",

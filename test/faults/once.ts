@@ -19,7 +19,7 @@ export const onceFaults: readonly Fault[] = [
     replace: `if (leaseLeftMs > 1e9) return { kind: "running", leaseLeftMs };`,
     caughtBy: {
       file: CLAIM_TEST,
-      test: "OC1 gives nobody a key that somebody holds",
+      test: "OC1 gives a held key to no other caller",
     },
   },
   {
@@ -45,7 +45,7 @@ export const onceFaults: readonly Fault[] = [
     },
   },
   {
-    name: "a commit without an answer is told as failed",
+    name: "a commit without an answer is reported as failed",
     guarantee: "G25",
     file: ATTEMPT,
     find: `if (entry?.token === claim.token && entry.state === "done") return ended;`,
@@ -93,7 +93,7 @@ export const onceFaults: readonly Fault[] = [
     replace: `if (entry?.state !== "running") {`,
     caughtBy: {
       file: "src/toolkit/once/lease.test.ts",
-      test: "can be proved by whoever works for its holder",
+      test: "can be proved by any process that its holder gives the token to",
     },
   },
   {
@@ -108,14 +108,14 @@ export const onceFaults: readonly Fault[] = [
     },
   },
   {
-    name: "a repeated write is told of a conflict",
+    name: "a repeated write is answered with a conflict",
     guarantee: "G30",
     file: "src/toolkit/rules/version.ts",
     find: "const writer = ids[version - made];",
     replace: "const writer = ids[version - made + 1];",
     caughtBy: {
       file: "src/toolkit/rules/version.test.ts",
-      test: "is told the truth in all histories of five writes",
+      test: "is answered correctly in all histories of five writes",
     },
   },
   {
@@ -137,11 +137,11 @@ export const onceFaults: readonly Fault[] = [
     replace: "{ value: terms.fingerprint }",
     caughtBy: {
       file: "src/toolkit/once/claiming.test.ts",
-      test: "OC4 keeps the content that it is of when it is taken by somebody who does not compare",
+      test: "OC4 keeps its fingerprint when a caller without a fingerprint takes it over",
     },
   },
   {
-    name: "whoever waits for its own transaction waits for ever",
+    name: "a call that waits for its own transaction never ends",
     guarantee: "G25",
     file: "src/toolkit/databases/sqlite.ts",
     find: "        reject(error);",

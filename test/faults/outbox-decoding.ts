@@ -1,4 +1,4 @@
-/** Faults of the outbox by logical decoding: what would be lost, seen before its time, or kept on disk for ever. */
+/** Faults of the outbox by logical decoding: what would be lost, seen too early, or never deleted from the disk. */
 
 import type { Fault } from "./faults.ts";
 
@@ -57,7 +57,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "  await advanceSlot(query, slot, facts.flushedLsn);",
     caughtBy: {
       file: DECODING,
-      test: "can read again what its position has not passed, whoever cleans, however often",
+      test: "can read again what its position has not passed, after any number of cleanups",
     },
   },
   {
@@ -68,7 +68,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "  return isFar && max < 0 ? { from",
     caughtBy: {
       file: DECODING,
-      test: "lets go of the journal of others while nobody adds events",
+      test: "releases the journal of other writes while no events are added",
     },
   },
   {
@@ -79,7 +79,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     replace: "  if ((await findPublication(log)) !== undefined || log.way !== 'messages') return;",
     caughtBy: {
       file: DECODING,
-      test: "are missed by a publication without the table: that is told",
+      test: "are missed by a publication without the table, which is an error",
     },
   },
   {
@@ -105,7 +105,7 @@ export const outboxDecodingFaults: readonly Fault[] = [
     },
   },
   {
-    name: "whoever finds a slot in use fails",
+    name: "a relay fails that finds its slot in use",
     guarantee: "G28",
     file: "src/toolkit/ledgers/postgres-slot.ts",
     find: "if (codeOf(error) !== IN_USE || turn === TURNS_MAX) throw error;",

@@ -6,8 +6,8 @@ const RULES = "src/toolkit/rules/outbox.test.ts";
 const RELAY = "test/outbox/relay.test.ts";
 const FORGETTING = "test/outbox/forgetting.test.ts";
 const HAPAX = "test/outbox/hapax-publisher.test.ts";
-const WHATEVER =
-  "whatever is lost, late or frozen, every event is stored once in the order of its key";
+const ONCE_IN_ORDER =
+  "every event is stored once in the order of its key, with lost, late and frozen attempts";
 
 export const outboxFaults: readonly Fault[] = [
   {
@@ -16,7 +16,7 @@ export const outboxFaults: readonly Fault[] = [
     file: "src/toolkit/outbox/relay-work.ts",
     find: "if (!isRepeat) await this.#keep(ledger, { ...this.#state, intent });",
     replace: "if (!isRepeat) this.#state = { ...this.#state, intent };",
-    caughtBy: { file: RELAY, test: WHATEVER },
+    caughtBy: { file: RELAY, test: ONCE_IN_ORDER },
   },
   {
     name: "a relay that lost its lease settles all the same",
@@ -44,7 +44,7 @@ export const outboxFaults: readonly Fault[] = [
     file: "src/toolkit/outbox/publishing.ts",
     find: "      await backOff(options, repeats, sending.pausing);",
     replace: '      return sending.tried.map(() => ({ kind: "skipped" })) as T;',
-    caughtBy: { file: RELAY, test: WHATEVER },
+    caughtBy: { file: RELAY, test: ONCE_IN_ORDER },
   },
   {
     name: "events overtake one of their key that has failed",
@@ -60,7 +60,7 @@ export const outboxFaults: readonly Fault[] = [
     file: "src/toolkit/outbox/relay-work.ts",
     find: "beginIntent(subject, events, (key) => waiting.has(key)),",
     replace: "beginIntent(subject, events, (key) => waiting.has(`not ${key}`)),",
-    caughtBy: { file: RELAY, test: WHATEVER },
+    caughtBy: { file: RELAY, test: ONCE_IN_ORDER },
   },
   {
     name: "a function is called for what is behind a failure",
@@ -74,7 +74,7 @@ export const outboxFaults: readonly Fault[] = [
     },
   },
   {
-    name: "what waits behind a letter waits for ever",
+    name: "what waits behind a letter never goes on",
     guarantee: "G28",
     file: "src/toolkit/outbox/relay-work.ts",
     find: 'next?.state === "waiting" && next.reason === undefined && next.dueInMs > 0;',
@@ -96,7 +96,7 @@ export const outboxFaults: readonly Fault[] = [
     },
   },
   {
-    name: "what one relay has passed is deleted, whatever others need",
+    name: "what one relay has passed is deleted, though other relays need it",
     guarantee: "G28",
     file: "src/toolkit/outbox/upkeep.ts",
     find: "return await outbox.spans.clean(positions, keepMs, batchMax);",
@@ -114,7 +114,7 @@ export const outboxFaults: readonly Fault[] = [
     replace: '"key" in identity ? { key: identity.key, signal } : { signal };',
     caughtBy: {
       file: HAPAX,
-      test: "every event is in its stream once, whatever the network does and wherever relays die",
+      test: "every event is in its stream once, over a bad network and with relays that die at any point",
     },
   },
   {
@@ -151,14 +151,14 @@ export const outboxFaults: readonly Fault[] = [
     },
   },
   {
-    name: "a relay that somebody runs is forgotten",
+    name: "a running relay is forgotten",
     guarantee: "G28",
     file: "src/toolkit/outbox/forgetting.ts",
     find: "(entry.leaseLeftMs ?? 0) > 0",
     replace: "(entry.leaseLeftMs ?? 0) < 0",
     caughtBy: {
       file: FORGETTING,
-      test: "a relay is not forgotten while somebody runs it, and is when its lease is over",
+      test: "a relay cannot be forgotten while it runs, and can when its lease is over",
     },
   },
   {

@@ -76,7 +76,7 @@ export const pipelineRecordFaults: readonly Fault[] = [
     },
   },
   {
-    name: "a pipeline that is told to end finishes its page",
+    name: "a stopped pipeline finishes its page",
     guarantee: "G24",
     file: "src/client/processing/pipeline-bounds.ts",
     find: "  return stop.aborted || batch.isAskedBack;",

@@ -68,7 +68,7 @@ export const pipelineFaults: readonly Fault[] = [
     file: "src/client/processing/state.ts",
     find: "          else this.#apply(record);\n",
     replace: "          else if (record === null) this.#apply(record);\n",
-    caughtBy: { file: SERVER, test: "is rebuilt by whoever takes a stream over" },
+    caughtBy: { file: SERVER, test: "is rebuilt by the worker that takes a stream over" },
   },
   {
     name: "a dead letter is stored apart from the offset",
@@ -79,7 +79,7 @@ export const pipelineFaults: readonly Fault[] = [
     caughtBy: { file: SERVER, test: "is not put aside if its offset is not committed" },
   },
   {
-    name: "the position in a sink is moved by whoever asks",
+    name: "the position in a sink is moved without a check of the token",
     guarantee: "G22",
     file: "src/toolkit/once/ledger-sink.ts",
     find: "        requireGranted(decideMove(heldIn(entry), token, from), place);\n",
@@ -109,7 +109,7 @@ export const pipelineFaults: readonly Fault[] = [
     replace: "        if (wasAway) return { cause };",
     caughtBy: {
       file: SINK,
-      test: "an outage of the sink is nobody's fault, and a commit without an answer is looked up",
+      test: "an outage of the sink counts as no attempt, and a commit without an answer is looked up",
     },
   },
   {
@@ -135,7 +135,7 @@ export const pipelineFaults: readonly Fault[] = [
     },
   },
   {
-    name: "a dead letter is replayed whatever others have done since it was read",
+    name: "a dead letter is replayed though others have changed it since it was read",
     guarantee: "G21",
     file: "src/client/processing/dead-letter.ts",
     find: "          tx.expect(this.#stream, { offset });\n",

@@ -66,14 +66,14 @@ export const processingFaults: readonly Fault[] = [
     },
   },
   {
-    name: "processing: a lost attempt that was done after the refusal is told as not stored",
+    name: "processing: a lost attempt that was done after the refusal is reported as not stored",
     guarantee: "G21",
     file: LANES,
     find: '        return original.refusal === undefined ? original : "unknown";',
     replace: '        return original.refusal === undefined ? "used_up" : "unknown";',
     caughtBy: {
       file: TRANSACTIONS,
-      test: "an attempt that lands after the refusal, before the number is used up, is told as committed",
+      test: "an attempt that arrives after the refusal, before the number is used up, is reported as committed",
     },
   },
   {
@@ -130,7 +130,7 @@ export const processingFaults: readonly Fault[] = [
     replace: "    this.#cancelDeadline = afterMs(() => undefined);",
     caughtBy: {
       file: CONSUMER,
-      test: "a worker that does not end is told before the time is over, and the other one goes on",
+      test: "a worker that holds a lease too long gets an abort before it loses it, and the other worker goes on",
     },
   },
   {

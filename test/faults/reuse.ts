@@ -3,7 +3,7 @@
 import type { Fault } from "./faults.ts";
 
 const REUSE = "test/protocol/reuse.test.ts";
-const TOLD = "other content under a known number is told from a retry, and nothing is stored";
+const TOLD = "other content under a known number is not taken for a retry, and nothing is stored";
 
 export const reuseFaults: readonly Fault[] = [
   {
@@ -33,7 +33,7 @@ export const reuseFaults: readonly Fault[] = [
     replace: "writer.u32(0);",
     caughtBy: {
       file: REUSE,
-      test: "with a session > it is told so after a restart, from the journal and from a snapshot",
+      test: "with a session > other content under a known number is found after a restart, from the journal and from a snapshot",
     },
   },
   {

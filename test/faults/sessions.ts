@@ -54,7 +54,7 @@ const producerFaults: readonly Fault[] = [
     },
   },
   {
-    name: "an end that is not kept is told",
+    name: "a duplicate is answered with an end that is not kept",
     guarantee: "G2",
     file: "src/streams/core/producer.ts",
     find: "  if (sequence <= state.lastSequence - ENDS_KEPT) return undefined;\n",
@@ -87,7 +87,7 @@ const producerFaults: readonly Fault[] = [
     },
   },
   {
-    name: "a reset is told before it is durable",
+    name: "a reset is answered before it is durable",
     guarantee: "G3",
     file: "src/streams/engine/commit.ts",
     find: "        if (state !== undefined) this.#advance(batch, state);\n",
@@ -158,7 +158,7 @@ const keyFaults: readonly Fault[] = [
     },
   },
   {
-    name: "a full window pushes out an entry under way",
+    name: "a full window pushes out an uncommitted entry",
     guarantee: "G2",
     file: "src/streams/core/keys.ts",
     find: `  if (overflow === "evict" && isDurable) return`,
@@ -169,7 +169,7 @@ const keyFaults: readonly Fault[] = [
     },
   },
   {
-    name: "an entry under way is forgotten for its age",
+    name: "an uncommitted entry is forgotten for its age",
     guarantee: "G2",
     file: "src/streams/core/keys.ts",
     find: "    if (ageMs < windowMs || window.endOf(ordinal) > scene.durableTail) {",
@@ -180,7 +180,7 @@ const keyFaults: readonly Fault[] = [
     },
   },
   {
-    name: "the sweeper forgets an entry under way",
+    name: "the sweeper forgets an uncommitted entry",
     guarantee: "G2",
     file: "src/streams/core/keys.ts",
     find: "  while (first > window.first && window.endOf(first - 1) > durableTail) first -= 1;\n",

@@ -31,7 +31,7 @@ export const stormFaults: readonly Fault[] = [
     },
   },
   {
-    name: "a retry is told the tail instead of its own end",
+    name: "a retry is answered with the tail instead of its own end",
     guarantee: "G2",
     file: "src/streams/core/append.ts",
     find: "end: end ?? tail, isClosed };",

@@ -63,7 +63,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
     return new Response(new Uint8Array(randomBytes(300_000)), { status: 201 });
   };
 
-  test("CK5 a phase that never ends is rolled back in time, and keeps nobody from the database", async () => {
+  test("CK5 a phase that never ends is rolled back in time, and does not block the database", async () => {
     const ledger = await target().openLedger();
     const key = newKey();
     const options = { scope: GLOBAL, mode: "phases", workMsMax: 200, onError: () => undefined };
@@ -80,7 +80,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
     expect(await target().countOf(key)).toBe(0);
   });
 
-  test("CK5 a request without a key is rolled back in time too, and keeps nobody from the database", async () => {
+  test("CK5 a request without a key is rolled back in time too, and does not block the database", async () => {
     const ledger = await target().openLedger();
     const key = newKey();
     const engine = createIdempotency(ledger, { scope: GLOBAL, required: false, workMsMax: 200 });

@@ -275,7 +275,7 @@ describe("Fastify", () => {
   });
 });
 
-test("node:http: an answer has one length, whatever its handler says of it", async () => {
+test("node:http: an answer has one Content-Length, also if its handler sets another", async () => {
   const { engine } = openEngine();
   const port = await listen(
     createServer(
@@ -403,7 +403,7 @@ describe("servers over one ledger", () => {
 
 describe("what is not kept", () => {
   test.each([401, 403, 404])(
-    "an answer of %i leaves no entry behind, whatever the key",
+    "an answer of %i leaves no entry behind, with every key",
     async (status) => {
       const { engine, ledger } = openEngine();
       const port = await listen(

@@ -142,7 +142,7 @@ describe("the body of a request", () => {
       body,
     });
 
-  test("Express: a body that somebody has read and not left is not taken for none", async () => {
+  test("Express: a body that another middleware has read and not kept is not taken for an empty one", async () => {
     const { engine } = engineOf();
     let runs = 0;
     const app = express();

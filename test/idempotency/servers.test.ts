@@ -38,7 +38,7 @@ interface Effects {
   readonly done: string[];
   /** Answers by what was asked for. Throws for `throw`. */
   readonly work: (engine: Engine, source: object, body: unknown) => Promise<Reply>;
-  /** Resolves when somebody works. */
+  /** Resolves when a handler has begun. */
   readonly begun: () => Promise<void>;
   readonly finish: () => void;
 }
@@ -84,7 +84,7 @@ function effectsOf(): Effects {
 
 interface Target {
   readonly name: string;
-  /** Whether an answer of 500 that a handler makes is told from one that the framework makes of an error. */
+  /** Whether an answer of 500 by a handler can be distinguished from one that the framework makes of an error. */
   readonly keeps500: boolean;
   readonly start: (
     engine: Engine,
@@ -279,7 +279,7 @@ describe.each(targets)("$name", (target) => {
     expect(done).toHaveLength(1);
   });
 
-  test("JSON in another order is the same; other content is refused, also under way", async () => {
+  test("JSON in another order is the same content; other content is refused, also while the first is running", async () => {
     const { send, begun, finish, done } = await open(target);
     stops.unshift(async () => finish());
     const first = send('{"do":"wait","to":{"a":1,"b":2}}');
@@ -314,13 +314,13 @@ describe.each(targets)("$name", (target) => {
     const answer = new Promise<IncomingMessage>((resolve) => request.once("response", resolve));
     request.once("response", () => (isAnswered = true)).end('{"do":"picture"}');
     const go = await reached;
-    await new Promise((resolve) => setTimeout(resolve, 20)); // Whatever was sent would have arrived.
+    await new Promise((resolve) => setTimeout(resolve, 20)); // Enough time for anything that was sent.
     expect(isAnswered).toBe(false);
     go();
     expect((await answer).resume().statusCode).toBe(201);
   });
 
-  test("an error rolls back and frees the key, whatever the framework answers", async () => {
+  test("an error rolls back and frees the key, with every answer of the framework", async () => {
     const { send, done } = await open(target);
     const failed = await send({ do: "throw" });
     expect([418, 500]).toContain(failed.status);

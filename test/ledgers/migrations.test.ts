@@ -1,4 +1,4 @@
-// The tables of a ledger: made once, whoever comes first, and never changed by a program that does not know them.
+// The tables of a ledger: made once when many processes start, and never changed by a program that does not know them.
 import { readFileSync } from "node:fs";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";

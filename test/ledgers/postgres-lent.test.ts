@@ -190,7 +190,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       );
       const refused = { status: "rejected", reason: { code: "invalid_request" } };
       expect(outcomes).toMatchObject([refused, refused, refused]);
-      // A write that nobody waits for ends no process.
+      // The rejection of a write without an await does not end the process.
       for (const tx of kept) void run(tx, INSERT);
       await turn();
       expect(await effects()).toEqual([]);
@@ -229,7 +229,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
     });
 
     test.each(["COMMIT", "ROLLBACK", "COMMIT AND CHAIN"])(
-      "a %s that nobody could read is found out, and the work is not told as done",
+      "a %s behind the ledger's back is found out, and the work does not count as done",
       async (control) => {
         const ledger = open();
         // As a helper that has got at the client behind the stand-in.
@@ -248,7 +248,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       },
     );
 
-    test("a transaction that was split is told to those who begin one", async () => {
+    test("a transaction that its work has ended rejects with invalid_request", async () => {
       const ledger = open();
       const split = ledger.transaction(async (tx) => {
         await run(behind(tx), "COMMIT");
@@ -270,7 +270,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
     });
 
     test(
-      "a lost lease ends the transaction at once, whatever its work does",
+      "a lost lease ends the transaction at once, even if its work hangs",
       { timeout: 10_000 },
       async () => {
         const [ledger, other] = [open(1), open(2)];
@@ -295,7 +295,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       },
     );
 
-    test("a statement that does not end keeps nobody waiting", async () => {
+    test("a statement that does not end blocks neither its caller nor the next one", async () => {
       const ledger = open();
       let isOver = false;
       const call = processOnce(
@@ -315,7 +315,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       expect([heir.result, await effects()]).toEqual(["heir", []]);
     });
 
-    test("as many works as connections, each of which needs one more, come to an end", async () => {
+    test("as many calls as connections, each of which needs one more, all end", async () => {
       const ledger = open(2);
       const nested = (key: string) =>
         processOnce(
@@ -350,7 +350,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
     });
 
     test(
-      "a holder that is cut off before its COMMIT holds nobody up beyond their patience",
+      "a holder that is cut off before its COMMIT delays other calls for a bounded time",
       { timeout: 10_000 },
       async () => {
         const [holder, other] = [open(), open()];

@@ -59,7 +59,7 @@ async function newLedger(): Promise<Ledger<pg.PoolClient>> {
   return ledger;
 }
 
-/** Until somebody waits for a lock: the database says so. */
+/** Until a session waits for a lock, as the database reports. */
 async function untilWaiting(): Promise<void> {
   for (;;) {
     const { rows } = await server.pool.query("SELECT 1 FROM pg_locks WHERE NOT granted");
@@ -199,7 +199,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
       const entry = await one.in(tx).entries.find(place);
       second = other.transaction((their) => other.in(their).entries.find(place));
       await untilWaiting();
-      // A call of its own waits for nobody.
+      // A call outside of a transaction does not wait for the lock.
       expect(await other.entries.find(place)).toMatchObject({ revision: 1 });
       const expected = { kind: "owned", token: entry?.token ?? 0 } as const;
       await one.in(tx).entries.put(place, expected, { ...CLAIM, state: "done", token: "same" });
@@ -228,7 +228,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
     }
   });
 
-  test("a connection that is lost in COMMIT is told as it is, and the entry knows the outcome", async () => {
+  test("a connection that is lost in COMMIT throws its own error, and the entry has the outcome", async () => {
     const pool = newPool();
     const lost = new Error("read ECONNRESET");
     const cutting: PgPool<pg.PoolClient> = {
@@ -330,7 +330,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
     for (const plan of plans.slice(1)) expect(plan).toContain("using hapax_entries_open");
   });
 
-  test("LG2 an owner's write goes by the primary key, whatever else would serve", async () => {
+  test("LG2 an owner's write uses the primary key and no other index", async () => {
     const pool = newPool({ max: 1 });
     const plans: string[] = [];
     const { entries } = postgresLedger<PgClient>(explaining(pool, plans));
@@ -345,7 +345,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL", () => {
     expect(plans.at(-1)).toContain("hapax_entries_pkey");
   });
 
-  test("integers come back whatever the user's client makes of them", async () => {
+  test("integers are read correctly, with every type parser of the user's client", async () => {
     const types = { getTypeParser: pg.types.getTypeParser };
     const asBigInt = {
       getTypeParser: ((oid: number, format: "text") =>

@@ -26,7 +26,7 @@ function effectsIn(file: string): readonly string[] {
 }
 
 describe("the connection", () => {
-  test("of somebody else is refused, with what to write instead", () => {
+  test("that another part of the program made is refused, with what to write instead", () => {
     const connection = connect(newFile());
     // As a caller without types.
     const plain = () => sqliteLedger(connection as never);

@@ -90,7 +90,7 @@ describe("a clock that was set back", () => {
     throw new Error("the process is gone");
   };
 
-  test("CK6 keeps nobody from the key of a dead process for longer than its lease, on SQLite", async () => {
+  test("CK6 frees the key of a dead process when its lease is over, on SQLite", async () => {
     const file = newFile();
     const ledger = sqliteLedger(() => connect(file));
     await ledger.migrate();
@@ -183,7 +183,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     await expect(call()).rejects.toMatchObject({ code: "failure_kept" });
   });
 
-  test("CK6 keeps nobody from the key of a dead process for longer than its lease", async () => {
+  test("CK6 frees the key of a dead process when its lease is over", async () => {
     const ledger = postgresLedger<pg.PoolClient>(server.openPool());
     setFailpoint((name) => {
       if (name === "once.claimed") throw new Error("the process is gone");

@@ -167,7 +167,7 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     );
     const [lease, ...others] = held.filter((one) => one !== undefined);
     expect(others).toEqual([]);
-    if (lease === undefined) throw new Error("nobody holds it");
+    if (lease === undefined) throw new Error("the lease has no holder");
     await lease.transaction((tx) => target.write(tx, name));
     await lease.release();
     const [ledger] = ledgers;

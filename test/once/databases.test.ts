@@ -78,7 +78,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
   };
   databaseSuite(target);
 
-  /** A ledger whose next COMMIT meets a connection that somebody ends: before it is sent, or after it was done. */
+  /** A ledger whose next COMMIT loses its connection: before it is sent, or after it was done. */
   const losing = (when: "before" | "after"): Ledger<pg.PoolClient> => {
     const pool = server.openPool();
     let isLost = false;
@@ -148,16 +148,16 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       );
     await expect(call()).rejects.toThrow();
     expect(await target.count(key)).toBe(0);
-    // The key is free at once: nobody waits for the lease.
+    // The key is free at once: no caller waits for the lease.
     expect(await call()).toMatchObject({ result: 2, isReplayed: false });
     expect(await target.count(key)).toBe(1);
   });
 
-  test("a COMMIT that is still under way is waited for before it is judged", async () => {
+  test("a COMMIT that is still running is waited for before its outcome is decided", async () => {
     const key = fresh();
     const pool = server.openPool();
     let lost: pg.PoolClient | undefined;
-    // The answer is lost while the transaction is open: it ends only when somebody else waits for its row.
+    // The answer is lost while the transaction is open: it ends only when another session waits for its row.
     const connect = async (): Promise<pg.PoolClient> => {
       const client = await pool.connect();
       const query = client.query.bind(client) as (
@@ -220,7 +220,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     // Time stands still in it: nothing is renewed.
     const clock = { nowMs: () => 0, steadyMs: () => 0, after: () => () => undefined };
     const held = await acquireLease(one, name, { leaseMs: 100, clock });
-    if (held === undefined) throw new Error("somebody else holds it");
+    if (held === undefined) throw new Error("another process holds it");
     const order: string[] = [];
     let taking: Promise<unknown> = Promise.resolve();
     await one.transaction(async (tx) => {
@@ -229,7 +229,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
         order.push("taken");
         await next?.release();
       });
-      // Its lease is over, and somebody waits for its row now: the database says so.
+      // Its lease is over, and another session waits for its row now: the database says so.
       for (;;) {
         const { rows } = await server.pool.query("SELECT 1 FROM pg_locks WHERE NOT granted");
         if (rows.length > 0) break;

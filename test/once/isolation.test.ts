@@ -37,7 +37,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
   const count = async (text: string): Promise<number> =>
     (await server.pool.query("SELECT 1 FROM effects WHERE text = $1", [text])).rows.length;
 
-  /** Until somebody waits for a lock: the database says so. */
+  /** Until a session waits for a lock, as the database reports. */
   const untilWaiting = async (): Promise<void> => {
     for (;;) {
       const { rows } = await server.pool.query("SELECT 1 FROM pg_locks WHERE NOT granted");

@@ -1,4 +1,4 @@
-// processOnce: whoever learns too late that it has, or may begin, the work elsewhere does not begin it.
+// processOnce: a process that gets its claim, or the permission to repeat, too late does not begin the work.
 import { getEventListeners } from "node:events";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
@@ -126,7 +126,7 @@ test("the signal of the work aborts with the caller's, and with the reason of it
   }
 });
 
-test("many calls at once have one listener of the caller's signal, and all hear of it", async () => {
+test("many calls at once share one listener of the caller's signal, and an abort ends them all", async () => {
   const { ledger, options } = stage();
   const stop = new AbortController();
   const call = (key: string) =>

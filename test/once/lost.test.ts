@@ -8,7 +8,7 @@ const PLACE = { kind: "once", scope: "s", key: "k" };
 function stage() {
   const world = createWorld();
   const options = ({ clock }: Process) => ({ scope: "s", leaseMs: 1_000, clock });
-  /** A call whose work waits until it is told to go on. */
+  /** A call whose work waits for `go`. */
   const slow = (process: Process, name: string) => {
     let go: () => void = () => undefined;
     let signal: AbortSignal | undefined;
@@ -111,7 +111,7 @@ describe("a commit without an answer", () => {
     expect(world.effects).toEqual(["paid"]);
   });
 
-  test("is told as failed if it was undone, and the key is free at once", async () => {
+  test("is reported as failed if it was undone, and the key is free at once", async () => {
     const { world, slow } = stage();
     const process = world.process();
     process.loseCommit("undone");
@@ -139,7 +139,7 @@ describe("a commit without an answer", () => {
     expect(await call).toMatchObject({ result: "paid" });
   });
 
-  test("is unknown if the database does not come back, and known to whoever asks later", async () => {
+  test("is unknown if the database does not come back, and a later call finds its result", async () => {
     const { world, slow } = stage();
     const process = world.process();
     process.loseCommit("stored");

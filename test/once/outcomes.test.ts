@@ -123,7 +123,7 @@ describe("work elsewhere", () => {
           reconcile: async ({ key, attempt }) => {
             log.push(`ask ${key} ${attempt}`);
             const answer = left.shift();
-            if (answer === undefined) throw new Error("nobody answers");
+            if (answer === undefined) throw new Error("no answer");
             return answer;
           },
         },
@@ -146,12 +146,12 @@ describe("work elsewhere", () => {
     expect(log).toEqual(["run 1", "ask */k 1", "run 2"]);
   });
 
-  test("is not repeated while nobody knows, however often it is called", async () => {
+  test("is not repeated while its outcome is unknown, however often it is called", async () => {
     const { call, log, count, ledger, place } = probed([{ kind: "unknown" }, { kind: "unknown" }]);
     await expect(call()).rejects.toThrow("timeout");
     await expect(call()).rejects.toMatchObject({ code: "outcome_unknown" });
     await expect(call()).rejects.toMatchObject({ code: "outcome_unknown" });
-    await expect(call()).rejects.toThrow("nobody answers");
+    await expect(call()).rejects.toThrow("no answer");
     expect(log).toEqual(["run 1", "ask */k 1", "ask */k 2", "ask */k 3"]);
     expect(count("unknown_total")).toBe(2);
     expect(await ledger.entries.find(place)).toMatchObject({ state: "running" });

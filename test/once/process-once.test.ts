@@ -29,7 +29,7 @@ describe("processOnce", () => {
     expect(effects).toEqual(["paid", "paid"]);
   });
 
-  test("keeps the keys of two scopes apart, whatever characters they have", async () => {
+  test("keeps the keys of two scopes apart, with any characters", async () => {
     const { ledger, options } = stage();
     const places = [
       ["a", "b/c"],
@@ -72,7 +72,7 @@ describe("processOnce", () => {
     expect(effects).toEqual(["paid by 0"]);
     expect(new Set(results.map(({ result }) => result.index))).toEqual(new Set([0]));
     expect(results.filter(({ isReplayed }) => !isReplayed)).toHaveLength(1);
-    // Nobody can change what another one has got.
+    // Each caller has a result of its own: no caller can change another one's.
     expect(new Set(results.map(({ result }) => result)).size).toBe(64);
   });
 
@@ -104,7 +104,7 @@ describe("processOnce", () => {
     expect(runs).toBe(3);
   });
 
-  test("OC4 refuses other content at once, while the first is under way and afterwards", async () => {
+  test("OC4 refuses other content at once, while the first is running and afterwards", async () => {
     const { ledger, elsewhere, options, count } = stage();
     const { opened, open } = gate();
     const call = (from: Ledger<MemoryTransaction>, fingerprint: string) =>
@@ -267,7 +267,7 @@ describe("processOnce", () => {
     expect((await call()).result).toEqual(first.result);
   });
 
-  test("keeps undefined, null and whatever a codec can carry", async () => {
+  test("keeps undefined, null and every value of a codec", async () => {
     const { ledger, options } = stage();
     for (const [key, result] of [
       ["u", undefined],

@@ -53,7 +53,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
   },
 );
 
-/** Work that waits until it is told how to end. */
+/** Work that waits for `end`. */
 interface Pending {
   readonly end: (isFailure: boolean) => void;
 }
@@ -119,7 +119,7 @@ class Run {
     await flush();
   }
 
-  /** Lets all work end well that is under way or still to come, for longer than anybody waits. */
+  /** Lets all running and later work succeed, for longer than any call waits. */
   async finish(): Promise<void> {
     for (let round = 0; round < 12; round += 1) {
       for (const work of this.pending.splice(0)) work.end(false);
@@ -138,7 +138,7 @@ const KNOWN = new Set(["in_progress", "lease_lost", "outcome_unknown"]);
 const TEXTS = /^(it failed|no connection|the connection was lost in COMMIT)$/;
 
 describe("processOnce in processes that crash, hang and lose answers", () => {
-  test("OC2 commits one effect at most, answers no other, and always comes to an end", async () => {
+  test("OC2 commits one effect at most, answers no other, and always ends", async () => {
     let taken = 0;
     await fc.assert(
       fc.asyncProperty(fc.array(steps, { minLength: 5, maxLength: 40 }), async (plan) => {
@@ -147,7 +147,7 @@ describe("processOnce in processes that crash, hang and lose answers", () => {
           await run.take(step);
           expect(run.world.effects.length).toBeLessThanOrEqual(1);
         }
-        // Everything that still works is told to end; then whoever asks gets the one result.
+        // All running work ends; then every later call gets the one result.
         for (const process of run.processes) process.cut(false);
         await run.finish();
         run.call(run.world.process(), 0);

@@ -37,7 +37,7 @@ export function stage() {
     tx.undo(() => void effects.splice(effects.lastIndexOf(text), 1));
   };
   const options = { scope: GLOBAL, clock, meter, leaseMs: 1_000 };
-  /** As another process has it: it does not know what is under way in this one. */
+  /** A ledger as another process has it: it shares no running work with this one. */
   const elsewhere = (): Ledger<MemoryTransaction> => ({ ...ledger });
   const place = { kind: "once", scope: GLOBAL, key: "k" };
   const count = (name: string): number => counted.filter((one) => one === name).length;

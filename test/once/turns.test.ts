@@ -1,4 +1,4 @@
-// What becomes of whoever waits, inside a transaction of SQLite, for its end.
+// Calls that wait, inside a transaction of SQLite, for the end of that transaction.
 import Database from "libsql";
 import { afterEach, expect, test, vi } from "vitest";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";

@@ -79,7 +79,7 @@ function createProcess(
     die = reject;
   });
   death.catch(() => undefined);
-  /** A dead process hears of nothing. */
+  /** A dead process receives no answers. */
   const heard = async <T>(call: Promise<T>): Promise<T> => {
     try {
       const result = await call;
@@ -162,7 +162,7 @@ function createProcess(
       },
       migrate: () => Promise.resolve(),
       transaction: (work) => (open === undefined ? heard(transaction(work)) : work(open)),
-      // Whatever `transaction` hands out is one of these.
+      // Every `tx` that `transaction` hands out is an Open.
       in: (tx) => ledgerOf(tx as Open),
     };
   };

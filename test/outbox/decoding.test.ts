@@ -153,7 +153,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     expect((await follow(log, from)).pages.flat()).toEqual(["second", "first"]);
   });
 
-  test("is not stopped by a long transaction of somebody else", async () => {
+  test("is not stopped by a long transaction of another client", async () => {
     const log = openStill(way);
     const from = await log.spans.start("beginning", "relay");
     const long = await begin();
@@ -200,7 +200,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     expect(pages.flat()).toEqual(["a", "b", "c", ...many, "d"]);
   });
 
-  test("has committed events in the order of commits, whatever transactions do beside each other", async () => {
+  test("has committed events in the order of commits, with any interleaving of transactions", async () => {
     const log = openStill(way);
     let at = await log.spans.start("beginning", "relay");
     const act = fc.constantFrom(
@@ -266,20 +266,20 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     const from = await log.spans.start("beginning", "relay");
     const foreign = "SELECT pg_logical_emit_message";
     await sql("INSERT INTO others (text) VALUES ('x')");
-    await sql(`${foreign}(true, 'somebody', 'x'), ${foreign.slice(7)}(false, 'hapax.outbox', 'x')`);
+    await sql(`${foreign}(true, 'stranger', 'x'), ${foreign.slice(7)}(false, 'hapax.outbox', 'x')`);
     await sql(`${foreign}(true, 'hapax.outbox2', 'x'), ${foreign.slice(7)}(true, 'hapax', 'x')`);
     expect(await log.spans.plan(from, 10)).toBeUndefined();
     const tx = await begin();
     await tx.query("INSERT INTO others (text) VALUES ('y')");
     await tx.query(
-      `${foreign}(true, 'somebody', 'y'), ${foreign.slice(7)}(false, 'hapax.outbox', 'y')`,
+      `${foreign}(true, 'stranger', 'y'), ${foreign.slice(7)}(false, 'hapax.outbox', 'y')`,
     );
     await log.add(tx, [event("ours")]);
     await tx.query("COMMIT");
     expect((await follow(log, from)).pages).toEqual([["ours"]]);
   });
 
-  test("can read again what its position has not passed, whoever cleans, however often", async () => {
+  test("can read again what its position has not passed, after any number of cleanups", async () => {
     const log = openLog(way);
     const from = await log.spans.start("beginning", "relay");
     await add(log, "a");
@@ -327,7 +327,7 @@ describe.skipIf(reason !== undefined).each(WAYS)("the outbox by %s", (way) => {
     ).toEqual(["1", "2"]);
   });
 
-  test("lets go of the journal of others while nobody adds events", async () => {
+  test("releases the journal of other writes while no events are added", async () => {
     const log = openLog(way, 100_000);
     let at = await log.spans.start("beginning", "relay");
     const write = "INSERT INTO others (text) SELECT repeat('x', 500) FROM generate_series(1, 2000)";
@@ -495,7 +495,7 @@ describe.skipIf(reason !== undefined)("rows that are decoded", () => {
     expect((await follow(log, from)).pages).toEqual([["gone at once"]]);
   });
 
-  test("are missed by a publication without the table: that is told", async () => {
+  test("are missed by a publication without the table, which is an error", async () => {
     const log = openStill("decoding");
     const from = await log.spans.start("beginning", "relay");
     await sql("ALTER PUBLICATION hapax_outbox DROP TABLE hapax_outbox");

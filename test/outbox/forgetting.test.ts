@@ -16,7 +16,7 @@ import { openStage, pump, textOf, turns } from "./relay-kit.ts";
 const nothing = functionPublisher(() => Promise.resolve());
 const broken = functionPublisher(() => Promise.reject(new Error("no route")));
 
-test("a relay is not forgotten while somebody runs it, and is when its lease is over", async () => {
+test("a relay cannot be forgotten while it runs, and can when its lease is over", async () => {
   const { ledger, clock, add } = openStage();
   let open: () => void = () => undefined;
   const opened = new Promise<void>((resolve) => (open = resolve));

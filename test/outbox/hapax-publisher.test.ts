@@ -74,7 +74,7 @@ describe("the publisher of Hapax", () => {
     );
   });
 
-  test("every event is in its stream once, whatever the network does and wherever relays die", async () => {
+  test("every event is in its stream once, over a bad network and with relays that die at any point", async () => {
     const { add, relayOf, direct, proxy } = await open(badNetwork(3));
     for (const topic of ["x", "y"]) await direct.stream(`/v1/stream/${topic}`).create();
     const numbers = Array.from({ length: 120 }, (_, index) => index);
@@ -270,7 +270,7 @@ describe("the publisher of Hapax", () => {
   });
 });
 
-test("a batch is no larger than one transaction, whatever its streams", () => {
+test("a batch is no larger than one transaction, with any number of streams", () => {
   const publisher = hapaxPublisher({ url: "http://nowhere.invalid", streamOf: ({ id }) => id });
   const eventsOf = (count: number, bytes: number) =>
     Array.from({ length: count }, (_, id) => ({

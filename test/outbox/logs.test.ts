@@ -67,7 +67,7 @@ describe("on SQLite", () => {
     await expect(adding).rejects.toMatchObject({ code: "invalid_request" });
   });
 
-  test("OL3 an event wakes whoever waits on its connection, at once", async () => {
+  test("OL3 an event wakes at once a relay that waits on the same connection", async () => {
     const ledger = await open();
     const { outbox } = ledger;
     if (outbox.way === "rows") throw new Error("SQLite has spans");

@@ -88,7 +88,7 @@ describe("an error that cannot be read", () => {
       expect(letter?.reason?.message).not.toMatch(/\p{Surrogate}|\0/u);
     });
 
-    test(`${what} does not end a relay, thrown for a whole batch or by those who hear of it`, async () => {
+    test(`${what} does not end a relay, thrown for a whole batch or by onError and the meter`, async () => {
       const { ledger, clock, add } = openStage();
       await add("a.1");
       let failures = 0;

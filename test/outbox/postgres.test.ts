@@ -65,7 +65,7 @@ const openSql = (): postgres.Sql => {
   return sql;
 };
 
-/** A connection of its own, with whatever transaction it has. */
+/** A connection of its own, for a transaction of its own. */
 async function openClient(): Promise<pg.Client> {
   const client = new pg.Client({ host: server.host, user: "postgres", database: "postgres" });
   client.on("error", () => undefined);
@@ -82,7 +82,7 @@ interface Writer {
   readonly rollback: () => Promise<unknown>;
 }
 
-/** Somebody with a transaction of several steps. */
+/** A client with a transaction of several steps. */
 async function openWriter(): Promise<Writer> {
   const client = await openClient();
   const session = { ...pgPoolSession(server.pool), in: () => queryOf(client) };
@@ -308,7 +308,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     expect(await reader.next()).toEqual(["1", "2"]);
   });
 
-  test("has every event once, and each span for ever the same, whoever commits when", async () => {
+  test("has every event once, and reads each span the same again, with any order of commits", async () => {
     const writers = await Promise.all([openWriter(), openWriter(), openWriter()]);
     const step = fc.oneof(
       { weight: 4, arbitrary: fc.record({ kind: fc.constant("add"), writer: fc.nat(2) }) },
@@ -483,7 +483,7 @@ describe.skipIf(reason !== undefined)("a log by snapshots", () => {
     await refused({ cluster: "7" });
     await refused({ cluster: undefined });
     await refused({});
-    // Also where the server has come to the number of one of them.
+    // Also where the server has reached the transaction number of one of them.
     await server.pool.query("UPDATE hapax_outbox_origin SET tx = DEFAULT WHERE place = 2");
     await refused({ cluster: "7" });
     await server.pool.query("DELETE FROM hapax_outbox_origin");
@@ -724,7 +724,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     expect(textsOf(taken?.events ?? [])).toEqual(["a1", "b1"]);
   });
 
-  test("drops a lost batch whose rows somebody has deleted by hand", async () => {
+  test("drops a lost batch whose rows were deleted by hand", async () => {
     await addNow(event("a1", "a"));
     const rows = openRows();
     await rows.rows.claim(RELAY, 10, -1, "block");
@@ -735,7 +735,7 @@ describe.skipIf(reason !== undefined)("rows in batches", () => {
     expect(textsOf(batch?.events ?? [])).toEqual(["a2"]);
   });
 
-  test("lets nobody stop others for long by stopping inside a claim", async () => {
+  test("limits how long a relay that stops inside a claim can hold up others", async () => {
     const pool = server.openPool();
     const session = pgPoolSession<pg.PoolClient>(pool);
     const seen: unknown[] = [];
@@ -893,7 +893,7 @@ describe.skipIf(reason !== undefined)("a wait for events", () => {
     expect(errors).toHaveLength(attempts);
   });
 
-  test("ends at once if something came while nobody waited, and works with postgres", async () => {
+  test("ends at once if an event came before the wait, and works with postgres", async () => {
     const sql = openSql();
     let heard: () => void = () => undefined;
     const notify: OutboxNotify = {

@@ -21,7 +21,7 @@ const decoder = new TextDecoder();
 /** What can happen to one batch on its way. */
 export type Way = "arrives" | "is lost" | "loses its answer" | "comes late";
 
-/** As a Hapax server has it: a batch as a whole or not at all, known by its number for ever. */
+/** As a Hapax server has it: a batch as a whole or not at all. It never forgets the number of a batch. */
 export class Target {
   readonly stored: string[] = [];
   /** By number: what was sent first under it. */

@@ -90,7 +90,7 @@ describe("a relay that dies", () => {
     expect(target.stored).toEqual(["b.1", "a.2"]);
   });
 
-  test("while it is frozen nobody else works before its lease is over", async () => {
+  test("while it is frozen no other relay works before its lease is over", async () => {
     const stage = openStage();
     const target = new Target();
     await stage.add("a.1");
@@ -106,7 +106,7 @@ describe("a relay that dies", () => {
     expect(target.stored).toEqual([]);
   });
 
-  test("whatever is lost, late or frozen, every event is stored once in the order of its key", async () => {
+  test("every event is stored once in the order of its key, with lost, late and frozen attempts", async () => {
     const way = fc.constantFrom<Way>("arrives", "is lost", "loses its answer", "comes late");
     const lives = fc.array(
       fc.record({
@@ -144,7 +144,7 @@ describe("a relay that dies", () => {
           if (discards)
             for (const { event } of await letters.list()) await letters.discard([event.id]);
         }
-        // In the end all is well, and the operator throws away what nobody wants.
+        // In the end the network is healthy, and the operator discards the dead letters.
         for (let round = 0; round < 30; round += 1) {
           const { end } = await live(stage, publisherOf, HEALTHY);
           expect(end).toBe("done");
@@ -245,7 +245,7 @@ describe("a function as publisher", () => {
     expect(done).toEqual(["a.2", "a.4"]);
   });
 
-  test("a key that a letter kept waiting goes on also if it was discarded while a batch was under way", async () => {
+  test("a key behind a dead letter goes on also if the letter was discarded while a batch was published", async () => {
     const stage = openStage();
     const { ledger, clock, add } = stage;
     const letters = createDeadLetters(ledger);
@@ -270,7 +270,7 @@ describe("a function as publisher", () => {
     expect(done).toEqual(["b.1", "a.2"]);
   });
 
-  test("letters are found by their failure, whatever its numbers", async () => {
+  test("letters are grouped by the text of their failure", async () => {
     const { add, runAll, letters } = open(new Set(["a.1", "b.2", "c.3"]));
     await add("a.1", "b.2", "c.3");
     await runAll();
@@ -284,7 +284,7 @@ describe("a function as publisher", () => {
     expect(await letters.list()).toHaveLength(2);
   });
 
-  test("a dead letter holds up nobody if its key is to go on", async () => {
+  test("with afterDead continue, a dead letter does not hold up its key", async () => {
     const { add, runAll, done, letters } = open(new Set(["a.1"]), { afterDead: "continue" });
     await add("a.1", "a.2");
     await runAll();
@@ -349,7 +349,7 @@ describe("a function as publisher", () => {
     }
   });
 
-  test("whatever is thrown, and whatever the question about it throws, concerns its event alone", async () => {
+  test("an odd value thrown by publish, or an error of isFinal, fails its own event alone", async () => {
     const { ledger, add, clock } = openStage();
     const odd = Object.assign(new Error("x"), { message: Object.create(null) as string });
     const thrown: readonly unknown[] = [undefined, Object.create(null), odd, "a-".repeat(500_000)];
@@ -392,7 +392,7 @@ describe("a function as publisher", () => {
 });
 
 describe("a relay that runs on", () => {
-  test("goes on after whatever goes wrong, and ends when it is stopped", async () => {
+  test("goes on after failures, and ends when it is stopped", async () => {
     const { ledger, clock, add } = openStage();
     const errors: unknown[] = [];
     const done: string[] = [];

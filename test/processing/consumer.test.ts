@@ -326,7 +326,7 @@ describe("leases", () => {
     expect([first.leaseCount, second.leaseCount]).toEqual([2, 2]);
   });
 
-  test("a worker that does not end is told before the time is over, and the other one goes on", async () => {
+  test("a worker that holds a lease too long gets an abort before it loses it, and the other worker goes on", async () => {
     const opened = await stage();
     const names = paths(2);
     await createAll(opened, names);

@@ -211,7 +211,7 @@ describe("a holder that is paused before its commit", () => {
 });
 
 describe("state", () => {
-  test("is rebuilt by whoever takes a stream over", async () => {
+  test("is rebuilt by the worker that takes a stream over", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 30);
     await stage.direct.stream(OUTPUT).create();

@@ -189,7 +189,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
     expect(pipeline.counters).toMatchObject({ records: 30, deadLetters: 1 });
   });
 
-  test("an outage of the sink is nobody's fault, and a commit without an answer is looked up", async () => {
+  test("an outage of the sink counts as no attempt, and a commit without an answer is looked up", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 30);
     const sink = bench().open();

@@ -220,7 +220,7 @@ describe("the outcome", () => {
     expect(await direct.stream(B).read().values()).toEqual([]);
   });
 
-  test("an attempt that lands after the refusal, before the number is used up, is told as committed", async () => {
+  test("an attempt that arrives after the refusal, before the number is used up, is reported as committed", async () => {
     const { direct, server } = await stage();
     await direct.stream(B).create();
     let first: (() => Promise<Response>) | undefined;

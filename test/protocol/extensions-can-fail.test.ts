@@ -175,7 +175,7 @@ const broken: readonly Broken[] = [
     wrong: { answer: tellTheTail },
     seenBy: [
       "§16 the answer to the same key with the same content has the offset of the original",
-      "§18 duplicates of the last 32 appends of an epoch are told where the original ended, older ones the tail",
+      "§18 the answer to a duplicate of the last 32 appends of an epoch has the end of the original, an older one has the tail",
       "§18 the answer to a duplicate key has the original's offset, however old",
       "§18 on a closed stream the answer to a duplicate has the end of its original",
     ],

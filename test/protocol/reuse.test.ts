@@ -57,7 +57,7 @@ describe.each([
   ["an epoch of the public protocol", EPOCH, SAID],
   ["a session", SESSION, REFUSED],
 ])("with %s", (_what, identity, expected) => {
-  test("other content under a known number is told from a retry, and nothing is stored", async () => {
+  test("other content under a known number is not taken for a retry, and nothing is stored", async () => {
     const path = await freshPath();
     expect((await send(path, identity, 0, '"a"')).status).toBe(200);
     expect((await send(path, identity, 1, '"b"')).status).toBe(200);
@@ -73,7 +73,7 @@ describe.each([
     expect(told(await send(path, identity, 1, '"y"'))).toEqual(expected);
   });
 
-  test("it is told so after a restart, from the journal and from a snapshot", async () => {
+  test("other content under a known number is found after a restart, from the journal and from a snapshot", async () => {
     const directory = await mkdtemp(join(tmpdir(), "hapax-reuse-"));
     const first = await startNodeServer({ port: 0, store: await openFileStore(directory) });
     await call("PUT", first.url, "/s", { headers: JSON_TYPE });

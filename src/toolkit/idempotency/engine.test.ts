@@ -160,7 +160,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "draft 2.6 and 2.7: a duplicate while the first is under way gets 409",
+      "draft 2.6 and 2.7: a duplicate while the first is running gets 409",
       async () => {
         const { send } = open();
         const { handler, finish, runs } = gated();
@@ -193,7 +193,7 @@ describe("the documented behaviour", () => {
       },
     ],
     [
-      "draft 2.7: it does so while the first is under way, and not 409",
+      "draft 2.7: a key with another payload gets 422 and not 409 while the first is running",
       async () => {
         const { send } = open();
         const { handler, finish } = gated();
@@ -598,7 +598,7 @@ describe("an engine", () => {
     },
   );
 
-  test("work that was taken over is not kept, and its client is told to ask again", async () => {
+  test("the answer of work that was taken over is not kept, and its client gets 409 in_progress", async () => {
     const one = open({ mode: "phases", leaseMs: 1000 });
     const other = open({ mode: "phases", leaseMs: 1000 }, one);
     let isCutOff = false;
@@ -737,7 +737,7 @@ describe("an engine", () => {
     expect((await send({ body: "b" })).headers.get("Idempotency-Replayed")).toBe("true");
   });
 
-  test("a duplicate in the process of a zombie gets the answer of whoever took over", async () => {
+  test("a duplicate in the process of a zombie gets the answer of the process that took over", async () => {
     const one = open({ mode: "phases", leaseMs: 1000 });
     let isCutOff = false;
     const { entries } = one.ledger;
@@ -774,7 +774,7 @@ describe("an engine", () => {
     expect(again.headers.get("Idempotency-Expires")).toBeNull();
   });
 
-  test("a request without a key has a signal of its own, which nobody else listens to", async () => {
+  test("every request without a key has a signal of its own", async () => {
     const { send } = open({ required: false });
     const signals = new Set<AbortSignal>();
     const handler: FetchHandler<MemoryTransaction> = async (_request, { signal }) => {
@@ -788,7 +788,7 @@ describe("an engine", () => {
     expect(signals.size).toBe(4);
   });
 
-  test("refuses a key whose time is before everything that is kept, if it is told to", async () => {
+  test("with refusesOldKeys, refuses a key whose time is before everything that is kept", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 0, 3));
     const ledger = memoryLedger({ clock });
     const { send, counts } = open({ refusesOldKeys: true }, { clock, ledger });

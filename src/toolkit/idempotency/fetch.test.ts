@@ -215,7 +215,7 @@ describe("the key", () => {
     expect(stage.keys.size).toBe(2);
   });
 
-  test("done is refused while a call of the operation is under way", async () => {
+  test("done is refused while a call of the operation is running", async () => {
     const stage = new Stage("silent");
     const call = stage.make();
     const ending = new AbortController();
@@ -307,7 +307,7 @@ describe("the window", () => {
     }
   });
 
-  test("whatever the network does, attempts are equal, and none could be under way past the window", async () => {
+  test("with every fault of the network, attempts are equal, and none can still be running after the window", async () => {
     const reply = fc.oneof(
       fc.constantFrom<Reply>("fails", "silent"),
       fc.constantFrom(429, 500, 503, 409).map((status) => answer(status, { "retry-after": "1" })),
@@ -472,7 +472,7 @@ describe("repeating", () => {
     }
   });
 
-  test("a Retry-After that nobody can wait for ends the call, however many digits it has", async () => {
+  test("a Retry-After beyond the call's total time ends the call, with any number of digits", async () => {
     const stage = new Stage(answer(503, { "retry-after": "99999999999" }));
     expect((await stage.call()).status).toBe(503);
     expect(stage.sent).toHaveLength(1);

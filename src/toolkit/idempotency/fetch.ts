@@ -211,7 +211,7 @@ class IdempotentCaller {
       return heard;
     }
     const next = applyExpiry(used.record, expiryOf(heard.response.headers, startMs), windowMs);
-    // The call goes on under its own key, whatever the name stands for by now.
+    // The call keeps its own key, even if the operation has another key by now.
     if (next !== used.record) await store.update(call.operation, next);
     used.record = next;
     return heard;

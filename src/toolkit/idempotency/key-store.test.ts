@@ -42,7 +42,7 @@ const PLACES: readonly { readonly name: string; readonly make: () => () => KeySt
 
 for (const { name: place, make } of PLACES) {
   describe(place, () => {
-    test("what was put is there for whoever opens it next, until it is removed", async () => {
+    test("a stored key is there when the store is opened again, until it is removed", async () => {
       const open = make();
       expect(await open().get("pay")).toBeUndefined();
       expect(await open().put("pay", recordOf("k"))).toEqual(recordOf("k"));
@@ -65,7 +65,7 @@ for (const { name: place, make } of PLACES) {
       expect(await open().get("pay")).toEqual(recordOf("k2"));
     });
 
-    test("of many keys for one operation the first stays, and everybody is told that one", async () => {
+    test("of many keys for one operation the first stays, and every caller gets that one", async () => {
       const open = make();
       const keys = Array.from({ length: 20 }, (_, at) => `k${at}`);
       const told = await Promise.all(keys.map((key) => open().put("pay", recordOf(key))));
@@ -84,7 +84,7 @@ for (const { name: place, make } of PLACES) {
       expect(await open().get("pay")).toEqual(known);
     });
 
-    test("names are kept apart, whatever they are made of", async () => {
+    test("names with any characters are kept apart", async () => {
       const open = make();
       const names = [
         "a",

@@ -52,7 +52,8 @@ export function idempotencyOpenApi(
         name: "Prefer",
         in: "header",
         required: false,
-        description: "`wait=n`: how many seconds to wait for the answer of a request under way.",
+        description:
+          "`wait=n`: how many seconds to wait for the answer of a running request with the same key.",
         schema: { type: "string" },
       },
     ],

@@ -206,7 +206,7 @@ describe("phases", () => {
       await Promise.all([phase("a", async () => 1), phase("b", async () => 2)]);
       return new Response();
     };
-    await expect(open().send(atOnce)).rejects.toThrow("phase=b begins while phase=a is under way");
+    await expect(open().send(atOnce)).rejects.toThrow("phase=b begins while phase=a is running");
   });
 
   test("a call that is repeated has the same key; another phase and another request have others", async () => {
@@ -256,7 +256,7 @@ describe("phases", () => {
     expect(await (await send(handler)).text()).toBe("paid");
   });
 
-  test("a request that had finished phases keeps them, whatever a later attempt says", async () => {
+  test("a request that had finished phases keeps them, with every answer of a later attempt", async () => {
     const { send, log } = open();
     failAt("http.phase.done", 1);
     await expect(send()).rejects.toThrow("died");
@@ -315,7 +315,7 @@ describe("a completer", () => {
     expect(await completer.run()).toBe(0);
   });
 
-  test("stores the headers that it is told to, and no others", async () => {
+  test("stores the headers that storedHeaders names, and no others", async () => {
     const shop = open({ storedHeaders: ["x-trace", "cookie"] });
     await abandon(shop);
     shop.clock.advance(30_000);

@@ -67,7 +67,7 @@ export class Phases<Tx> {
 
   #enter(name: string): void {
     if (this.#running !== undefined)
-      throw misuse(`phase=${name} begins while phase=${this.#running} is under way`);
+      throw misuse(`phase=${name} begins while phase=${this.#running} is running`);
     if (typeof name !== "string" || name === "" || name.length > 255)
       throw misuse("the name of a phase is not 1 to 255 characters");
     if (this.#names.has(name)) throw misuse(`phase=${name} comes twice in one request`);

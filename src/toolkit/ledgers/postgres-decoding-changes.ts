@@ -108,7 +108,7 @@ export async function readChanges(
   to: bigint,
 ): Promise<readonly PgoutputMessage[]> {
   const isEvent = source.prefix === undefined ? EVENT_OF.rows : EVENT_OF.messages;
-  // Relations are told once, in whichever transaction comes first: also in one that is passed.
+  // PostgreSQL sends a relation once, in the first transaction that uses it: also in one that is skipped here.
   const statement = `SELECT data FROM (
       SELECT data, place, tag, ${END} OVER (PARTITION BY xid) AS "end" FROM ${CHANGES}) AS ended
     WHERE tag = ${TAG.relation} OR ("end" > $4::text::pg_lsn AND "end" <= $2::text::pg_lsn AND (${isEvent}))

@@ -9,7 +9,7 @@
  *   - a call of its own that was refused for the sake of a serialisable default is repeated: it has done nothing;
  *   - a call of its own waits for a lock for a bounded time, and then throws `in_progress`: a holder that was cut off
  *     before its COMMIT keeps it for as long as the server does;
- *   - the server ends a transaction of the ledger that has ended its claim and does not come to its COMMIT;
+ *   - the server ends a transaction of the ledger that has ended its claim and does not reach its COMMIT;
  *   - a new token was drawn last, or is drawn again once it is in its entry: one that was drawn early and put late would
  *     be smaller than one that was given, and given back or rolled back, for the same place meanwhile.
  */

@@ -47,8 +47,8 @@ export interface Moment {
   readonly server: ServerNumbers;
   /**
    * Whether the rows of the origin were written by the transactions that they name: so it is after pg_upgrade, which keeps
-   * transaction ids. What was restored or replicated was written again, by others; two rows of a dump by one, so that
-   * even a server that has just come to the same number is found out.
+   * transaction ids. A restore or a replica writes the rows again, in other transactions. A dump writes both rows in
+   * one transaction, so that a server whose counter happens to have the same number is found out too.
    */
   readonly isOriginal: boolean;
 }

@@ -52,7 +52,7 @@ describe("a claim", () => {
     claim.stop();
   });
 
-  test("OC4 keeps the content that it is of when it is taken by somebody who does not compare", async () => {
+  test("OC4 keeps its fingerprint when a caller without a fingerprint takes it over", async () => {
     const { ledger, tools, claimOn } = stage();
     const first = await claimOn(ledger, { ...TERMS, fingerprint: "a" });
     await first.release();
@@ -101,7 +101,7 @@ describe("a claim", () => {
     claim.stop();
   });
 
-  test("CK2 aborts its signal at the next renewal after somebody has taken it", async () => {
+  test("CK2 aborts its signal at the next renewal after another process has taken it", async () => {
     const { ledger, claimOn, advance } = stage();
     const claim = await claimOn(ledger);
     await ledger.entries.remove(PLACE, { kind: "owned", token: claim.token });
@@ -174,7 +174,7 @@ describe("a claim", () => {
     expect(await claimOn(ledger)).toMatchObject({ attempts: 1, data: undefined });
   });
 
-  test("OC5 is left to be asked for, at once and for ever", async () => {
+  test("OC5 can be abandoned: the next claim may begin at once, needs a probe, and no sweep deletes it", async () => {
     const { ledger, tools, claimOn, advance } = stage();
     const terms = { ...TERMS, effect: "probed" } as const;
     const claim = await claimOn(ledger, terms);

@@ -57,7 +57,7 @@ describe("an inbox", () => {
     expect(effects).toEqual(["booked 0"]);
   });
 
-  test("keeps consumers and sources apart, whatever characters they have", async () => {
+  test("keeps consumers and sources apart, with any characters in their names", async () => {
     const { ledger, options } = stage();
     const all = [
       ["a", "b"],

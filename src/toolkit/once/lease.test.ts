@@ -147,11 +147,11 @@ describe("a lease", () => {
     await heir.release();
     await expect(write(heir)).rejects.toMatchObject({ code: "lease_lost" });
     expect(effects).toBe(3);
-    const never = ledger.transaction((tx) => fenced(ledger, tx, { name: "nobody's", token: 1 }));
+    const never = ledger.transaction((tx) => fenced(ledger, tx, { name: "never taken", token: 1 }));
     await expect(never).rejects.toMatchObject({ code: "lease_lost" });
   });
 
-  test("can be proved by whoever works for its holder", async () => {
+  test("can be proved by any process that its holder gives the token to", async () => {
     const { ledger, take, freeze } = stage();
     const held = await take();
     const { name, token } = held;

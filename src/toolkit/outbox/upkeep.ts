@@ -21,7 +21,7 @@ export class Upkeep<Tx> {
     this.#parts = parts;
   }
 
-  /** Does what is due. Answers whether there is more to delete. Failures are told, and hold up nothing. */
+  /** Does what is due, and returns whether there is more to delete. A failure goes to `onError` and stops nothing. */
   async run(position: string | undefined): Promise<boolean> {
     const { options, stopping } = this.#parts;
     if (stopping.aborted) return false;

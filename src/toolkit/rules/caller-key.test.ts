@@ -39,7 +39,7 @@ test("what the server says counts if it is earlier than what is known", () => {
   expect(applyExpiry(earlier, 107, WINDOW_MS)).toBe(earlier);
 });
 
-test("408, 425, 429, 5xx and a conflict under way are worth another attempt, unless they were kept", () => {
+test("408, 425, 429, 5xx and a conflict with a running request are worth another attempt, unless they were kept", () => {
   const again = Array.from({ length: 600 }, (_, status) => status).filter((status) =>
     isWorthRepeating({ status, isReplayed: false, isInProgress: false }),
   );

@@ -71,13 +71,13 @@ const counts = (entry: ClaimEntry, request: ClaimRequest): boolean =>
   !isOver(entry) && !differs(entry, request);
 
 describe("decideClaim, in all cases of a small scope,", () => {
-  test("OC1 gives a key that has no entry, or none that counts, to whoever comes first", () => {
+  test("OC1 gives a key without a valid entry to the first caller", () => {
     const first = { kind: "claim", attempts: 1, isTakeover: false };
     for (const request of REQUESTS) expect(decideClaim(undefined, request)).toEqual(first);
     forAll(isOver, () => first);
   });
 
-  test("OC1 gives nobody a key that somebody holds", () => {
+  test("OC1 gives a held key to no other caller", () => {
     forAll(
       (entry, request) => isHeld(entry) && counts(entry, request),
       ({ leaseLeftMs }) => ({ kind: "running", leaseLeftMs }),
@@ -103,7 +103,7 @@ describe("decideClaim, in all cases of a small scope,", () => {
     );
   });
 
-  test("OC4 refuses other content, whatever became of the first one", () => {
+  test("OC4 refuses other content in every state of the first one", () => {
     forAll(
       (entry, request) => !isOver(entry) && differs(entry, request),
       () => ({ kind: "mismatch" }),

@@ -82,7 +82,7 @@ describe("what an outcome leads to", () => {
     expect(apply(["a", "a"], [FAILED, SKIPPED], { afterDead: "continue" }).left).toEqual([]);
   });
 
-  test("a batch that was refused, and nobody says why, is halved under new numbers", () => {
+  test("a batch that was refused without a reason is halved under new numbers", () => {
     const events = eventsOf("a", "b", "c");
     let round = applyOutcomes(
       START,
@@ -101,7 +101,7 @@ describe("what an outcome leads to", () => {
     expect(selectEvents(round.intent, 3)).toEqual([1]);
   });
 
-  test("whatever is said, no number has two contents and no event overtakes its key", () => {
+  test("after every sequence of outcomes, no number has two contents and no event overtakes its key", () => {
     const outcome = fc.constantFrom(PUBLISHED, SKIPPED, FAILED, FINAL);
     const keys = fc.array(fc.option(fc.constantFrom("a", "b", "c"), { nil: undefined }), {
       minLength: 1,

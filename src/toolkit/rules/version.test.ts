@@ -49,7 +49,7 @@ const WRITES: readonly VersionedWrite[] = [0, 1, 2, 3].flatMap((expected) =>
 );
 
 describe("a versioned write", () => {
-  test("is told the truth in all histories of five writes", () => {
+  test("is answered correctly in all histories of five writes", () => {
     let count = 0;
     const tryAll = (history: History, left: number): void => {
       count += 1;
@@ -60,7 +60,7 @@ describe("a versioned write", () => {
     expect(count).toBeGreaterThan(30_000);
   });
 
-  test("is told the truth in long histories, or that it is forgotten", () => {
+  test("is answered correctly in long histories, or as forgotten", () => {
     const write = fc.record({ back: fc.nat(80), id: fc.constantFrom("a", "b", "c") });
     fc.assert(
       fc.property(fc.array(write, { minLength: 100, maxLength: 200 }), (writes) => {
