@@ -15,7 +15,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createIdempotency } from "hapax/idempotency";
 import { createIdempotentFetch } from "hapax/idempotency/fetch";
-import { fileKeyStore } from "hapax/idempotency/key-file";
+import { fileKeyStore } from "hapax/idempotency/node";
 import { withIdempotency } from "hapax/idempotency/node";
 import { sqliteLedger } from "hapax/ledgers/sqlite";
 import Database from "libsql";

@@ -135,7 +135,7 @@ export const FLOOR_PLAN = [
     ],
   },
   {
-    at: "src/toolkit/outbox/hapax.ts",
+    at: "src/toolkit/outbox/hapax-publisher.ts",
     is: "publishes to a server",
     may: ["src/base", "src/client", "src/toolkit/outbox"],
   },

@@ -80,11 +80,21 @@ async function expectErrors(
 
 test("the entry points are all there, and the patterns stand for files", () => {
   const names = entryPoints().map(({ name }) => name);
-  expect(names.length).toBeGreaterThan(20);
+  expect(names).toHaveLength(20);
   expect(names).toEqual(expect.arrayContaining([".", "./stores/file", ...CLIENT_ENTRIES]));
 });
 
 describe.each(bundlers)("by %s", (bundler) => {
+  test("a relay with a function of yours has no client in its bundle", async () => {
+    const outbox = (names: string): Promise<string> =>
+      BUNDLERS[bundler](`export { ${names} } from "./src/toolkit/outbox.ts";`, "browser");
+    const own = await outbox("createOutbox, createRelay, functionPublisher");
+    const whole = await outbox("createOutbox, createRelay, functionPublisher, hapaxPublisher");
+    // A header that only the client sends.
+    expect([own, whole].map((code) => code.includes("Producer-Session"))).toEqual([false, true]);
+    expect(own.length).toBeLessThan(whole.length * 0.5);
+  });
+
   test.each(entryPoints())(
     "G36 every error of $name has the status and the advice of its code",
     async ({ name, source }) => {

@@ -7,7 +7,6 @@
 export type { JsonOf } from "../base/json-of.ts";
 export { type ErrorCode, HapaxError, isHapaxError } from "../base/errors.ts";
 export type { Entry, Ledger, Place } from "./ledgers/ledger.ts";
-export { type Meter, METRICS } from "./meters/meter.ts";
 export { GLOBAL } from "./once/check.ts";
 export { FAILPOINTS } from "./once/failpoints.ts";
 export {

@@ -1,6 +1,7 @@
 /**
  * `hapax/outbox`: publishes the events that you add in the transactions of your business data, if and only if these
- * transactions are committed. Works with any ledger that has an outbox.
+ * transactions are committed: by a function of yours, or to streams of a Hapax server. Works with any ledger that has an
+ * outbox.
  */
 
 export {
@@ -16,6 +17,7 @@ export {
   type OutboxDeadLetters,
   type OutboxLetterFilter,
 } from "./outbox/dead-letters.ts";
+export { hapaxPublisher, type HapaxPublisherOptions } from "./outbox/hapax-publisher.ts";
 export { forgetRelay, type ForgottenRelay } from "./outbox/forgetting.ts";
 export {
   functionPublisher,

@@ -109,7 +109,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "a batch goes to the server without its number",
     guarantee: "G28",
-    file: "src/toolkit/outbox/hapax.ts",
+    file: "src/toolkit/outbox/hapax-publisher.ts",
     find: '"key" in identity ? { key: identity.key, signal } : { producer: identity, signal };',
     replace: '"key" in identity ? { key: identity.key, signal } : { signal };',
     caughtBy: {
@@ -120,7 +120,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "a refusal counts while an attempt is on its way",
     guarantee: "G28",
-    file: "src/toolkit/outbox/hapax.ts",
+    file: "src/toolkit/outbox/hapax-publisher.ts",
     find: 'if (error.outcome === "unknown") return { isUncertain: true, outcomes: skipped };',
     replace: 'if (error.outcome === "unknown") return skipped;',
     caughtBy: {
@@ -175,7 +175,7 @@ export const outboxFaults: readonly Fault[] = [
   {
     name: "JSON is read and written again on its way",
     guarantee: "G28",
-    file: "src/toolkit/outbox/hapax.ts",
+    file: "src/toolkit/outbox/hapax-publisher.ts",
     find: "  JSON.parse(text);\n  return text;",
     replace: "  return JSON.stringify(JSON.parse(text));",
     caughtBy: {

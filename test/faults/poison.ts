@@ -61,7 +61,7 @@ export const poisonFaults: readonly Fault[] = [
   {
     name: "one event that a server cannot read makes dead letters of its stream",
     guarantee: "G28",
-    file: "src/toolkit/outbox/hapax.ts",
+    file: "src/toolkit/outbox/hapax-publisher.ts",
     find: "if (OF_CONTENT.has(error.code) && !isOfOne) return refused(batch, skipped);",
     replace: "if (!OF_CONTENT.has(error.code) && !isOfOne) return refused(batch, skipped);",
     caughtBy: {

@@ -61,7 +61,7 @@ export const reuseFaults: readonly Fault[] = [
   {
     name: "a batch that an earlier encode made goes again",
     guarantee: "G28",
-    file: "src/toolkit/outbox/hapax.ts",
+    file: "src/toolkit/outbox/hapax-publisher.ts",
     find: "return events.map(() => (isStored ? PUBLISHED : SKIPPED));",
     replace: "return events.map(() => (isStored && batch.isRepeat ? SKIPPED : SKIPPED));",
     caughtBy: {

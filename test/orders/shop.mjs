@@ -12,7 +12,7 @@ import { postgresLedger } from "../../dist/toolkit/ledgers/postgres.js";
 import { sqliteLedger } from "../../dist/toolkit/ledgers/sqlite.js";
 import { createInbox } from "../../dist/toolkit/ledger.js";
 import { createOutbox, createRelay } from "../../dist/toolkit/outbox.js";
-import { hapaxPublisher } from "../../dist/toolkit/outbox/hapax.js";
+import { hapaxPublisher } from "../../dist/toolkit/outbox/hapax-publisher.js";
 import { connectServer } from "../../dist/client/processing.js";
 import { openHistoryFile } from "../../dist/testing/testing.js";
 

@@ -9,7 +9,7 @@ import {
   functionPublisher,
   type Publisher,
 } from "../../src/toolkit/outbox.ts";
-import { hapaxPublisher } from "../../src/toolkit/outbox/hapax.ts";
+import { hapaxPublisher } from "../../src/toolkit/outbox/hapax-publisher.ts";
 import { openStage as openServer } from "../processing/stage.ts";
 import { openStage, pump, textOf, turns } from "./relay-kit.ts";
 

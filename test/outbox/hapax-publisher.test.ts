@@ -9,7 +9,10 @@ import {
   type OutboxMessage,
   type RelayOptions,
 } from "../../src/toolkit/outbox.ts";
-import { hapaxPublisher, type HapaxPublisherOptions } from "../../src/toolkit/outbox/hapax.ts";
+import {
+  hapaxPublisher,
+  type HapaxPublisherOptions,
+} from "../../src/toolkit/outbox/hapax-publisher.ts";
 import type { Connection } from "../../src/client/processing/connection.ts";
 import type { OutboxEvent } from "../../src/toolkit/outbox/log.ts";
 import type { PublishBatch } from "../../src/toolkit/outbox/publisher.ts";

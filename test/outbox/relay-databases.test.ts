@@ -18,7 +18,7 @@ import {
   type Publisher,
   type RelayOptions,
 } from "../../src/toolkit/outbox.ts";
-import { hapaxPublisher } from "../../src/toolkit/outbox/hapax.ts";
+import { hapaxPublisher } from "../../src/toolkit/outbox/hapax-publisher.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { badNetwork, openStage, QUICK } from "../processing/stage.ts";
 import { textOf } from "./relay-kit.ts";

@@ -6,7 +6,7 @@ import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import { createOutbox, createRelay, forgetRelay } from "../../src/toolkit/outbox.ts";
-import { hapaxPublisher } from "../../src/toolkit/outbox/hapax.ts";
+import { hapaxPublisher } from "../../src/toolkit/outbox/hapax-publisher.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "../databases/postgres.ts";
 import { ABSENT, CLAIM, connect, newFile, placeOf } from "../ledgers/kit.ts";
 import { openStage } from "../processing/stage.ts";

@@ -60,7 +60,7 @@ export interface IdempotentFetch {
 }
 
 /**
- * Creates a `fetch` whose operations happen once. On Node, `fileKeyStore` of `hapax/idempotency/key-file` keeps the keys.
+ * Creates a `fetch` whose operations happen once. On Node, `fileKeyStore` of `hapax/idempotency/node` keeps the keys.
  *
  * ```ts
  * import { createServer } from "node:http";

@@ -1,5 +1,5 @@
 /**
- * `hapax/idempotency/key-file`: keys of operations in a folder, one small file each, for callers on Node. Several
+ * Keys of operations in a folder, one small file each, for callers on Node. Several
  * processes may use one folder.
  *
  * A record is written to a file of its own, synced, and then given its name by one call that fails if the name is taken;
@@ -22,7 +22,7 @@ import { encodeKeyRecord, type KeyRecord, type KeyStore, parseKeyRecord } from "
  * import { mkdtemp } from "node:fs/promises";
  * import { tmpdir } from "node:os";
  * import { join } from "node:path";
- * import { fileKeyStore } from "hapax/idempotency/key-file";
+ * import { fileKeyStore } from "hapax/idempotency/node";
  *
  * const folder = await mkdtemp(join(tmpdir(), "keys-"));
  * const { key } = await fileKeyStore(folder).put("charge 17", { key: "k1", digest: "d", madeAtMs: 0 });

@@ -1,5 +1,6 @@
 /**
- * `hapax/idempotency/node`: idempotency keys for `node:http` and Express.
+ * `hapax/idempotency/node`: idempotency keys for `node:http` and Express, and a folder in which callers on Node keep their
+ * keys.
  */
 
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -11,6 +12,8 @@ import { sendNodeAnswer } from "./node-answer.ts";
 import { bodyOfMessage } from "./node-body.ts";
 import { abortWork, conduct, isOver, sendFailure } from "./node-conduct.ts";
 import { hasLostHeaders, headersOf, LOST_HEADERS, urlOf } from "./request.ts";
+
+export { fileKeyStore } from "./key-file.ts";
 
 /** The listener of `http.createServer`. It may be asynchronous. */
 export type NodeListener = (request: IncomingMessage, response: ServerResponse) => unknown;

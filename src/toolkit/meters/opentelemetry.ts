@@ -1,5 +1,5 @@
 /**
- * `hapax/meters/opentelemetry`: gives the metrics of the primitives to a meter of `@opentelemetry/api`. It uses only the few
+ * Gives the metrics of the primitives to a meter of `@opentelemetry/api`. It uses only the few
  * members below, and imports nothing.
  *
  *   - names and units are as OpenTelemetry has them: `hapax.ledger.claims`, and seconds, bytes and ratios as units;
@@ -47,7 +47,7 @@ const SERIES_MAX = 200;
  * Returns a meter that gives all metrics to an OpenTelemetry meter: `openTelemetryMeter(metrics.getMeter("hapax"))`.
  *
  * ```ts
- * import { openTelemetryMeter } from "hapax/meters/opentelemetry";
+ * import { openTelemetryMeter } from "hapax/meters";
  *
  * // Stands for the result of metrics.getMeter(…) of @opentelemetry/api.
  * const counted: string[] = [];

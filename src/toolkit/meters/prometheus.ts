@@ -1,5 +1,5 @@
 /**
- * `hapax/meters/prometheus`: the metrics of the primitives, as text in Prometheus' exposition format (version 0.0.4).
+ * The metrics of the primitives as text in Prometheus' exposition format (version 0.0.4).
  *
  *   - every value is a line of its own, below the help and the kind of its family, and a parser reads the same value back,
  *     for labels with any characters;
@@ -35,7 +35,7 @@ const OVERFLOW: MetricLabels = { overflow: "true" };
  * Creates a meter for a program that Prometheus scrapes. If another library has a registry too, send its text and then this.
  *
  * ```ts
- * import { prometheusMeter } from "hapax/meters/prometheus";
+ * import { prometheusMeter } from "hapax/meters";
  *
  * const meter = prometheusMeter();
  * meter.add("claims_total", 1, { primitive: "once" });

@@ -1,5 +1,5 @@
 /**
- * `hapax/outbox/hapax`: publishes events to streams of a Hapax server, each batch as one transaction. PROTOCOL.md §19.
+ * Publishes events to streams of a Hapax server, each batch as one transaction. PROTOCOL.md §19.
  *
  *   - a batch has the number that its relay gave it: however often it is sent, by whichever relay, it is stored once;
  *   - a refusal of a stream fails its events, and the others go under another number; a refusal of what an event has in it
@@ -73,8 +73,7 @@ const decoder = new TextDecoder();
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";
  * import { startNodeServer } from "hapax/node";
- * import { createOutbox, createRelay } from "hapax/outbox";
- * import { hapaxPublisher } from "hapax/outbox/hapax";
+ * import { createOutbox, createRelay, hapaxPublisher } from "hapax/outbox";
  * import { connectServer } from "hapax/processing";
  *
  * const server = await startNodeServer({ store: "memory", port: 0 });
