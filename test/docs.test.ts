@@ -6,82 +6,34 @@
  *             text, alone on a line for any lines. All blocks of a document share one shell and one fresh
  *             server. With `terminal=<name>` a block runs beside the others until the document ends.
  *   sh        one script that must succeed
- *   ts        compiled against the package as users import it, then run; it must print no error
- *   js        saved as .mjs and run as it is printed, by the Node that runs the tests
+ *   ts        compiled against the packed tarball, then run; it must print no error (docs-programs.test.ts)
+ *   js        saved as .mjs and run as it is printed, by the Node that runs the tests (docs-programs.test.ts)
  *   text      not executed; the reason stands in brackets behind the word
  *
  * The protocol's own examples are among them: PROTOCOL.md §2, §5.1, §7.4, §8, §11.6 and §12.2.
  */
 
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdtempSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { dirname, join, relative } from "node:path";
-import { fileURLToPath } from "node:url";
+import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, type TestContext } from "vitest";
 import { ERRORS } from "../src/base/errors.ts";
 import { LIMITS } from "../src/protocol/limits.ts";
 import { resolveServerOptions } from "../src/streams/server/options.ts";
+import {
+  allBlocks,
+  type Block,
+  documents,
+  exportsOf,
+  filesBelow,
+  read,
+  root,
+  sources,
+} from "./kits/documents.ts";
 
-const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
-/** Programs run at once, and one of them is a whole suite. */
-const PROGRAM_MS = 120_000;
 const WAIT_MS = 45_000; // Less than the tests' own limit, so that the output so far is shown.
-
-interface Block {
-  /** Path and line, as an editor opens it. */
-  readonly where: string;
-  readonly language: string;
-  readonly info: string;
-  readonly body: string;
-}
-
-function blocksOf(path: string, text: string, firstLine = 1): readonly Block[] {
-  const blocks: Block[] = [];
-  for (const match of text.matchAll(/^```([^\n]*)\n([\s\S]*?)^```[ ]*$/gm)) {
-    const [, info = "", body = ""] = match;
-    const line = firstLine + text.slice(0, match.index).split("\n").length - 1;
-    const language = info.split(/\s/)[0] ?? "";
-    blocks.push({ where: `${path}:${line}`, language, info, body });
-  }
-  return blocks;
-}
-
-function filesBelow(folder: string, end: string): readonly string[] {
-  return readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && entry.name.endsWith(end))
-    .map((entry) => relative(root, join(entry.parentPath, entry.name)))
-    .toSorted();
-}
-
-const read = (path: string): string => readFileSync(join(root, path), "utf8");
-
-const documents = [
-  ...readdirSync(root).filter((name) => name.endsWith(".md")),
-  ...filesBelow("docs", ".md"),
-].map((path) => ({ path, text: read(path), blocks: blocksOf(path, read(path)) }));
-
-const sources = filesBelow("src", ".ts").filter((path) => !path.endsWith(".test.ts"));
-
-const commentBlocks = sources.flatMap((path) => {
-  const text = read(path);
-  return [...text.matchAll(/^[ ]*\/\*\*[\s\S]*?\*\//gm)].flatMap((comment) => {
-    const line = text.slice(0, comment.index).split("\n").length;
-    return blocksOf(path, comment[0].replace(/^[ ]*(\/\*\*| \*\/| \* ?)/gm, ""), line);
-  });
-});
-
-const allBlocks = [...documents.flatMap(({ blocks }) => blocks), ...commentBlocks];
 
 /** The processes that tests have started, so that none outlives a failure. */
 const running = new Set<ChildProcess>();
@@ -328,100 +280,6 @@ describe("commands", () => {
     for (const path of examples) expect(texts).toContain(`\n$ node ${path}\n`);
   });
 });
-
-describe("programs", () => {
-  // The reference repeats the doc comments, whose own blocks are here.
-  const programs = allBlocks
-    .filter(({ language }) => language === "ts" || language === "js")
-    .filter(({ where }) => !where.startsWith("docs/reference/"))
-    .map(({ where, language, body }, at) => ({
-      where,
-      body,
-      name: `program-${at}`,
-      isPlain: language === "js",
-    }));
-  let folder = "";
-  let errors = "";
-
-  afterAll(() => {
-    rmSync(folder, { recursive: true, force: true });
-  });
-
-  beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), "hapax-docs-"));
-    // The package as its users have it: by name, through the exports of package.json.
-    const modules = join(folder, "node_modules");
-    mkdirSync(modules);
-    symlinkSync(root, join(modules, "hapax"));
-    symlinkSync(join(root, "node_modules", "@types"), join(modules, "@types"));
-    for (const { name, where, body, isPlain } of programs) {
-      const file = isPlain ? `${name}.mjs` : `${name}.ts`;
-      writeFileSync(join(folder, file), isPlain ? body : importsFor(where, body) + body);
-    }
-    const compilerOptions = { noEmit: false, outDir: "out", rootDir: ".", noUnusedLocals: false };
-    const config = { extends: join(root, "tsconfig.json"), compilerOptions, include: ["*.ts"] };
-    writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(config));
-    writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
-    const tsc = join(root, "node_modules", ".bin", "tsc");
-    const result = spawnSync(tsc, ["-p", folder, "--pretty", "false"], { encoding: "utf8" });
-    errors = result.stdout + result.stderr;
-  }, 60_000);
-
-  test.concurrent.for(programs)(
-    "the program at $where runs",
-    { timeout: PROGRAM_MS + 10_000 },
-    async ({ name, isPlain }, { expect }) => {
-      const own = errors.split("\n").filter((line) => line.includes(`${name}.ts`));
-      expect(own).toEqual([]);
-      const file = isPlain ? join(folder, `${name}.mjs`) : join(folder, "out", `${name}.js`);
-      const child = spawn(process.execPath, [file], { cwd: folder, timeout: PROGRAM_MS });
-      let complaints = "";
-      child.stdout.resume(); // A program whose output nobody takes stops at the end of the pipe.
-      // console.assert does not end a program; it is heard here.
-      child.stderr.setEncoding("utf8").on("data", (text: string) => (complaints += text));
-      const code = await new Promise((resolve) => child.on("close", resolve));
-      expect({ code, complaints }).toEqual({ code: 0, complaints: "" });
-    },
-  );
-});
-
-interface Exported {
-  readonly name: string;
-  readonly path: string;
-  readonly kind: string;
-  /** The doc comment right above the declaration. */
-  readonly comment: string | undefined;
-}
-
-/** The names that a module exports, each with the place where it is declared. */
-function exportsOf(path: string): readonly Exported[] {
-  const text = read(path);
-  const found: Exported[] = [];
-  const declaration =
-    /(\/\*\*(?:(?!\*\/)[\s\S])*\*\/\n)?^export (?:declare |abstract |async )*(function\*?|const|class|interface|type) (\w+)/gm;
-  for (const [, comment, kind = "", name = ""] of text.matchAll(declaration)) {
-    found.push({ name, path, kind, comment });
-  }
-  const passedOn = /^export (?:type )?(\*|\{[^}]*\})(?: from "(\.[^"]+)")?/gm;
-  for (const [statement, list = "", from] of text.matchAll(passedOn)) {
-    if (from === undefined) throw new Error(`${path}: not understood: ${statement}`);
-    const there = exportsOf(join(dirname(path), from));
-    const names: readonly string[] = list.match(/\w+(?=\s*[,}])/g) ?? [];
-    found.push(...there.filter(({ name }) => list === "*" || names.includes(name)));
-  }
-  return found;
-}
-
-/** A comment inside the package may speak of its own module without an import. */
-function importsFor(where: string, body: string): string {
-  const path = where.replace(/:\d+$/, "");
-  if (!path.startsWith("src/") || body.includes("import ")) return "";
-  const values = exportsOf(path).filter(
-    ({ name, kind }) => !["interface", "type"].includes(kind) && body.includes(name),
-  );
-  const file = join(root, path.replace(/^src/, "dist").replace(/ts$/, "js"));
-  return `import { ${values.map(({ name }) => name).join(", ")} } from "${file}";\n`;
-}
 
 describe("exported names", () => {
   const manifest = JSON.parse(read("package.json")) as {

@@ -1,0 +1,131 @@
+/**
+ * The programs of the documents and of doc comments (`ts` and `js`; the other kinds are in docs.test.ts). They are a project
+ * of a user: compiled in the strictest mode, without a cast, against the packed tarball, and run with it.
+ */
+
+import { spawn, spawnSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { allBlocks, exportsOf, root } from "./kits/documents.ts";
+import { installPacked } from "./kits/packed.ts";
+
+/** Programs run at once, and one of them is a whole suite. */
+const PROGRAM_MS = 120_000;
+
+// The reference repeats the doc comments, whose own blocks are here.
+const programs = allBlocks
+  .filter(({ language }) => language === "ts" || language === "js")
+  .filter(({ where }) => !where.startsWith("docs/reference/"))
+  .map(({ where, language, body }, at) => ({
+    where,
+    body,
+    name: `program-${at}`,
+    isPlain: language === "js",
+  }));
+let folder = "";
+let errors = "";
+
+/** On top of this repository's own: what a user may have on, and the types of the package itself. */
+const compilerOptions = {
+  strict: true,
+  exactOptionalPropertyTypes: true,
+  noUncheckedIndexedAccess: true,
+  skipLibCheck: false,
+  noEmit: false,
+  outDir: "out",
+  rootDir: ".",
+  noUnusedLocals: false,
+};
+
+beforeAll(async () => {
+  // A script without types; this is the part of it that is used.
+  const prepare = (await import(new URL("../scripts/prepare.mjs", import.meta.url).href)) as {
+    buildIfNeeded: () => Promise<void>;
+  };
+  await prepare.buildIfNeeded();
+  folder = mkdtempSync(join(tmpdir(), "hapax-docs-"));
+  const modules = join(folder, "node_modules");
+  mkdirSync(modules);
+  installPacked(modules);
+  symlinkSync(join(root, "node_modules", "@types"), join(modules, "@types"));
+  for (const { name, where, body, isPlain } of programs) {
+    const file = isPlain ? `${name}.mjs` : `${name}.ts`;
+    writeFileSync(join(folder, file), isPlain ? body : importsFor(where, body) + body);
+  }
+  const config = { extends: join(root, "tsconfig.json"), compilerOptions, include: ["*.ts"] };
+  writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(config));
+  writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
+  const tsc = join(root, "node_modules", ".bin", "tsc");
+  const result = spawnSync(tsc, ["-p", folder, "--pretty", "false"], { encoding: "utf8" });
+  errors = result.stdout + result.stderr;
+}, 120_000);
+
+afterAll(() => {
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** A comment inside the package may speak of its own module without an import. */
+function importsFor(where: string, body: string): string {
+  const path = where.replace(/:\d+$/, "");
+  if (!path.startsWith("src/") || body.includes("import ")) return "";
+  const values = exportsOf(path).filter(
+    ({ name, kind }) => !["interface", "type"].includes(kind) && body.includes(name),
+  );
+  const built = path.replace(/^src/, "dist").replace(/ts$/, "js");
+  const file = join(folder, "node_modules", "hapax", built);
+  return `import { ${values.map(({ name }) => name).join(", ")} } from "${file}";\n`;
+}
+
+test("all programs compile together, and the types of the package with them", () => {
+  const lines = errors.split("\n").filter((line) => line !== "");
+  const others = lines.filter((line) => !/^\s|^program-\d+\.ts/.test(line));
+  expect(others).toEqual([]);
+});
+
+/** The program without imports, comments and the texts in quotes, in which words mean something else. */
+function codeOf(body: string): string {
+  const texts = /"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'/g;
+  return body
+    .replaceAll(/^import[^;]*;/gm, "")
+    .replaceAll(texts, '""')
+    .replaceAll(/\/\*[^]*?\*\/|\/\/.*/g, "");
+}
+
+/** A cast, `any`, or a value that is said to be there. */
+const CASTS = /\bas (?!const\b)[\w{[(]+|\bany\b|<never>|[\w)\]]!(?=[.,;)\]])/g;
+
+test("no program needs a cast", () => {
+  const found = programs.flatMap(({ where, body, isPlain }) => {
+    const silenced = body.match(/@ts-\w+/g) ?? [];
+    const casts = isPlain ? [] : (codeOf(body).match(CASTS) ?? []);
+    return [...silenced, ...casts].map((cast) => `${where}: ${cast}`);
+  });
+  expect(found).toEqual([]);
+});
+
+test.for(["x as never[]", "y as unknown as Z", "let a: any;", "rows[0]!.id", "f(x as { a: 1 })"])(
+  "%s would be found",
+  (code) => {
+    expect(codeOf(`import { a as b } from "c";\n${code}`).match(CASTS)).not.toBeNull();
+    expect(codeOf(`import * as a from "c"; // ${code}\nconst b = "${code}";`)).not.toMatch(CASTS);
+  },
+);
+
+test.concurrent.for(programs)(
+  "the program at $where runs",
+  { timeout: PROGRAM_MS + 10_000 },
+  async ({ name, isPlain }, { expect }) => {
+    const own = errors.split("\n").filter((line) => line.includes(`${name}.ts`));
+    expect(own).toEqual([]);
+    const file = isPlain ? join(folder, `${name}.mjs`) : join(folder, "out", `${name}.js`);
+    const child = spawn(process.execPath, [file], { cwd: folder, timeout: PROGRAM_MS });
+    let complaints = "";
+    child.stdout.resume(); // A program whose output nobody takes stops at the end of the pipe.
+    // console.assert does not end a program; it is heard here.
+    child.stderr.setEncoding("utf8").on("data", (text: string) => (complaints += text));
+    const code = await new Promise((resolve) => child.on("close", resolve));
+    expect({ code, complaints }).toEqual({ code: 0, complaints: "" });
+  },
+);
