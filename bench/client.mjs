@@ -26,7 +26,7 @@ const ONE_BY_ONE = {
 };
 const ON_NODE = { title: "hapax/client, nodeTransport", writer: "hapax", transport: "node" };
 const REFERENCE = { title: PEER, writer: "reference" };
-/** A request for each record, 16 under way. */
+/** A request for each record, 16 at once. */
 const SMALL = { batchRecordsMax: 1, inFlightMax: 16 };
 
 function scenariosOf({ records, requests, waiting }) {
@@ -47,7 +47,7 @@ function scenariosOf({ records, requests, waiting }) {
   }));
   const transports = {
     name: "transports",
-    title: "one record a request, 16 under way",
+    title: "one record a request, 16 at once",
     server: "hapax-memory",
     records: requests,
     contenders: [

@@ -39,7 +39,7 @@ export function appendCommand(data, producer, key) {
   return { data, contentType: TYPE, ...rest, producer, key };
 }
 
-/** Runs `count` commands, as many at once as a busy server has requests under way. */
+/** Runs `count` commands, as many at once as a busy server has running requests. */
 export async function inBatches(count, run) {
   for (let from = 0; from < count; from += BATCH) {
     const waiting = [];

@@ -46,7 +46,7 @@ export const CONTENDERS = {
   },
 };
 
-/** Collects what a writer is told. */
+/** Collects the answers to a writer. */
 class Told {
   errors = [];
   confirmed = 0;

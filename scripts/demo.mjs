@@ -28,7 +28,7 @@ const FAULTS = { dropAnswers: 0.08, dropRequests: 0.04, delayRequests: 0.2, dela
 /** How long each life of the server is, from the moment at which it takes requests. */
 const LIFE_MS = 1000;
 const TICK_MS = 10;
-/** How long after the last payment the writers may take to hear of all of them. */
+/** How long after the last payment the writers may wait for the last answers. */
 const FINISH_MS_MAX = 25_000;
 const PATH = "/v1/stream/payments";
 
@@ -115,7 +115,7 @@ async function givePayments(run, writers, seconds) {
   }
 }
 
-/** Ends each life of the server until it is told to stop; resolves when the last life has begun. */
+/** Kills and restarts the server until the returned function is called; that resolves when the last life has begun. */
 function killAgainAndAgain(server) {
   let isOver = false;
   let wake = () => undefined;
@@ -130,7 +130,7 @@ function killAgainAndAgain(server) {
     }
   };
   const ended = lives();
-  ended.catch(() => undefined); // Awaited by whoever stops it.
+  ended.catch(() => undefined); // The function below awaits it.
   return async () => {
     isOver = true;
     wake();
@@ -276,6 +276,6 @@ await main(async () => {
     await run.close();
   }
   if (process.exitCode === 130) console.log("stopped; nothing was kept");
-  // Writers of the contender may still be repeating what nobody waits for.
+  // Writers of the contender may still be repeating requests, and no caller waits for them.
   process.exit();
 });

@@ -37,7 +37,7 @@ async function bundled(input, plugins) {
     plugins,
     platform: "browser",
     transform: { target: "es2022" },
-    // Whatever cannot be resolved in a browser stays as an import, and is found below.
+    // What cannot be resolved in a browser stays as an import, and is found below.
     external: /^node:/,
   });
   const { output } = await build.generate({ format: "esm", minify: true, comments: false });

@@ -74,7 +74,7 @@ class Tree {
     const changed = [...this.#changed];
     this.#changed.clear();
     const answer = await this.#runner.ask({ file, pattern, changed }, limitMs);
-    // Whatever went wrong there must not meet the next one.
+    // A broken runner must not serve the next test.
     if (answer.report === undefined) this.close();
     return answer;
   }

@@ -54,7 +54,7 @@ async function look(images: Images): Promise<Sight> {
   return { world: recovered.world, data: await dataOf(images, recovered) };
 }
 
-/** All of it, to the last field. What is undefined is not there, however it came to be undefined. */
+/** All of it, to the last field. An undefined member counts as absent. */
 function isSame(found: unknown, expected: unknown): boolean {
   if (found === expected) return true;
   if (typeof found !== "object" || typeof expected !== "object") return false;

@@ -267,7 +267,7 @@ describe("--if-match", () => {
 });
 
 describe("sessions", () => {
-  test("a new session takes over, and the old one is told so", async () => {
+  test("a new session takes over, and the old one is fenced", async () => {
     const append = (data: string, session: string) =>
       hapax(["append", "orders", data, "--producer", "till", "--session", session, "--json"]);
     await hapax(["create", "orders"]);

@@ -108,7 +108,7 @@ describe.concurrent("a run", () => {
   test("options that mean nothing are refused with the list of those that do", async ({
     expect,
   }) => {
-    for (const args of [["--seconds", "x"], ["--against", "nobody"], ["--faster"]]) {
+    for (const args of [["--seconds", "x"], ["--against", "unknown"], ["--faster"]]) {
       const { code, output } = await runDemo(args);
       expect(output).toContain("npm run demo -- [options]");
       expect(code).toBe(1);

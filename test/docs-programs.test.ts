@@ -122,7 +122,7 @@ test.concurrent.for(programs)(
     const file = isPlain ? join(folder, `${name}.mjs`) : join(folder, "out", `${name}.js`);
     const child = spawn(process.execPath, [file], { cwd: folder, timeout: PROGRAM_MS });
     let complaints = "";
-    child.stdout.resume(); // A program whose output nobody takes stops at the end of the pipe.
+    child.stdout.resume(); // A program whose output is not read stops when the pipe is full.
     // console.assert does not end a program; it is heard here.
     child.stderr.setEncoding("utf8").on("data", (text: string) => (complaints += text));
     const code = await new Promise((resolve) => child.on("close", resolve));

@@ -189,7 +189,7 @@ test("a store that finds no room for its first segment says so instead of waitin
   });
 });
 
-test("W2 W3 an engine that is closed on a full disk ends, and who was not written is told so", async () => {
+test("W2 W3 an engine that is closed on a full disk ends, and appends that were not written fail", async () => {
   const clock = createVirtualClock(1_700_000_000_000);
   const disk = createSimulatedDisk(4);
   const store = await openOnDisk(disk, { ...SETTINGS, clock }, async () => {});

@@ -127,7 +127,7 @@ async function follow(world: World, pause: () => Promise<void>): Promise<string>
     }
     await pause();
     const page = await world.engine.read(look.state, position, 5).catch((error: unknown) => {
-      // Deleted between the look and the read: the reader is told, and that is its end.
+      // Deleted between the look and the read: the reader gets an error and ends.
       if (isHapaxError(error, "stream_not_found")) return undefined;
       throw error;
     });
@@ -190,7 +190,7 @@ describe("1,000 seeded interleavings", { timeout: 60_000 }, () => {
         expect((await world.engine.delete(A)).kind).toBe("deleted");
       };
       const reader: Actor = async (pause) => {
-        // A reader of the stream is told of its end instead of waiting for ever.
+        // A reader of the stream receives its end and does not wait on.
         await follow(world, pause);
       };
       await world.run([...writers(world, ["a;", "b;", "c;", "d;"], outcomes), remove, reader]);
@@ -203,7 +203,7 @@ describe("1,000 seeded interleavings", { timeout: 60_000 }, () => {
     });
   });
 
-  test("fork during append: no reference is lost, whatever is deleted when", async () => {
+  test("fork during append: no reference is lost, with deletions at any time", async () => {
     await explore(SEEDS, async (world) => {
       await world.durably(world.engine.create(createCommand(A, { text: "0;" })));
       const outcomes = new Map<string, AppendOutcome>();

@@ -180,7 +180,7 @@ describe("a ledger as a sink", () => {
 describe("a ledger in SQLite as a sink", () => {
   const place = { pipeline: "p", stream: "/v1/stream/in" };
 
-  test("has one transaction at a time, whoever asks, and their effects are not mixed", async () => {
+  test("has one transaction at a time, and the effects of concurrent calls are not mixed", async () => {
     const connection = new Database(":memory:");
     const sink = ledgerSink(sqliteLedger(() => connection));
     await sink.prepare();
@@ -244,7 +244,7 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL as a sink", () => 
     let taking: Promise<unknown> = Promise.resolve();
     await old.move(place, 1, undefined, async () => {
       taking = heir.take(place, 2).then((at) => order.push(`taken at ${at}`));
-      // Somebody waits for the lock now: the database says so.
+      // Another session waits for the lock now: the database says so.
       for (;;) {
         const { rows } = await server.pool.query("SELECT 1 FROM pg_locks WHERE NOT granted");
         if (rows.length > 0) break;
@@ -257,8 +257,8 @@ describe.skipIf(reason !== undefined)("a ledger in PostgreSQL as a sink", () => 
     await server.stop();
   });
 
-  test("a server that is away is told as such, with both clients", async () => {
-    const host = mkdtempSync(join(tmpdir(), "hapax-nobody-"));
+  test("a database that is away is unreachable, with both clients", async () => {
+    const host = mkdtempSync(join(tmpdir(), "hapax-away-"));
     const pool = new pg.Pool({ host, user: "postgres" });
     const sql = postgres({ host, user: "postgres", connect_timeout: 1, backoff: false });
     const sinks = [ledgerSink(postgresLedger(pool)), ledgerSink(postgresLedger(sql))];

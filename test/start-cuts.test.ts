@@ -20,7 +20,7 @@ class World {
   readonly #history = new History();
   #records = 0;
 
-  /** Opens the directory, checks all that was answered, appends, and closes if it is told to. */
+  /** Opens the directory, checks all that was answered, appends, and closes if `isClosed`. */
   async live(disk: SimulatedDisk, appends: number, isClosed: boolean): Promise<void> {
     const [clock, random] = [this.#clock, this.#random];
     const options = { segmentBytes: 16_384, snapshotBytes: 1 << 20, clock, random };

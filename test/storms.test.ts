@@ -1,5 +1,5 @@
-// Retry storms: whatever is lost, doubled or overtaken on the way, what was sent is stored once, in the order of
-// its producer, and every retry is told where its original ended. PROTOCOL.md §14, §15, §16, §17, §18
+// Retry storms: requests and answers are lost, doubled and overtaken. What was sent is stored once, in the order of
+// its producer, and the answer to every retry has the end of its original. PROTOCOL.md §14, §15, §16, §17, §18
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

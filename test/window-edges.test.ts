@@ -207,7 +207,7 @@ async function failOver(seed: number, call: number): Promise<{ kind: string; isO
   return { kind: retry.kind, isOver };
 }
 
-test("edge case 3: after a failover a write under way is either known or new, and stored once", async () => {
+test("edge case 3: after a failover an unanswered write is either known or new, and stored once", async () => {
   const kinds = new Set<string>();
   let isOver = false;
   // The write is torn another way by every seed.
@@ -343,7 +343,7 @@ test("edge case 8: after the window a plain key is new and a key that carries it
     const datedEnd = await first.append(dated);
     expect([plainEnd.kind, datedEnd.kind]).toEqual(["accepted", "accepted"]);
     await first.store.maintain();
-    // To the last millisecond of the window, in the next process too, and whatever the wall clock is set to.
+    // To the last millisecond of the window, in the next process too, and with every setting of the wall clock.
     const second = await lives.next(START_MS + WINDOW_MS - 1);
     second.clock.jump(10 * WINDOW_MS);
     expect(await second.append("plain")).toMatchObject({ kind: "replayed", end: 6 });

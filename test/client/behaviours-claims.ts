@@ -55,7 +55,7 @@ const conditional: readonly Behaviour[] = [
 
 const keyed: readonly Behaviour[] = [
   {
-    name: "an append with a key is stored once, whoever sends it",
+    name: "an append with a key is stored once, also if two clients send it",
     needs: "idempotency keys",
     async run({ connect, stored }) {
       await connect().create();

@@ -225,7 +225,7 @@ function elsewhere(input: Parameters<typeof fetch>[0], origin: string): URL {
   return new URL(pathname + search, origin);
 }
 
-/** The question of what the server is: an append of nothing, by nobody. */
+/** The request by which a client asks what the server is: an append without data and without an identity. */
 function isQuestion(init: RequestInit): boolean {
   return init.method === "POST" && Object.keys(init.headers ?? {}).length === 0;
 }

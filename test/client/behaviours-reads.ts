@@ -196,7 +196,7 @@ const following: readonly Behaviour[] = [
     },
   },
   {
-    name: "whoever follows from now gets what comes, and nothing that was there",
+    name: "a reader that follows from now gets later records, and no earlier ones",
     async run({ connect }) {
       const stream = connect();
       await stream.create({ data: "before" });
@@ -255,7 +255,7 @@ const ending: readonly Behaviour[] = [
     },
   },
   {
-    name: "whoever closes a stream that another has closed is told so",
+    name: "a close of a stream that another client has closed fails with stream_closed",
     async run({ connect, stored }) {
       await connect().create();
       await connect().close("last");

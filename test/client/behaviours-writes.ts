@@ -35,7 +35,7 @@ const creating: readonly Behaviour[] = [
     },
   },
   {
-    name: "a creation whose answer is lost counts as done by whoever called",
+    name: "a creation whose answer is lost counts as done by its caller",
     async run({ connectLosing, stored }) {
       const { stream, proxy } = await connectLosing({ method: "PUT", lost: "answer" });
       expect((await stream.create({ data: 1 })).isCreated).toBe(true);
@@ -202,7 +202,7 @@ const appending: readonly Behaviour[] = [
     },
   },
   {
-    name: "where nobody answers the time is over after retry.totalMs, and the outcome is unknown",
+    name: "without an answer a call ends after retry.totalMs, and the outcome is unknown",
     async run({ connect, connectLosing, stored }) {
       await connect().create();
       const loss = { method: "POST", lost: "answer", times: Infinity } as const;

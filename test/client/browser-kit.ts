@@ -34,7 +34,7 @@ function installedChromium(): string | undefined {
   return [...paths, IN_APPLICATIONS].find((path) => existsSync(path) && runs(path));
 }
 
-/** Runs a program to its end, whatever that is: whether it did its work is seen afterwards. */
+/** Runs a program to its end and ignores its exit code: the caller checks what it has done. */
 function run(program: string, args: readonly string[]): Promise<void> {
   return new Promise((resolve) => {
     const child = spawn(program, args, { stdio: "ignore" });
@@ -53,7 +53,7 @@ export type Scenarios = typeof scenarios;
 /** A page that is open, and what went wrong in it. */
 export interface ClientPage {
   readonly page: Page;
-  /** Exceptions and rejections that nobody has handled, and errors that the page has printed. */
+  /** Unhandled exceptions and rejections, and errors that the page has printed. */
   readonly errors: string[];
   /** Calls a function of the page and resolves with what it answers. */
   readonly call: <Name extends keyof Scenarios>(

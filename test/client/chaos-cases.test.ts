@@ -31,7 +31,7 @@ interface Stage {
   /** The stream, seen past the proxy. */
   readonly direct: Stream;
   readonly proxy: FaultProxy;
-  /** The numbers of the batches that came to the proxy, in the order of their arrival. */
+  /** The numbers of the batches that reached the proxy, in the order of their arrival. */
   readonly sequences: number[];
   connect(options?: ClientOptions): Stream;
   stored(): Promise<unknown[]>;
@@ -223,7 +223,7 @@ test("over sockets a closed stream hands back what came after the close, as not 
   expect(await stage.stored()).toEqual([...numbers(5), "last"]);
 });
 
-test("a copy of every append that arrives late, after all the others, is stored by nobody", async () => {
+test("a late copy of every append, after all the others, is not stored again", async () => {
   const stage = await open({
     fateOf: ({ method }) => (method === "POST" ? { copyAfterMs: 600_000 } : {}),
   });
@@ -263,7 +263,7 @@ const WRITER = `
   }
 `;
 
-test("requests of a process that sleeps, held by the network until another took over, are stored by nobody", async () => {
+test("requests of a sleeping process, held by the network until another process took over, are not stored", async () => {
   const stage = await open({
     batch: (sequence) => (sequence >= 20 ? { delayMs: 600_000 } : {}),
   });
@@ -310,7 +310,7 @@ test("an answer to the question what the server is says nothing of it if it was 
   expect(await stage.stored()).toEqual(["keyed"]);
 });
 
-test("a question that nobody answers is told as what was answered, not as a lack of the server", async () => {
+test("a failed question about the server's features throws its own error, not unsupported", async () => {
   const stage = await open({
     fateOf: (request) => (QUESTION(request) ? { harm: "refuseRequests" } : {}),
   });
@@ -336,7 +336,7 @@ test("a keyed append that gives up hands its data back, and says that its outcom
 
 test("a late copy of a batch that came back behind a 413 does not take the number of another", async () => {
   const stage = await open({
-    // Batch 1 is too large for somebody on the way, and batch 2 misses it; the network keeps a copy of that.
+    // Batch 1 is too large for a proxy on the way, so that batch 2 is a gap; the network keeps a copy of batch 2.
     batch: (sequence, time) => {
       if (sequence === 1 && time === 1) {
         return { harm: "refuseRequests", refusal: { status: 413 }, delayMs: 50 };

@@ -276,7 +276,7 @@ function checkEach(
     if (times > 1) problems.push(`${String(id)} is stored ${String(times)} times`);
     if (outcome === "stored" && times === 0) problems.push(`${String(id)} is confirmed and lost`);
     if (outcome === "not_stored" && times > 0) {
-      problems.push(`${String(id)} is told as not stored, and stored`);
+      problems.push(`${String(id)} is reported as not stored, and stored`);
     }
   }
 }
@@ -306,7 +306,7 @@ export function keyedChaos(place: ChaosPlace, seed: number): Promise<ChaosReport
       failure !== undefined && isDouble[id] === true ? asUnknown(failure) : failure,
     );
     checkEach(single, ids, problems);
-    // Whoever does not know repeats: then every key is stored, and still once.
+    // Every append with an unknown outcome is repeated: then every key is stored, and still once.
     proxy.heal();
     const healthy = again({ retry: PATIENT });
     for (const entry of entries) {

@@ -68,7 +68,7 @@ export async function runSeeds(
   return reports;
 }
 
-/** What all runs came to, in figures. */
+/** The figures of all runs. */
 export function figuresOf(reports: readonly ChaosReport[]): Readonly<Record<string, number>> {
   const figures: Record<string, number> = {};
   const add = (name: string, count: number): void => {

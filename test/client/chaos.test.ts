@@ -33,7 +33,7 @@ test(
       notStored = 0,
       ...figures
     } = figuresOf(reports);
-    // Chaos that harms nobody shows nothing.
+    // Chaos without harm shows nothing.
     expect(flushed).toBeGreaterThan(30);
     expect(Math.min(rejected, unknown, notStored)).toBeGreaterThan(0);
     for (const [name, count] of Object.entries(figures)) expect(count, name).toBeGreaterThan(5);

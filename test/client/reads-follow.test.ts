@@ -128,7 +128,7 @@ describe("the end", () => {
   );
 
   test.each(["sse", "long-poll"] as const)(
-    "of a close without data is told with an empty batch, by %s",
+    "of a close without data gives an empty batch, by %s",
     async (live) => {
       const stage = await opened(openStage());
       const closed: boolean[] = [];
@@ -188,7 +188,7 @@ describe("beginning", () => {
   });
 });
 
-test("the tail is told when all before it was dealt with, once each time", async () => {
+test("onUpToDate is called when all records before the tail were handled, once each time", async () => {
   const stage = await opened(openStage(), "1", "2");
   const told: unknown[] = [];
   const reader = (async () => {
@@ -291,7 +291,7 @@ describe("where events do not get through", () => {
     expect([reader.isWaiting, tried > 20, tried < 75]).toEqual([true, true, true]);
   });
 
-  test("who insists on events is told why there are none", async () => {
+  test("with live sse, a server without events is an error", async () => {
     const stage = await opened(openStage(), "1");
     stage.fate = ({ query }) =>
       query.get("live") === "sse" ? { answer: scripted(400, {}, ["not here"]) } : {};

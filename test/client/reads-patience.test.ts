@@ -72,7 +72,7 @@ describe("refusals", () => {
 });
 
 describe("patience", () => {
-  test("what is busy is asked again, not before Retry-After, and the failures are told", async () => {
+  test("a busy server is asked again, not before Retry-After, and onReconnect gets the failures", async () => {
     const stage = await opened(openStage(), "1");
     const answers = [scripted(503, { "retry-after": "7" }), scripted(429, { "retry-after": "20" })];
     stage.fate = ({ query }) => {

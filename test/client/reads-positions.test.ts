@@ -161,7 +161,7 @@ describe("a position in a file", () => {
       expect(await filePosition(path).load()).toBe(offset);
     }
     expect(await readdir(join(path, ".."))).toEqual(["position"]);
-    // A draft that a crash has left is nobody's position.
+    // A draft that a crash has left is not read as a position.
     await writeFile(`${path}.new`, "a_");
     expect(await filePosition(path).load()).toBe("a_2");
   });
@@ -212,7 +212,7 @@ describe("a batch", () => {
     expect(two.records).toEqual([1, 2, 3]);
   });
 
-  test("without records is known to be empty whatever its form", () => {
+  test("without records is known to be empty in every form", () => {
     for (const body of [bytes(""), bytes("[]"), bytes(" [ ]\n"), [], ["[]", "[]"], [""]]) {
       const batch = new LazyBatch({ ...parts, body });
       expect([batch.isEmpty, batch.records]).toEqual([true, []]);

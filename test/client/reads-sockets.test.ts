@@ -65,7 +65,7 @@ class Scissors {
     });
   }
 
-  /** Until a request is under way that has no answer yet. */
+  /** Until a request has been sent that has no answer yet. */
   async asking(): Promise<void> {
     if (this.#isAsking) return;
     await new Promise<void>((resolve) => {

@@ -33,7 +33,7 @@ export interface Fate {
   readonly answer?: ClientAnswer;
   /** Headers come, the body only at its end: a proxy that collects bytes. */
   readonly isCollected?: boolean;
-  /** Headers come, and then nothing for ever: a connection that is dead without anybody knowing. */
+  /** Headers come, and then nothing more: a dead connection that neither side closes. */
   readonly isSilent?: boolean;
   /** What comes before the silence. */
   readonly lastWords?: string;
@@ -58,7 +58,7 @@ export interface Stage {
   /** Bodies that were cut or ended early. */
   cuts: number;
   fate: (asked: Asked) => Fate;
-  /** A request of somebody else, whom nothing befalls. */
+  /** A request of another client, over a healthy network. */
   send(
     method: string,
     headers?: Record<string, string>,

@@ -219,7 +219,7 @@ test("a reader that stops holds little, is cut, and then catches up by pages", a
   expect(stage.asked.slice(requests).map(({ query }) => query.get("live"))).toEqual([null, null]);
 });
 
-test("a reader that pauses now and then has each record once, whatever is cut for it", async () => {
+test("a reader that pauses now and then has each record once, with any cut connections", async () => {
   for (const seed of [1, 2, 3, 4, 5]) {
     const random = createSeededRandom(seed);
     const stage = openStage(

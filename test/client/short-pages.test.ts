@@ -1,4 +1,4 @@
-// Pages that are shortened on their way, with a length that fits: whoever does it mends Content-Length too.
+// Pages that a proxy shortens on their way, with a Content-Length that fits the shorter page.
 import { DurableStreamTestServer } from "@durable-streams/server";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { connect } from "../../src/client/client.ts";

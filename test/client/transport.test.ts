@@ -63,7 +63,7 @@ async function serve(
   return { url: await listen(server), seen };
 }
 
-/** A server that sends these bytes to whoever comes, and then ends the connection, or not. */
+/** A server that sends these bytes on every connection, and then ends the connection, or not. */
 async function speak(bytes: string, end: "end" | "reset" | "stay"): Promise<string> {
   const server = createNetServer((socket) => {
     socket.once("data", () => {
@@ -113,7 +113,7 @@ describe.each(TRANSPORTS)("%s", (_, make) => {
     for (const { headers } of seen) expect(headers["transfer-encoding"]).toBeUndefined();
   });
 
-  test("rejects when nobody listens, and when the connection ends without an answer", async () => {
+  test("rejects when no server listens, and when the connection ends without an answer", async () => {
     const { url } = await serve((response) => response.socket?.destroy());
     await expect(make()({ ...GET, url })).rejects.toThrow();
     const server = createNetServer();

@@ -185,7 +185,7 @@ test("a batch that is too large is cut smaller, and the numbers stay right", () 
     expect(acks.filter((_, at) => at % 2 === 1).reduce((sum, count) => sum + count)).toBe(64);
   }));
 
-/** Batch 2 is too large for somebody on the way; of those behind it one is lost, and arrives late. */
+/** Batch 2 is too large for a proxy on the way; of those behind it one is lost, and arrives late. */
 function shrunk(): WriteStage["fate"] {
   const [small, late] = [
     befalls(2, { status: 413, thereMs: 1_000 }),
@@ -231,7 +231,7 @@ test("a named producer ends if others were sent behind a batch that would be cut
 
 test("what was stored before a batch that is cut stays before what goes on under a new id", () =>
   withStage({}, async (stage) => {
-    // Batch 3 is refused while batch 1 is stored and nobody knows it yet.
+    // Batch 3 is refused while batch 1 is stored and its answer has not arrived yet.
     const held = befalls(1, { lost: "answer" }, { status: 503 });
     const small = befalls(3, { status: 413, thereMs: 20 });
     stage.fate = (sent, at) => ({ ...held(sent, at), ...small(sent, at) });
@@ -434,7 +434,7 @@ test("back-pressure bounds what waits for a server that does not answer", () =>
     await stage.pass(2_000);
     expect(isReady).toBe(false);
     expect(given).toBeLessThan(100);
-    // The end of the producer wakes whoever waits.
+    // The end of the producer wakes the callers that wait.
     expect(await stage.drive(feed)).toBeInstanceOf(AppendFailure);
   }));
 
@@ -499,7 +499,7 @@ test("lingering waits for a full batch, for its time, or for a flush", () =>
     await stage.drive(producer.flush());
     expect(sent()).toBe(3);
     expect(await stage.stored()).toEqual([0, 1, 2, 3, 4]);
-    // A flush with nothing to send hurries nobody later.
+    // A flush with nothing to send does not hurry later appends.
     await stage.drive(producer.flush());
     producer.append(5);
     await stage.pass(900);

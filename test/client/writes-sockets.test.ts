@@ -111,7 +111,7 @@ test("plain appends of two handles over sockets are each stored once", async () 
   expect(proxy.droppedAnswers).toBeGreaterThan(20);
 });
 
-/** A process that writes one record after the other until it is told to stop. */
+/** A process that writes one record after the other until it is stopped. */
 const WRITER = `
   import { connect } from ${JSON.stringify(new URL("../../dist/client/client.js", import.meta.url).href)};
   const producer = connect(process.argv[1]).producer({ id: "writer", batchRecordsMax: 2 });
@@ -122,7 +122,7 @@ const WRITER = `
   }
 `;
 
-test("a process that sleeps while another takes over writes nothing when it wakes, and is told so", async () => {
+test("a process that sleeps while another takes over writes nothing when it wakes, and its append fails", async () => {
   const server = await startServer();
   endings.push(() => server.stop());
   const url = server.url + PATH;

@@ -57,7 +57,7 @@ export interface WriteStage {
   connect(options?: ClientOptions): Stream;
   /** What the stream holds, seen past the network. */
   stored(): Promise<unknown[]>;
-  /** A request of somebody else, whom nothing befalls. */
+  /** A request of another client, over a healthy network. */
   direct(method: string, headers?: Record<string, string>, body?: string): Promise<ClientAnswer>;
   /** Moves time in small steps until the promise is settled. */
   drive<R>(promise: Promise<R>): Promise<R>;

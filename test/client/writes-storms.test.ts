@@ -56,7 +56,7 @@ async function storm(seed: number): Promise<Told> {
       (error: unknown) => error,
     ),
   );
-  // Whatever is still on its way arrives.
+  // All requests that are still on their way arrive.
   await stage.pass(12_000);
   const stored = (await stage.stored()) as Record[];
   await stage.close();
@@ -108,7 +108,7 @@ test(
         seen[outcome === "unknown" ? "unknown" : "notStored"] += 1;
       }
     }
-    // A storm that harms nobody shows nothing.
+    // A storm without harm shows nothing.
     expect(seen.flushed).toBeGreaterThan(SEEDS / 3);
     if (SEEDS >= 100)
       expect(Math.min(seen.failed, seen.unknown, seen.notStored)).toBeGreaterThan(0);
@@ -121,7 +121,7 @@ test("in 100 storms a producer that was replaced stores nothing after its heir",
     const random = createSeededRandom(seed);
     const stage = openWriteStage({ seed });
     await stage.direct("PUT", { "content-type": "application/json" });
-    // Whoever repeats requests on the way can be refused for a copy of what was stored.
+    // With a network that repeats requests, a client can be refused because of a copy of what was stored.
     stage.fate = badNetwork(random, 3, false);
     const patient = { retry: { totalMs: 3_600_000 }, timeoutMs: 2_000 };
     const options = { id: "writer", batchRecordsMax: 3, inFlightMax: 8 };

@@ -307,14 +307,14 @@ test("a source that can be replayed goes on exactly after each crash", () =>
       const stream = stage.connect({ signal: life.signal });
       const state = await stage.drive(stream.resume("source"));
       lives.push(state?.epoch);
-      // Where this source stands is told by what the stream holds up to the offset of its last append.
+      // The stream up to the offset of the last append says how far this source got.
       done = state === undefined ? 0 : (await stage.stored()).length;
       expect(state?.offset).toBe(
         done === 0 ? undefined : (await stage.drive(stream.head())).offset,
       );
       const producer = stream.producer({ id: "source", batchRecordsMax: 1, inFlightMax: 3 });
       for (const record of source.slice(done)) producer.append(record);
-      // The process dies with appends on their way; they arrive, and nobody hears of it.
+      // The process dies with appends on their way; they arrive, and their answers are lost.
       await stage.pass(100 + random.below(200));
       life.abort();
       await stage.pass(100);
@@ -365,7 +365,7 @@ test("create is repeated safely, and tells of another configuration by its code"
   await stage.close();
 });
 
-test("delete is done once, also if its answer is lost; a stream that is not there is told", () =>
+test("delete is done once, also if its answer is lost; calls of a missing stream fail with stream_not_found", () =>
   withStage(async (stage) => {
     let losses = 1;
     stage.fate = () => ((losses -= 1) >= 0 ? { lost: "answer" } : {});

@@ -58,7 +58,7 @@ export async function crashRun(options: CrashOptions): Promise<CrashReport> {
   let server = await site.start();
   const paths = Array.from({ length: streams }, (_, index) => `/v1/stream/crash-${index}`);
   for (const path of paths) await create(site, path);
-  // Half of them wait for each answer, half have five appends under way.
+  // Half of them wait for each answer, half have five unanswered appends.
   const writers = Array.from({ length: producers }, (_, index) => {
     const path = paths[index % streams] ?? "";
     const width = index < producers / 2 ? 1 : 5;

@@ -1,6 +1,6 @@
 /**
- * What a journal must have after any crash. One commit is under way at a time, so that there are two worlds
- * that recovery may come up with: with and without the commit that was not answered. No third one.
+ * What a journal must have after any crash. One commit runs at a time, so that there are two worlds that recovery
+ * may find: with and without the commit that was not answered. No third one.
  */
 
 import type { Change } from "../../src/streams/core/change.ts";
@@ -42,7 +42,7 @@ export class History {
       read: (stream, from, to, bytesMax) => store.read(stream, from, to, bytesMax),
       close: () => store.close(),
       commit: async (changes) => {
-        if (this.#underWay !== undefined) throw new Error("two commits are under way at once");
+        if (this.#underWay !== undefined) throw new Error("two commits run at once");
         this.#underWay = changes;
         await store.commit(changes);
         this.#answered.apply(changes);
@@ -103,7 +103,7 @@ async function checkStream(
   if (index !== appends.length) throw new Error(`stream ${stream} has appends without data`);
 }
 
-/** The world as text. What is undefined is not there, however it came to be undefined. */
+/** The world as text. An undefined member counts as absent. */
 export function describe(world: World): string {
   const { streams, byId, nextId, timeMs, version, signingKeys, subscriptions } = world;
   const book = [...subscriptions.byId].sort(([one], [other]) => (one < other ? -1 : 1));

@@ -34,7 +34,7 @@ export interface Place {
   readonly door: string;
 }
 
-/** Appends under way at once. */
+/** Unanswered appends at once. */
 const WIDTH = 20;
 const TYPE: Headers = { "content-type": "text/plain" };
 
@@ -57,7 +57,7 @@ export abstract class Writer {
     this.id = id;
     this.path = path;
     this.random = random;
-    // As many sockets as appends under way: they overtake each other.
+    // As many sockets as unanswered appends: they overtake each other.
     this.#agent = new Agent({ keepAlive: true, maxSockets: WIDTH });
   }
 
@@ -113,7 +113,7 @@ export abstract class Writer {
   }
 }
 
-/** Keys: all under way, in no order. */
+/** Keys: all sent at once, in no order. */
 export class KeyWriter extends Writer {
   #next = 0;
 
@@ -193,7 +193,7 @@ abstract class SessionWriter extends Writer {
   }
 }
 
-/** A session with many appends under way, which wait for each other or are sent again. */
+/** A session with many unanswered appends, which wait for each other or are sent again. */
 export class PipelinedWriter extends SessionWriter {
   readonly #isPatient: boolean;
   #next = 0;

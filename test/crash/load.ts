@@ -45,7 +45,7 @@ export class Producer {
     this.id = id;
     this.path = path;
     this.#bytes = bytes;
-    // As many sockets as appends under way: they overtake each other.
+    // As many sockets as unanswered appends: they overtake each other.
     this.#agent = new Agent({ keepAlive: true, maxSockets: width });
   }
 
@@ -254,7 +254,7 @@ export async function readAll(url: string, path: string): Promise<readonly Store
   try {
     for (let offset = "-1"; ;) {
       const answer = await call("GET", url, `${path}?offset=${offset}`, { agent });
-      // A stream that was lost has lost all its records: what is wrong is told by the comparison.
+      // A stream that was lost has lost all its records: the comparison reports it.
       if (answer.status === 404 && offset === "-1") return [];
       if (answer.status !== 200)
         throw new Error(`${path} at ${offset}: ${answer.status} ${answer.text}`);
@@ -282,7 +282,7 @@ export function compare(
   for (const [at, { producer: id, number, fill }] of stored.entries()) {
     const entry = byId.get(id);
     if (entry === undefined) {
-      problems.push(`${path}: record ${at} is of nobody: ${id}`);
+      problems.push(`${path}: record ${at} has an unknown producer: ${id}`);
       continue;
     }
     const { producer, next } = entry;

@@ -2,7 +2,7 @@
  * Server processes that are started, killed and started again on one directory.
  *
  * The port is another one each time: a client asks for the address when it calls. A fixed port would let a
- * client that knocks on it while nobody listens be connected to itself.
+ * client that connects to it while no server listens be connected to itself.
  */
 
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
@@ -78,7 +78,7 @@ export function startServer(options: StartOptions): Promise<ServerProcess> {
       resolve(signal ?? code ?? -1);
     });
   });
-  child.on("error", () => undefined); // `close` follows, and whoever waits is told then.
+  child.on("error", () => undefined); // `close` follows, and settles the promises.
   return new Promise((resolve, reject) => {
     child.stdout?.setEncoding("utf8").on("data", (text: string) => {
       out += text;

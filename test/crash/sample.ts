@@ -14,7 +14,7 @@ import {
   marked,
 } from "../../src/testing/store-case-kit.ts";
 
-/** One commit, as the engine does it: the world moves first, then the store is told. */
+/** One commit, as the engine does it: first it changes the world, then it calls the store. */
 export async function commit(store: FileStore, changes: readonly Change[]): Promise<void> {
   for (const change of changes) applyChange(store.world, change);
   await store.commit(changes);

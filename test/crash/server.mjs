@@ -22,7 +22,7 @@ process.on("message", (message) => {
   );
 });
 process.once("SIGTERM", () => void server.stop().then(() => process.exit(0)));
-// The test has ended, however it did: nobody would stop this process any more.
+// The test process has ended: nothing else would stop this one.
 process.on("disconnect", () => process.exit(0));
 console.log(`hapax listening on ${server.url} (durability: ${server.durability})`);
 

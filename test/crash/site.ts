@@ -30,7 +30,7 @@ export class Site {
     const server = await starting;
     const current = this.#current;
     void server.ended.then((how) => {
-      // Still the current one: nobody has killed it.
+      // Still the current one: it was not killed.
       if (this.#current !== current) return;
       this.#set(Promise.reject(new Error(`the server ended with ${how}: ${server.stderr()}`)));
     });

@@ -26,7 +26,7 @@ const cases = STRATEGIES.filter((name) => name !== "postgres" || reason === unde
 );
 
 test.for(cases)(
-  "G24 every record is copied once and in order, whoever is killed, stopped or not heard: $name",
+  "G24 every record is copied once and in order, with processes killed and stopped and answers lost: $name",
   { timeout: 300_000 },
   async ({ strategy, troubles, name }) => {
     const records = RECORDS[strategy];

@@ -355,7 +355,7 @@ interface Latencies {
   readonly oldP99: number;
 }
 
-/** Milliseconds that reads take while appends are under way all the time. */
+/** Milliseconds that reads take while appends run all the time. */
 function readLatencies(wrapper: readonly string[]): Promise<Latencies> {
   return inDirectory(async (dir) => {
     const journal = { segmentBytes: MIB, cacheBytes: 64 * 1024 };
@@ -447,22 +447,25 @@ function settledSocket(url: string): Promise<Socket> {
   });
 }
 
-test("a second process on the directory is refused, and a killed one keeps nobody out", LIMIT, () =>
-  inDirectory(async (dir) => {
-    let server = await startServer({ dir });
-    await create(server, "one");
-    for (let number = 0; number < 5; number += 1) {
-      // The refused one ends by itself, says why and who, and leaves the other one alone.
-      const refused = await startServer({ dir }).catch((error: unknown) => String(error));
-      expect(refused).toContain(`process ${server.child.pid} uses directory=`);
-      expect(refused).toContain("ended with 1 ");
-      expect((await append(server, "one", number, `${number},`)).status).toBe(200);
-      server.child.kill("SIGKILL");
-      // At once: nobody waits for the first to be gone.
-      server = await startServer({ dir });
-      expect((await append(server, "one", number, `${number},`)).status).toBe(204);
-    }
-    expect(await readText(server, "one")).toBe("0,1,2,3,4,");
-    await server.kill();
-  }),
+test(
+  "a second process on the directory is refused, and a killed one leaves no lock behind",
+  LIMIT,
+  () =>
+    inDirectory(async (dir) => {
+      let server = await startServer({ dir });
+      await create(server, "one");
+      for (let number = 0; number < 5; number += 1) {
+        // The refused one ends by itself, says why and who, and leaves the other one alone.
+        const refused = await startServer({ dir }).catch((error: unknown) => String(error));
+        expect(refused).toContain(`process ${server.child.pid} uses directory=`);
+        expect(refused).toContain("ended with 1 ");
+        expect((await append(server, "one", number, `${number},`)).status).toBe(200);
+        server.child.kill("SIGKILL");
+        // At once: without waiting until the first has gone.
+        server = await startServer({ dir });
+        expect((await append(server, "one", number, `${number},`)).status).toBe(204);
+      }
+      expect(await readText(server, "one")).toBe("0,1,2,3,4,");
+      await server.kill();
+    }),
 );

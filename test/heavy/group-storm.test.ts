@@ -25,7 +25,7 @@ test(
 );
 
 test(
-  "G23 whoever dies, sleeps, leaves or joins, no stream waits for longer than two leases",
+  "G23 no stream waits for longer than two leases, while members die, sleep, leave and join",
   { timeout: 900_000 },
   async () => {
     const paced = IS_LONG ? { acts: 30, leaseMs: 3000 } : { acts: 3, leaseMs: 1500 };

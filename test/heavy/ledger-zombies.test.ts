@@ -10,7 +10,7 @@ for (const database of CRASH_DATABASES) {
       stage = await database.open();
     });
     afterAll(() => stage.close());
-    // Over SQLite nobody writes while somebody stands still inside a transaction: there is nothing to be fenced.
+    // Over SQLite no process writes while another stands still inside a transaction: there is nothing to be fenced.
     for (const { title, run } of casesFor(ledgerZombies, database)) test(title, () => run(stage));
   });
 }

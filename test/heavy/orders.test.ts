@@ -1,4 +1,4 @@
-// PostgreSQL outbox, Hapax, SQLite inbox: each order counts once in all three, whoever is killed. `npm run test:crash` has
+// PostgreSQL outbox, Hapax, SQLite inbox: each order counts once in all three, with every process killed. `npm run test:crash` has
 // 50,000 orders and a minute of kills; here it is shorter.
 import { expect, test } from "vitest";
 import { explainVerdict } from "../../src/testing/checker.ts";
@@ -17,7 +17,7 @@ if (reason !== undefined) console.log(`skipped: orders over three systems: ${rea
 const WAYS = IS_LONG ? (["log", "rows", "decoding", "messages"] as const) : (["log"] as const);
 
 test.skipIf(reason !== undefined).each(WAYS)(
-  "G27 G28 every order is sold, streamed and booked once, whoever is killed: outbox by %s",
+  "G27 G28 every order is sold, streamed and booked once, with every process killed: outbox by %s",
   { timeout: 600_000 },
   async (way) => {
     const { verdict, ...report } = await runOrders({ ...SIZE, way, seed: 7, leaseMs: 1500 });

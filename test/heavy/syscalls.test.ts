@@ -45,7 +45,7 @@ async function untilKilled(dir: string, call: Call, when: number): Promise<numbe
   const { acked, refusal } = await runScript(server.url, () => server.maintain());
   if (refusal !== undefined) throw new Error(`step ${acked} was refused: ${refusal.text}`);
   if (acked < SCRIPT.length) tried.kills += 1;
-  // The script may end before the background comes to the call.
+  // The script may end before the background work makes the call.
   await server.kill();
   return acked;
 }
@@ -70,7 +70,7 @@ async function killAt(calls: readonly Occurrence[]): Promise<readonly string[]> 
   return problems;
 }
 
-test("the script comes to every kind of call that the journal makes", (context) => {
+test("the script makes every kind of call that the journal makes", (context) => {
   requireStrace(context);
   const kinds = new Set(script.calls.map(({ call }) => call));
   expect([...kinds].sort()).toEqual([...CALLS, "openat"].sort());

@@ -26,7 +26,7 @@ const endings: readonly ((disk: SimulatedDisk) => SimulatedDisk)[] = [
   (disk) => disk.kill(),
 ];
 
-test("what was synced, or written durably, survives whatever happens next", async () => {
+test("what was synced, or written durably, survives every later crash", async () => {
   for (const seed of SEEDS) {
     for (const end of endings) {
       const disk = createSimulatedDisk(seed);
@@ -60,7 +60,7 @@ test("an unsynced sector is kept, lost or garbled by a power cut, each for itsel
   expect(fates.size).toBeGreaterThan(60);
 });
 
-test("a durable write that is under way when the power goes is torn", async () => {
+test("a durable write that has not ended when the power goes is torn", async () => {
   const found = new Set<string>();
   for (const seed of SEEDS) {
     const disk = createSimulatedDisk(seed);
@@ -191,7 +191,7 @@ test("after a crash or a kill nothing on the old disk ever ends, and there is no
   }
 });
 
-test("calls under way end in an order that the seed chooses, the same each time", async () => {
+test("concurrent calls end in an order that the seed chooses, the same each time", async () => {
   const orderOf = async (seed: number): Promise<string> => {
     const disk = createSimulatedDisk(seed);
     const file = await writeSynced(disk, "one", Buffer.alloc(100));

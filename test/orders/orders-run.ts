@@ -215,7 +215,7 @@ class OrdersRun {
       { from: ["orders"], to: ["stream"] },
       { from: ["stream"], to: ["books"] },
     ];
-    // Whoever was killed before it began has left none.
+    // A process that was killed before it began has left none.
     const histories = this.#histories.filter((path) => existsSync(path));
     const sum = (all: readonly Booked[]) => all.reduce((cents, order) => cents + order.cents, 0);
     return {

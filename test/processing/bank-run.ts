@@ -38,7 +38,7 @@ export interface BankReport {
   readonly torn: number;
   /** Confirmed ones that are missing. */
   readonly lost: number;
-  /** Accounts below zero: somebody decided on an old balance. */
+  /** Accounts below zero: a transfer was decided on an old balance. */
   readonly overdrawn: number;
 }
 
@@ -220,7 +220,7 @@ class Bank {
     const all = (await answer.json()) as readonly Entry[];
     const end = Number(tail.split("_")[1]);
     const entries: Entry[] = [];
-    // A record takes its text and a comma; whatever is behind the tail came after the list.
+    // A record takes its text and a comma. Records behind the tail came after the list.
     for (let at = 0; at < end;) {
       const entry = all[entries.length];
       if (entry === undefined) throw new Error("an account is shorter than its tail");

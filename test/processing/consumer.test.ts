@@ -30,7 +30,7 @@ function valueOf<T>(result: IteratorResult<T, undefined>): T {
   return result.value;
 }
 
-/** Whether the promise has settled after everything that was under way has had its turn. */
+/** Whether the promise is still pending after all queued work has run. */
 async function isPending(promise: Promise<unknown>): Promise<boolean> {
   let isSettled = false;
   const settle = (): void => {
@@ -453,7 +453,7 @@ describe("leases", () => {
 });
 
 describe("run", () => {
-  test("it commits what its handlers have not, and ends in order when it is told to", async () => {
+  test("it commits what its handlers have not, and ends in order when it is stopped", async () => {
     const opened = await stage();
     const names = paths(3);
     await createAll(opened, names);
@@ -499,7 +499,7 @@ describe("run", () => {
     expect([cursors[0]?.lag, members.length]).toEqual([1 + 1, 0]);
   });
 
-  test("a signal ends a consumer at once, and what cannot be cured is told to who waits", async () => {
+  test("a signal ends a consumer at once, and a permanent error rejects next()", async () => {
     const opened = await stage();
     const stop = new AbortController();
     const hapax = opened.connect();
@@ -508,7 +508,7 @@ describe("run", () => {
     stop.abort(new Error("enough"));
     await expect(waiting).rejects.toThrow("enough");
     await consumer.close();
-    const none = hapax.consumer({ group: "nobody made this" });
+    const none = hapax.consumer({ group: "not created" });
     await expect(none.next()).rejects.toMatchObject({ code: "group_not_found" });
     await none.close();
     await hapax.group("g").delete();

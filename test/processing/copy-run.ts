@@ -269,7 +269,7 @@ class CopyRun {
     }
   }
 
-  /** Whatever anybody sees at any time is a beginning of each stream. */
+  /** At any time, the copies are a beginning of each stream. */
   #look(copies: readonly Copy[]): void {
     const { twice, outOfOrder } = this.#examine(copies);
     if (twice + outOfOrder > 0) this.#besides += 1;

@@ -45,7 +45,7 @@ const OUT = "/v1/stream/out";
 const GROUP = "storm";
 const input = (stream: number): string => `/v1/stream/in/${stream}`;
 
-/** One worker with a network of its own, which can be cut for ever or for a while. */
+/** One worker with a network of its own, which can be cut for a while or until the end. */
 class Worker {
   readonly connection: Connection;
   readonly consumer: Consumer<Copy>;

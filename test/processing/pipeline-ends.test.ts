@@ -194,7 +194,7 @@ test("a close does not wait for a server that is away", async () => {
   await fill(stage.direct, INPUT, 3);
   await stage.direct.stream(OUTPUT).create();
   const collected = gate();
-  // With the patience of a client that nobody has set: a minute for each call.
+  // With the default patience of a client: a minute for each call.
   const hapax = connectServer(stage.proxy.url);
   const pipeline = createPipeline<Numbered>(hapax, {
     from: { streams: [INPUT] },

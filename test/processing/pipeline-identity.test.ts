@@ -302,7 +302,7 @@ test("a server that adds offsets to records of the State protocol gives the same
   }
 });
 
-test("an output is stored as an append of it would be, whatever class it is of", async () => {
+test("an output of any class is stored as an append of it would be", async () => {
   const stage = await onStage();
   await fill(stage.direct, INPUT, 3);
   class Money {

@@ -85,7 +85,7 @@ test("a sink with ids that is away at the start is waited for", async () => {
   expect(kept.size).toBe(5);
 });
 
-test("a sink that stays away for longer than the patience is told as what it said", async () => {
+test("a sink that is away for longer than patienceMs ends the pipeline with the sink's own error", async () => {
   await fill(stage.direct, INPUT, 5);
   const { sink } = openSqlite();
   const pipeline = untilDone<Numbered, Connection>(stage.direct, 5, {
@@ -156,7 +156,7 @@ test("a database without room is waited for, and puts no record aside", async ()
     onRetry: (error) => {
       if (!isHapaxError(error, "store_full")) return;
       refusals += 1;
-      // More often than a lost connection is forgiven; then somebody makes room.
+      // More often than a lost connection is retried; then the disk has room again.
       if (refusals === 15) connection.exec("PRAGMA max_page_count = 1000");
     },
   });

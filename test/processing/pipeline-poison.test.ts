@@ -1,4 +1,4 @@
-// Records that nothing can be done with are put aside, whatever is wrong with them. PROTOCOL.md §19, §20.3
+// Records that cannot be processed are put aside, with every kind of problem. PROTOCOL.md §19, §20.3
 import Database from "libsql";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { connectServer } from "../../src/client/processing.ts";

@@ -126,7 +126,7 @@ describe("a copy", () => {
     await fill(stage.direct, INPUT, 100);
     await stage.direct.stream(OUTPUT).create();
     const unknown = gate();
-    // The first hundred are stored, but it never hears of it; it is told of the second hundred only.
+    // The first hundred are stored, but their answer is lost; the pipeline gets the answer for the second hundred only.
     const pipeline = untilDone<Numbered>(
       stage.connect({ retry: { totalMs: 20, pauseMs: 5, pauseMsMax: 5 } }),
       100,

@@ -252,7 +252,7 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
     const options = { from: { streams: [INPUT] }, group: "rows", each: insert };
     const sink = bench().open();
     await untilDone<Numbered, Tx>(stage.direct, 10, { ...options, sink }).run();
-    // Processed by somebody who does not know the sink.
+    // Processed by a consumer that does not know the sink.
     await stage.direct.transaction((tx) => {
       for (let n = 10; n < 20; n += 1) tx.append(INPUT, { n });
     });

@@ -53,7 +53,7 @@ class GoodClient {
 
   /** Runs what is given and answers how many appends began and ended since; at least one must. */
   async during<T>(run: () => Promise<T>): Promise<{ result: T; acks: number }> {
-    const from = this.acked + 1; // One may have been under way already.
+    const from = this.acked + 1; // One may have been running already.
     this.worstMs = 0;
     const result = await run();
     while (this.acked <= from) await call("GET", this.#base, "/_hapax/health");
@@ -169,7 +169,7 @@ const smuggling: readonly AbuseCase[] = [
   refused("the preface of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
   refused("a version that does not exist", `GET ${TARGET} HTTP/3.7\r\nHost: test\r\n\r\n`),
   refused("TLS on a plain port", Buffer.from("16030100a5010000a10303", "hex")),
-  refused("an expectation that nobody meets", post(["Expect: a-miracle"])),
+  refused("an unknown expectation", post(["Expect: a-miracle"])),
 ];
 
 // Values that are well formed for each header, so that only the repetition is wrong.

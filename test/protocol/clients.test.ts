@@ -28,8 +28,8 @@ function freshUrl(): string {
 }
 
 /**
- * Collects what a subscriber is told until `count` items have come. The client's own `closed` resolves
- * when the last answer has arrived, which may be before its subscriber has been told.
+ * Collects what a subscriber receives until `count` items have come. The client's own `closed` resolves
+ * when the last answer has arrived, which may be before its subscriber has received it.
  */
 function collector<T>(count: number): {
   items: T[];
@@ -382,7 +382,7 @@ describe("what other packages of the ecosystem send", () => {
       const path = freshPath();
       await call("PUT", server.url, path, { headers: { "content-type": "application/json" } });
       const closed = await call("POST", server.url, path, {
-        headers: { "content-type": "text/whatever", "stream-closed": "true", ...length },
+        headers: { "content-type": "text/other", "stream-closed": "true", ...length },
       });
       expect([closed.status, closed.headers["stream-closed"]]).toEqual([204, "true"]);
     }

@@ -220,7 +220,7 @@ describe("appends", () => {
 
 // PROTOCOL.md §5
 describe("idempotent producers", () => {
-  test("a duplicate is 204 with the original's Stream-Next-Offset and the highest sequence, whatever its body", async () => {
+  test("a duplicate is 204 with the original's Stream-Next-Offset and the highest sequence, with any body", async () => {
     const path = await fresh();
     for (const sequence of [0, 1, 2]) {
       const headers = { ...TEXT, ...producer("p", 0, sequence) };
@@ -299,7 +299,7 @@ describe("deletion", () => {
     expect([beyond.status, codeOf(beyond)]).toEqual([410, "offset_beyond_tail"]);
   });
 
-  test("readers that wait when the stream is deleted are told", async () => {
+  test("readers that wait when the stream is deleted are answered at once", async () => {
     const path = await fresh();
     const poll = read(`${path}?offset=${ZERO}&live=long-poll`);
     const live = await openSse(server.url, `${path}?offset=-1&live=sse`);
@@ -771,7 +771,7 @@ describe("the end of a server", () => {
     pollAgent.destroy();
   });
 
-  test("a stop lets the append under way finish, and what was stored is answered", async () => {
+  test("a stop lets a running append finish, and what was stored is answered", async () => {
     const ending = await startNodeServer({ store: "memory", port: 0 });
     await call("PUT", ending.url, "/a", { headers: TEXT });
     const live = await openSse(ending.url, "/a?offset=-1&live=sse");

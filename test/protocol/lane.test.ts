@@ -10,7 +10,7 @@ const LIMITS_OF_TIME = { headersTimeoutMs: 2500, requestTimeoutMs: 2500, keepAli
 const SESSIONS_AT_ONCE = 180;
 
 interface Session {
-  /** Requests whose ends nobody can mistake: each gets one answer. */
+  /** Requests with an unambiguous end: each gets one answer. */
   readonly requests: readonly string[];
   /** Bytes that come when all those are answered. */
   readonly last: string;

@@ -1,4 +1,4 @@
-// Answers owed come first and in order, whatever follows the requests that they belong to. PROTOCOL.md §13
+// A server sends the answers it owes first and in order, with any bytes behind their requests. PROTOCOL.md §13
 import { connect, type Socket } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
 import {

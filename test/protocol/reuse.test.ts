@@ -89,7 +89,7 @@ describe.each([
         answers.push(told(await send("/s", identity, sequence, String(sequence), {}, again.url)));
         answers.push(told(await send("/s", identity, sequence, '"x"', {}, again.url)));
       }
-      // 32 appends are compared; what is older is a duplicate, whatever it carries.
+      // 32 appends are compared; an older one is a duplicate with any content.
       expect([round, answers]).toEqual([round, [KNOWN, expected, KNOWN, expected, KNOWN, KNOWN]]);
       await again.stop();
     }

@@ -19,7 +19,7 @@ function claimed(change: (claim: Members) => Members): NonNullable<Wrong["answer
   };
 }
 
-/** Commits in the name of whoever holds the stream. */
+/** Commits in the name of the member that holds the stream. */
 async function asHolder(passing: Passing, upstream: string): Promise<Passed | undefined> {
   if (!isAct(passing, "commit")) return undefined;
   const group = await call("GET", upstream, passing.path.replace(/\/commit$/, ""));

@@ -1,6 +1,6 @@
 /**
  * A storm of retries at the engine, in an order that a seed chooses: requests overtake each other, answers are
- * lost, whatever is not answered is sent again while older copies are still on their way, commits take their
+ * lost, unanswered requests are sent again while older copies are still on their way, commits take their
  * time, and, if wanted, the power goes. PROTOCOL.md §14, §15, §16, §17
  */
 
@@ -203,7 +203,7 @@ class Storm {
     }
   }
 
-  /** Something that is not acknowledged is sent again, whatever may still be on its way. */
+  /** Sends an unacknowledged append again, also while older copies are on their way. */
   #retry(): void {
     if (this.#requests.length >= ON_THE_WAY_MAX) return;
     const sender = this.#senders[this.#random.below(this.#senders.length)];

@@ -115,7 +115,7 @@ class Storm {
         else await new Promise((resolve) => setImmediate(resolve));
       }
     };
-    // Whoever waits for those before it needs that these can be sent meanwhile.
+    // An append that waits for earlier ones needs a free lane for those.
     const lanes = this.#identity === "patient session" ? APPENDS : LANES;
     await Promise.all(Array.from({ length: lanes }, lane));
   }

@@ -10,7 +10,7 @@ import type { AppendOutcome } from "../../src/streams/engine/outcomes.ts";
 import { appendCommand, keyClaim, sessionClaim } from "../../src/testing/commands.ts";
 import type { SeededRandom } from "../../src/testing/seeded-random.ts";
 
-/** How the appends of a storm are told apart. */
+/** What identifies the appends of a storm. */
 export type Identity = "session" | "patient session" | "key" | "if-match session";
 
 /** One attempt on its way. */
@@ -32,7 +32,7 @@ export interface Sender {
   /** Appends that are not acknowledged and may be sent, again or for the first time. */
   open(): readonly number[];
   attempt(number: number): Attempt;
-  /** What the server has decided, whether or not anybody hears of it. */
+  /** What the server has decided, also if the answer is lost. */
   judge(attempt: Attempt, outcome: AppendOutcome): void;
   /** The answer has arrived. */
   hear(attempt: Attempt, outcome: AppendOutcome): void;
@@ -60,7 +60,7 @@ export function recordsOf(
   return records;
 }
 
-/** All its appends are under way at once. */
+/** Sends all its appends at once. */
 export class PipelinedSender implements Sender {
   readonly id: string;
   readonly texts: readonly string[];
@@ -127,7 +127,7 @@ export class PipelinedSender implements Sender {
         if (isNext) this.#wrong(attempt, "is a gap after an acknowledged append");
         return;
       case "fenced":
-        if (attempt.life === this.#life) this.#wrong(attempt, "is fenced by nobody");
+        if (attempt.life === this.#life) this.#wrong(attempt, "is fenced by no other life");
         return;
       default:
         this.#wrong(attempt, `was refused: ${outcome.kind}`);
@@ -183,7 +183,8 @@ export class PipelinedSender implements Sender {
   #noteEnd(attempt: Attempt, end: Offset): void {
     const { number } = attempt;
     const before = this.#ends.get(number) ?? end;
-    if (before !== end) this.#wrong(attempt, `ended at ${before}, and a retry is told ${end}`);
+    if (before !== end)
+      this.#wrong(attempt, `ended at ${before}, and a retry is answered with ${end}`);
     this.#ends.set(number, end);
   }
 
@@ -243,14 +244,15 @@ export class Contender implements Sender {
     } else if (outcome.kind === "duplicate") {
       const end = this.#ends[attempt.number];
       if (end !== undefined && end !== outcome.end) {
-        this.problems.push(`${text} ended at ${end}, and a retry is told ${outcome.end}`);
+        this.problems.push(`${text} ended at ${end}, and a retry is answered with ${outcome.end}`);
       }
     } else if (outcome.kind === "tail_moved") {
       if (this.#stored[attempt.number] === text) this.problems.push(`${text} is a conflict`);
       this.#refused.add(text);
     } else if (outcome.kind === "reused") {
       // An older attempt of this life, made for another tail: its number has what was stored in its place.
-      if (this.#stored[attempt.number] === text) this.problems.push(`${text} is told as another`);
+      if (this.#stored[attempt.number] === text)
+        this.problems.push(`${text} is reported as another`);
     } else if (outcome.kind !== "fenced" || attempt.life === this.#life) {
       this.problems.push(`${text} was refused: ${outcome.kind}`);
     }
