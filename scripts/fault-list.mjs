@@ -5,7 +5,7 @@
  *   - the text that a fault replaces occurs exactly once in its file;
  *   - the test that it names is in the file that it names, or in a suite that this file runs;
  *   - what it puts in place refers to names that exist. Otherwise its test would fail with a ReferenceError, and the
- *     fault would count as caught whatever the test proves.
+ *     fault would count as caught by any test.
  */
 
 import {
@@ -52,10 +52,11 @@ export function planted(base, { file, find, replace }) {
 
 /** Faults whose test has no such title anywhere: neither in its file nor in a suite that the file runs. */
 function titleProblems(base, faults) {
-  const titles = testTitles(openTree(base));
+  const tree = openTree(base);
+  const titles = testTitles(tree);
   return faults
     .map(({ name, caughtBy }) => ({ name, title: caughtBy.test.split(" > ").at(-1) }))
-    .filter(({ title }) => !isTitle(titles, title))
+    .filter(({ title }) => !isTitle(tree, titles, title))
     .map(({ name, title }) => `${name}: no test has the title "${title}"`);
 }
 

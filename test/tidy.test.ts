@@ -64,6 +64,7 @@ interface Planted {
 }
 
 const mark = "TO" + "DO";
+const anyone = "who" + "ever";
 
 const headers = 'export const STREAM_LIFE = "Stream-Life";\n';
 
@@ -135,6 +136,15 @@ const planted: readonly Planted[] = [
   },
   {
     check: "guarantees",
+    problem: 'GUARANTEES.md: G901: no test "ZZ1 it has no row"',
+    changes: {
+      "GUARANTEES.md":
+        "## G901\n\n- **Tests:**\n  - `ZZ1 it has another name`\n  - `ZZ1 it has no row`\n",
+      "test/any.test.ts": 'test.each(["ZZ1 it has another name"])("%s", () => {});\n',
+    },
+  },
+  {
+    check: "guarantees",
     problem: "GUARANTEES.md: G901 quotes no test",
     changes: { "GUARANTEES.md": "## G901\n\n- **Holds for:** `x`\n- **Tests:** believe us\n" },
   },
@@ -162,6 +172,21 @@ const planted: readonly Planted[] = [
     check: "open tasks",
     problem: `src/streams/stores/memory.ts:2: no issue number: ${mark}`,
     changes: { "src/streams/stores/memory.ts": `// ${mark} #12 is fine.\n// ${mark} is not.\n` },
+  },
+  {
+    check: "plain words",
+    problem: `src/streams/stores/memory.ts:1: "${anyone}": name the one who acts`,
+    changes: { "src/streams/stores/memory.ts": `// Gives it to ${anyone} asks.\n` },
+  },
+  {
+    check: "plain words",
+    problem: `docs/guide.md:2: "${"is"} told": name the one who acts`,
+    changes: { "docs/guide.md": "# Guide\nThe reader is\ntold it.\n" },
+  },
+  {
+    check: "plain words",
+    problem: `src/streams/stores/memory.ts:2: "${"Comes"} to": name the one who acts`,
+    changes: { "src/streams/stores/memory.ts": "/**\n * Comes\n * to an end.\n */\n" },
   },
   {
     check: "file lengths",
