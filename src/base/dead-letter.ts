@@ -15,17 +15,17 @@ export interface DeadLetterReason {
   readonly message: string;
 }
 
-/** Which dead letters: those that match all that is named. */
+/** Selects dead letters: those that match all given members. */
 export interface DeadLetterFilter {
   readonly ids?: readonly string[];
-  /** Of their reason. */
+  /** The fingerprint of their reason. */
   readonly fingerprint?: string;
 }
 
 /** Dead letters with the same reason. */
 export interface DeadLetterGroup {
   readonly fingerprint: string;
-  /** Of the first of them. */
+  /** The message of the first letter. */
   readonly message: string;
   readonly count: number;
   /** The ids of the first and the last of them. */

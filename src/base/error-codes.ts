@@ -103,7 +103,7 @@ export function isErrorCode(word: string): word is ErrorCode {
 export class HapaxError extends Error {
   override readonly name = "HapaxError";
   // Declared, and set by the constructor: as fields they would be written out in every page.
-  /** Why. The only part that programs should look at. */
+  /** The reason. Programs should look at no other part. */
   declare readonly code: ErrorCode;
   /** The HTTP status: the one of the answer, or the one that a server would answer. */
   declare readonly status: number;
@@ -122,13 +122,16 @@ export class HapaxError extends Error {
     this.retry = RETRY[code] ?? retryAfter(this.status);
   }
 
-  /** What to do next, in one sentence. The client names the document that has it; so has `ERRORS` of `hapax`. */
+  /** Where to read what to do next. `ERRORS` of `hapax` has the texts themselves. */
   get help(): string {
     return `See ${this.code} in docs/errors.md.`;
   }
 }
 
-/** By name and code, not by instanceof: two copies of the package may live in one process. */
+/**
+ * Returns whether a value is an error of Hapax, and has this code if you name one. It also knows the errors of another
+ * copy of the package, which `instanceof` does not.
+ */
 export function isHapaxError(value: unknown, code?: ErrorCode): value is HapaxError {
   if (!(value instanceof Error && value.name === "HapaxError")) return false;
   return code === undefined || (value as HapaxError).code === code;

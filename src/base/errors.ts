@@ -448,7 +448,7 @@ export type ErrorCode = keyof typeof ERRORS;
 export type RetryAdvice = ErrorSpec["retry"];
 
 /**
- * The error class of Hapax. Its status, its advice and its help are those of its code.
+ * The error class of Hapax. `status`, `retry` and `help` follow from `code`.
  *
  * ```ts
  * import { HapaxError, isHapaxError } from "hapax";
@@ -459,14 +459,14 @@ export type RetryAdvice = ErrorSpec["retry"];
  */
 export class HapaxError extends ClientError {
   // The reference names what a class declares; they are set by the class above.
-  /** Why. The only part that programs should look at. */
+  /** The reason. Programs should look at no other part. */
   declare readonly code: ErrorCode;
   /** The HTTP status that a server answers with. */
   declare readonly status: number;
   /** Whether to repeat the call: as it is, after a pause, or not at all. */
   declare readonly retry: RetryAdvice;
 
-  /** `status` is the one of the answer, for codes that this side does not know. */
+  /** Pass the `status` of the answer: it counts for a code that this version does not know. */
   constructor(code: ErrorCode, message: string, options?: ErrorOptions & { status?: number }) {
     super(code, message, { ...options, status: specOf(code)?.status ?? options?.status ?? 500 });
   }

@@ -187,7 +187,7 @@ function counted(count: number): string {
 
 export const outboxCommand: Command = {
   name: "outbox",
-  summary: "see how far relays are, and forget those that are not needed any more",
+  summary: "show how far relays are, and forget a relay that will not run again",
   usage: [
     "hapax outbox status --database <database> [options]",
     "hapax outbox forget --database <database> --relay <name> [--discard-held]",
@@ -210,10 +210,14 @@ export const outboxCommand: Command = {
     { name: "yes", short: "y", help: "forget: do not ask" },
   ],
   details: [
-    "The database is that of the application: it is opened with the driver of the working directory, which is pg or",
-    "postgres, or node:sqlite, better-sqlite3, libsql or bun:sqlite. Held events wait behind a failure; those that were",
-    "given up are dead letters: see hapax dead-letters. Events are deleted when every relay that is known has passed",
-    "them: forget one that will not run again. Its replication slot, if it has one, is dropped.",
+    "--database is the database of your application. The command opens it with a driver in your working directory: pg or",
+    "postgres for PostgreSQL; node:sqlite, better-sqlite3, libsql or bun:sqlite for SQLite.",
+    "",
+    "Held events wait behind an event that failed. Events that a relay has given up are dead letters (see hapax help",
+    "dead-letters).",
+    "",
+    "An event is deleted when every known relay has passed it. So forget a relay that will not run again. This also drops",
+    "its replication slot, if it has one.",
   ],
   examples: [
     ["how far are they?", "hapax outbox status --database postgres://localhost/shop"],

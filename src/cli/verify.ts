@@ -97,7 +97,8 @@ export const verifyCommand: Command = {
   options: [NO_LOCK_OPTION, PROGRESS_OPTION],
   details: [
     "Exit code 0: sound. 1: damaged; each problem is one line with its file, offset, LSN and consequence.",
-    "A torn end after a kill is not damage. The command changes nothing. --json prints one object a line.",
+    "A write that a kill has cut short at the end of the journal is not damage. The command changes nothing. --json prints",
+    "one object a line.",
   ],
   examples: [
     ["is it sound?", "hapax verify ./hapax-data"],

@@ -17,7 +17,10 @@ export interface SinkPlace {
   readonly stream: string;
 }
 
-/** Stores a pipeline's effects together with its positions. The contract is at the head of this file. */
+/**
+ * Stores a pipeline's effects together with its positions. Every implementation must pass `sinkConformance` of
+ * `hapax/testing`.
+ */
 export interface Sink<Tx> {
   /** Makes the tables that it needs. Safe to call again, and by many at once. */
   prepare(): Promise<void>;

@@ -92,7 +92,7 @@ export interface SigningKeyAdded {
   readonly key: string;
 }
 
-/** Anything that can happen to the world. */
+/** One change of the world. A store commits it, and `applyChange` applies it. */
 export type Change =
   | StreamCreated
   | StreamAppended

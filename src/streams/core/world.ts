@@ -64,7 +64,7 @@ export type MutableWorld = Mutable<Omit<World, "streams" | "byId" | "names" | "s
   readonly signingKeys: string[];
 };
 
-/** A world in which nothing has happened yet. */
+/** Creates an empty world: without streams, groups and subscriptions. */
 export function createWorld(): World {
   const world: MutableWorld = {
     streams: new Map(),
@@ -80,7 +80,7 @@ export function createWorld(): World {
   return world;
 }
 
-/** Applies a change: in place, at once, without a decision. */
+/** Applies a decided change to the world, in place. */
 export function applyChange(readonlyWorld: World, change: Change): void {
   // The cast gives write access. The types make the world read-only for all other code.
   const world = readonlyWorld as unknown as MutableWorld;

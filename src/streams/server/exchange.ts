@@ -37,7 +37,10 @@ export interface Exchange {
   body(bytesMax: number): Promise<Uint8Array>;
   /** Calls `run` once if the other side goes away before the answer is complete. */
   onAbort(run: () => void): void;
-  /** The address of the other side: those with one address share their room with each other first. Default: all are one. */
+  /**
+   * The address of the client. Clients with the same address share the memory that their answers take. Default: all
+   * clients count as one address.
+   */
   readonly peer?: string;
   /** True when the other side is gone, so that no answer can reach it. */
   readonly isGone?: boolean;

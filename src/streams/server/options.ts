@@ -25,7 +25,10 @@ export interface ServerOptions {
   readonly keyWindowSeconds?: number;
   /** How many idempotency keys a stream remembers, unless it was created otherwise. Default 100,000. */
   readonly keyMax?: number;
-  /** What a new key meets in a full window, unless the stream was created otherwise. Default `evict`. */
+  /**
+   * What happens to a new key when the stream already remembers `keyMax` keys: `evict` forgets the oldest one, `reject`
+   * refuses the new one. A stream can be created with another choice. Default `evict`.
+   */
   readonly keyOverflow?: KeyOverflow;
   /**
    * Adds `headers.offset` to records of the State protocol in every read, as some servers do. Default false:

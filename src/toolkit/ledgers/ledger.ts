@@ -5,10 +5,10 @@
  * Contract, held by testing/ledger-conformance.ts against every implementation:
  *   LG1  what a transaction wrote is there as a whole after it, or not at all; no other caller sees it before;
  *   LG2  `put` writes if the entry is as expected at that moment, and otherwise writes nothing: of many at once, one wins;
- *   LG3  a token is greater than every token given before, by whomever; also after entries were deleted, and after restarts;
+ *   LG3  a token is greater than every token that any process got before; also after entries were deleted, and after restarts;
  *   LG4  time is the database's: what is left of a lease or of a retention is computed where the entry lives;
- *   LG5  `in(tx)` does everything inside the caller's transaction: with it, it stays or goes;
- *   LG6  scope, key and kind are kept apart: no two places meet, and their characters do not matter;
+ *   LG5  `in(tx)` does everything inside the caller's transaction: what it wrote is committed or rolled back with that transaction;
+ *   LG6  scope, key and kind are kept apart: entries of two places are never mixed up, with any characters in their names;
  *   LG7  `migrate` can be called again, and by many at once; it refuses a schema newer than itself;
  *   LG8  `sweep` deletes what is past its retention, at most so many at once, and never an entry that a caller works on;
  *   LG9  bytes come back as they were put.
@@ -28,22 +28,25 @@ export interface Place {
 
 /** An entry as it was at one moment. */
 export interface Entry {
-  /** Of the claim that wrote it: see LG3. */
+  /** The token of the claim that wrote the entry. Every later claim has a greater one. */
   readonly token: number;
-  /** Counts the writes since it was made. */
+  /** How often the entry was written since it was made. */
   readonly revision: number;
   readonly state: EntryState;
-  /** Claims since it was made. */
+  /** How often the entry was claimed since it was made. */
   readonly attempts: number;
-  /** Zero or less: the lease is over. Undefined if there is none. */
+  /** Milliseconds until the lease ends. Zero or less: it is over. Undefined: there is none. */
   readonly leaseLeftMs: number | undefined;
-  /** How long the lease was when it was given: more is left only if the database's clock was set back. */
+  /**
+   * How long the lease was at its start, in milliseconds. If `leaseLeftMs` is greater, the database's clock was set
+   * back.
+   */
   readonly leaseMs?: number | undefined;
-  /** Zero or less: it counts no more. Undefined: it never expires. */
+  /** Milliseconds until the entry expires. Zero or less: it has expired. Undefined: it never expires. */
   readonly keepLeftMs: number | undefined;
-  /** Since it was made. */
+  /** Milliseconds since the entry was made. */
   readonly ageMs: number;
-  /** Of what it was claimed for. */
+  /** A digest of the content that the key was claimed for. */
   readonly fingerprint: string | undefined;
   /** What the primitive keeps: a result, the progress of work, a position. */
   readonly data: Uint8Array | undefined;
@@ -118,22 +121,31 @@ export interface LedgerSupport {
   readonly outbox: readonly OutboxWay[];
 }
 
-/** The user's database. `Tx` is what its client has for a transaction. The contract stands at the head of this file. */
+/**
+ * The user's database as a ledger. `Tx` is the transaction type of its client. Every implementation must pass
+ * `ledgerConformance` of `hapax/testing`.
+ */
 export interface Ledger<Tx> {
   readonly name: string;
   readonly supports: LedgerSupport;
-  /** True for what `in` answers: `transaction` is then the caller's own, and does not commit. */
+  /**
+   * True for a ledger that `in` has returned. Its `transaction` runs in the caller's transaction and does not commit
+   * it.
+   */
   readonly isJoined: boolean;
   readonly entries: Entries;
   /** The events of the outbox. Throws `unsupported` if `supports.outbox` is empty. */
   readonly outbox: OutboxLog<Tx>;
-  /** LG7 */
+  /**
+   * Creates the tables, or brings them up to date. May be called again, and by many processes at once. Throws
+   * `schema_newer` if a newer version of Hapax has made them.
+   */
   migrate(): Promise<void>;
   /**
    * Commits when `work` is done, and rolls back when it throws. When `signal` aborts it rolls back at once, without
    * waiting for the work, and rejects with the signal's reason. `tx` refuses every call after the end.
    */
   transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T>;
-  /** LG5: the same ledger inside a transaction that the caller began and ends. */
+  /** Returns this ledger inside a transaction that the caller has begun and will end. */
   in(tx: Tx): Ledger<Tx>;
 }

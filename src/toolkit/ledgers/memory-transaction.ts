@@ -1,7 +1,7 @@
 /** What a ledger in memory and its outbox both know of a transaction. */
 
-/** A transaction in memory: business data that lives in the same process says how it is taken back. */
+/** A transaction in memory. Your own data in the same process can register how to undo its changes. */
 export interface MemoryTransaction {
-  /** Called, last first, if the transaction fails. */
+  /** Registers a function that undoes a change. If the transaction fails, the functions run, the last one first. */
   undo(work: () => void): void;
 }

@@ -48,9 +48,9 @@ const APPLY =
   "INSERT INTO hapax_migrations (part, version, applied_at) VALUES ($1, $2, clock_timestamp())";
 
 /**
- * A ledger in PostgreSQL. A transaction is what the client has for one: a connection of the pool of `pg`, the `sql` that
- * `begin` of `postgres` gives. Inside a transaction use `ledger.in(tx)`. Behind a pooler in the mode `transaction`, such as
- * PgBouncer, `postgres` needs `prepare: false`.
+ * Creates a ledger in PostgreSQL. Its `tx` is a connection of the pool of `pg`, or the `sql` that `begin` of `postgres`
+ * passes. Inside a transaction use `ledger.in(tx)`. Behind a pooler in the mode `transaction`, such as PgBouncer,
+ * `postgres` needs `prepare: false`.
  *
  * ```ts
  * import { type PgPool, postgresLedger } from "hapax/ledgers/postgres";

@@ -51,8 +51,8 @@ const NAME_BYTES_MAX = 512;
 const encoder = new TextEncoder();
 
 /**
- * Makes the outbox of a ledger. What is added to a transaction is published by a relay if the transaction is committed,
- * and never otherwise. Throws `unsupported` if the ledger has no outbox.
+ * Creates the outbox of a ledger. A relay publishes an event if the transaction that added it is committed, and never
+ * otherwise. Throws `unsupported` if the ledger has no outbox.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";

@@ -27,7 +27,7 @@ export interface OutboxDeadLetter {
   readonly reason: DeadLetterReason | undefined;
 }
 
-/** Which dead letters of a relay: those that match all that is named. */
+/** Selects dead letters of a relay: those that match all given members. */
 export interface OutboxLetterFilter extends DeadLetterFilter {
   /** Of the event. */
   readonly key?: string;
@@ -59,7 +59,7 @@ const CHANGED_MAX = 500;
 const GROUPED_MAX = 100_000;
 
 /**
- * The tools for what a relay has given up.
+ * Creates the tools to list, replay and discard the events that a relay has given up.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";

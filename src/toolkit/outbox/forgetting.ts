@@ -17,7 +17,7 @@ export interface ForgetOptions {
   readonly discardsHeld?: boolean;
 }
 
-/** What was forgotten. */
+/** The result of `forgetRelay()`. */
 export interface ForgottenRelay {
   /** False: there was no relay of this name. */
   readonly isFound: boolean;
@@ -26,7 +26,7 @@ export interface ForgottenRelay {
   readonly heldDiscarded: number;
   /** A batch was begun and not settled: it may or may not have been published. */
   readonly isUnfinished: boolean;
-  /** Where it was, as text that only the log understands; undefined if it took rows. */
+  /** The last position of the relay, as text that only the log understands. Undefined if the outbox has rows. */
   readonly position: string | undefined;
 }
 
@@ -34,8 +34,8 @@ export interface ForgottenRelay {
 const DISCARDED_MAX = 500;
 
 /**
- * Forgets a relay that will not be used again, so that events are deleted without it. Throws `in_progress` while a
- * process runs it, or may still do so. With logical decoding its slot has to be dropped too: see `dropSlot`.
+ * Forgets a relay that will not be used again. Cleaning then no longer keeps events for it. Throws `in_progress` while
+ * a process runs it, or may still do so. With logical decoding its slot has to be dropped too: see `dropSlot`.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";

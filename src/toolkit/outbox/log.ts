@@ -3,8 +3,8 @@
  * them and publishes. Implementations: ledgers/*-outbox*.ts.
  *
  * Contract, held by testing/outbox-conformance.ts against every implementation:
- *   OL1  an event is there if and only if the transaction that added it was committed, whenever and in which order ever;
- *   OL2  a span names the same events, in the same order, whenever it is read, by whomever;
+ *   OL1  an event is there if and only if the transaction that added it was committed, in any order of commits;
+ *   OL2  a span names the same events, in the same order, for every reader at every time;
  *   OL3  spans that follow each other have every event once: one that commits late is in a later span, and is not waited for;
  *   OL4  events of one key are in the order of their transactions, if those excluded each other (as by the lock of a row);
  *   OL5  a batch of rows is held by one relay at a time; of one key no two batches are held at once, and they go in order;
@@ -21,7 +21,7 @@ import type { DeadLetterReason } from "../../base/dead-letter.ts";
  */
 export type OutboxWay = "log" | "rows" | "decoding" | "messages";
 
-/** What a business transaction adds. */
+/** An event that a transaction of your own adds to the outbox. */
 export interface NewOutboxEvent {
   readonly topic: string;
   /** Events of one key are published in order. Undefined: it has no order. */
@@ -50,13 +50,15 @@ export interface OutboxSpan {
 
 /** An event that waits: behind a failure, or for an operator. */
 export interface HeldEvent {
-  /** Whose: every relay has its own. */
+  /** The relay that holds the event. Every relay holds its own events. */
   readonly relay: string;
   readonly event: OutboxEvent;
   /** `waiting`: to be tried again when it is due. `dead`: given up. */
   readonly state: "waiting" | "dead";
   readonly attempts: number;
-  /** Zero or less: due. Of the first event of a key; those behind it wait with it. */
+  /**
+   * Milliseconds until the next attempt. Zero or less: it is due. Later events of the same key wait with the first one.
+   */
   readonly dueInMs: number;
   /** Why the last attempt failed; undefined if the event only waits behind another. */
   readonly reason: DeadLetterReason | undefined;
@@ -65,7 +67,7 @@ export interface HeldEvent {
 /** A new or changed held event: `dueInMs` from now on. */
 export type HeldWrite = HeldEvent;
 
-/** Which held events: all that are named. In the order in which they were added. */
+/** Selects held events: those that match all given members. */
 export interface HeldFilter {
   readonly relay: string;
   readonly state?: "waiting" | "dead";
@@ -77,19 +79,25 @@ export interface HeldFilter {
   readonly max: number;
 }
 
-/** Events that wait behind a failure, and dead letters: the same for every way. */
+/** The events that wait behind a failure, and the dead letters. */
 export interface HeldEvents {
-  /** In the order in which they were held first. */
+  /** Returns events in the order in which they were held first. */
   list(filter: HeldFilter): Promise<readonly HeldEvent[]>;
-  /** How many `list` would answer: without reading them. */
+  /** Returns how many events `list` would return, without reading them. */
   count(filter: HeldFilter): Promise<number>;
-  /** Those of these keys that have held events; `state`: of this state. Costs no more where very many are held. */
+  /**
+   * Returns which of these keys have held events, only of this `state` if it is given. The cost does not grow with the
+   * number of held events.
+   */
   keys(
     relay: string,
     among: readonly string[],
     state?: HeldEvent["state"],
   ): Promise<ReadonlySet<string>>;
-  /** Inside a transaction of `ledger.in(tx)`: puts by relay and id, then removes by id. */
+  /**
+   * Stores events by relay and id, and then removes events by id. Call it inside a transaction, through
+   * `ledger.in(tx)`.
+   */
   change(relay: string, puts: readonly HeldWrite[], removes: readonly string[]): Promise<void>;
 }
 
@@ -113,21 +121,25 @@ export interface OutboxLag {
 
 /** Events as a log with positions: one relay of a name at a time, any number of names. */
 export interface OutboxSpans {
-  /** Where a new relay begins: before everything that is there, or behind it. */
+  /** Returns the position at which a new relay begins: before all stored events, or after them. */
   start(at: "beginning" | "end", relay: string): Promise<string>;
   /**
-   * The next stretch of at most `max` events (one transaction at least, where they cannot be parted); undefined: nothing.
-   * `from` is the position that the relay has kept: what lies far before it may be given up.
+   * Returns the next span of at most `max` events; undefined if there are none. It may be longer where the events of
+   * one transaction cannot be divided. `from` is the position that the relay has stored: the log may give up what lies
+   * far before it.
    */
   plan(from: string, max: number): Promise<OutboxSpan | undefined>;
-  /** OL2 */
+  /** Returns the events of a span: the same ones in the same order, every time. */
   read(span: OutboxSpan): Promise<readonly OutboxEvent[]>;
   /**
-   * `transaction`: `clean` belongs into the transaction in which the positions were read, so that no relay begins in
-   * between. `alone`: no relay needs what it deletes, and it uses connections of its own.
+   * `transaction`: call `clean` in the transaction that has read the positions, so that no new relay begins in between.
+   * `alone`: call it outside of transactions; it uses connections of its own.
    */
   readonly cleansIn: "transaction" | "alone";
-  /** OL7: `positions` of all relays. Deletes at most `max` events older than `keepMs`; answers how many. */
+  /**
+   * Deletes at most `max` events that are older than `keepMs` and that every relay has passed. Returns how many.
+   * `positions` has the positions of all relays.
+   */
   clean(positions: readonly string[], keepMs: number, max: number): Promise<number>;
 }
 
@@ -144,8 +156,8 @@ export interface OutboxBatch {
 /** Events as rows that relays take in batches: many relays of one name at once. */
 export interface OutboxRows {
   /**
-   * OL5. The keys of held events are left alone: `block` those of dead ones too, `continue` only those that wait to be
-   * tried again.
+   * Takes a batch under a lease; undefined if there is none. Leaves out the keys of held events: with `block` also
+   * those of dead events, with `continue` only those of events that will be tried again.
    */
   claim(
     relay: string,
@@ -153,17 +165,17 @@ export interface OutboxRows {
     leaseMs: number,
     afterDead: "block" | "continue",
   ): Promise<OutboxBatch | undefined>;
-  /** Answers whether it is still held. */
+  /** Extends the lease. Returns false if another relay has taken the batch. */
   renew(batch: OutboxBatch, leaseMs: number): Promise<boolean>;
   /**
-   * Inside a transaction of `ledger.in(tx)`: the batch is over. `done` names what was published, and what the same
-   * transaction puts among the held ones: those rows are deleted, and the rest is free again. Answers false, and
-   * changes nothing, if it was taken meanwhile.
+   * Ends the batch. Call it inside a transaction, through `ledger.in(tx)`. Deletes the rows that `done` names:
+   * published events, and events that the same transaction stores as held. The other rows are free again. Returns
+   * false, and changes nothing, if another relay has taken the batch.
    */
   settle(batch: OutboxBatch, done: readonly string[]): Promise<boolean>;
   /**
-   * Inside a transaction of `ledger.in(tx)`: the batches of a relay that will not come back are over, and their rows free.
-   * Answers false if one of them is under its lease.
+   * Ends the batches of a relay that will not run again, and frees their rows. Call it inside a transaction, through
+   * `ledger.in(tx)`. Returns false if a batch is still under its lease.
    */
   giveUp(relay: string): Promise<boolean>;
 }

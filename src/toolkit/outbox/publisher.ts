@@ -38,8 +38,8 @@ export interface PublishBatch {
 }
 
 /**
- * What became of an event. `skipped`: it was not tried, or certainly not published, for no fault of its own: it goes
- * again, under another identity. `isFinal`: trying again is of no use.
+ * The outcome of an event. `skipped`: it was certainly not published, because of another event: the relay sends it
+ * again under another identity. `failed` with `isFinal`: another attempt is useless.
  */
 export type PublishOutcome =
   | { readonly kind: "published" }
@@ -53,11 +53,11 @@ export interface UncertainRefusal {
 }
 
 /**
- * Takes batches of events to where they belong. Answers the outcome of each event, in their order. If it throws, the
- * outcome of all is unknown, and the relay repeats the same batch under the same identity until it is known.
+ * Publishes batches of events. Returns the outcome of each event, in their order. If it throws, the outcome of all is
+ * unknown, and the relay repeats the same batch under the same identity until it is known.
  *
- * Only a publisher that takes or refuses batches as a whole has `cancel`: it sees to it that a batch can never be
- * published any more, or says that it was.
+ * Only a publisher that takes or refuses whole batches has `cancel`. It makes sure that a batch can never be published
+ * any more, or returns that it was published.
  *
  * ```ts
  * import type { Publisher } from "hapax/outbox";
@@ -93,7 +93,10 @@ export interface PublishContext {
 
 /** Options of `functionPublisher`. All are optional. */
 export interface FunctionPublisherOptions {
-  /** Whether trying again is of no use. Default: never. */
+  /**
+   * Returns true for an error after which another attempt is useless: the event becomes a dead letter at once. Default:
+   * never.
+   */
   readonly isFinal?: (error: unknown) => boolean;
   /**
    * How long one call may take, in milliseconds. Then its signal aborts, and the event has failed and is tried again: the
@@ -111,8 +114,8 @@ const SKIPPED: PublishOutcome = { kind: "skipped" };
 
 /**
  * Publishes by a function of yours: an HTTP call, a client of a broker. It may be called more than once for an event,
- * always with the same idempotency key. Throwing says that it has failed, and that it may be tried again; so does a call
- * that takes longer than `callMs`. Throws `invalid_options`.
+ * always with the same idempotency key. If it throws, or takes longer than `callMs`, the event has failed and is tried
+ * again. Throws `invalid_options`.
  *
  * ```ts
  * import { memoryLedger } from "hapax/ledgers/memory";

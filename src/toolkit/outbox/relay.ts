@@ -77,8 +77,8 @@ export class Relay<Tx> {
   }
 
   /**
-   * Publishes until it is stopped. It gives what goes wrong to `onError`, and tries again. The signal ends it at once: the
-   * next relay that runs repeats what was being published.
+   * Publishes until it is stopped. Passes errors to `onError`, and tries again. The signal ends it at once: the next
+   * relay that runs repeats what was being published.
    */
   async run(signal?: AbortSignal): Promise<void> {
     await this.#alone(signal, Infinity, (parts) => this.#runOn(parts)).catch(unlessStopped);
