@@ -39,7 +39,7 @@ export async function compare(ways, rounds) {
 /** `insert(tx, number)` is the business: one row. */
 export function measureOnce(ledger, insert, { calls, width, rounds }) {
   const once = (key, number) =>
-    processOnce(ledger, key, ({ tx }) => insert(tx, number), { scope: "bench" });
+    processOnce(ledger, { scope: "bench", key }, ({ tx }) => insert(tx, number));
   const ways = {
     "bare transaction": () =>
       rateOf(calls, width, (number) => ledger.transaction((tx) => insert(tx, number))),
@@ -50,13 +50,12 @@ export function measureOnce(ledger, insert, { calls, width, rounds }) {
         ledger.transaction((joined) =>
           processOnce(
             ledger.in(joined),
-            `joined/${width}/${round}/${number}`,
+            { scope: "bench", key: `joined/${width}/${round}/${number}` },
             ({ tx }) => insert(tx, number),
-            { scope: "bench" },
           ),
         ),
       ),
-    "processOnce, repeated": (round) =>
+    "processOnce, duplicate": (round) =>
       rateOf(calls, width, (number) => once(`${width}/${round}/${number}`, number)),
   };
   return compare(ways, rounds);

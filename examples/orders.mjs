@@ -53,7 +53,7 @@ async function book({ file, url }) {
     .consumer(group)
     .run(async (batch) => {
       for (const { id, payload } of batch.records) {
-        await inbox.handle({ id, source: "shop" }, (tx) => {
+        await inbox.handle({ scope: "shop", key: id }, (tx) => {
           tx.prepare("INSERT INTO booked (orderId, cents) VALUES (?, ?)").run(
             payload.order,
             payload.cents,

@@ -7,7 +7,8 @@
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
-import { createInbox, isHapaxError } from "hapax/ledger";
+import { isHapaxError } from "hapax";
+import { createInbox } from "hapax/ledger";
 import { sqliteLedger } from "hapax/ledgers/sqlite";
 import Database from "libsql";
 
@@ -41,11 +42,13 @@ async function receive(request, response) {
   }
   const { id, cents, sentAtMs, isHard } = JSON.parse(body.toString("utf8"));
   try {
-    const { kind } = await inbox.handle({ id, source: "payments", sentAtMs }, (tx) => {
+    const message = { scope: "payments", key: id };
+    const book = (tx) => {
       tx.prepare("INSERT INTO bookings (event, cents) VALUES (?, ?)").run(id, cents);
       if (isHard && counts.failed === 0) throw new Error("out of luck");
-    });
-    counts[kind] += 1;
+    };
+    const { isDuplicate } = await inbox.handle(message, book, { sentAtMs });
+    counts[isDuplicate ? "duplicate" : "handled"] += 1;
     response.writeHead(200).end();
   } catch (error) {
     counts.failed += 1;

@@ -216,36 +216,36 @@ describe.each(bundlers)("by %s", (bundler) => {
     )) as typeof import("../src/toolkit/ledger.ts") &
       typeof import("../src/toolkit/ledgers/memory.ts");
     const ledger = memoryLedger();
-    const base = { scope: GLOBAL } as const;
+    const of = (key: string) => ({ scope: GLOBAL, key });
     const fail = (): never => {
       throw new RangeError("the work fails");
     };
     const begun = async (key: string, options: object): Promise<void> => {
-      await processOnce(ledger, key, fail, { ...base, ...options }).catch(() => undefined);
+      await processOnce(ledger, of(key), fail, options).catch(() => undefined);
     };
     const unknown = {
-      ...base,
       effect: "probed",
       reconcile: () => Promise.resolve({ kind: "unknown" } as const),
     } as const;
     await begun("exhausted", { attemptsMax: 1 });
     await begun("kept", { onFailure: "remember" });
     await begun("unknown", unknown);
-    await processOnce(ledger, "used", () => 1, { ...base, fingerprint: "a" });
+    await processOnce(ledger, of("used"), () => 1, {
+      fingerprint: "a",
+    });
     let end: (result: number) => void = () => undefined;
     const ended = new Promise<number>((resolve) => (end = resolve));
-    const repeatable = { ...base, effect: "repeatable" } as const;
-    const running = processOnce(ledger, "running", () => ended, repeatable);
+    const repeatable = { effect: "repeatable" } as const;
+    const running = processOnce(ledger, of("running"), () => ended, repeatable);
     await expectErrors({
-      attempts_exhausted: () => processOnce(ledger, "exhausted", fail, { ...base, attemptsMax: 1 }),
-      failure_kept: () => processOnce(ledger, "kept", fail, base),
-      outcome_unknown: () => processOnce(ledger, "unknown", fail, unknown),
-      key_reused: () => processOnce(ledger, "used", () => 1, { ...base, fingerprint: "b" }),
+      attempts_exhausted: () => processOnce(ledger, of("exhausted"), fail, { attemptsMax: 1 }),
+      failure_kept: () => processOnce(ledger, of("kept"), fail),
+      outcome_unknown: () => processOnce(ledger, of("unknown"), fail, unknown),
+      key_reused: () => processOnce(ledger, of("used"), () => 1, { fingerprint: "b" }),
       // Another object is another process: it does not join the call that runs.
-      in_progress: () => processOnce({ ...ledger }, "running", () => 2, repeatable),
-      invalid_options: () => processOnce(ledger, "k", () => 1, { ...base, leaseMs: -1 }),
-      unsupported: () =>
-        ledger.transaction((tx) => acquireLease(ledger.in(tx), "lease", { ...base })),
+      in_progress: () => processOnce({ ...ledger }, of("running"), () => 2, repeatable),
+      invalid_options: () => processOnce(ledger, of("k"), () => 1, { leaseMs: -1 }),
+      unsupported: () => ledger.transaction((tx) => acquireLease(ledger.in(tx), of("lease"))),
     });
     end(1);
     await running;

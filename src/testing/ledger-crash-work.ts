@@ -8,7 +8,7 @@ import { HapaxError, isHapaxError } from "../base/errors.ts";
 import { failpoint, setFailpoint } from "../base/failpoint.ts";
 import { createIdempotency, type FetchHandler, type Idempotency } from "../toolkit/idempotency.ts";
 import type { Ledger } from "../toolkit/ledgers/ledger.ts";
-import { GLOBAL } from "../toolkit/once/check.ts";
+import { GLOBAL } from "../toolkit/rules/scoped-key.ts";
 import { createInbox } from "../toolkit/once/inbox.ts";
 import { acquireLease } from "../toolkit/once/lease.ts";
 import { processOnce } from "../toolkit/once/process-once.ts";
@@ -68,15 +68,25 @@ type Work = <Tx>(stage: Stage<Tx>) => Promise<void>;
 
 async function onceInTransaction<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
   const { id, leaseMs } = task;
-  const options = { scope: GLOBAL, leaseMs, waitMs };
-  await processOnce(ledger, id, ({ tx }) => effects.write(tx, `${id} row`), options);
+  const options = { leaseMs, waitMs };
+  await processOnce(
+    ledger,
+    { scope: GLOBAL, key: id },
+    ({ tx }) => effects.write(tx, `${id} row`),
+    options,
+  );
 }
 
 /** The effect is elsewhere, under a key that is the same in every attempt. */
 async function onceRepeatable<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
   const { id, leaseMs } = task;
-  const options = { scope: GLOBAL, leaseMs, waitMs, effect: "repeatable" } as const;
-  await processOnce(ledger, id, ({ key }) => effects.deliver(key, `${id} letter`), options);
+  const options = { leaseMs, waitMs, effect: "repeatable" } as const;
+  await processOnce(
+    ledger,
+    { scope: GLOBAL, key: id },
+    ({ key }) => effects.deliver(key, `${id} letter`),
+    options,
+  );
 }
 
 /** The effect is elsewhere and has no keys: a process that takes over first asks whether it is there. */
@@ -84,7 +94,6 @@ async function onceProbed<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Pro
   const { id, leaseMs } = task;
   const text = `${id} row`;
   const options: OnceProbed<void> = {
-    scope: GLOBAL,
     leaseMs,
     waitMs,
     effect: "probed",
@@ -94,20 +103,20 @@ async function onceProbed<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Pro
         : { kind: "not_done" },
   };
   const work = (): Promise<void> => ledger.transaction((tx) => effects.write(tx, text));
-  await processOnce(ledger, id, work, options);
+  await processOnce(ledger, { scope: GLOBAL, key: id }, work, options);
 }
 
 async function inbox<Tx>({ ledger, effects, task }: Stage<Tx>): Promise<void> {
   const { id } = task;
   const messages = createInbox(ledger, { consumer: "crash-suite", retainMs: 3_600_000 });
-  await messages.handle({ id, source: "crash-suite" }, (tx) => effects.write(tx, `${id} row`));
+  await messages.handle({ scope: "crash-suite", key: id }, (tx) => effects.write(tx, `${id} row`));
 }
 
 /** A lease keeps no record, so the work first looks whether it was done. */
 async function lease<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
   const { id, leaseMs } = task;
   const text = `${id} row`;
-  const held = await acquireLease(ledger, id, { leaseMs, waitMs });
+  const held = await acquireLease(ledger, { scope: GLOBAL, key: id }, { leaseMs, waitMs });
   if (held === undefined) throw new Error(`no process releases the lease: ${id}`);
   const isDone = await ledger.transaction((tx) => effects.has(tx, text));
   // A failpoint of the suite: a process that stops here later writes what it must not, and its token must stop it.
@@ -175,7 +184,7 @@ async function outbox<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise
     await effects.write(tx, `${id} row`);
     for (const payload of LETTERS) await events.add(tx, { topic: id, key: id, payload });
   };
-  await processOnce(ledger, id, ({ tx }) => add(tx), { scope: GLOBAL, leaseMs, waitMs });
+  await processOnce(ledger, { scope: GLOBAL, key: id }, ({ tx }) => add(tx), { leaseMs, waitMs });
   // The relay of a log gets all events of the database. It ignores those of other cases.
   const publisher = functionPublisher(async ({ topic, payload }, { idempotencyKey }) => {
     const text = `${id} ${new TextDecoder().decode(payload)}`;

@@ -15,7 +15,7 @@ export { HTTP_FAILPOINTS } from "./idempotency/failpoints.ts";
 export { idempotencyOpenApi, type IdempotencyOpenApi } from "./idempotency/openapi.ts";
 export type { IdempotencyRequest } from "./idempotency/request.ts";
 export type { IdempotencyOptions } from "./idempotency/options.ts";
-export { GLOBAL } from "./once/check.ts";
+export { GLOBAL } from "./rules/scoped-key.ts";
 
 /**
  * Creates idempotency keys over a ledger. Throws `invalid_options`.

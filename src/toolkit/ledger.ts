@@ -7,26 +7,14 @@
 export type { JsonOf } from "../base/json-of.ts";
 export { type ErrorCode, HapaxError, isHapaxError } from "../base/errors.ts";
 export type { Entry, Ledger, Place } from "./ledgers/ledger.ts";
-export { GLOBAL } from "./once/check.ts";
+export { GLOBAL, type ScopedKey } from "./rules/scoped-key.ts";
 export { FAILPOINTS } from "./once/failpoints.ts";
-export {
-  createInbox,
-  type Handled,
-  type Inbox,
-  type InboxMessage,
-  type InboxOptions,
-} from "./once/inbox.ts";
-export {
-  acquireLease,
-  fenced,
-  type HeldLease,
-  type LeaseProof,
-  type LeaseOptions,
-} from "./once/lease.ts";
+export { createInbox, type Inbox, type InboxOptions, type InboxResult } from "./once/inbox.ts";
+export { acquireLease, fenced, type HeldLease, type LeaseOptions } from "./once/lease.ts";
 export { ledgerSink } from "./once/ledger-sink.ts";
-export { InProgress, type Once, processOnce } from "./once/process-once.ts";
+export { InProgress, type OnceResult, processOnce } from "./once/process-once.ts";
 export type { ResultCodec } from "./once/result.ts";
-export { type SetVersion, setVersion } from "./once/set-version.ts";
+export { setVersion } from "./once/set-version.ts";
 export type { OnceOptions } from "./once/options.ts";
 export { createSweeper, type Sweeper, type SweeperOptions } from "./once/sweeper.ts";
 export type {

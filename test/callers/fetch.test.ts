@@ -54,12 +54,12 @@ class Shop {
 
   #serve(key: string, operation: string, response: ServerResponse): void {
     this.requests += 1;
-    const isReplayed = this.keys.has(key);
-    if (!isReplayed) this.effects.push(operation);
+    const isDuplicate = this.keys.has(key);
+    if (!isDuplicate) this.effects.push(operation);
     this.keys.add(key);
     this.#onRequest();
     if (this.isMute) return;
-    response.writeHead(201, isReplayed ? { "idempotency-replayed": "true" } : {}).end(operation);
+    response.writeHead(201, isDuplicate ? { "idempotency-replayed": "true" } : {}).end(operation);
   }
 }
 

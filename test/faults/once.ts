@@ -78,8 +78,8 @@ export const onceFaults: readonly Fault[] = [
     name: "a message that was noted is handled again",
     guarantee: "G27",
     file: INBOX,
-    find: `if (!isNew) return { kind: "duplicate" };`,
-    replace: `if (!isNew && ledger.isJoined) return { kind: "duplicate" };`,
+    find: `if (!isNew) return { isDuplicate: true };`,
+    replace: `if (!isNew && ledger.isJoined) return { isDuplicate: true };`,
     caughtBy: {
       file: "src/toolkit/once/inbox.test.ts",
       test: "handles a message once, and reports it when it comes again",
@@ -100,7 +100,7 @@ export const onceFaults: readonly Fault[] = [
     name: "a guarded transaction does not look at its lease",
     guarantee: "G29",
     file: LEASE,
-    find: "      await fenced(this.#ledger, tx, this, { meter: this.#claim.meter });\n",
+    find: "      await fenced(this.#ledger.in(tx), this, this.token, { meter: this.#claim.meter });\n",
     replace: "",
     caughtBy: {
       file: "src/toolkit/once/lease.test.ts",

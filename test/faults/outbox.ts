@@ -14,8 +14,8 @@ export const outboxFaults: readonly Fault[] = [
     name: "a batch is sent before its intent is kept",
     guarantee: "G28",
     file: "src/toolkit/outbox/relay-work.ts",
-    find: "if (!isRepeat) await this.#keep(ledger, { ...this.#state, intent });",
-    replace: "if (!isRepeat) this.#state = { ...this.#state, intent };",
+    find: "if (!isRetry) await this.#keep(ledger, { ...this.#state, intent });",
+    replace: "if (!isRetry) this.#state = { ...this.#state, intent };",
     caughtBy: { file: RELAY, test: ONCE_IN_ORDER },
   },
   {

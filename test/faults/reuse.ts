@@ -63,7 +63,7 @@ export const reuseFaults: readonly Fault[] = [
     guarantee: "G28",
     file: "src/toolkit/outbox/hapax-publisher.ts",
     find: "return events.map(() => (isStored ? PUBLISHED : SKIPPED));",
-    replace: "return events.map(() => (isStored && batch.isRepeat ? SKIPPED : SKIPPED));",
+    replace: "return events.map(() => (isStored && batch.isRetry ? SKIPPED : SKIPPED));",
     caughtBy: {
       file: "test/outbox/hapax-publisher.test.ts",
       test: "a number that the server knows with other content > is the batch as an earlier encode made it, or nothing, and is published or goes again",

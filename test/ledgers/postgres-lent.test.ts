@@ -176,14 +176,14 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       const keep = (tx: Tx): void => {
         kept.push(tx);
       };
-      await processOnce(ledger, "a", ({ tx }) => keep(tx), { scope: GLOBAL });
+      await processOnce(ledger, { scope: GLOBAL, key: "a" }, ({ tx }) => keep(tx));
       const failed = ledger.transaction(async (tx) => {
         keep(tx);
         throw new Error("no");
       });
       await expect(failed).rejects.toThrow("no");
       const inbox = createInbox(ledger, { consumer: "c", retainMs: 1000 });
-      await inbox.handle({ id: "1", source: "s" }, keep);
+      await inbox.handle({ scope: "s", key: "1" }, keep);
       // The only connection has another transaction when they come.
       const outcomes = await ledger.transaction(async () =>
         Promise.allSettled(kept.map((tx) => run(tx, INSERT))),
@@ -207,15 +207,10 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
     test("work that ends the transaction itself fails, and leaves nothing", async () => {
       const ledger = open();
       for (const text of ["COMMIT", " rollback work", "-- done\nCOMMIT AND CHAIN", "BEGIN"]) {
-        const call = processOnce(
-          ledger,
-          text,
-          async ({ tx }) => {
-            await run(tx, INSERT);
-            await run(tx, text);
-          },
-          { scope: GLOBAL },
-        );
+        const call = processOnce(ledger, { scope: GLOBAL, key: text }, async ({ tx }) => {
+          await run(tx, INSERT);
+          await run(tx, text);
+        });
         await expect(call).rejects.toMatchObject({ code: "invalid_request" });
         const entry = await ledger.entries.find({ kind: "once", scope: GLOBAL, key: text });
         expect(entry?.state).toBe("released");
@@ -235,12 +230,12 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
         // As a helper that has got at the client behind the stand-in.
         const call = processOnce(
           ledger,
-          control,
+          { scope: GLOBAL, key: control },
           async ({ tx }) => {
             await run(tx, INSERT);
             await run(behind(tx), control);
           },
-          { scope: GLOBAL, onFailure: "retry" },
+          { onFailure: "retry" },
         );
         await expect(call).rejects.toMatchObject({ code: expect.stringMatching(/invalid|lost/) });
         const place = { kind: "once", scope: GLOBAL, key: control };
@@ -278,19 +273,21 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
         const never = new Promise<never>(() => undefined);
         const hanging = processOnce(
           ledger,
-          "a",
+          { scope: GLOBAL, key: "a" },
           async ({ tx }) => {
             await run(tx, INSERT);
             started.resolve();
             return never;
           },
-          { scope: GLOBAL, leaseMs: 150 },
+          { leaseMs: 150 },
         );
         await started.promise;
         // Its pool has one connection: the claim cannot be renewed, and so is lost.
         await expect(hanging).rejects.toMatchObject({ code: "lease_lost" });
         expect(await ledger.transaction(async () => "free")).toBe("free");
-        const heir = await processOnce(other, "a", () => "heir", { scope: GLOBAL, waitMs: 5_000 });
+        const heir = await processOnce(other, { scope: GLOBAL, key: "a" }, () => "heir", {
+          waitMs: 5_000,
+        });
         expect([heir.result, await effects()]).toEqual(["heir", []]);
       },
     );
@@ -300,18 +297,18 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       let isOver = false;
       const call = processOnce(
         ledger,
-        "a",
+        { scope: GLOBAL, key: "a" },
         async ({ tx }) => {
           await run(tx, INSERT);
           await run(tx, "SELECT pg_sleep(3)");
         },
-        { scope: GLOBAL, workMsMax: 100 },
+        { workMsMax: 100 },
       ).finally(() => (isOver = true));
       const refused = expect(call).rejects.toMatchObject({ code: "lease_lost" });
       await server.pool.query("SELECT pg_sleep(1.5)");
       expect(isOver).toBe(true);
       await refused;
-      const heir = await processOnce(ledger, "a", () => "heir", { scope: GLOBAL });
+      const heir = await processOnce(ledger, { scope: GLOBAL, key: "a" }, () => "heir");
       expect([heir.result, await effects()]).toEqual(["heir", []]);
     });
 
@@ -320,13 +317,13 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
       const nested = (key: string) =>
         processOnce(
           ledger,
-          key,
+          { scope: GLOBAL, key },
           async () => {
             await turn();
             // Without ledger.in(tx): it needs a connection of its own.
-            await processOnce(ledger, `${key} inside`, () => 1, { scope: GLOBAL });
+            await processOnce(ledger, { scope: GLOBAL, key: `${key} inside` }, () => 1);
           },
-          { scope: GLOBAL, leaseMs: 200 },
+          { leaseMs: 200 },
         );
       const all = await Promise.allSettled([nested("a"), nested("b")]);
       expect(all.map(({ status }) => status)).toContain("rejected");
@@ -363,10 +360,10 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
           await cut.promise;
         });
         let timeout: unknown;
-        const options = { scope: GLOBAL, leaseMs: 1_000 };
+        const options = { leaseMs: 1_000 };
         const held = processOnce(
           holder,
-          "a",
+          { scope: GLOBAL, key: "a" },
           async ({ tx }) => {
             await run(tx, INSERT);
             timeout = () => run(tx, "SHOW idle_in_transaction_session_timeout");
@@ -379,20 +376,27 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
         const shown = JSON.stringify(await (timeout as () => Promise<unknown>)());
         expect(shown).toContain('"10s"');
         await new Promise((resolve) => setTimeout(resolve, 1_100));
-        const impatient = processOnce(other, "a", () => 2, { ...options, waitMs: 100 });
+        const impatient = processOnce(other, { scope: GLOBAL, key: "a" }, () => 2, {
+          ...options,
+          waitMs: 100,
+        });
         await expect(impatient).rejects.toMatchObject({ code: "in_progress" });
         const controller = new AbortController();
-        const stopped = processOnce(other, "a", () => 2, {
+        const stopped = processOnce(other, { scope: GLOBAL, key: "a" }, () => 2, {
           ...options,
           waitMs: 60_000,
           signal: controller.signal,
         });
         controller.abort(new Error("enough"));
         await expect(stopped).rejects.toThrow("enough");
-        expect(await acquireLease(other, "free", { leaseMs: 1000 })).toBeDefined();
+        expect(
+          await acquireLease(other, { scope: GLOBAL, key: "free" }, { leaseMs: 1000 }),
+        ).toBeDefined();
         cut.resolve();
         expect((await held).result).toBe(1);
-        expect(await processOnce(other, "a", () => 2, options)).toMatchObject({ result: 1 });
+        expect(
+          await processOnce(other, { scope: GLOBAL, key: "a" }, () => 2, options),
+        ).toMatchObject({ result: 1 });
       },
     );
   });

@@ -51,18 +51,13 @@ describe("the connection", () => {
     const { file, ledger } = await opened();
     const neighbour = connect(file);
     const insert = () => neighbour.exec("INSERT INTO effects VALUES ('neighbour')");
-    const failed = processOnce(
-      ledger,
-      "a",
-      async ({ tx }) => {
-        tx.prepare("INSERT INTO effects VALUES ('mine')").run();
-        // Told at once that it cannot be done now: not accepted and then undone.
-        expect(insert).toThrow(/locked/);
-        await turn();
-        throw new Error("no");
-      },
-      { scope: GLOBAL },
-    );
+    const failed = processOnce(ledger, { scope: GLOBAL, key: "a" }, async ({ tx }) => {
+      tx.prepare("INSERT INTO effects VALUES ('mine')").run();
+      // Told at once that it cannot be done now: not accepted and then undone.
+      expect(insert).toThrow(/locked/);
+      await turn();
+      throw new Error("no");
+    });
     await expect(failed).rejects.toThrow("no");
     insert();
     expect(effectsIn(file)).toEqual(["neighbour"]);
@@ -71,19 +66,14 @@ describe("the connection", () => {
   test("with which others write is not used again, and what succeeded is kept", async () => {
     const { file, connection, ledger } = await opened();
     const held = connection.prepare("INSERT INTO effects VALUES ('neighbour')");
-    const done = await processOnce(
-      ledger,
-      "a",
-      async ({ tx }) => {
-        tx.prepare("INSERT INTO effects VALUES ('mine')").run();
-        await turn();
-        held.run();
-        return 1;
-      },
-      { scope: GLOBAL },
-    );
+    const done = await processOnce(ledger, { scope: GLOBAL, key: "a" }, async ({ tx }) => {
+      tx.prepare("INSERT INTO effects VALUES ('mine')").run();
+      await turn();
+      held.run();
+      return 1;
+    });
     expect(done.result).toBe(1);
-    const next = processOnce(ledger, "b", () => 2, { scope: GLOBAL });
+    const next = processOnce(ledger, { scope: GLOBAL, key: "b" }, () => 2);
     await expect(next).rejects.toMatchObject({ code: "invalid_options" });
     await expect(ledger.entries.find(placeOf("a"))).rejects.toThrow("others wrote");
     expect(effectsIn(file)).toEqual(["mine", "neighbour"]);
@@ -141,7 +131,7 @@ describe("what is lent", () => {
         () => tx.prepare("INSERT INTO effects VALUES ('late')"),
       );
     };
-    await processOnce(ledger, "a", ({ tx }) => keep(tx), { scope: GLOBAL });
+    await processOnce(ledger, { scope: GLOBAL, key: "a" }, ({ tx }) => keep(tx));
     await expect(
       ledger.transaction(async (tx) => {
         keep(tx);
@@ -163,16 +153,11 @@ describe("what is lent", () => {
       tx.prepare("INSERT INTO effects VALUES (?) RETURNING text").iterate(text);
     const late: IterableIterator<unknown>[] = [];
     for (const key of ["a", "b"]) {
-      const done = await processOnce(
-        ledger,
-        key,
-        ({ tx }) => {
-          const rows = write(tx, key);
-          late.push(rows);
-          return [...rows].length;
-        },
-        { scope: GLOBAL },
-      );
+      const done = await processOnce(ledger, { scope: GLOBAL, key }, ({ tx }) => {
+        const rows = write(tx, key);
+        late.push(rows);
+        return [...rows].length;
+      });
       expect(done.result).toBe(1);
     }
     for (const rows of late) expect(() => rows.next()).toThrow("the transaction has ended");
@@ -214,15 +199,10 @@ describe("what is lent", () => {
     const { file, ledger } = await opened();
     const texts = ["COMMIT", "ROLLBACK", "/* done */ end", "SELECT 1; rollback", "BEGIN"];
     for (const text of texts) {
-      const call = processOnce(
-        ledger,
-        text,
-        ({ tx }) => {
-          tx.exec("INSERT INTO effects VALUES ('half')");
-          tx.exec(text);
-        },
-        { scope: GLOBAL },
-      );
+      const call = processOnce(ledger, { scope: GLOBAL, key: text }, ({ tx }) => {
+        tx.exec("INSERT INTO effects VALUES ('half')");
+        tx.exec(text);
+      });
       await expect(call).rejects.toMatchObject({ code: "invalid_request" });
       const entry = await ledger.entries.find({ kind: "once", scope: GLOBAL, key: text });
       expect(entry?.state).toBe("released");
@@ -249,17 +229,17 @@ describe("CK4 a line of works on one connection", () => {
     const calls = Array.from({ length: 16 }, (_, index) =>
       processOnce(
         ledger,
-        `key ${index}`,
+        { scope: GLOBAL, key: `key ${index}` },
         async ({ tx }) => {
           await new Promise((resolve) => setTimeout(resolve, 20));
           tx.prepare("INSERT INTO effects VALUES (?)").run(`${index}`);
           return index;
         },
-        { scope: GLOBAL, leaseMs: 100 },
+        { leaseMs: 100 },
       ),
     );
     const results = await Promise.all(calls);
-    expect(results.map(({ isReplayed }) => isReplayed)).not.toContain(true);
+    expect(results.map(({ isDuplicate }) => isDuplicate)).not.toContain(true);
     expect(effectsIn(file)).toHaveLength(16);
   });
 
@@ -270,13 +250,13 @@ describe("CK4 a line of works on one connection", () => {
     const call = (by: typeof ledger, text: string) =>
       processOnce(
         by,
-        "a",
+        { scope: GLOBAL, key: "a" },
         async ({ tx }) => {
           runs.push(text);
           tx.prepare("INSERT INTO effects VALUES (?)").run(text);
           return text;
         },
-        { scope: GLOBAL, leaseMs: 100, waitMs: 5_000 },
+        { leaseMs: 100, waitMs: 5_000 },
       );
     // Its claim is committed, and another work is in front of it, which lets the other process in.
     let isIn = false;
@@ -287,13 +267,13 @@ describe("CK4 a line of works on one connection", () => {
       await call(other, "theirs");
     });
     const mine = await call(ledger, "mine");
-    expect([mine.result, mine.isReplayed, runs]).toEqual(["theirs", true, ["theirs"]]);
+    expect([mine.result, mine.isDuplicate, runs]).toEqual(["theirs", true, ["theirs"]]);
     expect(effectsIn(file)).toEqual(["theirs"]);
   });
 
   test("CK4 a lease that waits for its transaction is not lost by waiting", async () => {
     const { ledger } = await opened();
-    const lease = await acquireLease(ledger, "report", { leaseMs: 100 });
+    const lease = await acquireLease(ledger, { scope: GLOBAL, key: "report" }, { leaseMs: 100 });
     const front = ledger.transaction(() => new Promise((resolve) => setTimeout(resolve, 300)));
     expect(await lease?.transaction(() => "written")).toBe("written");
     await front;

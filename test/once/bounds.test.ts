@@ -26,27 +26,41 @@ afterEach(() => {
 });
 
 describe("work that never ends", () => {
-  const limited = { scope: GLOBAL, leaseMs: 60_000, workMsMax: 30 };
+  const limited = { leaseMs: 60_000, workMsMax: 30 };
 
   test("CK5 is given up, and its key is free at once", { timeout: 5_000 }, async () => {
     const file = newFile();
     for (const ledger of [memoryLedger(), sqliteLedger(() => connect(file))]) {
       await ledger.migrate();
-      const hanging = processOnce(ledger as ReturnType<typeof memoryLedger>, "a", never, limited);
+      const hanging = processOnce(
+        ledger as ReturnType<typeof memoryLedger>,
+        { scope: GLOBAL, key: "a" },
+        never,
+        limited,
+      );
       await expect(hanging).rejects.toMatchObject({
         code: "lease_lost",
         message: expect.stringContaining("workMsMax=30"),
       });
-      const next = processOnce(ledger as ReturnType<typeof memoryLedger>, "a", () => 1, limited);
-      expect(await next).toMatchObject({ result: 1, isReplayed: false });
+      const next = processOnce(
+        ledger as ReturnType<typeof memoryLedger>,
+        { scope: GLOBAL, key: "a" },
+        () => 1,
+        limited,
+      );
+      expect(await next).toMatchObject({ result: 1, isDuplicate: false });
     }
   });
 
   test("CK5 is given up also if it happens elsewhere, and is asked for if it must be", async () => {
     const ledger = memoryLedger();
     const repeatable = { ...limited, effect: "repeatable" } as const;
-    await expect(processOnce(ledger, "a", never, repeatable)).rejects.toThrow("workMsMax");
-    expect(await processOnce(ledger, "a", () => 1, repeatable)).toMatchObject({ result: 1 });
+    await expect(
+      processOnce(ledger, { scope: GLOBAL, key: "a" }, never, repeatable),
+    ).rejects.toThrow("workMsMax");
+    expect(
+      await processOnce(ledger, { scope: GLOBAL, key: "a" }, () => 1, repeatable),
+    ).toMatchObject({ result: 1 });
     let asked = 0;
     const probed = {
       ...limited,
@@ -56,8 +70,12 @@ describe("work that never ends", () => {
         return { kind: "done", result: 2 };
       },
     } satisfies OnceProbed<number>;
-    await expect(processOnce(ledger, "b", never, probed)).rejects.toThrow("workMsMax");
-    expect(await processOnce(ledger, "b", () => 3, probed)).toMatchObject({ result: 2 });
+    await expect(processOnce(ledger, { scope: GLOBAL, key: "b" }, never, probed)).rejects.toThrow(
+      "workMsMax",
+    );
+    expect(await processOnce(ledger, { scope: GLOBAL, key: "b" }, () => 3, probed)).toMatchObject({
+      result: 2,
+    });
     expect(asked).toBe(1);
   });
 
@@ -84,7 +102,7 @@ describe("work that never ends", () => {
 });
 
 describe("a clock that was set back", () => {
-  const dead = { scope: GLOBAL, leaseMs: 200 };
+  const dead = { leaseMs: 200 };
   const heir = { ...dead, waitMs: 10_000 };
   const crash = (): never => {
     throw new Error("the process is gone");
@@ -95,22 +113,28 @@ describe("a clock that was set back", () => {
     const ledger = sqliteLedger(() => connect(file));
     await ledger.migrate();
     setFailpoint((name) => (name === "once.claimed" ? crash() : undefined));
-    await expect(processOnce(ledger, "a", () => 1, dead)).rejects.toThrow("gone");
+    await expect(processOnce(ledger, { scope: GLOBAL, key: "a" }, () => 1, dead)).rejects.toThrow(
+      "gone",
+    );
     setFailpoint(undefined);
     // Three hours: for the entry, that is the same as a clock that is set back.
     connect(file).exec("UPDATE hapax_entries SET lease_until = lease_until + 10800000");
-    const refused = processOnce(ledger, "a", () => 2, dead);
+    const refused = processOnce(ledger, { scope: GLOBAL, key: "a" }, () => 2, dead);
     await expect(refused).rejects.toMatchObject({ code: "in_progress", retryAfterMs: 200 });
-    expect(await processOnce(ledger, "a", () => 2, heir)).toMatchObject({ result: 2 });
+    expect(await processOnce(ledger, { scope: GLOBAL, key: "a" }, () => 2, heir)).toMatchObject({
+      result: 2,
+    });
   });
 
   test("CK6 does not take a lease from one who renews it", async () => {
     const file = newFile();
     const ledger = sqliteLedger(() => connect(file));
     await ledger.migrate();
-    const lease = await acquireLease(ledger, "l", { leaseMs: 300 });
+    const lease = await acquireLease(ledger, { scope: GLOBAL, key: "l" }, { leaseMs: 300 });
     connect(file).exec("UPDATE hapax_entries SET lease_until = lease_until + 10800000");
-    expect(await acquireLease(ledger, "l", { leaseMs: 300, waitMs: 900 })).toBeUndefined();
+    expect(
+      await acquireLease(ledger, { scope: GLOBAL, key: "l" }, { leaseMs: 300, waitMs: 900 }),
+    ).toBeUndefined();
     expect(lease?.signal.aborted).toBe(false);
     await lease?.release();
   });
@@ -119,11 +143,11 @@ describe("a clock that was set back", () => {
 test("no signal that many wait for has a listener for each of them", async () => {
   const ledger = memoryLedger();
   const { signal } = new AbortController();
-  const held = await acquireLease(ledger, "l", { leaseMs: 60_000 });
+  const held = await acquireLease(ledger, { scope: GLOBAL, key: "l" }, { leaseMs: 60_000 });
   const calls = Array.from({ length: 40 }, (_, index) => [
-    processOnce(ledger, `k${index}`, () => index, { scope: GLOBAL, signal }),
-    processOnce(ledger, "same", () => index, { scope: GLOBAL, signal, waitMs: 1000 }),
-    acquireLease(ledger, "l", { signal, waitMs: 50 }),
+    processOnce(ledger, { scope: GLOBAL, key: `k${index}` }, () => index, { signal }),
+    processOnce(ledger, { scope: GLOBAL, key: "same" }, () => index, { signal, waitMs: 1000 }),
+    acquireLease(ledger, { scope: GLOBAL, key: "l" }, { signal, waitMs: 50 }),
   ]);
   await Promise.all(calls.flat());
   await held?.release();
@@ -173,11 +197,11 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     const call = () =>
       processOnce(
         ledger,
-        "orphan",
+        { scope: GLOBAL, key: "orphan" },
         async ({ tx }) => {
           await tx.query("INSERT INTO children VALUES (1)");
         },
-        { scope: GLOBAL, onFailure: "remember" },
+        { onFailure: "remember" },
       );
     await expect(call()).rejects.toMatchObject({ code: "23503" });
     await expect(call()).rejects.toMatchObject({ code: "failure_kept" });
@@ -189,14 +213,19 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       if (name === "once.claimed") throw new Error("the process is gone");
       return undefined;
     });
-    const dead = { scope: GLOBAL, leaseMs: 200 };
-    await expect(processOnce(ledger, "clock", () => 1, dead)).rejects.toThrow("gone");
+    const dead = { leaseMs: 200 };
+    await expect(
+      processOnce(ledger, { scope: GLOBAL, key: "clock" }, () => 1, dead),
+    ).rejects.toThrow("gone");
     setFailpoint(undefined);
     await server.pool.query(
       "UPDATE hapax_entries SET lease_until = lease_until + interval '3 hours' WHERE key = 'clock'",
     );
-    const heir = processOnce(ledger, "clock", () => 2, { ...dead, waitMs: 10_000 });
-    expect(await heir).toMatchObject({ result: 2, isReplayed: false });
+    const heir = processOnce(ledger, { scope: GLOBAL, key: "clock" }, () => 2, {
+      ...dead,
+      waitMs: 10_000,
+    });
+    expect(await heir).toMatchObject({ result: 2, isDuplicate: false });
   });
 
   test("a lease with many transactions at once has one listener for all of them", async () => {
@@ -204,7 +233,11 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     const pool = new pg.Pool({ host, user: "postgres", database: "postgres", max: 16 });
     pool.on("error", () => undefined);
     try {
-      const lease = await acquireLease(postgresLedger(pool), "busy", { leaseMs: 60_000 });
+      const lease = await acquireLease(
+        postgresLedger(pool),
+        { scope: GLOBAL, key: "busy" },
+        { leaseMs: 60_000 },
+      );
       if (lease === undefined) throw new Error("the lease is free");
       const all = Array.from({ length: 15 }, () =>
         lease.transaction(() => new Promise((resolve) => setTimeout(resolve, 50))),

@@ -32,18 +32,18 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
       Array.from({ length: 16 }, () =>
         processOnce(
           ledger,
-          key,
+          { scope: GLOBAL, key },
           async ({ tx }) => {
             await target.write(tx, key);
             return process;
           },
-          { scope: GLOBAL, waitMs: 10_000 },
+          { waitMs: 10_000 },
         ),
       ),
     );
     const results = await Promise.all(calls);
     expect(new Set(results.map(({ result }) => result)).size).toBe(1);
-    expect(results.filter(({ isReplayed }) => !isReplayed)).toHaveLength(1);
+    expect(results.filter(({ isDuplicate }) => !isDuplicate)).toHaveLength(1);
     expect(await target.count(key)).toBe(1);
   });
 
@@ -51,20 +51,15 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     const key = fresh();
     const ledger = await target.open();
     const call = (isFailure: boolean) =>
-      processOnce(
-        ledger,
-        key,
-        async ({ tx, attempt }) => {
-          await target.write(tx, key);
-          if (isFailure) throw new RangeError("no");
-          return attempt;
-        },
-        { scope: GLOBAL },
-      );
+      processOnce(ledger, { scope: GLOBAL, key }, async ({ tx, attempt }) => {
+        await target.write(tx, key);
+        if (isFailure) throw new RangeError("no");
+        return attempt;
+      });
     await expect(call(true)).rejects.toBeInstanceOf(RangeError);
     expect(await target.count(key)).toBe(0);
-    expect(await call(false)).toMatchObject({ result: 2, isReplayed: false });
-    expect(await call(false)).toMatchObject({ result: 2, isReplayed: true });
+    expect(await call(false)).toMatchObject({ result: 2, isDuplicate: false });
+    expect(await call(false)).toMatchObject({ result: 2, isDuplicate: true });
     expect(await target.count(key)).toBe(1);
   });
 
@@ -74,14 +69,16 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     const fail = (): never => {
       throw new RangeError("no");
     };
-    const options = { scope: GLOBAL, attemptsMax: 1 };
+    const options = { attemptsMax: 1 };
     await expect(
-      processOnce(ledger, key, fail, { ...options, onFailure: "forget" }),
+      processOnce(ledger, { scope: GLOBAL, key }, fail, { ...options, onFailure: "forget" }),
     ).rejects.toThrow("no");
     await expect(
-      processOnce(ledger, key, fail, { ...options, onFailure: "remember" }),
+      processOnce(ledger, { scope: GLOBAL, key }, fail, { ...options, onFailure: "remember" }),
     ).rejects.toThrow("no");
-    await expect(processOnce(ledger, key, () => 1, options)).rejects.toMatchObject({
+    await expect(
+      processOnce(ledger, { scope: GLOBAL, key }, () => 1, options),
+    ).rejects.toMatchObject({
       code: "failure_kept",
       cause: { name: "RangeError" },
     });
@@ -94,12 +91,11 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     const call = () =>
       processOnce(
         ledger,
-        key,
+        { scope: GLOBAL, key },
         (): string => {
           throw new Error("timeout");
         },
         {
-          scope: GLOBAL,
           effect: "probed",
           reconcile: async (question) => {
             asked.push(question.key);
@@ -108,7 +104,7 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
         },
       );
     await expect(call()).rejects.toThrow("timeout");
-    expect(await call()).toMatchObject({ result: "found", isReplayed: true });
+    expect(await call()).toMatchObject({ result: "found", isDuplicate: true });
     expect(asked).toHaveLength(1);
   });
 
@@ -117,24 +113,19 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     const ledgers = [await target.open(), await target.open()] as const;
     const call = (ledger: Ledger<Tx>, isUndone: boolean) =>
       ledger.transaction(async (tx) => {
-        const once = await processOnce(
-          ledger.in(tx),
-          key,
-          async (context) => {
-            await target.write(context.tx, key);
-            return "done";
-          },
-          { scope: GLOBAL },
-        );
+        const once = await processOnce(ledger.in(tx), { scope: GLOBAL, key }, async (context) => {
+          await target.write(context.tx, key);
+          return "done";
+        });
         if (isUndone) throw new Error("no");
-        return once.isReplayed;
+        return once.isDuplicate;
       });
     await expect(call(ledgers[0], true)).rejects.toThrow("no");
     expect(await target.count(key)).toBe(0);
     const all = await Promise.all(
       [0, 1, 0, 1].map((one) => call(ledgers[one === 0 ? 0 : 1], false)),
     );
-    expect(all.filter((isReplayed) => !isReplayed)).toHaveLength(1);
+    expect(all.filter((isDuplicate) => !isDuplicate)).toHaveLength(1);
     expect(await target.count(key)).toBe(1);
   });
 
@@ -146,16 +137,14 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
       ),
     );
     const handle = async (index: number) =>
-      await inboxes[index % 3]?.handle({ id, source: "shop" }, async (tx) => {
+      await inboxes[index % 3]?.handle({ scope: "shop", key: id }, async (tx) => {
         await target.write(tx, id);
         if (index === 0) throw new Error("no");
       });
     const all = await Promise.allSettled(Array.from({ length: 12 }, (_, index) => handle(index)));
-    const kinds = all.map((one) => (one.status === "fulfilled" ? one.value?.kind : "failed"));
-    expect(kinds.filter((kind) => kind === "handled")).toHaveLength(1);
-    expect(kinds.filter((kind) => kind !== "handled" && kind !== "duplicate").length).toBeLessThan(
-      2,
-    );
+    const told = all.map((one) => (one.status === "fulfilled" ? one.value?.isDuplicate : "failed"));
+    expect(told.filter((one) => one === false)).toHaveLength(1);
+    expect(told.filter((one) => typeof one !== "boolean").length).toBeLessThan(2);
     expect(await target.count(id)).toBe(1);
   });
 
@@ -163,7 +152,9 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     const name = fresh();
     const ledgers = await Promise.all([1, 2, 3].map(() => target.open()));
     const held = await Promise.all(
-      ledgers.map((ledger) => acquireLease(ledger, name, { leaseMs: 60_000 })),
+      ledgers.map((ledger) =>
+        acquireLease(ledger, { scope: GLOBAL, key: name }, { leaseMs: 60_000 }),
+      ),
     );
     const [lease, ...others] = held.filter((one) => one !== undefined);
     expect(others).toEqual([]);
@@ -172,12 +163,12 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     await lease.release();
     const [ledger] = ledgers;
     if (ledger === undefined) throw new Error("there is no ledger");
-    const next = await acquireLease(ledger, name, { leaseMs: 60_000 });
+    const next = await acquireLease(ledger, { scope: GLOBAL, key: name }, { leaseMs: 60_000 });
     expect(next?.token).toBeGreaterThan(lease.token);
     const late = lease.transaction((tx) => target.write(tx, name));
     await expect(late).rejects.toMatchObject({ code: "lease_lost" });
-    const proof = { name, token: next?.token ?? 0 };
-    await ledger.transaction((tx) => fenced(ledger, tx, proof));
+    const identity = { scope: GLOBAL, key: name };
+    await ledger.transaction((tx) => fenced(ledger.in(tx), identity, next?.token ?? 0));
     await next?.release();
     expect(await target.count(name)).toBe(1);
   });
@@ -187,14 +178,19 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     const ledgers = await Promise.all([1, 2, 3].map(() => target.open()));
     for (const expected of [0, 1]) {
       const write = (ledger: Ledger<Tx>, id: string) =>
-        ledger.transaction((tx) => setVersion(ledger.in(tx), { scope: "s", key, expected, id }));
+        ledger.transaction((tx) =>
+          setVersion(ledger.in(tx), { scope: "s", key }, { expected, id }),
+        );
       const all = await Promise.all(ledgers.map((ledger, index) => write(ledger, `${index}`)));
       expect(all.filter(({ kind }) => kind === "applied")).toHaveLength(1);
       expect(all.filter(({ kind }) => kind === "conflict")).toHaveLength(2);
       const winner = all.findIndex(({ kind }) => kind === "applied");
       const [ledger] = ledgers;
       if (ledger === undefined) throw new Error("there is no ledger");
-      expect(await write(ledger, `${winner}`)).toEqual({ kind: "repeated", version: expected + 1 });
+      expect(await write(ledger, `${winner}`)).toEqual({
+        kind: "duplicate",
+        version: expected + 1,
+      });
     }
   });
 
@@ -202,7 +198,7 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     const [old, young] = [fresh(), fresh()];
     const ledger = await target.open();
     const note = (id: string, retainMs: number) =>
-      createInbox(ledger, { consumer: "swept", retainMs }).handle({ id, source: "s" }, () => 1);
+      createInbox(ledger, { consumer: "swept", retainMs }).handle({ scope: "s", key: id }, () => 1);
     await note(old, 1);
     await note(young, 60_000);
     const sweeper = createSweeper(ledger, { batchMax: 3, pauseMs: 0 });

@@ -119,17 +119,12 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
   test("a connection that is lost after its COMMIT was done is resolved as done", async () => {
     const key = fresh();
     const call = (ledger: Ledger<pg.PoolClient>) =>
-      processOnce(
-        ledger,
-        key,
-        async ({ tx }) => {
-          await target.write(tx, key);
-          return "paid";
-        },
-        { scope: GLOBAL },
-      );
-    expect(await call(losing("after"))).toMatchObject({ result: "paid", isReplayed: false });
-    expect(await call(await target.open())).toMatchObject({ result: "paid", isReplayed: true });
+      processOnce(ledger, { scope: GLOBAL, key }, async ({ tx }) => {
+        await target.write(tx, key);
+        return "paid";
+      });
+    expect(await call(losing("after"))).toMatchObject({ result: "paid", isDuplicate: false });
+    expect(await call(await target.open())).toMatchObject({ result: "paid", isDuplicate: true });
     expect(await target.count(key)).toBe(1);
   });
 
@@ -137,19 +132,14 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     const key = fresh();
     const ledger = losing("before");
     const call = () =>
-      processOnce(
-        ledger,
-        key,
-        async ({ tx, attempt }) => {
-          await target.write(tx, key);
-          return attempt;
-        },
-        { scope: GLOBAL },
-      );
+      processOnce(ledger, { scope: GLOBAL, key }, async ({ tx, attempt }) => {
+        await target.write(tx, key);
+        return attempt;
+      });
     await expect(call()).rejects.toThrow();
     expect(await target.count(key)).toBe(0);
     // The key is free at once: no caller waits for the lease.
-    expect(await call()).toMatchObject({ result: 2, isReplayed: false });
+    expect(await call()).toMatchObject({ result: 2, isDuplicate: false });
     expect(await target.count(key)).toBe(1);
   });
 
@@ -183,34 +173,29 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       });
     };
     const ledger = postgresLedger<pg.PoolClient>({ connect, query: pool.query.bind(pool) });
-    const call = processOnce(
-      ledger,
-      key,
-      async ({ tx }) => {
-        await target.write(tx, key);
-        return "paid";
-      },
-      { scope: GLOBAL },
-    );
+    const call = processOnce(ledger, { scope: GLOBAL, key }, async ({ tx }) => {
+      await target.write(tx, key);
+      return "paid";
+    });
     for (;;) {
       const { rows } = await server.pool.query("SELECT 1 FROM pg_locks WHERE NOT granted");
       if (rows.length > 0) break;
     }
     await lost?.query("COMMIT");
     lost?.release();
-    expect(await call).toMatchObject({ result: "paid", isReplayed: false });
+    expect(await call).toMatchObject({ result: "paid", isDuplicate: false });
     expect(await target.count(key)).toBe(1);
   });
 
   test("a message is not told as handled if a statement of its work had failed", async () => {
     const id = fresh();
     const inbox = createInbox(await target.open(), { consumer: "billing", retainMs: 60_000 });
-    const careless = inbox.handle({ id, source: "shop" }, async (tx) => {
+    const careless = inbox.handle({ scope: "shop", key: id }, async (tx) => {
       await tx.query("SELECT 1 / 0").catch(() => undefined);
     });
     await expect(careless).rejects.toThrow();
-    const again = await inbox.handle({ id, source: "shop" }, (tx) => target.write(tx, id));
-    expect(again.kind).toBe("handled");
+    const again = await inbox.handle({ scope: "shop", key: id }, (tx) => target.write(tx, id));
+    expect(again.isDuplicate).toBe(false);
     expect(await target.count(id)).toBe(1);
   });
 
@@ -219,13 +204,17 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     const [one, other] = [await target.open(), await target.open()];
     // Time stands still in it: nothing is renewed.
     const clock = { nowMs: () => 0, steadyMs: () => 0, after: () => () => undefined };
-    const held = await acquireLease(one, name, { leaseMs: 100, clock });
+    const held = await acquireLease(one, { scope: GLOBAL, key: name }, { leaseMs: 100, clock });
     if (held === undefined) throw new Error("another process holds it");
     const order: string[] = [];
     let taking: Promise<unknown> = Promise.resolve();
     await one.transaction(async (tx) => {
-      await fenced(one, tx, held);
-      taking = acquireLease(other, name, { leaseMs: 60_000, waitMs: 10_000 }).then(async (next) => {
+      await fenced(one.in(tx), held, held.token);
+      taking = acquireLease(
+        other,
+        { scope: GLOBAL, key: name },
+        { leaseMs: 60_000, waitMs: 10_000 },
+      ).then(async (next) => {
         order.push("taken");
         await next?.release();
       });
@@ -244,18 +233,18 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
   test("OC2 CK3 a process that stands still loses its claim, and its transaction with it", async () => {
     const key = fresh();
     const [one, other] = [await target.open(), await target.open()];
-    const options = { scope: GLOBAL, leaseMs: 200 };
+    const options = { leaseMs: 200 };
     // Time stands still in it: nothing is renewed, and no signal aborts.
     const stopped = { nowMs: () => 0, steadyMs: () => 0, after: () => () => undefined };
     let heir: Promise<unknown> = Promise.resolve();
     const zombie = processOnce(
       one,
-      key,
+      { scope: GLOBAL, key },
       async ({ tx }) => {
         await target.write(tx, key);
         heir = processOnce(
           other,
-          key,
+          { scope: GLOBAL, key },
           async (context) => {
             await target.write(context.tx, key);
             return "heir";
@@ -268,7 +257,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       { ...options, clock: stopped },
     );
     await expect(zombie).rejects.toMatchObject({ code: "lease_lost" });
-    expect(await heir).toMatchObject({ result: "heir", isReplayed: false });
+    expect(await heir).toMatchObject({ result: "heir", isDuplicate: false });
     expect(await target.count(key)).toBe(1);
   });
 });

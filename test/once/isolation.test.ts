@@ -60,23 +60,27 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       const call = (leaseMs: number, seconds: number) =>
         processOnce(
           ledger,
-          key,
+          { scope: GLOBAL, key },
           async ({ tx, attempt }) => {
             await tx.query("INSERT INTO effects VALUES ($1)", [key]);
             await tx.query("SELECT pg_sleep($1)", [seconds]);
             return attempt;
           },
-          { scope: GLOBAL, leaseMs },
+          { leaseMs },
         );
       await expect(call(900, 0.5)).rejects.toMatchObject({ code: "40001" });
       expect(await count(key)).toBe(0);
-      expect(await call(6_000, 0.1)).toMatchObject({ result: 2, isReplayed: false });
+      expect(await call(6_000, 0.1)).toMatchObject({ result: 2, isDuplicate: false });
       expect(await count(key)).toBe(1);
     });
 
     test(`guarded work that outlives a renewal is undone where transactions are ${level}`, async () => {
       const key = fresh();
-      const lease = await acquireLease(postgresLedger(strict(level)), key, { leaseMs: 900 });
+      const lease = await acquireLease(
+        postgresLedger(strict(level)),
+        { scope: GLOBAL, key },
+        { leaseMs: 900 },
+      );
       const guarded = lease?.transaction(async (tx) => {
         await tx.query("INSERT INTO effects VALUES ($1)", [key]);
         await tx.query("SELECT pg_sleep(0.5)");
@@ -91,13 +95,13 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
       const key = fresh();
       const inbox = createInbox(postgresLedger(strict(level)), { consumer: "c", retainMs: 60_000 });
       const deliver = () =>
-        inbox.handle({ id: key, source: "s" }, async (tx) => {
+        inbox.handle({ scope: "s", key }, async (tx) => {
           await tx.query("INSERT INTO effects VALUES ($1)", [key]);
         });
       const all = await Promise.allSettled(Array.from({ length: 8 }, deliver));
       const refused = all.filter((one) => one.status === "rejected");
       for (const { reason: why } of refused) expect(why).toMatchObject({ code: "40001" });
-      expect(await deliver()).toEqual({ kind: "duplicate" });
+      expect(await deliver()).toEqual({ isDuplicate: true });
       expect(await count(key)).toBe(1);
     });
   }
@@ -141,12 +145,12 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
         .map((key) =>
           processOnce(
             ledger,
-            key,
+            { scope: GLOBAL, key },
             async ({ tx }) => {
               await tx.query("INSERT INTO effects VALUES ($1)", [key]);
               await tx.query("SELECT pg_sleep(0.02)");
             },
-            { scope: GLOBAL, leaseMs: 5_000 },
+            { leaseMs: 5_000 },
           ),
         ),
     );

@@ -7,9 +7,9 @@ import type { Clock } from "../../src/base/clock.ts";
 import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import type { MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
 import type { OnceProbed, Reconciled } from "../../src/toolkit/once/options.ts";
-import { processOnce } from "../../src/toolkit/ledger.ts";
+import { GLOBAL, processOnce } from "../../src/toolkit/ledger.ts";
 import { onAbort } from "../../src/base/aborts.ts";
-import { flush, gate, stage } from "./stage.ts";
+import { K, flush, gate, stage } from "./stage.ts";
 
 /** As a process has it that was stopped and goes on: time has passed, and no timer has come by yet. */
 function stopped(clock: Clock): Clock {
@@ -46,10 +46,10 @@ test("CK2 work whose claim was answered after its lease is not begun", async () 
       },
     },
   };
-  const first = processOnce(slow, "k", charge("first"), options).catch((error) => error);
+  const first = processOnce(slow, K, charge("first"), options).catch((error) => error);
   await written.opened;
   clock.advance(1_001);
-  await processOnce(elsewhere(), "k", charge("second"), options);
+  await processOnce(elsewhere(), K, charge("second"), options);
   answer.open();
   expect(await first).toMatchObject({ code: "lease_lost" });
   expect(charges).toEqual(["second"]);
@@ -60,7 +60,7 @@ test("CK2 work is not begun on an answer of reconcile that came after the lease"
   const { charges, charge, options } = probed(base);
   const lost = processOnce(
     ledger,
-    "k",
+    K,
     () => {
       throw new Error("no answer");
     },
@@ -68,7 +68,7 @@ test("CK2 work is not begun on an answer of reconcile that came after the lease"
   );
   await expect(lost).rejects.toThrow("no answer");
   const [asked, answer] = [gate(), gate()];
-  const first = processOnce(ledger, "k", charge("first"), {
+  const first = processOnce(ledger, K, charge("first"), {
     ...options,
     clock: stopped(clock),
     async reconcile(): Promise<Reconciled<string>> {
@@ -79,7 +79,7 @@ test("CK2 work is not begun on an answer of reconcile that came after the lease"
   }).catch((error) => error);
   await asked.opened;
   clock.advance(1_001);
-  await processOnce(elsewhere(), "k", charge("second"), options);
+  await processOnce(elsewhere(), K, charge("second"), options);
   answer.open();
   expect(await first).toMatchObject({ code: "lease_lost" });
   expect(charges).toEqual(["second"]);
@@ -94,7 +94,7 @@ test("the signal that work has heard goes with it, however long the caller's liv
   for (let time = 0; time < 10; time += 1)
     await processOnce(
       ledger,
-      `k${time}`,
+      { scope: GLOBAL, key: `k${time}` },
       ({ signal }) => {
         signal.addEventListener("abort", () => undefined);
         heard.push(new WeakRef(signal));
@@ -115,7 +115,7 @@ test("the signal of the work aborts with the caller's, and with the reason of it
   for (const isBefore of [false, true]) {
     const call = processOnce(
       ledger,
-      "k",
+      K,
       async ({ signal }) => {
         if (!isBefore) stop.abort(reason);
         signal.throwIfAborted();
@@ -132,7 +132,7 @@ test("many calls at once share one listener of the caller's signal, and an abort
   const call = (key: string) =>
     processOnce(
       ledger,
-      key,
+      { scope: GLOBAL, key },
       ({ signal }) => new Promise((_, reject) => onAbort(signal, () => reject(signal.reason))),
       { ...options, effect: "repeatable", signal: stop.signal },
     );

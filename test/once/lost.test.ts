@@ -7,7 +7,7 @@ const PLACE = { kind: "once", scope: "s", key: "k" };
 
 function stage() {
   const world = createWorld();
-  const options = ({ clock }: Process) => ({ scope: "s", leaseMs: 1_000, clock });
+  const options = ({ clock }: Process) => ({ leaseMs: 1_000, clock });
   /** A call whose work waits for `go`. */
   const slow = (process: Process, name: string) => {
     let go: () => void = () => undefined;
@@ -17,7 +17,7 @@ function stage() {
     });
     const call = processOnce(
       process.ledger,
-      "k",
+      PLACE,
       async (context) => {
         ({ signal } = context);
         context.tx.write(name);
@@ -50,7 +50,7 @@ describe("a claim that is lost", () => {
     await expect(zombie.call).rejects.toMatchObject({ code: "lease_lost" });
     expect(world.effects).toEqual([]);
     heir.go();
-    expect(await heir.call).toMatchObject({ result: "heir", isReplayed: false });
+    expect(await heir.call).toMatchObject({ result: "heir", isDuplicate: false });
     expect(world.effects).toEqual(["heir"]);
   });
 
@@ -107,7 +107,7 @@ describe("a commit without an answer", () => {
     process.loseCommit("stored");
     const { call, go } = slow(process, "paid");
     go();
-    expect(await call).toMatchObject({ result: "paid", isReplayed: false });
+    expect(await call).toMatchObject({ result: "paid", isDuplicate: false });
     expect(world.effects).toEqual(["paid"]);
   });
 
@@ -121,7 +121,7 @@ describe("a commit without an answer", () => {
     expect(world.effects).toEqual([]);
     const second = slow(process, "paid again");
     second.go();
-    expect(await second.call).toMatchObject({ result: "paid again", isReplayed: false });
+    expect(await second.call).toMatchObject({ result: "paid again", isDuplicate: false });
     expect(world.effects).toEqual(["paid again"]);
   });
 
@@ -153,7 +153,7 @@ describe("a commit without an answer", () => {
       cause: { message: "the connection was lost in COMMIT" },
     });
     const later = await slow(world.process(), "other").call;
-    expect(later).toMatchObject({ result: "paid", isReplayed: true });
+    expect(later).toMatchObject({ result: "paid", isDuplicate: true });
     expect(world.effects).toEqual(["paid"]);
   });
 });
@@ -165,7 +165,7 @@ describe("work elsewhere", () => {
     let calls = 0;
     const call = processOnce(
       process.ledger,
-      "k",
+      PLACE,
       () => {
         calls += 1;
         process.cut(true);
@@ -176,7 +176,7 @@ describe("work elsewhere", () => {
     await world.advance(300);
     process.cut(false);
     await world.advance(300);
-    expect(await call).toMatchObject({ result: "receipt", isReplayed: false });
+    expect(await call).toMatchObject({ result: "receipt", isDuplicate: false });
     expect(calls).toBe(1);
     expect(await world.memory.entries.find(PLACE)).toMatchObject({ state: "done" });
   });
@@ -186,7 +186,7 @@ describe("work elsewhere", () => {
     const process = world.process();
     const call = processOnce(
       process.ledger,
-      "k",
+      PLACE,
       () => {
         process.loseAnswer();
         return "receipt";
@@ -194,7 +194,7 @@ describe("work elsewhere", () => {
       { ...options(process), effect: "repeatable" },
     );
     await world.advance(300);
-    expect(await call).toMatchObject({ result: "receipt", isReplayed: false });
+    expect(await call).toMatchObject({ result: "receipt", isDuplicate: false });
   });
 
   test("is asked for when its process was lost in the middle of it", async () => {
@@ -203,7 +203,7 @@ describe("work elsewhere", () => {
     const pay = (process: Process, afterwards: Promise<void>) =>
       processOnce(
         process.ledger,
-        "k",
+        PLACE,
         async ({ key }) => {
           remote.push(key);
           await afterwards;

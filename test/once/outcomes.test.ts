@@ -3,8 +3,16 @@ import { describe, expect, test } from "vitest";
 import { ERRORS } from "../../src/base/errors.ts";
 import type { MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
 import type { OnceTransactionContext, Reconciled } from "../../src/toolkit/once/options.ts";
-import { processOnce } from "../../src/toolkit/ledger.ts";
-import { stage } from "./stage.ts";
+import {
+  acquireLease,
+  createInbox,
+  fenced,
+  GLOBAL,
+  processOnce,
+  type ScopedKey,
+  setVersion,
+} from "../../src/toolkit/ledger.ts";
+import { K, stage } from "./stage.ts";
 
 describe("work that throws", () => {
   const fail = (): never => {
@@ -16,7 +24,7 @@ describe("work that throws", () => {
     const error = new RangeError("too much");
     const call = processOnce(
       ledger,
-      "k",
+      K,
       ({ tx }) => {
         write(tx, "paid");
         throw error;
@@ -26,16 +34,16 @@ describe("work that throws", () => {
     expect(await call.catch((one) => one)).toBe(error);
     expect(effects).toEqual([]);
     expect(await ledger.entries.find(place)).toMatchObject({ state: "released", attempts: 1 });
-    const next = await processOnce(ledger, "k", ({ attempt }) => attempt, options);
-    expect(next).toMatchObject({ result: 2, isReplayed: false });
+    const next = await processOnce(ledger, K, ({ attempt }) => attempt, options);
+    expect(next).toMatchObject({ result: 2, isDuplicate: false });
     expect(count("failures_total")).toBe(1);
   });
 
   test("is remembered with its name and message, if that is wished", async () => {
     const { ledger, elsewhere, options: base } = stage();
     const options = { ...base, onFailure: "remember" } as const;
-    await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
-    const later = await processOnce(elsewhere(), "k", () => 1, options).catch((one) => one);
+    await expect(processOnce(ledger, K, fail, options)).rejects.toBeInstanceOf(RangeError);
+    const later = await processOnce(elsewhere(), K, () => 1, options).catch((one) => one);
     expect(later).toMatchObject({
       code: "failure_kept",
       message: "RangeError: too much; scope=* key=k",
@@ -48,7 +56,7 @@ describe("work that throws", () => {
     const stop = new AbortController();
     const call = processOnce(
       ledger,
-      "k",
+      K,
       async ({ signal }) => {
         stop.abort(new Error("enough"));
         signal.throwIfAborted();
@@ -62,19 +70,19 @@ describe("work that throws", () => {
   test("is forgotten, and counts for nothing, if that is wished", async () => {
     const { ledger, options: base, place } = stage();
     const options = { ...base, onFailure: "forget", attemptsMax: 1 } as const;
-    await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
+    await expect(processOnce(ledger, K, fail, options)).rejects.toBeInstanceOf(RangeError);
     expect(await ledger.entries.find(place)).toBeUndefined();
-    expect((await processOnce(ledger, "k", ({ attempt }) => attempt, options)).result).toBe(1);
+    expect((await processOnce(ledger, K, ({ attempt }) => attempt, options)).result).toBe(1);
   });
 
   test("OC6 is tried as often as allowed, and no more", async () => {
     const { ledger, options: base } = stage();
     const options = { ...base, attemptsMax: 2 };
     for (let time = 0; time < 2; time += 1)
-      await expect(processOnce(ledger, "k", fail, options)).rejects.toBeInstanceOf(RangeError);
-    const third = processOnce(ledger, "k", fail, options);
+      await expect(processOnce(ledger, K, fail, options)).rejects.toBeInstanceOf(RangeError);
+    const third = processOnce(ledger, K, fail, options);
     await expect(third).rejects.toMatchObject({ code: "attempts_exhausted" });
-    expect((await processOnce(ledger, "k", () => 1, base)).result).toBe(1);
+    expect((await processOnce(ledger, K, () => 1, base)).result).toBe(1);
   });
 });
 
@@ -87,7 +95,7 @@ describe("work elsewhere", () => {
       const call = () =>
         processOnce(
           ledger,
-          key,
+          { scope: GLOBAL, key },
           (context) => {
             keys.push(context.key);
             if (keys.length === 1) throw new Error("timeout");
@@ -110,7 +118,7 @@ describe("work elsewhere", () => {
     const call = (extra: { attemptsMax?: number } = {}) =>
       processOnce(
         ledger,
-        "k",
+        K,
         ({ attempt }) => {
           log.push(`run ${attempt}`);
           if (attempt === 1) throw new Error("timeout");
@@ -134,15 +142,15 @@ describe("work elsewhere", () => {
   test("is asked for before it is repeated, and its result is kept", async () => {
     const { call, log } = probed([{ kind: "done", result: "first receipt" }]);
     await expect(call()).rejects.toThrow("timeout");
-    expect(await call()).toMatchObject({ result: "first receipt", isReplayed: true });
-    expect(await call()).toMatchObject({ result: "first receipt", isReplayed: true });
+    expect(await call()).toMatchObject({ result: "first receipt", isDuplicate: true });
+    expect(await call()).toMatchObject({ result: "first receipt", isDuplicate: true });
     expect(log).toEqual(["run 1", "ask */k 1"]);
   });
 
   test("is repeated only after it was found not to have happened", async () => {
     const { call, log } = probed([{ kind: "not_done" }]);
     await expect(call()).rejects.toThrow("timeout");
-    expect(await call()).toMatchObject({ result: "receipt", isReplayed: false });
+    expect(await call()).toMatchObject({ result: "receipt", isDuplicate: false });
     expect(log).toEqual(["run 1", "ask */k 1", "run 2"]);
   });
 
@@ -176,7 +184,7 @@ describe("in the caller's transaction", () => {
 
   test("everything stays with it, or goes with it", async () => {
     const { ledger, effects, write, options, place } = stage();
-    const call = (tx: MemoryTransaction) => processOnce(ledger.in(tx), "k", work(write), options);
+    const call = (tx: MemoryTransaction) => processOnce(ledger.in(tx), K, work(write), options);
     const undone = ledger.transaction(async (tx) => {
       await call(tx);
       expect(effects).toEqual(["paid"]);
@@ -184,9 +192,9 @@ describe("in the caller's transaction", () => {
     });
     await expect(undone).rejects.toThrow("no");
     expect([effects, await ledger.entries.find(place)]).toEqual([[], undefined]);
-    expect(await ledger.transaction(call)).toMatchObject({ result: "receipt", isReplayed: false });
-    expect(await ledger.transaction(call)).toMatchObject({ result: "receipt", isReplayed: true });
-    expect(await processOnce(ledger, "k", () => "other", options)).toMatchObject({
+    expect(await ledger.transaction(call)).toMatchObject({ result: "receipt", isDuplicate: false });
+    expect(await ledger.transaction(call)).toMatchObject({ result: "receipt", isDuplicate: true });
+    expect(await processOnce(ledger, K, () => "other", options)).toMatchObject({
       result: "receipt",
     });
     expect(effects).toEqual(["paid"]);
@@ -195,10 +203,10 @@ describe("in the caller's transaction", () => {
   test("many at once have one effect", async () => {
     const { ledger, effects, write, options } = stage();
     const calls = Array.from({ length: 10 }, () =>
-      ledger.transaction((tx) => processOnce(ledger.in(tx), "k", work(write), options)),
+      ledger.transaction((tx) => processOnce(ledger.in(tx), K, work(write), options)),
     );
     const results = await Promise.all(calls);
-    expect(results.filter(({ isReplayed }) => !isReplayed)).toHaveLength(1);
+    expect(results.filter(({ isDuplicate }) => !isDuplicate)).toHaveLength(1);
     expect(effects).toEqual(["paid"]);
   });
 
@@ -208,11 +216,9 @@ describe("in the caller's transaction", () => {
       const inside = ledger.in(tx);
       const unsupported = { code: "unsupported" };
       const elsewhere = { ...options, effect: "repeatable" } as const;
-      await expect(processOnce(inside, "k", () => 1, elsewhere)).rejects.toMatchObject(unsupported);
+      await expect(processOnce(inside, K, () => 1, elsewhere)).rejects.toMatchObject(unsupported);
       const remembering = { ...options, onFailure: "remember", waitMs: 5 } as const;
-      await expect(processOnce(inside, "k", () => 1, remembering)).rejects.toMatchObject(
-        unsupported,
-      );
+      await expect(processOnce(inside, K, () => 1, remembering)).rejects.toMatchObject(unsupported);
     });
   });
 });
@@ -222,7 +228,6 @@ describe("options of processOnce", () => {
     const { ledger, options, place } = stage();
     const wrong = {
       ...options,
-      scope: "",
       leaseMs: 5,
       retainMs: 1,
       attemptsMax: 0,
@@ -231,9 +236,9 @@ describe("options of processOnce", () => {
       onFailure: "forget",
       reconcile: async () => ({ kind: "unknown" }) as const,
     } as const;
-    const error: unknown = await processOnce(ledger, "k", () => 1, wrong).catch((one) => one);
+    const error: unknown = await processOnce(ledger, K, () => 1, wrong).catch((one) => one);
     expect(error).toMatchObject({ code: "invalid_options", help: ERRORS.invalid_options.help });
-    for (const name of ["scope", "leaseMs", "retainMs", "attemptsMax", "waitMs", "onFailure"])
+    for (const name of ["leaseMs", "retainMs", "attemptsMax", "waitMs", "onFailure"])
       expect((error as Error).message).toContain(name);
     expect(await ledger.entries.find(place)).toBeUndefined();
   });
@@ -241,22 +246,42 @@ describe("options of processOnce", () => {
   test("refuse words that are none, and functions that are none", async () => {
     const { ledger, options, place } = stage();
     const calls = [
-      processOnce(ledger, "k", () => 1, { ...options, effect: "repeatble" } as never),
-      processOnce(ledger, "k", () => 1, { ...options, onFailure: "never" } as never),
-      processOnce(ledger, "k", () => 1, { ...options, effect: "probed", reconcile: 1 } as never),
-      processOnce(ledger, "k", undefined as never, options),
+      processOnce(ledger, K, () => 1, { ...options, effect: "repeatble" } as never),
+      processOnce(ledger, K, () => 1, { ...options, onFailure: "never" } as never),
+      processOnce(ledger, K, () => 1, { ...options, effect: "probed", reconcile: 1 } as never),
+      processOnce(ledger, K, undefined as never, options),
     ];
     for (const call of calls) await expect(call).rejects.toMatchObject({ code: "invalid_options" });
     expect(await ledger.entries.find(place)).toBeUndefined();
   });
 
+  test("an identity without a scope or a key is refused, in every form", async () => {
+    const { ledger, options } = stage();
+    const rule = "every identity needs a scope: use GLOBAL when keys are not per tenant";
+    for (const wrong of [{ key: "k" }, { scope: "", key: "k" }, "k", undefined, null, 1]) {
+      // As a program without types may call it.
+      const identity = wrong as ScopedKey;
+      const refusal = { code: "invalid_request", message: expect.stringContaining(rule) as string };
+      const calls = [
+        processOnce(ledger, identity, () => 1, options),
+        acquireLease(ledger, identity),
+        createInbox(ledger, { consumer: "c", retainMs: 1 }).handle(identity, () => 1),
+        ledger.transaction((tx) => setVersion(ledger.in(tx), identity, { expected: 0, id: "w" })),
+        ledger.transaction((tx) => fenced(ledger.in(tx), identity, 1)),
+      ];
+      for (const call of calls) await expect(call).rejects.toMatchObject(refusal);
+    }
+    const keyless = { scope: GLOBAL } as ScopedKey;
+    await expect(processOnce(ledger, keyless, () => 1)).rejects.toThrow("key is not a string");
+  });
+
   test("refuse keys that a database cannot keep", async () => {
     const { ledger, options } = stage();
     for (const key of ["", "a\0b", "x".repeat(513), "é".repeat(257), "\ud800"]) {
-      const call = processOnce(ledger, key, () => 1, options);
+      const call = processOnce(ledger, { scope: GLOBAL, key }, () => 1, options);
       await expect(call).rejects.toMatchObject({ code: "invalid_request" });
     }
     for (const key of ["x".repeat(512), "é".repeat(256), "👍", " "])
-      expect((await processOnce(ledger, key, () => 1, options)).result).toBe(1);
+      expect((await processOnce(ledger, { scope: GLOBAL, key }, () => 1, options)).result).toBe(1);
   });
 });

@@ -2,8 +2,8 @@
 import { describe, expect, test } from "vitest";
 import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import type { MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
-import { InProgress, processOnce } from "../../src/toolkit/ledger.ts";
-import { flush, gate, stage } from "./stage.ts";
+import { GLOBAL, InProgress, processOnce } from "../../src/toolkit/ledger.ts";
+import { K, flush, gate, stage } from "./stage.ts";
 
 describe("processOnce", () => {
   test("does the work once, and answers its result to everybody who asks again", async () => {
@@ -11,21 +11,21 @@ describe("processOnce", () => {
     const pay = (): Promise<unknown> =>
       processOnce(
         ledger,
-        "k",
+        K,
         ({ tx, attempt }) => {
           write(tx, "paid");
           return { attempt };
         },
         { ...options, retainMs: 10_000 },
       );
-    expect(await pay()).toEqual({ result: { attempt: 1 }, isReplayed: false, token: 1 });
+    expect(await pay()).toEqual({ result: { attempt: 1 }, isDuplicate: false, token: 1 });
     clock.advance(2_500);
-    expect(await pay()).toEqual({ result: { attempt: 1 }, isReplayed: true, token: 1 });
+    expect(await pay()).toEqual({ result: { attempt: 1 }, isDuplicate: true, token: 1 });
     expect(effects).toEqual(["paid"]);
-    expect([count("claims_total"), count("replays_total")]).toEqual([1, 1]);
+    expect([count("claims_total"), count("duplicates_total")]).toEqual([1, 1]);
     expect(levels.get("window_headroom_ratio")).toBe(0.75);
     clock.advance(7_500);
-    expect(await pay()).toMatchObject({ isReplayed: false });
+    expect(await pay()).toMatchObject({ isDuplicate: false });
     expect(effects).toEqual(["paid", "paid"]);
   });
 
@@ -40,13 +40,18 @@ describe("processOnce", () => {
       ["ä", "b%2Fc"],
     ] as const;
     for (const [scope, key] of places)
-      await processOnce(ledger, key, () => `${scope} ${key}`, { ...options, scope });
+      await processOnce(ledger, { scope, key }, () => `${scope} ${key}`, options);
     const keys = new Set<string>();
     for (const [scope, key] of places) {
-      const { result } = await processOnce(ledger, key, () => "other", { ...options, scope });
+      const { result } = await processOnce(ledger, { scope, key }, () => "other", options);
       expect(result).toBe(`${scope} ${key}`);
-      const call = { ...options, scope: `elsewhere ${scope}`, effect: "repeatable" } as const;
-      await processOnce(ledger, key, (context) => void keys.add(context.key), call);
+      const call = { ...options, effect: "repeatable" } as const;
+      await processOnce(
+        ledger,
+        { scope: `elsewhere ${scope}`, key },
+        (context) => void keys.add(context.key),
+        call,
+      );
     }
     expect(keys.size).toBe(places.length);
   });
@@ -57,7 +62,7 @@ describe("processOnce", () => {
     const calls = Array.from({ length: 64 }, (_, index) =>
       processOnce(
         ledger,
-        "k",
+        K,
         async ({ tx }) => {
           await opened;
           write(tx, `paid by ${index}`);
@@ -71,7 +76,7 @@ describe("processOnce", () => {
     const results = await Promise.all(calls);
     expect(effects).toEqual(["paid by 0"]);
     expect(new Set(results.map(({ result }) => result.index))).toEqual(new Set([0]));
-    expect(results.filter(({ isReplayed }) => !isReplayed)).toHaveLength(1);
+    expect(results.filter(({ isDuplicate }) => !isDuplicate)).toHaveLength(1);
     // Each caller has a result of its own: no caller can change another one's.
     expect(new Set(results.map(({ result }) => result)).size).toBe(64);
   });
@@ -82,7 +87,7 @@ describe("processOnce", () => {
     const call = (): Promise<unknown> =>
       processOnce(
         ledger,
-        "k",
+        K,
         async () => {
           runs += 1;
           const run = runs;
@@ -108,7 +113,7 @@ describe("processOnce", () => {
     const { ledger, elsewhere, options, count } = stage();
     const { opened, open } = gate();
     const call = (from: Ledger<MemoryTransaction>, fingerprint: string) =>
-      processOnce(from, "k", () => opened.then(() => fingerprint), {
+      processOnce(from, K, () => opened.then(() => fingerprint), {
         ...options,
         effect: "repeatable",
         fingerprint,
@@ -121,14 +126,14 @@ describe("processOnce", () => {
     open();
     expect((await first).result).toBe("a");
     await expect(call(ledger, "b")).rejects.toMatchObject({ code: "key_reused" });
-    expect((await call(ledger, "a")).isReplayed).toBe(true);
+    expect((await call(ledger, "a")).isDuplicate).toBe(true);
     expect(count("mismatches_total")).toBe(4);
   });
 
   test("gives the key's own content its result, also beside one with other content", async () => {
     const { ledger, options } = stage();
     const call = (fingerprint: string) =>
-      processOnce(ledger, "k", () => fingerprint, { ...options, fingerprint });
+      processOnce(ledger, K, () => fingerprint, { ...options, fingerprint });
     await call("a");
     const [wrong, right] = await Promise.allSettled([call("b"), call("a")]);
     expect(wrong).toMatchObject({ status: "rejected", reason: { code: "key_reused" } });
@@ -138,9 +143,9 @@ describe("processOnce", () => {
   test("stops waiting for the call that it has joined when its own signal aborts", async () => {
     const { ledger, options } = stage();
     const { opened, open } = gate();
-    const first = processOnce(ledger, "k", () => opened.then(() => 1), options);
+    const first = processOnce(ledger, K, () => opened.then(() => 1), options);
     const stop = new AbortController();
-    const joined = processOnce(ledger, "k", () => 2, { ...options, signal: stop.signal });
+    const joined = processOnce(ledger, K, () => 2, { ...options, signal: stop.signal });
     await flush();
     stop.abort(new Error("enough"));
     await expect(joined).rejects.toThrow("enough");
@@ -152,10 +157,10 @@ describe("processOnce", () => {
     const { ledger, elsewhere, options, clock, count } = stage();
     const { opened, open } = gate();
     const call = { ...options, effect: "repeatable" } as const;
-    const first = processOnce(ledger, "k", () => opened, call);
+    const first = processOnce(ledger, K, () => opened, call);
     await flush();
     clock.advance(300);
-    const error: unknown = await processOnce(elsewhere(), "k", () => 2, call).catch((one) => one);
+    const error: unknown = await processOnce(elsewhere(), K, () => 2, call).catch((one) => one);
     expect(error).toBeInstanceOf(InProgress);
     expect(error).toMatchObject({
       code: "in_progress",
@@ -172,10 +177,10 @@ describe("processOnce", () => {
     const { ledger, elsewhere, options, clock } = stage();
     const { opened, open } = gate();
     const call = { ...options, effect: "repeatable" } as const;
-    const first = processOnce(ledger, "k", () => opened.then(() => 1), call);
+    const first = processOnce(ledger, K, () => opened.then(() => 1), call);
     await flush();
-    const patient = processOnce(elsewhere(), "k", () => 2, { ...call, waitMs: 5_000 });
-    const hasty = processOnce(elsewhere(), "k", () => 3, { ...call, waitMs: 500 });
+    const patient = processOnce(elsewhere(), K, () => 2, { ...call, waitMs: 5_000 });
+    const hasty = processOnce(elsewhere(), K, () => 3, { ...call, waitMs: 500 });
     hasty.catch(() => undefined);
     const tick = async (times: number): Promise<void> => {
       for (let time = 0; time < times; time += 1) {
@@ -190,7 +195,7 @@ describe("processOnce", () => {
     await tick(40);
     expect([await first, await patient]).toMatchObject([
       { result: 1 },
-      { result: 1, isReplayed: true },
+      { result: 1, isDuplicate: true },
     ]);
   });
 
@@ -209,7 +214,7 @@ describe("processOnce", () => {
         data: { value: undefined },
       },
     );
-    const heir = processOnce(elsewhere(), "k", ({ attempt, token }) => [attempt, token], {
+    const heir = processOnce(elsewhere(), K, ({ attempt, token }) => [attempt, token], {
       ...options,
       waitMs: 5_000,
     });
@@ -225,11 +230,11 @@ describe("processOnce", () => {
     const { ledger, elsewhere, options } = stage();
     const { opened, open } = gate();
     const call = { ...options, effect: "repeatable" } as const;
-    const first = processOnce(ledger, "k", () => opened, call);
+    const first = processOnce(ledger, K, () => opened, call);
     await flush();
     const stop = new AbortController();
     const patient = { ...call, waitMs: 60_000, signal: stop.signal };
-    const waiting = processOnce(elsewhere(), "k", () => 2, patient);
+    const waiting = processOnce(elsewhere(), K, () => 2, patient);
     await flush();
     stop.abort(new Error("enough"));
     await expect(waiting).rejects.toThrow("enough");
@@ -242,7 +247,7 @@ describe("processOnce", () => {
     const { opened, open } = gate();
     const call = processOnce(
       ledger,
-      "k",
+      K,
       async ({ signal }) => {
         await opened;
         return signal.aborted;
@@ -261,7 +266,7 @@ describe("processOnce", () => {
   test("answers the first caller what it answers the others", async () => {
     const { ledger, options } = stage();
     const call = () =>
-      processOnce(ledger, "k", () => ({ at: new Date(0), none: undefined }), options);
+      processOnce(ledger, K, () => ({ at: new Date(0), none: undefined }), options);
     const first = await call();
     expect(first.result).toEqual({ at: "1970-01-01T00:00:00.000Z" });
     expect((await call()).result).toEqual(first.result);
@@ -276,14 +281,20 @@ describe("processOnce", () => {
       ["s", ""],
     ] as const) {
       const call = () =>
-        processOnce<MemoryTransaction, unknown>(ledger, key, () => result, options);
+        processOnce<MemoryTransaction, unknown>(
+          ledger,
+          { scope: GLOBAL, key },
+          () => result,
+          options,
+        );
       expect([(await call()).result, (await call()).result]).toEqual([result, result]);
     }
     const codec = {
       encode: (value: bigint) => new TextEncoder().encode(value.toString()),
       decode: (bytes: Uint8Array) => BigInt(new TextDecoder().decode(bytes)),
     };
-    const big = () => processOnce(ledger, "b", () => 2n ** 70n, { ...options, codec });
+    const big = () =>
+      processOnce(ledger, { scope: GLOBAL, key: "b" }, () => 2n ** 70n, { ...options, codec });
     expect([(await big()).result, (await big()).result]).toEqual([2n ** 70n, 2n ** 70n]);
   });
 
@@ -307,7 +318,7 @@ describe("processOnce", () => {
     ]) {
       const call = processOnce<MemoryTransaction, unknown>(
         ledger,
-        "k",
+        K,
         ({ tx }) => {
           write(tx, "paid");
           return result;

@@ -70,7 +70,7 @@ class Run {
     const { ledger, clock } = process;
     processOnce(
       ledger,
-      "key",
+      { scope: "s", key: "key" },
       async ({ tx, token }) => {
         this.tokens.push(token);
         await new Promise<void>((resolve, reject) => {
@@ -83,7 +83,7 @@ class Run {
         tx.write(`effect ${token}`);
         return `result ${token}`;
       },
-      { scope: "s", leaseMs: 1_000, waitMs, clock },
+      { leaseMs: 1_000, waitMs, clock },
     ).then(
       ({ result }) => this.results.push(result),
       (error: unknown) => this.errors.push(error),

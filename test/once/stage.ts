@@ -3,8 +3,11 @@
 import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import { memoryLedger, type MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
 import type { Meter } from "../../src/toolkit/meters/meter.ts";
-import { GLOBAL } from "../../src/toolkit/ledger.ts";
+import { GLOBAL, type ScopedKey } from "../../src/toolkit/ledger.ts";
 import { createVirtualClock } from "../../src/testing/virtual-clock.ts";
+
+/** The key of tests that need only one. */
+export const K: ScopedKey = { scope: GLOBAL, key: "k" };
 
 /** What is due has been done when this resolves: nothing here waits for anything but promises. */
 export const flush = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
@@ -36,10 +39,10 @@ export function stage() {
     effects.push(text);
     tx.undo(() => void effects.splice(effects.lastIndexOf(text), 1));
   };
-  const options = { scope: GLOBAL, clock, meter, leaseMs: 1_000 };
+  const options = { clock, meter, leaseMs: 1_000 };
   /** A ledger as another process has it: it shares no running work with this one. */
   const elsewhere = (): Ledger<MemoryTransaction> => ({ ...ledger });
-  const place = { kind: "once", scope: GLOBAL, key: "k" };
+  const place = { kind: "once", ...K };
   const count = (name: string): number => counted.filter((one) => one === name).length;
   return { clock, ledger, elsewhere, effects, write, options, place, count, levels };
 }

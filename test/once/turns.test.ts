@@ -19,15 +19,10 @@ async function opened() {
 test("a call that waits for the end of its own transaction is refused, and all others go on", async () => {
   const { connection, ledger } = await opened();
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
-  const outer = processOnce(
-    ledger,
-    "outer",
-    async ({ tx }) => {
-      tx.prepare("INSERT INTO effects VALUES ('outer')").run();
-      await processOnce(ledger, "inner", () => 1, { scope: GLOBAL });
-    },
-    { scope: GLOBAL },
-  ).catch((error) => error);
+  const outer = processOnce(ledger, { scope: GLOBAL, key: "outer" }, async ({ tx }) => {
+    tx.prepare("INSERT INTO effects VALUES ('outer')").run();
+    await processOnce(ledger, { scope: GLOBAL, key: "inner" }, () => 1);
+  }).catch((error) => error);
   await vi.advanceTimersByTimeAsync(121_000);
   const error: unknown = await outer;
   expect(error).toMatchObject({ code: "too_many" });
@@ -36,8 +31,8 @@ test("a call that waits for the end of its own transaction is refused, and all o
   // What was given up is not done later.
   const inner = { kind: "once", scope: GLOBAL, key: "inner" };
   expect(await ledger.entries.find(inner)).toBeUndefined();
-  const again = await processOnce(ledger, "outer", () => 2, { scope: GLOBAL });
-  expect(again).toMatchObject({ result: 2, isReplayed: false });
+  const again = await processOnce(ledger, { scope: GLOBAL, key: "outer" }, () => 2);
+  expect(again).toMatchObject({ result: 2, isDuplicate: false });
   expect(vi.getTimerCount()).toBe(0);
 });
 

@@ -114,7 +114,7 @@ async function book() {
         stream: "books",
         records: [{ id, key: String(customer), of: id }],
       });
-      const { kind } = await inbox.handle({ id: eventId, source: "shop" }, (tx) => {
+      const { isDuplicate } = await inbox.handle({ scope: "shop", key: eventId }, (tx) => {
         tx.prepare("INSERT INTO booked (id, customer, number, cents) VALUES (?, ?, ?, ?)").run(
           id,
           customer,
@@ -124,7 +124,7 @@ async function book() {
       });
       // A duplicate is acknowledged too: it is there, by whomever.
       call.ok();
-      if (kind === "duplicate") process.send?.({ kind });
+      if (isDuplicate) process.send?.({ kind: "duplicate" });
     }
     await batch.commit();
   });

@@ -304,7 +304,7 @@ describe("a number that the server knows with other content", () => {
     identity: { id: "outbox", epoch: 0, sequence },
     events: [event],
     attempts: [1],
-    isRepeat: true,
+    isRetry: true,
     concurrency: 1,
     signal: new AbortController().signal,
   });

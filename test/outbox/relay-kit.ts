@@ -52,7 +52,7 @@ export class Target {
         const outcomes = this.#commit(batch, texts);
         if (way === "loses its answer") throw new Error("no answer");
         const isRefused = outcomes.some(({ kind }) => kind === "failed");
-        return isRefused && batch.isRepeat ? { isUncertain: true, outcomes } : outcomes;
+        return isRefused && batch.isRetry ? { isUncertain: true, outcomes } : outcomes;
       },
       cancel: async (batch) => {
         if (next() === "is lost") throw new Error("no answer");

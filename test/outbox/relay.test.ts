@@ -469,9 +469,9 @@ describe("a relay that runs on", () => {
     stop.abort();
     await running;
     const publisher = {
-      publish: async ({ identity, isRepeat }: { identity: object; isRepeat: boolean }) => {
+      publish: async ({ identity, isRetry }: { identity: object; isRetry: boolean }) => {
         identities.push(JSON.stringify(identity));
-        expect(isRepeat).toBe(true);
+        expect(isRetry).toBe(true);
         return [{ kind: "published" }] as const;
       },
     };

@@ -61,22 +61,29 @@ export async function results(): Promise<void> {
     lines: [{ sku: "a", soldAt: new Date() }] as const,
     note: process.env["NOTE"],
   });
-  const { result } = await processOnce(ledger, "k", work, { scope: GLOBAL });
+  const { result } = await processOnce(ledger, { scope: GLOBAL, key: "k" }, work);
   same<typeof result.at, string>(true);
   same<typeof result.cents, number>(true);
   same<(typeof result.lines)[0]["soldAt"], string>(true);
   result.note?.toUpperCase();
-  const plain = await processOnce(ledger, "k", () => ({ id: "a", tags: ["x"] }), { scope: GLOBAL });
+  const plain = await processOnce(ledger, { scope: GLOBAL, key: "k" }, () => ({
+    id: "a",
+    tags: ["x"],
+  }));
   const again: { id: string; tags: string[] } = plain.result;
-  const none = await processOnce(ledger, "k", () => undefined, { scope: GLOBAL });
+  const none = await processOnce(ledger, { scope: GLOBAL, key: "k" }, () => undefined);
   same<typeof none.result, undefined>(true);
   const dates = { encode: (at: Date) => new Uint8Array(at.getTime()), decode: () => new Date() };
-  const kept = await processOnce(ledger, "k", () => new Date(), { scope: GLOBAL, codec: dates });
-  same<typeof kept.result, Date>(true);
-  const call = await processOnce(ledger, "k", async ({ key }) => ({ key, at: new Date() }), {
-    scope: GLOBAL,
-    effect: "repeatable",
+  const kept = await processOnce(ledger, { scope: GLOBAL, key: "k" }, () => new Date(), {
+    codec: dates,
   });
+  same<typeof kept.result, Date>(true);
+  const call = await processOnce(
+    ledger,
+    { scope: GLOBAL, key: "k" },
+    async ({ key }) => ({ key, at: new Date() }),
+    { effect: "repeatable" },
+  );
   same<typeof call.result.at, string>(true);
   await engine.handle(new Request("http://localhost"), async (_request, { phase }) => {
     const booked = await phase("book", async () => ({ at: new Date() }));

@@ -56,7 +56,7 @@ export function wholeHeaders(headers: Answer["headers"]): Answer["headers"] {
 }
 
 /** Returns the answer to a repetition. */
-export function replayOf(kept: Answer, expiresAtMs: number | undefined): Answer {
+export function duplicateOf(kept: Answer, expiresAtMs: number | undefined): Answer {
   const length: Answer["headers"] = isBodiless(kept.status)
     ? []
     : [["Content-Length", String(kept.body.length)]];

@@ -831,7 +831,7 @@ describe("an engine", () => {
     await send();
     expect(Object.fromEntries(counts)).toEqual({
       claims_total: 1,
-      replays_total: 1,
+      duplicates_total: 1,
       window_headroom_ratio: 0.75,
     });
   });

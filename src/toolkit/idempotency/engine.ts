@@ -17,11 +17,12 @@ import { parseWaitMs } from "../../protocol/prefer.ts";
 import { type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
 import { pause } from "../../base/pause.ts";
 import type { Entry, Ledger, Place } from "../ledgers/ledger.ts";
-import { Check, GLOBAL } from "../once/check.ts";
+import { Check } from "../once/check.ts";
+import { GLOBAL } from "../rules/scoped-key.ts";
 import { acquire, type Claim, type ClaimTerms } from "../once/claiming.ts";
 import { growingPauses } from "../once/pauses.ts";
 import { keyTimeMs } from "../../protocol/key.ts";
-import { type Answer, answerOf, problemOf, replayOf, responseOf } from "./answer.ts";
+import { type Answer, answerOf, problemOf, duplicateOf, responseOf } from "./answer.ts";
 import { type Completer, type CompleterOptions, createCompleter } from "./completer.ts";
 import { type IdempotencyContext, noContext, NotStarted } from "./context.ts";
 import { fingerprintOf } from "./fingerprint.ts";
@@ -209,7 +210,7 @@ export class Idempotency<Tx, Source = unknown> {
         if (leftMs <= 0) return this.#inProgress(this.#flightLeftMs(flight));
         const kept = await this.#within(flight.ended, leftMs, request.signal);
         if (kept !== undefined)
-          return this.#replay(kept.answer, kept.expiresAtMs - tools.clock.nowMs());
+          return this.#duplicate(kept.answer, kept.expiresAtMs - tools.clock.nowMs());
         continue;
       }
       const acquired = await acquire(this.#ledger, place, this.#terms(fingerprint), tools, isKnown);
@@ -300,8 +301,9 @@ export class Idempotency<Tx, Source = unknown> {
     const { scope } = this.options;
     if (scope === GLOBAL) return GLOBAL;
     const check = new Check();
-    const found = check.name("the scope of the request", await scope(request));
-    if (found === GLOBAL) check.problem("the scope of the request is that of everybody");
+    const found = check.scope(await scope(request));
+    // A tenant must not be able to take the keys of those who have none.
+    if (found === GLOBAL) check.problem("scope is GLOBAL, which no request may choose");
     check.end("invalid_request");
     return found;
   }
@@ -377,19 +379,19 @@ export class Idempotency<Tx, Source = unknown> {
 
   #answerOf(entry: Entry): Begun<Tx> {
     const kept = decodeAnswer(entry.data);
-    if (kept !== undefined) return this.#replay(kept, entry.keepLeftMs);
+    if (kept !== undefined) return this.#duplicate(kept, entry.keepLeftMs);
     return this.#refuse("answer_not_kept", "the work of this key is done");
   }
 
-  #replay(kept: Answer, keepLeftMs: number | undefined): Begun<Tx> {
+  #duplicate(kept: Answer, keepLeftMs: number | undefined): Begun<Tx> {
     const { tools, retainMs } = this.options;
-    tools.meter.add("replays_total", 1, { primitive: "http" });
+    tools.meter.add("duplicates_total", 1, { primitive: "http" });
     const expiresAtMs = keepLeftMs === undefined ? undefined : tools.clock.nowMs() + keepLeftMs;
     if (keepLeftMs !== undefined)
       tools.meter.set("window_headroom_ratio", Math.max(0, keepLeftMs / retainMs), {
         primitive: "http",
       });
-    return { kind: "answer", answer: replayOf(kept, expiresAtMs) };
+    return { kind: "answer", answer: duplicateOf(kept, expiresAtMs) };
   }
 
   #mismatch(): Begun<Tx> {

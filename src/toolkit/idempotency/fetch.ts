@@ -315,11 +315,11 @@ const IN_PROGRESS = "urn:hapax:error:in_progress";
 
 function isAgain(response: Response, bytes: ArrayBuffer): boolean {
   const { status, headers } = response;
-  const isReplayed = REPLAYED.some((name) => headers.get(name)?.toLowerCase() === "true");
+  const isDuplicate = REPLAYED.some((name) => headers.get(name)?.toLowerCase() === "true");
   // A conflict of the application is final. If the work still runs, the answer has our problem type or `Retry-After`.
   const isInProgress =
     status === 409 && (headers.has("retry-after") || problemType(bytes) === IN_PROGRESS);
-  return isWorthRepeating({ status, isReplayed, isInProgress });
+  return isWorthRepeating({ status, isDuplicate, isInProgress });
 }
 
 function problemType(bytes: ArrayBuffer): unknown {

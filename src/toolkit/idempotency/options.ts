@@ -3,7 +3,8 @@
 import { IDEMPOTENCY_KEY } from "../../protocol/header-names.ts";
 import { type Digest, webDigest } from "../../base/digest.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
-import { Check, GLOBAL } from "../once/check.ts";
+import { Check } from "../once/check.ts";
+import { GLOBAL, SCOPE_RULE } from "../rules/scoped-key.ts";
 import { type ResolvedTools, resolveTools, type Tools } from "../once/claiming.ts";
 import {
   LEASE_MS_DEFAULT,
@@ -140,7 +141,7 @@ export function resolveOptions<Tx, Source>(
   const { scope, methods = ["POST", "PATCH"], header = IDEMPOTENCY_KEY, keep = "all" } = options;
   const mode = options.mode ?? (ledger.supports.transactions ? "transaction" : "phases");
   if (scope !== GLOBAL && typeof scope !== "function")
-    check.problem("scope is neither a function of the request nor GLOBAL");
+    check.problem(`scope is neither a function of the request nor GLOBAL: ${SCOPE_RULE}`);
   if (mode !== "transaction" && mode !== "phases") check.problem(`mode=${String(mode)} is unknown`);
   if (mode === "transaction" && !ledger.supports.transactions)
     check.problem(`mode=transaction needs transactions, and ledger=${ledger.name} has none`);

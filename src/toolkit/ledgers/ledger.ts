@@ -15,15 +15,13 @@
  */
 
 import type { EntryState } from "../rules/claim.ts";
+import type { ScopedKey } from "../rules/scoped-key.ts";
 import type { OutboxLog, OutboxWay } from "../outbox/log.ts";
 
 /** Where an entry is. */
-export interface Place {
+export interface Place extends ScopedKey {
   /** The primitive: `once`, `http`, `inbox`, `lease`, `version`, `relay`, `pipeline`. */
   readonly kind: string;
-  /** The tenant, consumer or area: the same key in two scopes is two keys. */
-  readonly scope: string;
-  readonly key: string;
 }
 
 /** An entry as it was at one moment. */

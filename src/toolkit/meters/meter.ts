@@ -17,10 +17,9 @@ export type MetricLabels = Readonly<Record<string, string>>;
 /** Every counter and gauge, with its kind and its meaning. */
 export const METRICS = {
   claims_total: { kind: "counter", help: "Claims that were given, by primitive." },
-  replays_total: { kind: "counter", help: "Calls that were answered with a kept result." },
   duplicates_total: {
     kind: "counter",
-    help: "Messages and requests that had been handled before.",
+    help: "Calls, messages and requests that had been done before, by primitive.",
   },
   in_progress_total: { kind: "counter", help: "Calls that found the work in progress." },
   mismatches_total: { kind: "counter", help: "Keys that came again with other content." },

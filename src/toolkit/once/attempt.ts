@@ -24,7 +24,7 @@ export interface Ended {
   readonly kind: "ended";
   readonly data: Bytes;
   readonly token: number;
-  readonly isReplayed: boolean;
+  readonly isDuplicate: boolean;
   /** How long the result is still kept. Undefined if it was kept just now. */
   readonly keepLeftMs: number | undefined;
 }
@@ -62,7 +62,7 @@ async function attempt<Tx>(
   try {
     const key = work.effect === "transaction" ? "" : await work.key();
     const acquired = await acquire(ledger, job.place, job.terms, job.tools, isKnown);
-    if (acquired.kind === "done") return replayed(acquired.entry);
+    if (acquired.kind === "done") return endedBefore(acquired.entry);
     if (acquired.kind !== "claimed") return { kind: acquired.kind, entry: acquired.entry };
     ({ claim } = acquired);
     onClaimed();
@@ -84,12 +84,12 @@ async function attempt<Tx>(
   }
 }
 
-function replayed({ data, token, keepLeftMs }: Entry): Ended {
-  return { kind: "ended", data, token, isReplayed: true, keepLeftMs };
+function endedBefore({ data, token, keepLeftMs }: Entry): Ended {
+  return { kind: "ended", data, token, isDuplicate: true, keepLeftMs };
 }
 
 function endedBy<Tx>({ token }: Claim<Tx>, data: Bytes): Ended {
-  return { kind: "ended", data, token, isReplayed: false, keepLeftMs: undefined };
+  return { kind: "ended", data, token, isDuplicate: false, keepLeftMs: undefined };
 }
 
 /**
@@ -227,7 +227,7 @@ async function probe<Tx>(
     if (result === undefined) return undefined;
     const data = result();
     await record(ledger, claim, job, data);
-    return { ...endedBy(claim, data), isReplayed: true };
+    return { ...endedBy(claim, data), isDuplicate: true };
   } catch (error) {
     await leave(() => claim.abandon());
     throw error;

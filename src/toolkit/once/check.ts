@@ -2,10 +2,9 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
+import type { Ledger } from "../ledgers/ledger.ts";
+import { SCOPE_RULE, type ScopedKey } from "../rules/scoped-key.ts";
 import { NAME_BYTES_MAX } from "./limits.ts";
-
-/** Use `GLOBAL` as the scope when keys are not per tenant. */
-export const GLOBAL = "*";
 
 const encoder = new TextEncoder();
 
@@ -38,6 +37,20 @@ export class Check extends OptionsCheck {
     if (problem !== undefined) this.problem(`${name} ${problem}`);
     return value;
   }
+
+  /** The one rule about scopes. */
+  scope(value: string): string {
+    const problem = problemOfName(value);
+    if (problem !== undefined) this.problem(`scope ${problem}: ${SCOPE_RULE}`);
+    return value;
+  }
+
+  /** Returns the identity alone: callers may pass what has more members. */
+  identity(identity: ScopedKey): ScopedKey {
+    // In JavaScript it may be anything: a text, as the key alone, or nothing.
+    const given: Partial<ScopedKey> = Object(identity);
+    return { scope: this.scope(given.scope as string), key: this.name("key", given.key as string) };
+  }
 }
 
 function problemOfName(value: unknown): string | undefined {
@@ -47,4 +60,13 @@ function problemOfName(value: unknown): string | undefined {
   if (/\p{Surrogate}/u.test(value)) return "has half of a surrogate pair";
   const bytes = value.length > NAME_BYTES_MAX ? value.length : encoder.encode(value).length;
   return bytes > NAME_BYTES_MAX ? `has more than ${NAME_BYTES_MAX} bytes` : undefined;
+}
+
+/** Throws `invalid_request` unless the ledger is inside the caller's transaction. */
+export function requireJoined<Tx>(ledger: Ledger<Tx>, what: string): void {
+  if (!ledger.isJoined)
+    throw new HapaxError(
+      "invalid_request",
+      `pass ledger.in(tx): ${what} belongs to the transaction`,
+    );
 }

@@ -31,15 +31,15 @@ function stage(retainMs = 1_000) {
   };
 }
 
-const MESSAGE = { id: "m1", source: "shop" };
+const MESSAGE = { scope: "shop", key: "m1" };
 
 describe("an inbox", () => {
   test("handles a message once, and reports it when it comes again", async () => {
     const { inbox, effects, write, counted, headroom, clock } = stage();
     const handle = () => inbox.handle(MESSAGE, (tx) => write(tx, "booked"));
-    expect(await handle()).toEqual({ kind: "handled", result: undefined });
+    expect(await handle()).toEqual({ isDuplicate: false, result: undefined });
     clock.advance(750);
-    expect(await handle()).toEqual({ kind: "duplicate" });
+    expect(await handle()).toEqual({ isDuplicate: true });
     expect(effects).toEqual(["booked"]);
     expect(counted).toEqual(["claims_total", "duplicates_total"]);
     expect(headroom).toEqual([0.25]);
@@ -53,11 +53,11 @@ describe("an inbox", () => {
         write(tx, `booked ${index}`);
       });
     const all = await Promise.all(Array.from({ length: 20 }, handle));
-    expect(all.filter(({ kind }) => kind === "handled")).toHaveLength(1);
+    expect(all.filter(({ isDuplicate }) => !isDuplicate)).toHaveLength(1);
     expect(effects).toEqual(["booked 0"]);
   });
 
-  test("keeps consumers and sources apart, with any characters in their names", async () => {
+  test("keeps consumers and scopes apart, with any characters in their names", async () => {
     const { ledger, options } = stage();
     const all = [
       ["a", "b"],
@@ -66,10 +66,10 @@ describe("an inbox", () => {
       ['a","b', "c"],
       ["b", "a"],
     ] as const;
-    for (const [consumer, source] of all) {
+    for (const [consumer, scope] of all) {
       const inbox = createInbox(ledger, { ...options, consumer });
-      expect((await inbox.handle({ id: "1", source }, () => 1)).kind).toBe("handled");
-      expect((await inbox.handle({ id: "1", source }, () => 1)).kind).toBe("duplicate");
+      expect((await inbox.handle({ scope, key: "1" }, () => 1)).isDuplicate).toBe(false);
+      expect((await inbox.handle({ scope, key: "1" }, () => 1)).isDuplicate).toBe(true);
     }
   });
 
@@ -82,7 +82,7 @@ describe("an inbox", () => {
     });
     const second = inbox.handle(MESSAGE, (tx) => write(tx, "whole"));
     expect(await first.catch((error) => error)).toBe(failure);
-    expect((await second).kind).toBe("handled");
+    expect((await second).isDuplicate).toBe(false);
     expect(effects).toEqual(["whole"]);
   });
 
@@ -90,31 +90,31 @@ describe("an inbox", () => {
     const { inbox, clock } = stage();
     await inbox.handle(MESSAGE, () => 1);
     clock.advance(1_000);
-    expect((await inbox.handle(MESSAGE, () => 1)).kind).toBe("handled");
-    expect((await inbox.handle(MESSAGE, () => 1)).kind).toBe("duplicate");
+    expect((await inbox.handle(MESSAGE, () => 1)).isDuplicate).toBe(false);
+    expect((await inbox.handle(MESSAGE, () => 1)).isDuplicate).toBe(true);
   });
 
   test("refuses a message that is older than it remembers, and notes nothing of it", async () => {
     const { inbox, effects, write, clock, counted, ledger } = stage();
-    const old = { ...MESSAGE, sentAtMs: clock.nowMs() - 1_000 };
-    const handle = inbox.handle(old, (tx) => write(tx, "booked"));
+    const old = { sentAtMs: clock.nowMs() - 1_000 };
+    const handle = inbox.handle(MESSAGE, (tx) => write(tx, "booked"), old);
     await expect(handle).rejects.toMatchObject({ code: "key_expired" });
     expect(effects).toEqual([]);
     expect(counted).toEqual(["expired_total"]);
     expect(await ledger.entries.scan({ kind: "inbox", max: 10 })).toEqual([]);
-    const young = { ...MESSAGE, sentAtMs: clock.nowMs() - 999 };
-    expect((await inbox.handle(young, () => 1)).kind).toBe("handled");
+    const young = { sentAtMs: clock.nowMs() - 999 };
+    expect((await inbox.handle(MESSAGE, () => 1, young)).isDuplicate).toBe(false);
   });
 
   test("reports an old message that it still knows, and refuses it when it does not any more", async () => {
     const { inbox, clock } = stage();
-    const message = { ...MESSAGE, sentAtMs: clock.nowMs() };
+    const sent = { sentAtMs: clock.nowMs() };
     clock.advance(600);
-    expect((await inbox.handle(message, () => 1)).kind).toBe("handled");
+    expect((await inbox.handle(MESSAGE, () => 1, sent)).isDuplicate).toBe(false);
     clock.advance(900);
-    expect((await inbox.handle(message, () => 1)).kind).toBe("duplicate");
+    expect((await inbox.handle(MESSAGE, () => 1, sent)).isDuplicate).toBe(true);
     clock.advance(200);
-    const late = inbox.handle(message, () => 1);
+    const late = inbox.handle(MESSAGE, () => 1, sent);
     await expect(late).rejects.toMatchObject({ code: "key_expired" });
   });
 
@@ -130,11 +130,11 @@ describe("an inbox", () => {
   test("stays or goes with the caller's transaction", async () => {
     const { inbox, ledger, options, effects, write } = stage();
     const undone = ledger.transaction(async (tx) => {
-      expect((await inbox.in(tx).handle(MESSAGE, (inner) => write(inner, "a"))).kind).toBe(
-        "handled",
+      expect((await inbox.in(tx).handle(MESSAGE, (inner) => write(inner, "a"))).isDuplicate).toBe(
+        false,
       );
-      expect((await inbox.in(tx).handle(MESSAGE, (inner) => write(inner, "b"))).kind).toBe(
-        "duplicate",
+      expect((await inbox.in(tx).handle(MESSAGE, (inner) => write(inner, "b"))).isDuplicate).toBe(
+        true,
       );
       throw new Error("no");
     });
@@ -143,21 +143,22 @@ describe("an inbox", () => {
     const kept = await ledger.transaction((tx) =>
       createInbox(ledger.in(tx), options).handle(MESSAGE, (inner) => write(inner, "c")),
     );
-    expect(kept.kind).toBe("handled");
-    expect((await inbox.handle(MESSAGE, () => 1)).kind).toBe("duplicate");
+    expect(kept.isDuplicate).toBe(false);
+    expect((await inbox.handle(MESSAGE, () => 1)).isDuplicate).toBe(true);
     expect(effects).toEqual(["c"]);
   });
 
   test("refuses messages without a name, and options that make no sense", async () => {
     const { inbox, ledger, options } = stage();
     for (const wrong of [
-      { id: "" },
-      { source: "" },
-      { id: "a\0" },
-      { source: "x".repeat(505) },
+      { key: "" },
+      { scope: "" },
+      { key: "a\0" },
+      { scope: "x".repeat(505) },
       { sentAtMs: NaN },
     ]) {
-      const handle = inbox.handle({ ...MESSAGE, ...wrong }, () => 1);
+      const { sentAtMs, ...message } = { sentAtMs: 0, ...MESSAGE, ...wrong };
+      const handle = inbox.handle(message, () => 1, { sentAtMs });
       await expect(handle).rejects.toMatchObject({ code: "invalid_request" });
     }
     expect(() => createInbox(ledger, { ...options, retainMs: 0, consumer: "" })).toThrow(

@@ -2,7 +2,7 @@
  * The inbox: one transaction handles a message and notes that it was handled.
  *
  *   - a message has its effect once for each consumer, also if it is delivered many times, and many times at once;
- *   - consumers and sources are kept apart: the same id of two of them is two messages;
+ *   - consumers and scopes are kept apart: the same key of two of them is two messages;
  *   - a message whose work failed leaves no note: the next delivery handles it;
  *   - a forgotten message does not count as new: one that is older than the retention is refused, unless it is known;
  *   - a retention shorter than the time for which the sender repeats is refused;
@@ -13,6 +13,7 @@ import { decideMessageAge } from "../rules/inbox-window.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
 import type { Entries, EntryWrite, Ledger, Place } from "../ledgers/ledger.ts";
+import type { ScopedKey } from "../rules/scoped-key.ts";
 import { Check } from "./check.ts";
 import { type ResolvedTools, resolveTools, type Tools } from "./claiming.ts";
 import { RETAIN_MS_MAX } from "./limits.ts";
@@ -27,27 +28,25 @@ export interface InboxOptions extends Tools {
   readonly senderHorizonMs?: number;
 }
 
-/** The identity of a message: its id and the source of the id. */
-export interface InboxMessage {
-  readonly id: string;
-  /** The system that made the id: a broker, a webhook, a stream. */
-  readonly source: string;
-  /** When the sender sent it, by its clock. An unknown message older than `retainMs` is refused with `key_expired`. */
-  readonly sentAtMs?: number;
-}
-
 /** The result of `Inbox.handle()`. */
-export type Handled<T> =
-  | { readonly kind: "handled"; readonly result: T }
-  | { readonly kind: "duplicate" };
+export type InboxResult<T> =
+  | { readonly isDuplicate: false; readonly result: T }
+  /** The message was handled before. Its result is not kept. */
+  | { readonly isDuplicate: true };
 
 /** The messages of one consumer. */
 export interface Inbox<Tx> {
   /**
-   * Handles the message, unless it was handled before. The work and the note that it was done are one transaction: if the
-   * work throws, both are rolled back. Throws `key_expired`.
+   * Handles a message, unless it was handled before. Its `key` is the id of the message, and its `scope` is what made the id:
+   * a broker, a webhook, a stream. The work and the note that it was done are one transaction: if the work throws, both are
+   * rolled back. `sentAtMs` is the time of sending, by the sender's clock: an unknown message older than `retainMs` is
+   * refused with `key_expired`.
    */
-  handle<T>(message: InboxMessage, work: (tx: Tx) => T | Promise<T>): Promise<Handled<T>>;
+  handle<T>(
+    message: ScopedKey,
+    work: (tx: Tx) => T | Promise<T>,
+    options?: { readonly sentAtMs?: number },
+  ): Promise<InboxResult<T>>;
   /** Returns the same inbox inside your own transaction. If `handle` throws, roll your transaction back. */
   in(tx: Tx): Inbox<Tx>;
 }
@@ -64,10 +63,10 @@ export interface Inbox<Tx> {
  *   retainMs: 7 * 86_400_000,
  *   senderHorizonMs: 3 * 86_400_000,
  * });
- * const message = { id: "evt_1", source: "payments" };
+ * const message = { scope: "payments", key: "evt_1" };
  * const first = await inbox.handle(message, () => "booked");
  * const second = await inbox.handle(message, () => "booked");
- * console.assert(first.kind === "handled" && second.kind === "duplicate");
+ * console.assert(!first.isDuplicate && first.result === "booked" && second.isDuplicate);
  * ```
  */
 export function createInbox<Tx>(ledger: Ledger<Tx>, options: InboxOptions): Inbox<Tx> {
@@ -94,43 +93,43 @@ const LABELS = { primitive: "inbox" };
 function inboxOf<Tx>(ledger: Ledger<Tx>, terms: Terms): Inbox<Tx> {
   return {
     in: (tx) => inboxOf(ledger.in(tx), terms),
-    async handle<T>(message: InboxMessage, work: (tx: Tx) => T | Promise<T>): Promise<Handled<T>> {
-      const place = placeOf(message, terms);
-      const handled = await ledger.transaction(async (tx): Promise<Handled<T>> => {
-        const isNew = await note(ledger.in(tx).entries, place, message, terms);
-        if (!isNew) return { kind: "duplicate" };
+    async handle<T>(
+      message: ScopedKey,
+      work: (tx: Tx) => T | Promise<T>,
+      { sentAtMs }: { readonly sentAtMs?: number } = {},
+    ): Promise<InboxResult<T>> {
+      const place = placeOf(message, sentAtMs, terms);
+      const handled = await ledger.transaction(async (tx): Promise<InboxResult<T>> => {
+        const isNew = await note(ledger.in(tx).entries, place, sentAtMs, terms);
+        if (!isNew) return { isDuplicate: true };
         await failpoint("inbox.began");
         const result = await work(tx);
         await failpoint("inbox.worked");
-        return { kind: "handled", result };
+        return { isDuplicate: false, result };
       });
-      if (!ledger.isJoined && handled.kind === "handled") await failpoint("inbox.committed");
-      terms.tools.meter.add(
-        handled.kind === "handled" ? "claims_total" : "duplicates_total",
-        1,
-        LABELS,
-      );
+      const { isDuplicate } = handled;
+      if (!ledger.isJoined && !isDuplicate) await failpoint("inbox.committed");
+      terms.tools.meter.add(isDuplicate ? "duplicates_total" : "claims_total", 1, LABELS);
       return handled;
     },
   };
 }
 
-function placeOf({ id, source, sentAtMs }: InboxMessage, { consumer }: Terms): Place {
+function placeOf(message: ScopedKey, sentAtMs: number | undefined, { consumer }: Terms): Place {
   const check = new Check();
-  check.name("id", id);
-  check.name("source", source);
-  const scope = check.name("consumer and source", JSON.stringify([consumer, source]));
+  const { scope, key } = check.identity(message);
+  const both = check.name("consumer and scope", JSON.stringify([consumer, scope]));
   if (sentAtMs !== undefined && !Number.isFinite(sentAtMs))
     check.problem(`sentAtMs=${sentAtMs} is not a time`);
   check.end("invalid_request");
-  return { kind: "inbox", scope, key: id };
+  return { kind: "inbox", scope: both, key };
 }
 
 /** Notes the message in the transaction. Returns false if it is noted already. */
 async function note(
   entries: Entries,
   place: Place,
-  { sentAtMs }: InboxMessage,
+  sentAtMs: number | undefined,
   { retainMs, tools }: Terms,
 ): Promise<boolean> {
   const age = decideMessageAge(sentAtMs, tools.clock.nowMs(), retainMs);
@@ -169,7 +168,7 @@ function expired(
   { meter }: ResolvedTools,
 ): HapaxError {
   meter.add("expired_total", 1, LABELS);
-  const facts = `scope=${scope} id=${key} sentAtMs=${sentAtMs} retainMs=${retainMs}`;
+  const facts = `scope=${scope} key=${key} sentAtMs=${sentAtMs} retainMs=${retainMs}`;
   const message = `the message is older than the inbox remembers, and may have been handled; ${facts}`;
   return new HapaxError("key_expired", message);
 }

@@ -1,7 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { memoryLedger } from "../ledgers/memory.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
+import { GLOBAL } from "../rules/scoped-key.ts";
 import { acquireLease, fenced, type HeldLease, type LeaseOptions } from "./lease.ts";
+
+const REPORT = { scope: GLOBAL, key: "report" };
 
 /** What is due has been done when this resolves: nothing here waits for anything but promises. */
 const flush = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
@@ -11,7 +14,7 @@ function stage() {
   const ledger = memoryLedger({ clock });
   const options = { leaseMs: 1_000, clock };
   const take = async (more: LeaseOptions = {}): Promise<HeldLease<unknown>> => {
-    const lease = await acquireLease(ledger, "report", { ...options, ...more });
+    const lease = await acquireLease(ledger, REPORT, { ...options, ...more });
     if (lease === undefined) throw new Error("another holder has it");
     return lease as HeldLease<unknown>;
   };
@@ -45,24 +48,26 @@ describe("a lease", () => {
   test("has one holder at a time, and is free as soon as it is given back", async () => {
     const { ledger, options, take } = stage();
     const all = await Promise.all(
-      Array.from({ length: 10 }, () => acquireLease(ledger, "report", options)),
+      Array.from({ length: 10 }, () => acquireLease(ledger, REPORT, options)),
     );
     const [held, ...others] = all.filter((one) => one !== undefined);
     expect(others).toEqual([]);
     await held?.release();
     const next = await take();
     expect(next.token).toBeGreaterThan(held?.token ?? Infinity);
-    expect(await acquireLease(ledger, "other", options)).toBeDefined();
-    expect(await acquireLease(ledger, "report", { ...options, scope: "tenant" })).toBeDefined();
+    expect(await acquireLease(ledger, { scope: GLOBAL, key: "other" }, options)).toBeDefined();
+    expect(
+      await acquireLease(ledger, { scope: "tenant", key: "report" }, { ...options }),
+    ).toBeDefined();
   });
 
   test("is waited for as long as was said, and until the signal aborts", async () => {
     const { ledger, options, take, advance } = stage();
     const held = await take();
-    const patient = acquireLease(ledger, "report", { ...options, waitMs: 5_000 });
-    const hasty = acquireLease(ledger, "report", { ...options, waitMs: 300 });
+    const patient = acquireLease(ledger, REPORT, { ...options, waitMs: 5_000 });
+    const hasty = acquireLease(ledger, REPORT, { ...options, waitMs: 300 });
     const stop = new AbortController();
-    const stopped = acquireLease(ledger, "report", {
+    const stopped = acquireLease(ledger, REPORT, {
       ...options,
       waitMs: 5_000,
       signal: stop.signal,
@@ -98,12 +103,12 @@ describe("a lease", () => {
     const held = await take();
     await advance(10_000);
     expect(held.signal.aborted).toBe(false);
-    expect(await acquireLease(ledger, "report", options)).toBeUndefined();
+    expect(await acquireLease(ledger, REPORT, options)).toBeUndefined();
     {
       await using disposed = held;
       expect(disposed.token).toBe(held.token);
     }
-    expect(await acquireLease(ledger, "report", options)).toBeDefined();
+    expect(await acquireLease(ledger, REPORT, options)).toBeDefined();
   });
 
   test("aborts its signal when it was taken", async () => {
@@ -126,7 +131,7 @@ describe("a lease", () => {
     expect(result).toBe("written");
     await advance(3_000);
     expect(held.signal.aborted).toBe(false);
-    expect(await acquireLease(ledger, "report", options)).toBeUndefined();
+    expect(await acquireLease(ledger, REPORT, options)).toBeUndefined();
   });
 
   test("commits nothing after it was taken or given back", async () => {
@@ -147,16 +152,19 @@ describe("a lease", () => {
     await heir.release();
     await expect(write(heir)).rejects.toMatchObject({ code: "lease_lost" });
     expect(effects).toBe(3);
-    const never = ledger.transaction((tx) => fenced(ledger, tx, { name: "never taken", token: 1 }));
+    const free = { scope: GLOBAL, key: "never taken" };
+    const never = ledger.transaction((tx) => fenced(ledger.in(tx), free, 1));
     await expect(never).rejects.toMatchObject({ code: "lease_lost" });
   });
 
   test("can be proved by any process that its holder gives the token to", async () => {
     const { ledger, take, freeze } = stage();
     const held = await take();
-    const { name, token } = held;
-    const prove = () => ledger.transaction((tx) => fenced(ledger, tx, { name, token }));
+    const { scope, key, token } = held;
+    const prove = () => ledger.transaction((tx) => fenced(ledger.in(tx), { scope, key }, token));
     await prove();
+    // Outside a transaction another holder could take it right after the check.
+    await expect(fenced(ledger, REPORT, token)).rejects.toMatchObject({ code: "invalid_request" });
     await freeze(held);
     await take();
     await expect(prove()).rejects.toMatchObject({ code: "lease_lost" });
@@ -169,18 +177,20 @@ describe("a lease", () => {
     const held = await take({ clock: local });
     local.jump(3_600_000);
     expect(held.signal.aborted).toBe(false);
-    expect(await acquireLease(ledger, "report", { ...options, clock: local })).toBeUndefined();
+    expect(await acquireLease(ledger, REPORT, { ...options, clock: local })).toBeUndefined();
     local.jump(-7_200_000);
     await advance(1_000);
-    expect(await acquireLease(ledger, "report", { ...options, clock: local })).toBeDefined();
+    expect(await acquireLease(ledger, REPORT, { ...options, clock: local })).toBeDefined();
   });
 
   test("refuses names, times and transactions that make no sense", async () => {
     const { ledger, options } = stage();
-    const wrong = acquireLease(ledger, "", { ...options, leaseMs: 1, waitMs: -1 });
-    await expect(wrong).rejects.toThrow(/name.*leaseMs.*waitMs/);
+    const wrong = acquireLease(ledger, REPORT, { ...options, leaseMs: 1, waitMs: -1 });
+    await expect(wrong).rejects.toThrow(/leaseMs.*waitMs/);
+    const nameless = acquireLease(ledger, { scope: GLOBAL, key: "" }, options);
+    await expect(nameless).rejects.toMatchObject({ code: "invalid_request" });
     await ledger.transaction(async (tx) => {
-      const inside = acquireLease(ledger.in(tx), "report", options);
+      const inside = acquireLease(ledger.in(tx), REPORT, options);
       await expect(inside).rejects.toMatchObject({ code: "unsupported" });
     });
   });

@@ -1,8 +1,8 @@
 /**
- * Leases: one holder of a name at a time, and a token that proves to the database which holder is the newest.
+ * Leases: one holder of an identity at a time, and a token that proves to the database which holder is the newest.
  *
- *   - a name has one holder at a time; others get nothing meanwhile, or wait;
- *   - tokens of a name only rise: after a release, a crash, a sweep and a restart too;
+ *   - a lease has one holder at a time; others get nothing meanwhile, or wait;
+ *   - tokens of a lease only rise: after a release, a crash, a sweep and a restart too;
  *   - a lease is renewed until it is released, and its signal aborts before it is over;
  *   - a guarded transaction checks at its end, under a lock, whether its token is the newest: if not, it rolls back;
  *   - the database's clock alone decides how long a lease lasts.
@@ -13,15 +13,14 @@ import { HapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
 import { pause } from "../../base/pause.ts";
 import type { Ledger, Place } from "../ledgers/ledger.ts";
-import { Check, GLOBAL } from "./check.ts";
+import type { ScopedKey } from "../rules/scoped-key.ts";
+import { Check, requireJoined } from "./check.ts";
 import { acquire, type Acquired, type Claim, resolveTools, type Tools } from "./claiming.ts";
 import * as limits from "./limits.ts";
 import { growingPauses } from "./pauses.ts";
 
 /** Options of a lease. All are optional. */
 export interface LeaseOptions extends Tools {
-  /** The same name in two scopes is two leases. Default `GLOBAL`. */
-  readonly scope?: string;
   /** How long the lease lasts if its holder crashes, in milliseconds. Default 30 s. */
   readonly leaseMs?: number;
   /** How long to wait for the lease, in milliseconds. Default 0: do not wait. */
@@ -30,16 +29,10 @@ export interface LeaseOptions extends Tools {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Proves that a lease is held. The holder can hand it to another process that works for it. */
-export interface LeaseProof {
-  readonly name: string;
+/** A lease that this process holds, with its identity. */
+export interface HeldLease<Tx> extends ScopedKey, AsyncDisposable {
+  /** Proves that the lease is held: see `fenced`. Greater than that of every holder before. */
   readonly token: number;
-  /** Default `GLOBAL`. */
-  readonly scope?: string;
-}
-
-/** A lease that this process holds. */
-export interface HeldLease<Tx> extends Required<LeaseProof>, AsyncDisposable {
   /** Aborts when another holder has the lease, or may soon have it. Its reason is `lease_lost`. */
   readonly signal: AbortSignal;
   /** Runs a transaction. Commits it only if the lease is still held at its end; else rolls back with `lease_lost`. */
@@ -49,16 +42,17 @@ export interface HeldLease<Tx> extends Required<LeaseProof>, AsyncDisposable {
 }
 
 /**
- * Takes the lease of a name, and renews it until you release it. Returns undefined if another holder keeps it for longer
- * than `waitMs`. Throws `invalid_options`, and the signal's reason.
+ * Takes a lease, and renews it until you release it. Returns undefined if another holder keeps it for longer than `waitMs`.
+ * Throws `invalid_request` for the identity, `invalid_options`, and the signal's reason.
  *
  * ```ts
- * import { acquireLease } from "hapax/ledger";
+ * import { acquireLease, GLOBAL } from "hapax/ledger";
  * import { memoryLedger } from "hapax/ledgers/memory";
  *
  * const ledger = memoryLedger();
- * const lease = await acquireLease(ledger, "nightly report", { leaseMs: 10_000 });
- * const other = await acquireLease(ledger, "nightly report");
+ * const nightly = { scope: GLOBAL, key: "nightly report" };
+ * const lease = await acquireLease(ledger, nightly, { leaseMs: 10_000 });
+ * const other = await acquireLease(ledger, nightly);
  * const report = await lease?.transaction(() => "written");
  * await lease?.release();
  * console.assert(other === undefined && report === "written");
@@ -66,10 +60,11 @@ export interface HeldLease<Tx> extends Required<LeaseProof>, AsyncDisposable {
  */
 export async function acquireLease<Tx>(
   ledger: Ledger<Tx>,
-  name: string,
+  identity: ScopedKey,
   options: LeaseOptions = {},
 ): Promise<HeldLease<Tx> | undefined> {
-  const { leaseMs, waitMs, place } = resolve(name, options);
+  const place = placeOf(identity);
+  const { leaseMs, waitMs } = resolve(options);
   const { signal, clock = waitingClock } = options;
   if (ledger.isJoined)
     throw new HapaxError("unsupported", "a lease is of no use before the transaction is committed");
@@ -97,61 +92,59 @@ export async function acquireLease<Tx>(
   }
 }
 
-function resolve(
-  name: string,
-  options: LeaseOptions,
-): { readonly leaseMs: number; readonly waitMs: number; readonly place: Place } {
+function resolve(options: LeaseOptions): { readonly leaseMs: number; readonly waitMs: number } {
   const check = new Check();
-  const place = placeOf({ name, scope: options.scope ?? GLOBAL }, check);
   const { LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX, WAIT_MS_MAX } = limits;
-  const { leaseMs, waitMs } = options;
   const resolved = {
-    leaseMs: check.whole("leaseMs", leaseMs, LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
-    waitMs: check.whole("waitMs", waitMs, 0, 0, WAIT_MS_MAX),
-    place,
+    leaseMs: check.whole("leaseMs", options.leaseMs, LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
+    waitMs: check.whole("waitMs", options.waitMs, 0, 0, WAIT_MS_MAX),
   };
   check.end();
   return resolved;
 }
 
-function placeOf({ name, scope }: { name: string; scope: string }, check: Check): Place {
-  check.name("name", name);
-  check.name("scope", scope);
-  return { kind: "lease", scope, key: name };
+function placeOf(identity: ScopedKey): Place {
+  const check = new Check();
+  const place = { kind: "lease", ...check.identity(identity) };
+  check.end("invalid_request");
+  return place;
 }
 
 /**
- * Checks, inside the guarded transaction, that the token is still the newest of its lease. No other holder can take the
- * lease until the transaction ends. Call it last. Throws `lease_lost`: let it roll the transaction back.
+ * Checks, inside the guarded transaction, that the token is still the newest of its lease: pass `ledger.in(tx)`. No other
+ * holder can take the lease until the transaction ends. Call it last. Throws `lease_lost`: let it roll the transaction back.
+ * Another process can do so for the holder, if it gets the identity and the token.
  *
  * ```ts
- * import { acquireLease, fenced } from "hapax/ledger";
+ * import { acquireLease, fenced, GLOBAL } from "hapax/ledger";
  * import { memoryLedger } from "hapax/ledgers/memory";
  *
  * const ledger = memoryLedger();
- * const lease = await acquireLease(ledger, "nightly report");
+ * const nightly = { scope: GLOBAL, key: "nightly report" };
+ * const lease = await acquireLease(ledger, nightly);
  * if (lease === undefined) throw new Error("another process writes it");
- * const proof = { name: lease.name, token: lease.token };
- * await ledger.transaction((tx) => fenced(ledger, tx, proof));
+ * const { token } = lease;
+ * const prove = () => ledger.transaction((tx) => fenced(ledger.in(tx), nightly, token));
+ * await prove();
  * await lease.release();
- * const refused = await ledger.transaction((tx) => fenced(ledger, tx, proof)).catch((error) => error);
+ * const refused = await prove().catch((error) => error);
  * console.assert(refused.code === "lease_lost");
  * ```
  */
 export async function fenced<Tx>(
   ledger: Ledger<Tx>,
-  tx: Tx,
-  { name, token, scope = GLOBAL }: LeaseProof,
+  identity: ScopedKey,
+  token: number,
   { meter }: Pick<Tools, "meter"> = {},
 ): Promise<void> {
-  const check = new Check();
-  const place = placeOf({ name, scope }, check);
-  check.end("invalid_request");
-  const entry = await ledger.in(tx).entries.find(place);
+  const place = placeOf(identity);
+  // Outside a transaction another holder could take the lease right after the check.
+  requireJoined(ledger, "the check");
+  const entry = await ledger.entries.find(place);
   if (entry?.token !== token || entry.state !== "running") {
     meter?.add("fenced_total", 1, { primitive: "lease" });
     const newest = entry?.token ?? "none";
-    const facts = `name=${name} scope=${scope} token=${token} newest=${newest}`;
+    const facts = `scope=${place.scope} key=${place.key} token=${token} newest=${newest}`;
     throw new HapaxError(
       "lease_lost",
       `the lease was given back, or taken by another holder; ${facts}`,
@@ -161,8 +154,8 @@ export async function fenced<Tx>(
 }
 
 class Held<Tx> implements HeldLease<Tx> {
-  readonly name: string;
   readonly scope: string;
+  readonly key: string;
   readonly token: number;
   readonly #ledger: Ledger<Tx>;
   readonly #claim: Claim<Tx>;
@@ -170,8 +163,8 @@ class Held<Tx> implements HeldLease<Tx> {
   constructor(ledger: Ledger<Tx>, claim: Claim<Tx>) {
     this.#ledger = ledger;
     this.#claim = claim;
-    this.name = claim.place.key;
     this.scope = claim.place.scope;
+    this.key = claim.place.key;
     this.token = claim.token;
   }
 
@@ -194,7 +187,7 @@ class Held<Tx> implements HeldLease<Tx> {
   #guarded<T>(work: (tx: Tx) => T | Promise<T>): Promise<T> {
     return this.#ledger.transaction(async (tx) => {
       const result = await work(tx);
-      await fenced(this.#ledger, tx, this, { meter: this.#claim.meter });
+      await fenced(this.#ledger.in(tx), this, this.token, { meter: this.#claim.meter });
       return result;
     }, this.#claim.signal);
   }

@@ -4,6 +4,7 @@ import { hexOf } from "../../base/hex.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
 import { webDigest } from "../../base/digest.ts";
 import type { Place } from "../ledgers/ledger.ts";
+import type { ScopedKey } from "../rules/scoped-key.ts";
 import { Check } from "./check.ts";
 import { type ClaimTerms, type ResolvedTools, resolveTools, type Tools } from "./claiming.ts";
 import * as limits from "./limits.ts";
@@ -11,8 +12,6 @@ import { encodeResult, jsonCodec, type ResultCodec } from "./result.ts";
 
 /** Options that all calls of `processOnce` share. */
 export interface OnceOptions<T> extends Tools {
-  /** The tenant or area: the same key in two scopes is two keys. Use `GLOBAL` when keys are not per tenant. */
-  readonly scope: string;
   /** How long a crash blocks the key, in milliseconds. The lease is renewed while the work runs. Default 30 s. */
   readonly leaseMs?: number;
   /** How long the result is kept, in milliseconds. Default 24 h. */
@@ -135,15 +134,14 @@ type Work<Tx, T> =
   | ((context: OnceCallContext) => T | Promise<T>);
 
 export function resolveOnce<Tx, T>(
-  key: string,
+  identity: ScopedKey,
   fn: Work<Tx, T>,
   options: ResolvedOnceOptions<T>,
 ): OnceJob<Tx> {
   const check = new Check();
-  const { scope, fingerprint, onFailure = "retry", effect = "transaction", signal } = options;
-  check.name("key", key);
+  const { fingerprint, onFailure = "retry", effect = "transaction", signal } = options;
+  const place = { kind: "once", ...check.identity(identity) };
   check.end("invalid_request");
-  check.name("scope", scope);
   if (fingerprint !== undefined) check.name("fingerprint", fingerprint);
   const { LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX, RETAIN_MS_DEFAULT, RETAIN_MS_MAX } = limits;
   const leaseMs = check.whole(
@@ -175,7 +173,6 @@ export function resolveOnce<Tx, T>(
   check.end();
   // T is the type of the work's result; JSON is the default for all types.
   const codec = options.codec ?? (jsonCodec as ResultCodec<T>);
-  const place = { kind: "once", scope, key };
   return {
     place,
     terms: { fingerprint, effect, attemptsMax, leaseMs, retainMs, workMsMax },
@@ -185,7 +182,7 @@ export function resolveOnce<Tx, T>(
     waitMs,
     signal,
     work: workOf(fn, options, place, (result) => () => encodeResult(result, codec, bytesMax)),
-    where: `scope=${scope} key=${key}`,
+    where: `scope=${place.scope} key=${place.key}`,
   };
 }
 

@@ -14,6 +14,7 @@ import { unlessAborted } from "../../base/aborts.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { pause } from "../../base/pause.ts";
 import type { Entry, Ledger } from "../ledgers/ledger.ts";
+import type { ScopedKey } from "../rules/scoped-key.ts";
 import { attemptOnce, exhausted, type AttemptOutcome } from "./attempt.ts";
 import { type Flight, flightAt, startFlight } from "./flights.ts";
 import { growingPauses } from "./pauses.ts";
@@ -31,10 +32,10 @@ import {
 } from "./options.ts";
 
 /** The result of a key. */
-export interface Once<T> {
+export interface OnceResult<T> {
   readonly result: T;
-  /** True if another call did the work. */
-  readonly isReplayed: boolean;
+  /** True if the work was done before, by another call. */
+  readonly isDuplicate: boolean;
   /** The token of the attempt that did the work. */
   readonly token: number;
 }
@@ -44,7 +45,8 @@ export interface Once<T> {
  * has ended, or can be taken over.
  *
  * ```ts
- * import { InProgress, isHapaxError } from "hapax/ledger";
+ * import { isHapaxError } from "hapax";
+ * import { InProgress } from "hapax/ledger";
  *
  * const error = new InProgress("scope=* key=order 17", 2_000);
  * console.assert(isHapaxError(error, "in_progress") && error.retryAfterMs === 2_000);
@@ -72,62 +74,57 @@ export class InProgress extends HapaxError {
  * const ledger = memoryLedger();
  * let charged = 0;
  * const charge = () =>
- *   processOnce(
- *     ledger,
- *     "charge order 17",
- *     ({ tx }) => {
- *       charged += 100;
- *       tx.undo(() => (charged -= 100));
- *       return { receipt: "r1" };
- *     },
- *     { scope: GLOBAL },
- *   );
+ *   processOnce(ledger, { scope: GLOBAL, key: "charge order 17" }, ({ tx }) => {
+ *     charged += 100;
+ *     tx.undo(() => (charged -= 100)); // What a database does by itself.
+ *     return { receipt: "r1" };
+ *   });
  * const [first, second] = [await charge(), await charge()];
- * console.assert(charged === 100 && second.isReplayed && second.result.receipt === first.result.receipt);
+ * console.assert(charged === 100 && second.isDuplicate && second.result.receipt === first.result.receipt);
  * ```
  */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
-  key: string,
+  identity: ScopedKey,
   fn: (context: OnceTransactionContext<Tx>) => T | Promise<T>,
   options: OnceInTransaction<T> & { readonly codec: ResultCodec<T> },
-): Promise<Once<T>>;
+): Promise<OnceResult<T>>;
 /** Without a codec the result goes through JSON, for the first caller too: a `Date` becomes a string. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
-  key: string,
+  identity: ScopedKey,
   fn: (context: OnceTransactionContext<Tx>) => T | Promise<T>,
-  options: OnceInTransaction<T>,
-): Promise<Once<JsonOf<T>>>;
+  options?: OnceInTransaction<T>,
+): Promise<OnceResult<JsonOf<T>>>;
 /** For work that happens elsewhere: it gets a key for the other side, and no transaction. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
-  key: string,
+  identity: ScopedKey,
   fn: (context: OnceCallContext) => T | Promise<T>,
   options: (OnceRepeatable<T> | OnceProbed<T>) & { readonly codec: ResultCodec<T> },
-): Promise<Once<T>>;
+): Promise<OnceResult<T>>;
 /** The same without a codec. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
-  key: string,
+  identity: ScopedKey,
   fn: (context: OnceCallContext) => T | Promise<T>,
   options: OnceRepeatable<T> | OnceProbed<T>,
-): Promise<Once<JsonOf<T>>>;
+): Promise<OnceResult<JsonOf<T>>>;
 /** The implementation of all of them. */
 export async function processOnce<Tx, T>(
   ledger: Ledger<Tx>,
-  key: string,
+  identity: ScopedKey,
   fn:
     | ((context: OnceTransactionContext<Tx>) => T | Promise<T>)
     | ((context: OnceCallContext) => T | Promise<T>),
-  options: ResolvedOnceOptions<T>,
-): Promise<Once<T>> {
-  const job = resolveOnce(key, fn, options);
+  options: ResolvedOnceOptions<T> = {},
+): Promise<OnceResult<T>> {
+  const job = resolveOnce(identity, fn, options);
   requireSupport(ledger, job);
-  const { data, isReplayed, token } = await untilEnded(ledger, job);
+  const { data, isDuplicate, token } = await untilEnded(ledger, job);
   // The default codec can decode everything that it has encoded.
   const codec = options.codec ?? (jsonCodec as ResultCodec<T>);
-  return { result: decode(data, codec), isReplayed, token };
+  return { result: decode(data, codec), isDuplicate, token };
 }
 
 /** `undefined` has no bytes. */
@@ -137,7 +134,7 @@ function decode<T>(data: Bytes, codec: ResultCodec<T>): T {
 
 interface Result {
   readonly data: Bytes;
-  readonly isReplayed: boolean;
+  readonly isDuplicate: boolean;
   readonly token: number;
 }
 
@@ -220,11 +217,11 @@ function judge<Tx>(outcome: AttemptOutcome, job: OnceJob<Tx>, isOwn: boolean): V
   const { meter } = job.tools;
   switch (outcome.kind) {
     case "ended": {
-      const isReplayed = outcome.isReplayed || !isOwn;
-      if (isReplayed) meter.add("replays_total", 1, { primitive: "once" });
+      const isDuplicate = outcome.isDuplicate || !isOwn;
+      if (isDuplicate) meter.add("duplicates_total", 1, { primitive: "once" });
       if (isOwn) tellHeadroom(outcome.keepLeftMs, job);
       const { data, token } = outcome;
-      return { kind: "result", result: { data, token, isReplayed } };
+      return { kind: "result", result: { data, token, isDuplicate } };
     }
     case "running":
       return { kind: "wait", leaseLeftMs: leaseLeftOf(outcome.entry) };

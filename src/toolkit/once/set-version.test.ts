@@ -2,13 +2,15 @@ import { describe, expect, test } from "vitest";
 import { memoryLedger } from "../ledgers/memory.ts";
 import { setVersion } from "./set-version.ts";
 
+const CART = { scope: "carts", key: "1" };
+
 function stage() {
   const ledger = memoryLedger();
   const cart = { value: "empty" };
   const write = (expected: number, id: string, more: { scope?: string; key?: string } = {}) =>
     ledger.transaction(async (tx) => {
-      const set = { scope: "carts", key: "1", expected, id, ...more };
-      const decision = await setVersion(ledger.in(tx), set);
+      const cart1 = { ...CART, ...more };
+      const decision = await setVersion(ledger.in(tx), cart1, { expected, id });
       if (decision.kind === "applied" && more.scope === undefined) {
         const before = cart.value;
         cart.value = id;
@@ -24,7 +26,7 @@ describe("setVersion", () => {
     const { cart, write } = stage();
     expect(await write(0, "a")).toEqual({ kind: "applied", version: 1 });
     expect(await write(1, "b")).toEqual({ kind: "applied", version: 2 });
-    expect(await write(0, "a")).toEqual({ kind: "repeated", version: 1 });
+    expect(await write(0, "a")).toEqual({ kind: "duplicate", version: 1 });
     expect(await write(1, "c")).toEqual({ kind: "conflict", version: 2 });
     expect(await write(5, "d")).toEqual({ kind: "conflict", version: 2 });
     expect(cart.value).toBe("b");
@@ -46,8 +48,8 @@ describe("setVersion", () => {
   test("moves nothing if the transaction is undone", async () => {
     const { ledger, write } = stage();
     const undone = ledger.transaction(async (tx) => {
-      const set = { scope: "carts", key: "1", expected: 0, id: "a" };
-      expect(await setVersion(ledger.in(tx), set)).toMatchObject({ kind: "applied" });
+      const set = { expected: 0, id: "a" };
+      expect(await setVersion(ledger.in(tx), CART, set)).toMatchObject({ kind: "applied" });
       throw new Error("no");
     });
     await expect(undone).rejects.toThrow("no");
@@ -56,7 +58,7 @@ describe("setVersion", () => {
 
   test("refuses to move a version outside of a transaction", async () => {
     const { ledger } = stage();
-    const alone = setVersion(ledger, { scope: "carts", key: "1", expected: 0, id: "a" });
+    const alone = setVersion(ledger, CART, { expected: 0, id: "a" });
     await expect(alone).rejects.toMatchObject({ code: "invalid_request" });
   });
 
@@ -64,7 +66,7 @@ describe("setVersion", () => {
     const { write } = stage();
     for (let version = 0; version < 70; version += 1) await write(version, `w${version}`);
     expect(await write(2, "w2")).toEqual({ kind: "forgotten", version: 70 });
-    expect(await write(6, "w6")).toEqual({ kind: "repeated", version: 7 });
+    expect(await write(6, "w6")).toEqual({ kind: "duplicate", version: 7 });
   });
 
   test("refuses writes that make no sense", async () => {

@@ -13,23 +13,13 @@ import {
   type VersionedWrite,
   type Versions,
 } from "../rules/version.ts";
-import { HapaxError } from "../../base/errors.ts";
 import type { Entry, Expected, Ledger, Place } from "../ledgers/ledger.ts";
-import { Check } from "./check.ts";
-
-/** A write of the thing with this scope and key. */
-export interface SetVersion extends VersionedWrite {
-  readonly scope: string;
-  readonly key: string;
-  /** The version that the writer has read; 0: it must not exist yet. */
-  readonly expected: number;
-  /** Unique for every write. Use the same id when you repeat a write. */
-  readonly id: string;
-}
+import type { ScopedKey } from "../rules/scoped-key.ts";
+import { Check, requireJoined } from "./check.ts";
 
 /**
  * Moves a thing from the expected version to the next, in the caller's transaction: pass `ledger.in(tx)`. Write the thing
- * itself, in the same transaction, if and only if the answer is `applied`. `repeated`: this very write was applied before.
+ * itself, in the same transaction, if and only if the answer is `applied`. `duplicate`: this very write was applied before.
  * `conflict`: another write came first. `forgotten`: it is too long ago to decide. Throws `invalid_request`.
  *
  * ```ts
@@ -37,23 +27,21 @@ export interface SetVersion extends VersionedWrite {
  * import { memoryLedger } from "hapax/ledgers/memory";
  *
  * const ledger = memoryLedger();
- * const write = { scope: "carts", key: "cart 1", expected: 0, id: "write 1" };
- * const set = (one: typeof write) => ledger.transaction((tx) => setVersion(ledger.in(tx), one));
- * const answers = [await set(write), await set(write), await set({ ...write, id: "write 2" })];
- * console.assert(answers.map(({ kind }) => kind).join() === "applied,repeated,conflict");
+ * const cart = { scope: "carts", key: "cart 1" };
+ * const set = (expected: number, id: string) =>
+ *   ledger.transaction((tx) => setVersion(ledger.in(tx), cart, { expected, id }));
+ * const answers = [await set(0, "write 1"), await set(0, "write 1"), await set(0, "write 2")];
+ * console.assert(answers.map(({ kind }) => kind).join() === "applied,duplicate,conflict");
  * ```
  */
 export async function setVersion<Tx>(
   ledger: Ledger<Tx>,
-  write: SetVersion,
+  identity: ScopedKey,
+  write: VersionedWrite,
 ): Promise<VersionDecision> {
-  const place = placeOf(write);
+  const place = placeOf(identity, write);
   // Outside a transaction the version would move without its thing.
-  if (!ledger.isJoined)
-    throw new HapaxError(
-      "invalid_request",
-      "pass ledger.in(tx): the version belongs to the transaction",
-    );
+  requireJoined(ledger, "the version");
   for (;;) {
     const entry = await ledger.entries.find(place);
     const versions = entry === undefined ? NO_VERSIONS : parse(entry);
@@ -73,14 +61,13 @@ export async function setVersion<Tx>(
   }
 }
 
-function placeOf({ scope, key, id, expected }: SetVersion): Place {
+function placeOf(identity: ScopedKey, { id, expected }: VersionedWrite): Place {
   const check = new Check();
-  check.name("scope", scope);
-  check.name("key", key);
+  const place = { kind: "version", ...check.identity(identity) };
   check.name("id", id);
   check.whole("expected", expected, expected, 0, Number.MAX_SAFE_INTEGER - 1);
   check.end("invalid_request");
-  return { kind: "version", scope, key };
+  return place;
 }
 
 function expectedOf(entry: Entry | undefined): Expected {

@@ -24,7 +24,7 @@ async function stage(messages: number) {
   const ledger = { ...memory, entries: { ...memory.entries, sweep } };
   const inbox = createInbox(ledger, { consumer: "c", retainMs: 1_000, clock });
   for (let id = 1; id <= messages; id += 1)
-    await inbox.handle({ id: `${id}`, source: "s" }, () => undefined);
+    await inbox.handle({ scope: "s", key: `${id}` }, () => undefined);
   const counters = new Map<string, number>();
   const levels = new Map<string, number>();
   const meter: Meter = {
@@ -67,9 +67,9 @@ describe("a sweeper", () => {
     let finish: () => void = () => undefined;
     const work = processOnce(
       ledger,
-      "k",
+      { scope: "s", key: "k" },
       () => new Promise<void>((resolve) => (finish = resolve)),
-      { scope: "s", effect: "repeatable", clock },
+      { effect: "repeatable", clock },
     );
     await flush();
     clock.advance(4_000);

@@ -199,10 +199,10 @@ async function outcomesOf(
 
 /** Nothing is certain as long as something may be on its way. */
 function refused(
-  { isRepeat }: PublishBatch,
+  { isRetry }: PublishBatch,
   outcomes: readonly PublishOutcome[],
 ): readonly PublishOutcome[] | UncertainRefusal {
-  return isRepeat ? { isUncertain: true, outcomes } : outcomes;
+  return isRetry ? { isUncertain: true, outcomes } : outcomes;
 }
 
 /** The streams that are not there: the server was asked for their types before anything was sent, and named none. */

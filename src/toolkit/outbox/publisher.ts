@@ -30,7 +30,7 @@ export interface PublishBatch {
   /** Of each event, from 1 on. A batch whose outcome is unknown is repeated without being counted. */
   readonly attempts: readonly number[];
   /** Whether it may have been sent before, by this relay or one that died. */
-  readonly isRepeat: boolean;
+  readonly isRetry: boolean;
   /** Keys at once, for a publisher that sends events one by one. */
   readonly concurrency: number;
   /** Aborts when the relay has lost its lease, or may lose it soon. */

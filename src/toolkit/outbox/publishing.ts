@@ -47,7 +47,7 @@ export interface Sending {
   readonly identity: BatchIdentity;
   readonly tried: readonly Tried[];
   /** It may have been sent before. */
-  readonly isRepeat: boolean;
+  readonly isRetry: boolean;
   /** It was refused before, and is to be cancelled. */
   readonly isCancelling: boolean;
   /** Called before it is cancelled. */
@@ -97,7 +97,7 @@ async function untilKnown<Tx, T>(
 ): Promise<T> {
   const { options, repeatsMax, cut } = parts;
   for (let repeats = 1; ; repeats += 1) {
-    const batch = batchOf(parts, sending, repeats > 1 || sending.isRepeat);
+    const batch = batchOf(parts, sending, repeats > 1 || sending.isRetry);
     try {
       // A publisher need not listen to the signal.
       return await unlessAborted(attempt(batch), cut);
@@ -115,7 +115,7 @@ async function untilKnown<Tx, T>(
 function batchOf<Tx>(
   { options, source }: RelayParts<Tx>,
   { identity, tried, publishing }: Sending,
-  isRepeat: boolean,
+  isRetry: boolean,
 ): PublishBatch {
   return {
     relay: options.name,
@@ -123,7 +123,7 @@ function batchOf<Tx>(
     identity,
     events: tried.map(({ event }) => event),
     attempts: tried.map(({ attempts }) => attempts + 1),
-    isRepeat,
+    isRetry,
     concurrency: options.concurrency,
     signal: publishing,
   };

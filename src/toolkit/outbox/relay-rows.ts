@@ -65,7 +65,7 @@ export class RowsWork<Tx> {
     const sending = {
       identity: { key: `outbox:${source}:${options.name}:${String(batch.id)}` },
       tried,
-      isRepeat: batch.isTakeover,
+      isRetry: batch.isTakeover,
       // A relay that takes it over gets the refusal again.
       isCancelling: false,
       onCancel: () => Promise.resolve(),

@@ -205,14 +205,14 @@ export class RelayWork<Tx> {
     let intent = begun;
     let stuck = 0;
     for (;;) {
-      const isRepeat = intent === this.#state.intent;
-      if (!isRepeat) intent = this.#fitting(intent, events);
+      const isRetry = intent === this.#state.intent;
+      if (!isRetry) intent = this.#fitting(intent, events);
       const places = selectEvents(intent, events.length);
       if (places.length === 0) break;
-      if (!isRepeat) await this.#keep(ledger, { ...this.#state, intent });
+      if (!isRetry) await this.#keep(ledger, { ...this.#state, intent });
       await failpoint("outbox.planned");
       const tried = places.map((at) => events[at]).filter(isThere);
-      const sending = this.#sending(intent, tried, isRepeat);
+      const sending = this.#sending(intent, tried, isRetry);
       const outcomes = await publishUntilKnown(this.#parts, sending);
       await failpoint("outbox.published");
       const round = applyOutcomes(this.#state, intent, events, places, outcomes, options.retry);
@@ -244,13 +244,13 @@ export class RelayWork<Tx> {
     return sent === tried.length ? left : { ...left, sent };
   }
 
-  #sending(intent: Intent, tried: readonly Tried[], isRepeat: boolean): Sending {
+  #sending(intent: Intent, tried: readonly Tried[], isRetry: boolean): Sending {
     const { ledger } = this.#parts;
     const { epoch, sequence } = this.#state;
     return {
       identity: { id: this.#producerId(), epoch, sequence },
       tried,
-      isRepeat,
+      isRetry,
       isCancelling: intent.isCancelling,
       onCancel: () =>
         this.#keep(ledger, { ...this.#state, intent: { ...intent, isCancelling: true } }),

@@ -41,13 +41,13 @@ test("what the server says counts if it is earlier than what is known", () => {
 
 test("408, 425, 429, 5xx and a conflict with a running request are worth another attempt, unless they were kept", () => {
   const again = Array.from({ length: 600 }, (_, status) => status).filter((status) =>
-    isWorthRepeating({ status, isReplayed: false, isInProgress: false }),
+    isWorthRepeating({ status, isDuplicate: false, isInProgress: false }),
   );
   const server = Array.from({ length: 100 }, (_, at) => 500 + at);
   const expected = [408, 425, 429, ...server.filter((status) => status !== 501 && status !== 505)];
   expect(again).toEqual(expected);
-  expect(isWorthRepeating({ status: 409, isReplayed: false, isInProgress: true })).toBe(true);
+  expect(isWorthRepeating({ status: 409, isDuplicate: false, isInProgress: true })).toBe(true);
   for (const status of [200, 409, 422, 500, 503]) {
-    expect(isWorthRepeating({ status, isReplayed: true, isInProgress: true })).toBe(false);
+    expect(isWorthRepeating({ status, isDuplicate: true, isInProgress: true })).toBe(false);
   }
 });

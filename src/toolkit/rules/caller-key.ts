@@ -58,14 +58,14 @@ export function applyExpiry(
 export interface AnswerFacts {
   readonly status: number;
   /** The server kept the answer: every repetition gets the same one. */
-  readonly isReplayed: boolean;
+  readonly isDuplicate: boolean;
   /** The answer says that the work of the key still runs. */
   readonly isInProgress: boolean;
 }
 
 /** Returns whether the same call may get another answer later. */
-export function isWorthRepeating({ status, isReplayed, isInProgress }: AnswerFacts): boolean {
-  if (isReplayed) return false;
+export function isWorthRepeating({ status, isDuplicate, isInProgress }: AnswerFacts): boolean {
+  if (isDuplicate) return false;
   if (status === 409) return isInProgress;
   return isRepeatable(status);
 }

@@ -36,7 +36,7 @@ function expectTrue(before: History, write: VersionedWrite): History {
     write.expected === current
       ? { kind: "applied", version: current + 1 }
       : writer?.id === write.id
-        ? { kind: "repeated", version: write.expected + 1 }
+        ? { kind: "duplicate", version: write.expected + 1 }
         : { kind: "conflict", version: current };
   const isKept = write.expected >= current - WRITES_KEPT;
   expect(decision).toEqual(isKept ? truth : { kind: "forgotten", version: current });
@@ -79,11 +79,11 @@ describe("a versioned write", () => {
     let { versions } = EMPTY;
     for (let made = 1; made <= WRITES_KEPT; made += 1)
       versions = applyVersion(versions, { expected: made - 1, id: `w${made}` });
-    expect(decideVersion(versions, { expected: 0, id: "w1" }).kind).toBe("repeated");
+    expect(decideVersion(versions, { expected: 0, id: "w1" }).kind).toBe("duplicate");
     versions = applyVersion(versions, { expected: WRITES_KEPT, id: "last" });
     expect(decideVersion(versions, { expected: 0, id: "w1" }).kind).toBe("forgotten");
     expect(decideVersion(versions, { expected: 1, id: "w2" })).toEqual({
-      kind: "repeated",
+      kind: "duplicate",
       version: 2,
     });
   });

@@ -2,8 +2,8 @@
  * Decides a write with an expected version: it is in time, was applied before, or is too late.
  *
  *   - a write is applied if the version is the expected one, and makes the next one: of two with the same, one is applied;
- *   - a repetition of an applied write gets `repeated`, and is not applied twice;
- *   - a write that was not applied gets `conflict`, and never `repeated`;
+ *   - a repetition of an applied write gets `duplicate`, and is not applied twice;
+ *   - a write that was not applied gets `conflict`, and never `duplicate`;
  *   - a write that is too long ago to decide gets neither of them: it gets `forgotten`.
  *
  * Pure.
@@ -16,16 +16,18 @@ export interface Versions {
   readonly ids: readonly string[];
 }
 
-/** A write. Its id is unique; a repetition has the same id. */
+/** A write of a thing. */
 export interface VersionedWrite {
+  /** The version that the writer has read; 0: the thing must not exist yet. */
   readonly expected: number;
+  /** Unique for every write. Use the same id when you repeat a write. */
   readonly id: string;
 }
 
 /** The result of a versioned write. `version`: the one that the write has made; the present one if it made none. */
 export type VersionDecision =
   | { readonly kind: "applied"; readonly version: number }
-  | { readonly kind: "repeated"; readonly version: number }
+  | { readonly kind: "duplicate"; readonly version: number }
   | { readonly kind: "conflict"; readonly version: number }
   | { readonly kind: "forgotten"; readonly version: number };
 
@@ -44,7 +46,7 @@ export function decideVersion(
   const made = expected + 1;
   const writer = ids[version - made];
   if (writer === undefined) return { kind: "forgotten", version };
-  return writer === id ? { kind: "repeated", version: made } : { kind: "conflict", version };
+  return writer === id ? { kind: "duplicate", version: made } : { kind: "conflict", version };
 }
 
 /** Returns the versions after a write that was applied. */
