@@ -220,9 +220,9 @@ function guarantees(tree) {
 
 function errorCodes(tree) {
   const table =
-    /export const ERRORS = \{([\s\S]*?)\n\}/.exec(tree.read("src/base/errors.ts"))?.[1] ?? "";
+    /export const ERRORS = \{([\s\S]*?)\n\}/.exec(tree.read("src/base/error-table.ts"))?.[1] ?? "";
   const codes = [...table.matchAll(/^ {2}(\w+): \{/gm)].map((match) => match[1]);
-  if (codes.length === 0) return ["src/base/errors.ts: no table ERRORS was found"];
+  if (codes.length === 0) return ["src/base/error-table.ts: no table ERRORS was found"];
   if (!tree.has("docs/errors.md")) return ["docs/errors.md is missing"];
   const rows = [...tree.read("docs/errors.md").matchAll(/^\|\s*`([a-z_]+)`\s*\|/gm)];
   const documented = rows.map((match) => match[1]);

@@ -32,7 +32,7 @@ function ask(query: string, localAddress = "127.0.0.1", stream = "large"): Socke
   const socket = connect({ port: Number(port), host: "127.0.0.1", localAddress });
   socket.pause();
   socket.write(
-    `GET /v1/stream/${stream}?${query} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n`,
+    `GET /v1/stream/${stream}?${query} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`,
   );
   return socket;
 }

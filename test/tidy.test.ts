@@ -28,9 +28,10 @@ const sound: Readonly<Record<string, string>> = {
     },
   }),
   "src/index.ts": 'export * from "./streams/core/rule.ts";\n',
-  "src/bin.ts": '#!/usr/bin/env node\nawait import("./base/errors.ts");\n',
+  "src/bin.ts": '#!/usr/bin/env node\nawait import("./base/error-table.ts");\n',
   "src/streams/stores/memory.ts": "export const memory = 1;\n",
-  "src/base/errors.ts": "export const ERRORS = {\n  gone: {\n    status: 410,\n  },\n} as const;\n",
+  "src/base/error-table.ts":
+    "export const ERRORS = {\n  gone: {\n    status: 410,\n  },\n} as const;\n",
   "src/streams/core/rule.ts": `/**\n * A rule.\n *\n *   ZZ1  it holds;\n * ZZ2  it lasts.\n *\n * ${section}1.1.\n */\nexport const rule = 1;\n`,
   "src/streams/core/rule.test.ts": 'test("ZZ1 G901 it holds", () => {});\n',
   "src/testing/suite.ts": 'export const cases = [{ name: "ZZ2 it lasts" }];\n',
@@ -196,7 +197,7 @@ const planted: readonly Planted[] = [
   {
     check: "export targets",
     problem: "package.json: ./dist/bin.js has no source src/bin.ts",
-    changes: { "src/bin.ts": undefined, "src/index.ts": 'import "./base/errors.ts";\n' },
+    changes: { "src/bin.ts": undefined, "src/index.ts": 'import "./base/error-table.ts";\n' },
   },
   {
     check: "export targets",
@@ -236,14 +237,16 @@ const planted: readonly Planted[] = [
   {
     check: "floor plan",
     problem: "src/bin.ts imports src/testing/suite.ts, which is not for it",
-    changes: { "src/bin.ts": 'await import("./testing/suite.ts");\nimport "./base/errors.ts";\n' },
+    changes: {
+      "src/bin.ts": 'await import("./testing/suite.ts");\nimport "./base/error-table.ts";\n',
+    },
   },
   {
     check: "floor plan",
     problem: "src/loose.ts has no place in the floor plan",
     changes: {
       "src/loose.ts": "",
-      "src/bin.ts": 'import "./base/errors.ts";\nimport "./loose.ts";\n',
+      "src/bin.ts": 'import "./base/error-table.ts";\nimport "./loose.ts";\n',
     },
   },
   {

@@ -7,7 +7,7 @@
  * modules out cannot change them.
  */
 
-import type { ErrorCode, ERRORS, RetryAdvice } from "./errors.ts";
+import type { ErrorCode, ERRORS, RetryAdvice } from "./error-table.ts";
 
 type StatusOf<Code extends ErrorCode> = (typeof ERRORS)[Code]["status"];
 type RetryOf<Code extends ErrorCode> = (typeof ERRORS)[Code]["retry"];

@@ -32,6 +32,8 @@ export interface ServeOptions {
   readonly keyMax: number;
   readonly keyOverflow: "evict" | "reject";
   readonly publicUrl?: string;
+  readonly corsOrigins: "*" | readonly string[];
+  readonly insecurePublic: boolean;
   readonly stateOffsets: boolean;
   readonly testFaults: boolean;
   readonly allowLoopbackWebhooks: boolean;

@@ -54,6 +54,8 @@ describe("options", () => {
       keyWindowSeconds: 86_400,
       keyMax: 100_000,
       keyOverflow: "evict",
+      corsOrigins: [],
+      insecurePublic: false,
       stateOffsets: false,
       testFaults: false,
       allowLoopbackWebhooks: true,
@@ -75,6 +77,27 @@ describe("options", () => {
       publicUrl: "https://a.example",
     });
     expect(options?.dir).toBe("./hapax-data");
+  });
+
+  test("pages of other origins are allowed by flags, or by a variable with commas", async () => {
+    const flags = ["--cors-origin", "https://a.example", "--cors-origin", "http://b.example:81"];
+    const env = { HAPAX_CORS_ORIGINS: "https://c.example, https://d.example" };
+    const byFlags = await serve(flags, env);
+    expect(byFlags.options?.corsOrigins).toEqual(["https://a.example", "http://b.example:81"]);
+    const byVariable = await serve([], env);
+    expect(byVariable.options?.corsOrigins).toEqual(["https://c.example", "https://d.example"]);
+    expect((await serve(["--cors-origin", "*"])).options?.corsOrigins).toBe("*");
+    for (const wrong of [
+      "a.example",
+      "https://a.example/",
+      "https://a.example:443",
+      "null",
+      "ftp://a",
+    ]) {
+      const refused = await serve(["--cors-origin", wrong]);
+      expect(refused.code).toBe(2);
+      expect(refused.stderr).toContain(`--cors-origin is "${wrong}"; allowed: an origin such as`);
+    }
   });
 
   test("webhooks to this machine can be switched off, by a flag and by a variable", async () => {

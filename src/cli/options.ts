@@ -6,6 +6,7 @@
 import { isIP } from "node:net";
 
 import { KEY_DEFAULTS, type KeyOverflow } from "../streams/core/keys.ts";
+import { isLoopback, isOrigin } from "../protocol/origin.ts";
 import { withoutLastSlashes } from "../protocol/slashes.ts";
 import { LIMITS } from "../protocol/limits.ts";
 import { quote } from "./arguments.ts";
@@ -88,6 +89,13 @@ export const SERVE_OPTIONS: readonly OptionSpec[] = [
     help: "the URL that clients use for this server, e.g. behind a proxy",
   },
   {
+    name: "cors-origin",
+    value: "origin",
+    env: "HAPAX_CORS_ORIGINS",
+    isRepeatable: true,
+    help: "web pages of this origin may call the server, * for all; may be repeated (default: pages of this machine)",
+  },
+  {
     name: "insecure-public",
     env: "HAPAX_INSECURE_PUBLIC",
     help: "allow an address beyond this machine, although there is no authentication",
@@ -145,15 +153,16 @@ export function resolveServeOptions(invocation: Invocation, env: Context["env"])
     keyWindowSeconds: count("key-window"),
     keyMax: count("key-max"),
     keyOverflow: checkOverflow(given("key-overflow"), problems),
+    corsOrigins: checkCorsOrigins(invocation, env, problems),
     stateOffsets: parseSwitch(given("state-offsets"), problems),
+    insecurePublic: parseSwitch(given("insecure-public"), problems),
     testFaults: parseSwitch(given("test-faults"), problems),
     allowLoopbackWebhooks: !parseSwitch(given("no-loopback-webhooks"), problems),
     durability: checkDurability(given("durability"), problems),
     ...(dir === undefined ? {} : { dir }),
     ...(publicUrl === undefined ? {} : { publicUrl }),
   };
-  const mayBePublic = parseSwitch(given("insecure-public"), problems);
-  if (!isLoopback(options.host) && !mayBePublic && problems.length === 0) {
+  if (!isLoopback(options.host) && !options.insecurePublic && problems.length === 0) {
     problems.push(
       `--host is ${quote(options.host)}; allowed: a loopback address such as 127.0.0.1, because there ` +
         "is no authentication yet and every client that reaches this address can read, write and delete. " +
@@ -246,8 +255,23 @@ function checkPublicUrl(given: Given | undefined, problems: string[]): string | 
   return withoutLastSlashes(url.href);
 }
 
-/** Names other than localhost may mean any address, so they do not count. */
-export function isLoopback(host: string): boolean {
-  if (isIP(host) === 4) return host.startsWith("127.");
-  return host === "::1" || host.toLowerCase() === "localhost";
+/** The flags, else the variable with commas between its origins. */
+function checkCorsOrigins(
+  invocation: Invocation,
+  env: Context["env"],
+  problems: string[],
+): "*" | readonly string[] {
+  const flags = invocation.values("cors-origin");
+  const variable = (env["HAPAX_CORS_ORIGINS"] ?? "").split(",");
+  const name = flags.length > 0 ? "--cors-origin" : "HAPAX_CORS_ORIGINS";
+  const origins = (flags.length > 0 ? flags : variable)
+    .map((text) => text.trim())
+    .filter((text) => text !== "");
+  if (origins.includes("*")) return "*";
+  for (const origin of origins) {
+    if (isOrigin(origin)) continue;
+    const allowed = "an origin such as https://app.example.com, or * for every page";
+    problems.push(`${name} is ${quote(origin)}; allowed: ${allowed}`);
+  }
+  return origins;
 }

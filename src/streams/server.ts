@@ -10,6 +10,7 @@ import type { Defer } from "./engine/commit.ts";
 import { Engine } from "./engine/engine.ts";
 import type { Random } from "../base/random.ts";
 import { AnswerBudget } from "./server/answer-budget.ts";
+import { Doors } from "./server/doors.ts";
 import { Drain } from "./server/drain.ts";
 import type { ServerAnswer, Exchange } from "./server/exchange.ts";
 import type { Compress } from "./server/policy.ts";
@@ -50,6 +51,11 @@ export interface ServerComponents {
   readonly compress?: Compress;
   /** Receives one line for each administrative act that changes the state of others, such as a producer's reset. */
   readonly onAudit?: (line: string) => void;
+  /**
+   * The address that the runtime listens on, such as `127.0.0.1`. Undefined: a platform brings the requests. Beyond this machine
+   * the options must say `insecurePublic`.
+   */
+  readonly address: string | undefined;
   /** The base URL at which webhooks reach this server, without a slash at the end. */
   readonly publicUrl: () => string;
   /** Called with bugs and broken parts, never with refusals. */
@@ -82,6 +88,7 @@ export interface HapaxServer {
  *   clock: systemClock,
  *   random: systemRandom,
  *   courier: { deliver: async () => ({ kind: "refused", reason: "no webhooks here" }) },
+ *   address: "127.0.0.1",
  *   publicUrl: () => "http://127.0.0.1:4437",
  *   onFault: (error) => console.error(error),
  * });
@@ -94,7 +101,7 @@ export function createServer(
   options: ServerOptions = {},
 ): HapaxServer {
   const { store, clock, random, courier, publicUrl, onFault, defer } = components;
-  const resolved = resolveServerOptions(options);
+  const resolved = resolveServerOptions(options, components.address);
   const engine = new Engine({
     store,
     clock,
@@ -113,8 +120,11 @@ export function createServer(
   engine.start().catch(onFault);
   const drain = new Drain();
   const { digest = webDigest, onAudit = () => undefined } = components;
+  const { corsOrigins, publicUrl: givenUrl } = resolved;
+  const doors = new Doors({ corsOrigins, address: components.address, publicUrl: givenUrl });
   const parts = {
     engine,
+    doors,
     clock,
     random,
     options: resolved,

@@ -78,6 +78,7 @@ export function openStage(client: ClientOptions = {}, server: ServerOptions = {}
       clock,
       random: createSeededRandom(7),
       courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }) },
+      address: "127.0.0.1",
       publicUrl: () => BASE,
       onFault: (error) => {
         throw error;
@@ -203,6 +204,7 @@ async function pose(
     path: url.pathname,
     query: url.search.slice(1),
     baseUrl: BASE,
+    authority: "localhost",
     header: (name) => headers.get(name),
     hasBody: body.length > 0,
     body: () => Promise.resolve(body),

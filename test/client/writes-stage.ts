@@ -86,6 +86,7 @@ export function openWriteStage(options: StageOptions = {}): WriteStage {
       courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "no webhooks here" }) },
       // At once: one on another thread would race the virtual clock.
       digest: nodeDigest,
+      address: "127.0.0.1",
       publicUrl: () => BASE,
       onFault: (error) => faults.push(error),
     },
@@ -236,6 +237,7 @@ function poser(server: HapaxServer): Transport {
       path: pathname,
       query: search.slice(1),
       baseUrl: BASE,
+      authority: "localhost",
       header: (name) => byName.get(name),
       hasBody: body.length > 0,
       body: (bytesMax) =>

@@ -15,6 +15,7 @@ import { clientWriteFaults } from "./client-writes.ts";
 import { ecosystemFaults } from "./ecosystem.ts";
 import { errorFaults } from "./errors.ts";
 import { directoryFaults } from "./directories.ts";
+import { doorFaults } from "./doors.ts";
 import { journalFaults } from "./journal.ts";
 import { keyFaults } from "./keys.ts";
 import { laneFaults } from "./lane.ts";
@@ -58,6 +59,7 @@ export const faults: readonly Fault[] = [
   ...sessionFaults,
   ...journalFaults,
   ...directoryFaults,
+  ...doorFaults,
   ...laneFaults,
   ...lifeFaults,
   ...requestFaults,

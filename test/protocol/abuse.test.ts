@@ -77,7 +77,7 @@ interface AbuseCase {
 /** A request as text: request line, Host, the headers given, and the body with its length. */
 function raw(line: string, headers: readonly string[] = [], body?: string | Uint8Array): Buffer {
   const length = body === undefined ? [] : [`Content-Length: ${Buffer.byteLength(body)}`];
-  const head = [`${line} HTTP/1.1`, "Host: test", ...headers, ...length, "", ""].join("\r\n");
+  const head = [`${line} HTTP/1.1`, "Host: localhost", ...headers, ...length, "", ""].join("\r\n");
   return Buffer.concat([Buffer.from(head, "latin1"), Buffer.from(body ?? "")]);
 }
 
@@ -91,7 +91,7 @@ function refused(name: string, bytes: string | Uint8Array, code = "invalid_reque
   return { name, bytes, status, code } satisfies AbuseCase;
 }
 
-const HEAD = `POST ${TARGET} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n`;
+const HEAD = `POST ${TARGET} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n`;
 
 const smuggling: readonly AbuseCase[] = [
   refused(
@@ -119,7 +119,7 @@ const smuggling: readonly AbuseCase[] = [
     `${HEAD}Transfer-Encoding:\r\n chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n`,
   ),
   refused("a space before the first header", ` ${HEAD}Content-Length: 1\r\n\r\n1`),
-  refused("bare line feeds", `POST ${TARGET} HTTP/1.1\nHost: test\nContent-Length: 1\n\n1`),
+  refused("bare line feeds", `POST ${TARGET} HTTP/1.1\nHost: localhost\nContent-Length: 1\n\n1`),
   refused("a bare carriage return in a header", `${HEAD}X: a\rb\r\nContent-Length: 1\r\n\r\n1`),
   refused("a NUL in a header", `${HEAD}X: a\0b\r\nContent-Length: 1\r\n\r\n1`),
   refused("no Host", `POST ${TARGET} HTTP/1.1\r\n${JSON_TYPE}\r\nContent-Length: 1\r\n\r\n1`),
@@ -167,14 +167,14 @@ const smuggling: readonly AbuseCase[] = [
   refused("a method of another protocol", raw(`PROPFIND ${TARGET}`), "method_not_allowed", 405),
   refused("TRACE", raw(`TRACE ${TARGET}`), "method_not_allowed", 405),
   refused("the preface of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-  refused("a version that does not exist", `GET ${TARGET} HTTP/3.7\r\nHost: test\r\n\r\n`),
+  refused("a version that does not exist", `GET ${TARGET} HTTP/3.7\r\nHost: localhost\r\n\r\n`),
   refused("TLS on a plain port", Buffer.from("16030100a5010000a10303", "hex")),
   refused("an unknown expectation", post(["Expect: a-miracle"])),
 ];
 
 // Values that are well formed for each header, so that only the repetition is wrong.
 const TWICE: Readonly<Record<string, readonly [string, string]>> = {
-  host: ["test", "GET"],
+  host: ["localhost", "GET"],
   "content-type": ["application/json", "POST"],
   "content-length": ["1", "POST"],
   "content-encoding": ["identity", "POST"],
@@ -523,7 +523,7 @@ describe("what looks like abuse and is not", () => {
 
   test("a trailer is never taken for a header", async () => {
     await call("PUT", server.url, "/trailer", { headers: { "content-type": "text/plain" } });
-    const head = "POST /trailer HTTP/1.1\r\nHost: test\r\nContent-Type: text/plain\r\n";
+    const head = "POST /trailer HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n";
     const bytes = `${head}Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nStream-Closed: true\r\n\r\n`;
     const answer = await sendRaw(server.url, bytes);
     expect([answer?.status, answer?.headers["stream-closed"]]).toEqual([204, undefined]);
@@ -610,7 +610,7 @@ describe("sockets that take their time", () => {
     }
   }
 
-  const post408 = `POST ${TARGET} HTTP/1.1\r\nHost: test\r\nContent-Type: application/octet-stream\r\n`;
+  const post408 = `POST ${TARGET} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n`;
 
   test.each([
     ["a header block that never ends", `GET ${TARGET} HTTP/1.1\r\n`, "X: y\r\n"],
@@ -637,14 +637,14 @@ describe("sockets that take their time", () => {
 
   test("a socket that is idle after its answer is closed", async () => {
     const { result } = await good.during(() =>
-      drip(`HEAD ${TARGET} HTTP/1.1\r\nHost: t\r\n\r\n`, ""),
+      drip(`HEAD ${TARGET} HTTP/1.1\r\nHost: localhost\r\n\r\n`, ""),
     );
     expect(parseAnswer(result, true)?.status).toBe(200);
   });
 
   test("a socket that is idle after a large answer is closed as well", async () => {
     const { result } = await good.during(() =>
-      drip(`GET ${TARGET} HTTP/1.1\r\nHost: t\r\n\r\n`, ""),
+      drip(`GET ${TARGET} HTTP/1.1\r\nHost: localhost\r\n\r\n`, ""),
     );
     expect(parseAnswer(result, true)?.body.length).toBe(LARGE);
   });
@@ -653,7 +653,7 @@ describe("sockets that take their time", () => {
   async function askAndNotRead(): Promise<void> {
     const socket: Socket = await openSocket(server.url);
     socket.pause();
-    const ask = `GET ${TARGET} HTTP/1.1\r\nHost: test\r\n\r\n`;
+    const ask = `GET ${TARGET} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
     socket.write(ask.repeat(40));
     await new Promise<void>((resolve) => {
       socket.once("close", () => {
@@ -685,7 +685,7 @@ describe("sockets that take their time", () => {
     await call("PUT", short.url, "/a", { body: new Uint8Array(LARGE) });
     const socket = await openSocket(short.url);
     socket.pause();
-    socket.write("GET /a?offset=-1&live=sse HTTP/1.1\r\nHost: test\r\n\r\n");
+    socket.write("GET /a?offset=-1&live=sse HTTP/1.1\r\nHost: localhost\r\n\r\n");
     await new Promise<void>((resolve) => {
       const timer = setInterval(() => socket.write("\r\n"), 50);
       socket.once("close", () => {
@@ -707,7 +707,7 @@ describe("sockets that take their time", () => {
     const headers = { "content-type": "text/plain" };
     await call("PUT", patient.url, "/a", { headers, body: "x".repeat(LARGE) });
     const socket = await openSocket(patient.url);
-    socket.write("GET /a?offset=-1&live=sse HTTP/1.1\r\nHost: test\r\n\r\n");
+    socket.write("GET /a?offset=-1&live=sse HTTP/1.1\r\nHost: localhost\r\n\r\n");
     const before = performance.now();
     const last = await new Promise<string>((resolve) => {
       let end = "";

@@ -57,7 +57,7 @@ async function settle(server: NodeServer): Promise<void> {
 const statusesOf = (received: Buffer): number[] =>
   [...received.toString("latin1").matchAll(/HTTP\/1\.1 (\d{3})/g)].map((match) => Number(match[1]));
 
-const HEAD = "HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\n";
+const HEAD = "HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n";
 const PUT = `PUT /b ${HEAD}\r\n`;
 const APPEND = `POST /a ${HEAD}Content-Length: 3\r\n\r\nnew`;
 const CHUNKED = `POST /a ${HEAD}Transfer-Encoding: chunked\r\n\r\n3\r\nnew\r\n0\r\n\r\n`;
@@ -65,10 +65,10 @@ const OPERATIONS = JSON.stringify({
   operations: [{ append: { stream: "/a", text: "new" } }],
 });
 const TRANSACTION =
-  `POST /_hapax/transactions HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n` +
+  `POST /_hapax/transactions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
   `Idempotency-Key: k\r\nContent-Length: ${OPERATIONS.length}\r\n\r\n${OPERATIONS}`;
-const GET = "GET /a HTTP/1.1\r\nHost: t\r\n\r\n";
-const DELETE = "DELETE /a HTTP/1.1\r\nHost: t\r\n\r\n";
+const GET = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const DELETE = "DELETE /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const BROKEN_CHUNK = `POST /a ${HEAD}Transfer-Encoding: chunked\r\n\r\nzz\r\nnew\r\n0\r\n\r\n`;
 
 describe.each([
@@ -84,7 +84,7 @@ describe.each([
   ];
   const behind: readonly [string, string, number][] = [
     ["bytes that are not HTTP", "\0\x01garbage\r\n\r\n", 400],
-    ["a CONNECT", "CONNECT t:80 HTTP/1.1\r\nHost: t\r\n\r\n", 405],
+    ["a CONNECT", "CONNECT t:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 405],
     ["a chunk without a size", BROKEN_CHUNK, 400],
     ["an unknown coding", `POST /a ${HEAD}Transfer-Encoding: xchunked\r\n\r\nnew`, 400],
     ["a header block over the limit", `GET /a ${HEAD}X: ${"x".repeat(17_000)}\r\n\r\n`, 431],
@@ -145,7 +145,7 @@ describe.each([
     ["a GET", GET, [200]],
     ["an append and a GET", APPEND + GET, [204, 200]],
     ["a GET and a PUT", GET + PUT, [200, 201]],
-    ["a long-poll", "GET /a?offset=now&live=long-poll HTTP/1.1\r\nHost: t\r\n\r\n", [204]],
+    ["a long-poll", "GET /a?offset=now&live=long-poll HTTP/1.1\r\nHost: localhost\r\n\r\n", [204]],
     ["half a request", GET.slice(0, 20), [400]],
     ["half a chunked body", CHUNKED.slice(0, -10), [400]],
     ["a PUT and half a request", PUT + GET.slice(0, 20), [201, 400]],
@@ -163,7 +163,7 @@ describe.each([
     const [server] = await startGated({ hasFastLane });
     const socket = openHalf(server);
     const received = untilClosed(socket);
-    socket.end("GET /a?offset=-1&live=sse HTTP/1.1\r\nHost: t\r\n\r\n");
+    socket.end("GET /a?offset=-1&live=sse HTTP/1.1\r\nHost: localhost\r\n\r\n");
     expect((await received).toString("latin1")).toContain("data:old");
     expect(server.server.engine.liveReaders).toBe(0);
   });
@@ -215,8 +215,8 @@ describe.each([
     socket.on("data", (bytes) => (received += bytes.toString("latin1")));
     const count = 20_000;
     socket.write(
-      "GET /a?offset=now&live=long-poll HTTP/1.1\r\nHost: t\r\n\r\n" +
-        "HEAD /a HTTP/1.1\r\nHost: t\r\n\r\n".repeat(count),
+      "GET /a?offset=now&live=long-poll HTTP/1.1\r\nHost: localhost\r\n\r\n" +
+        "HEAD /a HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(count),
     );
     const statuses = (): number => received.split("HTTP/1.1 200 ").length - 1;
     while (statuses() < count) await new Promise((resolve) => socket.once("data", resolve));

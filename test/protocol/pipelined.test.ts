@@ -10,7 +10,7 @@ test("an SSE read and a delete in one packet end the reader, and the server goes
   const url = `${server.url}/v1/stream/doomed`;
   await fetch(url, { method: "PUT", headers: { "Content-Type": "text/plain" }, body: "hello" });
   const socket = connect(Number(port), hostname);
-  const head = "HTTP/1.1\r\nHost: test\r\n\r\n";
+  const head = "HTTP/1.1\r\nHost: localhost\r\n\r\n";
   socket.write(`GET /v1/stream/doomed?offset=-1&live=sse ${head}DELETE /v1/stream/doomed ${head}`);
   socket.resume();
   const answer = await fetch(`${server.url}/v1/stream/other`, { method: "PUT" });

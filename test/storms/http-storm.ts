@@ -37,7 +37,7 @@ type Headers = Readonly<Record<string, string>>;
 function post(path: string, headers: Headers, body: string): string {
   const fields = Object.entries({ ...headers, "Content-Length": String(body.length) });
   const lines = fields.map(([name, value]) => `${name}: ${value}\r\n`).join("");
-  return `POST ${path} HTTP/1.1\r\nHost: storm\r\nContent-Type: ${TEXT}\r\n${lines}\r\n${body}`;
+  return `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: ${TEXT}\r\n${lines}\r\n${body}`;
 }
 
 /** Sends all requests at once on one socket; those without an answer were cut off. */

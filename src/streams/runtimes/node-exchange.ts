@@ -25,7 +25,7 @@ export class NodeExchange implements Exchange {
   readonly #response: ServerResponse;
   readonly #budget: BodyBudget;
   readonly #publicUrl: string | undefined;
-  readonly #authority: string | undefined;
+  readonly authority: string | undefined;
   #isAborted = false;
   #aborts: (() => void)[] | undefined;
   #failure: HapaxError | undefined;
@@ -43,7 +43,7 @@ export class NodeExchange implements Exchange {
     this.method = request.method ?? "GET";
     this.path = parts.path;
     this.query = parts.query;
-    this.#authority = parts.authority ?? request.headers.host;
+    this.authority = parts.authority ?? request.headers.host;
     this.#request = request;
     this.#response = response;
     this.#budget = budget;
@@ -51,7 +51,7 @@ export class NodeExchange implements Exchange {
   }
 
   get baseUrl(): string {
-    return this.#publicUrl ?? `http://${this.#authority ?? "localhost"}`;
+    return this.#publicUrl ?? `http://${this.authority ?? "localhost"}`;
   }
 
   get peer(): string {

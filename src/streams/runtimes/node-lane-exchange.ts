@@ -57,8 +57,12 @@ export class LaneExchange implements Exchange {
     this.bytesLeft = body === undefined ? contentLength : 0;
   }
 
+  get authority(): string | undefined {
+    return this.header("host");
+  }
+
   get baseUrl(): string {
-    return this.#publicUrl ?? `http://${this.header("host") ?? "localhost"}`;
+    return this.#publicUrl ?? `http://${this.authority ?? "localhost"}`;
   }
 
   get hasBody(): boolean {

@@ -100,10 +100,10 @@ class Client {
 const TYPE = "Content-Type: text/plain\r\n";
 
 function append(body: string, path = "/a", more = ""): string {
-  return `POST ${path} HTTP/1.1\r\nHost: t\r\n${TYPE}${more}Content-Length: ${body.length}\r\n\r\n${body}`;
+  return `POST ${path} HTTP/1.1\r\nHost: localhost\r\n${TYPE}${more}Content-Length: ${body.length}\r\n\r\n${body}`;
 }
 
-const GET = "GET /a HTTP/1.1\r\nHost: t\r\n\r\n";
+const GET = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /** Waits until the server has read what was sent before. */
 async function settle(server: NodeServer): Promise<void> {
@@ -177,7 +177,7 @@ describe("what is unusual goes to node:http with every byte", () => {
 
   test("a stream of requests that is cut anywhere is understood all the same", async () => {
     const server = await startWithStream();
-    const chunked = `POST /a HTTP/1.1\r\nHost: t\r\n${TYPE}Transfer-Encoding: chunked\r\n\r\n1\r\nc\r\n0\r\n\r\n`;
+    const chunked = `POST /a HTTP/1.1\r\nHost: localhost\r\n${TYPE}Transfer-Encoding: chunked\r\n\r\n1\r\nc\r\n0\r\n\r\n`;
     const sent = append("a") + append("b") + chunked + append("d");
     let expected = "";
     for (let at = 1; at < sent.length; at += 3) {
@@ -221,7 +221,9 @@ describe("bodies", () => {
 
   function exchangeOf(length: number, budget: BodyBudget): LaneExchange {
     const parser = new HeadParser();
-    const head = Buffer.from(`POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: ${length}\r\n\r\n`);
+    const head = Buffer.from(
+      `POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${length}\r\n\r\n`,
+    );
     expect(parser.parse(head, 0)).toBe("whole");
     return new LaneExchange(head, parser, undefined, budget, undefined);
   }

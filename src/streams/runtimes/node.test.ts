@@ -42,6 +42,12 @@ test("a server without a store is refused, also where there are no types: nothin
 test("options that cannot be are refused", async () => {
   const wrong = { store: "memory", port: 0, longPollMs: -1 } as const;
   await expect(startNodeServer(wrong)).rejects.toMatchObject({ code: "invalid_options" });
+  for (const options of [{ longPollMs: -1 }, { host: "0.0.0.0" }, { corsOrigins: ["a"] }]) {
+    const given = openMemoryStore();
+    const started = startNodeServer({ port: 0, store: given, ...options });
+    await expect(started).rejects.toMatchObject({ code: "invalid_options" });
+    await expect(given.commit([])).rejects.toMatchObject({ code: "store_closed" });
+  }
   const store = openMemoryStore();
   const reversed = { port: 0, headersTimeoutMs: 2000, requestTimeoutMs: 1000, store };
   await expect(startNodeServer(reversed)).rejects.toThrow(/headersTimeout|requestTimeout/);
@@ -65,7 +71,7 @@ test("a client that goes away in the middle of its body is no fault of the serve
     const socket = connect(Number(port), hostname);
     const closed = new Promise((resolve) => socket.once("close", resolve));
     const head =
-      "POST /a HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n";
+      "POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\n";
     socket.write(`${head}abc`, () => {
       socket.resetAndDestroy();
     });
@@ -91,7 +97,7 @@ test.each([true, false])(
   async (hasFastLane) => {
     const server = await start({ hasFastLane });
     const { hostname, port } = new URL(server.url);
-    const head = "HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\n";
+    const head = "HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n";
     for (let round = 0; round < 20; round += 1) {
       const path = `/ordered-${round}`;
       const requests =

@@ -39,8 +39,6 @@ export interface NodeServerOptions extends ServerOptions {
   readonly host?: string;
   /** Port to listen on. Default 4437. 0 takes any free port. */
   readonly port?: number;
-  /** The URL at which clients reach this server. Set it if that is not the address it listens on. */
-  readonly publicUrl?: string;
   /**
    * Where streams are kept: `await openFileStore(directory)`, or `"memory"` for streams that end with the process. The
    * server closes it. There is no default, so that no data is lost by an omission.
@@ -94,23 +92,9 @@ export interface NodeServer {
 export async function startNodeServer(options: NodeServerOptions): Promise<NodeServer> {
   const store = storeOf(options);
   const onFault = options.onFault ?? ((error: unknown) => console.error(error));
+  const host = options.host ?? "127.0.0.1";
   let listeningUrl = "";
-  const server = createServer(
-    {
-      store,
-      clock: systemClock,
-      random: systemRandom,
-      // One batch contains all requests that arrived in one turn of the event loop.
-      defer: setImmediate,
-      courier: createNodeCourier({ allowLoopback: options.allowLoopbackWebhooks ?? true }),
-      digest: nodeDigest,
-      compress: nodeGzip,
-      onAudit: options.onAudit ?? ((line: string) => console.error(`audit: ${line}`)),
-      publicUrl: () => options.publicUrl ?? listeningUrl,
-      onFault,
-    },
-    options,
-  );
+  const server = await createNodeCore(store, options, { host, onFault, url: () => listeningUrl });
   let http: Server;
   let lane: Lane | undefined;
   const connections = new Connections({ refuse: refuseSocket, end: endSocket });
@@ -118,7 +102,7 @@ export async function startNodeServer(options: NodeServerOptions): Promise<NodeS
   try {
     http = createListener(server, options, connections, budget, onFault);
     if (options.hasFastLane ?? true) lane = putLaneBefore(http, server, options, budget, onFault);
-    await listen(http, options.port ?? 4437, options.host ?? "127.0.0.1");
+    await listen(http, options.port ?? 4437, host);
   } catch (error) {
     lane?.close();
     budget.close();
@@ -137,6 +121,41 @@ export async function startNodeServer(options: NodeServerOptions): Promise<NodeS
       await server.close();
     },
   };
+}
+
+interface NodeCore {
+  readonly host: string;
+  readonly onFault: (error: unknown) => void;
+  /** Where it listens, once it does. */
+  readonly url: () => string;
+}
+
+/** The server without its sockets. The store belongs to it, so that options that are refused close the store. */
+async function createNodeCore(
+  store: Store,
+  options: NodeServerOptions,
+  { host, onFault, url }: NodeCore,
+): Promise<HapaxServer> {
+  const components = {
+    store,
+    clock: systemClock,
+    random: systemRandom,
+    // One batch contains all requests that arrived in one turn of the event loop.
+    defer: setImmediate,
+    courier: createNodeCourier({ allowLoopback: options.allowLoopbackWebhooks ?? true }),
+    digest: nodeDigest,
+    compress: nodeGzip,
+    onAudit: options.onAudit ?? ((line: string) => console.error(`audit: ${line}`)),
+    address: host,
+    publicUrl: () => options.publicUrl ?? url(),
+    onFault,
+  };
+  try {
+    return createServer(components, options);
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
 }
 
 /** Also for callers without types: a server that forgets is one that was asked for. */

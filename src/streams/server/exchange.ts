@@ -27,6 +27,8 @@ export interface Exchange {
   readonly query: string;
   /** Where clients reach this server, without a slash at the end. */
   readonly baseUrl: string;
+  /** The host that the request was sent to, with its port: that of an absolute target, else that of `Host`. */
+  readonly authority: string | undefined;
   /** By lower-case name. A header that was sent twice is refused with `invalid_request`. */
   header(name: string): string | undefined;
   /** True when a body is announced, so that it can be refused before it is read. */

@@ -87,6 +87,7 @@ function exchange(method: string, path: string, body = "", headers: Headers = {}
     path,
     query: "",
     baseUrl: "http://test",
+    authority: "localhost",
     header: (name) => sent[name],
     hasBody: body !== "",
     body: () => Promise.resolve(new TextEncoder().encode(body)),
@@ -101,6 +102,7 @@ async function openStage(store: Store = openMemoryStore()): Promise<Stage> {
     clock,
     random: { unit: () => 0.5, id: () => "id" },
     courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "none here" }) },
+    address: "127.0.0.1",
     publicUrl: () => "http://test",
     onFault: () => undefined,
   });

@@ -12,6 +12,8 @@ test("the defaults are the limits, frozen, with faults off", () => {
     sseSecondsMax: LIMITS.sseSecondsMax,
     readerStallMs: LIMITS.readerStallMs,
     readerBufferBytes: LIMITS.readerBufferBytesMax,
+    corsOrigins: [],
+    insecurePublic: false,
     allowLoopbackWebhooks: true,
     keyWindowSeconds: 86_400,
     keyMax: 100_000,

@@ -4,6 +4,7 @@ import { KEY_DEFAULTS, type KeyOverflow } from "../core/keys.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
 import { LIMITS } from "../../protocol/limits.ts";
+import { checkOrigins, checkReach } from "./doors.ts";
 
 /** Options of a server. All are optional; units stand in the names. */
 export interface ServerOptions {
@@ -19,6 +20,18 @@ export interface ServerOptions {
   readonly readerBufferBytes?: number;
   /** Bytes of answers to reads that are made or sent at once; readers wait for room. Default 256 MiB. */
   readonly answersBytesMax?: number;
+  /**
+   * Origins whose web pages may call the server, such as `https://app.example.com`, or `*` for every page. Pages of this
+   * machine (`http://localhost:3000`) and of `publicUrl` always may. Default none.
+   */
+  readonly corsOrigins?: "*" | readonly string[];
+  /** The URL at which clients reach this server. Set it if that is not the address it listens on. */
+  readonly publicUrl?: string;
+  /**
+   * Whether the server may listen beyond this machine without authentication. Default false: every client that reaches it could
+   * read, write and delete.
+   */
+  readonly insecurePublic?: boolean;
   /** Webhooks may go to http://localhost. Default true; a subscription that may not is refused. */
   readonly allowLoopbackWebhooks?: boolean;
   /** For how long a stream remembers idempotency keys, unless it was created otherwise. Default 86,400. */
@@ -40,7 +53,8 @@ export interface ServerOptions {
 }
 
 /** The options in force, with every default filled in. */
-export type ResolvedServerOptions = Required<ServerOptions>;
+export type ResolvedServerOptions = Required<Omit<ServerOptions, "publicUrl">> &
+  Pick<ServerOptions, "publicUrl">;
 
 const RANGES = {
   longPollMs: [1, 600_000],
@@ -54,7 +68,10 @@ const RANGES = {
 } as const satisfies Partial<Record<keyof ServerOptions, readonly [number, number]>>;
 
 /** All problems are reported together, each with the field, the value and what is allowed. */
-export function resolveServerOptions(options: ServerOptions = {}): ResolvedServerOptions {
+export function resolveServerOptions(
+  options: ServerOptions = {},
+  address: string | undefined = "127.0.0.1",
+): ResolvedServerOptions {
   const resolved: ResolvedServerOptions = Object.freeze({
     longPollMs: options.longPollMs ?? LIMITS.longPollMs,
     bodyBytesMax: options.bodyBytesMax ?? LIMITS.bodyBytesMax,
@@ -62,6 +79,9 @@ export function resolveServerOptions(options: ServerOptions = {}): ResolvedServe
     readerStallMs: options.readerStallMs ?? LIMITS.readerStallMs,
     readerBufferBytes: options.readerBufferBytes ?? LIMITS.readerBufferBytesMax,
     answersBytesMax: options.answersBytesMax ?? LIMITS.answersBytesMax,
+    corsOrigins: options.corsOrigins ?? [],
+    ...(options.publicUrl === undefined ? {} : { publicUrl: options.publicUrl }),
+    insecurePublic: options.insecurePublic ?? false,
     allowLoopbackWebhooks: options.allowLoopbackWebhooks ?? true,
     keyWindowSeconds: options.keyWindowSeconds ?? KEY_DEFAULTS.windowSeconds,
     keyMax: options.keyMax ?? KEY_DEFAULTS.countMax,
@@ -79,6 +99,8 @@ export function resolveServerOptions(options: ServerOptions = {}): ResolvedServe
   if (resolved.keyOverflow !== "evict" && resolved.keyOverflow !== "reject") {
     check.problem(`keyOverflow=${String(resolved.keyOverflow)} is neither evict nor reject`);
   }
+  checkOrigins(resolved.corsOrigins, check);
+  if (!resolved.insecurePublic) checkReach(address, check);
   check.end();
   return resolved;
 }

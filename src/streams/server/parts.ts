@@ -5,6 +5,7 @@ import type { Digest } from "../../base/digest.ts";
 import type { Engine } from "../engine/engine.ts";
 import type { Random } from "../../base/random.ts";
 import type { AnswerBudget } from "./answer-budget.ts";
+import type { Doors } from "./doors.ts";
 import type { Drain } from "./drain.ts";
 import type { ResolvedServerOptions } from "./options.ts";
 
@@ -13,6 +14,7 @@ export interface ServerParts {
   readonly clock: Clock;
   readonly random: Random;
   readonly options: ResolvedServerOptions;
+  readonly doors: Doors;
   readonly drain: Drain;
   /** The room for answers to reads. */
   readonly answers: AnswerBudget;

@@ -2,6 +2,7 @@
 import { gunzipSync, gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
 import { isHapaxError } from "../../base/errors.ts";
+import { Doors } from "./doors.ts";
 import type { ServerAnswer, Exchange, RequestHead, WholeAnswer } from "./exchange.ts";
 import { checkHead, finishAnswer } from "./policy.ts";
 
@@ -13,6 +14,7 @@ function exchangeOf(method: string, headers: Readonly<Record<string, string>> = 
     path: "/v1/stream/orders",
     query: "",
     baseUrl: "http://localhost",
+    authority: "localhost",
     header: (name) => headers[name],
     hasBody: false,
     body: () => Promise.resolve(EMPTY),
@@ -22,8 +24,19 @@ function exchangeOf(method: string, headers: Readonly<Record<string, string>> = 
 
 const gzip = (body: Uint8Array): Promise<Uint8Array> => Promise.resolve(gzipSync(body));
 
-async function whole(exchange: Exchange, answer: ServerAnswer): Promise<WholeAnswer> {
-  const finished = await finishAnswer(exchange, answer, gzip);
+const openDoors = new Doors({ corsOrigins: "*", address: "127.0.0.1", publicUrl: undefined });
+const ownDoors = new Doors({
+  corsOrigins: ["https://app.example"],
+  address: "127.0.0.1",
+  publicUrl: undefined,
+});
+
+async function whole(
+  exchange: Exchange,
+  answer: ServerAnswer,
+  doors: Doors = ownDoors,
+): Promise<WholeAnswer> {
+  const finished = await finishAnswer(exchange, answer, doors, gzip);
   if ("live" in finished) throw new Error("the answer is live");
   return finished;
 }
@@ -34,14 +47,36 @@ test.each([
   ["OPTIONS", {}, true, false],
   ["GET", {}, true, true],
 ] as const)(
-  "an answer to %s with %j says what a browser may see and do",
+  "an answer to %s with %j of a server for every page says what a browser may see and do",
   async (method, headers, isOpen, isSandboxed) => {
-    const answer = await whole(exchangeOf(method, headers), { status: 200, headers: { X: "1" } });
+    const ready = { status: 200, headers: { X: "1" } };
+    const answer = await whole(exchangeOf(method, headers), ready, openDoors);
     expect(answer.headers["X-Content-Type-Options"]).toBe("nosniff");
     expect(answer.headers["Cross-Origin-Resource-Policy"]).toBe("cross-origin");
-    expect("Access-Control-Allow-Origin" in answer.headers).toBe(isOpen);
+    expect(answer.headers["Access-Control-Allow-Origin"]).toBe(isOpen ? "*" : undefined);
     expect("Content-Security-Policy" in answer.headers).toBe(isSandboxed);
     expect(answer.headers["X"]).toBe("1");
+  },
+);
+
+test.each([
+  ["GET", undefined, undefined],
+  ["POST", undefined, undefined],
+  ["GET", "https://app.example", "https://app.example"],
+  ["POST", "http://localhost:3000", "http://localhost:3000"],
+  ["OPTIONS", "https://app.example", "https://app.example"],
+  ["OPTIONS", "https://other.example", undefined],
+  ["GET", "null", undefined],
+] as const)(
+  "an answer to %s from a page of %s names the origin %s alone",
+  async (method, origin, named) => {
+    const headers = origin === undefined ? {} : { origin };
+    const answer = await whole(exchangeOf(method, headers), { status: 200, headers: {} });
+    expect(answer.headers["Access-Control-Allow-Origin"]).toBe(named);
+    expect("Access-Control-Expose-Headers" in answer.headers).toBe(named !== undefined);
+    expect(answer.headers["Cross-Origin-Resource-Policy"]).toBe("same-origin");
+    const differs = method === "GET" || named !== undefined;
+    expect(answer.headers["Vary"]).toBe(differs ? "Origin" : undefined);
   },
 );
 
@@ -55,12 +90,12 @@ test("a large answer is compressed for a client that accepts it, with a weak tag
   const plain: ServerAnswer = { status: 200, headers, body, mayCompress: true, onSent };
   const packed = await whole(exchangeOf("GET", { "accept-encoding": "gzip" }), plain);
   expect(packed.headers).toMatchObject({ ETag: 'W/"1"', "Content-Encoding": "gzip" });
-  expect(packed.headers["Vary"]).toBe("Accept-Encoding");
+  expect(packed.headers["Vary"]).toBe("Origin, Accept-Encoding");
   expect(gunzipSync(packed.body as Uint8Array).equals(Buffer.concat(body))).toBe(true);
   expect(isSent).toBe(true);
   const same = await whole(exchangeOf("GET"), plain);
   expect(same.body).toBe(body);
-  expect(same.headers).toMatchObject({ ETag: '"1"', Vary: "Accept-Encoding" });
+  expect(same.headers).toMatchObject({ ETag: '"1"', Vary: "Origin, Accept-Encoding" });
 });
 
 function headOf(lines: readonly string[], target = "/v1/stream/orders"): RequestHead {

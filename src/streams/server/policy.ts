@@ -8,6 +8,7 @@ import { CORS_EXPOSE, HEADER, SINGLE_HEADERS } from "../../protocol/headers.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { invalid } from "../../protocol/refusal.ts";
 import { isAuthority, parseTarget } from "../../protocol/target.ts";
+import type { Doors } from "./doors.ts";
 import type {
   ServerAnswer,
   AnswerHeaders,
@@ -24,17 +25,24 @@ const COMPRESSIBLE = /^(text\/|application\/(json|.*\+json|xml|.*\+xml|javascrip
 /** Every answer has these, also the refusal of bytes that are not a request. */
 export const ALWAYS_HEADERS: AnswerHeaders = {
   "X-Content-Type-Options": "nosniff",
-  "Cross-Origin-Resource-Policy": "cross-origin",
+  "Cross-Origin-Resource-Policy": "same-origin",
 };
+/** A stream may hold anything: opened in a browser it must not run as a page of this server. */
+const SANDBOX: AnswerHeaders = { "Content-Security-Policy": "sandbox; default-src 'none'" };
+// Reads may be cached and then served to another page, so they say that they differ by origin.
+const READ_HEADERS: AnswerHeaders = { ...ALWAYS_HEADERS, ...SANDBOX, Vary: "Origin" };
+
+/** For a server that every page may call: its answers are the same for all of them. */
 const OPEN_HEADERS: AnswerHeaders = {
   ...ALWAYS_HEADERS,
+  "Cross-Origin-Resource-Policy": "cross-origin",
   "Access-Control-Allow-Origin": "*",
   "Access-Control-Expose-Headers": CORS_EXPOSE,
 };
-/** A stream may hold anything: opened in a browser it must not run as a page of this server. */
-const READ_HEADERS: AnswerHeaders = {
-  ...OPEN_HEADERS,
-  "Content-Security-Policy": "sandbox; default-src 'none'",
+const OPEN_READ_HEADERS: AnswerHeaders = { ...OPEN_HEADERS, ...SANDBOX };
+const OPEN_OTHER_HEADERS: AnswerHeaders = {
+  ...ALWAYS_HEADERS,
+  "Cross-Origin-Resource-Policy": "cross-origin",
 };
 
 /** Refuses what HTTP libraries let through. Does nothing where a runtime does not show the head. */
@@ -81,11 +89,13 @@ function checkRepeats({ lines, names }: RequestHead): void {
 export function finishAnswer(
   exchange: Exchange,
   answer: ServerAnswer,
+  doors: Pick<Doors, "isOpen" | "allows">,
   compress: Compress | undefined,
 ): ServerAnswer | Promise<ServerAnswer> {
-  const headers: Record<string, string> = { ...policyFor(exchange), ...answer.headers };
+  const headers: Record<string, string> = { ...policyFor(exchange, doors), ...answer.headers };
   if ("live" in answer || answer.mayCompress !== true) return { ...answer, headers };
-  headers["Vary"] = "Accept-Encoding";
+  const vary = headers["Vary"];
+  headers["Vary"] = vary === undefined ? "Accept-Encoding" : `${vary}, Accept-Encoding`;
   const pieces = piecesOf(answer);
   const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
   if (compress === undefined || !isWorthCompressing(exchange, headers, bytes)) {
@@ -94,11 +104,21 @@ export function finishAnswer(
   return compressAnswer(answer, headers, joined(pieces, bytes), compress);
 }
 
-function policyFor(exchange: Exchange): AnswerHeaders {
-  // Reads may be cached and then served to a browser, so they always say what it may see.
-  if (exchange.method === "GET") return READ_HEADERS;
-  const isOpen = exchange.method === "OPTIONS" || exchange.header("origin") !== undefined;
-  return isOpen ? OPEN_HEADERS : ALWAYS_HEADERS;
+function policyFor(exchange: Exchange, doors: Pick<Doors, "isOpen" | "allows">): AnswerHeaders {
+  const { method } = exchange;
+  const origin = exchange.header("origin");
+  if (doors.isOpen) {
+    if (method === "GET") return OPEN_READ_HEADERS;
+    return method === "OPTIONS" || origin !== undefined ? OPEN_HEADERS : OPEN_OTHER_HEADERS;
+  }
+  const headers = method === "GET" ? READ_HEADERS : ALWAYS_HEADERS;
+  if (origin === undefined || !doors.allows(origin)) return headers;
+  return {
+    ...headers,
+    "Access-Control-Allow-Origin": origin,
+    "Access-Control-Expose-Headers": CORS_EXPOSE,
+    Vary: "Origin",
+  };
 }
 
 function piecesOf({ body }: WholeAnswer): readonly Uint8Array[] {

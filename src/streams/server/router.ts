@@ -66,9 +66,10 @@ export function createRouter(
   // Not async: a good answer goes from its handler to the runtime in one step.
   function answer(exchange: Exchange): Promise<ServerAnswer> {
     const finish = (ready: ServerAnswer): ServerAnswer | Promise<ServerAnswer> =>
-      faults === undefined ? finishAnswer(exchange, ready, compress) : ready;
+      faults === undefined ? finishAnswer(exchange, ready, parts.doors, compress) : ready;
     try {
       checkHead(exchange);
+      parts.doors.check(exchange);
       return Promise.resolve(dispatch(exchange)).then(finish, (error: unknown) =>
         finish(fail(error)),
       );
@@ -83,7 +84,7 @@ export function createRouter(
     const ready = isControl
       ? await faults.control(exchange).catch((error: unknown) => failureAnswer(error))
       : await faults.around(exchange, () => answer(exchange));
-    return finishAnswer(exchange, ready, compress);
+    return finishAnswer(exchange, ready, parts.doors, compress);
   };
 }
 

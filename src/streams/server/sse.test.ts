@@ -140,6 +140,7 @@ function exchange(
     path,
     query,
     baseUrl: "http://test",
+    authority: "localhost",
     header: (name) => sent[name],
     hasBody: body !== "",
     body: () => Promise.resolve(new TextEncoder().encode(body)),
@@ -162,6 +163,7 @@ async function openWorld(options: ServerOptions = {}): Promise<World> {
       clock,
       random: { unit: () => 0.5, id: () => "id" },
       courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "none here" }) },
+      address: "127.0.0.1",
       publicUrl: () => "http://test",
       onFault: (error) => {
         throw error;

@@ -48,6 +48,7 @@ function openStage() {
         path: ROOT + path,
         query: "",
         baseUrl: BASE_URL,
+        authority: "localhost",
         header: (name) => (name === "authorization" ? authorization : undefined),
         hasBody: body !== undefined,
         body: () => Promise.resolve(new TextEncoder().encode(text)),
@@ -83,6 +84,7 @@ async function askServer(options: ServerOptions, path: string, body: unknown): P
       clock: systemClock,
       random: systemRandom,
       courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "not in this test" }) },
+      address: "127.0.0.1",
       publicUrl: () => BASE_URL,
       onFault: (error) => {
         throw error;
@@ -95,6 +97,7 @@ async function askServer(options: ServerOptions, path: string, body: unknown): P
     path: ROOT + path,
     query: "",
     baseUrl: BASE_URL,
+    authority: "localhost",
     header: () => undefined,
     hasBody: true,
     body: () => Promise.resolve(new TextEncoder().encode(JSON.stringify(body))),

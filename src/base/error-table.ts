@@ -1,0 +1,453 @@
+/**
+ * Every refusal a caller can meet: one table. docs/errors.md is checked against it.
+ *
+ * A new code is earned only if the caller would act differently on it. `code` is the API; the message
+ * is for people. The HTTP status stands here; error-codes.ts repeats those that the client alone needs, and does not
+ * compile if they differ.
+ */
+
+export interface ErrorSpec {
+  readonly status: number;
+  /**
+   * `same`: the call was not done, repeat it as it is. `later`: busy, or the outcome is unknown: repeat
+   * the same call after a pause, its identity makes that safe. `never`: change something first.
+   */
+  readonly retry: "same" | "later" | "never";
+  readonly title: string;
+  readonly help: string;
+}
+
+/** Every code with its HTTP status, what to do about it, and whether repeating the call helps. */
+export const ERRORS = {
+  invalid_request: {
+    status: 400,
+    retry: "never",
+    title: "The request is not well formed",
+    help: "Correct the field that the detail names; PROTOCOL.md has its grammar.",
+  },
+  invalid_json: {
+    status: 400,
+    retry: "never",
+    title: "The body is not valid JSON",
+    help: "Send one JSON value, or a non-empty array whose elements become the records.",
+  },
+  identity_missing: {
+    status: 400,
+    retry: "never",
+    title: "A transaction needs an identity",
+    help: "Send Idempotency-Key or producer headers: they make a retry safe.",
+  },
+  key_missing: {
+    status: 400,
+    retry: "never",
+    title: "The operation needs an Idempotency-Key",
+    help: "Send one that is new for every operation, and the same one for its retries.",
+  },
+  epoch_start: {
+    status: 400,
+    retry: "never",
+    title: "A new epoch starts at sequence 0",
+    help: "Send the first append of a new Producer-Epoch with Producer-Seq: 0.",
+  },
+  token_invalid: {
+    status: 401,
+    retry: "never",
+    title: "The bearer token is missing or not ours",
+    help: "Send the token of the wake or claim in the Authorization header.",
+  },
+  token_expired: {
+    status: 401,
+    retry: "never",
+    title: "The bearer token has expired",
+    help: "Wait for the next wake, or claim again.",
+  },
+  producer_fenced: {
+    status: 403,
+    retry: "never",
+    title: "A newer epoch of this producer exists",
+    help: "Stop this writer, or start a higher Producer-Epoch at Producer-Seq: 0.",
+  },
+  origin_not_allowed: {
+    status: 403,
+    retry: "never",
+    title: "Pages of this origin may not call the server",
+    help: "Start the server with --cors-origin and the page's origin, or with --cors-origin '*' for every page.",
+  },
+  producer_not_found: {
+    status: 404,
+    retry: "never",
+    title: "The stream does not know this producer",
+    help: "Check the id and the stream; GET /_hapax/producers lists those that it knows.",
+  },
+  not_found: {
+    status: 404,
+    retry: "never",
+    title: "No such route",
+    help: "Check the path; /_hapax/ and /v1/stream/__ds/ are reserved.",
+  },
+  stream_not_found: {
+    status: 404,
+    retry: "never",
+    title: "No such stream",
+    help: "Create it with PUT first.",
+  },
+  subscription_not_found: {
+    status: 404,
+    retry: "never",
+    title: "No such subscription",
+    help: "Create it with PUT first; a deleted subscription loses its cursors.",
+  },
+  transaction_not_found: {
+    status: 404,
+    retry: "never",
+    title: "No such transaction is committed",
+    help: "It may still be running: send it again under the same identity to be sure.",
+  },
+  group_not_found: {
+    status: 404,
+    retry: "never",
+    title: "No such group",
+    help: "Create it with PUT first; a deleted group loses its offsets.",
+  },
+  method_not_allowed: {
+    status: 405,
+    retry: "never",
+    title: "The method does not apply to this path",
+    help: "The Allow header lists the methods that do.",
+  },
+  request_timeout: {
+    status: 408,
+    retry: "same",
+    title: "The request did not arrive in time",
+    help: "Send it again, faster or in smaller parts; nothing was stored.",
+  },
+  stream_exists: {
+    status: 409,
+    retry: "never",
+    title: "The stream exists with another configuration",
+    help: "Use another path, or create it with the configuration that it has.",
+  },
+  stream_in_use: {
+    status: 409,
+    retry: "never",
+    title: "The stream was deleted but forks still need its data",
+    help: "Use another path until the last fork is deleted.",
+  },
+  stream_closed: {
+    status: 409,
+    retry: "never",
+    title: "The stream is closed",
+    help: "Nothing can follow a close; read it to its end or use another stream.",
+  },
+  content_type_mismatch: {
+    status: 409,
+    retry: "never",
+    title: "The Content-Type is not the stream's",
+    help: "Send the Content-Type that the stream was created with.",
+  },
+  sequence_regression: {
+    status: 409,
+    retry: "never",
+    title: "Stream-Seq is not greater than the last one accepted",
+    help: "Another writer was here, or this is a retry: read the tail before you go on.",
+  },
+  producer_gap: {
+    status: 409,
+    retry: "later",
+    title: "An earlier append of this producer has not arrived",
+    help: "Send the append that Producer-Expected-Seq names, then this one again.",
+  },
+  epoch_exhausted: {
+    status: 409,
+    retry: "never",
+    title: "The producer has the highest epoch that there is",
+    help: "Reset it with DELETE /_hapax/producers/<id>?stream=<path>, or use another Producer-Id.",
+  },
+  subscription_exists: {
+    status: 409,
+    retry: "never",
+    title: "The subscription exists with another configuration",
+    help: "Delete it first, or use another id.",
+  },
+  subscription_fenced: {
+    status: 409,
+    retry: "never",
+    title: "This wake or claim is no longer the current one",
+    help: "Drop the work: a newer generation holds the subscription.",
+  },
+  already_claimed: {
+    status: 409,
+    retry: "later",
+    title: "Another worker holds the subscription",
+    help: "Wait for the next wake event.",
+  },
+  no_pending_work: {
+    status: 409,
+    retry: "later",
+    title: "The subscription has nothing to do",
+    help: "Wait for the next wake event.",
+  },
+  invalid_ack: {
+    status: 409,
+    retry: "never",
+    title: "The acknowledged offset is not valid for the stream",
+    help: "Acknowledge an offset after the last acknowledged one and not beyond the tail.",
+  },
+  group_exists: {
+    status: 409,
+    retry: "never",
+    title: "The group exists with another configuration",
+    help: "Delete it first, or use another name.",
+  },
+  lease_lost: {
+    status: 409,
+    retry: "never",
+    title: "The lease of the stream is over",
+    help: "Drop what was done since the last commit, and claim again: another member may be at it.",
+  },
+  member_lost: {
+    status: 409,
+    retry: "never",
+    title: "The group does not know this member any more",
+    help: "Drop what was done since the last commit, and join again.",
+  },
+  offset_regressed: {
+    status: 409,
+    retry: "never",
+    title: "The offset is before the committed one",
+    help: "Commit offsets in their order; only a reset moves one back.",
+  },
+  in_progress: {
+    status: 409,
+    retry: "later",
+    title: "The work of this key is in progress",
+    help: "Repeat the same call after a pause: it answers with the result, or takes the work over.",
+  },
+  outcome_unknown: {
+    status: 409,
+    retry: "never",
+    title: "The work began; Hapax does not know whether it had its effect",
+    help: "Find out, and tell it by `reconcile`; it is not repeated before.",
+  },
+  attempts_exhausted: {
+    status: 409,
+    retry: "never",
+    title: "The work was begun as often as allowed, and never ended",
+    help: "See why it ends its process or fails, then raise attemptsMax or delete the entry.",
+  },
+  failure_kept: {
+    status: 409,
+    retry: "never",
+    title: "The work has failed, and its failure is kept",
+    help: "The message is that of the failure. Use a new key to try again.",
+  },
+  answer_not_kept: {
+    status: 409,
+    retry: "never",
+    title: "The work is done, but its answer was too large to keep",
+    help: "Read the result in another way, or raise answerBytesMax.",
+  },
+  stream_gone: {
+    status: 410,
+    retry: "never",
+    title: "The stream was deleted",
+    help: "Its data lives on in forks only; use another path.",
+  },
+  stream_replaced: {
+    status: 410,
+    retry: "never",
+    title: "The stream was deleted and created anew since the position was stored",
+    help: "Nothing of the new stream was read. Read it from its beginning, with a new position.",
+  },
+  offset_beyond_tail: {
+    status: 410,
+    retry: "never",
+    title: "The stream has never reached this offset",
+    help: "The stream was created anew since the offset was handed out: read it from the start.",
+  },
+  position_lost: {
+    status: 410,
+    retry: "never",
+    title: "The position of a relay is not in this database any more",
+    help: "Compare what was published with the business data, then do what the message says.",
+  },
+  tail_moved: {
+    status: 412,
+    retry: "never",
+    title: "The tail is not the one that If-Match names",
+    help: "Read up to Stream-Next-Offset, decide again, and send that offset in If-Match.",
+  },
+  stream_present: {
+    status: 412,
+    retry: "never",
+    title: "There is a stream at this path",
+    help: "Use another path, or leave out If-None-Match to accept the stream that is there.",
+  },
+  body_too_large: {
+    status: 413,
+    retry: "never",
+    title: "The body is larger than the limit",
+    help: "Split it; --body-bytes-max raises the limit.",
+  },
+  uri_too_long: {
+    status: 414,
+    retry: "never",
+    title: "The path or query is longer than the limit",
+    help: "Use a shorter stream path.",
+  },
+  unsupported_encoding: {
+    status: 415,
+    retry: "never",
+    title: "Compressed request bodies are not accepted",
+    help: "Send the body without Content-Encoding.",
+  },
+  webhook_url_rejected: {
+    status: 400,
+    retry: "never",
+    title: "The webhook address is not allowed",
+    help: "Use a public https:// URL, or http://localhost during development.",
+  },
+  host_not_served: {
+    status: 421,
+    retry: "never",
+    title: "The server does not answer under this name",
+    help: "Use the address that the server prints, or start it with --public-url and the URL that clients use.",
+  },
+  key_reused: {
+    status: 422,
+    retry: "never",
+    title: "The idempotency key was used for other content",
+    help: "Use a new key for every message, and the same one for its retries only.",
+  },
+  producer_seq_reused: {
+    status: 422,
+    retry: "never",
+    title: "The producer's number was used for other content",
+    help: "Two writers share one producer id, or one forgot its number. Nothing was stored: use a new id, epoch or session.",
+  },
+  key_expired: {
+    status: 422,
+    retry: "never",
+    title: "The idempotency key is older than the stream remembers keys",
+    help: "Find out whether it was stored before you send it under a new key.",
+  },
+  headers_too_large: {
+    status: 431,
+    retry: "never",
+    title: "The header block is larger than the limit",
+    help: "Send fewer or shorter headers.",
+  },
+  too_many: {
+    status: 429,
+    retry: "later",
+    title: "A limit of this server is reached",
+    help: "Wait as long as Retry-After says, then repeat the call.",
+  },
+  key_window_full: {
+    status: 429,
+    retry: "later",
+    title: "The stream can remember no more idempotency keys now",
+    help: "Wait as long as Retry-After says, or create streams with a larger Stream-Key-Max.",
+  },
+  internal: {
+    status: 500,
+    retry: "later",
+    title: "A fault of the server",
+    help: "The outcome is unknown: repeat the call with the same identity, and report the fault.",
+  },
+  directory_unusable: {
+    status: 500,
+    retry: "never",
+    title: "The directory cannot be read or written",
+    help: "Correct its path, its owner, its mode or its file system, as the message says; nothing was changed.",
+  },
+  format_unknown: {
+    status: 500,
+    retry: "never",
+    title: "Another version of Hapax wrote the directory",
+    help: "Nothing was changed. Open it with the version that wrote it, or use another directory.",
+  },
+  data_damaged: {
+    status: 500,
+    retry: "never",
+    title: "Stored data does not match its checksum",
+    help: "Run hapax verify on the directory; hapax repair shows what can be saved.",
+  },
+  directory_locked: {
+    status: 503,
+    retry: "later",
+    title: "Another process uses the directory",
+    help: "Stop the other server, or use another directory.",
+  },
+  writes_stopped: {
+    status: 503,
+    retry: "later",
+    title: "The write path has stopped after a failed commit",
+    help: "Reads go on. Restart the server: recovery decides from the log what was stored.",
+  },
+  shutting_down: {
+    status: 503,
+    retry: "later",
+    title: "The server is stopping",
+    help: "Repeat the call when it is back.",
+  },
+  store_closed: {
+    status: 503,
+    retry: "never",
+    title: "The store is closed",
+    help: "Open it again.",
+  },
+  schema_newer: {
+    status: 503,
+    retry: "never",
+    title: "The tables were made by a newer version",
+    help: "Update this program; nothing was changed.",
+  },
+  store_full: {
+    status: 507,
+    retry: "later",
+    title: "There is no room to store more",
+    help: "Nothing was stored. Free space; the server goes on by itself.",
+  },
+  invalid_options: {
+    status: 500,
+    retry: "never",
+    title: "The options are not valid",
+    help: "Correct the fields that the message names.",
+  },
+  unreachable: {
+    status: 503,
+    retry: "later",
+    title: "The server could not be reached",
+    help: "Check the URL and that the server runs; the outcome of a write is unknown.",
+  },
+  refused: {
+    status: 400,
+    retry: "never",
+    title: "The server refused the call without one of these codes",
+    help: "The message has its status and its words: another server, or a proxy, has spoken.",
+  },
+  unsupported: {
+    status: 501,
+    retry: "never",
+    title: "The server cannot keep the promise that the call needs",
+    help: "Nothing was sent. Use a server with this extension, or a call that needs less.",
+  },
+  producer_full: {
+    status: 429,
+    retry: "same",
+    title: "The producer holds as much unsent data as it may",
+    help: "Wait for its `ready`, then append again; nothing was taken.",
+  },
+  producer_closed: {
+    status: 409,
+    retry: "never",
+    title: "The producer was closed or given up",
+    help: "Make a new one with `stream.producer()`.",
+  },
+} as const satisfies Record<string, ErrorSpec>;
+
+/** One of the codes of `ERRORS`: the only part of an error that programs should look at. */
+export type ErrorCode = keyof typeof ERRORS;
+/** Whether to repeat a refused call: as it is, after a pause, or not at all. */
+export type RetryAdvice = ErrorSpec["retry"];
