@@ -70,7 +70,11 @@ export const FLOOR_PLAN = [
     may: ["src/base", "src/protocol", "src/streams", "src/client/positions.ts", "node:"],
   },
 
-  { at: "src/client", is: "the client", may: ["src/base", LIMITS, "src/protocol/sse.ts"] },
+  {
+    at: "src/client",
+    is: "the client",
+    may: ["src/base", LIMITS, "src/protocol/sse.ts", "src/protocol/sse-decoder.ts"],
+  },
   {
     at: "src/client/node.ts",
     is: "the client's transport on Node",

@@ -8,6 +8,7 @@ import { Engine } from "../src/streams/engine/engine.ts";
 import type { AppendOutcome } from "../src/streams/engine/outcomes.ts";
 import { isHapaxError } from "../src/base/errors.ts";
 import { type NodeServer, startNodeServer } from "../src/streams/runtimes/node.ts";
+import { SseDecoder } from "../src/protocol/sse-decoder.ts";
 import { openMemoryStore } from "../src/streams/stores/memory.ts";
 import type { Store } from "../src/streams/store.ts";
 import {
@@ -514,9 +515,8 @@ describe("500 tries over real sockets", { timeout: 60_000 }, () => {
     const { status, text } = await send("GET", `${path}?offset=${from}&live=sse`);
     expect(status).toBe(200);
     expect(text).toContain('"streamClosed":true');
-    const blocks = text.split("\n\n").filter((block) => /^event: data$/m.test(block));
-    const lines = blocks.flatMap((block) => block.split("\n"));
-    return lines.map((line) => /^data: ?(.*)$/.exec(line)?.[1] ?? "").join("");
+    const events = [...new SseDecoder().push(new TextEncoder().encode(text))];
+    return events.map(({ event, data }) => (event === "data" ? data : "")).join("");
   }
 
   test("append and close in one with readers at the tail: the last record always arrives", async () => {

@@ -7,6 +7,7 @@
  *   - each line is checked to be one JSON value before it joins a batch: `1],[2` would be two records.
  */
 
+import { joinBytes } from "../base/bytes.ts";
 import { usageFailure } from "./failure.ts";
 
 export interface InputBatch {
@@ -77,7 +78,7 @@ export async function* batchBytes(
   let parts: Uint8Array[] = [];
   let bytes = 0;
   const take = (isCutByPause: boolean): InputBatch => {
-    const batch = { body: concat(parts, bytes), records: 0, lastLine: 0, isCutByPause };
+    const batch = { body: joinBytes(parts), records: 0, lastLine: 0, isCutByPause };
     parts = [];
     bytes = 0;
     return batch;
@@ -108,7 +109,7 @@ async function* splitLines(
   let heldBytes = 0;
   let number = 1;
   const finish = (end: Uint8Array): Line => {
-    const bytes = heldBytes === 0 ? end : concat([...held, end], heldBytes + end.length);
+    const bytes = heldBytes === 0 ? end : joinBytes([...held, end]);
     held = [];
     heldBytes = 0;
     return { bytes, number: number++ };
@@ -200,14 +201,4 @@ function encodeArray(lines: readonly Uint8Array[], bytes: number): Uint8Array {
   }
   body[at] = 0x5d;
   return body;
-}
-
-export function concat(parts: readonly Uint8Array[], bytes: number): Uint8Array {
-  const all = new Uint8Array(bytes);
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return all;
 }

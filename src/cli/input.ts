@@ -1,8 +1,9 @@
 /** What `append` sends: an argument, a file or standard input, read as it is needed. */
 
+import { joinBytes } from "../base/bytes.ts";
 import { LIMITS } from "../protocol/limits.ts";
 import { splitJson } from "../protocol/json.ts";
-import { type InputBatch, concat } from "./batches.ts";
+import type { InputBatch } from "./batches.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { usageFailure } from "./failure.ts";
@@ -81,7 +82,7 @@ export async function* oneDocument(source: Source): AsyncGenerator<InputBatch> {
       ]);
     }
   }
-  const body = concat(parts, bytes);
+  const body = joinBytes(parts);
   const split = splitJson(body);
   if (split.kind === "invalid") {
     const advice = source.kind === "argument" ? ["a string needs its quotes: '\"text\"'"] : [];

@@ -1,10 +1,10 @@
 /** Data of a stream on stdout, the same for `read` and `tail`. Records leave with their exact bytes. */
 
+import { joinBytes } from "../base/bytes.ts";
 import { splitJson, splitStoredJson } from "../protocol/json.ts";
 import { sseKind } from "../protocol/sse.ts";
 import type { Invocation, OptionSpec } from "./command.ts";
 import type { Context } from "./context.ts";
-import { concat } from "./batches.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
 import { printable } from "./terminal.ts";
 
@@ -71,7 +71,7 @@ function createJsonWriter(
         records += 1;
         bytes += record.length;
       }
-      const text = concat(parts, bytes + records);
+      const text = joinBytes(parts);
       await context.stdout.write(isGuarded ? printable(new TextDecoder().decode(text)) : text);
       return { records, bytes };
     },

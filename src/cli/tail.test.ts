@@ -2,7 +2,6 @@ import type { ServerResponse } from "node:http";
 
 import { afterEach, expect, test } from "vitest";
 
-import { createSseDecoder } from "../protocol/sse.ts";
 import { createConsumer } from "./tail.ts";
 import { hapax, startServer, stopServers, type TestServer } from "../../test/kits/cli-harness.ts";
 
@@ -123,7 +122,7 @@ test("a server that is not there ends a tail with exit code 3, at once", async (
   expect(result).toMatchObject({ code: 3, waits: [] });
 });
 
-test("an event beyond the decoder's limit ends a tail: no other connection can cure it", async () => {
+test("an event beyond the limit ends a tail: no other connection can cure it", async () => {
   const position = {
     offset: "0",
     cursor: undefined,
@@ -131,7 +130,7 @@ test("an event beyond the decoder's limit ends a tail: no other connection can c
     controls: 0,
     writer: undefined,
   };
-  const consume = createConsumer(position, false, createSseDecoder(20));
-  const chunk = new TextEncoder().encode(data("x".repeat(30)));
+  const consume = createConsumer(position, false, 20);
+  const chunk = new TextEncoder().encode(`data:${"x".repeat(30)}`);
   await expect(consume(chunk)).rejects.toMatchObject({ name: "CommandFailure", exitCode: 1 });
 });

@@ -6,13 +6,14 @@
  *   - a connection resumes at the offset of the last control event, so nothing is left out.
  */
 
+import { joinBytes } from "../base/bytes.ts";
 import { STREAM_SSE_DATA_ENCODING } from "../protocol/header-names.ts";
 import { backoffMs } from "../base/backoff.ts";
 import { isHapaxError } from "../base/errors.ts";
 import { isRepeatable } from "../base/repeatable.ts";
-import { createSseDecoder, type SseDecoder, type SseEvent } from "../protocol/sse.ts";
+import { SSE_EVENT_CHARS_MAX } from "../protocol/limits.ts";
+import { SseDecoder } from "../protocol/sse-decoder.ts";
 import { parseCountOption } from "./arguments.ts";
-import { concat } from "./batches.ts";
 import { CLIENT_OPTIONS, type Command, type Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, systemCode, usageFailure } from "./failure.ts";
@@ -153,12 +154,13 @@ async function connect(
 export function createConsumer(
   position: Position,
   isBase64: boolean,
-  decoder: SseDecoder = createSseDecoder(),
+  eventCharsMax = SSE_EVENT_CHARS_MAX,
 ): (chunk: Uint8Array) => Promise<void> {
   const encoder = new TextEncoder();
+  const decoder = new SseDecoder();
   let held: Uint8Array[] = [];
   return async (chunk) => {
-    for (const { event, data } of decode(decoder, chunk)) {
+    for (const { event, data } of decoder.push(chunk)) {
       if (event === "data") {
         held.push(isBase64 ? Buffer.from(data, "base64") : encoder.encode(data));
       }
@@ -171,28 +173,17 @@ export function createConsumer(
       position.isClosed = control.isClosed;
       position.controls += 1;
     }
-  };
-}
-
-function decode(decoder: SseDecoder, chunk: Uint8Array): readonly SseEvent[] {
-  try {
-    return decoder.push(chunk);
-  } catch (error) {
-    if (!isHapaxError(error)) throw error;
+    if (decoder.chars <= eventCharsMax) return;
     // No other connection can cure it: the same event would come again.
-    throw new CommandFailure(EXIT.refused, error.message, [], {}, { cause: error });
-  }
+    const large = `an event has more than ${String(eventCharsMax)} characters`;
+    throw new CommandFailure(EXIT.refused, large);
+  };
 }
 
 /** Each JSON event is an array of its own; bytes may be written together. */
 function joinable(position: Position, held: readonly Uint8Array[]): readonly Uint8Array[] {
   if (position.writer?.isJson === true || held.length < 2) return held;
-  return [
-    concat(
-      held,
-      held.reduce((bytes, part) => bytes + part.length, 0),
-    ),
-  ];
+  return [joinBytes(held)];
 }
 
 interface Control {

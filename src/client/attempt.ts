@@ -16,7 +16,7 @@ import type { ErrorCode } from "../base/errors.ts";
 import { pause } from "../base/pause.ts";
 import { repeat } from "../base/repeat.ts";
 import { isRepeatable, retryAfterMs } from "../base/repeatable.ts";
-import { decodeText } from "./bytes.ts";
+import { decodeText } from "../base/bytes.ts";
 import { says } from "./head.ts";
 import type { Dynamic, ResolvedClientOptions } from "./options.ts";
 import type { ClientAnswer } from "./transport.ts";

@@ -12,7 +12,7 @@
  */
 
 import { HapaxError } from "../base/error-codes.ts";
-import { utf8Of, joinBytes, decodeText } from "./bytes.ts";
+import { utf8Of, joinBytes, decodeText } from "../base/bytes.ts";
 import { SSE_EVENT_CHARS_MAX } from "../protocol/limits.ts";
 import { kindOf } from "./records.ts";
 import type { SseKind } from "../protocol/sse.ts";

@@ -8,7 +8,7 @@
  */
 
 import type { Ending } from "./batching.ts";
-import { utf8Of, joinBytes } from "./bytes.ts";
+import { utf8Of, joinBytes } from "../base/bytes.ts";
 import { type Codec, type Encoded, misfit, NO_DATA } from "./records.ts";
 
 /** Called with the end of its record. */

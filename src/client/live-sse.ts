@@ -10,10 +10,10 @@
 
 import { HapaxError } from "../base/error-codes.ts";
 import { SSE_EVENT_CHARS_MAX } from "../protocol/limits.ts";
+import { SseDecoder } from "../protocol/sse-decoder.ts";
 import { membersOf, refusalOf } from "./attempt.ts";
 import type { RequestAttempt } from "./request.ts";
 import { LazyBatch } from "./batches.ts";
-import { Events } from "./events.ts";
 import { Interruption, isCurable, type Line, SILENCE_MS_MAX } from "./line.ts";
 import { movePlace, type ReaderPlace } from "./pages.ts";
 import { kindOf } from "./records.ts";
@@ -90,7 +90,7 @@ class Held<T> {
   controls = 0;
   declare isBase64: boolean;
   readonly #place: ReaderPlace;
-  readonly #events = new Events();
+  readonly #events = new SseDecoder();
   #texts: string[] = [];
   #chars = 0;
 

@@ -8,6 +8,7 @@
  *   - an answer that was read to its end, or is dropped and short, leaves its connection to the next request.
  */
 
+import { joinBytes } from "../base/bytes.ts";
 import { Agent as HttpAgent, type IncomingMessage, request as requestHttp } from "node:http";
 import { Agent as HttpsAgent, request as requestHttps } from "node:https";
 import type { ClientAnswer, ClientRequest, Transport } from "./transport.ts";
@@ -141,15 +142,7 @@ class NodeAnswer implements ClientAnswer {
   async bytes(): Promise<Uint8Array> {
     const pieces: Uint8Array[] = [];
     for await (const piece of this.chunks()) pieces.push(piece);
-    const [first] = pieces;
-    if (pieces.length === 1 && first !== undefined) return first;
-    const whole = new Uint8Array(pieces.reduce((size, piece) => size + piece.length, 0));
-    let at = 0;
-    for (const piece of pieces) {
-      whole.set(piece, at);
-      at += piece.length;
-    }
-    return whole;
+    return joinBytes(pieces);
   }
 
   async *chunks(): AsyncGenerator<Uint8Array> {

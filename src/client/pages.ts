@@ -15,7 +15,7 @@
 import { HapaxError } from "../base/error-codes.ts";
 import type { RequestAttempt } from "./request.ts";
 import { LazyBatch } from "./batches.ts";
-import { joinBytes } from "./bytes.ts";
+import { joinBytes } from "../base/bytes.ts";
 import { kindOf } from "./records.ts";
 import { says } from "./head.ts";
 import { Interruption, type Line, SILENCE_MS_MAX } from "./line.ts";

@@ -15,7 +15,7 @@ import {
   Seam,
   type StreamRecord,
 } from "./batches.ts";
-import { utf8Of, joinBytes, decodeText } from "./bytes.ts";
+import { utf8Of, joinBytes, decodeText } from "../base/bytes.ts";
 import { Line, type Reconnect } from "./line.ts";
 import { nextPage, type ReaderPlace, placeAt } from "./pages.ts";
 import { kindOf } from "./records.ts";

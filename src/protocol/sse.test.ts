@@ -1,14 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import {
-  createSseDecoder,
-  encodeControlEvent,
-  encodeDataEvent,
-  encodeHeartbeat,
-  type SseEvent,
-  sseKind,
-} from "./sse.ts";
-import { LIMITS } from "./limits.ts";
+import { encodeControlEvent, encodeDataEvent, encodeHeartbeat, sseKind } from "./sse.ts";
+import { SseDecoder, type SseEvent } from "./sse-decoder.ts";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -17,8 +10,8 @@ const control = encodeControlEvent({ streamNextOffset: "7" });
 const controlEvent = { event: "control", data: '{"streamNextOffset":"7"}' };
 
 function decodeAll(...chunks: readonly Uint8Array[]): SseEvent[] {
-  const sse = createSseDecoder();
-  return chunks.flatMap((chunk) => sse.push(chunk));
+  const sse = new SseDecoder();
+  return chunks.flatMap((chunk) => [...sse.push(chunk)]);
 }
 
 /** Cuts at the given places, which wrap around. Equal places give empty chunks. */
@@ -155,66 +148,4 @@ test.each([
   ["", "base64"],
 ])("records of %j travel as %s", (contentType, kind) => {
   expect(sseKind(contentType)).toBe(kind);
-});
-
-describe("the decoder", () => {
-  const stream =
-    "\uFEFF: hello\r\nevent: a\r\ndata: 1\r\n\r\nevent:b\rdata:2\rdata\rdata:  3\r\rid: 9\nretry: 1\n" +
-    "unknown\n:data: no\ndata:é😀\n\nevent: empty\n\ndata:\uFEFFx\n\nevent: cut\ndata: off\n";
-  const events = [
-    { event: "a", data: "1" },
-    { event: "b", data: "2\n\n 3" },
-    { event: "message", data: "é😀" },
-    { event: "message", data: "\uFEFFx" },
-  ];
-
-  test("reads every line ending, comments, unknown fields, and a byte order mark at the start", () => {
-    expect(decodeAll(bytes(stream))).toEqual(events);
-  });
-
-  test("no cut into chunks changes the events", () => {
-    expect(decodeAll(...Array.from(bytes(stream), (byte) => Uint8Array.of(byte)))).toEqual(events);
-    fc.assert(
-      fc.property(places, (cuts) => {
-        expect(decodeAll(...chunked(bytes(stream), cuts))).toEqual(events);
-      }),
-    );
-  });
-
-  test("an event beyond the limit is refused for good, however it is cut into lines and chunks", () => {
-    const large: readonly (readonly string[])[] = [
-      [`data:${"x".repeat(60)}`],
-      [`data:${"x".repeat(60)}\n\n`],
-      ["data:", ...Array.from({ length: 60 }, () => "x")],
-      Array.from({ length: 33 }, () => "data:x\n"),
-      Array.from({ length: 65 }, () => "data:\n"),
-      [`:${"x".repeat(64)}`],
-      [`event:${"x".repeat(60)}\ndata:12345`],
-    ];
-    for (const chunks of large) {
-      const sse = createSseDecoder(64);
-      expect(() => chunks.map((chunk) => sse.push(bytes(chunk))), chunks[0]).toThrow(
-        expect.objectContaining({ code: "body_too_large" }),
-      );
-      expect(() => sse.push(bytes("\n\ndata:1\n\n"))).toThrow(/64/);
-    }
-  });
-
-  test("the limit is for one event, not for all, and an append of the largest size fits", () => {
-    const sse = createSseDecoder(64);
-    const event = `data:${"x".repeat(40)}\n\n`;
-    for (let count = 0; count < 10; count += 1) expect(sse.push(bytes(event))).toHaveLength(1);
-    expect(sse.push(bytes("data:\n".repeat(60)))).toEqual([]);
-    expect(sse.push(bytes("\n"))).toEqual([{ event: "message", data: "\n".repeat(59) }]);
-    const base64 = encodeDataEvent("base64", new Uint8Array(LIMITS.bodyBytesMax));
-    expect(createSseDecoder().push(base64)).toHaveLength(1);
-  });
-
-  test("an event is reported with the byte that ends it, also when that is a CR", () => {
-    const sse = createSseDecoder();
-    expect(sse.push(bytes("data:1\r\n"))).toEqual([]);
-    expect(sse.push(bytes("\r"))).toEqual([{ event: "message", data: "1" }]);
-    expect(sse.push(bytes("\ndata:2\n"))).toEqual([]);
-    expect(sse.push(bytes("\n"))).toEqual([{ event: "message", data: "2" }]);
-  });
 });

@@ -1,5 +1,5 @@
 /**
- * Server-Sent Events of the protocol, both ways (PROTOCOL.md, SSE).
+ * Encodes the Server-Sent Events of the protocol (PROTOCOL.md, SSE). `sse-decoder.ts` decodes them.
  *
  *   id: <offset>           id: <offset>
  *   event: data            event: control
@@ -12,17 +12,12 @@
  *   - a decoder that follows the HTML standard gets the text back, with CR and CRLF as LF. The
  *     format cannot carry more for text; catch-up reads are byte exact, and base64 is too. In
  *     JSON, where line breaks are whitespace, CRLF is two LFs: an event has as many bytes as
- *     were stored, and records have their offsets;
- *   - the decoder's events do not depend on how the bytes were cut into chunks, and an event
- *     without its closing blank line is never reported;
- *   - the decoder holds a limited part of an event: it refuses a larger one, and everything after it.
+ *     were stored, and records have their offsets.
  *
  * Text is passed through as bytes. A text stream that does not hold UTF-8 reaches live readers with
  * replacement characters, because the format is UTF-8 by definition.
  */
 
-import { HapaxError } from "../base/errors.ts";
-import { SSE_EVENT_CHARS_MAX } from "./limits.ts";
 import { withoutLastComma } from "./json.ts";
 
 export type SseKind = "json" | "text" | "base64";
@@ -32,18 +27,6 @@ export interface ControlEvent {
   readonly streamCursor?: string | undefined;
   readonly upToDate?: boolean | undefined;
   readonly streamClosed?: boolean | undefined;
-}
-
-export interface SseEvent {
-  readonly event: string;
-  readonly data: string;
-}
-
-export interface SseDecoder {
-  /**
-   * Returns the events that these bytes complete, in order. Throws `body_too_large` for an event beyond the limit.
-   */
-  push(bytes: Uint8Array): SseEvent[];
 }
 
 const LF = 0x0a;
@@ -115,80 +98,6 @@ export function encodeControlEvent(control: ControlEvent): Uint8Array {
 /** Encodes a comment that decoders skip. It only shows proxies that the connection lives. */
 export function encodeHeartbeat(): Uint8Array {
   return encoder.encode(":\n\n");
-}
-
-/**
- * Creates a decoder that follows the HTML standard, except that it ignores `id` and `retry` like unknown fields: our
- * clients resume by the offset of a control event; event ids are for browsers.
- */
-export function createSseDecoder(eventCharsMax: number = SSE_EVENT_CHARS_MAX): SseDecoder {
-  const utf8 = new TextDecoder("utf-8"); // Drops a byte order mark at the start, and only there.
-  let partialLine = "";
-  let afterCr = false;
-  let event = "";
-  let data: string[] = [];
-  /** Characters of the event so far, without the incomplete line. */
-  let chars = 0;
-  let refusal: HapaxError | undefined;
-
-  function hold(more: number): void {
-    if (chars + more <= eventCharsMax) return;
-    refusal = new HapaxError(
-      "body_too_large",
-      `an event has more than ${eventCharsMax} characters`,
-    );
-    // The refused event needs no memory any more.
-    partialLine = "";
-    data = [];
-    throw refusal;
-  }
-
-  function endLine(line: string, events: SseEvent[]): void {
-    hold(line.length);
-    if (line === "") {
-      if (data.length > 0) {
-        events.push({ event: event === "" ? "message" : event, data: data.join("\n") });
-      }
-      event = "";
-      data = [];
-      chars = 0;
-      return;
-    }
-    const colon = line.indexOf(":");
-    const field = colon === -1 ? line : line.slice(0, colon);
-    if (field !== "event" && field !== "data") return;
-    const value = colon === -1 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
-    if (field === "event") event = value;
-    else data.push(value);
-    chars += value.length + 1;
-  }
-
-  return {
-    push(bytes) {
-      if (refusal !== undefined) throw refusal;
-      const events: SseEvent[] = [];
-      const text = utf8.decode(bytes, { stream: true });
-      if (text === "") return events;
-      let start = afterCr && text.startsWith("\n") ? 1 : 0;
-      afterCr = false;
-      let lf = text.indexOf("\n", start);
-      let cr = text.indexOf("\r", start);
-      while (lf !== -1 || cr !== -1) {
-        const end = cr === -1 || (lf !== -1 && lf < cr) ? lf : cr;
-        endLine(partialLine + text.slice(start, end), events);
-        partialLine = "";
-        start = end + 1;
-        // A CR ends its line at once. Its LF may come with a later chunk, and is no second line break.
-        if (end === cr && start === text.length) afterCr = true;
-        else if (end === cr && lf === start) start++;
-        if (lf !== -1 && lf < start) lf = text.indexOf("\n", start);
-        if (cr !== -1 && cr < start) cr = text.indexOf("\r", start);
-      }
-      partialLine += text.slice(start);
-      hold(partialLine.length);
-      return events;
-    },
-  };
 }
 
 /** Decoders drop one space after the colon, so a line that starts with a space gets another one. */

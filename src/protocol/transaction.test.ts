@@ -9,8 +9,8 @@ import {
   parseIdentity,
   parseTransaction,
   resolveOperations,
-  TRANSACTION_TYPE,
 } from "./transaction.ts";
+import { TRANSACTION_TYPE } from "./transaction-frame.ts";
 
 const encoder = new TextEncoder();
 const MAX = 1024;

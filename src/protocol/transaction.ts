@@ -1,8 +1,6 @@
 /**
  * Transactions on the wire: parses headers and bytes into operations. PROTOCOL.md §19.1.
  *
- *   framed  =  length of the head (4 bytes, big endian)  head (JSON)  bodies, one after the other
- *
  *   - a body of the framed form is a view of the request's own bytes: nothing is copied or changed;
  *   - an error of an operation carries its index, and comes before any decision;
  *   - the bodies of the framed form use up the request exactly;
@@ -25,6 +23,7 @@ import { readJsonShape } from "./json-grammar.ts";
 import type { KeyHead } from "./key.ts";
 import { Members } from "./members.ts";
 import { invalid, type Refusal } from "./refusal.ts";
+import { splitFrame, TRANSACTION_TYPE } from "./transaction-frame.ts";
 import {
   type AppendRequest,
   Bodies,
@@ -35,9 +34,7 @@ import { normaliseContentType } from "./values.ts";
 
 export type { OperationRequest } from "./transaction-operation.ts";
 
-export const TRANSACTION_TYPE = "application/vnd.hapax.transaction";
 const JSON_TYPE = "application/json";
-const LENGTH_BYTES = 4;
 
 /** The identity in the headers. A key is not hashed yet. */
 export type IdentityHead =
@@ -98,18 +95,6 @@ export function parseTransaction(
 function operationRefusal(operation: number, error: HapaxError): Refusal {
   const detail = `operation ${operation}: ${error.message}`;
   return { code: error.code, detail, facts: { operation } };
-}
-
-function splitFrame(body: Uint8Array): { readonly head: Uint8Array; readonly rest: Uint8Array } {
-  if (body.length < LENGTH_BYTES) {
-    throw invalid("the request", "is shorter than the length of its head");
-  }
-  const length = new DataView(body.buffer, body.byteOffset, body.byteLength).getUint32(0);
-  const end = LENGTH_BYTES + length;
-  if (end > body.length) {
-    throw invalid("the request", `ends before its head does: head=${length} bytes`);
-  }
-  return { head: body.subarray(LENGTH_BYTES, end), rest: body.subarray(end) };
 }
 
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });

@@ -1,5 +1,6 @@
 /** What the cases of transactions and groups share. PROTOCOL.md §19, §20. */
 
+import { encodeFrame, TRANSACTION_TYPE } from "../protocol/transaction-frame.ts";
 import {
   byKey,
   type CaseAnswer,
@@ -11,7 +12,7 @@ import {
 } from "./extension-case-kit.ts";
 
 export const TRANSACTIONS = "/_hapax/transactions";
-export const FRAMED: HeaderMap = { "Content-Type": "application/vnd.hapax.transaction" };
+export const FRAMED: HeaderMap = { "Content-Type": TRANSACTION_TYPE };
 
 export type CaseOperation = Readonly<Record<string, unknown>>;
 
@@ -47,17 +48,7 @@ export function frame(
   operations: readonly CaseOperation[],
   ...bodies: readonly Uint8Array[]
 ): Uint8Array<ArrayBuffer> {
-  const head = new TextEncoder().encode(JSON.stringify({ operations }));
-  const size = bodies.reduce((sum, body) => sum + body.length, 4 + head.length);
-  const framed = new Uint8Array(size);
-  new DataView(framed.buffer).setUint32(0, head.length);
-  framed.set(head, 4);
-  let at = 4 + head.length;
-  for (const body of bodies) {
-    framed.set(body, at);
-    at += body.length;
-  }
-  return framed;
+  return new Uint8Array(encodeFrame(operations, bodies));
 }
 
 export function transactFramed(

@@ -1,5 +1,6 @@
 /** The parts of the conformance cases of stores: changes in one line, and checks without a runner. */
 
+import { utf8Of } from "../base/bytes.ts";
 import { digestContent } from "../streams/core/content-digest.ts";
 import type { Change } from "../streams/core/change.ts";
 import { imageOfGroups } from "../streams/core/group-image.ts";
@@ -45,12 +46,6 @@ export interface ConformanceCase {
   readonly run: (open: OpenStore) => Promise<void>;
 }
 
-const encoder = new TextEncoder();
-
-export function bytesOf(text: string): Uint8Array {
-  return encoder.encode(text);
-}
-
 export function created(id: number, parts: Partial<StreamState> = {}, atMs = 1): Change {
   return {
     kind: "created",
@@ -83,7 +78,7 @@ export function appended(
   parts: Partial<Extract<Change, { kind: "appended" }>> = {},
 ): Change {
   const { closes = false, producer } = parts;
-  const bytes = typeof data === "string" ? bytesOf(data) : data;
+  const bytes = typeof data === "string" ? utf8Of(data) : data;
   return {
     kind: "appended",
     atMs: 2 as TimeMs,
@@ -169,24 +164,14 @@ export async function readAll(
   const appends: Uint8Array[] = [];
   for (let position = from; position < to;) {
     const page = await read(store, id, position, to);
-    equal(page.appends.length > 0, true, `there is data at ${position} of stream ${id}`);
-    equal(page.start, position, `a page starts where the one before it ended`);
+    equalCanonical(page.appends.length > 0, true, `there is data at ${position} of stream ${id}`);
+    equalCanonical(page.start, position, `a page starts where the one before it ended`);
     for (const append of page.appends) {
       appends.push(append);
       position += append.length;
     }
   }
   return appends;
-}
-
-export function joined(appends: readonly Uint8Array[]): Uint8Array {
-  const whole = new Uint8Array(appends.reduce((sum, append) => sum + append.length, 0));
-  let at = 0;
-  for (const append of appends) {
-    whole.set(append, at);
-    at += append.length;
-  }
-  return whole;
 }
 
 /** Returns bytes that do not repeat at a short distance, so that a test sees a shift or a swap. */
@@ -200,7 +185,7 @@ export function pattern(length: number, seed: number): Uint8Array {
   return bytes;
 }
 
-export function equal(actual: unknown, expected: unknown, what: string): void {
+export function equalCanonical(actual: unknown, expected: unknown, what: string): void {
   const [one, other] = [canonical(actual), canonical(expected)];
   if (one !== other) {
     throw new Error(`${what}: expected ${other.slice(0, 300)}, got ${one.slice(0, 300)}`);
@@ -208,7 +193,7 @@ export function equal(actual: unknown, expected: unknown, what: string): void {
 }
 
 export function equalBytes(actual: Uint8Array, expected: Uint8Array, what: string): void {
-  equal(actual.length, expected.length, `${what}: length`);
+  equalCanonical(actual.length, expected.length, `${what}: length`);
   const at = actual.findIndex((byte, index) => byte !== expected[index]);
   if (at !== -1) throw new Error(`${what}: byte ${at} is ${actual[at]}, not ${expected[at]}`);
 }

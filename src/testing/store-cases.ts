@@ -1,17 +1,16 @@
 /** Conformance cases that every store passes, also one that keeps nothing after `close`. */
 
+import { joinBytes, utf8Of } from "../base/bytes.ts";
 import type { StreamName } from "../streams/core/types.ts";
 import type { Store } from "../streams/store.ts";
 import {
   appended,
-  bytesOf,
   type ConformanceCase,
   created,
   ended,
-  equal,
+  equalCanonical,
   equalBytes,
   forked,
-  joined,
   type OpenStore,
   pattern,
   read,
@@ -59,11 +58,15 @@ async function checkPage(store: Store, from: number, to: number, bytesMax: numbe
   const expected = piecesBetween(from, to);
   const page = await read(store, 1, from, to, bytesMax);
   const texts = page.appends.map((append) => new TextDecoder().decode(append));
-  equal(texts, expected.texts.slice(0, texts.length), what);
+  equalCanonical(texts, expected.texts.slice(0, texts.length), what);
   if (expected.texts.length === 0) return;
-  equal(page.start, expected.start, `${what}: start`);
-  equal(texts.length > 0, true, `${what}: at least one append`);
-  equal(texts.length === 1 || texts.join("").length <= bytesMax, true, `${what}: within the limit`);
+  equalCanonical(page.start, expected.start, `${what}: start`);
+  equalCanonical(texts.length > 0, true, `${what}: at least one append`);
+  equalCanonical(
+    texts.length === 1 || texts.join("").length <= bytesMax,
+    true,
+    `${what}: within the limit`,
+  );
 }
 
 const commits: readonly ConformanceCase[] = [
@@ -73,9 +76,13 @@ const commits: readonly ConformanceCase[] = [
     run: (open) =>
       withStore(open, async (store) => {
         await write(store, created(1), appended(1, "one"));
-        equalBytes(joined(await readAll(store, 1, 0, 3)), bytesOf("one"), "after the first commit");
+        equalBytes(
+          joinBytes(await readAll(store, 1, 0, 3)),
+          utf8Of("one"),
+          "after the first commit",
+        );
         await write(store, appended(1, "two"));
-        equalBytes(joined(await readAll(store, 1, 0, 6)), bytesOf("onetwo"), "after the second");
+        equalBytes(joinBytes(await readAll(store, 1, 0, 6)), utf8Of("onetwo"), "after the second");
       }),
   },
   {
@@ -89,8 +96,8 @@ const commits: readonly ConformanceCase[] = [
         for (const id of ids) {
           const text = `of ${id};more of ${id}`;
           equalBytes(
-            joined(await readAll(store, id, 0, text.length)),
-            bytesOf(text),
+            joinBytes(await readAll(store, id, 0, text.length)),
+            utf8Of(text),
             `stream ${id}`,
           );
         }
@@ -104,8 +111,8 @@ const commits: readonly ConformanceCase[] = [
         const sizes = [1, 65_535, 65_536, 65_537, 3_000_000];
         const parts = sizes.map((size, index) => pattern(size, index));
         await write(store, created(1), ...parts.map((part) => appended(1, part)));
-        const whole = joined(parts);
-        equalBytes(joined(await readAll(store, 1, 0, whole.length)), whole, "the whole stream");
+        const whole = joinBytes(parts);
+        equalBytes(joinBytes(await readAll(store, 1, 0, whole.length)), whole, "the whole stream");
       }),
   },
   {
@@ -121,8 +128,8 @@ const commits: readonly ConformanceCase[] = [
         for (const id of [1, 2]) {
           const text = texts.filter((_, index) => index % 2 === id - 1).join("");
           equalBytes(
-            joined(await readAll(store, id, 0, text.length)),
-            bytesOf(text),
+            joinBytes(await readAll(store, id, 0, text.length)),
+            utf8Of(text),
             `stream ${id}`,
           );
         }
@@ -137,8 +144,8 @@ const commits: readonly ConformanceCase[] = [
         await store.commit([]);
         await write(store, ended("touched", 1), appended(1, "", { closes: true }));
         const page = await read(store, 1, 0, 5);
-        equal(page.appends.length, 1, "appends");
-        equalBytes(joined(page.appends), bytesOf("kept"), "the data");
+        equalCanonical(page.appends.length, 1, "appends");
+        equalBytes(joinBytes(page.appends), utf8Of("kept"), "the data");
       }),
   },
   {
@@ -151,7 +158,7 @@ const commits: readonly ConformanceCase[] = [
         await rejects(store.commit([appended(1, "lost")]), undefined, "the failing commit");
         await rejects(store.commit([appended(1, "later")]), undefined, "a commit after it");
         await rejects(store.commit([]), undefined, "an empty commit after it");
-        equalBytes(joined(await readAll(store, 1, 0, 7)), bytesOf("durable"), "the durable data");
+        equalBytes(joinBytes(await readAll(store, 1, 0, 7)), utf8Of("durable"), "the durable data");
       }),
   },
 ];
@@ -175,8 +182,8 @@ const reads: readonly ConformanceCase[] = [
       withStore(open, async (store) => {
         await write(store, created(1), appended(1, "seen"), appended(1, "unseen"));
         const page = await read(store, 1, 0, 4);
-        equalBytes(joined(page.appends), bytesOf("seen"), "up to the end");
-        equal((await read(store, 1, 4, 4)).appends.length, 0, "appends at the end");
+        equalBytes(joinBytes(page.appends), utf8Of("seen"), "up to the end");
+        equalCanonical((await read(store, 1, 4, 4)).appends.length, 0, "appends at the end");
       }),
   },
   {
@@ -186,9 +193,13 @@ const reads: readonly ConformanceCase[] = [
       withStore(open, async (store) => {
         await write(store, created(1), appended(1, "abc"), appended(1, "def"));
         await write(store, forked(2, 1, 4), appended(2, "XY"), appended(1, "ghi"));
-        equalBytes(joined(await readAll(store, 1, 0, 4)), bytesOf("abcd"), "source up to the fork");
-        equalBytes(joined(await readAll(store, 2, 4, 6)), bytesOf("XY"), "the fork's own part");
-        equalBytes(joined(await readAll(store, 1, 0, 9)), bytesOf("abcdefghi"), "the source");
+        equalBytes(
+          joinBytes(await readAll(store, 1, 0, 4)),
+          utf8Of("abcd"),
+          "source up to the fork",
+        );
+        equalBytes(joinBytes(await readAll(store, 2, 4, 6)), utf8Of("XY"), "the fork's own part");
+        equalBytes(joinBytes(await readAll(store, 1, 0, 9)), utf8Of("abcdefghi"), "the source");
       }),
   },
   {
@@ -215,8 +226,12 @@ const endings: readonly ConformanceCase[] = [
       withStore(open, async (store) => {
         await write(store, created(1), appended(1, "secret"), created(2), appended(2, "other"));
         await write(store, ended("removed", 1));
-        equal((await read(store, 1, 0, 6)).appends.length, 0, "appends of the removed stream");
-        equalBytes(joined(await readAll(store, 2, 0, 5)), bytesOf("other"), "its neighbour");
+        equalCanonical(
+          (await read(store, 1, 0, 6)).appends.length,
+          0,
+          "appends of the removed stream",
+        );
+        equalBytes(joinBytes(await readAll(store, 2, 0, 5)), utf8Of("other"), "its neighbour");
       }),
   },
   {
@@ -227,8 +242,12 @@ const endings: readonly ConformanceCase[] = [
         const name = "/case/again" as StreamName;
         await write(store, created(1, { name }), appended(1, "old old old"));
         await write(store, ended("removed", 1), created(2, { name }), appended(2, "new"));
-        equalBytes(joined((await read(store, 2, 0, 11)).appends), bytesOf("new"), "the new stream");
-        equal((await read(store, 1, 0, 11)).appends.length, 0, "appends of the old one");
+        equalBytes(
+          joinBytes((await read(store, 2, 0, 11)).appends),
+          utf8Of("new"),
+          "the new stream",
+        );
+        equalCanonical((await read(store, 1, 0, 11)).appends.length, 0, "appends of the old one");
       }),
   },
   {
@@ -238,9 +257,13 @@ const endings: readonly ConformanceCase[] = [
       withStore(open, async (store) => {
         await write(store, created(1), appended(1, "needed"), forked(2, 1, 6));
         await write(store, ended("deleted", 1));
-        equalBytes(joined(await readAll(store, 1, 0, 6)), bytesOf("needed"), "softly deleted");
+        equalBytes(joinBytes(await readAll(store, 1, 0, 6)), utf8Of("needed"), "softly deleted");
         await write(store, ended("removed", 2), ended("removed", 1));
-        equal((await read(store, 1, 0, 6)).appends.length, 0, "appends after the last fork");
+        equalCanonical(
+          (await read(store, 1, 0, 6)).appends.length,
+          0,
+          "appends after the last fork",
+        );
       }),
   },
   {
@@ -260,10 +283,10 @@ const endings: readonly ConformanceCase[] = [
     needs: "nothing",
     run: (open) =>
       withStore(open, async (store) => {
-        const buffer = bytesOf("..payload..");
+        const buffer = utf8Of("..payload..");
         await write(store, created(1), appended(1, buffer.subarray(2, 9)));
         buffer.fill(0);
-        equalBytes(joined(await readAll(store, 1, 0, 7)), bytesOf("payload"), "after the reuse");
+        equalBytes(joinBytes(await readAll(store, 1, 0, 7)), utf8Of("payload"), "after the reuse");
       }),
   },
 ];

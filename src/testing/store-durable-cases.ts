@@ -1,5 +1,6 @@
 /** Conformance cases of stores that keep their commits over a close, or a kill, and a reopen. */
 
+import { joinBytes, utf8Of } from "../base/bytes.ts";
 import type { Change } from "../streams/core/change.ts";
 import type { StreamName, TimeMs } from "../streams/core/types.ts";
 import type { Store } from "../streams/store.ts";
@@ -8,16 +9,14 @@ import { KEY_DEFAULTS } from "../streams/core/keys.ts";
 import { appendCommand, keyClaim, producerClaim, sessionClaim } from "./commands.ts";
 import {
   appended,
-  bytesOf,
   type ConformanceCase,
   created,
   describeWorld,
   ended,
-  equal,
+  equalCanonical,
   equalBytes,
   evicted,
   forked,
-  joined,
   keyed,
   marked,
   pattern,
@@ -91,9 +90,17 @@ function checkIdentities(store: Store, when: string): void {
     const scene = { defaults: KEY_DEFAULTS, durableTail: state.tail };
     const decision = decideAppend(state, appendCommand(text, parts), 20 as TimeMs, scene);
     const told = Object.entries(decision).filter(([name]) => name in answer);
-    equal(Object.fromEntries(told), answer, `the answer to ${JSON.stringify(parts)} ${when}`);
+    equalCanonical(
+      Object.fromEntries(told),
+      answer,
+      `the answer to ${JSON.stringify(parts)} ${when}`,
+    );
   }
-  equal(store.world.streams.get("/case/2" as StreamName)?.keys?.policy, KEYS, `the policy ${when}`);
+  equalCanonical(
+    store.world.streams.get("/case/2" as StreamName)?.keys?.policy,
+    KEYS,
+    `the policy ${when}`,
+  );
 }
 
 async function writeHistory(store: Store): Promise<void> {
@@ -108,12 +115,12 @@ async function checkHistory(store: Store, when: string): Promise<void> {
     [7, 0, "back"],
   ];
   for (const [id, from, text] of expected) {
-    const found = joined(await readAll(store, id, from, from + text.length));
-    equalBytes(found, bytesOf(text), `stream ${id} ${when}`);
+    const found = joinBytes(await readAll(store, id, from, from + text.length));
+    equalBytes(found, utf8Of(text), `stream ${id} ${when}`);
   }
   for (const id of [3, 6]) {
     const { appends } = await read(store, id, 0, 100);
-    equal(appends.length, 0, `appends of the removed stream ${id} ${when}`);
+    equalCanonical(appends.length, 0, `appends of the removed stream ${id} ${when}`);
   }
 }
 
@@ -127,7 +134,7 @@ export const durableStoreCases: readonly ConformanceCase[] = [
       const world = describeWorld(before.world);
       await before.close();
       const after = await open.open();
-      equal(describeWorld(after.world), world, "the world after a reopen");
+      equalCanonical(describeWorld(after.world), world, "the world after a reopen");
       await checkHistory(after, "after a reopen");
       await after.close();
     },
@@ -142,7 +149,11 @@ export const durableStoreCases: readonly ConformanceCase[] = [
         const world = describeWorld(store.world);
         await open.abandon(store);
         store = await open.open();
-        equal(describeWorld(store.world), world, `the world after a kill at commit ${index + 1}`);
+        equalCanonical(
+          describeWorld(store.world),
+          world,
+          `the world after a kill at commit ${index + 1}`,
+        );
       }
       await checkHistory(store, "after the last kill");
       await store.close();
@@ -158,7 +169,11 @@ export const durableStoreCases: readonly ConformanceCase[] = [
         const world = describeWorld(store.world);
         await open.abandon(store);
         store = await open.open();
-        equal(describeWorld(store.world), world, `the world after a kill at commit ${index + 1}`);
+        equalCanonical(
+          describeWorld(store.world),
+          world,
+          `the world after a kill at commit ${index + 1}`,
+        );
       }
       checkIdentities(store, "after the last kill");
       await store.close();
@@ -177,8 +192,12 @@ export const durableStoreCases: readonly ConformanceCase[] = [
         if (index === 0) await write(store, created(1));
         await write(store, appended(1, text));
         const whole = texts.slice(0, index + 1).join("");
-        equal(store.world.streams.get("/case/1" as StreamName)?.tail, whole.length, "the tail");
-        equalBytes(joined(await readAll(store, 1, 0, whole.length)), bytesOf(whole), "the data");
+        equalCanonical(
+          store.world.streams.get("/case/1" as StreamName)?.tail,
+          whole.length,
+          "the tail",
+        );
+        equalBytes(joinBytes(await readAll(store, 1, 0, whole.length)), utf8Of(whole), "the data");
         await store.close();
       }
     },
@@ -194,8 +213,8 @@ export const durableStoreCases: readonly ConformanceCase[] = [
       const after = await open.open();
       const { start, appends } = await read(after, 1, 4, 8);
       const texts = appends.map((append) => new TextDecoder().decode(append));
-      equal([start, texts], [3, ["de", "fgh"]], "a read from inside an append");
-      equalBytes(joined(await readAll(after, 2, 4, 7)), bytesOf("XYZ"), "the fork's own part");
+      equalCanonical([start, texts], [3, ["de", "fgh"]], "a read from inside an append");
+      equalBytes(joinBytes(await readAll(after, 2, 4, 7)), utf8Of("XYZ"), "the fork's own part");
       await after.close();
     },
   },
@@ -210,11 +229,15 @@ export const durableStoreCases: readonly ConformanceCase[] = [
       await write(before, ...ids.flatMap((id) => [created(id), appended(id, `data of ${id}`)]));
       await before.close();
       const after = await open.open();
-      const whole = joined(parts);
-      equalBytes(joined(await readAll(after, 1, 0, whole.length)), whole, "the large stream");
+      const whole = joinBytes(parts);
+      equalBytes(joinBytes(await readAll(after, 1, 0, whole.length)), whole, "the large stream");
       for (const id of ids) {
         const text = `data of ${id}`;
-        equalBytes(joined(await readAll(after, id, 0, text.length)), bytesOf(text), `stream ${id}`);
+        equalBytes(
+          joinBytes(await readAll(after, id, 0, text.length)),
+          utf8Of(text),
+          `stream ${id}`,
+        );
       }
       await after.close();
     },
@@ -228,9 +251,13 @@ export const durableStoreCases: readonly ConformanceCase[] = [
       await write(before, ended("removed", 2));
       await before.close();
       const after = await open.open();
-      equal((await read(after, 2, 0, 6)).appends.length, 0, "appends of the removed stream");
-      equal(after.world.nextId, 3, "the id of the next stream");
-      equal(after.world.timeMs, 3, "journal time");
+      equalCanonical(
+        (await read(after, 2, 0, 6)).appends.length,
+        0,
+        "appends of the removed stream",
+      );
+      equalCanonical(after.world.nextId, 3, "the id of the next stream");
+      equalCanonical(after.world.timeMs, 3, "journal time");
       await after.close();
     },
   },

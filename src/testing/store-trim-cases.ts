@@ -1,19 +1,18 @@
 /** Conformance cases of what the server keeps for itself: trimmed streams, and groups. */
 
+import { joinBytes, utf8Of } from "../base/bytes.ts";
 import type { Change } from "../streams/core/change.ts";
 import type { GroupChange } from "../streams/core/group-state.ts";
 import type { Offset, StreamName, TimeMs } from "../streams/core/types.ts";
 import type { Store } from "../streams/store.ts";
 import {
   appended,
-  bytesOf,
   type ConformanceCase,
   created,
   describeWorld,
   ended,
-  equal,
+  equalCanonical,
   equalBytes,
-  joined,
   pattern,
   read,
   readAll,
@@ -34,20 +33,28 @@ async function writeLog(store: Store, parts: number): Promise<void> {
 
 /** Checks that every byte from `from` on is there. Before it, each returned byte must be the one that was written. */
 async function checkLog(store: Store, parts: number, from: number, when: string): Promise<void> {
-  const whole = joined(Array.from({ length: parts }, (_, part) => pattern(PART_BYTES, part)));
+  const whole = joinBytes(Array.from({ length: parts }, (_, part) => pattern(PART_BYTES, part)));
   // A page begins with the append that holds its start.
   const start = from - (from % PART_BYTES);
-  const kept = joined(await readAll(store, 1, start, whole.length));
+  const kept = joinBytes(await readAll(store, 1, start, whole.length));
   equalBytes(kept, whole.subarray(start), `the log from ${from} on ${when}`);
   for (let before = 0; before < from; before += PART_BYTES / 2) {
     const page = await read(store, 1, before, whole.length, PART_BYTES);
-    const found = joined(page.appends);
+    const found = joinBytes(page.appends);
     const written = whole.subarray(page.start, page.start + found.length);
     equalBytes(found, written, `at ${before} ${when}`);
-    equal(page.start <= before, true, `a page at ${before} starts at or before it ${when}`);
+    equalCanonical(
+      page.start <= before,
+      true,
+      `a page at ${before} starts at or before it ${when}`,
+    );
   }
   const texts = Array.from({ length: parts }, (_, part) => `${part};`).join("");
-  equalBytes(joined(await readAll(store, 2, 0, texts.length)), bytesOf(texts), `beside it ${when}`);
+  equalBytes(
+    joinBytes(await readAll(store, 2, 0, texts.length)),
+    utf8Of(texts),
+    `beside it ${when}`,
+  );
 }
 
 export const trimStoreCases: readonly ConformanceCase[] = [
@@ -75,11 +82,23 @@ export const trimStoreCases: readonly ConformanceCase[] = [
       const appends = parts.map((part) => appended(1, part));
       const log = created(1, { name: SYSTEM_STREAM });
       await write(store, log, ...appends.slice(0, 2), trimmed(1, 50), ...appends.slice(2, 3));
-      equalBytes(joined(await readAll(store, 1, 50, 150)), joined(parts.slice(1, 3)), "two parts");
+      equalBytes(
+        joinBytes(await readAll(store, 1, 50, 150)),
+        joinBytes(parts.slice(1, 3)),
+        "two parts",
+      );
       await write(store, ...appends.slice(3), trimmed(1, 100));
-      equalBytes(joined(await readAll(store, 1, 100, 200)), joined(parts.slice(2)), "the last two");
+      equalBytes(
+        joinBytes(await readAll(store, 1, 100, 200)),
+        joinBytes(parts.slice(2)),
+        "the last two",
+      );
       await write(store, trimmed(1, 150), ended("removed", 1));
-      equal((await read(store, 1, 150, 200)).appends.length, 0, "appends of the removed stream");
+      equalCanonical(
+        (await read(store, 1, 150, 200)).appends.length,
+        0,
+        "appends of the removed stream",
+      );
       await store.close();
     },
   },
@@ -95,11 +114,15 @@ export const trimStoreCases: readonly ConformanceCase[] = [
       const room = store.roomBytes();
       await write(store, trimmed(1, 5000));
       const half = store.stats().liveBytes;
-      equal(full - half >= 5000 && half - empty >= 5000, true, `live: ${empty}, ${full}, ${half}`);
+      equalCanonical(
+        full - half >= 5000 && half - empty >= 5000,
+        true,
+        `live: ${empty}, ${full}, ${half}`,
+      );
       await write(store, trimmed(1, 10_000));
-      equal(store.stats().liveBytes, empty, "live when all was trimmed");
+      equalCanonical(store.stats().liveBytes, empty, "live when all was trimmed");
       // A memory store has the room again at once; a journal only after compaction.
-      equal(store.roomBytes() >= room - 5000, true, "the room");
+      equalCanonical(store.roomBytes() >= room - 5000, true, "the room");
       await store.close();
     },
   },
@@ -119,7 +142,7 @@ export const trimStoreCases: readonly ConformanceCase[] = [
       const world = describeWorld(store.world);
       await store.close();
       store = await open.open();
-      equal(describeWorld(store.world), world, "the world after a reopen");
+      equalCanonical(describeWorld(store.world), world, "the world after a reopen");
       await checkLog(store, 10, 6000, "after a reopen");
       await store.close();
     },
@@ -231,15 +254,19 @@ export const groupStoreCases: readonly ConformanceCase[] = [
         const world = describeWorld(store.world);
         await open.abandon(store);
         store = await open.open();
-        equal(describeWorld(store.world), world, `the world after a kill at commit ${index + 1}`);
+        equalCanonical(
+          describeWorld(store.world),
+          world,
+          `the world after a kill at commit ${index + 1}`,
+        );
       }
       const cursor = store.world.groups.byId.get("g")?.cursors.get(name(3));
-      equal([cursor?.offset, cursor?.token, cursor?.holder], [3, 9, "c#8"], "a lease");
-      equal(store.world.groups.nextToken, 10, "the next token");
+      equalCanonical([cursor?.offset, cursor?.token, cursor?.holder], [3, 9, "c#8"], "a lease");
+      equalCanonical(store.world.groups.nextToken, 10, "the next token");
       const world = describeWorld(store.world);
       await store.close();
       store = await open.open();
-      equal(describeWorld(store.world), world, "the world after a reopen");
+      equalCanonical(describeWorld(store.world), world, "the world after a reopen");
       await store.close();
     },
   },

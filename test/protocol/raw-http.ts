@@ -5,6 +5,9 @@
 
 import { Agent, type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
 import { connect, type Socket } from "node:net";
+import { SseDecoder, type SseEvent } from "../../src/protocol/sse-decoder.ts";
+
+export type { SseEvent } from "../../src/protocol/sse-decoder.ts";
 
 export interface HttpAnswer {
   readonly status: number;
@@ -140,30 +143,9 @@ export function parseAnswer(bytes: Buffer, isEnded: boolean): HttpAnswer | undef
   return { status, headers, body, text: body.toString() };
 }
 
-export interface SseEvent {
-  readonly event: string;
-  readonly data: string;
-}
-
-/** The events that are complete in the text, by the HTML standard. */
+/** The events that are complete in the text. */
 export function parseEvents(text: string): SseEvent[] {
-  const events: SseEvent[] = [];
-  const lines = text.split(/\r\n|\r|\n/);
-  lines.pop(); // The last line is not complete yet.
-  let event = "";
-  let data: string[] = [];
-  for (const line of lines) {
-    if (line === "") {
-      if (data.length > 0) events.push({ event, data: data.join("\n") });
-      event = "";
-      data = [];
-    } else if (line.startsWith("event:")) {
-      event = line.slice(6).replace(/^ /, "");
-    } else if (line.startsWith("data:")) {
-      data.push(line.slice(5).replace(/^ /, ""));
-    }
-  }
-  return events;
+  return [...new SseDecoder().push(new TextEncoder().encode(text))];
 }
 
 export interface Control {

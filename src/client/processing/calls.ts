@@ -7,7 +7,7 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import { type Call, Caller, answeredRefusal } from "../attempt.ts";
-import { decodeText } from "../bytes.ts";
+import { decodeText } from "../../base/bytes.ts";
 import type { ClientRetry } from "../options.ts";
 import type { ClientAnswer } from "../transport.ts";
 import { wholeAnswers } from "../whole-answers.ts";

@@ -25,7 +25,7 @@ import {
 import { decodeBase64, encodeBase64 } from "../../base/base64.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
-import { utf8Of, decodeText as textOfBytes } from "../bytes.ts";
+import { utf8Of, decodeText as textOfBytes } from "../../base/bytes.ts";
 import { codecOf, JsonText } from "../records.ts";
 import { memberText } from "../../protocol/json.ts";
 import { formatRfc3339 } from "../../protocol/values.ts";

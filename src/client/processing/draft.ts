@@ -9,7 +9,8 @@
 import { HapaxError } from "../../base/errors.ts";
 import { type Codec, codecOf, encode, type Encoded } from "../records.ts";
 import type { Codecs } from "./codecs.ts";
-import { frameBodyOf, frameOf } from "./frame.ts";
+import { encodeFrame } from "../../protocol/transaction-frame.ts";
+import { frameBodyOf } from "./frame.ts";
 import { type Lease, wireLease } from "./lease.ts";
 import type { Addresses, StreamTarget } from "./paths.ts";
 
@@ -192,7 +193,7 @@ export class Draft implements Transaction {
       const { contentType } = codec;
       operations.push({ append: { stream, contentType, bytes: body.length } });
     }
-    return frameOf(operations, bodies);
+    return encodeFrame(operations, bodies);
   }
 
   #pathOf(target: StreamTarget): string {

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { codecOf, encode } from "../records.ts";
-import { parseTransaction, TRANSACTION_TYPE } from "../../protocol/transaction.ts";
-import { frameBodyOf, FRAME_TYPE, frameOf } from "./frame.ts";
+import { parseTransaction } from "../../protocol/transaction.ts";
+import { encodeFrame, TRANSACTION_TYPE } from "../../protocol/transaction-frame.ts";
+import { frameBodyOf, operationsIn } from "./frame.ts";
 
 const JSON_CODEC = codecOf("application/json");
 const TEXT = codecOf("text/plain");
@@ -13,8 +14,9 @@ describe("PROTOCOL.md §19.1", () => {
     const operations = bodies.map((body, index) => ({
       append: { stream: `/s/${String(index)}`, bytes: body.length, close: true },
     }));
-    const parsed = parseTransaction(FRAME_TYPE, frameOf(operations, bodies), 1000);
-    expect(FRAME_TYPE).toBe(TRANSACTION_TYPE);
+    const frame = encodeFrame(operations, bodies);
+    const parsed = parseTransaction(TRANSACTION_TYPE, frame, 1000);
+    expect(operationsIn(frame)).toBe(3);
     expect(parsed).toMatchObject({
       kind: "operations",
       operations: bodies.map((body, index) => ({ stream: `/s/${String(index)}`, body })),

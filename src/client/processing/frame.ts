@@ -1,39 +1,13 @@
-/**
- * Encodes a transaction as one request. PROTOCOL.md §19.1.
- *
- *   | 4 bytes            | head            | bodies              |
- *   | length, big endian | JSON, UTF-8     | one after the other |
- *
- *   - the bodies fill the request exactly, in the order of the appends that name their lengths;
- *   - it is encoded once: every attempt sends the same bytes.
- */
+/** The bodies of a transaction's appends. The frame around them is protocol/transaction-frame.ts. PROTOCOL.md §19.1. */
 
+import { decodeText, joinBytes, utf8Of } from "../../base/bytes.ts";
+import { splitFrame } from "../../protocol/transaction-frame.ts";
 import { type Codec, type Encoded, misfit } from "../records.ts";
-import { joinBytes } from "../bytes.ts";
 
-/** The media type of the framed form. */
-export const FRAME_TYPE = "application/vnd.hapax.transaction";
-
-const encoder = new TextEncoder();
-
-export function frameOf(operations: readonly unknown[], bodies: readonly Uint8Array[]): Uint8Array {
-  const head = encoder.encode(JSON.stringify({ operations }));
-  const size = bodies.reduce((bytes, body) => bytes + body.length, 4 + head.length);
-  const frame = new Uint8Array(size);
-  new DataView(frame.buffer).setUint32(0, head.length);
-  frame.set(head, 4);
-  let at = 4 + head.length;
-  for (const body of bodies) {
-    frame.set(body, at);
-    at += body.length;
-  }
-  return frame;
-}
-
-/** Returns how many operations a frame of `frameOf` has. */
+/** Returns how many operations a frame has. */
 export function operationsIn(frame: Uint8Array): number {
-  const size = new DataView(frame.buffer, frame.byteOffset).getUint32(0);
-  const head = JSON.parse(new TextDecoder().decode(frame.subarray(4, 4 + size))) as {
+  // Cast: this process has encoded it.
+  const head = JSON.parse(decodeText(splitFrame(frame).head)) as {
     readonly operations: readonly unknown[];
   };
   return head.operations.length;
@@ -46,7 +20,7 @@ export function frameBodyOf(records: readonly Encoded[], codec: Codec): Uint8Arr
       if (form !== "json") throw misfit(codec);
       return content;
     });
-    return encoder.encode(`[${texts.join(",")}]`);
+    return utf8Of(`[${texts.join(",")}]`);
   }
   return joinBytes(records.map((record) => bytesOf(record, codec)));
 }
@@ -56,5 +30,5 @@ function bytesOf({ form, content }: Encoded, codec: Codec): Uint8Array {
   // The record may come from before the type was known: then a string is kept as JSON.
   const text: unknown = form === "json" ? JSON.parse(content) : content;
   if (typeof text !== "string" || text === "") throw misfit(codec);
-  return encoder.encode(text);
+  return utf8Of(text);
 }

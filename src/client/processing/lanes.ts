@@ -16,7 +16,8 @@ import { PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ } from "../../protocol/header
 import type { Caller } from "../attempt.ts";
 import { memberMapOf, type SettledCall, settleCall } from "./calls.ts";
 import { transactionFailure } from "./failure.ts";
-import { FRAME_TYPE, frameOf, operationsIn } from "./frame.ts";
+import { encodeFrame, TRANSACTION_TYPE } from "../../protocol/transaction-frame.ts";
+import { operationsIn } from "./frame.ts";
 
 /** The most transactions at once; the others wait. Without multiplexing each has a connection. */
 const LANES_MAX = 32;
@@ -99,7 +100,7 @@ export class Lanes {
     const count = operationsIn(body) === 1 ? 2 : 1;
     const stream = `/${this.#caller.options.random.id()}`;
     const holds = { expect: { stream, absent: true } };
-    const nothing = frameOf(
+    const nothing = encodeFrame(
       Array.from({ length: count }, () => holds),
       [],
     );
@@ -121,7 +122,7 @@ export class Lanes {
 
   #callOf(lane: Lane, body: Uint8Array) {
     const headers = {
-      "Content-Type": FRAME_TYPE,
+      "Content-Type": TRANSACTION_TYPE,
       [PRODUCER_ID]: lane.id,
       [PRODUCER_EPOCH]: String(lane.epoch),
       [PRODUCER_SEQ]: String(lane.sequence),

@@ -4,7 +4,7 @@ import { KEY_CHARS_MAX } from "../../protocol/idempotency-key.ts";
 import { hexOf } from "../../base/hex.ts";
 import { webDigest } from "../../base/digest.ts";
 import { isHapaxError } from "../../base/errors.ts";
-import { decodeText } from "../bytes.ts";
+import { decodeText } from "../../base/bytes.ts";
 import { JsonText } from "../records.ts";
 import type { Connection } from "./connection.ts";
 import type { Borders } from "./pipeline-borders.ts";

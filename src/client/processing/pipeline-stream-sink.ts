@@ -10,7 +10,7 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { utf8Of } from "../bytes.ts";
+import { utf8Of } from "../../base/bytes.ts";
 import { codecOf, encode, JsonText } from "../records.ts";
 import type { Stream } from "../stream.ts";
 import { keyOf } from "./pipeline-parts.ts";

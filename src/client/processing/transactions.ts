@@ -22,7 +22,7 @@ import { listOf, mapOf, memberMapOf, type SettledCall, settleCall } from "./call
 import type { Codecs } from "./codecs.ts";
 import { Draft, type Transaction } from "./draft.ts";
 import { type TransactionFailure, transactionFailure } from "./failure.ts";
-import { FRAME_TYPE } from "./frame.ts";
+import { TRANSACTION_TYPE } from "../../protocol/transaction-frame.ts";
 import { FINAL, Lanes } from "./lanes.ts";
 import { type Lease, listenerOf } from "./lease.ts";
 import type { Addresses } from "./paths.ts";
@@ -156,7 +156,7 @@ export class ClientTransactions {
     identity: Readonly<Record<string, string>>,
     signal: AbortSignal | undefined,
   ): Promise<SettledCall> {
-    const headers = { "Content-Type": FRAME_TYPE, ...identity };
+    const headers = { "Content-Type": TRANSACTION_TYPE, ...identity };
     const url = this.#addresses.transactions;
     const settled = await settleCall(this.#caller, { method: "POST", url, headers, body, signal });
     const { refusal, wasUnknown } = settled;

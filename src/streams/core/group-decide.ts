@@ -28,10 +28,8 @@ import type {
   MemberId,
 } from "./group-state.ts";
 import { decideNumber } from "./numbers.ts";
-import { type IsBoundary, isSystemStream, type StreamState } from "./stream.ts";
+import { type IsBoundary, isSystemStream, type StreamState, type StreamsByName } from "./stream.ts";
 import { OFFSET_ZERO, type Offset, type StreamName, type TimeMs } from "./types.ts";
-
-export type Streams = ReadonlyMap<StreamName, StreamState>;
 
 /** Most streams that one claim gives, and that it asks back. The rest follows with the next claims. */
 export const GRANTED_MAX = 2000;
@@ -51,7 +49,7 @@ export interface PositionRefusal {
 
 export function decideGroup(
   book: GroupBook,
-  streams: Streams,
+  streams: StreamsByName,
   id: GroupId,
   settings: GroupSettings,
   atMs: TimeMs,
@@ -94,7 +92,7 @@ export function decideGroupStart(
   return offsetAt(settings.start, state, isBoundary);
 }
 
-function* pick(streams: Streams, names: ReadonlySet<StreamName>): Generator<StreamState> {
+function* pick(streams: StreamsByName, names: ReadonlySet<StreamName>): Generator<StreamState> {
   for (const name of names) {
     const state = streams.get(name);
     if (state !== undefined) yield state;
@@ -343,7 +341,7 @@ export function decideCommit(
   group: GroupState,
   id: MemberId,
   commits: readonly LeaseCommit[],
-  streams: Streams,
+  streams: StreamsByName,
   atMs: TimeMs,
   isBoundary: IsBoundary,
 ): CommitDecision {
@@ -439,7 +437,7 @@ export function decideGroupReset(
   group: GroupState,
   only: readonly StreamName[] | undefined,
   to: GroupOrigin,
-  streams: Streams,
+  streams: StreamsByName,
   atMs: TimeMs,
   isBoundary: IsBoundary,
 ): ResetDecision {

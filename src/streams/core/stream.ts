@@ -55,6 +55,9 @@ export interface StreamState {
   readonly accessedAtMs: TimeMs;
 }
 
+/** All streams of a world, by their names. */
+export type StreamsByName = ReadonlyMap<StreamName, StreamState>;
+
 /**
  * Whether an offset cuts nothing: it is the beginning, the end of a durable append, or for JSON the end of a record.
  * The state does not know where records end, so the engine answers.

@@ -8,8 +8,7 @@
 
 import { doubledMs, spreadMs } from "../../base/backoff.ts";
 import { decideNumber } from "./numbers.ts";
-import type { IsBoundary } from "./stream.ts";
-import type { Streams } from "./subscription-link.ts";
+import type { IsBoundary, StreamsByName } from "./stream.ts";
 import type {
   Ack,
   Generation,
@@ -25,7 +24,7 @@ import type { Offset, StreamName, TimeMs } from "./types.ts";
 
 /** What one decision knows of the world around the subscription. */
 export interface Scene {
-  readonly streams: Streams;
+  readonly streams: StreamsByName;
   readonly atMs: TimeMs;
   /** Id of the wake that may begin. It is never used again. */
   readonly wakeId: string;
@@ -238,7 +237,7 @@ export function isLeaseOver(subscription: Subscription, atMs: TimeMs): boolean {
 export function pendingTail(
   subscription: Subscription,
   stream: StreamName,
-  streams: Streams,
+  streams: StreamsByName,
   acks: ReadonlyMap<StreamName, Offset>,
 ): Offset | undefined {
   const link = subscription.links.get(stream);

@@ -6,7 +6,7 @@
  */
 
 import { Glob } from "../../base/glob.ts";
-import type { StreamState } from "./stream.ts";
+import type { StreamsByName, StreamState } from "./stream.ts";
 import type {
   StreamLink,
   Subscription,
@@ -16,8 +16,6 @@ import type {
   SubscriptionSettings,
 } from "./subscription-state.ts";
 import type { Offset, StreamName, TimeMs } from "./types.ts";
-
-export type Streams = ReadonlyMap<StreamName, StreamState>;
 
 export type SubscribeDecision =
   | { readonly kind: "created"; readonly changes: readonly SubscriptionChange[] }
@@ -30,7 +28,7 @@ export type SubscribeDecision =
  */
 export function decideSubscribe(
   book: SubscriptionBook,
-  streams: Streams,
+  streams: StreamsByName,
   id: SubscriptionId,
   settings: SubscriptionSettings,
   matchesMax: number,
@@ -81,7 +79,7 @@ export function decideUnsubscribe(
 /** Decides which streams to link. A stream that is already named changes nothing. */
 export function decideLink(
   book: SubscriptionBook,
-  streams: Streams,
+  streams: StreamsByName,
   subscription: Subscription,
   names: readonly StreamName[],
   atMs: TimeMs,

@@ -3,6 +3,7 @@
  * which headers an answer has, and when it is compressed. A runtime carries bytes and adds nothing of its own.
  */
 
+import { joinBytes } from "../../base/bytes.ts";
 import { acceptsGzip } from "../../protocol/accept-encoding.ts";
 import { CORS_EXPOSE, HEADER, SINGLE_HEADERS } from "../../protocol/headers.ts";
 import { LIMITS } from "../../protocol/limits.ts";
@@ -101,7 +102,7 @@ export function finishAnswer(
   if (compress === undefined || !isWorthCompressing(exchange, headers, bytes)) {
     return { ...answer, headers };
   }
-  return compressAnswer(answer, headers, joined(pieces, bytes), compress);
+  return compressAnswer(answer, headers, joinBytes(pieces), compress);
 }
 
 function policyFor(exchange: Exchange, doors: Pick<Doors, "isOpen" | "allows">): AnswerHeaders {
@@ -131,18 +132,6 @@ function isWorthCompressing(exchange: Exchange, headers: AnswerHeaders, bytes: n
   const accepted = exchange.header("accept-encoding");
   if (accepted === undefined || !acceptsGzip(accepted)) return false;
   return COMPRESSIBLE.test(headers[HEADER.contentType] ?? "");
-}
-
-function joined(pieces: readonly Uint8Array[], bytes: number): Uint8Array {
-  const [first] = pieces;
-  if (first !== undefined && pieces.length === 1) return first;
-  const whole = new Uint8Array(bytes);
-  let at = 0;
-  for (const piece of pieces) {
-    whole.set(piece, at);
-    at += piece.length;
-  }
-  return whole;
 }
 
 async function compressAnswer(

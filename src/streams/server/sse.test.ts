@@ -5,7 +5,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import type { ServerAnswer, Exchange, LiveSink } from "./exchange.ts";
 import { createServer, type HapaxServer, type ServerOptions } from "../server.ts";
 import { openMemoryStore } from "../stores/memory.ts";
-import { createSseDecoder, type SseEvent } from "../../protocol/sse.ts";
+import { SseDecoder, type SseEvent } from "../../protocol/sse-decoder.ts";
 
 const START_MS = Date.UTC(2026, 0, 1);
 const servers: HapaxServer[] = [];
@@ -115,8 +115,8 @@ class ManualSink implements LiveSink {
   }
 
   events(): SseEvent[] {
-    const decoder = createSseDecoder();
-    return this.writes.flatMap((bytes) => decoder.push(bytes));
+    const decoder = new SseDecoder();
+    return this.writes.flatMap((bytes) => [...decoder.push(bytes)]);
   }
 
   data(): string {
@@ -204,7 +204,7 @@ describe("frames", () => {
     const sink = await world.follow();
     await world.append("after");
     for (const bytes of sink.writes) {
-      const events = createSseDecoder().push(bytes);
+      const events = [...new SseDecoder().push(bytes)];
       expect(events.map(({ event }) => event)).toEqual(["data", "control"]);
     }
     expect(sink.data()).toBe("beforeafter");
@@ -215,7 +215,8 @@ describe("frames", () => {
     const sinks = [await world.follow(), await world.follow(), await world.follow("now")];
     await world.append("shared");
     const [first, ...others] = sinks.map((sink) => sink.writes.at(-1));
-    expect(createSseDecoder().push(first ?? new Uint8Array())[0]?.data).toBe("shared");
+    const [event] = new SseDecoder().push(first ?? new Uint8Array());
+    expect(event?.data).toBe("shared");
     for (const other of others) expect(other).toBe(first);
   });
 

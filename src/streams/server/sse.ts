@@ -8,6 +8,7 @@
  *   - a reader that leaves the live path comes back by reading the store, at its own offset.
  */
 
+import { joinBytes } from "../../base/bytes.ts";
 import { spreadMs } from "../../base/backoff.ts";
 import { decideCursor, decideNextCursor } from "../core/cursor.ts";
 import { lifeOf, type StreamState } from "../core/stream.ts";
@@ -270,7 +271,7 @@ class SseReader {
     if (appends.length === 0) return control;
     const stored = this.#hasOffsets ? addOffsets(start, appends) : appends;
     const id = encodeEventId(formatOffset(this.#position));
-    return join([id, encodeDataEvent(this.#kind, join(stored)), control]);
+    return joinBytes([id, encodeDataEvent(this.#kind, joinBytes(stored)), control]);
   }
 
   #control(upToDate: boolean, streamClosed: boolean): Uint8Array {
@@ -335,18 +336,4 @@ class SseReader {
     for (const cancel of this.#cancels) cancel();
     this.#cancels.clear();
   }
-}
-
-function join(pieces: readonly Uint8Array[]): Uint8Array {
-  const [first] = pieces;
-  if (first !== undefined && pieces.length === 1) return first;
-  let length = 0;
-  for (const piece of pieces) length += piece.length;
-  const joined = new Uint8Array(length);
-  let at = 0;
-  for (const piece of pieces) {
-    joined.set(piece, at);
-    at += piece.length;
-  }
-  return joined;
 }

@@ -5,10 +5,10 @@
  *     one connection, and no date; it says that it is a repetition, and until when the answer is kept.
  */
 
+import { joinBytes } from "../../base/bytes.ts";
 import { IDEMPOTENCY_EXPIRES, IDEMPOTENCY_REPLAYED } from "../../protocol/header-names.ts";
 import { ERRORS, type ErrorCode } from "../../base/errors.ts";
 import { encodeProblem, PROBLEM_TYPE } from "../../protocol/refusal.ts";
-import { concat } from "./request.ts";
 
 /** A whole answer. Only an answer that is too large to be kept has a `rest`, which follows the body. */
 export interface Answer {
@@ -105,11 +105,11 @@ export async function answerOf(response: Response, bytesMax: number): Promise<An
   const reader = response.body.getReader();
   while (length <= bytesMax) {
     const { done, value } = await reader.read();
-    if (done) return { ...head, body: concat(chunks, length) };
+    if (done) return { ...head, body: joinBytes(chunks) };
     chunks.push(value);
     length += value.length;
   }
-  return { ...head, body: concat(chunks, length), rest: restOf(reader) };
+  return { ...head, body: joinBytes(chunks), rest: restOf(reader) };
 }
 
 function restOf(reader: ReadableStreamDefaultReader<Uint8Array>): ReadableStream<Uint8Array> {

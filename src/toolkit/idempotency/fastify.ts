@@ -9,6 +9,7 @@
  *   - an answer that goes around Fastify (`reply.hijack`, `reply.raw`) is held back too: at the response itself.
  */
 
+import { joinBytes } from "../../base/bytes.ts";
 import type { ServerResponse } from "node:http";
 import { type Answer, wholeHeaders } from "./answer.ts";
 import type { Idempotency } from "./engine.ts";
@@ -16,7 +17,6 @@ import { HeldAnswer } from "./node-answer.ts";
 import { conduct, isOver, sendFailure } from "./node-conduct.ts";
 import {
   bodyOf,
-  concat,
   type CountedHeaders,
   hasLostHeaders,
   headersOf,
@@ -314,12 +314,12 @@ async function readStream(stream: AsyncIterable<unknown>, bytesMax: number): Pro
   const chunksOf = stream[Symbol.asyncIterator]();
   while (length <= bytesMax) {
     const { done, value } = await chunksOf.next();
-    if (done === true) return { body: concat(chunks, length) };
+    if (done === true) return { body: joinBytes(chunks) };
     const bytes = value instanceof Uint8Array ? value : Buffer.from(String(value));
     chunks.push(bytes);
     length += bytes.length;
   }
-  return { body: concat(chunks, length), rest: { [Symbol.asyncIterator]: () => chunksOf } };
+  return { body: joinBytes(chunks), rest: { [Symbol.asyncIterator]: () => chunksOf } };
 }
 
 /** Returns a web stream: Fastify sends those too, and it needs no module of Node. */

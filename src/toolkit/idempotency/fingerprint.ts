@@ -5,12 +5,13 @@
  *   - another method, path, query, type or byte is other content: no two parts can be taken for one another.
  */
 
+import { joinBytes } from "../../base/bytes.ts";
 import { hexOf } from "../../base/hex.ts";
 import { canonicalForms, canonicalValue } from "../rules/canonical-json.ts";
 import { formatFingerprint } from "../../base/content-fingerprint.ts";
 import type { Digest } from "../../base/digest.ts";
 import { HapaxError } from "../../base/errors.ts";
-import { concat, essenceOf, type IdempotencyRequest, isJsonEssence, targetOf } from "./request.ts";
+import { essenceOf, type IdempotencyRequest, isJsonEssence, targetOf } from "./request.ts";
 
 const FORM_TYPE = "application/x-www-form-urlencoded";
 /** Deeper forms are an attack. */
@@ -29,7 +30,7 @@ export async function fingerprintOf(request: IdempotencyRequest, digest: Digest)
     if (content === undefined) return undefined;
     // The name of a form has no line feed, so the first line feed ends it, for every body.
     const before = encoder.encode(`${content.form}\n`);
-    const bytes = concat([before, content.bytes], before.length + content.bytes.length);
+    const bytes = joinBytes([before, content.bytes]);
     return hexOf(await digest(bytes));
   };
   const head = encoder.encode(JSON.stringify([request.method, targetOf(request.url), essence]));

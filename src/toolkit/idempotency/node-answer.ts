@@ -7,9 +7,9 @@
  * Other middleware may replace functions of the response, before or after this: all replacements are called.
  */
 
+import { joinBytes } from "../../base/bytes.ts";
 import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from "node:http";
 import type { Answer } from "./answer.ts";
-import { concat } from "./request.ts";
 
 type Callback = (error?: Error | null) => void;
 
@@ -61,7 +61,7 @@ export class HeldAnswer {
     this.#isBegun = false;
     this.#restore();
     for (const [name, value] of extra) response.setHeader(name, value);
-    const body = concat(this.#chunks, this.#length);
+    const body = joinBytes(this.#chunks);
     if (this.#onSent !== undefined) response.once("finish", this.#onSent);
     this.#realEnd(body.length === 0 ? undefined : body);
   }
@@ -199,7 +199,7 @@ export class HeldAnswer {
     this.#isBegun = true;
     this.#isEnded = true;
     this.#onSent = callback;
-    const body = concat(this.#chunks, this.#length);
+    const body = joinBytes(this.#chunks);
     const { statusCode: status } = this.#response;
     this.#after = { status, headers: { ...this.#response.getHeaders() } };
     this.#end({ status, headers: headersOf(this.#after.headers), body });

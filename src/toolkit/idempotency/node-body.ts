@@ -4,9 +4,10 @@
  *   - later readers get the same bytes from the same request, by events, by iteration or through a parser.
  */
 
+import { joinBytes } from "../../base/bytes.ts";
 import type { IncomingMessage } from "node:http";
 import { HapaxError } from "../../base/errors.ts";
-import { bodyOf, concat, headersOf, type RequestBody, bodyTooLarge } from "./request.ts";
+import { bodyOf, headersOf, type RequestBody, bodyTooLarge } from "./request.ts";
 
 /** The parsers of Express put their result into `body`. */
 type ParsedMessage = IncomingMessage & { readonly body?: unknown };
@@ -65,7 +66,7 @@ function peek(request: IncomingMessage, bytesMax: number): Promise<Uint8Array> {
       }
       if (!request.complete) return;
       finish();
-      const bytes = concat(chunks, length);
+      const bytes = joinBytes(chunks);
       // A copy: the next reader may change its bytes.
       if (length > 0) request.unshift(Buffer.from(bytes));
       resolve(bytes);

@@ -1,5 +1,6 @@
 /** A request as the engine sees it, for every framework. */
 
+import { joinBytes } from "../../base/bytes.ts";
 import { mediaType } from "../../base/media-type.ts";
 import { HapaxError } from "../../base/errors.ts";
 
@@ -93,7 +94,7 @@ export async function readBody(request: Request, bytesMax: number): Promise<Uint
   const reader = request.body.getReader();
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return concat(chunks, length);
+    if (done) return joinBytes(chunks);
     length += value.length;
     if (length > bytesMax) {
       await reader.cancel();
@@ -138,16 +139,4 @@ export const LOST_HEADERS = "the request has more headers than this server reads
 
 export function bodyTooLarge(bytesMax: number): HapaxError {
   return new HapaxError("body_too_large", `the body is too large; bodyBytesMax=${bytesMax}`);
-}
-
-export function concat(chunks: readonly Uint8Array[], length: number): Uint8Array {
-  const [first] = chunks;
-  if (first !== undefined && chunks.length === 1) return first;
-  const all = new Uint8Array(length);
-  let at = 0;
-  for (const chunk of chunks) {
-    all.set(chunk, at);
-    at += chunk.length;
-  }
-  return all;
 }

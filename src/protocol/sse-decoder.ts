@@ -1,17 +1,22 @@
 /**
- * Decodes Server-Sent Events for a client. The general decoder is protocol/sse.ts; this one is smaller.
+ * Decodes Server-Sent Events by the HTML standard. Small, because it is a part of every bundle of the client.
  *
- *   - it gives the events of the general decoder, for every division of the bytes into chunks. One difference: a
- *     line that ends with a lone CR at the end of a chunk ends with the next chunk, which may bring the LF;
+ *   - its events do not depend on how the bytes were cut into chunks, and an event without its closing blank line is
+ *     never reported;
+ *   - it ignores `id` and `retry` like unknown fields: our clients resume by the offset of a control event;
  *   - `chars` counts the characters of the unfinished event, give or take a chunk: its owner sets the limit.
  */
 
-import type { SseEvent } from "../protocol/sse.ts";
+export interface SseEvent {
+  /** Empty for an event without a name, which browsers call `message`. */
+  readonly event: string;
+  readonly data: string;
+}
 
-export class Events {
+export class SseDecoder {
   readonly #utf8 = new TextDecoder(); // Drops a byte order mark at the start, and only there.
-  /** A CR at the end of the last chunk. */
-  #carry = "";
+  /** The last chunk ended with a CR. It has ended its line; an LF that follows belongs to it. */
+  #isAfterCr = false;
   #line = "";
   #event = "";
   #data: string[] = [];
@@ -20,9 +25,10 @@ export class Events {
 
   /** Returns the events that these bytes complete, in order. */
   *push(bytes: Uint8Array): Generator<SseEvent, void, undefined> {
-    let text = this.#carry + this.#utf8.decode(bytes, { stream: true });
-    this.#carry = text.endsWith("\r") ? "\r" : "";
-    if (this.#carry !== "") text = text.slice(0, -1);
+    let text = this.#utf8.decode(bytes, { stream: true });
+    if (text === "") return;
+    if (this.#isAfterCr && text.startsWith("\n")) text = text.slice(1);
+    this.#isAfterCr = text.endsWith("\r");
     const [first = "", ...lines] = text.split(/\r\n?|\n/);
     this.#line += first;
     this.chars += text.length;

@@ -18,7 +18,9 @@ export function utf8Of(text: string): Uint8Array {
 export function joinBytes(pieces: readonly Uint8Array[]): Uint8Array {
   const [first] = pieces;
   if (first !== undefined && pieces.length === 1) return first;
-  const joined = new Uint8Array(pieces.reduce((size, piece) => size + piece.length, 0));
+  let size = 0;
+  for (const piece of pieces) size += piece.length;
+  const joined = new Uint8Array(size);
   let at = 0;
   for (const piece of pieces) {
     joined.set(piece, at);
