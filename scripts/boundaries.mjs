@@ -39,13 +39,7 @@ export const FLOOR_PLAN = [
   {
     at: "src/streams/stores/file.ts",
     is: "a store",
-    may: [
-      "src/base",
-      "src/streams/core",
-      "src/streams/store.ts",
-      "src/streams/stores/file",
-      ...NODE_FILES,
-    ],
+    may: ["src/streams/stores/file", ...NODE_FILES],
   },
   {
     at: "src/streams/server",

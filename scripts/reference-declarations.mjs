@@ -9,6 +9,7 @@ import { dirname, join } from "node:path";
 
 const KINDS = /^(?:export )?(?:declare )?(?:abstract )?(class|interface|function|const|type) (\w+)/;
 const BLOCKS = /^(?:export )?(?:declare )?(?:abstract )?(?:class|interface)\b/;
+const IMPORTED = /^import (?:type )?\{([^}]*)\} from "([^"]+)"/;
 const PASSED_ON = /^export (?:type )?(\*|\{[^}]*\}) from "([^"]+)"/;
 
 /** The comment of a file, without the stars. */
@@ -33,11 +34,40 @@ export function exportsOf(path) {
   return withOverloads(found);
 }
 
+/** The types that the signatures of a declaration name, as their declarations. Those of the platform are not found. */
+export function typesNamedBy({ path, name: own, signatures, members }) {
+  const text = [...signatures, ...members.map(({ signature }) => signature)].join("\n");
+  const names = new Set(text.replaceAll(/"[^"]*"/g, "").match(/(?<![\w.])[A-Z]\w*/g) ?? []);
+  names.delete(own);
+  return [...names].map((name) => findType(path, name)).filter((found) => found !== undefined);
+}
+
+/** A type as the module sees it: declared there, or imported. */
+function findType(path, name) {
+  for (const { text, comment } of statementsOf(readFileSync(path, "utf8"))) {
+    const declared = KINDS.exec(text);
+    if (declared !== null && declared[2] === name && declared[1] !== "const") {
+      return declarationOf(path, text, comment);
+    }
+    const [, list = "", from = ""] = IMPORTED.exec(text) ?? [];
+    if (!from.startsWith(".")) continue;
+    for (const part of list.split(",")) {
+      const [there = "", here = there] = part
+        .trim()
+        .replace(/^type /, "")
+        .split(" as ");
+      const target = join(dirname(path), from.replace(/\.(ts|js)$/, ".d.ts"));
+      if (here === name) return exportsOf(target).find((one) => one.name === there);
+    }
+  }
+  return undefined;
+}
+
 function declarationOf(path, text, comment) {
   const match = KINDS.exec(text);
   if (match === null) throw new Error(`${path}: not understood: ${text.slice(0, 80)}`);
   const [, kind, name] = match;
-  const signature = text.replace(/^export (declare )?/, "");
+  const signature = text.replace(/^(export )?(declare )?/, "");
   const isBlock = BLOCKS.test(text) || /^const \w+: \{/.test(signature);
   if (!isBlock) return { path, name, kind, comment, signatures: [signature], members: [] };
   const open = bodyStart(signature);

@@ -5,7 +5,9 @@
  *
  *   RF1  every name that an entry point exports is on its page, with its signature, its sentences, members
  *        and examples;
- *   RF2  a name without a sentence is an error, not a gap.
+ *   RF2  a name without a sentence is an error, not a gap;
+ *   RF3  a type that a signature names and no entry point exports is on the page too: it is inferred, and never
+ *        imported, but its members are read. Types that another entry point exports are links to its page.
  */
 
 import {
@@ -19,7 +21,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { exportsOf, headerOf } from "./reference-declarations.mjs";
+import { exportsOf, headerOf, typesNamedBy } from "./reference-declarations.mjs";
 import { buildIfNeeded, Failure, install, main } from "./prepare.mjs";
 import { isMain, root, run, tool } from "./run.mjs";
 
@@ -62,12 +64,13 @@ export function makeReference(base = root) {
   const pages = new Map();
   const problems = [];
   const entries = entriesOf(base);
+  const homes = homesOf(entries);
   for (const { module, page, types } of entries) {
     const names = inOrder(exportsOf(types), types);
     for (const { name, comment } of names) {
       if (!/[.!?:](\s|$)/.test(comment)) problems.push(`${module}: ${name} has no sentence`);
     }
-    pages.set(page, pageOf(module, headerOf(types), names));
+    pages.set(page, pageOf(module, headerOf(types), names, namedBy(names, homes)));
   }
   const list = entries.map(({ module, page, types }) => {
     const text = firstParagraph(headerOf(types)).replace(`\`${module}\`: `, "");
@@ -79,13 +82,40 @@ export function makeReference(base = root) {
   return { pages, problems };
 }
 
+/** The first entry point that exports a declaration, by the place of the declaration. */
+function homesOf(entries) {
+  const homes = new Map();
+  for (const entry of entries) {
+    for (const { path, name } of exportsOf(entry.types)) {
+      const place = `${path} ${name}`;
+      if (!homes.has(place)) homes.set(place, entry);
+    }
+  }
+  return homes;
+}
+
+/** The types that the signatures name and the entry point does not export (RF3). */
+function namedBy(names, homes) {
+  const own = new Set(names.map(({ name }) => name));
+  const found = new Map();
+  for (const declaration of names) {
+    for (const type of typesNamedBy(declaration)) {
+      const isShown = type.comment !== "" && ["interface", "type"].includes(type.kind);
+      const home = homes.get(`${type.path} ${type.name}`);
+      if (!own.has(type.name) && (isShown || home !== undefined))
+        found.set(type.name, { type, home });
+    }
+  }
+  return [...found.values()].toSorted((one, other) => (one.type.name < other.type.name ? -1 : 1));
+}
+
 /** What the entry point declares itself stands first, then what it passes on, by name. */
 function inOrder(names, types) {
   const key = ({ path, name }) => `${path === types ? 0 : 1} ${name.toLowerCase()}`;
   return names.toSorted((one, other) => (key(one) < key(other) ? -1 : 1));
 }
 
-function pageOf(module, header, names) {
+function pageOf(module, header, names, named) {
   const parts = [`# ${module}`, firstParagraph(header)];
   const groups = GROUPS.map(({ title, kinds }) => ({
     title,
@@ -97,8 +127,19 @@ function pageOf(module, header, names) {
     });
     parts.push(`**${title}**`, list.join("\n"));
   }
+  if (named.length > 0) {
+    const list = named.map(({ type: { name, comment }, home }) => {
+      if (home !== undefined)
+        return `- [\`${name}\`](${home.page}#${name.toLowerCase()}) of \`${home.module}\``;
+      return `- [\`${name}\`](#${name.toLowerCase()}): ${firstSentence(comment)}`;
+    });
+    parts.push("**Types in these signatures**, which you need not import", list.join("\n"));
+  }
   for (const { members } of groups) {
     for (const member of members) parts.push(...sectionOf(module, names, member));
+  }
+  for (const { type, home } of named) {
+    if (home === undefined) parts.push(...sectionOf(module, names, type));
   }
   return `${parts.join("\n\n")}\n`;
 }

@@ -2,9 +2,9 @@
 
 export { type Clock, systemClock } from "./base/clock.ts";
 export type { Change } from "./streams/core/change.ts";
-export type { Offset, StreamId, StreamName } from "./streams/core/types.ts";
+export type { Offset, StreamId } from "./streams/core/types.ts";
 export { applyChange, createWorld, type World } from "./streams/core/world.ts";
 export { type ErrorCode, ERRORS, HapaxError, isHapaxError } from "./base/errors.ts";
 export { LIMITS } from "./protocol/limits.ts";
 export { type Random, systemRandom } from "./base/random.ts";
-export type { Page, Store, StoreSupport } from "./streams/store.ts";
+export type { Page, Store } from "./streams/store.ts";

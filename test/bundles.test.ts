@@ -153,11 +153,11 @@ describe.each(bundlers)("by %s", (bundler) => {
   });
 
   test("G36 what the client throws by itself", async () => {
-    const { connect, fetchTransport, Producer } = (await bundles.load(
+    const { AppendFailure, connect, fetchTransport } = (await bundles.load(
       bundler,
       'export * from "./src/client/client.ts";',
     )) as typeof import("../src/client/client.ts");
-    expect([typeof fetchTransport, typeof Producer]).toEqual(["function", "function"]);
+    expect([typeof fetchTransport, typeof AppendFailure]).toEqual(["function", "function"]);
     const lost = connect("http://stage.test/s", {
       fetch: () => Promise.reject(new Error("no network")),
       retry: { totalMs: 0 },

@@ -127,6 +127,54 @@ export declare const own: string;
   expect(page).not.toMatch(/hidden|Not passed on/);
 });
 
+test("RF3 a type that a signature names is on the page, or a link to the page that has it", () => {
+  const base = packageOf(
+    "named",
+    `/** A sample. */
+import type { Found as Seen } from "./found.ts";
+import type { Elsewhere } from "./other.ts";
+/** Finds. */
+export declare function find(where: Elsewhere): Seen | Local | Promise<Hidden>;
+/** Declared here. */
+interface Local {
+    /** Its name. */
+    readonly name: string;
+}
+interface Hidden {
+    readonly a: string;
+}
+`,
+  );
+  writeFileSync(
+    join(base, "dist", "found.d.ts"),
+    "/** It was found. */\nexport interface Found {\n    /** Where. */\n    readonly at: number;\n}\n",
+  );
+  const other = '/** Another. */\nexport type { Elsewhere } from "./other.ts";\n';
+  writeFileSync(join(base, "dist", "others.d.ts"), other);
+  writeFileSync(
+    join(base, "dist", "other.d.ts"),
+    "/** A place. */\nexport type Elsewhere = string;\n",
+  );
+  const exports = {
+    ".": { types: "./dist/index.d.ts" },
+    "./others": { types: "./dist/others.d.ts" },
+  };
+  writeFileSync(join(base, "package.json"), JSON.stringify({ name: "sample", exports }));
+  const { pages, problems } = makeReference(base);
+  expect(problems).toEqual([]);
+  const page = pages.get("sample.md") ?? "";
+  const lines = [
+    "- [`Elsewhere`](others.md#elsewhere) of `sample/others`\n",
+    "- [`Found`](#found): It was found.\n",
+    "- `readonly at: number`: Where.",
+    "- [`Local`](#local): Declared here.\n",
+    "- `readonly name: string`: Its name.",
+  ];
+  for (const line of lines) expect(page).toContain(line);
+  // Without a sentence it is nothing to read.
+  expect(page).not.toMatch(/Hidden`/);
+});
+
 test("RF2 a public name without a sentence is a problem", () => {
   const silent =
     '/** A sample. */\nimport {} from "node:fs";\nexport declare const silent: string;\n';

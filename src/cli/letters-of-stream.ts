@@ -2,7 +2,7 @@
 
 import { HapaxError } from "../base/errors.ts";
 import { connectServer } from "../client/processing.ts";
-import { type DeadLetter, DeadLetters } from "../client/processing/dead-letter.ts";
+import type { DeadLetter } from "../client/processing/dead-letter.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
@@ -31,7 +31,7 @@ export function lettersOfStream(
     random: context.random,
     retry: { totalMs: RETRY_MS },
   });
-  const letters = new DeadLetters(hapax, stream);
+  const letters = hapax.deadLetters(stream);
   return {
     label: stream,
     warning: "They stay in the stream, and are listed no more. This cannot be undone.",

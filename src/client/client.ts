@@ -8,18 +8,17 @@ import { type ClientOptions, resolveClientOptions } from "./options.ts";
 import { Stream } from "./stream.ts";
 import { HapaxError } from "../base/error-codes.ts";
 
-export type { Appended } from "./appends.ts";
+export type { ErrorCode } from "../base/errors.ts";
+export { HapaxError, isHapaxError } from "../base/error-codes.ts";
 export type { Batch, StreamRecord } from "./batches.ts";
-export type { Receipt } from "./batching.ts";
-export type { Created, CreateOptions, ForkOptions } from "./create.ts";
-export { AppendFailure, type Unconfirmed } from "./failure.ts";
-export type { Following, FollowOptions } from "./follow.ts";
-export type { StreamHead } from "./head.ts";
-export { memoryPosition, type PositionStore, storagePosition } from "./positions.ts";
-export { Producer, type ProducerOptions } from "./producer.ts";
-export type { Reading, ReadOptions } from "./reading.ts";
+export type { CreateOptions } from "./create.ts";
+export { AppendFailure } from "./failure.ts";
+export type { FollowOptions } from "./follow.ts";
 export type { ClientOptions } from "./options.ts";
-export { type AppendOptions, Stream } from "./stream.ts";
+export { memoryPosition, type PositionStore, storagePosition } from "./positions.ts";
+export type { Producer, ProducerOptions } from "./producer.ts";
+export type { ReadOptions } from "./reading.ts";
+export type { AppendOptions, Stream } from "./stream.ts";
 export {
   type ClientAnswer,
   type ClientRequest,
@@ -27,9 +26,6 @@ export {
   type Transport,
 } from "./transport.ts";
 export { documentVisibility, type Visibility } from "./visibility.ts";
-export { type ClientErrorCode, HapaxError, isHapaxError } from "../base/error-codes.ts";
-export type { ErrorCode } from "../base/errors.ts";
-export type { RetryOptions } from "../base/retry-options.ts";
 
 /**
  * Creates the handle of a stream. Sends nothing yet. Throws `invalid_options`.

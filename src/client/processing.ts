@@ -6,31 +6,26 @@
 import { type ClientOptions, resolveClientOptions } from "./options.ts";
 import { Connection } from "./processing/connection.ts";
 
-export { Connection } from "./processing/connection.ts";
-export { Consumer, type ConsumerOptions } from "./processing/consumer.ts";
+export type { DeadLetterFilter } from "../base/dead-letter.ts";
+export type { Connection } from "./processing/connection.ts";
+export type { Consumer, ConsumerOptions } from "./processing/consumer.ts";
+export type { DeadLetter, DeadLetters } from "./processing/dead-letter.ts";
 export type { Transaction } from "./processing/draft.ts";
-export type { ConsumerEvent } from "./processing/events.ts";
-export { TransactionFailure, type TransactionOutcome } from "./processing/failure.ts";
-export { Group, type GroupDescription, type GroupOptions } from "./processing/group.ts";
+export { TransactionFailure } from "./processing/failure.ts";
+export type { Group, GroupOptions } from "./processing/group.ts";
 export type { LeasedBatch } from "./processing/held.ts";
-export type { Lease } from "./processing/lease.ts";
-export { Partitioned, PartitionedProducer } from "./processing/partitioned.ts";
-export type { StreamTarget } from "./processing/paths.ts";
-export type { DeadLetterFilter, DeadLetterGroup, DeadLetterReason } from "../base/dead-letter.ts";
-export { type DeadLetter, DeadLetters } from "./processing/dead-letter.ts";
-export { createPipeline, Pipeline } from "./processing/pipeline.ts";
+export type { Partitioned } from "./processing/partitioned.ts";
 export { RecordFailure } from "./processing/pipeline-attempts.ts";
 export type {
   DeduplicatingSink,
   PipelineContext,
   PipelineOptions,
-  PipelineProgress,
 } from "./processing/pipeline-options.ts";
 export { streamSink } from "./processing/pipeline-stream-sink.ts";
-export type { PipelineState } from "./processing/state.ts";
-export type { Committed, TransactionOptions } from "./processing/transactions.ts";
+export type { Pipeline } from "./processing/pipeline.ts";
 export type { Sink, SinkPlace } from "./processing/sink.ts";
-export { HapaxError, isHapaxError } from "../base/errors.ts";
+export type { PipelineState } from "./processing/state.ts";
+export type { TransactionOptions } from "./processing/transactions.ts";
 
 /**
  * Creates the handle of a server. Sends nothing yet. Throws `invalid_options`.

@@ -26,15 +26,13 @@ import { isJsonRecordStart, jsonRecordEnd } from "../protocol/json.ts";
 import { subscriptionFormat } from "../protocol/subscription.ts";
 
 export type {
-  ServerAnswer,
   Exchange,
   LiveAnswer,
-  RequestHead,
   LiveSink,
+  ServerAnswer,
   WholeAnswer,
 } from "./server/exchange.ts";
-export type { Compress } from "./server/policy.ts";
-export type { ResolvedServerOptions, ServerOptions } from "./server/options.ts";
+export type { ServerOptions } from "./server/options.ts";
 
 /** The parts of a server. The server owns the store and closes it. */
 export interface ServerComponents {

@@ -7,10 +7,8 @@ import { groupStoreCases, trimStoreCases } from "./store-trim-cases.ts";
 
 export type { ConformanceCase, OpenStore } from "./store-case-kit.ts";
 
-/**
- * Every case of the contract, S1 to S9. Use `storeConformanceFor` to leave out the cases that your store cannot run.
- */
-export const storeConformance: readonly ConformanceCase[] = [
+/** Every case of the contract, S1 to S9. */
+export const STORE_CASES: readonly ConformanceCase[] = [
   ...storeCases,
   ...trimStoreCases,
   ...durableStoreCases,
@@ -23,7 +21,7 @@ export const storeConformance: readonly ConformanceCase[] = [
  *
  * ```ts
  * import { openMemoryStore } from "hapax/stores/memory";
- * import { storeConformanceFor } from "hapax/testing";
+ * import { storeConformance } from "hapax/testing";
  *
  * const open = {
  *   isDurable: false,
@@ -31,13 +29,13 @@ export const storeConformance: readonly ConformanceCase[] = [
  *   abandon: async () => undefined,
  *   failNextCommit: undefined,
  * };
- * for (const { run } of storeConformanceFor(open)) await run(open);
+ * for (const { run } of storeConformance(open)) await run(open);
  * ```
  */
-export function storeConformanceFor(
+export function storeConformance(
   open: Pick<OpenStore, "isDurable" | "failNextCommit">,
 ): readonly ConformanceCase[] {
-  return storeConformance.filter(({ needs }) => {
+  return STORE_CASES.filter(({ needs }) => {
     if (needs === "durability") return open.isDurable;
     return needs === "nothing" || open.failNextCommit !== undefined;
   });

@@ -2,32 +2,14 @@
  * Tools to test Hapax, and programs that use it: contracts as test cases, simulated parts, a checker of histories.
  */
 
-export { type CheckOptions, checkHistory, explainVerdict } from "./checker.ts";
-export type { FinalState, Verdict } from "./checker.ts";
-export { type HistoryFile, openHistoryFile, readHistory } from "./checker-files.ts";
+export { setFailpoint } from "../base/failpoint.ts";
+export { checkHistory, explainVerdict } from "./checker.ts";
+export { openHistoryFile, readHistory } from "./checker-files.ts";
 export { createHistory, type History, type HistoryEvent } from "./checker-history.ts";
 export { CHECKER_RULES } from "./checker-problems.ts";
-export {
-  type FaultProxy,
-  type FaultProxyOptions,
-  openFaultProxy,
-  type ProxiedRequest,
-} from "./fault-proxy.ts";
-export {
-  extensionCapabilities,
-  type ExtensionCase,
-  extensionCases,
-  type ExtensionTarget,
-} from "./extension-conformance.ts";
-export {
-  type ConformanceCase,
-  type OpenStore,
-  storeConformance,
-  storeConformanceFor,
-} from "./store-conformance.ts";
-export { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
-export { sinkConformance, type SinkTarget } from "./sink-conformance.ts";
-export { setFailpoint } from "../base/failpoint.ts";
+export { extensionCapabilities, extensionCases } from "./extension-conformance.ts";
+export { type FaultProxy, openFaultProxy } from "./fault-proxy.ts";
+export { ledgerConformance, type LedgerTarget } from "./ledger-conformance.ts";
 export {
   type CrashTarget,
   ledgerCrashes,
@@ -35,5 +17,7 @@ export {
   runCrashTask,
   startCrashProcess,
 } from "./ledger-crashes.ts";
-export { ledgerConformance, type LedgerTarget } from "./ledger-conformance.ts";
 export { outboxConformance, type OutboxTarget } from "./outbox-conformance.ts";
+export { sinkConformance, type SinkTarget } from "./sink-conformance.ts";
+export { type OpenStore, storeConformance } from "./store-conformance.ts";
+export { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";

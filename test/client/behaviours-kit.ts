@@ -11,11 +11,8 @@ import { type ClientOptions, connect, type Stream } from "../../src/client/clien
 import type { ErrorCode } from "../../src/base/errors.ts";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { openFileStore } from "../../src/streams/stores/file.ts";
-import {
-  type FaultProxy,
-  type FaultProxyOptions,
-  openFaultProxy,
-} from "../../src/testing/testing.ts";
+import { type FaultProxy, openFaultProxy } from "../../src/testing/testing.ts";
+import type { FaultProxyOptions } from "../../src/testing/fault-proxy.ts";
 
 /** What a case may need of a server beyond the public protocol, or beyond a server in memory. */
 export type Ability =

@@ -8,7 +8,8 @@ import {
   type Stream,
 } from "../../src/client/client.ts";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
-import { type FaultProxy, openFaultProxy, type ProxiedRequest } from "../../src/testing/testing.ts";
+import { type FaultProxy, openFaultProxy } from "../../src/testing/testing.ts";
+import type { ProxiedRequest } from "../../src/testing/fault-proxy.ts";
 import type { FaultShares, ProxyFate } from "../../src/testing/fault-proxy.ts";
 
 const PATH = "/v1/stream/s";

@@ -14,11 +14,8 @@ import {
 } from "../../src/client/client.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import type { FaultCounts } from "../../src/testing/fault-proxy.ts";
-import {
-  type FaultProxy,
-  type FaultProxyOptions,
-  openFaultProxy,
-} from "../../src/testing/testing.ts";
+import { type FaultProxy, openFaultProxy } from "../../src/testing/testing.ts";
+import type { FaultProxyOptions } from "../../src/testing/fault-proxy.ts";
 
 /** Where the server is. */
 export interface ChaosPlace {

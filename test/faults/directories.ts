@@ -84,7 +84,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "a process goes on writing although another has opened the directory",
     guarantee: "G32",
-    file: "src/streams/stores/file.ts",
+    file: "src/streams/stores/file/journal-store.ts",
     find: "await this.#ownership?.check(this.#clock.steadyMs());",
     replace: "await this.#ownership?.check(-Infinity);",
     caughtBy: {
@@ -129,7 +129,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "what was deleted before a restart is not given back on a full disk",
     guarantee: "G33",
-    file: "src/streams/stores/file.ts",
+    file: "src/streams/stores/file/journal-store.ts",
     find: "  #hasFreed = true;\n  #isTidyingSoon",
     replace: "  #hasFreed = false;\n  #isTidyingSoon",
     caughtBy: {
@@ -140,7 +140,7 @@ export const directoryFaults: readonly Fault[] = [
   {
     name: "what deletes free on a full disk waits for the next snapshot",
     guarantee: "G33",
-    file: "src/streams/stores/file.ts",
+    file: "src/streams/stores/file/journal-store.ts",
     find: "else if (this.#hasFreed && this.#isTight) this.#tidySoon();",
     replace: "else if (this.#isClosing && this.#isTight) this.#tidySoon();",
     caughtBy: {

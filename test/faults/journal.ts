@@ -266,7 +266,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "segments that the older snapshot needs are given up",
     guarantee: "G1",
-    file: "src/streams/stores/file.ts",
+    file: "src/streams/stores/file/journal-store.ts",
     find: "olderSnapshot: () => this.#snapshots[1],",
     replace: "olderSnapshot: () => this.#snapshots[0],",
     caughtBy: {
@@ -299,7 +299,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "writes go on after a failed one",
     guarantee: "G9",
-    file: "src/streams/stores/file.ts",
+    file: "src/streams/stores/file/journal-store.ts",
     find: "if (!this.#isClosed) this.#fail(error);",
     replace: "if (this.#isClosed) this.#fail(error);",
     caughtBy: {
@@ -343,7 +343,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "a failed snapshot keeps commits waiting",
     guarantee: "G11",
-    file: "src/streams/stores/file.ts",
+    file: "src/streams/stores/file/journal-store.ts",
     find: "if (this.#background === undefined) this.#bound.workEnds();",
     replace: "if (this.#background === undefined && !this.#bound.isFull) this.#bound.workEnds();",
     caughtBy: {
@@ -354,7 +354,7 @@ export const journalFaults: readonly Fault[] = [
   {
     name: "closing waits for room on a full disk",
     guarantee: "G9",
-    file: "src/streams/stores/file.ts",
+    file: "src/streams/stores/file/journal-store.ts",
     find: "    this.#segments.stopWaiting();\n",
     replace: "",
     caughtBy: {

@@ -6,12 +6,8 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import {
-  type Connection,
-  connectServer,
-  isHapaxError,
-  TransactionFailure,
-} from "../../src/client/processing.ts";
+import { type Connection, connectServer, TransactionFailure } from "../../src/client/processing.ts";
+import { isHapaxError } from "../../src/base/errors.ts";
 import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-random.ts";
 import { type ServerProcess, startServer } from "../crash/processes.ts";
 

@@ -3,7 +3,7 @@
  * `node copier.mjs <options as JSON>`. See copy-run.ts.
  */
 
-import { connectServer, createPipeline, streamSink } from "../../dist/client/processing.js";
+import { connectServer, streamSink } from "../../dist/client/processing.js";
 import { ledgerSink } from "../../dist/toolkit/ledger.js";
 import { postgresLedger } from "../../dist/toolkit/ledgers/postgres.js";
 import { sqliteLedger } from "../../dist/toolkit/ledgers/sqlite.js";
@@ -60,5 +60,5 @@ if (isCareless) {
   await copyCarelessly();
 } else {
   const options = await STRATEGIES[strategy]();
-  await createPipeline(hapax, { from, group: "copy", batchMax: 100, ...options }).run();
+  await hapax.pipeline({ from, group: "copy", batchMax: 100, ...options }).run();
 }

@@ -6,7 +6,6 @@ import { connectServer } from "../../src/client/processing.ts";
 import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts";
 import type { PipelineOptions } from "../../src/client/processing/pipeline-options.ts";
 import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
-import { createPipeline } from "../../src/client/processing/pipeline.ts";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import { ledgerSink } from "../../src/toolkit/once/ledger-sink.ts";
 import {
@@ -77,7 +76,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
       await Promise.resolve();
     });
     const common = { ...options, from: { streams: [INPUT] }, group: "copy" };
-    const first = createPipeline<Numbered, Connection>(stage.direct, { ...common, batchMax: 5 });
+    const first = stage.direct.pipeline<Numbered, Connection>({ ...common, batchMax: 5 });
     await first.run();
     expect([told, calls]).toEqual([7, 7]);
     expect(await stored()).toEqual(numbers(7));
@@ -94,7 +93,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
     const { options, stored } = await copier(kind, ({ n }) => {
       if (n === 7) throw new Error("not now");
     });
-    const pipeline = createPipeline<Numbered, Connection>(stage.direct, {
+    const pipeline = stage.direct.pipeline<Numbered, Connection>({
       ...options,
       from: { streams: [INPUT] },
       group: "copy",
@@ -149,7 +148,7 @@ describe("a function that does not end", () => {
     const streams = ["/v1/stream/hung", "/v1/stream/poison"];
     for (const stream of streams) await fill(stage.direct, stream, 3);
     const hung = gate();
-    const pipeline = createPipeline<Numbered>(stage.direct, {
+    const pipeline = stage.direct.pipeline<Numbered>({
       from: { streams },
       group: "hung",
       retry: { attemptsMax: 1 },
@@ -171,7 +170,7 @@ describe("a function that does not end", () => {
     await fill(stage.direct, INPUT, 3);
     const hung = gate();
     let signal: AbortSignal | undefined;
-    const pipeline = createPipeline<Numbered>(stage.direct, {
+    const pipeline = stage.direct.pipeline<Numbered>({
       from: { streams: [INPUT] },
       group: "hung",
       closeMs: 50,
@@ -196,7 +195,7 @@ test("a close does not wait for a server that is away", async () => {
   const collected = gate();
   // With the default patience of a client: a minute for each call.
   const hapax = connectServer(stage.proxy.url);
-  const pipeline = createPipeline<Numbered>(hapax, {
+  const pipeline = hapax.pipeline<Numbered>({
     from: { streams: [INPUT] },
     group: "away",
     to: OUTPUT,
@@ -226,7 +225,7 @@ test("a stream that is asked back is handed over after the transaction at hand, 
   let secondHas = 0;
   const through = { first: 0, second: 0 };
   const member = (name: "first" | "second") => {
-    const pipeline = createPipeline<Numbered>(stage.direct, {
+    const pipeline = stage.direct.pipeline<Numbered>({
       from: { pattern: "/v1/stream/in/*" },
       group: "shared",
       to: OUTPUT,

@@ -7,7 +7,6 @@ import type {
   IdentifiedOutput,
 } from "../../src/client/processing/pipeline-options.ts";
 import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
-import { createPipeline } from "../../src/client/processing/pipeline.ts";
 import { startNodeServer } from "../../src/streams/runtimes/node.ts";
 import {
   DEAD,
@@ -110,7 +109,7 @@ test("what a holder delivered but did not commit comes again under the same ids,
       return { n };
     },
   };
-  const first = createPipeline<Numbered>(connectServer(stage.server.url, { transport }), {
+  const first = connectServer(stage.server.url, { transport }).pipeline<Numbered>({
     ...options,
     sink,
     onEvent: events.take,
@@ -170,7 +169,7 @@ test("streams without records of their own are refused", async () => {
   await stage.direct.stream(INPUT).append("text");
   const sink = shelf();
   const from = { streams: [INPUT] };
-  const pipeline = createPipeline(stage.direct, {
+  const pipeline = stage.direct.pipeline({
     from,
     group: "copy",
     sink,
@@ -212,7 +211,7 @@ test("an output that is not the same again ends the pipeline instead of being le
   const options = { from: { streams: [INPUT] }, group: "copy", sink: streamSink(out) };
   await untilDone<Numbered>(stage.direct, 1, { ...options, each: () => ({ at: 1 }) }).run();
   await stage.direct.group("copy").reset({ to: "beginning" });
-  const again = createPipeline<Numbered>(stage.direct, { ...options, each: () => ({ at: 2 }) });
+  const again = stage.direct.pipeline<Numbered>({ ...options, each: () => ({ at: 2 }) });
   await expect(again.run()).rejects.toMatchObject({ code: "key_reused" });
   await stage.direct.group("copy").reset({ to: "beginning" });
   await untilDone<Numbered>(stage.direct, 1, { ...options, each: () => ({ at: 1 }) }).run();

@@ -1,7 +1,7 @@
 /** What tests of pipelines share: streams of numbers, and pipelines that end when all of them are through. */
 
 import type { Connection } from "../../src/client/processing/connection.ts";
-import { createPipeline, type Pipeline } from "../../src/client/processing/pipeline.ts";
+import { type Pipeline } from "../../src/client/processing/pipeline.ts";
 import type { PipelineOptions } from "../../src/client/processing/pipeline-options.ts";
 import type { FaultProxyOptions } from "../../src/testing/fault-proxy.ts";
 import { badNetwork } from "./stage.ts";
@@ -46,7 +46,7 @@ export function untilDone<T, Tx = unknown>(
   count: number,
   options: PipelineOptions<T, Tx>,
 ): Pipeline<T, Tx> {
-  const pipeline: Pipeline<T, Tx> = createPipeline<T, Tx>(hapax, {
+  const pipeline: Pipeline<T, Tx> = hapax.pipeline<T, Tx>({
     retry: { pauseMs: 1, pauseMsMax: 5 },
     ...options,
     onProgress: (progress) => {

@@ -2,7 +2,6 @@
 import Database from "libsql";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { connectServer } from "../../src/client/processing.ts";
-import { DeadLetters } from "../../src/client/processing/dead-letter.ts";
 import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts";
 import type { PipelineOptions } from "../../src/client/processing/pipeline-options.ts";
 import { streamSink } from "../../src/client/processing/pipeline-stream-sink.ts";
@@ -85,7 +84,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
       },
     });
     await pipeline.run();
-    const letters = await new DeadLetters(stage.direct, DEAD).list();
+    const letters = await stage.direct.deadLetters(DEAD).list();
     expect(letters).toMatchObject([{ record: { n: 1 }, attempts: 1 }]);
     expect(typeof letters[0]?.reason.message).toBe("string");
     expect(pipeline.counters).toMatchObject({ records: 3, deadLetters: 1 });
@@ -127,7 +126,7 @@ describe.each(["streams", "a database", "ids"] as const)("with effects in %s", (
       },
     });
     await pipeline.run();
-    const letters = new DeadLetters(stage.direct, DEAD);
+    const letters = stage.direct.deadLetters(DEAD);
     const [letter] = await letters.list();
     expect(letter?.recordText).toBe(nasty);
     expect(await letters.replay([letter?.id ?? ""])).toBe(1);
@@ -160,7 +159,7 @@ describe.each(["streams", "a database", "ids"] as const)(
         },
       });
       await pipeline.run();
-      const letters = new DeadLetters(hapax, DEAD);
+      const letters = hapax.deadLetters(DEAD);
       const [letter, ...others] = await letters.list();
       expect(others).toEqual([]);
       expect(letter).toMatchObject({
@@ -239,7 +238,7 @@ describe("outputs that cannot be stored", () => {
     await pipeline.run();
     const kept = (await valuesOf(hapax, OUTPUT)).map(({ n }) => n);
     expect(kept).toEqual(numbers(40).filter((n) => n !== 13));
-    expect(await new DeadLetters(hapax, DEAD).list()).toMatchObject([
+    expect(await hapax.deadLetters(DEAD).list()).toMatchObject([
       { record: { n: 13 }, attempts: 1 },
     ]);
     await small.stop();
@@ -264,7 +263,7 @@ describe("outputs that cannot be stored", () => {
     });
     await pipeline.run();
     expect((await valuesOf(stage.direct, `${OUTPUT}/0`)).map(({ n }) => n)).toEqual([0, 2]);
-    expect(await new DeadLetters(stage.direct, DEAD).list()).toMatchObject([{ record: { n: 1 } }]);
+    expect(await stage.direct.deadLetters(DEAD).list()).toMatchObject([{ record: { n: 1 } }]);
   });
 
   test("of a sink with ids they are dead letters, and the others are delivered", async () => {
@@ -283,7 +282,7 @@ describe("outputs that cannot be stored", () => {
     await pipeline.run();
     const kept = (await valuesOf(stage.direct, OUTPUT)).map(({ n }) => n);
     expect(kept).toEqual([0, 1, 2, 5, 6, 7, 8, 9].flatMap((n) => [n, n + 100]));
-    const letters = await new DeadLetters(stage.direct, DEAD).list();
+    const letters = await stage.direct.deadLetters(DEAD).list();
     expect(letters).toMatchObject([{ record: { n: 3 } }, { record: { n: 4 } }]);
   });
 });

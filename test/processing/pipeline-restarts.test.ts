@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import { connectServer } from "../../src/client/processing.ts";
-import { createPipeline, type Pipeline } from "../../src/client/processing/pipeline.ts";
+import { type Pipeline } from "../../src/client/processing/pipeline.ts";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import { openFileStore } from "../../src/streams/stores/file.ts";
 import { openFaultProxy } from "../../src/testing/fault-proxy.ts";
@@ -29,24 +29,24 @@ afterAll(() => {
 
 /** One process. */
 function processAt(url: string, onProgress: () => void): Pipeline<Numbered> {
-  return createPipeline<Numbered>(
-    connectServer(url, { ...QUICK, retry: { totalMs: 500, pauseMs: 2, pauseMsMax: 20 } }),
-    {
-      from: { pattern: `${INPUT}/*`, leaseMs: 1000 },
-      group: "sums",
-      to: OUTPUT,
-      state: { changelog: "/v1/stream/sums-state" },
-      deadLetter: DEAD,
-      retry: { attemptsMax: 2, pauseMs: 1, pauseMsMax: 1 },
-      each: ({ n }, { state, stream }) => {
-        if (n % 100 === 42) throw new Error("forty-two");
-        const count = (state.get<number>("count") ?? 0) + 1;
-        state.set("count", count);
-        return { n, count, stream };
-      },
-      onProgress,
+  return connectServer(url, {
+    ...QUICK,
+    retry: { totalMs: 500, pauseMs: 2, pauseMsMax: 20 },
+  }).pipeline<Numbered>({
+    from: { pattern: `${INPUT}/*`, leaseMs: 1000 },
+    group: "sums",
+    to: OUTPUT,
+    state: { changelog: "/v1/stream/sums-state" },
+    deadLetter: DEAD,
+    retry: { attemptsMax: 2, pauseMs: 1, pauseMsMax: 1 },
+    each: ({ n }, { state, stream }) => {
+      if (n % 100 === 42) throw new Error("forty-two");
+      const count = (state.get<number>("count") ?? 0) + 1;
+      state.set("count", count);
+      return { n, count, stream };
     },
-  );
+    onProgress,
+  });
 }
 
 test(

@@ -1,13 +1,11 @@
 // Pipelines whose outputs are streams of the same server. PROTOCOL.md §19, §20.3
 import { afterEach, describe, expect, test } from "vitest";
 import { connectServer, streamSink } from "../../src/client/processing.ts";
-import { DeadLetters } from "../../src/client/processing/dead-letter.ts";
 import { RecordFailure } from "../../src/client/processing/pipeline-attempts.ts";
 import type {
   PipelineContext,
   PipelineOptions,
 } from "../../src/client/processing/pipeline-options.ts";
-import { createPipeline } from "../../src/client/processing/pipeline.ts";
 import {
   DEAD,
   fill,
@@ -168,21 +166,20 @@ describe("a holder that is paused before its commit", () => {
         to: OUTPUT,
         state: { changelog: "/v1/stream/sums-state" },
       };
-      const first = createPipeline<Numbered>(
-        connectServer(stage.server.url, { transport: line.transport }),
-        {
-          ...options,
-          onEvent: events.take,
-          each: ({ n }, { state }) => {
-            state.set("sum", (state.get<number>("sum") ?? 0) + n);
-            if (n === 49) {
-              line.pause();
-              paused.open();
-            }
-            return { n };
-          },
+      const first = connectServer(stage.server.url, {
+        transport: line.transport,
+      }).pipeline<Numbered>({
+        ...options,
+        onEvent: events.take,
+        each: ({ n }, { state }) => {
+          state.set("sum", (state.get<number>("sum") ?? 0) + n);
+          if (n === 49) {
+            line.pause();
+            paused.open();
+          }
+          return { n };
         },
-      );
+      });
       const running = first.run();
       await paused.opened;
       const second = untilDone<Numbered>(stage.direct, 50, {
@@ -270,7 +267,7 @@ describe("state", () => {
   test("above its limit ends the pipeline, and nothing is put aside for it", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 5);
-    const pipeline = createPipeline<Numbered>(stage.direct, {
+    const pipeline = stage.direct.pipeline<Numbered>({
       from: { streams: [INPUT] },
       group: "large",
       state: { changelog: "/v1/stream/state", charsMax: 100 },
@@ -323,7 +320,7 @@ describe("a record that keeps failing", () => {
   test("is not put aside if its offset is not committed", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 10);
-    const pipeline = createPipeline<Numbered>(stage.direct, {
+    const pipeline = stage.direct.pipeline<Numbered>({
       from: { streams: [INPUT] },
       group: "copy",
       to: "/v1/stream/missing",
@@ -358,14 +355,14 @@ describe("a record that keeps failing", () => {
     expect((await valuesOf(stage.direct, OUTPUT)).map(({ n }) => n)).toEqual(
       numbers(25).filter((n) => n !== 7),
     );
-    expect(await new DeadLetters(stage.direct, DEAD).list()).toMatchObject([{ record: { n: 7 } }]);
+    expect(await stage.direct.deadLetters(DEAD).list()).toMatchObject([{ record: { n: 7 } }]);
   });
 
   test("ends a pipeline that has no place for it, and says so", async () => {
     const stage = await onStage();
     await fill(stage.direct, INPUT, 10);
     await stage.direct.stream(OUTPUT).create();
-    const pipeline = createPipeline<Numbered>(stage.direct, {
+    const pipeline = stage.direct.pipeline<Numbered>({
       from: { streams: [INPUT] },
       group: "copy",
       to: OUTPUT,
@@ -397,7 +394,7 @@ describe("a record that keeps failing", () => {
     await pipeline.run();
     const [text] = await valuesOf<string>(stage.direct, OUTPUT);
     expect(text).toBe("0;1;2;4;5;6;7;8;9;");
-    expect(await new DeadLetters(stage.direct, DEAD).list()).toMatchObject([{ record: { n: 3 } }]);
+    expect(await stage.direct.deadLetters(DEAD).list()).toMatchObject([{ record: { n: 3 } }]);
   });
 
   test("is kept byte by byte if it is no JSON", async () => {
@@ -414,7 +411,7 @@ describe("a record that keeps failing", () => {
         throw new Error("no");
       },
     }).run();
-    const [letter] = await new DeadLetters(stage.direct, DEAD).list();
+    const [letter] = await stage.direct.deadLetters(DEAD).list();
     expect(letter?.record).toEqual(bytes);
   });
 });
@@ -426,7 +423,7 @@ describe("an end", () => {
     await stage.direct.stream(OUTPUT).create();
     const failed = gate();
     const options = { from: { streams: [INPUT] }, group: "copy", to: OUTPUT };
-    const pipeline = createPipeline<Numbered>(stage.direct, {
+    const pipeline = stage.direct.pipeline<Numbered>({
       ...options,
       retry: { pauseMs: 3_600_000, pauseMsMax: 3_600_000 },
       each: () => {
@@ -447,7 +444,7 @@ describe("an end", () => {
     await fill(stage.direct, INPUT, 5);
     await stage.direct.stream(OUTPUT).create();
     const stop = new AbortController();
-    const pipeline = createPipeline<Numbered>(stage.direct, {
+    const pipeline = stage.direct.pipeline<Numbered>({
       from: { streams: [INPUT] },
       group: "copy",
       to: OUTPUT,
@@ -476,14 +473,16 @@ describe("an end", () => {
         await fill(stage.direct, `/v1/stream/x/${name}`, 1);
       }
       const run = async (): Promise<void> =>
-        createPipeline<Numbered>(stage.direct, {
-          from: { pattern },
-          group: `round ${String((rounds += 1))}`,
-          to,
-          key: () => "k",
-          ...(state === undefined ? {} : { state }),
-          each: () => undefined,
-        }).run();
+        stage.direct
+          .pipeline<Numbered>({
+            from: { pattern },
+            group: `round ${String((rounds += 1))}`,
+            to,
+            key: () => "k",
+            ...(state === undefined ? {} : { state }),
+            each: () => undefined,
+          })
+          .run();
       await expect(run()).rejects.toMatchObject({ code: "invalid_options" });
     }
   });
@@ -530,7 +529,7 @@ describe("an end", () => {
       each: (record: Numbered) => record,
     };
     for (const more of [{ to: far }, { deadLetter: far }, { to: "relative" }]) {
-      expect(() => createPipeline<Numbered>(stage.direct, { ...options, ...more })).toThrow(
+      expect(() => stage.direct.pipeline<Numbered>({ ...options, ...more })).toThrow(
         expect.objectContaining({ code: "invalid_options" }),
       );
     }
@@ -554,7 +553,7 @@ describe("an end", () => {
       sink,
       each: (record: Numbered) => record,
     };
-    expect(() => createPipeline<Numbered>(stage.direct, options)).toThrow(
+    expect(() => stage.direct.pipeline<Numbered>(options)).toThrow(
       expect.objectContaining({ code: "invalid_options" }),
     );
   });
@@ -572,7 +571,7 @@ describe("an end", () => {
       [{ from, group: "g", batch: each, sink }, "needs each"],
       [{ from, group: "g", each, retry: { attemptsMax: 0 } }, "retry.attemptsMax=0"],
     ] as const) {
-      expect(() => createPipeline(hapax, options)).toThrow(words);
+      expect(() => hapax.pipeline(options)).toThrow(words);
     }
   });
 });

@@ -6,7 +6,6 @@ import Database from "libsql";
 import type pg from "pg";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { connectServer } from "../../src/client/processing.ts";
-import { createPipeline } from "../../src/client/processing/pipeline.ts";
 import type { PipelineContext } from "../../src/client/processing/pipeline-options.ts";
 import type { Sink } from "../../src/client/processing/sink.ts";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
@@ -94,17 +93,17 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
     const line = pausable();
     const committed = gate();
     const options = { from: { streams: [INPUT], leaseMs: 1000 }, group: "rows", each: insert };
-    const first = createPipeline<Numbered, Tx>(
-      connectServer(stage.server.url, { transport: line.transport }),
-      {
-        ...options,
-        sink: bench().open(),
-        onProgress: () => {
-          line.pause();
-          committed.open();
-        },
+    const first = connectServer(stage.server.url, { transport: line.transport }).pipeline<
+      Numbered,
+      Tx
+    >({
+      ...options,
+      sink: bench().open(),
+      onProgress: () => {
+        line.pause();
+        committed.open();
       },
-    );
+    });
     const running = first.run();
     await committed.opened;
     await stage.direct.transaction((tx) => {
@@ -131,21 +130,21 @@ function pipelinesOn<Tx>(bench: () => Bench<Tx>): void {
       batchMax: 10,
       each: insert,
     };
-    const first = createPipeline<Numbered, Tx>(
-      connectServer(stage.server.url, { transport: line.transport }),
-      {
-        ...options,
-        onEvent: events.take,
-        sink: between(bench().open(), async (move, count) => {
-          if (count === 2) {
-            line.pause();
-            asleep.open();
-            await awake.opened;
-          }
-          await move();
-        }),
-      },
-    );
+    const first = connectServer(stage.server.url, { transport: line.transport }).pipeline<
+      Numbered,
+      Tx
+    >({
+      ...options,
+      onEvent: events.take,
+      sink: between(bench().open(), async (move, count) => {
+        if (count === 2) {
+          line.pause();
+          asleep.open();
+          await awake.opened;
+        }
+        await move();
+      }),
+    });
     const running = first.run();
     await asleep.opened;
     const second = untilDone<Numbered, Tx>(stage.direct, 20, { ...options, sink: bench().open() });

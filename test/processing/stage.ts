@@ -1,6 +1,7 @@
 /** A real server, a bad network before it, and handles through it. */
 
-import { connectServer, type ConsumerEvent } from "../../src/client/processing.ts";
+import { connectServer } from "../../src/client/processing.ts";
+import type { ConsumerEvent } from "../../src/client/processing/events.ts";
 import type { Connection } from "../../src/client/processing/connection.ts";
 import type { ClientOptions } from "../../src/client/options.ts";
 import { fetchTransport, type Transport } from "../../src/client/transport.ts";

@@ -1,11 +1,10 @@
 // Places of records at a server that adds to them for readers, and dead letters of streams that were created anew.
 // PROTOCOL.md §7.4, §7.8, §7.9
 import { afterEach, describe, expect, test } from "vitest";
-import { connectServer, DeadLetters } from "../../src/client/processing.ts";
+import { connectServer, type DeadLetters } from "../../src/client/processing.ts";
 import type { Connection } from "../../src/client/processing/connection.ts";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import type { Sink } from "../../src/client/processing/sink.ts";
-import { createPipeline } from "../../src/client/processing/pipeline.ts";
 import type { PipelineOptions } from "../../src/client/processing/pipeline-options.ts";
 import { DEAD, INPUT, numbers } from "./pipeline-kit.ts";
 
@@ -66,7 +65,7 @@ async function runToTail<Tx>(
   options: Omit<PipelineOptions<Change, Tx>, "from" | "group">,
 ): Promise<void> {
   const { offset: tail } = await hapax.stream(INPUT).head();
-  const pipeline = createPipeline<Change, Tx>(hapax, {
+  const pipeline = hapax.pipeline<Change, Tx>({
     ...options,
     from: { streams: [INPUT] },
     group: "stored",
@@ -86,7 +85,7 @@ async function putAll(hapax: Connection): Promise<DeadLetters> {
       throw new Error("e".repeat(1000));
     },
   });
-  return new DeadLetters(hapax, DEAD);
+  return hapax.deadLetters(DEAD);
 }
 
 describe("a server that adds offsets to records of the State protocol", () => {

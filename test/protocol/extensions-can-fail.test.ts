@@ -3,11 +3,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type NodeServer, startNodeServer } from "../../src/streams/runtimes/node.ts";
 import type { ExtensionCapability } from "../../src/testing/extension-conformance.ts";
-import {
-  extensionCapabilities,
-  type ExtensionCase,
-  extensionCases,
-} from "../../src/testing/testing.ts";
+import { extensionCapabilities, extensionCases } from "../../src/testing/testing.ts";
+import type { ExtensionCase } from "../../src/testing/extension-conformance.ts";
 import { brokenGroups } from "./wrong-groups.ts";
 import {
   type Broken,

@@ -5,6 +5,7 @@ import type { ResolvedClientOptions } from "../options.ts";
 import { Stream } from "../stream.ts";
 import { Codecs, lendCodecs } from "./codecs.ts";
 import { Consumer, type ConsumerOptions } from "./consumer.ts";
+import { DeadLetters } from "./dead-letter.ts";
 import type { Transaction } from "./draft.ts";
 import { Group } from "./group.ts";
 import { Partitioned } from "./partitioned.ts";
@@ -140,6 +141,11 @@ export class Connection {
    */
   pipeline<T = unknown, Tx = unknown>(options: PipelineOptions<T, Tx>): Pipeline<T, Tx> {
     return new Pipeline<T, Tx>(this, options);
+  }
+
+  /** Returns the dead letters of a stream that a pipeline names as `deadLetter`. Sends nothing yet. */
+  deadLetters(stream: StreamTarget): DeadLetters {
+    return new DeadLetters(this, stream, this.#caller.options.clock);
   }
 
   /** Returns the handle of the streams `<name>/0` to `<name>/<count - 1>`, which are written by key. */

@@ -24,7 +24,7 @@ import {
 } from "../../base/dead-letter.ts";
 import { decodeBase64, encodeBase64 } from "../../base/base64.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
-import { type Clock, waitingClock } from "../../base/clock.ts";
+import type { Clock } from "../../base/clock.ts";
 import { utf8Of, decodeText as textOfBytes } from "../../base/bytes.ts";
 import { codecOf, JsonText } from "../records.ts";
 import { memberText } from "../../protocol/json.ts";
@@ -87,14 +87,14 @@ export function envelopeOf(letter: GivenUp, clock: Clock, isBare = false): JsonT
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";
- * import { connectServer, createPipeline, DeadLetters } from "hapax/processing";
+ * import { connectServer } from "hapax/processing";
  *
  * const server = await startNodeServer({ store: "memory", port: 0 });
  * const hapax = connectServer(server.url);
  * const orders = hapax.stream("/v1/stream/orders");
  * await orders.create();
  * await orders.append({ cents: "many" });
- * const pipeline = createPipeline<{ cents: unknown }>(hapax, {
+ * const pipeline = hapax.pipeline<{ cents: unknown }>({
  *   from: { streams: [orders] },
  *   group: "billing",
  *   each: ({ cents }) => {
@@ -106,7 +106,7 @@ export function envelopeOf(letter: GivenUp, clock: Clock, isBare = false): JsonT
  * });
  * await pipeline.run();
  *
- * const letters = new DeadLetters(hapax, "/v1/stream/dead");
+ * const letters = hapax.deadLetters("/v1/stream/dead");
  * const [letter] = await letters.list();
  * console.assert(letter?.reason.message === "TypeError: cents is no number");
  * console.assert((await letters.discard([letter?.id ?? ""])) === 1);
@@ -122,7 +122,7 @@ export class DeadLetters {
   /** Names the life of the stream. */
   #position = "-1";
 
-  constructor(hapax: Connection, stream: StreamTarget, clock: Clock = waitingClock) {
+  constructor(hapax: Connection, stream: StreamTarget, clock: Clock) {
     this.#hapax = hapax;
     this.#stream = stream;
     this.#clock = clock;

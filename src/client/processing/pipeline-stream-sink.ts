@@ -39,7 +39,7 @@ export interface StreamSinkOptions {
  *
  * ```ts
  * import { startNodeServer } from "hapax/node";
- * import { connectServer, createPipeline, streamSink } from "hapax/processing";
+ * import { connectServer, streamSink } from "hapax/processing";
  *
  * const [near, far] = await Promise.all([startNodeServer({ store: "memory", port: 0 }), startNodeServer({ store: "memory", port: 0 })]);
  * const hapax = connectServer(near.url);
@@ -48,7 +48,7 @@ export interface StreamSinkOptions {
  * await orders.append({ id: 1 });
  *
  * const copies = connectServer(far.url).stream("/v1/stream/copies");
- * const pipeline = createPipeline<{ id: number }>(hapax, {
+ * const pipeline = hapax.pipeline<{ id: number }>({
  *   from: { streams: [orders] },
  *   group: "copy",
  *   sink: streamSink(copies, { keyWindowSeconds: 7 * 86_400 }),

@@ -43,7 +43,7 @@ import { SinkStrategy } from "./pipeline-sink.ts";
 /** Pauses between two lives in the group, in milliseconds. */
 const RESTARTS = { pauseMs: 50, pauseMsMax: 10_000 };
 
-/** Processes the records of streams, each exactly once. `createPipeline` creates it. */
+/** Processes the records of streams, each exactly once. `connection.pipeline` creates it. */
 export class Pipeline<T = unknown, Tx = unknown> {
   readonly #hapax: Connection;
   readonly #options: ResolvedPipelineOptions<T, Tx>;
@@ -187,40 +187,6 @@ export class Pipeline<T = unknown, Tx = unknown> {
     this.#restartsInRow = 0;
     this.#options.onProgress?.({ ...counters, stream, offset });
   }
-}
-
-/**
- * Creates a pipeline. Nothing is sent until `run`. Throws `invalid_options`.
- *
- * ```ts
- * import { startNodeServer } from "hapax/node";
- * import { connectServer, createPipeline } from "hapax/processing";
- *
- * const server = await startNodeServer({ store: "memory", port: 0 });
- * const hapax = connectServer(server.url);
- * const [orders, bills] = [hapax.stream("/v1/stream/orders"), hapax.stream("/v1/stream/bills")];
- * await Promise.all([orders.create(), bills.create()]);
- * for (const cents of [250, 100]) await orders.append({ cents });
- *
- * // Each order has its bill, exactly once: bills and offset are one transaction.
- * const pipeline = createPipeline<{ cents: number }>(hapax, {
- *   from: { streams: [orders] },
- *   group: "billing",
- *   to: bills,
- *   each: ({ cents }) => ({ due: cents }),
- *   onProgress: () => void pipeline.close(),
- * });
- * await pipeline.run();
- * const due = await bills.read<{ due: number }>().values();
- * console.assert(due.map((bill) => bill.due).join() === "250,100");
- * await server.stop();
- * ```
- */
-export function createPipeline<T = unknown, Tx = unknown>(
-  hapax: Connection,
-  options: PipelineOptions<T, Tx>,
-): Pipeline<T, Tx> {
-  return new Pipeline(hapax, options);
 }
 
 function strategyOf<T, Tx>(parts: PipelineParts<T, Tx>): Strategy<T> {

@@ -6,11 +6,7 @@ import type { Offset, StreamId } from "../core/types.ts";
 import { applyChange } from "../core/world.ts";
 import type { Page, Store } from "../store.ts";
 import { type FaultyStore, openFaultyStore } from "../../../test/kits/faulty-store.ts";
-import {
-  type OpenStore,
-  storeConformance,
-  storeConformanceFor,
-} from "../../testing/store-conformance.ts";
+import { type OpenStore, STORE_CASES, storeConformance } from "../../testing/store-conformance.ts";
 import { openMemoryStore } from "./memory.ts";
 
 const failNextCommit = (store: Store): void => {
@@ -49,7 +45,7 @@ function journaled(recall: (journal: Journal) => Journal = (journal) => journal)
 }
 
 describe("a journal over the memory store", () => {
-  test.each(storeConformance.map((entry) => [entry.name, entry] as const))("%s", (_name, entry) =>
+  test.each(STORE_CASES.map((entry) => [entry.name, entry] as const))("%s", (_name, entry) =>
     entry.run(journaled()),
   );
 });
@@ -434,7 +430,7 @@ function joinAppends(changes: readonly Change[]): readonly Change[] {
 
 async function failedCases(make: () => OpenStore): Promise<string[]> {
   const failed: string[] = [];
-  for (const entry of storeConformanceFor(make())) {
+  for (const entry of storeConformance(make())) {
     const outcome = await entry.run(make()).then(
       () => "passed",
       () => "failed",
@@ -481,7 +477,7 @@ describe("the suite notices a store that", () => {
 
   test("breaks any sentence: every case is failed by some store above", () => {
     const caught = [...broken, ...forgetful].flatMap(([, , caughtBy]) => caughtBy);
-    const names = new Set(storeConformance.map(({ name }) => name));
+    const names = new Set(STORE_CASES.map(({ name }) => name));
     expect(new Set([...caught, FAILED_COMMIT])).toEqual(names);
   });
 });

@@ -6,10 +6,11 @@ import { afterAll, expect, test } from "vitest";
 import type { Store } from "../store.ts";
 import { createSimulatedDisk, type SimulatedDisk } from "../../../test/kits/simulated-disk.ts";
 import { appended, created, ended, pattern, readAll, write } from "../../testing/store-case-kit.ts";
-import { type OpenStore, storeConformanceFor } from "../../testing/store-conformance.ts";
+import { type OpenStore, storeConformance } from "../../testing/store-conformance.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { turn, watch } from "../../../test/kits/watch.ts";
-import { openFileStore, openOnDisk } from "./file.ts";
+import { openFileStore } from "./file.ts";
+import { openOnDisk } from "./file/journal-store.ts";
 import type { Disk, DiskFile } from "./file/disk.ts";
 import { openNodeDisk } from "./file/node-disk.ts";
 
@@ -105,11 +106,11 @@ function onSimulatedDisk(): OpenStore {
   };
 }
 
-for (const { name, run } of storeConformanceFor(onDirectory())) {
+for (const { name, run } of storeConformance(onDirectory())) {
   test(`file: ${name}`, () => run(onDirectory()));
 }
 
-for (const { name, run } of storeConformanceFor(onSimulatedDisk())) {
+for (const { name, run } of storeConformance(onSimulatedDisk())) {
   test(`file on a disk that loses power: ${name}`, () => run(onSimulatedDisk()));
 }
 

@@ -11,11 +11,7 @@ import {
   trimmed,
   write,
 } from "../../testing/store-case-kit.ts";
-import {
-  type OpenStore,
-  storeConformance,
-  storeConformanceFor,
-} from "../../testing/store-conformance.ts";
+import { type OpenStore, STORE_CASES, storeConformance } from "../../testing/store-conformance.ts";
 import { openMemoryStore } from "./memory.ts";
 
 const failNextCommit = (store: Store): void => {
@@ -31,15 +27,15 @@ const memory: OpenStore = {
 };
 
 describe("the memory store", () => {
-  test.each(storeConformanceFor(memory).map((entry) => [entry.name, entry] as const))(
+  test.each(storeConformance(memory).map((entry) => [entry.name, entry] as const))(
     "%s",
     (_name, entry) => entry.run(memory),
   );
 
   test("is asked about every case that does not need durability", () => {
-    const left = storeConformance.filter((entry) => !storeConformanceFor(memory).includes(entry));
+    const left = STORE_CASES.filter((entry) => !storeConformance(memory).includes(entry));
     expect(left.map(({ needs }) => needs)).toEqual(left.map(() => "durability"));
-    expect(left.length).toBeLessThan(storeConformance.length);
+    expect(left.length).toBeLessThan(STORE_CASES.length);
   });
 
   test("takes back the room of removed streams", async () => {

@@ -31,7 +31,6 @@ export class HeldAnswer {
   readonly #before: { readonly status: number; readonly headers: OutgoingHttpHeaders };
   /** The head when the handler ended the response. */
   #after: { readonly status: number; readonly headers: OutgoingHttpHeaders };
-  #length = 0;
   #isHolding = true;
   #isBegun = false;
   #isEnded = false;
@@ -211,7 +210,6 @@ export class HeldAnswer {
     // A copy of bytes: their owner may use the memory again after the call.
     const bytes = typeof chunk === "string" ? Buffer.from(chunk, encoding) : Uint8Array.from(chunk);
     this.#chunks.push(bytes);
-    this.#length += bytes.length;
   }
 }
 

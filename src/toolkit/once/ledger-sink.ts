@@ -35,7 +35,7 @@ const decoder = new TextDecoder();
  * import { ledgerSink } from "hapax/ledger";
  * import { memoryLedger } from "hapax/ledgers/memory";
  * import { startNodeServer } from "hapax/node";
- * import { connectServer, createPipeline } from "hapax/processing";
+ * import { connectServer } from "hapax/processing";
  *
  * const server = await startNodeServer({ store: "memory", port: 0 });
  * const hapax = connectServer(server.url);
@@ -44,7 +44,7 @@ const decoder = new TextDecoder();
  * await orders.append({ cents: 500 });
  *
  * const paid: number[] = [];
- * const pipeline = createPipeline(hapax, {
+ * const pipeline = hapax.pipeline({
  *   from: { streams: [orders] },
  *   group: "payments",
  *   sink: ledgerSink(memoryLedger()), // Or sqliteLedger, postgresLedger: beside the tables that you write.

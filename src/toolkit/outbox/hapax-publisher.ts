@@ -13,13 +13,13 @@ import type { OutboxEvent } from "./log.ts";
 import { JsonText } from "../../client/records.ts";
 import type { ClientOptions } from "../../client/options.ts";
 import {
-  type Committed,
   type Connection,
   connectServer,
   TransactionFailure,
   type TransactionOptions,
 } from "../../client/processing.ts";
 import type { TransactionCreateOptions } from "../../client/processing/draft.ts";
+import type { Committed } from "../../client/processing/transactions.ts";
 import type { PublishBatch, Publisher, PublishOutcome, UncertainRefusal } from "./publisher.ts";
 
 /** Options of `hapaxPublisher`. */

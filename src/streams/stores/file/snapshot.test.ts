@@ -29,7 +29,7 @@ import {
   write,
 } from "../../../testing/store-case-kit.ts";
 import { turn } from "../../../../test/kits/watch.ts";
-import { type FileStore, openOnDisk } from "../file.ts";
+import { type FileStore, openOnDisk } from "./journal-store.ts";
 import { ByteReader, ByteWriter } from "./bytes.ts";
 import { ExtentIndex } from "./extents.ts";
 import { decodeKeys, encodeKeys } from "./key-format.ts";

@@ -18,7 +18,8 @@ import {
   trimmed,
   write,
 } from "../../../testing/store-case-kit.ts";
-import { type FileStore, openFileStore, openOnDisk } from "../file.ts";
+import { type FileStore, openFileStore } from "../file.ts";
+import { openOnDisk } from "./journal-store.ts";
 import { inspectDisk } from "./inspection.ts";
 
 const SETTINGS = { segmentBytes: 16_384, cacheBytes: 0 };

@@ -1,0 +1,443 @@
+/**
+ * The journal: one for all streams. A commit is one frame: one write, durable when it returns, with the data and
+ * everything that belongs to it.
+ *
+ *   - one commit is one frame, and all of a commit is in it;
+ *   - after a failed write the store writes nothing more; reads of durable data continue.
+ */
+
+import { type Clock, systemClock } from "../../../base/clock.ts";
+import type { Change } from "../../core/change.ts";
+import { advance, type Offset, type StreamId } from "../../core/types.ts";
+import type { World } from "../../core/world.ts";
+import { HapaxError, isHapaxError } from "../../../base/errors.ts";
+import { type Random, systemRandom } from "../../../base/random.ts";
+import type { Page, Store, StoreStats, StoreSupport } from "../../store.ts";
+import type { Disk } from "./disk.ts";
+import { DurableWaiters } from "./durable-waiters.ts";
+import type { ExtentIndex } from "./extents.ts";
+import { FrameBuilder } from "./frame.ts";
+import { applyMoves, Placement } from "./placement.ts";
+import { readExtents } from "./reading.ts";
+import type { Moved } from "./records.ts";
+import { recover, type Recovered, type RecoveryProgress, type RecoveryReport } from "./recovery.ts";
+import { ReplayBound } from "./replay-bound.ts";
+import { Segments } from "./segments.ts";
+import { snapshotName, writeSnapshot } from "./snapshot.ts";
+import { type LastFrame, Ownership } from "./store-file.ts";
+import { TailCache } from "./tail-cache.ts";
+import { tidyUp } from "./upkeep.ts";
+
+/** Options of the file store. The defaults prefer safety to speed. */
+export interface FileStoreOptions {
+  /** `fsync`: a commit survives a power cut. `os`: it survives the end of the process. Default `fsync`. */
+  readonly durability?: "fsync" | "os";
+  /** Size of a journal file in bytes. Default 64 MiB. */
+  readonly segmentBytes?: number;
+  /** Bytes of the newest data to keep in memory. More costs time in garbage collection. Default 16 MiB. */
+  readonly cacheBytes?: number;
+  /** Bytes of journal after which a snapshot begins. A restart replays at most twice as many. Default 256 MiB. */
+  readonly snapshotBytes?: number;
+  /** Number of changes after which a snapshot begins. A restart replays at most twice as many. Default 2,000,000. */
+  readonly snapshotChanges?: number;
+  /** Milliseconds after which a snapshot begins, if anything has changed. Default 600,000 (10 minutes). */
+  readonly snapshotMs?: number;
+  readonly clock?: Clock;
+  readonly random?: Random;
+  readonly onProgress?: RecoveryProgress;
+  /** Called when a snapshot or compaction fails in the background. No data is lost by that. */
+  readonly onWarning?: (warning: string) => void;
+}
+
+/** Sizes of the journal at this moment. */
+export interface FileStoreStats extends StoreStats {
+  readonly segments: number;
+  readonly commits: number;
+  readonly snapshots: number;
+  readonly isFull: boolean;
+}
+
+/** A store in a directory. See `openFileStore`. */
+export interface FileStore extends Store {
+  readonly recovery: RecoveryReport;
+  stats(): FileStoreStats;
+  /** Writes a snapshot now and frees the disk space that nothing needs. */
+  maintain(): Promise<void>;
+}
+
+/** Opens a file store over any disk. Calls `release` when the store is closed. */
+export async function openOnDisk(
+  disk: Disk,
+  options: FileStoreOptions,
+  release: () => Promise<void>,
+): Promise<FileStore> {
+  const clock = options.clock ?? systemClock;
+  const begunMs = clock.steadyMs();
+  const recovered = await recover(disk, options.onProgress ?? (() => undefined));
+  const store = new JournalStore(disk, options, recovered, release);
+  await store.start(recovered);
+  store.recoveryMs = clock.steadyMs() - begunMs;
+  return store;
+}
+
+/** On a full disk, and for a while after: how long to wait for more deletes before their room is freed. */
+const FULL_TIDY_MS = 1000;
+const TIGHT_TIDY_MS = 5000;
+const TIGHT_MS = 600_000;
+
+class JournalStore implements FileStore {
+  readonly supports: StoreSupport;
+  readonly world: World;
+  readonly recovery: RecoveryReport;
+  recoveryMs = 0;
+  readonly #disk: Disk;
+  readonly #clock: Clock;
+  readonly #options: FileStoreOptions;
+  readonly #release: () => Promise<void>;
+  readonly #index: ExtentIndex;
+  readonly #segments: Segments;
+  readonly #cache: TailCache;
+  readonly #random: Random;
+  readonly #storeId: string;
+  #ownership: Ownership | undefined;
+  #lastCrc: number;
+  #snapshots: readonly number[];
+  #nextLsn: number;
+  /** Number of durable changes. */
+  #ordinal: number;
+  #writing: Promise<void> = Promise.resolve();
+  #failure: HapaxError | undefined;
+  #closing: Promise<void> | undefined;
+  #isClosing = false;
+  #isClosed = false;
+  #commits = 0;
+  readonly #bound: ReplayBound;
+  #background: Promise<void> | undefined;
+  #cancelTimer: () => void = () => undefined;
+  /** Data was deleted since room was last freed; perhaps also before the directory was opened. */
+  #hasFreed = true;
+  #isTidyingSoon = false;
+  #failuresInRow = 0;
+  #fullAtMs = -Infinity;
+  readonly #waiters = new DurableWaiters();
+
+  constructor(
+    disk: Disk,
+    options: FileStoreOptions,
+    recovered: Recovered,
+    release: () => Promise<void>,
+  ) {
+    this.#disk = disk;
+    this.#options = options;
+    this.#clock = options.clock ?? systemClock;
+    this.#release = release;
+    this.supports = { durability: options.durability ?? "fsync" };
+    this.world = recovered.world;
+    this.recovery = recovered.report;
+    this.#index = recovered.index;
+    this.#snapshots = recovered.snapshots;
+    this.#nextLsn = recovered.nextLsn;
+    this.#lastCrc = recovered.lastCrc;
+    this.#ordinal = recovered.world.version;
+    const { snapshotBytes = 256 * 1024 * 1024, snapshotChanges = 2_000_000 } = options;
+    const span = { changes: snapshotChanges, bytes: snapshotBytes };
+    this.#bound = new ReplayBound(span, this.#ordinal, recovered.report);
+    this.#cache = new TailCache(options.cacheBytes ?? 16 * 1024 * 1024);
+    this.#random = options.random ?? systemRandom;
+    this.#storeId = recovered.mark?.id ?? this.#random.id();
+    this.#segments = new Segments(disk, this.#clock, this.#random, {
+      segmentBytes: options.segmentBytes ?? 64 * 1024 * 1024,
+      readFilesMax: 64,
+      onFull: () => this.#considerBackground(),
+    });
+  }
+
+  async start(recovered: Recovered): Promise<void> {
+    for (const name of recovered.unfinished) await this.#disk.remove(name);
+    const { segments, spares, mark, lastCrc } = recovered;
+    const id = this.#storeId;
+    // First: `adopt` syncs the end that a killed process left in the page cache, and STORE names only what is
+    // durable.
+    await this.#segments.adopt(segments, spares, { storeId: id, lastCrc });
+    const known = { id, segment: segments.at(-1)?.number ?? 0, ...this.#last };
+    const steadyMs = this.#clock.steadyMs();
+    this.#ownership = await Ownership.take(this.#disk, mark, this.#random, known, steadyMs);
+    if (this.#segments.active === undefined) await this.#ensureRoom(0);
+    this.#segments.prepare();
+    this.#armTimer();
+    // A process that did not live long enough for a snapshot must not make the next replay longer.
+    this.#considerBackground();
+  }
+
+  roomBytes(): number {
+    return this.#segments.roomBytes();
+  }
+
+  stats(): FileStoreStats {
+    let liveBytes = 0;
+    for (const segment of this.#index.segments()) liveBytes += this.#index.liveBytes(segment);
+    return {
+      segments: this.#segments.list().length,
+      fileBytes: this.#segments.fileBytes,
+      liveBytes,
+      recoveryMs: this.recoveryMs,
+      commits: this.#commits,
+      snapshots: this.#snapshots.length,
+      isFull: this.#segments.isFull,
+    };
+  }
+
+  commit(changes: readonly Change[]): Promise<void> {
+    return this.#bound.admit(() => this.#exclusive(() => this.#commit(changes)));
+  }
+
+  async read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page> {
+    this.#requireOpen();
+    const cached = this.#cache.read(stream, from, to, bytesMax);
+    if (cached !== undefined) return cached;
+    for (let attempt = 1; ; attempt += 1) {
+      const extents = this.#index.streams.get(stream);
+      if (extents === undefined) return { start: from, appends: [] };
+      try {
+        return await readExtents(this.#segments, stream, extents, from, to, bytesMax);
+      } catch (error) {
+        // Compaction may have moved the data during the read. Then the next attempt finds it at its new place.
+        if (!isHapaxError(error, "data_damaged") || attempt === 3) throw error;
+      }
+    }
+  }
+
+  async maintain(): Promise<void> {
+    await this.#background;
+    await this.#startBackground();
+    const failure = this.#failure;
+    if (failure !== undefined) throw failure;
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.#isClosing = true;
+    this.#cancelTimer();
+    // Room may never come. Commits that wait for it fail now, and the last frame below does not wait either.
+    this.#segments.stopWaiting();
+    await this.#background;
+    // An empty frame shows that everything before it was complete. Later damage is then recognised as damage.
+    if (this.#failure === undefined) await this.commit([]).catch(() => undefined);
+    // STORE knows the last LSN too. If the end goes missing while the store is closed, the next start sees that.
+    if (this.#failure === undefined)
+      await this.#ownership?.closed(this.#last).catch(() => undefined);
+    this.#isClosed = true;
+    this.#waiters.settle(this.#ordinal, new HapaxError("store_closed", "the file store is closed"));
+    try {
+      await this.#segments.close();
+      await this.#ownership?.close();
+    } finally {
+      await this.#release(); // Also after an error the directory is free for the next process.
+    }
+  }
+
+  #requireOpen(): void {
+    if (this.#isClosed) throw new HapaxError("store_closed", "the file store is closed");
+  }
+
+  /** Runs one write at a time, in the order of the calls, so that a busy writer does not keep compaction out. */
+  async #exclusive<T>(run: () => Promise<T>): Promise<T> {
+    const before = this.#writing;
+    let finish: () => void = () => undefined;
+    this.#writing = new Promise((done) => {
+      finish = done;
+    });
+    await before;
+    try {
+      this.#requireOpen();
+      if (this.#failure !== undefined) throw this.#failure;
+      return await run();
+    } catch (error) {
+      if (!this.#isClosed) this.#fail(error);
+      throw error;
+    } finally {
+      finish();
+    }
+  }
+
+  #fail(cause: unknown): void {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    this.#failure ??= new HapaxError("writes_stopped", `the journal failed: ${reason}`, { cause });
+    this.#waiters.settle(this.#ordinal, this.#failure);
+  }
+
+  async #commit(changes: readonly Change[]): Promise<void> {
+    let bytes = 64 * changes.length;
+    for (const change of changes) if (change.kind === "appended") bytes += change.data.length;
+    const builder = new FrameBuilder(Math.min(bytes + 1024, 1024 * 1024));
+    const placement = new Placement();
+    const ends = new Map<StreamId, Offset>();
+    for (const change of changes) {
+      if (change.kind === "appended") {
+        const { stream } = change;
+        const start = ends.get(stream) ?? this.#endOf(stream);
+        builder.data(change, start);
+        ends.set(stream, advance(start, change.data.length));
+        continue;
+      }
+      builder.change(change);
+      placement.change(change);
+      if (change.kind === "created") ends.set(change.stream, change.fork?.at ?? (0 as Offset));
+    }
+    const frame = await this.#writeFrame(builder, changes.length);
+    placement.runs(frame.runs);
+    placement.apply(this.#index, frame.segment, frame.position);
+    this.#cache.addFrame(frame.data);
+    for (const change of changes) {
+      if (change.kind === "removed") this.#cache.remove(change.stream);
+      if (change.kind === "removed" || change.kind === "trimmed") this.#hasFreed = true;
+    }
+    this.#commits += 1;
+    this.#waiters.settle(this.#ordinal, undefined);
+    this.#considerBackground();
+  }
+
+  #endOf(stream: StreamId): Offset {
+    const end = this.#index.streams.get(stream)?.end;
+    if (end === undefined) throw new HapaxError("internal", `stream ${stream} is not in the index`);
+    return end;
+  }
+
+  async #writeFrame(builder: FrameBuilder, changes: number) {
+    await this.#ownership?.check(this.#clock.steadyMs());
+    await this.#ensureRoom(builder.bytes);
+    const salt = this.#segments.active?.salt ?? 0;
+    const frame = builder.finish({
+      lsn: this.#nextLsn,
+      ordinal: this.#ordinal,
+      timeMs: Math.max(0, this.#clock.nowMs()),
+      salt,
+    });
+    const place = await this.#segments.write(frame);
+    this.#nextLsn += 1;
+    this.#lastCrc = frame.crc;
+    this.#ordinal += changes;
+    this.#bound.written(changes, frame.bytes);
+    return { ...frame, ...place };
+  }
+
+  get #last(): LastFrame {
+    return { lsn: this.#nextLsn - 1, crc: this.#lastCrc };
+  }
+
+  async #ensureRoom(bytes: number): Promise<void> {
+    const before = this.#segments.active;
+    await this.#segments.ensureRoom(bytes, this.#nextLsn, this.#clock.nowMs());
+    const { active } = this.#segments;
+    if (active !== before && active !== undefined) {
+      await this.#ownership?.rolled(active.number, this.#last);
+    }
+  }
+
+  /** Resolves when everything that the world has now is durable. */
+  #settled(): Promise<void> {
+    const ordinal = this.world.version;
+    this.#bound.snapshotNeeds(ordinal);
+    if (ordinal <= this.#ordinal) return Promise.resolve();
+    if (this.#failure !== undefined) return Promise.reject(this.#failure);
+    return this.#waiters.wait(ordinal);
+  }
+
+  #considerBackground(): void {
+    if (this.#isClosing || this.#failure !== undefined) return;
+    if (this.#bound.isDue) void this.#startBackground();
+    else if (this.#hasFreed && this.#isTight) this.#tidySoon();
+  }
+
+  /** The disk is full, or was full not long ago. Then the room of deleted data is freed early. */
+  get #isTight(): boolean {
+    const nowMs = this.#clock.steadyMs();
+    if (this.#segments.isFull) this.#fullAtMs = nowMs;
+    return nowMs - this.#fullAtMs < TIGHT_MS;
+  }
+
+  /** On a full disk, frees the room of deleted data after a moment, and not with the next snapshot. */
+  #tidySoon(): void {
+    if (this.#isTidyingSoon) return;
+    this.#isTidyingSoon = true;
+    const waitMs = this.#segments.isFull ? FULL_TIDY_MS : TIGHT_TIDY_MS;
+    // After failures it waits up to a minute, because each failure is a warning.
+    this.#clock.after(waitMs * 2 ** Math.min(this.#failuresInRow, 6), () => {
+      this.#isTidyingSoon = false;
+      if (!this.#isClosing && this.#hasFreed) void this.#startBackground();
+    });
+  }
+
+  #armTimer(): void {
+    this.#cancelTimer = this.#clock.after(this.#options.snapshotMs ?? 600_000, () => {
+      if (this.#isClosing) return;
+      if (this.#bound.hasChanges) void this.#startBackground();
+      this.#armTimer();
+    });
+  }
+
+  /** Runs snapshot, freeing of room, and compaction: one after the other, never two at a time. Never rejects. */
+  #startBackground(): Promise<void> {
+    this.#bound.workBegins();
+    this.#hasFreed = false;
+    this.#background ??= this.#tidyUp()
+      .catch((error: unknown) => {
+        this.#hasFreed = true; // On a full disk this makes it try again.
+        this.#failuresInRow += 1;
+        this.#options.onWarning?.(error instanceof Error ? error.message : String(error));
+      })
+      .finally(() => {
+        this.#background = undefined;
+        this.#considerBackground();
+        if (this.#background === undefined) this.#bound.workEnds();
+      });
+    return this.#background;
+  }
+
+  async #tidyUp(): Promise<void> {
+    if (this.#failure !== undefined) throw this.#failure;
+    await tidyUp({
+      segments: this.#segments,
+      index: this.#index,
+      bound: this.#bound,
+      olderSnapshot: () => this.#snapshots[1],
+      writeSnapshot: () => this.#writeSnapshot(),
+      writeMoved: (records) => this.#writeMoved(records),
+      isClosing: () => this.#isClosing,
+      isTight: this.#isTight,
+    });
+    this.#failuresInRow = 0;
+  }
+
+  async #writeSnapshot(): Promise<void> {
+    const lsn = this.#nextLsn - 1;
+    const ordinal = this.#ordinal;
+    if (this.#snapshots[0] === lsn) return;
+    this.#bound.snapshotBegins();
+    const crc = this.#lastCrc;
+    const head = { storeId: this.#storeId, lsn, crc, ordinal, writtenAtMs: this.#clock.nowMs() };
+    await writeSnapshot(this.#disk, this.world, this.#index, head, () => this.#settled());
+    this.#bound.snapshotCompleted();
+    const [newest, older, ...rest] = [lsn, ...this.#snapshots];
+    this.#snapshots = older === undefined ? [newest ?? lsn] : [newest ?? lsn, older];
+    for (const old of rest) await this.#disk.remove(snapshotName(old));
+  }
+
+  /** Writes nothing and returns false if the free room is reserved for others. */
+  #writeMoved(records: readonly Moved[]): Promise<boolean> {
+    let bytes = 1024;
+    for (const { data } of records) bytes += data.length + 32;
+    const builder = new FrameBuilder(bytes);
+    for (const record of records) builder.data(record, record.start);
+    return this.#exclusive(async () => {
+      if (!(await this.#segments.hasRoomToMove(builder.bytes))) return false;
+      const frame = await this.#writeFrame(builder, 0);
+      applyMoves(this.#index, frame.runs, frame.segment, frame.position);
+      return true;
+    });
+  }
+}

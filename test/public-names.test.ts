@@ -1,0 +1,84 @@
+/** The public names: few, and each with one meaning. Reads package.json and the built declarations. */
+
+import { readdirSync, readFileSync } from "node:fs";
+import { join, relative } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { beforeAll, expect, test } from "vitest";
+
+interface Entry {
+  readonly module: string;
+  readonly types: string;
+}
+
+interface Declaration {
+  readonly path: string;
+  readonly name: string;
+}
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const script = (name: string): string => pathToFileURL(join(root, "scripts", name)).href;
+
+// Scripts without types; these are the parts of them that are used.
+const { entriesOf } = (await import(script("reference.mjs"))) as {
+  entriesOf: () => readonly Entry[];
+};
+const { exportsOf } = (await import(script("reference-declarations.mjs"))) as {
+  exportsOf: (path: string) => readonly Declaration[];
+};
+
+beforeAll(async () => {
+  const { buildIfNeeded } = (await import(script("prepare.mjs"))) as {
+    buildIfNeeded: () => Promise<void>;
+  };
+  await buildIfNeeded();
+}, 120_000);
+
+/** As many as a reader can know. Before you add one, look for one that can go. */
+const ENTRIES_MAX = 23;
+const NAMES_MAX = 251;
+
+test("there are few entry points, and few names in all of them together", () => {
+  const entries = entriesOf();
+  expect(entries.length).toBeLessThanOrEqual(ENTRIES_MAX);
+  const names = entries.flatMap(({ module, types }) =>
+    exportsOf(types).map(({ name }) => `${module} ${name}`),
+  );
+  expect(names.length).toBeGreaterThan(100);
+  expect(names.length).toBeLessThanOrEqual(NAMES_MAX);
+  expect(new Set(names).size).toBe(names.length);
+});
+
+/** The client's class is small, for browsers. The other one extends it with help texts, and `instanceof` takes both. */
+const EXTENDED = new Set(["HapaxError"]);
+
+test("a name that two entry points export is the same declaration", () => {
+  const homes = new Map<string, Set<string>>();
+  for (const { types } of entriesOf()) {
+    for (const { path, name } of exportsOf(types)) {
+      const known = homes.get(name) ?? new Set();
+      homes.set(name, known.add(path));
+    }
+  }
+  const several = [...homes].filter(([, paths]) => paths.size > 1);
+  expect(several.map(([name]) => name).filter((name) => !EXTENDED.has(name))).toEqual([]);
+  const errors = readFileSync(join(root, "dist", "base", "errors.d.ts"), "utf8");
+  expect(errors).toContain('import { HapaxError as ClientError } from "./error-codes.ts"');
+  expect(errors).toContain("class HapaxError extends ClientError");
+});
+
+test("an exported type or function of src has its name for itself", () => {
+  const sources = readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })
+    .filter((path) => path.endsWith(".ts") && !path.endsWith(".test.ts"))
+    .map((path) => join(root, "src", path));
+  const declared = /^export (?:abstract )?(?:async )?(?:class|interface|type|function\*?) (\w+)/gm;
+  const homes = new Map<string, Set<string>>();
+  for (const path of sources) {
+    for (const [, name = ""] of readFileSync(path, "utf8").matchAll(declared)) {
+      const known = homes.get(name) ?? new Set();
+      homes.set(name, known.add(relative(root, path)));
+    }
+  }
+  expect(homes.size).toBeGreaterThan(1_000);
+  const several = [...homes].filter(([name, paths]) => paths.size > 1 && !EXTENDED.has(name));
+  expect(several.map(([name, paths]) => [name, ...paths])).toEqual([]);
+});
