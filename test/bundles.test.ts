@@ -120,11 +120,11 @@ describe.each(bundlers)("by %s", (bundler) => {
   );
 
   test("G36 copies of the package know each other's errors", async () => {
-    const source = 'export { HapaxError, isHapaxError } from "./src/toolkit/ledger.ts";';
+    const source = 'export { HapaxError, isHapaxError } from "./src/index.ts";';
     const copies = [
       await bundles.load(bundler, source),
-      await bundles.load(bundler, source.replace("toolkit/ledger", "client/client")),
-    ] as Pick<typeof import("../src/toolkit/ledger.ts"), "HapaxError" | "isHapaxError">[];
+      await bundles.load(bundler, source.replace("index", "client/client")),
+    ] as Pick<typeof import("../src/index.ts"), "HapaxError" | "isHapaxError">[];
     for (const { HapaxError } of copies) {
       const error = new HapaxError("unreachable", "words");
       for (const { isHapaxError: knows } of copies) {

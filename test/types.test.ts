@@ -1,52 +1,54 @@
-// What users write compiles against the packed tarball, in the strictest mode and without a cast.
+// What users write compiles against the packed package, in the strictest mode and without a cast.
 import { spawnSync } from "node:child_process";
-import {
-  copyFileSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, expect, test } from "vitest";
-import { root } from "./kits/documents.ts";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { installPacked } from "./kits/packed.ts";
 
-const project = mkdtempSync(join(tmpdir(), "hapax-types-"));
+const root = join(import.meta.dirname, "..");
+const programs = join(root, "test", "types");
+// Below the repository: a project of its own, which finds the clients and frameworks that are installed there.
+const projects = join(root, "coverage");
+let folder = "";
+
+beforeAll(() => {
+  mkdirSync(projects, { recursive: true });
+  folder = mkdtempSync(join(projects, "types-"));
+  installPacked(join(folder, "node_modules"));
+  cpSync(programs, folder, { recursive: true });
+  writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
+  const compilerOptions = { skipLibCheck: true, declaration: true, outDir: "out", noEmit: false };
+  const config = {
+    extends: join(root, "tsconfig.json"),
+    compilerOptions: { ...compilerOptions, rootDir: ".", emitDeclarationOnly: true },
+    include: ["*.ts"],
+    exclude: ["out"],
+  };
+  writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(config));
+}, 60_000);
+
 afterAll(() => {
-  rmSync(project, { recursive: true, force: true });
+  rmSync(folder, { recursive: true, force: true });
 });
 
-/** What the program imports besides the package. */
-const LIBRARIES = ["@types", "express", "libsql", "pg", "postgres"];
-
 test(
-  "programs of users have the types of their own clients and frameworks",
+  "programs of users have the types of their own clients and frameworks, and so do their declarations",
   { timeout: 120_000 },
   () => {
-    const modules = join(project, "node_modules");
-    mkdirSync(modules);
-    installPacked(modules);
-    for (const name of LIBRARIES)
-      symlinkSync(join(root, "node_modules", name), join(modules, name));
-    const folder = join(root, "test", "types");
-    copyFileSync(join(folder, "users.ts"), join(project, "users.ts"));
-    const config = { extends: join(folder, "tsconfig.json"), include: ["*.ts"] };
-    writeFileSync(join(project, "tsconfig.json"), JSON.stringify(config));
-    writeFileSync(join(project, "package.json"), '{ "type": "module" }');
     const tsc = join(root, "node_modules", ".bin", "tsc");
-    const { stdout, status } = spawnSync(tsc, ["-p", project, "--pretty", "false"], {
+    const { stdout, status } = spawnSync(tsc, ["-p", folder, "--pretty", "false"], {
       encoding: "utf8",
     });
     expect([stdout, status]).toEqual(["", 0]);
+    const declared = readFileSync(join(folder, "out", "exports.d.ts"), "utf8");
+    expect(declared).toContain("isDuplicate: true");
+    // No declaration names a file of the package: only its entry points.
+    expect(declared).not.toContain("/dist/");
   },
 );
 
-test("they do so without a cast", () => {
-  const text = readFileSync(join(root, "test", "types", "users.ts"), "utf8");
+test.each(["users.ts", "exports.ts"])("%s needs no cast", (name) => {
+  const text = readFileSync(join(programs, name), "utf8");
   const code = text.replaceAll(/\/\*[^]*?\*\/|\/\/.*/g, "");
   const casts = code.match(/\bas (?!const\b)[A-Za-z]+|\bany\b/g) ?? [];
   expect(text).not.toContain("@ts-");

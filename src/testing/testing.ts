@@ -2,12 +2,12 @@
  * Tools to test Hapax, and programs that use it: contracts as test cases, simulated parts, a checker of histories.
  */
 
-export { setFailpoint } from "../base/failpoint.ts";
 export { checkHistory, explainVerdict } from "./checker.ts";
 export { openHistoryFile, readHistory } from "./checker-files.ts";
 export { createHistory, type History, type HistoryEvent } from "./checker-history.ts";
 export { CHECKER_RULES } from "./checker-problems.ts";
 export { extensionCapabilities, extensionCases } from "./extension-conformance.ts";
+export { FAILPOINTS, setFailpoint } from "./failpoints.ts";
 export { type FaultProxy, openFaultProxy } from "./fault-proxy.ts";
 export { ledgerConformance, type LedgerTarget } from "./ledger-conformance.ts";
 export {

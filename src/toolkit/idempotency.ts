@@ -7,14 +7,12 @@ import type { Ledger } from "./ledgers/ledger.ts";
 import { Idempotency } from "./idempotency/engine.ts";
 import type { IdempotencyOptions } from "./idempotency/options.ts";
 
-export type { Answer } from "./idempotency/answer.ts";
 export type { Completer } from "./idempotency/completer.ts";
-export { type IdempotencyContext, NotStarted, type Phase } from "./idempotency/context.ts";
-export { type FetchHandler, Idempotency } from "./idempotency/engine.ts";
-export { HTTP_FAILPOINTS } from "./idempotency/failpoints.ts";
-export { idempotencyOpenApi, type IdempotencyOpenApi } from "./idempotency/openapi.ts";
-export type { IdempotencyRequest } from "./idempotency/request.ts";
+export { type IdempotencyContext, NotStarted } from "./idempotency/context.ts";
+export type { FetchHandler, Idempotency } from "./idempotency/engine.ts";
+export { idempotencyOpenApi } from "./idempotency/openapi.ts";
 export type { IdempotencyOptions } from "./idempotency/options.ts";
+export type { IdempotencyRequest } from "./idempotency/request.ts";
 export { GLOBAL } from "./rules/scoped-key.ts";
 
 /**

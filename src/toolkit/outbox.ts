@@ -4,29 +4,20 @@
  * outbox.
  */
 
-export {
-  createOutbox,
-  type Outbox,
-  type OutboxMessage,
-  type OutboxOptions,
-} from "./outbox/adding.ts";
+export { createOutbox, type Outbox, type OutboxMessage } from "./outbox/adding.ts";
 export {
   createDeadLetters,
-  type DeadLetterOptions,
   type OutboxDeadLetter,
   type OutboxDeadLetters,
-  type OutboxLetterFilter,
 } from "./outbox/dead-letters.ts";
+export { forgetRelay } from "./outbox/forgetting.ts";
 export { hapaxPublisher, type HapaxPublisherOptions } from "./outbox/hapax-publisher.ts";
-export { forgetRelay, type ForgottenRelay } from "./outbox/forgetting.ts";
+export type { OutboxEvent } from "./outbox/log.ts";
 export {
   functionPublisher,
   type FunctionPublisherOptions,
-  type PublishBatch,
   type Publisher,
-  type PublishOutcome,
 } from "./outbox/publisher.ts";
-export { createRelay, type Relay, type RelayReport } from "./outbox/relay.ts";
-export type { RelayCleanup, RelayOptions } from "./outbox/relay-options.ts";
-export type { OutboxEvent } from "./outbox/log.ts";
-export type { DeadLetterFilter, DeadLetterGroup, DeadLetterReason } from "../base/dead-letter.ts";
+export { createRelay, type Relay } from "./outbox/relay.ts";
+export type { RelayOptions } from "./outbox/relay-options.ts";
+export type { DeadLetterGroup } from "../base/dead-letter.ts";

@@ -11,7 +11,7 @@ import {
   type Publisher,
   type RelayOptions,
 } from "../../src/toolkit/outbox.ts";
-import type { PublishBatch, PublishOutcome } from "../../src/toolkit/outbox.ts";
+import type { PublishBatch, PublishOutcome } from "../../src/toolkit/outbox/publisher.ts";
 import type { OutboxEvent } from "../../src/toolkit/outbox/log.ts";
 import { createVirtualClock, type VirtualClock } from "../../src/testing/virtual-clock.ts";
 

@@ -11,7 +11,7 @@ import { ERRORS, type ErrorCode } from "../../base/errors.ts";
 import { encodeProblem, PROBLEM_TYPE } from "../../protocol/refusal.ts";
 
 /** A whole answer. Only an answer that is too large to be kept has a `rest`, which follows the body. */
-export interface Answer {
+export interface HttpAnswer {
   readonly status: number;
   readonly headers: readonly (readonly [name: string, value: string])[];
   readonly body: Uint8Array;
@@ -39,7 +39,7 @@ const NEVER_KEPT = new Set([
 ]);
 
 /** Returns the headers that are kept. */
-export function keptHeaders(headers: Answer["headers"]): Answer["headers"] {
+export function keptHeaders(headers: HttpAnswer["headers"]): HttpAnswer["headers"] {
   const named = headers
     .filter(([name]) => name.toLowerCase() === "connection")
     .flatMap(([, value]) => value.split(","))
@@ -51,20 +51,20 @@ export function keptHeaders(headers: Answer["headers"]): Answer["headers"] {
 }
 
 /** Returns the headers of an answer of known length, without `Transfer-Encoding` (RFC 9112, 6.2). */
-export function wholeHeaders(headers: Answer["headers"]): Answer["headers"] {
+export function wholeHeaders(headers: HttpAnswer["headers"]): HttpAnswer["headers"] {
   return headers.filter(([name]) => name.toLowerCase() !== "transfer-encoding");
 }
 
 /** Returns the answer to a repetition. */
-export function duplicateOf(kept: Answer, expiresAtMs: number | undefined): Answer {
-  const length: Answer["headers"] = isBodiless(kept.status)
+export function duplicateOf(kept: HttpAnswer, expiresAtMs: number | undefined): HttpAnswer {
+  const length: HttpAnswer["headers"] = isBodiless(kept.status)
     ? []
     : [["Content-Length", String(kept.body.length)]];
-  const headers: Answer["headers"] = [...kept.headers, ...length, [REPLAYED, "true"]];
+  const headers: HttpAnswer["headers"] = [...kept.headers, ...length, [REPLAYED, "true"]];
   return withExpiry({ ...kept, headers }, expiresAtMs);
 }
 
-export function withExpiry(answer: Answer, expiresAtMs: number | undefined): Answer {
+export function withExpiry(answer: HttpAnswer, expiresAtMs: number | undefined): HttpAnswer {
   if (expiresAtMs === undefined) return answer;
   return { ...answer, headers: [...answer.headers, [EXPIRES, imfFixdate(expiresAtMs)]] };
 }
@@ -84,7 +84,7 @@ export function problemOf(
   code: ErrorCode,
   detail: string,
   extra: { readonly retryAfterMs?: number; readonly describedBy?: string | undefined } = {},
-): Answer {
+): HttpAnswer {
   const headers: [string, string][] = [
     ["Content-Type", PROBLEM_TYPE],
     ["Cache-Control", "no-store"],
@@ -97,7 +97,7 @@ export function problemOf(
 }
 
 /** Reads an answer of `fetch` style as far as it can be kept. The rest stays a stream, and is sent as it comes. */
-export async function answerOf(response: Response, bytesMax: number): Promise<Answer> {
+export async function answerOf(response: Response, bytesMax: number): Promise<HttpAnswer> {
   const head = { status: response.status, headers: [...response.headers] };
   if (response.body === null) return { ...head, body: NOTHING };
   const chunks: Uint8Array[] = [];
@@ -123,7 +123,7 @@ function restOf(reader: ReadableStreamDefaultReader<Uint8Array>): ReadableStream
   });
 }
 
-export function responseOf({ status, headers, body, rest }: Answer): Response {
+export function responseOf({ status, headers, body, rest }: HttpAnswer): Response {
   const sent = rest === undefined ? wholeHeaders(headers) : headers;
   const init = { status, headers: sent.map(([name, value]): [string, string] => [name, value]) };
   if (isBodiless(status)) return new Response(null, init);

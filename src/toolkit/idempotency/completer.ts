@@ -11,7 +11,7 @@ import { doubledMs, spreadMs } from "../../base/backoff.ts";
 import type { EntryFilter, Ledger, Place, PlacedEntry } from "../ledgers/ledger.ts";
 import { Check } from "../once/check.ts";
 import type { Acquired, Claim, ClaimTerms } from "../once/claiming.ts";
-import type { Answer } from "./answer.ts";
+import type { HttpAnswer } from "./answer.ts";
 import type { IdempotencyContext } from "./context.ts";
 import {
   COMPLETER_ATTEMPTS_DEFAULT,
@@ -61,7 +61,7 @@ interface CompleterParts<Tx> {
   readonly options: Omit<ResolvedOptions<never>, "scope" | "fingerprint">;
   readonly claim: (place: Place, terms: ClaimTerms) => Promise<Acquired<Tx>>;
   readonly start: (claim: Claim<Tx>, fingerprint: string | undefined) => Promise<Run<Tx>>;
-  readonly perform: (run: Run<Tx>, request: Request, handler: Handler<Tx>) => Promise<Answer>;
+  readonly perform: (run: Run<Tx>, request: Request, handler: Handler<Tx>) => Promise<HttpAnswer>;
 }
 
 interface Found<Tx> {

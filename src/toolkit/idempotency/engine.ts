@@ -22,7 +22,7 @@ import { GLOBAL } from "../rules/scoped-key.ts";
 import { acquire, type Claim, type ClaimTerms } from "../once/claiming.ts";
 import { growingPauses } from "../once/pauses.ts";
 import { keyTimeMs } from "../../protocol/key.ts";
-import { type Answer, answerOf, problemOf, duplicateOf, responseOf } from "./answer.ts";
+import { type HttpAnswer, answerOf, problemOf, duplicateOf, responseOf } from "./answer.ts";
 import { type Completer, type CompleterOptions, createCompleter } from "./completer.ts";
 import { type IdempotencyContext, noContext, NotStarted } from "./context.ts";
 import { fingerprintOf } from "./fingerprint.ts";
@@ -41,7 +41,7 @@ export type FetchHandler<Tx> = (
 
 /** The result of `Idempotency.begin()`: send this answer, or run the handler and report its end to `run`. */
 export type Begun<Tx> =
-  | { readonly kind: "answer"; readonly answer: Answer }
+  | { readonly kind: "answer"; readonly answer: HttpAnswer }
   | { readonly kind: "run"; readonly run: Run<Tx> };
 
 /** Running work of this process. */
@@ -95,8 +95,8 @@ export class Idempotency<Tx, Source = unknown> {
   }
 
   /** Runs a handler in `fetch` style to its end. */
-  async perform(run: Run<Tx>, request: Request, handler: FetchHandler<Tx>): Promise<Answer> {
-    let answer: Answer;
+  async perform(run: Run<Tx>, request: Request, handler: FetchHandler<Tx>): Promise<HttpAnswer> {
+    let answer: HttpAnswer;
     try {
       const response = await handler(request, run.context);
       answer = await answerOf(response, this.options.answerBytesMax);
@@ -146,7 +146,7 @@ export class Idempotency<Tx, Source = unknown> {
   }
 
   /** For adapters: returns a refusal that needs no body; undefined if there is none. */
-  refusalOf(method: string, header: string | null): Answer | undefined {
+  refusalOf(method: string, header: string | null): HttpAnswer | undefined {
     const name = this.options.header;
     if (!this.options.methods.has(method)) {
       const detail = `${name} is not taken for ${method}, and would protect nothing: leave it out`;
@@ -162,7 +162,7 @@ export class Idempotency<Tx, Source = unknown> {
   }
 
   /** For adapters: returns a refusal with everything that the options add. */
-  problem(code: ErrorCode, detail: string, retryAfterMs?: number): Answer {
+  problem(code: ErrorCode, detail: string, retryAfterMs?: number): HttpAnswer {
     const { describedBy } = this.options;
     return problemOf(code, detail, {
       describedBy,
@@ -383,7 +383,7 @@ export class Idempotency<Tx, Source = unknown> {
     return this.#refuse("answer_not_kept", "the work of this key is done");
   }
 
-  #duplicate(kept: Answer, keepLeftMs: number | undefined): Begun<Tx> {
+  #duplicate(kept: HttpAnswer, keepLeftMs: number | undefined): Begun<Tx> {
     const { tools, retainMs } = this.options;
     tools.meter.add("duplicates_total", 1, { primitive: "http" });
     const expiresAtMs = keepLeftMs === undefined ? undefined : tools.clock.nowMs() + keepLeftMs;

@@ -11,7 +11,7 @@
 
 import { joinBytes } from "../../base/bytes.ts";
 import type { ServerResponse } from "node:http";
-import { type Answer, wholeHeaders } from "./answer.ts";
+import { type HttpAnswer, wholeHeaders } from "./answer.ts";
 import type { Idempotency } from "./engine.ts";
 import { HeldAnswer } from "./node-answer.ts";
 import { conduct, isOver, sendFailure } from "./node-conduct.ts";
@@ -26,17 +26,17 @@ import {
 import type { Run } from "./run.ts";
 
 /** The members of Fastify's request that are used. */
-export interface FastifyRequestLike {
+type FastifyRequestLike = {
   readonly method: string;
   readonly originalUrl: string;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly body: unknown;
   /** The message of `node:http`. */
   readonly raw: CountedHeaders;
-}
+};
 
 /** The members of Fastify's reply that are used. */
-export interface FastifyReplyLike {
+type FastifyReplyLike = {
   readonly statusCode: number;
   /** Also true after a handler has called `hijack`. */
   readonly sent: boolean;
@@ -46,12 +46,12 @@ export interface FastifyReplyLike {
   getHeaders(): Readonly<Record<string, number | string | string[] | undefined>>;
   removeHeader(name: string): unknown;
   send(payload: unknown): unknown;
-}
+};
 
 /** The members of a Fastify instance that are used. */
-export interface FastifyInstanceLike {
+type FastifyInstanceLike = {
   addHook(...all: never[]): unknown;
-}
+};
 
 interface RouteLike {
   readonly method: string | readonly string[];
@@ -68,7 +68,7 @@ interface Work<Tx> {
 }
 
 /** The plugin type that Fastify's `register` takes. */
-export type FastifyPluginLike = (
+type FastifyPluginLike = (
   instance: FastifyInstanceLike,
   options: unknown,
   done: (error?: Error) => void,
@@ -126,7 +126,7 @@ class Hooks<Tx, Source> {
   /** The bodies of repetitions and refusals. */
   readonly #bodies = new WeakMap<FastifyRequestLike, Uint8Array>();
   /** The answers that are sent in place of those that Fastify makes of the error. */
-  readonly #lost = new WeakMap<FastifyRequestLike, Answer>();
+  readonly #lost = new WeakMap<FastifyRequestLike, HttpAnswer>();
 
   constructor(engine: Idempotency<Tx, Source>) {
     this.#engine = engine;
@@ -213,7 +213,7 @@ class Hooks<Tx, Source> {
     const body = this.#bodies.get(request);
     if (body !== undefined) return body.length === 0 ? undefined : bufferOf(body);
     if (run === undefined) return payload;
-    let answer: Answer;
+    let answer: HttpAnswer;
     let rest: AsyncIterable<unknown> | undefined;
     try {
       const read = await readPayload(reply, payload, this.#engine.options.answerBytesMax);
@@ -262,7 +262,7 @@ function rawOf({ raw }: FastifyReplyLike): ServerResponse {
 /** Marks an answer that has more bytes: they are sent from their own stream. */
 const LONG = new ReadableStream<Uint8Array>();
 
-function headOf(reply: FastifyReplyLike): Pick<Answer, "status" | "headers"> {
+function headOf(reply: FastifyReplyLike): Pick<HttpAnswer, "status" | "headers"> {
   const headers = Object.entries(reply.getHeaders()).flatMap(
     ([name, value]): [string, string][] => {
       if (value === undefined) return [];
@@ -272,13 +272,13 @@ function headOf(reply: FastifyReplyLike): Pick<Answer, "status" | "headers"> {
   return { status: reply.statusCode, headers };
 }
 
-function put(reply: FastifyReplyLike, { status, headers }: Answer): void {
+function put(reply: FastifyReplyLike, { status, headers }: HttpAnswer): void {
   reply.code(status);
   for (const [name, value] of headers) reply.header(name, value);
 }
 
 /** Replaces the answer that Fastify was about to send. */
-function replace(reply: FastifyReplyLike, answer: Answer): Buffer {
+function replace(reply: FastifyReplyLike, answer: HttpAnswer): Buffer {
   for (const name of Object.keys(reply.getHeaders())) reply.removeHeader(name);
   put(reply, answer);
   return bufferOf(answer.body);

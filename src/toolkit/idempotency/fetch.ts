@@ -38,7 +38,7 @@ import {
 
 export type { IdempotentInit } from "./fetch-body.ts";
 export type { IdempotentFetchOptions } from "./fetch-options.ts";
-export { type KeyRecord, type KeyStore, memoryKeyStore, storageKeyStore } from "./key-store.ts";
+export { type KeyStore, memoryKeyStore, storageKeyStore } from "./key-store.ts";
 
 /** Calls an operation by its name. See `createIdempotentFetch`. */
 export interface IdempotentFetch {
@@ -98,22 +98,6 @@ export function createIdempotentFetch(options: IdempotentFetchOptions): Idempote
     caller.call(operation, url, init);
   return Object.assign(call, { done: (operation: string) => caller.done(operation) });
 }
-
-/**
- * The failpoints of a caller: `setFailpoint` of `hapax/testing` is called with these names.
- *
- * ```ts
- * import { FETCH_FAILPOINTS } from "hapax/idempotency/fetch";
- *
- * console.assert(FETCH_FAILPOINTS.includes("fetch.persisted"));
- * ```
- */
-export const FETCH_FAILPOINTS = [
-  /** The key is kept, and nothing was sent. */
-  "fetch.persisted",
-  /** A final answer has arrived, and the caller does not know yet. */
-  "fetch.answered",
-] as const;
 
 /** The longest name of an operation, in characters: it is part of messages, and of a line of a file. */
 const OPERATION_CHARS_MAX = 512;

@@ -17,7 +17,7 @@ import {
 } from "./request.ts";
 
 /** The members of Hono's context that are used. The middleware replaces `raw` by a request that can still be read. */
-export interface HonoContext {
+type HonoContext = {
   readonly req: {
     raw: Request;
     /** Hono keeps the body that it has read, for the next reader. */
@@ -27,7 +27,7 @@ export interface HonoContext {
   error: Error | undefined;
   /** The environment of the runtime: on Node, the message of `node:http`. */
   readonly env?: unknown;
-}
+};
 
 /**
  * Returns a middleware for Hono. `engine.contextOf(c)` returns the context.

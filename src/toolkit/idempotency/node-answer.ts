@@ -9,7 +9,7 @@
 
 import { joinBytes } from "../../base/bytes.ts";
 import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from "node:http";
-import type { Answer } from "./answer.ts";
+import type { HttpAnswer } from "./answer.ts";
 
 type Callback = (error?: Error | null) => void;
 
@@ -25,7 +25,7 @@ type WriteHeadArguments = readonly (
 
 export class HeldAnswer {
   /** Resolves when the handler has ended its response; rejects if it has destroyed it. */
-  readonly ended: Promise<Answer>;
+  readonly ended: Promise<HttpAnswer>;
   readonly #response: ServerResponse;
   readonly #chunks: Uint8Array[] = [];
   readonly #before: { readonly status: number; readonly headers: OutgoingHttpHeaders };
@@ -34,7 +34,7 @@ export class HeldAnswer {
   #isHolding = true;
   #isBegun = false;
   #isEnded = false;
-  #end: (answer: Answer) => void = () => undefined;
+  #end: (answer: HttpAnswer) => void = () => undefined;
   #fail: (error: Error) => void = () => undefined;
   #onSent: Callback | undefined;
   /** Ends the response. Middleware may have replaced our `end`, and does not expect a second call. */
@@ -53,7 +53,7 @@ export class HeldAnswer {
   }
 
   /** Sends the held answer, with further headers. */
-  send(extra: Answer["headers"]): void {
+  send(extra: HttpAnswer["headers"]): void {
     const response = this.#response;
     this.#isHolding = false;
     // Nothing was sent so far, and middleware that compresses answers reads this before it writes the head.
@@ -66,7 +66,7 @@ export class HeldAnswer {
   }
 
   /** Sends another answer in place of the held one. */
-  replace(answer: Answer): void {
+  replace(answer: HttpAnswer): void {
     this.drop();
     putHead(this.#response, answer);
     this.#realEnd(answer.body);
@@ -243,7 +243,7 @@ function pairsOf(
   ]);
 }
 
-function headersOf(headers: OutgoingHttpHeaders): Answer["headers"] {
+function headersOf(headers: OutgoingHttpHeaders): HttpAnswer["headers"] {
   return Object.entries(headers).flatMap(([name, value]): [string, string][] => {
     if (value === undefined) return [];
     return Array.isArray(value)
@@ -253,12 +253,12 @@ function headersOf(headers: OutgoingHttpHeaders): Answer["headers"] {
 }
 
 /** Sends an answer of the engine: a repetition or a refusal. */
-export function sendNodeAnswer(response: ServerResponse, answer: Answer): void {
+export function sendNodeAnswer(response: ServerResponse, answer: HttpAnswer): void {
   putHead(response, answer);
   response.end(answer.body);
 }
 
-function putHead(response: ServerResponse, { status, headers }: Answer): void {
+function putHead(response: ServerResponse, { status, headers }: HttpAnswer): void {
   response.statusCode = status;
   const all = new Map<string, string[]>();
   for (const [name, value] of headers) all.set(name, [...(all.get(name) ?? []), value]);

@@ -7,7 +7,7 @@
 
 import type { ServerResponse } from "node:http";
 import { isHapaxError } from "../../base/errors.ts";
-import { type Answer, problemOf } from "./answer.ts";
+import { type HttpAnswer, problemOf } from "./answer.ts";
 import { HeldAnswer, sendNodeAnswer } from "./node-answer.ts";
 import type { Run } from "./run.ts";
 
@@ -27,11 +27,11 @@ export async function conduct<Tx>(
   run: Run<Tx>,
   response: ServerResponse,
   work: () => Promise<boolean>,
-  isFailure: (answer: Answer) => boolean = () => false,
+  isFailure: (answer: HttpAnswer) => boolean = () => false,
   held = new HeldAnswer(response),
 ): Promise<void> {
   const aborted = new Promise<never>((_resolve, reject) => aborts.set(response, reject));
-  let answer: Answer;
+  let answer: HttpAnswer;
   try {
     const done = work().then((isDone) => (isDone ? endOf(held, response) : held.ended));
     answer = await Promise.race([done, held.ended, aborted]);
@@ -54,7 +54,7 @@ export async function conduct<Tx>(
     held.send([]);
     return;
   }
-  let final: Answer;
+  let final: HttpAnswer;
   try {
     final = await run.finish(answer);
   } catch (error) {
@@ -79,7 +79,7 @@ function isThenable(value: unknown): boolean {
 }
 
 /** Waits for the answer. Rejects when the client has gone and the handler is over without an answer. */
-function endOf(held: HeldAnswer, response: ServerResponse): Promise<Answer> {
+function endOf(held: HeldAnswer, response: ServerResponse): Promise<HttpAnswer> {
   if (held.isEnded) return held.ended;
   return new Promise((resolve, reject) => {
     const gone = (): void => {

@@ -5,7 +5,7 @@
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { isHapaxError } from "../../base/errors.ts";
-import type { Answer } from "./answer.ts";
+import type { HttpAnswer } from "./answer.ts";
 import { NotStarted } from "./context.ts";
 import type { Begun, Idempotency } from "./engine.ts";
 import { sendNodeAnswer } from "./node-answer.ts";
@@ -16,23 +16,23 @@ import { hasLostHeaders, headersOf, LOST_HEADERS, urlOf } from "./request.ts";
 export { fileKeyStore } from "./key-file.ts";
 
 /** The listener of `http.createServer`. It may be asynchronous. */
-export type NodeListener = (request: IncomingMessage, response: ServerResponse) => unknown;
+type NodeListener = (request: IncomingMessage, response: ServerResponse) => unknown;
 
 /** The `next` of Express and connect. */
-export type NextFunction = (error?: unknown) => void;
+type NextFunction = (error?: unknown) => void;
 
 /** The request type of Express, if its types are installed. */
-export type ExpressRequest =
+type ExpressRequest =
   /** @ts-ignore Not every user has Express. */
   import("express").Request;
 
 /** The response type of Express, if its types are installed. */
-export type ExpressResponse =
+type ExpressResponse =
   /** @ts-ignore Not every user has Express. */
   import("express").Response;
 
 /** A middleware or a handler of Express. */
-export type ExpressHandler<Request, Response> = (
+type ExpressHandler<Request, Response> = (
   request: Request,
   response: Response,
   next: NextFunction,
@@ -167,7 +167,7 @@ export function expressIdempotencyErrors(): (
   };
 }
 
-const isFailed = ({ status }: Answer): boolean => status >= 500;
+const isFailed = ({ status }: HttpAnswer): boolean => status >= 500;
 
 async function begin<Tx, Source>(
   engine: Idempotency<Tx, Source>,

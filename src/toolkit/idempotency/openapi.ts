@@ -7,14 +7,14 @@ import { KEY_CHARS_MAX } from "../../protocol/idempotency-key.ts";
 import { EXPIRES, REPLAYED } from "./answer.ts";
 
 /** A part of an OpenAPI 3 document, for operations that take a key. */
-export interface IdempotencyOpenApi {
+type IdempotencyOpenApi = {
   /** For `parameters` of the operation. */
   readonly parameters: readonly Readonly<Record<string, unknown>>[];
   /** For `responses` of the operation: 400, 409 and 422. */
   readonly responses: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
   /** For `headers` of all other responses. */
   readonly headers: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
-}
+};
 
 /**
  * Describes the header, the refusals and the headers of answers for an OpenAPI document.

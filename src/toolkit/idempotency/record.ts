@@ -10,7 +10,7 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
-import { type Answer, keptHeaders } from "./answer.ts";
+import { type HttpAnswer, keptHeaders } from "./answer.ts";
 
 /** A stored request, which a completer can repeat. */
 export interface StoredRequest {
@@ -45,7 +45,7 @@ interface ProgressHead {
 interface AnswerHead {
   readonly kind: "answer";
   readonly status: number;
-  readonly headers: Answer["headers"];
+  readonly headers: HttpAnswer["headers"];
 }
 
 export function encodeProgress({ request, phases }: Progress): Uint8Array {
@@ -67,12 +67,12 @@ export function decodeProgress(data: Uint8Array | undefined): Progress {
   return { request, phases: new Map(head.phases.map(([name, value]) => [name, value])) };
 }
 
-export function encodeAnswer({ status, headers, body }: Answer): Uint8Array {
+export function encodeAnswer({ status, headers, body }: HttpAnswer): Uint8Array {
   return encode({ kind: "answer", status, headers: keptHeaders(headers) }, body);
 }
 
 /** Returns the kept answer; undefined if it was too large. */
-export function decodeAnswer(data: Uint8Array | undefined): Answer | undefined {
+export function decodeAnswer(data: Uint8Array | undefined): HttpAnswer | undefined {
   if (data === undefined) return undefined;
   const { head, body } = decode(data);
   if (head.kind !== "answer") return undefined;

@@ -11,7 +11,7 @@ import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import type { Claim } from "../once/claiming.ts";
-import { type Answer, keptHeaders, problemOf, withExpiry } from "./answer.ts";
+import { type HttpAnswer, keptHeaders, problemOf, withExpiry } from "./answer.ts";
 import { type IdempotencyContext, NotStarted } from "./context.ts";
 import { derivedKey } from "./fingerprint.ts";
 import { type OpenTransaction, openTransaction } from "./open-transaction.ts";
@@ -33,7 +33,7 @@ export interface RunParts<Tx> {
 
 /** An answer that is committed. */
 export interface Kept {
-  readonly answer: Answer;
+  readonly answer: HttpAnswer;
   readonly expiresAtMs: number;
 }
 
@@ -73,7 +73,7 @@ export class Run<Tx> {
   }
 
   /** Commits the work. Returns the answer to send. Rejects if the work is not committed. */
-  async finish(answer: Answer): Promise<Answer> {
+  async finish(answer: HttpAnswer): Promise<HttpAnswer> {
     if (this.#isOver) return answer;
     if (this.#isNotStarted || !(await this.#isKept(answer))) {
       // A refusal leaves no entry, so a stranger who tries many keys cannot fill the table.
@@ -109,7 +109,7 @@ export class Run<Tx> {
   }
 
   /** Returns the answer if the work has failed because another process has it, or may soon have it. */
-  answerTo(error: unknown): Answer | undefined {
+  answerTo(error: unknown): HttpAnswer | undefined {
     const { aborted, reason } = this.context.signal;
     // The error may be the handler's own: its transaction ended with the lease, so its next write was refused.
     const isLost = [error, reason].some((each) => isHapaxError(each, "lease_lost"));
@@ -117,7 +117,7 @@ export class Run<Tx> {
   }
 
   /** Asks the user's rule, which may fail like a handler. */
-  async #isKept(answer: Answer): Promise<boolean> {
+  async #isKept(answer: HttpAnswer): Promise<boolean> {
     try {
       return isKept(this.#parts.options.keep, answer);
     } catch (error) {
@@ -126,7 +126,7 @@ export class Run<Tx> {
     }
   }
 
-  async #commit(answer: Answer): Promise<void> {
+  async #commit(answer: HttpAnswer): Promise<void> {
     const { ledger, options, claim } = this.#parts;
     const data = isStorable(answer, options.answerBytesMax) ? encodeAnswer(answer) : undefined;
     try {
@@ -224,7 +224,7 @@ export class Run<Tx> {
 }
 
 /** Returns the answer for the client. It does not mention the lost lease; the client just asks again. */
-function takenOver(describedBy: string | undefined): Answer {
+function takenOver(describedBy: string | undefined): HttpAnswer {
   const detail = "another process has taken the work over";
   return problemOf("in_progress", detail, { retryAfterMs: 1000, describedBy });
 }
@@ -247,13 +247,13 @@ const PASSING = new Set([409, 425, 429]);
 /** Statuses that mean "not you" or "not here": the work has not begun, and a later attempt may be accepted. */
 const REFUSALS = new Set([401, 403, 404]);
 
-function isKept(rule: ResolvedOptions<never>["keep"], { status, headers }: Answer): boolean {
+function isKept(rule: ResolvedOptions<never>["keep"], { status, headers }: HttpAnswer): boolean {
   if (typeof rule === "function") return rule(status);
   if (rule === "success") return status >= 200 && status < 300;
   const saysLater = headers.some(([name]) => name.toLowerCase() === "retry-after");
   return !PASSING.has(status) && !REFUSALS.has(status) && !(status === 503 && saysLater);
 }
 
-function isStorable({ body, rest }: Answer, bytesMax: number): boolean {
+function isStorable({ body, rest }: HttpAnswer, bytesMax: number): boolean {
   return rest === undefined && body.length <= bytesMax;
 }

@@ -46,7 +46,7 @@ import {
   requireSlot,
   type SlotFacts,
   slotNameOf,
-  type SlotScope,
+  type SlotOptions,
 } from "./postgres-slot.ts";
 
 /** Distances in the journal that are worth a write. */
@@ -77,7 +77,7 @@ interface Log {
   /** Always alone: a slot belongs to no transaction. */
   readonly query: Query;
   readonly tables: OutboxTables;
-  readonly way: SlotScope["way"];
+  readonly way: SlotOptions["way"];
   readonly schema: string | undefined;
   readonly publication: string;
   readonly prefix: string | undefined;

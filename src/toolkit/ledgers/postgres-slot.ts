@@ -210,19 +210,23 @@ export async function makeOnce(query: Query, statement: string): Promise<void> {
 }
 
 /** Which outbox a slot is for: one database may have several. */
-export interface SlotScope {
+export interface SlotOptions {
   readonly way: Extract<OutboxWay, "decoding" | "messages">;
   /** As in the options of the ledger. */
   readonly schema?: string;
 }
 
 /** Makes a name that is readable, and distinct for every database, way, schema and relay. Their characters do not matter. */
-export async function slotNameOf(query: Query, relay: string, scope: SlotScope): Promise<string> {
+export async function slotNameOf(
+  query: Query,
+  relay: string,
+  options: SlotOptions,
+): Promise<string> {
   const readable = relay
     .toLowerCase()
     .replaceAll(/[^a-z0-9]+/g, "_")
     .slice(0, 40);
-  const identity = JSON.stringify([scope.way, scope.schema ?? "", relay]);
+  const identity = JSON.stringify([options.way, options.schema ?? "", relay]);
   const [row] = await query(
     "SELECT left(encode(sha256(convert_to($1::text || current_database(), 'UTF8')), 'hex'), 12) AS digest",
     [identity],
@@ -259,10 +263,10 @@ export interface SlotDescription {
 export async function describeSlot(
   client: PgPool | PostgresSql,
   relay: string,
-  scope: SlotScope,
+  options: SlotOptions,
 ): Promise<SlotDescription | undefined> {
   const query = queryOf(client);
-  const slot = await slotNameOf(query, relay, scope);
+  const slot = await slotNameOf(query, relay, options);
   const facts = await findSlot(query, slot);
   if (facts === undefined) return undefined;
   const { retainedBytes, walStatus, safeWalBytes, isUnlimited } = facts;
@@ -285,10 +289,10 @@ export async function describeSlot(
 export async function dropSlot(
   client: PgPool | PostgresSql,
   relay: string,
-  scope: SlotScope,
+  options: SlotOptions,
 ): Promise<boolean> {
   const query = queryOf(client);
-  const slot = await slotNameOf(query, relay, scope);
+  const slot = await slotNameOf(query, relay, options);
   return inTurn(async () => {
     try {
       await query("SELECT pg_drop_replication_slot($1)", [slot]);

@@ -26,8 +26,7 @@ import { postgresEntries, quoted } from "./postgres-entries.ts";
 import { createPostgresOutbox, type PostgresOutboxOptions } from "./postgres-outbox.ts";
 import { POSTGRES_MIGRATIONS_TABLE, POSTGRES_PARTS } from "./postgres-schema.ts";
 
-export type { PgClient, PgPool, PostgresSql, PostgresTransaction } from "../databases/postgres.ts";
-export { pgListener, type PostgresOutboxOptions } from "./postgres-outbox.ts";
+export { type OutboxNotify, pgListener, type PostgresOutboxOptions } from "./postgres-outbox.ts";
 export { describeSlot, dropSlot, type SlotDescription } from "./postgres-slot.ts";
 export { ledgerSchema } from "./schema.ts";
 

@@ -22,7 +22,7 @@ import { keepingTokens, sqliteEntries } from "./sqlite-entries.ts";
 import { createSqliteOutbox } from "./sqlite-outbox.ts";
 import { SQLITE_MIGRATIONS_TABLE, SQLITE_NOW, SQLITE_PARTS } from "./sqlite-schema.ts";
 
-export type { OpenSqlite, SqliteConnection, SqliteStatement } from "../databases/sqlite.ts";
+export type { SqliteConnection } from "../databases/sqlite.ts";
 export { ledgerSchema } from "./schema.ts";
 
 const APPLIED = "SELECT part, max(version) AS version FROM hapax_migrations GROUP BY part";

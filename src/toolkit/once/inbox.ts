@@ -29,7 +29,7 @@ export interface InboxOptions extends Tools {
 }
 
 /** The result of `Inbox.handle()`. */
-export type InboxResult<T> =
+type InboxResult<T> =
   | { readonly isDuplicate: false; readonly result: T }
   /** The message was handled before. Its result is not kept. */
   | { readonly isDuplicate: true };

@@ -9,7 +9,6 @@ import {
   applyVersion,
   decideVersion,
   NO_VERSIONS,
-  type VersionDecision,
   type VersionedWrite,
   type Versions,
 } from "../rules/version.ts";
@@ -38,7 +37,11 @@ export async function setVersion<Tx>(
   ledger: Ledger<Tx>,
   identity: ScopedKey,
   write: VersionedWrite,
-): Promise<VersionDecision> {
+): Promise<{
+  readonly kind: "applied" | "duplicate" | "conflict" | "forgotten";
+  /** The version that the write has made; the present one if it made none. */
+  readonly version: number;
+}> {
   const place = placeOf(identity, write);
   // Outside a transaction the version would move without its thing.
   requireJoined(ledger, "the version");

@@ -18,7 +18,7 @@ export interface ForgetOptions {
 }
 
 /** The result of `forgetRelay()`. */
-export interface ForgottenRelay {
+type ForgottenRelay = {
   /** False: there was no relay of this name. */
   readonly isFound: boolean;
   /** Held events that are still there: a new relay of the name publishes them. */
@@ -28,7 +28,7 @@ export interface ForgottenRelay {
   readonly isUnfinished: boolean;
   /** The last position of the relay, as text that only the log understands. Undefined if the outbox has rows. */
   readonly position: string | undefined;
-}
+};
 
 /** Held events that one transaction discards. */
 const DISCARDED_MAX = 500;

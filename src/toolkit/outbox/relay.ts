@@ -12,7 +12,7 @@ import { pause } from "../../base/pause.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import { acquire, type Claim } from "../once/claiming.ts";
 import type { Publisher } from "./publisher.ts";
-import { backOff, createBreath, type RelayParts, type Tally } from "./publishing.ts";
+import { backOff, createBreath, type RelayParts } from "./publishing.ts";
 import { RowsWork } from "./relay-rows.ts";
 import {
   type RelayOptions,
@@ -30,7 +30,12 @@ const RETAIN_MS = 36_600 * 86_400_000;
 const CUT_GRACE_MS = 1000;
 
 /** What `runOnce` has done. An event may have failed more than once. */
-export type RelayReport = Readonly<Tally>;
+type RelayReport = {
+  readonly published: number;
+  readonly failed: number;
+  /** Events that became dead letters. */
+  readonly dead: number;
+};
 
 /**
  * Makes a relay. Nothing happens until `run` or `runOnce`. Throws `invalid_options`, and `unsupported` if the ledger has no

@@ -25,11 +25,10 @@ export interface VersionedWrite {
 }
 
 /** The result of a versioned write. `version`: the one that the write has made; the present one if it made none. */
-export type VersionDecision =
-  | { readonly kind: "applied"; readonly version: number }
-  | { readonly kind: "duplicate"; readonly version: number }
-  | { readonly kind: "conflict"; readonly version: number }
-  | { readonly kind: "forgotten"; readonly version: number };
+export interface VersionDecision {
+  readonly kind: "applied" | "duplicate" | "conflict" | "forgotten";
+  readonly version: number;
+}
 
 /** How many writes of each thing are remembered. A write is hardly ever repeated after so many others. */
 export const WRITES_KEPT = 64;

@@ -1,0 +1,60 @@
+/** The names of all failpoints, and the hook for them. */
+
+export { setFailpoint } from "../base/failpoint.ts";
+
+/**
+ * The failpoints of the toolkit: steps between which a crash matters, in the order in which the code reaches them. The hook of
+ * `setFailpoint` is called with these names.
+ *
+ * ```ts
+ * import { GLOBAL, processOnce } from "hapax/ledger";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ * import { FAILPOINTS, setFailpoint } from "hapax/testing";
+ *
+ * const reached: string[] = [];
+ * setFailpoint((name) => void reached.push(name));
+ * await processOnce(memoryLedger(), { scope: GLOBAL, key: "order 17" }, () => "paid");
+ * setFailpoint(undefined);
+ * console.assert(reached.join() === FAILPOINTS.filter((name) => name.startsWith("once.")).join());
+ * ```
+ */
+export const FAILPOINTS = [
+  /** The claim is committed. */
+  "once.claimed",
+  /** The work begins. */
+  "once.began",
+  /** The work has ended, and nothing is recorded. */
+  "once.worked",
+  /** The end is recorded, and not committed. */
+  "once.completed",
+  /** The end is committed, and the caller does not know yet. */
+  "once.committed",
+  "inbox.began",
+  "inbox.worked",
+  "inbox.committed",
+  "lease.acquired",
+  /** The token is the newest, and nothing is committed. */
+  "lease.checked",
+  /** The claim of a request is committed, and the handler has not begun. */
+  "http.claimed",
+  /** A phase is committed, and the handler does not know yet. */
+  "http.phase.done",
+  /** The handler has answered, and nothing of it is recorded. */
+  "http.worked",
+  /** The answer is recorded, and not committed. */
+  "http.completed",
+  /** The answer is committed, and nothing has been sent. */
+  "http.committed",
+  /** The key of a call is kept, and nothing was sent. */
+  "fetch.persisted",
+  /** A final answer has arrived, and the caller does not know yet. */
+  "fetch.answered",
+  /** An event is added, and its transaction is not committed. */
+  "outbox.added",
+  /** A relay has written down what it is about to publish. */
+  "outbox.planned",
+  /** The publisher has answered, and the relay has not written it down. */
+  "outbox.published",
+  /** The outcome is written down. */
+  "outbox.settled",
+] as const;
