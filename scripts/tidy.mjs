@@ -386,6 +386,29 @@ function headerNames(tree) {
   return problems;
 }
 
+/** The reference is for readers who do not know the labels. Words such as UTF8, SHA256 and RFC numbers are no labels. */
+function labelsInReference(tree) {
+  const labels = new Set(
+    tree.paths
+      .filter(isSource)
+      .flatMap((path) =>
+        [...header(tree.read(path)).matchAll(/^\s*\*\s+([A-Z]{1,3}\d+[a-z]?)\s{2,}\S/gm)].map(
+          ([, label]) => label,
+        ),
+      ),
+  );
+  return tree.paths
+    .filter((path) => path.startsWith("docs/reference/"))
+    .flatMap((path) =>
+      [...tree.read(path).matchAll(/\b[A-Z]{1,3}\d+[a-z]?\b/g)]
+        .filter(([label]) => labels.has(label))
+        .map(({ 0: label, index }) => {
+          const line = lineOf(tree.read(path), index);
+          return `${path}:${line}: ${label} is a label: say the rule`;
+        }),
+    );
+}
+
 export const checks = [
   { name: "invariant labels", find: invariantLabels },
   { name: "protocol sections", find: protocolSections },
@@ -393,6 +416,7 @@ export const checks = [
   { name: "error codes", find: errorCodes },
   { name: "open tasks", find: (tree) => linesMatching(tree, TASK_MARK, "no issue number") },
   { name: "plain words", find: plainWords },
+  { name: "labels in the reference", find: labelsInReference },
   { name: "file lengths", find: fileLengths },
   { name: "build output", find: buildOutput },
   { name: "export targets", find: exportTargets },

@@ -190,6 +190,11 @@ const planted: readonly Planted[] = [
     changes: { "src/streams/stores/memory.ts": "/**\n * Comes\n * to an end.\n */\n" },
   },
   {
+    check: "labels in the reference",
+    problem: "docs/reference/rule.md:2: ZZ1 is a label: say the rule",
+    changes: { "docs/reference/rule.md": "# UTF8\nIt holds ZZ1.\n" },
+  },
+  {
     check: "file lengths",
     problem: "src/streams/stores/memory.ts has 501 lines; at most 500",
     changes: { "src/streams/stores/memory.ts": "// A line.\n".repeat(501) },

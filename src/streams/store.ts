@@ -22,7 +22,7 @@ import type { Change } from "./core/change.ts";
 import type { Offset, StreamId } from "./core/types.ts";
 import type { World } from "./core/world.ts";
 
-/** Keeps streams. Its contract, S1 to S9, stands at the head of `store.ts`. */
+/** Keeps streams. Its contract stands at the head of `store.ts`. */
 export interface Store {
   readonly supports: StoreSupport;
   /** The state of all streams. The store recovers it when it opens; then the engine changes it. */

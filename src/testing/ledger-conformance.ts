@@ -8,7 +8,7 @@ import { ledgerWriteCases } from "./ledger-cases-writes.ts";
 export type { LedgerCase, LedgerTarget } from "./ledger-cases-kit.ts";
 
 /**
- * Every case of the contract, LG1 to LG9. Run them one after the other. They need no cleanup between them.
+ * Every case of the contract of a ledger. Run them one after the other. They need no cleanup between them.
  *
  * ```ts
  * import { memoryLedger, type MemoryTransaction } from "hapax/ledgers/memory";

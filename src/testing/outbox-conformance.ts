@@ -7,7 +7,7 @@ import { cleanCases, heldCases, rowCases } from "./outbox-cases-held.ts";
 export type { OutboxCase, OutboxTarget } from "./outbox-case-kit.ts";
 
 /**
- * Every case of the contract, OL1 to OL7. Each says for which ways it is, and answers why if it does not apply. They share
+ * Every case of the contract of an outbox. Each says for which ways it is, and answers why if it does not apply. They share
  * one database and must run one after the other.
  *
  * ```ts

@@ -7,7 +7,7 @@ import { groupStoreCases, trimStoreCases } from "./store-trim-cases.ts";
 
 export type { ConformanceCase, OpenStore } from "./store-case-kit.ts";
 
-/** Every case of the contract, S1 to S9. */
+/** Every case of the contract of a store. */
 export const STORE_CASES: readonly ConformanceCase[] = [
   ...storeCases,
   ...trimStoreCases,

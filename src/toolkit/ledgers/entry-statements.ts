@@ -216,7 +216,7 @@ export function scanStatement(dialect: Dialect, filter: EntryFilter): Statement 
   WHERE ${where} ORDER BY made_at, token LIMIT ${draft.bind(max)}`);
 }
 
-/** LG8; answers one row for each that was deleted. */
+/** Deletes entries that are past their retention; answers one row for each that was deleted. */
 export function sweepStatement(dialect: Dialect, max: number): Statement {
   const draft = new Draft(dialect);
   const { soughtNow, lockFree } = dialect;

@@ -103,7 +103,7 @@ export interface Entries {
   remove(place: Place, expected: Expected): Promise<boolean>;
   /** Oldest first. */
   scan(filter: EntryFilter): Promise<readonly PlacedEntry[]>;
-  /** LG8; answers how many were deleted. Entries that are running under a lease stay. */
+  /** Deletes entries that are past their retention, at most `max` of them, and answers how many. Entries that are running under a lease stay. */
   sweep(max: number): Promise<number>;
 }
 
