@@ -27,9 +27,9 @@ describe("an append through the fast lane", () => {
     walked = walkOfAppend();
   }, 60_000);
 
-  test("crosses folders 15 times at most: runtime, server, protocol, engine, core, store, and back", () => {
+  test("crosses folders 13 times at most: runtime, server, protocol, engine, core, store, and back", () => {
     const { crossings, parts } = walked;
-    expect(crossings).toBeLessThanOrEqual(15);
+    expect(crossings).toBeLessThanOrEqual(13);
     const folders = parts.map(({ folder }) => folder.replace("streams/", ""));
     const way = ["runtimes", "server", "protocol", "engine", "core", "stores"];
     expect([...new Set(folders)].toSorted()).toEqual(way.toSorted());

@@ -27,16 +27,22 @@ export interface Store {
   readonly supports: StoreSupport;
   /** The state of all streams. The store recovers it when it opens; then the engine changes it. */
   readonly world: World;
-  /**
-   * Returns how many bytes of data a commit can certainly still take. The engine refuses writes beyond it. Below
-   * zero, a change without data fits only if it frees room; below minus one, no change fits.
-   */
-  roomBytes(): number;
+  /** The room that is left. The store keeps it current, and the engine looks at it before every write. */
+  readonly room: StoreRoom;
   commit(changes: readonly Change[]): Promise<void>;
   read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page>;
   /** Returns the sizes at this moment, for metrics. */
   stats(): StoreStats;
   close(): Promise<void>;
+}
+
+/** The room of a store, as it is now. */
+export interface StoreRoom {
+  /**
+   * How many bytes of data a commit can certainly still take. The engine refuses writes beyond it. Below zero, a
+   * change without data fits only if it frees room; below minus one, no change fits.
+   */
+  readonly bytes: number;
 }
 
 /** Sizes of a store. */

@@ -111,7 +111,7 @@ export const trimStoreCases: readonly ConformanceCase[] = [
       const empty = store.stats().liveBytes;
       for (let part = 0; part < 20; part += 1) await write(store, appended(1, pattern(500, part)));
       const full = store.stats().liveBytes;
-      const room = store.roomBytes();
+      const room = store.room.bytes;
       await write(store, trimmed(1, 5000));
       const half = store.stats().liveBytes;
       equalCanonical(
@@ -122,7 +122,7 @@ export const trimStoreCases: readonly ConformanceCase[] = [
       await write(store, trimmed(1, 10_000));
       equalCanonical(store.stats().liveBytes, empty, "live when all was trimmed");
       // A memory store has the room again at once; a journal only after compaction.
-      equalCanonical(store.roomBytes() >= room - 5000, true, "the room");
+      equalCanonical(store.room.bytes >= room - 5000, true, "the room");
       await store.close();
     },
   },

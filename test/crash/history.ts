@@ -37,7 +37,7 @@ export class History {
     return {
       supports: store.supports,
       world: store.world,
-      roomBytes: () => store.roomBytes(),
+      room: store.room,
       stats: () => store.stats(),
       read: (stream, from, to, bytesMax) => store.read(stream, from, to, bytesMax),
       close: () => store.close(),

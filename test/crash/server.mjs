@@ -39,7 +39,7 @@ function acknowledgesEarly(inner) {
   return {
     supports: inner.supports,
     world: inner.world,
-    roomBytes: () => inner.roomBytes(),
+    room: inner.room,
     commit(changes) {
       last = last
         .then(() => new Promise((resolve) => setTimeout(resolve, 5)))

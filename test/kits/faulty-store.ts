@@ -45,7 +45,7 @@ export function openFaultyStore(inner: Store, plan: FaultPlan = {}): FaultyStore
   return {
     supports: inner.supports,
     world: inner.world,
-    roomBytes: () => inner.roomBytes(),
+    room: inner.room,
     stats: () => inner.stats(),
     get commits() {
       return commits;

@@ -51,7 +51,7 @@ export function openGatedStore(inner: Store): GatedStore {
   return {
     supports: inner.supports,
     world: inner.world,
-    roomBytes: () => inner.roomBytes(),
+    room: inner.room,
     stats: () => inner.stats(),
     get waiting() {
       return queue.map((entry) => entry.changes);

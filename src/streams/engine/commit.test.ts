@@ -27,7 +27,7 @@ function bench(store: Store): Bench {
   const commit = new GroupCommit(store, (batch) => landed.push(batch));
   return {
     commit,
-    room: new Room(store, commit),
+    room: new Room(store.room, commit),
     landed,
     stage(...changes) {
       const batch = commit.begin();

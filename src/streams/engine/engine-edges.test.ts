@@ -59,7 +59,7 @@ test("W1 a fork with a body does not go beyond the room of the store", async () 
   const filling = watch(engine.append(SOURCE, appendCommand("6789A")));
   store.open();
   await turn();
-  expect(store.roomBytes()).toBe(0);
+  expect(store.room.bytes).toBe(0);
   expect(filling.value?.kind).toBe("accepted");
   expect(fork.error).toMatchObject({ code: "store_full" });
 });

@@ -301,7 +301,7 @@ export class Engine {
     const { world } = store;
     const run = drawRun(random);
     const time = new JournalClock(clock, world);
-    const room = new Room(store, commit);
+    const room = new Room(store.room, commit);
     const expiry = new Expiry({ world, clock, time, commit, room, tails });
     return new Writer({ store, clock, time, commit, room, expiry, meter: this.meter, run });
   }

@@ -5,18 +5,18 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { Store } from "../store.ts";
+import type { StoreRoom } from "../store.ts";
 import type { GroupCommit } from "./commit.ts";
 
 /** What a change without data takes in a store, at most. */
 const CHANGE_BYTES = 64;
 
 export class Room {
-  readonly #store: Store;
+  readonly #room: StoreRoom;
   readonly #commit: GroupCommit;
 
-  constructor(store: Store, commit: GroupCommit) {
-    this.#store = store;
+  constructor(room: StoreRoom, commit: GroupCommit) {
+    this.#room = room;
     this.#commit = commit;
   }
 
@@ -27,7 +27,7 @@ export class Room {
     if (pendingBytes + bytes > LIMITS.pendingBytesMax) {
       throw new HapaxError("too_many", `too many bytes wait for the disk: ${pendingBytes}`);
     }
-    if (pendingBytes + bytes > this.#store.roomBytes()) {
+    if (pendingBytes + bytes > this.#room.bytes) {
       throw new HapaxError("store_full", `there is no room for ${bytes} more bytes`);
     }
   }
@@ -36,7 +36,7 @@ export class Room {
   admitRemoval(): void {
     const { stopped } = this.#commit;
     if (stopped !== undefined) throw stopped;
-    if (this.#store.roomBytes() < -1) {
+    if (this.#room.bytes < -1) {
       throw new HapaxError("store_full", "there is no room even for a delete");
     }
   }
@@ -44,11 +44,11 @@ export class Room {
   /** For what can wait: on a full disk it must not take the room that deletes need. */
   get hasRoomToSpare(): boolean {
     const { stopped, waitingChanges } = this.#commit;
-    return stopped === undefined && waitingChanges * CHANGE_BYTES <= this.#store.roomBytes();
+    return stopped === undefined && waitingChanges * CHANGE_BYTES <= this.#room.bytes;
   }
 
   /** The store takes no data. */
   get isFull(): boolean {
-    return this.#store.roomBytes() <= 0;
+    return this.#room.bytes <= 0;
   }
 }

@@ -113,7 +113,7 @@ describe("a transaction", () => {
     const store: Store = {
       supports: inner.supports,
       world: inner.world,
-      roomBytes: () => inner.roomBytes(),
+      room: inner.room,
       read: (...range) => inner.read(...range),
       stats: () => inner.stats(),
       close: () => inner.close(),

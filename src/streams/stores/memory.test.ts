@@ -41,9 +41,9 @@ describe("the memory store", () => {
   test("takes back the room of removed streams", async () => {
     const store = openMemoryStore({ bytesMax: 10 });
     await write(store, created(1), appended(1, "123456"));
-    expect(store.roomBytes()).toBe(4);
+    expect(store.room.bytes).toBe(4);
     await write(store, ended("removed", 1));
-    expect(store.roomBytes()).toBe(10);
+    expect(store.room.bytes).toBe(10);
     await store.close();
   });
 
@@ -52,12 +52,12 @@ describe("the memory store", () => {
     await write(store, created(1, { name: SYSTEM_STREAM }));
     await write(store, appended(1, "123"), appended(1, "4567"));
     await write(store, trimmed(1, 6));
-    expect([store.roomBytes(), store.stats().liveBytes]).toEqual([6, 4]);
+    expect([store.room.bytes, store.stats().liveBytes]).toEqual([6, 4]);
     expect((await read(store, 1, 2, 7)).appends).toEqual([]);
     await write(store, trimmed(1, 7), trimmed(1, 7));
-    expect([store.roomBytes(), store.stats().liveBytes]).toEqual([10, 0]);
+    expect([store.room.bytes, store.stats().liveBytes]).toEqual([10, 0]);
     await write(store, appended(1, "89"), ended("removed", 1));
-    expect(store.roomBytes()).toBe(10);
+    expect(store.room.bytes).toBe(10);
     await store.close();
   });
 

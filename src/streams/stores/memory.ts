@@ -33,7 +33,7 @@ export function openMemoryStore(options: MemoryStoreOptions = {}): Store {
   const world = createWorld();
   const streams = new Map<StreamId, MemoryStream>();
   let liveBytes = 0;
-  let roomBytes = options.bytesMax ?? Number.MAX_SAFE_INTEGER;
+  const room = { bytes: options.bytesMax ?? Number.MAX_SAFE_INTEGER };
   let isOpen = true;
 
   function requireOpen(): void {
@@ -46,13 +46,13 @@ export function openMemoryStore(options: MemoryStoreOptions = {}): Store {
       streams.set(change.stream, { starts: [start as Offset], appends: [], bytes: 0 });
     } else if (change.kind === "removed") {
       const freed = streams.get(change.stream)?.bytes ?? 0;
-      roomBytes += freed;
+      room.bytes += freed;
       liveBytes -= freed;
       streams.delete(change.stream);
     } else if (change.kind === "trimmed") {
       const stream = streams.get(change.stream);
       const freed = stream === undefined ? 0 : trim(stream, change.to);
-      roomBytes += freed;
+      room.bytes += freed;
       liveBytes -= freed;
     } else if (change.kind === "appended" && change.data.length > 0) {
       const stream = streams.get(change.stream);
@@ -62,7 +62,7 @@ export function openMemoryStore(options: MemoryStoreOptions = {}): Store {
       stream.appends.push(new Uint8Array(change.data));
       stream.starts.push((start + change.data.length) as Offset);
       stream.bytes += change.data.length;
-      roomBytes -= change.data.length;
+      room.bytes -= change.data.length;
       liveBytes += change.data.length;
     }
   }
@@ -70,7 +70,7 @@ export function openMemoryStore(options: MemoryStoreOptions = {}): Store {
   return {
     supports: { durability: "memory" },
     world,
-    roomBytes: () => roomBytes,
+    room,
     stats: () => ({ liveBytes, fileBytes: liveBytes, recoveryMs: 0 }),
     async commit(changes: readonly Change[]): Promise<void> {
       requireOpen();

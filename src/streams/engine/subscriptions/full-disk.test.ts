@@ -33,11 +33,11 @@ const REFUSED = { code: "store_full" };
 
 async function openStage() {
   const memory = openMemoryStore();
-  let room = Number.MAX_SAFE_INTEGER;
+  const room = { bytes: Number.MAX_SAFE_INTEGER };
   let commits = 0;
   const store: Store = {
     ...memory,
-    roomBytes: () => room,
+    room,
     commit: (changes) => {
       commits += 1;
       return memory.commit(changes);
@@ -65,7 +65,7 @@ async function openStage() {
     subscriptions,
     answers,
     commits: () => commits,
-    setRoom: (bytes: number) => (room = bytes),
+    setRoom: (bytes: number) => (room.bytes = bytes),
     append: () => engine.append(ORDERS, appendCommand("1,", { contentType })),
     phase: (id: string) => engine.world.subscriptions.byId.get(id)?.phase.kind,
     async pass(seconds: number): Promise<void> {

@@ -12,7 +12,7 @@ import { advance, type Offset, type StreamId } from "../../core/types.ts";
 import type { World } from "../../core/world.ts";
 import { HapaxError, isHapaxError } from "../../../base/errors.ts";
 import { type Random, systemRandom } from "../../../base/random.ts";
-import type { Page, Store, StoreStats, StoreSupport } from "../../store.ts";
+import type { Page, Store, StoreRoom, StoreStats, StoreSupport } from "../../store.ts";
 import type { Disk } from "./disk.ts";
 import { DurableWaiters } from "./durable-waiters.ts";
 import type { ExtentIndex } from "./extents.ts";
@@ -88,6 +88,7 @@ const TIGHT_MS = 600_000;
 class JournalStore implements FileStore {
   readonly supports: StoreSupport;
   readonly world: World;
+  readonly room: StoreRoom;
   readonly recovery: RecoveryReport;
   recoveryMs = 0;
   readonly #disk: Disk;
@@ -150,6 +151,7 @@ class JournalStore implements FileStore {
       readFilesMax: 64,
       onFull: () => this.#considerBackground(),
     });
+    this.room = this.#segments.room;
   }
 
   async start(recovered: Recovered): Promise<void> {
@@ -167,10 +169,6 @@ class JournalStore implements FileStore {
     this.#armTimer();
     // A process that did not live long enough for a snapshot must not make the next replay longer.
     this.#considerBackground();
-  }
-
-  roomBytes(): number {
-    return this.#segments.roomBytes();
   }
 
   stats(): FileStoreStats {

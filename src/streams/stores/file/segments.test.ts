@@ -126,19 +126,19 @@ test("a full disk says how many bytes are left, and the store looks again by its
   const segments = segmentsOn(disk, ownClock);
   await segments.adopt([], [], ORIGIN);
   await segments.ensureRoom(0, 1, 0);
-  expect(segments.roomBytes()).toBe(Number.MAX_SAFE_INTEGER);
+  expect(segments.room.bytes).toBe(Number.MAX_SAFE_INTEGER);
   await turn();
   disk.setCapacity(2 * SEGMENT_BYTES + 10);
   await fill(segments, 3);
   await segments.ensureRoom(4000, 4, 0);
   await turn();
   expect(segments.isFull).toBe(true);
-  expect(segments.roomBytes()).toBeLessThan(SEGMENT_BYTES);
+  expect(segments.room.bytes).toBeLessThan(SEGMENT_BYTES);
   disk.setCapacity(Infinity);
   ownClock.advance(1000);
   await turn();
   expect(segments.isFull).toBe(false);
-  expect(segments.roomBytes()).toBe(Number.MAX_SAFE_INTEGER);
+  expect(segments.room.bytes).toBe(Number.MAX_SAFE_INTEGER);
   await segments.close();
 });
 

@@ -7,6 +7,7 @@
  *   - a full disk tears nothing: a segment that could not be made is tried again when there is room.
  */
 
+import { assert } from "../../../base/assert.ts";
 import type { Clock } from "../../../base/clock.ts";
 import { HapaxError } from "../../../base/errors.ts";
 import type { Random } from "../../../base/random.ts";
@@ -71,6 +72,8 @@ interface Spare {
 }
 
 export class Segments {
+  /** The room for data, kept current. */
+  readonly room = { bytes: Number.MAX_SAFE_INTEGER };
   /** Buffers for reads from the segments. */
   readonly buffers = new ReadBuffers();
   readonly #disk: Disk;
@@ -127,13 +130,28 @@ export class Segments {
    * Returns how much data still fits. A small append takes many times its own bytes, so this promises only a part of
    * the free room.
    */
-  roomBytes(): number {
+  #roomBytes(): number {
     if (!this.#isFull) return Number.MAX_SAFE_INTEGER;
     const left = this.#leftBytes();
     if (left < FULL_FLOOR_BYTES || this.#isWaiting) return -2;
     const room = Math.floor((left - FULL_RESERVE_BYTES) / FULL_SHARE);
     // Below zero: a create without data needs room too. The reserve is for deletes, which free some.
     return room > 0 ? room : -1;
+  }
+
+  /** Everything that changes the room calls it. */
+  #measureRoom(): void {
+    this.room.bytes = this.#roomBytes();
+  }
+
+  #setFull(isFull: boolean): void {
+    this.#isFull = isFull;
+    this.#measureRoom();
+  }
+
+  #addSpare(spare: Spare): void {
+    this.#spares.push(spare);
+    this.#measureRoom();
   }
 
   #leftBytes(): number {
@@ -168,10 +186,10 @@ export class Segments {
   async #tryPrepare(needed: number): Promise<void> {
     try {
       const bytes = Math.max(needed + SEGMENT_HEADER_BYTES, this.#options.segmentBytes);
-      this.#spares.push(await this.#prepareSpare(bytes));
+      this.#addSpare(await this.#prepareSpare(bytes));
     } catch (error) {
       if (!isNoRoom(error)) throw error;
-      this.#isFull = true;
+      this.#setFull(true);
       this.#retryLater();
     }
   }
@@ -194,7 +212,7 @@ export class Segments {
     if (active === undefined || active.bytes - active.end < MOVE_RESERVE_BYTES) return false;
     const spare = this.#spares.pop();
     if (spare === undefined) return false;
-    this.#isFull = true;
+    this.#setFull(true);
     await this.#disk.remove(spare.name);
     return true;
   }
@@ -218,7 +236,7 @@ export class Segments {
       const file = await this.#disk.open(name, "read");
       const bytes = await file.size();
       await file.close();
-      this.#spares.push({ name, bytes });
+      this.#addSpare({ name, bytes });
     }
     // A killed process may have left names that are not on the disk yet. Everything later depends on them.
     await this.#disk.syncDirectory();
@@ -247,9 +265,11 @@ export class Segments {
     if (active === undefined || file === undefined) {
       throw new HapaxError("store_closed", "the journal is closed");
     }
+    assert(this.room.bytes === this.#roomBytes(), "the room is not what the segments leave");
     const position = active.end;
     await file.write(frame.buffers, position);
     active.end = position + alignFrame(frame.bytes);
+    this.#measureRoom();
     this.#lastCrc = frame.crc;
     return { segment: active.number, position };
   }
@@ -282,7 +302,7 @@ export class Segments {
     // Before the file is reused: after a power cut the new segment must not have the old name.
     await this.#disk.syncDirectory();
     this.#spares.push({ name, bytes: segment.bytes });
-    this.#isFull = false;
+    this.#setFull(false);
   }
 
   /** Prepares the next segment in the background, if there is none. */
@@ -294,12 +314,12 @@ export class Segments {
     }
     this.#preparing = this.#prepareSpare(this.#options.segmentBytes)
       .then((spare) => {
-        this.#isFull = false;
-        if (!this.#isClosed) this.#spares.push(spare);
+        this.#setFull(false);
+        if (!this.#isClosed) this.#addSpare(spare);
       })
       .catch((error: unknown) => {
         // The commit that needs the segment tries again and gets the error. Here only the flag is set.
-        this.#isFull = isNoRoom(error);
+        this.#setFull(isNoRoom(error));
       })
       .finally(() => {
         this.#preparing = undefined;
@@ -349,6 +369,7 @@ export class Segments {
     this.#byNumber.set(number, segment);
     this.#active = segment;
     this.#activeFile = file;
+    this.#measureRoom();
     await old?.close();
     this.prepare();
   }
@@ -359,11 +380,12 @@ export class Segments {
       await this.#preparing;
       const index = this.#spares.findIndex((spare) => spare.bytes >= needed);
       const [found] = index === -1 ? [] : this.#spares.splice(index, 1);
+      this.#measureRoom();
       if (found !== undefined) return found;
       try {
         const bytes = Math.max(needed, this.#options.segmentBytes);
         const spare = await this.#prepareSpare(bytes);
-        this.#isFull = false;
+        this.#setFull(false);
         return spare;
       } catch (error) {
         // Without a first segment there is nothing to wait for. The caller that opens the store gets the error.
@@ -374,10 +396,11 @@ export class Segments {
           });
         }
         // The commit that needs the segment was admitted before the disk was full. It waits, and nothing is lost.
-        this.#isFull = true;
         this.#isWaiting = true;
+        this.#setFull(true);
         await this.#pause();
         this.#isWaiting = false;
+        this.#measureRoom();
       }
     }
   }
