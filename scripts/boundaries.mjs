@@ -161,7 +161,13 @@ export const FLOOR_PLAN = [
   {
     at: "src/index.ts",
     is: "works on every runtime",
-    may: ["src/base", "src/protocol", "src/streams/core", "src/streams/store.ts"],
+    may: [
+      "src/base",
+      "src/protocol",
+      "src/streams/core",
+      "src/streams/store.ts",
+      "src/streams/signer.ts",
+    ],
   },
   { at: "src/bin.ts", is: "the program", may: ["src", "node:"] },
 ];

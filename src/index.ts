@@ -7,4 +7,5 @@ export { applyChange, createWorld, type World } from "./streams/core/world.ts";
 export { type ErrorCode, ERRORS, HapaxError, isHapaxError } from "./base/errors.ts";
 export { LIMITS } from "./protocol/limits.ts";
 export { type Random, systemRandom } from "./base/random.ts";
+export { verifyWebhookSignature } from "./streams/signer.ts";
 export type { Page, Store } from "./streams/store.ts";

@@ -298,38 +298,25 @@ test("a directory of another format is refused by server and tools, and stays as
       bytes.writeUInt32LE(crc32(bytes.subarray(at + 16, at + 96), 2), at + 12);
     }
   };
-  const former = (bytes: Buffer): void => {
-    for (const at of [0, 2048]) bytes.write("HAPAXSEG", at, "latin1");
-  };
-  for (const [harm, message] of [
-    [newer, "its format is 2, this version of Hapax knows format 1"],
-    [former, "a development version of Hapax from before the first release wrote it"],
-  ] as const) {
-    const directory = copyOf("v1", "whole");
-    for (const name of segmentsOf(directory)) {
-      const bytes = readFileSync(join(directory, name));
-      harm(bytes);
-      writeFileSync(join(directory, name), bytes);
-    }
-    await expectRefusal(directory, message);
+  const directory = copyOf("v1", "whole");
+  for (const name of segmentsOf(directory)) {
+    const bytes = readFileSync(join(directory, name));
+    newer(bytes);
+    writeFileSync(join(directory, name), bytes);
   }
+  await expectRefusal(directory, "its format is 2, this version of Hapax knows format 1");
 });
 
 test("so is one with a snapshot of another format", async () => {
-  for (const [harm, message] of [
-    [(payload: Buffer) => (payload[10] = 2), "its format is 2, this version"],
-    [(payload: Buffer) => payload.write("HAPAXSNP", 2, "latin1"), "a development version of Hapax"],
-  ] as const) {
-    const directory = copyOf("v1", "whole");
-    const names = readdirSync(directory).filter((name) => name.endsWith(".snap"));
-    const path = join(directory, names.toSorted().at(-1) ?? "");
-    const bytes = readFileSync(path);
-    const payload = bytes.subarray(8, 8 + bytes.readUInt32LE(0));
-    harm(payload);
-    bytes.writeUInt32LE(crc32(payload), 4);
-    writeFileSync(path, bytes);
-    await expectRefusal(directory, message);
-  }
+  const directory = copyOf("v1", "whole");
+  const names = readdirSync(directory).filter((name) => name.endsWith(".snap"));
+  const path = join(directory, names.toSorted().at(-1) ?? "");
+  const bytes = readFileSync(path);
+  const payload = bytes.subarray(8, 8 + bytes.readUInt32LE(0));
+  payload[10] = 2;
+  bytes.writeUInt32LE(crc32(payload), 4);
+  writeFileSync(path, bytes);
+  await expectRefusal(directory, "its format is 2, this version");
 });
 
 async function expectRefusal(directory: string, message: string): Promise<void> {
@@ -516,7 +503,7 @@ describe("the bytes of groups and trims are what docs/formats says", () => {
     });
     expect(Object.keys((JSON.parse(text) as { groups: object[] }).groups[0] ?? {})).toEqual([
       "id",
-      "options",
+      "settings",
       "createdAtMs",
       "members",
     ]);

@@ -1,22 +1,14 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { LIMITS } from "./limits.ts";
-import {
-  countJsonRecords,
-  encodeJsonArray,
-  jsonRecordEnd,
-  splitJson,
-  splitStoredJson,
-} from "./json.ts";
+import { jsonRecordEnd, splitJson, splitStoredJson, withoutLastComma } from "./json.ts";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const bytes = (text: string): Uint8Array => encoder.encode(text);
 
 function readBack(stored: Uint8Array): string {
-  return encodeJsonArray(stored)
-    .map((piece) => decoder.decode(piece))
-    .join("");
+  return `[${decoder.decode(withoutLastComma(stored))}]`;
 }
 
 function accepted(body: string): { stored: string; count: number } | undefined {
@@ -156,7 +148,6 @@ describe("spelling", () => {
         expect(split.count).toBe(texts.length);
         expect(readBack(split.stored)).toBe(`[${texts.join(",")}]`);
         expect(splitStoredJson(split.stored).map((part) => decoder.decode(part))).toEqual(texts);
-        expect(countJsonRecords(split.stored)).toBe(texts.length);
       }),
       { numRuns: 500 },
     );
@@ -270,14 +261,14 @@ describe("stored bytes", () => {
 
   test("J2 a read copies nothing of what is stored", () => {
     const stored = bytes("1,2,");
-    const [opening, middle, closing] = encodeJsonArray(stored);
-    expect(middle?.buffer).toBe(stored.buffer);
-    expect([opening, closing].map((piece) => decoder.decode(piece))).toEqual(["[", "]"]);
+    const inside = withoutLastComma(stored);
+    expect(inside.buffer).toBe(stored.buffer);
+    expect(decoder.decode(inside)).toBe("1,2");
     expect(readBack(new Uint8Array(0))).toBe("[]");
   });
 
   test("J2 stored bytes without the last comma are a bug and not an answer", () => {
-    expect(() => encodeJsonArray(bytes("1,2"))).toThrow("J2");
+    expect(() => withoutLastComma(bytes("1,2"))).toThrow("J2");
   });
 });
 

@@ -45,9 +45,6 @@ MEANING[COMMA] = SEPARATOR;
 for (const byte of [0x20, 0x09, 0x0a, 0x0d]) MEANING[byte] = SPACE;
 
 const NOTHING = new Uint8Array(0);
-const OPENING = Uint8Array.of(ARRAY_OPEN);
-const CLOSING = Uint8Array.of(ARRAY_CLOSE);
-const EMPTY_ARRAY = Uint8Array.of(ARRAY_OPEN, ARRAY_CLOSE);
 
 // The byte order mark must stay visible: JSON.parse has to see what the readers will see.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -103,12 +100,6 @@ function splitLoosely(body: Uint8Array): JsonSplit {
   return { kind: "records", stored, count: packed.separators + 1 };
 }
 
-/** The body of a read, in pieces to be written one after the other. The middle is not copied. */
-export function encodeJsonArray(stored: Uint8Array): Uint8Array[] {
-  if (stored.length === 0) return [EMPTY_ARRAY];
-  return [OPENING, withoutLastComma(stored), CLOSING];
-}
-
 /** Returns stored bytes as the inside of an array. */
 export function withoutLastComma(stored: Uint8Array): Uint8Array {
   if (stored.length === 0) return stored;
@@ -133,12 +124,6 @@ export function isJsonRecordStart(stored: Uint8Array, at: number): boolean {
   let end = 0;
   while (end !== -1 && end < at) end = recordEndAfter(stored, end);
   return end === at;
-}
-
-export function countJsonRecords(stored: Uint8Array): number {
-  let count = 0;
-  for (let end = 0; (end = recordEndAfter(stored, end)) !== -1;) count++;
-  return count;
 }
 
 /** Returns the elements without their commas, as views of the stored bytes. */

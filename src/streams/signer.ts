@@ -139,6 +139,26 @@ export async function webhookSignature(
 /**
  * Checks that a webhook is from the server with this `__ds/jwks.json`, and is not older than the tolerance. For
  * receivers: pass the body exactly as it arrived, before any parsing.
+ *
+ * ```ts
+ * import { verifyWebhookSignature } from "hapax";
+ *
+ * const body = new TextEncoder().encode('{"wake":"w1"}');
+ * const nowSeconds = Date.now() / 1000;
+ * // As a server signs it: with a key of its own, whose public half is in `__ds/jwks.json`.
+ * const key = await crypto.subtle.generateKey("Ed25519", true, ["sign", "verify"]);
+ * if (!("publicKey" in key)) throw new Error("Ed25519 has pairs of keys");
+ * const { x } = await crypto.subtle.exportKey("jwk", key.publicKey);
+ * const jwks = { keys: [{ kty: "OKP", crv: "Ed25519", kid: "k1", x }] };
+ * const t = String(Math.floor(nowSeconds));
+ * const signed = Buffer.concat([Buffer.from(`${t}.`), body]);
+ * const signature = Buffer.from(await crypto.subtle.sign("Ed25519", key.privateKey, signed));
+ * const header = `t=${t},kid=k1,ed25519=${signature.toString("base64url")}`;
+ *
+ * console.assert(await verifyWebhookSignature(header, body, jwks, nowSeconds));
+ * console.assert(!(await verifyWebhookSignature(header, body.subarray(1), jwks, nowSeconds)));
+ * console.assert(!(await verifyWebhookSignature(header, body, jwks, nowSeconds + 301)));
+ * ```
  */
 export async function verifyWebhookSignature(
   header: string,

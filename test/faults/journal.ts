@@ -245,8 +245,9 @@ export const journalFaults: readonly Fault[] = [
     name: "a segment that other software has written is taken for damage",
     guarantee: "G12",
     file: "src/streams/stores/file/format.ts",
-    find: "if (isFormer) throw unknownFormat(name, undefined);",
-    replace: "if (isFormer && name === '') throw unknownFormat(name, undefined);",
+    find: "if (version !== undefined && version !== FORMAT_VERSION) throw unknownFormat(name, version);",
+    replace:
+      "if (version !== undefined && version < FORMAT_VERSION) throw unknownFormat(name, version);",
     caughtBy: {
       file: "test/golden.test.ts",
       test: "a directory of another format is refused by server and tools, and stays as it is",

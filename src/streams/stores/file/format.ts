@@ -42,8 +42,6 @@ const HEADER_COPY_AT = 2048;
 /** Size of one copy of a segment's header. */
 export const HEADER_BYTES = 96;
 const SEGMENT_MAGIC = Buffer.from("HAPAXJNL", "latin1");
-/** The first bytes of a segment in development versions before the first release. */
-const FORMER_MAGIC = Buffer.from("HAPAXSEG", "latin1");
 export const FRAME_HEADER_BYTES = 40;
 export const FRAME_MAGIC = Buffer.from("HPXF", "latin1").readUInt32LE(0);
 export const FRAME_ALIGN = 8;
@@ -120,20 +118,11 @@ function decodeHeaderCopy(block: Buffer, at: number): SegmentHeader | undefined 
 /** Throws `format_unknown` if other software has written this segment's header block. Lets damage pass. */
 export function requireKnownFormat(name: string, block: Buffer): void {
   const version = decodeSegmentHeader(block)?.version;
-  if (version === FORMAT_VERSION) return;
-  if (version !== undefined) throw unknownFormat(name, version);
-  const isFormer = [0, HEADER_COPY_AT].some((at) =>
-    block.subarray(at, at + 8).equals(FORMER_MAGIC),
-  );
-  if (isFormer) throw unknownFormat(name, undefined);
+  if (version !== undefined && version !== FORMAT_VERSION) throw unknownFormat(name, version);
 }
 
-/** Makes the error. Without a version: for a development version before the first release. */
-export function unknownFormat(name: string, version: number | undefined): HapaxError {
-  const what =
-    version === undefined
-      ? "a development version of Hapax from before the first release wrote it"
-      : `its format is ${version}, this version of Hapax knows format ${FORMAT_VERSION}`;
+export function unknownFormat(name: string, version: number): HapaxError {
+  const what = `its format is ${version}, this version of Hapax knows format ${FORMAT_VERSION}`;
   return new HapaxError("format_unknown", `${what}; nothing was changed: file=${name}`);
 }
 

@@ -38,8 +38,6 @@ import { decodeExpiry, decodeFork, encodeExpiry, encodeFork } from "./records.ts
 
 export const BLOCK_HEADER_BYTES = 8;
 const MAGIC = "HAPAXIMG";
-/** The first bytes of a snapshot in development versions before the first release. */
-const FORMER_MAGIC = "HAPAXSNP";
 export const BLOCK = {
   head: 1,
   streams: 2,
@@ -81,7 +79,6 @@ export function encodeHead(writer: ByteWriter, head: SnapshotHead): void {
 /** Throws `format_unknown` if other software has written the snapshot. */
 export function decodeHead(reader: ByteReader, name: string): SnapshotHead {
   const magic = reader.text();
-  if (magic === FORMER_MAGIC) throw unknownFormat(name, undefined);
   if (magic !== MAGIC) throw damaged("it is not a snapshot");
   const version = reader.varint();
   if (version !== FORMAT_VERSION) throw unknownFormat(name, version);
