@@ -12,6 +12,8 @@ export const TEST_PREFIX = "/_test/";
 /** The paths that people and tools try first. Each is one exact path; a path below it may be a stream. */
 export const FRONT_PATH = "/";
 export const HEALTH_PATH = "/healthz";
+export const LIVE_PATH = "/livez";
+export const READY_PATH = "/readyz";
 export const METRICS_PATH = "/metrics";
 export const ICON_PATH = "/favicon.ico";
 
@@ -19,6 +21,8 @@ const RESERVED = [SUBSCRIPTIONS_PREFIX, OWN_PREFIX, TEST_PREFIX];
 const RESERVED_NAMES = [
   ...[SUBSCRIPTIONS_PREFIX, OWN_PREFIX].map((prefix) => prefix.slice(0, -1)),
   HEALTH_PATH,
+  LIVE_PATH,
+  READY_PATH,
   METRICS_PATH,
   ICON_PATH,
 ];

@@ -14,6 +14,8 @@ import { Doors } from "./server/doors.ts";
 import { Drain } from "./server/drain.ts";
 import type { ServerAnswer, Exchange } from "./server/exchange.ts";
 import type { Compress } from "./server/policy.ts";
+import type { PartsHolder, ServerParts } from "./server/parts.ts";
+import { decideReload, type Reloaded } from "./server/reload.ts";
 import { createRouter } from "./server/router.ts";
 import {
   resolveServerOptions,
@@ -62,11 +64,17 @@ export interface ServerComponents {
 
 /** A server without its sockets. A runtime hands it requests and sends its answers. */
 export interface HapaxServer {
+  /** The options in force. */
   readonly options: ResolvedServerOptions;
   readonly engine: Engine;
   readonly isDraining: boolean;
   /** Answers one request, with all headers except those of the connection. Never rejects because of a client. */
   handle(exchange: Exchange): Promise<ServerAnswer>;
+  /**
+   * Puts new options in force without a restart, as far as that is safe, and says which. Give all options, as to `createServer`.
+   * A request keeps the options that it began with, also a live reader. Throws `invalid_options`, and then changes nothing.
+   */
+  reload(options: ServerOptions): Reloaded;
   /** Asks live readers to disconnect and refuses new requests. */
   drain(): void;
   /** Waits for running requests and closes the store. */
@@ -98,31 +106,18 @@ export function createServer(
   components: ServerComponents,
   options: ServerOptions = {},
 ): HapaxServer {
-  const { store, clock, random, courier, publicUrl, onFault, defer } = components;
+  const { clock, random, onFault } = components;
   const resolved = resolveServerOptions(options, components.address);
-  const engine = new Engine({
-    store,
-    clock,
-    random,
-    jsonRecordsEnd: jsonRecordEnd,
-    isJsonRecordStart,
-    onFault,
-    keyDefaults: {
-      windowSeconds: resolved.keyWindowSeconds,
-      countMax: resolved.keyMax,
-      overflow: resolved.keyOverflow,
-    },
-    subscriptions: { courier, format: subscriptionFormat, publicBaseUrl: publicUrl },
-    ...(defer === undefined ? {} : { defer }),
-  });
+  const engine = createEngine(components, resolved);
   engine.start().catch(onFault);
   const drain = new Drain();
   const { digest = webDigest, onAudit = () => undefined } = components;
-  const { corsOrigins, publicUrl: givenUrl } = resolved;
-  const doors = new Doors({ corsOrigins, address: components.address, publicUrl: givenUrl });
-  const parts = {
+  const { address } = components;
+  const doorsFor = ({ corsOrigins, publicUrl: givenUrl }: ResolvedServerOptions): Doors =>
+    new Doors({ corsOrigins, address, publicUrl: givenUrl });
+  const parts: ServerParts = {
     engine,
-    doors,
+    doors: doorsFor(resolved),
     clock,
     random,
     options: resolved,
@@ -132,8 +127,9 @@ export function createServer(
     onAudit,
   };
   const addresses = { allowLoopback: resolved.allowLoopbackWebhooks };
+  const holder: PartsHolder = { current: parts };
   const handle = createRouter(
-    parts,
+    holder,
     (exchange) => handleSubscriptions(exchange, engine.subscriptions, addresses),
     onFault,
     components.compress,
@@ -143,11 +139,21 @@ export function createServer(
     drain.start();
   };
   const server = {
-    options: resolved,
+    get options() {
+      return holder.current.options;
+    },
     engine,
     // Data and not a getter: the lane looks at it with every answer.
     isDraining: false,
     handle,
+    reload(wanted: ServerOptions) {
+      const { next, reloaded } = decideReload(
+        holder.current.options,
+        resolveServerOptions(wanted, address),
+      );
+      holder.current = { ...parts, options: next, doors: doorsFor(next) };
+      return reloaded;
+    },
     drain() {
       startDraining();
       engine.releaseHeld();
@@ -158,4 +164,25 @@ export function createServer(
     },
   };
   return server;
+}
+
+function createEngine(
+  { store, clock, random, courier, publicUrl, onFault, defer }: ServerComponents,
+  options: ResolvedServerOptions,
+): Engine {
+  return new Engine({
+    store,
+    clock,
+    random,
+    jsonRecordsEnd: jsonRecordEnd,
+    isJsonRecordStart,
+    onFault,
+    keyDefaults: {
+      windowSeconds: options.keyWindowSeconds,
+      countMax: options.keyMax,
+      overflow: options.keyOverflow,
+    },
+    subscriptions: { courier, format: subscriptionFormat, publicBaseUrl: publicUrl },
+    ...(defer === undefined ? {} : { defer }),
+  });
 }

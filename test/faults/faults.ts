@@ -20,6 +20,7 @@ import { journalFaults } from "./journal.ts";
 import { keyFaults } from "./keys.ts";
 import { laneFaults } from "./lane.ts";
 import { callerFaults } from "./callers.ts";
+import { configurationFaults } from "./configuration.ts";
 import { connectionFaults } from "./connections.ts";
 import { frameworkFaults } from "./frameworks.ts";
 import { idempotencyFaults } from "./idempotency.ts";
@@ -60,6 +61,7 @@ export const faults: readonly Fault[] = [
   ...journalFaults,
   ...directoryFaults,
   ...doorFaults,
+  ...configurationFaults,
   ...laneFaults,
   ...lifeFaults,
   ...requestFaults,

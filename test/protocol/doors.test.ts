@@ -41,6 +41,8 @@ const TARGETS = [
   ["GET", "/_hapax/metrics"],
   ["GET", "/"],
   ["GET", "/healthz"],
+  ["GET", "/livez"],
+  ["GET", "/readyz"],
   ["GET", "/metrics"],
   ["GET", "/favicon.ico"],
   ["GET", "/nowhere"],

@@ -41,10 +41,10 @@ describe("paths that everybody tries", () => {
     expect((await call("GET", server.url, "/favicon.ico")).status).toBe(204);
   });
 
-  test.each(["/healthz", "/metrics", "/favicon.ico"])(
+  test.each(["/healthz", "/livez", "/readyz", "/metrics", "/favicon.ico"])(
     "%s can never be a stream, in no spelling and by no transaction; what is below it can",
     async (path) => {
-      const spelt = path.replace("i", "%69");
+      const spelt = path.replace("i", "%69").replace("/rea", "/re%61");
       expect((await call("PUT", server.url, path, { headers: JSON_TYPE })).status).toBe(405);
       if (spelt !== path) {
         expect((await call("PUT", server.url, spelt, { headers: JSON_TYPE })).status).toBe(404);

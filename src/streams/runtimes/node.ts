@@ -18,6 +18,7 @@ import { systemRandom } from "../../base/random.ts";
 import { type ServerAnswer, createServer, type HapaxServer } from "../server.ts";
 import { ALWAYS_HEADERS } from "../server/policy.ts";
 import { failureAnswer } from "../server/problem.ts";
+import type { Reloaded } from "../server/reload.ts";
 import type { ServerOptions } from "../server/options.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
@@ -73,6 +74,8 @@ export interface NodeServer {
   readonly url: string;
   readonly durability: string;
   readonly server: HapaxServer;
+  /** Puts new options in force without a restart, as far as that is safe. See `HapaxServer.reload`. */
+  reload(options: ServerOptions): Reloaded;
   /** Takes no new requests, lets running ones finish, and closes the store. */
   stop(): Promise<void>;
 }
@@ -115,6 +118,7 @@ export async function startNodeServer(options: NodeServerOptions): Promise<NodeS
     url,
     durability: store.supports.durability,
     server,
+    reload: (wanted) => server.reload(wanted),
     async stop() {
       await drain(http, server, connections, lane);
       budget.close();

@@ -22,3 +22,8 @@ export interface ServerParts {
   /** Called with a line for each act that an operator must be able to find again. */
   readonly onAudit: (line: string) => void;
 }
+
+/** The parts in force. A reload replaces them as a whole and never changes one of them. */
+export interface PartsHolder {
+  current: ServerParts;
+}

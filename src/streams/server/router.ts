@@ -13,8 +13,8 @@ import { handleOwnRoute } from "./own-routes.ts";
 import type { ServerAnswer, Exchange } from "./exchange.ts";
 import { checkHead, type Compress, finishAnswer } from "./policy.ts";
 import { Faults, FAULTS_PATH } from "./faults.ts";
-import { answerFront } from "./front.ts";
-import type { ServerParts } from "./parts.ts";
+import { answerFront, answerProbe } from "./front.ts";
+import type { PartsHolder, ServerParts } from "./parts.ts";
 import { failureAnswer, methodNotAllowed } from "./problem.ts";
 import { readStream } from "./reads.ts";
 import { appendToStream, createStream, deleteStream, headStream } from "./streams.ts";
@@ -32,17 +32,23 @@ const PREFLIGHT: ServerAnswer = {
 
 export type Handle = (exchange: Exchange) => Promise<ServerAnswer>;
 
-/** Makes the function that answers every request. It calls `onFault` for bugs and broken parts, never for refusals. */
+/**
+ * Makes the function that answers every request. It calls `onFault` for bugs and broken parts, never for refusals. It takes
+ * the current parts once a request, so that a request sees one configuration from its first check to its last header.
+ */
 export function createRouter(
-  parts: ServerParts,
+  holder: PartsHolder,
   subscriptions: Handle,
   onFault: (error: unknown) => void,
   compress?: Compress,
 ): Handle {
-  const faults = parts.options.testFaults ? new Faults(parts.clock, parts.random) : undefined;
+  const { options, clock, random } = holder.current;
+  const faults = options.testFaults ? new Faults(clock, random) : undefined;
 
-  function dispatch(exchange: Exchange): ServerAnswer | Promise<ServerAnswer> {
+  function dispatch(exchange: Exchange, parts: ServerParts): ServerAnswer | Promise<ServerAnswer> {
     if (parts.drain.isDraining) {
+      const probe = answerProbe(exchange, parts);
+      if (probe !== undefined && exchange.method !== "OPTIONS") return probe;
       throw new HapaxError("shutting_down", "no new requests are taken");
     }
     if (exchange.method === "OPTIONS") return PREFLIGHT;
@@ -64,13 +70,13 @@ export function createRouter(
   }
 
   // Not async: a good answer goes from its handler to the runtime in one step.
-  function answer(exchange: Exchange): Promise<ServerAnswer> {
+  function answer(exchange: Exchange, parts = holder.current): Promise<ServerAnswer> {
     const finish = (ready: ServerAnswer): ServerAnswer | Promise<ServerAnswer> =>
       faults === undefined ? finishAnswer(exchange, ready, parts.doors, compress) : ready;
     try {
       checkHead(exchange);
       parts.doors.check(exchange);
-      return Promise.resolve(dispatch(exchange)).then(finish, (error: unknown) =>
+      return Promise.resolve(dispatch(exchange, parts)).then(finish, (error: unknown) =>
         finish(fail(error)),
       );
     } catch (error) {
@@ -78,12 +84,13 @@ export function createRouter(
     }
   }
 
-  if (faults === undefined) return answer;
+  if (faults === undefined) return (exchange) => answer(exchange);
   return async (exchange) => {
+    const parts = holder.current;
     const isControl = exchange.path === FAULTS_PATH && exchange.method !== "OPTIONS";
     const ready = isControl
       ? await faults.control(exchange).catch((error: unknown) => failureAnswer(error))
-      : await faults.around(exchange, () => answer(exchange));
+      : await faults.around(exchange, () => answer(exchange, parts));
     return finishAnswer(exchange, ready, parts.doors, compress);
   };
 }

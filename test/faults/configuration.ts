@@ -1,0 +1,31 @@
+/** Faults of configuration: what would put half of it, or what was never checked, in force. */
+
+import type { Fault } from "./faults.ts";
+
+const RELOAD = "src/streams/server/reload.test.ts";
+
+export const configurationFaults: readonly Fault[] = [
+  {
+    name: "configuration: a running request gets headers of the new options",
+    guarantee: "G39",
+    file: "src/streams/server/router.ts",
+    find: "faults === undefined ? finishAnswer(exchange, ready, parts.doors, compress) : ready;",
+    replace:
+      "faults === undefined ? finishAnswer(exchange, ready, holder.current.doors, compress) : ready;",
+    caughtBy: {
+      file: RELOAD,
+      test: "G39 a request that runs keeps the options that it began with, to its last header",
+    },
+  },
+  {
+    name: "configuration: a reload takes options that need a restart",
+    guarantee: "G39",
+    file: "src/streams/server/reload.ts",
+    find: "Object.freeze({ ...inForce, ...taken })",
+    replace: "Object.freeze({ ...inForce, ...taken, ...wanted })",
+    caughtBy: {
+      file: RELOAD,
+      test: "G39 a reload says what changed, and what needs a restart and stays as it was",
+    },
+  },
+];
