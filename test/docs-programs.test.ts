@@ -9,6 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { allBlocks, exportsOf, root } from "./kits/documents.ts";
+import { startPostgres, type TestPostgres, whyNoPostgres } from "./databases/postgres.ts";
 import { installPacked } from "./kits/packed.ts";
 
 /** Programs run at once, and one of them is a whole suite. */
@@ -24,6 +25,11 @@ const programs = allBlocks
     name: `program-${at}`,
     isPlain: language === "js",
   }));
+/** What users have beside the package: their clients and frameworks. */
+const OF_USERS = ["express", "fastify", "hono", "libsql", "pg", "postgres"];
+const needsPostgres = (body: string): boolean => /from "(pg|postgres)"/.test(body);
+const usesPostgres = programs.some(({ body }) => needsPostgres(body));
+let database: TestPostgres | undefined;
 let folder = "";
 let errors = "";
 
@@ -49,7 +55,10 @@ beforeAll(async () => {
   const modules = join(folder, "node_modules");
   mkdirSync(modules);
   installPacked(modules);
-  symlinkSync(join(root, "node_modules", "@types"), join(modules, "@types"));
+  for (const name of ["@types", ...OF_USERS]) {
+    symlinkSync(join(root, "node_modules", name), join(modules, name));
+  }
+  if (usesPostgres && whyNoPostgres() === undefined) database = await startPostgres();
   for (const { name, where, body, isPlain } of programs) {
     const file = isPlain ? `${name}.mjs` : `${name}.ts`;
     writeFileSync(join(folder, file), isPlain ? body : importsFor(where, body) + body);
@@ -62,7 +71,8 @@ beforeAll(async () => {
   errors = result.stdout + result.stderr;
 }, 120_000);
 
-afterAll(() => {
+afterAll(async () => {
+  await database?.stop();
   rmSync(folder, { recursive: true, force: true });
 });
 
@@ -116,11 +126,17 @@ test.for(["x as never[]", "y as unknown as Z", "let a: any;", "rows[0]!.id", "f(
 test.concurrent.for(programs)(
   "the program at $where runs",
   { timeout: PROGRAM_MS + 10_000 },
-  async ({ name, isPlain }, { expect }) => {
+  async ({ name, body, isPlain }, { expect, skip }) => {
     const own = errors.split("\n").filter((line) => line.includes(`${name}.ts`));
     expect(own).toEqual([]);
+    // It compiles all the same.
+    if (needsPostgres(body) && database === undefined) skip(whyNoPostgres());
     const file = isPlain ? join(folder, `${name}.mjs`) : join(folder, "out", `${name}.js`);
-    const child = spawn(process.execPath, [file], { cwd: folder, timeout: PROGRAM_MS });
+    const child = spawn(process.execPath, [file], {
+      cwd: folder,
+      timeout: PROGRAM_MS,
+      env: { ...process.env, PGHOST: database?.host, PGUSER: "postgres", PGDATABASE: "postgres" },
+    });
     let complaints = "";
     child.stdout.resume(); // A program whose output is not read stops when the pipe is full.
     // console.assert does not end a program; it is heard here.

@@ -83,7 +83,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
   test("CK5 a request without a key is rolled back in time too, and does not block the database", async () => {
     const ledger = await target().openLedger();
     const key = newKey();
-    const engine = createIdempotency(ledger, { scope: GLOBAL, required: false, workMsMax: 200 });
+    const engine = createIdempotency(ledger, { scope: GLOBAL, isRequired: false, workMsMax: 200 });
     const keyless = new Request("http://localhost/pay", { method: "POST" });
     const late = engine.handle(keyless, async (_request, { tx, signal }) => {
       await target().pay(tx, key);

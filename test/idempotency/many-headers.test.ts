@@ -15,7 +15,7 @@ import { sendRaw } from "../protocol/raw-http.ts";
 
 type Paid = () => void;
 
-const openEngine = () => createIdempotency(memoryLedger(), { scope: GLOBAL, required: false });
+const openEngine = () => createIdempotency(memoryLedger(), { scope: GLOBAL, isRequired: false });
 
 const frameworks: readonly [string, (paid: Paid) => Promise<Server>][] = [
   [

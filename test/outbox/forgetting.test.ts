@@ -75,7 +75,7 @@ test("a relay that is made anew under an old name loses nothing at a target that
       connection,
       streamOf: () => "/v1/stream/orders",
       create: {},
-      envelope: false,
+      hasEnvelope: false,
     });
     const relay = () => createRelay(ledger, publisher, { from: "end" });
     const send = async (payload: number): Promise<void> => {

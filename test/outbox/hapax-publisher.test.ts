@@ -44,7 +44,7 @@ async function open(network: Parameters<typeof openStage>[0] = {}) {
         url: stage.proxy.url,
         clientOptions: { ...QUICK, timeoutMs: 200 },
         streamOf: ({ topic }) => `/v1/stream/${topic}`,
-        envelope: false,
+        hasEnvelope: false,
         ...options,
       }),
       { ...relayOptions, ...other },
@@ -67,11 +67,11 @@ describe("the publisher of Hapax", () => {
     };
     await add({ topic: "x", payload, headers }, { topic: "x", payload: "{no", headers });
     await add({ topic: "y", key: "k", payload, headers });
-    await relayOf({ create: {}, envelope: false }).runOnce();
+    await relayOf({ create: {}, hasEnvelope: false }).runOnce();
     expect(await textOf("x")).toBe(`[${payload}]`);
     expect(await letters.list()).toHaveLength(1);
     await add({ topic: "z", key: "k", payload, headers });
-    await relayOf({ create: {}, envelope: true }).runOnce();
+    await relayOf({ create: {}, hasEnvelope: true }).runOnce();
     expect(await textOf("z")).toBe(
       `[{"id":"4","topic":"z","key":"k","headers":{"content-type":"application/json"},"payload":${payload}}]`,
     );
@@ -210,7 +210,7 @@ describe("the publisher of Hapax", () => {
       { topic: "x", payload: "text" },
       { topic: "x", payload: Uint8Array.of(1, 2, 255) },
     );
-    await relayOf({ envelope: true, create: {} }).runOnce();
+    await relayOf({ hasEnvelope: true, create: {} }).runOnce();
     const type = (contentType: string) => ({ "content-type": contentType });
     expect(await valuesOf(direct, "x")).toEqual([
       {

@@ -174,7 +174,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
         url: stage.proxy.url,
         clientOptions: { ...QUICK, timeoutMs: 200 },
         streamOf: () => "/v1/stream/x",
-        envelope: false,
+        hasEnvelope: false,
       });
       let [points, deaths] = [0, 0];
       setFailpoint((name) => {
@@ -252,7 +252,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
         url: stage.proxy.url,
         clientOptions: { ...QUICK },
         streamOf: () => "/v1/stream/x",
-        envelope: false,
+        hasEnvelope: false,
         create: {},
         encode: textOf,
       });

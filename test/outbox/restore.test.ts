@@ -110,7 +110,7 @@ describe.skipIf(reason !== undefined)("a dump that is restored into the same clu
     const publisher = hapaxPublisher({
       url: stage.proxy.url,
       streamOf: () => STREAM,
-      envelope: false,
+      hasEnvelope: false,
     });
     const relayOf = (ledger: Ledger<pg.PoolClient>, name = "relay") =>
       createRelay(ledger, publisher, { name, from: "beginning", cleanup: { keepMs: 0 } });

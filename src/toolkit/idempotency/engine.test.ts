@@ -761,7 +761,7 @@ describe("an engine", () => {
   });
 
   test("a request without a key runs in a transaction too, where no key is needed", async () => {
-    const { send, payments } = open({ required: false });
+    const { send, payments } = open({ isRequired: false });
     const handler: FetchHandler<MemoryTransaction> = async (_request, { tx, key }) => {
       expect(key).toBeUndefined();
       payments.push("x");
@@ -777,7 +777,7 @@ describe("an engine", () => {
   });
 
   test("every request without a key has a signal of its own", async () => {
-    const { send } = open({ required: false });
+    const { send } = open({ isRequired: false });
     const signals = new Set<AbortSignal>();
     const handler: FetchHandler<MemoryTransaction> = async (_request, { signal }) => {
       signals.add(signal);

@@ -153,7 +153,7 @@ export class Idempotency<Tx, Source = unknown> {
       return this.problem("invalid_request", `${detail}, or see the option methods of the server`);
     }
     if (header === null)
-      return this.options.required
+      return this.options.isRequired
         ? this.problem("key_missing", `${method} needs the header ${name}`)
         : undefined;
     return parseIdempotencyKey(header) === undefined

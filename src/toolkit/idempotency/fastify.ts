@@ -81,14 +81,22 @@ type AddHook = (name: string, hook: (...all: never[]) => unknown) => unknown;
  * `config: { idempotency: false }`. `engine.contextOf(request)` returns the context.
  *
  * ```ts
+ * import Fastify from "fastify";
  * import { createIdempotency, GLOBAL } from "hapax/idempotency";
  * import { fastifyIdempotency } from "hapax/idempotency/fastify";
  * import { memoryLedger } from "hapax/ledgers/memory";
  *
  * const engine = createIdempotency(memoryLedger(), { scope: GLOBAL });
- * // await app.register(fastifyIdempotency(engine));
- * // app.post("/pay", async (request) => ({ paid: engine.contextOf(request).key }));
- * console.assert(fastifyIdempotency(engine).length === 3);
+ * const app = Fastify();
+ * await app.register(fastifyIdempotency(engine));
+ * app.post("/pay", async (request) => ({ paid: engine.contextOf(request).key }));
+ *
+ * const headers = { "idempotency-key": "order-17" };
+ * const pay = () => app.inject({ method: "POST", url: "/pay", headers });
+ * const [first, second] = [await pay(), await pay()];
+ * console.assert(first.body === '{"paid":"order-17"}' && second.body === first.body);
+ * console.assert(second.headers["idempotency-replayed"] === "true");
+ * await app.close();
  * ```
  */
 export function fastifyIdempotency<Tx, Source>(engine: Idempotency<Tx, Source>): FastifyPluginLike {

@@ -33,14 +33,21 @@ type HonoContext = {
  * Returns a middleware for Hono. `engine.contextOf(c)` returns the context.
  *
  * ```ts
+ * import { Hono } from "hono";
  * import { createIdempotency, GLOBAL } from "hapax/idempotency";
  * import { honoIdempotency } from "hapax/idempotency/hono";
  * import { memoryLedger } from "hapax/ledgers/memory";
  *
  * const engine = createIdempotency(memoryLedger(), { scope: GLOBAL });
- * // app.use(honoIdempotency(engine));
- * // app.post("/pay", (c) => c.json({ paid: engine.contextOf(c).key }));
- * console.assert(honoIdempotency(engine).length === 2);
+ * const app = new Hono();
+ * app.use(honoIdempotency(engine));
+ * app.post("/pay", (c) => c.json({ paid: engine.contextOf(c).key }));
+ *
+ * const headers = { "Idempotency-Key": "order-17" };
+ * const pay = async () => app.request("/pay", { method: "POST", headers });
+ * const [first, second] = [await pay(), await pay()];
+ * console.assert((await first.text()) === '{"paid":"order-17"}');
+ * console.assert(second.headers.get("Idempotency-Replayed") === "true");
  * ```
  */
 export function honoIdempotency<Tx, Source>(

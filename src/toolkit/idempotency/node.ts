@@ -100,14 +100,28 @@ export function withIdempotency<Tx, Source>(
  * later handlers, because Express turns them into answers: there every answer from 500 on counts as a failure.
  *
  * ```ts
+ * import express from "express";
  * import { createIdempotency, GLOBAL } from "hapax/idempotency";
  * import { expressIdempotency } from "hapax/idempotency/node";
  * import { memoryLedger } from "hapax/ledgers/memory";
  *
  * const engine = createIdempotency(memoryLedger(), { scope: GLOBAL });
- * // app.post("/pay", expressIdempotency(engine, async (request, response) => { … }));
- * const middleware = expressIdempotency(engine);
- * console.assert(middleware.length === 3);
+ * const app = express();
+ * const pay = expressIdempotency(engine, async (request, response) => {
+ *   response.status(201).json({ paid: engine.contextOf(request).key });
+ * });
+ * app.post("/pay", pay);
+ *
+ * const server = app.listen(0);
+ * const address = server.address();
+ * const port = typeof address === "object" ? address?.port : 0;
+ * const headers = { "Idempotency-Key": "order-17" };
+ * const send = () => fetch(`http://localhost:${port}/pay`, { method: "POST", headers });
+ * const [first, second] = [await send(), await send()];
+ * console.assert((await first.text()) === '{"paid":"order-17"}' && second.status === 201);
+ * console.assert(second.headers.get("Idempotency-Replayed") === "true");
+ * server.closeAllConnections();
+ * server.close();
  * ```
  */
 export function expressIdempotency<
@@ -150,10 +164,30 @@ export function expressIdempotency<
  * It rolls back and frees the key; the answers of the other error handlers do not change that.
  *
  * ```ts
- * import { expressIdempotencyErrors } from "hapax/idempotency/node";
+ * import express from "express";
+ * import { createIdempotency, GLOBAL } from "hapax/idempotency";
+ * import { expressIdempotency, expressIdempotencyErrors } from "hapax/idempotency/node";
+ * import { memoryLedger } from "hapax/ledgers/memory";
  *
- * // app.use(expressIdempotency(engine)); app.use(routes); app.use(expressIdempotencyErrors());
- * console.assert(expressIdempotencyErrors().length === 4);
+ * const engine = createIdempotency(memoryLedger(), { scope: GLOBAL });
+ * const app = express();
+ * app.use(expressIdempotency(engine));
+ * app.post("/pay", (request, response) => {
+ *   const { attempt } = engine.contextOf(request);
+ *   if (attempt === 1) throw new Error("out of luck");
+ *   response.json({ attempt });
+ * });
+ * app.use(expressIdempotencyErrors());
+ *
+ * const server = app.listen(0);
+ * const address = server.address();
+ * const port = typeof address === "object" ? address?.port : 0;
+ * const headers = { "Idempotency-Key": "order-17" };
+ * const send = () => fetch(`http://localhost:${port}/pay`, { method: "POST", headers });
+ * const [first, second] = [await send(), await send()];
+ * console.assert(first.status === 500 && (await second.text()) === '{"attempt":2}');
+ * server.closeAllConnections();
+ * server.close();
  * ```
  */
 export function expressIdempotencyErrors(): (

@@ -5,7 +5,7 @@ import { idempotencyOpenApi } from "./openapi.ts";
 test("an OpenAPI document says of each refusal the codes that have its status", () => {
   const { parameters, responses, headers } = idempotencyOpenApi({
     header: "X-Key",
-    required: false,
+    isRequired: false,
     retainMs: 3_600_000,
   });
   expect(parameters[0]).toMatchObject({ name: "X-Key", in: "header", required: false });

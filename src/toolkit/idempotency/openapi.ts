@@ -22,18 +22,18 @@ type IdempotencyOpenApi = {
  * ```ts
  * import { idempotencyOpenApi } from "hapax/idempotency";
  *
- * const { parameters, responses } = idempotencyOpenApi({ required: true });
+ * const { parameters, responses } = idempotencyOpenApi({ isRequired: true });
  * console.assert(parameters[0]?.["name"] === "Idempotency-Key" && responses["422"] !== undefined);
  * ```
  */
 export function idempotencyOpenApi(
   options: {
     readonly header?: string;
-    readonly required?: boolean;
+    readonly isRequired?: boolean;
     readonly retainMs?: number;
   } = {},
 ): IdempotencyOpenApi {
-  const { header = IDEMPOTENCY_KEY, required = true, retainMs = 86_400_000 } = options;
+  const { header = IDEMPOTENCY_KEY, isRequired = true, retainMs = 86_400_000 } = options;
   const hours = retainMs / 3_600_000;
   const text = (description: string, format?: string): Readonly<Record<string, unknown>> => ({
     description,
@@ -44,7 +44,7 @@ export function idempotencyOpenApi(
       {
         name: header,
         in: "header",
-        required,
+        required: isRequired,
         description: `New for every operation, the same for its retries. Answers are kept for ${hours} h.`,
         schema: { type: "string", minLength: 1, maxLength: KEY_CHARS_MAX + 2 },
       },

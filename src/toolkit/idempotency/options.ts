@@ -52,7 +52,7 @@ export interface IdempotencyOptions<Source = unknown> extends Tools {
   /** The methods that take a key. Default POST and PATCH. Other methods refuse a key, because it would protect nothing. */
   readonly methods?: readonly ("POST" | "PATCH" | "PUT" | "DELETE")[];
   /** Whether a request without a key is refused. Default true. */
-  readonly required?: boolean;
+  readonly isRequired?: boolean;
   /** How long a crash blocks the key, in milliseconds. Default 30,000. */
   readonly leaseMs?: number;
   /**
@@ -109,7 +109,7 @@ export interface ResolvedOptions<Source> {
   readonly mode: "transaction" | "phases";
   readonly header: string;
   readonly methods: ReadonlySet<string>;
-  readonly required: boolean;
+  readonly isRequired: boolean;
   readonly leaseMs: number;
   readonly workMsMax: number;
   readonly retainMs: number;
@@ -160,7 +160,7 @@ export function resolveOptions<Tx, Source>(
     mode,
     header,
     methods: new Set(methods),
-    required: options.required ?? true,
+    isRequired: options.isRequired ?? true,
     leaseMs: whole("leaseMs", options.leaseMs, LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX),
     workMsMax: whole("workMsMax", options.workMsMax, WORK_MS_DEFAULT, 1, WORK_MS_MAX),
     retainMs: whole("retainMs", options.retainMs, RETAIN_MS_DEFAULT, 1000, RETAIN_MS_MAX),

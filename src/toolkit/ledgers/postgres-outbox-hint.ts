@@ -125,13 +125,25 @@ const RECONNECT_MAX_MS = 10_000;
  * meanwhile.
  *
  * ```ts
- * import { pgListener } from "hapax/ledgers/postgres";
+ * import pg from "pg";
+ * import { pgListener, postgresLedger } from "hapax/ledgers/postgres";
+ * import { createOutbox, createRelay, functionPublisher } from "hapax/outbox";
  *
- * // `connect` opens a client of `pg` of its own: () => new Client({ connectionString }).
- * function optionsOf(connect: Parameters<typeof pgListener>[0]) {
- *   return { notify: pgListener(connect, { onError: (error) => console.warn(error.message) }) };
- * }
- * console.assert(typeof optionsOf === "function");
+ * const pool = new pg.Pool(); // Reads PGHOST, PGUSER and PGDATABASE.
+ * const notify = pgListener(() => new pg.Client());
+ * const ledger = postgresLedger(pool, { schema: "notified", outbox: { way: "log", notify } });
+ * await ledger.migrate();
+ *
+ * const topics: string[] = [];
+ * const publisher = functionPublisher(async ({ topic }) => void topics.push(topic));
+ * const relay = createRelay(ledger, publisher, { pollMs: 60_000 }); // The hint comes first.
+ * const running = relay.run();
+ * await ledger.transaction((tx) => createOutbox(ledger).add(tx, { topic: "orders", payload: 1 }));
+ * while (topics.length === 0) await new Promise((resolve) => setTimeout(resolve, 10));
+ * await relay.stop();
+ * await running;
+ * console.assert(topics.join() === "orders");
+ * await pool.end();
  * ```
  */
 export function pgListener(

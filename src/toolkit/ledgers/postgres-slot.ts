@@ -251,13 +251,14 @@ export interface SlotDescription {
  * Says what the slot of a relay keeps on disk; undefined if there is none.
  *
  * ```ts
- * import { describeSlot, type PgPool } from "hapax/ledgers/postgres";
+ * import pg from "pg";
+ * import { describeSlot } from "hapax/ledgers/postgres";
  *
- * async function check(pool: PgPool): Promise<boolean> {
- *   const slot = await describeSlot(pool, "relay", { way: "decoding" });
- *   return slot === undefined || (slot.walStatus === "reserved" && !slot.isUnlimited);
- * }
- * console.assert(typeof check === "function");
+ * const pool = new pg.Pool(); // Reads PGHOST, PGUSER and PGDATABASE.
+ * const slot = await describeSlot(pool, "mail", { way: "decoding" });
+ * const isInDanger = slot !== undefined && (slot.walStatus !== "reserved" || slot.isUnlimited);
+ * console.assert(!isInDanger); // The relay has never run: it has no slot.
+ * await pool.end();
  * ```
  */
 export async function describeSlot(
@@ -278,12 +279,13 @@ export async function describeSlot(
  * published is lost with it. Answers whether there was one.
  *
  * ```ts
- * import { dropSlot, type PgPool } from "hapax/ledgers/postgres";
+ * import pg from "pg";
+ * import { dropSlot } from "hapax/ledgers/postgres";
  *
- * async function retire(pool: PgPool): Promise<boolean> {
- *   return dropSlot(pool, "old relay", { way: "decoding" });
- * }
- * console.assert(typeof retire === "function");
+ * const pool = new pg.Pool(); // Reads PGHOST, PGUSER and PGDATABASE.
+ * const isDropped = await dropSlot(pool, "old mail", { way: "decoding" });
+ * console.assert(!isDropped); // There was none.
+ * await pool.end();
  * ```
  */
 export async function dropSlot(

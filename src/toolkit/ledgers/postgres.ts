@@ -52,14 +52,18 @@ const APPLY =
  * `postgres` needs `prepare: false`.
  *
  * ```ts
- * import { type PgPool, postgresLedger } from "hapax/ledgers/postgres";
+ * import pg from "pg";
+ * import { postgresLedger } from "hapax/ledgers/postgres";
  *
- * async function start(pool: PgPool): Promise<number> {
- *   const ledger = postgresLedger(pool, { schema: "hapax" });
- *   await ledger.migrate();
- *   return ledger.entries.sweep(100);
- * }
- * console.assert(typeof start === "function");
+ * const pool = new pg.Pool(); // Reads PGHOST, PGUSER and PGDATABASE.
+ * const ledger = postgresLedger(pool, { schema: "shop" });
+ * await ledger.migrate();
+ * const two = await ledger.transaction(async (tx) => {
+ *   const { rows } = await tx.query("SELECT 1 + 1 AS two"); // `tx` is a client of the pool.
+ *   return rows[0].two;
+ * });
+ * console.assert(two === 2);
+ * await pool.end();
  * ```
  */
 export function postgresLedger<Client extends PgPool | PostgresSql>(

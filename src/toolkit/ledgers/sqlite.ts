@@ -43,15 +43,18 @@ export interface SqliteLedger<Connection> extends Ledger<Connection>, Disposable
  * connection should begin with `BEGIN IMMEDIATE`. Throws `invalid_options`.
  *
  * ```ts
- * import { sqliteLedger, type SqliteConnection } from "hapax/ledgers/sqlite";
+ * import Database from "libsql"; // Or better-sqlite3, node:sqlite, bun:sqlite.
+ * import { sqliteLedger } from "hapax/ledgers/sqlite";
  *
- * // For example: start(() => new Database("shop.db"))
- * async function start(open: () => SqliteConnection): Promise<number> {
- *   const ledger = sqliteLedger(open);
- *   await ledger.migrate();
- *   return ledger.entries.sweep(100);
- * }
- * console.assert(typeof start === "function");
+ * const ledger = sqliteLedger(() => new Database(":memory:"));
+ * await ledger.migrate();
+ * const rows = await ledger.transaction(async (tx) => {
+ *   tx.exec("CREATE TABLE payments (cents INTEGER)"); // `tx` is the client's own connection.
+ *   tx.prepare("INSERT INTO payments VALUES (?)").run(500);
+ *   return tx.prepare("SELECT cents FROM payments").all();
+ * });
+ * console.assert(rows.length === 1);
+ * ledger.close();
  * ```
  */
 export function sqliteLedger<Connection extends SqliteConnection>(

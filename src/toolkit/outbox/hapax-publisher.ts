@@ -32,8 +32,8 @@ export interface HapaxPublisherOptions {
   /** The path of the stream that an event goes to. */
   readonly streamOf: (event: OutboxEvent) => string;
   /** True, the default: records are `{ id, topic, key, headers, payload }`. False: the payload alone. */
-  readonly envelope?: boolean;
-  /** What is appended for an event, instead of `envelope`: a JSON value, or text or bytes for a stream of those. */
+  readonly hasEnvelope?: boolean;
+  /** What is appended for an event, instead of `hasEnvelope`: a JSON value, or text or bytes for a stream of those. */
   readonly encode?: (event: OutboxEvent) => unknown;
   /** Creates streams that are not there. Default: an event for such a stream is a dead letter. */
   readonly create?: TransactionCreateOptions;
@@ -268,10 +268,10 @@ function fits(events: readonly OutboxEvent[]): number {
 
 /** The record of an event, or its failure: what the caller's functions throw. */
 function prepare(options: HapaxPublisherOptions, event: OutboxEvent): Prepared | PublishOutcome {
-  const { streamOf, encode, envelope = true } = options;
+  const { streamOf, encode, hasEnvelope = true } = options;
   try {
     const stream = streamOf(event);
-    const data = encode === undefined ? recordOf(event, envelope) : encode(event);
+    const data = encode === undefined ? recordOf(event, hasEnvelope) : encode(event);
     return { stream, data };
   } catch (error) {
     return { kind: "failed", error, isFinal: true };

@@ -60,16 +60,21 @@ export interface UncertainRefusal {
  * any more, or returns that it was published.
  *
  * ```ts
- * import type { Publisher } from "hapax/outbox";
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ * import { createOutbox, createRelay, type Publisher } from "hapax/outbox";
  *
  * const sent: string[] = [];
  * const publisher: Publisher = {
  *   async publish({ events }) {
- *     sent.push(...events.map(({ id }) => id));
+ *     sent.push(...events.map(({ topic }) => topic));
  *     return events.map(() => ({ kind: "published" }));
  *   },
  * };
- * console.assert(typeof publisher.publish === "function");
+ *
+ * const ledger = memoryLedger();
+ * await ledger.transaction((tx) => createOutbox(ledger).add(tx, { topic: "orders", payload: 1 }));
+ * const { published } = await createRelay(ledger, publisher).runOnce();
+ * console.assert(published === 1 && sent.join() === "orders");
  * ```
  */
 export interface Publisher {
