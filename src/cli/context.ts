@@ -32,6 +32,12 @@ export interface ServeOptions {
   readonly keyMax: number;
   readonly keyOverflow: "evict" | "reject";
   readonly publicUrl?: string;
+  /** Undefined: in clear text. */
+  readonly tls?: {
+    readonly certFile: string;
+    readonly keyFile: string;
+    readonly clientCaFile?: string;
+  };
   readonly corsOrigins: "*" | readonly string[];
   readonly insecurePublic: boolean;
   readonly stateOffsets: boolean;

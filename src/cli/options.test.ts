@@ -156,6 +156,29 @@ describe("options", () => {
     },
   );
 
+  test("a certificate and its key come together, by flags or by the environment", async () => {
+    const pair = { certFile: "/c.pem", keyFile: "/k.pem" };
+    const flags = ["--tls-cert", "/c.pem", "--tls-key", "/k.pem"];
+    expect((await serve(flags)).options?.tls).toEqual(pair);
+    const env = {
+      HAPAX_TLS_CERT: "/c.pem",
+      HAPAX_TLS_KEY: "/k.pem",
+      HAPAX_TLS_CLIENT_CA: "/a.pem",
+    };
+    expect((await serve([], env)).options?.tls).toEqual({ ...pair, clientCaFile: "/a.pem" });
+    expect((await serve([])).options?.tls).toBeUndefined();
+  });
+
+  test.each([
+    [["--tls-cert", "/c.pem"], "--tls-cert needs --tls-key as well"],
+    [["--tls-key", "/k.pem"], "--tls-key needs --tls-cert as well"],
+    [["--tls-client-ca", "/a.pem"], "--tls-client-ca needs --tls-cert as well"],
+  ])("half of a certificate is refused: %s", async (words, problem) => {
+    const refused = await serve(words);
+    expect([refused.code, refused.options]).toEqual([2, undefined]);
+    expect(refused.stderr).toContain(problem);
+  });
+
   test.each(["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])(
     "host %s needs no flag",
     async (host) => {

@@ -89,6 +89,24 @@ export const SERVE_OPTIONS: readonly OptionSpec[] = [
     help: "the URL that clients use for this server, e.g. behind a proxy",
   },
   {
+    name: "tls-cert",
+    value: "file",
+    env: "HAPAX_TLS_CERT",
+    help: "speak HTTPS with this certificate (PEM, with its chain); read again when it changes",
+  },
+  {
+    name: "tls-key",
+    value: "file",
+    env: "HAPAX_TLS_KEY",
+    help: "the private key of the certificate (PEM); only its owner may read it",
+  },
+  {
+    name: "tls-client-ca",
+    value: "file",
+    env: "HAPAX_TLS_CLIENT_CA",
+    help: "refuse every connection without a client certificate of these authorities (PEM)",
+  },
+  {
     name: "cors-origin",
     value: "origin",
     env: "HAPAX_CORS_ORIGINS",
@@ -144,6 +162,7 @@ export function resolveServeOptions(invocation: Invocation, env: Context["env"])
   const count = (name: string): number => parseRange(name, given(name), problems);
   const dir = checkDirectory(given("dir"), given("memory"), problems);
   const publicUrl = checkPublicUrl(given("public-url"), problems);
+  const tls = checkTls(given, problems);
   const options: ServeOptions = {
     host: checkHost(given("host"), problems),
     port: count("port"),
@@ -161,6 +180,7 @@ export function resolveServeOptions(invocation: Invocation, env: Context["env"])
     durability: checkDurability(given("durability"), problems),
     ...(dir === undefined ? {} : { dir }),
     ...(publicUrl === undefined ? {} : { publicUrl }),
+    ...(tls === undefined ? {} : { tls }),
   };
   if (!isLoopback(options.host) && !options.insecurePublic && problems.length === 0) {
     problems.push(
@@ -253,6 +273,25 @@ function checkPublicUrl(given: Given | undefined, problems: string[]): string | 
     return undefined;
   }
   return withoutLastSlashes(url.href);
+}
+
+/** The server checks the files themselves. */
+function checkTls(
+  given: (name: string) => Given | undefined,
+  problems: string[],
+): ServeOptions["tls"] {
+  const [cert, key, clientCa] = [given("tls-cert"), given("tls-key"), given("tls-client-ca")];
+  if (cert !== undefined && key !== undefined) {
+    const files = { certFile: cert.text, keyFile: key.text };
+    return clientCa === undefined ? files : { ...files, clientCaFile: clientCa.text };
+  }
+  const lonely = cert ?? key ?? clientCa;
+  if (lonely !== undefined) {
+    problems.push(
+      `${lonely.name} needs ${cert === undefined ? "--tls-cert" : "--tls-key"} as well`,
+    );
+  }
+  return undefined;
 }
 
 /** The flags, else the variable with commas between its origins. */

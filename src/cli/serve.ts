@@ -124,12 +124,16 @@ export const serveCommand: Command = {
     "Prints `hapax listening on <url> (durability: …)` once it accepts requests. On SIGTERM or Ctrl-C it lets open",
     "requests finish and ends with exit code 0. A second signal ends it at once with 143 or 130. Notes, and an",
     "audit line with its time for each reset of a producer, go to stderr.",
+    "",
+    "With --tls-cert and --tls-key it speaks HTTPS. The key file must be readable for its owner only (chmod 600). When the files",
+    "change, new connections get the new certificate, and open connections go on.",
   ],
   examples: [
     ["on this machine, port 4437", "hapax serve"],
     ["any free port, another directory", "hapax serve --port 0 --dir /var/lib/hapax"],
     ["nothing on disk", "hapax serve --memory"],
     ["the same by the environment", "HAPAX_PORT=8080 hapax serve"],
+    ["HTTPS", "hapax serve --tls-cert cert.pem --tls-key key.pem"],
   ],
   run: runServe,
 };

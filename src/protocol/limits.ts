@@ -106,6 +106,8 @@ export const LIMITS = {
   requestTimeoutMs: 60_000,
   /** An idle keep-alive socket. Longer than the 60 s of common proxies, and not much: dead sockets would stay. */
   keepAliveTimeoutMs: 65_000,
+  /** How often the files of a TLS certificate are looked at. A new one is used when it has not changed for this long. */
+  tlsCheckMs: 1_000,
   /** How long SIGTERM waits for running requests before it cuts them. */
   drainMs: 10_000,
   /** Closing waits while commits land. A commit that takes longer waits for room that does not come. */

@@ -39,6 +39,7 @@ import { requestFaults } from "./requests.ts";
 import { reuseFaults } from "./reuse.ts";
 import { ruleFaults } from "./rules.ts";
 import { sessionFaults } from "./sessions.ts";
+import { tlsFaults } from "./tls.ts";
 import { stormFaults } from "./storms.ts";
 import { transactionFaults } from "./transactions.ts";
 import { turnFaults } from "./turns.ts";
@@ -62,6 +63,7 @@ export const faults: readonly Fault[] = [
   ...directoryFaults,
   ...doorFaults,
   ...configurationFaults,
+  ...tlsFaults,
   ...laneFaults,
   ...lifeFaults,
   ...requestFaults,

@@ -32,7 +32,7 @@ export const requestFaults: readonly Fault[] = [
   {
     name: "a client that ends its side loses the answer to its write",
     guarantee: "G3",
-    file: "src/streams/runtimes/node.ts",
+    file: "src/streams/runtimes/node-listener.ts",
     find: `Reflect.set(http, "httpAllowHalfOpen", true);`,
     replace: `Reflect.set(http, "httpAllowHalfOpen", false);`,
     caughtBy: {
@@ -54,7 +54,7 @@ export const requestFaults: readonly Fault[] = [
   {
     name: "a producer behind the 1,000th header is dropped in silence",
     guarantee: "G2",
-    file: "src/streams/runtimes/node.ts",
+    file: "src/streams/runtimes/node-listener.ts",
     find: "  http.maxHeadersCount = 0;\n",
     replace: "",
     caughtBy: {

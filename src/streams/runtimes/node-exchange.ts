@@ -2,6 +2,7 @@
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import { TLSSocket } from "node:tls";
 import { type ErrorCode, HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type {
@@ -51,7 +52,8 @@ export class NodeExchange implements Exchange {
   }
 
   get baseUrl(): string {
-    return this.#publicUrl ?? `http://${this.authority ?? "localhost"}`;
+    const scheme = this.#request.socket instanceof TLSSocket ? "https" : "http";
+    return this.#publicUrl ?? `${scheme}://${this.authority ?? "localhost"}`;
   }
 
   get peer(): string {

@@ -17,9 +17,9 @@ export async function serve(
   options: ServeStoreOptions,
   onNote: (note: string) => void,
 ): Promise<NodeServer> {
-  if (options.dir === undefined) return startNodeServer({ ...options, store: "memory" });
+  if (options.dir === undefined) return startNodeServer({ ...options, onNote, store: "memory" });
   const store = await openStore(options.dir, options, onNote);
-  return startNodeServer({ ...options, store });
+  return startNodeServer({ ...options, onNote, store });
 }
 
 async function openStore(

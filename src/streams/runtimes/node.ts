@@ -1,36 +1,32 @@
 /**
  * The server on Node: sockets, time limits, and a clean end. Plain appends go through the fast lane, all other
- * requests through `node:http`. Everything else is in server/.
+ * requests through `node:http`. With a certificate all of them go through `node:https`. Everything else is in server/.
  */
 
-import {
-  createServer as createHttpServer,
-  type IncomingMessage,
-  type Server,
-  type ServerResponse,
-} from "node:http";
+import type { Server } from "node:http";
+import type { Server as HttpsServer } from "node:https";
 import { type AddressInfo, Server as NetServer, type Socket } from "node:net";
 import { totalmem } from "node:os";
+import type { SecureContextOptions } from "node:tls";
 import { systemClock } from "../../base/clock.ts";
-import { ERRORS, type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
+import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { systemRandom } from "../../base/random.ts";
-import { type ServerAnswer, createServer, type HapaxServer } from "../server.ts";
-import { ALWAYS_HEADERS } from "../server/policy.ts";
-import { failureAnswer } from "../server/problem.ts";
+import { createServer, type HapaxServer } from "../server.ts";
 import type { Reloaded } from "../server/reload.ts";
 import type { ServerOptions } from "../server/options.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
-import { encodeProblem, PROBLEM_TYPE } from "../../protocol/refusal.ts";
 import { createNodeCourier } from "./node-courier.ts";
 import { nodeDigest } from "./node-digest.ts";
-import { connectionsFor, descriptorsMax } from "./node-descriptors.ts";
-import { Connections, type HttpConnection } from "./node-connections.ts";
+import { Connections } from "./node-connections.ts";
 import { BodyBudget } from "./node-body-budget.ts";
-import { NodeExchange, sendAnswer } from "./node-exchange.ts";
 import { nodeGzip } from "./node-gzip.ts";
 import { type Lane, openLane } from "./node-lane.ts";
+import { createListener } from "./node-listener.ts";
+import { Handshakes } from "./node-handshakes.ts";
+import { endSocket, refuseSocket } from "./node-refusals.ts";
+import { loadTls, stateOf, type TlsFiles, TlsReload } from "./node-tls.ts";
 
 export { filePosition } from "./node-position.ts";
 
@@ -61,10 +57,17 @@ export interface NodeServerOptions extends ServerOptions {
    * allows.
    */
   readonly connectionsMax?: number;
-  /** Whether plain appends bypass `node:http`. Default true. False is for tests that compare the two. */
+  /**
+   * Files of a certificate and its key. The server then speaks HTTPS alone, with TLS 1.2 at least, and takes new files into use
+   * when they change. Default: none, clear text.
+   */
+  readonly tls?: TlsFiles;
+  /** Whether plain appends bypass `node:http`. Default true, and never with `tls`. False is for tests that compare the two. */
   readonly hasFastLane?: boolean;
   /** Called with one line for each administrative act, such as a producer's reset. Default: standard error. */
   readonly onAudit?: (line: string) => void;
+  /** Called with one line about what happens in the background, such as a new certificate. Default: standard error. */
+  readonly onNote?: (line: string) => void;
   /** Called with bugs and broken parts. Default: standard error. */
   readonly onFault?: (error: unknown) => void;
 }
@@ -98,33 +101,71 @@ export async function startNodeServer(options: NodeServerOptions): Promise<NodeS
   const host = options.host ?? "127.0.0.1";
   let listeningUrl = "";
   const server = await createNodeCore(store, options, { host, onFault, url: () => listeningUrl });
-  let http: Server;
-  let lane: Lane | undefined;
-  const connections = new Connections({ refuse: refuseSocket, end: endSocket });
   const budget = new BodyBudget(options.bodyBytesPerSecondMin);
+  let listening: Listening | undefined;
   try {
-    http = createListener(server, options, connections, budget, onFault);
-    if (options.hasFastLane ?? true) lane = putLaneBefore(http, server, options, budget, onFault);
-    await listen(http, options.port ?? 4437, host);
+    listening = await openListener(server, options, budget, onFault);
+    await listen(listening.http, options.port ?? 4437, host);
   } catch (error) {
-    lane?.close();
+    listening?.close();
     budget.close();
     await server.close();
     throw error;
   }
-  listeningUrl = urlOf(http);
-  const url = listeningUrl;
+  const { http, stop, close } = listening;
+  listeningUrl = urlOf(http, options.tls === undefined ? "http" : "https");
   return {
-    url,
+    url: listeningUrl,
     durability: store.supports.durability,
     server,
     reload: (wanted) => server.reload(wanted),
     async stop() {
-      await drain(http, server, connections, lane);
+      await stop();
+      close();
       budget.close();
       await server.close();
     },
   };
+}
+
+/** A listener with all that belongs to it. */
+interface Listening {
+  readonly http: Server;
+  /** Takes no new requests, and resolves when all connections have ended. */
+  readonly stop: () => Promise<void>;
+  /** Ends what runs beside the connections. */
+  readonly close: () => void;
+}
+
+async function openListener(
+  server: HapaxServer,
+  options: NodeServerOptions,
+  budget: BodyBudget,
+  onFault: (error: unknown) => void,
+): Promise<Listening> {
+  const connections = new Connections({ refuse: refuseSocket, end: endSocket });
+  const parts = { server, connections, budget, onFault };
+  const { tls } = options;
+  if (tls === undefined) {
+    const http = createListener(options, { ...parts, secure: undefined });
+    const hasLane = options.hasFastLane ?? true;
+    const lane = hasLane ? putLaneBefore(http, server, options, budget, onFault) : undefined;
+    const stop = (): Promise<void> => drain(http, server, connections, lane);
+    return { http, stop, close: () => lane?.close() };
+  }
+  const onNote = options.onNote ?? ((line: string) => console.error(`note: ${line}`));
+  const state = await stateOf(tls);
+  const { context, notes } = await loadTls(tls);
+  for (const note of notes) onNote(`tls: ${note}`);
+  const http = createListener(options, { ...parts, secure: context });
+  const handshakes = new Handshakes(http);
+  const use = (next: SecureContextOptions): void => {
+    // Node's types of `node:https` and `node:http` are one, and only the first has this.
+    (http as HttpsServer).setSecureContext(next);
+  };
+  const reload = new TlsReload(tls, state, { use, onNote, onFault });
+  const stop = (): Promise<void> => drain(http, server, connections, handshakes);
+  return { http, stop, close: () => reload.close() };
 }
 
 interface NodeCore {
@@ -172,79 +213,6 @@ function storeOf({ store }: Partial<NodeServerOptions> = {}): Store {
   throw new HapaxError("invalid_options", `${what}: ${how}`);
 }
 
-const ignore = (): void => undefined;
-
-interface Asked {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
-  readonly exchange: NodeExchange;
-}
-
-function createListener(
-  server: HapaxServer,
-  options: NodeServerOptions,
-  connections: Connections,
-  budget: BodyBudget,
-  onFault: (error: unknown) => void,
-): Server {
-  const headersTimeout = options.headersTimeoutMs ?? LIMITS.headersTimeoutMs;
-  const http = createHttpServer({
-    maxHeaderSize: LIMITS.headerBytesMax,
-    headersTimeout,
-    requestTimeout: options.requestTimeoutMs ?? LIMITS.requestTimeoutMs,
-    keepAliveTimeout: options.keepAliveTimeoutMs ?? LIMITS.keepAliveTimeoutMs,
-    connectionsCheckingInterval: Math.min(1000, headersTimeout),
-    // Node would refuse a missing Host without a problem document. The server refuses it with one.
-    requireHostHeader: false,
-    noDelay: true,
-  });
-  // Node silently drops the headers behind the 1,000th. The size of the block limits their number.
-  http.maxHeadersCount = 0;
-  // Node's types do not have this option: a client that has sent its last byte still gets its answers.
-  Reflect.set(http, "httpAllowHalfOpen", true);
-  http.maxConnections = options.connectionsMax ?? connectionsFor(descriptorsMax());
-  const stallMs = server.options.readerStallMs;
-  const answer = async (
-    { request, response, exchange }: Asked,
-    connection: HttpConnection | undefined,
-  ): Promise<void> => {
-    let ready: ServerAnswer;
-    try {
-      ready = await server.handle(exchange);
-    } catch (error) {
-      if (!isHapaxError(error)) onFault(error);
-      ready = failureAnswer(error);
-    }
-    // Later requests need their answers too: only the last answer ends the connection.
-    sendAnswer(request, response, ready, { isLast: connection?.isLast ?? true, stallMs });
-  };
-  const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
-    response.on("error", ignore); // The other side has gone; `close` follows.
-    const exchange = new NodeExchange(request, response, budget, options.publicUrl);
-    const connection = connections.of(request.socket);
-    const run = (): void => {
-      answer({ request, response, exchange }, connection).catch((error: unknown) => {
-        onFault(error);
-        response.destroy();
-      });
-    };
-    connection?.begin({ request, response, run, abort: exchange.abort, fail: exchange.fail });
-  };
-  http.on("connection", (socket: Socket) => {
-    connections.add(socket);
-  });
-  http.on("request", onRequest);
-  http.on("checkExpectation", onRequest);
-  http.on("connect", (_request, socket) => {
-    connections.of(socket as Socket)?.refuse("method_not_allowed");
-  });
-  http.on("clientError", (error: NodeJS.ErrnoException, socket) => {
-    if (socket.destroyed || error.code === "ECONNRESET") socket.destroy();
-    else connections.of(socket as Socket)?.refuse(socketCode(error.code));
-  });
-  return http;
-}
-
 /**
  * Gives new sockets to the lane. Sockets that the lane hands over go to Node's own listeners. Node
  * counts both kinds together.
@@ -281,40 +249,6 @@ function putLaneBefore(
   return lane;
 }
 
-const ALWAYS = Object.entries(ALWAYS_HEADERS)
-  .map(([name, value]) => `${name}: ${value}\r\n`)
-  .join("");
-
-/** Refuses a socket without a request: sends a problem document, then ends it. */
-function refuseSocket(code: ErrorCode, socket: Socket): void {
-  if (!socket.writable) {
-    socket.destroy();
-    return;
-  }
-  const { status, title } = ERRORS[code];
-  const detail = code === "invalid_request" ? "this is not HTTP/1.1 as we accept it" : title;
-  const body = encodeProblem({ code, detail });
-  const head =
-    `HTTP/1.1 ${status} ${title}\r\nContent-Type: ${PROBLEM_TYPE}\r\n` +
-    `${ALWAYS}Cache-Control: no-store\r\n` +
-    `Content-Length: ${body.length}\r\nConnection: close\r\n\r\n`;
-  endSocket(socket, Buffer.concat([Buffer.from(head), body]));
-}
-
-function endSocket(socket: Socket, last = Buffer.alloc(0)): void {
-  socket.end(last);
-  // Bytes that still arrive are dropped, but only for a moment: then the socket is destroyed.
-  socket.resume();
-  setTimeout(() => socket.destroy(), 1000).unref();
-}
-
-function socketCode(code: string | undefined): ErrorCode {
-  if (code === "HPE_HEADER_OVERFLOW") return "headers_too_large";
-  if (code === "ERR_HTTP_REQUEST_TIMEOUT") return "request_timeout";
-  if (code === "HPE_CHUNK_EXTENSIONS_OVERFLOW") return "body_too_large";
-  return "invalid_request";
-}
-
 function listen(http: Server, port: number, host: string): Promise<void> {
   return new Promise((resolve, reject) => {
     http.once("error", reject);
@@ -325,20 +259,20 @@ function listen(http: Server, port: number, host: string): Promise<void> {
   });
 }
 
-function urlOf(http: Server): string {
+function urlOf(http: Server, scheme: "http" | "https"): string {
   const address = http.address();
   if (address === null || typeof address === "string") {
     throw new HapaxError("invalid_options", "the server does not listen on a port");
   }
   const { address: host, port, family } = address satisfies AddressInfo;
-  return `http://${family === "IPv6" ? `[${host}]` : host}:${port}`;
+  return `${scheme}://${family === "IPv6" ? `[${host}]` : host}:${port}`;
 }
 
 async function drain(
   http: Server,
   server: HapaxServer,
   connections: Connections,
-  lane: Lane | undefined,
+  others: Pick<Lane, "drain" | "cut"> | undefined,
 ): Promise<void> {
   const closed = new Promise<void>((resolve) => {
     // This is the close of the socket server. That of http would cut answers that are not taken yet.
@@ -348,13 +282,12 @@ async function drain(
   });
   server.drain();
   connections.drain();
-  lane?.drain();
+  others?.drain();
   const cut = setTimeout(() => {
     http.closeAllConnections();
-    lane?.cut();
+    others?.cut();
   }, LIMITS.drainMs);
   await closed;
   clearTimeout(cut);
-  lane?.close();
   http.close(); // No connection is left to cut. This ends the checks of the time limits.
 }

@@ -1,0 +1,146 @@
+/** The listener of `node:http` or `node:https`: its limits, and its requests on their way to the handlers. */
+
+import {
+  createServer as createHttpServer,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from "node:http";
+import { createServer as createHttpsServer } from "node:https";
+import type { Socket } from "node:net";
+import type { SecureContextOptions, TlsOptions } from "node:tls";
+import { isHapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import type { Exchange, HapaxServer, ServerAnswer } from "../server.ts";
+import { failureAnswer } from "../server/problem.ts";
+import type { BodyBudget } from "./node-body-budget.ts";
+import type { Connections, HttpConnection } from "./node-connections.ts";
+import { connectionsFor, descriptorsMax } from "./node-descriptors.ts";
+import { NodeExchange, sendAnswer } from "./node-exchange.ts";
+import { socketCode } from "./node-refusals.ts";
+
+const ignore = (): void => undefined;
+
+/** Options of the listener, as `NodeServerOptions` has them. */
+export interface ListenerOptions {
+  readonly headersTimeoutMs?: number;
+  readonly requestTimeoutMs?: number;
+  readonly keepAliveTimeoutMs?: number;
+  readonly connectionsMax?: number;
+  readonly publicUrl?: string;
+}
+
+export interface ListenerParts {
+  readonly server: HapaxServer;
+  readonly connections: Connections;
+  readonly budget: BodyBudget;
+  readonly onFault: (error: unknown) => void;
+  /** Undefined: in clear text. */
+  readonly secure: SecureContextOptions | undefined;
+}
+
+interface Asked {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly exchange: NodeExchange;
+}
+
+export function createListener(options: ListenerOptions, parts: ListenerParts): Server {
+  const { server, connections, budget, onFault, secure } = parts;
+  const http = createHttp(options, secure);
+  const stallMs = server.options.readerStallMs;
+  const answer = async (
+    { request, response, exchange }: Asked,
+    connection: HttpConnection | undefined,
+  ): Promise<void> => {
+    const ready = await answerOf(server, exchange, onFault);
+    // Later requests need their answers too: only the last answer ends the connection.
+    sendAnswer(request, response, ready, { isLast: connection?.isLast ?? true, stallMs });
+  };
+  const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
+    response.on("error", ignore); // The other side has gone; `close` follows.
+    const exchange = new NodeExchange(request, response, budget, options.publicUrl);
+    const connection = connections.of(request.socket);
+    const run = (): void => {
+      answer({ request, response, exchange }, connection).catch((error: unknown) => {
+        onFault(error);
+        response.destroy();
+      });
+    };
+    connection?.begin({ request, response, run, abort: exchange.abort, fail: exchange.fail });
+  };
+  http.on(secure === undefined ? "connection" : "secureConnection", (socket: Socket) => {
+    connections.add(socket);
+  });
+  http.on("request", onRequest);
+  http.on("checkExpectation", onRequest);
+  http.on("connect", (_request, socket) => {
+    connections.of(socket as Socket)?.refuse("method_not_allowed");
+  });
+  http.on("clientError", (error: NodeJS.ErrnoException, socket) => {
+    const connection = connections.of(socket as Socket);
+    // A socket whose handshake failed is no connection yet, and cannot be answered.
+    if (socket.destroyed || error.code === "ECONNRESET" || connection === undefined) {
+      socket.destroy();
+    } else {
+      connection.refuse(socketCode(error.code));
+    }
+  });
+  return http;
+}
+
+/** The answer to a request, also if the server fails. */
+export async function answerOf(
+  server: HapaxServer,
+  exchange: Exchange,
+  onFault: (error: unknown) => void,
+): Promise<ServerAnswer> {
+  try {
+    return await server.handle(exchange);
+  } catch (error) {
+    if (!isHapaxError(error)) onFault(error);
+    return failureAnswer(error);
+  }
+}
+
+function createHttp(options: ListenerOptions, secure: SecureContextOptions | undefined): Server {
+  const headersTimeout = options.headersTimeoutMs ?? LIMITS.headersTimeoutMs;
+  const limits = {
+    maxHeaderSize: LIMITS.headerBytesMax,
+    headersTimeout,
+    requestTimeout: options.requestTimeoutMs ?? LIMITS.requestTimeoutMs,
+    keepAliveTimeout: options.keepAliveTimeoutMs ?? LIMITS.keepAliveTimeoutMs,
+    connectionsCheckingInterval: Math.min(1000, headersTimeout),
+    // Node would refuse a missing Host without a problem document. The server refuses it with one.
+    requireHostHeader: false,
+    noDelay: true,
+  };
+  const http =
+    secure === undefined
+      ? createHttpServer(limits)
+      : createHttpsServer({ ...limits, ...handshakeOptions(secure, headersTimeout) });
+  // Node silently drops the headers behind the 1,000th. The size of the block limits their number.
+  http.maxHeadersCount = 0;
+  // Node's types do not have this option: a client that has sent its last byte still gets its answers.
+  Reflect.set(http, "httpAllowHalfOpen", true);
+  http.maxConnections = options.connectionsMax ?? connectionsFor(descriptorsMax());
+  return http;
+}
+
+function handshakeOptions(
+  secure: SecureContextOptions,
+  handshakeTimeout: number,
+): HandshakeOptions {
+  // A client without a certificate of these authorities is refused within the handshake.
+  const isClientNeeded = secure.ca !== undefined;
+  return {
+    ...secure,
+    handshakeTimeout,
+    requestCert: isClientNeeded,
+    rejectUnauthorized: isClientNeeded,
+    ALPNProtocols: ["http/1.1"],
+    allowHalfOpen: true, // As `node:http` sets it by itself.
+  };
+}
+
+type HandshakeOptions = TlsOptions & { readonly allowHalfOpen: true };
