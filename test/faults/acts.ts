@@ -9,7 +9,7 @@ export const actFaults: readonly Fault[] = [
     name: "the key of a reset is not written down",
     guarantee: "G35",
     file: "src/streams/engine/groups.ts",
-    find: "      act?.note({ streams: decision.change.offsets.length });\n",
+    find: "      act?.note({ streams: decision.change.offsets.length }, batch);\n",
     replace: "",
     caughtBy: {
       file: ACTS,

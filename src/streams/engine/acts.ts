@@ -5,6 +5,7 @@
  */
 
 import type { KeyRefusal } from "../core/keys.ts";
+import type { CommitBatch } from "./commit.ts";
 
 /** The result of an act, as it is stored and as a retry reads it: plain JSON data. */
 export interface ActOutcome {
@@ -23,8 +24,8 @@ export interface Act {
   look(): ActLook;
   /** Throws `ActRepeated` if it was done meanwhile. Called in the same step as what it changes, before it. */
   guard(): void;
-  /** Writes the key down. Called in the same step as what it changes, after it. */
-  note(outcome: ActOutcome): void;
+  /** Writes the key down, in the batch of what it changes. Called in the same step, after it. */
+  note(outcome: ActOutcome, batch: CommitBatch): void;
 }
 
 /** Another request of the same key was faster. */

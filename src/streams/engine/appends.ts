@@ -149,7 +149,7 @@ export class Appends {
     const { id: stream } = state;
     const atMs = writer.nowMs();
     const batch = writer.stage({ kind: "producer_reset", atMs, stream, producer: id, resets });
-    act?.note({});
+    act?.note({}, batch);
     if (this.#patience.count > 0) this.#releaseNext(state, id);
     return batch.done.then(() => ({ kind: "reset", before }) as const);
   }

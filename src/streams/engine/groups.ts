@@ -37,6 +37,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import type { Random } from "../../base/random.ts";
 import type { Act } from "./acts.ts";
 import type { Boundaries } from "./boundaries.ts";
+import type { CommitBatch } from "./commit.ts";
 import { FirstNames } from "./listing.ts";
 import type { Slices } from "./turn-budget.ts";
 import type { Writer } from "./writer.ts";
@@ -192,11 +193,13 @@ export class Groups {
     const changes: GroupChange[] = this.#book.byId.has(id)
       ? [{ kind: "group_deleted", atMs, group: id }]
       : [];
-    const durable = this.#submit(changes);
-    act?.note({});
-    await durable;
-    // The note may be all that there is to store.
-    if (act !== undefined) await this.#writer.settled();
+    if (act === undefined) {
+      await this.#submit(changes);
+      return;
+    }
+    const batch = this.#stage(changes);
+    act.note({}, batch); // It may be all that there is to store.
+    await batch.done;
   }
 
   async join(
@@ -310,7 +313,7 @@ export class Groups {
       const group = this.#book.byId.get(id);
       if (group === undefined) return this.#settled(MISSING);
       const isLarge = only === undefined && group.cursors.size > LIMITS.turnStreamsMax;
-      if (isLarge && !mayBeRefused(to)) return this.#resetAll(group, to);
+      if (isLarge && !mayBeRefused(to)) return this.#resetAll(group, to, act);
       const { streams } = this.#writer.world;
       const atMs = this.#writer.nowMs();
       const named = only === undefined ? undefined : [only];
@@ -321,20 +324,24 @@ export class Groups {
       }
       if (decision.kind !== "reset") return this.#settled(decision);
       act?.guard();
-      const durable = this.#submit([decision.change]);
-      act?.note({ streams: decision.change.offsets.length });
-      await durable;
+      const batch = this.#stage([decision.change]);
+      act?.note({ streams: decision.change.offsets.length }, batch);
+      await batch.done;
       return decision;
     }
   }
 
-  /** In slices: one that is cut short has moved a part, and the request that comes again moves all. */
-  async #resetAll(group: GroupState, to: GroupOrigin): Promise<ResetDecision> {
+  /**
+   * In slices: one that is cut short has moved a part, and the request that comes again moves all. The key is written down with
+   * the last slice; from then on no other request of the key moves anything.
+   */
+  async #resetAll(group: GroupState, to: GroupOrigin, act?: Act): Promise<ResetDecision> {
     const { id } = group;
     const slices = this.#writer.slices();
     const offsets: (readonly [StreamName, Offset])[] = [];
     let part: StreamName[] = [];
     const move = (): void => {
+      act?.guard();
       const { streams } = this.#writer.world;
       // Some may have gone since the last turn.
       const there = part.filter((stream) => group.cursors.has(stream));
@@ -353,7 +360,10 @@ export class Groups {
       }
       part.push(stream);
     }
-    if (this.#book.byId.get(id) === group) move();
+    if (this.#book.byId.get(id) === group) {
+      move();
+      act?.note({ streams: offsets.length }, this.#writer.begin());
+    }
     const atMs = this.#writer.nowMs();
     return this.#settled({
       kind: "reset",
@@ -447,6 +457,14 @@ export class Groups {
   #submit(changes: readonly GroupChange[]): Promise<void> {
     if (changes.length > 0) this.#writer.room.admit(0);
     return this.#writer.submit(changes);
+  }
+
+  /** The same, as a batch that more can join in this step. */
+  #stage(changes: readonly GroupChange[]): CommitBatch {
+    if (changes.length > 0) this.#writer.room.admit(0);
+    const batch = this.#writer.begin();
+    for (const change of changes) this.#writer.stage(change, batch);
+    return batch;
   }
 
   /** The outcome, once everything that was decided so far is durable. */

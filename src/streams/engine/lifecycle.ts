@@ -49,7 +49,7 @@ export class Lifecycle {
     writer.room.admitRemoval();
     act?.guard();
     const batch = writer.expiry.end(state);
-    act?.note({});
+    act?.note({}, batch);
     return batch.done.then(() => ({ kind: "deleted" }) as const);
   }
 

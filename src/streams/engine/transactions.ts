@@ -151,7 +151,7 @@ export class Transactions {
   /** An act of administration under a key, which belongs to the same window as those of transactions. */
   act(claim: KeyClaim): Act {
     const identify = (): Identified =>
-      this.#identify(this.#log(), { kind: "key", claim }, this.#writer.nowMs());
+      this.#identify(this.#logOfActs(), { kind: "key", claim }, this.#writer.nowMs());
     return {
       look: () => {
         const found = identify();
@@ -162,11 +162,11 @@ export class Transactions {
       guard: () => {
         if (identify().kind !== "new") throw new ActRepeated();
       },
-      note: (outcome) => {
+      note: (outcome, batch) => {
         const found = identify();
         assert(found.kind === "new", "an act is noted twice");
         const data = encoder.encode(JSON.stringify(outcome));
-        this.#stageLog(this.#writer.begin(), this.#log(), { ...found.change, data });
+        this.#stageLog(batch, this.#log(), { ...found.change, data });
       },
     };
   }
@@ -206,12 +206,24 @@ export class Transactions {
       : { kind: "known", end: window.endOf(ordinal), producer: undefined };
   }
 
-  /** The log is made by the first transaction, and then it is always there. */
+  /** The log is made by the first transaction or act, and then it is always there. */
   #log(): StreamState {
     const existing = this.#world.streams.get(TRANSACTION_LOG);
     if (existing !== undefined) return existing;
+    this.#writer.room.admit(0);
+    return this.#makeLog();
+  }
+
+  /** A deletion is taken by a full store too, so its key must be. */
+  #logOfActs(): StreamState {
+    const existing = this.#world.streams.get(TRANSACTION_LOG);
+    if (existing !== undefined) return existing;
+    this.#writer.room.admitRemoval();
+    return this.#makeLog();
+  }
+
+  #makeLog(): StreamState {
     const writer = this.#writer;
-    writer.room.admit(0);
     writer.stage({
       kind: "created",
       atMs: writer.nowMs(),
