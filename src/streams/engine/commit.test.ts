@@ -164,6 +164,18 @@ describe("a failed commit", () => {
     expect([landed.length, store.waiting.length]).toEqual([1, 0]);
   });
 
+  test.each([
+    ["an object without a prototype", Object.create(null)],
+    ["an error whose message throws", hostileError()],
+    ["nothing", undefined],
+  ])("W3 stops the writes by any reason: %s", async (_, reason) => {
+    const store = { ...openMemoryStore(), commit: () => Promise.reject(reason) };
+    const { commit, stage } = bench(store);
+    const first = stage(created(1));
+    await expect(first.done).rejects.toMatchObject({ code: "writes_stopped" });
+    expect(commit.stopped?.code).toBe("writes_stopped");
+  });
+
   test("G9 W3 leaves readers at the durable state, for good", async () => {
     const { store, commit, stage } = await gatedBench();
     stage(appended(1, "durable"));
@@ -258,3 +270,11 @@ describe("limits", () => {
     expect(commit.durableTail(stateIn(store))).toBe(data.length as Offset);
   });
 });
+
+function hostileError(): Error {
+  return Object.defineProperty(new Error("hostile"), "message", {
+    get() {
+      throw new Error("its message cannot be read");
+    },
+  });
+}

@@ -17,9 +17,13 @@ import type { StreamState } from "../core/stream.ts";
 import { assert } from "../../base/assert.ts";
 import { advance, type Offset, type StreamId, type StreamName } from "../core/types.ts";
 import { applyChange, type World } from "../core/world.ts";
+import { wordsOfError } from "../../base/error-words.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Store } from "../store.ts";
+
+/** Of the reason of a failed commit. */
+const REASON_CHARS_MAX = 1000;
 
 /** What one batch did to one stream. */
 export interface StreamAdvance {
@@ -282,8 +286,9 @@ export class GroupCommit {
 
   // Flights and lifecycles stay as they are: they are what keeps readers at the durable state.
   #stop(batch: CommitBatch, cause: unknown): void {
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    this.#stopped = new HapaxError("writes_stopped", `a commit failed: ${reason}`, { cause });
+    // A store may reject with anything, and the requests that wait still need their answers.
+    const { message } = wordsOfError(cause, REASON_CHARS_MAX);
+    this.#stopped = new HapaxError("writes_stopped", `a commit failed: ${message}`, { cause });
     batch.reject(this.#stopped);
     for (const waiting of this.#waiting.splice(0)) waiting.reject(this.#stopped);
   }

@@ -1,5 +1,5 @@
 /**
- * Journal time at run time: it starts at the wall clock and then runs with the steady one. So option the wall
+ * Journal time at run time: it starts at the wall clock and then runs with the steady one. So setting the wall
  * clock can neither empty a window nor keep it from ending.
  *
  *   - it never goes back, and never before the latest stored change;
