@@ -6,7 +6,7 @@
 import { isIP } from "node:net";
 
 import { KEY_DEFAULTS, type KeyOverflow } from "../streams/core/keys.ts";
-import { isLoopback, isOrigin } from "../protocol/origin.ts";
+import { isLoopback, isOrigin, isPublicUrl } from "../protocol/origin.ts";
 import { withoutLastSlashes } from "../protocol/slashes.ts";
 import { LIMITS } from "../protocol/limits.ts";
 import { quote } from "./arguments.ts";
@@ -262,17 +262,12 @@ function checkHost(given: Given | undefined, problems: string[]): string {
 
 function checkPublicUrl(given: Given | undefined, problems: string[]): string | undefined {
   if (given === undefined) return undefined;
-  const url = URL.canParse(given.text) ? new URL(given.text) : undefined;
-  const isPlain =
-    url !== undefined &&
-    (url.protocol === "http:" || url.protocol === "https:") &&
-    `${url.username}${url.password}${url.search}${url.hash}` === "";
-  if (!isPlain) {
+  if (!isPublicUrl(given.text)) {
     const allowed = "an http or https URL without password, query and fragment";
     problems.push(`${given.name} is ${quote(given.text)}; allowed: ${allowed}`);
     return undefined;
   }
-  return withoutLastSlashes(url.href);
+  return withoutLastSlashes(new URL(given.text).href);
 }
 
 /** The server checks the files themselves. */

@@ -33,6 +33,14 @@ export function isOrigin(text: string): boolean {
   return authorityOf(text) !== undefined && originOf(text) === text.toLowerCase();
 }
 
+/** Whether a text is a URL for clients of a server: http or https, without password, query and fragment. */
+export function isPublicUrl(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { protocol, username, password, search, hash } = new URL(text);
+  const isHttp = protocol === "http:" || protocol === "https:";
+  return isHttp && `${username}${password}${search}${hash}` === "";
+}
+
 /** The origin of a URL, in lower case. */
 export function originOf(url: string): string | undefined {
   return URL.canParse(url) ? new URL(url).origin.toLowerCase() : undefined;

@@ -16,7 +16,14 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import type { OptionsCheck } from "../../base/options-check.ts";
-import { authorityOf, hostOf, isLoopback, isOrigin, originOf } from "../../protocol/origin.ts";
+import {
+  authorityOf,
+  hostOf,
+  isLoopback,
+  isOrigin,
+  isPublicUrl,
+  originOf,
+} from "../../protocol/origin.ts";
 import type { Exchange } from "./exchange.ts";
 
 export interface DoorOptions {
@@ -113,6 +120,14 @@ export function checkOrigins(origins: "*" | readonly string[], check: OptionsChe
       );
     }
   }
+}
+
+/** Reports a public URL without a scheme: its origin would be `null`, which is that of every sandboxed page. */
+export function checkPublicUrl(publicUrl: string | undefined, check: OptionsCheck): void {
+  if (publicUrl === undefined || isPublicUrl(publicUrl)) return;
+  check.problem(
+    `publicUrl=${publicUrl} is not an http or https URL without password, query and fragment`,
+  );
 }
 
 /** Refuses a server that every client of a network could use. `address` undefined: a platform brings the requests. */

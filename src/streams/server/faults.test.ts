@@ -1,4 +1,6 @@
 // The fault endpoint, each member of its shape, over a real socket: what it does is seen by clients only.
+import { request } from "node:http";
+import { json } from "node:stream/consumers";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { type NodeServer, startNodeServer } from "../runtimes/node.ts";
 
@@ -105,3 +107,27 @@ test("without the option the endpoint does not exist", async () => {
   }
   await plain.stop();
 });
+
+test.each([
+  ["of another origin", { Origin: "https://evil.example" }, "origin_not_allowed"],
+  ["of a sandboxed frame", { Origin: "null" }, "origin_not_allowed"],
+  ["under another name", { Host: "evil.example" }, "host_not_served"],
+])("G37 a page %s sets no fault and clears none", async (_, headers, code) => {
+  await inject({ path: "/s", status: 500 });
+  for (const method of ["POST", "DELETE"]) {
+    const body = JSON.stringify({ path: "/s", status: 503 });
+    expect(await codeOf(method, headers, body)).toBe(code);
+  }
+  expect((await send("GET", "/s")).status).toBe(500);
+  expect((await send("GET", "/s")).status).toBe(200);
+});
+
+/** Not with `fetch`, which does not send these headers as given. */
+function codeOf(method: string, headers: Record<string, string>, body: string): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    const sent = request(server.url + INJECT, { method, headers }, (answer) => {
+      json(answer).then((problem) => resolve((problem as { code?: unknown }).code), reject);
+    });
+    sent.on("error", reject).end(body);
+  });
+}

@@ -24,6 +24,24 @@ test("the defaults are the limits, frozen, with faults off", () => {
   expect(Object.isFrozen(options)).toBe(true);
 });
 
+test.each([
+  "hapax.example.com:4437", // A URL whose scheme is a host. Its origin would be "null", that of every sandboxed page.
+  "localhost:4437",
+  "hapax.example.com",
+  "file:///srv",
+  "https://me:secret@hapax.example.com",
+  "https://hapax.example.com?tenant=1",
+  "https://hapax.example.com#top",
+  "",
+])("G37 publicUrl=%s is refused", (publicUrl) => {
+  expect(() => resolveServerOptions({ publicUrl })).toThrow(`publicUrl=${publicUrl} is not`);
+});
+
+test("publicUrl may have a path", () => {
+  const publicUrl = "https://example.com/hapax";
+  expect(resolveServerOptions({ publicUrl }).publicUrl).toBe(publicUrl);
+});
+
 test("all problems are reported together, each with its field, its value and what is allowed", () => {
   const wrong: ServerOptions = { longPollMs: 0, bodyBytesMax: 1.5, sseSecondsMax: Number.NaN };
   let message = "";

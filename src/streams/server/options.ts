@@ -4,7 +4,7 @@ import { KEY_DEFAULTS, type KeyOverflow } from "../core/keys.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { checkOrigins, checkReach } from "./doors.ts";
+import { checkOrigins, checkPublicUrl, checkReach } from "./doors.ts";
 
 /** Options of a server. All are optional; units stand in the names. */
 export interface ServerOptions {
@@ -100,6 +100,7 @@ export function resolveServerOptions(
     check.problem(`keyOverflow=${String(resolved.keyOverflow)} is neither evict nor reject`);
   }
   checkOrigins(resolved.corsOrigins, check);
+  checkPublicUrl(resolved.publicUrl, check);
   if (!resolved.insecurePublic) checkReach(address, check);
   check.end();
   return resolved;

@@ -85,11 +85,16 @@ export function createRouter(
   }
 
   if (faults === undefined) return (exchange) => answer(exchange);
+  const control = async (exchange: Exchange, { doors }: ServerParts): Promise<ServerAnswer> => {
+    checkHead(exchange);
+    doors.check(exchange);
+    return faults.control(exchange);
+  };
   return async (exchange) => {
     const parts = holder.current;
     const isControl = exchange.path === FAULTS_PATH && exchange.method !== "OPTIONS";
     const ready = isControl
-      ? await faults.control(exchange).catch((error: unknown) => failureAnswer(error))
+      ? await control(exchange, parts).catch((error: unknown) => failureAnswer(error))
       : await faults.around(exchange, () => answer(exchange, parts));
     return finishAnswer(exchange, ready, parts.doors, compress);
   };
