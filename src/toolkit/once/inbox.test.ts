@@ -106,6 +106,14 @@ describe("an inbox", () => {
     expect((await inbox.handle(MESSAGE, () => 1, young)).isDuplicate).toBe(false);
   });
 
+  test("G27 refuses a message with its time in the place of the identity, instead of ignoring the time", async () => {
+    const { inbox, effects, write, clock } = stage();
+    const message = { ...MESSAGE, sentAtMs: clock.nowMs() - 1_000 };
+    const handle = inbox.handle(message, (tx) => write(tx, "booked"));
+    await expect(handle).rejects.toMatchObject({ code: "invalid_request" });
+    expect(effects).toEqual([]);
+  });
+
   test("reports an old message that it still knows, and refuses it when it does not any more", async () => {
     const { inbox, clock } = stage();
     const sent = { sentAtMs: clock.nowMs() };

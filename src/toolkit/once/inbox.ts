@@ -119,6 +119,9 @@ function placeOf(message: ScopedKey, sentAtMs: number | undefined, { consumer }:
   const check = new Check();
   const { scope, key } = check.identity(message);
   const both = check.name("consumer and scope", JSON.stringify([consumer, scope]));
+  // Ignored there, a message that is too old to be known would be handled again.
+  if ("sentAtMs" in Object(message))
+    check.problem("sentAtMs is in the message: pass it in the options, behind the work");
   if (sentAtMs !== undefined && !Number.isFinite(sentAtMs))
     check.problem(`sentAtMs=${sentAtMs} is not a time`);
   check.end("invalid_request");
