@@ -37,6 +37,8 @@ export const LIMITS = {
   laneHeadBytesMax: 4096,
   /** Running requests of one connection on the fast lane: enough for one batch, few enough to hold. */
   pipelinedMax: 64,
+  /** Running requests of one connection of HTTP/2. Browsers open up to 100, and a live reader is one. */
+  requestsPerConnectionMax: 128,
   /** A stream path after decoding, in UTF-8 bytes: fits a header, a URL and an index entry. */
   pathBytesMax: 1024,
   /** Path and query as sent; three bytes for each decoded one, and room for offset and cursor. */

@@ -66,7 +66,7 @@ export const doorFaults: readonly Fault[] = [
     name: "doors: the header Host counts instead of the target's host",
     guarantee: "G37",
     file: "src/streams/runtimes/node-exchange.ts",
-    find: "this.authority = parts.authority ?? request.headers.host;",
+    find: "this.authority = parts.authority ?? request.authority ?? request.headers.host;",
     replace: "this.authority = request.headers.host;",
     caughtBy: {
       file: WHOLE,

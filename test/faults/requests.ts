@@ -111,9 +111,9 @@ export const requestFaults: readonly Fault[] = [
     guarantee: "G34",
     file: "src/streams/runtimes/node-exchange.ts",
     find: `  get peer(): string {
-    return this.#request.socket.remoteAddress ?? "";`,
+    return this.incoming.socket.remoteAddress ?? "";`,
     replace: `  get peer(): string {
-    return this.#request.socket.remoteFamily ?? "";`,
+    return this.incoming.socket.remoteFamily ?? "";`,
     caughtBy: {
       file: "test/answers-budget.test.ts",
       test: "G34 one address that takes nothing, over many connections, does not keep another one waiting",

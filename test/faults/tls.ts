@@ -50,4 +50,26 @@ export const tlsFaults: readonly Fault[] = [
       test: "with a client CA > only a connection with a certificate of that authority gets an answer",
     },
   },
+  {
+    name: "http2: a body that was cut counts as whole",
+    guarantee: "§13.8",
+    file: "src/streams/runtimes/node-http2-request.ts",
+    find: "return !this.#stream.closed && !this.#stream.aborted && !this.#stream.destroyed;",
+    replace: "return true;",
+    caughtBy: {
+      file: "test/protocol/http2.test.ts",
+      test: "a body that breaks off stores nothing > a reset without an error",
+    },
+  },
+  {
+    name: "http2: a Host beside :authority is not compared",
+    guarantee: "G37",
+    file: "src/streams/server/policy.ts",
+    find: "if (sent !== undefined && sent.toLowerCase() !== host?.toLowerCase()) {",
+    replace: 'if (sent === undefined && host === undefined && head.version === "2.0") {',
+    caughtBy: {
+      file: "test/protocol/http2.test.ts",
+      test: "doors over HTTP/2 > a foreign page, a foreign :authority and a Host beside it are refused",
+    },
+  },
 ];

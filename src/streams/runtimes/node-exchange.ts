@@ -1,7 +1,8 @@
-/** Turns a request of `node:http` into an Exchange, and sends a ServerAnswer back. */
+/** Turns a request of Node into an Exchange, and sends a ServerAnswer back over HTTP/1.1. */
 
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import type { Readable, Writable } from "node:stream";
 import { TLSSocket } from "node:tls";
 import { type ErrorCode, HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
@@ -18,12 +19,35 @@ import { parseTarget } from "../../protocol/target.ts";
 
 const EMPTY = new Uint8Array(0);
 
+/** A request of HTTP/1.1 or HTTP/2, as far as an exchange needs it. */
+export interface NodeRequest {
+  readonly method: string;
+  readonly target: string;
+  readonly version: string;
+  readonly scheme: "http" | "https";
+  /** `:authority` of HTTP/2. */
+  readonly authority: string | undefined;
+  readonly headers: IncomingHttpHeaders;
+  /** Names and values in turn, as they were sent. */
+  readonly lines: readonly string[];
+  readonly peer: string;
+  readonly hasBody: boolean;
+  /** Brings the body. */
+  readonly incoming: Pick<Readable, "on">;
+  /** Takes the answer. */
+  readonly outgoing: Pick<Writable, "once" | "closed">;
+  readonly isGone: boolean;
+  /** Whether a body that has ended has come whole. */
+  isWhole(): boolean;
+  /** Says to a client that waits that its body is wanted. */
+  beginBody(): void;
+}
+
 export class NodeExchange implements Exchange {
   readonly method: string;
   readonly path: string;
   readonly query: string;
-  readonly #request: IncomingMessage;
-  readonly #response: ServerResponse;
+  readonly #request: NodeRequest;
   readonly #budget: BodyBudget;
   readonly #publicUrl: string | undefined;
   readonly authority: string | undefined;
@@ -32,53 +56,46 @@ export class NodeExchange implements Exchange {
   #failure: HapaxError | undefined;
   #onFailure: ((error: HapaxError) => void) | undefined;
 
-  constructor(
-    request: IncomingMessage,
-    response: ServerResponse,
-    budget: BodyBudget,
-    publicUrl: string | undefined,
-  ) {
-    const target = request.url ?? "/";
+  constructor(request: NodeRequest, budget: BodyBudget, publicUrl: string | undefined) {
+    const { target } = request;
     // A target that is neither a path nor an absolute form is refused, except `OPTIONS *`.
     const parts = parseTarget(target) ?? { path: target, query: "", authority: undefined };
-    this.method = request.method ?? "GET";
+    this.method = request.method;
     this.path = parts.path;
     this.query = parts.query;
-    this.authority = parts.authority ?? request.headers.host;
+    this.authority = parts.authority ?? request.authority ?? request.headers.host;
     this.#request = request;
-    this.#response = response;
     this.#budget = budget;
     this.#publicUrl = publicUrl;
   }
 
   get baseUrl(): string {
-    const scheme = this.#request.socket instanceof TLSSocket ? "https" : "http";
-    return this.#publicUrl ?? `${scheme}://${this.authority ?? "localhost"}`;
+    return this.#publicUrl ?? `${this.#request.scheme}://${this.authority ?? "localhost"}`;
   }
 
   get peer(): string {
-    return this.#request.socket.remoteAddress ?? "";
+    return this.#request.peer;
   }
 
   get isGone(): boolean {
-    return this.#response.closed || this.#request.socket.destroyed;
+    return this.#request.isGone;
   }
 
   get head(): RequestHead {
-    const { url = "", httpVersion, rawHeaders, headers } = this.#request;
+    const { target, version, lines, headers, authority } = this.#request;
     return {
-      target: url,
-      version: httpVersion,
-      lines: rawHeaders,
+      target,
+      version,
+      lines,
       // Node has joined or dropped headers that were sent twice: then there are fewer names than lines.
       names: Object.keys(headers).length,
+      ...(authority === undefined ? {} : { authority }),
       field: (name) => this.header(name),
     };
   }
 
   get hasBody(): boolean {
-    const { headers } = this.#request;
-    return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0;
+    return this.#request.hasBody;
   }
 
   header(name: string): string | undefined {
@@ -91,18 +108,20 @@ export class NodeExchange implements Exchange {
     const announced = Number(this.#request.headers["content-length"] ?? 0);
     if (announced > bytesMax) return Promise.reject(tooLarge(bytesMax));
     if (this.#failure !== undefined) return Promise.reject(this.#failure);
+    this.#request.beginBody();
     return new Promise((resolve, reject) => {
       this.#onFailure = receive(this.#request, bytesMax, this.#budget, { resolve, reject });
     });
   }
 
   onAbort(run: () => void): void {
+    const { outgoing } = this.#request;
     // The other side may have gone while the request waited for something else.
-    if (this.#isAborted || this.#response.closed) {
+    if (this.#isAborted || outgoing.closed) {
       run();
       return;
     }
-    if (this.#aborts === undefined) this.#response.once("close", this.abort);
+    if (this.#aborts === undefined) outgoing.once("close", this.abort);
     (this.#aborts ??= []).push(run);
   }
 
@@ -117,6 +136,63 @@ export class NodeExchange implements Exchange {
     this.#failure = error;
     this.#onFailure?.(error);
   };
+}
+
+/** A request of HTTP/1.1, as an exchange needs it. */
+export class Http1Request implements NodeRequest {
+  readonly incoming: IncomingMessage;
+  readonly outgoing: ServerResponse;
+  readonly authority = undefined;
+
+  constructor(request: IncomingMessage, response: ServerResponse) {
+    this.incoming = request;
+    this.outgoing = response;
+  }
+
+  get method(): string {
+    return this.incoming.method ?? "GET";
+  }
+
+  get target(): string {
+    return this.incoming.url ?? "/";
+  }
+
+  get version(): string {
+    return this.incoming.httpVersion;
+  }
+
+  get scheme(): "http" | "https" {
+    return this.incoming.socket instanceof TLSSocket ? "https" : "http";
+  }
+
+  get headers(): IncomingHttpHeaders {
+    return this.incoming.headers;
+  }
+
+  get lines(): readonly string[] {
+    return this.incoming.rawHeaders;
+  }
+
+  get peer(): string {
+    return this.incoming.socket.remoteAddress ?? "";
+  }
+
+  get isGone(): boolean {
+    return this.outgoing.closed || this.incoming.socket.destroyed;
+  }
+
+  get hasBody(): boolean {
+    const { headers } = this.incoming;
+    return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0;
+  }
+
+  isWhole(): boolean {
+    return this.incoming.complete;
+  }
+
+  beginBody(): void {
+    // Node has done it.
+  }
 }
 
 export function brokenBody(code: ErrorCode): HapaxError {
@@ -134,7 +210,7 @@ interface Waiter {
 
 /** Receives a body for a waiter. The returned function ends that with an error. */
 function receive(
-  request: IncomingMessage,
+  request: NodeRequest,
   bytesMax: number,
   budget: BodyBudget,
   { resolve, reject }: Waiter,
@@ -156,7 +232,7 @@ function receive(
     const [first] = chunks;
     resolve(first !== undefined && chunks.length === 1 ? first : Buffer.concat(chunks, bytes));
   };
-  const share = budget.begin({ peer: request.socket.remoteAddress ?? "", cut: finish });
+  const share = budget.begin({ peer: request.peer, cut: finish });
   const onData = (chunk: Buffer): void => {
     if (isOver) return;
     try {
@@ -168,15 +244,16 @@ function receive(
       finish(error);
     }
   };
-  const onEnd = (): void => {
-    finish();
-  };
   const onClose = (): void => {
     if (isOver) return;
     finish(new HapaxError("request_timeout", "the connection ended before the body did"));
   };
+  const onEnd = (): void => {
+    if (request.isWhole()) finish();
+    else onClose();
+  };
   // Node reports an error only to its listeners, and `close` follows every error.
-  request.on("data", onData).on("end", onEnd).on("close", onClose);
+  request.incoming.on("data", onData).on("end", onEnd).on("close", onClose);
   return finish;
 }
 
@@ -209,7 +286,7 @@ export function sendAnswer(
     request.socket.destroy();
     return;
   }
-  const pieces = bodyPieces(request, answer);
+  const pieces = bodyPieces(request.method === "HEAD", answer);
   let bytes = 0;
   for (const piece of pieces) bytes += piece.length;
   const headers = flatten(answer, sending.isLast);
@@ -222,8 +299,8 @@ export function sendAnswer(
   finish(request, response, pieces, sending.stallMs);
 }
 
-function bodyPieces(request: IncomingMessage, answer: WholeAnswer): readonly Uint8Array[] {
-  if (answer.body === undefined || request.method === "HEAD") return [];
+export function bodyPieces(isHead: boolean, answer: WholeAnswer): readonly Uint8Array[] {
+  if (answer.body === undefined || isHead) return [];
   return answer.body instanceof Uint8Array ? [answer.body] : answer.body;
 }
 
@@ -248,7 +325,7 @@ function finish(
 
 // A client that does not take its answer must not keep it in memory.
 function cutWhenStuck(socket: Socket, response: ServerResponse, stallMs: number): void {
-  const cancel = whenStuck(socket, response, stallMs, () => {
+  const cancel = whenSocketStuck(socket, response, stallMs, () => {
     socket.destroy();
   });
   response.once("close", cancel);
@@ -258,24 +335,34 @@ function cutWhenStuck(socket: Socket, response: ServerResponse, stallMs: number)
  * Calls `run` when the other side has taken next to nothing for `delayMs`, or up to twice that. The time limit of a
  * socket is no use here: it starts anew with every received byte, and a client must not stay by sending.
  */
-function whenStuck(
-  socket: Socket,
-  response: ServerResponse,
-  delayMs: number,
-  run: () => void,
-): () => void {
+export function whenStuck(takenBytes: () => number, delayMs: number, run: () => void): () => void {
   const takenMin = Math.max(1, (LIMITS.readerBytesPerSecondMin * delayMs) / 1000);
-  let before = takenFrom(socket);
+  let before = takenBytes();
   const timer = setInterval(() => {
-    const now = takenFrom(socket);
-    // An answer without a socket waits behind another answer, and not for the other side.
-    if (now - before < takenMin && response.socket !== null) run();
+    const now = takenBytes();
+    if (now - before < takenMin) run();
     before = now;
   }, delayMs);
   timer.unref();
   return () => {
     clearInterval(timer);
   };
+}
+
+function whenSocketStuck(
+  socket: Socket,
+  response: ServerResponse,
+  delayMs: number,
+  run: () => void,
+): () => void {
+  return whenStuck(
+    () => takenFrom(socket),
+    delayMs,
+    () => {
+      // An answer without a socket waits behind another answer, and not for the other side.
+      if (response.socket !== null) run();
+    },
+  );
 }
 
 /**
@@ -293,7 +380,7 @@ function handleOf(socket: Socket): SocketHandle {
 }
 
 /** Returns how many bytes the kernel has taken from a socket in all. */
-function takenFrom(socket: Socket): number {
+export function takenFrom(socket: Socket): number {
   const { bytesWritten = 0, writeQueueSize = 0 } = handleOf(socket);
   return bytesWritten - writeQueueSize;
 }
@@ -336,7 +423,7 @@ function createSink(socket: Socket, response: ServerResponse, stallMs: number): 
       if (response.writableNeedDrain) response.once("drain", run);
       else queueMicrotask(run);
     },
-    onStuck: (delayMs, run) => whenStuck(socket, response, delayMs, run),
+    onStuck: (delayMs, run) => whenSocketStuck(socket, response, delayMs, run),
     onClose(run) {
       response.once("close", run);
     },

@@ -16,7 +16,7 @@ import { failureAnswer } from "../server/problem.ts";
 import type { BodyBudget } from "./node-body-budget.ts";
 import type { Connections, HttpConnection } from "./node-connections.ts";
 import { connectionsFor, descriptorsMax } from "./node-descriptors.ts";
-import { NodeExchange, sendAnswer } from "./node-exchange.ts";
+import { Http1Request, NodeExchange, sendAnswer } from "./node-exchange.ts";
 import { socketCode } from "./node-refusals.ts";
 
 const ignore = (): void => undefined;
@@ -59,7 +59,11 @@ export function createListener(options: ListenerOptions, parts: ListenerParts): 
   };
   const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
     response.on("error", ignore); // The other side has gone; `close` follows.
-    const exchange = new NodeExchange(request, response, budget, options.publicUrl);
+    const exchange = new NodeExchange(
+      new Http1Request(request, response),
+      budget,
+      options.publicUrl,
+    );
     const connection = connections.of(request.socket);
     const run = (): void => {
       answer({ request, response, exchange }, connection).catch((error: unknown) => {
@@ -138,7 +142,7 @@ function handshakeOptions(
     handshakeTimeout,
     requestCert: isClientNeeded,
     rejectUnauthorized: isClientNeeded,
-    ALPNProtocols: ["http/1.1"],
+    ALPNProtocols: ["h2", "http/1.1"],
     allowHalfOpen: true, // As `node:http` sets it by itself.
   };
 }

@@ -7,7 +7,7 @@ import type { Server } from "node:http";
 import type { Server as HttpsServer } from "node:https";
 import { type AddressInfo, Server as NetServer, type Socket } from "node:net";
 import { totalmem } from "node:os";
-import type { SecureContextOptions } from "node:tls";
+import type { SecureContextOptions, TLSSocket } from "node:tls";
 import { systemClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
@@ -25,6 +25,7 @@ import { nodeGzip } from "./node-gzip.ts";
 import { type Lane, openLane } from "./node-lane.ts";
 import { createListener } from "./node-listener.ts";
 import { Handshakes } from "./node-handshakes.ts";
+import { Http2Sessions } from "./node-http2.ts";
 import { endSocket, refuseSocket } from "./node-refusals.ts";
 import { loadTls, stateOf, type TlsFiles, TlsReload } from "./node-tls.ts";
 
@@ -158,13 +159,25 @@ async function openListener(
   const { context, notes } = await loadTls(tls);
   for (const note of notes) onNote(`tls: ${note}`);
   const http = createListener(options, { ...parts, secure: context });
+  const sessions = new Http2Sessions({ server, budget, options, onFault });
+  giveSessions(http, sessions);
   const handshakes = new Handshakes(http);
   const use = (next: SecureContextOptions): void => {
     // Node's types of `node:https` and `node:http` are one, and only the first has this.
     (http as HttpsServer).setSecureContext(next);
   };
   const reload = new TlsReload(tls, state, { use, onNote, onFault });
-  const stop = (): Promise<void> => drain(http, server, connections, handshakes);
+  const others = {
+    drain(): void {
+      sessions.drain();
+      handshakes.drain();
+    },
+    cut(): void {
+      sessions.cut();
+      handshakes.cut();
+    },
+  };
+  const stop = (): Promise<void> => drain(http, server, connections, others);
   return { http, stop, close: () => reload.close() };
 }
 
@@ -211,6 +224,16 @@ function storeOf({ store }: Partial<NodeServerOptions> = {}): Store {
   const how =
     'give await openFileStore(directory), or "memory" for streams that end with the process';
   throw new HapaxError("invalid_options", `${what}: ${how}`);
+}
+
+/** Gives sockets whose client has chosen HTTP/2 to the sessions, and all others to Node's own listeners. */
+function giveSessions(http: Server, sessions: Http2Sessions): void {
+  const adopters = http.listeners("secureConnection");
+  http.removeAllListeners("secureConnection");
+  http.on("secureConnection", (socket: TLSSocket) => {
+    if (socket.alpnProtocol === "h2") sessions.adopt(socket);
+    else for (const adopt of adopters) Reflect.apply(adopt, http, [socket]);
+  });
 }
 
 /**

@@ -14,6 +14,8 @@ export interface RequestHead {
   readonly lines: readonly string[];
   /** How many different names there are. */
   readonly names: number;
+  /** `:authority` of HTTP/2, which takes the place of `Host`. */
+  readonly authority?: string;
   /** A value by lower-case name. */
   field(name: string): string | undefined;
 }

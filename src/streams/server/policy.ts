@@ -50,8 +50,12 @@ const OPEN_OTHER_HEADERS: AnswerHeaders = {
 export function checkHead({ method, head }: Exchange): void {
   if (head === undefined) return;
   checkTarget(method, head);
-  const host = head.field("host");
+  const sent = head.field("host");
+  const { authority: host = sent } = head;
   if (host === undefined && head.version !== "1.0") throw invalid("Host", "is missing");
+  if (sent !== undefined && sent.toLowerCase() !== host?.toLowerCase()) {
+    throw invalid("Host", "is another one than :authority");
+  }
   if (host !== undefined && !isAuthority(host)) {
     throw invalid("Host", "is not a host with an optional port");
   }
