@@ -10,7 +10,7 @@ import { formatOffset } from "./values.ts";
 export interface ShownOutcome {
   /** Undefined: the answer is no longer kept. */
   readonly operations: readonly (OperationOutcome | undefined)[] | undefined;
-  readonly isReplay: boolean;
+  readonly isDuplicate: boolean;
   readonly producer: { readonly epoch: number; readonly sequence: number } | undefined;
 }
 
@@ -20,12 +20,12 @@ export interface CommittedAnswer {
 }
 
 export function encodeCommitted(outcome: ShownOutcome): CommittedAnswer {
-  const { isReplay, producer } = outcome;
+  const { isDuplicate, producer } = outcome;
   const operations = outcome.operations?.map((each) =>
     each === undefined ? {} : { stream: each.stream, nextOffset: formatOffset(each.tail) },
   );
   const headers: Record<string, string> = {};
-  if (isReplay) headers[HEADER.keyReplayed] = "true";
+  if (isDuplicate) headers[HEADER.keyReplayed] = "true";
   if (producer !== undefined) {
     headers[HEADER.producerEpoch] = String(producer.epoch);
     headers[HEADER.producerSeq] = String(producer.sequence);

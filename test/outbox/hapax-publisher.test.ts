@@ -342,8 +342,8 @@ describe("a transaction under numbers of its own", () => {
       code: "producer_seq_reused",
       outcome: "not_stored",
     });
-    expect(first).toMatchObject({ isReplay: false, hasAnswer: true });
-    expect(again).toMatchObject({ isReplay: true, hasAnswer: true, offsets: first.offsets });
+    expect(first).toMatchObject({ isDuplicate: false, hasAnswer: true });
+    expect(again).toMatchObject({ isDuplicate: true, hasAnswer: true, offsets: first.offsets });
     await expect(append(3, 0, 2)).rejects.toMatchObject({ code: "producer_gap" });
     await append(2, 1, 0);
     await expect(append(3, 0, 1)).rejects.toMatchObject({ code: "producer_fenced" });

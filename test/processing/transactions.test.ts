@@ -118,11 +118,11 @@ describe("the outcome", () => {
       },
     });
     const hapax = opened.connect();
-    const { isReplay, offsets } = await hapax.transaction((tx) => {
+    const { isDuplicate, offsets } = await hapax.transaction((tx) => {
       tx.create(A);
       tx.append(A, "once");
     });
-    expect(isReplay).toBe(true);
+    expect(isDuplicate).toBe(true);
     expect(await opened.direct.stream(A).read().values()).toEqual(["once"]);
     expect(offsets.get(A)).toBe((await opened.direct.stream(A).head()).offset);
     const identities = seen.map((headers) =>
@@ -243,12 +243,12 @@ describe("the outcome", () => {
         return send();
       },
     });
-    const { offsets, isReplay } = await hapax.transaction((tx) => {
+    const { offsets, isDuplicate } = await hapax.transaction((tx) => {
       tx.append(A, "late");
       tx.append(B, "late");
     });
     // The fourth asks for the answer of the first, which the third has found done.
-    expect([attempts, offsets.size, isReplay]).toEqual([4, 2, true]);
+    expect([attempts, offsets.size, isDuplicate]).toEqual([4, 2, true]);
     expect(await direct.stream(A).read().values()).toEqual(["late"]);
     await hapax.transaction((tx) => {
       tx.append(A, "next");
@@ -291,7 +291,7 @@ describe("the outcome", () => {
         { key: "order 17" },
       );
     const [first, second] = [await pay(5), await pay(5)];
-    expect([first.isReplay, second.isReplay]).toEqual([false, true]);
+    expect([first.isDuplicate, second.isDuplicate]).toEqual([false, true]);
     expect(second.offsets).toEqual(first.offsets);
     expect((await failureOf(pay(6))).code).toBe("key_reused");
     expect(await direct.stream(A).read().values()).toEqual([{ cents: 5 }]);
@@ -393,8 +393,8 @@ describe("many at once", () => {
       });
     expect((await failureOf(append(1))).outcome).toBe("unknown");
     isSilent = false;
-    const { isReplay } = await append(2);
-    expect(isReplay).toBe(false);
+    const { isDuplicate } = await append(2);
+    expect(isDuplicate).toBe(false);
     expect(await direct.stream(A).read().values()).toEqual([1, 2]);
     expect(isHapaxError(new TransactionFailure("lease_lost", "x", { outcome: "unknown" }))).toBe(
       true,

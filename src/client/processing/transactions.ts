@@ -60,7 +60,7 @@ export interface Committed<Value> {
   /** False if it is committed, but the server does not keep the answer any more. */
   readonly hasAnswer: boolean;
   /** An earlier attempt, or with a key an earlier call, had committed it. */
-  readonly isReplay: boolean;
+  readonly isDuplicate: boolean;
 }
 
 const WINDOW_SHARE = 0.8;
@@ -92,14 +92,14 @@ export class ClientTransactions {
     } finally {
       draft.seal();
     }
-    if (draft.isEmpty) return { value, offsets: new Map(), hasAnswer: true, isReplay: false };
+    if (draft.isEmpty) return { value, offsets: new Map(), hasAnswer: true, isDuplicate: false };
     const settled = await this.#commit(draft, options);
     for (const { lease, offset } of draft.leases.values()) {
       if (offset !== undefined) listenerOf(lease)?.committed(offset);
     }
     for (const [stream, { contentType }] of draft.created) this.#codecs.learn(stream, contentType);
-    const isReplay = settled.header(IDEMPOTENCY_REPLAYED) === "true";
-    return { value, ...answerOf(settled.text), isReplay };
+    const isDuplicate = settled.header(IDEMPOTENCY_REPLAYED) === "true";
+    return { value, ...answerOf(settled.text), isDuplicate };
   }
 
   /** Commits one lease alone. A repetition gets the original answer, also if the lease has ended with it. */

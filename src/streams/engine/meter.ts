@@ -103,7 +103,7 @@ export class EngineMeter {
       transactions.refused += 1;
       const isLost = outcome.kind === "refused" && outcome.refusal.kind === "lease_lost";
       if (isLost) groups.lostLeases += 1;
-    } else if (outcome.isReplay) {
+    } else if (outcome.isDuplicate) {
       transactions.replayed += 1;
     } else {
       transactions.committed += 1;

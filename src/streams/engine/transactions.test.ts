@@ -140,9 +140,11 @@ describe("a transaction", () => {
     });
     expect(await read(engine, A)).toBe("");
     expect(await commit(engine, byProducer(0, 0), missing)).toMatchObject({ kind: "refused" });
-    expect(await commit(engine, byKey("k"), append(A, "two"))).toMatchObject({ isReplay: false });
+    expect(await commit(engine, byKey("k"), append(A, "two"))).toMatchObject({
+      isDuplicate: false,
+    });
     expect(await commit(engine, byProducer(0, 0), append(A, "!"))).toMatchObject({
-      isReplay: false,
+      isDuplicate: false,
     });
     expect(await read(engine, A)).toBe("two!");
   });
@@ -172,11 +174,11 @@ describe("a retry", () => {
       const second = await commit(engine, identity, ...work);
       if (first.kind !== "committed" || second.kind !== "committed")
         throw new Error("it was refused");
-      expect(second).toEqual({ ...first, isReplay: true });
+      expect(second).toEqual({ ...first, isDuplicate: true });
     }
     expect(await read(engine, B)).toBe("twotwo");
     await engine.delete(A);
-    expect(await commit(engine, byKey("k"), ...work)).toMatchObject({ isReplay: true });
+    expect(await commit(engine, byKey("k"), ...work)).toMatchObject({ isDuplicate: true });
   });
 
   test("that comes before the original is committed waits for it, and is stored once", async () => {
@@ -187,7 +189,9 @@ describe("a retry", () => {
     expect(watched.every(({ isWaiting }) => isWaiting)).toBe(true);
     store.open();
     const outcomes = await Promise.all(all);
-    const replays = outcomes.filter((outcome) => outcome.kind === "committed" && outcome.isReplay);
+    const replays = outcomes.filter(
+      (outcome) => outcome.kind === "committed" && outcome.isDuplicate,
+    );
     expect(replays).toHaveLength(4);
     expect(await read(engine, A)).toBe("x");
   });
@@ -210,7 +214,7 @@ describe("a retry", () => {
       await commit(engine, byProducer(0, sequence), append(A, "x"));
     }
     const old = await commit(engine, byProducer(0, 7), append(A, "x"));
-    expect(old).toMatchObject({ kind: "committed", isReplay: true, operations: undefined });
+    expect(old).toMatchObject({ kind: "committed", isDuplicate: true, operations: undefined });
     const recent = await commit(engine, byProducer(0, 8), append(A, "x"));
     expect(recent).toMatchObject({ operations: [{ stream: A, tail: 9 }] });
     expect(await read(engine, A)).toHaveLength(40);
@@ -223,7 +227,7 @@ describe("a retry", () => {
     }
     expect(await commit(engine, byKey("k0"), append(A, "x"))).toMatchObject({
       kind: "committed",
-      isReplay: true,
+      isDuplicate: true,
       operations: undefined,
     });
     expect(await commit(engine, byKey("k99"), append(A, "x"))).toMatchObject({
@@ -242,7 +246,7 @@ describe("the outcome of a lost commit", () => {
     for (const identity of [byKey("k"), byProducer(3, 0), session]) {
       const outcome = await commit(engine, identity, append(A, "x"));
       if (outcome.kind !== "committed") throw new Error("it was refused");
-      expect(await engine.transactions.find(identity)).toEqual({ ...outcome, isReplay: true });
+      expect(await engine.transactions.find(identity)).toEqual({ ...outcome, isDuplicate: true });
     }
     expect(await engine.transactions.find(byProducer(3, 1))).toEqual({ kind: "missing" });
     expect(await engine.transactions.find(byProducer(2, 0))).toMatchObject({ kind: "fenced" });

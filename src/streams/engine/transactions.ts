@@ -57,7 +57,7 @@ export interface TransactionCommitted {
   readonly kind: "committed";
   /** Undefined: it was committed, and what it answered is kept no more. */
   readonly operations: OperationOutcomes | undefined;
-  readonly isReplay: boolean;
+  readonly isDuplicate: boolean;
   readonly producer: { readonly epoch: Epoch; readonly sequence: Sequence } | undefined;
 }
 
@@ -145,7 +145,7 @@ export class Transactions {
     const { producer: mark } = change;
     const producer =
       mark === undefined ? undefined : { epoch: mark.epoch, sequence: mark.sequence };
-    return batch.done.then(() => ({ kind: "committed", operations, isReplay: false, producer }));
+    return batch.done.then(() => ({ kind: "committed", operations, isDuplicate: false, producer }));
   }
 
   /** An act of administration under a key, which belongs to the same window as those of transactions. */
@@ -324,7 +324,7 @@ export class Transactions {
     const { end, producer } = known;
     await this.#writer.answer(log.name, log, undefined);
     const operations = end === undefined ? undefined : await this.#readOutcomes(log, end);
-    return { kind: "committed", operations, isReplay: true, producer };
+    return { kind: "committed", operations, isDuplicate: true, producer };
   }
 
   async #readOutcomes(log: StreamState, end: Offset): Promise<OperationOutcomes | undefined> {

@@ -234,7 +234,7 @@ async function cancel(hapax: Connection, batch: PublishBatch): Promise<"publishe
     const committed = await hapax.transaction((tx) => {
       tx.expect(`/${batch.source}`, { absent: true });
     }, optionsOf(batch));
-    if (!committed.isReplay || isEmpty(committed)) return "cancelled";
+    if (!committed.isDuplicate || isEmpty(committed)) return "cancelled";
     if (committed.hasAnswer) return "published";
     const words = `the server knows the batch, and no more what it was; relay=${batch.relay}`;
     throw new HapaxError("outcome_unknown", words);
