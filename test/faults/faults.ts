@@ -35,6 +35,7 @@ import { pipelineFaults } from "./pipelines.ts";
 import { positionFaults } from "./positions.ts";
 import { poisonFaults } from "./poison.ts";
 import { processingFaults } from "./processing.ts";
+import { queryBuilderFaults } from "./query-builders.ts";
 import { requestFaults } from "./requests.ts";
 import { reuseFaults } from "./reuse.ts";
 import { ruleFaults } from "./rules.ts";
@@ -85,6 +86,7 @@ export const faults: readonly Fault[] = [
   ...onceFaults,
   ...ledgerFaults,
   ...connectionFaults,
+  ...queryBuilderFaults,
   ...idempotencyFaults,
   ...frameworkFaults,
   ...callerFaults,

@@ -21,6 +21,8 @@ export interface Lending {
   prepare?(name: PropertyKey, args: readonly unknown[]): readonly unknown[];
   /** Returns whether the member may be used after the end. */
   isFree?(name: PropertyKey): boolean;
+  /** Returns what a member that is an object is read as. Default: the object itself. */
+  member?(value: object, lend: (target: object) => object): object;
   /** Returns the answer of a call in place of its result. An object that can write is lent as well. */
   answer?(
     name: PropertyKey,
@@ -67,11 +69,16 @@ export class Loan<T extends object> {
     const methods = new Map<PropertyKey, { readonly of: object; readonly method: object }>();
     const call = (name: PropertyKey, method: object, args: readonly unknown[]): unknown =>
       this.#call(target, standIn, isOutermost, name, method, args);
+    const lending = this.#lending;
+    const lend = (inner: object): object => this.#standIn(inner, false);
     const standIn = new Proxy(shadowOf(target), {
       // `this` is the target itself: clients have private members, and a stand-in has none.
       get(_, name) {
         const value: unknown = Reflect.get(target, name, target);
-        if (typeof value !== "function" || name === "constructor") return value;
+        if (name === "constructor") return value;
+        if (typeof value === "object" && value !== null)
+          return lending.member === undefined ? value : lending.member(value, lend);
+        if (typeof value !== "function") return value;
         const known = methods.get(name);
         if (known?.of === value) return known.method;
         const method = new Proxy(value, { apply: (of, _this, args) => call(name, of, args) });

@@ -5,6 +5,7 @@
  */
 
 import { HapaxError } from "../../base/errors.ts";
+import { databaseError } from "./query-builders.ts";
 
 const lost = new WeakSet<object>();
 
@@ -31,6 +32,9 @@ const PASSING_WORDS = /database is (locked|busy)|SQLITE_BUSY|disk I\/O error|SQL
 export function outageOf(error: unknown): HapaxError | undefined {
   // The error that the work threw may be the cause of the one that undid the transaction.
   const errors = [error, error instanceof Error ? error.cause : undefined];
+  // A query builder has the error of the database inside its own.
+  const inner = databaseError(error);
+  if (!errors.includes(inner)) errors.push(inner);
   const codes = errors.map(codeOf);
   const words = errors.map((one) => (one instanceof Error ? one.message : "")).join("; ");
   if (codes.some((code) => isSqlState(code) && HOPELESS.test(code)))

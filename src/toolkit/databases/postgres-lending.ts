@@ -20,15 +20,15 @@ export const CHECK_MARK = `SELECT CAST(CASE WHEN ${HAS_MARK} THEN '1' ELSE '${LO
 /** Returns the error for the caller when one of the last statements fails. */
 export function explained(error: unknown): unknown {
   const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
+  // in_failed_sql_transaction
+  if (code === "25P02")
+    return new Error("a statement failed: the transaction is undone", { cause: error });
   if (typeof message === "string" && message.includes(LOST))
     return new HapaxError(
       "invalid_request",
       "the work ended the transaction that it was given, or began another one: it is committed when the work returns",
       { cause: error },
     );
-  // in_failed_sql_transaction
-  if (code === "25P02")
-    return new Error("a statement failed: the transaction is undone", { cause: error });
   return error;
 }
 

@@ -1,5 +1,6 @@
 /**
- * The user's own PostgreSQL client: a pool of `pg`, or `postgres` (postgres.js), as ledgers use it.
+ * The user's own PostgreSQL client: a pool of `pg`, `postgres` (postgres.js), or a query builder over one of them, as ledgers
+ * use it.
  *
  *   - a connection whose transaction failed in an unknown way is not used again;
  *   - a transaction in which a statement failed is not reported as committed, also if the work caught the error;
@@ -12,6 +13,7 @@
 
 import { waitingClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
+import { lendBuilder } from "./builder-lending.ts";
 import { asError, loanOf, unlessEnded } from "./lending.ts";
 import { noteLost } from "./outage.ts";
 import {
@@ -21,6 +23,7 @@ import {
   lendPostgresTransaction,
   SET_MARK,
 } from "./postgres-lending.ts";
+import { type Builder, type BuilderTransactionOf, databaseError } from "./query-builders.ts";
 
 /** One connection of `pg`. A transaction of `pg` is a connection too. */
 export interface PgClient {
@@ -62,7 +65,7 @@ export type TransactionOf<Client> = Client extends {
     ? Values extends [...unknown[], (tx: infer Tx) => unknown]
       ? Tx
       : never
-    : never;
+    : BuilderTransactionOf<Client>;
 
 export type Row = Readonly<Record<string, unknown>>;
 
@@ -86,6 +89,10 @@ export interface PostgresSession<Tx> {
 
 export function isPgPool(client: object): client is PgPool {
   return "connect" in client && typeof client.connect === "function";
+}
+
+export function isPostgresSql(client: object): client is PostgresSql {
+  return "begin" in client && typeof client.begin === "function";
 }
 
 export function pgPoolSession<Client extends PgClient>(
@@ -156,46 +163,107 @@ export function postgresSession<Tx extends PostgresTransaction>(
     query: unsafeOf(sql),
     in: (tx) => joined(tx, unsafeOf),
     async transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T> {
-      let result: { readonly value: T } | undefined;
       let checked: Promise<unknown> = Promise.resolve();
-      const beginning = new Beginning();
-      let giveUp: (error: unknown) => void = () => undefined;
-      const givenUp = new Promise<never>((_, reject) => (giveUp = reject));
-      const ended = sql.begin(async (tx) => {
-        beginning.reach();
+      const begin = (run: (tx: Tx) => Promise<void>): Promise<unknown> => sql.begin(run);
+      const result = await begun(begin, signal, async (tx) => {
         const loan = lendPostgresTransaction(tx);
         try {
           // The client sends it with the next statements, without waiting for its answer.
           const marked = handled(tx.unsafe(SET_MARK));
-          result = { value: await unlessEnded(work(loan.tx), signal) };
+          const value = await unlessEnded(work(loan.tx), signal);
           loan.end();
           await marked;
           checked = handled(tx.unsafe(CHECK_MARK));
-        } catch (error) {
-          // ROLLBACK may have to wait for a running statement. The caller does not.
-          if (signal?.aborted === true) giveUp(error);
-          throw error;
+          return value;
         } finally {
           loan.end();
         }
       });
-      void handled(givenUp);
-      void ended.catch((error: unknown) => {
-        if (!beginning.isReached) noteLost(error);
-      });
-      await patiently(
-        () => Promise.race([beginning.reached, ended]),
-        () => undefined,
-        () => beginning.giveUp(),
-      );
-      await Promise.race([ended, givenUp]);
       await checked.catch((error: unknown) => {
         throw explained(error);
       });
-      if (result === undefined) throw new Error("a transaction ended without its result");
-      return result.value;
+      return result;
     },
   };
+}
+
+/** The session of a query builder. The work gets the query builder's own transaction. */
+export function builderSession<Tx extends object>(builder: Builder<Tx>): PostgresSession<Tx> {
+  return {
+    query: builder.query,
+    in: (tx) => joined(tx, (target) => builder.in(target)),
+    async transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T> {
+      let thrown: { readonly error: unknown } | undefined;
+      try {
+        return await begun(
+          (run: (tx: Tx) => Promise<void>) => builder.begin(run),
+          signal,
+          async (tx) => {
+            const query = builder.in(tx);
+            const loan = lendBuilder(tx, builder.ending);
+            try {
+              await query(SET_MARK);
+              const value = await unlessEnded(work(loan.tx), signal);
+              loan.end();
+              await unlessEnded(loan.settled(), signal);
+              await query(CHECK_MARK).catch((error: unknown) => {
+                throw explained(error);
+              });
+              return value;
+            } catch (error) {
+              loan.end();
+              thrown = { error };
+              throw error;
+            }
+          },
+        );
+      } catch (error) {
+        // What it throws at COMMIT is the database's.
+        if (thrown === undefined) throw databaseError(error);
+        // A query builder that cannot roll back throws the reason in place of the error.
+        const isLost = error !== thrown.error || builder.isLost?.(error) === true;
+        if (isLost && signal?.aborted !== true) noteLost(thrown.error);
+        throw thrown.error;
+      }
+    },
+  };
+}
+
+/**
+ * Runs a transaction of a client that takes the work as a function. `begin` commits when that returns, and rolls back when it
+ * throws. The caller waits for the begin for a bounded time, and for no ROLLBACK once its signal has aborted.
+ */
+async function begun<Tx, T>(
+  begin: (run: (tx: Tx) => Promise<void>) => Promise<unknown>,
+  signal: AbortSignal | undefined,
+  work: (tx: Tx) => Promise<T>,
+): Promise<T> {
+  let result: { readonly value: T } | undefined;
+  const beginning = new Beginning();
+  let giveUp: (error: unknown) => void = () => undefined;
+  const givenUp = new Promise<never>((_, reject) => (giveUp = reject));
+  const ended = begin(async (tx) => {
+    beginning.reach();
+    try {
+      result = { value: await work(tx) };
+    } catch (error) {
+      // ROLLBACK may have to wait for a running statement. The caller does not.
+      if (signal?.aborted === true) giveUp(error);
+      throw error;
+    }
+  });
+  void handled(givenUp);
+  void ended.catch((error: unknown) => {
+    if (!beginning.isReached) noteLost(error);
+  });
+  await patiently(
+    () => Promise.race([beginning.reached, ended]),
+    () => undefined,
+    () => beginning.giveUp(),
+  );
+  await Promise.race([ended, givenUp]);
+  if (result === undefined) throw new Error("a transaction ended without its result");
+  return result.value;
 }
 
 /** Longer than a transaction should take. */

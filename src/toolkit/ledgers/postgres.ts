@@ -1,12 +1,14 @@
 /**
- * `hapax/ledgers/postgres`: the ledger in the user's own PostgreSQL. Takes a pool of `pg`, or the `sql` of `postgres`
- * (postgres.js), or anything that has their shape.
+ * `hapax/ledgers/postgres`: the ledger in the user's own PostgreSQL. Takes a pool of `pg`, the `sql` of `postgres`
+ * (postgres.js), the database object of Kysely, Drizzle, Knex or Prisma, or anything that has their shape.
  *
  *   - what goes wrong in COMMIT is thrown as the client throws it: the outcome is unknown, and the entry knows it.
  */
 
 import {
+  builderSession,
   isPgPool,
+  isPostgresSql,
   type PgClient,
   type PgPool,
   pgPoolSession,
@@ -17,6 +19,7 @@ import {
   type Query,
   type TransactionOf,
 } from "../databases/postgres.ts";
+import { builderOf, type QueryBuilder } from "../databases/query-builders.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { Ledger } from "./ledger.ts";
 import type { OutboxLog } from "../outbox/log.ts";
@@ -40,16 +43,16 @@ export interface PostgresLedgerOptions {
 
 /** PostgreSQL cuts longer names off, in silence. */
 const NAME_BYTES_MAX = 63;
-/** One number for all: those who make the same tables at once go one after the other. */
-const LOCK = "SELECT pg_advisory_xact_lock(7165437012346)";
+/** One number for all: those who make the same tables at once go one after the other. Prisma reads no `void`. */
+const LOCK = "SELECT 1 AS one FROM pg_advisory_xact_lock(7165437012346)";
 const APPLIED = "SELECT part, max(version) AS version FROM hapax_migrations GROUP BY part";
 const APPLY =
   "INSERT INTO hapax_migrations (part, version, applied_at) VALUES ($1, $2, clock_timestamp())";
 
 /**
- * Creates a ledger in PostgreSQL. Its `tx` is a connection of the pool of `pg`, or the `sql` that `begin` of `postgres`
- * passes. Inside a transaction use `ledger.in(tx)`. Behind a pooler in the mode `transaction`, such as PgBouncer,
- * `postgres` needs `prepare: false`.
+ * Creates a ledger in PostgreSQL. Its `tx` is a connection of the pool of `pg`, the `sql` that `begin` of `postgres`
+ * passes, or the transaction of Kysely, Drizzle, Knex or Prisma. Inside a transaction use `ledger.in(tx)`. Behind a pooler in
+ * the mode `transaction`, such as PgBouncer, `postgres` needs `prepare: false`.
  *
  * ```ts
  * import pg from "pg";
@@ -66,7 +69,7 @@ const APPLY =
  * await pool.end();
  * ```
  */
-export function postgresLedger<Client extends PgPool | PostgresSql>(
+export function postgresLedger<Client extends PgPool | PostgresSql | QueryBuilder>(
   client: Client,
   options?: PostgresLedgerOptions,
 ): Ledger<TransactionOf<Client>>;
@@ -82,13 +85,19 @@ export function postgresLedger<Tx extends PostgresTransaction>(
 ): Ledger<Tx>;
 /** All of them. */
 export function postgresLedger(
-  client: PgPool | PostgresSql,
+  client: PgPool | PostgresSql | QueryBuilder,
   options: PostgresLedgerOptions = {},
-): Ledger<PgClient> | Ledger<PostgresTransaction> {
+): Ledger<PgClient> | Ledger<PostgresTransaction> | Ledger<object> {
   checkOptions(options);
-  return isPgPool(client)
-    ? ledgerOf(pgPoolSession(client), undefined, options)
-    : ledgerOf(postgresSession(client), undefined, options);
+  if (isPgPool(client)) return ledgerOf(pgPoolSession(client), undefined, options);
+  if (isPostgresSql(client)) return ledgerOf(postgresSession(client), undefined, options);
+  const builder = builderOf(client);
+  if (builder === undefined)
+    throw new HapaxError(
+      "invalid_options",
+      "postgresLedger takes a pool of pg, the sql of postgres, or the database of Kysely, Drizzle, Knex or Prisma",
+    );
+  return ledgerOf(builderSession(builder), undefined, options);
 }
 
 function checkOptions({ schema }: PostgresLedgerOptions): void {
