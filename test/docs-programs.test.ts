@@ -4,12 +4,13 @@
  */
 
 import { spawn, spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import pg from "pg";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { allBlocks, exportsOf, root } from "./kits/documents.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "./databases/postgres.ts";
+import { allBlocks, exportsOf, root } from "./kits/documents.ts";
 import { installPacked } from "./kits/packed.ts";
 
 /** Programs run at once, and one of them is a whole suite. */
@@ -24,12 +25,25 @@ const programs = allBlocks
     body,
     name: `program-${at}`,
     isPlain: language === "js",
+    // Each has a database of its own, which it finds as every client of PostgreSQL does: by PGHOST and the like.
+    database: /from "(?:pg|postgres|knex|@prisma\/adapter-pg)"/.test(body)
+      ? `program_${at}`
+      : undefined,
   }));
+/** The guide whose programs have a table, which it shows. */
+const GUIDE = "docs/guides/query-builders.md";
+const table = allBlocks.find(
+  ({ where, body }) => where.startsWith(GUIDE) && body.startsWith("CREATE TABLE"),
+);
+const reason = whyNoPostgres();
+if (reason !== undefined && process.env["CI"] === "true") throw new Error(reason);
+let server: TestPostgres | undefined;
+
 /** What users have beside the package: their clients and frameworks. */
-const OF_USERS = ["express", "fastify", "hono", "libsql", "pg", "postgres"];
-const needsPostgres = (body: string): boolean => /from "(pg|postgres)"/.test(body);
-const usesPostgres = programs.some(({ body }) => needsPostgres(body));
-let database: TestPostgres | undefined;
+const OF_USERS = [
+  ...["@prisma", "@types", "drizzle-orm", "express", "fastify", "hono", "knex", "kysely"],
+  ...["libsql", "pg", "postgres"],
+];
 let folder = "";
 let errors = "";
 
@@ -55,10 +69,9 @@ beforeAll(async () => {
   const modules = join(folder, "node_modules");
   mkdirSync(modules);
   installPacked(modules);
-  for (const name of ["@types", ...OF_USERS]) {
-    symlinkSync(join(root, "node_modules", name), join(modules, name));
-  }
-  if (usesPostgres && whyNoPostgres() === undefined) database = await startPostgres();
+  for (const name of OF_USERS) symlinkSync(join(root, "node_modules", name), join(modules, name));
+  const generated = join(root, "test", "query-builders", "prisma", "generated");
+  cpSync(generated, join(folder, "generated", "prisma"), { recursive: true });
   for (const { name, where, body, isPlain } of programs) {
     const file = isPlain ? `${name}.mjs` : `${name}.ts`;
     writeFileSync(join(folder, file), isPlain ? body : importsFor(where, body) + body);
@@ -69,12 +82,25 @@ beforeAll(async () => {
   const tsc = join(root, "node_modules", ".bin", "tsc");
   const result = spawnSync(tsc, ["-p", folder, "--pretty", "false"], { encoding: "utf8" });
   errors = result.stdout + result.stderr;
+  if (reason === undefined) server = await startPostgres();
+  for (const { where, database } of programs) {
+    if (database === undefined || server === undefined) continue;
+    await server.pool.query(`CREATE DATABASE ${database}`);
+    if (where.startsWith(GUIDE)) await makeTable(server.host, database);
+  }
 }, 120_000);
 
+async function makeTable(host: string, database: string): Promise<void> {
+  const client = new pg.Client({ host, user: "postgres", database });
+  await client.connect();
+  await client.query(table?.body ?? "");
+  await client.end();
+}
+
 afterAll(async () => {
-  await database?.stop();
+  await server?.stop();
   rmSync(folder, { recursive: true, force: true });
-});
+}, 60_000);
 
 /** A comment inside the package may speak of its own module without an import. */
 function importsFor(where: string, body: string): string {
@@ -90,7 +116,8 @@ function importsFor(where: string, body: string): string {
 
 test("all programs compile together, and the types of the package with them", () => {
   const lines = errors.split("\n").filter((line) => line !== "");
-  const others = lines.filter((line) => !/^\s|^program-\d+\.ts/.test(line));
+  const isOther = /^\s|^program-\d+\.ts|node_modules\/(?!hapax\/)/;
+  const others = lines.filter((line) => !isOther.test(line));
   expect(others).toEqual([]);
 });
 
@@ -126,16 +153,27 @@ test.for(["x as never[]", "y as unknown as Z", "let a: any;", "rows[0]!.id", "f(
 test.concurrent.for(programs)(
   "the program at $where runs",
   { timeout: PROGRAM_MS + 10_000 },
-  async ({ name, body, isPlain }, { expect, skip }) => {
+  async ({ name, isPlain, database }, { expect, skip }) => {
     const own = errors.split("\n").filter((line) => line.includes(`${name}.ts`));
     expect(own).toEqual([]);
     // It compiles all the same.
-    if (needsPostgres(body) && database === undefined) skip(whyNoPostgres());
+    if (database !== undefined && reason !== undefined) {
+      console.log(`skipped: a program with PostgreSQL: ${reason}`);
+      skip(reason);
+    }
     const file = isPlain ? join(folder, `${name}.mjs`) : join(folder, "out", `${name}.js`);
+    // The files that it makes are its own.
+    const cwd = join(folder, "files", name);
+    mkdirSync(cwd, { recursive: true });
     const child = spawn(process.execPath, [file], {
-      cwd: folder,
+      cwd,
       timeout: PROGRAM_MS,
-      env: { ...process.env, PGHOST: database?.host, PGUSER: "postgres", PGDATABASE: "postgres" },
+      env: {
+        ...process.env,
+        ...(database === undefined
+          ? {}
+          : { PGHOST: server?.host, PGUSER: "postgres", PGDATABASE: database }),
+      },
     });
     let complaints = "";
     child.stdout.resume(); // A program whose output is not read stops when the pipe is full.
