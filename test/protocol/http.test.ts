@@ -141,7 +141,7 @@ describe("creation", () => {
     const published = await startNodeServer({
       store: "memory",
       port: 0,
-      publicUrl: "https://public.test/base",
+      publicUrl: "https://public.test/base/",
     });
     const located = await call("PUT", published.url, "/a");
     expect(located.headers.location).toBe("https://public.test/base/a");
@@ -659,7 +659,7 @@ describe("hygiene", () => {
     });
     expect(appended.status).toBe(204);
     expect((await read("/v1/stream/whole")).text).toBe("x");
-    expect((await call("OPTIONS", server.url, "http://one.test")).status).toBe(204);
+    expect((await call("OPTIONS", server.url, "http://one.localhost")).status).toBe(204);
   });
 
   test("bytes of no known kind are saved by a browser, not shown", async () => {

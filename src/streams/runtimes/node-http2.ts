@@ -23,7 +23,7 @@ import type { BodyBudget } from "./node-body-budget.ts";
 import { brokenBody, NodeExchange } from "./node-exchange.ts";
 import { sendHttp2Answer } from "./node-http2-answer.ts";
 import { Http2Request } from "./node-http2-request.ts";
-import { answerOf, type ListenerOptions } from "./node-listener.ts";
+import { serverAnswerOf, type ListenerOptions } from "./node-listener.ts";
 
 const ignore = (): void => undefined;
 
@@ -163,7 +163,7 @@ class Http2Session {
     if (request.method === "GET" || request.method === "HEAD") stream.resume();
     const target = { stream, socket: this.#socket, isHead: request.method === "HEAD" };
     // Node holds the limit once the client has seen it, and resets the stream then.
-    const answer = isTooLarge(lines) ? TOO_LARGE : answerOf(server, exchange, onFault);
+    const answer = isTooLarge(lines) ? TOO_LARGE : serverAnswerOf(server, exchange, onFault);
     Promise.resolve(answer)
       .then((ready) => {
         sendHttp2Answer(target, ready, server.options.readerStallMs);

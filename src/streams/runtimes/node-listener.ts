@@ -9,10 +9,9 @@ import {
 import { createServer as createHttpsServer } from "node:https";
 import type { Socket } from "node:net";
 import type { SecureContextOptions, TlsOptions } from "node:tls";
-import { isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Exchange, HapaxServer, ServerAnswer } from "../server.ts";
-import { failureAnswer } from "../server/problem.ts";
+import { failureAnswer, isRefusal } from "../server/problem.ts";
 import type { BodyBudget } from "./node-body-budget.ts";
 import type { Connections, HttpConnection } from "./node-connections.ts";
 import { connectionsFor, descriptorsMax } from "./node-descriptors.ts";
@@ -53,7 +52,7 @@ export function createListener(options: ListenerOptions, parts: ListenerParts): 
     { request, response, exchange }: Asked,
     connection: HttpConnection | undefined,
   ): Promise<void> => {
-    const ready = await answerOf(server, exchange, onFault);
+    const ready = await serverAnswerOf(server, exchange, onFault);
     // Later requests need their answers too: only the last answer ends the connection.
     sendAnswer(request, response, ready, { isLast: connection?.isLast ?? true, stallMs });
   };
@@ -94,7 +93,7 @@ export function createListener(options: ListenerOptions, parts: ListenerParts): 
 }
 
 /** The answer to a request, also if the server fails. */
-export async function answerOf(
+export async function serverAnswerOf(
   server: HapaxServer,
   exchange: Exchange,
   onFault: (error: unknown) => void,
@@ -102,7 +101,7 @@ export async function answerOf(
   try {
     return await server.handle(exchange);
   } catch (error) {
-    if (!isHapaxError(error)) onFault(error);
+    if (!isRefusal(error)) onFault(error);
     return failureAnswer(error);
   }
 }

@@ -11,6 +11,7 @@ import type { SecureContextOptions, TLSSocket } from "node:tls";
 import { systemClock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
+import { withoutLastSlashes } from "../../protocol/slashes.ts";
 import { systemRandom } from "../../base/random.ts";
 import { createServer, type HapaxServer } from "../server.ts";
 import type { Reloaded } from "../server/reload.ts";
@@ -96,7 +97,8 @@ export interface NodeServer {
  * await server.stop();
  * ```
  */
-export async function startNodeServer(options: NodeServerOptions): Promise<NodeServer> {
+export async function startNodeServer(given: NodeServerOptions): Promise<NodeServer> {
+  const options = withPlainUrl(given);
   const store = storeOf(options);
   const onFault = options.onFault ?? ((error: unknown) => console.error(error));
   const host = options.host ?? "127.0.0.1";
@@ -214,6 +216,12 @@ async function createNodeCore(
     await store.close();
     throw error;
   }
+}
+
+/** Paths are put behind the URL, and begin with a slash. */
+function withPlainUrl(options: NodeServerOptions): NodeServerOptions {
+  if (typeof options?.publicUrl !== "string") return options;
+  return { ...options, publicUrl: withoutLastSlashes(options.publicUrl) };
 }
 
 /** Also for callers without types: a server that forgets is one that was asked for. */

@@ -1,10 +1,11 @@
 // The policy holds for every runtime: these exchanges come from none.
 import { gunzipSync, gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
-import { isHapaxError } from "../../base/errors.ts";
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { Doors } from "./doors.ts";
 import type { ServerAnswer, Exchange, RequestHead, WholeAnswer } from "./exchange.ts";
 import { checkHead, finishAnswer } from "./policy.ts";
+import { failureAnswer, isRefusal } from "./problem.ts";
 
 const EMPTY = new Uint8Array(0);
 
@@ -129,4 +130,16 @@ test("a target that is neither a path nor a URL is refused, but for OPTIONS", ()
   } catch (error) {
     expect(isHapaxError(error, "invalid_request")).toBe(true);
   }
+});
+
+test("an error that names a code of another version is a fault, and not an answer by itself", () => {
+  const foreign = Object.assign(new Error("secret"), { name: "HapaxError", code: "of_the_future" });
+  const nameless = Object.assign(new Error("secret"), { name: "HapaxError" });
+  for (const error of [foreign, nameless]) {
+    expect(isRefusal(error)).toBe(false);
+    const answer = failureAnswer(error);
+    expect(answer.status).toBe(500);
+    expect(new TextDecoder().decode(answer.body as Uint8Array)).not.toContain("secret");
+  }
+  expect(isRefusal(new HapaxError("not_found", "x"))).toBe(true);
 });

@@ -28,9 +28,14 @@ export function problemAnswer(
   return refuse({ code: error.code, detail: error.message, ...extra });
 }
 
+/** Whether an error is a refusal that this server knows. One of another version, or without a code, is a fault. */
+export function isRefusal(error: unknown): error is HapaxError {
+  return isHapaxError(error) && Object.hasOwn(ERRORS, error.code);
+}
+
 /** Makes the answer to an unexpected error: it shows the other side nothing of our insides. */
 export function failureAnswer(error: unknown): WholeAnswer {
-  if (isHapaxError(error)) return problemAnswer(error);
+  if (isRefusal(error)) return problemAnswer(error);
   return refuse({ code: "internal", detail: "the server has logged the cause" });
 }
 

@@ -15,7 +15,7 @@ import { checkHead, type Compress, finishAnswer } from "./policy.ts";
 import { Faults, FAULTS_PATH } from "./faults.ts";
 import { answerFront, answerProbe } from "./front.ts";
 import type { PartsHolder, ServerParts } from "./parts.ts";
-import { failureAnswer, methodNotAllowed } from "./problem.ts";
+import { failureAnswer, isRefusal, methodNotAllowed } from "./problem.ts";
 import { readStream } from "./reads.ts";
 import { appendToStream, createStream, deleteStream, headStream } from "./streams.ts";
 
@@ -65,7 +65,7 @@ export function createRouter(
   }
 
   function fail(error: unknown): ServerAnswer {
-    if (!(error instanceof HapaxError)) onFault(error);
+    if (!isRefusal(error)) onFault(error);
     return failureAnswer(error);
   }
 
