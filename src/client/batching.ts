@@ -113,10 +113,7 @@ export class Backlog {
   }
 
   takeAll(): readonly WaitingRecord[] {
-    const taken = this.#entries.slice(this.#start);
-    this.#entries = [];
-    this.#start = 0;
     this.contentBytes = 0;
-    return taken;
+    return this.#entries.splice(this.#start);
   }
 }

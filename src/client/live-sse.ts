@@ -119,7 +119,7 @@ class Held<T> {
     const place = this.#place;
     const { streamNextOffset: nextOffset, streamCursor: cursor, upToDate, streamClosed } = control;
     if (typeof nextOffset !== "string" || nextOffset === "") {
-      throw new Unusable(new HapaxError("internal", "control without offset"));
+      throw new Unusable(new HapaxError("internal", "no control offset"));
     }
     const batch = new LazyBatch<T>({
       ...place,

@@ -299,8 +299,9 @@ export class Sender {
 
   /** Removes the last batch from the line, and frees its number. */
   #takeBack(batch: SentBatch): void {
+    // A number that is free again behind others would be used for other data.
+    if (this.#flight.pop() !== batch) throw new HapaxError("internal", "not last");
     this.#nextSequence = batch.sequence;
-    this.#flight.pop();
     this.#flightBytes -= batch.heldBytes;
   }
 

@@ -33,18 +33,16 @@ export class SseDecoder {
     this.#line += first;
     this.chars += text.length;
     for (const line of lines) {
-      if (this.#line === "") yield* this.#dispatch();
-      else this.#take(this.#line);
+      if (this.#line === "") {
+        const event = this.#event;
+        const data = this.#data;
+        this.#event = "";
+        this.#data = [];
+        this.chars = 0;
+        if (data.length > 0) yield { event, data: data.join("\n") };
+      } else this.#take(this.#line);
       this.#line = line;
     }
-  }
-
-  *#dispatch(): Generator<SseEvent, void, undefined> {
-    const [event, data] = [this.#event, this.#data];
-    this.#event = "";
-    this.#data = [];
-    this.chars = 0;
-    if (data.length > 0) yield { event, data: data.join("\n") };
   }
 
   #take(line: string): void {

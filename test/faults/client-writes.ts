@@ -88,8 +88,8 @@ export const clientWriteFaults: readonly Fault[] = [
     name: "client: a condition that does not hold uses up its number",
     guarantee: "G19",
     file: SENDER,
-    find: "    this.#nextSequence = batch.sequence;\n    this.#flight.pop();",
-    replace: "    this.#flight.pop();",
+    find: "    this.#nextSequence = batch.sequence;\n    this.#flightBytes -= batch.heldBytes;",
+    replace: "    this.#flightBytes -= batch.heldBytes;",
     caughtBy: {
       file: STREAM,
       test: "a condition that does not hold refuses its own append alone, and its number is used again",

@@ -137,8 +137,8 @@ export const processingFaults: readonly Fault[] = [
     name: "processing: a lease that was given back is taken up again",
     guarantee: "G22",
     file: MEMBERSHIP,
-    find: "      if (!this.#held.has(token) && !this.#returned.has(token)) this.#adopt(claimed, token);",
-    replace: "      if (!this.#held.has(token)) this.#adopt(claimed, token);",
+    find: "      if (!this.#held.has(token) && !this.#returned.has(token)) this.#adopt(claimed, token, member);",
+    replace: "      if (!this.#held.has(token)) this.#adopt(claimed, token, member);",
     caughtBy: {
       file: CONSUMER,
       test: "a lease that was given back is not taken up again by an older answer",

@@ -7,6 +7,7 @@
  * While one request is on its way the next one fills, so that many leases cost as many requests as one.
  */
 
+import { assert } from "../../base/assert.ts";
 import type { HapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
 import { jsonCall, memberMapOf, settleCall, textsOf } from "./calls.ts";
@@ -53,6 +54,7 @@ export class Committer {
     await Promise.resolve();
     while (this.#queue.length > 0) {
       const batch = this.#nextBatch();
+      assert(batch.length > 0, "commits wait, and no request takes one");
       const taken = new Set(batch);
       this.#queue = this.#queue.filter((waiting) => !taken.has(waiting));
       await this.#send(batch);

@@ -7,6 +7,7 @@
  *   - when a lease is over its signal aborts, and nothing more is committed under it.
  */
 
+import { assert } from "../../base/assert.ts";
 import type { HapaxError } from "../../base/errors.ts";
 import type { Batch } from "../batches.ts";
 import { type Lease, leaseLost, listenTo } from "./lease.ts";
@@ -202,6 +203,7 @@ export class ConsumerLease<T> {
   #settle(offset: string, isCommitted: boolean): void {
     if (isCommitted && offset > this.#committed) this.#committed = offset;
     if (offset > this.#done) this.#done = offset;
+    assert(this.#committed <= this.#done, "a lease has committed what is not done");
     const hand = this.#hand;
     if (hand?.isGiven === true && hand.batch.nextOffset <= offset) {
       this.#hand = undefined;

@@ -12,6 +12,7 @@
  * fences requests that the server has not seen yet.
  */
 
+import { assert } from "../../base/assert.ts";
 import { PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ } from "../../protocol/header-names.ts";
 import type { Caller } from "../attempt.ts";
 import { memberMapOf, type SettledCall, settleCall } from "./calls.ts";
@@ -156,6 +157,10 @@ export class Lanes {
   }
 
   #give(lane: Lane): void {
+    assert(
+      !this.#idle.includes(lane),
+      "a lane is free twice: two transactions would have one number",
+    );
     const next = this.#waiting.shift();
     if (next === undefined) this.#idle.push(lane);
     else next(lane);

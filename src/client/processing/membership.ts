@@ -11,6 +11,7 @@
  *   - a member that the server has forgotten has lost all its leases, and joins again as another one.
  */
 
+import { assert } from "../../base/assert.ts";
 import { type ErrorCode, HapaxError, isHapaxError } from "../../base/errors.ts";
 import type { Caller } from "../attempt.ts";
 import { callJson, withRetry } from "./calls.ts";
@@ -193,14 +194,15 @@ export class Membership<T> {
     this.#ask(handOver, true);
     this.#claimedMs = sentMs;
     for (const [token, claimed] of found) {
-      if (!this.#held.has(token) && !this.#returned.has(token)) this.#adopt(claimed, token);
+      if (!this.#held.has(token) && !this.#returned.has(token)) this.#adopt(claimed, token, member);
     }
     this.#isShort = this.#held.size < share;
   }
 
-  #adopt({ stream, life, offset }: ClaimedStream, token: number): void {
+  #adopt({ stream, life, offset }: ClaimedStream, token: number, member: string): void {
     const { group } = this.#parts.options;
-    const lease = { group, member: this.#member ?? "", stream, token };
+    assert(!this.#held.has(token), "a lease is held twice");
+    const lease = { group, member, stream, token };
     const held: ConsumerLease<T> = new ConsumerLease<T>(lease, life, offset, {
       ready: this.#parts.ready,
       withdraw: this.#parts.withdraw,

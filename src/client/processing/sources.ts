@@ -6,6 +6,7 @@
  *     at a time, an idle one ever more seldom; one that has data takes the place of one that was silent for long.
  */
 
+import { assert } from "../../base/assert.ts";
 import { doubledMs } from "../../base/backoff.ts";
 import type { Caller } from "../attempt.ts";
 import type { Batch } from "../batches.ts";
@@ -160,6 +161,7 @@ export class Sources {
     }
     const place = { controller: new AbortController(), activeMs, isTaken: false };
     this.#places.add(place);
+    assert(this.#places.size <= this.#options.liveMax, "more streams are live than allowed");
     return place;
   }
 }

@@ -14,6 +14,7 @@
  * as the text of its values, up to `charsMax`. The changelog is never compacted: the time to read it grows with it.
  */
 
+import { assert } from "../../base/assert.ts";
 import { exactJson } from "../../base/exact-json.ts";
 import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { JsonText } from "../records.ts";
@@ -149,6 +150,7 @@ export class KeyedState implements PipelineState {
 
   /** Commits the changes of a stored transaction. */
   commit(): void {
+    assert(this.#attempt.size === 0, "an attempt is open while its transaction is committed");
     for (const [key, change] of this.#page) this.#put(key, change);
     this.#page.clear();
     this.#chars.committed = this.#chars.page;

@@ -4,6 +4,7 @@
  * for any number of patterns.
  */
 
+import { assert } from "../../base/assert.ts";
 import type { Glob } from "../../base/glob.ts";
 
 export class GlobIndex<Id> extends Map<Id, Glob> {
@@ -21,8 +22,9 @@ export class GlobIndex<Id> extends Map<Id, Glob> {
     const glob = this.get(id);
     if (glob === undefined) return false;
     const ids = this.#byPrefix.get(glob.prefix);
-    ids?.delete(id);
-    if (ids?.size === 0) this.#byPrefix.delete(glob.prefix);
+    assert(ids?.has(id) === true, "a pattern is not under its prefix");
+    ids.delete(id);
+    if (ids.size === 0) this.#byPrefix.delete(glob.prefix);
     return super.delete(id);
   }
 

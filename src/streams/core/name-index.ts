@@ -5,6 +5,8 @@
  * A sorted list of sorted chunks. A chunk that is full is cut in two; one that is empty is dropped.
  */
 
+import { assert } from "../../base/assert.ts";
+
 /** Moving this many places in memory is a fraction of a microsecond; a million names are 4,000 chunks. */
 const CHUNK_MAX = 512;
 
@@ -26,6 +28,8 @@ export class NameIndex<T extends string> {
     }
     const place = placeOf(chunk, name);
     if (chunk[place] === name) return;
+    const before = chunk[place - 1];
+    assert(before === undefined || before < name, "a name is added behind a later one");
     chunk.splice(place, 0, name);
     this.#size += 1;
     if (chunk.length <= CHUNK_MAX) return;
@@ -42,6 +46,7 @@ export class NameIndex<T extends string> {
     if (chunk[place] !== name) return;
     chunk.splice(place, 1);
     this.#size -= 1;
+    assert(this.#size >= 0, "more names were deleted than added");
     if (chunk.length === 0) this.#chunks.splice(at, 1);
   }
 

@@ -1,5 +1,6 @@
 /** Pages of names, in order, without a look at all of them. */
 
+import { assert } from "../../base/assert.ts";
 import type { StreamName } from "../core/types.ts";
 import type { World } from "../core/world.ts";
 import { LIMITS } from "../../protocol/limits.ts";
@@ -27,6 +28,7 @@ export function pageOfNames(
     if (name === after) continue;
     const isFull = found.length === limit || looked === LIMITS.listLookedMax;
     if (isFull) return { found, next: last };
+    assert(last === undefined || last < name, "the index gives names out of order");
     const one = find(name);
     if (one !== undefined) found.push(one);
     looked += 1;

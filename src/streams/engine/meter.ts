@@ -3,6 +3,7 @@
  * so that a program that embeds the engine counts the same as a server, which writes these numbers as metrics.
  */
 
+import { assert } from "../../base/assert.ts";
 import type { AppendCommand } from "../core/append.ts";
 import { firstAliveOf, type KeyDefaults, type StreamKeys, windowMsOf } from "../core/keys.ts";
 import type { Operation } from "../core/transaction-state.ts";
@@ -23,6 +24,7 @@ export class Histogram {
   }
 
   observe(value: number): void {
+    assert(value >= 0, "a histogram counts what took less than no time");
     const { bounds, counts } = this;
     let at = 0;
     while (at < bounds.length && value > (bounds[at] ?? 0)) at += 1;

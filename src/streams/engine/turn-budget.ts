@@ -3,6 +3,7 @@
  * budget says when the turn is over: by the time that has passed, and by the number of steps, so that a test can count.
  */
 
+import { assert } from "../../base/assert.ts";
 import type { Clock } from "../../base/clock.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 
@@ -19,6 +20,7 @@ export class TurnBudget {
 
   /** Takes a step of this cost. False: the turn is over; the rest is for the next one. */
   take(cost = 1): boolean {
+    assert(cost > 0, "a step without a cost: the turn would have no end");
     if (this.#left <= 0 || this.#clock.steadyMs() >= this.#untilMs) return false;
     this.#left -= cost;
     return true;

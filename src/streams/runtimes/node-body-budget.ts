@@ -8,6 +8,7 @@
  * - then a body of the peer that holds most makes room, if that is more than the asking peer has.
  */
 
+import { assert } from "../../base/assert.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 
@@ -109,6 +110,7 @@ export class BodyBudget {
   end(share: BodyShare): void {
     if (!this.#shares.delete(share)) return;
     this.#bytes -= share.bytes;
+    assert(this.#bytes >= 0, "bodies gave back more room than they took");
     share.bytes = 0;
   }
 

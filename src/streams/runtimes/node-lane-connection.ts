@@ -9,6 +9,7 @@
  *     `node:http`.
  */
 
+import { assert } from "../../base/assert.ts";
 import type { Socket } from "node:net";
 import { type ErrorCode, isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
@@ -159,6 +160,7 @@ export class LaneConnection {
     const body = bodyEnd <= bytes.length ? bytes.subarray(end, bodyEnd) : undefined;
     const peer = body === undefined ? this.#socket.remoteAddress : undefined;
     const exchange = new LaneExchange(bytes, parser, body, budget, options.publicUrl, peer);
+    assert(this.#receiving === undefined, "a request begins within the body of another one");
     this.#owed.push(exchange);
     if (body === undefined) {
       this.#receiving = exchange;

@@ -9,6 +9,7 @@
  * - while a peer waits that would hold less, that time is short.
  */
 
+import { assert } from "../../base/assert.ts";
 import type { Clock } from "../../base/clock.ts";
 import type { StreamState } from "../core/stream.ts";
 import type { Offset } from "../core/types.ts";
@@ -98,6 +99,7 @@ export class AnswerBudget {
   #count(peer: string, bytes: number, change: 1 | -1): void {
     this.#used[kindOf(bytes)] += change * bytes;
     const held = this.#heldBy(peer) + change * bytes;
+    assert(held >= 0 && this.bytes >= held, "answers gave back more room than they took");
     if (held === 0) this.#held.delete(peer);
     else this.#held.set(peer, held);
   }

@@ -8,6 +8,7 @@
  *   - a reader that leaves the live path comes back by reading the store, at its own offset.
  */
 
+import { assert } from "../../base/assert.ts";
 import { joinBytes } from "../../base/bytes.ts";
 import { spreadMs } from "../../base/backoff.ts";
 import { decideCursor, decideNextCursor } from "../core/cursor.ts";
@@ -176,6 +177,7 @@ class SseReader {
       const found = await this.#readPage();
       if (found === undefined) return;
       const { page, share } = found;
+      assert(page.next >= this.#position, "a page leads back");
       this.#position = page.next;
       if (page.bytes > 0 || mustSpeak || page.isAtEnd) {
         const bytes = this.#page(page);
@@ -238,6 +240,7 @@ class SseReader {
       if (event.tail > this.#position || event.isClosed) this.#catchUp();
       return;
     }
+    assert(event.tail >= this.#position, "a live event leads back");
     this.#position = event.tail;
     this.#sink.write(this.#frame(event));
     if (event.isClosed) this.#end();

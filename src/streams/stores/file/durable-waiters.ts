@@ -1,5 +1,6 @@
 /** Callers that wait until a number of changes is durable. */
 
+import { assert } from "../../../base/assert.ts";
 import type { HapaxError } from "../../../base/errors.ts";
 
 interface Waiter {
@@ -10,6 +11,7 @@ interface Waiter {
 
 export class DurableWaiters {
   #waiting: Waiter[] = [];
+  #durable = 0;
 
   wait(ordinal: number): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -19,6 +21,8 @@ export class DurableWaiters {
 
   /** Says that so many changes are durable now, or, with a failure, that no more will be. */
   settle(ordinal: number, failure: HapaxError | undefined): void {
+    assert(ordinal >= this.#durable, "fewer changes are durable than before");
+    this.#durable = ordinal;
     if (this.#waiting.length === 0) return;
     const waiting = this.#waiting;
     this.#waiting = [];

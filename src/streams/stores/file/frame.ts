@@ -6,6 +6,7 @@
  * write, because the caller may reuse its buffer.
  */
 
+import { assert } from "../../../base/assert.ts";
 import { crc32 } from "node:zlib";
 import type { Change } from "../../core/change.ts";
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
@@ -145,6 +146,8 @@ export class FrameBuilder {
     header.u64(start.timeMs);
     written.set(header.bytes(), 16);
     const buffers = this.#cut(written);
+    const size = buffers.reduce((sum, buffer) => sum + buffer.length, 0);
+    assert(size === alignFrame(bytes), "a frame has other bytes than its header says");
     const crc = checksum(buffers, bytes, start.salt);
     written.writeUInt32LE(crc, 4);
     const data = this.#pending.map(({ stream, start: from, length, at, data: own }) => ({

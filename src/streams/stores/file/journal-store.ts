@@ -6,6 +6,7 @@
  *   - after a failed write the store writes nothing more; reads of durable data continue.
  */
 
+import { assert } from "../../../base/assert.ts";
 import { type Clock, systemClock } from "../../../base/clock.ts";
 import type { Change } from "../../core/change.ts";
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
@@ -107,6 +108,7 @@ class JournalStore implements FileStore {
   /** Number of durable changes. */
   #ordinal: number;
   #writing: Promise<void> = Promise.resolve();
+  #isWriting = false;
   #failure: HapaxError | undefined;
   #closing: Promise<void> | undefined;
   #isClosing = false;
@@ -250,6 +252,8 @@ class JournalStore implements FileStore {
       finish = done;
     });
     await before;
+    assert(!this.#isWriting, "S2 two writes at once");
+    this.#isWriting = true;
     try {
       this.#requireOpen();
       if (this.#failure !== undefined) throw this.#failure;
@@ -258,6 +262,7 @@ class JournalStore implements FileStore {
       if (!this.#isClosed) this.#fail(error);
       throw error;
     } finally {
+      this.#isWriting = false;
       finish();
     }
   }

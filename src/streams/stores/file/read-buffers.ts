@@ -5,6 +5,8 @@
  *   - a buffer is handed out again only after its user has given it back, and only once for each time.
  */
 
+import { assert } from "../../../base/assert.ts";
+
 /** Room for a page of the usual limit with the bytes between its records. Only the touched part takes memory. */
 const BUFFER_BYTES = 2 * 1024 * 1024;
 /** A smaller read needs no buffer of its own. */
@@ -27,6 +29,7 @@ export class ReadBuffers {
   /** Takes a buffer back. The caller must not use its bytes afterwards. */
   give(buffer: Buffer): void {
     if (!this.#lent.delete(buffer)) return;
+    assert(!this.#spares.includes(buffer), "a lent buffer is spare too: two pages would share it");
     if (this.#spares.length < SPARES_MAX) this.#spares.push(buffer);
   }
 }

@@ -12,6 +12,8 @@
  *   - commits begin in the order of the calls, with or without a wait.
  */
 
+import { assert } from "../../../base/assert.ts";
+
 /** The length of one span. A snapshot begins when either number is reached. */
 export interface ReplaySpan {
   readonly changes: number;
@@ -103,6 +105,7 @@ export class ReplayBound {
   snapshotCompleted(): void {
     this.#changes -= this.#changesBefore;
     this.#bytes -= this.#bytesBefore;
+    assert(this.#changes >= 0 && this.#bytes >= 0, "a snapshot has more than was written");
     this.#changesBefore = 0;
     this.#bytesBefore = 0;
     this.#release();

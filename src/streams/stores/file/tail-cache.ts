@@ -7,6 +7,7 @@
  *   - removed streams leave nothing behind that grows with their number.
  */
 
+import { assert } from "../../../base/assert.ts";
 import { advance, type Offset, type StreamId } from "../../core/types.ts";
 import type { Page } from "../../store.ts";
 import type { PlacedData } from "./frame.ts";
@@ -81,6 +82,9 @@ export class TailCache {
       this.#streams.set(stream, cached);
       this.#bytes += STREAM_BYTES;
     } else {
+      const last = cached.appends.length - 1;
+      const end = (cached.starts[last] ?? 0) + (cached.appends[last]?.length ?? 0);
+      assert(end === start, "the cached data of a stream has a hole");
       cached.starts.push(start);
       cached.appends.push(data);
       cached.holders.push(holder);
@@ -128,6 +132,7 @@ export class TailCache {
     holder.entries -= 1;
     if (holder.entries > 0) return;
     this.#bytes -= holder.memory.byteLength;
+    assert(this.#bytes >= 0, "the cache has freed more than it held");
     if (holder === this.#lastHolder) this.#lastHolder = undefined;
   }
 
