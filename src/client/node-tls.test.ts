@@ -2,7 +2,6 @@ import { once } from "node:events";
 import { Agent, createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
-import { selfSigned } from "../../test/kits/self-signed.ts";
 import { nodeTransport } from "./node.ts";
 import { selfSigned } from "../../test/kits/certificates.ts";
 

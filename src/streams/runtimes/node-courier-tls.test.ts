@@ -2,7 +2,6 @@ import { once } from "node:events";
 import { createServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { selfSigned } from "../../../test/kits/self-signed.ts";
 import type { CourierAnswer } from "../courier.ts";
 import { createNodeCourier } from "./node-courier.ts";
 import { selfSigned } from "../../../test/kits/certificates.ts";

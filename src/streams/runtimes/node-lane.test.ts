@@ -259,7 +259,7 @@ describe("bodies", () => {
   });
 
   test("an exchange knows its address, by its Host or as it was told", () => {
-    expect(exchangeOf(0, new BodyBudget()).baseUrl).toBe("http://t");
+    expect(exchangeOf(0, new BodyBudget()).baseUrl).toBe("http://localhost");
     expect(exchangeOf(0, new BodyBudget()).hasBody).toBe(false);
   });
 });
