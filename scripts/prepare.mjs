@@ -11,6 +11,7 @@ import {
   renameSync,
   rmSync,
   statSync,
+  writeFileSync,
 } from "node:fs";
 import { dirname, join, relative, sep } from "node:path";
 import { root, run, tool } from "./run.mjs";
@@ -85,6 +86,7 @@ export async function build(base = root) {
     if (!existsSync(bin)) throw new Failure("the build failed\nno bin.js was written");
     chmodSync(bin, 0o755);
     dropHiddenTypes(base, fresh);
+    await writeSchema(bin, join(fresh, "config.schema.json"));
     if (existsSync(dist)) renameSync(dist, old);
     try {
       renameSync(fresh, dist);
@@ -96,6 +98,13 @@ export async function build(base = root) {
     rmSync(fresh, { recursive: true, force: true });
     rmSync(old, { recursive: true, force: true });
   }
+}
+
+/** Writes the schema of the configuration file, which the package exports for editors. */
+async function writeSchema(bin, path) {
+  const { code, output } = await run(process.execPath, [bin, "config", "schema"]);
+  if (code !== 0) throw new Failure(`the build failed\n${output}`);
+  writeFileSync(path, output);
 }
 
 /** Removes the declarations that no entry point of package.json leads to: a user cannot import them. */

@@ -275,7 +275,7 @@ function buildOutput(tree) {
   return tree.tracked.filter((path) => BUILD_OUTPUT.test(path)).map((path) => `${path} is tracked`);
 }
 
-/** Every file that package.json points to inside dist, as its source; `*` stays in the pattern. */
+/** Every module that package.json points to inside dist, as its source; `*` stays in the pattern. The build makes the JSON. */
 function entryPoints(tree) {
   const manifest = JSON.parse(tree.read("package.json") || "{}");
   const targets = [];
@@ -286,7 +286,7 @@ function entryPoints(tree) {
   collect(manifest.exports);
   collect(manifest.bin);
   return [...new Set(targets)]
-    .filter((target) => target.startsWith("./dist/"))
+    .filter((target) => target.startsWith("./dist/") && !target.endsWith(".json"))
     .map((target) => ({
       target,
       source: target.replace("./dist/", "src/").replace(/(\.d\.ts|\.js)$/, ".ts"),

@@ -7,7 +7,7 @@ import { createInterface } from "node:readline/promises";
 import { setTimeout as delay } from "node:timers/promises";
 
 import type { Context, Output, StopSignal } from "./cli/context.ts";
-import { systemCode, usageFailure } from "./cli/failure.ts";
+import { CommandFailure, EXIT, systemCode } from "./cli/failure.ts";
 import { runCommandLine } from "./cli/run.ts";
 import { systemRandom } from "./base/random.ts";
 
@@ -32,9 +32,9 @@ async function* openFile(path: string): AsyncGenerator<Uint8Array> {
     yield* createReadStream(path, { highWaterMark: 256 * 1024 });
   } catch (error) {
     const code = systemCode(error);
-    throw code === undefined
-      ? error
-      : usageFailure(`cannot read ${JSON.stringify(path)} (${code})`);
+    if (code === undefined) throw error;
+    const message = `cannot read ${JSON.stringify(path)} (${code})`;
+    throw new CommandFailure(EXIT.usage, message, [], { code }, { cause: error });
   }
 }
 
@@ -56,6 +56,13 @@ function onSignal(listener: (signal: StopSignal) => void): () => void {
   };
 }
 
+/** On Windows SIGHUP means that the console was closed, and the system ends the process. */
+function onReload(listener: () => void): () => void {
+  if (process.platform === "win32") return () => undefined;
+  process.on("SIGHUP", listener);
+  return () => process.off("SIGHUP", listener);
+}
+
 async function version(): Promise<string> {
   const text = await readFile(new URL("../package.json", import.meta.url), "utf8");
   const manifest: unknown = JSON.parse(text);
@@ -75,6 +82,7 @@ const context: Context = {
   openFile,
   ask,
   onSignal,
+  onReload,
   exitNow: (code) => process.exit(code),
   version,
   // Loaded only by `serve`: every other command starts faster without the server.

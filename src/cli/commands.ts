@@ -3,6 +3,7 @@
 import { nearest, quote } from "./arguments.ts";
 import { appendCommand } from "./append.ts";
 import type { Command, Invocation } from "./command.ts";
+import { configCommand } from "./config.ts";
 import type { Context } from "./context.ts";
 import { createCommand } from "./create.ts";
 import { deadLettersCommand } from "./dead-letters.ts";
@@ -45,6 +46,7 @@ const versionCommand: Command = {
 
 export const COMMANDS: readonly Command[] = [
   serveCommand,
+  configCommand,
   createCommand,
   appendCommand,
   readCommand,

@@ -18,7 +18,7 @@ export interface Input {
 
 export type StopSignal = "SIGINT" | "SIGTERM";
 
-/** What `serve` hands to the runtime. */
+/** What `serve` hands to the runtime. Each member has a row in the table of options. */
 export interface ServeOptions {
   readonly host: string;
   readonly port: number;
@@ -56,6 +56,8 @@ export interface ServeListeners {
 export interface RunningServer {
   readonly url: string;
   readonly durability: string;
+  /** Puts new options in force, as far as a running server can, and says which. Throws if they are not valid. */
+  reload(options: ServeOptions): { readonly changed: readonly string[] };
   stop(): Promise<void>;
 }
 
@@ -74,6 +76,8 @@ export interface Context {
   ask(question: string): Promise<string>;
   /** The returned function removes the listener. */
   onSignal(listener: (signal: StopSignal) => void): () => void;
+  /** Called when the configuration is to be read again. The returned function removes the listener. */
+  onReload(listener: () => void): () => void;
   exitNow(code: number): void;
   version(): Promise<string>;
   startServer(options: ServeOptions, listeners: ServeListeners): Promise<RunningServer>;

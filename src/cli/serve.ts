@@ -7,6 +7,7 @@
 
 import { isHapaxError } from "../base/errors.ts";
 import type { Command, Invocation } from "./command.ts";
+import { loadConfiguration } from "./configuration.ts";
 import type {
   Context,
   RunningServer,
@@ -15,30 +16,36 @@ import type {
   StopSignal,
 } from "./context.ts";
 import { CommandFailure, EXIT, systemCode } from "./failure.ts";
-import { resolveServeOptions, SERVE_OPTIONS } from "./options.ts";
+import { createReloader } from "./reload.ts";
+import { SERVE_OPTIONS } from "./serve-options.ts";
 import { printable } from "./terminal.ts";
 
 async function runServe(invocation: Invocation, context: Context): Promise<number> {
-  const options = resolveServeOptions(invocation, context.env);
+  const loaded = await loadConfiguration(invocation, context);
+  const { options, file } = loaded;
   // Listens for signals before the server starts: one that comes early must not be lost.
   const signals = watchSignals(context);
+  const reloader = createReloader(invocation, context, loaded);
   try {
     const server = await context
       .startServer(options, listenersOf(context))
       .catch((error: unknown) => {
         throw startFailure(options, error);
       });
+    if (file !== undefined) await context.stderr.write(`hapax: configured by ${file.path}\n`);
     await context.stderr.write(`hapax: ${whereDataLives(server, options)}\n`);
     if (options.testFaults) {
       await context.stderr.write("hapax: clients may inject faults (--test-faults)\n");
     }
     await announce(invocation, context, server);
+    reloader.begin(server);
     const signal = await signals.first;
     await context.stderr.write(`hapax: ${signal}: finishing open requests\n`);
     await server.stop();
     return EXIT.done;
   } finally {
     signals.forget();
+    reloader.forget();
   }
 }
 
@@ -127,6 +134,8 @@ export const serveCommand: Command = {
     "",
     "With --tls-cert and --tls-key it speaks HTTPS. The key file must be readable for its owner only (chmod 600). When the files",
     "change, new connections get the new certificate, and open connections go on.",
+    "A flag wins over a variable, a variable over the configuration file, the file over the default. SIGHUP reads the file",
+    "again and puts in force what needs no restart; `hapax config check` shows which options these are.",
   ],
   examples: [
     ["on this machine, port 4437", "hapax serve"],

@@ -28,4 +28,26 @@ export const configurationFaults: readonly Fault[] = [
       test: "G39 a reload says what changed, and what needs a restart and stays as it was",
     },
   },
+  {
+    name: "configuration: a reload with a mistake takes what is right",
+    guarantee: "G39",
+    file: "src/cli/configuration.ts",
+    find: "if (problems.length > 0) {",
+    replace: "if (problems.length > 0 && file === undefined) {",
+    caughtBy: {
+      file: "src/cli/reload.test.ts",
+      test: "G39 a file with a mistake changes nothing, also what is right in it",
+    },
+  },
+  {
+    name: "configuration: the file wins over a variable",
+    guarantee: "G39",
+    file: "src/cli/configuration.ts",
+    find: 'if (text !== "") {',
+    replace: 'if (text !== "" && file?.members.has(member) !== true) {',
+    caughtBy: {
+      file: "src/cli/configuration.test.ts",
+      test: "where a value is from > a flag wins over a variable, a variable over the file, the file over the default",
+    },
+  },
 ];

@@ -8,6 +8,7 @@ import {
 } from "node:http";
 
 import type { Context, StopSignal } from "../../src/cli/context.ts";
+import { CommandFailure, EXIT } from "../../src/cli/failure.ts";
 import { runCommandLine } from "../../src/cli/run.ts";
 
 export interface World {
@@ -27,6 +28,10 @@ export interface World {
   readonly onOutput?: (text: string) => void;
   /** Given the function that sends a signal to the command. */
   readonly onReady?: (send: (signal: StopSignal) => void) => void;
+  /** Given the function that sends SIGHUP to the command. */
+  readonly onReloadReady?: (send: () => void) => void;
+  /** Called with each text on stderr. */
+  readonly onError?: (text: string) => void;
 }
 
 export interface Result {
@@ -44,12 +49,25 @@ export async function* chunks(texts: readonly string[]): AsyncGenerator<Uint8Arr
   for (const text of texts) yield await Promise.resolve(encoder.encode(text));
 }
 
+async function* openFile(
+  path: string,
+  files: Readonly<Record<string, string>>,
+): AsyncGenerator<Uint8Array> {
+  const text = files[path];
+  if (text === undefined) {
+    const message = `cannot read ${JSON.stringify(path)} (ENOENT)`;
+    throw new CommandFailure(EXIT.usage, message, [], { code: "ENOENT" });
+  }
+  yield await Promise.resolve(encoder.encode(text));
+}
+
 export async function hapax(words: readonly string[], world: World = {}): Promise<Result> {
   const out: Uint8Array[] = [];
   const errors: string[] = [];
   const waits: number[] = [];
   const exits: number[] = [];
   const listeners = new Set<(signal: StopSignal) => void>();
+  const reloaders = new Set<() => void>();
   const isTerminal = world.isTerminal ?? false;
   const input = world.stdin ?? [];
   let nowMs = 1_000_000;
@@ -67,7 +85,9 @@ export async function hapax(words: readonly string[], world: World = {}): Promis
     stderr: {
       isTerminal,
       write: async (chunk) => {
-        errors.push(typeof chunk === "string" ? chunk : Buffer.from(chunk).toString("utf8"));
+        const text = typeof chunk === "string" ? chunk : Buffer.from(chunk).toString("utf8");
+        errors.push(text);
+        world.onError?.(text);
         await Promise.resolve();
       },
     },
@@ -82,7 +102,7 @@ export async function hapax(words: readonly string[], world: World = {}): Promis
       await new Promise((resolve) => setImmediate(resolve));
       signal?.throwIfAborted();
     },
-    openFile: (path) => chunks([world.files?.[path] ?? ""]),
+    openFile: (path) => openFile(path, world.files ?? {}),
     ask: (question) => {
       world.onQuestion?.(question);
       return Promise.resolve(world.answer ?? "");
@@ -91,12 +111,19 @@ export async function hapax(words: readonly string[], world: World = {}): Promis
       listeners.add(listener);
       return () => listeners.delete(listener);
     },
+    onReload: (listener) => {
+      reloaders.add(listener);
+      return () => reloaders.delete(listener);
+    },
     exitNow: (code) => exits.push(code),
     version: () => Promise.resolve("1.2.3"),
     startServer: world.startServer ?? (() => Promise.reject(new Error("no server in this test"))),
   };
   world.onReady?.((signal) => {
     for (const listener of listeners) listener(signal);
+  });
+  world.onReloadReady?.(() => {
+    for (const listener of reloaders) listener();
   });
   const code = await runCommandLine(words, context);
   return { code, stdout: text(), stderr: errors.join(""), waits, exits };

@@ -21,6 +21,7 @@ async function serve(
       const server: RunningServer = {
         url: `http://${options.host}:${String(options.port)}`,
         durability: options.dir === "/disk" ? "fsync" : "memory",
+        reload: () => ({ changed: [] }),
         stop: async () => {
           order.push("stopped");
           for (const signal of signals.slice(1)) send(signal);
@@ -223,6 +224,7 @@ describe("serving", () => {
         return Promise.resolve({
           url: "http://test",
           durability: "memory",
+          reload: () => ({ changed: [] }),
           stop: () => Promise.resolve(),
         });
       },

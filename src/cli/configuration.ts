@@ -1,0 +1,199 @@
+/**
+ * From flags, variables, the file and defaults to one configuration. A flag wins over a variable, a variable over the file,
+ * the file over the default. Every problem is found before any is reported.
+ */
+
+import { dirname } from "node:path";
+
+import { isLoopback } from "../protocol/origin.ts";
+import { nearest, quote } from "./arguments.ts";
+import type { Invocation } from "./command.ts";
+import { type ConfigFile, findConfigFile, readConfigFile } from "./config-file.ts";
+import type { Context, ServeOptions } from "./context.ts";
+import { usageFailure } from "./failure.ts";
+import type { Parsed } from "./option-kinds.ts";
+import { type OptionRow, SERVE_TABLE, type ServeConfiguration } from "./serve-options.ts";
+
+export type OptionTable = Readonly<Record<string, OptionRow<unknown>>>;
+
+/** One option of a configuration, and where its value is from. */
+export interface Setting {
+  readonly member: string;
+  readonly row: OptionRow<unknown>;
+  /** Undefined: the option is absent. */
+  readonly value: unknown;
+  readonly from: "flag" | "variable" | "file" | "default";
+  /** How the person who gave it knows it: `--port`, `HAPAX_PORT`, `port in hapax.config.json`. */
+  readonly name: string;
+}
+
+export interface Configuration {
+  /** Undefined: there is no file. */
+  readonly file: ConfigFile | undefined;
+  /** One for each row of the table, in its order. */
+  readonly settings: readonly Setting[];
+}
+
+export interface LoadedConfiguration extends Configuration {
+  readonly options: ServeOptions;
+}
+
+interface Given {
+  readonly from: Setting["from"];
+  readonly name: string;
+  readonly parsed: Parsed<unknown>;
+  readonly allowed: string;
+}
+
+/** Reads the file that the command line names, or the usual one, and resolves everything. */
+export async function loadConfiguration(
+  invocation: Invocation,
+  context: Context,
+): Promise<LoadedConfiguration> {
+  return resolveServe(invocation, context.env, await findConfigFile(invocation, context));
+}
+
+/** The same with the file at this path, which must exist. */
+export async function loadFrom(
+  invocation: Invocation,
+  context: Context,
+  path: string,
+): Promise<LoadedConfiguration> {
+  return resolveServe(invocation, context.env, await readConfigFile(path, context));
+}
+
+function resolveServe(
+  invocation: Invocation,
+  env: Context["env"],
+  file: ConfigFile | undefined,
+): LoadedConfiguration {
+  const problems: string[] = [];
+  const settings = resolveTable(SERVE_TABLE, invocation, env, file, problems);
+  const given = new Map(settings.map((setting) => [setting.member, setting]));
+  checkPlace(given, problems);
+  checkTls(given, problems);
+  if (problems.length === 0) checkReach(given, problems);
+  if (problems.length > 0) {
+    const first = problems.length === 1 ? "an option is" : `${String(problems.length)} options are`;
+    throw usageFailure(`${first} not valid`, problems);
+  }
+  return { file, settings, options: optionsOf(settings) };
+}
+
+/** Resolves every row. What is not valid is a problem, and gets its default meanwhile. */
+export function resolveTable(
+  table: OptionTable,
+  invocation: Pick<Invocation, "values">,
+  env: Context["env"],
+  file: ConfigFile | undefined,
+  problems: string[],
+): readonly Setting[] {
+  for (const member of file?.members.keys() ?? []) {
+    if (Object.hasOwn(table, member) || member === "$schema") continue;
+    problems.push(unknownMember(table, `${quote(member)} in ${file?.path ?? ""}`, member));
+  }
+  return Object.entries(table).map(([member, row]) => {
+    const absent: Setting = {
+      member,
+      row,
+      value: row.fallback,
+      from: "default",
+      name: `--${row.flag}`,
+    };
+    const given = find(member, row, invocation, env, file);
+    if (given === undefined) return absent;
+    const { from, name, parsed, allowed } = given;
+    if ("value" in parsed) return { member, row, value: parsed.value, from, name };
+    for (const wrong of parsed.wrong) {
+      const shown = row.isSecret === true ? "not valid" : JSON.stringify(wrong);
+      problems.push(`${name} is ${shown}; allowed: ${allowed}`);
+    }
+    return absent;
+  });
+}
+
+function find(
+  member: string,
+  row: OptionRow<unknown>,
+  invocation: Pick<Invocation, "values">,
+  env: Context["env"],
+  file: ConfigFile | undefined,
+): Given | undefined {
+  const { kind, flag } = row;
+  const { allowed, allowedInFile } = kind;
+  const flags = invocation.values(flag);
+  if (flags.length > 0) {
+    return { from: "flag", name: `--${flag}`, parsed: kind.parseTexts(flags), allowed };
+  }
+  // An empty variable counts as absent, as in most tools: `HAPAX_DIR= hapax serve`.
+  const text = env[row.env] ?? "";
+  if (text !== "") {
+    return { from: "variable", name: row.env, parsed: kind.parseTexts([text]), allowed };
+  }
+  if (file === undefined || !file.members.has(member)) return undefined;
+  const parsed = kind.parseJson(file.members.get(member), dirname(file.path));
+  return { from: "file", name: `${member} in ${file.path}`, parsed, allowed: allowedInFile };
+}
+
+/** A person may also have written the name of the flag. */
+function unknownMember(table: OptionTable, where: string, member: string): string {
+  const plain = (name: string): string =>
+    name.replace(/^--/, "").replaceAll(/[-_]/g, "").toLowerCase();
+  const same = Object.entries(table).find(([name, { flag, env }]) =>
+    [name, flag, env].some((known) => plain(known) === plain(member)),
+  );
+  const near = same?.[0] ?? nearest(member, Object.keys(table));
+  return `${where} is no option${near === undefined ? "; see: hapax config schema" : `; did you mean ${quote(near)}?`}`;
+}
+
+/** Data in memory is gone with the process, so that no source may overrule another about it. */
+function checkPlace(given: ReadonlyMap<string, Setting>, problems: string[]): void {
+  const [dir, memory] = [given.get("dir"), given.get("memory")];
+  if (memory?.value === true && dir !== undefined && dir.from !== "default") {
+    problems.push(`${dir.name} and ${memory.name} exclude each other`);
+  }
+}
+
+/** The server checks the files themselves. */
+function checkTls(given: ReadonlyMap<string, Setting>, problems: string[]): void {
+  const [cert, key, clientCa] = ["tlsCert", "tlsKey", "tlsClientCa"].map((member) => {
+    const setting = given.get(member);
+    return setting?.value === undefined ? undefined : setting;
+  });
+  if (cert !== undefined && key !== undefined) return;
+  const lonely = cert ?? key ?? clientCa;
+  if (lonely === undefined) return;
+  problems.push(`${lonely.name} needs ${cert === undefined ? "--tls-cert" : "--tls-key"} as well`);
+}
+
+function checkReach(given: ReadonlyMap<string, Setting>, problems: string[]): void {
+  const host = given.get("host");
+  const address = String(host?.value);
+  if (isLoopback(address) || given.get("insecurePublic")?.value === true) return;
+  problems.push(
+    `${host?.name ?? "--host"} is ${quote(address)}; allowed: a loopback address such as 127.0.0.1, because there ` +
+      "is no authentication yet and every client that reaches this address can read, write and delete. " +
+      "Put a proxy that authenticates in front, or add --insecure-public if you trust the whole network",
+  );
+}
+
+function optionsOf(settings: readonly Setting[]): ServeOptions {
+  const present = settings.filter(({ value }) => value !== undefined);
+  // The type of the table holds each value to the type of its member.
+  const all = Object.fromEntries(
+    present.map(({ member, value }) => [member, value]),
+  ) as Partial<ServeConfiguration> as ServeConfiguration;
+  const { memory, dir, tlsCert, tlsKey, tlsClientCa, ...options } = all;
+  const place = memory ? {} : { dir };
+  if (!("tlsCert" in all)) return { ...options, ...place };
+  const authorities = "tlsClientCa" in all ? { clientCaFile: tlsClientCa } : {};
+  return { ...options, ...place, tls: { certFile: tlsCert, keyFile: tlsKey, ...authorities } };
+}
+
+/** A value for people. A secret stays one. */
+export function showValue({ row, value, member }: Setting, settings: readonly Setting[]): string {
+  if (row.isSecret === true && value !== undefined) return "(secret)";
+  const isInMemory = settings.some((one) => one.member === "memory" && one.value === true);
+  if (value === undefined || (member === "dir" && isInMemory)) return "(none)";
+  return typeof value === "string" ? value : JSON.stringify(value);
+}

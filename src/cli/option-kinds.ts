@@ -1,0 +1,167 @@
+/**
+ * The kinds of values that options have. A kind knows all three spellings: the text of a flag or a variable, the JSON of the
+ * file, and the JSON Schema. What a kind accepts in the file, its schema accepts too.
+ */
+
+import { isIP } from "node:net";
+import { isAbsolute, join } from "node:path";
+
+import { isOrigin } from "../protocol/origin.ts";
+import { withoutLastSlashes } from "../protocol/slashes.ts";
+
+/** A value, or what of it is not valid as it was given. A list may have several wrong entries. */
+export type Parsed<Value> = { readonly value: Value } | { readonly wrong: readonly unknown[] };
+
+export interface OptionKind<Value> {
+  /** What a flag or a variable may be, in words. */
+  readonly allowed: string;
+  /** What the file may have, in words. */
+  readonly allowedInFile: string;
+  readonly schema: Readonly<Record<string, unknown>>;
+  /** One text for each time that the flag was given. */
+  readonly parseTexts: (texts: readonly string[]) => Parsed<Value>;
+  /** `directory`: where the file is, for paths that are relative to it. */
+  readonly parseJson: (json: unknown, directory: string) => Parsed<Value>;
+}
+
+/** A whole number, both ends included. */
+export function wholeNumber(min: number, max: number): OptionKind<number> {
+  const allowed = `a whole number from ${String(min)} to ${String(max)}`;
+  const isWithin = (value: unknown): value is number =>
+    Number.isSafeInteger(value) && Number(value) >= min && Number(value) <= max;
+  return {
+    allowed,
+    allowedInFile: allowed,
+    schema: { type: "integer", minimum: min, maximum: max },
+    parseTexts: ([text = ""]) => {
+      const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
+      return isWithin(value) ? { value } : { wrong: [text] };
+    },
+    parseJson: (json) => (isWithin(json) ? { value: json } : { wrong: [json] }),
+  };
+}
+
+/** One of a few words. */
+export function oneOf<Word extends string>(...words: readonly Word[]): OptionKind<Word> {
+  const parse = (given: unknown): Parsed<Word> => {
+    const value = words.find((word) => word === given);
+    return value === undefined ? { wrong: [given] } : { value };
+  };
+  return {
+    allowed: words.join(", "),
+    allowedInFile: words.map((word) => JSON.stringify(word)).join(", "),
+    schema: { enum: words },
+    parseTexts: ([text]) => parse(text),
+    parseJson: parse,
+  };
+}
+
+/** On or off. `opposite`: the flag and the variable say that the member is false. */
+export function toggle(sense: "same" | "opposite" = "same"): OptionKind<boolean> {
+  const on = sense === "same";
+  return {
+    allowed: "1, true, 0, false",
+    allowedInFile: "true, false",
+    schema: { type: "boolean" },
+    parseTexts: ([given = ""]) => {
+      const text = given.toLowerCase();
+      if (text === "1" || text === "true") return { value: on };
+      if (text === "0" || text === "false") return { value: !on };
+      return { wrong: [given] };
+    },
+    parseJson: (json) => (typeof json === "boolean" ? { value: json } : { wrong: [json] }),
+  };
+}
+
+/** A text that `read` understands. */
+function text(
+  allowed: string,
+  pattern: string,
+  read: (given: string) => string | undefined,
+): OptionKind<string> {
+  const parse = (given: unknown): Parsed<string> => {
+    const value = typeof given === "string" ? read(given) : undefined;
+    return value === undefined ? { wrong: [given] } : { value };
+  };
+  return {
+    allowed,
+    allowedInFile: allowed,
+    schema: { type: "string", pattern },
+    parseTexts: ([given]) => parse(given),
+    parseJson: parse,
+  };
+}
+
+/** An address or a name to listen on. Brackets belong to URLs; here they can only mean the address inside. */
+export const HOST = text("an IP address or a host name", String.raw`^\[?[\w.:%-]+\]?$`, (given) => {
+  const host = given.replace(/^\[(.*)\]$/, "$1");
+  const isName = /^[a-z\d]([a-z\d.-]{0,252})$/i.test(host);
+  return isIP(host) === 0 && !isName ? undefined : host;
+});
+
+const URL_ALLOWED = "an http or https URL without password, query and fragment";
+
+/** A base URL, without slashes at its end. */
+export const HTTP_URL = text(URL_ALLOWED, "^[Hh][Tt][Tt][Pp][Ss]?://[^?#]+$", (given) => {
+  if (!/^https?:\/\/[^?#]+$/i.test(given) || !URL.canParse(given)) return undefined;
+  const url = new URL(given);
+  return `${url.username}${url.password}` === "" ? withoutLastSlashes(url.href) : undefined;
+});
+
+/** A path on this machine. In the file it is relative to the directory of the file. */
+export const PATH: OptionKind<string> = {
+  ...text("a path", "^[^\\u0000]+$", (given) => asPath(given, ".")),
+  parseTexts: ([given = ""]) => (isPath(given) ? { value: given } : { wrong: [given] }),
+  parseJson: (json, directory) => {
+    const value = typeof json === "string" ? asPath(json, directory) : undefined;
+    return value === undefined ? { wrong: [json] } : { value };
+  },
+};
+
+function isPath(given: string): boolean {
+  return given !== "" && !given.includes("\0");
+}
+
+function asPath(given: string, directory: string): string | undefined {
+  if (!isPath(given)) return undefined;
+  return isAbsolute(given) || directory === "." ? given : join(directory, given);
+}
+
+const ORIGIN_ALLOWED = "an origin such as https://app.example.com, or * for every page";
+
+function parseOrigins(origins: readonly unknown[]): Parsed<"*" | readonly string[]> {
+  const isGood = (one: unknown): one is string =>
+    typeof one === "string" && (one === "*" || isOrigin(one));
+  const good = origins.filter(isGood);
+  if (good.length < origins.length) return { wrong: origins.filter((one) => !isGood(one)) };
+  return { value: good.includes("*") ? "*" : good };
+}
+
+/** Origins of web pages, or `*` for all of them. A text has commas between its origins. */
+export const ORIGINS: OptionKind<"*" | readonly string[]> = {
+  allowed: ORIGIN_ALLOWED,
+  allowedInFile: `"*", or a list; in the list ${ORIGIN_ALLOWED}`,
+  schema: {
+    anyOf: [
+      { const: "*" },
+      {
+        type: "array",
+        items: {
+          type: "string",
+          pattern: String.raw`^(\*|[Hh][Tt][Tt][Pp][Ss]?://[^/?#@\s]+)$`,
+        },
+      },
+    ],
+  },
+  parseTexts: (texts) =>
+    parseOrigins(
+      texts
+        .flatMap((one) => one.split(","))
+        .map((one) => one.trim())
+        .filter((one) => one !== ""),
+    ),
+  parseJson: (json) => {
+    if (json === "*") return { value: "*" };
+    return Array.isArray(json) ? parseOrigins(json) : { wrong: [json] };
+  },
+};

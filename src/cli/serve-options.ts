@@ -1,0 +1,255 @@
+/**
+ * The options of `hapax serve`, one row each. Flags, variables, members of the file, the schema, the help, `hapax config check` and
+ * the report of a reload are made from this table. Its type demands a row for every member of `ServeOptions`, and no other.
+ */
+
+import { LIMITS } from "../protocol/limits.ts";
+import { KEY_DEFAULTS } from "../streams/core/keys.ts";
+import type { OptionSpec } from "./command.ts";
+import type { ServeOptions } from "./context.ts";
+import {
+  HOST,
+  HTTP_URL,
+  oneOf,
+  type OptionKind,
+  ORIGINS,
+  PATH,
+  toggle,
+  wholeNumber,
+} from "./option-kinds.ts";
+
+export interface OptionRow<Value> {
+  readonly flag: string;
+  readonly env: string;
+  /** What the value of the flag is, in words for the help; absent for a switch. */
+  readonly value?: string;
+  readonly isRepeatable?: boolean;
+  readonly help: string;
+  readonly kind: OptionKind<Value>;
+  /** The value where none is given. Undefined: the option is then absent. */
+  readonly fallback: Value | undefined;
+  /** Whether SIGHUP puts a new value in force, or a restart. The server decides it; a test holds the two together. */
+  readonly reload: "live" | "restart";
+  /** The value is never printed, also not in a failure. */
+  readonly isSecret?: boolean;
+}
+
+/** The members of a configuration. `memory` becomes a missing `dir`, and the three files become `tls`. */
+export type ServeConfiguration = Required<Omit<ServeOptions, "tls">> & {
+  readonly memory: boolean;
+  readonly tlsCert: string;
+  readonly tlsKey: string;
+  readonly tlsClientCa: string;
+};
+
+export const SERVE_TABLE: {
+  readonly [Member in keyof ServeConfiguration]: OptionRow<ServeConfiguration[Member]>;
+} = {
+  host: {
+    flag: "host",
+    env: "HAPAX_HOST",
+    value: "address",
+    help: "address to listen on",
+    kind: HOST,
+    fallback: "127.0.0.1",
+    reload: "restart",
+  },
+  port: {
+    flag: "port",
+    env: "HAPAX_PORT",
+    value: "number",
+    help: "port to listen on, 0 for any free one",
+    kind: wholeNumber(0, 65_535),
+    fallback: 4437,
+    reload: "restart",
+  },
+  dir: {
+    flag: "dir",
+    env: "HAPAX_DIR",
+    value: "directory",
+    help: "directory for the streams",
+    kind: PATH,
+    fallback: "./hapax-data",
+    reload: "restart",
+  },
+  durability: {
+    flag: "durability",
+    env: "HAPAX_DURABILITY",
+    value: "fsync|os",
+    help: "fsync survives a power cut, os only the end of the process",
+    kind: oneOf("fsync", "os"),
+    fallback: "fsync",
+    reload: "restart",
+  },
+  memory: {
+    flag: "memory",
+    env: "HAPAX_MEMORY",
+    help: "keep streams in memory: they are gone when the process ends",
+    kind: toggle(),
+    fallback: false,
+    reload: "restart",
+  },
+  longPollMs: {
+    flag: "long-poll-ms",
+    env: "HAPAX_LONG_POLL_MS",
+    value: "ms",
+    help: "how long a long-poll waits, in ms",
+    kind: wholeNumber(1, 600_000),
+    fallback: LIMITS.longPollMs,
+    reload: "live",
+  },
+  bodyBytesMax: {
+    flag: "body-bytes-max",
+    env: "HAPAX_BODY_BYTES_MAX",
+    value: "bytes",
+    help: "largest append, in bytes",
+    kind: wholeNumber(1, LIMITS.bodiesBytesMax),
+    fallback: LIMITS.bodyBytesMax,
+    reload: "live",
+  },
+  sseSecondsMax: {
+    flag: "sse-seconds-max",
+    env: "HAPAX_SSE_SECONDS_MAX",
+    value: "seconds",
+    help: "the server ends an SSE connection after this many seconds",
+    kind: wholeNumber(1, 86_400),
+    fallback: LIMITS.sseSecondsMax,
+    reload: "live",
+  },
+  keyWindowSeconds: {
+    flag: "key-window",
+    env: "HAPAX_KEY_WINDOW",
+    value: "seconds",
+    help: "for how many seconds streams remember keys",
+    kind: wholeNumber(1, LIMITS.keyWindowSecondsMax),
+    fallback: KEY_DEFAULTS.windowSeconds,
+    reload: "restart",
+  },
+  keyMax: {
+    flag: "key-max",
+    env: "HAPAX_KEY_MAX",
+    value: "count",
+    help: "how many keys a stream remembers",
+    kind: wholeNumber(1, LIMITS.keyCountMax),
+    fallback: KEY_DEFAULTS.countMax,
+    reload: "restart",
+  },
+  keyOverflow: {
+    flag: "key-overflow",
+    env: "HAPAX_KEY_OVERFLOW",
+    value: "evict|reject",
+    help: "when there are more: forget the oldest, or refuse",
+    kind: oneOf("evict", "reject"),
+    fallback: KEY_DEFAULTS.overflow,
+    reload: "restart",
+  },
+  publicUrl: {
+    flag: "public-url",
+    env: "HAPAX_PUBLIC_URL",
+    value: "url",
+    help: "the URL that clients use for this server, e.g. behind a proxy",
+    kind: HTTP_URL,
+    fallback: undefined,
+    reload: "restart",
+  },
+  tlsCert: {
+    flag: "tls-cert",
+    env: "HAPAX_TLS_CERT",
+    value: "file",
+    help: "speak HTTPS with this certificate (PEM, with its chain); read again when it changes",
+    kind: PATH,
+    fallback: undefined,
+    reload: "restart",
+  },
+  tlsKey: {
+    flag: "tls-key",
+    env: "HAPAX_TLS_KEY",
+    value: "file",
+    help: "the private key of the certificate (PEM); only its owner may read it",
+    kind: PATH,
+    fallback: undefined,
+    reload: "restart",
+  },
+  tlsClientCa: {
+    flag: "tls-client-ca",
+    env: "HAPAX_TLS_CLIENT_CA",
+    value: "file",
+    help: "refuse every connection without a client certificate of these authorities (PEM)",
+    kind: PATH,
+    fallback: undefined,
+    reload: "restart",
+  },
+  corsOrigins: {
+    flag: "cors-origin",
+    env: "HAPAX_CORS_ORIGINS",
+    value: "origin",
+    isRepeatable: true,
+    help: "web pages of this origin may call the server, * for all; may be repeated (default: pages of this machine)",
+    kind: ORIGINS,
+    fallback: [],
+    reload: "live",
+  },
+  insecurePublic: {
+    flag: "insecure-public",
+    env: "HAPAX_INSECURE_PUBLIC",
+    help: "allow an address beyond this machine, although there is no authentication",
+    kind: toggle(),
+    fallback: false,
+    reload: "restart",
+  },
+  stateOffsets: {
+    flag: "state-offsets",
+    env: "HAPAX_STATE_OFFSETS",
+    help: "add headers.offset to records of the State protocol in every read",
+    kind: toggle(),
+    fallback: false,
+    reload: "live",
+  },
+  allowLoopbackWebhooks: {
+    flag: "no-loopback-webhooks",
+    env: "HAPAX_NO_LOOPBACK_WEBHOOKS",
+    help: "refuse webhooks to localhost; set it if you do not control all clients",
+    kind: toggle("opposite"),
+    fallback: true,
+    reload: "restart",
+  },
+  testFaults: {
+    flag: "test-faults",
+    env: "HAPAX_TEST_FAULTS",
+    help: "enable /_test/inject-error; for tests only",
+    kind: toggle(),
+    fallback: false,
+    reload: "restart",
+  },
+};
+
+export const CONFIG_OPTION: OptionSpec = {
+  name: "config",
+  value: "file",
+  env: "HAPAX_CONFIG",
+  help: "configuration file in JSON (default hapax.config.json, if there is one)",
+};
+
+/** The flags of `serve` and of `config check`. */
+export const SERVE_OPTIONS: readonly OptionSpec[] = [
+  CONFIG_OPTION,
+  ...Object.values<OptionRow<unknown>>(SERVE_TABLE).map(flagOf),
+];
+
+function flagOf({
+  flag,
+  env,
+  value,
+  isRepeatable,
+  help,
+  fallback,
+}: OptionRow<unknown>): OptionSpec {
+  const isPlain = typeof fallback === "string" || typeof fallback === "number";
+  return {
+    name: flag,
+    env,
+    ...(value === undefined ? {} : { value }),
+    ...(isRepeatable === undefined ? {} : { isRepeatable }),
+    help: isPlain ? `${help} (default ${String(fallback)})` : help,
+  };
+}
