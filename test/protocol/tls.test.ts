@@ -200,6 +200,9 @@ describe("files that change", () => {
     stage.write("cert.pem", next.cert.slice(0, 200));
     await vi.waitFor(() => expect(onFault).toHaveBeenCalledTimes(1), 10_000);
     expect(String(onFault.mock.calls[0]?.[0])).toContain("the old certificate stays in use");
+    // Further looks at the same files report nothing.
+    await new Promise((resolve) => setTimeout(resolve, 3 * LIMITS.tlsCheckMs));
+    expect(onFault).toHaveBeenCalledTimes(1);
     expect(await serialAt(server)).toBe(before);
     // The certificate is whole, and its key has yet to come.
     stage.write("cert.pem", next.cert);
