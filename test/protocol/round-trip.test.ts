@@ -267,6 +267,7 @@ describe("binary", () => {
 
 describe("compressed reads", () => {
   const gzip = { "accept-encoding": "gzip" };
+  const VARY = "Origin, Accept-Encoding";
 
   test("gzip gives the same bytes, with Vary and a weak tag that answers 304", async () => {
     const long = fc
@@ -278,10 +279,7 @@ describe("compressed reads", () => {
       const plain = await call("GET", server.url, path);
       const packed = await call("GET", server.url, path, { headers: gzip });
       expect(plain.headers["content-encoding"]).toBeUndefined();
-      expect([plain.headers.vary, packed.headers.vary]).toEqual([
-        "Accept-Encoding",
-        "Accept-Encoding",
-      ]);
+      expect([plain.headers.vary, packed.headers.vary]).toEqual([VARY, VARY]);
       expect(packed.headers.etag).toBe(
         Buffer.byteLength(one) < 1024 ? plain.headers.etag : `W/${plain.headers.etag}`,
       );
@@ -291,7 +289,7 @@ describe("compressed reads", () => {
       for (const tag of [plain.headers.etag, packed.headers.etag]) {
         const headers = { ...gzip, "if-none-match": String(tag) };
         const same = await call("GET", server.url, path, { headers });
-        expect([same.status, same.text, same.headers.vary]).toEqual([304, "", "Accept-Encoding"]);
+        expect([same.status, same.text, same.headers.vary]).toEqual([304, "", VARY]);
       }
     });
     await fc.assert(property, { numRuns: 30 });
