@@ -1,6 +1,11 @@
 /** `fetch` over HTTP/2, for suites that know nothing but `fetch`. */
 
-import { type ClientHttp2Session, connect, type IncomingHttpHeaders } from "node:http2";
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect,
+  type IncomingHttpHeaders,
+} from "node:http2";
 
 export interface Http2Client {
   readonly sessions: readonly ClientHttp2Session[];
@@ -43,6 +48,8 @@ async function send(session: ClientHttp2Session, request: Request): Promise<Resp
     { endStream: body.length === 0, signal: request.signal },
   );
   if (body.length > 0) stream.end(body);
+  // Before anything is waited for: a stream that has ended without a listener says so by `close` alone.
+  const content = contentOf(stream);
   const headers = await new Promise<IncomingHttpHeaders>((resolve, reject) => {
     stream.once("response", resolve);
     stream.once("error", reject);
@@ -52,23 +59,39 @@ async function send(session: ClientHttp2Session, request: Request): Promise<Resp
   });
   const status = Number(headers[":status"]);
   const fields = Object.entries(headers).filter(([name]) => !name.startsWith(":"));
-  const content = new ReadableStream<Uint8Array>({
+  const isEmpty = status === 204 || status === 304 || request.method === "HEAD";
+  return new Response(isEmpty ? null : content, { status, headers: fields as [string, string][] });
+}
+
+function contentOf(stream: ClientHttp2Stream): ReadableStream<Uint8Array> {
+  return new ReadableStream<Uint8Array>({
     start(controller) {
+      let isOver = false;
+      const once = (end: () => void) => () => {
+        if (!isOver) end();
+        isOver = true;
+      };
       stream.on("data", (piece: Buffer) => {
-        controller.enqueue(piece);
+        if (!isOver) controller.enqueue(piece);
       });
-      stream.once("end", () => {
+      const finish = once(() => {
         controller.close();
       });
-      stream.once("error", (error) => {
-        controller.error(error);
+      const fail = once(() => {
+        controller.error(new TypeError(`the stream was reset: ${String(stream.rstCode)}`));
+      });
+      stream.once("end", () => {
+        // A stream that was reset has an end too.
+        if (stream.rstCode === 0 || stream.rstCode === undefined) finish();
+      });
+      stream.once("error", fail);
+      stream.once("close", () => {
+        if (stream.rstCode === 0) finish();
+        else fail();
       });
     },
     cancel() {
       stream.close(8);
     },
   });
-  const isEmpty = status === 204 || status === 304 || request.method === "HEAD";
-  if (isEmpty) stream.resume();
-  return new Response(isEmpty ? null : content, { status, headers: fields as [string, string][] });
 }
