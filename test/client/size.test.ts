@@ -14,6 +14,7 @@ import {
 const SHARED = [
   "base/aborts.ts",
   "base/backoff.ts",
+  "base/bytes.ts",
   "base/clock.ts",
   "base/error-codes.ts",
   "base/pause.ts",
@@ -22,6 +23,7 @@ const SHARED = [
   "base/repeatable.ts",
   "base/options-check.ts",
   "protocol/limits.ts",
+  "protocol/sse-decoder.ts",
 ];
 
 let client: Bundle;
