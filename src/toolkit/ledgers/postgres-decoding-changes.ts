@@ -3,6 +3,7 @@
  * postgres-decoding.ts.
  */
 
+import { quotedName } from "../databases/quoting.ts";
 import { formatLsn, type PgoutputMessage, parsePgoutput } from "../rules/pgoutput.ts";
 import type { Query, Row } from "../databases/postgres.ts";
 import { inTurn } from "./postgres-slot.ts";
@@ -129,7 +130,7 @@ function valuesOf(
     limit === undefined ? null : String(limit),
     formatLsn(from),
     String(prefix !== undefined),
-    `"${publication.replaceAll('"', '""')}"`,
+    quotedName(publication),
     prefix === undefined ? null : new TextEncoder().encode(`${prefix}\0`),
   ];
 }

@@ -14,6 +14,7 @@
  *   - rows are deleted only when every relay is past them, though no relay needs them: a lost slot leaves them.
  */
 
+import { quotedName } from "../databases/quoting.ts";
 import { waitingClock } from "../../base/clock.ts";
 import {
   formatLsn,
@@ -127,7 +128,7 @@ async function start(log: Log, at: "beginning" | "end", relay: string): Promise<
   // Before the slot: a slot cannot decode what was written before there was the publication.
   if ((await findPublication(log)) === undefined) {
     const what = way === "messages" ? "" : ` FOR TABLE ${tables.outbox} WITH (publish = 'insert')`;
-    await makeOnce(query, `CREATE PUBLICATION ${quoted(publication)}${what}`);
+    await makeOnce(query, `CREATE PUBLICATION ${quotedName(publication)}${what}`);
   }
   await requirePublication(log);
   const scope = schema === undefined ? { way } : { way, schema };
@@ -386,8 +387,4 @@ function tryJson(text: string): unknown {
     // Positions of other ways need not be JSON.
     return undefined;
   }
-}
-
-function quoted(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
 }

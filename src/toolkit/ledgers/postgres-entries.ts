@@ -14,6 +14,7 @@
  *     be smaller than one that was given, and given back or rolled back, for the same place meanwhile.
  */
 
+import { prefixOf, quotedText } from "../databases/quoting.ts";
 import type { Query, Row } from "../databases/postgres.ts";
 import { HAS_MARK } from "../databases/postgres-lending.ts";
 import { HapaxError } from "../../base/errors.ts";
@@ -33,11 +34,6 @@ import {
 } from "./entry-statements.ts";
 import { requirePlace } from "./places.ts";
 
-/** Quotes a name, so that it stands for itself with any characters. */
-export function quoted(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
-}
-
 /** Commits take milliseconds. */
 const LOCK_MS = 500;
 /** Only COMMIT is missing. */
@@ -52,8 +48,7 @@ function set(name: string, value: number): string {
 function dialectOf(schema: string | undefined, joined: Query | undefined): Dialect {
   const isMarked = joined?.isMarked === true;
   const writing = joined === undefined ? set("lock_timeout", LOCK_MS) : "";
-  const prefix = schema === undefined ? "" : `${quoted(schema)}.`;
-  const sequence = `${prefix}hapax_tokens`.replaceAll("'", "''");
+  const prefix = prefixOf(schema);
   return {
     entries: `${prefix}hapax_entries`,
     placeholder: (place) => `$${place}`,
@@ -63,7 +58,7 @@ function dialectOf(schema: string | undefined, joined: Query | undefined): Diale
     soughtNow: "(SELECT clock_timestamp())",
     between: (from, to) => `(extract(epoch FROM ${to} - ${from}) * 1000)::float8`,
     data: "data AS bytes",
-    nextToken: `nextval('${sequence}')`,
+    nextToken: `nextval(${quotedText(`${prefix}hapax_tokens`)})`,
     // Asked when the row has it. As text, because clients differ in what they make of a boolean.
     ofDrawn: `, (token = (SELECT last_value FROM ${prefix}hapax_tokens))::text AS newest`,
     lockRow: " FOR UPDATE",

@@ -5,6 +5,7 @@
  *   - ids are given in the order in which events are added, within a transaction and over all of them.
  */
 
+import { prefixOf, quotedText } from "../databases/quoting.ts";
 import { hasHalfPair } from "../../base/exact-json.ts";
 import type { Query, Row } from "../databases/postgres.ts";
 import { HapaxError } from "../../base/errors.ts";
@@ -21,15 +22,14 @@ export interface OutboxTables {
 }
 
 export function outboxTables(schema: string | undefined): OutboxTables {
-  const prefix = schema === undefined ? "" : `"${schema.replaceAll('"', '""')}".`;
-  const literal = (name: string): string => `'${`${prefix}${name}`.replaceAll("'", "''")}'`;
+  const prefix = prefixOf(schema);
   return {
     outbox: `${prefix}hapax_outbox`,
     origin: `${prefix}hapax_outbox_origin`,
     batches: `${prefix}hapax_outbox_batches`,
     held: `${prefix}hapax_outbox_held`,
-    tokens: literal("hapax_outbox_tokens"),
-    places: literal("hapax_outbox_places"),
+    tokens: quotedText(`${prefix}hapax_outbox_tokens`),
+    places: quotedText(`${prefix}hapax_outbox_places`),
   };
 }
 

@@ -25,7 +25,8 @@ import type { Ledger } from "./ledger.ts";
 import type { OutboxLog } from "../outbox/log.ts";
 import { integerOf, textOf } from "./entry-statements.ts";
 import { pendingSteps } from "./migrations.ts";
-import { postgresEntries, quoted } from "./postgres-entries.ts";
+import { quotedName } from "../databases/quoting.ts";
+import { postgresEntries } from "./postgres-entries.ts";
 import { createPostgresOutbox, type PostgresOutboxOptions } from "./postgres-outbox.ts";
 import { POSTGRES_MIGRATIONS_TABLE, POSTGRES_PARTS } from "./postgres-schema.ts";
 
@@ -159,12 +160,12 @@ async function migrate(query: Query, schema: string | undefined): Promise<void> 
     return;
   }
   const missing = await query("SELECT 1 AS one WHERE to_regnamespace($1) IS NULL", [
-    quoted(schema),
+    quotedName(schema),
   ]);
-  if (missing.length > 0) await query(`CREATE SCHEMA ${quoted(schema)}`);
+  if (missing.length > 0) await query(`CREATE SCHEMA ${quotedName(schema)}`);
   // For this transaction only, and put back for what the caller does in it afterwards.
   const [row] = await query("SELECT current_setting('search_path') AS path");
-  await setPath(query, quoted(schema));
+  await setPath(query, quotedName(schema));
   await applySteps(query);
   await setPath(query, textOf(row?.["path"]));
 }
