@@ -41,7 +41,7 @@ export function builderSuite<Tx extends object>(
 
   const endSleeping = async (): Promise<void> => {
     const text = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-      WHERE query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()`;
+      WHERE query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'`;
     while ((await server().pool.query(text)).rowCount === 0) await pause(5);
   };
 
