@@ -6,7 +6,7 @@
 import { isIP } from "node:net";
 import { isAbsolute, join } from "node:path";
 
-import { isOrigin } from "../protocol/origin.ts";
+import { isOrigin, isPublicUrl } from "../protocol/origin.ts";
 import { withoutLastSlashes } from "../protocol/slashes.ts";
 
 /** A value, or what of it is not valid as it was given. A list may have several wrong entries. */
@@ -102,11 +102,9 @@ export const HOST = text("an IP address or a host name", String.raw`^\[?[\w.:%-]
 const URL_ALLOWED = "an http or https URL without password, query and fragment";
 
 /** A base URL, without slashes at its end. */
-export const HTTP_URL = text(URL_ALLOWED, "^[Hh][Tt][Tt][Pp][Ss]?://[^?#]+$", (given) => {
-  if (!/^https?:\/\/[^?#]+$/i.test(given) || !URL.canParse(given)) return undefined;
-  const url = new URL(given);
-  return `${url.username}${url.password}` === "" ? withoutLastSlashes(url.href) : undefined;
-});
+export const HTTP_URL = text(URL_ALLOWED, "^[Hh][Tt][Tt][Pp][Ss]?://[^?#]+$", (given) =>
+  isPublicUrl(given) ? withoutLastSlashes(new URL(given).href) : undefined,
+);
 
 /** A path on this machine. In the file it is relative to the directory of the file. */
 export const PATH: OptionKind<string> = {

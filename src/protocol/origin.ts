@@ -35,10 +35,10 @@ export function isOrigin(text: string): boolean {
 
 /** Whether a text is a URL for clients of a server: http or https, without password, query and fragment. */
 export function isPublicUrl(text: string): boolean {
-  if (!URL.canParse(text)) return false;
-  const { protocol, username, password, search, hash } = new URL(text);
-  const isHttp = protocol === "http:" || protocol === "https:";
-  return isHttp && `${username}${password}${search}${hash}` === "";
+  // The parser would also take `http:host`, and drops a lone question mark.
+  if (!/^https?:\/\/[^?#]+$/i.test(text) || !URL.canParse(text)) return false;
+  const { username, password } = new URL(text);
+  return `${username}${password}` === "";
 }
 
 /** The origin of a URL, in lower case. */
