@@ -390,14 +390,14 @@ export function untakenOf(socket: Socket): string {
   return `${socket.writableLength} ${handleOf(socket).writeQueueSize ?? 0}`;
 }
 
-function flatten(answer: ServerAnswer, isLast: boolean): string[] {
-  const headers: string[] = [];
-  for (const name in answer.headers) {
-    const value = answer.headers[name];
-    if (value !== undefined) headers.push(name, value);
+function flatten({ headers }: ServerAnswer, isLast: boolean): string[] {
+  const lines: string[] = [];
+  for (const name in headers) {
+    const value = headers[name];
+    if (value !== undefined) lines.push(name, value);
   }
-  if (isLast) headers.push("Connection", "close");
-  return headers;
+  if (isLast) lines.push("Connection", "close");
+  return lines;
 }
 
 function sendLive(

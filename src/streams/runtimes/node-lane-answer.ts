@@ -7,7 +7,8 @@
  */
 
 import { STATUS_CODES } from "node:http";
-import type { ServerAnswer, WholeAnswer } from "../server/exchange.ts";
+import type { AnswerHeaders, ServerAnswer, WholeAnswer } from "../server/exchange.ts";
+import { FinishedAnswer } from "../server/finished-answer.ts";
 
 /** Characters that no header value may hold: the rule of `node:http`. */
 // oxlint-disable-next-line no-control-regex -- Control characters are what it looks for.
@@ -59,19 +60,38 @@ export class HeadEnds {
 
 /** Encodes the whole answer in latin1. `isLast`: the connection ends with it. */
 export function encodeLaneAnswer(answer: WholeAnswer, ends: HeadEnds, isLast: boolean): string {
-  const { status, headers, body } = answer;
+  const { status, body } = answer;
   let text = startOf(status);
+  if (answer instanceof FinishedAnswer) text += commonText(answer.common) + textOf(answer.own);
+  else text += textOf(answer.headers);
+  if (isLast) text += "Connection: close\r\n";
+  const end = isLast ? ends.closed : ends.kept;
+  if (status === 204 || status === 304) return text + end;
+  const content = latin1Of(body);
+  return `${text}Content-Length: ${content.length}\r\n${end}${content}`;
+}
+
+function textOf(headers: AnswerHeaders): string {
+  let text = "";
   for (const name in headers) {
     const value = headers[name];
     if (value === undefined) continue;
     if (UNSENDABLE.test(value)) throw new Error(`the value of ${name} cannot be sent`);
     text += `${name}: ${value}\r\n`;
   }
-  if (isLast) text += "Connection: close\r\n";
-  const end = isLast ? ends.closed : ends.kept;
-  if (status === 204 || status === 304) return text + end;
-  const content = latin1Of(body);
-  return `${text}Content-Length: ${content.length}\r\n${end}${content}`;
+  return text;
+}
+
+const commonTexts = new WeakMap<AnswerHeaders, string>();
+
+/** Encoded once: all appends have the same few sets of these headers. */
+function commonText(headers: AnswerHeaders): string {
+  let text = commonTexts.get(headers);
+  if (text === undefined) {
+    text = textOf(headers);
+    commonTexts.set(headers, text);
+  }
+  return text;
 }
 
 /** Returns the answer, if appends can have it: it is complete and never compressed. Throws otherwise. */

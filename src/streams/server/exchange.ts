@@ -62,13 +62,13 @@ export interface WholeAnswer {
   readonly status: number;
   readonly headers: AnswerHeaders;
   /** Pieces are sent one after the other; they are shared and must not be changed. */
-  readonly body?: Uint8Array | readonly Uint8Array[];
+  readonly body?: Uint8Array | readonly Uint8Array[] | undefined;
   /** The body may be compressed if the client accepts it. */
   readonly mayCompress?: boolean;
   /** Called when the whole body has left and is not read again. Not called if it has not left whole. */
-  readonly onSent?: () => void;
+  readonly onSent?: (() => void) | undefined;
   /** The room that the body takes: it is given back when the body has left, or the connection has gone. */
-  readonly share?: Pick<AnswerShare, "release" | "onCut">;
+  readonly share?: Pick<AnswerShare, "release" | "onCut"> | undefined;
   /** Drop the connection instead of answering; for injected faults. */
   readonly drop?: boolean;
 }

@@ -17,6 +17,7 @@ import type {
   RequestHead,
   WholeAnswer,
 } from "./exchange.ts";
+import { FinishedAnswer } from "./finished-answer.ts";
 
 /** Compresses an answer's body with gzip. */
 export type Compress = (body: Uint8Array) => Promise<Uint8Array>;
@@ -97,8 +98,10 @@ export function finishAnswer(
   doors: Pick<Doors, "isOpen" | "allows">,
   compress: Compress | undefined,
 ): ServerAnswer | Promise<ServerAnswer> {
-  const headers: Record<string, string> = { ...policyFor(exchange, doors), ...answer.headers };
-  if ("live" in answer || answer.mayCompress !== true) return { ...answer, headers };
+  const common = policyFor(exchange, doors);
+  if ("live" in answer) return { ...answer, headers: { ...common, ...answer.headers } };
+  if (answer.mayCompress !== true) return new FinishedAnswer(answer, common);
+  const headers: Record<string, string> = { ...common, ...answer.headers };
   const vary = headers["Vary"];
   headers["Vary"] = vary === undefined ? "Accept-Encoding" : `${vary}, Accept-Encoding`;
   const pieces = piecesOf(answer);
