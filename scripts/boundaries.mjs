@@ -42,9 +42,21 @@ export const FLOOR_PLAN = [
     may: ["src/streams/stores/file", ...NODE_FILES],
   },
   {
+    at: "src/streams/access",
+    is: "who may do what",
+    may: ["src/base", "src/protocol"],
+  },
+  {
     at: "src/streams/server",
     is: "HTTP for any runtime",
-    may: ["src/base", "src/protocol", "src/streams/core", "src/streams/engine", ...PORTS],
+    may: [
+      "src/base",
+      "src/protocol",
+      "src/streams/access",
+      "src/streams/core",
+      "src/streams/engine",
+      ...PORTS,
+    ],
   },
   {
     at: "src/streams/server.ts",
@@ -52,6 +64,7 @@ export const FLOOR_PLAN = [
     may: [
       "src/base",
       "src/protocol",
+      "src/streams/access",
       "src/streams/core",
       "src/streams/engine",
       "src/streams/server",

