@@ -61,6 +61,24 @@ export const ERRORS = {
     title: "The bearer token has expired",
     help: "Wait for the next wake, or claim again.",
   },
+  unauthenticated: {
+    status: 401,
+    retry: "never",
+    title: "The request has no valid credential",
+    help: "Send a token of this server: the client's option `token`, HAPAX_TOKEN or --token-file. `hapax tokens create` makes one.",
+  },
+  credential_expired: {
+    status: 401,
+    retry: "never",
+    title: "The credential has expired",
+    help: "Send a new one. A client whose option `token` is a function asks it for one.",
+  },
+  not_allowed: {
+    status: 403,
+    retry: "never",
+    title: "The credential does not allow this",
+    help: "Use a token that has a grant for the action that the answer names.",
+  },
   producer_fenced: {
     status: 403,
     retry: "never",
@@ -414,6 +432,12 @@ export const ERRORS = {
     retry: "never",
     title: "The options are not valid",
     help: "Correct the fields that the message names.",
+  },
+  authentication_unavailable: {
+    status: 503,
+    retry: "later",
+    title: "The server cannot check the credential now",
+    help: "Repeat the call after Retry-After; nothing was done.",
   },
   unreachable: {
     status: 503,
