@@ -31,3 +31,4 @@ export const IDEMPOTENCY_KEY = "Idempotency-Key";
 export const IDEMPOTENCY_REPLAYED = "Idempotency-Replayed";
 export const IDEMPOTENCY_EXPIRES = "Idempotency-Expires";
 export const PREFERENCE_APPLIED = "Preference-Applied";
+export const X_REQUEST_ID = "X-Request-Id";

@@ -35,6 +35,7 @@ export const HEADER = {
   keyReplayed: names.IDEMPOTENCY_REPLAYED,
   keyExpires: names.IDEMPOTENCY_EXPIRES,
   preferenceApplied: names.PREFERENCE_APPLIED,
+  requestId: names.X_REQUEST_ID,
   contentType: "Content-Type",
   cacheControl: "Cache-Control",
   etag: "ETag",
@@ -61,6 +62,7 @@ export const SENT = {
   keyOverflow: "stream-key-overflow",
   keyFrom: "stream-key-from",
   idempotencyKey: "idempotency-key",
+  requestId: "x-request-id",
 } as const satisfies {
   readonly [Key in keyof typeof HEADER]?: Lowercase<(typeof HEADER)[Key]>;
 };
@@ -99,10 +101,10 @@ export const CORS_ALLOW =
   "Content-Type, Authorization, If-Match, If-None-Match, Last-Event-ID, Stream-TTL, " +
   "Stream-Expires-At, Stream-Closed, Stream-Seq, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, " +
   "Producer-Id, Producer-Epoch, Producer-Seq, Producer-Session, Idempotency-Key, Prefer, " +
-  "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From";
+  "Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, X-Request-Id, traceparent, tracestate";
 export const CORS_EXPOSE =
   "Stream-Next-Offset, Stream-Life, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, " +
   "Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, " +
   "Producer-Expected-Seq, Producer-Received-Seq, Producer-Next-Offset, Producer-Seq-Reused, " +
   "Idempotency-Replayed, Preference-Applied, Stream-Key-Window, Stream-Key-Max, Stream-Key-Overflow, Stream-Key-From, " +
-  "ETag, Content-Type, Content-Encoding, Vary, Location, Retry-After";
+  "ETag, Content-Type, Content-Encoding, Vary, Location, Retry-After, X-Request-Id";

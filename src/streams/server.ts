@@ -16,6 +16,7 @@ import type { ServerAnswer, Exchange } from "./server/exchange.ts";
 import type { Compress } from "./server/policy.ts";
 import type { PartsHolder, ServerParts } from "./server/parts.ts";
 import { decideReload, type Reloaded } from "./server/reload.ts";
+import { RequestIds } from "./server/request-ids.ts";
 import { createRouter } from "./server/router.ts";
 import {
   resolveServerOptions,
@@ -23,6 +24,7 @@ import {
   type ServerOptions,
 } from "./server/options.ts";
 import { handleSubscriptions } from "./server/subscriptions.ts";
+import { Watch } from "./server/watch.ts";
 import type { Store } from "./store.ts";
 import { isJsonRecordStart, jsonRecordEnd } from "../protocol/json.ts";
 import { subscriptionFormat } from "../protocol/subscription.ts";
@@ -80,6 +82,8 @@ export interface HapaxServer {
   readonly isDraining: boolean;
   /** Answers one request, with all headers except those of the connection. Never rejects because of a client. */
   handle(exchange: Exchange): Promise<ServerAnswer>;
+  /** A new value for `X-Request-Id`, for a runtime that refuses bytes that are no request. */
+  nextRequestId(): string;
   /**
    * Puts new options in force without a restart, as far as that is safe, and says which. Give all options, as to `createServer`.
    * A request keeps the options that it began with, also a live reader. Throws `invalid_options`, and then changes nothing.
@@ -138,10 +142,12 @@ export function createServer(
   };
   const addresses = { allowLoopback: resolved.allowLoopbackWebhooks };
   const holder: PartsHolder = { current: parts };
+  const requestIds = new RequestIds(random);
   const handle = createRouter(
     holder,
     (exchange) => handleSubscriptions(exchange, engine.subscriptions, addresses),
     onFault,
+    new Watch(requestIds),
     components.compress,
   );
   const startDraining = (): void => {
@@ -156,6 +162,7 @@ export function createServer(
     // Data and not a getter: the lane looks at it with every answer.
     isDraining: false,
     handle,
+    nextRequestId: () => requestIds.next(),
     reload(wanted: ServerOptions) {
       const { next, reloaded } = decideReload(
         holder.current.options,

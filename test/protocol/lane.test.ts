@@ -101,7 +101,10 @@ async function play(server: NodeServer, session: Session, number: number): Promi
   // Interim answers do not keep the order of the others: node:http sends them at once.
   const answers = received.replaceAll("HTTP/1.1 100 Continue\r\n\r\n", "");
   return {
-    answers: answers.replaceAll(/Date: .*\r\n/g, "Date: now\r\n").replaceAll(`/${number}/`, "/n/"),
+    answers: answers
+      .replaceAll(/Date: .*\r\n/g, "Date: now\r\n")
+      .replaceAll(/X-Request-Id: [\da-f]{12}-\d+\r\n/g, "X-Request-Id: made\r\n")
+      .replaceAll(`/${number}/`, "/n/"),
     stored: stored.map(({ text }) => text),
   };
 }

@@ -18,17 +18,17 @@ import type { TLSSocket } from "node:tls";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { HapaxServer } from "../server.ts";
-import { failureAnswer } from "../server/problem.ts";
 import type { BodyBudget } from "./node-body-budget.ts";
 import { brokenBody, NodeExchange } from "./node-exchange.ts";
 import { sendHttp2Answer } from "./node-http2-answer.ts";
 import { Http2Request } from "./node-http2-request.ts";
-import { serverAnswerOf, type ListenerOptions } from "./node-listener.ts";
+import { namedFailure, serverAnswerOf, type ListenerOptions } from "./node-listener.ts";
 
 const ignore = (): void => undefined;
 
-const TOO_LARGE = failureAnswer(
-  new HapaxError("headers_too_large", `the limit is ${LIMITS.headerBytesMax} bytes`),
+const TOO_LARGE = new HapaxError(
+  "headers_too_large",
+  `the limit is ${LIMITS.headerBytesMax} bytes`,
 );
 
 /** Sizes are counted as in RFC 9113, 6.5.2. */
@@ -163,7 +163,9 @@ class Http2Session {
     if (request.method === "GET" || request.method === "HEAD") stream.resume();
     const target = { stream, socket: this.#socket, isHead: request.method === "HEAD" };
     // Node holds the limit once the client has seen it, and resets the stream then.
-    const answer = isTooLarge(lines) ? TOO_LARGE : serverAnswerOf(server, exchange, onFault);
+    const answer = isTooLarge(lines)
+      ? namedFailure(server, TOO_LARGE)
+      : serverAnswerOf(server, exchange, onFault);
     Promise.resolve(answer)
       .then((ready) => {
         sendHttp2Answer(target, ready, server.options.readerStallMs);

@@ -7,12 +7,15 @@
  */
 
 import { STATUS_CODES } from "node:http";
+import { HEADER } from "../../protocol/headers.ts";
 import type { AnswerHeaders, ServerAnswer, WholeAnswer } from "../server/exchange.ts";
 import { FinishedAnswer } from "../server/finished-answer.ts";
 
 /** Characters that no header value may hold: the rule of `node:http`. */
 // oxlint-disable-next-line no-control-regex -- Control characters are what it looks for.
 const UNSENDABLE = /[^\t\x20-\x7e\x80-\xff]/;
+
+const REQUEST_ID = `${HEADER.requestId}: `;
 
 const statusLines = new Map<number, string>();
 
@@ -62,8 +65,10 @@ export class HeadEnds {
 export function encodeLaneAnswer(answer: WholeAnswer, ends: HeadEnds, isLast: boolean): string {
   const { status, body } = answer;
   let text = startOf(status);
-  if (answer instanceof FinishedAnswer) text += commonText(answer.common) + textOf(answer.own);
-  else text += textOf(answer.headers);
+  if (answer instanceof FinishedAnswer) {
+    // A request id has no character that cannot be sent: it was made here, or its grammar was checked.
+    text += `${commonText(answer.common)}${REQUEST_ID}${answer.requestId}\r\n${textOf(answer.own)}`;
+  } else text += textOf(answer.headers);
   if (isLast) text += "Connection: close\r\n";
   const end = isLast ? ends.closed : ends.kept;
   if (status === 204 || status === 304) return text + end;

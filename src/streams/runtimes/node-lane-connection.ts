@@ -15,9 +15,9 @@ import { type ErrorCode, isHapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { HapaxServer } from "../server.ts";
 import type { WholeAnswer } from "../server/exchange.ts";
-import { failureAnswer } from "../server/problem.ts";
 import type { BodyBudget } from "./node-body-budget.ts";
 import { brokenBody, untakenOf } from "./node-exchange.ts";
+import { namedFailure } from "./node-listener.ts";
 import { encodeLaneAnswer, type HeadEnds, requireWhole } from "./node-lane-answer.ts";
 import { LaneExchange } from "./node-lane-exchange.ts";
 import { HeadParser } from "./node-lane-parser.ts";
@@ -31,7 +31,7 @@ export interface LaneOptions {
 }
 
 export interface LaneParts {
-  readonly server: Pick<HapaxServer, "handle" | "isDraining">;
+  readonly server: Pick<HapaxServer, "handle" | "isDraining" | "nextRequestId">;
   readonly budget: BodyBudget;
   readonly options: LaneOptions;
   /** Gives a socket to `node:http`. Bytes that were not used are put back before. */
@@ -175,7 +175,7 @@ export class LaneConnection {
       exchange.answer = requireWhole(await this.#lane.server.handle(exchange));
     } catch (error) {
       if (!isHapaxError(error)) this.#lane.onFault(error);
-      exchange.answer = failureAnswer(error);
+      exchange.answer = namedFailure(this.#lane.server, error);
     }
     if (exchange.answer.drop === true) this.#socket.destroy();
     if (this.#owed[0] !== exchange || this.#isFlushing || this.#isOver) return;

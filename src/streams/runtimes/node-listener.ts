@@ -10,7 +10,9 @@ import { createServer as createHttpsServer } from "node:https";
 import type { Socket } from "node:net";
 import type { SecureContextOptions, TlsOptions } from "node:tls";
 import { LIMITS } from "../../protocol/limits.ts";
-import type { Exchange, HapaxServer, ServerAnswer } from "../server.ts";
+import type { Exchange, HapaxServer, ServerAnswer, WholeAnswer } from "../server.ts";
+import { FinishedAnswer } from "../server/finished-answer.ts";
+import { ALWAYS_HEADERS } from "../server/policy.ts";
 import { failureAnswer, isRefusal } from "../server/problem.ts";
 import type { BodyBudget } from "./node-body-budget.ts";
 import type { Connections, HttpConnection } from "./node-connections.ts";
@@ -102,8 +104,16 @@ export async function serverAnswerOf(
     return await server.handle(exchange);
   } catch (error) {
     if (!isRefusal(error)) onFault(error);
-    return failureAnswer(error);
+    return namedFailure(server, error);
   }
+}
+
+/** An answer that no handler has made. It has a name all the same. */
+export function namedFailure(
+  server: Pick<HapaxServer, "nextRequestId">,
+  error: unknown,
+): WholeAnswer {
+  return new FinishedAnswer(failureAnswer(error), ALWAYS_HEADERS, server.nextRequestId());
 }
 
 function createHttp(options: ListenerOptions, secure: SecureContextOptions | undefined): Server {

@@ -2,6 +2,7 @@
 
 import type { Socket } from "node:net";
 import { ERRORS, type ErrorCode } from "../../base/errors.ts";
+import { HEADER } from "../../protocol/headers.ts";
 import { encodeProblem, PROBLEM_TYPE } from "../../protocol/refusal.ts";
 import { ALWAYS_HEADERS } from "../server/policy.ts";
 
@@ -10,7 +11,7 @@ const ALWAYS = Object.entries(ALWAYS_HEADERS)
   .join("");
 
 /** Refuses a socket without a request: sends a problem document, then ends it. */
-export function refuseSocket(code: ErrorCode, socket: Socket): void {
+export function refuseSocket(code: ErrorCode, socket: Socket, requestId: string): void {
   if (!socket.writable) {
     socket.destroy();
     return;
@@ -20,7 +21,7 @@ export function refuseSocket(code: ErrorCode, socket: Socket): void {
   const body = encodeProblem({ code, detail });
   const head =
     `HTTP/1.1 ${status} ${title}\r\nContent-Type: ${PROBLEM_TYPE}\r\n` +
-    `${ALWAYS}Cache-Control: no-store\r\n` +
+    `${ALWAYS}${HEADER.requestId}: ${requestId}\r\nCache-Control: no-store\r\n` +
     `Content-Length: ${body.length}\r\nConnection: close\r\n\r\n`;
   endSocket(socket, Buffer.concat([Buffer.from(head), body]));
 }

@@ -9,7 +9,7 @@ import { type AddressInfo, Server as NetServer, type Socket } from "node:net";
 import { totalmem } from "node:os";
 import type { SecureContextOptions, TLSSocket } from "node:tls";
 import { systemClock } from "../../base/clock.ts";
-import { HapaxError } from "../../base/errors.ts";
+import { type ErrorCode, HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { withoutLastSlashes } from "../../protocol/slashes.ts";
 import { systemRandom } from "../../base/random.ts";
@@ -146,7 +146,7 @@ async function openListener(
   budget: BodyBudget,
   onFault: (error: unknown) => void,
 ): Promise<Listening> {
-  const connections = new Connections({ refuse: refuseSocket, end: endSocket });
+  const connections = new Connections({ refuse: refusalOf(server), end: endSocket });
   const parts = { server, connections, budget, onFault };
   const { tls } = options;
   if (tls === undefined) {
@@ -269,7 +269,7 @@ function putLaneBefore(
     handOver(socket) {
       for (const adopt of adopters) Reflect.apply(adopt, http, [socket]);
     },
-    refuse: refuseSocket,
+    refuse: refusalOf(server),
     end: endSocket,
     onFault,
   });
@@ -278,6 +278,12 @@ function putLaneBefore(
     lane.add(socket);
   });
   return lane;
+}
+
+function refusalOf(server: HapaxServer): (code: ErrorCode, socket: Socket) => void {
+  return (code, socket) => {
+    refuseSocket(code, socket, server.nextRequestId());
+  };
 }
 
 function listen(http: Server, port: number, host: string): Promise<void> {

@@ -37,7 +37,7 @@ async function whole(
   answer: ServerAnswer,
   doors: Doors = ownDoors,
 ): Promise<WholeAnswer> {
-  const finished = await finishAnswer(exchange, answer, doors, gzip);
+  const finished = await finishAnswer(exchange, answer, "id-1", doors, gzip);
   if ("live" in finished) throw new Error("the answer is live");
   return finished;
 }

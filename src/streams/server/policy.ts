@@ -95,13 +95,20 @@ function checkRepeats({ lines, names }: RequestHead): void {
 export function finishAnswer(
   exchange: Exchange,
   answer: ServerAnswer,
+  requestId: string,
   doors: Pick<Doors, "isOpen" | "allows">,
   compress: Compress | undefined,
 ): ServerAnswer | Promise<ServerAnswer> {
   const common = policyFor(exchange, doors);
-  if ("live" in answer) return { ...answer, headers: { ...common, ...answer.headers } };
-  if (answer.mayCompress !== true) return new FinishedAnswer(answer, common);
-  const headers: Record<string, string> = { ...common, ...answer.headers };
+  if (!("live" in answer) && answer.mayCompress !== true) {
+    return new FinishedAnswer(answer, common, requestId);
+  }
+  const headers: Record<string, string> = {
+    ...common,
+    [HEADER.requestId]: requestId,
+    ...answer.headers,
+  };
+  if ("live" in answer) return { ...answer, headers };
   const vary = headers["Vary"];
   headers["Vary"] = vary === undefined ? "Accept-Encoding" : `${vary}, Accept-Encoding`;
   const pieces = piecesOf(answer);

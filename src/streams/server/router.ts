@@ -18,6 +18,7 @@ import type { PartsHolder, ServerParts } from "./parts.ts";
 import { failureAnswer, isRefusal, methodNotAllowed } from "./problem.ts";
 import { readStream } from "./reads.ts";
 import { appendToStream, createStream, deleteStream, headStream } from "./streams.ts";
+import type { Watch, Watched } from "./watch.ts";
 
 const STREAM_METHODS = "GET, POST, PUT, DELETE, HEAD, OPTIONS";
 
@@ -40,6 +41,7 @@ export function createRouter(
   holder: PartsHolder,
   subscriptions: Handle,
   onFault: (error: unknown) => void,
+  watch: Watch,
   compress?: Compress,
 ): Handle {
   const { options, clock, random } = holder.current;
@@ -70,9 +72,12 @@ export function createRouter(
   }
 
   // Not async: a good answer goes from its handler to the runtime in one step.
-  function answer(exchange: Exchange, parts = holder.current): Promise<ServerAnswer> {
+  function answer(watched: Watched, parts: ServerParts): Promise<ServerAnswer> {
+    const { exchange, requestId } = watched;
     const finish = (ready: ServerAnswer): ServerAnswer | Promise<ServerAnswer> =>
-      faults === undefined ? finishAnswer(exchange, ready, parts.doors, compress) : ready;
+      faults === undefined
+        ? finishAnswer(exchange, ready, requestId, parts.doors, compress)
+        : ready;
     try {
       checkHead(exchange);
       parts.doors.check(exchange);
@@ -84,7 +89,7 @@ export function createRouter(
     }
   }
 
-  if (faults === undefined) return (exchange) => answer(exchange);
+  if (faults === undefined) return (exchange) => answer(watch.begin(exchange), holder.current);
   const control = async (exchange: Exchange, { doors }: ServerParts): Promise<ServerAnswer> => {
     checkHead(exchange);
     doors.check(exchange);
@@ -92,11 +97,12 @@ export function createRouter(
   };
   return async (exchange) => {
     const parts = holder.current;
+    const watched = watch.begin(exchange);
     const isControl = exchange.path === FAULTS_PATH && exchange.method !== "OPTIONS";
     const ready = isControl
       ? await control(exchange, parts).catch((error: unknown) => failureAnswer(error))
-      : await faults.around(exchange, () => answer(exchange, parts));
-    return finishAnswer(exchange, ready, parts.doors, compress);
+      : await faults.around(exchange, () => answer(watched, parts));
+    return finishAnswer(exchange, ready, watched.requestId, parts.doors, compress);
   };
 }
 
