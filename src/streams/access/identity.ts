@@ -20,7 +20,8 @@
  */
 export type Action = (typeof ACTIONS)[number];
 
-const ACTIONS = [
+/** Every action there is. */
+export const ACTIONS = [
   "read",
   "append",
   "create",
