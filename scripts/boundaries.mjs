@@ -47,6 +47,11 @@ export const FLOOR_PLAN = [
     may: ["src/base", "src/protocol"],
   },
   {
+    at: "src/streams/access/jwt.ts",
+    is: "tokens, with the only library that users install",
+    may: ["src/base", "src/protocol", "src/streams/access", "jose"],
+  },
+  {
     at: "src/streams/server",
     is: "HTTP for any runtime",
     may: [

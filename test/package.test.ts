@@ -1,5 +1,7 @@
 // What users install: the packed tarball.
 import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
@@ -26,4 +28,17 @@ test("the tarball is small, and has the built package and its documents alone", 
   expect(beside.toSorted()).toEqual([...documents, "package.json"].toSorted());
   const kits = packed.files.filter(({ path }) => path.includes(".test.") || path.includes("kits/"));
   expect(kits).toEqual([]);
+});
+
+const manifestOf = (folder: string): { readonly dependencies?: Readonly<Record<string, string>> } =>
+  JSON.parse(readFileSync(join(root, folder, "package.json"), "utf8")) as {
+    readonly dependencies?: Readonly<Record<string, string>>;
+  };
+
+// Decision 0041: verifying tokens is the one thing that a library does better, and one that has no dependency of its own.
+test("users install one library with the package: an exact version of jose, which needs no other", () => {
+  const { dependencies = {} } = manifestOf(".");
+  expect(Object.keys(dependencies)).toEqual(["jose"]);
+  expect(dependencies["jose"]).toMatch(/^\d+\.\d+\.\d+$/);
+  expect(manifestOf("node_modules/jose").dependencies).toBeUndefined();
 });

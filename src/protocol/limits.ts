@@ -110,6 +110,28 @@ export const LIMITS = {
   keepAliveTimeoutMs: 65_000,
   /** How often the files of a TLS certificate are looked at. A new one is used when it has not changed for this long. */
   tlsCheckMs: 1_000,
+  /** A token (JWT) as sent: half of a header block. Tokens of identity providers have 1 to 3 KB. */
+  jwtCharsMax: 8192,
+  /** Tokens that are remembered as verified, and their characters in all: what clients of one provider may hold. */
+  jwtRememberedMax: 10_000,
+  jwtRememberedCharsMax: 16 * 1024 * 1024,
+  /** A key set (JWKS). A provider has two to ten keys of at most 3 KB. */
+  jwksBytesMax: 64 * 1024,
+  jwksKeysMax: 100,
+  /** How long a key set may take to arrive, and how long a request waits for it. */
+  jwksTimeoutMs: 5_000,
+  jwksWaitMs: 1_000,
+  /** Between two fetches that unknown keys cause: strangers can invent keys, and must not make us call the provider. */
+  jwksCoolDownMs: 30_000,
+  /** The first and the longest pause after a key set could not be fetched. */
+  jwksRetryMsMin: 1_000,
+  jwksRetryMsMax: 60_000,
+  /** The life of a signed URL. It cannot be taken back while its key exists, so it is short. */
+  signedUrlMsMax: 7 * 86_400_000,
+  /** How far the clock that signed a URL may be ahead of the server's. */
+  signedUrlSkewMs: 60_000,
+  /** Signed URLs that are remembered as verified, for each key. */
+  signedUrlsRememberedMax: 1000,
   /** How long SIGTERM waits for running requests before it cuts them. */
   drainMs: 10_000,
   /** Closing waits while commits land. A commit that takes longer waits for room that does not come. */

@@ -37,6 +37,7 @@ export type {
   WholeAnswer,
 } from "./server/exchange.ts";
 export type { ServerOptions } from "./server/options.ts";
+export { jwtAuthorize, type JwtOptions } from "./access/jwt.ts";
 export type {
   Action,
   Authorize,

@@ -42,6 +42,7 @@ import { ruleFaults } from "./rules.ts";
 import { sessionFaults } from "./sessions.ts";
 import { tlsFaults } from "./tls.ts";
 import { stormFaults } from "./storms.ts";
+import { tokenFaults } from "./tokens.ts";
 import { transactionFaults } from "./transactions.ts";
 import { turnFaults } from "./turns.ts";
 
@@ -70,6 +71,7 @@ export const faults: readonly Fault[] = [
   ...requestFaults,
   ...keyFaults,
   ...stormFaults,
+  ...tokenFaults,
   ...transactionFaults,
   ...positionFaults,
   ...turnFaults,

@@ -44,7 +44,7 @@ interface Stage {
   readonly authorize: Authorize;
   readonly notes: readonly string[];
   /** Lets the time of the next refresh come, and waits until it has had its effect. */
-  refresh(note: RegExp | undefined, afterMs?: number): Promise<void>;
+  readonly refresh: (note: RegExp | undefined, afterMs?: number) => Promise<void>;
 }
 
 const ends: (() => unknown)[] = [];
@@ -96,7 +96,7 @@ const outcome = async (authorize: Authorize, token: string): Promise<string> => 
 };
 
 describe("a key set", () => {
-  test("that is replaced: new keys are taken, and a remembered token of a key that is gone is refused", async () => {
+  test("G45 that is replaced: new keys are taken, and a remembered token of a key that is gone is refused", async () => {
     const { provider, authorize, refresh } = await setUp(keySet(one));
     expect(await outcome(authorize, tokenOf(one))).toBe("worker");
     expect(await outcome(authorize, tokenOf(one))).toBe("worker");
@@ -106,7 +106,7 @@ describe("a key set", () => {
     expect(await outcome(authorize, tokenOf(two))).toBe("worker");
   });
 
-  test("with another key under the same kid: a remembered token of the old key is refused", async () => {
+  test("G45 with another key under the same kid: a remembered token of the old key is refused", async () => {
     const { provider, authorize, refresh } = await setUp(keySet(one));
     expect(await outcome(authorize, tokenOf(one))).toBe("worker");
     serving(provider)(otherOne);
@@ -175,7 +175,7 @@ describe("a key set", () => {
     expect(notes.at(-1)).toMatch(/new key set with 2 usable keys/);
   });
 
-  test("that hangs holds no request with a known key, and those with an unknown one only a second", async () => {
+  test("G45 that hangs holds no request with a known key, and those with an unknown one only a second", async () => {
     const { provider, clock, authorize, notes, refresh } = await setUp(keySet(one));
     expect(await outcome(authorize, tokenOf(one))).toBe("worker");
     provider.answer = () => undefined;
@@ -226,7 +226,7 @@ describe("a key set", () => {
     expect(evil.calls).toBe(0);
   });
 
-  test("of a gigabyte is cut at 64 KB, and one in gzip at what it becomes", async () => {
+  test("of a gigabyte is cut at 64 KB", async () => {
     let sent = 0;
     const { authorize, notes } = await setUp(keySet(one), (server) => {
       server.answer = (_request, response) => {
@@ -271,7 +271,7 @@ describe("a key set", () => {
   };
 
   test.each(Object.entries(BROKEN))(
-    "that is broken is refused, and the last one goes on: %s",
+    "G45 that is broken is refused, and the last one goes on: %s",
     async (_name, [text, note]) => {
       const { provider, authorize, notes, refresh } = await setUp(text);
       expect(await outcome(authorize, tokenOf(one))).toBe("unavailable");

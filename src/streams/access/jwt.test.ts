@@ -257,11 +257,14 @@ describe("JWT abuse", () => {
     });
   });
 
-  test.each(Object.entries(ABUSE))("refused: %s", async (_name, [token, refusal]) => {
-    expect(await refused(token)).toBe(refusal);
-    // And again, from any memory of it.
-    expect(await refused(token)).toBe(refusal);
-  });
+  test.each(Object.entries(ABUSE))(
+    "G45 a token is refused: %s",
+    async (_name, [token, refusal]) => {
+      expect(await refused(token)).toBe(refusal);
+      // And again, from any memory of it.
+      expect(await refused(token)).toBe(refusal);
+    },
+  );
 
   test("no detail holds anything of the token", async () => {
     for (const [token] of Object.values(ABUSE)) {
@@ -331,7 +334,7 @@ describe("JWT", () => {
     expect(await refused(withClaims({ exp: NOW + 1 }), strict)).toBe("let in as worker-7");
   });
 
-  test("a remembered token is the same object, and is refused when it has expired", async () => {
+  test("G45 a remembered token is the same object, and is refused when it has expired", async () => {
     const clock = createVirtualClock(NOW * 1000);
     const by = setUp({ clock });
     const first = await outcome(GOOD, by);
