@@ -24,7 +24,25 @@ export class Glob {
   matches(name: string): boolean {
     return name.startsWith(this.prefix) && matchSegments(this.#segments, splitSegments(name));
   }
+
+  /**
+   * Whether every name that the other pattern matches is one of this pattern. It may say no to two patterns that only
+   * a comparison of all names would show to be within each other, and never says yes wrongly.
+   */
+  covers(pattern: string): boolean {
+    return matchSegments(this.#segments, splitSegments(pattern).map(asName));
+  }
 }
+
+/** A segment of a pattern as one of a name: its stars keep their meaning, and its literals are decoded. */
+function asName(segment: string): string {
+  if (segment === "*") return ONE;
+  return segment === "**" ? MANY : decodeStars(segment);
+}
+
+// No name has these segments, because a segment has no slash.
+const ONE = "/one";
+const MANY = "/many";
 
 function splitSegments(path: string): readonly string[] {
   return path.split("/").filter((segment) => segment !== "");
@@ -48,7 +66,7 @@ function matchSegments(pattern: readonly string[], name: readonly string[]): boo
       at += 1;
     } else if (
       expected !== undefined &&
-      (expected === "*" || decodeStars(expected) === name[inName])
+      (expected === "*" ? name[inName] !== MANY : decodeStars(expected) === name[inName])
     ) {
       at += 1;
       inName += 1;

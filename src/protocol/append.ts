@@ -19,6 +19,7 @@ import { HEADER, type HeaderGetter, SENT } from "./headers.ts";
 import { splitJson } from "./json.ts";
 import { type KeyHead, parseKey } from "./key.ts";
 import { parseWaitMs } from "./prefer.ts";
+import { BETWEEN } from "./scoped-name.ts";
 import { invalid, type Refusal } from "./refusal.ts";
 import {
   formatOffset,
@@ -113,6 +114,7 @@ export function parseProducerId(id: string): ProducerId {
   if (id.length > LIMITS.producerIdBytesMax) {
     throw invalid(HEADER.producerId, `is longer than ${LIMITS.producerIdBytesMax} bytes`);
   }
+  if (id.includes(BETWEEN)) throw invalid(HEADER.producerId, "has a NUL");
   return id as ProducerId;
 }
 

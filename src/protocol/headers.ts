@@ -41,6 +41,7 @@ export const HEADER = {
   etag: "ETag",
   location: "Location",
   retryAfter: "Retry-After",
+  authenticate: "WWW-Authenticate",
   allow: "Allow",
 } as const;
 

@@ -96,6 +96,8 @@ export const LIMITS = {
   sseSecondsMax: 60,
   /** A comment line keeps idle proxies from cutting an SSE connection. */
   sseHeartbeatMs: 15_000,
+  /** How long the function of authorization may take: longer than a question to an identity provider, shorter than patience. */
+  authorizeTimeoutMs: 5_000,
   /** Unsent bytes that one live reader may hold before it is cut; it can resume at its offset. */
   readerBufferBytesMax: 1024 * 1024,
   /** A reader that takes less than `readerBytesPerSecondMin` for this long is cut. */

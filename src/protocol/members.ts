@@ -7,6 +7,7 @@ import type { StreamName } from "../streams/core/types.ts";
 import { HapaxError } from "../base/errors.ts";
 import { LIMITS } from "./limits.ts";
 import { isReserved } from "./reserved.ts";
+import { BETWEEN } from "./scoped-name.ts";
 import { invalid } from "./refusal.ts";
 import { encodeStreamPath, parseStreamPath } from "./values.ts";
 
@@ -123,5 +124,6 @@ export function checkName(field: string, text: string): string {
   if (text === "" || encoder.encode(text).length > max) {
     throw invalid(field, `has not 1 to ${max} bytes`);
   }
+  if (text.includes(BETWEEN)) throw invalid(field, "has a NUL");
   return text;
 }

@@ -2,6 +2,7 @@
 
 import type { Generation, SubscriptionSettings } from "../streams/core/subscription-state.ts";
 import type { Offset, StreamName, TimeMs } from "../streams/core/types.ts";
+import { splitScoped } from "./scoped-name.ts";
 import { CONTROL_ROOT, formatRelativePath } from "./subscription-path.ts";
 import { formatOffset, formatRfc3339 } from "./values.ts";
 
@@ -37,8 +38,9 @@ interface ShownClaim {
 const utf8 = new TextEncoder();
 
 export function encodeSubscription(subscription: ShownSubscription): Uint8Array {
-  const { id, settings, createdAtMs, isFailed, links, baseUrl, keyId: kid } = subscription;
+  const { id: kept, settings, createdAtMs, isFailed, links, baseUrl, keyId: kid } = subscription;
   const { way, pattern, leaseMs, description } = settings;
+  const id = splitScoped(kept).name;
   const signing = { alg: "ed25519", kid, jwks_url: `${baseUrl}${CONTROL_ROOT}jwks.json` };
   return encodeJson({
     id,
@@ -82,7 +84,7 @@ export const subscriptionFormat = {
     const { subscription, stream, generation, atMs } = event;
     const record = {
       type: "wake",
-      subscription_id: subscription,
+      subscription_id: splitScoped(subscription).name,
       stream: formatRelativePath(stream),
       generation,
       ts: atMs,
@@ -98,10 +100,12 @@ export const subscriptionFormat = {
     readonly baseUrl: string;
     readonly token: string;
   }): Uint8Array {
-    const { subscription, wakeId, generation, streams, baseUrl, token } = wake;
-    const path = `${CONTROL_ROOT}subscriptions/${encodeURIComponent(subscription)}/callback`;
+    const { wakeId, generation, streams, baseUrl, token } = wake;
+    // The token names the namespace, too.
+    const id = splitScoped(wake.subscription).name;
+    const path = `${CONTROL_ROOT}subscriptions/${encodeURIComponent(id)}/callback`;
     return encodeJson({
-      subscription_id: subscription,
+      subscription_id: id,
       wake_id: wakeId,
       generation,
       streams: streams.map(encodeStream),

@@ -4,6 +4,7 @@
  */
 
 import type { Clock } from "../base/clock.ts";
+import type { Authorize } from "./access/identity.ts";
 import type { Courier } from "./courier.ts";
 import { type Digest, webDigest } from "../base/digest.ts";
 import type { Defer } from "./engine/commit.ts";
@@ -12,6 +13,7 @@ import type { Random } from "../base/random.ts";
 import { AnswerBudget } from "./server/answer-budget.ts";
 import { Doors } from "./server/doors.ts";
 import { Drain } from "./server/drain.ts";
+import { Gate } from "./server/gate.ts";
 import type { ServerAnswer, Exchange } from "./server/exchange.ts";
 import type { Compress } from "./server/policy.ts";
 import type { PartsHolder, ServerParts } from "./server/parts.ts";
@@ -23,7 +25,6 @@ import {
   type ResolvedServerOptions,
   type ServerOptions,
 } from "./server/options.ts";
-import { handleSubscriptions } from "./server/subscriptions.ts";
 import { Watch } from "./server/watch.ts";
 import type { Store } from "./store.ts";
 import { isJsonRecordStart, jsonRecordEnd } from "../protocol/json.ts";
@@ -36,6 +37,7 @@ export type {
   ServerAnswer,
   WholeAnswer,
 } from "./server/exchange.ts";
+export { anyOf } from "./access/any-of.ts";
 export type { ServerOptions } from "./server/options.ts";
 export { jwtAuthorize, type JwtOptions } from "./access/jwt.ts";
 export type {
@@ -65,8 +67,12 @@ export interface ServerComponents {
   /** Receives one line for each administrative act that changes the state of others, such as a producer's reset. */
   readonly onAudit?: (line: string) => void;
   /**
+   * Finds out who sends a request, and what they may do. Default: there is no authentication, and every client may do everything.
+   */
+  readonly authorize?: Authorize | undefined;
+  /**
    * The address that the runtime listens on, such as `127.0.0.1`. Undefined: a platform brings the requests. Beyond this machine
-   * the options must say `insecurePublic`.
+   * a server needs `authorize`, or the option `insecurePublic`.
    */
   readonly address: string | undefined;
   /** The base URL at which webhooks reach this server, without a slash at the end. */
@@ -122,17 +128,24 @@ export function createServer(
   options: ServerOptions = {},
 ): HapaxServer {
   const { clock, random, onFault } = components;
-  const resolved = resolveServerOptions(options, components.address);
+  const { authorize } = components;
+  const resolved = resolveServerOptions(options, components.address, authorize !== undefined);
   const engine = createEngine(components, resolved);
   engine.start().catch(onFault);
   const drain = new Drain();
   const { digest = webDigest, onAudit = () => undefined } = components;
   const { address } = components;
   const doorsFor = ({ corsOrigins, publicUrl: givenUrl }: ResolvedServerOptions): Doors =>
-    new Doors({ corsOrigins, address, publicUrl: givenUrl });
+    // A page that gives its name an address of this machine has no credential, so every name is good.
+    new Doors({
+      corsOrigins,
+      address: authorize === undefined ? address : undefined,
+      publicUrl: givenUrl,
+    });
   const parts: ServerParts = {
     engine,
     doors: doorsFor(resolved),
+    gate: new Gate({ authorize, timeoutMs: resolved.authorizeTimeoutMs, clock, onFault }),
     clock,
     random,
     options: resolved,
@@ -141,12 +154,10 @@ export function createServer(
     digest,
     onAudit,
   };
-  const addresses = { allowLoopback: resolved.allowLoopbackWebhooks };
   const holder: PartsHolder = { current: parts };
   const requestIds = new RequestIds(random);
   const handle = createRouter(
     holder,
-    (exchange) => handleSubscriptions(exchange, engine.subscriptions, addresses),
     onFault,
     new Watch(requestIds),
     components.compress,
@@ -167,7 +178,7 @@ export function createServer(
     reload(wanted: ServerOptions) {
       const { next, reloaded } = decideReload(
         holder.current.options,
-        resolveServerOptions(wanted, address),
+        resolveServerOptions(wanted, address, authorize !== undefined),
       );
       holder.current = { ...parts, options: next, doors: doorsFor(next) };
       return reloaded;

@@ -191,6 +191,12 @@ export async function issueToken(signer: Signer, claims: TokenClaims): Promise<s
   return token;
 }
 
+/** The subscription that a token names. The signature is not checked: what the name is for must do so. */
+export function subscriptionOf(token: string): string | undefined {
+  if (token.length > TOKEN_CHARS_MAX) return undefined;
+  return parseClaims(token.split(".")[1] ?? "")?.subscription;
+}
+
 /** Reads a token that was issued by this server, or by another one with the same keys. */
 export async function readToken(
   signer: Signer,

@@ -99,7 +99,7 @@ export const doorFaults: readonly Fault[] = [
     name: "doors: a server beyond this machine starts without a word",
     guarantee: "G37",
     file: "src/streams/server/options.ts",
-    find: "if (!resolved.insecurePublic) checkReach(address, check);",
+    find: "if (!resolved.insecurePublic && !hasAuthentication) checkReach(address, check);",
     replace: "",
     caughtBy: {
       file: WHOLE,

@@ -371,11 +371,15 @@ export class Groups {
     });
   }
 
-  /** In the order of their names, after `after`. */
-  async list(after: string, count: number): Promise<readonly GroupSummary[]> {
+  /** Those that are shown, in the order of their names, after `after`. */
+  async list(
+    after: string,
+    count: number,
+    isShown: (id: GroupId, settings: GroupSettings) => boolean,
+  ): Promise<readonly GroupSummary[]> {
     const { byId } = this.#book;
     const names = new FirstNames<GroupId>(after, count);
-    for (const id of byId.keys()) names.add(id);
+    for (const [id, { settings }] of byId) if (isShown(id, settings)) names.add(id);
     const slices = this.#writer.slices();
     const found: GroupSummary[] = [];
     for (const id of names.take()) {

@@ -14,6 +14,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import { withoutLastSlashes } from "../../protocol/slashes.ts";
 import { systemRandom } from "../../base/random.ts";
 import { createServer, type HapaxServer } from "../server.ts";
+import type { Authorize } from "../access/identity.ts";
 import type { Reloaded } from "../server/reload.ts";
 import type { ServerOptions } from "../server/options.ts";
 import type { Store } from "../store.ts";
@@ -64,6 +65,11 @@ export interface NodeServerOptions extends ServerOptions {
    * when they change. Default: none, clear text.
    */
   readonly tls?: TlsFiles;
+  /**
+   * Finds out who sends a request, and what they may do: a function of your own, or one of `hapax/server`. Default: there is no
+   * authentication, every client may do everything, and the server listens on this machine only.
+   */
+  readonly authorize?: Authorize;
   /** Whether plain appends bypass `node:http`. Default true, and never with `tls`. False is for tests that compare the two. */
   readonly hasFastLane?: boolean;
   /** Called with one line for each administrative act, such as a producer's reset. Default: standard error. */
@@ -206,6 +212,7 @@ async function createNodeCore(
     digest: nodeDigest,
     compress: nodeGzip,
     onAudit: options.onAudit ?? ((line: string) => console.error(`audit: ${line}`)),
+    authorize: options.authorize,
     address: host,
     publicUrl: () => options.publicUrl ?? url(),
     onFault,

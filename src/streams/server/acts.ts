@@ -4,14 +4,14 @@ import { type Act, type ActLook, type ActOutcome, ActRepeated } from "../engine/
 import { encodeAppendRefusal } from "../../protocol/append-refusal.ts";
 import { HEADER, SENT } from "../../protocol/headers.ts";
 import { keyBytes, markOf, parseKey } from "../../protocol/key.ts";
-import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
+import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
+import type { RouteCall } from "./route.ts";
 
 /** The content of a key is the whole request: its method, its target and its body. */
 export async function actOnce(
-  exchange: Exchange,
-  parts: ServerParts,
+  { exchange, parts, access }: RouteCall,
   body: Uint8Array | undefined,
   run: (act: Act | undefined) => Promise<ServerAnswer>,
   encode: (outcome: ActOutcome) => WholeAnswer,
@@ -21,7 +21,7 @@ export async function actOnce(
   const head = new TextEncoder().encode(`${exchange.method} ${exchange.path}?${exchange.query}\n`);
   const content = new Uint8Array([...head, ...(body ?? [])]);
   const [keyDigest, contentDigest] = await Promise.all([
-    parts.digest(keyBytes(key.text)),
+    parts.digest(keyBytes(access.scoped(key.text))),
     parts.digest(content),
   ]);
   const mark = markOf(keyDigest, contentDigest, false);

@@ -9,59 +9,45 @@ import {
   READY_PATH,
 } from "../../protocol/reserved.ts";
 import { HEADER } from "../../protocol/headers.ts";
-import { showHealth } from "./own-routes.ts";
-import type { ServerAnswer, Exchange } from "./exchange.ts";
+import type { ServerAnswer } from "./exchange.ts";
+import { showHealth } from "./health.ts";
 import { json } from "./json.ts";
-import { showMetrics } from "./metrics.ts";
-import type { ServerParts } from "./parts.ts";
-import { methodNotAllowed } from "./problem.ts";
+import { SHOW_METRICS } from "./metrics.ts";
+import { readRoute, type Route, type RouteCall } from "./route.ts";
 
-type Handler = (exchange: Exchange, parts: ServerParts) => ServerAnswer | Promise<ServerAnswer>;
-
-/** What a supervisor asks. These are answered also while the server stops. */
-const PROBES: ReadonlyMap<string, Handler> = new Map<string, Handler>([
-  [LIVE_PATH, showLive],
-  [READY_PATH, showReady],
-]);
-
-const FRONT: ReadonlyMap<string, Handler> = new Map<string, Handler>([
-  [FRONT_PATH, greet],
-  [HEALTH_PATH, showHealth],
-  [METRICS_PATH, showMetrics],
-  [ICON_PATH, showNoIcon],
-  ...PROBES,
-]);
-
-/** Undefined: it is none of these paths. */
-export function answerFront(
-  exchange: Exchange,
-  parts: ServerParts,
-): ServerAnswer | Promise<ServerAnswer> | undefined {
-  return answerBy(FRONT, exchange, parts);
-}
-
-/** Undefined: it is no probe. */
-export function answerProbe(
-  exchange: Exchange,
-  parts: ServerParts,
-): ServerAnswer | Promise<ServerAnswer> | undefined {
-  return answerBy(PROBES, exchange, parts);
-}
-
-function answerBy(
-  handlers: ReadonlyMap<string, Handler>,
-  exchange: Exchange,
-  parts: ServerParts,
-): ServerAnswer | Promise<ServerAnswer> | undefined {
-  const handler = handlers.get(exchange.path);
-  if (handler === undefined) return undefined;
-  const isRead = exchange.method === "GET" || exchange.method === "HEAD";
-  return isRead ? handler(exchange, parts) : methodNotAllowed("GET, HEAD, OPTIONS");
-}
+export const FRONT_ROUTES: readonly Route[] = [
+  readRoute(FRONT_PATH, {
+    needs: "nothing",
+    summary: "Says what this server is and how to begin.",
+    handle: greet,
+  }),
+  readRoute(HEALTH_PATH, {
+    needs: "nothing",
+    summary: "Says whether the server takes writes.",
+    handle: showHealth,
+  }),
+  readRoute(METRICS_PATH, SHOW_METRICS),
+  readRoute(ICON_PATH, {
+    needs: "nothing",
+    summary: "Has no icon, and says so without an error.",
+    handle: showNoIcon,
+  }),
+  // What a supervisor asks.
+  readRoute(
+    LIVE_PATH,
+    { needs: "nothing", summary: "Says that the process answers.", handle: showLive },
+    { isProbe: true },
+  ),
+  readRoute(
+    READY_PATH,
+    { needs: "nothing", summary: "Says whether requests should come here.", handle: showReady },
+    { isProbe: true },
+  ),
+];
 
 const utf8 = new TextEncoder();
 
-function greet({ baseUrl }: Exchange): ServerAnswer {
+function greet({ exchange: { baseUrl } }: RouteCall): ServerAnswer {
   const lines = [
     "This is Hapax, a server of durable streams over HTTP. A stream is a URL below /v1/stream/:",
     "",
@@ -90,8 +76,9 @@ function showLive(): ServerAnswer {
   return json(200, { live: true });
 }
 
-function showReady(exchange: Exchange, parts: ServerParts): ServerAnswer {
-  if (!parts.drain.isDraining) return showHealth(exchange, parts);
+function showReady(call: RouteCall): ServerAnswer {
+  const { parts } = call;
+  if (!parts.drain.isDraining) return showHealth(call);
   const { durability } = parts.engine;
   const code = "shutting_down";
   return json(503, { live: true, ready: false, writes: "draining", durability, code });

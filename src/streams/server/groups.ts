@@ -2,6 +2,7 @@
 
 import type { Act, ActOutcome } from "../engine/acts.ts";
 import type { GroupView, LeaseView } from "../engine/groups.ts";
+import { notAllowed } from "../access/access.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { refuseEncoding } from "../../protocol/content-encoding.ts";
 import { LIMITS } from "../../protocol/limits.ts";
@@ -23,11 +24,11 @@ import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.t
 import { actOnce } from "./acts.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, jsonWithList, parseLimit, queryText } from "./json.ts";
-import type { ServerParts } from "./parts.ts";
-import { methodNotAllowed, refuse } from "./problem.ts";
+import { refuse } from "./problem.ts";
 import { quoteForAudit } from "./producers.ts";
+import { type Operation, readRoute, type Route, type RouteCall } from "./route.ts";
 
-export const GROUPS_PATH = "/_hapax/groups";
+const GROUPS_PATH = "/_hapax/groups";
 
 const NO_CONTENT: WholeAnswer = { status: 204, headers: { [HEADER.cacheControl]: "no-store" } };
 const GROUP_MISSING: Refusal = {
@@ -35,63 +36,100 @@ const GROUP_MISSING: Refusal = {
   detail: "there is no group of this name",
 };
 
-type Action = (
-  parts: ServerParts,
-  group: string,
-  body: Uint8Array,
-  exchange: Exchange,
-) => Promise<ServerAnswer>;
-
-const ACTIONS: ReadonlyMap<string, Action> = new Map<string, Action>([
-  ["join", join],
-  ["claim", claim],
-  ["commit", commit],
-  ["release", release],
-  ["leave", leave],
-  ["reset", reset],
-]);
-
-export async function handleGroups(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
-  const { method, path } = exchange;
-  const isRead = method === "GET" || method === "HEAD";
-  if (path === GROUPS_PATH) {
-    return isRead ? list(exchange, parts) : methodNotAllowed("GET, HEAD, OPTIONS");
-  }
-  const [encoded = "", action, ...more] = path.slice(GROUPS_PATH.length + 1).split("/");
-  if (encoded === "" || more.length > 0) throw noRoute();
-  const group = parseGroupId(encoded);
-  if (action !== undefined) {
-    const act = ACTIONS.get(action);
-    if (act === undefined) throw noRoute();
-    if (method !== "POST") return methodNotAllowed("POST, OPTIONS");
-    return act(parts, group, await readBody(exchange), exchange);
-  }
-  if (isRead) return show(exchange, parts, group);
-  if (method === "PUT") return create(parts, group, await readBody(exchange));
-  if (method === "DELETE") {
-    return actOnce(
-      exchange,
-      parts,
-      undefined,
-      (act) => remove(parts, group, act),
-      () => NO_CONTENT,
-    );
-  }
-  return methodNotAllowed("GET, HEAD, PUT, DELETE, OPTIONS");
+/** Handlers of one group: its name as the caller knows it, and the one under which the engine keeps it. */
+interface GroupCall extends RouteCall {
+  readonly group: string;
+  readonly kept: string;
 }
 
-function noRoute(): HapaxError {
-  return new HapaxError("not_found", "there is no such route under /_hapax/groups");
+type GroupHandler = (call: GroupCall) => Promise<ServerAnswer>;
+
+const groupOf = ([encoded = ""]: readonly string[]): string => parseGroupId(encoded);
+
+function operation(
+  action: "consume" | "admin",
+  summary: string,
+  handle: GroupHandler,
+  whenHidden: WholeAnswer = refuse(GROUP_MISSING),
+): Operation {
+  return {
+    needs: [action],
+    subject: ({ params }) => ({ group: groupOf(params) }),
+    summary,
+    handle: async (call) => {
+      const group = groupOf(call.params);
+      const kept = call.access.scoped(group);
+      // A group that follows more than the caller may read is not there for this caller.
+      const settings = call.parts.engine.world.groups.byId.get(kept)?.settings;
+      const isHidden =
+        settings !== undefined && !call.access.mayFollow(action, { group }, settings);
+      return isHidden ? whenHidden : handle({ ...call, group, kept });
+    },
+  };
 }
+
+function post(
+  name: string,
+  action: "consume" | "admin",
+  summary: string,
+  handle: GroupHandler,
+): Route {
+  const methods = { POST: operation(action, summary, handle) };
+  return { path: `${GROUPS_PATH}/{group}/${name}`, methods, allow: "POST, OPTIONS" };
+}
+
+const SHOW = operation("consume", "Shows a group, its members and its cursors.", show);
+
+export const GROUP_ROUTES: readonly Route[] = [
+  readRoute(GROUPS_PATH, {
+    needs: ["consume"],
+    summary: "Lists the groups that the caller may use.",
+    handle: list,
+  }),
+  {
+    path: `${GROUPS_PATH}/{group}`,
+    methods: {
+      GET: SHOW,
+      HEAD: SHOW,
+      PUT: {
+        needs: ["consume"],
+        subject: ({ params }) => ({ group: groupOf(params) }),
+        summary: "Creates a group.",
+        handle: create,
+      },
+      DELETE: operation(
+        "admin",
+        "Deletes a group and its offsets.",
+        (call) =>
+          actOnce(
+            call,
+            undefined,
+            (act) => remove(call, act),
+            () => NO_CONTENT,
+          ),
+        NO_CONTENT,
+      ),
+    },
+    allow: "GET, HEAD, PUT, DELETE, OPTIONS",
+  },
+  post("join", "consume", "Makes the caller a member of the group.", join),
+  post("claim", "consume", "Gives the member streams under leases.", claim),
+  post("commit", "consume", "Stores offsets, and renews the leases.", commit),
+  post("release", "consume", "Gives leases back.", release),
+  post("leave", "consume", "Ends a membership.", leave),
+  post("reset", "admin", "Moves the offsets of a group.", reset),
+];
 
 function readBody(exchange: Exchange): Promise<Uint8Array> {
   refuseEncoding((name) => exchange.header(name));
   return exchange.body(LIMITS.groupBodyBytesMax);
 }
 
-async function create(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
-  const settings = parseGroupSettings(body);
-  const outcome = await parts.engine.groups.create(group, settings);
+async function create({ exchange, parts, access, params }: RouteCall): Promise<ServerAnswer> {
+  const group = groupOf(params);
+  const settings = parseGroupSettings(await readBody(exchange));
+  if (!access.mayFollow("consume", { group }, settings)) throw notAllowed("consume");
+  const outcome = await parts.engine.groups.create(access.scoped(group), settings);
   switch (outcome.kind) {
     case "conflict":
       throw new HapaxError("group_exists", `the group differs in ${outcome.reason}`);
@@ -113,30 +151,31 @@ function refuseBeyond(stream: string): ServerAnswer {
   return refuse({ code: "offset_beyond_tail", detail, facts: { stream } });
 }
 
-async function list(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
+async function list({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
   const query = parseQuery(exchange.query);
   const limit = parseLimit(queryText(query, "limit"));
   // One more than asked for tells whether there is a next page.
-  const found = await parts.engine.groups.list(queryText(query, "after") ?? "", limit + 1);
+  const after = access.scoped(queryText(query, "after") ?? "");
+  const found = await parts.engine.groups.list(after, limit + 1, (kept, settings) => {
+    const group = access.unscoped(kept);
+    return group !== undefined && access.mayFollow("consume", { group }, settings);
+  });
   const groups = found.slice(0, limit).map(({ id, members, streams, lag }) => {
-    return { group: id, members, streams, lag };
+    return { group: access.unscoped(id), members, streams, lag };
   });
   const next = found.length > limit ? groups.at(-1)?.group : undefined;
   return json(200, { groups, next });
 }
 
-async function show(exchange: Exchange, parts: ServerParts, group: string): Promise<ServerAnswer> {
+async function show({ exchange, parts, group, kept }: GroupCall): Promise<ServerAnswer> {
   const query = parseQuery(exchange.query);
   const limit = parseLimit(queryText(query, "limit"));
-  const view = await parts.engine.groups.describe(
-    group,
-    queryText(query, "after") ?? "",
-    limit + 1,
-  );
-  return view === undefined ? refuse(GROUP_MISSING) : json(200, encodeView(view, limit));
+  const after = queryText(query, "after") ?? "";
+  const view = await parts.engine.groups.describe(kept, after, limit + 1);
+  return view === undefined ? refuse(GROUP_MISSING) : json(200, encodeView(group, view, limit));
 }
 
-function encodeView(view: GroupView, limit: number): unknown {
+function encodeView(group: string, view: GroupView, limit: number): unknown {
   const { pattern, streams, start, leaseMs } = view.settings;
   const cursors = view.cursors.slice(0, limit).map((cursor) => ({
     stream: cursor.stream,
@@ -153,7 +192,7 @@ function encodeView(view: GroupView, limit: number): unknown {
     return { member: id, leases, expiresInMs: Math.max(0, expiresAtMs - view.nowMs) };
   });
   return {
-    group: view.id,
+    group,
     pattern,
     streams,
     start: formatStart(start),
@@ -166,26 +205,25 @@ function encodeView(view: GroupView, limit: number): unknown {
 }
 
 async function remove(
-  parts: ServerParts,
-  group: string,
+  { parts, group, kept }: GroupCall,
   act: Act | undefined,
 ): Promise<WholeAnswer> {
-  const isThere = parts.engine.world.groups.byId.has(group);
-  await parts.engine.groups.delete(group, act);
+  const isThere = parts.engine.world.groups.byId.has(kept);
+  await parts.engine.groups.delete(kept, act);
   if (isThere) parts.onAudit(`group deleted: group=${quoteForAudit(group)}`);
   return NO_CONTENT;
 }
 
-async function join(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
-  const outcome = await parts.engine.groups.join(group, parseJoin(body));
+async function join({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer> {
+  const outcome = await parts.engine.groups.join(kept, parseJoin(await readBody(exchange)));
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   const { member, leaseMs } = outcome;
   return json(201, { member, leaseMs });
 }
 
-async function claim(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
-  const { member, max } = parseGroupClaim(body);
-  const outcome = await parts.engine.groups.claim(group, member, max);
+async function claim({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer> {
+  const { member, max } = parseGroupClaim(await readBody(exchange));
+  const outcome = await parts.engine.groups.claim(kept, member, max);
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   if (outcome.kind === "member_lost") return refuse(encodeLeaseRefusal(outcome));
   const { leases, handOver, leaseMs, share } = outcome;
@@ -196,44 +234,39 @@ async function claim(parts: ServerParts, group: string, body: Uint8Array): Promi
   return jsonWithList(parts.engine.slices(), list, { handOver, leaseMs, share });
 }
 
-async function commit(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
-  const { member, commits } = parseGroupCommit(body);
-  const outcome = await parts.engine.groups.commit(group, member, commits);
+async function commit({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer> {
+  const { member, commits } = parseGroupCommit(await readBody(exchange));
+  const outcome = await parts.engine.groups.commit(kept, member, commits);
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   if (outcome.kind !== "committed") return refuse(encodeLeaseRefusal(outcome));
   const { leaseMs, handOver } = outcome;
   return json(200, { leaseMs, handOver });
 }
 
-async function release(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
-  const { member, leases } = parseGroupRelease(body);
-  const outcome = await parts.engine.groups.release(group, member, leases);
+async function release({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer> {
+  const { member, leases } = parseGroupRelease(await readBody(exchange));
+  const outcome = await parts.engine.groups.release(kept, member, leases);
   return outcome.kind === "group_missing" ? refuse(GROUP_MISSING) : NO_CONTENT;
 }
 
-async function leave(parts: ServerParts, group: string, body: Uint8Array): Promise<ServerAnswer> {
-  const outcome = await parts.engine.groups.leave(group, parseLeave(body));
+async function leave({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer> {
+  const outcome = await parts.engine.groups.leave(kept, parseLeave(await readBody(exchange)));
   return outcome.kind === "group_missing" ? refuse(GROUP_MISSING) : NO_CONTENT;
 }
 
-function reset(
-  parts: ServerParts,
-  group: string,
-  body: Uint8Array,
-  exchange: Exchange,
-): Promise<ServerAnswer> {
+async function reset(call: GroupCall): Promise<ServerAnswer> {
+  const body = await readBody(call.exchange);
   const encode = ({ streams = 0 }: ActOutcome): WholeAnswer => json(200, { streams });
-  return actOnce(exchange, parts, body, (act) => resetOnce(parts, group, body, act), encode);
+  return actOnce(call, body, (act) => resetOnce(call, body, act), encode);
 }
 
 async function resetOnce(
-  parts: ServerParts,
-  group: string,
+  { parts, group, kept }: GroupCall,
   body: Uint8Array,
   act: Act | undefined,
 ): Promise<ServerAnswer> {
   const { stream, to } = parseGroupReset(body);
-  const outcome = await parts.engine.groups.reset(group, stream, to, act);
+  const outcome = await parts.engine.groups.reset(kept, stream, to, act);
   switch (outcome.kind) {
     case "group_missing":
       return refuse(GROUP_MISSING);

@@ -14,12 +14,19 @@ import {
 import type { GroupTotals } from "../engine/groups.ts";
 import type { Histogram } from "../engine/meter.ts";
 import { HEADER } from "../../protocol/headers.ts";
-import type { ServerAnswer, Exchange } from "./exchange.ts";
+import type { ServerAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
+import type { Operation, RouteCall } from "./route.ts";
 
 const utf8 = new TextEncoder();
 
-export async function showMetrics(_exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
+export const SHOW_METRICS: Operation = {
+  needs: ["observe"],
+  summary: "Shows what the server counts, as Prometheus text.",
+  handle: showMetrics,
+};
+
+async function showMetrics({ parts }: RouteCall): Promise<ServerAnswer> {
   const totals = await parts.engine.groups.totals();
   return {
     status: 200,

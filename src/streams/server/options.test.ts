@@ -14,6 +14,7 @@ test("the defaults are the limits, frozen, with faults off", () => {
     readerBufferBytes: LIMITS.readerBufferBytesMax,
     corsOrigins: [],
     insecurePublic: false,
+    authorizeTimeoutMs: LIMITS.authorizeTimeoutMs,
     allowLoopbackWebhooks: true,
     keyWindowSeconds: 86_400,
     keyMax: 100_000,

@@ -32,6 +32,8 @@ export interface ServerOptions {
    * read, write and delete.
    */
   readonly insecurePublic?: boolean;
+  /** How long `authorize` may take before a request is refused. Default 5,000. */
+  readonly authorizeTimeoutMs?: number;
   /** Webhooks may go to http://localhost. Default true; a subscription that may not is refused. */
   readonly allowLoopbackWebhooks?: boolean;
   /** For how long a stream remembers idempotency keys, unless it was created otherwise. Default 86,400. */
@@ -62,6 +64,7 @@ const RANGES = {
   sseSecondsMax: [1, 86_400],
   readerStallMs: [1, 3_600_000],
   readerBufferBytes: [1024, 1024 * 1024 * 1024],
+  authorizeTimeoutMs: [1, 60_000],
   answersBytesMax: [LIMITS.pageBytesMax, Number.MAX_SAFE_INTEGER],
   keyWindowSeconds: [1, LIMITS.keyWindowSecondsMax],
   keyMax: [1, LIMITS.keyCountMax],
@@ -71,6 +74,7 @@ const RANGES = {
 export function resolveServerOptions(
   options: ServerOptions = {},
   address: string | undefined = "127.0.0.1",
+  hasAuthentication = false,
 ): ResolvedServerOptions {
   const resolved: ResolvedServerOptions = Object.freeze({
     longPollMs: options.longPollMs ?? LIMITS.longPollMs,
@@ -82,6 +86,7 @@ export function resolveServerOptions(
     corsOrigins: options.corsOrigins ?? [],
     ...(options.publicUrl === undefined ? {} : { publicUrl: options.publicUrl }),
     insecurePublic: options.insecurePublic ?? false,
+    authorizeTimeoutMs: options.authorizeTimeoutMs ?? LIMITS.authorizeTimeoutMs,
     allowLoopbackWebhooks: options.allowLoopbackWebhooks ?? true,
     keyWindowSeconds: options.keyWindowSeconds ?? KEY_DEFAULTS.windowSeconds,
     keyMax: options.keyMax ?? KEY_DEFAULTS.countMax,
@@ -101,7 +106,7 @@ export function resolveServerOptions(
   }
   checkOrigins(resolved.corsOrigins, check);
   checkPublicUrl(resolved.publicUrl, check);
-  if (!resolved.insecurePublic) checkReach(address, check);
+  if (!resolved.insecurePublic && !hasAuthentication) checkReach(address, check);
   check.end();
   return resolved;
 }

@@ -1,56 +1,45 @@
 /** Routes of our own under `/_hapax/`: streams, health, metrics; others have a file each. PROTOCOL.md §12. */
 
 import { lifeOf } from "../core/stream.ts";
-import { HapaxError } from "../../base/errors.ts";
+import type { Access } from "../access/access.ts";
+import type { StreamPage } from "../engine/listing.ts";
+import type { Found } from "../engine/outcomes.ts";
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
-import type { ServerAnswer, Exchange } from "./exchange.ts";
-import { GROUPS_PATH, handleGroups } from "./groups.ts";
+import type { ServerAnswer } from "./exchange.ts";
+import { GROUP_ROUTES } from "./groups.ts";
+import { showHealth } from "./health.ts";
 import { json, parseLimit, queryText } from "./json.ts";
-import { showMetrics } from "./metrics.ts";
+import { SHOW_METRICS } from "./metrics.ts";
 import type { ServerParts } from "./parts.ts";
-import { methodNotAllowed } from "./problem.ts";
-import { handleProducers, PRODUCERS_PATH } from "./producers.ts";
-import { handleTransactions, TRANSACTIONS_PATH } from "./transactions.ts";
+import { PRODUCER_ROUTES } from "./producers.ts";
+import { readRoute, type Route, type RouteCall } from "./route.ts";
+import { TRANSACTION_ROUTES } from "./transactions.ts";
 
-export function handleOwnRoute(
-  exchange: Exchange,
-  parts: ServerParts,
-): ServerAnswer | Promise<ServerAnswer> {
-  const { path } = exchange;
-  for (const [root, handle] of ROOTS) {
-    if (path === root || path.startsWith(`${root}/`)) return handle(exchange, parts);
-  }
-  const handler = ROUTES.get(path);
-  if (handler === undefined) {
-    throw new HapaxError("not_found", "there is no such route under /_hapax/");
-  }
-  if (exchange.method !== "GET" && exchange.method !== "HEAD") {
-    return methodNotAllowed("GET, HEAD, OPTIONS");
-  }
-  return handler(exchange, parts);
-}
-
-type Handler = (exchange: Exchange, parts: ServerParts) => ServerAnswer | Promise<ServerAnswer>;
-
-/** Routes that have more below them. */
-const ROOTS: readonly (readonly [string, Handler])[] = [
-  [TRANSACTIONS_PATH, handleTransactions],
-  [GROUPS_PATH, handleGroups],
-  [PRODUCERS_PATH, handleProducers],
+export const OWN_ROUTES: readonly Route[] = [
+  readRoute("/_hapax/streams", {
+    needs: ["read"],
+    summary: "Lists the streams that the caller may read.",
+    handle: listStreams,
+  }),
+  readRoute("/_hapax/health", {
+    needs: "nothing",
+    summary: "Says whether the server takes writes.",
+    handle: showHealth,
+  }),
+  readRoute("/_hapax/metrics", SHOW_METRICS),
+  ...TRANSACTION_ROUTES,
+  ...GROUP_ROUTES,
+  ...PRODUCER_ROUTES,
 ];
 
-const ROUTES = new Map<string, Handler>([
-  ["/_hapax/streams", listStreams],
-  ["/_hapax/health", showHealth],
-  ["/_hapax/metrics", showMetrics],
-]);
-
-function listStreams(exchange: Exchange, parts: ServerParts): ServerAnswer {
+async function listStreams({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
   const query = parseQuery(exchange.query);
   const prefix = queryText(query, "prefix") ?? "";
   const after = queryText(query, "after") ?? "";
   const limit = parseLimit(queryText(query, "limit"));
-  const { found, next } = parts.engine.list(prefix, after, limit);
+  const { found, next } = access.isUnlimited
+    ? parts.engine.list(prefix, after, limit)
+    : await listReadable(parts, access, prefix, after, limit);
   const streams = found.map(({ state, tail, isClosed }) => ({
     path: state.name,
     contentType: state.contentType,
@@ -62,14 +51,29 @@ function listStreams(exchange: Exchange, parts: ServerParts): ServerAnswer {
   return json(200, next === undefined ? { streams } : { streams, next });
 }
 
-export function showHealth(_exchange: Exchange, parts: ServerParts): ServerAnswer {
-  const { stopped, isFull, durability } = parts.engine;
-  if (stopped !== undefined) {
-    const { code, message: detail } = stopped;
-    return json(503, { live: true, ready: false, writes: "stopped", durability, code, detail });
+/** The page has every readable stream and no name of another one: not even `next` tells that there are others. */
+async function listReadable(
+  parts: ServerParts,
+  access: Access,
+  prefix: string,
+  after: string,
+  limit: number,
+): Promise<StreamPage> {
+  const beginning = access.beginningOf(prefix);
+  if (beginning === undefined) return { found: [], next: undefined };
+  const slices = parts.engine.slices();
+  const found: Found[] = [];
+  let from: string | undefined = after;
+  // One more than asked for tells whether there is a next page.
+  while (from !== undefined && found.length <= limit) {
+    const page = parts.engine.list(beginning, from, limit);
+    for (const one of page.found) {
+      const { name } = one.state;
+      if (name.startsWith(prefix) && access.may("read", { stream: name })) found.push(one);
+    }
+    from = page.next;
+    if (from !== undefined) await slices.turn();
   }
-  if (isFull) {
-    return json(503, { live: true, ready: false, writes: "full", durability, code: "store_full" });
-  }
-  return json(200, { live: true, ready: true, writes: "open", durability });
+  const shown = found.slice(0, limit);
+  return { found: shown, next: found.length > limit ? shown.at(-1)?.state.name : undefined };
 }

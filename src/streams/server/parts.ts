@@ -7,6 +7,7 @@ import type { Random } from "../../base/random.ts";
 import type { AnswerBudget } from "./answer-budget.ts";
 import type { Doors } from "./doors.ts";
 import type { Drain } from "./drain.ts";
+import type { Gate } from "./gate.ts";
 import type { ResolvedServerOptions } from "./options.ts";
 
 export interface ServerParts {
@@ -15,6 +16,7 @@ export interface ServerParts {
   readonly random: Random;
   readonly options: ResolvedServerOptions;
   readonly doors: Doors;
+  readonly gate: Gate;
   readonly drain: Drain;
   /** The room for answers to reads. */
   readonly answers: AnswerBudget;

@@ -1,12 +1,17 @@
 /** Refusals as answers. Every handler refuses through here, so that every refusal looks the same. */
 
-import { ERRORS, HapaxError, isHapaxError } from "../../base/errors.ts";
+import { type ErrorCode, ERRORS, HapaxError, isHapaxError } from "../../base/errors.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { encodeProblem, PROBLEM_TYPE, type Refusal } from "../../protocol/refusal.ts";
 import type { WholeAnswer } from "./exchange.ts";
 
 /** Seconds that a client should wait before it repeats a call that may succeed later. */
 const RETRY_AFTER_SECONDS = "1";
+
+const CHALLENGE = 'Bearer realm="hapax"';
+const CHALLENGES: Readonly<Partial<Record<ErrorCode, string>>> = {
+  credential_expired: `${CHALLENGE}, error="invalid_token"`,
+};
 
 export function refuse(refusal: Refusal): WholeAnswer {
   const { status, retry } = ERRORS[refusal.code];
@@ -15,6 +20,7 @@ export function refuse(refusal: Refusal): WholeAnswer {
     [HEADER.cacheControl]: "no-store",
     ...refusal.headers,
   };
+  if (status === 401) headers[HEADER.authenticate] = CHALLENGES[refusal.code] ?? CHALLENGE;
   if ((status === 429 || status >= 500) && retry === "later") {
     headers[HEADER.retryAfter] ??= RETRY_AFTER_SECONDS;
   }

@@ -15,40 +15,58 @@ import {
 import { actOnce } from "./acts.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, parseLimit, queryText } from "./json.ts";
-import type { ServerParts } from "./parts.ts";
-import { methodNotAllowed } from "./problem.ts";
+import type { Operation, Route, RouteCall } from "./route.ts";
 import { refuseGone, refuseMissing } from "./streams.ts";
 import type { StreamName } from "../core/types.ts";
 
-export const PRODUCERS_PATH = "/_hapax/producers";
+const LIST: Operation = {
+  needs: ["admin"],
+  subject: ({ exchange }) => ({ stream: streamOf(exchange) }),
+  summary: "Lists the producers that a stream knows.",
+  handle: listProducers,
+};
 
-export function handleProducers(
-  exchange: Exchange,
-  parts: ServerParts,
-): ServerAnswer | Promise<ServerAnswer> {
-  const { method, path } = exchange;
-  if (path === PRODUCERS_PATH) {
-    if (method === "POST") return assignId(parts);
-    if (method === "GET" || method === "HEAD") return listProducers(exchange, parts);
-    return methodNotAllowed("GET, HEAD, POST, OPTIONS");
-  }
-  if (method !== "DELETE") return methodNotAllowed("DELETE, OPTIONS");
-  return resetProducer(exchange, parts, path.slice(PRODUCERS_PATH.length + 1));
-}
+export const PRODUCER_ROUTES: readonly Route[] = [
+  {
+    path: "/_hapax/producers",
+    methods: {
+      GET: LIST,
+      HEAD: LIST,
+      POST: {
+        needs: ["append"],
+        summary: "Gives out a new id for a producer.",
+        handle: assignId,
+      },
+    },
+    allow: "GET, HEAD, POST, OPTIONS",
+  },
+  {
+    path: "/_hapax/producers/{id...}",
+    methods: {
+      DELETE: {
+        needs: ["admin"],
+        subject: ({ exchange }) => ({ stream: streamOf(exchange) }),
+        summary: "Forgets the epoch and sequence of a producer of a stream.",
+        handle: resetProducer,
+      },
+    },
+    allow: "DELETE, OPTIONS",
+  },
+];
 
-function assignId(parts: ServerParts): ServerAnswer {
+function assignId({ parts }: RouteCall): ServerAnswer {
   return json(201, { producerId: parts.random.id(), epoch: 0 });
 }
 
-async function listProducers(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
+async function listProducers({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
   const query = parseQuery(exchange.query);
-  const stream = requireStream(queryText(query, "stream"));
+  const stream = streamOf(exchange);
   const after = queryText(query, "after") ?? "";
   const limit = parseLimit(queryText(query, "limit"));
   // One more than asked for tells whether there is a next page.
   const found = await parts.engine.producers(stream, after, limit + 1);
   if ("kind" in found) {
-    return found.kind === "missing" ? refuseMissing(parts, stream) : refuseGone(stream);
+    return found.kind === "missing" ? refuseMissing(parts, stream, access) : refuseGone(stream);
   }
   const producers = found.slice(0, limit).map((producer) => describe(producer));
   const next = found.length > limit ? producers.at(-1)?.producerId : undefined;
@@ -67,16 +85,11 @@ function describe(producer: ProducerView): {
   return { producerId: id, epoch, seq, ...offset, session };
 }
 
-function resetProducer(
-  exchange: Exchange,
-  parts: ServerParts,
-  encodedId: string,
-): Promise<ServerAnswer> {
+function resetProducer(call: RouteCall): Promise<ServerAnswer> {
   return actOnce(
-    exchange,
-    parts,
+    call,
     undefined,
-    (act) => resetOnce(exchange, parts, encodedId, act),
+    (act) => resetOnce(call, act),
     () => NO_CONTENT,
   );
 }
@@ -84,19 +97,17 @@ function resetProducer(
 const NO_CONTENT: WholeAnswer = { status: 204, headers: {} };
 
 async function resetOnce(
-  exchange: Exchange,
-  parts: ServerParts,
-  encodedId: string,
+  { exchange, parts, access, params: [encodedId = ""] }: RouteCall,
   act: Act | undefined,
 ): Promise<ServerAnswer> {
   const text = decodePercent(encodedId);
   if (text === undefined) throw invalid("the producer id in the path", "is not percent-encoded");
   const id = parseProducerId(text);
-  const stream = requireStream(queryText(parseQuery(exchange.query), "stream"));
+  const stream = streamOf(exchange);
   const outcome = await parts.engine.resetProducer(stream, id, act);
   switch (outcome.kind) {
     case "missing":
-      return refuseMissing(parts, stream);
+      return refuseMissing(parts, stream, access);
     case "gone":
       return refuseGone(stream);
     case "producer_missing":
@@ -119,7 +130,9 @@ export function quoteForAudit(text: string): string {
   );
 }
 
-function requireStream(text: string | undefined): StreamName {
+/** The stream that the query names. */
+function streamOf({ query }: Exchange): StreamName {
+  const text = queryText(parseQuery(query), "stream");
   if (text === undefined) throw invalid("stream", "is missing in the query");
   // The query has been decoded, and a path is decoded once: what is left of `%` belongs to the name.
   const path = parseStreamPath(encodeStreamPath(text as StreamName));

@@ -6,6 +6,7 @@
  *   - a reader is never moved back: an offset that the stream has not reached is refused.
  */
 
+import type { Access } from "../access/access.ts";
 import { decideCursor } from "../core/cursor.ts";
 import { CONTENT_TYPE_DEFAULT } from "../core/create.ts";
 import { mediaType } from "../../base/media-type.ts";
@@ -22,21 +23,32 @@ import { formatOffset } from "../../protocol/values.ts";
 import { takeShare } from "./answer-budget.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
+import type { Operation, RouteCall } from "./route.ts";
 import { followStream } from "./sse.ts";
 import { addOffsets } from "./state-offsets.ts";
 import { refuseGone, refuseMissing } from "./streams.ts";
 
 const CACHED = "public, max-age=60, stale-while-revalidate=300";
 const REVALIDATED = "no-cache";
+/** With authentication every use is checked: no cache may answer for the server, and no shared one may keep the page. */
+const PRIVATE = "private, no-cache";
 const NOT_STORED = "no-store";
 const OPEN = new TextEncoder().encode("[");
 const CLOSE = new TextEncoder().encode("]");
 
-export async function readStream(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
+export const READ: Operation = {
+  needs: ["read"],
+  subject: ({ exchange }) => ({ stream: requireStreamName(exchange.path) }),
+  summary: "Reads a stream from an offset, once or live.",
+  handle: readStream,
+};
+
+async function readStream(call: RouteCall): Promise<ServerAnswer> {
+  const { exchange, parts, access } = call;
   const name = requireStreamName(exchange.path);
   const request = parseRead(exchange.query, exchange.header("last-event-id"));
   const look = await parts.engine.look(name);
-  if (look.kind === "missing") return refuseMissing(parts, name);
+  if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);
   parts.engine.touch(look.state);
   requireLife(request, look.state);
@@ -49,10 +61,11 @@ export async function readStream(exchange: Exchange, parts: ServerParts): Promis
       cursor: request.cursor,
       stateOffsets,
       exchange,
+      untilMs: access.expiresAtMs,
     });
   }
-  if (request.mode === "long-poll") return longPoll(exchange, parts, look.state, from, request);
-  return catchUp(exchange, parts, look.state, from, request);
+  if (request.mode === "long-poll") return longPoll(call, look.state, from, request);
+  return catchUp(call, look.state, from, request);
 }
 
 /** A reader that names a life of the stream never gets data of another one. */
@@ -109,8 +122,7 @@ async function answerPage(
 }
 
 function catchUp(
-  exchange: Exchange,
-  parts: ServerParts,
+  { exchange, parts, access }: RouteCall,
   state: StreamState,
   from: Offset,
   request: ReadRequest,
@@ -125,7 +137,7 @@ function catchUp(
     const etag = entityTag(state, page, stateOffsets);
     headers[HEADER.etag] = etag;
     // A page that ends before the tail can never change; one that reaches it can grow.
-    headers[HEADER.cacheControl] = page.isUpToDate ? REVALIDATED : CACHED;
+    headers[HEADER.cacheControl] = cachingOf(access, page);
     if (matches(exchange.header("if-none-match"), etag)) {
       delete headers[HEADER.contentType];
       return { status: 304, headers, mayCompress: true }; // It varies as the whole answer would.
@@ -135,8 +147,7 @@ function catchUp(
 }
 
 async function longPoll(
-  exchange: Exchange,
-  parts: ServerParts,
+  { exchange, parts, access }: RouteCall,
   state: StreamState,
   from: Offset,
   request: ReadRequest,
@@ -144,7 +155,7 @@ async function longPoll(
   // A first look, from the beginning of an empty stream, learns at once that there is nothing yet.
   const isFirstLook = request.from.kind === "start";
   const ending = isFirstLook ? "ready" : await waitForTail(exchange, parts, state, from);
-  if (ending === "gone") return refuseMissing(parts, state.name);
+  if (ending === "gone") return refuseMissing(parts, state.name, access);
   return answerPage(exchange, parts, state, from, (page) => {
     const headers = pageHeaders(state, page);
     const nowMs = parts.clock.nowMs();
@@ -156,9 +167,14 @@ async function longPoll(
     }
     const stateOffsets = hasStateOffsets(parts, request);
     headers[HEADER.etag] = entityTag(state, page, stateOffsets);
-    headers[HEADER.cacheControl] = page.isUpToDate ? REVALIDATED : CACHED;
+    headers[HEADER.cacheControl] = cachingOf(access, page);
     return wholePage(state, page, headers, stateOffsets);
   });
+}
+
+function cachingOf(access: Access, page: ReadPage): string {
+  if (!access.isUnlimited) return PRIVATE;
+  return page.isUpToDate ? REVALIDATED : CACHED;
 }
 
 function wholePage(

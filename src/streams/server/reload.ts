@@ -25,6 +25,7 @@ const RELOADS: Readonly<Record<keyof ResolvedServerOptions, "live" | "restart">>
   corsOrigins: "live",
   publicUrl: "restart",
   insecurePublic: "restart",
+  authorizeTimeoutMs: "restart",
   allowLoopbackWebhooks: "restart",
   keyWindowSeconds: "restart",
   keyMax: "restart",

@@ -1,26 +1,29 @@
-/** From a request to its handler. Reserved paths come first; every other path is a stream. */
+/**
+ * From a request to its handler. Reserved paths come first; every other path is a stream.
+ *
+ * Who sends a request and whether they may is decided here, before a handler sees it, by what the table of routes declares. Handlers
+ * ask for more where the head or the body names more.
+ */
 
 import { HapaxError } from "../../base/errors.ts";
+import { Access } from "../access/access.ts";
 import { LIMITS } from "../../protocol/limits.ts";
-import { CORS_ALLOW, CORS_METHODS } from "../../protocol/headers.ts";
-import {
-  OWN_PREFIX,
-  requireStreamName,
-  SUBSCRIPTIONS_PREFIX,
-  TEST_PREFIX,
-} from "../../protocol/reserved.ts";
-import { handleOwnRoute } from "./own-routes.ts";
+import { CORS_ALLOW, CORS_METHODS, HEADER } from "../../protocol/headers.ts";
+import { OWN_PREFIX, SUBSCRIPTIONS_PREFIX, TEST_PREFIX } from "../../protocol/reserved.ts";
 import type { ServerAnswer, Exchange } from "./exchange.ts";
 import { checkHead, type Compress, finishAnswer } from "./policy.ts";
 import { Faults, FAULTS_PATH } from "./faults.ts";
-import { answerFront, answerProbe } from "./front.ts";
 import type { PartsHolder, ServerParts } from "./parts.ts";
-import { failureAnswer, isRefusal, methodNotAllowed } from "./problem.ts";
-import { readStream } from "./reads.ts";
-import { appendToStream, createStream, deleteStream, headStream } from "./streams.ts";
+import { failureAnswer, isRefusal, problemAnswer } from "./problem.ts";
+import { type Operation, type Route, type RouteMethod, RouteTable } from "./route.ts";
+import { RESERVED_ROUTES, STREAM_ROUTE } from "./routes.ts";
+import { noControlRoute, refusal } from "./subscriptions.ts";
 import type { Watch, Watched } from "./watch.ts";
 
-const STREAM_METHODS = "GET, POST, PUT, DELETE, HEAD, OPTIONS";
+const TABLE = new RouteTable(RESERVED_ROUTES);
+const NO_PARAMS: readonly string[] = [];
+/** A caller without an identity, on a route that needs none. */
+const NOBODY = new Access({ name: "nobody", grants: [] });
 
 const PREFLIGHT: ServerAnswer = {
   status: 204,
@@ -39,7 +42,6 @@ export type Handle = (exchange: Exchange) => Promise<ServerAnswer>;
  */
 export function createRouter(
   holder: PartsHolder,
-  subscriptions: Handle,
   onFault: (error: unknown) => void,
   watch: Watch,
   compress?: Compress,
@@ -48,22 +50,26 @@ export function createRouter(
   const faults = options.testFaults ? new Faults(clock, random) : undefined;
 
   function dispatch(exchange: Exchange, parts: ServerParts): ServerAnswer | Promise<ServerAnswer> {
-    if (parts.drain.isDraining) {
-      const probe = answerProbe(exchange, parts);
-      if (probe !== undefined && exchange.method !== "OPTIONS") return probe;
+    const { path, method } = exchange;
+    if (parts.drain.isDraining && !(isProbe(path) && method !== "OPTIONS")) {
       throw new HapaxError("shutting_down", "no new requests are taken");
     }
-    if (exchange.method === "OPTIONS") return PREFLIGHT;
-    const { path } = exchange;
+    if (method === "OPTIONS") return PREFLIGHT;
     if (path.length + exchange.query.length > LIMITS.targetBytesMax) {
       throw new HapaxError("uri_too_long", `the limit is ${LIMITS.targetBytesMax} bytes`);
     }
-    if (path.startsWith(SUBSCRIPTIONS_PREFIX)) return subscriptions(exchange);
-    if (path.startsWith(OWN_PREFIX)) return handleOwnRoute(exchange, parts);
-    const front = answerFront(exchange, parts);
-    if (front !== undefined) return front;
+    if (path.charCodeAt(1) !== UNDERSCORE && !path.startsWith(SUBSCRIPTIONS_PREFIX)) {
+      const front = FRONT_PATHS.has(path) ? TABLE.find(path) : undefined;
+      return call(front?.route ?? STREAM_ROUTE, exchange, parts, NO_PARAMS);
+    }
+    const found = TABLE.find(path);
+    if (found !== undefined) return call(found.route, exchange, parts, found.params);
+    if (path.startsWith(SUBSCRIPTIONS_PREFIX)) return refusal(noControlRoute());
+    if (path.startsWith(OWN_PREFIX)) {
+      throw new HapaxError("not_found", "there is no such route under /_hapax/");
+    }
     if (path.startsWith(TEST_PREFIX)) throw new HapaxError("not_found", "faults are not enabled");
-    return handleStream(exchange, parts);
+    return call(STREAM_ROUTE, exchange, parts, NO_PARAMS);
   }
 
   function fail(error: unknown): ServerAnswer {
@@ -90,9 +96,10 @@ export function createRouter(
   }
 
   if (faults === undefined) return (exchange) => answer(watch.begin(exchange), holder.current);
-  const control = async (exchange: Exchange, { doors }: ServerParts): Promise<ServerAnswer> => {
+  const control = async (exchange: Exchange, { doors, gate }: ServerParts): Promise<ServerAnswer> => {
     checkHead(exchange);
     doors.check(exchange);
+    (await gate.admit(exchange)).require("admin");
     return faults.control(exchange);
   };
   return async (exchange) => {
@@ -106,20 +113,66 @@ export function createRouter(
   };
 }
 
-function handleStream(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
-  switch (exchange.method) {
-    case "POST":
-      return appendToStream(exchange, parts);
-    case "GET":
-      return readStream(exchange, parts);
-    case "HEAD":
-      return headStream(exchange, parts);
-    case "PUT":
-      return createStream(exchange, parts);
-    case "DELETE":
-      return deleteStream(exchange, parts);
-    default:
-      requireStreamName(exchange.path);
-      return Promise.resolve(methodNotAllowed(STREAM_METHODS));
+const UNDERSCORE = 0x5f;
+const FRONT_PATHS = new Set(
+  RESERVED_ROUTES.map(({ path }) => path).filter((path) => !path.startsWith("/_")),
+);
+
+function isProbe(path: string): boolean {
+  return TABLE.find(path)?.route.isProbe === true;
+}
+
+/** Finds out who calls, checks what the route needs, and calls its handler. */
+function call(
+  route: Route,
+  exchange: Exchange,
+  parts: ServerParts,
+  params: readonly string[],
+): ServerAnswer | Promise<ServerAnswer> {
+  const refuse = (error: unknown): ServerAnswer => {
+    if (route.refuse === undefined || !isRefusal(error)) throw error;
+    return route.refuse(error);
+  };
+  try {
+    const operation = route.methods[exchange.method as RouteMethod];
+    if (operation === undefined) return methodRefusal(route);
+    const access = admit(operation, exchange, parts);
+    const answer =
+      access instanceof Promise
+        ? access.then((admitted) => run(operation, exchange, parts, admitted, params))
+        : run(operation, exchange, parts, access, params);
+    return route.refuse !== undefined && answer instanceof Promise ? answer.catch(refuse) : answer;
+  } catch (error) {
+    return refuse(error);
   }
+}
+
+function admit(
+  { needs }: Operation,
+  exchange: Exchange,
+  { gate }: ServerParts,
+): Access | Promise<Access> {
+  if (!gate.isGuarded || Array.isArray(needs)) return gate.admit(exchange);
+  return NOBODY;
+}
+
+function run(
+  operation: Operation,
+  exchange: Exchange,
+  parts: ServerParts,
+  access: Access,
+  params: readonly string[],
+): ServerAnswer | Promise<ServerAnswer> {
+  const { needs, subject } = operation;
+  if (Array.isArray(needs) && !access.isUnlimited) {
+    access.requireOneOf(needs, subject?.({ exchange, params }));
+  }
+  return operation.handle({ exchange, parts, access, params });
+}
+
+function methodRefusal({ allow, refuse }: Route): ServerAnswer {
+  const error = new HapaxError("method_not_allowed", `this path takes ${allow}`);
+  if (refuse === undefined) return problemAnswer(error, { headers: { [HEADER.allow]: allow } });
+  const answer = refuse(error);
+  return { ...answer, headers: { ...answer.headers, [HEADER.allow]: allow } };
 }

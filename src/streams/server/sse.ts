@@ -40,6 +40,8 @@ export function followStream(
   request: {
     readonly cursor: string | undefined;
     readonly stateOffsets: boolean;
+    /** When the reader's identity ends, in Unix time. */
+    readonly untilMs: number;
     readonly exchange: Pick<Exchange, "onAbort" | "peer">;
   },
 ): LiveAnswer {
@@ -65,6 +67,7 @@ export function followStream(
         kind,
         hasOffsets,
         peer: request.exchange.peer,
+        untilMs: request.untilMs,
       });
       reader.start();
       request.exchange.onAbort(() => {
@@ -78,6 +81,7 @@ interface Following {
   readonly kind: SseKind;
   readonly hasOffsets: boolean;
   readonly peer: string | undefined;
+  readonly untilMs: number;
 }
 
 interface Frame {
@@ -104,6 +108,7 @@ class SseReader {
   readonly #kind: SseKind;
   readonly #hasOffsets: boolean;
   readonly #peer: string | undefined;
+  readonly #untilMs: number;
   #position: Offset;
   #cursor: string;
   #mode: "catching-up" | "live" | "stalled" | "ended" = "catching-up";
@@ -119,7 +124,7 @@ class SseReader {
     state: StreamState,
     from: Offset,
     cursor: string,
-    { kind, hasOffsets, peer }: Following,
+    { kind, hasOffsets, peer, untilMs }: Following,
   ) {
     this.#parts = parts;
     this.#sink = sink;
@@ -129,6 +134,7 @@ class SseReader {
     this.#kind = kind;
     this.#hasOffsets = hasOffsets;
     this.#peer = peer;
+    this.#untilMs = untilMs;
   }
 
   start(): void {
@@ -142,7 +148,8 @@ class SseReader {
       this.#stop();
     });
     // Readers that came together must not all come back together.
-    const lifeMs = spreadMs(options.sseSecondsMax * 1000, 0.05, random.unit());
+    const spread = spreadMs(options.sseSecondsMax * 1000, 0.05, random.unit());
+    const lifeMs = Math.min(spread, Math.max(0, this.#untilMs - this.#parts.clock.nowMs()));
     this.#after(lifeMs, () => {
       this.#end();
     });

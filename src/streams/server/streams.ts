@@ -1,5 +1,6 @@
 /** Handlers that write streams or describe them: PUT, POST, HEAD, DELETE. They decide nothing. */
 
+import type { Access } from "../access/access.ts";
 import { lifeOf } from "../core/stream.ts";
 import type { Act } from "../engine/acts.ts";
 import type { AppendOutcome, Found } from "../engine/outcomes.ts";
@@ -22,19 +23,58 @@ import { invalid } from "../../protocol/refusal.ts";
 import { requireStreamName } from "../../protocol/reserved.ts";
 import { encodeStreamPath, formatOffset, formatRfc3339 } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
-import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
+import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
+import type { Operation, RouteCall } from "./route.ts";
+
+const APPEND_NEEDS = ["append", "close"] as const;
+
+const subject: Operation["subject"] = ({ exchange }) => ({
+  stream: requireStreamName(exchange.path),
+});
+
+export const CREATE: Operation = {
+  needs: ["create"],
+  subject,
+  summary: "Creates a stream, empty or with a first append, or as a fork of another one.",
+  handle: createStream,
+};
+export const APPEND: Operation = {
+  needs: APPEND_NEEDS,
+  subject,
+  summary: "Appends to a stream, closes it, or both.",
+  handle: appendToStream,
+};
+export const LOOK: Operation = {
+  needs: ["read"],
+  subject,
+  summary: "Describes a stream, and what it knows of a producer.",
+  handle: headStream,
+};
+export const DELETE: Operation = {
+  needs: ["delete"],
+  subject,
+  summary: "Deletes a stream.",
+  handle: deleteStream,
+};
 
 /** Where the clients of the protocol keep streams; people forget it. */
 const USUAL_ROOT = "/v1/stream";
 
-export async function refuseMissing(parts: ServerParts, name: StreamName): Promise<WholeAnswer> {
+/** A hint at another stream is for callers that may read that one. */
+export async function refuseMissing(
+  parts: ServerParts,
+  name: StreamName,
+  access: Access,
+): Promise<WholeAnswer> {
   const detail = `there is no stream at ${name}`;
   const other = name.startsWith(`${USUAL_ROOT}${USUAL_ROOT}/`)
     ? name.slice(USUAL_ROOT.length)
     : `${USUAL_ROOT}${name}`;
-  const isThere = (await parts.engine.look(other as StreamName)).kind === "found";
+  const isThere =
+    access.may("read", { stream: other }) &&
+    (await parts.engine.look(other as StreamName)).kind === "found";
   return refuse({
     code: "stream_not_found",
     detail: isThere ? `${detail}; did you mean ${other}?` : detail,
@@ -47,10 +87,12 @@ export function refuseGone(stream: StreamName): WholeAnswer {
   return refuse({ code: "stream_gone", detail, facts: { stream } });
 }
 
-export async function createStream(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
+async function createStream({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
   const name = requireStreamName(exchange.path);
   const header: HeaderGetter = (field) => exchange.header(field);
   const head = parseCreateHead(name, header);
+  if (head.isClosed) access.require("close", { stream: name });
+  if (head.fork !== undefined) access.require("read", { stream: head.fork.sourceName });
   refuseEncoding(header);
   const body = await exchange.body(parts.options.bodyBytesMax);
   let inheritedType: string | undefined;
@@ -63,13 +105,25 @@ export async function createStream(exchange: Exchange, parts: ServerParts): Prom
   return "code" in answer ? refuse(answer) : answer;
 }
 
-export async function appendToStream(
-  exchange: Exchange,
-  parts: ServerParts,
-): Promise<ServerAnswer> {
+/** An append with a close needs both; a close without data needs only that. */
+export function checkAppend(
+  access: Access,
+  stream: StreamName,
+  producer: string | undefined,
+  closes: boolean,
+  hasData: boolean,
+): void {
+  if (access.isUnlimited) return;
+  const subject = { stream, producer };
+  if (hasData || !closes) access.require("append", subject);
+  if (closes) access.require("close", subject);
+}
+
+async function appendToStream({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
   const name = requireStreamName(exchange.path);
   const header: HeaderGetter = (field) => exchange.header(field);
   const head = parseAppendHead(header);
+  checkAppend(access, name, head.producer?.id, head.closes, exchange.hasBody);
   refuseEncoding(header);
   const { received } = exchange;
   const { bodyBytesMax } = parts.options;
@@ -82,15 +136,14 @@ export async function appendToStream(
     const key = claimKey(parts, head, command);
     command = { ...command, key: key instanceof Promise ? await key : key };
   }
-  if (head.waitMs > 0) return appendPatiently(exchange, parts, name, command, head.waitMs);
+  if (head.waitMs > 0) return appendPatiently({ exchange, parts, access }, name, command, head.waitMs);
   const outcome = await parts.engine.append(name, command);
-  if (outcome.kind === "missing") return refuseMissing(parts, name);
+  if (outcome.kind === "missing") return refuseMissing(parts, name, access);
   return answerAppend(outcome, command, name);
 }
 
 async function appendPatiently(
-  exchange: Exchange,
-  parts: ServerParts,
+  { exchange, parts, access }: Omit<RouteCall, "params">,
   name: StreamName,
   command: AppendCommand,
   waitMs: number,
@@ -102,7 +155,7 @@ async function appendPatiently(
   const outcome = await parts.engine.append(name, command, patient);
   const answer =
     outcome.kind === "missing"
-      ? await refuseMissing(parts, name)
+      ? await refuseMissing(parts, name, access)
       : answerAppend(outcome, command, name);
   if (!patient.wasHeld) return answer;
   return { ...answer, headers: { ...answer.headers, [HEADER.preferenceApplied]: "wait" } };
@@ -138,26 +191,27 @@ function claimKey(
   return finish(key, content);
 }
 
-export async function deleteStream(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
+async function deleteStream(call: RouteCall): Promise<ServerAnswer> {
+  const { exchange, parts, access } = call;
   const name = requireStreamName(exchange.path);
   // A condition that is not looked at would be worse than none.
   if (exchange.header("if-match") !== undefined) throw invalid("If-Match", "is for POST");
   const run = async (act: Act | undefined): Promise<ServerAnswer> => {
     const outcome = await parts.engine.delete(name, act);
-    if (outcome.kind === "missing") return refuseMissing(parts, name);
+    if (outcome.kind === "missing") return refuseMissing(parts, name, access);
     if (outcome.kind === "gone") return refuseGone(name);
     return { status: 204, headers: {} };
   };
-  return actOnce(exchange, parts, undefined, run, () => ({ status: 204, headers: {} }));
+  return actOnce(call, undefined, run, () => ({ status: 204, headers: {} }));
 }
 
-export async function headStream(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
+async function headStream({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
   const name = requireStreamName(exchange.path);
   const id = exchange.header(SENT.producerId);
   const producer =
     id === undefined ? undefined : await parts.engine.producer(name, parseProducerId(id));
   const look = await parts.engine.look(name);
-  if (look.kind === "missing") return refuseMissing(parts, name);
+  if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);
   return { status: 200, headers: { ...describe(look), ...describeProducer(producer) } };
 }

@@ -3,15 +3,11 @@
 import { describe, expect, test } from "vitest";
 import { systemClock } from "../../base/clock.ts";
 import type { StreamName } from "../core/types.ts";
-import { Engine } from "../engine/engine.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { systemRandom } from "../../base/random.ts";
 import { openMemoryStore } from "../stores/memory.ts";
-import { jsonRecordEnd } from "../../protocol/json.ts";
-import { subscriptionFormat } from "../../protocol/subscription.ts";
 import { createServer, type ServerOptions } from "../server.ts";
 import type { Exchange } from "./exchange.ts";
-import { handleSubscriptions } from "./subscriptions.ts";
 
 const ROOT = "/v1/stream/__ds/";
 const BASE_URL = "https://hapax.example";
@@ -26,19 +22,18 @@ interface Reply {
 }
 
 function openStage() {
-  const engine = new Engine({
+  const server = createServer({
     store: openMemoryStore(),
     clock: systemClock,
-    jsonRecordsEnd: jsonRecordEnd,
     random: systemRandom,
-    subscriptions: {
-      courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "not in this test" }) },
-      format: subscriptionFormat,
-      publicBaseUrl: () => BASE_URL,
+    courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "not in this test" }) },
+    address: "127.0.0.1",
+    publicUrl: () => BASE_URL,
+    onFault: (error) => {
+      throw error;
     },
   });
-  const { subscriptions } = engine;
-  engine.observe(subscriptions);
+  const { engine } = server;
   return {
     call: async (method: string, path: string, body?: unknown, token?: string): Promise<Reply> => {
       const authorization = token === undefined ? undefined : `Bearer ${token}`;
@@ -54,7 +49,7 @@ function openStage() {
         body: () => Promise.resolve(new TextEncoder().encode(text)),
         onAbort: () => undefined,
       };
-      const answer = await handleSubscriptions(exchange, subscriptions);
+      const answer = await server.handle(exchange);
       const { status, headers } = answer;
       const bytes = "body" in answer ? (answer.body as Uint8Array) : undefined;
       const value: unknown = bytes === undefined ? {} : JSON.parse(new TextDecoder().decode(bytes));

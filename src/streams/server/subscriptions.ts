@@ -5,10 +5,14 @@
  * A refusal is a problem document like any other, with the member `error` that the protocol has.
  */
 
+import { notAllowed } from "../access/access.ts";
 import type { ReportOutcome, Subscriptions } from "../engine/subscriptions.ts";
-import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import type { SubscriptionView } from "../engine/subscriptions/view.ts";
+import { subscriptionOf } from "../signer.ts";
+import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
+import { BETWEEN, splitScoped } from "../../protocol/scoped-name.ts";
 import {
   parseClaim,
   parseReport,
@@ -27,97 +31,111 @@ import {
   parseRelativePath,
 } from "../../protocol/subscription-path.ts";
 import { decodePercent, parseBearer } from "../../protocol/values.ts";
-import type { WebhookAddressOptions } from "../../protocol/webhook-address.ts";
 import type { ServerAnswer, Exchange } from "./exchange.ts";
 import { problemAnswer } from "./problem.ts";
-
-type Action = "callback" | "claim" | "ack" | "release";
-
-type Route =
-  | { readonly kind: "jwks" }
-  | { readonly kind: "subscription"; readonly id: string }
-  | { readonly kind: "streams"; readonly id: string }
-  | { readonly kind: "stream"; readonly id: string; readonly path: string }
-  | { readonly kind: "action"; readonly id: string; readonly action: Action };
+import type { Operation, Route, RouteCall } from "./route.ts";
 
 type Facts = Readonly<Record<string, unknown>>;
+type Report = "callback" | "ack";
 
 const NO_CONTENT: ServerAnswer = { status: 204, headers: { [HEADER.cacheControl]: "no-store" } };
+const PATH = `${CONTROL_ROOT}subscriptions/{id}`;
 
-export async function handleSubscriptions(
-  exchange: Exchange,
-  subscriptions: Subscriptions,
-  addresses: WebhookAddressOptions = {},
-): Promise<ServerAnswer> {
-  try {
-    return await dispatch(exchange, subscriptions, addresses);
-  } catch (error) {
-    if (!isHapaxError(error)) throw error;
-    return refusal(error);
-  }
+/** Handlers of one subscription: its id as the caller knows it, and the one under which the engine keeps it. */
+interface SubscriptionCall extends RouteCall {
+  readonly id: string;
+  readonly kept: string;
+  readonly subscriptions: Subscriptions;
 }
 
-function dispatch(
-  exchange: Exchange,
-  subscriptions: Subscriptions,
-  addresses: WebhookAddressOptions,
-): Promise<ServerAnswer> {
-  const route = parseRoute(exchange.path);
-  const { method } = exchange;
-  switch (route.kind) {
-    case "jwks":
-      return method === "GET" ? answerJwks(subscriptions) : notAllowed("GET");
-    case "subscription":
-      if (method === "PUT") return subscribe(exchange, subscriptions, route.id, addresses);
-      if (method === "GET") return describe(subscriptions, route.id);
-      if (method === "DELETE") return unsubscribe(subscriptions, route.id);
-      return notAllowed("GET, PUT, DELETE");
-    case "streams":
-      return method === "POST" ? link(exchange, subscriptions, route.id) : notAllowed("POST");
-    case "stream":
-      if (method !== "DELETE") return notAllowed("DELETE");
-      return unlink(subscriptions, route.id, route.path);
-    case "action":
-      if (method !== "POST") return notAllowed("POST");
-      if (route.action === "claim") return claim(exchange, subscriptions, route.id);
-      if (route.action === "release") return release(exchange, subscriptions, route.id);
-      return report(exchange, subscriptions, route.id, route.action);
-    default:
-      return route satisfies never;
-  }
+type SubscriptionHandler = (call: SubscriptionCall) => Promise<ServerAnswer>;
+
+/** For callers with the right to subscribe. */
+function own(summary: string, handle: SubscriptionHandler): Operation {
+  return {
+    needs: ["subscribe"],
+    subject: ({ params }) => ({ subscription: idOf(params) }),
+    summary,
+    handle: (call) => {
+      const id = idOf(call.params);
+      const { subscriptions } = call.parts.engine;
+      return handle({ ...call, id, kept: call.access.scoped(id), subscriptions });
+    },
+  };
 }
 
-function parseRoute(path: string): Route {
-  const rest = path.slice(CONTROL_ROOT.length);
-  if (rest === "jwks.json") return { kind: "jwks" };
-  const [collection, encodedId = "", action, ...encodedPath] = rest.split("/");
-  const id = decodePercent(encodedId);
-  if (collection !== "subscriptions" || id === undefined || id === "") throw noRoute(path);
-  if (new TextEncoder().encode(id).length > LIMITS.subscriptionIdBytesMax) {
-    const max = LIMITS.subscriptionIdBytesMax;
-    throw new HapaxError("invalid_request", `the id of a subscription has at most ${max} bytes`);
-  }
-  if (action === undefined) return { kind: "subscription", id };
-  if (action === "streams") {
-    if (encodedPath.length === 0) return { kind: "streams", id };
-    // The path may come encoded as one segment or as it is.
-    const streamPath = decodePercent(encodedPath.join("/"));
-    if (streamPath === undefined) throw noRoute(path);
-    return { kind: "stream", id, path: streamPath };
-  }
-  if (encodedPath.length > 0) throw noRoute(path);
-  switch (action) {
-    case "callback":
-    case "claim":
-    case "ack":
-    case "release":
-      return { kind: "action", id, action };
-    default:
-      throw noRoute(path);
-  }
+/** For the holder of a token of a wake or a claim. The token names the subscription, also one of a namespace. */
+function byToken(summary: string, handle: SubscriptionHandler): Operation {
+  return {
+    needs: "token",
+    summary,
+    handle: (call) => {
+      const id = idOf(call.params);
+      const named = subscriptionOf(requireToken(call.exchange));
+      const isNamed = named !== undefined && splitScoped(named).name === id;
+      const { subscriptions } = call.parts.engine;
+      return handle({ ...call, id, kept: isNamed ? named : id, subscriptions });
+    },
+  };
 }
 
-async function answerJwks(subscriptions: Subscriptions): Promise<ServerAnswer> {
+function route(path: string, methods: Route["methods"]): Route {
+  return { path, methods, allow: Object.keys(methods).join(", "), refuse: refusal };
+}
+
+export const SUBSCRIPTION_ROUTES: readonly Route[] = [
+  route(`${CONTROL_ROOT}jwks.json`, {
+    GET: {
+      needs: "nothing",
+      summary: "Shows the public keys that sign webhooks.",
+      handle: answerJwks,
+    },
+  }),
+  route(PATH, {
+    GET: own("Shows a subscription.", describe),
+    PUT: own("Creates a subscription.", subscribe),
+    DELETE: own("Deletes a subscription.", unsubscribe),
+  }),
+  route(`${PATH}/streams`, { POST: own("Lets a subscription follow more streams.", link) }),
+  route(`${PATH}/streams/{path...}`, {
+    DELETE: own("Lets a subscription follow a stream no longer.", unlink),
+  }),
+  route(`${PATH}/claim`, { POST: own("Gives a worker the pending work.", claim) }),
+  route(`${PATH}/callback`, {
+    POST: byToken("Reports what a webhook has done.", (call) => report(call, "callback")),
+  }),
+  route(`${PATH}/ack`, {
+    POST: byToken("Reports what a worker has done.", (call) => report(call, "ack")),
+  }),
+  route(`${PATH}/release`, { POST: byToken("Gives a claim back.", release) }),
+];
+
+function idOf([encoded = ""]: readonly string[]): string {
+  const id = decodePercent(encoded);
+  if (id === undefined || id === "") throw noControlRoute();
+  const max = LIMITS.subscriptionIdBytesMax;
+  if (new TextEncoder().encode(id).length > max || id.includes(BETWEEN)) {
+    const words = `the id of a subscription has at most ${max} bytes, and no NUL`;
+    throw new HapaxError("invalid_request", words);
+  }
+  return id;
+}
+
+/** Whether the caller may follow what a subscription follows. Otherwise it is not there for this caller. */
+function mayFollow({ access, id }: SubscriptionCall, view: SubscriptionView): boolean {
+  const { pattern } = view.settings;
+  const streams = view.links.map(({ stream }) => stream);
+  return access.mayFollow("subscribe", { subscription: id }, { pattern, streams });
+}
+
+async function isHidden(call: SubscriptionCall): Promise<boolean> {
+  if (call.access.isUnlimited) return false;
+  const view = await call.subscriptions.describe(call.kept);
+  return view !== undefined && !mayFollow(call, view);
+}
+
+async function answerJwks({ parts }: RouteCall): Promise<ServerAnswer> {
+  const { subscriptions } = parts.engine;
   const body = new TextEncoder().encode(JSON.stringify(await subscriptions.jwks()));
   const headers = {
     [HEADER.contentType]: "application/jwk-set+json",
@@ -126,59 +144,58 @@ async function answerJwks(subscriptions: Subscriptions): Promise<ServerAnswer> {
   return { status: 200, headers, body };
 }
 
-async function subscribe(
-  exchange: Exchange,
-  subscriptions: Subscriptions,
-  id: string,
-  addresses: WebhookAddressOptions,
-): Promise<ServerAnswer> {
+async function subscribe(call: SubscriptionCall): Promise<ServerAnswer> {
+  const { exchange, parts, access, id, kept, subscriptions } = call;
+  const addresses = { allowLoopback: parts.options.allowLoopbackWebhooks };
   const options = parseSubscribe(await readBody(exchange), addresses);
-  const outcome = await subscriptions.subscribe(id, options);
+  if (!access.mayFollow("subscribe", { subscription: id }, options)) throw notAllowed("subscribe");
+  if (options.way.kind === "pull_wake") {
+    access.require("append", { stream: options.way.wakeStream });
+  }
+  const outcome = await subscriptions.subscribe(kept, options);
   if (outcome.kind === "conflict") {
     throw new HapaxError("subscription_exists", `the subscription differs in ${outcome.reason}`);
   }
   return json(outcome.kind === "created" ? 201 : 200, encodeSubscription(outcome.view));
 }
 
-async function describe(subscriptions: Subscriptions, id: string): Promise<ServerAnswer> {
-  const view = await subscriptions.describe(id);
-  if (view === undefined) throw missing();
+async function describe(call: SubscriptionCall): Promise<ServerAnswer> {
+  const view = await call.subscriptions.describe(call.kept);
+  if (view === undefined || !mayFollow(call, view)) throw missing();
   return json(200, encodeSubscription(view));
 }
 
-async function unsubscribe(subscriptions: Subscriptions, id: string): Promise<ServerAnswer> {
-  await subscriptions.unsubscribe(id);
+async function unsubscribe(call: SubscriptionCall): Promise<ServerAnswer> {
+  if (await isHidden(call)) return NO_CONTENT;
+  await call.subscriptions.unsubscribe(call.kept);
   return NO_CONTENT;
 }
 
-async function link(
-  exchange: Exchange,
-  subscriptions: Subscriptions,
-  id: string,
-): Promise<ServerAnswer> {
-  const names = parseStreams(await readBody(exchange));
-  if (!(await subscriptions.link(id, names))) throw missing();
+async function link(call: SubscriptionCall): Promise<ServerAnswer> {
+  const { exchange, access, id, kept, subscriptions } = call;
+  const streams = parseStreams(await readBody(exchange));
+  if (!access.mayFollow("subscribe", { subscription: id }, { streams })) {
+    throw notAllowed("subscribe");
+  }
+  if ((await isHidden(call)) || !(await subscriptions.link(kept, streams))) throw missing();
   return NO_CONTENT;
 }
 
-async function unlink(
-  subscriptions: Subscriptions,
-  id: string,
-  path: string,
-): Promise<ServerAnswer> {
+async function unlink(call: SubscriptionCall): Promise<ServerAnswer> {
+  // The path may come encoded as one segment or as it is.
+  const path = decodePercent(call.params[1] ?? "");
+  if (path === undefined) throw noControlRoute();
   const name = parseRelativePath(path);
   if (name === undefined) throw new HapaxError("invalid_request", "the stream path is not valid");
-  if (!(await subscriptions.unlink(id, name))) throw missing();
+  if ((await isHidden(call)) || !(await call.subscriptions.unlink(call.kept, name))) throw missing();
   return NO_CONTENT;
 }
 
-async function claim(
-  exchange: Exchange,
-  subscriptions: Subscriptions,
-  id: string,
-): Promise<ServerAnswer> {
+async function claim(call: SubscriptionCall): Promise<ServerAnswer> {
+  const { exchange, kept, subscriptions } = call;
   const worker = parseClaim(await readBody(exchange));
-  const outcome = await subscriptions.claim(id, worker);
+  if (await isHidden(call)) throw missing();
+  const outcome = await subscriptions.claim(kept, worker);
   switch (outcome.kind) {
     case "claimed":
       return json(200, encodeClaim(outcome));
@@ -199,33 +216,31 @@ async function claim(
 }
 
 async function report(
-  exchange: Exchange,
-  subscriptions: Subscriptions,
-  id: string,
-  action: "callback" | "ack",
+  { exchange, kept, subscriptions }: SubscriptionCall,
+  action: Report,
 ): Promise<ServerAnswer> {
   const token = requireToken(exchange);
   const body = parseReport(await readBody(exchange));
   const kind = action === "callback" ? "callback" : "claim";
-  const outcome = await subscriptions.report(id, kind, token, body);
+  const outcome = await subscriptions.report(kept, kind, token, body);
   if (outcome.kind === "settled") return json(200, encodeReported(outcome.isWokenAgain));
   throw reportRefusal(outcome, action);
 }
 
-async function release(
-  exchange: Exchange,
-  subscriptions: Subscriptions,
-  id: string,
-): Promise<ServerAnswer> {
+async function release({
+  exchange,
+  kept,
+  subscriptions,
+}: SubscriptionCall): Promise<ServerAnswer> {
   const token = requireToken(exchange);
-  const outcome = await subscriptions.release(id, token, parseReport(await readBody(exchange)));
+  const outcome = await subscriptions.release(kept, token, parseReport(await readBody(exchange)));
   if (outcome.kind === "settled") return NO_CONTENT;
   throw reportRefusal(outcome, "release");
 }
 
 function reportRefusal(
   outcome: Exclude<ReportOutcome, { kind: "settled" }>,
-  action: Action,
+  action: Report | "release",
 ): HapaxError {
   switch (outcome.kind) {
     case "fenced":
@@ -268,7 +283,7 @@ function json(status: number, body: Uint8Array): ServerAnswer {
   return { status, headers, body, mayCompress: true };
 }
 
-function refusal(
+export function refusal(
   error: HapaxError,
   facts: Facts = {},
   headers: Record<string, string> = {},
@@ -277,19 +292,14 @@ function refusal(
   return problemAnswer(error, { facts: { error: member }, headers });
 }
 
-function notAllowed(allow: string): Promise<ServerAnswer> {
-  const error = new HapaxError("method_not_allowed", `this path takes ${allow}`);
-  return Promise.resolve(refusal(error, {}, { [HEADER.allow]: allow }));
-}
-
-function noRoute(path: string): HapaxError {
-  return new HapaxError("not_found", `there is no such control route: path=${path}`);
+export function noControlRoute(): HapaxError {
+  return new HapaxError("not_found", "there is no such control route");
 }
 
 function missing(): HapaxError {
   return new HapaxError("subscription_not_found", "there is no subscription of this id");
 }
 
-function wrongType(action: Action): HapaxError {
+function wrongType(action: Report | "release" | "claim"): HapaxError {
   return new HapaxError("invalid_request", `${action} does not apply to this type of subscription`);
 }

@@ -4,6 +4,8 @@ import { SENT } from "../../protocol/headers.ts";
 import { digestContent } from "../core/content-digest.ts";
 import type { UnfitOperation } from "../core/transaction-state.ts";
 import type { KeyClaim } from "../core/keys.ts";
+import type { ProducerId } from "../core/types.ts";
+import type { Access } from "../access/access.ts";
 import type {
   TransactionCommitted,
   TransactionCommand,
@@ -29,35 +31,49 @@ import { decodePercent, parseQuery } from "../../protocol/values.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
-import { methodNotAllowed, refuse } from "./problem.ts";
+import { refuse } from "./problem.ts";
+import { readRoute, type Route, type RouteCall } from "./route.ts";
+import { checkAppend } from "./streams.ts";
 
-export const TRANSACTIONS_PATH = "/_hapax/transactions";
+const TRANSACTIONS_PATH = "/_hapax/transactions";
+/** What an operation of a transaction can need. */
+const OPERATION_NEEDS = ["append", "create", "close", "consume", "subscribe", "read"] as const;
 
-export function handleTransactions(
-  exchange: Exchange,
-  parts: ServerParts,
-): ServerAnswer | Promise<ServerAnswer> {
-  const { method, path } = exchange;
-  if (path === TRANSACTIONS_PATH) {
-    return method === "POST" ? commit(exchange, parts) : methodNotAllowed("POST, OPTIONS");
-  }
-  if (method !== "GET" && method !== "HEAD") return methodNotAllowed("GET, HEAD, OPTIONS");
-  return find(exchange, parts, path.slice(TRANSACTIONS_PATH.length + 1));
-}
+export const TRANSACTION_ROUTES: readonly Route[] = [
+  {
+    path: TRANSACTIONS_PATH,
+    methods: {
+      POST: {
+        needs: OPERATION_NEEDS,
+        summary: "Commits several operations together, or none of them.",
+        handle: commit,
+      },
+    },
+    allow: "POST, OPTIONS",
+  },
+  readRoute(`${TRANSACTIONS_PATH}/{identity...}`, {
+    needs: OPERATION_NEEDS,
+    summary: "Says what became of a transaction.",
+    handle: find,
+  }),
+];
 
-async function commit(exchange: Exchange, parts: ServerParts): Promise<ServerAnswer> {
+async function commit({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
   const head = parseIdentity((name) => exchange.header(name));
+  checkProducer(access, head);
   refuseEncoding((name) => exchange.header(name));
   const { bodyBytesMax } = parts.options;
   const body = await exchange.body(bodyBytesMax);
   const parsed = parseTransaction(exchange.header("content-type"), body, bodyBytesMax);
   if (parsed.kind === "refused") return refuse(parsed.refusal);
-  const identity = await identify(parts, head, body);
-  const unfit = await checkTokens(parts, parsed.operations);
+  for (const operation of parsed.operations) checkOperation(access, head, operation);
+  const identity = await identify(parts, access, head, body);
+  const requests = scopeOperations(access, parsed.operations);
+  const unfit = await checkTokens(parts, requests);
   const { transactions } = parts.engine;
   // From here to the decision nothing waits, so that the streams are those that were looked at.
   const read = (): TransactionCommand => {
-    const operations = resolveOperations(parsed.operations, unfit, (stream) =>
+    const operations = resolveOperations(requests, unfit, (stream) =>
       transactions.contentTypeOf(stream),
     );
     let bytes = 0;
@@ -86,24 +102,80 @@ function answerCommitted(outcome: TransactionCommitted): WholeAnswer {
 /** The content of a key, or of a producer's number, is the whole request. */
 async function identify(
   parts: ServerParts,
+  access: Access,
   head: IdentityHead,
   body: Uint8Array | undefined,
 ): Promise<TransactionIdentity> {
   if (head.kind === "producer") {
-    return { ...head, digest: body === undefined ? undefined : digestContent(body, false) };
+    const id = access.scoped(head.claim.id) as ProducerId;
+    const digest = body === undefined ? undefined : digestContent(body, false);
+    return { kind: "producer", claim: { ...head.claim, id }, digest };
   }
-  return { kind: "key", claim: await claimKey(parts, head.key, body) };
+  return { kind: "key", claim: await claimKey(parts, access, head.key, body) };
 }
 
 /** Without a body the claim is good for a look only. */
 async function claimKey(
   parts: ServerParts,
+  access: Access,
   key: KeyHead,
   body: Uint8Array | undefined,
 ): Promise<KeyClaim> {
-  const keyDigest = await parts.digest(keyBytes(key.text));
+  const keyDigest = await parts.digest(keyBytes(access.scoped(key.text)));
   const contentDigest = body === undefined ? keyDigest : await parts.digest(body);
   return { mark: markOf(keyDigest, contentDigest, false), isContent: false, timeMs: key.timeMs };
+}
+
+/** The id of a producer orders its transactions, so a caller that is bound to others must not use it. */
+function checkProducer(access: Access, head: IdentityHead): void {
+  if (head.kind !== "producer") return;
+  access.requireOneOf(OPERATION_NEEDS, { producer: head.claim.id });
+}
+
+function checkOperation(access: Access, head: IdentityHead, operation: OperationRequest): void {
+  const producer = head.kind === "producer" ? head.claim.id : undefined;
+  switch (operation.kind) {
+    case "append":
+      checkAppend(access, operation.stream, producer, operation.closes, operation.body.length > 0);
+      return;
+    case "create":
+      access.require("create", { stream: operation.command.name });
+      return;
+    case "close":
+      access.require("close", { stream: operation.stream, producer });
+      return;
+    case "commit":
+    case "expect_lease": {
+      const { group, stream } = operation.lease;
+      access.require("consume", { group, stream });
+      return;
+    }
+    case "ack":
+      access.require("subscribe", { subscription: operation.subscription });
+      return;
+    case "expect_tail":
+    case "expect_absent":
+      access.require("read", { stream: operation.stream });
+      return;
+    default:
+      operation satisfies never;
+  }
+}
+
+/** Operations as the engine keeps their names. */
+function scopeOperations(
+  access: Access,
+  operations: readonly OperationRequest[],
+): readonly OperationRequest[] {
+  if (access.namespace === undefined) return operations;
+  return operations.map((operation) => {
+    if (operation.kind === "commit" || operation.kind === "expect_lease") {
+      const { lease } = operation;
+      return { ...operation, lease: { ...lease, group: access.scoped(lease.group) } };
+    }
+    if (operation.kind !== "ack") return operation;
+    return { ...operation, subscription: access.scoped(operation.subscription) };
+  });
 }
 
 /** Acks whose token is not good are refused in their place. */
@@ -131,22 +203,33 @@ const TOKEN_REASONS = {
   fenced: "subscription_fenced",
 } as const;
 
-async function find(
-  exchange: Exchange,
-  parts: ServerParts,
-  encoded: string,
-): Promise<ServerAnswer> {
-  const head = parseIdentity(identityInTarget(exchange, encoded));
-  const identity = await identify(parts, head, undefined);
+async function find({ exchange, parts, access, params }: RouteCall): Promise<ServerAnswer> {
+  const head = parseIdentity(identityInTarget(exchange, params[0] ?? ""));
+  checkProducer(access, head);
+  const identity = await identify(parts, access, head, undefined);
   const outcome = await parts.engine.transactions.find(identity);
   switch (outcome.kind) {
     case "committed":
+      // One that the caller could not have sent is not there for this caller.
+      if (!mayKnow(access, outcome)) throw unknownTransaction();
       return answerCommitted(outcome);
     case "missing":
-      throw new HapaxError("transaction_not_found", "no such transaction is committed now");
+      throw unknownTransaction();
     case "fenced":
       return refuse(encodeAppendRefusal(outcome));
   }
+}
+
+function mayKnow(access: Access, { operations = [] }: TransactionCommitted): boolean {
+  return operations.every(
+    (outcome) =>
+      outcome === undefined ||
+      OPERATION_NEEDS.some((action) => access.may(action, { stream: outcome.stream })),
+  );
+}
+
+function unknownTransaction(): HapaxError {
+  return new HapaxError("transaction_not_found", "no such transaction is committed now");
 }
 
 /** A target names an identity as the headers would. */

@@ -1,0 +1,204 @@
+/**
+ * What an identity may do, worked out once for each identity. One place decides: every handler asks here.
+ *
+ *   - a request is allowed if one grant allows all of it;
+ *   - the answer depends on names and grants alone, never on what exists, so a refusal tells nothing of what exists;
+ *   - a namespace is compared by whole segments, and comes before all grants.
+ *
+ * PROTOCOL.md §21.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import { Glob } from "../../base/glob.ts";
+import { joinScoped, splitScoped } from "../../protocol/scoped-name.ts";
+import type { Action, Grant, Identity, Quotas } from "./identity.ts";
+
+/** What a request is about. A name that is left out plays no part in it. */
+export interface Subject {
+  readonly stream?: string | undefined;
+  readonly producer?: string | undefined;
+  readonly group?: string | undefined;
+  readonly subscription?: string | undefined;
+}
+
+/** Streams that a group or a subscription follows. */
+export interface Followed {
+  readonly pattern?: string | undefined;
+  readonly streams: readonly string[];
+}
+
+/** Decisions about streams that are remembered for each identity. */
+const REMEMBERED_MAX = 1000;
+
+interface CompiledGrant {
+  readonly actions: ReadonlySet<Action>;
+  readonly streams: readonly Glob[] | undefined;
+  readonly groups: readonly NamePattern[] | undefined;
+  readonly subscriptions: readonly NamePattern[] | undefined;
+  readonly producers: readonly NamePattern[] | undefined;
+}
+
+/** A name, or the beginning of names. */
+interface NamePattern {
+  readonly text: string;
+  readonly isPrefix: boolean;
+}
+
+const EMPTY: Subject = {};
+
+export class Access {
+  /** Of the identity, for logs and metrics. Undefined: the server has no authentication. */
+  readonly name: string | undefined;
+  /** Without a slash at the end. */
+  readonly namespace: string | undefined;
+  readonly quotas: Quotas;
+  /** When the identity ends, in Unix time. */
+  readonly expiresAtMs: number;
+  readonly #grants: readonly CompiledGrant[];
+  readonly #within: Glob | undefined;
+  /** Everything is allowed, so nothing is looked at. */
+  readonly #isFree: boolean;
+  readonly #bindsProducers: boolean;
+  /** Answers about streams alone, by action. They never change. */
+  readonly #known = new Map<Action, Map<string, boolean>>();
+
+  constructor(identity: Identity | undefined) {
+    const { namespace, quotas = {}, expiresAtMs = Infinity, grants = [] } = identity ?? {};
+    this.name = identity?.name;
+    this.namespace = namespace;
+    this.quotas = quotas;
+    this.expiresAtMs = expiresAtMs;
+    this.#grants = grants.map((grant) => compile(grant));
+    this.#within = namespace === undefined ? undefined : new Glob(`${escapeStars(namespace)}/**`);
+    this.#isFree = identity === undefined;
+    this.#bindsProducers = this.#grants.some(({ producers }) => producers !== undefined);
+  }
+
+  /** Whether one grant allows the action on all that the request is about. */
+  may(action: Action, subject: Subject = EMPTY): boolean {
+    if (this.#isFree) return true;
+    const { stream, producer, group, subscription } = subject;
+    const isPlain = producer === undefined || !this.#bindsProducers;
+    if (stream !== undefined && isPlain && group === undefined && subscription === undefined) {
+      return this.#maySee(action, stream);
+    }
+    if (stream !== undefined && !this.#isWithin(stream)) return false;
+    return this.#grants.some(
+      (grant) =>
+        grant.actions.has(action) &&
+        (stream === undefined || matchesStream(grant, stream)) &&
+        matchesName(grant.producers, producer) &&
+        matchesName(grant.groups, group) &&
+        matchesName(grant.subscriptions, subscription),
+    );
+  }
+
+  /** Whether nothing is refused, so that nothing has to be looked at. */
+  get isUnlimited(): boolean {
+    return this.#isFree;
+  }
+
+  /** The beginning that all reachable streams with this beginning have. Undefined: there are none. */
+  beginningOf(prefix: string): string | undefined {
+    const { namespace } = this;
+    if (namespace === undefined || prefix.startsWith(namespace)) return prefix;
+    return namespace.startsWith(prefix) ? namespace : undefined;
+  }
+
+  /** Throws the refusal if no grant allows it. */
+  require(action: Action, subject: Subject = EMPTY): void {
+    if (!this.may(action, subject)) throw notAllowed(action);
+  }
+
+  /** Throws the refusal if no grant allows one of the actions. */
+  requireOneOf(actions: readonly Action[], subject: Subject = EMPTY): void {
+    const [first] = actions;
+    if (first !== undefined && !actions.some((action) => this.may(action, subject))) {
+      throw notAllowed(first);
+    }
+  }
+
+  /** Whether the streams that are followed are all within one grant for the action. */
+  mayFollow(action: Action, subject: Subject, followed: Followed): boolean {
+    if (this.#isFree) return true;
+    const { pattern, streams } = followed;
+    const within = this.#within;
+    if (within !== undefined && pattern !== undefined && !within.covers(pattern)) return false;
+    if (!streams.every((stream) => this.#isWithin(stream))) return false;
+    return this.#grants.some(
+      (grant) =>
+        grant.actions.has(action) &&
+        matchesName(grant.groups, subject.group) &&
+        matchesName(grant.subscriptions, subject.subscription) &&
+        (pattern === undefined ||
+          grant.streams === undefined ||
+          grant.streams.some((glob) => glob.covers(pattern))) &&
+        streams.every((stream) => matchesStream(grant, stream)),
+    );
+  }
+
+  /** The name under which the server keeps a group, a subscription or an identity of this namespace. */
+  scoped(name: string): string {
+    return joinScoped(this.namespace, name);
+  }
+
+  /** The name as the client knows it, or undefined if it is not of this namespace. */
+  unscoped(kept: string): string | undefined {
+    const { namespace, name } = splitScoped(kept);
+    return namespace === this.namespace ? name : undefined;
+  }
+
+  #maySee(action: Action, stream: string): boolean {
+    let known = this.#known.get(action);
+    if (known === undefined) this.#known.set(action, (known = new Map()));
+    let answer = known.get(stream);
+    if (answer !== undefined) return answer;
+    answer =
+      this.#isWithin(stream) &&
+      this.#grants.some((grant) => grant.actions.has(action) && matchesStream(grant, stream));
+    if (known.size >= REMEMBERED_MAX) known.clear();
+    known.set(stream, answer);
+    return answer;
+  }
+
+  #isWithin(stream: string): boolean {
+    const { namespace } = this;
+    if (namespace === undefined || stream === namespace) return true;
+    return stream.startsWith(namespace) && stream[namespace.length] === "/";
+  }
+}
+
+/** The access of every client of a server without authentication. */
+export const UNLIMITED = new Access(undefined);
+
+export function notAllowed(action: Action): HapaxError {
+  return new HapaxError("not_allowed", `no grant allows it: action=${action}`);
+}
+
+function compile(grant: Grant): CompiledGrant {
+  return {
+    actions: new Set(grant.actions),
+    streams: grant.streams?.map((pattern) => new Glob(pattern)),
+    groups: grant.groups?.map((text) => namePattern(text)),
+    subscriptions: grant.subscriptions?.map((text) => namePattern(text)),
+    producers: grant.producers?.map((text) => namePattern(text)),
+  };
+}
+
+function namePattern(text: string): NamePattern {
+  const isPrefix = text.endsWith("*");
+  return { text: isPrefix ? text.slice(0, -1) : text, isPrefix };
+}
+
+function matchesStream({ streams }: CompiledGrant, name: string): boolean {
+  return streams === undefined || streams.some((glob) => glob.matches(name));
+}
+
+function matchesName(patterns: readonly NamePattern[] | undefined, name: string | undefined) {
+  if (patterns === undefined || name === undefined) return true;
+  return patterns.some(({ text, isPrefix }) => (isPrefix ? name.startsWith(text) : name === text));
+}
+
+function escapeStars(path: string): string {
+  return path.replaceAll("*", "%2A");
+}

@@ -1,0 +1,107 @@
+/**
+ * Who sends a request: asks the function of authorization, and lets nobody in whom it does not name.
+ *
+ *   - a function that throws, hangs or returns something else refuses the request, and holds no other one;
+ *   - an identity whose time is over is refused, also if the function still returns it;
+ *   - what an identity may do is worked out once for each object that the function returns.
+ */
+
+import type { Clock } from "../../base/clock.ts";
+import { HapaxError } from "../../base/errors.ts";
+import { Access, UNLIMITED } from "../access/access.ts";
+import { checkIdentity } from "../access/check-identity.ts";
+import type { Authorize, Identity, IdentityRefusal } from "../access/identity.ts";
+import type { Exchange } from "./exchange.ts";
+
+export interface GateOptions {
+  /** Undefined: the server has no authentication, and every client may do everything. */
+  readonly authorize: Authorize | undefined;
+  readonly timeoutMs: number;
+  readonly clock: Clock;
+  /** Called with what is wrong with the function. */
+  readonly onFault: (error: unknown) => void;
+}
+
+export class Gate {
+  readonly #options: GateOptions;
+  readonly #known = new WeakMap<object, Access>();
+
+  constructor(options: GateOptions) {
+    this.#options = options;
+  }
+
+  /** Whether requests need an identity. */
+  get isGuarded(): boolean {
+    return this.#options.authorize !== undefined;
+  }
+
+  /** The access of the client that sends the request. Throws, or rejects with, the refusal. */
+  admit(exchange: Exchange): Access | Promise<Access> {
+    const { authorize } = this.#options;
+    if (authorize === undefined) return UNLIMITED;
+    let answer: ReturnType<Authorize>;
+    try {
+      answer = authorize(exchange);
+    } catch (error) {
+      throw this.#broken(error);
+    }
+    if (answer instanceof Promise) return this.#wait(answer);
+    return this.#accessOf(answer);
+  }
+
+  async #wait(answer: Promise<Identity | IdentityRefusal>): Promise<Access> {
+    const { clock, timeoutMs } = this.#options;
+    let cancel: () => void = () => undefined;
+    const late = new Promise<never>((_, reject) => {
+      cancel = clock.after(timeoutMs, () => {
+        reject(new Error(`authorize has not answered within ${timeoutMs} ms`));
+      });
+    });
+    let settled: Identity | IdentityRefusal;
+    try {
+      settled = await Promise.race([answer, late]);
+    } catch (error) {
+      throw this.#broken(error);
+    } finally {
+      cancel();
+    }
+    return this.#accessOf(settled);
+  }
+
+  #accessOf(answer: unknown): Access {
+    if (typeof answer !== "object" || answer === null) {
+      throw this.#broken(new Error("authorize has returned neither an identity nor a refusal"));
+    }
+    let access = this.#known.get(answer);
+    if (access === undefined) {
+      if ("refused" in answer) throw refusalOf(answer as IdentityRefusal);
+      const problems: string[] = [];
+      if (!checkIdentity(answer, (text) => problems.push(text))) {
+        throw this.#broken(new Error(`authorize has returned no identity: ${problems.join("; ")}`));
+      }
+      access = new Access(answer);
+      this.#known.set(answer, access);
+    }
+    if (access.expiresAtMs <= this.#options.clock.nowMs()) throw refusalOf({ refused: "expired" });
+    return access;
+  }
+
+  #broken(cause: unknown): HapaxError {
+    this.#options.onFault(cause);
+    return refusalOf({ refused: "unavailable" });
+  }
+}
+
+const REFUSALS = {
+  missing: ["unauthenticated", "the request has no credential"],
+  invalid: ["unauthenticated", "the credential is not one of this server"],
+  expired: ["credential_expired", "the credential has expired"],
+  unavailable: ["authentication_unavailable", "the credential cannot be checked now"],
+} as const;
+
+function refusalOf({ refused, detail }: IdentityRefusal): HapaxError {
+  const [code, otherwise] = Object.hasOwn(REFUSALS, refused)
+    ? REFUSALS[refused]
+    : REFUSALS.unavailable;
+  return new HapaxError(code, typeof detail === "string" ? detail : otherwise);
+}
