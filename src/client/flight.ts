@@ -10,7 +10,7 @@ import type { Backlog, BatchLimits, Receipt } from "./batching.ts";
 import { given } from "./create.ts";
 import { numberOf, producerStateOf, says } from "./head.ts";
 import { appendBodyOf, type WaitingRecord, sizeOf } from "./entries.ts";
-import type { Identity } from "./identity.ts";
+import type { SenderIdentity } from "./identity.ts";
 import type { Peer } from "./peer.ts";
 import type { Codec } from "./records.ts";
 import type { ClientAnswer } from "./transport.ts";
@@ -77,7 +77,7 @@ export function takeBatch(
 /** Sets the headers of a batch. Returns an error if it cannot be sent. */
 export function dressBatch(
   peer: Peer,
-  identity: Identity,
+  identity: SenderIdentity,
   batch: SentBatch,
   isPipelined: boolean,
 ): HapaxError | undefined {
@@ -108,7 +108,7 @@ export function conditionsOf({ entries }: SentBatch): WaitingRecord["conditions"
 /** Sends a batch until it has an answer. */
 export async function askServer(
   peer: Peer,
-  identity: Identity,
+  identity: SenderIdentity,
   batch: SentBatch,
 ): Promise<BatchVerdict> {
   const { body, headers = {}, abort } = batch;
@@ -127,7 +127,7 @@ export async function askServer(
   return { error, tail: answer.header("stream-next-offset") };
 }
 
-function verdictOf(identity: Identity, batch: SentBatch, answer: ClientAnswer): BatchVerdict {
+function verdictOf(identity: SenderIdentity, batch: SentBatch, answer: ClientAnswer): BatchVerdict {
   const { sequence } = batch;
   const epoch = numberOf(answer, "producer-epoch");
   const isDuplicate = answer.status === 204 && batch.body !== undefined;
@@ -150,7 +150,7 @@ function verdictOf(identity: Identity, batch: SentBatch, answer: ClientAnswer): 
 /** Asks the server for the last stored sequence; -1 if it cannot. The answer can only turn `unknown` into stored. */
 export async function lastStored(
   peer: Peer,
-  identity: Identity | undefined,
+  identity: SenderIdentity | undefined,
   epoch: number | undefined,
 ): Promise<number> {
   if (epoch === undefined || identity?.isSession !== true) return -1;
@@ -166,7 +166,7 @@ export async function lastStored(
 }
 
 /** Returns whether the refusal proves that nothing was stored: a repetition of a stored append never gets it. §4.1. */
-export function isFinal(identity: Identity | undefined, { code }: HapaxError): boolean {
+export function isFinal(identity: SenderIdentity | undefined, { code }: HapaxError): boolean {
   if (identity?.isSession !== true) return false;
   return code === "stream_closed" || code === "tail_moved" || code === "sequence_regression";
 }

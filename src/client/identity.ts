@@ -8,7 +8,7 @@ import { PRODUCER_ID_BYTES_MAX } from "../protocol/limits.ts";
 import type { Peer } from "./peer.ts";
 
 /** The identity of all appends of one life of a writer. It never changes. */
-export interface Identity {
+export interface SenderIdentity {
   readonly id: string;
   /** The identity has a session, not an epoch. */
   readonly isSession: boolean;
@@ -29,7 +29,7 @@ export async function identityFor(
   signal?: AbortSignal,
   /** A random id that was used before: the new session fences the earlier one. */
   usedId?: string,
-): Promise<Identity> {
+): Promise<SenderIdentity> {
   const { random } = peer.caller.options;
   const id = chosenId ?? usedId ?? random.id();
   const isRandom = chosenId === undefined;

@@ -38,7 +38,7 @@ import {
   SEQ_REUSED,
 } from "./flight.ts";
 import { type WaitingRecord, type Listener, sizeOf, tellAll } from "./entries.ts";
-import type { Identity } from "./identity.ts";
+import type { SenderIdentity } from "./identity.ts";
 import type { Peer } from "./peer.ts";
 import type { SenderEvents, SenderOptions } from "./sender-events.ts";
 
@@ -53,13 +53,13 @@ interface Stop {
 export class Sender {
   readonly #peer: Peer;
   readonly #events: SenderEvents;
-  readonly #makeIdentity: (signal: AbortSignal) => Promise<Identity>;
+  readonly #makeIdentity: (signal: AbortSignal) => Promise<SenderIdentity>;
   readonly #backlog = new Backlog();
   /** In the order of their numbers; ended ones stay until all before them have ended. */
   readonly #flight: SentBatch[] = [];
   #flightBytes = 0;
   #limits: SenderOptions;
-  #identity: Identity | undefined;
+  #identity: SenderIdentity | undefined;
   #nextSequence = 0;
   #epoch: number | undefined;
   #storedMax = -1;
@@ -78,7 +78,7 @@ export class Sender {
   constructor(
     peer: Peer,
     options: SenderOptions,
-    makeIdentity: (signal: AbortSignal) => Promise<Identity>,
+    makeIdentity: (signal: AbortSignal) => Promise<SenderIdentity>,
     events: SenderEvents,
   ) {
     this.#peer = peer;
@@ -172,7 +172,7 @@ export class Sender {
     }
   }
 
-  #pump(identity: Identity): void {
+  #pump(identity: SenderIdentity): void {
     while (this.#mayLaunch()) this.#launch(identity);
     this.#endIfIdle();
   }
@@ -196,7 +196,7 @@ export class Sender {
     return this.#isDue || this.#limits.lingerMs === 0;
   }
 
-  #launch(identity: Identity): void {
+  #launch(identity: SenderIdentity): void {
     const accepted = this.#flight.length > 0 ? this.#acceptedBytes : 0;
     const codec = this.#peer.knownCodec;
     const { entries, body, error } = takeBatch(this.#backlog, this.#limits, codec, accepted);
@@ -229,7 +229,7 @@ export class Sender {
     }
   }
 
-  async #drive(batch: SentBatch, identity: Identity): Promise<void> {
+  async #drive(batch: SentBatch, identity: SenderIdentity): Promise<void> {
     try {
       while (!(await this.#round(batch, identity)));
     } catch (error) {
@@ -240,7 +240,7 @@ export class Sender {
   }
 
   /** Gets one answer and acts on it. Returns true when the batch has ended. */
-  async #round(batch: SentBatch, identity: Identity): Promise<boolean> {
+  async #round(batch: SentBatch, identity: SenderIdentity): Promise<boolean> {
     // All batches before it are acknowledged, so a gap does not come from their order.
     const isFirst = batch === this.#flight[0];
     const { receipt, error, tail } = await askServer(this.#peer, identity, batch);

@@ -156,12 +156,7 @@ export function createServer(
   };
   const holder: PartsHolder = { current: parts };
   const requestIds = new RequestIds(random);
-  const handle = createRouter(
-    holder,
-    onFault,
-    new Watch(requestIds),
-    components.compress,
-  );
+  const handle = createRouter(holder, onFault, new Watch(requestIds), components.compress);
   const startDraining = (): void => {
     server.isDraining = true;
     drain.start();

@@ -81,12 +81,18 @@ test("names of two namespaces never meet, and each namespace knows its own again
   const spaces = [undefined, "/v1/stream/a", "/v1/stream/a/b", "/v1/stream/b"];
   const name = fc.string().filter((text) => !text.includes("\u0000"));
   fc.assert(
-    fc.property(fc.constantFrom(...spaces), name, fc.constantFrom(...spaces), name, (s, n, t, m) => {
-      const [one, other] = [accessOf([], s), accessOf([], t)];
-      expect(one.scoped(n) === other.scoped(m)).toBe(s === t && n === m);
-      expect(one.unscoped(one.scoped(n))).toBe(n);
-      if (s !== t) expect(other.unscoped(one.scoped(n))).toBe(undefined);
-    }),
+    fc.property(
+      fc.constantFrom(...spaces),
+      name,
+      fc.constantFrom(...spaces),
+      name,
+      (s, n, t, m) => {
+        const [one, other] = [accessOf([], s), accessOf([], t)];
+        expect(one.scoped(n) === other.scoped(m)).toBe(s === t && n === m);
+        expect(one.unscoped(one.scoped(n))).toBe(n);
+        if (s !== t) expect(other.unscoped(one.scoped(n))).toBe(undefined);
+      },
+    ),
   );
 });
 

@@ -14,7 +14,7 @@ import { joinScoped, splitScoped } from "../../protocol/scoped-name.ts";
 import type { Action, Grant, Identity, Quotas } from "./identity.ts";
 
 /** What a request is about. A name that is left out plays no part in it. */
-export interface Subject {
+export interface AccessSubject {
   readonly stream?: string | undefined;
   readonly producer?: string | undefined;
   readonly group?: string | undefined;
@@ -44,7 +44,7 @@ interface NamePattern {
   readonly isPrefix: boolean;
 }
 
-const EMPTY: Subject = {};
+const EMPTY: AccessSubject = {};
 
 export class Access {
   /** Of the identity, for logs and metrics. Undefined: the server has no authentication. */
@@ -75,7 +75,7 @@ export class Access {
   }
 
   /** Whether one grant allows the action on all that the request is about. */
-  may(action: Action, subject: Subject = EMPTY): boolean {
+  may(action: Action, subject: AccessSubject = EMPTY): boolean {
     if (this.#isFree) return true;
     const { stream, producer, group, subscription } = subject;
     const isPlain = producer === undefined || !this.#bindsProducers;
@@ -106,12 +106,12 @@ export class Access {
   }
 
   /** Throws the refusal if no grant allows it. */
-  require(action: Action, subject: Subject = EMPTY): void {
+  require(action: Action, subject: AccessSubject = EMPTY): void {
     if (!this.may(action, subject)) throw notAllowed(action);
   }
 
   /** Throws the refusal if no grant allows one of the actions. */
-  requireOneOf(actions: readonly Action[], subject: Subject = EMPTY): void {
+  requireOneOf(actions: readonly Action[], subject: AccessSubject = EMPTY): void {
     const [first] = actions;
     if (first !== undefined && !actions.some((action) => this.may(action, subject))) {
       throw notAllowed(first);
@@ -119,7 +119,7 @@ export class Access {
   }
 
   /** Whether the streams that are followed are all within one grant for the action. */
-  mayFollow(action: Action, subject: Subject, followed: Followed): boolean {
+  mayFollow(action: Action, subject: AccessSubject, followed: Followed): boolean {
     if (this.#isFree) return true;
     const { pattern, streams } = followed;
     const within = this.#within;

@@ -18,8 +18,8 @@ const MISSING: IdentityRefusal = { refused: "missing" };
  *   header("x-staff") === "yes"
  *     ? { name: "staff", grants: [{ actions: ["read"] }] }
  *     : { refused: "missing" };
- * const nobody: Authorize = () => ({ refused: "missing", detail: "ask the desk" });
- * const authorize = anyOf(nobody, staff);
+ * const desk: Authorize = () => ({ refused: "missing", detail: "ask the desk" });
+ * const authorize = anyOf(desk, staff);
  * const request = { method: "GET", path: "/v1/stream/a", query: "", header: () => "yes" };
  * const identity = await authorize(request);
  * console.assert("name" in identity && identity.name === "staff");

@@ -1,6 +1,6 @@
 /**
  * Checks identities that come from outside: from a file of keys, a claim of a token, or a function of the embedding program. What is
- * not exactly an identity lets nobody in.
+ * not exactly an identity is refused.
  */
 
 import { STREAM_ROOT } from "../../protocol/subscription-path.ts";
@@ -82,7 +82,9 @@ export function checkNamespace(value: unknown, at: string, problem: Problem): vo
     value.startsWith(STREAM_ROOT) &&
     isPlainPath(value);
   if (!isPath) {
-    problem(`${at} is not a path of at most ${NAMESPACE_CHARS_MAX} characters such as /v1/stream/acme`);
+    problem(
+      `${at} is not a path of at most ${NAMESPACE_CHARS_MAX} characters such as /v1/stream/acme`,
+    );
   }
 }
 
@@ -107,7 +109,8 @@ function checkMembers(
   for (const [name, member] of members) {
     const check = Object.hasOwn(checks, name) ? checks[name] : undefined;
     if (check === undefined) problem(`${at}.${name} is not known`);
-    else if (member !== undefined || required.includes(name)) check(member, `${at}.${name}`, problem);
+    else if (member !== undefined || required.includes(name))
+      check(member, `${at}.${name}`, problem);
   }
 }
 

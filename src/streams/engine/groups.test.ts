@@ -92,7 +92,9 @@ test("GD4 a lease is claimed, committed and lost, and what is shown is what was 
   expect(await groups.commit("g", one.member, commits)).toEqual({ kind: "member_lost" });
   const view = await groups.describe("g", "", 10);
   expect(view?.cursors).toMatchObject([{ stream: A, offset: 5, tail: 5, holder: other.member }]);
-  expect(await groups.list("", 10, () => true)).toEqual([{ id: "g", members: 1, streams: 1, lag: 0 }]);
+  expect(await groups.list("", 10, () => true)).toEqual([
+    { id: "g", members: 1, streams: 1, lag: 0 },
+  ]);
 });
 
 describe("a group over very many streams", () => {

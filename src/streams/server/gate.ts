@@ -1,5 +1,5 @@
 /**
- * Who sends a request: asks the function of authorization, and lets nobody in whom it does not name.
+ * Who sends a request: asks the function of authorization, and refuses every client that it does not name.
  *
  *   - a function that throws, hangs or returns something else refuses the request, and holds no other one;
  *   - an identity whose time is over is refused, also if the function still returns it;

@@ -26,7 +26,7 @@ import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, jsonWithList, parseLimit, queryText } from "./json.ts";
 import { refuse } from "./problem.ts";
 import { quoteForAudit } from "./producers.ts";
-import { type Operation, readRoute, type Route, type RouteCall } from "./route.ts";
+import { type RouteOperation, readRoute, type Route, type RouteCall } from "./route.ts";
 
 const GROUPS_PATH = "/_hapax/groups";
 
@@ -51,7 +51,7 @@ function operation(
   summary: string,
   handle: GroupHandler,
   whenHidden: WholeAnswer = refuse(GROUP_MISSING),
-): Operation {
+): RouteOperation {
   return {
     needs: [action],
     subject: ({ params }) => ({ group: groupOf(params) }),

@@ -16,11 +16,11 @@ import type { Histogram } from "../engine/meter.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
-import type { Operation, RouteCall } from "./route.ts";
+import type { RouteOperation, RouteCall } from "./route.ts";
 
 const utf8 = new TextEncoder();
 
-export const SHOW_METRICS: Operation = {
+export const SHOW_METRICS: RouteOperation = {
   needs: ["observe"],
   summary: "Shows what the server counts, as Prometheus text.",
   handle: showMetrics,

@@ -15,11 +15,11 @@ import {
 import { actOnce } from "./acts.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, parseLimit, queryText } from "./json.ts";
-import type { Operation, Route, RouteCall } from "./route.ts";
+import type { RouteOperation, Route, RouteCall } from "./route.ts";
 import { refuseGone, refuseMissing } from "./streams.ts";
 import type { StreamName } from "../core/types.ts";
 
-const LIST: Operation = {
+const LIST: RouteOperation = {
   needs: ["admin"],
   subject: ({ exchange }) => ({ stream: streamOf(exchange) }),
   summary: "Lists the producers that a stream knows.",

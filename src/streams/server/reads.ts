@@ -23,7 +23,7 @@ import { formatOffset } from "../../protocol/values.ts";
 import { takeShare } from "./answer-budget.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
-import type { Operation, RouteCall } from "./route.ts";
+import type { RouteOperation, RouteCall } from "./route.ts";
 import { followStream } from "./sse.ts";
 import { addOffsets } from "./state-offsets.ts";
 import { refuseGone, refuseMissing } from "./streams.ts";
@@ -36,7 +36,7 @@ const NOT_STORED = "no-store";
 const OPEN = new TextEncoder().encode("[");
 const CLOSE = new TextEncoder().encode("]");
 
-export const READ: Operation = {
+export const READ: RouteOperation = {
   needs: ["read"],
   subject: ({ exchange }) => ({ stream: requireStreamName(exchange.path) }),
   summary: "Reads a stream from an offset, once or live.",

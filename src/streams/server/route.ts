@@ -4,7 +4,7 @@
  */
 
 import type { HapaxError } from "../../base/errors.ts";
-import type { Access, Subject } from "../access/access.ts";
+import type { Access, AccessSubject } from "../access/access.ts";
 import type { Action } from "../access/identity.ts";
 import type { Exchange, ServerAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
@@ -26,10 +26,10 @@ export type RouteMethod = "GET" | "HEAD" | "POST" | "PUT" | "DELETE";
  */
 export type Need = readonly [Action, ...Action[]] | "nothing" | "token";
 
-export interface Operation {
+export interface RouteOperation {
   readonly needs: Need;
   /** The names in the request's head that the need is about. */
-  readonly subject?: (call: Pick<RouteCall, "exchange" | "params">) => Subject;
+  readonly subject?: (call: Pick<RouteCall, "exchange" | "params">) => AccessSubject;
   /** For the description of the interface: what it does, in one sentence. */
   readonly summary: string;
   readonly handle: (call: RouteCall) => ServerAnswer | Promise<ServerAnswer>;
@@ -38,7 +38,7 @@ export interface Operation {
 export interface Route {
   /** Segments in braces are open; one with three dots takes the rest of the path. */
   readonly path: string;
-  readonly methods: Readonly<Partial<Record<RouteMethod, Operation>>>;
+  readonly methods: Readonly<Partial<Record<RouteMethod, RouteOperation>>>;
   /** The value of `Allow`. */
   readonly allow: string;
   /** Is answered also while the server stops. */
@@ -99,7 +99,7 @@ function paramsOf(
 /** A route that is only read. */
 export function readRoute(
   path: string,
-  operation: Operation,
+  operation: RouteOperation,
   more: Pick<Route, "isProbe"> = {},
 ): Route {
   const methods = { GET: operation, HEAD: operation };

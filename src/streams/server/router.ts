@@ -15,15 +15,15 @@ import { checkHead, type Compress, finishAnswer } from "./policy.ts";
 import { Faults, FAULTS_PATH } from "./faults.ts";
 import type { PartsHolder, ServerParts } from "./parts.ts";
 import { failureAnswer, isRefusal, problemAnswer } from "./problem.ts";
-import { type Operation, type Route, type RouteMethod, RouteTable } from "./route.ts";
+import { type RouteOperation, type Route, type RouteMethod, RouteTable } from "./route.ts";
 import { RESERVED_ROUTES, STREAM_ROUTE } from "./routes.ts";
-import { noControlRoute, refusal } from "./subscriptions.ts";
+import { noControlRoute, subscriptionRefusal } from "./subscriptions.ts";
 import type { Watch, Watched } from "./watch.ts";
 
 const TABLE = new RouteTable(RESERVED_ROUTES);
 const NO_PARAMS: readonly string[] = [];
 /** A caller without an identity, on a route that needs none. */
-const NOBODY = new Access({ name: "nobody", grants: [] });
+const ANONYMOUS = new Access({ name: "anonymous", grants: [] });
 
 const PREFLIGHT: ServerAnswer = {
   status: 204,
@@ -64,7 +64,7 @@ export function createRouter(
     }
     const found = TABLE.find(path);
     if (found !== undefined) return call(found.route, exchange, parts, found.params);
-    if (path.startsWith(SUBSCRIPTIONS_PREFIX)) return refusal(noControlRoute());
+    if (path.startsWith(SUBSCRIPTIONS_PREFIX)) return subscriptionRefusal(noControlRoute());
     if (path.startsWith(OWN_PREFIX)) {
       throw new HapaxError("not_found", "there is no such route under /_hapax/");
     }
@@ -96,7 +96,10 @@ export function createRouter(
   }
 
   if (faults === undefined) return (exchange) => answer(watch.begin(exchange), holder.current);
-  const control = async (exchange: Exchange, { doors, gate }: ServerParts): Promise<ServerAnswer> => {
+  const control = async (
+    exchange: Exchange,
+    { doors, gate }: ServerParts,
+  ): Promise<ServerAnswer> => {
     checkHead(exchange);
     doors.check(exchange);
     (await gate.admit(exchange)).require("admin");
@@ -148,16 +151,16 @@ function call(
 }
 
 function admit(
-  { needs }: Operation,
+  { needs }: RouteOperation,
   exchange: Exchange,
   { gate }: ServerParts,
 ): Access | Promise<Access> {
   if (!gate.isGuarded || Array.isArray(needs)) return gate.admit(exchange);
-  return NOBODY;
+  return ANONYMOUS;
 }
 
 function run(
-  operation: Operation,
+  operation: RouteOperation,
   exchange: Exchange,
   parts: ServerParts,
   access: Access,

@@ -26,33 +26,33 @@ import { actOnce } from "./acts.ts";
 import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
-import type { Operation, RouteCall } from "./route.ts";
+import type { RouteOperation, RouteCall } from "./route.ts";
 
 const APPEND_NEEDS = ["append", "close"] as const;
 
-const subject: Operation["subject"] = ({ exchange }) => ({
+const subject: RouteOperation["subject"] = ({ exchange }) => ({
   stream: requireStreamName(exchange.path),
 });
 
-export const CREATE: Operation = {
+export const CREATE: RouteOperation = {
   needs: ["create"],
   subject,
   summary: "Creates a stream, empty or with a first append, or as a fork of another one.",
   handle: createStream,
 };
-export const APPEND: Operation = {
+export const APPEND: RouteOperation = {
   needs: APPEND_NEEDS,
   subject,
   summary: "Appends to a stream, closes it, or both.",
   handle: appendToStream,
 };
-export const LOOK: Operation = {
+export const LOOK: RouteOperation = {
   needs: ["read"],
   subject,
   summary: "Describes a stream, and what it knows of a producer.",
   handle: headStream,
 };
-export const DELETE: Operation = {
+export const DELETE: RouteOperation = {
   needs: ["delete"],
   subject,
   summary: "Deletes a stream.",
@@ -136,7 +136,8 @@ async function appendToStream({ exchange, parts, access }: RouteCall): Promise<S
     const key = claimKey(parts, head, command);
     command = { ...command, key: key instanceof Promise ? await key : key };
   }
-  if (head.waitMs > 0) return appendPatiently({ exchange, parts, access }, name, command, head.waitMs);
+  if (head.waitMs > 0)
+    return appendPatiently({ exchange, parts, access }, name, command, head.waitMs);
   const outcome = await parts.engine.append(name, command);
   if (outcome.kind === "missing") return refuseMissing(parts, name, access);
   return answerAppend(outcome, command, name);

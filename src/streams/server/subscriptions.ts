@@ -33,7 +33,7 @@ import {
 import { decodePercent, parseBearer } from "../../protocol/values.ts";
 import type { ServerAnswer, Exchange } from "./exchange.ts";
 import { problemAnswer } from "./problem.ts";
-import type { Operation, Route, RouteCall } from "./route.ts";
+import type { RouteOperation, Route, RouteCall } from "./route.ts";
 
 type Facts = Readonly<Record<string, unknown>>;
 type Report = "callback" | "ack";
@@ -51,7 +51,7 @@ interface SubscriptionCall extends RouteCall {
 type SubscriptionHandler = (call: SubscriptionCall) => Promise<ServerAnswer>;
 
 /** For callers with the right to subscribe. */
-function own(summary: string, handle: SubscriptionHandler): Operation {
+function own(summary: string, handle: SubscriptionHandler): RouteOperation {
   return {
     needs: ["subscribe"],
     subject: ({ params }) => ({ subscription: idOf(params) }),
@@ -65,7 +65,7 @@ function own(summary: string, handle: SubscriptionHandler): Operation {
 }
 
 /** For the holder of a token of a wake or a claim. The token names the subscription, also one of a namespace. */
-function byToken(summary: string, handle: SubscriptionHandler): Operation {
+function byToken(summary: string, handle: SubscriptionHandler): RouteOperation {
   return {
     needs: "token",
     summary,
@@ -80,7 +80,7 @@ function byToken(summary: string, handle: SubscriptionHandler): Operation {
 }
 
 function route(path: string, methods: Route["methods"]): Route {
-  return { path, methods, allow: Object.keys(methods).join(", "), refuse: refusal };
+  return { path, methods, allow: Object.keys(methods).join(", "), refuse: subscriptionRefusal };
 }
 
 export const SUBSCRIPTION_ROUTES: readonly Route[] = [
@@ -187,7 +187,8 @@ async function unlink(call: SubscriptionCall): Promise<ServerAnswer> {
   if (path === undefined) throw noControlRoute();
   const name = parseRelativePath(path);
   if (name === undefined) throw new HapaxError("invalid_request", "the stream path is not valid");
-  if ((await isHidden(call)) || !(await call.subscriptions.unlink(call.kept, name))) throw missing();
+  if ((await isHidden(call)) || !(await call.subscriptions.unlink(call.kept, name)))
+    throw missing();
   return NO_CONTENT;
 }
 
@@ -202,7 +203,7 @@ async function claim(call: SubscriptionCall): Promise<ServerAnswer> {
     case "held": {
       const { holder, generation } = outcome;
       const error = new HapaxError("already_claimed", "another worker holds the subscription");
-      return refusal(error, { current_holder: holder, generation });
+      return subscriptionRefusal(error, { current_holder: holder, generation });
     }
     case "nothing_pending":
       throw new HapaxError("no_pending_work", "no followed stream has more than was acknowledged");
@@ -227,11 +228,7 @@ async function report(
   throw reportRefusal(outcome, action);
 }
 
-async function release({
-  exchange,
-  kept,
-  subscriptions,
-}: SubscriptionCall): Promise<ServerAnswer> {
+async function release({ exchange, kept, subscriptions }: SubscriptionCall): Promise<ServerAnswer> {
   const token = requireToken(exchange);
   const outcome = await subscriptions.release(kept, token, parseReport(await readBody(exchange)));
   if (outcome.kind === "settled") return NO_CONTENT;
@@ -283,7 +280,7 @@ function json(status: number, body: Uint8Array): ServerAnswer {
   return { status, headers, body, mayCompress: true };
 }
 
-export function refusal(
+export function subscriptionRefusal(
   error: HapaxError,
   facts: Facts = {},
   headers: Record<string, string> = {},
