@@ -99,11 +99,20 @@ function optionValue(spec: OptionSpec, value: string | undefined, isInline: bool
 }
 
 function unknownOption(rawName: string, options: readonly OptionSpec[], helpLine: string) {
+  if (rawName === "--token") return tokenInArguments();
   const names = options.map((option) => `--${option.name}`);
   const near = nearest(rawName, names);
   const advice = near === undefined ? [] : [`did you mean ${near}?`];
   if (/^-\d/.test(rawName)) advice.push("a value that starts with a dash goes after --");
   return usageFailure(`unknown option ${quote(rawName)}`, [...advice, `see: ${helpLine}`]);
+}
+
+/** There is no such option, also for a person who has never seen the help. */
+function tokenInArguments() {
+  return usageFailure("a token does not belong on the command line: every user can list it", [
+    "set HAPAX_TOKEN, or write it into a file that only you can open and give --token-file <path>",
+    "the token that you gave may have been seen: revoke it with hapax tokens revoke",
+  ]);
 }
 
 export interface Split {
@@ -119,6 +128,7 @@ export function splitCommand(globals: readonly OptionSpec[], words: readonly str
     if (token.kind === "positional") {
       return { commandName: token.value, words: words.filter((_, index) => index !== token.index) };
     }
+    if (token.rawName === "--token") throw tokenInArguments();
     if (!globals.some((option) => option.name === token.name)) {
       throw usageFailure(`unknown option ${quote(token.rawName)} before the command`, [
         "options of a command stand after its name",

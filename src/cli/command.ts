@@ -45,6 +45,13 @@ export const COMMON_OPTIONS: readonly OptionSpec[] = [
   { name: "help", short: "h", help: "this help" },
 ];
 
+/** Every command that has it talks to a server, and sends the token. */
+export const TOKEN_FILE_OPTION: OptionSpec = {
+  name: "token-file",
+  value: "path",
+  help: "a file with the token for the server, which only you can open; without it HAPAX_TOKEN",
+};
+
 /** Options of every command that talks to a server. */
 export const CLIENT_OPTIONS: readonly OptionSpec[] = [
   {
@@ -53,6 +60,7 @@ export const CLIENT_OPTIONS: readonly OptionSpec[] = [
     env: "HAPAX_URL",
     help: "the server (default http://127.0.0.1:4437)",
   },
+  TOKEN_FILE_OPTION,
   {
     name: "header",
     value: "'Name: value'",

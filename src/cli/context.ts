@@ -4,6 +4,7 @@
  */
 
 import type { Random } from "../base/random.ts";
+import type { Dynamic } from "../client/options.ts";
 
 export interface Output {
   /** Settles when the other side has taken the bytes: a slow reader slows the command down. */
@@ -66,6 +67,8 @@ export interface Context {
   readonly stdout: Output;
   readonly stderr: Output;
   readonly env: Readonly<Record<string, string | undefined>>;
+  /** The token for the server of `--url`. Only commands that talk to a server have it. */
+  readonly token?: Dynamic | undefined;
   readonly fetch: typeof globalThis.fetch;
   readonly random: Random;
   nowMs(): number;

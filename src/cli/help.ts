@@ -17,7 +17,10 @@ const EXIT_CODES: readonly (readonly [string, string])[] = [
 
 const ENVIRONMENT: readonly (readonly [string, string])[] = [
   ["HAPAX_URL", "the server, like --url"],
-  ["HAPAX_TOKEN", "sent as `Authorization: Bearer …`, to the server of HAPAX_URL or --url only"],
+  [
+    "HAPAX_TOKEN",
+    "the token for the server of HAPAX_URL or --url, and for no other; or --token-file",
+  ],
   ["HAPAX_DATABASE", "the database of `outbox`, like --database"],
   ["NO_COLOR, FORCE_COLOR", "no colours, or colours also without a terminal"],
 ];

@@ -19,6 +19,7 @@ import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, type ProblemDocument, systemCode } from "./failure.ts";
 import type { Target } from "./target.ts";
 import { printable } from "./terminal.ts";
+import { accessAdvice } from "./token.ts";
 
 const ATTEMPT_TIMEOUT_MS = 30_000;
 const ATTEMPT_TIMEOUT_MS_MIN = 1_000;
@@ -58,7 +59,7 @@ export async function send(context: Context, call: CliCall): Promise<CliAnswer> 
 
 /** Begins an attempt whose body is taken as it comes. It ends after `silenceMs`, unless it is armed again. */
 export function begin(context: Context, call: CliCall, silenceMs: number): RequestAttempt {
-  const caller = new Caller(optionsOf(context, transportOf(context), 0));
+  const caller = new Caller(optionsOf(context, call.target, transportOf(context), 0));
   return new RequestAttempt(caller, { ...requestOf(call), timeoutMs: silenceMs });
 }
 
@@ -108,7 +109,8 @@ class CommandCaller extends Caller {
   #ending = "";
 
   constructor(context: Context, call: CliCall, retrySeconds: number) {
-    super(optionsOf(context, wholeAnswers(transportOf(context)), retrySeconds * 1000));
+    const transport = wholeAnswers(transportOf(context));
+    super(optionsOf(context, call.target, transport, retrySeconds * 1000));
     this.#context = context;
     this.#call = call;
     this.#retrySeconds = retrySeconds;
@@ -153,12 +155,18 @@ function transportOf(context: Context): Transport {
   return fetchTransport((input, init) => context.fetch(input, { ...init, redirect: "manual" }));
 }
 
-function optionsOf(context: Context, transport: Transport, totalMs: number) {
+function optionsOf(
+  context: Context,
+  { token, url }: Target,
+  transport: Transport,
+  totalMs: number,
+) {
   const nowMs = (): number => context.nowMs();
   // The person waits for the answer: its timers keep the process alive.
   const clock = { ...waitingClock, nowMs, steadyMs: nowMs };
   const { random } = context;
-  return resolveClientOptions({ transport, clock, random, retry: { ...PAUSES, totalMs } });
+  const retry = { ...PAUSES, totalMs };
+  return resolveClientOptions({ token, transport, clock, random, retry }, url);
 }
 
 function requestOf(call: CliCall): Call {
@@ -204,9 +212,12 @@ export function refusal(target: Target, answer: CliAnswer): CommandFailure {
   const code = problem.code === undefined ? "" : ` ${problem.code}`;
   const title = problem.title ?? standardTitle(answer);
   const isForeign = problem.code === undefined && isPage(answer);
+  const ours = accessAdvice({ ...problem, status: answer.status }, target.token !== undefined);
+  // The server's help is for programs too; a person at a terminal gets the command.
+  const help = ours.length > 0 ? ours : [problem.help];
   const advice = isForeign
     ? [NO_SERVER]
-    : [problem.detail, problem.help].filter((line) => line !== undefined);
+    : [problem.detail, ...help].filter((line) => line !== undefined);
   return new CommandFailure(
     exitCode,
     printable(`${title} (${String(answer.status)}${code}): ${target.label}`),

@@ -7,8 +7,9 @@ import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
 import type { LetterSource, ListedLetter } from "./letter-source.ts";
-import { resolveRoute, streamPath } from "./target.ts";
+import { resolveRoute, streamPath, type Target } from "./target.ts";
 import { printable } from "./terminal.ts";
+import { accessAdvice } from "./token.ts";
 
 /** A person waits: longer than a short absence is not worth it. */
 const RETRY_MS = 10_000;
@@ -26,6 +27,7 @@ export function lettersOfStream(
   }
   const to = given === undefined ? undefined : streamPath(given);
   const hapax = connectServer(target.url, {
+    token: target.token,
     headers: Object.fromEntries(target.headers),
     fetch: context.fetch,
     random: context.random,
@@ -39,7 +41,7 @@ export function lettersOfStream(
     replay: (filter) => letters.replay(filter, { to }),
     discard: (ids) => letters.discard(ids),
     failureOf: (error, action) =>
-      error instanceof HapaxError ? failureOf(error, target.label, action) : error,
+      error instanceof HapaxError ? failureOf(error, target, action) : error,
     close: () => Promise.resolve(),
   };
 }
@@ -68,7 +70,7 @@ function contentOf({
   return `"recordBytes":${String(recordBytes)}`;
 }
 
-function failureOf(error: HapaxError, label: string, action: string): CommandFailure {
+function failureOf(error: HapaxError, { label, token }: Target, action: string): CommandFailure {
   const { code, status, message } = error;
   const isMissing = code === "stream_not_found" || code === "stream_gone";
   const isUnknown = "outcome" in error && error.outcome === "unknown";
@@ -79,7 +81,7 @@ function failureOf(error: HapaxError, label: string, action: string): CommandFai
       : EXIT.refused;
   const advice = isUnknown
     ? [`whether it was done is not known: the same ${action} again is safe`]
-    : [];
+    : accessAdvice(error, token !== undefined);
   const problem = { status, code, detail: message, help: error.help };
   const words = `${label}: ${printable(message)} (${String(status)} ${code})`;
   return new CommandFailure(exitCode, words, advice, problem, { cause: error });

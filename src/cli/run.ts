@@ -1,12 +1,13 @@
 /** From the words of a command line to an exit code. Failures are printed here and nowhere else. */
 
 import { parseInvocation, splitCommand } from "./arguments.ts";
-import { CLIENT_OPTIONS, COMMON_OPTIONS, type OptionSpec } from "./command.ts";
+import { CLIENT_OPTIONS, COMMON_OPTIONS, type OptionSpec, TOKEN_FILE_OPTION } from "./command.ts";
 import { COMMANDS, findCommand } from "./commands.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, systemCode } from "./failure.ts";
 import { commandHelp, generalHelp } from "./help.ts";
 import { createPaint } from "./terminal.ts";
+import { tokenOf } from "./token.ts";
 
 const VERSION_OPTION: OptionSpec = { name: "version", short: "v", help: "print the version" };
 
@@ -48,7 +49,9 @@ async function dispatch(words: readonly string[], context: Context): Promise<num
     await context.stdout.write(commandHelp(command, paint));
     return EXIT.done;
   }
-  return command.run(invocation, context);
+  const isClient = command.options.includes(TOKEN_FILE_OPTION);
+  const token = isClient ? await tokenOf(invocation, context) : undefined;
+  return command.run(invocation, { ...context, token });
 }
 
 const NOTHING = { positionals: [], has: () => false, value: () => undefined, values: () => [] };

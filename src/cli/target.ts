@@ -2,10 +2,11 @@
  * Where a request goes and what it carries.
  *
  * A stream argument is a name (`orders` is `/v1/stream/orders`), a path, or a full URL. Names and paths
- * are written as people read them: each segment is encoded here, once. HAPAX_TOKEN belongs to the server
+ * are written as people read them: each segment is encoded here, once. The token belongs to the server
  * of `--url`: it is never sent to another origin, so that pasting a URL cannot give it away.
  */
 
+import type { Dynamic } from "../client/options.ts";
 import { withoutLastSlashes } from "../protocol/slashes.ts";
 import { quote } from "./arguments.ts";
 import type { Invocation } from "./command.ts";
@@ -18,6 +19,8 @@ const STREAM_ROOT = "/v1/stream/";
 export interface Target {
   readonly url: string;
   readonly headers: Headers;
+  /** Undefined if there is none, if it is for another server, or if `--header` has a credential. */
+  readonly token: Dynamic | undefined;
   /** For messages: what the person wrote, or the path of the URL. */
   readonly label: string;
 }
@@ -106,7 +109,7 @@ function parseUrl(what: string, text: string): URL {
   const url = new URL(text);
   if (url.protocol !== "http:" && url.protocol !== "https:") throw refuse("not http or https");
   if (url.username !== "" || url.password !== "") {
-    throw refuse("a URL must not carry a password; use --header or HAPAX_TOKEN");
+    throw refuse("a URL must not carry a password; use HAPAX_TOKEN or --token-file");
   }
   if (url.search !== "" || url.hash !== "") throw refuse("leave out the part from ? or # on");
   return url;
@@ -129,24 +132,21 @@ function target(
   label: string,
 ): Target {
   const headers = new Headers();
-  const token = context.env["HAPAX_TOKEN"] ?? "";
-  if (token !== "" && url.origin === base.origin) {
-    setHeader(headers, "HAPAX_TOKEN", "Authorization", `Bearer ${token}`);
-  }
   for (const line of invocation.values("header")) {
     const colon = line.indexOf(":");
     if (colon < 1) throw usageFailure(`--header is ${quote(line)}; write it as 'Name: value'`);
-    setHeader(headers, "--header", line.slice(0, colon).trim(), line.slice(colon + 1).trim());
+    setHeader(headers, line.slice(0, colon).trim(), line.slice(colon + 1).trim());
   }
-  return { url: url.href, headers, label };
+  const isElsewhere = url.origin !== base.origin || headers.has("Authorization");
+  return { url: url.href, headers, token: isElsewhere ? undefined : context.token, label };
 }
 
 /** Values are not repeated in the message: they may be secrets. */
-function setHeader(headers: Headers, what: string, name: string, value: string): void {
+function setHeader(headers: Headers, name: string, value: string): void {
   try {
     headers.set(name, value);
   } catch (cause) {
-    throw usageFailure(`${what}: ${quote(name)} is not a header that can be sent`, [
+    throw usageFailure(`--header: ${quote(name)} is not a header that can be sent`, [
       `reason: ${cause instanceof Error ? cause.name : "unknown"}`,
     ]);
   }

@@ -50,7 +50,9 @@ function open(script: readonly Script[], options: ClientOptions = {}): Bench {
     return Promise.resolve(typeof line === "number" ? answer(line, {}) : answer(...line));
   };
   const random = createSeededRandom(1);
-  const caller = new Caller(resolveClientOptions({ clock, random, transport, ...options }));
+  const caller = new Caller(
+    resolveClientOptions({ clock, random, transport, ...options }, "http://stage.test"),
+  );
   return {
     clock,
     caller,
@@ -224,7 +226,7 @@ for (const [status, headers, body, code] of [
   [409, { "producer-expected-seq": "3" }, "gap", "producer_gap"],
   [409, {}, "conflict", "refused"],
   [403, { "producer-epoch": "4" }, "stale", "producer_fenced"],
-  [403, {}, "forbidden by a proxy", "refused"],
+  [403, {}, "forbidden by a proxy", "not_allowed"],
   [404, {}, "", "stream_not_found"],
   [410, {}, "", "stream_gone"],
   [413, {}, "<html>", "body_too_large"],

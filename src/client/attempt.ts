@@ -150,7 +150,7 @@ async function resolved(values: Readonly<Record<string, Dynamic>>): Promise<[str
 
 const CODE_BY_STATUS: Readonly<Record<number, ErrorCode>> = {
   400: "invalid_request",
-  401: "token_invalid",
+  401: "unauthenticated",
   404: "stream_not_found",
   408: "request_timeout",
   410: "stream_gone",
@@ -211,8 +211,8 @@ function codeOf(answer: ClientAnswer): ErrorCode {
     return "refused";
   }
   if (status === 403) {
-    // A proxy may answer 403 too; only a fence has the header with the present epoch.
-    return answer.header("producer-epoch") === undefined ? "refused" : "producer_fenced";
+    // Only a fence has the header with the present epoch.
+    return answer.header("producer-epoch") === undefined ? "not_allowed" : "producer_fenced";
   }
   return CODE_BY_STATUS[status] ?? (status >= 500 ? "internal" : "refused");
 }

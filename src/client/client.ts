@@ -36,7 +36,7 @@ export { documentVisibility, type Visibility } from "./visibility.ts";
  *
  * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/greetings`, {
- *   headers: { Authorization: () => `Bearer ${"asked for anew before every attempt"}` },
+ *   token: () => "asked for anew when the server answers 401",
  *   retry: { totalMs: 10_000 },
  * });
  * await stream.create({ contentType: "text/plain" });
@@ -52,5 +52,5 @@ export function connect(url: string | URL, options: ClientOptions = {}): Stream 
   } catch (error) {
     throw new HapaxError("invalid_options", `url=${String(url)} is not a URL`, { cause: error });
   }
-  return new Stream(new Caller(resolveClientOptions(options)), href);
+  return new Stream(new Caller(resolveClientOptions(options, href)), href);
 }

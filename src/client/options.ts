@@ -5,9 +5,10 @@ import { OptionsCheck } from "../base/options-check.ts";
 import { type Clock, waitingClock } from "../base/clock.ts";
 import type { RetryOptions } from "../base/retry-options.ts";
 import { type Random, systemRandom } from "../base/random.ts";
+import { withToken } from "./token.ts";
 import { fetchTransport, type Transport } from "./transport.ts";
 
-/** A value, or a function that returns it before every attempt, such as a token that is refreshed. */
+/** A value, or a function that returns it. */
 export type Dynamic = string | (() => string | Promise<string>);
 
 /** The members of `RetryOptions` that a client uses. */
@@ -15,9 +16,15 @@ export type ClientRetry = Pick<RetryOptions, "pauseMs" | "pauseMsMax" | "totalMs
 
 /** Options of `connect`. All are optional. */
 export interface ClientOptions {
-  /** Sent with every request. */
+  /**
+   * Sent as `Authorization: Bearer …`, to the origin of the URL and to no other. A function is called before the first request,
+   * and again when the server answers 401; the request is then sent once more. A function that throws ends the call with
+   * `unauthenticated`, and its message is in that error.
+   */
+  readonly token?: Dynamic | undefined;
+  /** Sent with every request. A function is called before every attempt. */
   readonly headers?: Readonly<Record<string, Dynamic>>;
-  /** Added to the query of every request. */
+  /** Added to the query of every request. A function is called before every attempt. */
   readonly params?: Readonly<Record<string, Dynamic>>;
   /** Sends the requests. Default: `fetchTransport` of `fetch`. On Node, `hapax/client/node` has a faster one. */
   readonly transport?: Transport;
@@ -54,15 +61,16 @@ export interface ResolvedClientOptions {
   readonly signal: AbortSignal | undefined;
 }
 
-/** Checks the options and fills in the defaults. Throws `invalid_options`. */
-export function resolveClientOptions(options: ClientOptions = {}): ResolvedClientOptions {
+/** Checks the options and fills in the defaults. A token is sent to the origin of `url`. Throws `invalid_options`. */
+export function resolveClientOptions(options: ClientOptions, url: string): ResolvedClientOptions {
   const check = new OptionsCheck(HapaxError);
-  const { retry = {} } = options;
+  const { retry = {}, token } = options;
+  const transport = options.transport ?? fetchTransport(options.fetch ?? platformFetch);
   const pauseMs = check.number("retry.pauseMs", retry.pauseMs, 100, 1);
   const resolved = {
     headers: options.headers ?? {},
     params: options.params ?? {},
-    transport: options.transport ?? fetchTransport(options.fetch ?? platformFetch),
+    transport: token === undefined ? transport : withToken(transport, token, url),
     clock: options.clock ?? waitingClock,
     random: options.random ?? systemRandom,
     retry: {

@@ -83,7 +83,7 @@ export class Peer {
     for (let cuts = 1; ; cuts += 1) {
       const { answer } = await this.caller.untilAnswered(call);
       const { error, isOurs, isCut } = await answeredRefusal(answer);
-      if (isRepeatable(answer.status) || cuts > CUTS_MAX) throw error;
+      if (isRepeatable(answer.status) || answer.status === 401 || cuts > CUTS_MAX) throw error;
       if (!isCut) {
         // Another refusal, such as of a token, proves nothing: the next writer asks again.
         if (isOurs || answer.status === 400) this.#isOurs = isOurs;

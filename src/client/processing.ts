@@ -3,7 +3,7 @@
  * partitions. Runs on every platform with `fetch`. Needs a Hapax server.
  */
 
-import { type ClientOptions, resolveClientOptions } from "./options.ts";
+import type { ClientOptions } from "./options.ts";
 import { Connection } from "./processing/connection.ts";
 
 export type { DeadLetterFilter } from "../base/dead-letter.ts";
@@ -46,5 +46,5 @@ export type { TransactionOptions } from "./processing/transactions.ts";
  * ```
  */
 export function connectServer(url: string | URL, options: ClientOptions = {}): Connection {
-  return new Connection(url, resolveClientOptions(options));
+  return new Connection(url, options);
 }

@@ -98,7 +98,7 @@ class Reader {
   #wake: () => void = () => undefined;
 
   constructor(url: string, options: FollowOptions) {
-    const caller = new Caller(resolveClientOptions({ retry: { pauseMs: 1, pauseMsMax: 2 } }));
+    const caller = new Caller(resolveClientOptions({ retry: { pauseMs: 1, pauseMsMax: 2 } }, url));
     this.finished = this.#run(caller, url, options);
     this.finished.catch(() => {
       this.#wake();

@@ -94,12 +94,15 @@ export function openStage(client: ClientOptions = {}, server: ServerOptions = {}
     cuts: 0,
     fate: () => ({}),
     caller: new Caller(
-      resolveClientOptions({
-        clock,
-        random: createSeededRandom(11),
-        transport: (request) => carry(stage, request),
-        ...client,
-      }),
+      resolveClientOptions(
+        {
+          clock,
+          random: createSeededRandom(11),
+          transport: (request) => carry(stage, request),
+          ...client,
+        },
+        STREAM,
+      ),
     ),
     async send(method, headers = {}, body = "") {
       const bytes = typeof body === "string" ? new TextEncoder().encode(body) : body;

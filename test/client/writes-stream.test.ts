@@ -276,7 +276,7 @@ test("a refusal of the token says nothing of the server: the next writer asks ag
   withStage(async (stage) => {
     stage.fate = (sent) => (sent.method === "POST" ? { status: 401 } : {});
     const stream = stage.connect();
-    expect(await codeOf(stage, stream.append(1))).toBe("token_invalid");
+    expect(await codeOf(stage, stream.append(1))).toBe("unauthenticated");
     stage.fate = () => ({});
     expect(await codeOf(stage, stream.append(2))).toBe("it was done");
     expect(appendsOf(stage).at(-1)?.headers).toHaveProperty("Producer-Session");

@@ -11,6 +11,7 @@
 import { actFaults } from "./acts.ts";
 import { chaosFaults } from "./chaos.ts";
 import { clientReadFaults } from "./client-reads.ts";
+import { clientTokenFaults } from "./client-tokens.ts";
 import { clientWriteFaults } from "./client-writes.ts";
 import { ecosystemFaults } from "./ecosystem.ts";
 import { errorFaults } from "./errors.ts";
@@ -76,6 +77,7 @@ export const faults: readonly Fault[] = [
   ...positionFaults,
   ...turnFaults,
   ...clientReadFaults,
+  ...clientTokenFaults,
   ...clientWriteFaults,
   ...processingFaults,
   ...pipelineFaults,

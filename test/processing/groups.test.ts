@@ -52,16 +52,19 @@ test("a stream with data takes the connection of one that was silent for long, a
   const clock = { ...waitingClock, steadyMs: () => waitingClock.steadyMs() + skewMs };
   const live: string[] = [];
   const caller = new Caller(
-    resolveClientOptions({
-      clock,
-      transport: async (request) => {
-        const { pathname, searchParams } = new URL(request.url);
-        if (searchParams.has("live")) live.push(pathname);
-        return options.transport(request);
+    resolveClientOptions(
+      {
+        clock,
+        transport: async (request) => {
+          const { pathname, searchParams } = new URL(request.url);
+          if (searchParams.has("live")) live.push(pathname);
+          return options.transport(request);
+        },
       },
-    }),
+      server.url,
+    ),
   );
-  const options = resolveClientOptions();
+  const options = resolveClientOptions({}, server.url);
   const sources = new Sources(caller, new Addresses(server.url), {
     liveMax: 1,
     pollMs: 5,

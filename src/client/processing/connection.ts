@@ -1,7 +1,7 @@
 /** The handle of one server, for operations on more than one of its streams. `connectServer` creates it. */
 
 import { Caller } from "../attempt.ts";
-import type { ResolvedClientOptions } from "../options.ts";
+import { type ClientOptions, resolveClientOptions } from "../options.ts";
 import { Stream } from "../stream.ts";
 import { Codecs, lendCodecs } from "./codecs.ts";
 import { Consumer, type ConsumerOptions } from "./consumer.ts";
@@ -21,9 +21,9 @@ export class Connection {
   readonly #addresses: Addresses;
   readonly #transactions: ClientTransactions;
 
-  constructor(url: string | URL, options: ResolvedClientOptions) {
-    this.#caller = new Caller(options);
+  constructor(url: string | URL, options: ClientOptions) {
     this.#addresses = new Addresses(url);
+    this.#caller = new Caller(resolveClientOptions(options, this.#addresses.base));
     const codecs = new Codecs(this.#caller, this.#addresses);
     this.#transactions = new ClientTransactions(this.#caller, this.#addresses, codecs);
     lendCodecs(this, this.#addresses, codecs);
