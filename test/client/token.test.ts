@@ -153,6 +153,7 @@ test("a second 401 in a row is the caller's error, with the code of the server",
 
 test("a function that throws ends the call: nothing is sent, and it is called once", async () => {
   const stream = open({
+    retry: { ...RETRY, totalMs: 200 },
     token: () => {
       calls += 1;
       throw new Error("the vault is closed");
