@@ -36,7 +36,7 @@ export { documentVisibility, type Visibility } from "./visibility.ts";
  *
  * const server = await startNodeServer({ store: "memory", port: 0 });
  * const stream = connect(`${server.url}/v1/stream/greetings`, {
- *   token: () => "asked for anew when the server answers 401",
+ *   token: () => "from-your-provider", // Called again when the server answers 401.
  *   retry: { totalMs: 10_000 },
  * });
  * await stream.create({ contentType: "text/plain" });
