@@ -80,6 +80,8 @@ const context: Context = {
   nowMs: () => Date.now(),
   wait: (delayMs, signal) => delay(delayMs, undefined, signal === undefined ? {} : { signal }),
   openFile,
+  readSecretFile: async (path) =>
+    (await import("./streams/runtimes/node-secret-file.ts")).readSecretFile(path),
   ask,
   onSignal,
   onReload,

@@ -39,10 +39,10 @@ const reason = whyNoPostgres();
 if (reason !== undefined && process.env["CI"] === "true") throw new Error(reason);
 let server: TestPostgres | undefined;
 
-/** What users have beside the package: their clients and frameworks. */
+/** What users have beside the package: their clients and frameworks, and what npm installs with it. */
 const OF_USERS = [
-  ...["@prisma", "@types", "drizzle-orm", "express", "fastify", "hono", "knex", "kysely"],
-  ...["libsql", "pg", "postgres"],
+  ...["@prisma", "@types", "drizzle-orm", "express", "fastify", "hono", "jose", "knex"],
+  ...["kysely", "libsql", "pg", "postgres"],
 ];
 let folder = "";
 let errors = "";

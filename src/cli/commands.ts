@@ -18,6 +18,7 @@ import { producersCommand } from "./producers.ts";
 import { readCommand } from "./read.ts";
 import { repairCommand } from "./repair.ts";
 import { serveCommand } from "./serve.ts";
+import { signUrlCommand } from "./sign-url.ts";
 import { tailCommand } from "./tail.ts";
 import { createPaint } from "./terminal.ts";
 import { verifyCommand } from "./verify.ts";
@@ -59,6 +60,7 @@ export const COMMANDS: readonly Command[] = [
   outboxCommand,
   closeCommand,
   deleteCommand,
+  signUrlCommand,
   inspectCommand,
   verifyCommand,
   repairCommand,

@@ -75,6 +75,8 @@ export interface Context {
   /** Unlike a timer of the clock port it keeps the process alive, because a command waits for it. */
   wait(delayMs: number, signal?: AbortSignal): Promise<void>;
   openFile(path: string): AsyncIterable<Uint8Array>;
+  /** The text of a file that only its owner may read. Throws for any other one. */
+  readSecretFile(path: string): Promise<string>;
   /** Asks a person at the terminal. */
   ask(question: string): Promise<string>;
   /** The returned function removes the listener. */

@@ -40,6 +40,13 @@ export type {
 export { anyOf } from "./access/any-of.ts";
 export type { ServerOptions } from "./server/options.ts";
 export { jwtAuthorize, type JwtOptions } from "./access/jwt.ts";
+export {
+  signedUrlAuthorize,
+  type SignedUrlOptions,
+  signUrl,
+  type SignUrlOptions,
+  type UrlKey,
+} from "./access/signed-url.ts";
 export type {
   Action,
   Authorize,

@@ -4,6 +4,9 @@ import type { Fault } from "./faults.ts";
 
 const JWT = "src/streams/access/jwt.ts";
 const JWT_TEST = "src/streams/access/jwt.test.ts";
+const URLS = "src/streams/access/signed-url.ts";
+const MEMBERS = "src/streams/access/signed-url-members.ts";
+const URLS_TEST = "src/streams/access/signed-url.test.ts";
 const KEYS_TEST = "src/streams/access/jwks-keeper.test.ts";
 
 export const tokenFaults: readonly Fault[] = [
@@ -84,6 +87,61 @@ export const tokenFaults: readonly Fault[] = [
     caughtBy: {
       file: KEYS_TEST,
       test: "a key set > with a new key that a token names is fetched at once, but strangers cause one fetch per 30 seconds",
+    },
+  },
+  {
+    name: "signed URLs: the signature is not bound to the action",
+    guarantee: "G46",
+    file: MEMBERS,
+    find: "return [VERSION, action, path,",
+    replace: "return [VERSION, action.slice(0, 0), path,",
+    caughtBy: {
+      file: URLS_TEST,
+      test: "a signed URL > G46 the action is signed: another one is refused",
+    },
+  },
+  {
+    name: "signed URLs: a member may be there twice",
+    guarantee: "G46",
+    file: MEMBERS,
+    find: 'if (!isMember(name) || found.has(name) || !GRAMMARS[name].test(value)) return "invalid";',
+    replace: 'if (!isMember(name) || !GRAMMARS[name].test(value)) return "invalid";',
+    caughtBy: {
+      file: URLS_TEST,
+      test: "a signed URL > G46 is refused with the same signature twice",
+    },
+  },
+  {
+    name: "signed URLs: the lowest offset counts for the query alone",
+    guarantee: "G46",
+    file: URLS,
+    find: 'if (lastEventId !== "") offsets.push(lastEventId);',
+    replace: 'if (lastEventId === "-") offsets.push(lastEventId);',
+    caughtBy: {
+      file: URLS_TEST,
+      test: 'a lowest offset > G46 with "offset=0000000000000000_0000000000000100&live=sse" and Last-Event-ID "0000000000000000_0000000000000099": false',
+    },
+  },
+  {
+    name: "signed URLs: a star in a name is a pattern",
+    guarantee: "G46",
+    file: URLS,
+    find: 'stream.replaceAll("*", "%2A")',
+    replace: 'stream.replaceAll("%", "%")',
+    caughtBy: {
+      file: URLS_TEST,
+      test: "a stream with a star in its name > G46 is granted alone: its star is no pattern",
+    },
+  },
+  {
+    name: "signed URLs: any method may use them",
+    guarantee: "G46",
+    file: URLS,
+    find: "if (!methods.includes(method)) return",
+    replace: "if (methods.includes(`${method}?`)) return",
+    caughtBy: {
+      file: URLS_TEST,
+      test: "a signed URL > G46 DELETE with a URL signed to read: false",
     },
   },
 ];

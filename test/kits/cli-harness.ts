@@ -10,6 +10,7 @@ import {
 import type { Context, StopSignal } from "../../src/cli/context.ts";
 import { CommandFailure, EXIT } from "../../src/cli/failure.ts";
 import { runCommandLine } from "../../src/cli/run.ts";
+import { readSecretFile } from "../../src/streams/runtimes/node-secret-file.ts";
 
 export interface World {
   readonly env?: Readonly<Record<string, string>>;
@@ -103,6 +104,7 @@ export async function hapax(words: readonly string[], world: World = {}): Promis
       signal?.throwIfAborted();
     },
     openFile: (path) => openFile(path, world.files ?? {}),
+    readSecretFile,
     ask: (question) => {
       world.onQuestion?.(question);
       return Promise.resolve(world.answer ?? "");
