@@ -1,8 +1,8 @@
 /** From the claims of a verified token to an identity. PROTOCOL.md §21.6. */
 
 import type { Clock } from "../../base/clock.ts";
+import { checkIdentity } from "./check-identity.ts";
 import type { Grant, Identity, IdentityRefusal } from "./identity.ts";
-import { readRights, type Rights } from "./rights.ts";
 
 export interface TokenIdentity extends Identity {
   readonly expiresAtMs: number;
@@ -36,27 +36,30 @@ export function identityOf(claims: object, rules: ClaimRules): TokenIdentity | I
   const expiresAtMs = Math.floor((exp + leewaySeconds) * 1000);
   if (nowMs >= expiresAtMs) return { refused: "expired", detail: "the token has expired" };
   const rights = rightsOf(claims as Claims, rules);
-  if ("refused" in rights) return rights;
+  if (rights === undefined) return invalid(`the token has no claim ${rules.claim}`);
   const { name = sub, ...rest } = rights;
   if (typeof name !== "string" || !NAME.test(name)) {
     return invalid("the token has no claim sub with 1 to 256 printable characters");
   }
-  return { ...rest, name, expiresAtMs };
+  const identity = { ...rest, name };
+  const problems: string[] = [];
+  // The end is that of the token alone: a claim that has one is refused.
+  if (Object.hasOwn(rest, "expiresAtMs")) problems.push("expiresAtMs is not known");
+  if (checkIdentity(identity, (text) => problems.push(text)) && problems.length === 0) {
+    return { ...identity, expiresAtMs };
+  }
+  return invalid(`the claim ${rules.claim} of the token: ${plain(problems[0] ?? "")}`);
 }
 
-function rightsOf(
-  claims: Claims,
-  { claim, scopes }: ClaimRules,
-): (Rights & { readonly name?: unknown }) | IdentityRefusal {
-  if (!Object.hasOwn(claims, claim)) {
-    const grants = scopeGrants(claims["scope"], scopes);
-    return grants === undefined ? invalid(`the token has no claim ${claim}`) : { grants };
+/** As they are in the token, and not checked yet. Undefined: it has none. */
+function rightsOf(claims: Claims, { claim, scopes }: ClaimRules): Claims | undefined {
+  if (Object.hasOwn(claims, claim)) {
+    const found = claims[claim];
+    const isObject = typeof found === "object" && found !== null && !Array.isArray(found);
+    return isObject ? (found as Claims) : undefined;
   }
-  const found = claims[claim];
-  const read = readRights(found, ["name"]);
-  if ("problem" in read) return invalid(`the claim ${claim} of the token: ${read.problem}`);
-  const { name } = found as Claims; // `readRights` takes only an object.
-  return name === undefined ? read.value : { ...read.value, name };
+  const grants = scopeGrants(claims["scope"], scopes);
+  return grants === undefined ? undefined : { grants };
 }
 
 /** Undefined: scopes give nothing here. RFC 8693, 4.2: texts with spaces between them. */
@@ -65,6 +68,11 @@ function scopeGrants(scope: unknown, scopes: ClaimRules["scopes"]): readonly Gra
   const known = scope.split(" ").filter((one) => Object.hasOwn(scopes, one));
   const grants = [...new Set(known)].flatMap((one) => scopes[one] ?? []);
   return grants.length === 0 ? undefined : grants;
+}
+
+/** A problem may name a member, and members have any name. */
+function plain(text: string): string {
+  return text.replaceAll(/[^\x20-\x7e]/g, "?").slice(0, 200);
 }
 
 function invalid(detail: string): IdentityRefusal {

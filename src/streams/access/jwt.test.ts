@@ -225,6 +225,28 @@ const ABUSE: Readonly<
     withClaims({ hapax: { grants: [{ actions: ["all"] }] } }),
     "invalid",
   ],
+  "a claim that is a list": [withClaims({ hapax: [] }), "invalid"],
+  "a claim that is null": [withClaims({ hapax: null }), "invalid"],
+  "a claim without grants": [withClaims({ hapax: { namespace: "/v1/stream/a" } }), "invalid"],
+  "a claim with an end of its own": [
+    withClaims({ hapax: { grants: GRANTS, expiresAtMs: 9e15 } }),
+    "invalid",
+  ],
+  "a claim with a prototype": [
+    es256(
+      HEADER,
+      JSON.stringify(CLAIMS).replace('"hapax":{', '"hapax":{"__proto__":{"namespace":"/"},'),
+    ),
+    "invalid",
+  ],
+  "a namespace that is none": [
+    withClaims({ hapax: { grants: GRANTS, namespace: "/v1/stream/a/" } }),
+    "invalid",
+  ],
+  "a quota that is none": [
+    withClaims({ hapax: { grants: GRANTS, quotas: { streamsMax: "7" } } }),
+    "invalid",
+  ],
   "claims that are a list": [es256(HEADER, "[]"), "invalid"],
   "claims that are no JSON": [es256(HEADER, "{"), "invalid"],
   "claims with a byte order mark": [es256(HEADER, `\uFEFF${JSON.stringify(CLAIMS)}`), "invalid"],

@@ -18,11 +18,11 @@ import { OptionsCheck } from "../../base/options-check.ts";
 import { parseUniqueJson } from "../../base/unique-json.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { parseBearer } from "../../protocol/values.ts";
+import { checkGrants } from "./check-identity.ts";
 import type { Authorize, Credentials, Grant, Identity, IdentityRefusal } from "./identity.ts";
 import { fetchKeySet, isKeySetUrl, KeyKeeper } from "./jwks-keeper.ts";
 import type { PublicKey } from "./jwks.ts";
 import { identityOf } from "./jwt-claims.ts";
-import { readGrants } from "./rights.ts";
 
 /** The algorithms that a token may have, and the kind of key that each needs. */
 const KEY_KINDS = {
@@ -305,8 +305,7 @@ function resolveOptions(options: JwtOptions): ResolvedOptions {
     check.problem(`algorithms must be some of ${Object.keys(KEY_KINDS).join(", ")}`);
   }
   for (const [scope, grants] of Object.entries(scopes)) {
-    const read = readGrants(grants, `scopes[${JSON.stringify(scope)}]`);
-    if ("problem" in read) check.problem(read.problem);
+    checkGrants(grants, `scopes[${JSON.stringify(scope)}]`, (text) => check.problem(text));
   }
   const leewaySeconds = check.number("leewaySeconds", options.leewaySeconds, 30, 0, 600);
   const refreshSeconds = check.number("refreshSeconds", options.refreshSeconds, 300, 1, 86_400);
