@@ -279,3 +279,48 @@ test("transactions, groups, pipelines, sinks and the outbox send the token, and 
   expect(door.refusals).toBeGreaterThanOrEqual(4);
   expect(far.door.refusals).toBeGreaterThan(0);
 });
+
+test("the server's own check of tokens: writers and readers go on, and its refusals have their codes", async () => {
+  let number = 1;
+  const all = { name: "all", grants: [{ actions: ["read", "append", "create"] as const }] };
+  const server = await startNodeServer({
+    store: "memory",
+    port: 0,
+    authorize: (request) => {
+      const given = request.header("authorization");
+      if (given === undefined) return { refused: "missing" };
+      return given === `Bearer token-${String(number)}` ? all : { refused: "expired" };
+    },
+  });
+  endings.push(() => server.stop());
+  let calls = 0;
+  const token = (): string => `token-${String(((calls += 1), number))}`;
+  const stream = connect(server.url + PATH, { token });
+  await stream.create();
+  const producer = stream.producer({ batchRecordsMax: 10, id: "writer" });
+  for (const id of idsTo(1_000)) {
+    producer.append(id);
+    if (id % 100 !== 99) continue;
+    await producer.flush();
+    number += 1;
+  }
+  expect(await stream.read().values()).toEqual(idsTo(1_000));
+  for (const live of ["sse", "long-poll"] as const) {
+    number += 1;
+    const seen: unknown[] = [];
+    for await (const { value } of stream.follow({ live })) {
+      seen.push(value);
+      if (seen.length === 1_000) break;
+    }
+    expect(seen).toEqual(idsTo(1_000));
+  }
+  expect(calls).toBe(13);
+  expect(producer.epoch).toBe(0);
+  const codeOf = async (promise: Promise<unknown>): Promise<unknown> =>
+    promise.catch((error: unknown) => error);
+  expect(await codeOf(stream.delete())).toMatchObject({ code: "not_allowed", status: 403 });
+  const old = connect(server.url + PATH, { token: "token-0" });
+  expect(await codeOf(old.read().values())).toMatchObject({ code: "credential_expired" });
+  const none = connect(server.url + PATH);
+  expect(await codeOf(none.append(1))).toMatchObject({ code: "unauthenticated", status: 401 });
+});
