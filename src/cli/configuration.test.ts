@@ -157,6 +157,30 @@ describe("config check", () => {
     expect((await check({ host: "0.0.0.0", insecurePublic: true })).code).toBe(0);
   });
 
+  test("tokens need keys, an issuer and an audience, and keys come over https", async () => {
+    const whole = { jwtJwks: "https://a.example/jwks", jwtIssuer: "a", jwtAudience: ["b"] };
+    expect((await check(whole)).code).toBe(0);
+    for (const member of Object.keys(whole)) {
+      const { code, stderr } = await check({ ...whole, [member]: undefined });
+      expect([code, stderr]).toEqual([2, expect.stringMatching(/needs --jwt-\w+ as well/)]);
+    }
+    for (const jwtJwks of ["http://a.example/jwks", "ftp://a.example", "https://a:b@a.example/"]) {
+      const { code, stderr } = await check({ ...whole, jwtJwks });
+      expect([code, stderr]).toEqual([2, expect.stringContaining("allowed: a path, or an https")]);
+    }
+    const flags = ["--jwt-audience", "c", "--jwt-audience", "d"];
+    expect((await shown(whole, flags)).options["jwtAudience"]?.value).toEqual(["c", "d"]);
+    const env = { HAPAX_JWT_AUDIENCE: "e, f" };
+    expect((await shown(whole, [], env)).options["jwtAudience"]?.value).toEqual(["e", "f"]);
+  });
+
+  test("tokens and signed URLs are authentication: the server may listen beyond this machine", async () => {
+    const tokens = { jwtJwks: "./jwks.json", jwtIssuer: "a", jwtAudience: ["b"] };
+    expect((await check({ host: "0.0.0.0", ...tokens })).code).toBe(0);
+    expect((await check({ host: "0.0.0.0", signingKeysFile: "keys.json" })).code).toBe(0);
+    expect((await check({ host: "0.0.0.0" })).code).toBe(2);
+  });
+
   test.each([
     ["[]", "is not a JSON object"],
     ["7", "is not a JSON object"],
@@ -222,6 +246,15 @@ const EXAMPLES: Readonly<
   tlsCert: { good: ["./cert.pem", "/cert.pem"], bad: ["", 1] },
   tlsKey: { good: ["./key.pem"], bad: ["", false] },
   tlsClientCa: { good: ["./ca.pem"], bad: ["", null] },
+  jwtJwks: {
+    good: ["./jwks.json", "https://a.example/jwks", "http://[::1]:81/jwks"],
+    bad: ["", 1],
+  },
+  jwtIssuer: { good: ["https://a.example/"], bad: ["", 1, "a\nb", "x".repeat(513)] },
+  jwtAudience: { good: [["a"], ["a", "https://b.example"]], bad: ["a", [], [""], [1], ["a\0"]] },
+  jwtClaim: { good: ["hapax", "https://a.example/hapax"], bad: ["", null] },
+  jwtLeewaySeconds: { good: [0, 600], bad: [-1, 601, "30"] },
+  signingKeysFile: { good: ["./keys.json"], bad: ["", 1] },
   corsOrigins: {
     good: ["*", [], ["*"], ["https://a.example", "HTTP://b.example:81"]],
     bad: ["https://a.example", [1], ["a.example"], ["https://a.example/"], true],

@@ -72,6 +72,7 @@ function resolveServe(
   const given = new Map(settings.map((setting) => [setting.member, setting]));
   checkPlace(given, problems);
   checkTls(given, problems);
+  checkJwt(given, problems);
   if (problems.length === 0) checkReach(given, problems);
   if (problems.length > 0) {
     const first = problems.length === 1 ? "an option is" : `${String(problems.length)} options are`;
@@ -166,10 +167,23 @@ function checkTls(given: ReadonlyMap<string, Setting>, problems: string[]): void
   problems.push(`${lonely.name} needs ${cert === undefined ? "--tls-cert" : "--tls-key"} as well`);
 }
 
+/** One of the three alone would let every token in, or none. */
+function checkJwt(given: ReadonlyMap<string, Setting>, problems: string[]): void {
+  const settings = ["jwtJwks", "jwtIssuer", "jwtAudience"].map((member) => given.get(member));
+  const present = settings.find((setting) => setting?.value !== undefined);
+  if (present === undefined) return;
+  for (const setting of settings) {
+    if (setting === undefined || setting.value !== undefined) continue;
+    problems.push(`${present.name} needs --${setting.row.flag} as well`);
+  }
+}
+
 function checkReach(given: ReadonlyMap<string, Setting>, problems: string[]): void {
   const host = given.get("host");
   const address = String(host?.value);
   if (isLoopback(address) || given.get("insecurePublic")?.value === true) return;
+  // With these every request needs a credential.
+  if (["jwtJwks", "signingKeysFile"].some((name) => given.get(name)?.value !== undefined)) return;
   problems.push(
     `${host?.name ?? "--host"} is ${quote(address)}; allowed: a loopback address such as 127.0.0.1, because there ` +
       "is no authentication yet and every client that reaches this address can read, write and delete. " +

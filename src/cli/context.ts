@@ -39,6 +39,14 @@ export interface ServeOptions {
     readonly keyFile: string;
     readonly clientCaFile?: string;
   };
+  /** Tokens of an identity provider: where its keys are. Undefined: none are accepted. */
+  readonly jwtJwks?: string;
+  readonly jwtIssuer?: string;
+  readonly jwtAudience?: readonly string[];
+  readonly jwtClaim: string;
+  readonly jwtLeewaySeconds: number;
+  /** The keys of signed URLs. Undefined: none are accepted. */
+  readonly signingKeysFile?: string;
   readonly corsOrigins: "*" | readonly string[];
   readonly insecurePublic: boolean;
   readonly stateOffsets: boolean;

@@ -8,6 +8,7 @@ import { isAbsolute, join } from "node:path";
 
 import { isOrigin, isPublicUrl } from "../protocol/origin.ts";
 import { withoutLastSlashes } from "../protocol/slashes.ts";
+import { isKeySetUrl } from "../streams/access/jwks-keeper.ts";
 
 /** A value, or what of it is not valid as it was given. A list may have several wrong entries. */
 export type Parsed<Value> = { readonly value: Value } | { readonly wrong: readonly unknown[] };
@@ -124,6 +125,48 @@ function asPath(given: string, directory: string): string | undefined {
   if (!isPath(given)) return undefined;
   return isAbsolute(given) || directory === "." ? given : join(directory, given);
 }
+
+/** A text of one line. */
+export const TEXT = text("a text of 1 to 512 characters", "^[\\u0020-\\uffff]{1,512}$", (given) =>
+  /^[^\p{Cc}]{1,512}$/u.test(given) ? given : undefined,
+);
+
+/** Several of them. A flag is one; a variable has commas between them. */
+export const TEXTS: OptionKind<readonly string[]> = {
+  allowed: "texts of 1 to 512 characters",
+  allowedInFile: "a list of 1 to 20 texts of 1 to 512 characters",
+  schema: { type: "array", minItems: 1, maxItems: 20, items: TEXT.schema },
+  parseTexts: (texts) => {
+    const several = texts.flatMap((one) => one.split(",")).map((one) => one.trim());
+    return parseTextList(several);
+  },
+  parseJson: (json) => (Array.isArray(json) ? parseTextList(json) : { wrong: [json] }),
+};
+
+function parseTextList(list: readonly unknown[]): Parsed<readonly string[]> {
+  const good = list.filter((one) => typeof one === "string" && "value" in TEXT.parseTexts([one]));
+  if (good.length < list.length) return { wrong: list.filter((one) => !good.includes(one)) };
+  const isFit = good.length > 0 && good.length <= 20;
+  return isFit ? { value: good as readonly string[] } : { wrong: [list] }; // They are texts.
+}
+
+const isUrl = (given: string): boolean => /^[a-z][a-z\d+.-]*:\/\//i.test(given);
+const KEY_SET_ALLOWED = "a path, or an https URL (http for this machine)";
+
+/** Where a key set is: a path, or a URL. */
+export const KEY_SET: OptionKind<string> = {
+  allowed: KEY_SET_ALLOWED,
+  allowedInFile: KEY_SET_ALLOWED,
+  schema: PATH.schema,
+  parseTexts: ([given = ""]) => {
+    if (!isUrl(given)) return PATH.parseTexts([given]);
+    return isKeySetUrl(given) ? { value: given } : { wrong: [given] };
+  },
+  parseJson: (json, directory) => {
+    if (typeof json !== "string" || !isUrl(json)) return PATH.parseJson(json, directory);
+    return isKeySetUrl(json) ? { value: json } : { wrong: [json] };
+  },
+};
 
 const ORIGIN_ALLOWED = "an origin such as https://app.example.com, or * for every page";
 

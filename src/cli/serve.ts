@@ -134,6 +134,10 @@ export const serveCommand: Command = {
     "",
     "With --tls-cert and --tls-key it speaks HTTPS. The key file must be readable for its owner only (chmod 600). When the files",
     "change, new connections get the new certificate, and open connections go on.",
+    "",
+    "With --jwt-jwks every request needs a token (JWT) of the identity provider, with --signing-keys-file a signed URL; with both, one of",
+    "them.",
+    "",
     "A flag wins over a variable, a variable over the configuration file, the file over the default. SIGHUP reads the file",
     "again and puts in force what needs no restart; `hapax config check` shows which options these are.",
   ],
@@ -143,6 +147,10 @@ export const serveCommand: Command = {
     ["nothing on disk", "hapax serve --memory"],
     ["the same by the environment", "HAPAX_PORT=8080 hapax serve"],
     ["HTTPS", "hapax serve --tls-cert cert.pem --tls-key key.pem"],
+    [
+      "tokens of an identity provider",
+      "hapax serve --jwt-jwks https://login.example.com/jwks --jwt-issuer https://login.example.com/ --jwt-audience streams",
+    ],
   ],
   run: runServe,
 };

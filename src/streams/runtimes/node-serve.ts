@@ -2,9 +2,12 @@
 
 import { openFileStore } from "../stores/file.ts";
 import type { Store } from "../store.ts";
+import { anyOf } from "../access/any-of.ts";
+import { openTokens, type TokenOptions } from "./node-tokens.ts";
 import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node.ts";
 
-export interface ServeStoreOptions extends Omit<NodeServerOptions, "store"> {
+export interface ServeStoreOptions
+  extends Omit<NodeServerOptions, "store" | "authorize">, TokenOptions {
   /** Directory of the store. Undefined: in memory. */
   readonly dir?: string;
   readonly durability: "fsync" | "os";
@@ -17,9 +20,26 @@ export async function serve(
   options: ServeStoreOptions,
   onNote: (note: string) => void,
 ): Promise<NodeServer> {
-  if (options.dir === undefined) return startNodeServer({ ...options, onNote, store: "memory" });
-  const store = await openStore(options.dir, options, onNote);
-  return startNodeServer({ ...options, onNote, store });
+  const { onFault = (error: unknown) => console.error(error), dir } = options;
+  const tokens = await openTokens(options, { onNote, onFault });
+  const { authorizers } = tokens;
+  const guarded = {
+    ...options,
+    onNote,
+    ...(authorizers.length === 0 ? {} : { authorize: anyOf(...authorizers) }),
+  };
+  try {
+    const store = dir === undefined ? "memory" : await openStore(dir, options, onNote);
+    const server = await startNodeServer({ ...guarded, store });
+    const stop = async (): Promise<void> => {
+      tokens.close();
+      await server.stop();
+    };
+    return { ...server, stop };
+  } catch (error) {
+    tokens.close();
+    throw error;
+  }
 }
 
 async function openStore(

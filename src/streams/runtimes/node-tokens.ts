@@ -1,0 +1,145 @@
+/**
+ * Tokens of an identity provider and signed URLs for `hapax serve`: reads their keys from files, at the start and when they change.
+ * PROTOCOL.md §21.6, §21.7.
+ */
+
+import { open, stat } from "node:fs/promises";
+import { HapaxError } from "../../base/errors.ts";
+import { LIMITS } from "../../protocol/limits.ts";
+import type { Authorize } from "../access/identity.ts";
+import { parseKeySet } from "../access/jwks.ts";
+import { jwtAuthorize } from "../access/jwt.ts";
+import { signedUrlAuthorize, type UrlKey } from "../access/signed-url.ts";
+import { parseUrlKeys } from "../access/url-keys.ts";
+import { readSecretFile } from "./node-secret-file.ts";
+
+export interface TokenOptions {
+  /** A file, or a URL. Undefined: no tokens of a provider. */
+  readonly jwtJwks?: string;
+  readonly jwtIssuer?: string;
+  readonly jwtAudience?: readonly string[];
+  readonly jwtClaim?: string;
+  readonly jwtLeewaySeconds?: number;
+  /** Undefined: no signed URLs. */
+  readonly signingKeysFile?: string;
+}
+
+export interface TokenListeners {
+  readonly onNote: (note: string) => void;
+  readonly onFault: (error: unknown) => void;
+}
+
+export interface OpenTokens {
+  readonly authorizers: readonly Authorize[];
+  close(): void;
+}
+
+/** How often the files are looked at. */
+const LOOK_SECONDS = 1;
+
+/** Throws `invalid_options` for files that cannot be used. A provider that cannot be reached is no reason not to start. */
+export async function openTokens(
+  options: TokenOptions,
+  listeners: TokenListeners,
+): Promise<OpenTokens> {
+  const ending = new AbortController();
+  const opened = [
+    await openProvider(options, listeners, ending.signal),
+    await openSignedUrls(options, listeners, ending.signal),
+  ];
+  return {
+    authorizers: opened.filter((one) => one !== undefined),
+    close: () => ending.abort(),
+  };
+}
+
+async function openProvider(
+  options: TokenOptions,
+  { onNote }: TokenListeners,
+  signal: AbortSignal,
+): Promise<Authorize | undefined> {
+  const { jwtJwks: place, jwtIssuer: issuer = "", jwtAudience: audience = [] } = options;
+  if (place === undefined) return undefined;
+  const isUrl = /^https?:\/\//i.test(place);
+  if (!isUrl) await checkKeySetFile(place);
+  onNote(`tokens of ${issuer} are accepted; keys: ${place}`);
+  return jwtAuthorize({
+    jwks: isUrl ? place : () => readKeySetFile(place),
+    ...(isUrl ? {} : { refreshSeconds: LOOK_SECONDS }),
+    issuer,
+    audience,
+    ...(options.jwtClaim === undefined ? {} : { claim: options.jwtClaim }),
+    ...(options.jwtLeewaySeconds === undefined ? {} : { leewaySeconds: options.jwtLeewaySeconds }),
+    onNote,
+    signal,
+  });
+}
+
+async function checkKeySetFile(path: string): Promise<void> {
+  try {
+    parseKeySet(await readKeySetFile(path));
+  } catch (error) {
+    throw unusable("the key set", path, error);
+  }
+}
+
+/** Not a byte more than a key set may have. */
+async function readKeySetFile(path: string): Promise<string> {
+  const file = await open(path, "r");
+  try {
+    const bytes = Buffer.alloc(LIMITS.jwksBytesMax + 1);
+    const { bytesRead } = await file.read(bytes, 0, bytes.length, 0);
+    return bytes.toString("utf8", 0, bytesRead);
+  } finally {
+    await file.close();
+  }
+}
+
+async function openSignedUrls(
+  { signingKeysFile: path }: TokenOptions,
+  { onNote, onFault }: TokenListeners,
+  signal: AbortSignal,
+): Promise<Authorize | undefined> {
+  if (path === undefined) return undefined;
+  let tried = await stateOf(path);
+  let keys: readonly UrlKey[] = await readUrlKeys(path);
+  const look = async (): Promise<void> => {
+    const state = await stateOf(path);
+    if (state === tried) return;
+    tried = state;
+    keys = await readUrlKeys(path);
+    onNote(`signed URLs: the keys of ${path} were read again; ids: ${idsOf(keys)}`);
+  };
+  const timer = setInterval(() => void look().catch(onFault), LOOK_SECONDS * 1000);
+  timer.unref();
+  signal.addEventListener("abort", () => clearInterval(timer), { once: true });
+  onNote(`signed URLs are accepted; keys: ${path}, ids: ${idsOf(keys)}`);
+  return signedUrlAuthorize({ keys: () => keys });
+}
+
+/** A text that changes when the file does. */
+async function stateOf(path: string): Promise<string> {
+  const found = await stat(path, { bigint: true }).catch(() => undefined);
+  return found === undefined
+    ? "missing"
+    : `${found.ino} ${found.size} ${found.mtimeNs} ${found.ctimeNs}`;
+}
+
+async function readUrlKeys(path: string): Promise<readonly UrlKey[]> {
+  try {
+    return parseUrlKeys(await readSecretFile(path));
+  } catch (error) {
+    throw unusable("the signing keys", path, error);
+  }
+}
+
+function idsOf(keys: readonly UrlKey[]): string {
+  return keys.map(({ id }) => id).join(", ");
+}
+
+function unusable(what: string, path: string, cause: unknown): HapaxError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new HapaxError("invalid_options", `${what} in ${path} cannot be used: ${reason}`, {
+    cause,
+  });
+}
