@@ -55,6 +55,8 @@ describe("options", () => {
       keyWindowSeconds: 86_400,
       keyMax: 100_000,
       keyOverflow: "evict",
+      jwtClaim: "hapax",
+      jwtLeewaySeconds: 30,
       corsOrigins: [],
       insecurePublic: false,
       stateOffsets: false,
