@@ -92,7 +92,7 @@ export async function signUrl(url: string, options: SignUrlOptions): Promise<str
   const target = new URL(URL.canParse(url, BASE) ? url : "/", BASE);
   if (streamOf(target.pathname) === undefined) check.problem("url is not the URL of a stream");
   if (readSigned(target.search.slice(1)) !== "absent") check.problem("url is signed already");
-  if (keyProblem(key) !== undefined) check.problem(`key ${keyProblem(key) ?? ""}`);
+  if (urlKeyProblem(key) !== undefined) check.problem(`key ${urlKeyProblem(key) ?? ""}`);
   if (!Object.hasOwn(METHODS, action)) check.problem("action must be read or append");
   const leftMs = expiresAtMs - clock.nowMs();
   if (!(leftMs > 0 && leftMs <= LIMITS.signedUrlMsMax)) {
@@ -128,7 +128,7 @@ export function signedUrlAuthorize(options: SignedUrlOptions): Authorize {
   const current = typeof keys === "function" ? keys : () => keys;
   const check = new OptionsCheck(HapaxError);
   for (const key of current()) {
-    const problem = keyProblem(key);
+    const problem = urlKeyProblem(key);
     if (problem !== undefined) check.problem(`keys: a key ${problem}`);
   }
   check.end();
@@ -249,7 +249,7 @@ function importKey({ secret }: UrlKey): Promise<CryptoKey> {
 }
 
 /** What is wrong with a key, without a word of its secret. */
-export function keyProblem({ id, secret }: UrlKey): string | undefined {
+export function urlKeyProblem({ id, secret }: UrlKey): string | undefined {
   if (typeof id !== "string" || !isKeyId(id)) {
     return "must have an id of 1 to 64 letters, digits, dots, hyphens and underscores";
   }

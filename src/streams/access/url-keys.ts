@@ -1,7 +1,7 @@
 /** The file with the keys that sign URLs: `{ "keys": [{ "id": "…", "secret": "…" }] }`. The first one signs, all verify. */
 
 import { parseUniqueJson } from "../../base/unique-json.ts";
-import { keyProblem, type UrlKey } from "./signed-url.ts";
+import { urlKeyProblem, type UrlKey } from "./signed-url.ts";
 
 const KEYS_MAX = 20;
 
@@ -26,7 +26,7 @@ function readKey(entry: unknown, at: number): UrlKey {
     throw new Error(`keys[${at}] must have id and secret, and nothing else`);
   }
   const key = { id: entry["id"], secret: entry["secret"] } as UrlKey; // The check follows.
-  const problem = keyProblem(key);
+  const problem = urlKeyProblem(key);
   if (problem !== undefined) throw new Error(`keys[${at}] ${problem}`);
   return key;
 }
