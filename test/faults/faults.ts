@@ -17,6 +17,7 @@ import { ecosystemFaults } from "./ecosystem.ts";
 import { errorFaults } from "./errors.ts";
 import { directoryFaults } from "./directories.ts";
 import { doorFaults } from "./doors.ts";
+import { namespaceFaults } from "./namespaces.ts";
 import { journalFaults } from "./journal.ts";
 import { keyFaults } from "./keys.ts";
 import { laneFaults } from "./lane.ts";
@@ -65,6 +66,7 @@ export const faults: readonly Fault[] = [
   ...journalFaults,
   ...directoryFaults,
   ...doorFaults,
+  ...namespaceFaults,
   ...configurationFaults,
   ...tlsFaults,
   ...laneFaults,

@@ -1,7 +1,13 @@
 /** A server without sockets, over virtual time. */
 
+import { joinBytes } from "../../src/base/bytes.ts";
 import { HapaxError } from "../../src/base/errors.ts";
-import { createServer, type HapaxServer, type ServerOptions } from "../../src/streams/server.ts";
+import {
+  type Authorize,
+  createServer,
+  type HapaxServer,
+  type ServerOptions,
+} from "../../src/streams/server.ts";
 import type { Exchange, ServerAnswer } from "../../src/streams/server/exchange.ts";
 import type { Store } from "../../src/streams/store.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
@@ -21,7 +27,11 @@ export interface ServerStage {
   ) => Promise<ServerAnswer>;
 }
 
-export function openStage(options: ServerOptions = {}, store: Store = openMemoryStore()) {
+export function openStage(
+  options: ServerOptions = {},
+  store: Store = openMemoryStore(),
+  authorize?: Authorize,
+) {
   const clock = createVirtualClock(Date.UTC(2026, 0, 1));
   const server = createServer(
     {
@@ -29,6 +39,7 @@ export function openStage(options: ServerOptions = {}, store: Store = openMemory
       clock,
       random: { unit: () => 0.5, id: () => "id" },
       courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "none here" }) },
+      authorize,
       address: "127.0.0.1",
       publicUrl: () => "http://test",
       onFault: () => undefined,
@@ -68,6 +79,7 @@ function exchangeOf(
 }
 
 export function textOf(answer: ServerAnswer): string {
-  if ("live" in answer || !(answer.body instanceof Uint8Array)) return "";
-  return new TextDecoder().decode(answer.body);
+  if ("live" in answer || answer.body === undefined) return "";
+  const { body } = answer;
+  return new TextDecoder().decode(body instanceof Uint8Array ? body : joinBytes(body));
 }

@@ -86,7 +86,7 @@ export interface Credentials {
   /** As sent, without the question mark. */
   readonly query: string;
   /** By lower-case name. */
-  header(name: string): string | undefined;
+  readonly header: (name: string) => string | undefined;
   /** The address of the client, where the runtime knows it. */
   readonly peer?: string | undefined;
   /** The certificate that the client has proved to own, if TLS asked for one. */

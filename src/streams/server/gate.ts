@@ -10,7 +10,7 @@ import type { Clock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { Access, UNLIMITED } from "../access/access.ts";
 import { checkIdentity } from "../access/check-identity.ts";
-import type { Authorize, Identity, IdentityRefusal } from "../access/identity.ts";
+import type { Authorize, Credentials, Identity, IdentityRefusal } from "../access/identity.ts";
 import type { Exchange } from "./exchange.ts";
 
 export interface GateOptions {
@@ -41,7 +41,7 @@ export class Gate {
     if (authorize === undefined) return UNLIMITED;
     let answer: ReturnType<Authorize>;
     try {
-      answer = authorize(exchange);
+      answer = authorize(credentialsOf(exchange));
     } catch (error) {
       throw this.#broken(error);
     }
@@ -90,6 +90,12 @@ export class Gate {
     this.#options.onFault(cause);
     return refusalOf({ refused: "unavailable" });
   }
+}
+
+/** What the function may see, and no more. `header` is its own, so that it can be taken out of the object. */
+function credentialsOf(exchange: Exchange): Credentials {
+  const { method, path, query, peer } = exchange;
+  return { method, path, query, peer, header: (name) => exchange.header(name) };
 }
 
 const REFUSALS = {

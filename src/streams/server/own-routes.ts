@@ -68,11 +68,11 @@ async function listReadable(
   while (from !== undefined && found.length <= limit) {
     const page = parts.engine.list(beginning, from, limit);
     for (const one of page.found) {
+      if (!slices.take()) await slices.turn();
       const { name } = one.state;
       if (name.startsWith(prefix) && access.may("read", { stream: name })) found.push(one);
     }
     from = page.next;
-    if (from !== undefined) await slices.turn();
   }
   const shown = found.slice(0, limit);
   return { found: shown, next: found.length > limit ? shown.at(-1)?.state.name : undefined };
