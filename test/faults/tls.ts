@@ -31,9 +31,9 @@ export const tlsFaults: readonly Fault[] = [
   {
     name: "tls: a broken file is tried and reported again and again",
     guarantee: "§13.7",
-    file: FILES,
-    find: "    this.#tried = state;\n    try {",
-    replace: "    try {",
+    file: "src/streams/runtimes/node-file-watch.ts",
+    find: "      this.#tried = state;\n      onBroken(error);",
+    replace: "      onBroken(error);",
     caughtBy: {
       file: WHOLE,
       test: "files that change > a broken or half-written file is reported once, and the old certificate stays in use",

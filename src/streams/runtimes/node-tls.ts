@@ -16,6 +16,7 @@ import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
 import { LIMITS } from "../../protocol/limits.ts";
+import { fileState, FileWatch, type WatchedFiles } from "./node-file-watch.ts";
 
 /** Paths of the files for TLS, all in PEM. The server reads them again when they change. */
 export interface TlsFiles {
@@ -165,62 +166,32 @@ function textOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Looks at the files once in a while, and takes new ones into use. */
-export class TlsReload {
-  readonly #files: TlsFiles;
-  readonly #listeners: TlsListeners;
-  readonly #timer: NodeJS.Timeout;
-  /** The state of the files that was tried last, and the one that was seen last. */
-  #tried: string;
-  #seen: string;
-  #isLooking = false;
-
-  /** `state`: that of the files before they were loaded, so that a change since then is not missed. */
-  constructor(files: TlsFiles, state: string, listeners: TlsListeners) {
-    this.#files = files;
-    this.#tried = state;
-    this.#seen = state;
-    this.#listeners = listeners;
-    this.#timer = setInterval(() => {
-      if (this.#isLooking) return;
-      this.#isLooking = true;
-      void this.#look().finally(() => (this.#isLooking = false));
-    }, LIMITS.tlsCheckMs);
-    this.#timer.unref();
-  }
-
-  close(): void {
-    clearInterval(this.#timer);
-  }
-
-  async #look(): Promise<void> {
-    const state = await stateOf(this.#files);
-    const isSettled = state === this.#seen;
-    this.#seen = state;
-    // Files that still change are being written, or the second one has yet to come.
-    if (state === this.#tried || !isSettled) return;
-    this.#tried = state;
-    try {
-      const { context, notes } = await loadTls(this.#files);
-      this.#listeners.use(context);
-      this.#listeners.onNote(
-        `tls: new connections use the new certificate in ${this.#files.certFile}`,
-      );
-      for (const note of notes) this.#listeners.onNote(`tls: ${note}`);
-    } catch (error) {
+/** Looks at the files once in a while, and takes new ones into use. `state`: that of the files before they were loaded. */
+export function watchTls(files: TlsFiles, state: string, listeners: TlsListeners): FileWatch {
+  const { use, onNote, onFault } = listeners;
+  const watched: WatchedFiles = {
+    paths: pathsOf(files),
+    everyMs: LIMITS.tlsCheckMs,
+    isPatient: true,
+    async load() {
+      const { context, notes } = await loadTls(files);
+      use(context);
+      onNote(`tls: new connections use the new certificate in ${files.certFile}`);
+      for (const note of notes) onNote(`tls: ${note}`);
+    },
+    onBroken(error) {
       const detail = `the TLS files changed and cannot be used, so the old certificate stays in use: ${textOf(error)}`;
-      this.#listeners.onFault(new HapaxError("invalid_options", detail, { cause: error }));
-    }
-  }
+      onFault(new HapaxError("invalid_options", detail, { cause: error }));
+    },
+  };
+  return new FileWatch(watched, state);
 }
 
-/** A text that changes when one of the files does. Links are followed, so it also changes when a link does. */
-export async function stateOf({ certFile, keyFile, clientCaFile }: TlsFiles): Promise<string> {
-  const paths = [certFile, keyFile, ...(clientCaFile === undefined ? [] : [clientCaFile])];
-  const states = paths.map(async (path) => {
-    const found = await stat(path, { bigint: true }).catch(() => undefined);
-    if (found === undefined) return "missing";
-    return `${found.dev} ${found.ino} ${found.size} ${found.mtimeNs} ${found.ctimeNs}`;
-  });
-  return (await Promise.all(states)).join("\n");
+/** A text that changes when one of the files does. */
+export function stateOf(files: TlsFiles): Promise<string> {
+  return fileState(pathsOf(files));
+}
+
+function pathsOf({ certFile, keyFile, clientCaFile }: TlsFiles): readonly string[] {
+  return [certFile, keyFile, ...(clientCaFile === undefined ? [] : [clientCaFile])];
 }

@@ -29,7 +29,7 @@ import { createListener } from "./node-listener.ts";
 import { Handshakes } from "./node-handshakes.ts";
 import { Http2Sessions } from "./node-http2.ts";
 import { endSocket, refuseSocket } from "./node-refusals.ts";
-import { loadTls, stateOf, type TlsFiles, TlsReload } from "./node-tls.ts";
+import { loadTls, stateOf, type TlsFiles, watchTls } from "./node-tls.ts";
 
 export { filePosition } from "./node-position.ts";
 
@@ -174,7 +174,7 @@ async function openListener(
     // Node's types of `node:https` and `node:http` are one, and only the first has this.
     (http as HttpsServer).setSecureContext(next);
   };
-  const reload = new TlsReload(tls, state, { use, onNote, onFault });
+  const reload = watchTls(tls, state, { use, onNote, onFault });
   const others = {
     drain(): void {
       sessions.drain();
