@@ -134,6 +134,10 @@ export const LIMITS = {
   signedUrlSkewMs: 60_000,
   /** Signed URLs that are remembered as verified, for each key. */
   signedUrlsRememberedMax: 1000,
+  /** How often the file of API keys is looked at: a revoked key is refused within a second. */
+  keysCheckMs: 400,
+  /** The file of API keys. A key has about 400 bytes. */
+  keyFileBytesMax: 16 * 1024 * 1024,
   /** How long SIGTERM waits for running requests before it cuts them. */
   drainMs: 10_000,
   /** Closing waits while commits land. A commit that takes longer waits for room that does not come. */

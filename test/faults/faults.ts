@@ -9,6 +9,7 @@
  */
 
 import { actFaults } from "./acts.ts";
+import { apiKeyFaults } from "./api-keys.ts";
 import { chaosFaults } from "./chaos.ts";
 import { clientReadFaults } from "./client-reads.ts";
 import { clientTokenFaults } from "./client-tokens.ts";
@@ -69,6 +70,7 @@ export const faults: readonly Fault[] = [
   ...namespaceFaults,
   ...configurationFaults,
   ...tlsFaults,
+  ...apiKeyFaults,
   ...laneFaults,
   ...lifeFaults,
   ...requestFaults,

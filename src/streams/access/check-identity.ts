@@ -10,7 +10,7 @@ import { ACTIONS, type Grant, type Identity, type Quotas } from "./identity.ts";
 /** Receives each problem with the path of the member that has it, such as `grants[0].actions`. */
 export type Problem = (text: string) => void;
 
-type Check = (value: unknown, at: string, problem: Problem) => void;
+export type Check = (value: unknown, at: string, problem: Problem) => void;
 
 const NAME_CHARS_MAX = 256;
 const NAMESPACE_CHARS_MAX = 256;
@@ -93,7 +93,8 @@ export function checkQuotas(value: unknown, at: string, problem: Problem): void 
   checkMembers(value, at, COUNTS, [], problem);
 }
 
-function checkMembers(
+/** Reports members that are missing, not known, or wrong. */
+export function checkMembers(
   value: unknown,
   at: string,
   checks: Readonly<Record<string, Check>>,

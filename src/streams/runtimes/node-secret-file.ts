@@ -7,14 +7,16 @@ import { HapaxError } from "../../base/errors.ts";
 const FILE_BYTES_MAX = 64 * 1024;
 
 /** The text of a file. Throws `invalid_options` if it cannot be read, is too large, or is not for its owner alone. */
-export async function readSecretFile(path: string): Promise<string> {
+export async function readSecretFile(path: string, bytesMax = FILE_BYTES_MAX): Promise<string> {
   const file = await open(path, "r").catch((error: unknown) => {
     throw refused(path, `it cannot be read (${codeOf(error)})`, error);
   });
   try {
     // Of the open file and not of its path, which may name another file by now.
-    const { size, mode } = await file.stat();
-    if (size > FILE_BYTES_MAX) throw refused(path, `it has more than ${FILE_BYTES_MAX} bytes`);
+    const found = await file.stat();
+    const { size, mode } = found;
+    if (!found.isFile()) throw refused(path, "it is not a file");
+    if (size > bytesMax) throw refused(path, `it has more than ${bytesMax} bytes`);
     // Windows has no such modes.
     if (process.platform !== "win32" && (mode & 0o077) !== 0) {
       const shown = (mode & 0o777).toString(8).padStart(4, "0");

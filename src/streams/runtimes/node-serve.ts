@@ -2,14 +2,11 @@
 
 import { openFileStore } from "../stores/file.ts";
 import type { Store } from "../store.ts";
-import { anyOf } from "../access/any-of.ts";
-import { openTokens, type TokenOptions } from "./node-tokens.ts";
+import { type AccessOptions, openAccess } from "./node-access.ts";
 import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node.ts";
 
 export interface ServeStoreOptions
-  extends Omit<NodeServerOptions, "store" | "authorize">, TokenOptions {
-  /** Directory of the store. Undefined: in memory. */
-  readonly dir?: string;
+  extends Omit<NodeServerOptions, "store" | "authorize">, AccessOptions {
   readonly durability: "fsync" | "os";
 }
 
@@ -20,24 +17,21 @@ export async function serve(
   options: ServeStoreOptions,
   onNote: (note: string) => void,
 ): Promise<NodeServer> {
-  const { onFault = (error: unknown) => console.error(error), dir } = options;
-  const tokens = await openTokens(options, { onNote, onFault });
-  const { authorizers } = tokens;
-  const guarded = {
-    ...options,
-    onNote,
-    ...(authorizers.length === 0 ? {} : { authorize: anyOf(...authorizers) }),
-  };
+  const { dir, onAudit = (line: string) => console.error(`audit: ${line}`) } = options;
+  const { onFault = (error: unknown) => console.error(error) } = options;
+  const access = await openAccess(options, { onAudit, onNote, onFault });
+  const { authorize } = access;
+  const guarded = { ...options, onNote, ...(authorize === undefined ? {} : { authorize }) };
   try {
     const store = dir === undefined ? "memory" : await openStore(dir, options, onNote);
     const server = await startNodeServer({ ...guarded, store });
     const stop = async (): Promise<void> => {
-      tokens.close();
+      access.close();
       await server.stop();
     };
     return { ...server, stop };
   } catch (error) {
-    tokens.close();
+    access.close();
     throw error;
   }
 }

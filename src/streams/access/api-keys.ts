@@ -1,0 +1,183 @@
+/**
+ * Finds out by its API key who sends a request: `Authorization: Bearer hpx_…`. PROTOCOL.md §21.8.
+ *
+ *   - a text that is no key is refused before anything is hashed;
+ *   - an unknown id and a wrong secret take the same steps: one digest and one comparison. Both get the same answer;
+ *   - only a client that has the secret learns that its key has expired;
+ *   - a client that sends its key with every request is verified once. The key is looked up again for each request, so that a change,
+ *     a revocation and the end of its time count at once;
+ *   - a key has one `Identity` object as long as its record stays the same, so that its grants are worked out once.
+ */
+
+import { utf8Of } from "../../base/bytes.ts";
+import type { Digest } from "../../base/digest.ts";
+import { parseBearer, parseRfc3339 } from "../../protocol/values.ts";
+import { API_KEY_PREFIX, areSameDigests, parseApiKey } from "./api-key.ts";
+import { ACTIONS, type Authorize, type Identity, type IdentityRefusal } from "./identity.ts";
+import type { KeyRecord } from "./key-document.ts";
+
+/** A key that the server knows. */
+export interface ApiKey {
+  /** SHA-256 of the secret. */
+  readonly digest: Uint8Array;
+  readonly identity: Identity;
+  readonly isRevoked: boolean;
+}
+
+/** Where keys are found by their id. */
+export interface ApiKeySource {
+  find(id: string): ApiKey | undefined;
+}
+
+export interface KeyParts {
+  readonly digest: Digest;
+  readonly nowMs: () => number;
+}
+
+/** The name of the identity that has the server's own token. */
+export const SERVER_TOKEN_NAME = "server-token";
+
+const MISSING: IdentityRefusal = { refused: "missing" };
+const INVALID: IdentityRefusal = { refused: "invalid", detail: "the API key is not valid" };
+const EXPIRED: IdentityRefusal = { refused: "expired", detail: "the API key has expired" };
+const NO_DIGEST = new Uint8Array(32);
+
+/** Returns an `Authorize` for API keys. It answers `missing` for a credential of another kind. */
+export function apiKeyAuthorize(source: ApiKeySource, parts: KeyParts): Authorize {
+  const verified = new Verified<{ readonly id: string; readonly key: ApiKey }>();
+  const answerFor = (key: ApiKey): Identity | IdentityRefusal => {
+    if (key.isRevoked) return INVALID;
+    return isExpired(key.identity, parts.nowMs()) ? EXPIRED : key.identity;
+  };
+  return (credentials) => {
+    const header = credentials.header("authorization") ?? "";
+    const known = verified.get(header);
+    if (known !== undefined && source.find(known.id) === known.key) return answerFor(known.key);
+    const token = parseBearer(header);
+    if (token === undefined || !token.startsWith(API_KEY_PREFIX)) return MISSING;
+    const sent = parseApiKey(token);
+    if (sent === undefined) return INVALID;
+    return after(parts.digest(utf8Of(sent.secret)), (digest) => {
+      // Found now and not before the digest: the keys may have changed since.
+      const found = source.find(sent.id);
+      const isRight = areSameDigests(digest, found?.digest ?? NO_DIGEST);
+      if (found === undefined || !isRight) return INVALID;
+      verified.add(header, { id: sent.id, key: found });
+      return answerFor(found);
+    });
+  };
+}
+
+/** Returns an `Authorize` for one token of any form, which has all rights. It answers `missing` for every other token. */
+export function serverTokenAuthorize(
+  token: string,
+  { digest }: Pick<KeyParts, "digest">,
+): Authorize {
+  const identity = fullIdentity(SERVER_TOKEN_NAME);
+  const wanted = digest(utf8Of(token));
+  const verified = new Verified<Identity>();
+  return (credentials) => {
+    const header = credentials.header("authorization") ?? "";
+    const known = verified.get(header);
+    if (known !== undefined) return known;
+    const given = parseBearer(header);
+    if (given === undefined) return MISSING;
+    return after(wanted, (right) =>
+      after(digest(utf8Of(given)), (one) => {
+        if (!areSameDigests(one, right)) return MISSING;
+        verified.add(header, identity);
+        return identity;
+      }),
+    );
+  };
+}
+
+const VERIFIED_MAX = 10_000;
+
+/**
+ * Headers that were verified. A map looks for a text by a hash with a secret seed, and compares texts only if all of the hash is equal:
+ * the time of a look does not tell how much of a guess is right.
+ */
+class Verified<T> {
+  readonly #found = new Map<string, T>();
+
+  get(header: string): T | undefined {
+    return this.#found.get(header);
+  }
+
+  /** One client can write its header in many ways. So the map has a limit, and then begins anew. */
+  add(header: string, found: T): void {
+    if (this.#found.size >= VERIFIED_MAX) this.#found.clear();
+    this.#found.set(header, found);
+  }
+}
+
+function fullIdentity(name: string): Identity {
+  return { name, grants: [{ actions: ACTIONS }] };
+}
+
+function isExpired({ expiresAtMs }: Identity, nowMs: number): boolean {
+  return expiresAtMs !== undefined && nowMs >= expiresAtMs;
+}
+
+/** At once where the value is there, so that a request with a key does not wait for a turn of the loop. */
+function after<T, U>(value: T | Promise<T>, next: (value: T) => U | Promise<U>): U | Promise<U> {
+  return value instanceof Promise ? value.then(next) : next(value);
+}
+
+/** The keys of a document, by id. They can be replaced while requests run. */
+export class ApiKeys implements ApiKeySource {
+  #keys: ReadonlyMap<string, ApiKey & { readonly text: string }> = new Map();
+
+  find(id: string): ApiKey | undefined {
+    return this.#keys.get(id);
+  }
+
+  /**
+   * Puts these keys in force, and no others. A key whose record has not changed keeps its identity. Returns what has changed, a line
+   * for each key.
+   */
+  replace(records: readonly KeyRecord[]): readonly string[] {
+    const before = this.#keys;
+    const changes: string[] = [];
+    const kept = records.map((record) => {
+      const text = JSON.stringify(record);
+      const old = before.get(record.id);
+      if (old?.text === text) return [record.id, old] as const;
+      const key = { ...keyOf(record), text };
+      const isRevoked = key.isRevoked && old?.isRevoked !== true;
+      const verb = isRevoked ? "revoked" : old === undefined ? "added" : "changed";
+      changes.push(`${verb} ${key.identity.name}`);
+      return [record.id, key] as const;
+    });
+    this.#keys = new Map(kept);
+    for (const [id, { identity }] of before) {
+      if (!this.#keys.has(id)) changes.push(`removed ${identity.name}`);
+    }
+    return changes;
+  }
+
+  /** Keys that are neither revoked nor expired. */
+  count(nowMs: number): number {
+    return [...this.#keys.values()].filter(
+      ({ identity, isRevoked }) => !isRevoked && !isExpired(identity, nowMs),
+    ).length;
+  }
+}
+
+function keyOf(record: KeyRecord): ApiKey {
+  const { id, name, sha256, grants, namespace, quotas, expiresAt, revokedAt } = record;
+  const expiresAtMs = expiresAt === undefined ? undefined : parseRfc3339(expiresAt);
+  return {
+    digest: Uint8Array.from(sha256.match(/../g) ?? [], (byte) => Number.parseInt(byte, 16)),
+    identity: {
+      // With the id: two keys may have one name, and the audit log must tell them apart.
+      name: `${name}:${id}`,
+      grants,
+      ...(namespace === undefined ? {} : { namespace }),
+      ...(quotas === undefined ? {} : { quotas }),
+      ...(expiresAtMs === undefined ? {} : { expiresAtMs }),
+    },
+    isRevoked: revokedAt !== undefined,
+  };
+}

@@ -1,0 +1,102 @@
+/**
+ * Who may use a server that `hapax serve` runs: clients with an API key of a file, with the one token of the environment, with a token of an
+ * identity provider, or with a signed URL. If there is none of these, the server has no authentication. PROTOCOL.md §21.
+ */
+
+import { join } from "node:path";
+import { LIMITS } from "../../protocol/limits.ts";
+import { anyOf } from "../access/any-of.ts";
+import type { Authorize } from "../access/identity.ts";
+import { SERVER_TOKEN_VARIABLE, TOKENS_FILE_NAME } from "../access/key-document.ts";
+import { fileState, FileWatch } from "./node-file-watch.ts";
+import { countOf, type OpenKeys, openKeys, openServerToken } from "./node-keys.ts";
+import { openTokens, type TokenOptions } from "./node-tokens.ts";
+
+export interface AccessOptions extends TokenOptions {
+  /** Directory of the store. Undefined: in memory. */
+  readonly dir?: string;
+  /** The file of API keys, which must exist. Default: `tokens.json` in the directory, if there is one. */
+  readonly tokensFile?: string;
+  /** One token with all rights. */
+  readonly serverToken?: string;
+}
+
+export interface AccessListeners {
+  readonly onAudit: (line: string) => void;
+  readonly onNote: (line: string) => void;
+  readonly onFault: (error: unknown) => void;
+}
+
+export interface OpenAccess {
+  /** Undefined: no authentication. */
+  readonly authorize: Authorize | undefined;
+  readonly close: () => void;
+}
+
+/** Throws `invalid_options` for files and tokens that cannot be used. */
+export async function openAccess(
+  options: AccessOptions,
+  listeners: AccessListeners,
+): Promise<OpenAccess> {
+  const { dir, tokensFile, serverToken } = options;
+  const own =
+    serverToken === undefined ? [] : [openServerToken(serverToken, SERVER_TOKEN_VARIABLE)];
+  const path = tokensFile ?? (dir === undefined ? undefined : join(dir, TOKENS_FILE_NAME));
+  const mustExist = tokensFile !== undefined;
+  const keys =
+    path === undefined ? undefined : await openKeys({ path, mustExist, ...listeners });
+  const tokens = await openTokens(options, listeners).catch((error: unknown) => {
+    keys?.close();
+    throw error;
+  });
+  const others = [...own, ...tokens.authorizers];
+  if (path !== undefined && keys?.hasFile === false && others.length === 0) {
+    keys.close();
+    return watchForFirstKey(path, listeners);
+  }
+  const authorizers = [...(keys === undefined ? [] : [keys.authorize]), ...others];
+  if (authorizers.length === 0) return { authorize: undefined, close: () => undefined };
+  const line = describe(path, keys, own.length > 0);
+  const isShut = others.length === 0 && keys?.count() === 0;
+  const advice = isShut ? "; NO CLIENT CAN GET IN, see: hapax tokens create" : "";
+  listeners.onNote(`every request needs a credential${line}${advice}`);
+  return {
+    authorize: anyOf(...authorizers),
+    close() {
+      keys?.close();
+      tokens.close();
+    },
+  };
+}
+
+/** What this file opens. Providers and signed URLs have lines of their own. */
+function describe(path: string | undefined, keys: OpenKeys | undefined, hasOwn: boolean): string {
+  const file = keys?.hasFile === true ? [`${countOf(keys.count(), "key")} of ${path ?? ""}`] : [];
+  const ways = [...file, ...(hasOwn ? [SERVER_TOKEN_VARIABLE] : [])];
+  return ways.length === 0 ? "" : `: ${ways.join(", or ")}`;
+}
+
+/** A person who makes a first key believes that the server now demands it. */
+async function watchForFirstKey(
+  path: string,
+  { onNote, onFault }: AccessListeners,
+): Promise<OpenAccess> {
+  const warn = async (): Promise<void> => {
+    if ((await fileState([path])) === "missing") return;
+    onNote(`${path} is there now, and THIS SERVER STILL LETS EVERY CLIENT IN: restart it`);
+  };
+  const watched = {
+    paths: [path],
+    everyMs: LIMITS.keysCheckMs,
+    isPatient: false,
+    load: warn,
+    onBroken: onFault,
+  };
+  const watch = new FileWatch(watched, "missing");
+  return {
+    authorize: undefined,
+    close: () => {
+      watch.close();
+    },
+  };
+}
