@@ -82,6 +82,12 @@ const context: Context = {
   openFile,
   readSecretFile: async (path) =>
     (await import("./streams/runtimes/node-secret-file.ts")).readSecretFile(path),
+  // Loaded only by `tokens`.
+  keyFiles: {
+    read: async (path) => (await import("./streams/runtimes/node-key-file.ts")).readKeyFile(path),
+    change: async (path, decide) =>
+      (await import("./streams/runtimes/node-key-file.ts")).changeKeyFile(path, decide),
+  },
   ask,
   onSignal,
   onReload,

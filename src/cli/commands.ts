@@ -21,6 +21,7 @@ import { serveCommand } from "./serve.ts";
 import { signUrlCommand } from "./sign-url.ts";
 import { tailCommand } from "./tail.ts";
 import { createPaint } from "./terminal.ts";
+import { tokensCommand } from "./tokens.ts";
 import { verifyCommand } from "./verify.ts";
 
 const helpCommand: Command = {
@@ -48,6 +49,7 @@ const versionCommand: Command = {
 export const COMMANDS: readonly Command[] = [
   serveCommand,
   configCommand,
+  tokensCommand,
   createCommand,
   appendCommand,
   readCommand,

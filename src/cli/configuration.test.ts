@@ -233,6 +233,7 @@ const EXAMPLES: Readonly<
   dir: { good: ["./data", "/var/lib"], bad: ["", 1, null, "a\0b"] },
   durability: { good: ["fsync", "os"], bad: ["FSYNC", "memory", true] },
   memory: { good: [true, false], bad: ["true", 1] },
+  tokensFile: { good: ["./tokens.json", "/etc/hapax/tokens.json"], bad: ["", 1, null] },
   longPollMs: { good: [1, 600_000], bad: [0, 600_001, "1"] },
   bodyBytesMax: { good: [1, 1024], bad: [0, 1e12] },
   sseSecondsMax: { good: [1, 86_400], bad: [0, 86_401] },

@@ -3,9 +3,10 @@
  * the file over the default. Every problem is found before any is reported.
  */
 
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 
 import { isLoopback } from "../protocol/origin.ts";
+import { SERVER_TOKEN_VARIABLE, TOKENS_FILE_NAME } from "../streams/access/key-document.ts";
 import { nearest, quote } from "./arguments.ts";
 import type { Invocation } from "./command.ts";
 import { type ConfigFile, findConfigFile, readConfigFile } from "./config-file.ts";
@@ -50,7 +51,7 @@ export async function loadConfiguration(
   invocation: Invocation,
   context: Context,
 ): Promise<LoadedConfiguration> {
-  return resolveServe(invocation, context.env, await findConfigFile(invocation, context));
+  return resolveServe(invocation, context, await findConfigFile(invocation, context));
 }
 
 /** The same with the file at this path, which must exist. */
@@ -59,26 +60,40 @@ export async function loadFrom(
   context: Context,
   path: string,
 ): Promise<LoadedConfiguration> {
-  return resolveServe(invocation, context.env, await readConfigFile(path, context));
+  return resolveServe(invocation, context, await readConfigFile(path, context));
 }
 
-function resolveServe(
+async function resolveServe(
   invocation: Invocation,
-  env: Context["env"],
+  context: Context,
   file: ConfigFile | undefined,
-): LoadedConfiguration {
+): Promise<LoadedConfiguration> {
   const problems: string[] = [];
-  const settings = resolveTable(SERVE_TABLE, invocation, env, file, problems);
+  const settings = resolveTable(SERVE_TABLE, invocation, context.env, file, problems);
   const given = new Map(settings.map((setting) => [setting.member, setting]));
   checkPlace(given, problems);
   checkTls(given, problems);
   checkJwt(given, problems);
-  if (problems.length === 0) checkReach(given, problems);
+  if (problems.length === 0 && !(await hasAuthentication(optionsOf(settings), context))) {
+    checkReach(given, problems);
+  }
   if (problems.length > 0) {
     const first = problems.length === 1 ? "an option is" : `${String(problems.length)} options are`;
     throw usageFailure(`${first} not valid`, problems);
   }
   return { file, settings, options: optionsOf(settings) };
+}
+
+/** Where `serve` would keep things with the same flags, variables and file. Nothing else is checked across options. */
+export async function loadPlaces(
+  invocation: Invocation,
+  context: Context,
+): Promise<Pick<ServeOptions, "dir" | "tokensFile">> {
+  const file = await findConfigFile(invocation, context);
+  const problems: string[] = [];
+  const settings = resolveTable(SERVE_TABLE, invocation, context.env, file, problems);
+  if (problems.length > 0) throw usageFailure("the configuration is not valid", problems);
+  return optionsOf(settings);
 }
 
 /** Resolves every row. What is not valid is a problem, and gets its default meanwhile. */
@@ -178,16 +193,29 @@ function checkJwt(given: ReadonlyMap<string, Setting>, problems: string[]): void
   }
 }
 
+/** Whether `serve` would demand a token. The server checks the file itself. */
+async function hasAuthentication(
+  { dir, tokensFile, jwtJwks, signingKeysFile }: ServeOptions,
+  { env, keyFiles }: Context,
+): Promise<boolean> {
+  if ([tokensFile, jwtJwks, signingKeysFile].some((one) => one !== undefined)) return true;
+  if ((env[SERVER_TOKEN_VARIABLE] ?? "") !== "") return true;
+  if (dir === undefined) return false;
+  const path = join(dir, TOKENS_FILE_NAME);
+  return keyFiles.read(path).then(
+    (keys) => keys !== undefined,
+    () => true, // There is a file, and the server says what is wrong with it.
+  );
+}
+
 function checkReach(given: ReadonlyMap<string, Setting>, problems: string[]): void {
   const host = given.get("host");
   const address = String(host?.value);
   if (isLoopback(address) || given.get("insecurePublic")?.value === true) return;
-  // With these every request needs a credential.
-  if (["jwtJwks", "signingKeysFile"].some((name) => given.get(name)?.value !== undefined)) return;
   problems.push(
     `${host?.name ?? "--host"} is ${quote(address)}; allowed: a loopback address such as 127.0.0.1, because there ` +
-      "is no authentication yet and every client that reaches this address can read, write and delete. " +
-      "Put a proxy that authenticates in front, or add --insecure-public if you trust the whole network",
+      "is no authentication and every client that reaches this address can read, write and delete. " +
+      "Make a key with hapax tokens create, or add --insecure-public if you trust the whole network",
   );
 }
 

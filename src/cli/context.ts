@@ -5,6 +5,7 @@
 
 import type { Random } from "../base/random.ts";
 import type { Dynamic } from "../client/options.ts";
+import type { KeyChange, KeyRecord } from "../streams/access/key-document.ts";
 
 export interface Output {
   /** Settles when the other side has taken the bytes: a slow reader slows the command down. */
@@ -26,6 +27,10 @@ export interface ServeOptions {
   /** Undefined: in memory. */
   readonly dir?: string;
   readonly durability: "fsync" | "os";
+  /** The file of API keys. Undefined: `tokens.json` in the directory, if there is one. */
+  readonly tokensFile?: string;
+  /** One token with all rights. It comes from the environment alone: a flag would show it to all users, a file would keep it. */
+  readonly serverToken?: string;
   readonly longPollMs: number;
   readonly bodyBytesMax: number;
   readonly sseSecondsMax: number;
@@ -70,6 +75,14 @@ export interface RunningServer {
   stop(): Promise<void>;
 }
 
+/** The file of API keys. */
+export interface KeyFiles {
+  /** Undefined: there is no file. */
+  read(path: string): Promise<readonly KeyRecord[] | undefined>;
+  /** `decide` gets the keys of this moment, and no other change comes in between. */
+  change<T>(path: string, decide: (keys: readonly KeyRecord[]) => KeyChange<T>): Promise<T>;
+}
+
 export interface Context {
   readonly stdin: Input;
   readonly stdout: Output;
@@ -85,6 +98,7 @@ export interface Context {
   openFile(path: string): AsyncIterable<Uint8Array>;
   /** The text of a file that only its owner may read. Throws for any other one. */
   readSecretFile(path: string): Promise<string>;
+  readonly keyFiles: KeyFiles;
   /** Asks a person at the terminal. */
   ask(question: string): Promise<string>;
   /** The returned function removes the listener. */

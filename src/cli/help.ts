@@ -21,6 +21,7 @@ const ENVIRONMENT: readonly (readonly [string, string])[] = [
     "HAPAX_TOKEN",
     "the token for the server of HAPAX_URL or --url, and for no other; or --token-file",
   ],
+  ["HAPAX_SERVER_TOKEN", "`serve`: a token with all rights, which clients send as HAPAX_TOKEN"],
   ["HAPAX_DATABASE", "the database of `outbox`, like --database"],
   ["NO_COLOR, FORCE_COLOR", "no colours, or colours also without a terminal"],
 ];

@@ -37,8 +37,8 @@ export interface OptionRow<Value> {
   readonly isSecret?: boolean;
 }
 
-/** The members of a configuration. `memory` becomes a missing `dir`, and the three files become `tls`. */
-export type ServeConfiguration = Required<Omit<ServeOptions, "tls">> & {
+/** The members of a configuration. `memory` becomes a missing `dir`, and the three files become `tls`. A secret is no option. */
+export type ServeConfiguration = Required<Omit<ServeOptions, "tls" | "serverToken">> & {
   readonly memory: boolean;
   readonly tlsCert: string;
   readonly tlsKey: string;
@@ -90,6 +90,15 @@ export const SERVE_TABLE: {
     help: "keep streams in memory: they are gone when the process ends",
     kind: toggle(),
     fallback: false,
+    reload: "restart",
+  },
+  tokensFile: {
+    flag: "tokens-file",
+    env: "HAPAX_TOKENS_FILE",
+    value: "file",
+    help: "the file of API keys, which must exist (default tokens.json in the directory, if there is one)",
+    kind: PATH,
+    fallback: undefined,
     reload: "restart",
   },
   longPollMs: {

@@ -6,6 +6,7 @@
  */
 
 import { isHapaxError } from "../base/errors.ts";
+import { SERVER_TOKEN_VARIABLE } from "../streams/access/key-document.ts";
 import type { Command, Invocation } from "./command.ts";
 import { loadConfiguration } from "./configuration.ts";
 import type {
@@ -22,7 +23,8 @@ import { printable } from "./terminal.ts";
 
 async function runServe(invocation: Invocation, context: Context): Promise<number> {
   const loaded = await loadConfiguration(invocation, context);
-  const { options, file } = loaded;
+  const { file } = loaded;
+  const options = withServerToken(loaded.options, context);
   // Listens for signals before the server starts: one that comes early must not be lost.
   const signals = watchSignals(context);
   const reloader = createReloader(invocation, context, loaded);
@@ -47,6 +49,11 @@ async function runServe(invocation: Invocation, context: Context): Promise<numbe
     signals.forget();
     reloader.forget();
   }
+}
+
+function withServerToken(options: ServeOptions, { env }: Context): ServeOptions {
+  const serverToken = env[SERVER_TOKEN_VARIABLE] ?? "";
+  return serverToken === "" ? options : { ...options, serverToken };
 }
 
 function listenersOf(context: Context): ServeListeners {
@@ -135,8 +142,10 @@ export const serveCommand: Command = {
     "With --tls-cert and --tls-key it speaks HTTPS. The key file must be readable for its owner only (chmod 600). When the files",
     "change, new connections get the new certificate, and open connections go on.",
     "",
-    "With --jwt-jwks every request needs a token (JWT) of the identity provider, with --signing-keys-file a signed URL; with both, one of",
-    "them.",
+    "If there is a file of API keys (see: hapax help tokens), every request needs a key of it. HAPAX_SERVER_TOKEN is one token with",
+    "all rights, for a container that has no file: at least 32 characters. It is no flag, because other users see flags.",
+    "With --jwt-jwks it also takes tokens (JWT) of an identity provider, with --signing-keys-file signed URLs. With any of these every",
+    "request needs one of them.",
     "",
     "A flag wins over a variable, a variable over the configuration file, the file over the default. SIGHUP reads the file",
     "again and puts in force what needs no restart; `hapax config check` shows which options these are.",

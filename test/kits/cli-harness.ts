@@ -11,6 +11,7 @@ import type { Context, StopSignal } from "../../src/cli/context.ts";
 import { CommandFailure, EXIT } from "../../src/cli/failure.ts";
 import { runCommandLine } from "../../src/cli/run.ts";
 import { readSecretFile } from "../../src/streams/runtimes/node-secret-file.ts";
+import { changeKeyFile, readKeyFile } from "../../src/streams/runtimes/node-key-file.ts";
 
 export interface World {
   readonly env?: Readonly<Record<string, string>>;
@@ -105,6 +106,7 @@ export async function hapax(words: readonly string[], world: World = {}): Promis
     },
     openFile: (path) => openFile(path, world.files ?? {}),
     readSecretFile,
+    keyFiles: { read: readKeyFile, change: changeKeyFile },
     ask: (question) => {
       world.onQuestion?.(question);
       return Promise.resolve(world.answer ?? "");
