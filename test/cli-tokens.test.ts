@@ -135,7 +135,7 @@ describe("a server with a file of keys", () => {
     const reader = await makeKey("--allow", "read", "--streams", "a");
     const { url, child, done, errors } = await serve();
     expect(errors()).toContain(
-      `every request needs a token: 2 keys of ${join(dir, "tokens.json")}`,
+      `every request needs a credential: 2 keys of ${join(dir, "tokens.json")}`,
     );
     const { send } = connect(url);
     const wrong = `${all.key.slice(0, -1)}${all.key.endsWith("0") ? "1" : "0"}`;
@@ -223,7 +223,7 @@ describe("a server without a file of keys", () => {
     const token = "0123456789abcdefghijklmnopqrstuvwxyz";
     const secret = { HAPAX_SERVER_TOKEN: token, HAPAX_DIR: "" };
     const { url, errors, out } = await serve(secret, "--memory");
-    expect(errors()).toContain("every request needs a token: HAPAX_SERVER_TOKEN");
+    expect(errors()).toContain("every request needs a credential: HAPAX_SERVER_TOKEN");
     const { send } = connect(url);
     expect(await send({ method: "PUT" })).toBe(401);
     expect(await send({ method: "PUT", token: `${token}0` })).toBe(401);

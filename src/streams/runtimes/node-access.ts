@@ -43,8 +43,7 @@ export async function openAccess(
     serverToken === undefined ? [] : [openServerToken(serverToken, SERVER_TOKEN_VARIABLE)];
   const path = tokensFile ?? (dir === undefined ? undefined : join(dir, TOKENS_FILE_NAME));
   const mustExist = tokensFile !== undefined;
-  const keys =
-    path === undefined ? undefined : await openKeys({ path, mustExist, ...listeners });
+  const keys = path === undefined ? undefined : await openKeys({ path, mustExist, ...listeners });
   const tokens = await openTokens(options, listeners).catch((error: unknown) => {
     keys?.close();
     throw error;
