@@ -125,6 +125,7 @@ export function jwtAuthorize(options: JwtOptions): Authorize {
 class Verifier {
   readonly #options: ResolvedOptions;
   readonly #keeper: KeyKeeper;
+  /** By the whole header, so that it is found without being parsed. */
   readonly #remembered = new Map<string, Remembered>();
   #rememberedChars = 0;
   /** Tokens that are being verified: many requests with one new token are one verification. */
@@ -138,30 +139,33 @@ class Verifier {
   }
 
   authorize(credentials: Credentials): ReturnType<Authorize> {
-    const token = tokenOf(credentials.header("authorization"));
-    if (typeof token !== "string") return token;
-    const known = this.#recall(token);
+    const header = credentials.header("authorization");
+    if (header === undefined) return MISSING;
+    // Before anything else looks at it: nearly every request has a token that was verified before.
+    const known = this.#recall(header);
     if (known !== undefined) return known;
-    let pending = this.#pending.get(token);
+    const token = tokenOf(header);
+    if (typeof token !== "string") return token;
+    let pending = this.#pending.get(header);
     if (pending === undefined) {
-      pending = this.#verify(token).finally(() => this.#pending.delete(token));
-      this.#pending.set(token, pending);
+      pending = this.#verify(token, header).finally(() => this.#pending.delete(header));
+      this.#pending.set(header, pending);
     }
     return pending;
   }
 
   /** Undefined: the token is to be verified, now or again. */
-  #recall(token: string): Identity | IdentityRefusal | undefined {
-    const known = this.#remembered.get(token);
+  #recall(header: string): Identity | IdentityRefusal | undefined {
+    const known = this.#remembered.get(header);
     if (known === undefined) return undefined;
     const isOver = this.#options.clock.nowMs() >= known.expiresAtMs;
     const hasKey = this.#keeper.keys?.holds(known.key) === true;
     if (!isOver && hasKey) return known.identity;
-    this.#forget(token);
+    this.#forget(header);
     return isOver ? EXPIRED : undefined;
   }
 
-  async #verify(token: string): Promise<Identity | IdentityRefusal> {
+  async #verify(token: string, from: string): Promise<Identity | IdentityRefusal> {
     const header = headerOf(token);
     if (header === undefined) return invalid("it is no token that this server can read");
     const kty = this.#kindOf(header.alg);
@@ -175,7 +179,7 @@ class Verifier {
     if ("refused" in claims) return claims;
     const identity = identityOf(claims.claims, this.#options);
     if ("refused" in identity) return identity;
-    this.#remember(token, { identity, expiresAtMs: identity.expiresAtMs, key });
+    this.#remember(from, { identity, expiresAtMs: identity.expiresAtMs, key });
     return identity;
   }
 
@@ -227,10 +231,10 @@ class Verifier {
     return claims === undefined ? invalid("the token has a claim twice") : { claims };
   }
 
-  #remember(token: string, remembered: Remembered): void {
-    this.#forget(token);
-    this.#remembered.set(token, remembered);
-    this.#rememberedChars += token.length;
+  #remember(header: string, remembered: Remembered): void {
+    this.#forget(header);
+    this.#remembered.set(header, remembered);
+    this.#rememberedChars += header.length;
     for (const oldest of this.#remembered.keys()) {
       const isWithin =
         this.#remembered.size <= LIMITS.jwtRememberedMax &&
@@ -240,16 +244,15 @@ class Verifier {
     }
   }
 
-  #forget(token: string): void {
-    if (this.#remembered.delete(token)) this.#rememberedChars -= token.length;
+  #forget(header: string): void {
+    if (this.#remembered.delete(header)) this.#rememberedChars -= header.length;
   }
 }
 
 const CLAIM_WORDS: Readonly<Record<string, true>> = { iss: true, aud: true, exp: true, nbf: true };
 
 /** The token of a header; `missing` if it has none of this kind. */
-function tokenOf(header: string | undefined): string | IdentityRefusal {
-  if (header === undefined) return MISSING;
+function tokenOf(header: string): string | IdentityRefusal {
   if (header.length > LIMITS.jwtCharsMax + "Bearer ".length) {
     return /^Bearer +hpx_/i.test(header.slice(0, 64))
       ? MISSING
