@@ -3,7 +3,7 @@
  * PROTOCOL.md §21.6, §21.7.
  */
 
-import { open, stat } from "node:fs/promises";
+import { open } from "node:fs/promises";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Authorize } from "../access/identity.ts";
@@ -11,6 +11,7 @@ import { parseKeySet } from "../access/jwks.ts";
 import { jwtAuthorize } from "../access/jwt.ts";
 import { signedUrlAuthorize, type UrlKey } from "../access/signed-url.ts";
 import { parseUrlKeys } from "../access/url-keys.ts";
+import { fileState, FileWatch } from "./node-file-watch.ts";
 import { readSecretFile } from "./node-secret-file.ts";
 
 export interface TokenOptions {
@@ -101,28 +102,17 @@ async function openSignedUrls(
   signal: AbortSignal,
 ): Promise<Authorize | undefined> {
   if (path === undefined) return undefined;
-  let tried = await stateOf(path);
+  const state = await fileState([path]);
   let keys: readonly UrlKey[] = await readUrlKeys(path);
-  const look = async (): Promise<void> => {
-    const state = await stateOf(path);
-    if (state === tried) return;
-    tried = state;
+  const load = async (): Promise<void> => {
     keys = await readUrlKeys(path);
     onNote(`signed URLs: the keys of ${path} were read again; ids: ${idsOf(keys)}`);
   };
-  const timer = setInterval(() => void look().catch(onFault), LOOK_SECONDS * 1000);
-  timer.unref();
-  signal.addEventListener("abort", () => clearInterval(timer), { once: true });
+  const watched = { paths: [path], everyMs: LOOK_SECONDS * 1000, isPatient: false, load };
+  const watch = new FileWatch({ ...watched, onBroken: onFault }, state);
+  signal.addEventListener("abort", () => watch.close(), { once: true });
   onNote(`signed URLs are accepted; keys: ${path}, ids: ${idsOf(keys)}`);
   return signedUrlAuthorize({ keys: () => keys });
-}
-
-/** A text that changes when the file does. */
-async function stateOf(path: string): Promise<string> {
-  const found = await stat(path, { bigint: true }).catch(() => undefined);
-  return found === undefined
-    ? "missing"
-    : `${found.ino} ${found.size} ${found.mtimeNs} ${found.ctimeNs}`;
 }
 
 async function readUrlKeys(path: string): Promise<readonly UrlKey[]> {
