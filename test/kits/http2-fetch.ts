@@ -14,9 +14,14 @@ export interface Http2Client {
 }
 
 /** `connections`: requests take turns on them. A server limits the requests of one. */
-export function openHttp2(url: string, ca: string, connections: number): Http2Client {
+export function openHttp2(
+  url: string,
+  ca: string,
+  connections: number,
+  own: { readonly cert?: string; readonly key?: string } = {},
+): Http2Client {
   const sessions = Array.from({ length: connections }, () => {
-    const session = connect(url, { ca });
+    const session = connect(url, { ca, ...own });
     session.on("error", () => undefined);
     return session;
   });

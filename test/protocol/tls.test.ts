@@ -1,5 +1,5 @@
 // PROTOCOL.md §13.7: HTTPS with files that are checked at the start and read again when they change.
-import { generateKeyPairSync } from "node:crypto";
+import { createHash, generateKeyPairSync, X509Certificate } from "node:crypto";
 import { once } from "node:events";
 import { chmodSync } from "node:fs";
 import { Agent } from "node:https";
@@ -8,7 +8,9 @@ import { connect } from "node:tls";
 import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { LIMITS } from "../../src/protocol/limits.ts";
 import type { NodeServer } from "../../src/streams/runtimes/node.ts";
+import type { Authorize, ClientCertificate } from "../../src/streams/server.ts";
 import { createAuthority } from "../kits/certificates.ts";
+import { openHttp2 } from "../kits/http2-fetch.ts";
 import { callTls, issueLocal, openTlsStage, type TlsStage } from "../kits/tls-server.ts";
 
 const TEXT = { "content-type": "text/plain" };
@@ -249,6 +251,46 @@ describe("with a client CA", () => {
       await expect(callTls("POST", path, { ...older, headers: TEXT, body: "x" })).rejects.toThrow();
     }
     expect((await callTls("GET", `${path}?offset=-1`, { ca, ...good })).text).toBe("");
+  });
+
+  test("G40 the certificate says who calls, on HTTP/1.1 and HTTP/2", async () => {
+    const clients = createAuthority("clients");
+    const clientCaFile = stage.write("clients.pem", clients.cert);
+    const { certFile, keyFile } = stage;
+    const seen: (ClientCertificate | undefined)[] = [];
+    const authorize: Authorize = ({ certificate }) => {
+      seen.push(certificate);
+      if (certificate?.commonName !== "worker") return { refused: "invalid" };
+      return { name: "worker", grants: [{ actions: ["create"] }] };
+    };
+    const tls = { certFile, keyFile, clientCaFile };
+    const server = await stage.start({ authorize, tls });
+    const ca = stage.authority.cert;
+    for (const [name, statuses] of [
+      ["worker", [201, 403]],
+      ["stranger", [401, 401]],
+    ] as const) {
+      const own = clients.issue({ name });
+      const path = `/v1/stream/of-${name}`;
+      const options = { ca, ...own, headers: TEXT };
+      expect((await callTls("PUT", server.url + path, options)).status).toBe(statuses[0]);
+      expect((await callTls("GET", server.url + path, options)).status).toBe(statuses[1]);
+      const http2 = openHttp2(server.url, ca, 1, own);
+      const put = await http2.fetch(`${server.url}${path}-2`, { method: "PUT", headers: TEXT });
+      expect(put.status).toBe(statuses[0]);
+      expect((await http2.fetch(server.url + path)).status).toBe(statuses[1]);
+      http2.close();
+      const fingerprint = createHash("sha256")
+        .update(new X509Certificate(own.cert).raw)
+        .digest("hex");
+      expect(seen.splice(0)).toEqual(
+        Array.from({ length: 4 }, () => ({
+          commonName: name,
+          names: [`DNS:${name}`],
+          fingerprint,
+        })),
+      );
+    }
   });
 
   test("authorities can be replaced while the server runs", async () => {

@@ -14,7 +14,9 @@ import type {
   LiveSink,
   WholeAnswer,
 } from "../server/exchange.ts";
+import type { ClientCertificate } from "../access/identity.ts";
 import type { BodyBudget } from "./node-body-budget.ts";
+import { certificateOf } from "./node-certificate.ts";
 import { parseTarget } from "../../protocol/target.ts";
 
 const EMPTY = new Uint8Array(0);
@@ -31,6 +33,7 @@ export interface NodeRequest {
   /** Names and values in turn, as they were sent. */
   readonly lines: readonly string[];
   readonly peer: string;
+  readonly certificate: ClientCertificate | undefined;
   readonly hasBody: boolean;
   /** Brings the body. */
   readonly incoming: Pick<Readable, "on">;
@@ -75,6 +78,10 @@ export class NodeExchange implements Exchange {
 
   get peer(): string {
     return this.#request.peer;
+  }
+
+  get certificate(): ClientCertificate | undefined {
+    return this.#request.certificate;
   }
 
   get isGone(): boolean {
@@ -175,6 +182,10 @@ export class Http1Request implements NodeRequest {
 
   get peer(): string {
     return this.incoming.socket.remoteAddress ?? "";
+  }
+
+  get certificate(): ClientCertificate | undefined {
+    return certificateOf(this.incoming.socket);
   }
 
   get isGone(): boolean {

@@ -1,6 +1,7 @@
 /** A request of HTTP/2, as an exchange needs it. */
 
 import type { IncomingHttpHeaders, ServerHttp2Stream } from "node:http2";
+import type { ClientCertificate } from "../access/identity.ts";
 import type { NodeRequest } from "./node-exchange.ts";
 
 interface Http2RequestParts {
@@ -9,6 +10,7 @@ interface Http2RequestParts {
   /** Names and values in turn, pseudo-headers included. */
   readonly lines: readonly string[];
   readonly peer: string;
+  readonly certificate: ClientCertificate | undefined;
 }
 
 export class Http2Request implements NodeRequest {
@@ -16,6 +18,7 @@ export class Http2Request implements NodeRequest {
   readonly headers: IncomingHttpHeaders;
   readonly lines: readonly string[];
   readonly peer: string;
+  readonly certificate: ClientCertificate | undefined;
   readonly method: string;
   readonly target: string;
   readonly version = "2.0";
@@ -23,11 +26,12 @@ export class Http2Request implements NodeRequest {
   readonly authority: string | undefined;
   readonly hasBody: boolean;
 
-  constructor({ stream, headers, lines, peer }: Http2RequestParts) {
+  constructor({ stream, headers, lines, peer, certificate }: Http2RequestParts) {
     this.#stream = stream;
     this.headers = headers;
     this.lines = lines;
     this.peer = peer;
+    this.certificate = certificate;
     this.method = headers[":method"] ?? "GET";
     this.target = headers[":path"] ?? ""; // CONNECT has none, and is refused for it.
     this.authority = headers[":authority"];

@@ -19,6 +19,7 @@ import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { HapaxServer } from "../server.ts";
 import type { BodyBudget } from "./node-body-budget.ts";
+import { certificateOf } from "./node-certificate.ts";
 import { brokenBody, NodeExchange } from "./node-exchange.ts";
 import { sendHttp2Answer } from "./node-http2-answer.ts";
 import { Http2Request } from "./node-http2-request.ts";
@@ -145,7 +146,8 @@ class Http2Session {
     this.#running += 1;
     clearTimeout(this.#idle);
     stream.on("error", ignore); // `close` follows.
-    const request = new Http2Request({ stream, headers, lines, peer: this.#peer });
+    const certificate = certificateOf(this.#socket);
+    const request = new Http2Request({ stream, headers, lines, peer: this.#peer, certificate });
     const exchange = new NodeExchange(request, budget, options.publicUrl);
     const late = setTimeout(() => {
       exchange.fail(brokenBody("request_timeout"));

@@ -3,6 +3,7 @@
  * `IncomingMessage`, no web `Request`, because building those costs more than an append.
  */
 
+import type { ClientCertificate } from "../access/identity.ts";
 import type { AnswerShare } from "./answer-budget.ts";
 
 /** The head of a request as it was sent, for a runtime that has it. */
@@ -46,6 +47,8 @@ export interface Exchange {
    * clients count as one address.
    */
   readonly peer?: string;
+  /** The certificate that the client has proved to own, if TLS asked for one. */
+  readonly certificate?: ClientCertificate | undefined;
   /** True when the other side is gone, so that no answer can reach it. */
   readonly isGone?: boolean;
   /** The server checks it. Absent: the runtime has checked the head, or cannot see it. */

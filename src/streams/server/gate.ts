@@ -94,8 +94,20 @@ export class Gate {
 
 /** What the function may see, and no more. `header` is its own, so that it can be taken out of the object. */
 function credentialsOf(exchange: Exchange): Credentials {
-  const { method, path, query, peer } = exchange;
-  return { method, path, query, peer, header: (name) => exchange.header(name) };
+  const { method, path, query } = exchange;
+  return {
+    method,
+    path,
+    query,
+    header: (name) => exchange.header(name),
+    // Seldom looked at, and not for nothing.
+    get peer() {
+      return exchange.peer;
+    },
+    get certificate() {
+      return exchange.certificate;
+    },
+  };
 }
 
 const REFUSALS = {
