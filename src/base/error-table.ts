@@ -361,6 +361,12 @@ export const ERRORS = {
     title: "A limit of this server is reached",
     help: "Wait as long as Retry-After says, then repeat the call.",
   },
+  quota_exceeded: {
+    status: 429,
+    retry: "later",
+    title: "The caller has used up a quota",
+    help: "Nothing was done. Wait as long as Retry-After says, then repeat the call; the answer names the quota.",
+  },
   key_window_full: {
     status: 429,
     retry: "later",
@@ -426,6 +432,12 @@ export const ERRORS = {
     retry: "later",
     title: "There is no room to store more",
     help: "Nothing was stored. Free space; the server goes on by itself.",
+  },
+  storage_quota_exceeded: {
+    status: 507,
+    retry: "later",
+    title: "The namespace has used up its quota of storage",
+    help: "Nothing was stored. Delete streams, or have the quota raised; the answer names it.",
   },
   invalid_options: {
     status: 500,

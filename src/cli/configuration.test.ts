@@ -261,10 +261,36 @@ const EXAMPLES: Readonly<
     bad: ["https://a.example", [1], ["a.example"], ["https://a.example/"], true],
   },
   insecurePublic: { good: [true, false], bad: ["yes"] },
+  quotas: {
+    good: [{}, { appendsPerSecond: 100, streamsMax: 0 }, { storedBytesMax: 2 ** 53 - 1 }],
+    bad: [[], null, "appendsPerSecond=1", { appends: 1 }, { requestsMax: -1 }, { streamsMax: 1.5 }],
+  },
   stateOffsets: { good: [true, false], bad: [0] },
   allowLoopbackWebhooks: { good: [true, false], bad: [null] },
   testFaults: { good: [true, false], bad: ["1"] },
 };
+
+describe("quotas", () => {
+  const given = { appendsPerSecond: 100, streamsMax: 7 };
+
+  test("are flags, a variable or an object of the file", async () => {
+    const flags = ["--quota", "appendsPerSecond=100", "--quota", "streamsMax=7"];
+    const env = { HAPAX_QUOTAS: "appendsPerSecond=100, streamsMax=7" };
+    expect((await shown(undefined, flags)).options["quotas"]?.value).toEqual(given);
+    expect((await shown(undefined, [], env)).options["quotas"]?.value).toEqual(given);
+    expect((await shown({ quotas: given })).options["quotas"]?.value).toEqual(given);
+    expect((await shown({})).options["quotas"]?.value).toEqual({});
+  });
+
+  test.each(["appends=1", "appendsPerSecond", "streamsMax=-1", "streamsMax=1.5", "streamsMax="])(
+    "--quota %s is refused",
+    async (words) => {
+      const { code, stderr } = await check(undefined, ["--quota", words]);
+      expect(code).not.toBe(0);
+      expect(stderr).toContain("allowed: name=number with streamsMax, storedBytesMax");
+    },
+  );
+});
 
 describe("the schema", () => {
   const validate = new Ajv2020({ strict: true }).compile(configSchema(SERVE_TABLE));
@@ -319,6 +345,7 @@ test("the table says of each option what the server does with it at a reload", (
     publicUrl: "https://a.example",
     corsOrigins: "*",
     insecurePublic: true,
+    quotas: { requestsMax: 5 },
     stateOffsets: true,
     allowLoopbackWebhooks: false,
     testFaults: true,

@@ -6,6 +6,7 @@
 import type { Random } from "../base/random.ts";
 import type { Dynamic } from "../client/options.ts";
 import type { KeyChange, KeyRecord } from "../streams/access/key-document.ts";
+import type { Quotas } from "../streams/access/identity.ts";
 
 export interface Output {
   /** Settles when the other side has taken the bytes: a slow reader slows the command down. */
@@ -54,6 +55,8 @@ export interface ServeOptions {
   readonly signingKeysFile?: string;
   readonly corsOrigins: "*" | readonly string[];
   readonly insecurePublic: boolean;
+  /** Of identities without their own. */
+  readonly quotas: Quotas;
   readonly stateOffsets: boolean;
   readonly testFaults: boolean;
   readonly allowLoopbackWebhooks: boolean;

@@ -9,6 +9,7 @@ import { isAbsolute, join } from "node:path";
 import { isOrigin, isPublicUrl } from "../protocol/origin.ts";
 import { withoutLastSlashes } from "../protocol/slashes.ts";
 import { isKeySetUrl } from "../streams/access/jwks-keeper.ts";
+import { type Quotas, QUOTAS } from "../streams/access/identity.ts";
 
 /** A value, or what of it is not valid as it was given. A list may have several wrong entries. */
 export type Parsed<Value> = { readonly value: Value } | { readonly wrong: readonly unknown[] };
@@ -204,5 +205,46 @@ export const ORIGINS: OptionKind<"*" | readonly string[]> = {
   parseJson: (json) => {
     if (json === "*") return { value: "*" };
     return Array.isArray(json) ? parseOrigins(json) : { wrong: [json] };
+  },
+};
+
+const QUOTA_ALLOWED = `${QUOTAS.join(", ")}, each a whole number from 0`;
+
+function parseQuotas(given: readonly (readonly [string, unknown])[]): Parsed<Quotas> {
+  const isGood = ([name, value]: readonly [string, unknown]): boolean =>
+    QUOTAS.some((one) => one === name) && Number.isSafeInteger(value) && Number(value) >= 0;
+  const wrong = given.filter((one) => !isGood(one));
+  if (wrong.length > 0) return { wrong: wrong.map(([name, value]) => ({ [name]: value })) };
+  return { value: Object.fromEntries(given) };
+}
+
+/** Quotas of identities. A text has `name=number`, with commas between. */
+export const QUOTA_LIST: OptionKind<Quotas> = {
+  allowed: `name=number with ${QUOTA_ALLOWED}`,
+  allowedInFile: `an object with ${QUOTA_ALLOWED}`,
+  schema: {
+    type: "object",
+    additionalProperties: false,
+    properties: Object.fromEntries(
+      QUOTAS.map((name) => [
+        name,
+        { type: "integer", minimum: 0, maximum: Number.MAX_SAFE_INTEGER },
+      ]),
+    ),
+  },
+  parseTexts: (texts) =>
+    parseQuotas(
+      texts
+        .flatMap((one) => one.split(","))
+        .map((one) => one.trim())
+        .filter((one) => one !== "")
+        .map((one) => {
+          const [, name = one, digits] = /^(\w+)=(\d{1,15})$/.exec(one) ?? [];
+          return [name, digits === undefined ? Number.NaN : Number(digits)];
+        }),
+    ),
+  parseJson: (json) => {
+    if (typeof json !== "object" || json === null || Array.isArray(json)) return { wrong: [json] };
+    return parseQuotas(Object.entries(json));
   },
 };

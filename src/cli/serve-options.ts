@@ -4,6 +4,7 @@
  */
 
 import { LIMITS } from "../protocol/limits.ts";
+import { QUOTAS } from "../streams/access/identity.ts";
 import { KEY_DEFAULTS } from "../streams/core/keys.ts";
 import type { OptionSpec } from "./command.ts";
 import type { ServeOptions } from "./context.ts";
@@ -17,6 +18,7 @@ import {
   PATH,
   TEXT,
   TEXTS,
+  QUOTA_LIST,
   toggle,
   wholeNumber,
 } from "./option-kinds.ts";
@@ -263,6 +265,16 @@ export const SERVE_TABLE: {
     kind: toggle(),
     fallback: false,
     reload: "restart",
+  },
+  quotas: {
+    flag: "quota",
+    env: "HAPAX_QUOTAS",
+    value: "name=number",
+    isRepeatable: true,
+    help: `quota of every identity without its own, e.g. appendsPerSecond=1000; may be repeated: ${QUOTAS.join(", ")}`,
+    kind: QUOTA_LIST,
+    fallback: {},
+    reload: "live",
   },
   stateOffsets: {
     flag: "state-offsets",

@@ -17,6 +17,7 @@ import { Gate } from "./server/gate.ts";
 import type { ServerAnswer, Exchange } from "./server/exchange.ts";
 import type { Compress } from "./server/policy.ts";
 import type { PartsHolder, ServerParts } from "./server/parts.ts";
+import { QuotaBook } from "./server/quotas.ts";
 import { decideReload, type Reloaded } from "./server/reload.ts";
 import { RequestIds } from "./server/request-ids.ts";
 import { createRouter } from "./server/router.ts";
@@ -153,6 +154,7 @@ export function createServer(
     engine,
     doors: doorsFor(resolved),
     gate: new Gate({ authorize, timeoutMs: resolved.authorizeTimeoutMs, clock, onFault }),
+    quotas: new QuotaBook(clock, engine.holdings),
     clock,
     random,
     options: resolved,

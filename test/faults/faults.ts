@@ -39,6 +39,7 @@ import { positionFaults } from "./positions.ts";
 import { poisonFaults } from "./poison.ts";
 import { processingFaults } from "./processing.ts";
 import { queryBuilderFaults } from "./query-builders.ts";
+import { quotaFaults } from "./quotas.ts";
 import { requestFaults } from "./requests.ts";
 import { reuseFaults } from "./reuse.ts";
 import { ruleFaults } from "./rules.ts";
@@ -73,6 +74,7 @@ export const faults: readonly Fault[] = [
   ...apiKeyFaults,
   ...laneFaults,
   ...lifeFaults,
+  ...quotaFaults,
   ...requestFaults,
   ...keyFaults,
   ...stormFaults,

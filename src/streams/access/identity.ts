@@ -49,19 +49,34 @@ export interface Grant {
   readonly producers?: readonly string[];
 }
 
-/** How much an identity may use. What is left out has the server's default. */
+/**
+ * How much an identity may use. What is left out has the server's default. Streams and bytes are counted for its namespace, or for the
+ * whole server if it has none; all others for the identity itself.
+ */
 export interface Quotas {
-  /** Streams that exist in its namespace. */
+  /** Streams that exist in its namespace. A creation beyond it answers 507. */
   readonly streamsMax?: number;
-  /** Bytes that the streams of its namespace hold. */
+  /** Bytes of appends that the streams of its namespace hold. An append beyond it answers 507. */
   readonly storedBytesMax?: number;
+  /** Appends and creations in a second; a transaction counts each of its own. More answer 429. */
   readonly appendsPerSecond?: number;
+  /** Bytes of their bodies in a second. More answer 429. */
   readonly bytesPerSecond?: number;
   /** Live readers and long-polls at once. */
   readonly liveReadersMax?: number;
-  /** Requests at once. */
+  /** Requests that are not answered yet, at once. */
   readonly requestsMax?: number;
 }
+
+/** The names of all quotas. */
+export const QUOTAS = [
+  "streamsMax",
+  "storedBytesMax",
+  "appendsPerSecond",
+  "bytesPerSecond",
+  "liveReadersMax",
+  "requestsMax",
+] as const satisfies readonly (keyof Quotas)[];
 
 /** A client that has proved who it is. */
 export interface Identity {

@@ -10,6 +10,7 @@ import type { StreamState } from "../core/stream.ts";
 import { assert } from "../../base/assert.ts";
 import type { Epoch, Offset, ProducerId, Sequence, StreamId, StreamName } from "../core/types.ts";
 import type { Act } from "./acts.ts";
+import type { Allowance } from "./holdings.ts";
 import type { KeySweeper } from "./key-sweeper.ts";
 import { FirstNames } from "./listing.ts";
 import { type AppendOutcome, type Gone, GONE, type Missing, MISSING } from "./outcomes.ts";
@@ -60,16 +61,21 @@ export class Appends {
     return this.#patience.count;
   }
 
-  append(name: StreamName, command: AppendCommand, patient?: Patient): Promise<AppendOutcome> {
+  append(
+    name: StreamName,
+    command: AppendCommand,
+    patient?: Patient,
+    allowance?: Allowance,
+  ): Promise<AppendOutcome> {
     const writer = this.#writer;
     writer.room.admit(command.data.length);
     const state = writer.find(name);
     if (state === undefined) return this.#refuse(name, undefined, command, MISSING);
     if (state.isDeleted) return this.#refuse(name, state, command, GONE);
-    const decision = this.#decide(state, command);
+    const decision = this.#decide(state, command, allowance);
     if (decision.kind !== "accepted") {
       if (patient !== undefined && isAhead(decision)) {
-        const held = this.#hold(state, command, patient);
+        const held = this.#hold(state, command, patient, allowance);
         if (held !== undefined) return held;
       }
       writer.expiry.touch(state);
@@ -154,15 +160,25 @@ export class Appends {
     return batch.done.then(() => ({ kind: "reset", before }) as const);
   }
 
-  #decide(state: StreamState, command: AppendCommand): AppendDecision {
+  /** A quota is looked at after the decision: a retry whose original is stored gets its answer. */
+  #decide(
+    state: StreamState,
+    command: AppendCommand,
+    allowance: Allowance | undefined,
+  ): AppendDecision {
     const writer = this.#writer;
     const atMs = writer.nowMs();
-    if (command.key === undefined) return decideAppend(state, command, atMs);
+    if (command.key === undefined) {
+      const decision = decideAppend(state, command, atMs);
+      if (decision.kind === "accepted") allowance?.admit(0, command.data.length);
+      return decision;
+    }
     const defaults = this.#keyDefaults;
     const durableTail = writer.durableTail(state);
     const scene = { defaults, durableTail, keyMs: writer.keyMs() };
     const decision = decideAppend(state, command, atMs, scene);
     if (decision.kind === "accepted") {
+      allowance?.admit(0, command.data.length);
       writer.meter.keys(state.keys, defaults, decision.change.key?.evictTo ?? 0, atMs);
     }
     return decision;
@@ -182,10 +198,12 @@ export class Appends {
     state: StreamState,
     command: AppendCommand,
     patient: Patient,
+    allowance: Allowance | undefined,
   ): Promise<AppendOutcome> | undefined {
-    const promise = this.#patience.hold(state, command, patient, (held) => {
+    const resume = (held: Held<AppendOutcome>): void => {
       this.#resume(held);
-    });
+    };
+    const promise = this.#patience.hold(state, command, patient, resume, allowance);
     if (promise !== undefined) this.#writer.meter.held += 1;
     return promise;
   }
@@ -201,7 +219,7 @@ export class Appends {
 
   #resume(held: Held<AppendOutcome>): void {
     try {
-      held.resolve(this.append(held.name, held.command));
+      held.resolve(this.append(held.name, held.command, undefined, held.allowance));
     } catch (error) {
       held.reject(error);
     }

@@ -83,6 +83,7 @@ export class GroupCommit {
   readonly #onDurable: (batch: CommitBatch) => void;
   readonly #defer: Defer;
   readonly #watch: CommitWatch;
+  readonly #onStage: (change: Change) => void;
   readonly #flights = new Map<StreamId, PendingStream>();
   /** Streams that a batch creates or removes, by name, until that batch is durable. */
   readonly #lifecycles = new Map<StreamName, CommitBatch>();
@@ -99,7 +100,9 @@ export class GroupCommit {
     onDurable: (batch: CommitBatch) => void,
     defer: Defer = queueMicrotask,
     watch: CommitWatch = () => () => undefined,
+    onStage: (change: Change) => void = () => undefined,
   ) {
+    this.#onStage = onStage;
     this.#defer = defer;
     this.#watch = watch;
     this.#store = store;
@@ -146,6 +149,7 @@ export class GroupCommit {
   stage(batch: CommitBatch, change: Change): void {
     assert(!batch.isClosed, "W1 a change joins a batch that is being written");
     this.#track(batch, change);
+    this.#onStage(change);
     applyChange(this.#world, change);
     batch.changes.push(change);
   }

@@ -21,10 +21,11 @@ import type { Store, StoreStats, StoreSupport } from "../store.ts";
 import type { Act } from "./acts.ts";
 import { Appends, type ProducerView, type ResetOutcome } from "./appends.ts";
 import { Boundaries, type IsRecordStart } from "./boundaries.ts";
-import { type CommitBatch, type Defer, GroupCommit } from "./commit.ts";
+import { type CommitBatch, type CommitWatch, type Defer, GroupCommit } from "./commit.ts";
 import { Expiry } from "./expiry.ts";
 import type { RecordsEnd } from "./fork-source.ts";
 import { Groups } from "./groups.ts";
+import { type Allowance, Holdings } from "./holdings.ts";
 import { JournalClock } from "./journal-clock.ts";
 import { KeySweeper } from "./key-sweeper.ts";
 import { Lifecycle } from "./lifecycle.ts";
@@ -40,7 +41,7 @@ import { drawRun } from "./run.ts";
 import { type SubscriptionOutside, Subscriptions } from "./subscriptions.ts";
 import { type TailListener, Tails } from "./tails.ts";
 import { Transactions } from "./transactions.ts";
-import type { Slices } from "./turn-budget.ts";
+import { Slices } from "./turn-budget.ts";
 import { Writer } from "./writer.ts";
 
 export interface EngineParts {
@@ -78,6 +79,8 @@ export class Engine {
   readonly #subscriptions: Subscriptions | undefined;
   readonly transactions: Transactions;
   readonly groups: Groups;
+  /** What namespaces hold, for quotas. */
+  readonly holdings: Holdings;
   readonly meter = new EngineMeter();
 
   constructor(parts: EngineParts) {
@@ -85,6 +88,7 @@ export class Engine {
     this.#store = store;
     this.#clock = clock;
     this.#tails = new Tails(clock, parts.onFault ?? (() => undefined));
+    this.holdings = new Holdings(store.world, () => new Slices(clock));
     this.#commit = this.#createCommit(parts);
     const [commit, tails] = [this.#commit, this.#tails];
     const isJsonRecordStart = parts.isJsonRecordStart ?? (() => false);
@@ -178,9 +182,14 @@ export class Engine {
     return this.#writer.submit(changes);
   }
 
-  /** `patient`: the append may wait for those before it. */
-  append(name: StreamName, command: AppendCommand, patient?: Patient): Promise<AppendOutcome> {
-    return this.#appends.append(name, command, patient);
+  /** `patient`: the append may wait for those before it. `allowance`: what its sender may store. */
+  append(
+    name: StreamName,
+    command: AppendCommand,
+    patient?: Patient,
+    allowance?: Allowance,
+  ): Promise<AppendOutcome> {
+    return this.#appends.append(name, command, patient, allowance);
   }
 
   /** Whether an append without identity is identified by its content. */
@@ -212,8 +221,8 @@ export class Engine {
     return this.#appends.resetProducer(name, id, act);
   }
 
-  create(command: CreateCommand): Promise<CreateDecision> {
-    return this.#lifecycle.create(command);
+  create(command: CreateCommand, allowance?: Allowance): Promise<CreateDecision> {
+    return this.#lifecycle.create(command, allowance);
   }
 
   delete(name: StreamName, act?: Act): Promise<DeleteOutcome> {
@@ -288,11 +297,14 @@ export class Engine {
     const announce = (batch: CommitBatch): void => {
       this.#announce(batch);
     };
-    return new GroupCommit(store, announce, defer, (changes) => {
+    const watch: CommitWatch = (changes) => {
       const startMs = clock.steadyMs();
       return () => {
         this.meter.commit(changes, clock.steadyMs() - startMs);
       };
+    };
+    return new GroupCommit(store, announce, defer, watch, (change) => {
+      this.holdings.note(change);
     });
   }
 

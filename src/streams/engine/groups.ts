@@ -420,17 +420,21 @@ export class Groups {
     return this.#settled({ id, settings, createdAtMs, nowMs, members, cursors });
   }
 
-  /** Looks at every cursor, in slices. */
-  async totals(): Promise<GroupTotals> {
+  /** Looks at every cursor, in slices. `isMeant`: which groups, by their kept names. */
+  async totals(isMeant: (id: GroupId) => boolean = () => true): Promise<GroupTotals> {
     const slices = this.#writer.slices();
+    let groups = 0;
     let members = 0;
     let lag = 0;
     for (const group of this.#book.byId.values()) {
+      if (!slices.take()) await slices.turn();
+      if (!isMeant(group.id)) continue;
+      groups += 1;
       const summary = await this.#summary(group, slices);
       members += summary.members;
       lag += summary.lag;
     }
-    return { groups: this.#book.byId.size, members, lag };
+    return { groups, members, lag };
   }
 
   get #book() {

@@ -11,6 +11,7 @@ import { assert } from "../../base/assert.ts";
 import type { StreamName } from "../core/types.ts";
 import type { Act } from "./acts.ts";
 import { findForkSource, type RecordsEnd } from "./fork-source.ts";
+import type { Allowance } from "./holdings.ts";
 import { type DeleteOutcome, GONE, MISSING } from "./outcomes.ts";
 import type { Writer } from "./writer.ts";
 
@@ -23,7 +24,7 @@ export class Lifecycle {
     this.#jsonRecordsEnd = jsonRecordsEnd;
   }
 
-  async create(command: CreateCommand): Promise<CreateDecision> {
+  async create(command: CreateCommand, allowance?: Allowance): Promise<CreateDecision> {
     const writer = this.#writer;
     writer.room.admit(command.data.length);
     for (;;) {
@@ -37,7 +38,7 @@ export class Lifecycle {
       }
       const existing = writer.find(command.name);
       if (existing === undefined && command.fork !== undefined && source === undefined) continue;
-      return this.#decideCreate(command, existing, source);
+      return this.#decideCreate(command, existing, source, allowance);
     }
   }
 
@@ -57,6 +58,7 @@ export class Lifecycle {
     command: CreateCommand,
     existing: StreamState | undefined,
     source: ForkSource | undefined,
+    allowance: Allowance | undefined,
   ): Promise<CreateDecision> {
     const writer = this.#writer;
     const { nextId } = writer.world;
@@ -71,6 +73,7 @@ export class Lifecycle {
     }
     // A fork has waited since it was admitted.
     writer.room.admit(command.data.length);
+    allowance?.admit(1, command.data.length);
     const batch = writer.begin();
     for (const change of decision.changes) writer.stage(change, batch);
     const state = writer.world.streams.get(command.name);

@@ -13,6 +13,7 @@ import { decideProducer, type ProducerClaim } from "../core/producer.ts";
 import type { StreamState } from "../core/stream.ts";
 import type { ProducerId, StreamId, StreamName } from "../core/types.ts";
 import { LIMITS } from "../../protocol/limits.ts";
+import type { Allowance } from "./holdings.ts";
 
 /** How long an append may wait, and how to hear that its client has gone. */
 export interface Patient {
@@ -27,6 +28,7 @@ export interface Held<T> {
   readonly name: StreamName;
   readonly command: AppendCommand;
   readonly claim: ProducerClaim;
+  readonly allowance: Allowance | undefined;
   readonly resolve: (outcome: T | Promise<T>) => void;
   readonly reject: (reason: unknown) => void;
   cancelTimer: () => void;
@@ -52,6 +54,7 @@ export class Patience<T> {
     command: AppendCommand,
     patient: Patient,
     onTime: (held: Held<T>) => void,
+    allowance?: Allowance,
   ): Promise<T> | undefined {
     const claim = command.producer;
     if (claim === undefined || patient.waitMs <= 0) return undefined;
@@ -64,7 +67,16 @@ export class Patience<T> {
     return new Promise<T>((resolve, reject) => {
       const { name, id: stream } = state;
       const cancelTimer = (): void => undefined;
-      const held: Held<T> = { stream, name, command, claim, resolve, reject, cancelTimer };
+      const held: Held<T> = {
+        stream,
+        name,
+        command,
+        claim,
+        allowance,
+        resolve,
+        reject,
+        cancelTimer,
+      };
       held.cancelTimer = this.#clock.after(patient.waitMs, () => {
         if (this.#drop(held)) onTime(held);
       });

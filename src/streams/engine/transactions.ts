@@ -30,6 +30,7 @@ import { type Act, type ActOutcome, ActRepeated } from "./acts.ts";
 import type { Appends } from "./appends.ts";
 import type { CommitBatch } from "./commit.ts";
 import type { Boundaries, OffsetCheck } from "./boundaries.ts";
+import type { Allowance } from "./holdings.ts";
 import type { KeySweeper } from "./key-sweeper.ts";
 import type { Writer } from "./writer.ts";
 
@@ -48,6 +49,8 @@ export interface TransactionCommand {
   readonly operations: readonly Operation[];
   /** Bytes of all appends. */
   readonly bytes: number;
+  /** What the sender may store. Default: anything. */
+  readonly allowance?: Allowance | undefined;
 }
 
 /** One entry for each operation; undefined where it is not about a stream. */
@@ -138,6 +141,7 @@ export class Transactions {
       // What it speaks of may be any part of the state.
       return this.#writer.settled().then(() => decision);
     }
+    command.allowance?.admit(countCreated(decision.steps), command.bytes);
     const batch = this.#writer.begin();
     const operations = decision.steps.map((step) => this.#stage(batch, step));
     const { change } = identified;
@@ -354,6 +358,16 @@ type Identified =
 const NOTHING = new Uint8Array();
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
+
+/** A transaction may name a stream that is there already: it creates nothing. */
+function countCreated(steps: readonly Step[]): number {
+  let created = 0;
+  for (const step of steps) {
+    if (step.kind !== "stream") continue;
+    for (const { kind } of step.changes) if (kind === "created") created += 1;
+  }
+  return created;
+}
 
 /** The end of the claim's own record, if the log still knows it. */
 function endOf(log: StreamState, claim: ProducerClaim | undefined): Offset | undefined {

@@ -1,7 +1,8 @@
 // PROTOCOL.md §12.3
 import { readFileSync } from "node:fs";
 import { afterEach, describe, expect, test } from "vitest";
-import { createServer, type Exchange, type HapaxServer } from "../server.ts";
+import { type Authorize, createServer, type Exchange, type HapaxServer } from "../server.ts";
+import { ACTIONS } from "../access/identity.ts";
 import type { Store } from "../store.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
@@ -95,11 +96,12 @@ function exchange(method: string, path: string, body = "", headers: Headers = {}
   };
 }
 
-async function openStage(store: Store = openMemoryStore()): Promise<Stage> {
+async function openStage(store: Store = openMemoryStore(), authorize?: Authorize): Promise<Stage> {
   const clock = createVirtualClock(Date.UTC(2026, 0, 1));
   const server = createServer({
     store,
     clock,
+    authorize,
     random: { unit: () => 0.5, id: () => "id" },
     courier: { deliver: () => Promise.resolve({ kind: "refused", reason: "none here" }) },
     address: "127.0.0.1",
@@ -384,7 +386,13 @@ describe("the numbers", () => {
 });
 
 test("docs/guides/metrics.md lists every metric, with its kind and its labels, and no other", async () => {
-  const stage = await openStage();
+  const identity = { name: "ann", grants: [{ actions: [...ACTIONS] }] };
+  const confined = { namespace: "/v1/stream/acme", quotas: { appendsPerSecond: 1, streamsMax: 2 } };
+  // One in a namespace writes, and one outside of it looks.
+  const stage = await openStage(openMemoryStore(), ({ method }) =>
+    method === "GET" ? identity : { ...identity, ...confined },
+  );
+  expect(await stage.put("/v1/stream/acme/a")).toBe(201);
   const page = readFileSync(new URL("../../../docs/guides/metrics.md", import.meta.url), "utf8");
   const rows = [...page.matchAll(/^\| `(hapax_\w+)` +\| (\w+) +\| ([^|]*)\|/gm)].map(
     ([, name = "", type = "", labels = ""]) => ({ name, type, labels: labels.trim() }),

@@ -1,7 +1,8 @@
 /**
  * `/_hapax/metrics`: what the engine counts, as Prometheus text (version 0.0.4), in base units. PROTOCOL.md §12.3.
  *
- *   - no label holds the name of a stream, a producer or a key: their number has no bound.
+ *   - no label holds the name of a stream, a producer or a key: their number has no bound;
+ *   - a caller of a namespace sees the figures of its namespace, and no others.
  */
 
 import {
@@ -11,11 +12,14 @@ import {
   metricLine,
   metricNumber,
 } from "../../base/prometheus-text.ts";
+import type { Access } from "../access/access.ts";
 import type { GroupTotals } from "../engine/groups.ts";
 import type { Histogram } from "../engine/meter.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
+import { quotaSamples } from "./quota-samples.ts";
+import type { QuotaBook } from "./quotas.ts";
 import type { RouteOperation, RouteCall } from "./route.ts";
 
 const utf8 = new TextEncoder();
@@ -26,15 +30,19 @@ export const SHOW_METRICS: RouteOperation = {
   handle: showMetrics,
 };
 
-async function showMetrics({ parts }: RouteCall): Promise<ServerAnswer> {
-  const totals = await parts.engine.groups.totals();
+async function showMetrics({ parts, access }: RouteCall): Promise<ServerAnswer> {
+  const { namespace } = access;
+  const text =
+    namespace === undefined
+      ? formatMetrics(parts, await parts.engine.groups.totals())
+      : await formatNamespace(parts, access, namespace);
   return {
     status: 200,
     headers: {
       [HEADER.contentType]: METRICS_TYPE,
       [HEADER.cacheControl]: "no-store",
     },
-    body: utf8.encode(formatMetrics(parts, totals)),
+    body: utf8.encode(text),
   };
 }
 
@@ -81,6 +89,31 @@ class MetricsText {
   }
 }
 
+/** What a caller of a namespace may know: nothing here depends on what others do. */
+async function formatNamespace(
+  parts: ServerParts,
+  access: Access,
+  namespace: string,
+): Promise<string> {
+  const { groups, holdings } = parts.engine;
+  const holding = await holdings.open(namespace);
+  try {
+    const totals = await groups.totals((id) => access.unscoped(id) !== undefined);
+    const text = new MetricsText();
+    writeGroups(text, totals);
+    writeStored(text, holding.streams, holding.bytes);
+    writeQuotas(text, parts.quotas, namespace);
+    return text.toString();
+  } finally {
+    holdings.close(holding);
+  }
+}
+
+function writeStored(text: MetricsText, streams: number, bytes: number): void {
+  text.one("hapax_streams", "gauge", "Streams, soft-deleted ones too.", streams);
+  text.one("hapax_stored_bytes", "gauge", "Bytes of stored appends.", bytes);
+}
+
 function formatMetrics(parts: ServerParts, totals: GroupTotals): string {
   const { engine } = parts;
   const text = new MetricsText();
@@ -95,10 +128,10 @@ function formatMetrics(parts: ServerParts, totals: GroupTotals): string {
   ]);
   text.one("hapax_writes_open", "gauge", "1 while writes are taken, else 0.", isOpen ? 1 : 0);
   text.one("hapax_live_readers", "gauge", "Long-polls and SSE readers.", engine.liveReaders);
-  text.one("hapax_streams", "gauge", "Streams, soft-deleted ones too.", engine.world.byId.size);
-  text.one("hapax_stored_bytes", "gauge", "Bytes of stored appends.", liveBytes);
+  writeStored(text, engine.world.byId.size, liveBytes);
   text.one("hapax_file_bytes", "gauge", "Bytes that the store's files have.", fileBytes);
   text.one("hapax_recovery_seconds", "gauge", "Time that opening took.", recoveryMs / 1000);
+  if (parts.gate.isGuarded) writeQuotas(text, parts.quotas, undefined);
   return text.toString();
 }
 
@@ -161,6 +194,10 @@ function writeTransactions(text: MetricsText, parts: ServerParts, totals: GroupT
     "Leases that were over when their holder committed.",
     groups.lostLeases,
   );
+  writeGroups(text, totals);
+}
+
+function writeGroups(text: MetricsText, totals: GroupTotals): void {
   text.one("hapax_groups", "gauge", "Groups.", totals.groups);
   text.one("hapax_group_members", "gauge", "Members of groups that have claimed.", totals.members);
   text.one(
@@ -168,6 +205,18 @@ function writeTransactions(text: MetricsText, parts: ServerParts, totals: GroupT
     "gauge",
     "Bytes between the committed offsets and the tails, of all groups.",
     totals.lag,
+  );
+}
+
+function writeQuotas(text: MetricsText, book: QuotaBook, namespace: string | undefined): void {
+  const { used, limits, refusals } = quotaSamples(book, namespace);
+  text.family("hapax_quota_used", "gauge", "What is used of a quota.", used);
+  text.family("hapax_quota_limit", "gauge", "The limit of a quota, where there is one.", limits);
+  text.family(
+    "hapax_quota_refusals_total",
+    "counter",
+    "Requests refused because a quota was used up.",
+    refusals,
   );
 }
 

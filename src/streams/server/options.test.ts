@@ -15,6 +15,7 @@ test("the defaults are the limits, frozen, with faults off", () => {
     corsOrigins: [],
     insecurePublic: false,
     authorizeTimeoutMs: LIMITS.authorizeTimeoutMs,
+    quotas: {},
     allowLoopbackWebhooks: true,
     keyWindowSeconds: 86_400,
     keyMax: 100_000,

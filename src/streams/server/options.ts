@@ -4,6 +4,8 @@ import { KEY_DEFAULTS, type KeyOverflow } from "../core/keys.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
 import { LIMITS } from "../../protocol/limits.ts";
+import { checkQuotas } from "../access/check-identity.ts";
+import type { Quotas } from "../access/identity.ts";
 import { checkOrigins, checkPublicUrl, checkReach } from "./doors.ts";
 
 /** Options of a server. All are optional; units stand in the names. */
@@ -34,6 +36,11 @@ export interface ServerOptions {
   readonly insecurePublic?: boolean;
   /** How long `authorize` may take before a request is refused. Default 5,000. */
   readonly authorizeTimeoutMs?: number;
+  /**
+   * Quotas of identities that have none of their own. Each one that is left out limits nothing. Default none. They need
+   * `authorize`: a server without authentication knows no identities.
+   */
+  readonly quotas?: Quotas;
   /** Webhooks may go to http://localhost. Default true; a subscription that may not is refused. */
   readonly allowLoopbackWebhooks?: boolean;
   /** For how long a stream remembers idempotency keys, unless it was created otherwise. Default 86,400. */
@@ -57,6 +64,8 @@ export interface ServerOptions {
 /** The options in force, with every default filled in. */
 export type ResolvedServerOptions = Required<Omit<ServerOptions, "publicUrl">> &
   Pick<ServerOptions, "publicUrl">;
+
+const NO_QUOTAS: Quotas = Object.freeze({});
 
 const RANGES = {
   longPollMs: [1, 600_000],
@@ -87,6 +96,7 @@ export function resolveServerOptions(
     ...(options.publicUrl === undefined ? {} : { publicUrl: options.publicUrl }),
     insecurePublic: options.insecurePublic ?? false,
     authorizeTimeoutMs: options.authorizeTimeoutMs ?? LIMITS.authorizeTimeoutMs,
+    quotas: options.quotas ?? NO_QUOTAS,
     allowLoopbackWebhooks: options.allowLoopbackWebhooks ?? true,
     keyWindowSeconds: options.keyWindowSeconds ?? KEY_DEFAULTS.windowSeconds,
     keyMax: options.keyMax ?? KEY_DEFAULTS.countMax,
@@ -104,6 +114,9 @@ export function resolveServerOptions(
   if (resolved.keyOverflow !== "evict" && resolved.keyOverflow !== "reject") {
     check.problem(`keyOverflow=${String(resolved.keyOverflow)} is neither evict nor reject`);
   }
+  checkQuotas(resolved.quotas, "quotas", (text) => {
+    check.problem(text);
+  });
   checkOrigins(resolved.corsOrigins, check);
   checkPublicUrl(resolved.publicUrl, check);
   if (!resolved.insecurePublic && !hasAuthentication) checkReach(address, check);

@@ -9,6 +9,7 @@ import type { Doors } from "./doors.ts";
 import type { Drain } from "./drain.ts";
 import type { Gate } from "./gate.ts";
 import type { ResolvedServerOptions } from "./options.ts";
+import type { QuotaBook } from "./quotas.ts";
 
 export interface ServerParts {
   readonly engine: Engine;
@@ -17,6 +18,8 @@ export interface ServerParts {
   readonly options: ResolvedServerOptions;
   readonly doors: Doors;
   readonly gate: Gate;
+  /** What identities use of their quotas. */
+  readonly quotas: QuotaBook;
   readonly drain: Drain;
   /** The room for answers to reads. */
   readonly answers: AnswerBudget;

@@ -3,6 +3,7 @@
 import { type ErrorCode, ERRORS, HapaxError, isHapaxError } from "../../base/errors.ts";
 import { HEADER } from "../../protocol/headers.ts";
 import { encodeProblem, PROBLEM_TYPE, type Refusal } from "../../protocol/refusal.ts";
+import { QuotaRefusal } from "../access/usage.ts";
 import type { WholeAnswer } from "./exchange.ts";
 
 /** Seconds that a client should wait before it repeats a call that may succeed later. */
@@ -31,7 +32,14 @@ export function problemAnswer(
   error: HapaxError,
   extra: Omit<Refusal, "code" | "detail"> = {},
 ): WholeAnswer {
-  return refuse({ code: error.code, detail: error.message, ...extra });
+  const headers = { ...waitOf(error), ...extra.headers };
+  return refuse({ code: error.code, detail: error.message, ...extra, headers });
+}
+
+/** When the call is possible, if the refusal knows it. */
+function waitOf(error: HapaxError): Readonly<Record<string, string>> {
+  if (!(error instanceof QuotaRefusal)) return {};
+  return { [HEADER.retryAfter]: String(error.retryAfterSeconds) };
 }
 
 /** Whether an error is a refusal that this server knows. One of another version, or without a code, is a fault. */

@@ -44,7 +44,7 @@ export const READ: RouteOperation = {
 };
 
 async function readStream(call: RouteCall): Promise<ServerAnswer> {
-  const { exchange, parts, access } = call;
+  const { exchange, parts, access, ticket } = call;
   const name = requireStreamName(exchange.path);
   const request = parseRead(exchange.query, exchange.header("last-event-id"));
   const look = await parts.engine.look(name);
@@ -62,6 +62,7 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
       stateOffsets,
       exchange,
       untilMs: access.expiresAtMs,
+      open: () => ticket?.openReader(),
     });
   }
   if (request.mode === "long-poll") return longPoll(call, look.state, from, request);
@@ -147,14 +148,15 @@ function catchUp(
 }
 
 async function longPoll(
-  { exchange, parts, access }: RouteCall,
+  call: RouteCall,
   state: StreamState,
   from: Offset,
   request: ReadRequest,
 ): Promise<ServerAnswer> {
+  const { exchange, parts, access } = call;
   // A first look, from the beginning of an empty stream, learns at once that there is nothing yet.
   const isFirstLook = request.from.kind === "start";
-  const ending = isFirstLook ? "ready" : await waitForTail(exchange, parts, state, from);
+  const ending = isFirstLook ? "ready" : await waitInPlace(call, state, from);
   if (ending === "gone") return refuseMissing(parts, state.name, access);
   return answerPage(exchange, parts, state, from, (page) => {
     const headers = pageHeaders(state, page);
@@ -170,6 +172,20 @@ async function longPoll(
     headers[HEADER.cacheControl] = cachingOf(access, page);
     return wholePage(state, page, headers, stateOffsets);
   });
+}
+
+/** Waits as one of the live readers that the caller may have. */
+async function waitInPlace(
+  { exchange, parts, ticket }: RouteCall,
+  state: StreamState,
+  from: Offset,
+): Promise<"ready" | "gone"> {
+  const leave = ticket?.openReader();
+  try {
+    return await waitForTail(exchange, parts, state, from);
+  } finally {
+    leave?.();
+  }
 }
 
 function cachingOf(access: Access, page: ReadPage): string {

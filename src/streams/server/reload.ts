@@ -26,6 +26,7 @@ const RELOADS: Readonly<Record<keyof ResolvedServerOptions, "live" | "restart">>
   publicUrl: "restart",
   insecurePublic: "restart",
   authorizeTimeoutMs: "restart",
+  quotas: "live",
   allowLoopbackWebhooks: "restart",
   keyWindowSeconds: "restart",
   keyMax: "restart",

@@ -8,12 +8,15 @@ import type { Access, AccessSubject } from "../access/access.ts";
 import type { Action } from "../access/identity.ts";
 import type { Exchange, ServerAnswer } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
+import type { Ticket } from "./quotas.ts";
 
 /** One request on its way to its handler. */
 export interface RouteCall {
   readonly exchange: Exchange;
   readonly parts: ServerParts;
   readonly access: Access;
+  /** What the request takes of its caller's quotas. Undefined: nothing limits it. */
+  readonly ticket: Ticket | undefined;
   /** The parts of the path that the template leaves open, as sent. */
   readonly params: readonly string[];
 }

@@ -14,6 +14,7 @@ import type { ServerAnswer, Exchange } from "./exchange.ts";
 import { checkHead, type Compress, finishAnswer } from "./policy.ts";
 import { Faults, FAULTS_PATH } from "./faults.ts";
 import type { PartsHolder, ServerParts } from "./parts.ts";
+import type { Ticket } from "./quotas.ts";
 import { failureAnswer, isRefusal, problemAnswer } from "./problem.ts";
 import { type RouteOperation, type Route, type RouteMethod, RouteTable } from "./route.ts";
 import { RESERVED_ROUTES, STREAM_ROUTE } from "./routes.ts";
@@ -167,10 +168,41 @@ function run(
   params: readonly string[],
 ): ServerAnswer | Promise<ServerAnswer> {
   const { needs, subject } = operation;
-  if (Array.isArray(needs) && !access.isUnlimited) {
-    access.requireOneOf(needs, subject?.({ exchange, params }));
+  if (access.isUnlimited || !Array.isArray(needs)) {
+    return operation.handle({ exchange, parts, access, params, ticket: undefined });
   }
-  return operation.handle({ exchange, parts, access, params });
+  access.requireOneOf(needs, subject?.({ exchange, params }));
+  const ticket = parts.quotas.begin(access, parts.options.quotas);
+  return releasing(ticket, () => operation.handle({ exchange, parts, access, params, ticket }));
+}
+
+/** Releases the ticket when the answer is there, or there will be none. */
+function releasing(
+  ticket: Ticket,
+  handle: () => ServerAnswer | Promise<ServerAnswer>,
+): ServerAnswer | Promise<ServerAnswer> {
+  let answer: ServerAnswer | Promise<ServerAnswer>;
+  try {
+    answer = handle();
+  } catch (error) {
+    ticket.release();
+    throw error;
+  }
+  if (answer instanceof Promise) {
+    // Not `finally`, which makes two promises more.
+    return answer.then(
+      (ready) => {
+        ticket.release();
+        return ready;
+      },
+      (error: unknown) => {
+        ticket.release();
+        throw error;
+      },
+    );
+  }
+  ticket.release();
+  return answer;
 }
 
 function methodRefusal({ allow, refuse }: Route): ServerAnswer {

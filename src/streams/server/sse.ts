@@ -43,6 +43,8 @@ export function followStream(
     /** When the reader's identity ends, in Unix time. */
     readonly untilMs: number;
     readonly exchange: Pick<Exchange, "onAbort" | "peer">;
+    /** Takes the place of a live reader, or throws. What it returns gives the place back. */
+    readonly open?: () => (() => void) | undefined;
   },
 ): LiveAnswer {
   const kind = sseKind(state.contentType);
@@ -59,15 +61,23 @@ export function followStream(
   };
   if (kind === "base64") headers[HEADER.sseEncoding] = "base64";
   const hasOffsets = request.stateOffsets && kind === "json";
+  const onEnd = request.open?.() ?? (() => undefined);
+  let hasBegun = false;
+  // An answer may never begin: then the end of the request is the end of the reader.
+  request.exchange.onAbort(() => {
+    if (!hasBegun) onEnd();
+  });
   return {
     status: 200,
     headers,
     live: (sink) => {
+      hasBegun = true;
       const reader = new SseReader(parts, sink, state, from, first, {
         kind,
         hasOffsets,
         peer: request.exchange.peer,
         untilMs: request.untilMs,
+        onEnd,
       });
       reader.start();
       request.exchange.onAbort(() => {
@@ -82,6 +92,8 @@ interface Following {
   readonly hasOffsets: boolean;
   readonly peer: string | undefined;
   readonly untilMs: number;
+  /** May be called more than once. */
+  readonly onEnd: () => void;
 }
 
 interface Frame {
@@ -109,6 +121,7 @@ class SseReader {
   readonly #hasOffsets: boolean;
   readonly #peer: string | undefined;
   readonly #untilMs: number;
+  readonly #onEnd: () => void;
   #position: Offset;
   #cursor: string;
   #mode: "catching-up" | "live" | "stalled" | "ended" = "catching-up";
@@ -124,7 +137,7 @@ class SseReader {
     state: StreamState,
     from: Offset,
     cursor: string,
-    { kind, hasOffsets, peer, untilMs }: Following,
+    { kind, hasOffsets, peer, untilMs, onEnd }: Following,
   ) {
     this.#parts = parts;
     this.#sink = sink;
@@ -135,6 +148,7 @@ class SseReader {
     this.#hasOffsets = hasOffsets;
     this.#peer = peer;
     this.#untilMs = untilMs;
+    this.#onEnd = onEnd;
   }
 
   start(): void {
@@ -343,6 +357,7 @@ class SseReader {
   #stop(): void {
     this.#mode = "ended";
     this.#leave();
+    this.#onEnd();
     for (const cancel of this.#cancels) cancel();
     this.#cancels.clear();
   }

@@ -8,6 +8,7 @@ import type { StreamName } from "../core/types.ts";
 import type { AppendCommand } from "../core/append.ts";
 import type { KeyClaim } from "../core/keys.ts";
 import type { ProducerView } from "../engine/appends.ts";
+import type { Allowance } from "../engine/holdings.ts";
 import {
   type AppendHead,
   encodeAppend,
@@ -87,20 +88,24 @@ export function refuseGone(stream: StreamName): WholeAnswer {
   return refuse({ code: "stream_gone", detail, facts: { stream } });
 }
 
-async function createStream({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
+async function createStream({ exchange, parts, access, ticket }: RouteCall): Promise<ServerAnswer> {
   const name = requireStreamName(exchange.path);
   const header: HeaderGetter = (field) => exchange.header(field);
   const head = parseCreateHead(name, header);
   if (head.isClosed) access.require("close", { stream: name });
   if (head.fork !== undefined) access.require("read", { stream: head.fork.sourceName });
   refuseEncoding(header);
-  const body = await exchange.body(parts.options.bodyBytesMax);
+  const { bodyBytesMax } = parts.options;
+  ticket?.takeHead(exchange, bodyBytesMax);
+  const allowance = await ticket?.allowance();
+  const body = await exchange.body(bodyBytesMax);
+  ticket?.takeBody(body.length);
   let inheritedType: string | undefined;
   if (body.length > 0 && head.fork !== undefined && head.contentType === undefined) {
     const source = await parts.engine.look(head.fork.sourceName);
     if (source.kind === "found") inheritedType = source.state.contentType;
   }
-  const outcome = await parts.engine.create(parseCreate(head, body, inheritedType));
+  const outcome = await parts.engine.create(parseCreate(head, body, inheritedType), allowance);
   const answer = encodeCreate(outcome, exchange.baseUrl + encodeStreamPath(name));
   return "code" in answer ? refuse(answer) : answer;
 }
@@ -119,16 +124,20 @@ export function checkAppend(
   if (closes) access.require("close", subject);
 }
 
-async function appendToStream({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
+async function appendToStream(call: RouteCall): Promise<ServerAnswer> {
+  const { exchange, parts, access, ticket } = call;
   const name = requireStreamName(exchange.path);
   const header: HeaderGetter = (field) => exchange.header(field);
   const head = parseAppendHead(header);
   checkAppend(access, name, head.producer?.id, head.closes, exchange.hasBody);
   refuseEncoding(header);
-  const { received } = exchange;
   const { bodyBytesMax } = parts.options;
+  ticket?.takeHead(exchange, bodyBytesMax);
+  const allowance = ticket === undefined ? undefined : await ticket.allowance();
+  const { received } = exchange;
   const isThere = received !== undefined && received.length <= bodyBytesMax;
   const body = isThere ? received : await exchange.body(bodyBytesMax);
+  ticket?.takeBody(body.length);
   let command = parseAppend(head, body);
   // A close without data can be repeated as it is; it has no content, and no window may be in its way.
   const mayHaveContent = head.producer === undefined && body.length > 0;
@@ -136,24 +145,24 @@ async function appendToStream({ exchange, parts, access }: RouteCall): Promise<S
     const key = claimKey(parts, head, command);
     command = { ...command, key: key instanceof Promise ? await key : key };
   }
-  if (head.waitMs > 0)
-    return appendPatiently({ exchange, parts, access }, name, command, head.waitMs);
-  const outcome = await parts.engine.append(name, command);
+  if (head.waitMs > 0) return appendPatiently(call, name, command, head.waitMs, allowance);
+  const outcome = await parts.engine.append(name, command, undefined, allowance);
   if (outcome.kind === "missing") return refuseMissing(parts, name, access);
   return answerAppend(outcome, command, name);
 }
 
 async function appendPatiently(
-  { exchange, parts, access }: Omit<RouteCall, "params">,
+  { exchange, parts, access }: RouteCall,
   name: StreamName,
   command: AppendCommand,
   waitMs: number,
+  allowance: Allowance | undefined,
 ): Promise<ServerAnswer> {
   const onAbort = (run: () => void): void => {
     exchange.onAbort(run);
   };
   const patient = { waitMs, onAbort, wasHeld: false };
-  const outcome = await parts.engine.append(name, command, patient);
+  const outcome = await parts.engine.append(name, command, patient, allowance);
   const answer =
     outcome.kind === "missing"
       ? await refuseMissing(parts, name, access)

@@ -58,15 +58,18 @@ export const TRANSACTION_ROUTES: readonly Route[] = [
   }),
 ];
 
-async function commit({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
+async function commit({ exchange, parts, access, ticket }: RouteCall): Promise<ServerAnswer> {
   const head = parseIdentity((name) => exchange.header(name));
   checkProducer(access, head);
   refuseEncoding((name) => exchange.header(name));
   const { bodyBytesMax } = parts.options;
+  ticket?.checkHead(exchange, bodyBytesMax);
+  const allowance = await ticket?.allowance();
   const body = await exchange.body(bodyBytesMax);
   const parsed = parseTransaction(exchange.header("content-type"), body, bodyBytesMax);
   if (parsed.kind === "refused") return refuse(parsed.refusal);
   for (const operation of parsed.operations) checkOperation(access, head, operation);
+  ticket?.takeAppends(countWrites(parsed.operations), body.length);
   const identity = await identify(parts, access, head, body);
   const requests = scopeOperations(access, parsed.operations);
   const unfit = await checkTokens(parts, requests);
@@ -80,9 +83,18 @@ async function commit({ exchange, parts, access }: RouteCall): Promise<ServerAns
     for (const operation of operations) {
       if (operation.kind === "append") bytes += operation.data.length;
     }
-    return { identity, operations, bytes };
+    return { identity, operations, bytes, allowance };
   };
   return answer(await transactions.commit(read, parts.random.id()));
+}
+
+/** Operations that count as appends; a transaction counts as one at least. */
+function countWrites(operations: readonly OperationRequest[]): number {
+  let writes = 0;
+  for (const { kind } of operations) {
+    if (kind === "append" || kind === "create" || kind === "close") writes += 1;
+  }
+  return Math.max(1, writes);
 }
 
 function answer(outcome: TransactionResult): WholeAnswer {

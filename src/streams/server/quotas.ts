@@ -1,0 +1,210 @@
+/**
+ * Quotas and rates: what a request of an identity takes before its body is read, and gives back when it is over. PROTOCOL.md §21.9.
+ *
+ *   - rates and counts belong to the identity, streams and stored bytes to its namespace. Without a namespace they are compared with
+ *     all streams of the server;
+ *   - a request has one ticket. The router releases it when the request is answered, however that ends;
+ *   - a server without authentication has no tickets.
+ */
+
+import type { Clock } from "../../base/clock.ts";
+import { assert } from "../../base/assert.ts";
+import type { Access } from "../access/access.ts";
+import type { Quotas } from "../access/identity.ts";
+import {
+  QuotaRefusal,
+  type Usage,
+  UsageBook,
+  type UsageLimits,
+  usageLimits,
+  type UsageQuota,
+} from "../access/usage.ts";
+import { Allowance, type Holding, type Holdings, type StorageQuota } from "../engine/holdings.ts";
+import type { Exchange } from "./exchange.ts";
+
+export type QuotaName = UsageQuota | StorageQuota;
+export type Refusals = Record<QuotaName, number>;
+
+/** Namespaces whose refusals are counted by themselves. */
+const NAMESPACES_MAX = 1000;
+
+export class QuotaBook {
+  readonly clock: Clock;
+  readonly holdings: Holdings;
+  readonly usages = new UsageBook();
+  /** Refusals since the start. */
+  readonly refusals: Refusals = noRefusals();
+  readonly #ofNamespaces = new Map<string, Refusals>();
+  readonly #limits = new WeakMap<
+    Access,
+    { readonly limits: UsageLimits; readonly defaults: Quotas }
+  >();
+
+  constructor(clock: Clock, holdings: Holdings) {
+    this.clock = clock;
+    this.holdings = holdings;
+  }
+
+  /** Takes a place among the requests of the caller, or throws the refusal. */
+  begin(access: Access, defaults: Quotas): Ticket {
+    const { name = "", namespace } = access;
+    const limits = this.#limitsOf(access, defaults);
+    const usage = this.usages.of(
+      access.scoped(name),
+      { name, namespace },
+      limits,
+      this.clock.steadyMs(),
+    );
+    try {
+      usage.beginRequest();
+    } catch (error) {
+      this.noteRefusal(namespace, error);
+      throw error;
+    }
+    return new Ticket(this, usage, limits);
+  }
+
+  /** Counts the refusal if the error is one of a quota. */
+  noteRefusal(namespace: string | undefined, error: unknown): void {
+    if (error instanceof QuotaRefusal) this.countRefusal(namespace, error.quota);
+  }
+
+  countRefusal(namespace: string | undefined, quota: QuotaName): void {
+    this.refusals[quota] += 1;
+    if (namespace === undefined) return;
+    let own = this.#ofNamespaces.get(namespace);
+    if (own === undefined) {
+      // A counter that begins anew is no news to those who read it: servers restart too.
+      if (this.#ofNamespaces.size >= NAMESPACES_MAX) this.#ofNamespaces.clear();
+      this.#ofNamespaces.set(namespace, (own = noRefusals()));
+    }
+    own[quota] += 1;
+  }
+
+  refusalsOf(namespace: string): Readonly<Refusals> {
+    return this.#ofNamespaces.get(namespace) ?? noRefusals();
+  }
+
+  /** Worked out once, until the defaults change. */
+  #limitsOf(access: Access, defaults: Quotas): UsageLimits {
+    const known = this.#limits.get(access);
+    if (known?.defaults === defaults) return known.limits;
+    const limits = usageLimits(access.quotas, defaults);
+    this.#limits.set(access, { limits, defaults });
+    return limits;
+  }
+}
+
+/** What one request takes. */
+export class Ticket {
+  readonly #book: QuotaBook;
+  readonly #usage: Usage;
+  readonly #limits: UsageLimits;
+  #holding: Holding | undefined;
+  #isReleased = false;
+  /** The bytes of the body were taken when its head came. */
+  #hasBytes = false;
+
+  constructor(book: QuotaBook, usage: Usage, limits: UsageLimits) {
+    this.#book = book;
+    this.#usage = usage;
+    this.#limits = limits;
+  }
+
+  /** Before the body is read: takes one append, and its bytes if their number is known. */
+  takeHead(exchange: Exchange, bytesMax: number): void {
+    const bytes = announcedBytes(exchange, bytesMax);
+    this.#hasBytes = bytes !== undefined;
+    this.#watched(() => {
+      this.#usage.takeRates(1, bytes ?? 0, this.#book.clock.steadyMs());
+    });
+  }
+
+  /** With the body: takes its bytes, if their number was not known before. */
+  takeBody(bytes: number): void {
+    if (this.#hasBytes || bytes === 0) return;
+    this.#watched(() => {
+      try {
+        this.#usage.takeRates(0, bytes, this.#book.clock.steadyMs());
+      } catch (error) {
+        this.#usage.giveAppend();
+        throw error;
+      }
+    });
+  }
+
+  /** Before the body of a transaction is read: refuses it if not even one append is possible, and takes nothing. */
+  checkHead(exchange: Exchange, bytesMax: number): void {
+    this.#watched(() => {
+      const bytes = announcedBytes(exchange, bytesMax) ?? 0;
+      this.#usage.checkRates(1, bytes, this.#book.clock.steadyMs());
+    });
+  }
+
+  /** Takes the appends of a transaction and the bytes of its body: all, or none. */
+  takeAppends(appends: number, bytes: number): void {
+    this.#watched(() => {
+      this.#usage.takeRates(appends, bytes, this.#book.clock.steadyMs());
+    });
+  }
+
+  /** Takes a place among the live readers. The returned function gives it back; more calls do nothing. */
+  openReader(): () => void {
+    return this.#watched(() => this.#usage.beginReader());
+  }
+
+  /** What the request may store. Undefined: no quota limits it. */
+  allowance(): Allowance | undefined | Promise<Allowance> {
+    const { streamsMax, storedBytesMax } = this.#limits;
+    if (streamsMax === Infinity && storedBytesMax === Infinity) return undefined;
+    assert(this.#holding === undefined, "a request asks twice what it may store");
+    const holding = this.#book.holdings.open(this.#usage.namespace);
+    return holding instanceof Promise
+      ? holding.then((counted) => this.#allow(counted))
+      : this.#allow(holding);
+  }
+
+  /** The request is over. */
+  release(): void {
+    assert(!this.#isReleased, "a ticket is released twice");
+    this.#isReleased = true;
+    this.#usage.endRequest();
+    if (this.#holding !== undefined) this.#book.holdings.close(this.#holding);
+  }
+
+  #allow(holding: Holding): Allowance {
+    this.#holding = holding;
+    return new Allowance(holding, this.#limits, (quota) => {
+      this.#book.countRefusal(this.#usage.namespace, quota);
+    });
+  }
+
+  #watched<Result>(take: () => Result): Result {
+    try {
+      return take();
+    } catch (error) {
+      this.#book.noteRefusal(this.#usage.namespace, error);
+      throw error;
+    }
+  }
+}
+
+/** A body that is larger than allowed is refused for that, and takes no more than an allowed one. */
+function announcedBytes(exchange: Exchange, bytesMax: number): number | undefined {
+  const { received } = exchange;
+  if (received !== undefined) return Math.min(received.length, bytesMax);
+  if (!exchange.hasBody) return 0;
+  const text = exchange.header("content-length") ?? "";
+  return /^\d+$/.test(text) ? Math.min(Number(text), bytesMax) : undefined;
+}
+
+function noRefusals(): Refusals {
+  return {
+    requests: 0,
+    live_readers: 0,
+    appends_per_second: 0,
+    bytes_per_second: 0,
+    streams: 0,
+    stored_bytes: 0,
+  };
+}
