@@ -109,19 +109,24 @@ export function ask(connection, request) {
   });
 }
 
-function put(port, path, contentType) {
+/** A line of the head, or nothing. */
+function credential(authorization) {
+  return authorization === undefined ? "" : `Authorization: ${authorization}\r\n`;
+}
+
+function put(port, path, contentType, authorization) {
   return (
     `PUT ${path} HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nContent-Type: ${contentType}\r\n` +
-    `Content-Length: 0\r\n\r\n`
+    `${credential(authorization)}Content-Length: 0\r\n\r\n`
   );
 }
 
-async function createStreams({ port, paths, contentType }) {
+async function createStreams({ port, paths, contentType, authorization }) {
   const left = [...paths];
   const work = async () => {
     const connection = await Connection.open(port);
     for (let path = left.pop(); path !== undefined; path = left.pop()) {
-      const { status } = await ask(connection, put(port, path, contentType));
+      const { status } = await ask(connection, put(port, path, contentType, authorization));
       // The bare server answers everything with 204.
       if (status > 204) throw new Error(`PUT ${path} was answered with ${status}`);
     }
@@ -132,11 +137,12 @@ async function createStreams({ port, paths, contentType }) {
 }
 
 /** The requests of one producer, over all streams in turn, each with its own sequence. */
-function requestsOf({ port, paths, contentType, body, producer }, index) {
+function requestsOf({ port, paths, contentType, body, producer, authorization }, index) {
   const heads = paths.map(
     (path) =>
       `POST ${path} HTTP/1.1\r\nHost: 127.0.0.1:${port}\r\nContent-Type: ${contentType}\r\n` +
-      `Content-Length: ${body.length}\r\nProducer-Id: ${producer}-${index}\r\n` +
+      `${credential(authorization)}Content-Length: ${body.length}\r\n` +
+      `Producer-Id: ${producer}-${index}\r\n` +
       `Producer-Epoch: 0\r\nProducer-Seq: `,
   );
   const tail = `\r\n\r\n${body}`;

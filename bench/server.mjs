@@ -78,13 +78,34 @@ async function startHapax(durability) {
   const store = await openStore(durability);
   // compare.mjs can leave it out, to compare with a commit that has none.
   const hasFastLane = process.env.BENCH_FAST_LANE !== "off";
-  const options = { port: 0, hasFastLane, store };
+  const authorize = await authorizeBy(process.env.BENCH_ACCESS);
+  const options = {
+    port: 0,
+    hasFastLane,
+    store,
+    ...(authorize === undefined ? {} : { authorize }),
+  };
   const server = await startNodeServer(options);
   return {
     port: Number(new URL(server.url).port),
     stats: () => store.stats(),
     stop: () => server.stop(),
   };
+}
+
+/** For access.mjs, which sends the credential: by an API key of a file, or by a token of a provider. */
+async function authorizeBy(way) {
+  if (way === undefined) return undefined;
+  if (way === "jwt") {
+    const { jwtAuthorize } = await import("hapax/server");
+    const { BENCH_JWKS: jwks, BENCH_ISSUER: issuer } = process.env;
+    return jwtAuthorize({ jwks: () => Promise.resolve(jwks), issuer, audience: "bench" });
+  }
+  const { openKeys } = await import("../dist/streams/runtimes/node-keys.js");
+  const ignore = () => undefined;
+  const path = process.env.BENCH_TOKENS_FILE;
+  const listeners = { onAudit: ignore, onNote: ignore, onFault: ignore };
+  return (await openKeys({ path, mustExist: true, ...listeners })).authorize;
 }
 
 async function startReference(dataDir) {

@@ -10,7 +10,13 @@ import type { Clock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { Access, UNLIMITED } from "../access/access.ts";
 import { checkIdentity } from "../access/check-identity.ts";
-import type { Authorize, Credentials, Identity, IdentityRefusal } from "../access/identity.ts";
+import type {
+  Authorize,
+  ClientCertificate,
+  Credentials,
+  Identity,
+  IdentityRefusal,
+} from "../access/identity.ts";
 import type { Exchange } from "./exchange.ts";
 
 export interface GateOptions {
@@ -41,7 +47,7 @@ export class Gate {
     if (authorize === undefined) return UNLIMITED;
     let answer: ReturnType<Authorize>;
     try {
-      answer = authorize(credentialsOf(exchange));
+      answer = authorize(new RequestCredentials(exchange));
     } catch (error) {
       throw this.#broken(error);
     }
@@ -93,21 +99,34 @@ export class Gate {
 }
 
 /** What the function may see, and no more. `header` is its own, so that it can be taken out of the object. */
-function credentialsOf(exchange: Exchange): Credentials {
-  const { method, path, query } = exchange;
-  return {
-    method,
-    path,
-    query,
-    header: (name) => exchange.header(name),
-    // Seldom looked at, and not for nothing.
-    get peer() {
-      return exchange.peer;
-    },
-    get certificate() {
-      return exchange.certificate;
-    },
-  };
+class RequestCredentials implements Credentials {
+  readonly #exchange: Exchange;
+  readonly header: (name: string) => string | undefined;
+
+  constructor(exchange: Exchange) {
+    this.#exchange = exchange;
+    this.header = (name) => exchange.header(name);
+  }
+
+  get method(): string {
+    return this.#exchange.method;
+  }
+
+  get path(): string {
+    return this.#exchange.path;
+  }
+
+  get query(): string {
+    return this.#exchange.query;
+  }
+
+  get peer(): string | undefined {
+    return this.#exchange.peer;
+  }
+
+  get certificate(): ClientCertificate | undefined {
+    return this.#exchange.certificate;
+  }
 }
 
 const REFUSALS = {

@@ -1,0 +1,143 @@
+/**
+ * `node bench/access.mjs [--rounds 21] [--seconds 0.5] [--connections 64] [--least 0.95] [--only memory]`: what a credential
+ * on every append costs. Three servers run at once and take turns: without authentication, with an API key, with a token of a
+ * provider (JWT, RS256). Of the ratios of the rounds the median counts. The first is measured twice, and its own ratio is the noise of
+ * the machine.
+ */
+
+import { execFileSync } from "node:child_process";
+import { generateKeyPairSync } from "node:crypto";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { SignJWT } from "jose";
+import { buildIfNeeded, Failure, main } from "../scripts/prepare.mjs";
+import { root } from "../scripts/run.mjs";
+import { formatMachine, machineOf } from "./machine.mjs";
+import { startLoad, startServer } from "./processes.mjs";
+
+const STORES = { memory: "hapax-memory", fsync: "hapax-fsync" };
+const ISSUER = "https://issuer.example";
+const TYPE = "text/plain";
+
+function optionOf(name, otherwise) {
+  const at = process.argv.indexOf(name);
+  return at === -1 ? otherwise : (process.argv[at + 1] ?? otherwise);
+}
+
+function createKey(folder) {
+  const path = join(folder, "tokens.json");
+  const args = ["dist/bin.js", "tokens", "create", "--name", "bench"];
+  const grants = ["--allow", "append,create", "--streams", "/v1/stream/**"];
+  const key = execFileSync(process.execPath, [...args, ...grants, "--tokens-file", path], {
+    cwd: root,
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  const authorization = `Bearer ${key.toString().trim()}`;
+  return { authorization, env: { BENCH_ACCESS: "key", BENCH_TOKENS_FILE: path } };
+}
+
+async function createToken() {
+  const { publicKey, privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
+  const jwk = { ...publicKey.export({ format: "jwk" }), kid: "1", alg: "RS256", use: "sig" };
+  const grants = [{ actions: ["append", "create"], streams: ["/v1/stream/**"] }];
+  const token = await new SignJWT({ hapax: { grants } })
+    .setProtectedHeader({ alg: "RS256", kid: "1" })
+    .setSubject("bench")
+    .setIssuer(ISSUER)
+    .setAudience("bench")
+    .setExpirationTime("1h")
+    .sign(privateKey);
+  const env = { BENCH_ACCESS: "jwt", BENCH_JWKS: JSON.stringify({ keys: [jwk] }) };
+  return { authorization: `Bearer ${token}`, env: { ...env, BENCH_ISSUER: ISSUER } };
+}
+
+async function measure(load, { server, authorization }, round, { connections, seconds }) {
+  const { port } = server;
+  const task = { port, paths: [`/v1/stream/round-${round}`], contentType: TYPE, authorization };
+  await load.run({ task: "createStreams", ...task });
+  const times = { warmMs: 200, measureMs: seconds * 1000 };
+  const more = { body: "x".repeat(100), connections, producer: "p", ...times };
+  const { perSecond, usage } = await load.measure({ task: "append", ...task, ...more }, server);
+  const appends = perSecond * usage.seconds;
+  return { perSecond, cpuMicros: ((usage.userMs + usage.systemMs) * 1000) / appends };
+}
+
+function median(values) {
+  const sorted = values.toSorted((one, other) => one - other);
+  return sorted[Math.floor(sorted.length / 2)];
+}
+
+async function compareOn(kind, ways, folder, plan) {
+  const load = await startLoad();
+  const contenders = [];
+  try {
+    for (const [name, { authorization, env = {} }] of Object.entries(ways)) {
+      const directory = join(folder, `${kind}-${name}`);
+      mkdirSync(directory);
+      const server = await startServer(kind, directory, { env: { ...process.env, ...env } });
+      const contender = { name, server, authorization, rounds: [] };
+      contenders.push(contender);
+      await measure(load, contender, "warm-up", { ...plan, seconds: 2 });
+    }
+    for (let round = 0; round < plan.rounds; round += 1) {
+      // Each is first, and last, as often as the others.
+      const order = contenders.map((_, at) => contenders[(at + round) % contenders.length]);
+      for (const contender of order) {
+        contender.rounds.push(await measure(load, contender, round, plan));
+      }
+    }
+    return contenders;
+  } finally {
+    load.stop();
+    for (const { server } of contenders) await server.stop();
+  }
+}
+
+function report(kind, [first, ...others], least) {
+  console.log(`\n${kind}: 100 B, producer headers, median of ${first.rounds.length} rounds`);
+  let isMet = true;
+  for (const contender of [first, ...others]) {
+    const rate = Math.round(median(contender.rounds.map(({ perSecond }) => perSecond)));
+    const cpu = median(contender.rounds.map(({ cpuMicros }) => cpuMicros)).toFixed(1);
+    const ratio = median(
+      contender.rounds.map(({ perSecond }, at) => perSecond / first.rounds[at].perSecond),
+    );
+    const byCpu = median(
+      contender.rounds.map(({ cpuMicros }, at) => first.rounds[at].cpuMicros / cpuMicros),
+    );
+    const words = `${rate.toLocaleString("en-US")} appends/s, ${cpu} CPU µs each`;
+    const ratios =
+      contender === first ? "" : `, ratio ${ratio.toFixed(3)}, by CPU ${byCpu.toFixed(3)}`;
+    console.log(`  ${contender.name.padEnd(8)}  ${words}${ratios}`);
+    if (contender !== first && contender.name !== "again" && ratio < least) isMet = false;
+  }
+  console.log(`  ${isMet ? "met" : "NOT met"}: at least ${least} of the first`);
+  return isMet;
+}
+
+await main(async () => {
+  if (process.platform !== "linux") throw new Failure("the benchmarks read /proc and need Linux");
+  const plan = {
+    rounds: Number(optionOf("--rounds", 21)),
+    seconds: Number(optionOf("--seconds", 0.5)),
+    connections: Number(optionOf("--connections", 64)),
+  };
+  const least = Number(optionOf("--least", 0.95));
+  const only = optionOf("--only");
+  await buildIfNeeded();
+  const folder = mkdtempSync(join(tmpdir(), "hapax-access-"));
+  try {
+    console.log(formatMachine(machineOf(folder)));
+    console.log("durability  as the name says; fsync is before the answer");
+    const ways = { none: {}, again: {}, "API key": createKey(folder), JWT: await createToken() };
+    let isMet = true;
+    for (const [store, kind] of Object.entries(STORES)) {
+      if (only !== undefined && only !== store) continue;
+      isMet = report(kind, await compareOn(kind, ways, folder, plan), least) && isMet;
+    }
+    process.exitCode = isMet ? 0 : 1;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
