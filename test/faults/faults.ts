@@ -8,6 +8,7 @@
  *   caughtBy  a test that passes without the fault, by its file and its whole title.
  */
 
+import { accessFaults } from "./access.ts";
 import { actFaults } from "./acts.ts";
 import { apiKeyFaults } from "./api-keys.ts";
 import { chaosFaults } from "./chaos.ts";
@@ -69,6 +70,7 @@ export const faults: readonly Fault[] = [
   ...directoryFaults,
   ...doorFaults,
   ...namespaceFaults,
+  ...accessFaults,
   ...configurationFaults,
   ...tlsFaults,
   ...apiKeyFaults,

@@ -406,13 +406,15 @@ export class Subscriptions implements AppendObserver {
     { readonly subscription: Subscription } | TokenRefusal | NoSubscription | { kind: "fenced" }
   > {
     const reading = await readToken(await this.#signer.get(), token, this.#writer.nowMs());
+    // The token first: a caller without one does not learn whether there is such a subscription.
+    if (reading.kind === "invalid") return { kind: "token_invalid" };
+    const { claims } = reading;
+    if (claims.subscription !== id) return { kind: "token_invalid" };
     const subscription = this.#book.byId.get(id);
     if (subscription === undefined) return MISSING;
     const isWebhook = subscription.settings.way.kind === "webhook";
     if (isWebhook !== (kind === "callback")) return { kind: "wrong_type" };
-    if (reading.kind === "invalid") return { kind: "token_invalid" };
-    const { claims } = reading;
-    if (claims.subscription !== id || claims.kind !== kind) return { kind: "token_invalid" };
+    if (claims.kind !== kind) return { kind: "token_invalid" };
     if (reading.kind === "expired") return { kind: "token_expired" };
     const isSame = claims.generation === reference.generation && claims.wakeId === reference.wakeId;
     return isSame ? { subscription } : { kind: "fenced" };

@@ -150,10 +150,18 @@ export class Http1Request implements NodeRequest {
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
   readonly authority = undefined;
+  #isAwaited: boolean;
 
-  constructor(request: IncomingMessage, response: ServerResponse) {
+  /** `isAwaited`: the client sends the body only when it is asked for it. */
+  constructor(request: IncomingMessage, response: ServerResponse, isAwaited: boolean) {
     this.incoming = request;
     this.outgoing = response;
+    this.#isAwaited = isAwaited;
+  }
+
+  /** Whether the client has announced a body that the server has not asked for: it may come now, or never. */
+  get isBodyUnclear(): boolean {
+    return this.#isAwaited && this.hasBody;
   }
 
   get method(): string {
@@ -202,7 +210,8 @@ export class Http1Request implements NodeRequest {
   }
 
   beginBody(): void {
-    // Node has done it.
+    if (this.#isAwaited) this.outgoing.writeContinue();
+    this.#isAwaited = false;
   }
 }
 

@@ -41,8 +41,7 @@ export interface ListenerParts {
 }
 
 interface Asked {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
+  readonly node: Http1Request;
   readonly exchange: NodeExchange;
 }
 
@@ -51,23 +50,22 @@ export function createListener(options: ListenerOptions, parts: ListenerParts): 
   const http = createHttp(options, secure);
   const stallMs = server.options.readerStallMs;
   const answer = async (
-    { request, response, exchange }: Asked,
+    { node, exchange }: Asked,
     connection: HttpConnection | undefined,
   ): Promise<void> => {
     const ready = await serverAnswerOf(server, exchange, onFault);
-    // Later requests need their answers too: only the last answer ends the connection.
-    sendAnswer(request, response, ready, { isLast: connection?.isLast ?? true, stallMs });
+    // Later requests need their answers too: only the last answer ends the connection. What comes after a body that was not asked
+    // for could be that body or the next request.
+    const isLast = node.isBodyUnclear || (connection?.isLast ?? true);
+    sendAnswer(node.incoming, node.outgoing, ready, { isLast, stallMs });
   };
-  const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
+  const begin = (request: IncomingMessage, response: ServerResponse, isAwaited: boolean): void => {
     response.on("error", ignore); // The other side has gone; `close` follows.
-    const exchange = new NodeExchange(
-      new Http1Request(request, response),
-      budget,
-      options.publicUrl,
-    );
+    const node = new Http1Request(request, response, isAwaited);
+    const exchange = new NodeExchange(node, budget, options.publicUrl);
     const connection = connections.of(request.socket);
     const run = (): void => {
-      answer({ request, response, exchange }, connection).catch((error: unknown) => {
+      answer({ node, exchange }, connection).catch((error: unknown) => {
         onFault(error);
         response.destroy();
       });
@@ -77,8 +75,15 @@ export function createListener(options: ListenerOptions, parts: ListenerParts): 
   http.on(secure === undefined ? "connection" : "secureConnection", (socket: Socket) => {
     connections.add(socket);
   });
+  const onRequest = (request: IncomingMessage, response: ServerResponse): void => {
+    begin(request, response, false);
+  };
   http.on("request", onRequest);
   http.on("checkExpectation", onRequest);
+  // The client waits with its body: a request that is refused by its head never sends it.
+  http.on("checkContinue", (request: IncomingMessage, response: ServerResponse) => {
+    begin(request, response, true);
+  });
   http.on("connect", (_request, socket) => {
     connections.of(socket as Socket)?.refuse("method_not_allowed");
   });

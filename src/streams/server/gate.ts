@@ -46,13 +46,14 @@ export class Gate {
     const { authorize } = this.#options;
     if (authorize === undefined) return UNLIMITED;
     let answer: ReturnType<Authorize>;
+    let isLater: boolean;
     try {
       answer = authorize(new RequestCredentials(exchange));
+      isLater = answer instanceof Promise;
     } catch (error) {
       throw this.#broken(error);
     }
-    if (answer instanceof Promise) return this.#wait(answer);
-    return this.#accessOf(answer);
+    return isLater ? this.#wait(Promise.resolve(answer)) : this.#accessOf(answer);
   }
 
   async #wait(answer: Promise<Identity | IdentityRefusal>): Promise<Access> {
@@ -75,21 +76,33 @@ export class Gate {
   }
 
   #accessOf(answer: unknown): Access {
+    let read: Access | HapaxError;
+    try {
+      read = this.#read(answer);
+    } catch (error) {
+      // What comes from outside may throw wherever it is touched.
+      throw this.#broken(error);
+    }
+    if (read instanceof HapaxError) throw read;
+    return read;
+  }
+
+  #read(answer: unknown): Access | HapaxError {
     if (typeof answer !== "object" || answer === null) {
-      throw this.#broken(new Error("authorize has returned neither an identity nor a refusal"));
+      throw new Error("authorize has returned neither an identity nor a refusal");
     }
     let access = this.#known.get(answer);
     if (access === undefined) {
-      if ("refused" in answer) throw refusalOf(answer as IdentityRefusal);
+      if ("refused" in answer) return refusalOf(answer as IdentityRefusal);
       const problems: string[] = [];
       if (!checkIdentity(answer, (text) => problems.push(text))) {
-        throw this.#broken(new Error(`authorize has returned no identity: ${problems.join("; ")}`));
+        throw new Error(`authorize has returned no identity: ${problems.join("; ")}`);
       }
       access = new Access(answer);
       this.#known.set(answer, access);
     }
-    if (access.expiresAtMs <= this.#options.clock.nowMs()) throw refusalOf({ refused: "expired" });
-    return access;
+    const isOver = access.expiresAtMs <= this.#options.clock.nowMs();
+    return isOver ? refusalOf({ refused: "expired" }) : access;
   }
 
   #broken(cause: unknown): HapaxError {

@@ -17,7 +17,7 @@ import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, parseLimit, queryText } from "./json.ts";
 import type { RouteOperation, Route, RouteCall } from "./route.ts";
 import { refuseGone, refuseMissing } from "./streams.ts";
-import type { StreamName } from "../core/types.ts";
+import type { ProducerId, StreamName } from "../core/types.ts";
 
 const LIST: RouteOperation = {
   needs: ["admin"],
@@ -45,7 +45,10 @@ export const PRODUCER_ROUTES: readonly Route[] = [
     methods: {
       DELETE: {
         needs: ["admin"],
-        subject: ({ exchange }) => ({ stream: streamOf(exchange) }),
+        subject: ({ exchange, params }) => ({
+          stream: streamOf(exchange),
+          producer: producerOf(params),
+        }),
         summary: "Forgets the epoch and sequence of a producer of a stream.",
         handle: resetProducer,
       },
@@ -97,12 +100,10 @@ function resetProducer(call: RouteCall): Promise<ServerAnswer> {
 const NO_CONTENT: WholeAnswer = { status: 204, headers: {} };
 
 async function resetOnce(
-  { exchange, parts, access, params: [encodedId = ""] }: RouteCall,
+  { exchange, parts, access, params }: RouteCall,
   act: Act | undefined,
 ): Promise<ServerAnswer> {
-  const text = decodePercent(encodedId);
-  if (text === undefined) throw invalid("the producer id in the path", "is not percent-encoded");
-  const id = parseProducerId(text);
+  const id = producerOf(params);
   const stream = streamOf(exchange);
   const outcome = await parts.engine.resetProducer(stream, id, act);
   switch (outcome.kind) {
@@ -120,6 +121,12 @@ async function resetOnce(
       return NO_CONTENT;
     }
   }
+}
+
+function producerOf([encoded = ""]: readonly string[]): ProducerId {
+  const text = decodePercent(encoded);
+  if (text === undefined) throw invalid("the producer id in the path", "is not percent-encoded");
+  return parseProducerId(text);
 }
 
 /** As JSON in ASCII, so that no id can forge a line or steer a terminal. */

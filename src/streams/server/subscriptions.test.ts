@@ -218,13 +218,27 @@ describe("routes", () => {
     ["POST", "streams", { streams: ["x"] }],
     ["DELETE", "streams/a", undefined],
     ["POST", "claim", { worker: "w" }],
-    ["POST", "ack", { wake_id: "w", generation: 1 }],
-    ["POST", "callback", { wake_id: "w", generation: 1 }],
-    ["POST", "release", { wake_id: "w", generation: 1 }],
   ])("%s %s of a missing subscription is not found", async (method, action, body) => {
     const reply = await openStage().call(method, `subscriptions/none/${action}`, body, "token");
     expect(reply).toMatchObject({ status: 404, body: { code: "subscription_not_found" } });
   });
+
+  test.each(["ack", "callback", "release"])(
+    "%s tells only the holder of a token that a subscription is missing",
+    async (action) => {
+      const { call, write } = openStage();
+      const path = `subscriptions/s/${action}`;
+      const stranger = await call("POST", path, { wake_id: "w", generation: 1 }, "token");
+      expect(stranger).toMatchObject({ status: 401, body: { code: "token_invalid" } });
+      await call("PUT", "subscriptions/s", PULL);
+      await write("events/a");
+      const { body: claim } = await call("POST", "subscriptions/s/claim", { worker: "one" });
+      await call("DELETE", "subscriptions/s");
+      const { wake_id, generation, token } = claim;
+      const holder = await call("POST", path, { wake_id, generation }, token as string);
+      expect(holder).toMatchObject({ status: 404, body: { code: "subscription_not_found" } });
+    },
+  );
 
   test("an id has a limit", async () => {
     const id = "i".repeat(LIMITS.subscriptionIdBytesMax + 1);
@@ -287,9 +301,9 @@ describe("workers", () => {
       unauthorised,
     );
     expect(await call("POST", "subscriptions/h/callback", body, token)).toMatchObject(unauthorised);
+    expect(await call("POST", "subscriptions/h/ack", body, token)).toMatchObject(unauthorised);
     const wrong = { status: 400, body: { error: { code: "INVALID_REQUEST" } } };
     expect(await call("POST", "subscriptions/s/callback", body, token)).toMatchObject(wrong);
-    expect(await call("POST", "subscriptions/h/ack", body, token)).toMatchObject(wrong);
     expect(await call("POST", "subscriptions/h/claim", { worker: "one" })).toMatchObject(wrong);
   });
 });
