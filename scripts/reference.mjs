@@ -1,7 +1,7 @@
 /**
  * `npm run reference`: writes docs/reference, one page for each entry point of package.json, from the doc
  * comments of its public names. The pages are a function of the sources alone, formatted by oxfmt, their
- * examples too.
+ * examples too. Beside them docs/openapi.json, from the table of routes.
  *
  *   RF1  every name that an entry point exports is on its page, with its signature, its sentences, members
  *        and examples;
@@ -21,12 +21,14 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { exportsOf, headerOf, typesNamedBy } from "./reference-declarations.mjs";
 import { buildIfNeeded, Failure, install, main } from "./prepare.mjs";
 import { isMain, root, run, tool } from "./run.mjs";
 
 const LINE_MAX = 100;
 const FOLDER = "docs/reference";
+const OPEN_API = "openapi.json";
 const GROUPS = [
   { title: "Functions", kinds: ["function"] },
   { title: "Classes", kinds: ["class"] },
@@ -255,6 +257,14 @@ function splitOutside(text, separator) {
   return parts;
 }
 
+/** The description of the interface, from the table of routes of the built server. */
+export async function makeOpenApi(base = root) {
+  const built = (name) => import(pathToFileURL(join(base, "dist", "streams", "server", name)).href);
+  const { describeRoutes } = await built("open-api.js");
+  const { RESERVED_ROUTES, STREAM_ROUTE } = await built("routes.js");
+  return JSON.stringify(describeRoutes([...RESERVED_ROUTES, STREAM_ROUTE]));
+}
+
 /** The pages as they are written: by file name, formatted. */
 export async function formattedPages({ pages }) {
   const folder = mkdtempSync(join(tmpdir(), "hapax-reference-"));
@@ -283,5 +293,8 @@ if (isMain(import.meta.url)) {
     mkdirSync(folder, { recursive: true });
     for (const [page, text] of pages) writeFileSync(join(folder, page), text);
     console.log(`${FOLDER}: ${pages.size} pages`);
+    const described = await formattedPages({ pages: new Map([[OPEN_API, await makeOpenApi()]]) });
+    for (const [file, text] of described) writeFileSync(join(root, "docs", file), text);
+    console.log(`docs/${OPEN_API}`);
   });
 }

@@ -250,9 +250,9 @@ const impossible: readonly Impossible[] = [
     }),
   },
   {
-    what: "an ack of a subscription that is not there",
-    status: 404,
-    code: "subscription_not_found",
+    what: "an ack with a token of no subscription",
+    status: 401,
+    code: "token_invalid",
     operation: async () => ({
       ack: { subscription: crypto.randomUUID(), token: "t", wakeId: "w", generation: 1, acks: [] },
     }),

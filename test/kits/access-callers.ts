@@ -1,7 +1,11 @@
 /** Callers of the access matrix: what each has sent to prove who it is, and a small model of what it may do. */
 
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { systemClock } from "../../src/base/clock.ts";
+import { systemRandom } from "../../src/base/random.ts";
+import { type ApiKey, apiKeyAuthorize } from "../../src/streams/access/api-keys.ts";
+import { createApiKey } from "../../src/streams/access/api-key.ts";
+import { nodeDigest } from "../../src/streams/runtimes/node-digest.ts";
 import { jwtAuthorize } from "../../src/streams/access/jwt.ts";
 import { anyOf } from "../../src/streams/access/any-of.ts";
 import {
@@ -21,7 +25,6 @@ import { keySet, makeKey, makeToken } from "./tokens.ts";
 
 /** All streams of the samples are below it. */
 export const HOME = "/v1/stream/acme";
-export const OWNER = "hpx_owner";
 
 export interface Caller {
   readonly name: string;
@@ -83,6 +86,10 @@ export interface Door {
   /** The target with the credential of a caller that signs URLs. */
   sign(caller: Caller, target: string): Promise<string>;
   readonly authorize: Authorize;
+  /** Values of `Authorization`: of one that may do everything, of an unknown key, and of one that will be revoked. */
+  readonly owner: string;
+  readonly stranger: string;
+  readonly revoked: string;
   /** From now on the key of the caller `revoked` is refused. */
   revoke(): void;
   close(): void;
@@ -95,16 +102,22 @@ const DAY_S = 86_400;
 /** Functions of authorization as a server has them, and one caller of every kind. */
 export function openDoor(nowS: number): Door {
   const key = makeKey("one");
-  const stranger = makeKey("one");
+  const otherKey = makeKey("one");
   const ending = new AbortController();
-  const keys = new Map<string, Identity>();
+  const keys = new Map<string, ApiKey>();
   const all: Grant = { actions: ACTIONS };
   const urlKey = { id: "one", secret: randomBytes(32).toString("base64url") };
 
-  const byKey: Authorize = (request) => {
-    const [, secret] = /^Bearer (hpx_\S+)$/.exec(request.header("authorization") ?? "") ?? [];
-    if (secret === undefined) return { refused: "missing" };
-    return keys.get(secret) ?? { refused: "invalid" };
+  const byKey = apiKeyAuthorize(
+    { find: (id) => keys.get(id) },
+    { digest: nodeDigest, nowMs: () => systemClock.nowMs() },
+  );
+  /** The value of `Authorization` of a new key. */
+  const addKey = (identity: Identity): string => {
+    const { id, secret, key: text } = createApiKey(systemRandom);
+    const digest = createHash("sha256").update(secret).digest();
+    keys.set(id, { digest, identity, isRevoked: false });
+    return `Bearer ${text}`;
   };
   const byToken = jwtAuthorize({
     jwks: () => Promise.resolve(keySet(key)),
@@ -124,27 +137,26 @@ export function openDoor(nowS: number): Door {
     identity: Omit<Identity, "name">,
     more: Omit<Caller, "name">,
   ): Caller => {
-    const secret = `hpx_${name.replaceAll(" ", "_")}`;
-    keys.set(secret, { name, ...identity });
-    return { name, authorization: `Bearer ${secret}`, ...more };
+    return { name, authorization: addKey({ name, ...identity }), ...more };
   };
 
-  keys.set(OWNER, { name: "owner", grants: [all] });
-  keys.set("hpx_revoked", { name: "revoked", grants: [all] });
+  const owner = addKey({ name: "owner", grants: [all] });
+  const revoked = addKey({ name: "revoked", grants: [all] });
+  const stranger = `Bearer ${createApiKey(systemRandom).key}`;
   const actions = ACTIONS;
   const refused = "unauthenticated";
   const callers: Caller[] = [
     { name: "no credential", refused },
     { name: "a malformed header", authorization: "Bearer", refused },
     { name: "another scheme", authorization: "Basic aHB4X293bmVyOg==", refused },
-    { name: "an unknown key", authorization: "Bearer hpx_stranger", refused },
-    { name: "a revoked key", authorization: "Bearer hpx_revoked", refused },
+    { name: "an unknown key", authorization: stranger, refused },
+    { name: "a revoked key", authorization: revoked, refused },
     {
       name: "an expired token",
       authorization: token({ exp: nowS - DAY_S }),
       refused: "credential_expired",
     },
-    { name: "a wrong signature", authorization: token({}, stranger), refused },
+    { name: "a wrong signature", authorization: token({}, otherKey), refused },
     { name: "a wrong audience", authorization: token({ aud: "https://example.com" }), refused },
     withKey(
       "an expired key",
@@ -206,7 +218,14 @@ export function openDoor(nowS: number): Door {
     callers,
     sign: (caller, target) => signTarget(caller, target, urlKey, nowS),
     authorize: anyOf(byKey, byToken, signedUrlAuthorize({ keys: [urlKey] })),
-    revoke: () => keys.delete("hpx_revoked"),
+    owner,
+    stranger,
+    revoked,
+    revoke: () => {
+      for (const [id, kept] of keys) {
+        if (kept.identity.name === "revoked") keys.set(id, { ...kept, isRevoked: true });
+      }
+    },
     close: () => {
       ending.abort();
     },

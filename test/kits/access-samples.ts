@@ -277,6 +277,10 @@ export const SAMPLES: Readonly<Record<string, Readonly<Record<string, Sample>>>>
     GET: plain("/_hapax/metrics", ["observe"]),
     HEAD: plain("/_hapax/metrics", ["observe"]),
   },
+  "/_hapax/openapi.json": {
+    GET: plain("/_hapax/openapi.json", "nothing"),
+    HEAD: plain("/_hapax/openapi.json", "nothing"),
+  },
   "/_hapax/streams": {
     GET: plain("/_hapax/streams?limit=3", ["read"]),
     HEAD: plain("/_hapax/streams?limit=3", ["read"]),

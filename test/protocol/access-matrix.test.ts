@@ -4,6 +4,7 @@ import type { AddressInfo } from "node:net";
 import { inspect } from "node:util";
 import { afterAll, describe, expect, test, vi } from "vitest";
 import { type NodeServerOptions, startNodeServer } from "../../src/streams/runtimes/node.ts";
+import { describeRoutes } from "../../src/streams/server/open-api.ts";
 import { RESERVED_ROUTES, STREAM_ROUTE } from "../../src/streams/server/routes.ts";
 import { openMemoryStore } from "../../src/streams/stores/memory.ts";
 import type { Store } from "../../src/streams/store.ts";
@@ -17,20 +18,15 @@ import {
   type SampleRequest,
   SAMPLES,
 } from "../kits/access-samples.ts";
-import {
-  type Caller,
-  callerAt,
-  expectedOf,
-  HOME,
-  openDoor,
-  OWNER,
-} from "../kits/access-callers.ts";
+import { type Caller, callerAt, expectedOf, HOME, openDoor } from "../kits/access-callers.ts";
 import { type Http2Client, openHttp2 } from "../kits/http2-fetch.ts";
+import { Description, type OpenApi } from "../kits/described.ts";
 import { openTlsStage } from "../kits/tls-server.ts";
 
 vi.setConfig({ maxConcurrency: 8 });
 
 const ROUTES = [...RESERVED_ROUTES, STREAM_ROUTE];
+const description = new Description(describeRoutes(ROUTES) as unknown as OpenApi);
 const METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE"];
 
 const closing: (() => unknown)[] = [];
@@ -116,7 +112,7 @@ async function openReceiver(): Promise<Receiver> {
 // A key that was a good one until now.
 for (const runtime of runtimes) {
   const request = { target: "/_hapax/streams" };
-  const { status } = await send(runtime, "GET", request, "Bearer hpx_revoked");
+  const { status } = await send(runtime, "GET", request, door.revoked);
   if (status !== 200) throw new Error(`the key to revoke is refused: ${status}`);
 }
 door.revoke();
@@ -139,12 +135,16 @@ async function send(
     ...(body === undefined ? {} : { body }),
   });
   const text = await response.text();
+  const contentType = response.headers.get("content-type") ?? undefined;
+  const path = target.split("?")[0] ?? "";
+  const { status } = response;
+  expect(description.problemOf({ method, path, status, contentType, text })).toBeUndefined();
   return { status: response.status, headers: Object.fromEntries(response.headers), text };
 }
 
 function asOwner(runtime: Runtime): AsOwner {
   return async (method, request) => {
-    const answer = await send(runtime, method, request, `Bearer ${OWNER}`);
+    const answer = await send(runtime, method, request, door.owner);
     expect(answer.status, `${method} ${request.target}: ${answer.text}`).toBeLessThan(300);
     return answer.text === "" ? {} : (JSON.parse(answer.text) as Facts);
   };
@@ -294,7 +294,7 @@ describe.each(runtimes)("access on $name", (runtime) => {
       const target = sample?.request(freshNames(), {}).target ?? path;
       for (const method of [...METHODS, "PATCH"].filter((one) => !(one in methods))) {
         const answers = await Promise.all(
-          [undefined, "Bearer hpx_stranger", `Bearer ${OWNER}`].map((authorization) =>
+          [undefined, door.stranger, door.owner].map((authorization) =>
             send(runtime, method, { target }, authorization),
           ),
         );

@@ -32,7 +32,6 @@ const IDENTITIES: Readonly<Record<string, Identity>> = {
 };
 
 /** The credential is the name of an identity. */
-// oxlint-disable-next-line typescript/unbound-method -- Many programs take it out of its object, so it must work.
 const byName: Authorize = ({ header }) =>
   IDENTITIES[(header("authorization") ?? "").slice("Bearer ".length)] ?? { refused: "missing" };
 

@@ -1,9 +1,12 @@
 /** All routes: one table. The router, the description of the interface and the tests of access read it. */
 
 import { FRONT_ROUTES } from "./front.ts";
+import { describeRoutes } from "./open-api.ts";
 import { OWN_ROUTES } from "./own-routes.ts";
 import { READ } from "./reads.ts";
-import type { Route } from "./route.ts";
+import type { ServerAnswer, WholeAnswer } from "./exchange.ts";
+import { json } from "./json.ts";
+import { readRoute, type Route } from "./route.ts";
 import { APPEND, CREATE, DELETE, LOOK } from "./streams.ts";
 import { SUBSCRIPTION_ROUTES } from "./subscriptions.ts";
 
@@ -18,5 +21,21 @@ export const STREAM_ROUTE: Route = {
 export const RESERVED_ROUTES: readonly Route[] = [
   ...FRONT_ROUTES,
   ...OWN_ROUTES,
+  readRoute("/_hapax/openapi.json", {
+    needs: "nothing",
+    summary: "Describes the interface, as an OpenAPI document.",
+    handle: showDescription,
+  }),
   ...SUBSCRIPTION_ROUTES,
 ];
+
+let described: WholeAnswer | undefined;
+
+/** Made when it is first asked for: it never changes. */
+function showDescription(): ServerAnswer {
+  described ??= {
+    ...json(200, describeRoutes([...RESERVED_ROUTES, STREAM_ROUTE])),
+    mayCompress: true,
+  };
+  return described;
+}

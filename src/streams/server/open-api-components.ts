@@ -1,0 +1,245 @@
+/** Schemas, parameters and headers that operations share. Data for open-api.ts. */
+
+export type Json = Readonly<Record<string, unknown>>;
+
+export const TEXT: Json = { type: "string" };
+export const COUNT: Json = { type: "integer", minimum: 0 };
+export const FLAG: Json = { type: "boolean" };
+export const TEXTS: Json = { type: "array", items: TEXT };
+export const BYTES: Json = {};
+export const OFFSET: Json = {
+  type: "string",
+  description: "An offset: opaque, and ordered as text.",
+};
+
+export const object = (
+  properties: Json,
+  required: readonly string[] = Object.keys(properties),
+): Json => ({
+  type: "object",
+  properties,
+  ...(required.length > 0 ? { required } : {}),
+});
+export const list = (items: Json): Json => ({ type: "array", items });
+
+export const SCHEMAS: Readonly<Record<string, Json>> = {
+  Health: object(
+    {
+      live: FLAG,
+      ready: FLAG,
+      writes: { type: "string", enum: ["open", "stopped", "full", "draining"] },
+      durability: { type: "string", enum: ["fsync", "os", "memory"] },
+      code: TEXT,
+      detail: TEXT,
+    },
+    ["live"],
+  ),
+  Streams: object(
+    {
+      streams: list(
+        object({
+          path: TEXT,
+          contentType: TEXT,
+          nextOffset: OFFSET,
+          closed: FLAG,
+          life: TEXT,
+          createdAt: { type: "string", format: "date-time" },
+        }),
+      ),
+      next: TEXT,
+    },
+    ["streams"],
+  ),
+  Committed: object(
+    {
+      status: { const: "committed" },
+      operations: {
+        type: ["array", "null"],
+        items: object({ stream: TEXT, nextOffset: OFFSET }, []),
+      },
+    },
+    ["status", "operations"],
+  ),
+  Transaction: object({
+    operations: { type: "array", minItems: 1, items: { type: "object", minProperties: 1 } },
+  }),
+  Group: object(
+    {
+      group: TEXT,
+      pattern: TEXT,
+      streams: TEXTS,
+      start: TEXT,
+      leaseMs: COUNT,
+      createdAt: TEXT,
+      members: list({ type: "object" }),
+      cursors: list({ type: "object" }),
+      next: TEXT,
+    },
+    ["group", "streams", "start", "leaseMs"],
+  ),
+  GroupOptions: object({ pattern: TEXT, streams: TEXTS, start: TEXT, leaseMs: COUNT }, []),
+  Groups: object(
+    {
+      groups: list(object({ group: TEXT, members: COUNT, streams: COUNT, lag: COUNT })),
+      next: TEXT,
+    },
+    ["groups"],
+  ),
+  Leases: object({
+    leases: list(object({ stream: TEXT, life: TEXT, token: COUNT, offset: OFFSET })),
+    handOver: TEXTS,
+    leaseMs: COUNT,
+    share: COUNT,
+  }),
+  Renewed: object({ leaseMs: COUNT, handOver: TEXTS }),
+  Member: object({ member: TEXT, leaseMs: COUNT }),
+  Reset: object({ streams: COUNT }),
+  ProducerId: object({ producerId: TEXT, epoch: COUNT }),
+  Producers: object(
+    {
+      producers: list(
+        object({ producerId: TEXT, epoch: COUNT, seq: COUNT, nextOffset: OFFSET, session: FLAG }, [
+          "producerId",
+          "epoch",
+          "seq",
+          "session",
+        ]),
+      ),
+      next: TEXT,
+    },
+    ["producers"],
+  ),
+  Keys: object({ keys: list({ type: "object" }) }),
+  Subscription: object(
+    {
+      id: TEXT,
+      subscription_id: TEXT,
+      type: { type: "string", enum: ["webhook", "pull-wake"] },
+      pattern: TEXT,
+      streams: list({ type: "object" }),
+      webhook: { type: "object" },
+      wake_stream: TEXT,
+      lease_ttl_ms: COUNT,
+      created_at: TEXT,
+      status: TEXT,
+      description: TEXT,
+    },
+    ["id", "type", "streams", "lease_ttl_ms", "created_at", "status"],
+  ),
+  SubscriptionOptions: object(
+    {
+      type: { type: "string", enum: ["webhook", "pull-wake"] },
+      pattern: TEXT,
+      streams: TEXTS,
+      webhook: object({ url: TEXT }),
+      wake_stream: TEXT,
+      lease_ttl_ms: COUNT,
+      description: TEXT,
+    },
+    ["type"],
+  ),
+  Claim: object({
+    wake_id: TEXT,
+    generation: COUNT,
+    token: TEXT,
+    streams: list({ type: "object" }),
+    lease_ttl_ms: COUNT,
+  }),
+  Reported: object({ ok: FLAG, next_wake: FLAG }),
+};
+
+const query = (name: string, description: string, schema: Json = TEXT): Json => ({
+  name,
+  in: "query",
+  description,
+  schema,
+});
+const header = (name: string, description: string, schema: Json = TEXT): Json => ({
+  name,
+  in: "header",
+  description,
+  schema,
+});
+
+export const PARAMETERS: Readonly<Record<string, Json>> = {
+  offset: query(
+    "offset",
+    "Where to begin: an offset, `-1` for the beginning, `now` for the tail. Default `-1`.",
+  ),
+  live: query("live", "Wait for data, or follow the stream.", {
+    type: "string",
+    enum: ["long-poll", "sse"],
+  }),
+  cursor: query("cursor", "The cursor of the last live answer."),
+  life: query("life", "The life of the stream that is meant."),
+  stateOffsets: query("state-offsets", "Adds offsets to records of the State protocol.", FLAG),
+  prefix: query("prefix", "Only paths that begin with this text."),
+  after: query("after", "Only what comes after this: the `next` of the last page."),
+  limit: query("limit", "Entries of a page.", { type: "integer", minimum: 1 }),
+  streamQuery: { ...query("stream", "The path of the stream, decoded."), required: true },
+  seq: query("seq", "The sequence of a producer's transaction.", COUNT),
+  epoch: query("epoch", "The epoch of a producer's transaction.", COUNT),
+  session: query("session", "The nonce of a producer's session."),
+  "Last-Event-ID": header("Last-Event-ID", "Where an EventSource goes on."),
+  "If-None-Match": header(
+    "If-None-Match",
+    "GET: 304 if the page is the one of this ETag. PUT: `*`, only if the path is free.",
+  ),
+  "If-Match": header("If-Match", "Append only if the tail is this offset."),
+  "Stream-TTL": header("Stream-TTL", "Sliding expiry in seconds.", COUNT),
+  "Stream-Expires-At": header("Stream-Expires-At", "Absolute expiry.", {
+    type: "string",
+    format: "date-time",
+  }),
+  "Stream-Closed": header("Stream-Closed", "`true`: closes the stream."),
+  "Stream-Seq": header("Stream-Seq", "Must be greater than that of the last append that had one."),
+  "Stream-Forked-From": header("Stream-Forked-From", "The path of the stream to fork."),
+  "Stream-Fork-Offset": header(
+    "Stream-Fork-Offset",
+    "Where the fork leaves its source. Default: the tail.",
+  ),
+  "Stream-Fork-Sub-Offset": header("Stream-Fork-Sub-Offset", "How many records after the offset."),
+  "Stream-Key-Window": header(
+    "Stream-Key-Window",
+    "For how many seconds idempotency keys are remembered.",
+    COUNT,
+  ),
+  "Stream-Key-Max": header("Stream-Key-Max", "How many idempotency keys are remembered.", COUNT),
+  "Stream-Key-Overflow": header("Stream-Key-Overflow", "What a full window does.", {
+    type: "string",
+    enum: ["evict", "reject"],
+  }),
+  "Stream-Key-From": header("Stream-Key-From", "`content`: the content of an append is its key."),
+  "Producer-Id": header("Producer-Id", "The producer that appends."),
+  "Producer-Epoch": header("Producer-Epoch", "Its epoch.", COUNT),
+  "Producer-Seq": header("Producer-Seq", "The number of the append in the epoch.", COUNT),
+  "Producer-Session": header("Producer-Session", "A nonce; the server chooses the epoch."),
+  "Idempotency-Key": header("Idempotency-Key", "Makes a retry of the request safe."),
+  Prefer: header("Prefer", "`wait=<seconds>`: how long an append may wait for the one before it."),
+};
+
+const shown = (description: string, schema: Json = TEXT): Json => ({ description, schema });
+
+export const ANSWER_HEADERS: Readonly<Record<string, Json>> = {
+  "X-Request-Id": shown("Names the request in the answer and the logs."),
+  "WWW-Authenticate": shown("How to send a credential."),
+  "Retry-After": shown("Seconds to wait before the call is repeated.", COUNT),
+  Location: shown("The URL of the stream."),
+  ETag: shown("Names the page."),
+  "Stream-Next-Offset": shown("The offset of the next read, or the tail.", OFFSET),
+  "Stream-Up-To-Date": shown("`true`: the answer reaches the tail."),
+  "Stream-Closed": shown("`true`: the answer reaches the end of a closed stream."),
+  "Stream-Life": shown("Tells the stream from others at its path."),
+  "Stream-Cursor": shown("For the next live request."),
+  "Producer-Epoch": shown("The epoch that the server knows.", COUNT),
+  "Producer-Seq": shown("The last sequence that was accepted.", COUNT),
+  "Idempotency-Replayed": shown("`true`: the answer of an earlier attempt."),
+};
+
+export const PATH_PARAMETERS: Readonly<Record<string, string>> = {
+  stream: "The path of a stream, percent-encoded. Clients keep streams below `v1/stream/`.",
+  group: "The name of a group, percent-encoded.",
+  identity: "An Idempotency-Key, or the id of a producer with `seq`; percent-encoded.",
+  id: "The id, percent-encoded.",
+  path: "A stream's path, relative to `/v1/stream/`.",
+};
