@@ -93,8 +93,8 @@ export const namespaceFaults: readonly Fault[] = [
     name: "access: the expiry of a remembered identity is not looked at",
     guarantee: "G40",
     file: "src/streams/server/gate.ts",
-    find: "if (access.expiresAtMs <= this.#options.clock.nowMs())",
-    replace: "if (access.expiresAtMs <= 0)",
+    find: "const isOver = access.expiresAtMs <= this.#options.clock.nowMs();",
+    replace: "const isOver = access.expiresAtMs <= 0;",
     caughtBy: {
       file: GRANTS,
       test: "G40 an identity whose time is over is refused, also if the function still returns it",

@@ -240,13 +240,3 @@ describe("a function of authorization that", () => {
     expect(new Set(await Promise.all(held))).toEqual(new Set([503]));
   });
 });
-
-test("G40 an identity whose time is over is refused, also if the function still returns it", async () => {
-  const ending = { ...identity, expiresAtMs: Date.now() + 300 };
-  const { url } = await start(() => ending);
-  const ask = async (): Promise<unknown> => {
-    const answer = await call("GET", url, "/_hapax/streams");
-    return answer.status === 200 ? 200 : members(answer).get("code");
-  };
-  await expect.poll(ask, { timeout: PATIENCE_MS }).toBe("credential_expired");
-});

@@ -1,5 +1,7 @@
 /** Schemas, parameters and headers that operations share. Data for open-api.ts. */
 
+import { HEADER } from "../../protocol/headers.ts";
+
 export type Json = Readonly<Record<string, unknown>>;
 
 export const TEXT: Json = { type: "string" };
@@ -186,54 +188,60 @@ export const PARAMETERS: Readonly<Record<string, Json>> = {
     "GET: 304 if the page is the one of this ETag. PUT: `*`, only if the path is free.",
   ),
   "If-Match": header("If-Match", "Append only if the tail is this offset."),
-  "Stream-TTL": header("Stream-TTL", "Sliding expiry in seconds.", COUNT),
-  "Stream-Expires-At": header("Stream-Expires-At", "Absolute expiry.", {
+  [HEADER.ttl]: header(HEADER.ttl, "Sliding expiry in seconds.", COUNT),
+  [HEADER.expiresAt]: header(HEADER.expiresAt, "Absolute expiry.", {
     type: "string",
     format: "date-time",
   }),
-  "Stream-Closed": header("Stream-Closed", "`true`: closes the stream."),
-  "Stream-Seq": header("Stream-Seq", "Must be greater than that of the last append that had one."),
-  "Stream-Forked-From": header("Stream-Forked-From", "The path of the stream to fork."),
-  "Stream-Fork-Offset": header(
-    "Stream-Fork-Offset",
+  [HEADER.closed]: header(HEADER.closed, "`true`: closes the stream."),
+  [HEADER.streamSeq]: header(
+    HEADER.streamSeq,
+    "Must be greater than that of the last append that had one.",
+  ),
+  [HEADER.forkedFrom]: header(HEADER.forkedFrom, "The path of the stream to fork."),
+  [HEADER.forkOffset]: header(
+    HEADER.forkOffset,
     "Where the fork leaves its source. Default: the tail.",
   ),
-  "Stream-Fork-Sub-Offset": header("Stream-Fork-Sub-Offset", "How many records after the offset."),
-  "Stream-Key-Window": header(
-    "Stream-Key-Window",
+  [HEADER.forkSubOffset]: header(HEADER.forkSubOffset, "How many records after the offset."),
+  [HEADER.keyWindow]: header(
+    HEADER.keyWindow,
     "For how many seconds idempotency keys are remembered.",
     COUNT,
   ),
-  "Stream-Key-Max": header("Stream-Key-Max", "How many idempotency keys are remembered.", COUNT),
-  "Stream-Key-Overflow": header("Stream-Key-Overflow", "What a full window does.", {
+  [HEADER.keyMax]: header(HEADER.keyMax, "How many idempotency keys are remembered.", COUNT),
+  [HEADER.keyOverflow]: header(HEADER.keyOverflow, "What a full window does.", {
     type: "string",
     enum: ["evict", "reject"],
   }),
-  "Stream-Key-From": header("Stream-Key-From", "`content`: the content of an append is its key."),
-  "Producer-Id": header("Producer-Id", "The producer that appends."),
-  "Producer-Epoch": header("Producer-Epoch", "Its epoch.", COUNT),
-  "Producer-Seq": header("Producer-Seq", "The number of the append in the epoch.", COUNT),
-  "Producer-Session": header("Producer-Session", "A nonce; the server chooses the epoch."),
-  "Idempotency-Key": header("Idempotency-Key", "Makes a retry of the request safe."),
+  [HEADER.keyFrom]: header(HEADER.keyFrom, "`content`: the content of an append is its key."),
+  [HEADER.producerId]: header(HEADER.producerId, "The producer that appends."),
+  [HEADER.producerEpoch]: header(HEADER.producerEpoch, "Its epoch.", COUNT),
+  [HEADER.producerSeq]: header(HEADER.producerSeq, "The number of the append in the epoch.", COUNT),
+  [HEADER.producerSession]: header(
+    HEADER.producerSession,
+    "A nonce; the server chooses the epoch.",
+  ),
+  [HEADER.idempotencyKey]: header(HEADER.idempotencyKey, "Makes a retry of the request safe."),
   Prefer: header("Prefer", "`wait=<seconds>`: how long an append may wait for the one before it."),
 };
 
 const shown = (description: string, schema: Json = TEXT): Json => ({ description, schema });
 
 export const ANSWER_HEADERS: Readonly<Record<string, Json>> = {
-  "X-Request-Id": shown("Names the request in the answer and the logs."),
+  [HEADER.requestId]: shown("Names the request in the answer and the logs."),
   "WWW-Authenticate": shown("How to send a credential."),
   "Retry-After": shown("Seconds to wait before the call is repeated.", COUNT),
   Location: shown("The URL of the stream."),
   ETag: shown("Names the page."),
-  "Stream-Next-Offset": shown("The offset of the next read, or the tail.", OFFSET),
-  "Stream-Up-To-Date": shown("`true`: the answer reaches the tail."),
-  "Stream-Closed": shown("`true`: the answer reaches the end of a closed stream."),
-  "Stream-Life": shown("Tells the stream from others at its path."),
-  "Stream-Cursor": shown("For the next live request."),
-  "Producer-Epoch": shown("The epoch that the server knows.", COUNT),
-  "Producer-Seq": shown("The last sequence that was accepted.", COUNT),
-  "Idempotency-Replayed": shown("`true`: the answer of an earlier attempt."),
+  [HEADER.nextOffset]: shown("The offset of the next read, or the tail.", OFFSET),
+  [HEADER.upToDate]: shown("`true`: the answer reaches the tail."),
+  [HEADER.closed]: shown("`true`: the answer reaches the end of a closed stream."),
+  [HEADER.life]: shown("Tells the stream from others at its path."),
+  [HEADER.cursor]: shown("For the next live request."),
+  [HEADER.producerEpoch]: shown("The epoch that the server knows.", COUNT),
+  [HEADER.producerSeq]: shown("The last sequence that was accepted.", COUNT),
+  [HEADER.keyReplayed]: shown("`true`: the answer of an earlier attempt."),
 };
 
 export const PATH_PARAMETERS: Readonly<Record<string, string>> = {

@@ -1,6 +1,7 @@
 /** What the table of routes does not know of an operation: parameters, bodies, statuses and headers. Data for open-api.ts. */
 
 import type { ErrorCode } from "../../base/errors.ts";
+import { HEADER } from "../../protocol/headers.ts";
 import { METRICS_TYPE } from "../../base/prometheus-text.ts";
 import {
   BYTES,
@@ -74,25 +75,25 @@ const METRICS: OperationDetails = {
 const KEY_REFUSALS = ["key_reused", "key_expired", "key_window_full"] as const;
 const STREAM_GONE = ["stream_not_found", "stream_gone"] as const;
 const PAGE_HEADERS = [
-  "Stream-Next-Offset",
-  "Stream-Up-To-Date",
-  "Stream-Closed",
-  "Stream-Life",
-  "Stream-Cursor",
+  HEADER.nextOffset,
+  HEADER.upToDate,
+  HEADER.closed,
+  HEADER.life,
+  HEADER.cursor,
 ] as const;
 const APPEND_HEADERS = [
-  "Stream-Next-Offset",
-  "Stream-Closed",
-  "Producer-Epoch",
-  "Producer-Seq",
-  "Idempotency-Replayed",
+  HEADER.nextOffset,
+  HEADER.closed,
+  HEADER.producerEpoch,
+  HEADER.producerSeq,
+  HEADER.keyReplayed,
 ];
 const PRODUCER = [
-  "Producer-Id",
-  "Producer-Epoch",
-  "Producer-Seq",
-  "Producer-Session",
-  "Idempotency-Key",
+  HEADER.producerId,
+  HEADER.producerEpoch,
+  HEADER.producerSeq,
+  HEADER.producerSession,
+  HEADER.idempotencyKey,
 ];
 const PRODUCER_REFUSALS = [
   "epoch_start",
@@ -102,7 +103,7 @@ const PRODUCER_REFUSALS = [
   "producer_seq_reused",
   ...KEY_REFUSALS,
 ] as const;
-const KEYS = ["Stream-Key-Window", "Stream-Key-Max", "Stream-Key-Overflow", "Stream-Key-From"];
+const KEYS = [HEADER.keyWindow, HEADER.keyMax, HEADER.keyOverflow, HEADER.keyFrom];
 const ANY_BODY: Json = { required: false, content: { "*/*": { schema: BYTES } } };
 const OFFSET_REFUSALS = ["offset_beyond_tail"] as const;
 const REPORT = object(
@@ -210,8 +211,8 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     refusals: ["group_exists", ...OFFSET_REFUSALS],
   },
   [`DELETE ${GROUPS}/{group}`]: {
-    parameters: ["Idempotency-Key"],
-    answers: { 204: { ...DONE, headers: ["Idempotency-Replayed"] } },
+    parameters: [HEADER.idempotencyKey],
+    answers: { 204: { ...DONE, headers: [HEADER.keyReplayed] } },
     refusals: KEY_REFUSALS,
   },
   ...groupAct("join", { 201: json("The member.", "Member") }, object({ name: TEXT }, [])),
@@ -249,8 +250,8 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
   },
   "POST /_hapax/producers": { answers: { 201: json("A new id.", "ProducerId") } },
   "DELETE /_hapax/producers/{id...}": {
-    parameters: ["streamQuery", "Idempotency-Key"],
-    answers: { 204: { ...DONE, headers: ["Idempotency-Replayed"] } },
+    parameters: ["streamQuery", HEADER.idempotencyKey],
+    answers: { 204: { ...DONE, headers: [HEADER.keyReplayed] } },
     refusals: ["producer_not_found", ...STREAM_GONE, ...KEY_REFUSALS],
   },
   [`GET ${CONTROL}/jwks.json`]: {
@@ -323,17 +324,17 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     refusals: [...STREAM_GONE, "stream_replaced", "offset_beyond_tail", "request_timeout"],
   },
   "HEAD /{stream...}": {
-    parameters: ["Producer-Id"],
+    parameters: [HEADER.producerId],
     answers: {
       200: {
         description: "The stream, and what it knows of the producer.",
-        headers: [...PAGE_HEADERS.slice(0, 4), "Producer-Epoch", "Producer-Seq"],
+        headers: [...PAGE_HEADERS.slice(0, 4), HEADER.producerEpoch, HEADER.producerSeq],
       },
     },
     refusals: STREAM_GONE,
   },
   "POST /{stream...}": {
-    parameters: [...PRODUCER, "Stream-Seq", "Stream-Closed", "If-Match", "Prefer"],
+    parameters: [...PRODUCER, HEADER.streamSeq, HEADER.closed, "If-Match", "Prefer"],
     body: ANY_BODY,
     answers: {
       200: { description: "Appended, under a producer.", headers: APPEND_HEADERS },
@@ -351,21 +352,21 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
   },
   "PUT /{stream...}": {
     parameters: [
-      "Stream-TTL",
-      "Stream-Expires-At",
-      "Stream-Closed",
-      "Stream-Forked-From",
-      "Stream-Fork-Offset",
-      "Stream-Fork-Sub-Offset",
+      HEADER.ttl,
+      HEADER.expiresAt,
+      HEADER.closed,
+      HEADER.forkedFrom,
+      HEADER.forkOffset,
+      HEADER.forkSubOffset,
       ...KEYS,
       "If-None-Match",
     ],
     body: ANY_BODY,
     answers: {
-      200: { description: "It was there.", headers: ["Stream-Next-Offset", "Stream-Closed"] },
+      200: { description: "It was there.", headers: [HEADER.nextOffset, HEADER.closed] },
       201: {
         description: "It is created.",
-        headers: ["Location", "Stream-Next-Offset", "Stream-Closed"],
+        headers: ["Location", HEADER.nextOffset, HEADER.closed],
       },
     },
     refusals: [
@@ -379,8 +380,8 @@ export const OPERATIONS: Readonly<Record<string, OperationDetails>> = {
     ],
   },
   "DELETE /{stream...}": {
-    parameters: ["Idempotency-Key"],
-    answers: { 204: { ...DONE, headers: ["Idempotency-Replayed"] } },
+    parameters: [HEADER.idempotencyKey],
+    answers: { 204: { ...DONE, headers: [HEADER.keyReplayed] } },
     refusals: [...STREAM_GONE, ...KEY_REFUSALS],
   },
 };

@@ -7,6 +7,7 @@
  */
 
 import { type ErrorCode, ERRORS } from "../../base/errors.ts";
+import { HEADER } from "../../protocol/headers.ts";
 import { PROBLEM_TYPE } from "../../protocol/refusal.ts";
 import {
   ANSWER_HEADERS,
@@ -174,7 +175,7 @@ function describeAnswer(
   { description, content, headers = [] }: OperationAnswer,
   isHead: boolean,
 ): Json {
-  const named = ["X-Request-Id", ...headers];
+  const named = [HEADER.requestId, ...headers];
   return {
     description,
     headers: Object.fromEntries(named.map((name) => [name, headerRef(name)])),
@@ -185,14 +186,15 @@ function describeAnswer(
 function describeRefusal(codes: readonly ErrorCode[], before: Json, isHead: boolean): Json {
   const titles = codes.map((code) => `\`${code}\`: ${ERRORS[code].title}.`).join(" ");
   const status = ERRORS[codes[0] ?? "internal"].status;
-  const headers = ["X-Request-Id"];
-  if (status === 401) headers.push("WWW-Authenticate");
+  const headers: string[] = [HEADER.requestId];
+  if (status === 401) headers.push(HEADER.authenticate);
   if (codes.some((code) => ERRORS[code].retry === "later") && (status === 429 || status >= 500)) {
-    headers.push("Retry-After");
+    headers.push(HEADER.retryAfter);
   }
+  const { description: words } = before;
   const content = { [PROBLEM_TYPE]: { schema: { $ref: "#/components/schemas/Problem" } } };
   return {
-    description: [before["description"], titles].filter((text) => text !== undefined).join(" "),
+    description: typeof words === "string" ? `${words} ${titles}` : titles,
     headers: {
       ...(before["headers"] as Json | undefined),
       ...Object.fromEntries(headers.map((name) => [name, headerRef(name)])),
