@@ -40,6 +40,7 @@ export const EVERY_REFUSAL: readonly ErrorCode[] = [
   "host_not_served",
   "headers_too_large",
   "too_many",
+  "quota_exceeded",
   "internal",
   "shutting_down",
 ];
@@ -51,6 +52,7 @@ export const WRITE_REFUSALS: readonly ErrorCode[] = [
   "unsupported_encoding",
   "writes_stopped",
   "store_full",
+  "storage_quota_exceeded",
 ];
 
 const json = (description: string, schema: string): OperationAnswer => ({
