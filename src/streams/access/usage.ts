@@ -8,6 +8,7 @@
  */
 
 import { assert } from "../../base/assert.ts";
+import type { Clock } from "../../base/clock.ts";
 import { HapaxError } from "../../base/errors.ts";
 import type { Quotas } from "./identity.ts";
 
@@ -172,13 +173,14 @@ export class UsageBook {
   /** `key`: the name of the identity with its namespace. The usage is in the book for as long as a request of it is open. */
   of(
     key: string,
-    { name, namespace }: Pick<Usage, "name" | "namespace">,
+    namespace: string | undefined,
+    name: string,
     limits: UsageLimits,
-    nowMs: number,
+    clock: Pick<Clock, "steadyMs">,
   ): Usage {
     let usage = this.#usages.get(key);
     if (usage === undefined) {
-      if (this.#usages.size >= this.#sweepAt) this.#sweep(nowMs);
+      if (this.#usages.size >= this.#sweepAt) this.#sweep(clock.steadyMs());
       usage = new Usage(namespace, name, limits);
       this.#usages.set(key, usage);
     }

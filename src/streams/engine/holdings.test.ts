@@ -103,7 +103,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 describe("what a namespace holds", () => {
   test("G50 follows every creation, append, fork, deletion and expiry exactly", async () => {
     await fc.assert(
-      fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
+      fc.asyncProperty(fc.array(step, { maxLength: 60, size: "max" }), async (steps) => {
         const { engine, clock } = open();
         await engine.holdings.open(ACME);
         for (const run of steps) {
@@ -118,22 +118,25 @@ describe("what a namespace holds", () => {
     const dir = mkdtempSync(join(tmpdir(), "hapax-holdings-"));
     closers.push(() => Promise.resolve(rmSync(dir, { recursive: true, force: true })));
     await fc.assert(
-      fc.asyncProperty(fc.array(step, { minLength: 40, maxLength: 80 }), async (steps) => {
-        const first = open(await openFileStore(dir, { durability: "os" }));
-        for (const path of PATHS) await first.engine.holdings.open(path);
-        for (const run of steps) {
-          await Promise.resolve(run(first.engine, first.clock)).catch(() => undefined);
-        }
-        await first.engine.settled();
-        const before = [...first.engine.holdings.all].map(numbersOf);
-        closers.pop();
-        await first.engine.close();
-        const second = open(await openFileStore(dir, { durability: "os" }));
-        for (const path of PATHS) await second.engine.holdings.open(path);
-        expect([...second.engine.holdings.all].map(numbersOf)).toEqual(before);
-        closers.pop();
-        await second.engine.close();
-      }),
+      fc.asyncProperty(
+        fc.array(step, { minLength: 40, maxLength: 80, size: "max" }),
+        async (steps) => {
+          const first = open(await openFileStore(dir, { durability: "os" }));
+          for (const path of PATHS) await first.engine.holdings.open(path);
+          for (const run of steps) {
+            await Promise.resolve(run(first.engine, first.clock)).catch(() => undefined);
+          }
+          await first.engine.settled();
+          const before = [...first.engine.holdings.all].map(numbersOf);
+          closers.pop();
+          await first.engine.close();
+          const second = open(await openFileStore(dir, { durability: "os" }));
+          for (const path of PATHS) await second.engine.holdings.open(path);
+          expect([...second.engine.holdings.all].map(numbersOf)).toEqual(before);
+          closers.pop();
+          await second.engine.close();
+        },
+      ),
       { numRuns: 4 },
     );
   });

@@ -28,6 +28,16 @@ export type Refusals = Record<QuotaName, number>;
 /** Namespaces whose refusals are counted by themselves. */
 const NAMESPACES_MAX = 1000;
 
+/** What is known of an access before it asks. */
+interface Caller {
+  /** The name of the identity with its namespace. */
+  readonly key: string;
+  readonly name: string;
+  readonly limits: UsageLimits;
+  /** The server's quotas that the limits were made with. */
+  readonly defaults: Quotas;
+}
+
 export class QuotaBook {
   readonly clock: Clock;
   readonly holdings: Holdings;
@@ -35,10 +45,7 @@ export class QuotaBook {
   /** Refusals since the start. */
   readonly refusals: Refusals = noRefusals();
   readonly #ofNamespaces = new Map<string, Refusals>();
-  readonly #limits = new WeakMap<
-    Access,
-    { readonly limits: UsageLimits; readonly defaults: Quotas }
-  >();
+  readonly #callers = new WeakMap<Access, Caller>();
 
   constructor(clock: Clock, holdings: Holdings) {
     this.clock = clock;
@@ -47,14 +54,9 @@ export class QuotaBook {
 
   /** Takes a place among the requests of the caller, or throws the refusal. */
   begin(access: Access, defaults: Quotas): Ticket {
-    const { name = "", namespace } = access;
-    const limits = this.#limitsOf(access, defaults);
-    const usage = this.usages.of(
-      access.scoped(name),
-      { name, namespace },
-      limits,
-      this.clock.steadyMs(),
-    );
+    const { key, name, limits } = this.#callerOf(access, defaults);
+    const { namespace } = access;
+    const usage = this.usages.of(key, namespace, name, limits, this.clock);
     try {
       usage.beginRequest();
     } catch (error) {
@@ -86,12 +88,14 @@ export class QuotaBook {
   }
 
   /** Worked out once, until the defaults change. */
-  #limitsOf(access: Access, defaults: Quotas): UsageLimits {
-    const known = this.#limits.get(access);
-    if (known?.defaults === defaults) return known.limits;
+  #callerOf(access: Access, defaults: Quotas): Caller {
+    const known = this.#callers.get(access);
+    if (known?.defaults === defaults) return known;
+    const { name = "" } = access;
     const limits = usageLimits(access.quotas, defaults);
-    this.#limits.set(access, { limits, defaults });
-    return limits;
+    const caller = { key: access.scoped(name), name, limits, defaults };
+    this.#callers.set(access, caller);
+    return caller;
   }
 }
 
@@ -113,44 +117,51 @@ export class Ticket {
 
   /** Before the body is read: takes one append, and its bytes if their number is known. */
   takeHead(exchange: Exchange, bytesMax: number): void {
+    if (!this.#hasRates) return;
     const bytes = announcedBytes(exchange, bytesMax);
     this.#hasBytes = bytes !== undefined;
-    this.#watched(() => {
-      this.#usage.takeRates(1, bytes ?? 0, this.#book.clock.steadyMs());
-    });
+    this.takeAppends(1, bytes ?? 0);
   }
 
   /** With the body: takes its bytes, if their number was not known before. */
   takeBody(bytes: number): void {
-    if (this.#hasBytes || bytes === 0) return;
-    this.#watched(() => {
-      try {
-        this.#usage.takeRates(0, bytes, this.#book.clock.steadyMs());
-      } catch (error) {
-        this.#usage.giveAppend();
-        throw error;
-      }
-    });
+    if (!this.#hasRates || this.#hasBytes) return;
+    try {
+      this.takeAppends(0, bytes);
+    } catch (error) {
+      this.#usage.giveAppend();
+      throw error;
+    }
   }
 
   /** Before the body of a transaction is read: refuses it if not even one append is possible, and takes nothing. */
   checkHead(exchange: Exchange, bytesMax: number): void {
-    this.#watched(() => {
-      const bytes = announcedBytes(exchange, bytesMax) ?? 0;
+    if (!this.#hasRates) return;
+    const bytes = announcedBytes(exchange, bytesMax) ?? 0;
+    try {
       this.#usage.checkRates(1, bytes, this.#book.clock.steadyMs());
-    });
+    } catch (error) {
+      throw this.#noted(error);
+    }
   }
 
   /** Takes the appends of a transaction and the bytes of its body: all, or none. */
   takeAppends(appends: number, bytes: number): void {
-    this.#watched(() => {
+    if (!this.#hasRates) return;
+    try {
       this.#usage.takeRates(appends, bytes, this.#book.clock.steadyMs());
-    });
+    } catch (error) {
+      throw this.#noted(error);
+    }
   }
 
   /** Takes a place among the live readers. The returned function gives it back; more calls do nothing. */
   openReader(): () => void {
-    return this.#watched(() => this.#usage.beginReader());
+    try {
+      return this.#usage.beginReader();
+    } catch (error) {
+      throw this.#noted(error);
+    }
   }
 
   /** What the request may store. Undefined: no quota limits it. */
@@ -179,13 +190,14 @@ export class Ticket {
     });
   }
 
-  #watched<Result>(take: () => Result): Result {
-    try {
-      return take();
-    } catch (error) {
-      this.#book.noteRefusal(this.#usage.namespace, error);
-      throw error;
-    }
+  get #hasRates(): boolean {
+    const { appendsPerSecond, bytesPerSecond } = this.#limits;
+    return appendsPerSecond !== Infinity || bytesPerSecond !== Infinity;
+  }
+
+  #noted(error: unknown): unknown {
+    this.#book.noteRefusal(this.#usage.namespace, error);
+    return error;
   }
 }
 
