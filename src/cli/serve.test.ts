@@ -59,6 +59,7 @@ describe("options", () => {
       jwtLeewaySeconds: 30,
       corsOrigins: [],
       insecurePublic: false,
+      quotas: {},
       stateOffsets: false,
       testFaults: false,
       allowLoopbackWebhooks: true,

@@ -56,8 +56,8 @@ export class Access {
   readonly expiresAtMs: number;
   readonly #grants: readonly CompiledGrant[];
   readonly #within: Glob | undefined;
-  /** Everything is allowed, so nothing is looked at. */
-  readonly #isFree: boolean;
+  /** Whether nothing is refused, so that nothing has to be looked at. Data and not a getter: every append looks at it. */
+  readonly isUnlimited: boolean;
   readonly #bindsProducers: boolean;
   /** Answers about streams alone, by action. They never change. */
   readonly #known = new Map<Action, Map<string, boolean>>();
@@ -70,13 +70,13 @@ export class Access {
     this.expiresAtMs = expiresAtMs;
     this.#grants = grants.map((grant) => compile(grant));
     this.#within = namespace === undefined ? undefined : new Glob(`${escapeStars(namespace)}/**`);
-    this.#isFree = identity === undefined;
+    this.isUnlimited = identity === undefined;
     this.#bindsProducers = this.#grants.some(({ producers }) => producers !== undefined);
   }
 
   /** Whether one grant allows the action on all that the request is about. */
   may(action: Action, subject: AccessSubject = EMPTY): boolean {
-    if (this.#isFree) return true;
+    if (this.isUnlimited) return true;
     const { stream, producer, group, subscription } = subject;
     const isPlain = producer === undefined || !this.#bindsProducers;
     if (stream !== undefined && isPlain && group === undefined && subscription === undefined) {
@@ -91,11 +91,6 @@ export class Access {
         matchesName(grant.groups, group) &&
         matchesName(grant.subscriptions, subscription),
     );
-  }
-
-  /** Whether nothing is refused, so that nothing has to be looked at. */
-  get isUnlimited(): boolean {
-    return this.#isFree;
   }
 
   /** The beginning that all reachable streams with this beginning have. Undefined: there are none. */
@@ -120,7 +115,7 @@ export class Access {
 
   /** Whether the streams that are followed are all within one grant for the action. */
   mayFollow(action: Action, subject: AccessSubject, followed: Followed): boolean {
-    if (this.#isFree) return true;
+    if (this.isUnlimited) return true;
     const { pattern, streams } = followed;
     const within = this.#within;
     if (within !== undefined && pattern !== undefined && !within.covers(pattern)) return false;

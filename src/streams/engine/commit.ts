@@ -21,6 +21,7 @@ import { wordsOfError } from "../../base/error-words.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Store } from "../store.ts";
+import type { Holdings } from "./holdings.ts";
 
 /** Of the reason of a failed commit. */
 const REASON_CHARS_MAX = 1000;
@@ -83,7 +84,7 @@ export class GroupCommit {
   readonly #onDurable: (batch: CommitBatch) => void;
   readonly #defer: Defer;
   readonly #watch: CommitWatch;
-  readonly #onStage: (change: Change) => void;
+  readonly #holdings: Holdings | undefined;
   readonly #flights = new Map<StreamId, PendingStream>();
   /** Streams that a batch creates or removes, by name, until that batch is durable. */
   readonly #lifecycles = new Map<StreamName, CommitBatch>();
@@ -100,9 +101,9 @@ export class GroupCommit {
     onDurable: (batch: CommitBatch) => void,
     defer: Defer = queueMicrotask,
     watch: CommitWatch = () => () => undefined,
-    onStage: (change: Change) => void = () => undefined,
+    holdings?: Holdings,
   ) {
-    this.#onStage = onStage;
+    this.#holdings = holdings;
     this.#defer = defer;
     this.#watch = watch;
     this.#store = store;
@@ -148,8 +149,8 @@ export class GroupCommit {
   /** Applies a change now and makes it a part of the batch. */
   stage(batch: CommitBatch, change: Change): void {
     assert(!batch.isClosed, "W1 a change joins a batch that is being written");
+    this.#holdings?.note(change);
     this.#track(batch, change);
-    this.#onStage(change);
     applyChange(this.#world, change);
     batch.changes.push(change);
   }

@@ -303,9 +303,7 @@ export class Engine {
         this.meter.commit(changes, clock.steadyMs() - startMs);
       };
     };
-    return new GroupCommit(store, announce, defer, watch, (change) => {
-      this.holdings.note(change);
-    });
+    return new GroupCommit(store, announce, defer, watch, this.holdings);
   }
 
   #createWriter(random: Random): Writer {

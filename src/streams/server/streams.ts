@@ -129,7 +129,9 @@ async function appendToStream(call: RouteCall): Promise<ServerAnswer> {
   const name = requireStreamName(exchange.path);
   const header: HeaderGetter = (field) => exchange.header(field);
   const head = parseAppendHead(header);
-  checkAppend(access, name, head.producer?.id, head.closes, exchange.hasBody);
+  if (!access.isUnlimited) {
+    checkAppend(access, name, head.producer?.id, head.closes, exchange.hasBody);
+  }
   refuseEncoding(header);
   const { bodyBytesMax } = parts.options;
   ticket?.takeHead(exchange, bodyBytesMax);
