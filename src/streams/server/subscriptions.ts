@@ -217,7 +217,7 @@ async function claim(call: SubscriptionCall): Promise<ServerAnswer> {
 }
 
 async function report(
-  { exchange, parts, kept, subscriptions }: SubscriptionCall,
+  { exchange, kept, subscriptions }: SubscriptionCall,
   action: Report,
 ): Promise<ServerAnswer> {
   const token = requireToken(exchange);
@@ -225,25 +225,19 @@ async function report(
   const kind = action === "callback" ? "callback" : "claim";
   const outcome = await subscriptions.report(kept, kind, token, body);
   if (outcome.kind === "settled") return json(200, encodeReported(outcome.isWokenAgain));
-  throw reportRefusal(outcome, action, parts.gate.isGuarded);
+  throw reportRefusal(outcome, action);
 }
 
-async function release({
-  exchange,
-  parts,
-  kept,
-  subscriptions,
-}: SubscriptionCall): Promise<ServerAnswer> {
+async function release({ exchange, kept, subscriptions }: SubscriptionCall): Promise<ServerAnswer> {
   const token = requireToken(exchange);
   const outcome = await subscriptions.release(kept, token, parseReport(await readBody(exchange)));
   if (outcome.kind === "settled") return NO_CONTENT;
-  throw reportRefusal(outcome, "release", parts.gate.isGuarded);
+  throw reportRefusal(outcome, "release");
 }
 
 function reportRefusal(
   outcome: Exclude<ReportOutcome, { kind: "settled" }>,
   action: Report | "release",
-  isGuarded: boolean,
 ): HapaxError {
   switch (outcome.kind) {
     case "fenced":
@@ -253,21 +247,16 @@ function reportRefusal(
       return new HapaxError("invalid_ack", `${outcome.reason}: stream=${stream}`);
     }
     case "token_invalid":
-      return strangeToken();
+      return new HapaxError("token_invalid", "the token is not one of this subscription");
     case "token_expired":
       return new HapaxError("token_expired", "the token has expired");
     case "wrong_type":
       return wrongType(action);
     case "missing":
-      // With authentication, a stranger must not learn which subscriptions exist.
-      return isGuarded ? strangeToken() : missing();
+      return missing();
     default:
       return outcome satisfies never;
   }
-}
-
-function strangeToken(): HapaxError {
-  return new HapaxError("token_invalid", "the token is not one of this subscription");
 }
 
 function requireToken(exchange: Exchange): string {
