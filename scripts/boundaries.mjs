@@ -7,7 +7,13 @@
 
 import { posix } from "node:path";
 
-const PORTS = ["src/streams/store.ts", "src/streams/courier.ts", "src/streams/signer.ts"];
+const PORTS = [
+  "src/streams/store.ts",
+  "src/streams/courier.ts",
+  "src/streams/signer.ts",
+  "src/streams/log.ts",
+  "src/streams/tracer.ts",
+];
 const LIMITS = "src/protocol/limits.ts";
 // Time and randomness come in through their ports, also in files that may use Node.
 const NODE_FILES = ["node:fs", "node:net", "node:os", "node:path", "node:zlib"];
@@ -21,6 +27,13 @@ export const FLOOR_PLAN = [
   { at: "src/streams/store.ts", is: "a port", may: ["src/streams/core"] },
   { at: "src/streams/courier.ts", is: "a port", may: [] },
   { at: "src/streams/signer.ts", is: "a port", may: ["src/base"] },
+  { at: "src/streams/log.ts", is: "a port", may: [] },
+  { at: "src/streams/tracer.ts", is: "a port", may: [] },
+  {
+    at: "src/streams/opentelemetry-tracer.ts",
+    is: "the tracer of OpenTelemetry",
+    may: ["src/streams/tracer.ts"],
+  },
   {
     at: "src/streams/engine",
     is: "the writer, the readers and what waits",
@@ -73,6 +86,7 @@ export const FLOOR_PLAN = [
       "src/streams/core",
       "src/streams/engine",
       "src/streams/server",
+      "src/streams/opentelemetry-tracer.ts",
       ...PORTS,
     ],
   },

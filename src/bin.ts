@@ -94,8 +94,8 @@ const context: Context = {
   exitNow: (code) => process.exit(code),
   version,
   // Loaded only by `serve`: every other command starts faster without the server.
-  startServer: async (options, { onNote, onAudit }) =>
-    (await import("./streams/runtimes/node-serve.ts")).serve({ ...options, onAudit }, onNote),
+  startServer: async (options, listeners) =>
+    (await import("./streams/runtimes/node-serve.ts")).serve({ ...options, ...listeners }),
 };
 
 // Every write was awaited, so nothing is lost; and an open pipe on stdin must not keep us here.

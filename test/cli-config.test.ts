@@ -26,7 +26,7 @@ function start(words: readonly string[]) {
   const clean = Object.entries(process.env).filter(([name]) => !name.startsWith("HAPAX_"));
   const child = spawn(process.execPath, [bin, ...words], {
     cwd: folder,
-    env: Object.fromEntries(clean),
+    env: { ...Object.fromEntries(clean), HAPAX_LOG_FORMAT: "text" },
     stdio: ["ignore", "pipe", "pipe"],
   });
   running.add(child);

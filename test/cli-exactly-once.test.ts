@@ -1,16 +1,21 @@
 /** Commands against a real server in this process: sessions, keys, conditions and producers. */
 
+import type { AuditEntry } from "../src/streams/log.ts";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
 import { type NodeServer, startNodeServer } from "../src/streams/runtimes/node.ts";
 import { hapax as run, type World } from "./kits/cli-harness.ts";
 
 let server: NodeServer;
-let audit: string[] = [];
+let audit: AuditEntry[] = [];
 
 beforeEach(async () => {
   audit = [];
-  server = await startNodeServer({ store: "memory", port: 0, onAudit: (line) => audit.push(line) });
+  server = await startNodeServer({
+    store: "memory",
+    port: 0,
+    onAudit: (entry) => audit.push(entry),
+  });
 });
 
 afterEach(() => server.stop());
@@ -323,8 +328,8 @@ describe("streams and producers", () => {
     );
     const reset = ["producers", `${server.url}/v1/stream/a%20b`, "--reset", "till/7 ü"];
     expect((await hapax(reset)).code).toBe(0);
-    expect(audit).toEqual([
-      'producer reset: stream="/v1/stream/a b" producer="till/7 \\u00fc" epoch=4 sequence=0',
+    expect(audit.filter(({ act }) => act === "producer.reset")).toMatchObject([
+      { target: "till/7 ü", details: { stream: "/v1/stream/a b", epoch: 4, sequence: 0 } },
     ]);
     const gone = await hapax(reset);
     expect(gone.code).toBe(4);

@@ -183,7 +183,7 @@ describe("serve", () => {
     own.child.kill("SIGTERM");
     const end = await own.done;
     expect(end.stderr).toMatch(
-      /^hapax: \d{4}-\d\d-\d\dT\S+Z audit: producer reset: stream="\/v1\/stream\/orders" producer="till" epoch=9 sequence=0$/m,
+      /^\{"time":"\S+Z","level":"info","event":"audit","message":"producer.reset done","audit":\{.*"target":"till".*"details":\{"stream":"\/v1\/stream\/orders","epoch":9,"sequence":0\}\}\}$/m,
     );
   });
 

@@ -267,6 +267,11 @@ const EXAMPLES: Readonly<
   },
   stateOffsets: { good: [true, false], bad: [0] },
   allowLoopbackWebhooks: { good: [true, false], bad: [null] },
+  logFormat: { good: ["auto", "text", "json"], bad: ["xml", true] },
+  logLevel: { good: ["error", "warn", "info", "debug"], bad: ["trace", 1] },
+  logRequests: { good: ["none", "errors", "all"], bad: ["some", true] },
+  logSample: { good: [0, 0.01, 1], bad: [-0.1, 1.1, "0.5"] },
+  auditFile: { good: ["./audit.log", "/var/log/hapax/audit.log"], bad: ["", 1] },
   testFaults: { good: [true, false], bad: ["1"] },
 };
 
@@ -348,6 +353,8 @@ test("the table says of each option what the server does with it at a reload", (
     quotas: { requestsMax: 5 },
     stateOffsets: true,
     allowLoopbackWebhooks: false,
+    logRequests: "all",
+    logSample: 0.5,
     testFaults: true,
   };
   const { reloaded } = decideReload(resolveServerOptions(), resolveServerOptions(other));

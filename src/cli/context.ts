@@ -7,6 +7,7 @@ import type { Random } from "../base/random.ts";
 import type { Dynamic } from "../client/options.ts";
 import type { KeyChange, KeyRecord } from "../streams/access/key-document.ts";
 import type { Quotas } from "../streams/access/identity.ts";
+import type { AuditEntry, Log, LogLevel } from "../streams/log.ts";
 
 export interface Output {
   /** Settles when the other side has taken the bytes: a slow reader slows the command down. */
@@ -60,14 +61,20 @@ export interface ServeOptions {
   readonly stateOffsets: boolean;
   readonly testFaults: boolean;
   readonly allowLoopbackWebhooks: boolean;
+  /** `auto`: text on a terminal, JSON lines elsewhere. */
+  readonly logFormat: "auto" | "text" | "json";
+  readonly logLevel: LogLevel;
+  readonly logRequests: "none" | "errors" | "all";
+  readonly logSample: number;
+  /** Undefined: audit entries go to stderr. */
+  readonly auditFile?: string;
 }
 
 /** What a server tells while it runs. */
 export interface ServeListeners {
-  /** Gets a line about what takes long or goes wrong in the background. */
-  readonly onNote: (note: string) => void;
-  /** Gets a line about each act of administration, such as the reset of a producer. */
-  readonly onAudit: (line: string) => void;
+  readonly log: Log;
+  /** Gets an entry for each act that an operator must be able to find again. */
+  readonly onAudit: (entry: AuditEntry) => void;
 }
 
 export interface RunningServer {

@@ -43,6 +43,19 @@ export function wholeNumber(min: number, max: number): OptionKind<number> {
   };
 }
 
+/** A number from 0 to 1. */
+export const SHARE: OptionKind<number> = {
+  allowed: "a number from 0 to 1",
+  allowedInFile: "a number from 0 to 1",
+  schema: { type: "number", minimum: 0, maximum: 1 },
+  parseTexts: ([text = ""]) => {
+    const value = /^(\d{1,9}(\.\d{0,9})?|\.\d{1,9})$/.test(text) ? Number(text) : Number.NaN;
+    return value >= 0 && value <= 1 ? { value } : { wrong: [text] };
+  },
+  parseJson: (json) =>
+    typeof json === "number" && json >= 0 && json <= 1 ? { value: json } : { wrong: [json] },
+};
+
 /** One of a few words. */
 export function oneOf<Word extends string>(...words: readonly Word[]): OptionKind<Word> {
   const parse = (given: unknown): Parsed<Word> => {

@@ -30,7 +30,7 @@ async function reloadWith(
     reload();
     if (first === undefined) step(); // Nothing listens, so nothing will be said.
   };
-  const result = await hapax(["serve", ...words], {
+  const result = await hapax(["serve", "--log-format", "text", ...words], {
     files,
     startServer: (options) => {
       let inForce: Readonly<Record<string, unknown>> = { ...options };

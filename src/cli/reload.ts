@@ -7,7 +7,8 @@ import type { Invocation } from "./command.ts";
 import { type LoadedConfiguration, loadFrom, type Setting, showValue } from "./configuration.ts";
 import type { Context, RunningServer } from "./context.ts";
 import { CommandFailure } from "./failure.ts";
-import { printable } from "./terminal.ts";
+import type { LogLevel } from "../streams/log.ts";
+import type { ServeLog } from "./serve-log.ts";
 
 export interface Reloader {
   /** From now on the server runs. A signal that came before is heeded now. */
@@ -19,6 +20,7 @@ export function createReloader(
   invocation: Invocation,
   context: Context,
   { file, settings }: LoadedConfiguration,
+  journal: ServeLog,
 ): Reloader {
   if (file === undefined) return { begin: () => undefined, forget: () => undefined };
   let inForce = settings;
@@ -32,7 +34,11 @@ export function createReloader(
     isBusy = true;
     while (isAsked) {
       isAsked = false;
-      inForce = await reload(invocation, context, file?.path ?? "", running, inForce);
+      inForce = await reload(
+        { invocation, context, journal, path: file?.path ?? "" },
+        running,
+        inForce,
+      );
     }
     isBusy = false;
   }
@@ -50,29 +56,38 @@ export function createReloader(
   };
 }
 
+interface Reloading {
+  readonly invocation: Invocation;
+  readonly context: Context;
+  readonly journal: ServeLog;
+  readonly path: string;
+}
+
 /** Answers the settings in force afterwards. Never rejects: the server goes on with what it has. */
 async function reload(
-  invocation: Invocation,
-  context: Context,
-  path: string,
+  { invocation, context, journal, path }: Reloading,
   server: RunningServer,
   inForce: readonly Setting[],
 ): Promise<readonly Setting[]> {
-  const say = (line: string): Promise<void> =>
-    context.stderr.write(`hapax: SIGHUP: ${printable(line)}\n`);
+  const say = (line: string, level: LogLevel = "info"): void => {
+    journal.note(`SIGHUP: ${line}`, level);
+  };
   try {
     const wanted = await loadFrom(invocation, context, path);
     const changed = new Set<string>(server.reload(wanted.options).changed);
     const { next, live, waiting } = compare(inForce, wanted.settings, changed);
-    if (live.length > 0) await say(`in force now: ${live.join(", ")}`);
-    if (waiting.length > 0) await say(`NOT IN FORCE, needs a restart: ${waiting.join(", ")}`);
-    if (live.length + waiting.length === 0) await say(`${path} changes nothing`);
+    if (live.length > 0) say(`in force now: ${live.join(", ")}`);
+    if (waiting.length > 0) say(`NOT IN FORCE, needs a restart: ${waiting.join(", ")}`, "warn");
+    if (live.length + waiting.length === 0) say(`${path} changes nothing`);
     return next;
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error);
     const advice = error instanceof CommandFailure ? error.advice : [];
     const lines = [`NOTHING WAS CHANGED: ${message}`, ...advice.map((line) => `  ${line}`)];
-    await say(lines.join("\n"));
+    say(lines.join("\n"), "error");
+    const time = new Date(context.nowMs()).toISOString();
+    const act = { time, act: "configuration.reload", outcome: "refused" } as const;
+    journal.onAudit({ ...act, details: { file: path } });
     return inForce;
   }
 }

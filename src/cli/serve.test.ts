@@ -63,6 +63,10 @@ describe("options", () => {
       stateOffsets: false,
       testFaults: false,
       allowLoopbackWebhooks: true,
+      logFormat: "auto",
+      logLevel: "info",
+      logRequests: "none",
+      logSample: 1,
     });
   });
 
@@ -195,9 +199,7 @@ describe("serving", () => {
   test("the ready line stands alone on stdout, after the server accepts requests", async () => {
     const result = await serve([]);
     expect(result.stdout).toBe("hapax listening on http://127.0.0.1:4437 (durability: memory)\n");
-    expect(result.stderr).toContain(
-      "streams live in memory: they are gone when this process ends\n",
-    );
+    expect(result.stderr).toContain("streams live in memory: they are gone when this process ends");
     expect(result.order).toEqual([
       "accepting",
       "hapax listening on http://127.0.0.1:4437 (durability: memory)",
@@ -218,12 +220,19 @@ describe("serving", () => {
     expect((await serve([], {}, ["SIGINT", "SIGTERM"])).exits).toEqual([143]);
   });
 
-  test("notes and audit lines go to stderr, the latter with their time", async () => {
+  test.each([
+    [["--log-format", "text"], false],
+    [[], true],
+  ])("notes and audit entries are lines on stderr: %j", async (flags, isTerminal) => {
     let send = (_signal: StopSignal): void => {};
-    const result = await hapax(["serve", "--memory"], {
-      startServer: (_options, { onNote, onAudit }) => {
-        onNote("a note");
-        onAudit('producer reset: stream="/v1/stream/\u001b[2J"');
+    const result = await hapax(["serve", "--memory", ...flags], {
+      isTerminal,
+      startServer: (_options, { log, onAudit }) => {
+        const time = "2026-01-01T00:00:00.000Z";
+        log({ time, level: "info", event: "note", message: "a note\u001b[2J" });
+        log({ time, level: "debug", event: "note", message: "too much" });
+        const target = "/v1/stream/\u001b[2J\nhapax: forged";
+        onAudit({ time, act: "stream.delete", outcome: "done", target, details: { n: 1 } });
         return Promise.resolve({
           url: "http://test",
           durability: "memory",
@@ -239,9 +248,10 @@ describe("serving", () => {
       },
     });
     expect(result.code).toBe(0);
-    expect(result.stderr).toContain("hapax: a note\n");
+    expect(result.stderr).toContain("hapax: a note\\x1b[2J\n");
+    expect(result.stderr).not.toContain("too much");
     expect(result.stderr).toContain(
-      'hapax: 1970-01-01T00:16:40.000Z audit: producer reset: stream="/v1/stream/\\x1b[2J"\n',
+      'hapax: 2026-01-01T00:00:00.000Z audit: stream.delete done target="/v1/stream/\\u001b[2J\\nhapax: forged" n=1\n',
     );
   });
 

@@ -9,61 +9,43 @@ import { isHapaxError } from "../base/errors.ts";
 import { SERVER_TOKEN_VARIABLE } from "../streams/access/key-document.ts";
 import type { Command, Invocation } from "./command.ts";
 import { loadConfiguration } from "./configuration.ts";
-import type {
-  Context,
-  RunningServer,
-  ServeListeners,
-  ServeOptions,
-  StopSignal,
-} from "./context.ts";
+import type { Context, RunningServer, ServeOptions, StopSignal } from "./context.ts";
 import { CommandFailure, EXIT, systemCode } from "./failure.ts";
 import { createReloader } from "./reload.ts";
+import { openServeLog } from "./serve-log.ts";
 import { SERVE_OPTIONS } from "./serve-options.ts";
-import { printable } from "./terminal.ts";
 
 async function runServe(invocation: Invocation, context: Context): Promise<number> {
   const loaded = await loadConfiguration(invocation, context);
   const { file } = loaded;
   const options = withServerToken(loaded.options, context);
+  const journal = openServeLog(context, options);
   // Listens for signals before the server starts: one that comes early must not be lost.
   const signals = watchSignals(context);
-  const reloader = createReloader(invocation, context, loaded);
+  const reloader = createReloader(invocation, context, loaded, journal);
   try {
-    const server = await context
-      .startServer(options, listenersOf(context))
-      .catch((error: unknown) => {
-        throw startFailure(options, error);
-      });
-    if (file !== undefined) await context.stderr.write(`hapax: configured by ${file.path}\n`);
-    await context.stderr.write(`hapax: ${whereDataLives(server, options)}\n`);
-    if (options.testFaults) {
-      await context.stderr.write("hapax: clients may inject faults (--test-faults)\n");
-    }
+    const server = await context.startServer(options, journal).catch((error: unknown) => {
+      throw startFailure(options, error);
+    });
+    if (file !== undefined) journal.note(`configured by ${file.path}`);
+    journal.note(whereDataLives(server, options));
+    if (options.testFaults) journal.note("clients may inject faults (--test-faults)", "warn");
     await announce(invocation, context, server);
     reloader.begin(server);
     const signal = await signals.first;
-    await context.stderr.write(`hapax: ${signal}: finishing open requests\n`);
+    journal.note(`${signal}: finishing open requests`);
     await server.stop();
     return EXIT.done;
   } finally {
     signals.forget();
     reloader.forget();
+    await journal.close();
   }
 }
 
 function withServerToken(options: ServeOptions, { env }: Context): ServeOptions {
   const serverToken = env[SERVER_TOKEN_VARIABLE] ?? "";
   return serverToken === "" ? options : { ...options, serverToken };
-}
-
-function listenersOf(context: Context): ServeListeners {
-  return {
-    onNote: (note) => void context.stderr.write(`hapax: ${note}\n`),
-    onAudit: (line) => {
-      const time = new Date(context.nowMs()).toISOString();
-      void context.stderr.write(`hapax: ${time} audit: ${printable(line)}\n`);
-    },
-  };
 }
 
 async function announce(
@@ -136,8 +118,9 @@ export const serveCommand: Command = {
   options: SERVE_OPTIONS,
   details: [
     "Prints `hapax listening on <url> (durability: …)` once it accepts requests. On SIGTERM or Ctrl-C it lets open",
-    "requests finish and ends with exit code 0. A second signal ends it at once with 143 or 130. Notes, and an",
-    "audit line with its time for each reset of a producer, go to stderr.",
+    "requests finish and ends with exit code 0. A second signal ends it at once with 143 or 130.",
+    "Notes and faults go to stderr, and so does an audit entry for each act such as the deletion of a stream, unless",
+    "--audit-file names a file for them. --log-requests writes a line for each request.",
     "",
     "With --tls-cert and --tls-key it speaks HTTPS. The key file must be readable for its owner only (chmod 600). When the files",
     "change, new connections get the new certificate, and open connections go on.",

@@ -11,10 +11,12 @@ import type { Defer } from "./engine/commit.ts";
 import { Engine } from "./engine/engine.ts";
 import type { Random } from "../base/random.ts";
 import { AnswerBudget } from "./server/answer-budget.ts";
+import { Audit } from "./server/audit.ts";
 import { Doors } from "./server/doors.ts";
 import { Drain } from "./server/drain.ts";
 import { Gate } from "./server/gate.ts";
 import type { ServerAnswer, Exchange } from "./server/exchange.ts";
+import { auditLogEntry, harmless, harmlessLog } from "./server/log-entries.ts";
 import type { Compress } from "./server/policy.ts";
 import type { PartsHolder, ServerParts } from "./server/parts.ts";
 import { QuotaBook } from "./server/quotas.ts";
@@ -27,7 +29,9 @@ import {
   type ServerOptions,
 } from "./server/options.ts";
 import { Watch } from "./server/watch.ts";
+import type { AuditEntry, Log } from "./log.ts";
 import type { Store } from "./store.ts";
+import type { Tracer } from "./tracer.ts";
 import { isJsonRecordStart, jsonRecordEnd } from "../protocol/json.ts";
 import { subscriptionFormat } from "../protocol/subscription.ts";
 
@@ -48,6 +52,9 @@ export {
   type SignUrlOptions,
   type UrlKey,
 } from "./access/signed-url.ts";
+export type { AuditEntry, LogEntry } from "./log.ts";
+export type { SpanStart, TraceContext, Tracer, TraceSpan } from "./tracer.ts";
+export { openTelemetryTracer } from "./opentelemetry-tracer.ts";
 export type {
   Action,
   Authorize,
@@ -72,8 +79,12 @@ export interface ServerComponents {
   readonly digest?: Digest;
   /** Compresses answers with gzip for clients that accept it. Default: no answer is compressed. */
   readonly compress?: Compress;
-  /** Receives one line for each administrative act that changes the state of others, such as a producer's reset. */
-  readonly onAudit?: (line: string) => void;
+  /** Takes what the server writes about requests. Default: nothing is written. */
+  readonly log?: Log;
+  /** Takes one entry for each act that an operator must be able to find again. Default: they go to `log`. */
+  readonly onAudit?: (entry: AuditEntry) => void;
+  /** Begins a span for each request and each webhook. Default: there are none. */
+  readonly tracer?: Tracer;
   /**
    * Finds out who sends a request, and what they may do. Default: there is no authentication, and every client may do everything.
    */
@@ -141,7 +152,7 @@ export function createServer(
   const engine = createEngine(components, resolved);
   engine.start().catch(onFault);
   const drain = new Drain();
-  const { digest = webDigest, onAudit = () => undefined } = components;
+  const { digest = webDigest } = components;
   const { address } = components;
   const doorsFor = ({ corsOrigins, publicUrl: givenUrl }: ResolvedServerOptions): Doors =>
     // A page that gives its name an address of this machine has no credential, so every name is good.
@@ -161,11 +172,10 @@ export function createServer(
     drain,
     answers: new AnswerBudget(clock, resolved.answersBytesMax),
     digest,
-    onAudit,
   };
   const holder: PartsHolder = { current: parts };
-  const requestIds = new RequestIds(random);
-  const handle = createRouter(holder, onFault, new Watch(requestIds), components.compress);
+  const { ids, audit, watch } = createWatch(components);
+  const handle = createRouter(holder, onFault, watch, components.compress);
   const startDraining = (): void => {
     server.isDraining = true;
     drain.start();
@@ -178,13 +188,18 @@ export function createServer(
     // Data and not a getter: the lane looks at it with every answer.
     isDraining: false,
     handle,
-    nextRequestId: () => requestIds.next(),
+    nextRequestId: () => ids.next(),
     reload(wanted: ServerOptions) {
       const { next, reloaded } = decideReload(
         holder.current.options,
         resolveServerOptions(wanted, address, authorize !== undefined),
       );
       holder.current = { ...parts, options: next, doors: doorsFor(next) };
+      const details = {
+        changed: reloaded.changed.join(),
+        needRestart: reloaded.needRestart.join(),
+      };
+      audit.write({ act: "configuration.reload", outcome: "done", details });
       return reloaded;
     },
     drain() {
@@ -199,8 +214,29 @@ export function createServer(
   return server;
 }
 
+/** All that looks at requests and writes about them. */
+function createWatch(components: ServerComponents): {
+  readonly ids: RequestIds;
+  readonly audit: Audit;
+  readonly watch: Watch;
+} {
+  const { clock, random, tracer } = components;
+  const ids = new RequestIds(random);
+  const log = harmlessLog(components.log);
+  const audit = new Audit(clock, auditWriter(components.onAudit, log));
+  return { ids, audit, watch: new Watch({ ids, clock, random, audit, log, tracer }) };
+}
+
+function auditWriter(
+  onAudit: ServerComponents["onAudit"],
+  log: Log | undefined,
+): (entry: AuditEntry) => void {
+  if (onAudit !== undefined) return harmless(onAudit);
+  return (entry) => log?.(auditLogEntry(entry));
+}
+
 function createEngine(
-  { store, clock, random, courier, publicUrl, onFault, defer }: ServerComponents,
+  { store, clock, random, courier, publicUrl, onFault, defer, tracer }: ServerComponents,
   options: ResolvedServerOptions,
 ): Engine {
   return new Engine({
@@ -215,7 +251,7 @@ function createEngine(
       countMax: options.keyMax,
       overflow: options.keyOverflow,
     },
-    subscriptions: { courier, format: subscriptionFormat, publicBaseUrl: publicUrl },
+    subscriptions: { courier, format: subscriptionFormat, publicBaseUrl: publicUrl, tracer },
     ...(defer === undefined ? {} : { defer }),
   });
 }

@@ -9,8 +9,8 @@ export const configurationFaults: readonly Fault[] = [
     name: "configuration: a running request gets headers of the new options",
     guarantee: "G39",
     file: "src/streams/server/router.ts",
-    find: "? finishAnswer(exchange, ready, requestId, parts.doors, compress)",
-    replace: "? finishAnswer(exchange, ready, requestId, holder.current.doors, compress)",
+    find: "faults === undefined ? complete(watched, ready, parts) : ready;",
+    replace: "faults === undefined ? complete(watched, ready, holder.current) : ready;",
     caughtBy: {
       file: RELOAD,
       test: "G39 a request that runs keeps the options that it began with, to its last header",

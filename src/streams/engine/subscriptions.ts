@@ -38,6 +38,7 @@ import { type IsBoundary, isJson, type StreamState } from "../core/stream.ts";
 import { assert } from "../../base/assert.ts";
 import type { StreamName, TimeMs } from "../core/types.ts";
 import type { Courier } from "../courier.ts";
+import type { Tracer } from "../tracer.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Random } from "../../base/random.ts";
@@ -62,6 +63,8 @@ export interface SubscriptionOutside {
   readonly format: SubscriptionFormat;
   /** Where clients and webhooks reach this server, without a slash at the end. */
   readonly publicBaseUrl: () => string;
+  /** Begins a span for each webhook. */
+  readonly tracer?: Tracer | undefined;
 }
 
 export interface SubscriptionParts extends SubscriptionOutside {
@@ -242,10 +245,12 @@ export class Subscriptions implements AppendObserver {
   }
 
   /** Deleting what is not there is no error. */
-  async unsubscribe(id: SubscriptionId): Promise<void> {
+  /** Returns whether there was one. */
+  async unsubscribe(id: SubscriptionId): Promise<boolean> {
     const changes = decideUnsubscribe(this.#book, id, this.#writer.nowMs());
     if (changes.length > 0) this.#writer.room.admitRemoval();
-    return this.#stage(changes);
+    await this.#stage(changes);
+    return changes.length > 0;
   }
 
   async link(id: SubscriptionId, names: readonly StreamName[]): Promise<boolean> {

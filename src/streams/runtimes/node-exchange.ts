@@ -54,6 +54,7 @@ export class NodeExchange implements Exchange {
   readonly #budget: BodyBudget;
   readonly #publicUrl: string | undefined;
   readonly authority: string | undefined;
+  #bodyBytes = 0;
   #isAborted = false;
   #aborts: (() => void)[] | undefined;
   #failure: HapaxError | undefined;
@@ -105,6 +106,10 @@ export class NodeExchange implements Exchange {
     return this.#request.hasBody;
   }
 
+  get bodyBytes(): number {
+    return this.#bodyBytes;
+  }
+
   header(name: string): string | undefined {
     const value = this.#request.headers[name];
     return Array.isArray(value) ? value.join(", ") : value;
@@ -117,7 +122,11 @@ export class NodeExchange implements Exchange {
     if (this.#failure !== undefined) return Promise.reject(this.#failure);
     this.#request.beginBody();
     return new Promise((resolve, reject) => {
-      this.#onFailure = receive(this.#request, bytesMax, this.#budget, { resolve, reject });
+      const take = (body: Uint8Array): void => {
+        this.#bodyBytes = body.length;
+        resolve(body);
+      };
+      this.#onFailure = receive(this.#request, bytesMax, this.#budget, { resolve: take, reject });
     });
   }
 

@@ -158,8 +158,7 @@ export class LaneConnection {
     const { budget, options } = this.#lane;
     const bodyEnd = end + contentLength;
     const body = bodyEnd <= bytes.length ? bytes.subarray(end, bodyEnd) : undefined;
-    const peer = body === undefined ? this.#socket.remoteAddress : undefined;
-    const exchange = new LaneExchange(bytes, parser, body, budget, options.publicUrl, peer);
+    const exchange = new LaneExchange(bytes, parser, body, budget, options.publicUrl, this.#socket);
     assert(this.#receiving === undefined, "a request begins within the body of another one");
     this.#owed.push(exchange);
     if (body === undefined) {

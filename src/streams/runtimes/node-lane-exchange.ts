@@ -26,7 +26,7 @@ export class LaneExchange implements Exchange {
   readonly #fields: readonly number[];
   readonly #publicUrl: string | undefined;
   readonly #budget: BodyBudget;
-  readonly #peer: string;
+  readonly #connection: { readonly remoteAddress?: string | undefined };
   readonly #length: number;
   #pieces: Buffer[] | undefined;
   #share: BodyShare | undefined;
@@ -42,7 +42,7 @@ export class LaneExchange implements Exchange {
     body: Buffer | undefined,
     budget: BodyBudget,
     publicUrl: string | undefined,
-    peer = "",
+    connection: { readonly remoteAddress?: string | undefined },
   ) {
     const { targetStart, queryMark, targetEnd, contentLength } = parser;
     this.path = head.toString("latin1", targetStart, queryMark);
@@ -51,7 +51,7 @@ export class LaneExchange implements Exchange {
     this.#fields = parser.fields;
     this.#publicUrl = publicUrl;
     this.#budget = budget;
-    this.#peer = peer;
+    this.#connection = connection;
     this.#length = contentLength;
     this.received = body;
     this.bytesLeft = body === undefined ? contentLength : 0;
@@ -63,6 +63,15 @@ export class LaneExchange implements Exchange {
 
   get baseUrl(): string {
     return this.#publicUrl ?? `http://${this.authority ?? "localhost"}`;
+  }
+
+  /** Asked for only when it is needed: the first time costs a call of the system. */
+  get peer(): string {
+    return this.#connection.remoteAddress ?? "";
+  }
+
+  get bodyBytes(): number {
+    return this.#length - this.bytesLeft;
   }
 
   get hasBody(): boolean {
@@ -95,7 +104,7 @@ export class LaneExchange implements Exchange {
   receive(piece: Buffer): void {
     this.bytesLeft -= piece.length;
     if (this.#isDropping) return;
-    this.#share ??= this.#budget.begin({ peer: this.#peer, cut: this.fail });
+    this.#share ??= this.#budget.begin({ peer: this.peer, cut: this.fail });
     try {
       this.#share.take(piece.length);
     } catch (error) {

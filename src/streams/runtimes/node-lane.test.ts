@@ -225,7 +225,7 @@ describe("bodies", () => {
       `POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${length}\r\n\r\n`,
     );
     expect(parser.parse(head, 0)).toBe("whole");
-    return new LaneExchange(head, parser, undefined, budget, undefined);
+    return new LaneExchange(head, parser, undefined, budget, undefined, {});
   }
 
   test("bodies that are being received count against the budget, and give it back at their end", async () => {

@@ -1,6 +1,8 @@
 /** Runs `hapax serve`: opens the store that the options name, and starts the server over it. */
 
 import { openFileStore } from "../stores/file.ts";
+import type { AuditEntry, Log } from "../log.ts";
+import { auditLogEntry, faultEntry, noteEntry } from "../server/log-entries.ts";
 import type { Store } from "../store.ts";
 import { type AccessOptions, openAccess } from "./node-access.ts";
 import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node.ts";
@@ -8,20 +10,20 @@ import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node
 export interface ServeStoreOptions
   extends Omit<NodeServerOptions, "store" | "authorize">, AccessOptions {
   readonly durability: "fsync" | "os";
+  readonly log: Log;
 }
 
 /** How often a recovery reports its progress, in milliseconds. */
 const PROGRESS_MS = 1000;
 
-export async function serve(
-  options: ServeStoreOptions,
-  onNote: (note: string) => void,
-): Promise<NodeServer> {
-  const { dir, onAudit = (line: string) => console.error(`audit: ${line}`) } = options;
-  const { onFault = (error: unknown) => console.error(error) } = options;
+export async function serve(options: ServeStoreOptions): Promise<NodeServer> {
+  const { log, dir } = options;
+  const onNote = (note: string): void => log(noteEntry(note, Date.now()));
+  const { onFault = (error: unknown) => log(faultEntry(error, Date.now())) } = options;
+  const { onAudit = (entry: AuditEntry) => log(auditLogEntry(entry)) } = options;
   const access = await openAccess(options, { onAudit, onNote, onFault });
   const { authorize } = access;
-  const guarded = { ...options, onNote, ...(authorize === undefined ? {} : { authorize }) };
+  const guarded = { ...options, ...(authorize === undefined ? {} : { authorize }) };
   try {
     const store = dir === undefined ? "memory" : await openStore(dir, options, onNote);
     const server = await startNodeServer({ ...guarded, store });

@@ -17,7 +17,10 @@ import { createServer, type HapaxServer } from "../server.ts";
 import type { Authorize } from "../access/identity.ts";
 import type { Reloaded } from "../server/reload.ts";
 import type { ServerOptions } from "../server/options.ts";
+import { faultEntry, harmless, noteEntry } from "../server/log-entries.ts";
+import type { AuditEntry, Log, LogEntry } from "../log.ts";
 import type { Store } from "../store.ts";
+import type { Tracer } from "../tracer.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import { createNodeCourier } from "./node-courier.ts";
 import { nodeDigest } from "./node-digest.ts";
@@ -28,6 +31,7 @@ import { type Lane, openLane } from "./node-lane.ts";
 import { createListener } from "./node-listener.ts";
 import { Handshakes } from "./node-handshakes.ts";
 import { Http2Sessions } from "./node-http2.ts";
+import { stderrLog } from "./node-log.ts";
 import { endSocket, refuseSocket } from "./node-refusals.ts";
 import { loadTls, stateOf, type TlsFiles, watchTls } from "./node-tls.ts";
 
@@ -72,11 +76,19 @@ export interface NodeServerOptions extends ServerOptions {
   readonly authorize?: Authorize;
   /** Whether plain appends bypass `node:http`. Default true, and never with `tls`. False is for tests that compare the two. */
   readonly hasFastLane?: boolean;
-  /** Called with one line for each administrative act, such as a producer's reset. Default: standard error. */
-  readonly onAudit?: (line: string) => void;
-  /** Called with one line about what happens in the background, such as a new certificate. Default: standard error. */
+  /**
+   * Takes everything that the server writes about itself: notes, faults, audit entries, and requests if `logRequests` asks for them.
+   * What it throws is ignored. Default: lines on standard error, in words on a terminal and as JSON elsewhere, without audit
+   * entries.
+   */
+  readonly log?: (entry: LogEntry) => void;
+  /** Begins a span for each request and each webhook. Default: there are none. */
+  readonly tracer?: Tracer;
+  /** Called for each act that an operator must be able to find again, such as the deletion of a stream. Default: `log`. */
+  readonly onAudit?: (entry: AuditEntry) => void;
+  /** Called with one line about what happens in the background, such as a new certificate. Default: `log`. */
   readonly onNote?: (line: string) => void;
-  /** Called with bugs and broken parts. Default: standard error. */
+  /** Called with bugs and broken parts. Default: `log`. */
   readonly onFault?: (error: unknown) => void;
 }
 
@@ -106,14 +118,20 @@ export interface NodeServer {
 export async function startNodeServer(given: NodeServerOptions): Promise<NodeServer> {
   const options = withPlainUrl(given);
   const store = storeOf(options);
-  const onFault = options.onFault ?? ((error: unknown) => console.error(error));
+  const log = harmless(options.log ?? stderrLog());
+  const onFault = options.onFault ?? ((error: unknown) => log(faultEntry(error, Date.now())));
   const host = options.host ?? "127.0.0.1";
   let listeningUrl = "";
-  const server = await createNodeCore(store, options, { host, onFault, url: () => listeningUrl });
+  const server = await createNodeCore(store, options, {
+    host,
+    log,
+    onFault,
+    url: () => listeningUrl,
+  });
   const budget = new BodyBudget(options.bodyBytesPerSecondMin);
   let listening: Listening | undefined;
   try {
-    listening = await openListener(server, options, budget, onFault);
+    listening = await openListener(server, { ...options, log }, budget, onFault);
     await listen(listening.http, options.port ?? 4437, host);
   } catch (error) {
     listening?.close();
@@ -162,7 +180,8 @@ async function openListener(
     const stop = (): Promise<void> => drain(http, server, connections, lane);
     return { http, stop, close: () => lane?.close() };
   }
-  const onNote = options.onNote ?? ((line: string) => console.error(`note: ${line}`));
+  const { log } = options;
+  const onNote = options.onNote ?? ((line: string) => log?.(noteEntry(line, Date.now())));
   const state = await stateOf(tls);
   const { context, notes } = await loadTls(tls);
   for (const note of notes) onNote(`tls: ${note}`);
@@ -191,6 +210,7 @@ async function openListener(
 
 interface NodeCore {
   readonly host: string;
+  readonly log: Log;
   readonly onFault: (error: unknown) => void;
   /** Where it listens, once it does. */
   readonly url: () => string;
@@ -200,7 +220,7 @@ interface NodeCore {
 async function createNodeCore(
   store: Store,
   options: NodeServerOptions,
-  { host, onFault, url }: NodeCore,
+  { host, log, onFault, url }: NodeCore,
 ): Promise<HapaxServer> {
   const components = {
     store,
@@ -211,7 +231,9 @@ async function createNodeCore(
     courier: createNodeCourier({ allowLoopback: options.allowLoopbackWebhooks ?? true }),
     digest: nodeDigest,
     compress: nodeGzip,
-    onAudit: options.onAudit ?? ((line: string) => console.error(`audit: ${line}`)),
+    log,
+    ...(options.onAudit === undefined ? {} : { onAudit: options.onAudit }),
+    ...(options.tracer === undefined ? {} : { tracer: options.tracer }),
     authorize: options.authorize,
     address: host,
     publicUrl: () => options.publicUrl ?? url(),

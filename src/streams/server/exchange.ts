@@ -4,7 +4,9 @@
  */
 
 import type { ClientCertificate } from "../access/identity.ts";
+import type { ErrorCode } from "../../base/errors.ts";
 import type { AnswerShare } from "./answer-budget.ts";
+import type { AuditFacts } from "./audit.ts";
 
 /** The head of a request as it was sent, for a runtime that has it. */
 export interface RequestHead {
@@ -40,6 +42,8 @@ export interface Exchange {
   readonly received?: Uint8Array | undefined;
   /** The whole body, or `body_too_large`. */
   body(bytesMax: number): Promise<Uint8Array>;
+  /** Bytes of the body that have come so far, for logs. Undefined: the runtime does not count them. */
+  readonly bodyBytes?: number;
   /** Calls `run` once if the other side goes away before the answer is complete. */
   onAbort(run: () => void): void;
   /**
@@ -74,6 +78,10 @@ export interface WholeAnswer {
   readonly share?: Pick<AnswerShare, "release" | "onCut"> | undefined;
   /** Drop the connection instead of answering; for injected faults. */
   readonly drop?: boolean;
+  /** The code of a refusal, for logs. */
+  readonly code?: ErrorCode;
+  /** What the audit says of it. Absent: what the request and the status show. */
+  readonly audit?: AuditFacts;
 }
 
 /** An answer without an end of its own, such as Server-Sent Events. */

@@ -25,7 +25,6 @@ import { actOnce } from "./acts.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, jsonWithList, parseLimit, queryText } from "./json.ts";
 import { refuse } from "./problem.ts";
-import { quoteForAudit } from "./producers.ts";
 import { type RouteOperation, readRoute, type Route, type RouteCall } from "./route.ts";
 
 const GROUPS_PATH = "/_hapax/groups";
@@ -204,14 +203,10 @@ function encodeView(group: string, view: GroupView, limit: number): unknown {
   };
 }
 
-async function remove(
-  { parts, group, kept }: GroupCall,
-  act: Act | undefined,
-): Promise<WholeAnswer> {
+async function remove({ parts, kept }: GroupCall, act: Act | undefined): Promise<WholeAnswer> {
   const isThere = parts.engine.world.groups.byId.has(kept);
   await parts.engine.groups.delete(kept, act);
-  if (isThere) parts.onAudit(`group deleted: group=${quoteForAudit(group)}`);
-  return NO_CONTENT;
+  return isThere ? NO_CONTENT : { ...NO_CONTENT, audit: false };
 }
 
 async function join({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer> {
@@ -280,10 +275,10 @@ async function resetOnce(
       return refuse(refuseInside(outcome.stream));
     case "reset": {
       const streams = outcome.change.offsets.length;
-      const only = stream === undefined ? "" : ` stream=${quoteForAudit(stream)}`;
-      const what = `group=${quoteForAudit(group)}${only} to=${formatStart(to)}`;
-      parts.onAudit(`group reset: ${what} streams=${streams}`);
-      return json(200, { streams });
+      const only = stream === undefined ? {} : { stream };
+      const acts = [{ act: "group.reset", target: group }];
+      const audit = { acts, details: { ...only, to: formatStart(to), streams } };
+      return { ...json(200, { streams }), audit };
     }
   }
 }

@@ -21,6 +21,8 @@ test("the defaults are the limits, frozen, with faults off", () => {
     keyMax: 100_000,
     keyOverflow: "evict",
     stateOffsets: false,
+    logRequests: "none",
+    logSample: 1,
     testFaults: false,
   });
   expect(Object.isFrozen(options)).toBe(true);

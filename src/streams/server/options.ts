@@ -57,6 +57,15 @@ export interface ServerOptions {
    * records come back byte for byte, except for readers that ask with `state-offsets=true`.
    */
   readonly stateOffsets?: boolean;
+  /**
+   * Which requests get a log entry: `none`, `errors` (a status of 400 or more) or `all`. Default `none`.
+   */
+  readonly logRequests?: "none" | "errors" | "all";
+  /**
+   * Of the requests that succeeded, the share that `logRequests: "all"` logs, from 0 to 1. Requests that were refused are always
+   * logged. Default 1.
+   */
+  readonly logSample?: number;
   /** Enables `/_test/inject-error`. Never in production. Default false. */
   readonly testFaults?: boolean;
 }
@@ -102,6 +111,8 @@ export function resolveServerOptions(
     keyMax: options.keyMax ?? KEY_DEFAULTS.countMax,
     keyOverflow: options.keyOverflow ?? KEY_DEFAULTS.overflow,
     stateOffsets: options.stateOffsets ?? false,
+    logRequests: options.logRequests ?? "none",
+    logSample: options.logSample ?? 1,
     testFaults: options.testFaults ?? false,
   });
   const check = new OptionsCheck(HapaxError);
@@ -117,9 +128,22 @@ export function resolveServerOptions(
   checkQuotas(resolved.quotas, "quotas", (text) => {
     check.problem(text);
   });
+  checkLog(resolved, check);
   checkOrigins(resolved.corsOrigins, check);
   checkPublicUrl(resolved.publicUrl, check);
   if (!resolved.insecurePublic && !hasAuthentication) checkReach(address, check);
   check.end();
   return resolved;
+}
+
+function checkLog(
+  { logRequests, logSample }: Pick<ResolvedServerOptions, "logRequests" | "logSample">,
+  check: OptionsCheck,
+): void {
+  if (!["none", "errors", "all"].includes(logRequests)) {
+    check.problem(`logRequests=${String(logRequests)} is none of none, errors, all`);
+  }
+  if (!(logSample >= 0 && logSample <= 1)) {
+    check.problem(`logSample=${logSample} is not a number from 0 to 1`);
+  }
 }

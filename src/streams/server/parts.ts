@@ -24,8 +24,6 @@ export interface ServerParts {
   /** The room for answers to reads. */
   readonly answers: AnswerBudget;
   readonly digest: Digest;
-  /** Called with a line for each act that an operator must be able to find again. */
-  readonly onAudit: (line: string) => void;
 }
 
 /** The parts in force. A reload replaces them as a whole and never changes one of them. */

@@ -25,7 +25,7 @@ export function refuse(refusal: Refusal): WholeAnswer {
   if ((status === 429 || status >= 500) && retry === "later") {
     headers[HEADER.retryAfter] ??= RETRY_AFTER_SECONDS;
   }
-  return { status, headers, body: encodeProblem(refusal) };
+  return { status, headers, body: encodeProblem(refusal), code: refusal.code };
 }
 
 export function problemAnswer(

@@ -1,13 +1,21 @@
 // What the cases for any server cannot see of producers: the audit, forks, soft deletion. PROTOCOL.md §12.4, §12.5
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import type { AuditEntry } from "../log.ts";
+import { auditLogEntry } from "./log-entries.ts";
+import { jsonLine, textLine } from "./log-writer.ts";
 import { type NodeServer, startNodeServer } from "../runtimes/node.ts";
 
 let server: NodeServer;
-const audit: string[] = [];
+const audit: AuditEntry[] = [];
+const resets = (): AuditEntry[] => audit.filter(({ act }) => act === "producer.reset");
 let paths = 0;
 
 beforeAll(async () => {
-  server = await startNodeServer({ store: "memory", port: 0, onAudit: (line) => audit.push(line) });
+  server = await startNodeServer({
+    store: "memory",
+    port: 0,
+    onAudit: (entry) => audit.push(entry),
+  });
 });
 
 afterAll(async () => {
@@ -56,12 +64,17 @@ test("a reset writes one line with stream, producer, epoch and sequence before i
   await append(path, "p", 7, 0);
   await append(path, "p", 7, 1);
   expect((await reset(path, "p")).status).toBe(204);
-  expect(audit).toEqual([
-    'producer reset: stream="/v1/stream/producers/audited" producer="p" epoch=7 sequence=1',
+  expect(resets()).toMatchObject([
+    {
+      act: "producer.reset",
+      outcome: "done",
+      target: "p",
+      details: { stream: "/v1/stream/producers/audited", epoch: 7, sequence: 1 },
+    },
   ]);
 });
 
-test("a reset that is refused writes nothing", async () => {
+test("a reset that is refused is written with the reason", async () => {
   const path = await fresh();
   await append(path, "p", 0, 0);
   for (const [target, id] of [
@@ -75,7 +88,11 @@ test("a reset that is refused writes nothing", async () => {
   expect((await send("DELETE", "/_hapax/producers/?stream=/a")).status).toBe(400);
   const long = "p".repeat(257);
   expect((await send("DELETE", `/_hapax/producers/${long}?stream=/a`)).status).toBe(400);
-  expect(audit).toEqual([]);
+  expect(resets().map(({ outcome, code }) => [outcome, code])).toEqual([
+    ["refused", "producer_not_found"],
+    ["refused", "stream_not_found"],
+    ...Array.from({ length: 4 }, () => ["refused", "invalid_request"]),
+  ]);
 });
 
 test("no id and no path can forge a line of the audit, or steer the terminal that shows it", async () => {
@@ -85,9 +102,14 @@ test("no id and no path can forge a line of the audit, or steer the terminal tha
   const encoded = encodeURIComponent(decodeURIComponent(path));
   const target = `/_hapax/producers/${encodeURIComponent(id)}?stream=${encoded}`;
   expect((await send("DELETE", target)).status).toBe(204);
-  expect(audit).toEqual([
-    String.raw`producer reset: stream="/v1/stream/producers/line\u2028\"" producer="p\" epoch=0 sequence=0 \u0085\u009b2J" epoch=3 sequence=0`,
-  ]);
+  const [entry] = resets();
+  expect(entry).toMatchObject({ target: id, details: { epoch: 3 } });
+  if (entry === undefined) throw new Error("nothing was written");
+  for (const line of [jsonLine(entry), textLine(auditLogEntry(entry))]) {
+    expect(line).toMatch(/^[ -~]*\n$/);
+    expect(line).toContain(String.raw`p\" epoch=0 sequence=0 \u0085\u009b2J`);
+    expect(line).toContain(String.raw`/v1/stream/producers/line\u2028\"`);
+  }
 });
 
 test("a softly deleted stream is gone for its producers too", async () => {

@@ -114,11 +114,8 @@ async function resetOnce(
     case "producer_missing":
       throw new HapaxError("producer_not_found", "the stream does not know this producer");
     case "reset": {
-      const { epoch, lastSequence } = outcome.before;
-      const [name, producer] = [quoteForAudit(stream), quoteForAudit(id)];
-      const from = `epoch=${epoch} sequence=${lastSequence}`;
-      parts.onAudit(`producer reset: stream=${name} producer=${producer} ${from}`);
-      return NO_CONTENT;
+      const { epoch, lastSequence: sequence } = outcome.before;
+      return { ...NO_CONTENT, audit: { details: { stream, epoch, sequence } } };
     }
   }
 }
@@ -127,14 +124,6 @@ function producerOf([encoded = ""]: readonly string[]): ProducerId {
   const text = decodePercent(encoded);
   if (text === undefined) throw invalid("the producer id in the path", "is not percent-encoded");
   return parseProducerId(text);
-}
-
-/** As JSON in ASCII, so that no id can forge a line or steer a terminal. */
-export function quoteForAudit(text: string): string {
-  return JSON.stringify(text).replaceAll(
-    /[^ -~]/g,
-    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
 }
 
 /** The stream that the query names. */

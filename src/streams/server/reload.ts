@@ -32,6 +32,8 @@ const RELOADS: Readonly<Record<keyof ResolvedServerOptions, "live" | "restart">>
   keyMax: "restart",
   keyOverflow: "restart",
   stateOffsets: "live",
+  logRequests: "live",
+  logSample: "live",
   testFaults: "restart",
 };
 

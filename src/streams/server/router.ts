@@ -50,7 +50,8 @@ export function createRouter(
   const { options, clock, random } = holder.current;
   const faults = options.testFaults ? new Faults(clock, random) : undefined;
 
-  function dispatch(exchange: Exchange, parts: ServerParts): ServerAnswer | Promise<ServerAnswer> {
+  function dispatch(watched: Watched, parts: ServerParts): ServerAnswer | Promise<ServerAnswer> {
+    const { exchange } = watched;
     const { path, method } = exchange;
     if (parts.drain.isDraining && !(isProbe(path) && method !== "OPTIONS")) {
       throw new HapaxError("shutting_down", "no new requests are taken");
@@ -61,16 +62,16 @@ export function createRouter(
     }
     if (path.charCodeAt(1) !== UNDERSCORE && !path.startsWith(SUBSCRIPTIONS_PREFIX)) {
       const front = FRONT_PATHS.has(path) ? TABLE.find(path) : undefined;
-      return call(front?.route ?? STREAM_ROUTE, exchange, parts, NO_PARAMS);
+      return call(front?.route ?? STREAM_ROUTE, watched, parts, NO_PARAMS);
     }
     const found = TABLE.find(path);
-    if (found !== undefined) return call(found.route, exchange, parts, found.params);
+    if (found !== undefined) return call(found.route, watched, parts, found.params);
     if (path.startsWith(SUBSCRIPTIONS_PREFIX)) return subscriptionRefusal(noControlRoute());
     if (path.startsWith(OWN_PREFIX)) {
       throw new HapaxError("not_found", "there is no such route under /_hapax/");
     }
     if (path.startsWith(TEST_PREFIX)) throw new HapaxError("not_found", "faults are not enabled");
-    return call(STREAM_ROUTE, exchange, parts, NO_PARAMS);
+    return call(STREAM_ROUTE, watched, parts, NO_PARAMS);
   }
 
   function fail(error: unknown): ServerAnswer {
@@ -78,17 +79,26 @@ export function createRouter(
     return failureAnswer(error);
   }
 
+  /** The answer as it leaves, and all that is written about it. */
+  function complete(
+    watched: Watched,
+    ready: ServerAnswer,
+    { doors, options: inForce }: ServerParts,
+  ): ServerAnswer | Promise<ServerAnswer> {
+    const { exchange, requestId } = watched;
+    const leaving = finishAnswer(exchange, ready, requestId, doors, compress);
+    return watch.end(watched, ready, leaving, inForce);
+  }
+
   // Not async: a good answer goes from its handler to the runtime in one step.
   function answer(watched: Watched, parts: ServerParts): Promise<ServerAnswer> {
-    const { exchange, requestId } = watched;
+    const { exchange } = watched;
     const finish = (ready: ServerAnswer): ServerAnswer | Promise<ServerAnswer> =>
-      faults === undefined
-        ? finishAnswer(exchange, ready, requestId, parts.doors, compress)
-        : ready;
+      faults === undefined ? complete(watched, ready, parts) : ready;
     try {
       checkHead(exchange);
       parts.doors.check(exchange);
-      return Promise.resolve(dispatch(exchange, parts)).then(finish, (error: unknown) =>
+      return Promise.resolve(dispatch(watched, parts)).then(finish, (error: unknown) =>
         finish(fail(error)),
       );
     } catch (error) {
@@ -97,24 +107,26 @@ export function createRouter(
   }
 
   if (faults === undefined) return (exchange) => answer(watch.begin(exchange), holder.current);
-  const control = async (
-    exchange: Exchange,
-    { doors, gate }: ServerParts,
-  ): Promise<ServerAnswer> => {
-    checkHead(exchange);
-    doors.check(exchange);
-    (await gate.admit(exchange)).require("admin");
-    return faults.control(exchange);
-  };
   return async (exchange) => {
     const parts = holder.current;
     const watched = watch.begin(exchange);
     const isControl = exchange.path === FAULTS_PATH && exchange.method !== "OPTIONS";
     const ready = isControl
-      ? await control(exchange, parts).catch((error: unknown) => failureAnswer(error))
+      ? await controlFaults(faults, exchange, parts).catch((error: unknown) => failureAnswer(error))
       : await faults.around(exchange, () => answer(watched, parts));
-    return finishAnswer(exchange, ready, watched.requestId, parts.doors, compress);
+    return complete(watched, ready, parts);
   };
+}
+
+async function controlFaults(
+  faults: Faults,
+  exchange: Exchange,
+  { doors, gate }: ServerParts,
+): Promise<ServerAnswer> {
+  checkHead(exchange);
+  doors.check(exchange);
+  (await gate.admit(exchange)).require("admin");
+  return faults.control(exchange);
 }
 
 const UNDERSCORE = 0x5f;
@@ -129,10 +141,11 @@ function isProbe(path: string): boolean {
 /** Finds out who calls, checks what the route needs, and calls its handler. */
 function call(
   route: Route,
-  exchange: Exchange,
+  watched: Watched,
   parts: ServerParts,
   params: readonly string[],
 ): ServerAnswer | Promise<ServerAnswer> {
+  const { exchange } = watched;
   const refuse = (error: unknown): ServerAnswer => {
     if (route.refuse === undefined || !isRefusal(error)) throw error;
     return route.refuse(error);
@@ -143,8 +156,8 @@ function call(
     const access = admit(operation, exchange, parts);
     const answer =
       access instanceof Promise
-        ? access.then((admitted) => run(operation, exchange, parts, admitted, params))
-        : run(operation, exchange, parts, access, params);
+        ? access.then((admitted) => run(operation, watched, parts, admitted, params))
+        : run(operation, watched, parts, access, params);
     return route.refuse !== undefined && answer instanceof Promise ? answer.catch(refuse) : answer;
   } catch (error) {
     return refuse(error);
@@ -162,11 +175,13 @@ function admit(
 
 function run(
   operation: RouteOperation,
-  exchange: Exchange,
+  watched: Watched,
   parts: ServerParts,
   access: Access,
   params: readonly string[],
 ): ServerAnswer | Promise<ServerAnswer> {
+  const { exchange } = watched;
+  watched.identity = access.name;
   const { needs, subject } = operation;
   if (access.isUnlimited || !Array.isArray(needs)) {
     return operation.handle({ exchange, parts, access, params, ticket: undefined });

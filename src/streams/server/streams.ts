@@ -182,7 +182,9 @@ function answerAppend(
 ): WholeAnswer {
   if (outcome.kind === "gone") return refuseGone(name);
   const answer = encodeAppend(outcome, command);
-  return "code" in answer ? refuse(answer) : answer;
+  if ("code" in answer) return refuse(answer);
+  if (!command.closes || outcome.kind !== "accepted") return answer;
+  return { ...answer, audit: { acts: [{ act: "stream.close", target: name }] } };
 }
 
 /** At once where the platform hashes at once: then nothing comes between the look and the decision. */

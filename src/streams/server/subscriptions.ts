@@ -31,14 +31,14 @@ import {
   parseRelativePath,
 } from "../../protocol/subscription-path.ts";
 import { decodePercent, parseBearer } from "../../protocol/values.ts";
-import type { ServerAnswer, Exchange } from "./exchange.ts";
+import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { problemAnswer } from "./problem.ts";
 import type { RouteOperation, Route, RouteCall } from "./route.ts";
 
 type Facts = Readonly<Record<string, unknown>>;
 type Report = "callback" | "ack";
 
-const NO_CONTENT: ServerAnswer = { status: 204, headers: { [HEADER.cacheControl]: "no-store" } };
+const NO_CONTENT: WholeAnswer = { status: 204, headers: { [HEADER.cacheControl]: "no-store" } };
 const PATH = `${CONTROL_ROOT}subscriptions/{id}`;
 
 /** Handlers of one subscription: its id as the caller knows it, and the one under which the engine keeps it. */
@@ -166,9 +166,8 @@ async function describe(call: SubscriptionCall): Promise<ServerAnswer> {
 }
 
 async function unsubscribe(call: SubscriptionCall): Promise<ServerAnswer> {
-  if (await isHidden(call)) return NO_CONTENT;
-  await call.subscriptions.unsubscribe(call.kept);
-  return NO_CONTENT;
+  const isThere = !(await isHidden(call)) && (await call.subscriptions.unsubscribe(call.kept));
+  return isThere ? NO_CONTENT : { ...NO_CONTENT, audit: false };
 }
 
 async function link(call: SubscriptionCall): Promise<ServerAnswer> {
@@ -178,7 +177,8 @@ async function link(call: SubscriptionCall): Promise<ServerAnswer> {
     throw notAllowed("subscribe");
   }
   if ((await isHidden(call)) || !(await subscriptions.link(kept, streams))) throw missing();
-  return NO_CONTENT;
+  const details = { streams: streams.length };
+  return { ...NO_CONTENT, audit: { acts: [{ act: "subscription.link", target: id }], details } };
 }
 
 async function unlink(call: SubscriptionCall): Promise<ServerAnswer> {

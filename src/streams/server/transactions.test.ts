@@ -1,9 +1,10 @@
 // What the cases for any server cannot see of transactions and groups: limits, audit, metrics. PROTOCOL.md §19, §20
+import type { AuditEntry } from "../log.ts";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { type NodeServer, startNodeServer } from "../runtimes/node.ts";
 
 let server: NodeServer;
-const audit: string[] = [];
+const audit: AuditEntry[] = [];
 let count = 0;
 
 beforeAll(async () => {
@@ -11,7 +12,7 @@ beforeAll(async () => {
     store: "memory",
     port: 0,
     bodyBytesMax: 4096,
-    onAudit: (line) => audit.push(line),
+    onAudit: (entry) => audit.push(entry),
   });
 });
 
@@ -87,7 +88,7 @@ test("a page of an allowed origin may see the outcome of a retry", async () => {
   expect(answer.headers.get("access-control-expose-headers")).toContain("Idempotency-Replayed");
 });
 
-test("resets and deletions of groups write one line each, which no name can forge", async () => {
+test("what is done to a group writes one entry each, and what changes nothing writes none", async () => {
   const path = await stream("abc");
   const group = "/_hapax/groups/a%0Ab";
   await send("PUT", group, { streams: [path] });
@@ -95,13 +96,23 @@ test("resets and deletions of groups write one line each, which no name can forg
   await send("POST", `${group}/reset`, { to: "beginning", stream: path });
   await send("POST", `${group}/reset`, { to: "beginning", stream: "/none" });
   await send("DELETE", group);
-  const lines = [...audit];
+  const entries = [...audit];
   await send("DELETE", group);
-  expect(audit).toEqual(lines);
-  expect(lines).toEqual([
-    'group reset: group="a\\nb" to=tail streams=1',
-    `group reset: group="a\\nb" stream="${path}" to=beginning streams=1`,
-    'group deleted: group="a\\nb"',
+  expect(audit).toEqual(entries);
+  expect(
+    entries.map(({ act, outcome, target, code, details }) => [
+      act,
+      outcome,
+      target,
+      code ?? details,
+    ]),
+  ).toEqual([
+    ["stream.create", "done", path, undefined],
+    ["group.create", "done", "a\nb", undefined],
+    ["group.reset", "done", "a\nb", { to: "tail", streams: 1 }],
+    ["group.reset", "done", "a\nb", { stream: path, to: "beginning", streams: 1 }],
+    ["group.reset", "refused", "a\nb", "stream_not_found"],
+    ["group.delete", "done", "a\nb", undefined],
   ]);
 });
 

@@ -28,6 +28,7 @@ import {
 } from "../../protocol/transaction.ts";
 import { encodeCommitted, encodeOperationRefusal } from "../../protocol/transaction-answer.ts";
 import { decodePercent, parseQuery } from "../../protocol/values.ts";
+import type { AuditFacts } from "./audit.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
 import { json, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
@@ -85,7 +86,8 @@ async function commit({ exchange, parts, access, ticket }: RouteCall): Promise<S
     }
     return { identity, operations, bytes, allowance };
   };
-  return answer(await transactions.commit(read, parts.random.id()));
+  const outcome = await transactions.commit(read, parts.random.id());
+  return answer(outcome, auditOf(parsed.operations));
 }
 
 /** Operations that count as appends; a transaction counts as one at least. */
@@ -97,8 +99,22 @@ function countWrites(operations: readonly OperationRequest[]): number {
   return Math.max(1, writes);
 }
 
-function answer(outcome: TransactionResult): WholeAnswer {
-  if (outcome.kind === "committed") return answerCommitted(outcome);
+/** Streams that a transaction creates or closes. */
+function auditOf(operations: readonly OperationRequest[]): AuditFacts {
+  const acts = operations.flatMap((operation) => {
+    if (operation.kind === "create")
+      return [{ act: "stream.create", target: operation.command.name }];
+    const isClose = operation.kind === "close" || (operation.kind === "append" && operation.closes);
+    return isClose ? [{ act: "stream.close", target: operation.stream }] : [];
+  });
+  return { acts };
+}
+
+function answer(outcome: TransactionResult, audit: AuditFacts): WholeAnswer {
+  if (outcome.kind === "committed") {
+    const committed = answerCommitted(outcome);
+    return { ...committed, audit: outcome.isDuplicate ? false : audit };
+  }
   if (outcome.kind === "refused") {
     return refuse(encodeOperationRefusal(outcome.operation, outcome.refusal));
   }

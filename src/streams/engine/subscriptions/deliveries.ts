@@ -30,7 +30,9 @@ import type { Courier, CourierAnswer } from "../../courier.ts";
 import { LIMITS } from "../../../protocol/limits.ts";
 import type { Random } from "../../../base/random.ts";
 import { issueToken, type Signer, webhookSignature } from "../../signer.ts";
+import type { Tracer } from "../../tracer.ts";
 import type { Writer } from "../writer.ts";
+import { beginDelivery } from "./delivery-span.ts";
 import { DeliveryQueue } from "./delivery-queue.ts";
 import type { SubscriptionFormat } from "./format.ts";
 import { deliveredStreams } from "./view.ts";
@@ -44,6 +46,7 @@ export interface DeliveriesParts {
   readonly courier: Courier;
   readonly format: SubscriptionFormat;
   readonly publicBaseUrl: () => string;
+  readonly tracer?: Tracer | undefined;
   readonly signer: () => Promise<Signer>;
   readonly scene: (atMs: TimeMs) => Scene;
   /** Applies changes at once and arms what they touch when they are durable. */
@@ -250,9 +253,17 @@ export class Deliveries {
       // An answer after the lease would count for nothing.
       const leaseMs = phase.leaseUntilMs - writer.nowMs();
       const timeoutMs = Math.max(1, Math.min(LIMITS.webhookTimeoutMs, leaseMs));
-      const headers = { "Content-Type": "application/json", "Webhook-Signature": signature };
+      const span = beginDelivery(this.#parts.tracer, id, wake.wakeId, url);
+      const headers = {
+        "Content-Type": "application/json",
+        "Webhook-Signature": signature,
+        ...span.headers,
+      };
       const answerBytesMax = LIMITS.webhookAnswerBytesMax;
-      return await courier.deliver({ url, headers, body, timeoutMs, answerBytesMax, signal });
+      const request = { url, headers, body, timeoutMs, answerBytesMax, signal };
+      const answer = await courier.deliver(request);
+      span.end(answer);
+      return answer;
     } catch (cause) {
       // A courier answers with values; a key that cannot be stored or a fault of ours ends up here, and
       // the wake must be tried again all the same.

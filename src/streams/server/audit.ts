@@ -1,0 +1,169 @@
+/**
+ * The audit: one entry for each act that changes what others have, written when its outcome is known, and so after its commit.
+ * Refusals come from strangers too, so they are limited: so many a second, then one entry that counts the others. PROTOCOL.md §22.4.
+ */
+
+import type { Clock } from "../../base/clock.ts";
+import { HEADER, SENT } from "../../protocol/headers.ts";
+import { OWN_PREFIX, SUBSCRIPTIONS_PREFIX, TEST_PREFIX } from "../../protocol/reserved.ts";
+import { decodePercent, formatRfc3339 } from "../../protocol/values.ts";
+import type { AuditEntry } from "../log.ts";
+import type { Exchange, ServerAnswer, WholeAnswer } from "./exchange.ts";
+import { shorten } from "./redaction.ts";
+
+/** Refusals written in one second. */
+export const REFUSALS_PER_SECOND_MAX = 10;
+const SECOND_MS = 1000;
+const NO_ACTS: readonly AuditedAct[] = [];
+
+/** What a handler says of what it did, for the audit. False: it has changed nothing. */
+export type AuditFacts =
+  | false
+  | {
+      readonly acts?: readonly AuditedAct[];
+      readonly details?: Readonly<Record<string, string | number>>;
+    };
+
+/** An act and what it was done to. */
+export interface AuditedAct {
+  readonly act: string;
+  readonly target: string;
+}
+
+/** What an entry says of its request. */
+export type AuditOrigin = Pick<AuditEntry, "identity" | "peer" | "requestId" | "traceId">;
+
+export class Audit {
+  readonly #clock: Clock;
+  readonly #write: (entry: AuditEntry) => void;
+  #refusals = 0;
+  #omitted = 0;
+  #isCounting = false;
+
+  constructor(clock: Clock, write: (entry: AuditEntry) => void) {
+    this.#clock = clock;
+    this.#write = write;
+  }
+
+  /** Writes an entry, unless it is one refusal too many. */
+  write(entry: Omit<AuditEntry, "time">): void {
+    if (entry.outcome !== "done" && !this.#mayRefuse()) return;
+    this.#write({ time: formatRfc3339(this.#clock.nowMs()), ...entry });
+  }
+
+  /** Writes what an answered request has done. `origin` is asked for only if there is an entry. */
+  look(exchange: Exchange, answer: ServerAnswer, origin: () => AuditOrigin): void {
+    const { status } = answer;
+    const { audit, code }: Partial<WholeAnswer> = "live" in answer ? {} : answer;
+    if (status >= 400) {
+      const act = attemptedAct(exchange, status);
+      if (act === undefined) return;
+      const outcome = status >= 500 ? "failed" : "refused";
+      this.write({ ...act, outcome, ...origin(), status, ...(code === undefined ? {} : { code }) });
+      return;
+    }
+    if (audit === false || isRepeat(answer)) return;
+    const shown = audit?.acts === undefined ? doneAct(exchange, status) : undefined;
+    const acts = audit?.acts ?? (shown === undefined ? NO_ACTS : [shown]);
+    const details = audit?.details === undefined ? {} : { details: audit.details };
+    for (const act of acts) {
+      this.write({ ...act, outcome: "done", ...origin(), status, ...details });
+    }
+  }
+
+  #mayRefuse(): boolean {
+    if (!this.#isCounting) {
+      this.#isCounting = true;
+      this.#clock.after(SECOND_MS, this.#endSecond);
+    }
+    this.#refusals += 1;
+    if (this.#refusals <= REFUSALS_PER_SECOND_MAX) return true;
+    this.#omitted += 1;
+    return false;
+  }
+
+  readonly #endSecond = (): void => {
+    const omitted = this.#omitted;
+    this.#isCounting = false;
+    this.#refusals = 0;
+    this.#omitted = 0;
+    if (omitted === 0) return;
+    const time = formatRfc3339(this.#clock.nowMs());
+    this.#write({ time, act: "access", outcome: "refused", details: { omitted } });
+  };
+}
+
+/** Whether an answer may have to be written down. Most have not, and a look at them must cost nothing. */
+export function mayBeAct(method: string, answer: ServerAnswer): boolean {
+  if (answer.status >= 400 || method === "PUT" || method === "DELETE") return true;
+  return "audit" in answer && answer.audit !== undefined;
+}
+
+/** An act that was done before, under its key, was written then. */
+function isRepeat({ headers }: ServerAnswer): boolean {
+  return headers[HEADER.keyReplayed] !== undefined;
+}
+
+/** An act that shows by its status. All others come from their handler. */
+function doneAct({ method, path }: Exchange, status: number): AuditedAct | undefined {
+  if (method === "GET" || method === "HEAD" || (method === "PUT" && status !== 201))
+    return undefined;
+  return method === "POST" ? undefined : actOf(method, path);
+}
+
+function attemptedAct(exchange: Exchange, status: number): AuditedAct | undefined {
+  const { method, path } = exchange;
+  const act = isClose(exchange)
+    ? { act: "stream.close", target: nameOf(path) }
+    : actOf(method, path);
+  if (act !== undefined || (status !== 401 && status !== 403)) return act;
+  return { act: "access", target: `${method} ${nameOf(path)}` };
+}
+
+function isClose(exchange: Exchange): boolean {
+  const { method, path } = exchange;
+  if (method !== "POST" || exchange.header(SENT.closed) !== "true") return false;
+  return ![OWN_PREFIX, SUBSCRIPTIONS_PREFIX, TEST_PREFIX].some((one) => path.startsWith(one));
+}
+
+/** What a method asks for at a path. */
+function actOf(method: string, path: string): AuditedAct | undefined {
+  const verb = method === "PUT" ? "create" : method === "DELETE" ? "delete" : undefined;
+  if (path.startsWith(OWN_PREFIX)) return ownAct(method, verb, path.split("/"));
+  if (path.startsWith(SUBSCRIPTIONS_PREFIX)) {
+    return subscriptionAct(method, verb, path.slice(SUBSCRIPTIONS_PREFIX.length).split("/"));
+  }
+  if (verb === undefined || path.startsWith(TEST_PREFIX)) return undefined;
+  return { act: `stream.${verb}`, target: nameOf(path) };
+}
+
+function ownAct(
+  method: string,
+  verb: string | undefined,
+  [, , root, name = "", action]: readonly string[],
+): AuditedAct | undefined {
+  const target = nameOf(name);
+  if (root === "producers" && method === "DELETE") return { act: "producer.reset", target };
+  if (root !== "groups" || name === "") return undefined;
+  if (method === "POST" && action === "reset") return { act: "group.reset", target };
+  return verb === undefined || action !== undefined ? undefined : { act: `group.${verb}`, target };
+}
+
+function subscriptionAct(
+  method: string,
+  verb: string | undefined,
+  [root, id = "", action]: readonly string[],
+): AuditedAct | undefined {
+  const target = nameOf(id);
+  if (root !== "subscriptions" || id === "") return undefined;
+  if (action === "streams") {
+    const change = method === "POST" ? "link" : method === "DELETE" ? "unlink" : undefined;
+    return change === undefined ? undefined : { act: `subscription.${change}`, target };
+  }
+  if (verb === undefined || action !== undefined) return undefined;
+  return { act: `subscription.${verb}`, target };
+}
+
+function nameOf(text: string): string {
+  return shorten(decodePercent(text) ?? text);
+}
