@@ -47,6 +47,7 @@ import { ruleFaults } from "./rules.ts";
 import { sessionFaults } from "./sessions.ts";
 import { tlsFaults } from "./tls.ts";
 import { stormFaults } from "./storms.ts";
+import { logFaults } from "./logs.ts";
 import { tokenFaults } from "./tokens.ts";
 import { transactionFaults } from "./transactions.ts";
 import { turnFaults } from "./turns.ts";
@@ -80,6 +81,7 @@ export const faults: readonly Fault[] = [
   ...requestFaults,
   ...keyFaults,
   ...stormFaults,
+  ...logFaults,
   ...tokenFaults,
   ...transactionFaults,
   ...positionFaults,

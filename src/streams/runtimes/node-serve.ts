@@ -20,7 +20,11 @@ export async function serve(options: ServeStoreOptions): Promise<NodeServer> {
   const { log, dir } = options;
   const onNote = (note: string): void => log(noteEntry(note, Date.now()));
   const { onFault = (error: unknown) => log(faultEntry(error, Date.now())) } = options;
-  const { onAudit = (entry: AuditEntry) => log(auditLogEntry(entry)) } = options;
+  const { onAudit: write = (entry: AuditEntry) => log(auditLogEntry(entry)) } = options;
+  const onAudit = (change: string): void => {
+    const time = new Date().toISOString();
+    write({ time, act: "keys.change", outcome: "done", details: { change } });
+  };
   const access = await openAccess(options, { onAudit, onNote, onFault });
   const { authorize } = access;
   const guarded = { ...options, ...(authorize === undefined ? {} : { authorize }) };
