@@ -4,12 +4,12 @@ import type { Fault } from "./faults.ts";
 
 const SECRETS = "test/protocol/secrets.test.ts";
 const NO_SECRET =
-  "G49 secrets in headers, queries and bodies are in no log, audit, span, metric, error or file name";
+  "G52 secrets in headers, queries and bodies are in no log, audit, span, metric, error or file name";
 
 export const logFaults: readonly Fault[] = [
   {
     name: "logs: the query is written whole",
-    guarantee: "G49",
+    guarantee: "G52",
     file: "src/streams/server/redaction.ts",
     find: 'return HARMLESS.has(name) ? member : "***";',
     replace: "return HARMLESS.has(name) ? member : query;",
@@ -17,7 +17,7 @@ export const logFaults: readonly Fault[] = [
   },
   {
     name: "logs: the credential is written",
-    guarantee: "G49",
+    guarantee: "G52",
     file: "src/streams/server/watch.ts",
     find: "const path = shorten(exchange.path);",
     replace: 'const path = shorten(exchange.path + (exchange.header("authorization") ?? ""));',
@@ -25,7 +25,7 @@ export const logFaults: readonly Fault[] = [
   },
   {
     name: "logs: a request id is taken unchecked",
-    guarantee: "G49",
+    guarantee: "G52",
     file: "src/streams/server/request-ids.ts",
     find: "return sent !== undefined && REQUEST_ID.test(sent) ? sent : this.next();",
     replace: "return sent !== undefined && REQUEST_ID !== undefined ? sent : this.next();",

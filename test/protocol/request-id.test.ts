@@ -111,7 +111,7 @@ describe("every answer has a name", () => {
     }
   });
 
-  test("G49 a client's name is taken as it is, or not at all", async () => {
+  test("G52 a client's name is taken as it is, or not at all", async () => {
     for (const way of ways) {
       await named(way, "PUT", "/v1/stream/b");
       for (const method of ["POST", "GET", "DELETE"]) {

@@ -11,7 +11,7 @@ import { openFileStore } from "../../src/streams/stores/file.ts";
 
 const SECRET = "s3cr3t-c4n4ry";
 
-test("G49 secrets in headers, queries and bodies are in no log, audit, span, metric, error or file name", async () => {
+test("G52 secrets in headers, queries and bodies are in no log, audit, span, metric, error or file name", async () => {
   const directory = mkdtempSync(join(tmpdir(), "hapax-secrets-"));
   const logged: LogEntry[] = [];
   const audited: AuditEntry[] = [];
@@ -71,7 +71,7 @@ test("G49 secrets in headers, queries and bodies are in no log, audit, span, met
   expect(all.filter((text) => text.includes(SECRET))).toEqual([]);
 });
 
-test("G49 a log or a tracer that throws or rejects changes no answer", async () => {
+test("G52 a log or a tracer that throws or rejects changes no answer", async () => {
   const fail = (): never => {
     throw new Error("full");
   };
