@@ -5,7 +5,7 @@
 
 import type { Random } from "../base/random.ts";
 import type { Dynamic } from "../client/options.ts";
-import type { KeyChange, KeyRecord } from "../streams/access/key-document.ts";
+import type { KeyChange, ApiKeyRecord } from "../streams/access/key-document.ts";
 import type { Quotas } from "../streams/access/identity.ts";
 import type { AuditEntry, Log, LogLevel } from "../streams/log.ts";
 
@@ -88,9 +88,9 @@ export interface RunningServer {
 /** The file of API keys. */
 export interface KeyFiles {
   /** Undefined: there is no file. */
-  read(path: string): Promise<readonly KeyRecord[] | undefined>;
+  read(path: string): Promise<readonly ApiKeyRecord[] | undefined>;
   /** `decide` gets the keys of this moment, and no other change comes in between. */
-  change<T>(path: string, decide: (keys: readonly KeyRecord[]) => KeyChange<T>): Promise<T>;
+  change<T>(path: string, decide: (keys: readonly ApiKeyRecord[]) => KeyChange<T>): Promise<T>;
 }
 
 export interface Context {

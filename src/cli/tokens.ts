@@ -26,7 +26,7 @@ import { ACTIONS, type Grant } from "../streams/access/identity.ts";
 import {
   isKeyName,
   KEY_NAME_RULE,
-  type KeyRecord,
+  type ApiKeyRecord,
   TOKENS_FILE_NAME,
 } from "../streams/access/key-document.ts";
 import { nearest, quote } from "./arguments.ts";
@@ -99,7 +99,7 @@ async function create(invocation: Invocation, context: Context): Promise<number>
   const path = await pathOf(invocation, context);
   const { key, id, secret } = createApiKey(context.random);
   const { grants, namespace, quotas, name, expiresAt } = rights;
-  const record: KeyRecord = {
+  const record: ApiKeyRecord = {
     id,
     name,
     sha256: hexOf(await webDigest(utf8Of(secret))),
@@ -126,11 +126,11 @@ async function create(invocation: Invocation, context: Context): Promise<number>
 }
 
 /** All but the digest: nothing that this program prints helps to guess a secret. */
-function shownOf(record: KeyRecord): object {
+function shownOf(record: ApiKeyRecord): object {
   return Object.fromEntries(Object.entries(record).filter(([name]) => name !== "sha256"));
 }
 
-interface CreateRights extends Pick<KeyRecord, "name" | "grants" | "namespace" | "quotas"> {
+interface CreateRights extends Pick<ApiKeyRecord, "name" | "grants" | "namespace" | "quotas"> {
   readonly expiresAt: string | undefined;
 }
 
@@ -243,12 +243,12 @@ async function list(invocation: Invocation, context: Context): Promise<number> {
   return EXIT.done;
 }
 
-function actionsText({ grants }: KeyRecord): string {
+function actionsText({ grants }: ApiKeyRecord): string {
   const actions = new Set(grants.flatMap((grant) => grant.actions));
   return actions.size === ACTIONS.length ? "all" : [...actions].join(",");
 }
 
-function streamsText({ grants }: KeyRecord): string {
+function streamsText({ grants }: ApiKeyRecord): string {
   if (grants.some(({ streams }) => streams === undefined)) return "all";
   return [...new Set(grants.flatMap(({ streams }) => streams ?? []))].join(", ");
 }
@@ -259,7 +259,7 @@ function dayOf(time: string): string {
 }
 
 function stateOf(
-  { expiresAt, revokedAt }: Pick<KeyRecord, "expiresAt" | "revokedAt">,
+  { expiresAt, revokedAt }: Pick<ApiKeyRecord, "expiresAt" | "revokedAt">,
   nowMs: number,
 ): "active" | "expired" | "revoked" {
   if (revokedAt !== undefined) return "revoked";

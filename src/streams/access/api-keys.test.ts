@@ -5,13 +5,13 @@ import { systemRandom } from "../../base/random.ts";
 import { createApiKey, type NewApiKey } from "./api-key.ts";
 import { apiKeyAuthorize, ApiKeys, serverTokenAuthorize } from "./api-keys.ts";
 import { ACTIONS, type Authorize, type Credentials } from "./identity.ts";
-import type { KeyRecord } from "./key-document.ts";
+import type { ApiKeyRecord } from "./key-document.ts";
 
 const sha256 = (text: string | Uint8Array): Buffer => createHash("sha256").update(text).digest();
 const START_MS = Date.parse("2026-11-17T09:00:00Z");
 const INVALID = { refused: "invalid", detail: "the API key is not valid" };
 
-const asRecord = ({ id, secret }: NewApiKey, more: Partial<KeyRecord> = {}): KeyRecord => ({
+const asRecord = ({ id, secret }: NewApiKey, more: Partial<ApiKeyRecord> = {}): ApiKeyRecord => ({
   id,
   name: "ci",
   sha256: sha256(secret).toString("hex"),

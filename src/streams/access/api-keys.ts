@@ -14,7 +14,7 @@ import type { Digest } from "../../base/digest.ts";
 import { parseBearer, parseRfc3339 } from "../../protocol/values.ts";
 import { API_KEY_PREFIX, areSameDigests, parseApiKey } from "./api-key.ts";
 import { ACTIONS, type Authorize, type Identity, type IdentityRefusal } from "./identity.ts";
-import type { KeyRecord } from "./key-document.ts";
+import type { ApiKeyRecord } from "./key-document.ts";
 
 /** A key that the server knows. */
 export interface ApiKey {
@@ -137,7 +137,7 @@ export class ApiKeys implements ApiKeySource {
    * Puts these keys in force, and no others. A key whose record has not changed keeps its identity. Returns what has changed, a line
    * for each key.
    */
-  replace(records: readonly KeyRecord[]): readonly string[] {
+  replace(records: readonly ApiKeyRecord[]): readonly string[] {
     const before = this.#keys;
     const changes: string[] = [];
     const kept = records.map((record) => {
@@ -165,7 +165,7 @@ export class ApiKeys implements ApiKeySource {
   }
 }
 
-function keyOf(record: KeyRecord): ApiKey {
+function keyOf(record: ApiKeyRecord): ApiKey {
   const { id, name, sha256, grants, namespace, quotas, expiresAt, revokedAt } = record;
   const expiresAtMs = expiresAt === undefined ? undefined : parseRfc3339(expiresAt);
   return {

@@ -10,13 +10,13 @@ import { ACTIONS, type Grant, type Identity, type Quotas } from "./identity.ts";
 /** Receives each problem with the path of the member that has it, such as `grants[0].actions`. */
 export type Problem = (text: string) => void;
 
-export type Check = (value: unknown, at: string, problem: Problem) => void;
+export type MemberCheck = (value: unknown, at: string, problem: Problem) => void;
 
 const NAME_CHARS_MAX = 256;
 const NAMESPACE_CHARS_MAX = 256;
 const LIST_MAX = 1000;
 
-const GRANT: Readonly<Record<keyof Grant, Check>> = {
+const GRANT: Readonly<Record<keyof Grant, MemberCheck>> = {
   actions: (value, at, problem) => {
     checkList(value, at, problem, (action, where) => {
       if (!(ACTIONS as readonly unknown[]).includes(action)) {
@@ -36,7 +36,7 @@ const GRANT: Readonly<Record<keyof Grant, Check>> = {
   producers: checkNames,
 };
 
-const COUNTS: Readonly<Record<keyof Quotas, Check>> = {
+const COUNTS: Readonly<Record<keyof Quotas, MemberCheck>> = {
   streamsMax: checkCount,
   storedBytesMax: checkCount,
   appendsPerSecond: checkCount,
@@ -45,7 +45,7 @@ const COUNTS: Readonly<Record<keyof Quotas, Check>> = {
   requestsMax: checkCount,
 };
 
-const IDENTITY: Readonly<Record<keyof Identity, Check>> = {
+const IDENTITY: Readonly<Record<keyof Identity, MemberCheck>> = {
   name: (value, at, problem) => {
     if (!isName(value)) problem(`${at} is not a text of 1 to ${NAME_CHARS_MAX} characters`);
   },
@@ -97,7 +97,7 @@ export function checkQuotas(value: unknown, at: string, problem: Problem): void 
 export function checkMembers(
   value: unknown,
   at: string,
-  checks: Readonly<Record<string, Check>>,
+  checks: Readonly<Record<string, MemberCheck>>,
   required: readonly string[],
   problem: Problem,
 ): void {

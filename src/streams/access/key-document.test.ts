@@ -1,15 +1,15 @@
 // PROTOCOL.md §21.8: the document of API keys is read strictly.
 import { describe, expect, test } from "vitest";
-import { encodeKeyDocument, type KeyRecord, parseKeyDocument } from "./key-document.ts";
+import { encodeKeyDocument, type ApiKeyRecord, parseKeyDocument } from "./key-document.ts";
 
-const PLAIN: KeyRecord = {
+const PLAIN: ApiKeyRecord = {
   id: "0123456789Az",
   name: "ci",
   sha256: "ab".repeat(32),
   createdAt: "2026-11-17T09:00:00.000Z",
   grants: [{ actions: ["read"] }],
 };
-const WHOLE: KeyRecord = {
+const WHOLE: ApiKeyRecord = {
   ...PLAIN,
   id: "zzzzzzzzzzzz",
   expiresAt: "2027-01-01T00:00:00.000Z",

@@ -12,7 +12,7 @@ import { parseUniqueJson } from "../../base/unique-json.ts";
 import { parseRfc3339 } from "../../protocol/values.ts";
 import { isApiKeyId } from "./api-key.ts";
 import {
-  type Check,
+  type MemberCheck,
   checkGrants,
   checkMembers,
   checkNamespace,
@@ -28,7 +28,7 @@ export const TOKENS_FILE_NAME = "tokens.json";
 export const SERVER_TOKEN_VARIABLE = "HAPAX_SERVER_TOKEN";
 
 /** What is kept of a key. Times are texts such as `2026-11-17T09:00:00.000Z`. */
-export interface KeyRecord {
+export interface ApiKeyRecord {
   readonly id: string;
   /** For people, logs and metrics. Two keys may have the same name, such as an old key and the one that replaces it. */
   readonly name: string;
@@ -46,7 +46,7 @@ export interface KeyRecord {
 
 /** The keys after a change, and what the change answers. */
 export interface KeyChange<T> {
-  readonly keys: readonly KeyRecord[];
+  readonly keys: readonly ApiKeyRecord[];
   readonly answer: T;
 }
 
@@ -65,20 +65,20 @@ export function isKeyName(text: string): boolean {
 }
 
 /** Reads a document. `source` names it in messages. Throws `invalid_options` with all problems. */
-export function parseKeyDocument(text: string, source: string): readonly KeyRecord[] {
+export function parseKeyDocument(text: string, source: string): readonly ApiKeyRecord[] {
   const problems: string[] = [];
   const json = parseUniqueJson(text, DEPTH_MAX);
   if (json === undefined) problems.push("it is not JSON, or has a member twice");
   else checkDocument(json.value, (problem) => problems.push(problem));
   if (json !== undefined && problems.length === 0) {
-    return (json.value as { readonly keys: readonly KeyRecord[] }).keys; // It was just checked.
+    return (json.value as { readonly keys: readonly ApiKeyRecord[] }).keys; // It was just checked.
   }
   const shown = problems.slice(0, PROBLEMS_SHOWN_MAX);
   if (problems.length > shown.length) shown.push(`and ${problems.length - shown.length} more`);
   throw new HapaxError("invalid_options", `${source} cannot be used: ${shown.join("; ")}`);
 }
 
-export function encodeKeyDocument(keys: readonly KeyRecord[]): string {
+export function encodeKeyDocument(keys: readonly ApiKeyRecord[]): string {
   return `${JSON.stringify({ version: VERSION, keys }, undefined, 2)}\n`;
 }
 
@@ -86,7 +86,7 @@ function checkDocument(document: unknown, problem: Problem): void {
   checkMembers(document, "the document", DOCUMENT, ["version", "keys"], problem);
 }
 
-const DOCUMENT: Readonly<Record<"version" | "keys", Check>> = {
+const DOCUMENT: Readonly<Record<"version" | "keys", MemberCheck>> = {
   version: (value, at, problem) => {
     if (value !== VERSION) problem(`${at} must be ${VERSION}; this program knows no other`);
   },
@@ -111,14 +111,14 @@ const REQUIRED = [
   "sha256",
   "createdAt",
   "grants",
-] as const satisfies readonly (keyof KeyRecord)[];
+] as const satisfies readonly (keyof ApiKeyRecord)[];
 
 const time = text(
   (given) => parseRfc3339(given) !== undefined,
   "a time such as 2026-11-17T09:00:00Z",
 );
 
-const RECORD: Readonly<Record<keyof KeyRecord, Check>> = {
+const RECORD: Readonly<Record<keyof ApiKeyRecord, MemberCheck>> = {
   id: text(isApiKeyId, "12 letters and digits"),
   name: text(isKeyName, KEY_NAME_RULE),
   sha256: text((given) => DIGEST.test(given), "64 hexadecimal digits in lower case"),
@@ -130,7 +130,7 @@ const RECORD: Readonly<Record<keyof KeyRecord, Check>> = {
   revokedAt: time,
 };
 
-function text(isFit: (given: string) => boolean, rule: string): Check {
+function text(isFit: (given: string) => boolean, rule: string): MemberCheck {
   return (value, at, problem) => {
     if (typeof value !== "string" || !isFit(value)) problem(`${at} must be ${rule}`);
   };

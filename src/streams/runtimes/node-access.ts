@@ -9,7 +9,7 @@ import { anyOf } from "../access/any-of.ts";
 import type { Authorize } from "../access/identity.ts";
 import { SERVER_TOKEN_VARIABLE, TOKENS_FILE_NAME } from "../access/key-document.ts";
 import { fileState, FileWatch } from "./node-file-watch.ts";
-import { countOf, type OpenKeys, openKeys, openServerToken } from "./node-keys.ts";
+import { countedNoun, type OpenKeys, openKeys, openServerToken } from "./node-keys.ts";
 import { openTokens, type TokenOptions } from "./node-tokens.ts";
 
 export interface AccessOptions extends TokenOptions {
@@ -70,7 +70,7 @@ export async function openAccess(
 
 /** What this file opens. Providers and signed URLs have lines of their own. */
 function describe(path: string | undefined, keys: OpenKeys | undefined, hasOwn: boolean): string {
-  const file = keys?.hasFile === true ? [`${countOf(keys.count(), "key")} of ${path ?? ""}`] : [];
+  const file = keys?.hasFile === true ? [`${countedNoun(keys.count(), "key")} of ${path ?? ""}`] : [];
   const ways = [...file, ...(hasOwn ? [SERVER_TOKEN_VARIABLE] : [])];
   return ways.length === 0 ? "" : `: ${ways.join(", or ")}`;
 }

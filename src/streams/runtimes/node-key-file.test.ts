@@ -16,7 +16,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { LIMITS } from "../../protocol/limits.ts";
-import { encodeKeyDocument, type KeyRecord } from "../access/key-document.ts";
+import { encodeKeyDocument, type ApiKeyRecord } from "../access/key-document.ts";
 import { changeKeyFile, readKeyFile } from "./node-key-file.ts";
 
 let folder = "";
@@ -31,7 +31,7 @@ afterEach(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-const record = (number: number): KeyRecord => ({
+const record = (number: number): ApiKeyRecord => ({
   id: String(number).padStart(12, "0"),
   name: "ci",
   sha256: "ab".repeat(32),

@@ -18,7 +18,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import {
   encodeKeyDocument,
   type KeyChange,
-  type KeyRecord,
+  type ApiKeyRecord,
   parseKeyDocument,
 } from "../access/key-document.ts";
 import { type Lock, lockDirectory } from "../stores/file/lock.ts";
@@ -28,7 +28,7 @@ import { readSecretFile } from "./node-secret-file.ts";
 const LOCK_WAIT_MS = 10_000;
 
 /** Reads the keys. Undefined: there is no file. Throws `invalid_options` for a file that cannot be used. */
-export async function readKeyFile(path: string): Promise<readonly KeyRecord[] | undefined> {
+export async function readKeyFile(path: string): Promise<readonly ApiKeyRecord[] | undefined> {
   let text: string;
   try {
     text = await readSecretFile(path, LIMITS.keyFileBytesMax);
@@ -42,7 +42,7 @@ export async function readKeyFile(path: string): Promise<readonly KeyRecord[] | 
 /** Changes the keys. `decide` gets those of this moment, and no other change comes in between. Makes a file that is not there. */
 export async function changeKeyFile<T>(
   given: string,
-  decide: (keys: readonly KeyRecord[]) => KeyChange<T>,
+  decide: (keys: readonly ApiKeyRecord[]) => KeyChange<T>,
 ): Promise<T> {
   await mkdir(dirname(resolve(given)), { recursive: true, mode: 0o700 });
   // A link stays one: the file that it names is changed.

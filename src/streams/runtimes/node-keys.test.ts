@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { systemRandom } from "../../base/random.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { createApiKey, type NewApiKey } from "../access/api-key.ts";
-import type { KeyRecord } from "../access/key-document.ts";
+import type { ApiKeyRecord } from "../access/key-document.ts";
 import { changeKeyFile } from "./node-key-file.ts";
 import { type OpenKeys, openKeys, openServerToken } from "./node-keys.ts";
 
@@ -29,7 +29,7 @@ afterEach(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-const recordOf = ({ id, secret }: NewApiKey, more: Partial<KeyRecord> = {}): KeyRecord => ({
+const recordOf = ({ id, secret }: NewApiKey, more: Partial<ApiKeyRecord> = {}): ApiKeyRecord => ({
   id,
   name: "ci",
   sha256: createHash("sha256").update(secret).digest("hex"),
@@ -38,7 +38,7 @@ const recordOf = ({ id, secret }: NewApiKey, more: Partial<KeyRecord> = {}): Key
   ...more,
 });
 
-const put = (keys: readonly KeyRecord[]): Promise<void> =>
+const put = (keys: readonly ApiKeyRecord[]): Promise<void> =>
   changeKeyFile(path, () => ({ keys, answer: undefined }));
 
 async function start(mustExist = false): Promise<OpenKeys> {

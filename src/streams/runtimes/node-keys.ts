@@ -54,7 +54,7 @@ export async function openKeys(options: KeyFileOptions): Promise<OpenKeys> {
       const records = await readKeyFile(path);
       if (records === undefined) throw new HapaxError("invalid_options", `${path} is gone`);
       for (const change of keys.replace(records)) onAudit(`API keys: ${change}`);
-      onNote(`keys: ${path} has changed, ${countOf(count(), "key")} in force`);
+      onNote(`keys: ${path} has changed, ${countedNoun(count(), "key")} in force`);
     },
     onBroken(error: unknown) {
       const why = error instanceof Error ? error.message : String(error);
@@ -90,6 +90,6 @@ export function openServerToken(token: string, name: string): Authorize {
   return serverTokenAuthorize(token, { digest: nodeDigest });
 }
 
-export function countOf(count: number, noun: string): string {
+export function countedNoun(count: number, noun: string): string {
   return `${String(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
