@@ -27,7 +27,7 @@ export const callerFaults: readonly Fault[] = [
     guarantee: "G26",
     file: "src/toolkit/idempotency/fetch.ts",
     find: "const record = await store.put(operation, fresh);",
-    replace: "const record: ApiKeyRecord = fresh;\n    void store.put(operation, fresh);",
+    replace: "const record: KeyRecord = fresh;\n    void store.put(operation, fresh);",
     caughtBy: {
       file: FETCH,
       test: "nothing is sent before the store has said that the key is kept",

@@ -70,7 +70,8 @@ export async function openAccess(
 
 /** What this file opens. Providers and signed URLs have lines of their own. */
 function describe(path: string | undefined, keys: OpenKeys | undefined, hasOwn: boolean): string {
-  const file = keys?.hasFile === true ? [`${countedNoun(keys.count(), "key")} of ${path ?? ""}`] : [];
+  const file =
+    keys?.hasFile === true ? [`${countedNoun(keys.count(), "key")} of ${path ?? ""}`] : [];
   const ways = [...file, ...(hasOwn ? [SERVER_TOKEN_VARIABLE] : [])];
   return ways.length === 0 ? "" : `: ${ways.join(", or ")}`;
 }
