@@ -84,13 +84,15 @@ export class Appends {
     const { key, closes, producer } = decision.change;
     const batch = writer.stage(decision.change);
     assert(state.tail >= decision.tail, "W1 an append was decided and not applied");
-    writer.meter.append(command, decision);
     if (key !== undefined) this.#keySweeper.watch(state);
     if (this.#patience.count > 0) {
       if (closes) this.release(state.id);
       else if (producer !== undefined) this.#releaseNext(state, producer.id);
     }
-    return batch.done.then(() => decision);
+    return batch.done.then(() => {
+      writer.meter.append(command, decision);
+      return decision;
+    });
   }
 
   /** Whether an append without identity is identified by its content. */

@@ -13,6 +13,7 @@ import {
   producerClaim,
   sessionClaim,
 } from "../../testing/commands.ts";
+import { openFaultyStore } from "../../../test/kits/faulty-store.ts";
 import { createVirtualClock } from "../../testing/virtual-clock.ts";
 import { Engine } from "./engine.ts";
 import { Histogram, EngineMeter } from "./meter.ts";
@@ -86,6 +87,40 @@ describe("the meter", () => {
     });
     expect(meter.appendedBytes).toBe(5);
     expect(meter.commitChanges.counts.reduce((sum, count) => sum + count)).toBe(4);
+    await engine.close();
+  });
+
+  test("counts the bytes of first bodies and of transactions too, once they are durable", async () => {
+    const { engine, meter } = await openEngine();
+    await engine.create(createCommand("/b" as StreamName, { text: "four" }));
+    expect(meter.appendedBytes).toBe(4);
+    const data = new TextEncoder().encode("three");
+    const append = {
+      kind: "append",
+      stream: A,
+      contentType: undefined,
+      data,
+      closes: false,
+    } as const;
+    const claim = keyClaim("k", "x");
+    await engine.transactions.commit(
+      () => ({ identity: { kind: "key", claim }, operations: [append], bytes: 5 }),
+      "id",
+    );
+    // The log of transactions is the server's own.
+    expect(meter.appendedBytes).toBe(9);
+    await engine.close();
+  });
+
+  test("an append whose commit fails is not counted as accepted", async () => {
+    const store = openFaultyStore(openMemoryStore());
+    const clock = createVirtualClock(1_000_000);
+    const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+    await engine.create(createCommand(A));
+    store.failNextCommit();
+    await expect(engine.append(A, appendCommand("lost"))).rejects.toThrow("a commit failed");
+    expect(engine.meter.outcomes.accepted).toBe(0);
+    expect(engine.meter.appendedBytes).toBe(0);
     await engine.close();
   });
 

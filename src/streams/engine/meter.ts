@@ -59,6 +59,7 @@ export class EngineMeter {
   };
   /** Retries that were recognised, by what they were recognised by. */
   readonly duplicates = { epoch: 0, session: 0, key: 0, content: 0 };
+  /** Bytes of appends, first bodies and transactions that are durable. What the server writes for itself does not count. */
   appendedBytes = 0;
   /** Appends that were held for their predecessors. */
   held = 0;
@@ -78,9 +79,7 @@ export class EngineMeter {
     const isReused = outcome.kind === "duplicate" && outcome.isOther;
     this.outcomes[isReused ? "reused" : outcome.kind] += 1;
     if (isReused) return;
-    if (outcome.kind === "accepted") {
-      this.appendedBytes += command.data.length;
-    } else if (outcome.kind === "duplicate") {
+    if (outcome.kind === "duplicate") {
       this.duplicates[command.producer?.session === undefined ? "epoch" : "session"] += 1;
     } else if (outcome.kind === "replayed") {
       this.duplicates[command.key?.isContent === true ? "content" : "key"] += 1;
