@@ -46,6 +46,18 @@ async function make(...words: readonly string[]) {
 }
 
 describe("create", () => {
+  test("for a certificate: there is no secret to show or to keep", async () => {
+    const words = ["create", "--name", "worker", "--allow", "read", "--certificate", "worker-1"];
+    const { code, stdout, stderr } = await run(words);
+    expect(code).toBe(0);
+    expect(stdout + stderr).not.toContain("hpx_");
+    expect(stored()).toMatchObject([{ name: "worker", certificate: "worker-1" }]);
+    expect(stored()[0]).not.toHaveProperty("sha256");
+    expect((await run(["list"])).stdout).toContain("worker");
+    const bad = await run([...words.slice(0, -1), "a b"]);
+    expect([bad.code, bad.stderr.includes("--certificate must be")]).toEqual([2, true]);
+  });
+
   test("prints the key alone to stdout, once, and keeps only the digest of its secret", async () => {
     const { code, stdout, stderr } = await run([
       "create",

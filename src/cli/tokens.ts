@@ -24,6 +24,8 @@ import {
 } from "../streams/access/check-identity.ts";
 import { ACTIONS, type Grant } from "../streams/access/identity.ts";
 import {
+  CERTIFICATE_RULE,
+  isCertificateName,
   isKeyName,
   KEY_NAME_RULE,
   type ApiKeyRecord,
@@ -51,6 +53,7 @@ const CREATE_OPTIONS = [
   "namespace",
   "quota",
   "expires",
+  "certificate",
 ];
 const ACTS = ["create", "list", "revoke"];
 
@@ -98,11 +101,13 @@ async function create(invocation: Invocation, context: Context): Promise<number>
   const rights = readRights(invocation, context);
   const path = await pathOf(invocation, context);
   const { key, id, secret } = createApiKey(context.random);
-  const { grants, namespace, quotas, name, expiresAt } = rights;
+  const { grants, namespace, quotas, name, expiresAt, certificate } = rights;
   const record: ApiKeyRecord = {
     id,
     name,
-    sha256: hexOf(await webDigest(utf8Of(secret))),
+    ...(certificate === undefined
+      ? { sha256: hexOf(await webDigest(utf8Of(secret))) }
+      : { certificate }),
     createdAt: formatRfc3339(context.nowMs()),
     ...(expiresAt === undefined ? {} : { expiresAt }),
     grants,
@@ -113,10 +118,15 @@ async function create(invocation: Invocation, context: Context): Promise<number>
     if (keys.some((other) => other.id === id)) throw usageFailure("the new id is taken: try again");
     return { keys: [...keys, record], answer: keys.length === 0 };
   });
-  await context.stdout.write(
-    invocation.has("json") ? `${JSON.stringify({ key, ...shownOf(record) })}\n` : `${key}\n`,
-  );
-  await context.stderr.write(`hapax: made key ${id} (${name}) in ${path}; it is shown this once\n`);
+  if (certificate === undefined) {
+    const shown = invocation.has("json") ? JSON.stringify({ key, ...shownOf(record) }) : key;
+    await context.stdout.write(`${shown}\n`);
+    const made = `hapax: made key ${id} (${name}) in ${path}; it is shown this once\n`;
+    await context.stderr.write(made);
+  } else {
+    const facts = { ...record, created: true };
+    await tell(invocation, context, facts, "made", `key ${id} (${name}) for ${certificate}`);
+  }
   if (isFirst) {
     await context.stderr.write(
       "hapax: it is the first key. A server that runs already must be restarted; from then on every request needs a key\n",
@@ -132,6 +142,7 @@ function shownOf(record: ApiKeyRecord): object {
 
 interface CreateRights extends Pick<ApiKeyRecord, "name" | "grants" | "namespace" | "quotas"> {
   readonly expiresAt: string | undefined;
+  readonly certificate: string | undefined;
 }
 
 /** All problems of the command line at once, each with its option. */
@@ -155,6 +166,10 @@ function readRights(invocation: Invocation, context: Context): CreateRights {
   const namespace = given === undefined ? undefined : streamPath(given);
   if (namespace !== undefined) checkNamespace(namespace, "--namespace", problem);
   if (quotas !== undefined) checkQuotas(quotas, "--quota", problem);
+  const certificate = invocation.value("certificate");
+  if (certificate !== undefined && !isCertificateName(certificate)) {
+    problem(`--certificate must be ${CERTIFICATE_RULE}`);
+  }
   const expiresAt = expiryOf(invocation, context, problem);
   if (problems.length > 0) throw usageFailure("the key cannot be made", problems);
   return {
@@ -163,6 +178,7 @@ function readRights(invocation: Invocation, context: Context): CreateRights {
     ...(namespace === undefined ? {} : { namespace }),
     ...(quotas === undefined ? {} : { quotas }),
     expiresAt,
+    certificate,
   };
 }
 
@@ -359,6 +375,11 @@ export const tokensCommand: Command = {
       value: "name=number",
       isRepeatable: true,
       help: "create: such as streamsMax=100 or appendsPerSecond=50; may be repeated",
+    },
+    {
+      name: "certificate",
+      value: "name",
+      help: "create: for clients with a certificate of this name or SHA-256 (serve --tls-client-ca), without a secret",
     },
     { name: "expires", value: "time", help: "create: after 12h, 90d or 52w, or at a time" },
     { name: "yes", short: "y", help: "revoke: do not ask" },

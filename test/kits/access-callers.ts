@@ -109,7 +109,7 @@ export function openDoor(nowS: number): Door {
   const urlKey = { id: "one", secret: randomBytes(32).toString("base64url") };
 
   const byKey = apiKeyAuthorize(
-    { find: (id) => keys.get(id) },
+    { find: (id) => keys.get(id), findByCertificate: () => undefined },
     { digest: nodeDigest, nowMs: () => systemClock.nowMs() },
   );
   /** The value of `Authorization` of a new key. */

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import { systemRandom } from "../../base/random.ts";
 import { createApiKey, type NewApiKey } from "./api-key.ts";
 import { apiKeyAuthorize, ApiKeys, serverTokenAuthorize } from "./api-keys.ts";
-import { ACTIONS, type Authorize, type Credentials } from "./identity.ts";
+import { ACTIONS, type Authorize, type ClientCertificate, type Credentials } from "./identity.ts";
 import type { ApiKeyRecord } from "./key-document.ts";
 
 const sha256 = (text: string | Uint8Array): Buffer => createHash("sha256").update(text).digest();
@@ -26,6 +26,12 @@ const credentials = (authorization: string | undefined): Credentials => ({
   query: "",
   header: (name) => (name === "authorization" ? authorization : undefined),
 });
+
+/** A key that a certificate proves. */
+function asBound(certificate: string, more: Partial<ApiKeyRecord> = {}): ApiKeyRecord {
+  const { sha256: _secret, ...record } = asRecord(createApiKey(systemRandom), more);
+  return { ...record, certificate };
+}
 
 let nowMs = START_MS;
 let digests = 0;
@@ -200,5 +206,62 @@ describe("the server's own token", () => {
       expect(own(credentials(`Bearer ${other}`))).toEqual({ refused: "missing" });
     }
     expect(own(credentials(undefined))).toEqual({ refused: "missing" });
+  });
+});
+
+describe("requests with a certificate", () => {
+  const CERTIFICATE = {
+    commonName: "worker",
+    names: ["DNS:worker-1.internal", "IP Address:10.0.0.1"],
+    fingerprint: "ab".repeat(32),
+  };
+  const askWith = (certificate: ClientCertificate, authorization?: string) =>
+    authorize({ ...credentials(authorization), certificate });
+
+  test.each(["ab".repeat(32), "worker-1.internal", "worker"])(
+    "a key that is bound to %s is proved by it",
+    (bound) => {
+      keys.replace([asBound(bound)]);
+      expect(askWith(CERTIFICATE)).toMatchObject({ grants: [{ actions: ["read"] }] });
+      expect(askWith(CERTIFICATE)).toBe(askWith(CERTIFICATE));
+    },
+  );
+
+  test.each(["WORKER", "worker-1", "internal", "IP Address:10.0.0.1", "10.0.0.1", "ab"])(
+    "a key that is bound to %s is not",
+    (bound) => {
+      keys.replace([asBound(bound)]);
+      expect(askWith(CERTIFICATE)).toEqual({ refused: "missing" });
+    },
+  );
+
+  test("what says most counts: the certificate itself, its host, its name", () => {
+    const record = (bound: string, name: string): ApiKeyRecord => asBound(bound, { name });
+    keys.replace([record("worker", "by-name"), record("worker-1.internal", "by-host")]);
+    expect(askWith(CERTIFICATE)).toMatchObject({ name: expect.stringMatching(/^by-host:/) });
+  });
+
+  test("a revoked or expired key is refused, and one that replaces it is not", () => {
+    keys.replace([asBound("worker", { revokedAt: "2026-11-17T09:00:00Z" })]);
+    expect(askWith(CERTIFICATE)).toEqual(INVALID);
+    keys.replace([asBound("worker", { expiresAt: "2026-11-17T08:00:00Z" })]);
+    expect(askWith(CERTIFICATE)).toMatchObject({ refused: "expired" });
+    const revoked = asBound("worker", { revokedAt: "2026-11-17T09:00:00Z", name: "old" });
+    for (const records of [
+      [revoked, asBound("worker", { name: "new" })],
+      [asBound("worker", { name: "new" }), revoked],
+    ]) {
+      keys.replace(records);
+      expect(askWith(CERTIFICATE)).toMatchObject({ name: expect.stringMatching(/^new:/) });
+    }
+  });
+
+  test("a credential in the request is judged alone, and no secret opens a key of a certificate", () => {
+    const bound = asBound("worker");
+    const key = createApiKey(systemRandom);
+    keys.replace([bound]);
+    expect(askWith(CERTIFICATE, `Bearer ${key.key}`)).toEqual(INVALID);
+    expect(askWith(CERTIFICATE, "Bearer something-else")).toEqual({ refused: "missing" });
+    expect(authorize(credentials(undefined))).toEqual({ refused: "missing" });
   });
 });

@@ -1,5 +1,6 @@
 /**
- * Finds out by its API key who sends a request: `Authorization: Bearer hpx_…`. PROTOCOL.md §21.8.
+ * Finds out by its API key who sends a request: `Authorization: Bearer hpx_…`, or a certificate that TLS has checked. PROTOCOL.md
+ * §21.8.
  *
  *   - a text that is no key is refused before anything is hashed;
  *   - an unknown id and a wrong secret take the same steps: one digest and one comparison. Both get the same answer;
@@ -13,7 +14,13 @@ import { utf8Of } from "../../base/bytes.ts";
 import type { Digest } from "../../base/digest.ts";
 import { parseBearer, parseRfc3339 } from "../../protocol/values.ts";
 import { API_KEY_PREFIX, areSameDigests, parseApiKey } from "./api-key.ts";
-import { ACTIONS, type Authorize, type Identity, type IdentityRefusal } from "./identity.ts";
+import {
+  ACTIONS,
+  type Authorize,
+  type ClientCertificate,
+  type Identity,
+  type IdentityRefusal,
+} from "./identity.ts";
 import type { ApiKeyRecord } from "./key-document.ts";
 
 /** A key that the server knows. */
@@ -27,6 +34,8 @@ export interface ApiKey {
 /** Where keys are found by their id. */
 export interface ApiKeySource {
   find(id: string): ApiKey | undefined;
+  /** The key that is bound to a name or the fingerprint of this certificate. */
+  findByCertificate(certificate: ClientCertificate): ApiKey | undefined;
 }
 
 export interface KeyParts {
@@ -41,6 +50,9 @@ const MISSING: IdentityRefusal = { refused: "missing" };
 const INVALID: IdentityRefusal = { refused: "invalid", detail: "the API key is not valid" };
 const EXPIRED: IdentityRefusal = { refused: "expired", detail: "the API key has expired" };
 const NO_DIGEST = new Uint8Array(32);
+/** The digest of no text that is known: a key of a certificate is proved by TLS alone. */
+const NO_SECRET = "00".repeat(32);
+const DNS = "DNS:";
 
 /** Returns an `Authorize` for API keys. It answers `missing` for a credential of another kind. */
 export function apiKeyAuthorize(source: ApiKeySource, parts: KeyParts): Authorize {
@@ -53,6 +65,11 @@ export function apiKeyAuthorize(source: ApiKeySource, parts: KeyParts): Authoriz
     const header = credentials.header("authorization") ?? "";
     const known = verified.get(header);
     if (known !== undefined && source.find(known.id) === known.key) return answerFor(known.key);
+    if (header === "") {
+      const { certificate } = credentials;
+      const bound = certificate === undefined ? undefined : source.findByCertificate(certificate);
+      return bound === undefined ? MISSING : answerFor(bound);
+    }
     const token = parseBearer(header);
     if (token === undefined || !token.startsWith(API_KEY_PREFIX)) return MISSING;
     const sent = parseApiKey(token);
@@ -128,9 +145,22 @@ function after<T, U>(value: T | Promise<T>, next: (value: T) => U | Promise<U>):
 /** The keys of a document, by id. They can be replaced while requests run. */
 export class ApiKeys implements ApiKeySource {
   #keys: ReadonlyMap<string, ApiKey & { readonly text: string }> = new Map();
+  #byCertificate: ReadonlyMap<string, ApiKey> = new Map();
 
   find(id: string): ApiKey | undefined {
     return this.#keys.get(id);
+  }
+
+  findByCertificate({ fingerprint, names, commonName }: ClientCertificate): ApiKey | undefined {
+    const hosts = names
+      .filter((name) => name.startsWith(DNS))
+      .map((name) => name.slice(DNS.length));
+    // From what says most to what says least.
+    for (const name of [fingerprint, ...hosts, commonName]) {
+      const key = name === undefined ? undefined : this.#byCertificate.get(name);
+      if (key !== undefined) return key;
+    }
+    return undefined;
   }
 
   /**
@@ -151,6 +181,17 @@ export class ApiKeys implements ApiKeySource {
       return [record.id, key] as const;
     });
     this.#keys = new Map(kept);
+    // A revoked key must not stand in the place of one that has come after it.
+    this.#byCertificate = new Map(
+      records
+        .toSorted((one, other) => Number(isRevokedRecord(other)) - Number(isRevokedRecord(one)))
+        .flatMap(({ id, certificate }) => {
+          const key = this.#keys.get(id);
+          return certificate === undefined || key === undefined
+            ? []
+            : [[certificate, key] as const];
+        }),
+    );
     for (const [id, { identity }] of before) {
       if (!this.#keys.has(id)) changes.push(`removed ${identity.name}`);
     }
@@ -165,8 +206,12 @@ export class ApiKeys implements ApiKeySource {
   }
 }
 
+function isRevokedRecord({ revokedAt }: ApiKeyRecord): boolean {
+  return revokedAt !== undefined;
+}
+
 function keyOf(record: ApiKeyRecord): ApiKey {
-  const { id, name, sha256, grants, namespace, quotas, expiresAt, revokedAt } = record;
+  const { id, name, sha256 = NO_SECRET, grants, namespace, quotas, expiresAt, revokedAt } = record;
   const expiresAtMs = expiresAt === undefined ? undefined : parseRfc3339(expiresAt);
   return {
     digest: Uint8Array.from(sha256.match(/../g) ?? [], (byte) => Number.parseInt(byte, 16)),

@@ -33,7 +33,9 @@ export interface ApiKeyRecord {
   /** For people, logs and metrics. Two keys may have the same name, such as an old key and the one that replaces it. */
   readonly name: string;
   /** SHA-256 of the secret, in lower-case hexadecimal digits. */
-  readonly sha256: string;
+  readonly sha256?: string;
+  /** In place of a secret: a name in the client's certificate, or its SHA-256 in lower-case hexadecimal digits. */
+  readonly certificate?: string;
   readonly createdAt: string;
   /** From this time on the key is refused as expired. Default: it does not expire. */
   readonly expiresAt?: string;
@@ -53,12 +55,20 @@ export interface KeyChange<T> {
 const VERSION = 1;
 const NAME = /^[\w.@-]{1,64}$/;
 const DIGEST = /^[0-9a-f]{64}$/;
+const CERTIFICATE_NAME = /^[!-~]{1,253}$/;
 const PROBLEMS_SHOWN_MAX = 20;
 /** The document nests six deep: keys, a key, its grants, a grant, its streams. */
 const DEPTH_MAX = 8;
 
 /** What the name of a key may be, in words. */
 export const KEY_NAME_RULE = "1 to 64 letters, digits, dots, dashes, underscores or at signs";
+
+/** What the name of a certificate may be, in words. */
+export const CERTIFICATE_RULE = "a name of 1 to 253 visible characters, or 64 hexadecimal digits";
+
+export function isCertificateName(text: string): boolean {
+  return CERTIFICATE_NAME.test(text);
+}
 
 export function isKeyName(text: string): boolean {
   return NAME.test(text);
@@ -99,16 +109,24 @@ const DOCUMENT: Readonly<Record<"version" | "keys", MemberCheck>> = {
     for (const [index, entry] of (value as readonly unknown[]).entries()) {
       checkMembers(entry, `keys[${index}]`, RECORD, REQUIRED, problem);
       const id = typeof entry === "object" && entry !== null && "id" in entry ? entry.id : index;
+      if (waysOf(entry) !== 1) {
+        problem(`keys[${index}] must have exactly one of sha256 and certificate`);
+      }
       if (ids.has(id)) problem(`keys[${index}].id is the id of another key in the list`);
       ids.add(id);
     }
   },
 };
 
+/** How many ways there are to prove that one has the key. */
+function waysOf(entry: unknown): number {
+  if (typeof entry !== "object" || entry === null) return 1; // It is no record at all, and that was reported.
+  return Number("sha256" in entry) + Number("certificate" in entry);
+}
+
 const REQUIRED = [
   "id",
   "name",
-  "sha256",
   "createdAt",
   "grants",
 ] as const satisfies readonly (keyof ApiKeyRecord)[];
@@ -122,6 +140,7 @@ const RECORD: Readonly<Record<keyof ApiKeyRecord, MemberCheck>> = {
   id: text(isApiKeyId, "12 letters and digits"),
   name: text(isKeyName, KEY_NAME_RULE),
   sha256: text((given) => DIGEST.test(given), "64 hexadecimal digits in lower case"),
+  certificate: text((given) => CERTIFICATE_NAME.test(given), CERTIFICATE_RULE),
   createdAt: time,
   expiresAt: time,
   grants: checkGrants,
