@@ -181,8 +181,8 @@ class Transcript {
   }
 }
 
-/** Lives of streams, and the tags of pages, which hold them. */
-const OPAQUE = /(?<=Stream-Life",")[^"]+|(?<=life\\":\\")[^"\\]+|(?<=ETag",")[^,]+/g;
+/** Lives of streams, the tags of pages, which hold them, and tokens, which each server signs with its own key. */
+const OPAQUE = /(?<=Stream-Life",")[^"]+|(?<=(?:life|token)\\":\\")[^"\\]+|(?<=ETag",")[^,]+/g;
 
 test(
   "G40 no request of another namespace changes an answer, and none shows what it has",
