@@ -142,7 +142,10 @@ const OPERATIONS: readonly (readonly [Grant, string])[] = [
   [{ actions: ["close"] }, '{"append":{"stream":"/v1/stream/a","close":true}}'],
   [{ actions: ["close"] }, '{"close":{"stream":"/v1/stream/a"}}'],
   [{ actions: ["create"] }, '{"create":{"stream":"/v1/stream/new"}}'],
-  [{ actions: ["read"] }, '{"expect":{"stream":"/v1/stream/nothing","absent":true}}'],
+  [
+    { actions: ["read", "append"] },
+    '{"expect":{"stream":"/v1/stream/nothing","absent":true}},{"append":{"stream":"/v1/stream/a","data":[1]}}',
+  ],
 ];
 
 test.each(OPERATIONS)(

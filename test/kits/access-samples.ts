@@ -102,7 +102,7 @@ const lookAtProducers: Sample = {
 
 /* Transactions. */
 
-const OPERATION_NEEDS = ["append", "create", "close", "consume", "subscribe", "read"] as const;
+const OPERATION_NEEDS = ["append", "create", "close", "consume", "subscribe"] as const;
 
 const commitOf = ({ stream }: Names): string =>
   JSON.stringify({ operations: [{ append: { stream, data: [2] } }] });

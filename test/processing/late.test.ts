@@ -70,9 +70,16 @@ test("G21 G22 no late commit, claim, release, leave or transaction of an earlier
   const consumers = Array.from({ length: 3 }, (_, index) =>
     hapax.consumer({ group: "copy", pattern: "/v1/stream/in/*", leaseMs: 1000, name: `c${index}` }),
   );
-  const runs = consumers.map((consumer, index) =>
-    consumer.run(
+  // The first one begins alone, and holds all streams: it has to hand some over to the others.
+  let begin: () => void = () => undefined;
+  const begun = new Promise<void>((resolve) => {
+    begin = resolve;
+  });
+  const runs = consumers.map(async (consumer, index) => {
+    if (index > 0) await begun;
+    await consumer.run(
       async (batch) => {
+        if (index === 0) begin();
         // Two ways to commit: with its output, and by itself.
         if (index > 0) {
           await hapax.transaction((tx) => {
@@ -86,8 +93,8 @@ test("G21 G22 no late commit, claim, release, leave or transaction of an earlier
         if (copied >= STREAMS * RECORDS) ends.abort();
       },
       { signal: ends.signal },
-    ),
-  );
+    );
+  });
   await Promise.all(runs);
 
   // The next life: it holds all the leases now.

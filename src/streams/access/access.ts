@@ -96,8 +96,10 @@ export class Access {
   /** The beginning that all reachable streams with this beginning have. Undefined: there are none. */
   beginningOf(prefix: string): string | undefined {
     const { namespace } = this;
-    if (namespace === undefined || prefix.startsWith(namespace)) return prefix;
-    return namespace.startsWith(prefix) ? namespace : undefined;
+    if (namespace === undefined) return prefix;
+    const below = `${namespace}/`;
+    if (prefix.startsWith(below)) return prefix;
+    return below.startsWith(prefix) ? below : undefined;
   }
 
   /** Throws the refusal if no grant allows it. */
@@ -110,6 +112,13 @@ export class Access {
     const [first] = actions;
     if (first !== undefined && !actions.some((action) => this.may(action, subject))) {
       throw notAllowed(first);
+    }
+  }
+
+  /** Throws the refusal if the identity has ended since it was let in: a body or a wait may take long. */
+  requireCurrent(nowMs: number): void {
+    if (this.expiresAtMs <= nowMs) {
+      throw new HapaxError("credential_expired", "the credential has expired");
     }
   }
 

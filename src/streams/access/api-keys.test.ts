@@ -140,7 +140,21 @@ describe("requests with an API key", () => {
     }
     digests = 0;
     void authorize(credentials(first));
-    expect(digests).toBe(1); // It was forgotten with the others.
+    expect(digests).toBe(0); // The long ones were not remembered, so nothing had to be forgotten.
+    void authorize(credentials(`Bearer${" ".repeat(500)}${key.key}`));
+    expect(digests).toBe(1);
+    const letters = "bearer".split("");
+    for (let form = 0; form < 64; form += 1) {
+      const word = letters
+        .map((letter, at) => ((form >> at) & 1 ? letter.toUpperCase() : letter))
+        .join("");
+      for (let spaces = 1; spaces <= 160; spaces += 1) {
+        void authorize(credentials(`${word}${" ".repeat(spaces)}${key.key}`));
+      }
+    }
+    digests = 0;
+    void authorize(credentials(first));
+    expect(digests).toBe(1); // It was forgotten with the others: there is a limit of them, too.
   });
 
   test("a key that is revoked while its digest is made is refused", async () => {

@@ -110,6 +110,7 @@ export function serverTokenAuthorize(
 }
 
 const VERIFIED_MAX = 10_000;
+const VERIFIED_CHARS_MAX = 256;
 
 /**
  * Headers that were verified. A map looks for a text by a hash with a secret seed, and compares texts only if all of the hash is equal:
@@ -124,6 +125,7 @@ class Verified<T> {
 
   /** One client can write its header in many ways. So the map has a limit, and then begins anew. */
   add(header: string, found: T): void {
+    if (header.length > VERIFIED_CHARS_MAX) return; // A client with a plain header is remembered.
     if (this.#found.size >= VERIFIED_MAX) this.#found.clear();
     this.#found.set(header, found);
   }
@@ -176,7 +178,10 @@ export class ApiKeys implements ApiKeySource {
       if (old?.text === text) return [record.id, old] as const;
       const key = { ...keyOf(record), text };
       const isRevoked = key.isRevoked && old?.isRevoked !== true;
-      const verb = isRevoked ? "revoked" : old === undefined ? "added" : "changed";
+      // A file that was restored from an old copy brings revoked keys back.
+      const isBack = old?.isRevoked === true && !key.isRevoked;
+      const known = old === undefined ? "added" : "changed";
+      const verb = isRevoked ? "revoked" : isBack ? "REVOKED BEFORE, IN FORCE AGAIN:" : known;
       changes.push(`${verb} ${key.identity.name}`);
       return [record.id, key] as const;
     });

@@ -80,6 +80,8 @@ export function checkNamespace(value: unknown, at: string, problem: Problem): vo
     typeof value === "string" &&
     value.length <= NAMESPACE_CHARS_MAX &&
     value.startsWith(STREAM_ROOT) &&
+    // In a pattern it would be a star.
+    !/%2a/i.test(value) &&
     isPlainPath(value);
   if (!isPath) {
     problem(

@@ -196,6 +196,12 @@ export class Subscriptions implements AppendObserver {
     return this.#withEvents(changes);
   }
 
+  /** Whether a token was issued for this subscription. What it is good for now is not asked. */
+  async isTokenOf(id: SubscriptionId, token: string): Promise<boolean> {
+    const reading = await readToken(await this.#signer.get(), token, this.#writer.nowMs());
+    return reading.kind !== "invalid" && reading.claims.subscription === id;
+  }
+
   /** Whether a token is good for reports about this wake. */
   async checkToken(
     id: SubscriptionId,

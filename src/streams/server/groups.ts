@@ -39,7 +39,11 @@ const GROUP_MISSING: Refusal = {
 interface GroupCall extends RouteCall {
   readonly group: string;
   readonly kept: string;
+  /** Empty for methods without one. */
+  readonly body: Uint8Array;
 }
+
+const NO_BODY = new Uint8Array(0);
 
 type GroupHandler = (call: GroupCall) => Promise<ServerAnswer>;
 
@@ -58,11 +62,13 @@ function operation(
     handle: async (call) => {
       const group = groupOf(call.params);
       const kept = call.access.scoped(group);
+      // Before the check: while a body comes, the group can become another one.
+      const body = call.exchange.method === "POST" ? await readBody(call.exchange) : NO_BODY;
       // A group that follows more than the caller may read is not there for this caller.
       const settings = call.parts.engine.world.groups.byId.get(kept)?.settings;
       const isHidden =
         settings !== undefined && !call.access.mayFollow(action, { group }, settings);
-      return isHidden ? whenHidden : handle({ ...call, group, kept });
+      return isHidden ? whenHidden : handle({ ...call, group, kept, body });
     },
   };
 }
@@ -209,15 +215,15 @@ async function remove({ parts, kept }: GroupCall, act: Act | undefined): Promise
   return isThere ? NO_CONTENT : { ...NO_CONTENT, audit: false };
 }
 
-async function join({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer> {
-  const outcome = await parts.engine.groups.join(kept, parseJoin(await readBody(exchange)));
+async function join({ parts, kept, body }: GroupCall): Promise<ServerAnswer> {
+  const outcome = await parts.engine.groups.join(kept, parseJoin(body));
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   const { member, leaseMs } = outcome;
   return json(201, { member, leaseMs });
 }
 
-async function claim({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer> {
-  const { member, max } = parseGroupClaim(await readBody(exchange));
+async function claim({ parts, kept, body }: GroupCall): Promise<ServerAnswer> {
+  const { member, max } = parseGroupClaim(body);
   const outcome = await parts.engine.groups.claim(kept, member, max);
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   if (outcome.kind === "member_lost") return refuse(encodeLeaseRefusal(outcome));
@@ -229,8 +235,8 @@ async function claim({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer
   return jsonWithList(parts.engine.slices(), list, { handOver, leaseMs, share });
 }
 
-async function commit({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer> {
-  const { member, commits } = parseGroupCommit(await readBody(exchange));
+async function commit({ parts, kept, body }: GroupCall): Promise<ServerAnswer> {
+  const { member, commits } = parseGroupCommit(body);
   const outcome = await parts.engine.groups.commit(kept, member, commits);
   if (outcome.kind === "group_missing") return refuse(GROUP_MISSING);
   if (outcome.kind !== "committed") return refuse(encodeLeaseRefusal(outcome));
@@ -238,26 +244,25 @@ async function commit({ exchange, parts, kept }: GroupCall): Promise<ServerAnswe
   return json(200, { leaseMs, handOver });
 }
 
-async function release({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer> {
-  const { member, leases } = parseGroupRelease(await readBody(exchange));
+async function release({ parts, kept, body }: GroupCall): Promise<ServerAnswer> {
+  const { member, leases } = parseGroupRelease(body);
   const outcome = await parts.engine.groups.release(kept, member, leases);
   return outcome.kind === "group_missing" ? refuse(GROUP_MISSING) : NO_CONTENT;
 }
 
-async function leave({ exchange, parts, kept }: GroupCall): Promise<ServerAnswer> {
-  const outcome = await parts.engine.groups.leave(kept, parseLeave(await readBody(exchange)));
+async function leave({ parts, kept, body }: GroupCall): Promise<ServerAnswer> {
+  const outcome = await parts.engine.groups.leave(kept, parseLeave(body));
   return outcome.kind === "group_missing" ? refuse(GROUP_MISSING) : NO_CONTENT;
 }
 
-async function reset(call: GroupCall): Promise<ServerAnswer> {
-  const body = await readBody(call.exchange);
+function reset(call: GroupCall): Promise<ServerAnswer> {
+  const { body } = call;
   const encode = ({ streams = 0 }: ActOutcome): WholeAnswer => json(200, { streams });
-  return actOnce(call, body, (act) => resetOnce(call, body, act), encode);
+  return actOnce(call, body, (act) => resetOnce(call, act), encode);
 }
 
 async function resetOnce(
-  { parts, group, kept }: GroupCall,
-  body: Uint8Array,
+  { parts, group, kept, body }: GroupCall,
   act: Act | undefined,
 ): Promise<ServerAnswer> {
   const { stream, to } = parseGroupReset(body);

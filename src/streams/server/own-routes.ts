@@ -63,6 +63,14 @@ async function listReadable(
   if (beginning === undefined) return { found: [], next: undefined };
   const slices = parts.engine.slices();
   const found: Found[] = [];
+  const { namespace } = access;
+  if (namespace !== undefined && after < namespace && namespace.startsWith(prefix)) {
+    // The stream of the namespace's own path. Between it and those below it stand names of others.
+    const [first] = parts.engine.list(namespace, "", 1).found;
+    if (first?.state.name === namespace && access.may("read", { stream: namespace })) {
+      found.push(first);
+    }
+  }
   let from: string | undefined = after;
   // One more than asked for tells whether there is a next page.
   while (from !== undefined && found.length <= limit) {
@@ -73,6 +81,8 @@ async function listReadable(
       if (name.startsWith(prefix) && access.may("read", { stream: name })) found.push(one);
     }
     from = page.next;
+    // A page may have looked at many names and have found none.
+    if (page.found.length === 0 && from !== undefined) await slices.turn();
   }
   const shown = found.slice(0, limit);
   return { found: shown, next: found.length > limit ? shown.at(-1)?.state.name : undefined };

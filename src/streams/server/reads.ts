@@ -157,6 +157,7 @@ async function longPoll(
   // A first look, from the beginning of an empty stream, learns at once that there is nothing yet.
   const isFirstLook = request.from.kind === "start";
   const ending = isFirstLook ? "ready" : await waitInPlace(call, state, from);
+  access.requireCurrent(parts.clock.nowMs());
   if (ending === "gone") return refuseMissing(parts, state.name, access);
   return answerPage(exchange, parts, state, from, (page) => {
     const headers = pageHeaders(state, page);

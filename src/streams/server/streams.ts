@@ -141,6 +141,7 @@ async function appendToStream(call: RouteCall): Promise<ServerAnswer> {
   const { received } = exchange;
   const isThere = received !== undefined && received.length <= bodyBytesMax;
   const body = isThere ? received : await exchange.body(bodyBytesMax);
+  if (!isThere) access.requireCurrent(parts.clock.nowMs());
   ticket?.takeBody(body.length);
   let command = parseAppend(head, body);
   // A close without data can be repeated as it is; it has no content, and no window may be in its way.

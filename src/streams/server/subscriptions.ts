@@ -69,12 +69,18 @@ function byToken(summary: string, handle: SubscriptionHandler): RouteOperation {
   return {
     needs: "token",
     summary,
-    handle: (call) => {
+    handle: async (call) => {
       const id = idOf(call.params);
-      const named = subscriptionOf(requireToken(call.exchange));
+      const token = requireToken(call.exchange);
+      const named = subscriptionOf(token);
       const isNamed = named !== undefined && splitScoped(named).name === id;
+      const kept = isNamed ? named : id;
       const { subscriptions } = call.parts.engine;
-      return handle({ ...call, id, kept: isNamed ? named : id, subscriptions });
+      // Before the body: a stranger's body costs nothing but the reading of its head.
+      if (!(await subscriptions.isTokenOf(kept, token))) {
+        throw new HapaxError("token_invalid", "the token is not one of this subscription");
+      }
+      return handle({ ...call, id, kept, subscriptions });
     },
   };
 }

@@ -37,8 +37,11 @@ import { readRoute, type Route, type RouteCall } from "./route.ts";
 import { checkAppend } from "./streams.ts";
 
 const TRANSACTIONS_PATH = "/_hapax/transactions";
-/** What an operation of a transaction can need. */
-const OPERATION_NEEDS = ["append", "create", "close", "consume", "subscribe", "read"] as const;
+/**
+ * A transaction uses up an identity, and a producer's epoch fences. So its sender needs a right to write, also if it only expects
+ * something.
+ */
+const OPERATION_NEEDS = ["append", "create", "close", "consume", "subscribe"] as const;
 
 export const TRANSACTION_ROUTES: readonly Route[] = [
   {
@@ -167,7 +170,7 @@ function checkOperation(access: Access, head: IdentityHead, operation: Operation
       checkAppend(access, operation.stream, producer, operation.closes, operation.body.length > 0);
       return;
     case "create":
-      access.require("create", { stream: operation.command.name });
+      access.require("create", { stream: operation.command.name, producer });
       return;
     case "close":
       access.require("close", { stream: operation.stream, producer });
@@ -175,11 +178,11 @@ function checkOperation(access: Access, head: IdentityHead, operation: Operation
     case "commit":
     case "expect_lease": {
       const { group, stream } = operation.lease;
-      access.require("consume", { group, stream });
+      access.require("consume", { group, stream, producer });
       return;
     }
     case "ack":
-      access.require("subscribe", { subscription: operation.subscription });
+      access.require("subscribe", { subscription: operation.subscription, producer });
       return;
     case "expect_tail":
     case "expect_absent":
