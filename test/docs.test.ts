@@ -21,6 +21,7 @@ import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test, type TestContext } from "vitest";
 import { ERRORS } from "../src/base/errors.ts";
 import { LIMITS } from "../src/protocol/limits.ts";
+import { QUOTAS } from "../src/streams/access/identity.ts";
 import { resolveServerOptions } from "../src/streams/server/options.ts";
 import {
   allBlocks,
@@ -339,9 +340,10 @@ describe("facts", () => {
     expect(rows.toSorted()).toEqual(expected.toSorted());
   });
 
-  test("every limit that PROTOCOL.md names is one of limits.ts or an option", () => {
+  test("every limit that PROTOCOL.md names is one of limits.ts, an option or a quota", () => {
     const members = ["leaseMs", "delayMs", "jitterMs"]; // Of bodies, and not limits.
-    const known = [...Object.keys(LIMITS), ...Object.keys(resolveServerOptions()), ...members];
+    const options = Object.keys(resolveServerOptions());
+    const known: readonly string[] = [...Object.keys(LIMITS), ...options, ...QUOTAS, ...members];
     const named = read("PROTOCOL.md").matchAll(/`([a-z]+(?:[A-Z][a-z]+)*(?:Max|Min|Ms|Default))`/g);
     const names = [...new Set(Array.from(named, (match) => match[1] ?? ""))];
     expect(names.length).toBeGreaterThan(20);
