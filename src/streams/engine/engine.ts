@@ -13,7 +13,7 @@ import type { AppendCommand } from "../core/append.ts";
 import type { Change } from "../core/change.ts";
 import type { CreateCommand, CreateDecision } from "../core/create.ts";
 import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
-import { isSystemStream, type StreamState } from "../core/stream.ts";
+import type { StreamState } from "../core/stream.ts";
 import { assert } from "../../base/assert.ts";
 import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
@@ -338,9 +338,7 @@ export class Engine {
   }
 
   #announce(batch: CommitBatch): void {
-    for (const { stream, start, tail } of batch.advances.values()) {
-      const name = this.world.byId.get(stream)?.name;
-      if (name === undefined || !isSystemStream(name)) this.meter.appendedBytes += tail - start;
+    for (const { stream, tail } of batch.advances.values()) {
       if (this.#tails.hasListeners(stream)) this.#boundaries.remember(stream, tail);
     }
     this.#tails.publish(batch.advances.values());

@@ -79,6 +79,9 @@ export class Lifecycle {
     const state = writer.world.streams.get(command.name);
     assert(state !== undefined, `a stream that was created is not there: id=${nextId}`);
     writer.expiry.watch(state);
-    return batch.done.then(() => decision);
+    return batch.done.then(() => {
+      writer.meter.appendedBytes += command.data.length;
+      return decision;
+    });
   }
 }

@@ -79,7 +79,9 @@ export class EngineMeter {
     const isReused = outcome.kind === "duplicate" && outcome.isOther;
     this.outcomes[isReused ? "reused" : outcome.kind] += 1;
     if (isReused) return;
-    if (outcome.kind === "duplicate") {
+    if (outcome.kind === "accepted") {
+      this.appendedBytes += command.data.length;
+    } else if (outcome.kind === "duplicate") {
       this.duplicates[command.producer?.session === undefined ? "epoch" : "session"] += 1;
     } else if (outcome.kind === "replayed") {
       this.duplicates[command.key?.isContent === true ? "content" : "key"] += 1;
@@ -108,7 +110,10 @@ export class EngineMeter {
       transactions.replayed += 1;
     } else {
       transactions.committed += 1;
-      for (const { kind } of operations) if (kind === "commit") groups.commits += 1;
+      for (const operation of operations) {
+        if (operation.kind === "commit") groups.commits += 1;
+        else if (operation.kind === "append") this.appendedBytes += operation.data.length;
+      }
     }
   }
 
