@@ -65,16 +65,4 @@ export const accessFaults: readonly Fault[] = [
       test: "a function of authorization that > G40 hangs lets no client in",
     },
   },
-  {
-    name: "access: a caller without a token learns which subscriptions there are",
-    guarantee: "G40",
-    file: "src/streams/engine/subscriptions.ts",
-    find: 'if (reading.kind === "invalid") return { kind: "token_invalid" };',
-    replace:
-      'if (!this.#book.byId.has(id)) return MISSING;\n    if (reading.kind === "invalid") return { kind: "token_invalid" };',
-    caughtBy: {
-      file: MATRIX,
-      test: "access on 'node:http' > G40 POST /v1/stream/__ds/subscriptions/{id}/ack answers every credential as its grants say",
-    },
-  },
 ];

@@ -1,0 +1,73 @@
+/** Faults of access: what would let a client do what no grant allows. */
+const MATRIX = "test/protocol/access-matrix.test.ts";
+const REFUSALS = "test/protocol/access-refusals.test.ts";
+const ACCESS = "src/streams/access/access.ts";
+const GATE = "src/streams/server/gate.ts";
+export const accessFaults = [
+    {
+        name: "access: a route has no check",
+        guarantee: "G40",
+        file: "src/streams/server/streams.ts",
+        find: 'needs: ["delete"],',
+        replace: 'needs: "nothing",',
+        caughtBy: {
+            file: MATRIX,
+            test: "access on 'node:http' > G40 DELETE /{stream...} answers every credential as its grants say",
+        },
+    },
+    {
+        name: "access: a namespace is compared without its slash",
+        guarantee: "G40",
+        file: ACCESS,
+        find: 'return stream.startsWith(namespace) && stream[namespace.length] === "/";',
+        replace: "return stream.startsWith(namespace);",
+        caughtBy: {
+            file: MATRIX,
+            test: "access on 'the fast lane' > G40 POST /{stream...} answers every credential as its grants say",
+        },
+    },
+    {
+        name: "access: the namespace comes from a header",
+        guarantee: "G40",
+        file: GATE,
+        find: "return isLater ? this.#wait(Promise.resolve(answer)) : this.#accessOf(answer);",
+        replace: 'const namespace = exchange.header("x-tenant") ?? "";\n    return this.#accessOf(namespace === "" ? answer : { ...answer, namespace });',
+        caughtBy: {
+            file: REFUSALS,
+            test: "with hasFastLane=true > G40 a namespace comes from the identity, and from no header",
+        },
+    },
+    {
+        name: "access: a remembered answer counts for every action",
+        guarantee: "G40",
+        file: ACCESS,
+        find: "let known = this.#known.get(action);\n    if (known === undefined) this.#known.set(action, (known = new Map()));",
+        replace: 'let known = this.#known.get("read");\n    if (known === undefined) this.#known.set("read", (known = new Map()));',
+        caughtBy: {
+            file: REFUSALS,
+            test: "with hasFastLane=true > G40 an answer about one action is not used for another",
+        },
+    },
+    {
+        name: "access: a function that hangs is waited for without end",
+        guarantee: "G40",
+        file: GATE,
+        find: "settled = await Promise.race([answer, late]);",
+        replace: "late.catch(() => undefined);\n      settled = await answer;",
+        caughtBy: {
+            file: REFUSALS,
+            test: "a function of authorization that > G40 hangs lets no client in",
+        },
+    },
+    {
+        name: "access: a caller without a token learns which subscriptions there are",
+        guarantee: "G40",
+        file: "src/streams/engine/subscriptions.ts",
+        find: 'if (reading.kind === "invalid") return { kind: "token_invalid" };',
+        replace: 'if (!this.#book.byId.has(id)) return MISSING;\n    if (reading.kind === "invalid") return { kind: "token_invalid" };',
+        caughtBy: {
+            file: MATRIX,
+            test: "access on 'node:http' > G40 POST /v1/stream/__ds/subscriptions/{id}/ack answers every credential as its grants say",
+        },
+    },
+];

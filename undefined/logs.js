@@ -1,0 +1,29 @@
+/** Faults of what is written: a secret in a log, and a name that is not checked. */
+const SECRETS = "test/protocol/secrets.test.ts";
+const NO_SECRET = "G52 secrets in headers, queries and bodies are in no log, audit, span, metric, error or file name";
+export const logFaults = [
+    {
+        name: "logs: the query is written whole",
+        guarantee: "G52",
+        file: "src/streams/server/redaction.ts",
+        find: 'return HARMLESS.has(name) ? member : "***";',
+        replace: "return HARMLESS.has(name) ? member : query;",
+        caughtBy: { file: SECRETS, test: NO_SECRET },
+    },
+    {
+        name: "logs: the credential is written",
+        guarantee: "G52",
+        file: "src/streams/server/watch.ts",
+        find: "const path = shorten(exchange.path);",
+        replace: 'const path = shorten(exchange.path + (exchange.header("authorization") ?? ""));',
+        caughtBy: { file: SECRETS, test: NO_SECRET },
+    },
+    {
+        name: "logs: a request id is taken unchecked",
+        guarantee: "G52",
+        file: "src/streams/server/request-ids.ts",
+        find: "return sent !== undefined && REQUEST_ID.test(sent) ? sent : this.next();",
+        replace: "return sent !== undefined && REQUEST_ID !== undefined ? sent : this.next();",
+        caughtBy: { file: SECRETS, test: NO_SECRET },
+    },
+];
