@@ -14,6 +14,8 @@ const FILES = [
   "test/bit-flips",
   "test/io-errors",
   "test/storms",
+  "test/client/writes-storms",
+  "src/streams/stores/file/verification",
   "test/heavy",
 ];
 

@@ -20,7 +20,19 @@ async function runVitest(args, tally) {
     env: { HAPAX_TALLY: tally, NODE_ENV: "test" },
   });
   const report = existsSync(tally) ? JSON.parse(readFileSync(tally, "utf8")) : undefined;
-  return { code, tests: report?.tests ?? [] };
+  return { code, tests: report?.tests ?? [], beside: outsideTests(report) };
+}
+
+/** Failures that belong to no test: files that did not load, errors outside of any test. */
+function outsideTests({ broken = [], unhandled = [] } = {}) {
+  return [
+    ...broken.map(({ file, message }) => `failed: ${relative(root, file)}: ${firstLine(message)}`),
+    ...unhandled.map((message) => `failed outside of tests: ${firstLine(message)}`),
+  ];
+}
+
+function firstLine(message = "no message") {
+  return message.split("\n", 1)[0].slice(0, 300);
 }
 
 /** The last lines of a run, and what in them makes it fail. */
@@ -33,10 +45,12 @@ export function summarise(tests, mustGiveReasons) {
   if (failed > 0) problems.push(`${failed} tests failed`);
   const unexplained = skipped.filter((test) => !test.note).length;
   if (mustGiveReasons && unexplained > 0) problems.push(`${unexplained} skips give no reason`);
-  const lines = skipped.map(
-    ({ file, fullName, note }) =>
-      `skipped: ${relative(root, file)} > ${fullName}: ${note || "no reason given"}`,
-  );
+  const title = ({ file, fullName }) => `${relative(root, file)} > ${fullName}`;
+  const lines = skipped.map((test) => `skipped: ${title(test)}: ${test.note || "no reason given"}`);
+  // Last, since the end of a long log is what people see of it.
+  for (const test of tests.filter(({ state }) => state === "failed")) {
+    lines.push(`failed: ${title(test)}: ${firstLine(test.messages?.[0])}`);
+  }
   lines.push(
     `tests: ${passed + failed} ran, ${passed} passed, ${failed} failed, ${skipped.length} skipped`,
   );
@@ -69,7 +83,7 @@ async function testAll(args, tally) {
   const isWhole = args.length === 0;
   const problems = [];
   if (isWhole) await attempt("check failed", check, problems);
-  const { code, tests } = await runVitest(args, tally);
+  const { code, tests, beside } = await runVitest(args, tally);
   if (isWhole) {
     await attempt(
       "planted faults were not caught",
@@ -88,7 +102,7 @@ async function testAll(args, tally) {
   problems.push(...summary.problems);
   if (code !== 0 && summary.problems.length === 0) problems.push(`vitest ended with code ${code}`);
   if (problems.length > 0) console.log(`npm test failed: ${problems.join("; ")}`);
-  for (const line of summary.lines) console.log(line);
+  for (const line of [...beside, ...summary.lines]) console.log(line);
   if (problems.length > 0) process.exitCode = 1;
 }
 

@@ -5,7 +5,7 @@ import { runPowerCuts } from "./crash/power-cuts.ts";
 
 // `npm run test:crash` sets it: the same tests, with everything that there is to try.
 const isLong = process.env["HAPAX_LONG"] !== undefined;
-const SEEDS = isLong ? 10_000 : 500;
+const SEEDS = isLong ? 10_000 : 250;
 const GROUPS = 10;
 const LIMIT_MS = isLong ? 3_600_000 : 60_000;
 

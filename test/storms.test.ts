@@ -10,9 +10,9 @@ import { runStorm, type StormKind, type StormReport } from "./storms/engine-stor
 import { type HttpStormReport, runHttpContention, runHttpStorm } from "./storms/http-storm.ts";
 
 const isLong = process.env["HAPAX_LONG"] !== undefined;
-const SEEDS = 1000;
-const CRASH_SEEDS = isLong ? 1000 : 100;
-const HTTP_SEEDS = isLong ? 1000 : 60;
+const SEEDS = isLong ? 1000 : 400;
+const CRASH_SEEDS = isLong ? 1000 : 60;
+const HTTP_SEEDS = isLong ? 1000 : 30;
 const KINDS: readonly StormKind[] = [
   "session",
   "patient session",

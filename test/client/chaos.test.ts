@@ -21,10 +21,10 @@ beforeAll(async () => {
 afterAll(() => servers.stop());
 
 test(
-  "G19 60 seeds of 200 appends through a proxy with all faults: each once, in order, and every flush is truthful",
+  "G19 30 seeds of 200 appends through a proxy with all faults: each once, in order, and every flush is truthful",
   LIMIT,
   async () => {
-    const reports = await runSeeds(producerChaos, servers, 1, 60);
+    const reports = await runSeeds(producerChaos, servers, 1, 30);
     expect(wrongOf(reports)).toEqual([]);
     const {
       flushed = 0,
@@ -34,9 +34,9 @@ test(
       ...figures
     } = figuresOf(reports);
     // Chaos without harm shows nothing.
-    expect(flushed).toBeGreaterThan(30);
+    expect(flushed).toBeGreaterThan(15);
     expect(Math.min(rejected, unknown, notStored)).toBeGreaterThan(0);
-    for (const [name, count] of Object.entries(figures)) expect(count, name).toBeGreaterThan(5);
+    for (const [name, count] of Object.entries(figures)) expect(count, name).toBeGreaterThan(2);
   },
 );
 

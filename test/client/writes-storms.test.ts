@@ -8,7 +8,8 @@ import { AppendFailure } from "../../src/client/client.ts";
 import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 import { badNetwork, openWriteStage } from "./writes-stage.ts";
 
-const SEEDS = Number(process.env["HAPAX_CLIENT_SEEDS"] ?? 1000);
+const isLong = process.env["HAPAX_LONG"] !== undefined;
+const SEEDS = Number(process.env["HAPAX_CLIENT_SEEDS"] ?? (isLong ? 1000 : 250));
 const APPENDS = 200;
 
 interface Record {

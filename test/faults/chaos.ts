@@ -93,7 +93,7 @@ export const chaosFaults: readonly Fault[] = [
     replace: "first.count > this.#ended + 1)",
     caughtBy: {
       file: CHAOS,
-      test: "G19 60 seeds of 200 appends through a proxy with all faults: each once, in order, and every flush is truthful",
+      test: "G19 30 seeds of 200 appends through a proxy with all faults: each once, in order, and every flush is truthful",
     },
   },
   {

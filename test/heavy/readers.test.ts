@@ -1,4 +1,4 @@
-// A thousand live readers, half of which read nothing, while 200 MB is appended: the server's memory is
+// A thousand live readers, most of which read nothing, while 200 MB is appended: the server's memory is
 // bounded, the readers that read get everything once and in order, and the others are cut and resume
 // where they were. PROTOCOL.md §7
 import { type ChildProcess, spawn } from "node:child_process";
@@ -13,6 +13,10 @@ import { call } from "../protocol/raw-http.ts";
 const MIB = 1024 * 1024;
 const STREAMS = 20;
 const READERS_PER_STREAM = 50;
+// Each reader that reads costs 10 MB of reading. In the long run half of them do, and all the others come back.
+const isLong = process.env["HAPAX_LONG"] !== undefined;
+const AWAKE_PER_STREAM = isLong ? 25 : 8;
+const RESUMED_PER_STREAM = isLong ? READERS_PER_STREAM : 4;
 const APPENDS = 100;
 const APPEND_BYTES = 100_000;
 const STREAM_BYTES = APPENDS * APPEND_BYTES;
@@ -211,7 +215,7 @@ async function resume(reader: Reader, agent: Agent): Promise<void> {
   }
 }
 
-test("a thousand readers, half of them asleep, are served within bounded memory", async () => {
+test("a thousand readers, most of them asleep, are served within bounded memory", async () => {
   expect(DATA_BYTES).toBe(200e6);
   const agent = new Agent({ keepAlive: false, maxSockets: Infinity });
   const writer = new Agent({ keepAlive: true });
@@ -225,8 +229,8 @@ test("a thousand readers, half of them asleep, are served within bounded memory"
     await call("PUT", url, path, { headers: { "content-type": "text/plain" } });
     const readers = Array.from({ length: READERS_PER_STREAM }, () => new Reader(path, expected));
     await Promise.all(readers.map((reader) => reader.open(agent)));
-    awake.push(...readers.slice(0, READERS_PER_STREAM / 2));
-    asleep.push(...readers.slice(READERS_PER_STREAM / 2));
+    awake.push(...readers.slice(0, AWAKE_PER_STREAM));
+    asleep.push(...readers.slice(AWAKE_PER_STREAM));
   }
   expect(await liveReaders()).toBe(STREAMS * READERS_PER_STREAM);
 
@@ -241,8 +245,10 @@ test("a thousand readers, half of them asleep, are served within bounded memory"
   const endings = await Promise.all(asleep.map((reader) => reader.read()));
   expect(new Set(endings)).toEqual(new Set(["cut"]));
   expect(asleep.every(({ confirmed }) => confirmed < STREAM_BYTES)).toBe(true);
-  await Promise.all(asleep.map((reader) => resume(reader, agent)));
-  expectWhole(asleep);
+  const sleepers = READERS_PER_STREAM - AWAKE_PER_STREAM;
+  const back = asleep.filter((_, at) => at % sleepers < RESUMED_PER_STREAM);
+  await Promise.all(back.map((reader) => resume(reader, agent)));
+  expectWhole(back);
   agent.destroy();
   writer.destroy();
 });

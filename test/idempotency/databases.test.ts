@@ -202,7 +202,7 @@ function cases<Tx>(target: () => Target<Tx>): void {
     );
     await expect
       .poll(async () => (await Promise.all(completers.map((one) => one.run()))).includes(1), {
-        timeout: 5000,
+        timeout: 20_000,
       })
       .toBe(true);
     expect(await target().countOf(key)).toBe(2);

@@ -133,7 +133,7 @@ describe("the body of a request", () => {
       body: "abcd",
     });
     expect([again.status, seen]).toEqual([201, ["abcd"]]);
-  }, 5000);
+  });
 
   const upload = (port: number, body: BodyInit, type?: string): Promise<Response> =>
     fetch(`http://127.0.0.1:${port}/up`, {

@@ -266,7 +266,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
 
     test(
       "a lost lease ends the transaction at once, even if its work hangs",
-      { timeout: 10_000 },
+      { timeout: 20_000 },
       async () => {
         const [ledger, other] = [open(1), open(2)];
         const started = deferred();
@@ -348,7 +348,7 @@ function suite<Tx extends object>({ name, open, run }: Client<Tx>): void {
 
     test(
       "a holder that is cut off before its COMMIT delays other calls for a bounded time",
-      { timeout: 10_000 },
+      { timeout: 20_000 },
       async () => {
         const [holder, other] = [open(), open()];
         const cut = deferred();

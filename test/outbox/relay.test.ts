@@ -163,7 +163,7 @@ describe("a relay that dies", () => {
       }),
       { numRuns: 400 },
     );
-  }, 15_000);
+  });
 });
 
 describe("a function as publisher", () => {

@@ -17,6 +17,8 @@ import { jwtAuthorize, type JwtOptions } from "./jwt.ts";
 
 const NOW = 1_800_000_000;
 const REFRESH_MS = 300_000;
+/** Far above what it takes: a slow machine is no fault. */
+const WAIT_MS = 15_000;
 const one = makeKey("one");
 const two = makeKey("two");
 /** Another key under the same name. */
@@ -78,8 +80,8 @@ async function setUp(
   const refresh: Stage["refresh"] = async (note, afterMs = REFRESH_MS) => {
     const [before, calls] = [notes.length, provider.calls];
     clock.advance(afterMs);
-    if (note === undefined) await vi.waitFor(() => expect(provider.calls).toBe(calls + 1));
-    else await vi.waitFor(() => expect(notes.slice(before).join("\n")).toMatch(note));
+    if (note === undefined) await vi.waitFor(() => expect(provider.calls).toBe(calls + 1), WAIT_MS);
+    else await vi.waitFor(() => expect(notes.slice(before).join("\n")).toMatch(note), WAIT_MS);
   };
   return { provider, clock, authorize, notes, refresh };
 }
@@ -149,12 +151,15 @@ describe("a key set", () => {
       server.stop(),
     );
     expect(await outcome(authorize, tokenOf(one))).toBe("unavailable");
-    await vi.waitFor(() => expect(notes.join()).toMatch(/tokens are refused: ECONNREFUSED/));
+    await vi.waitFor(
+      () => expect(notes.join()).toMatch(/tokens are refused: ECONNREFUSED/),
+      WAIT_MS,
+    );
     await provider.start();
     await vi.waitFor(async () => {
       clock.advance(1000);
       expect(await outcome(authorize, tokenOf(one))).toBe("worker");
-    });
+    }, WAIT_MS);
     expect(notes.at(-1)).toBe("jwt: key set with 1 usable keys");
   });
 
@@ -171,7 +176,7 @@ describe("a key set", () => {
     await vi.waitFor(async () => {
       clock.advance(60_000);
       expect(await outcome(authorize, tokenOf(two))).toBe("worker");
-    });
+    }, WAIT_MS);
     expect(notes.at(-1)).toMatch(/new key set with 2 usable keys/);
   });
 
@@ -184,13 +189,13 @@ describe("a key set", () => {
     expect(await outcome(authorize, tokenOf(one))).toBe("worker");
     expect(await outcome(authorize, tokenOf(one, { ...CLAIMS, sub: "new" }))).toBe("new");
     const waiting = outcome(authorize, tokenOf(two));
-    await vi.waitFor(() => expect(clock.pending).toBe(2));
+    await vi.waitFor(() => expect(clock.pending).toBe(2), WAIT_MS);
     clock.advance(LIMITS.jwksWaitMs);
     expect(await waiting).toBe("invalid");
     clock.advance(LIMITS.jwksTimeoutMs);
-    await vi.waitFor(() => expect(notes.at(-1)).toMatch(/did not arrive within 5000 ms/));
+    await vi.waitFor(() => expect(notes.at(-1)).toMatch(/did not arrive within 5000 ms/), WAIT_MS);
     const again = outcome(authorize, tokenOf(two));
-    await vi.waitFor(() => expect(clock.pending).toBe(2));
+    await vi.waitFor(() => expect(clock.pending).toBe(2), WAIT_MS);
     clock.advance(LIMITS.jwksWaitMs);
     expect(await again).toBe("unavailable");
     expect(await outcome(authorize, tokenOf(one))).toBe("worker");
@@ -201,7 +206,7 @@ describe("a key set", () => {
       server.answer = () => undefined;
     });
     const waiting = outcome(authorize, tokenOf(one));
-    await vi.waitFor(() => expect(clock.pending).toBe(2));
+    await vi.waitFor(() => expect(clock.pending).toBe(2), WAIT_MS);
     clock.advance(LIMITS.jwksWaitMs);
     expect(await waiting).toBe("unavailable");
   });
@@ -210,7 +215,7 @@ describe("a key set", () => {
     const never = (): Promise<string> => new Promise(() => undefined);
     const { clock, notes } = await setUp("", undefined, { jwks: never });
     clock.advance(LIMITS.jwksTimeoutMs);
-    await vi.waitFor(() => expect(notes.at(-1)).toMatch(/did not arrive within/));
+    await vi.waitFor(() => expect(notes.at(-1)).toMatch(/did not arrive within/), WAIT_MS);
   });
 
   test("that redirects is refused, and the new place is not called", async () => {

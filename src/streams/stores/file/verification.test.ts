@@ -22,6 +22,8 @@ import { scanWholeSegment, surveyDirectory } from "./survey.ts";
 
 const golden = filesOf(fileURLToPath(new URL("../../../../test/golden/v1/whole", import.meta.url)));
 const folders: string[] = [];
+/** At every byte in the long run. Another bit each time: seven and eight have no common factor. */
+const STEP_BYTES = process.env["HAPAX_LONG"] === undefined ? 7 : 1;
 
 afterAll(() => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
@@ -104,7 +106,7 @@ describe("damage is found, with file and offset", () => {
     const missed: string[] = [];
     let tried = 0;
     for (const { name, from, to } of await coveredPlaces(golden)) {
-      for (let position = from; position < to; position += 3) {
+      for (let position = from; position < to; position += STEP_BYTES) {
         tried += 1;
         const files = changed(golden, name, (bytes) => {
           bytes[position] = (bytes[position] ?? 0) ^ (1 << (position % 8));
@@ -115,8 +117,8 @@ describe("damage is found, with file and offset", () => {
       }
     }
     expect(missed).toEqual([]);
-    expect(tried).toBeGreaterThan(1000);
-  }, 90_000);
+    expect(tried).toBeGreaterThan(500);
+  }, 300_000);
 
   test("a damaged frame is named with its LSN, and the frames behind it are still read", async () => {
     const files = await filled(30);
