@@ -9,6 +9,17 @@ const GATE = "src/streams/server/gate.ts";
 
 export const accessFaults: readonly Fault[] = [
   {
+    name: "access: the first credential of a connection counts for all of its requests",
+    guarantee: "G40",
+    file: "src/streams/runtimes/node-lane-exchange.ts",
+    find: "&& timingSafeEqual(bytes, this.#bytes)) {",
+    replace: ") {",
+    caughtBy: {
+      file: "src/streams/runtimes/node-lane.test.ts",
+      test: "G40 requests of one connection are judged by their own credential, also if they share a length",
+    },
+  },
+  {
     name: "access: a route has no check",
     guarantee: "G40",
     file: "src/streams/server/streams.ts",

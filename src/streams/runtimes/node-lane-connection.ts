@@ -19,7 +19,7 @@ import type { BodyBudget } from "./node-body-budget.ts";
 import { brokenBody, untakenOf } from "./node-exchange.ts";
 import { namedFailure } from "./node-listener.ts";
 import { encodeLaneAnswer, type HeadEnds, requireWhole } from "./node-lane-answer.ts";
-import { LaneExchange } from "./node-lane-exchange.ts";
+import { LaneCredential, LaneExchange } from "./node-lane-exchange.ts";
 import { HeadParser } from "./node-lane-parser.ts";
 
 export interface LaneOptions {
@@ -59,6 +59,7 @@ const parser = new HeadParser();
 export class LaneConnection {
   readonly #socket: Socket;
   readonly #lane: LaneCommon;
+  readonly #credential = new LaneCredential();
   /** Requests without an answer, oldest first. */
   readonly #owed: LaneExchange[] = [];
   /** Bytes that were read and not used: the start of a head, or requests that must wait. */
@@ -158,7 +159,15 @@ export class LaneConnection {
     const { budget, options } = this.#lane;
     const bodyEnd = end + contentLength;
     const body = bodyEnd <= bytes.length ? bytes.subarray(end, bodyEnd) : undefined;
-    const exchange = new LaneExchange(bytes, parser, body, budget, options.publicUrl, this.#socket);
+    const exchange = new LaneExchange(
+      bytes,
+      parser,
+      body,
+      budget,
+      options.publicUrl,
+      this.#socket,
+      this.#credential,
+    );
     assert(this.#receiving === undefined, "a request begins within the body of another one");
     this.#owed.push(exchange);
     if (body === undefined) {

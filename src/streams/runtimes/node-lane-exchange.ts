@@ -1,16 +1,36 @@
 /** An append of the lane as an Exchange: positions in the received bytes, and a body that may still be coming. */
 
+import { timingSafeEqual } from "node:crypto";
 import { HapaxError } from "../../base/errors.ts";
 import type { Exchange, WholeAnswer } from "../server/exchange.ts";
 import type { BodyBudget, BodyShare } from "./node-body-budget.ts";
 import { tooLarge } from "./node-exchange.ts";
-import { findField, type HeadParser } from "./node-lane-parser.ts";
+import { findField, findPlace, type HeadParser } from "./node-lane-parser.ts";
 
 const EMPTY = Promise.resolve(new Uint8Array(0));
 
 interface Waiter {
   readonly resolve: (body: Uint8Array) => void;
   readonly reject: (error: unknown) => void;
+}
+
+/**
+ * The last credential of a connection. A client sends the same one each time, hundreds of bytes: its text is made, and hashed by
+ * those who look it up, once. Compared in constant time, since clients behind a proxy may share a connection.
+ */
+export class LaneCredential {
+  #bytes: Uint8Array = new Uint8Array(0);
+  #text = "";
+
+  textOf(head: Buffer, start: number, end: number): string {
+    const bytes = head.subarray(start, end);
+    if (bytes.length === this.#bytes.length && timingSafeEqual(bytes, this.#bytes)) {
+      return this.#text;
+    }
+    this.#bytes = Uint8Array.from(bytes); // A copy, so that the received bytes are not held.
+    this.#text = head.toString("latin1", start, end);
+    return this.#text;
+  }
 }
 
 export class LaneExchange implements Exchange {
@@ -27,6 +47,7 @@ export class LaneExchange implements Exchange {
   readonly #publicUrl: string | undefined;
   readonly #budget: BodyBudget;
   readonly #connection: { readonly remoteAddress?: string | undefined };
+  readonly #credential: LaneCredential;
   readonly #length: number;
   #pieces: Buffer[] | undefined;
   #share: BodyShare | undefined;
@@ -43,6 +64,7 @@ export class LaneExchange implements Exchange {
     budget: BodyBudget,
     publicUrl: string | undefined,
     connection: { readonly remoteAddress?: string | undefined },
+    credential: LaneCredential,
   ) {
     const { targetStart, queryMark, targetEnd, contentLength } = parser;
     this.path = head.toString("latin1", targetStart, queryMark);
@@ -52,6 +74,7 @@ export class LaneExchange implements Exchange {
     this.#publicUrl = publicUrl;
     this.#budget = budget;
     this.#connection = connection;
+    this.#credential = credential;
     this.#length = contentLength;
     this.received = body;
     this.bytesLeft = body === undefined ? contentLength : 0;
@@ -79,7 +102,11 @@ export class LaneExchange implements Exchange {
   }
 
   header(name: string): string | undefined {
-    return findField(this.#head, this.#fields, name);
+    if (name !== "authorization") return findField(this.#head, this.#fields, name);
+    const at = findPlace(this.#head, this.#fields, name);
+    if (at < 0) return undefined;
+    const [start = 0, end = 0] = [this.#fields[at + 2], this.#fields[at + 3]];
+    return this.#credential.textOf(this.#head, start, end);
   }
 
   body(bytesMax: number): Promise<Uint8Array> {

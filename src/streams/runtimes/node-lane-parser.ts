@@ -87,6 +87,12 @@ export function findField(
   fields: readonly number[],
   name: string,
 ): string | undefined {
+  const at = findPlace(bytes, fields, name);
+  return at < 0 ? undefined : bytes.toString("latin1", fields[at + 2], fields[at + 3]);
+}
+
+/** Returns where a field begins in `fields`: the start and the end of its value follow two and three behind. -1: there is none. */
+export function findPlace(bytes: Buffer, fields: readonly number[], name: string): number {
   let hash = hashes.get(name);
   if (hash === undefined) {
     hash = hashOf(name);
@@ -94,10 +100,9 @@ export function findField(
   }
   for (let at = 0; at < fields.length; at += 4) {
     if (fields[at] !== hash) continue;
-    if (!isNamed(bytes, fields[at + 1] ?? 0, name)) return undefined;
-    return bytes.toString("latin1", fields[at + 2], fields[at + 3]);
+    return isNamed(bytes, fields[at + 1] ?? 0, name) ? at : -1;
   }
-  return undefined;
+  return -1;
 }
 
 function isNamed(bytes: Uint8Array, start: number, name: string): boolean {

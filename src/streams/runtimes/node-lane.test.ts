@@ -7,7 +7,7 @@ import { openMemoryStore } from "../stores/memory.ts";
 import { type GatedStore, openGatedStore } from "../../../test/kits/gated-store.ts";
 import { type NodeServer, type NodeServerOptions, startNodeServer } from "./node.ts";
 import { BodyBudget } from "./node-body-budget.ts";
-import { LaneExchange } from "./node-lane-exchange.ts";
+import { LaneCredential, LaneExchange } from "./node-lane-exchange.ts";
 import { HeadParser } from "./node-lane-parser.ts";
 
 const servers: NodeServer[] = [];
@@ -205,6 +205,29 @@ describe("what is unusual goes to node:http with every byte", () => {
   });
 });
 
+test("G40 requests of one connection are judged by their own credential, also if they share a length", async () => {
+  const names = new Map([
+    ["Bearer one", "a"],
+    ["Bearer two", "b"],
+  ]);
+  const server = await start({
+    authorize: ({ header }) => {
+      const stream = names.get(header("authorization") ?? "");
+      if (stream === undefined) return { refused: "invalid" };
+      return { name: stream, grants: [{ actions: ["create", "append"], streams: [`/${stream}`] }] };
+    },
+  });
+  for (const [authorization, stream] of names) {
+    const headers = { "content-type": "text/plain", authorization };
+    expect((await fetch(`${server.url}/${stream}`, { method: "PUT", headers })).status).toBe(201);
+  }
+  const client = new Client(server);
+  const by = (token: string): string => `Authorization: Bearer ${token}\r\n`;
+  const sent = ["one", "one", "two", "one", "no!", "two"];
+  for (const token of sent) client.socket.write(append("x", "/a", by(token)));
+  expect(await client.answers(sent.length)).toEqual([204, 204, 403, 204, 401, 403]);
+});
+
 describe("bodies", () => {
   test("a request is refused before its body has come, and the rest of the body is no request", async () => {
     const server = await startWithStream({ bodyBytesMax: 100 });
@@ -225,7 +248,7 @@ describe("bodies", () => {
       `POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${length}\r\n\r\n`,
     );
     expect(parser.parse(head, 0)).toBe("whole");
-    return new LaneExchange(head, parser, undefined, budget, undefined, {});
+    return new LaneExchange(head, parser, undefined, budget, undefined, {}, new LaneCredential());
   }
 
   test("bodies that are being received count against the budget, and give it back at their end", async () => {
