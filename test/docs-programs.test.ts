@@ -176,10 +176,14 @@ test.concurrent.for(programs)(
       },
     });
     let complaints = "";
-    child.stdout.resume(); // A program whose output is not read stops when the pipe is full.
+    let output = "";
+    child.stdout.setEncoding("utf8").on("data", (text: string) => (output += text));
     // console.assert does not end a program; it is heard here.
     child.stderr.setEncoding("utf8").on("data", (text: string) => (complaints += text));
     const code = await new Promise((resolve) => child.on("close", resolve));
-    expect({ code, complaints }).toEqual({ code: 0, complaints: "" });
+    // A program that is a suite says on stdout what has failed.
+    const printed =
+      code === 0 ? "" : (output.match(/^.*not ok[^]*?\.\.\.$/gm) ?? [output]).join("\n");
+    expect({ code, complaints, printed }).toEqual({ code: 0, complaints: "", printed: "" });
   },
 );
