@@ -261,6 +261,7 @@ const EXAMPLES: Readonly<
     bad: ["https://a.example", [1], ["a.example"], ["https://a.example/"], true],
   },
   insecurePublic: { good: [true, false], bad: ["yes"] },
+  requireAuth: { good: [false], bad: ["yes", 1] },
   quotas: {
     good: [{}, { appendsPerSecond: 100, streamsMax: 0 }, { storedBytesMax: 2 ** 53 - 1 }],
     bad: [[], null, "appendsPerSecond=1", { appends: 1 }, { requestsMax: -1 }, { streamsMax: 1.5 }],

@@ -6,7 +6,11 @@
 import { dirname, join } from "node:path";
 
 import { isLoopback } from "../protocol/origin.ts";
-import { SERVER_TOKEN_VARIABLE, TOKENS_FILE_NAME } from "../streams/access/key-document.ts";
+import {
+  noCredentialText,
+  SERVER_TOKEN_VARIABLE,
+  TOKENS_FILE_NAME,
+} from "../streams/access/key-document.ts";
 import { nearest, quote } from "./arguments.ts";
 import type { Invocation } from "./command.ts";
 import { type ConfigFile, findConfigFile, readConfigFile } from "./config-file.ts";
@@ -74,8 +78,10 @@ async function resolveServe(
   checkPlace(given, problems);
   checkTls(given, problems);
   checkJwt(given, problems);
+  if (context.env[SERVER_TOKEN_VARIABLE] === "") problems.push(EMPTY_TOKEN);
   if (problems.length === 0 && !(await hasAuthentication(optionsOf(settings), context))) {
     checkReach(given, problems);
+    checkRequired(given, optionsOf(settings), problems);
   }
   if (problems.length > 0) {
     const first = problems.length === 1 ? "an option is" : `${String(problems.length)} options are`;
@@ -199,7 +205,7 @@ async function hasAuthentication(
   { env, keyFiles }: Context,
 ): Promise<boolean> {
   if ([tokensFile, jwtJwks, signingKeysFile].some((one) => one !== undefined)) return true;
-  if ((env[SERVER_TOKEN_VARIABLE] ?? "") !== "") return true;
+  if (env[SERVER_TOKEN_VARIABLE] !== undefined) return true;
   if (dir === undefined) return false;
   const path = join(dir, TOKENS_FILE_NAME);
   return keyFiles.read(path).then(
@@ -217,6 +223,20 @@ function checkReach(given: ReadonlyMap<string, Setting>, problems: string[]): vo
       "is no authentication and every client that reaches this address can read, write and delete. " +
       "Make a key with hapax tokens create, or add --insecure-public if you trust the whole network",
   );
+}
+
+/** Unlike other variables: a secret that could not be read leaves an empty one, and the server would be open. */
+const EMPTY_TOKEN = `${SERVER_TOKEN_VARIABLE} is set and empty; set it to a token (openssl rand -hex 32 makes one), or unset it`;
+
+function checkRequired(
+  given: ReadonlyMap<string, Setting>,
+  { dir }: ServeOptions,
+  problems: string[],
+): void {
+  const setting = given.get("requireAuth");
+  if (setting?.value !== true) return;
+  const path = dir === undefined ? undefined : join(dir, TOKENS_FILE_NAME);
+  problems.push(`${setting.name}: ${noCredentialText(path)}`);
 }
 
 function optionsOf(settings: readonly Setting[]): ServeOptions {

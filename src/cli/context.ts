@@ -33,6 +33,8 @@ export interface ServeOptions {
   readonly tokensFile?: string;
   /** One token with all rights. It comes from the environment alone: a flag would show it to all users, a file would keep it. */
   readonly serverToken?: string;
+  /** Refuses to start without a file of keys, a token, a provider or keys of signed URLs. */
+  readonly requireAuth: boolean;
   readonly longPollMs: number;
   readonly bodyBytesMax: number;
   readonly sseSecondsMax: number;

@@ -104,6 +104,14 @@ export const SERVE_TABLE: {
     fallback: undefined,
     reload: "restart",
   },
+  requireAuth: {
+    flag: "require-auth",
+    env: "HAPAX_REQUIRE_AUTH",
+    help: "refuse to start if there is no file of keys, no HAPAX_SERVER_TOKEN, no --jwt-jwks and no --signing-keys-file",
+    kind: toggle(),
+    fallback: false,
+    reload: "restart",
+  },
   longPollMs: {
     flag: "long-poll-ms",
     env: "HAPAX_LONG_POLL_MS",

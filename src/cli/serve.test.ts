@@ -49,6 +49,7 @@ describe("options", () => {
       port: 4437,
       dir: "./hapax-data",
       durability: "fsync",
+      requireAuth: false,
       longPollMs: 30_000,
       bodyBytesMax: 16 * 1024 * 1024,
       sseSecondsMax: 60,
@@ -163,6 +164,24 @@ describe("options", () => {
       expect((await serve(["--host", host, "--insecure-public"])).options?.host).toBe(host);
     },
   );
+
+  test("--require-auth refuses to start without a credential, and says where it looked", async () => {
+    const flags = ["--dir", "/nowhere", "--require-auth"];
+    const refused = await serve(flags);
+    expect([refused.code, refused.options]).toEqual([2, undefined]);
+    expect(refused.stderr).toContain("--require-auth: authentication is required");
+    expect(refused.stderr).toContain("there is no /nowhere/tokens.json; make a key with");
+    expect((await serve(["--memory"], { HAPAX_REQUIRE_AUTH: "1" })).code).toBe(2);
+    const token = { HAPAX_SERVER_TOKEN: "t".repeat(32) };
+    expect((await serve(flags, token)).options?.requireAuth).toBe(true);
+    expect((await serve([...flags, "--signing-keys-file", "/keys"])).options).toBeDefined();
+  });
+
+  test("an empty token is a mistake, and not no token", async () => {
+    const refused = await serve([], { HAPAX_SERVER_TOKEN: "" });
+    expect([refused.code, refused.options]).toEqual([2, undefined]);
+    expect(refused.stderr).toContain("HAPAX_SERVER_TOKEN is set and empty; set it to a token");
+  });
 
   test("a certificate and its key come together, by flags or by the environment", async () => {
     const pair = { certFile: "/c.pem", keyFile: "/k.pem" };

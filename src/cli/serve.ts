@@ -44,8 +44,8 @@ async function runServe(invocation: Invocation, context: Context): Promise<numbe
 }
 
 function withServerToken(options: ServeOptions, { env }: Context): ServeOptions {
-  const serverToken = env[SERVER_TOKEN_VARIABLE] ?? "";
-  return serverToken === "" ? options : { ...options, serverToken };
+  const serverToken = env[SERVER_TOKEN_VARIABLE];
+  return serverToken === undefined ? options : { ...options, serverToken };
 }
 
 async function announce(
@@ -127,6 +127,8 @@ export const serveCommand: Command = {
     "",
     "If there is a file of API keys (see: hapax help tokens), every request needs a key of it. HAPAX_SERVER_TOKEN is one token with",
     "all rights, for a container that has no file: at least 32 characters. It is no flag, because other users see flags.",
+    "Without any credential the server lets every client in, says so, and listens on this machine only. --require-auth refuses to",
+    "start then: set it where a missing file of keys would be a mistake.",
     "With --jwt-jwks it also takes tokens (JWT) of an identity provider, with --signing-keys-file signed URLs. With any of these every",
     "request needs one of them.",
     "",

@@ -118,4 +118,15 @@ export const apiKeyFaults: readonly Fault[] = [
       test: "a file that changes > a new key is let in and a revoked one refused, both within a second",
     },
   },
+  {
+    name: "api keys: a server that requires authentication starts without a credential",
+    guarantee: "G40",
+    file: "src/streams/runtimes/node-access.ts",
+    find: "if (requireAuth) throw new HapaxError",
+    replace: 'if (requireAuth && path === "") throw new HapaxError',
+    caughtBy: {
+      file: "src/streams/runtimes/node-access.test.ts",
+      test: "G40 a server in memory starts with a warning, or not at all where authentication is required",
+    },
+  },
 ];

@@ -27,6 +27,15 @@ export const TOKENS_FILE_NAME = "tokens.json";
 /** The variable of the environment that has the server's own token. */
 export const SERVER_TOKEN_VARIABLE = "HAPAX_SERVER_TOKEN";
 
+/** Why a server that requires authentication does not start. `path`: where a file of keys would be. */
+export function noCredentialText(path: string | undefined): string {
+  const file = path === undefined ? "" : `there is no ${path}; `;
+  return (
+    `authentication is required, and no credential is configured: ${file}make a key with hapax tokens create, ` +
+    `or set ${SERVER_TOKEN_VARIABLE}, --jwt-jwks or --signing-keys-file`
+  );
+}
+
 /** What is kept of a key. Times are texts such as `2026-11-17T09:00:00.000Z`. */
 export interface ApiKeyRecord {
   readonly id: string;

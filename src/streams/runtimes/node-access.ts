@@ -4,10 +4,15 @@
  */
 
 import { join } from "node:path";
+import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { anyOf } from "../access/any-of.ts";
 import type { Authorize } from "../access/identity.ts";
-import { SERVER_TOKEN_VARIABLE, TOKENS_FILE_NAME } from "../access/key-document.ts";
+import {
+  noCredentialText,
+  SERVER_TOKEN_VARIABLE,
+  TOKENS_FILE_NAME,
+} from "../access/key-document.ts";
 import { fileState, FileWatch } from "./node-file-watch.ts";
 import { countedNoun, type OpenKeys, openKeys, openServerToken } from "./node-keys.ts";
 import { openTokens, type TokenOptions } from "./node-tokens.ts";
@@ -19,11 +24,13 @@ export interface AccessOptions extends TokenOptions {
   readonly tokensFile?: string;
   /** One token with all rights. */
   readonly serverToken?: string;
+  /** Refuses to start where no way to get a credential is configured. Default false. */
+  readonly requireAuth?: boolean;
 }
 
 export interface AccessListeners {
   readonly onAudit: (line: string) => void;
-  readonly onNote: (line: string) => void;
+  readonly onNote: (line: string, level?: "warn") => void;
   readonly onFault: (error: unknown) => void;
 }
 
@@ -49,12 +56,11 @@ export async function openAccess(
     throw error;
   });
   const others = [...own, ...tokens.authorizers];
-  if (path !== undefined && keys?.hasFile === false && others.length === 0) {
-    keys.close();
-    return watchForFirstKey(path, listeners);
+  if (keys?.hasFile !== true && others.length === 0) {
+    keys?.close();
+    return withoutAuthentication(options, path, listeners);
   }
   const authorizers = [...(keys === undefined ? [] : [keys.authorize]), ...others];
-  if (authorizers.length === 0) return { authorize: undefined, close: () => undefined };
   const line = describe(path, keys, own.length > 0);
   const isShut = others.length === 0 && keys?.count() === 0;
   const advice = isShut ? "; NO CLIENT CAN GET IN, see: hapax tokens create" : "";
@@ -76,14 +82,27 @@ function describe(path: string | undefined, keys: OpenKeys | undefined, hasOwn: 
   return ways.length === 0 ? "" : `: ${ways.join(", or ")}`;
 }
 
+/** A missing file of keys must not open a server in silence. */
+function withoutAuthentication(
+  { requireAuth = false }: AccessOptions,
+  path: string | undefined,
+  listeners: AccessListeners,
+): OpenAccess {
+  if (requireAuth) throw new HapaxError("invalid_options", noCredentialText(path));
+  listeners.onNote(
+    "NO AUTHENTICATION: every client that reaches this server can read, write and delete; " +
+      "hapax tokens create makes a key, --require-auth refuses to start without one",
+    "warn",
+  );
+  if (path === undefined) return { authorize: undefined, close: () => undefined };
+  return watchForFirstKey(path, listeners);
+}
+
 /** A person who makes a first key believes that the server now demands it. */
-async function watchForFirstKey(
-  path: string,
-  { onNote, onFault }: AccessListeners,
-): Promise<OpenAccess> {
+function watchForFirstKey(path: string, { onNote, onFault }: AccessListeners): OpenAccess {
   const warn = async (): Promise<void> => {
     if ((await fileState([path])) === "missing") return;
-    onNote(`${path} is there now, and THIS SERVER STILL LETS EVERY CLIENT IN: restart it`);
+    onNote(`${path} is there now, and THIS SERVER STILL LETS EVERY CLIENT IN: restart it`, "warn");
   };
   const watched = {
     paths: [path],

@@ -18,7 +18,7 @@ const PROGRESS_MS = 1000;
 
 export async function serve(options: ServeStoreOptions): Promise<NodeServer> {
   const { log, dir } = options;
-  const onNote = (note: string): void => log(noteEntry(note, Date.now()));
+  const onNote = (note: string, level?: "warn"): void => log(noteEntry(note, Date.now(), level));
   const { onFault = (error: unknown) => log(faultEntry(error, Date.now())) } = options;
   const { onAudit: write = (entry: AuditEntry) => log(auditLogEntry(entry)) } = options;
   const onAudit = (change: string): void => {
