@@ -37,8 +37,10 @@ export interface LogEntry {
   readonly bytesIn?: number;
   /** Bytes of the answer's body. */
   readonly bytesOut?: number;
-  /** The name of the identity that sent the request. */
+  /** The name of the identity that sent the request. Absent: the route asks for none, or none is known. */
   readonly identity?: string;
+  /** The namespace that the identity is confined to. */
+  readonly namespace?: string;
   /** The address of the client. */
   readonly peer?: string;
   /** Of a fault. */
@@ -49,7 +51,7 @@ export interface LogEntry {
 /** Takes log entries. The server ignores what it throws or rejects with. */
 export type Log = (entry: LogEntry) => void;
 
-/** An act that an operator must be able to find again. */
+/** An act that an operator must be able to find again. Each text has a limit: PROTOCOL.md §22.4. */
 export interface AuditEntry {
   /** RFC 3339 in UTC, with milliseconds. */
   readonly time: string;
@@ -59,8 +61,10 @@ export interface AuditEntry {
   readonly outcome: "done" | "refused" | "failed";
   /** What it was done to: a stream, a group, a subscription. */
   readonly target?: string;
-  /** The name of the identity that asked for it. */
+  /** The name of the identity that asked for it. Absent: no identity is known. */
   readonly identity?: string;
+  /** The namespace that the identity is confined to. */
+  readonly namespace?: string;
   /** The address of the client. */
   readonly peer?: string;
   readonly requestId?: string;

@@ -133,6 +133,33 @@ test("G40 a caller that is bound to its producers fences no other one", async ()
   expect(codeOf(await find("theirs"))).toBe(NOT_ALLOWED);
 });
 
+test("G40 a caller that is bound to its producers sees no other one", async () => {
+  const bound = { actions: ["read", "append", "admin"] as const, producers: ["mine-*"] };
+  const stage = open([bound]);
+  await as(stage, "root")("PUT", "/v1/stream/a", JSON_TYPE);
+  for (const id of ["a", "mine-1", "mine-2", "z"]) {
+    const producer = { "producer-id": id, "producer-epoch": "9", "producer-seq": "0" };
+    const sent = as(stage, "root")("POST", "/v1/stream/a", { ...JSON_TYPE, ...producer }, "1");
+    expect(codeOf(await sent)).toBe(200);
+  }
+  const list = async (query: string): Promise<unknown> => {
+    const answer = await as(stage, "guest")("GET", `/_hapax/producers?stream=/v1/stream/a${query}`);
+    const { producers, next } = JSON.parse(textOf(answer)) as {
+      producers: { producerId: string }[];
+      next?: string;
+    };
+    return [producers.map(({ producerId }) => producerId), next];
+  };
+  expect(await list("")).toEqual([["mine-1", "mine-2"], undefined]);
+  expect(await list("&limit=1")).toEqual([["mine-1"], "mine-1"]);
+  expect(await list("&limit=1&after=mine-1")).toEqual([["mine-2"], undefined]);
+  const look = (id: string): Promise<ServerAnswer> =>
+    as(stage, "guest")("HEAD", "/v1/stream/a", { "producer-id": id });
+  expect(await look("mine-1")).toMatchObject({ status: 200, headers: { "Producer-Epoch": "9" } });
+  for (const id of ["a", "nobody"]) expect((await look(id)).status).toBe(403);
+  expect((await as(stage, "guest")("HEAD", "/v1/stream/a")).status).toBe(200);
+});
+
 const OPERATIONS: readonly (readonly [Grant, string])[] = [
   [{ actions: ["append"] }, '{"append":{"stream":"/v1/stream/a","data":[1]}}'],
   [

@@ -4,6 +4,9 @@ import type { Fault } from "./faults.ts";
 
 const MATRIX = "test/protocol/access-matrix.test.ts";
 const REFUSALS = "test/protocol/access-refusals.test.ts";
+const INSIDES = "test/access/insides.test.ts";
+const STOPPED =
+  "G40 why a server has stopped is told to those who may observe all of it, and to no other caller";
 const ACCESS = "src/streams/access/access.ts";
 const GATE = "src/streams/server/gate.ts";
 
@@ -74,6 +77,44 @@ export const accessFaults: readonly Fault[] = [
     caughtBy: {
       file: REFUSALS,
       test: "a function of authorization that > G40 hangs lets no client in",
+    },
+  },
+  {
+    name: "access: an answer tells why the server has stopped",
+    guarantee: "G40",
+    file: "src/streams/server/problem.ts",
+    find: "return INSIDES[code] ?? message;",
+    replace: 'return isInside({ code } as HapaxError) ? "" : message;',
+    caughtBy: { file: INSIDES, test: STOPPED },
+  },
+  {
+    name: "access: a tenant that may observe learns why the server has stopped",
+    guarantee: "G40",
+    file: "src/streams/server/health.ts",
+    find: 'mayKnow = access.namespace === undefined && access.may("observe");',
+    replace: 'mayKnow = access.may("observe");',
+    caughtBy: { file: INSIDES, test: STOPPED },
+  },
+  {
+    name: "access: an administrator of a namespace injects faults",
+    guarantee: "G40",
+    file: "src/streams/server/router.ts",
+    find: '(await gate.admit(exchange)).requireWholeServer("admin");',
+    replace: '(await gate.admit(exchange)).require("admin");',
+    caughtBy: {
+      file: INSIDES,
+      test: "G40 faults are injected by those alone who may administer the whole server",
+    },
+  },
+  {
+    name: "access: a look at a producer is not bound by the grant",
+    guarantee: "G40",
+    file: "src/streams/server/streams.ts",
+    find: 'access.require("read", { stream: name, producer: id });',
+    replace: 'access.require("read", { stream: name });',
+    caughtBy: {
+      file: "test/access/grants.test.ts",
+      test: "G40 a caller that is bound to its producers sees no other one",
     },
   },
 ];

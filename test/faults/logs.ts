@@ -31,4 +31,15 @@ export const logFaults: readonly Fault[] = [
     replace: "return sent !== undefined && REQUEST_ID !== undefined ? sent : this.next();",
     caughtBy: { file: SECRETS, test: NO_SECRET },
   },
+  {
+    name: "logs: strangers and identities share the refusals of the audit",
+    guarantee: "G52",
+    file: "src/streams/server/audit.ts",
+    find: 'let key = identity === undefined ? STRANGERS : joinScoped(namespace ?? "", identity);',
+    replace: 'let key = identity === "" ? joinScoped(namespace, identity) : STRANGERS;',
+    caughtBy: {
+      file: "src/streams/server/audit.test.ts",
+      test: "G52 neither strangers nor another identity can hide the refusals of an identity",
+    },
+  },
 ];

@@ -115,6 +115,14 @@ export class Access {
     }
   }
 
+  /** Throws the refusal unless the identity has no namespace and a grant allows the action on everything. */
+  requireWholeServer(action: Action): void {
+    const isAllowed =
+      this.namespace === undefined &&
+      this.#grants.some((grant) => grant.actions.has(action) && isForAll(grant));
+    if (!this.isUnlimited && !isAllowed) throw notAllowed(action);
+  }
+
   /** Throws the refusal if the identity has ended since it was let in: a body or a wait may take long. */
   requireCurrent(nowMs: number): void {
     if (this.expiresAtMs <= nowMs) {
@@ -187,6 +195,10 @@ function compile(grant: Grant): CompiledGrant {
     subscriptions: grant.subscriptions?.map((text) => namePattern(text)),
     producers: grant.producers?.map((text) => namePattern(text)),
   };
+}
+
+function isForAll({ streams, groups, subscriptions, producers }: CompiledGrant): boolean {
+  return [streams, groups, subscriptions, producers].every((limit) => limit === undefined);
 }
 
 function namePattern(text: string): NamePattern {

@@ -119,6 +119,7 @@ export class Appends {
     name: StreamName,
     after: string,
     count: number,
+    mayShow: (id: ProducerId) => boolean = () => true,
   ): Promise<readonly ProducerView[] | Missing | Gone> {
     const writer = this.#writer;
     const state = writer.find(name);
@@ -129,7 +130,7 @@ export class Appends {
     const names = new FirstNames<ProducerId>(after, count);
     for (const [id, { lastSequence }] of known ?? []) {
       if (!slices.take()) await slices.turn();
-      if (lastSequence >= 0) names.add(id);
+      if (lastSequence >= 0 && mayShow(id)) names.add(id);
     }
     const views: ProducerView[] = [];
     for (const id of names.take()) {

@@ -85,6 +85,7 @@ export class GroupCommit {
   readonly #defer: Defer;
   readonly #watch: CommitWatch;
   readonly #holdings: Holdings | undefined;
+  readonly #onStopped: (error: HapaxError) => void;
   readonly #flights = new Map<StreamId, PendingStream>();
   /** Streams that a batch creates or removes, by name, until that batch is durable. */
   readonly #lifecycles = new Map<StreamName, CommitBatch>();
@@ -102,8 +103,10 @@ export class GroupCommit {
     defer: Defer = queueMicrotask,
     watch: CommitWatch = () => () => undefined,
     holdings?: Holdings,
+    onStopped: (error: HapaxError) => void = () => undefined,
   ) {
     this.#holdings = holdings;
+    this.#onStopped = onStopped;
     this.#defer = defer;
     this.#watch = watch;
     this.#store = store;
@@ -296,5 +299,6 @@ export class GroupCommit {
     this.#stopped = new HapaxError("writes_stopped", `a commit failed: ${message}`, { cause });
     batch.reject(this.#stopped);
     for (const waiting of this.#waiting.splice(0)) waiting.reject(this.#stopped);
+    this.#onStopped(this.#stopped);
   }
 }

@@ -207,13 +207,14 @@ export class Engine {
     return this.#appends.producer(name, id);
   }
 
-  /** Producers of a stream in the order of their ids, after `after`. */
+  /** Producers of a stream in the order of their ids, after `after`. `mayShow` refuses those that the caller must not see. */
   producers(
     name: StreamName,
     after: string,
     count: number,
+    mayShow?: (id: ProducerId) => boolean,
   ): Promise<readonly ProducerView[] | Missing | Gone> {
-    return this.#appends.producers(name, after, count);
+    return this.#appends.producers(name, after, count, mayShow);
   }
 
   /** Forgets epoch and sequence of a producer; its sessions stay fenced. */
@@ -293,7 +294,7 @@ export class Engine {
     return Promise.race([done, late]).finally(cancel);
   }
 
-  #createCommit({ store, clock, defer }: EngineParts): GroupCommit {
+  #createCommit({ store, clock, defer, onFault }: EngineParts): GroupCommit {
     const announce = (batch: CommitBatch): void => {
       this.#announce(batch);
     };
@@ -303,7 +304,7 @@ export class Engine {
         this.meter.commit(changes, clock.steadyMs() - startMs);
       };
     };
-    return new GroupCommit(store, announce, defer, watch, this.holdings);
+    return new GroupCommit(store, announce, defer, watch, this.holdings, onFault);
   }
 
   #createWriter(random: Random): Writer {

@@ -1,18 +1,27 @@
 /**
  * The audit: one entry for each act that changes what others have, written when its outcome is known, and so after its commit.
- * Refusals come from strangers too, so they are limited: so many a second, then one entry that counts the others. PROTOCOL.md §22.4.
+ *
+ *   - refusals come from strangers too, so they are limited: so many a second, then one entry that counts the others. Strangers and
+ *     each identity are counted apart, so that nobody hides what another one does;
+ *   - callers choose names, so each text of an entry has a limit.
+ *
+ * PROTOCOL.md §22.4.
  */
 
 import type { Clock } from "../../base/clock.ts";
 import { HEADER, SENT } from "../../protocol/headers.ts";
 import { OWN_PREFIX, SUBSCRIPTIONS_PREFIX, TEST_PREFIX } from "../../protocol/reserved.ts";
+import { joinScoped } from "../../protocol/scoped-name.ts";
 import { decodePercent, formatRfc3339 } from "../../protocol/values.ts";
 import type { AuditEntry } from "../log.ts";
 import type { Exchange, ServerAnswer, WholeAnswer } from "./exchange.ts";
-import { shorten } from "./redaction.ts";
 
-/** Refusals written in one second. */
+/** Refusals written in one second: of all strangers together, and of each identity. */
 export const REFUSALS_PER_SECOND_MAX = 10;
+/** Identities that are counted apart in one second. The others share one count. */
+export const IDENTITIES_APART_MAX = 100;
+/** Characters of one text as a line shows it: one beyond ASCII is six, such as `\u00e9`. */
+export const AUDIT_TEXT_MAX = 512;
 const SECOND_MS = 1000;
 const NO_ACTS: readonly AuditedAct[] = [];
 
@@ -31,14 +40,25 @@ export interface AuditedAct {
 }
 
 /** What an entry says of its request. */
-export type AuditOrigin = Pick<AuditEntry, "identity" | "peer" | "requestId" | "traceId">;
+export type AuditOrigin = Pick<
+  AuditEntry,
+  "identity" | "namespace" | "peer" | "requestId" | "traceId"
+>;
+
+/** What was refused to one identity, or to all strangers, in this second. */
+interface RefusalCount {
+  readonly who: Pick<AuditEntry, "identity" | "namespace">;
+  written: number;
+  omitted: number;
+}
+
+const NOBODY = {};
 
 export class Audit {
   readonly #clock: Clock;
   readonly #write: (entry: AuditEntry) => void;
-  #refusals = 0;
-  #omitted = 0;
-  #isCounting = false;
+  /** Those of this second, by namespace and name. Empty: no second is counted. */
+  #refusals = new Map<string, RefusalCount>();
 
   constructor(clock: Clock, write: (entry: AuditEntry) => void) {
     this.#clock = clock;
@@ -47,8 +67,8 @@ export class Audit {
 
   /** Writes an entry, unless it is one refusal too many. */
   write(entry: Omit<AuditEntry, "time">): void {
-    if (entry.outcome !== "done" && !this.#mayRefuse()) return;
-    this.#write({ time: formatRfc3339(this.#clock.nowMs()), ...entry });
+    if (entry.outcome !== "done" && !this.#mayRefuse(entry)) return;
+    this.#write({ time: formatRfc3339(this.#clock.nowMs()), ...bounded(entry) });
   }
 
   /** Writes what an answered request has done. `origin` is asked for only if there is an entry. */
@@ -71,27 +91,75 @@ export class Audit {
     }
   }
 
-  #mayRefuse(): boolean {
-    if (!this.#isCounting) {
-      this.#isCounting = true;
-      this.#clock.after(SECOND_MS, this.#endSecond);
+  #mayRefuse(entry: AuditOrigin): boolean {
+    if (this.#refusals.size === 0) this.#clock.after(SECOND_MS, this.#endSecond);
+    const count = this.#countOf(entry);
+    if (count.written < REFUSALS_PER_SECOND_MAX) {
+      count.written += 1;
+      return true;
     }
-    this.#refusals += 1;
-    if (this.#refusals <= REFUSALS_PER_SECOND_MAX) return true;
-    this.#omitted += 1;
+    count.omitted += 1;
     return false;
   }
 
+  #countOf({ identity, namespace }: AuditOrigin): RefusalCount {
+    let key = identity === undefined ? STRANGERS : joinScoped(namespace ?? "", identity);
+    let who: RefusalCount["who"] =
+      identity === undefined
+        ? NOBODY
+        : { identity, ...(namespace === undefined ? {} : { namespace }) };
+    if (!this.#refusals.has(key) && this.#refusals.size >= IDENTITIES_APART_MAX) {
+      [key, who] = [OTHERS, NOBODY];
+    }
+    let count = this.#refusals.get(key);
+    if (count === undefined) this.#refusals.set(key, (count = { who, written: 0, omitted: 0 }));
+    return count;
+  }
+
   readonly #endSecond = (): void => {
-    const omitted = this.#omitted;
-    this.#isCounting = false;
-    this.#refusals = 0;
-    this.#omitted = 0;
-    if (omitted === 0) return;
+    const counts = this.#refusals;
+    this.#refusals = new Map();
     const time = formatRfc3339(this.#clock.nowMs());
-    this.#write({ time, act: "access", outcome: "refused", details: { omitted } });
+    for (const { who, omitted } of counts.values()) {
+      if (omitted === 0) continue;
+      this.#write({
+        time,
+        act: "access",
+        outcome: "refused",
+        ...bounded(who),
+        details: { omitted },
+      });
+    }
   };
 }
+
+// An identity has a name, so these are keys of none.
+const STRANGERS = "strangers";
+const OTHERS = "others";
+
+/** The same entry, with each text cut where it is too long. */
+function bounded<Members extends object>(members: Members): Members {
+  const cut = Object.entries(members).map(([name, value]: [string, unknown]) => {
+    if (typeof value === "string") return [name, boundedText(value)];
+    return [name, name === "details" ? bounded(value as object) : value];
+  });
+  // Every member keeps its name and its type.
+  return Object.fromEntries(cut) as Members;
+}
+
+function boundedText(text: string): string {
+  // Short and plain texts need no count.
+  if (text.length * ESCAPED_CHARACTERS <= AUDIT_TEXT_MAX) return text;
+  let written = 0;
+  for (let at = 0; at < text.length; at += 1) {
+    written += PLAIN.test(text.charAt(at)) ? 1 : ESCAPED_CHARACTERS;
+    if (written > AUDIT_TEXT_MAX) return `${text.slice(0, at)}...`;
+  }
+  return text;
+}
+
+const ESCAPED_CHARACTERS = 6;
+const PLAIN = /^[ !#-[\]-~]$/;
 
 /** Whether an answer may have to be written down. Most have not, and a look at them must cost nothing. */
 export function mayBeAct(method: string, answer: ServerAnswer): boolean {
@@ -165,5 +233,5 @@ function subscriptionAct(
 }
 
 function nameOf(text: string): string {
-  return shorten(decodePercent(text) ?? text);
+  return decodePercent(text) ?? text;
 }

@@ -76,7 +76,7 @@ function showLive(): ServerAnswer {
   return json(200, { live: true });
 }
 
-function showReady(call: RouteCall): ServerAnswer {
+function showReady(call: RouteCall): ServerAnswer | Promise<ServerAnswer> {
   const { parts } = call;
   if (!parts.drain.isDraining) return showHealth(call);
   const { durability } = parts.engine;

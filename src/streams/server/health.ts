@@ -1,19 +1,33 @@
 /** Whether the server takes writes. PROTOCOL.md §12.2. */
 
+import type { HapaxError } from "../../base/errors.ts";
 import type { ServerAnswer } from "./exchange.ts";
 import { json } from "./json.ts";
 import type { RouteCall } from "./route.ts";
 
-/** Everybody may ask. The reason why a server is stopped is for callers that may observe it. */
-export function showHealth({ parts, access }: RouteCall): ServerAnswer {
-  const { stopped, isFull, durability } = parts.engine;
-  if (stopped !== undefined) {
-    const { code, message } = stopped;
-    const detail = access.may("observe") ? message : undefined;
-    return json(503, { live: true, ready: false, writes: "stopped", durability, code, detail });
-  }
+/** Everybody may ask. The reason why a server is stopped is for callers that may observe all of it. */
+export function showHealth(call: RouteCall): ServerAnswer | Promise<ServerAnswer> {
+  const { stopped, isFull, durability } = call.parts.engine;
+  if (stopped !== undefined) return showStopped(call, durability, stopped);
   if (isFull) {
     return json(503, { live: true, ready: false, writes: "full", durability, code: "store_full" });
   }
   return json(200, { live: true, ready: true, writes: "open", durability });
+}
+
+/** Only here a credential is looked at: while all is well, the answer must not depend on who checks credentials. */
+async function showStopped(
+  { exchange, parts }: RouteCall,
+  durability: string,
+  { code, message }: HapaxError,
+): Promise<ServerAnswer> {
+  let mayKnow = false;
+  try {
+    const access = await parts.gate.admit(exchange);
+    mayKnow = access.namespace === undefined && access.may("observe");
+  } catch {
+    // A refused credential gets what a stranger gets.
+  }
+  const detail = mayKnow ? message : undefined;
+  return json(503, { live: true, ready: false, writes: "stopped", durability, code, detail });
 }

@@ -33,7 +33,26 @@ export function problemAnswer(
   extra: Omit<Refusal, "code" | "detail"> = {},
 ): WholeAnswer {
   const headers = { ...waitOf(error), ...extra.headers };
-  return refuse({ code: error.code, detail: error.message, ...extra, headers });
+  return refuse({ code: error.code, detail: detailOf(error), ...extra, headers });
+}
+
+/** What a client may read of an error. */
+export function detailOf({ code, message }: HapaxError): string {
+  return INSIDES[code] ?? message;
+}
+
+/** Errors that tell of files, processes and disks, which are the operator's: what clients get in their place. */
+const INSIDES: Readonly<Partial<Record<ErrorCode, string>>> = {
+  writes_stopped: "the server takes no writes until it is restarted",
+  data_damaged: "stored data is damaged",
+  directory_locked: "another process uses the stored data",
+  directory_unusable: "the stored data cannot be used",
+  format_unknown: "the stored data cannot be used",
+};
+
+/** Whether an error is one of the operator: no answer has its reason, so the log must. The engine itself reports that it has stopped. */
+export function isInside({ code }: HapaxError): boolean {
+  return code !== "writes_stopped" && Object.hasOwn(INSIDES, code);
 }
 
 /** When the call is possible, if the refusal knows it. */

@@ -22,7 +22,7 @@ import type { ProducerId, StreamName } from "../core/types.ts";
 const LIST: RouteOperation = {
   needs: ["admin"],
   subject: ({ exchange }) => ({ stream: streamOf(exchange) }),
-  summary: "Lists the producers that a stream knows.",
+  summary: "Lists the producers of a stream that the caller's grants have.",
   handle: listProducers,
 };
 
@@ -67,7 +67,8 @@ async function listProducers({ exchange, parts, access }: RouteCall): Promise<Se
   const after = queryText(query, "after") ?? "";
   const limit = parseLimit(queryText(query, "limit"));
   // One more than asked for tells whether there is a next page.
-  const found = await parts.engine.producers(stream, after, limit + 1);
+  const mayShow = (producer: ProducerId): boolean => access.may("admin", { stream, producer });
+  const found = await parts.engine.producers(stream, after, limit + 1, mayShow);
   if ("kind" in found) {
     return found.kind === "missing" ? refuseMissing(parts, stream, access) : refuseGone(stream);
   }

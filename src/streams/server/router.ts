@@ -15,7 +15,7 @@ import { checkHead, type Compress, finishAnswer } from "./policy.ts";
 import { Faults, FAULTS_PATH } from "./faults.ts";
 import type { PartsHolder, ServerParts } from "./parts.ts";
 import type { Ticket } from "./quotas.ts";
-import { failureAnswer, isRefusal, problemAnswer } from "./problem.ts";
+import { failureAnswer, isInside, isRefusal, problemAnswer } from "./problem.ts";
 import { type RouteOperation, type Route, type RouteMethod, RouteTable } from "./route.ts";
 import { RESERVED_ROUTES, STREAM_ROUTE } from "./routes.ts";
 import { noControlRoute, subscriptionRefusal } from "./subscriptions.ts";
@@ -23,7 +23,7 @@ import type { Watch, Watched } from "./watch.ts";
 
 const TABLE = new RouteTable(RESERVED_ROUTES);
 const NO_PARAMS: readonly string[] = [];
-/** A caller without an identity, on a route that needs none. */
+/** A caller on a route that needs no identity: its credential, if it has one, is not looked at. */
 const ANONYMOUS = new Access({ name: "anonymous", grants: [] });
 
 const PREFLIGHT: ServerAnswer = {
@@ -75,7 +75,7 @@ export function createRouter(
   }
 
   function fail(error: unknown): ServerAnswer {
-    if (!isRefusal(error)) onFault(error);
+    if (!isRefusal(error) || isInside(error)) onFault(error);
     return failureAnswer(error);
   }
 
@@ -125,7 +125,8 @@ async function controlFaults(
 ): Promise<ServerAnswer> {
   checkHead(exchange);
   doors.check(exchange);
-  (await gate.admit(exchange)).require("admin");
+  // A fault strikes requests of every caller.
+  (await gate.admit(exchange)).requireWholeServer("admin");
   return faults.control(exchange);
 }
 
@@ -181,7 +182,7 @@ function run(
   params: readonly string[],
 ): ServerAnswer | Promise<ServerAnswer> {
   const { exchange } = watched;
-  watched.identity = access.name;
+  if (access !== ANONYMOUS) watched.caller = access;
   const { needs, subject } = operation;
   if (access.isUnlimited || !Array.isArray(needs)) {
     return operation.handle({ exchange, parts, access, params, ticket: undefined });

@@ -224,9 +224,10 @@ async function deleteStream(call: RouteCall): Promise<ServerAnswer> {
 
 async function headStream({ exchange, parts, access }: RouteCall): Promise<ServerAnswer> {
   const name = requireStreamName(exchange.path);
-  const id = exchange.header(SENT.producerId);
-  const producer =
-    id === undefined ? undefined : await parts.engine.producer(name, parseProducerId(id));
+  const sent = exchange.header(SENT.producerId);
+  const id = sent === undefined ? undefined : parseProducerId(sent);
+  access.require("read", { stream: name, producer: id });
+  const producer = id === undefined ? undefined : await parts.engine.producer(name, id);
   const look = await parts.engine.look(name);
   if (look.kind === "missing") return refuseMissing(parts, name, access);
   if (look.kind === "gone") return refuseGone(name);

@@ -32,7 +32,7 @@ import {
 } from "../../protocol/subscription-path.ts";
 import { decodePercent, parseBearer } from "../../protocol/values.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
-import { problemAnswer } from "./problem.ts";
+import { detailOf, problemAnswer } from "./problem.ts";
 import type { RouteOperation, Route, RouteCall } from "./route.ts";
 
 type Facts = Readonly<Record<string, unknown>>;
@@ -291,7 +291,7 @@ export function subscriptionRefusal(
   facts: Facts = {},
   headers: Record<string, string> = {},
 ): ServerAnswer {
-  const member = { code: protocolCode(error.code), message: error.message, ...facts };
+  const member = { code: protocolCode(error.code), message: detailOf(error), ...facts };
   return problemAnswer(error, { facts: { error: member }, headers });
 }
 

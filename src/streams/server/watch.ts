@@ -10,6 +10,7 @@ import type { Clock } from "../../base/clock.ts";
 import type { Random } from "../../base/random.ts";
 import { formatRfc3339 } from "../../protocol/values.ts";
 import { parseTrace, type ReceivedTrace } from "../../protocol/trace-context.ts";
+import type { Access } from "../access/access.ts";
 import type { Log, LogEntry } from "../log.ts";
 import type { TraceSpan, Tracer } from "../tracer.ts";
 import { type Audit, type AuditOrigin, mayBeAct } from "./audit.ts";
@@ -25,15 +26,15 @@ export class Watched {
   readonly requestId: string;
   /** When it began, on the steady clock. 0: there is neither a log nor a tracer. */
   readonly startedMs: number;
-  /** The name of its identity, once that is known. */
-  identity: string | undefined;
+  /** Whose it is, once that is known. Undefined: a stranger's, or the route asks for no identity. */
+  caller: Pick<Access, "name" | "namespace"> | undefined;
   span: TraceSpan | undefined;
 
   constructor(exchange: Exchange, requestId: string, startedMs: number) {
     this.exchange = exchange;
     this.requestId = requestId;
     this.startedMs = startedMs;
-    this.identity = undefined;
+    this.caller = undefined;
     this.span = undefined;
   }
 
@@ -138,12 +139,13 @@ function safely<Result>(run: () => Result): Result | undefined {
   }
 }
 
-function originOf({ exchange, requestId, identity, traceId }: Watched): AuditOrigin {
-  return { requestId, ...present({ traceId, identity, peer: exchange.peer }) };
+function originOf({ exchange, requestId, caller, traceId }: Watched): AuditOrigin {
+  const { name: identity, namespace } = caller ?? {};
+  return { requestId, ...present({ traceId, identity, namespace, peer: exchange.peer }) };
 }
 
 function entryOf({ watched, status, code, bytesOut }: Ended): Omit<LogEntry, "time" | "ms"> {
-  const { exchange, requestId, traceId, identity } = watched;
+  const { exchange, requestId, traceId, caller } = watched;
   const { method, peer, query } = exchange;
   const path = shorten(exchange.path);
   return {
@@ -159,7 +161,7 @@ function entryOf({ watched, status, code, bytesOut }: Ended): Omit<LogEntry, "ti
     status,
     ...present({ code, bytesIn: bytesInOf(exchange) }),
     bytesOut,
-    ...present({ identity, peer }),
+    ...present({ identity: caller?.name, namespace: caller?.namespace, peer }),
   };
 }
 
@@ -244,14 +246,13 @@ function beginSpan(tracer: Tracer, watched: Watched): TraceSpan {
 }
 
 function attributesOf({ watched, status, code, bytesOut }: Ended): Record<string, string | number> {
-  const { identity } = watched;
   return {
     "http.response.status_code": status,
     "http.response.body.size": bytesOut,
     ...present({
       "error.type": code,
       "http.request.body.size": bytesInOf(watched.exchange),
-      "enduser.id": identity,
+      "enduser.id": watched.caller?.name,
     }),
   };
 }
