@@ -7,6 +7,7 @@ import {
   type LoadedConfiguration,
   loadConfiguration,
   loadFrom,
+  shownValue,
   showValue,
 } from "./configuration.ts";
 import type { Context } from "./context.ts";
@@ -50,7 +51,7 @@ async function printConfiguration(
 ): Promise<void> {
   if (invocation.has("json")) {
     const options = settings.map(({ member, row, value, from, name }) => {
-      const shown = row.isSecret === true ? { isSecret: true } : { value };
+      const shown = row.isSecret === true ? { isSecret: true } : { value: shownValue(row, value) };
       const given = from === "default" ? {} : { name };
       return [member, { ...shown, from, ...given, reload: row.reload }] as const;
     });

@@ -168,6 +168,11 @@ describe("config check", () => {
       const { code, stderr } = await check({ ...whole, jwtJwks });
       expect([code, stderr]).toEqual([2, expect.stringContaining("allowed: a path, or an https")]);
     }
+    const secret = { ...whole, jwtJwks: "https://a.example/jwks?key=hidden" };
+    expect((await shown(secret)).options["jwtJwks"]?.value).toBe("https://a.example/jwks?***");
+    expect((await check(secret)).stdout).not.toContain("hidden");
+    const wrong = await check({ ...whole, jwtJwks: "https://me:hidden@a.example/jwks" });
+    expect([wrong.code, wrong.stderr.includes("hidden")]).toEqual([2, false]);
     const flags = ["--jwt-audience", "c", "--jwt-audience", "d"];
     expect((await shown(whole, flags)).options["jwtAudience"]?.value).toEqual(["c", "d"]);
     const env = { HAPAX_JWT_AUDIENCE: "e, f" };

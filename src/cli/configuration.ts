@@ -127,7 +127,7 @@ export function resolveTable(
     const { from, name, parsed, allowed } = given;
     if ("value" in parsed) return { member, row, value: parsed.value, from, name };
     for (const wrong of parsed.wrong) {
-      const shown = row.isSecret === true ? "not valid" : JSON.stringify(wrong);
+      const shown = row.isSecret === true ? "not valid" : JSON.stringify(shownValue(row, wrong));
       problems.push(`${name} is ${shown}; allowed: ${allowed}`);
     }
     return absent;
@@ -257,5 +257,11 @@ export function showValue({ row, value, member }: Setting, settings: readonly Se
   if (row.isSecret === true && value !== undefined) return "(secret)";
   const isInMemory = settings.some((one) => one.member === "memory" && one.value === true);
   if (value === undefined || (member === "dir" && isInMemory)) return "(none)";
-  return typeof value === "string" ? value : JSON.stringify(value);
+  const shown = shownValue(row, value);
+  return typeof shown === "string" ? shown : JSON.stringify(shown);
+}
+
+/** A value without the part of it that may be a secret. */
+export function shownValue({ show }: OptionRow<unknown>, value: unknown): unknown {
+  return show === undefined || typeof value !== "string" ? value : show(value);
 }

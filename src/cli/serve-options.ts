@@ -4,6 +4,7 @@
  */
 
 import { LIMITS } from "../protocol/limits.ts";
+import { withoutQuery } from "../protocol/origin.ts";
 import { QUOTAS } from "../streams/access/identity.ts";
 import { KEY_DEFAULTS } from "../streams/core/keys.ts";
 import type { OptionSpec } from "./command.ts";
@@ -38,6 +39,8 @@ export interface OptionRow<Value> {
   readonly reload: "live" | "restart";
   /** The value is never printed, also not in a failure. */
   readonly isSecret?: boolean;
+  /** How a value is printed, where a part of it may be a secret. */
+  readonly show?: (value: string) => string;
 }
 
 /** The members of a configuration. `memory` becomes a missing `dir`, and the three files become `tls`. A secret is no option. */
@@ -208,6 +211,7 @@ export const SERVE_TABLE: {
     value: "file|url",
     help: "accept tokens (JWT) that are signed with these keys (JWKS); read again when they change",
     kind: KEY_SET,
+    show: withoutQuery,
     fallback: undefined,
     reload: "restart",
   },

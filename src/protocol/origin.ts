@@ -41,6 +41,13 @@ export function isPublicUrl(text: string): boolean {
   return `${username}${password}` === "";
 }
 
+/** A URL without what may be a secret in it: its query and its password. For logs. */
+export function withoutQuery(url: string): string {
+  if (!URL.canParse(url)) return url;
+  const { protocol, host, pathname, search } = new URL(url);
+  return `${protocol}//${host}${pathname}${search === "" ? "" : "?***"}`;
+}
+
 /** The origin of a URL, in lower case. */
 export function originOf(url: string): string | undefined {
   return URL.canParse(url) ? new URL(url).origin.toLowerCase() : undefined;

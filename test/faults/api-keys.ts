@@ -89,8 +89,8 @@ export const apiKeyFaults: readonly Fault[] = [
     name: "api keys: a file that others can read is taken",
     guarantee: "G49",
     file: "src/streams/runtimes/node-secret-file.ts",
-    find: "(mode & 0o077) !== 0) {",
-    replace: "(mode & 0o077) < 0) {",
+    find: "(mode & notForOthers) !== 0) {",
+    replace: "(mode & notForOthers) < 0) {",
     caughtBy: {
       file: FILE_TEST,
       test: "a file of keys > G49 with mode 420 it is refused, and neither read nor changed",
@@ -127,6 +127,17 @@ export const apiKeyFaults: readonly Fault[] = [
     caughtBy: {
       file: "src/streams/runtimes/node-access.test.ts",
       test: "G40 a server in memory starts with a warning, or not at all where authentication is required",
+    },
+  },
+  {
+    name: "api keys: a file of another user is taken",
+    guarantee: "G49",
+    file: "src/streams/runtimes/node-secret-file.ts",
+    find: "return uid === processUid || uid === 0 || (processUid === 0 && uid === directoryUid);",
+    replace: "return uid === processUid || processUid === 0 || uid !== directoryUid;",
+    caughtBy: {
+      file: "src/streams/runtimes/node-secret-file.test.ts",
+      test: "G49 a file of 1001, for a process of 0, in a directory of 0 is trusted: false",
     },
   },
 ];

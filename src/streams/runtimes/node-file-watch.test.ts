@@ -57,3 +57,26 @@ test("a change between the look and the load is loaded too", async () => {
   writeFileSync(path, "changed");
   await vi.waitFor(() => expect(load).toHaveBeenCalledTimes(2), 10_000);
 });
+
+test("a broken file that changes at every look is reported, once", async () => {
+  const onBroken = vi.fn();
+  const load = vi.fn(() => {
+    writeFileSync(path, String(performance.now()));
+    return Promise.reject(new Error("broken"));
+  });
+  await start(false, load, onBroken);
+  writeFileSync(path, "broken");
+  await vi.waitFor(() => expect(load.mock.calls.length).toBeGreaterThan(20), 10_000);
+  expect(onBroken).toHaveBeenCalledTimes(1);
+});
+
+test("files that change at every look are used all the same, also by one that waits for the last of them", async () => {
+  const load = vi.fn(() => Promise.resolve());
+  await start(true, load, () => undefined);
+  const writing = setInterval(() => writeFileSync(path, String(performance.now())), 3);
+  try {
+    await vi.waitFor(() => expect(load.mock.calls.length).toBeGreaterThan(1), 10_000);
+  } finally {
+    clearInterval(writing);
+  }
+});

@@ -4,7 +4,8 @@
  *   - a change is found by looking at the files once in a while. A listener of the file system would be called for every write to
  *     the directory, which may be that of the streams, and is not there on every kind of mount;
  *   - files that cannot be used are tried again when they have not changed since the last look, and are then reported once. Until
- *     others come, what was loaded before stays in use.
+ *     others come, what was loaded before stays in use;
+ *   - files that change at every look are tried and reported all the same, after a few looks.
  */
 
 import { stat } from "node:fs/promises";
@@ -24,12 +25,17 @@ export interface WatchedFiles {
   readonly onBroken: (error: unknown) => void;
 }
 
+/** Looks at files that change each time, after which they are taken as they are. */
+const RESTLESS_LOOKS_MAX = 5;
+
 export class FileWatch {
   readonly #files: WatchedFiles;
   readonly #timer: NodeJS.Timeout;
   /** The state of the files that was loaded or reported last, and the one that was seen last. */
   #tried: string;
   #seen: string;
+  /** Looks in a row that found changed files and could not use them. */
+  #restlessLooks = 0;
   #isLooking = false;
 
   /** `state`: that of the files before they were loaded, so that a change since then is not missed. */
@@ -52,13 +58,17 @@ export class FileWatch {
   async #look(): Promise<void> {
     const { paths, isPatient, load, onBroken } = this.#files;
     const state = await fileState(paths);
-    const isSettled = state === this.#seen;
+    const isSame = state === this.#seen;
     this.#seen = state;
-    // Files that still change are being written, or the second one has yet to come.
-    if (state === this.#tried || (isPatient && !isSettled)) return;
+    this.#restlessLooks = isSame ? 0 : this.#restlessLooks + 1;
+    if (state === this.#tried) return;
+    // Files that still change are being written, or the second one has yet to come. But not for long.
+    const isSettled = isSame || this.#restlessLooks === RESTLESS_LOOKS_MAX;
+    if (isPatient && !isSettled) return;
     try {
       await load();
       this.#tried = state;
+      this.#restlessLooks = 0;
     } catch (error) {
       if (!isSettled) return;
       this.#tried = state;

@@ -102,6 +102,7 @@ describe("a file of keys", () => {
   test("a change that root makes leaves the file to its owner", async () => {
     await add(1);
     if (process.getuid?.() !== 0) return expect(statSync(path).uid).toBe(process.getuid?.());
+    chownSync(folder, 1234, 1235);
     chownSync(path, 1234, 1235);
     await add(2);
     const { uid, gid, mode } = statSync(path);

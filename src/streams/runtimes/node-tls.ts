@@ -17,6 +17,7 @@ import { HapaxError } from "../../base/errors.ts";
 import { OptionsCheck } from "../../base/options-check.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { fileState, FileWatch, type WatchedFiles } from "./node-file-watch.ts";
+import { ownerProblem, readTrustedFile } from "./node-secret-file.ts";
 
 /** Paths of the files for TLS, all in PEM. The server reads them again when they change. */
 export interface TlsFiles {
@@ -44,6 +45,8 @@ export interface TlsListeners {
   readonly onFault: (error: unknown) => void;
 }
 
+/** Several hundred authorities. */
+const AUTHORITIES_BYTES_MAX = 4 * 1024 * 1024;
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g;
 
 /** Reads and checks the files. Throws `invalid_options` with all problems. */
@@ -51,10 +54,7 @@ export async function loadTls(files: TlsFiles): Promise<Loaded> {
   const check = new OptionsCheck(HapaxError);
   const cert = await readPem("certFile", files.certFile, check);
   const key = await readPem("keyFile", files.keyFile, check);
-  const clientCa =
-    files.clientCaFile === undefined
-      ? undefined
-      : await readPem("clientCaFile", files.clientCaFile, check);
+  const clientCa = await readAuthorities(files.clientCaFile, check);
   await checkKeyMode(files.keyFile, check);
   const chain = parseCertificates("certFile", files.certFile, cert, check);
   if (files.clientCaFile !== undefined) {
@@ -100,11 +100,27 @@ async function readPem(
   }
 }
 
+/** A user who can change them can sign certificates that the server takes. */
+async function readAuthorities(
+  path: string | undefined,
+  check: OptionsCheck,
+): Promise<string | undefined> {
+  if (path === undefined) return undefined;
+  try {
+    return await readTrustedFile(path, AUTHORITIES_BYTES_MAX);
+  } catch (error) {
+    check.problem(`tls.clientCaFile=${path}: ${textOf(error)}`);
+    return undefined;
+  }
+}
+
 /** Others must not be able to read the key. Windows has no such modes. */
 async function checkKeyMode(path: string, check: OptionsCheck): Promise<void> {
   if (process.platform === "win32") return;
   const found = await stat(path).catch(() => undefined);
   if (found === undefined) return; // The problem is reported already.
+  const owner = await ownerProblem(path, found.uid);
+  if (owner !== undefined) check.problem(`tls.keyFile=${path} cannot be used: ${owner}`);
   const allowed = found.uid === 0 ? 0o740 : 0o700;
   if ((found.mode & 0o777 & ~allowed) === 0) return;
   const mode = (found.mode & 0o777).toString(8).padStart(4, "0");

@@ -3,7 +3,6 @@
  * PROTOCOL.md §21.6, §21.7.
  */
 
-import { open } from "node:fs/promises";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Authorize } from "../access/identity.ts";
@@ -12,7 +11,8 @@ import { jwtAuthorize } from "../access/jwt.ts";
 import { signedUrlAuthorize, type UrlKey } from "../access/signed-url.ts";
 import { parseUrlKeys } from "../access/url-keys.ts";
 import { fileState, FileWatch } from "./node-file-watch.ts";
-import { readSecretFile } from "./node-secret-file.ts";
+import { withoutQuery } from "../../protocol/origin.ts";
+import { readSecretFile, readTrustedFile } from "./node-secret-file.ts";
 
 export interface TokenOptions {
   /** A file, or a URL. Undefined: no tokens of a provider. */
@@ -63,7 +63,7 @@ async function openProvider(
   if (place === undefined) return undefined;
   const isUrl = /^https?:\/\//i.test(place);
   if (!isUrl) await checkKeySetFile(place);
-  onNote(`tokens of ${issuer} are accepted; keys: ${place}`);
+  onNote(`tokens of ${issuer} are accepted; keys: ${isUrl ? withoutQuery(place) : place}`);
   return jwtAuthorize({
     jwks: isUrl ? place : () => readKeySetFile(place),
     ...(isUrl ? {} : { refreshSeconds: LOOK_SECONDS }),
@@ -84,16 +84,9 @@ async function checkKeySetFile(path: string): Promise<void> {
   }
 }
 
-/** Not a byte more than a key set may have. */
-async function readKeySetFile(path: string): Promise<string> {
-  const file = await open(path, "r");
-  try {
-    const bytes = Buffer.alloc(LIMITS.jwksBytesMax + 1);
-    const { bytesRead } = await file.read(bytes, 0, bytes.length, 0);
-    return bytes.toString("utf8", 0, bytesRead);
-  } finally {
-    await file.close();
-  }
+/** Its keys are public. A user who can change them can sign tokens that the server takes. */
+function readKeySetFile(path: string): Promise<string> {
+  return readTrustedFile(path, LIMITS.jwksBytesMax);
 }
 
 async function openSignedUrls(
