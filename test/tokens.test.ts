@@ -151,7 +151,22 @@ describe("hapax serve with tokens of a provider", () => {
     );
     await expect(wrong).rejects.not.toThrow(/c2VjcmV0/);
     const missing = start({ jwtJwks: join(folder, "none.json"), ...PROVIDER });
-    await expect(missing).rejects.toThrow(/the key set in .*none\.json cannot be used: ENOENT/);
+    await expect(missing).rejects.toThrow(/the key set in .*none\.json cannot be used: .*ENOENT/);
+  });
+
+  test("does not start with keys that other users can change: they could sign their own tokens", async () => {
+    for (const mode of [0o664, 0o646, 0o666]) {
+      const open = start({ jwtJwks: put("open.json", keySet(one), mode), ...PROVIDER });
+      await expect(open).rejects.toThrow(`chmod go-w ${join(folder, "open.json")}`);
+    }
+  });
+
+  test("writes no query of the provider's URL, which may have a secret", async () => {
+    const place = `${provider.url}?access=hidden`;
+    const server = await start({ jwtJwks: place, ...PROVIDER });
+    expect(await status(server, "PUT", { ...tokenOf(WRITER), ...JSON_TYPE })).toBe(201);
+    expect(notes.join("\n")).toContain(`keys: ${provider.url}?***`);
+    expect(notes.join("\n")).not.toContain("hidden");
   });
 });
 
@@ -159,9 +174,12 @@ describe("hapax serve with signed URLs", () => {
   const keysFile = (...keys: readonly object[]): string =>
     put("keys.json", JSON.stringify({ keys }));
 
-  async function startSigned(): Promise<NodeServer> {
-    const file = keysFile(first);
-    const server = await start({ signingKeysFile: file, jwtJwks: provider.url, ...PROVIDER });
+  async function startSigned(
+    more: Partial<ServeStoreOptions> = {},
+    ...others: readonly object[]
+  ): Promise<NodeServer> {
+    const signingKeysFile = keysFile(first, ...others);
+    const server = await start({ signingKeysFile, jwtJwks: provider.url, ...PROVIDER, ...more });
     const writer = tokenOf(WRITER);
     expect(await status(server, "PUT", { ...writer, ...JSON_TYPE })).toBe(201);
     expect(await status(server, "POST", writer)).toBe(204);
@@ -185,6 +203,20 @@ describe("hapax serve with signed URLs", () => {
     expect(await status(server, "GET", {}, read.replace("orders", "others"))).toBe(401);
     expect(await status(server, "GET", {}, read.replace("/v1/", "/%761/"))).toBe(401);
     expect(faults).toEqual([]);
+  });
+
+  test("URLs without a name count for the key that signed them, and others for their name", async () => {
+    const server = await startSigned({ quotas: { liveReadersMax: 1 } }, second);
+    const live = async (options: Partial<SignUrlOptions>): Promise<Response> =>
+      fetch(await sign(server, options, "?offset=now&live=sse"));
+    const expiresAtMs = Date.now() + 30_000;
+    const held = await live({});
+    // Another URL, of the same key.
+    expect([held.status, (await live({ expiresAtMs })).status]).toEqual([200, 429]);
+    const others = [await live({ key: second }), await live({ name: "alice" })];
+    expect(others.map(({ status: one }) => one)).toEqual([200, 200]);
+    expect((await live({ name: "alice", expiresAtMs })).status).toBe(429);
+    for (const { body } of [held, ...others]) await body?.cancel();
   });
 
   test("a live reader follows and resumes with the same URL and Last-Event-ID", async () => {

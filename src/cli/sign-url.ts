@@ -20,6 +20,7 @@ async function runSignUrl(invocation: Invocation, context: Context): Promise<num
   }
   const key = await firstKey(invocation, context);
   const [fromOffset, name] = [invocation.value("from-offset"), invocation.value("name")];
+  const producer = invocation.value("producer");
   const argument = invocation.positionals[0] ?? "";
   const isUrl = /^https?:\/\//i.test(argument);
   const signed = await signUrl(isUrl ? argument : encodePath(streamPath(argument)), {
@@ -29,6 +30,7 @@ async function runSignUrl(invocation: Invocation, context: Context): Promise<num
     clock: { ...systemClock, nowMs: () => context.nowMs() },
     ...(fromOffset === undefined ? {} : { fromOffset }),
     ...(name === undefined ? {} : { name }),
+    ...(producer === undefined ? {} : { producer }),
   }).catch((error: unknown) => {
     if (isHapaxError(error, "invalid_options")) throw usageFailure(error.message);
     throw error;
@@ -75,6 +77,11 @@ export const signUrlCommand: Command = {
     { name: "action", value: "read|append", help: "what it allows (default read)" },
     { name: "from-offset", value: "offset", help: "it reads nothing before this offset" },
     { name: "name", value: "text", help: "who uses it, for logs: letters, digits and ._~@-" },
+    {
+      name: "producer",
+      value: "id",
+      help: "with --action append: appends may carry this producer id and no other",
+    },
     {
       name: "signing-keys-file",
       value: "file",

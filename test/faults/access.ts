@@ -5,8 +5,7 @@ import type { Fault } from "./faults.ts";
 const MATRIX = "test/protocol/access-matrix.test.ts";
 const REFUSALS = "test/protocol/access-refusals.test.ts";
 const INSIDES = "test/access/insides.test.ts";
-const STOPPED =
-  "G40 why a server has stopped is told to those who may observe all of it, and to no other caller";
+const STOPPED = "G40 only a caller that may observe the whole server learns why it has stopped";
 const ACCESS = "src/streams/access/access.ts";
 const GATE = "src/streams/server/gate.ts";
 

@@ -89,4 +89,15 @@ export const quotaFaults: readonly Fault[] = [
       test: "metrics > G50 a caller of a namespace sees the figures of its own, and nothing of the server or of others",
     },
   },
+  {
+    name: "quotas: calls of groups count in no rate",
+    guarantee: "G50",
+    file: "src/streams/server/router.ts",
+    find: "if (operation.countsItself !== true && WRITES.has(exchange.method)) ticket",
+    replace: "if (operation.countsItself === true && WRITES.has(exchange.path)) ticket",
+    caughtBy: {
+      file: WHOLE,
+      test: "on lane > G50 calls of groups and subscriptions, deletions and resets count in the rate",
+    },
+  },
 ];

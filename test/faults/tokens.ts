@@ -144,4 +144,15 @@ export const tokenFaults: readonly Fault[] = [
       test: "a signed URL > G46 DELETE with a URL signed to read: false",
     },
   },
+  {
+    name: "tokens: the producer of a signed URL is not signed",
+    guarantee: "G46",
+    file: "src/streams/access/signed-url-members.ts",
+    find: "from, keyId, name, producer].join",
+    replace: "from, keyId, name, producer.slice(0, 0)].join",
+    caughtBy: {
+      file: "src/streams/access/signed-url.test.ts",
+      test: "a signed URL > G46 for appends may be bound to a producer, which is signed too",
+    },
+  },
 ];

@@ -133,6 +133,29 @@ describe.each(["lane", "node:http", "HTTP/2"])("on %s", (name) => {
     expect(await read.text()).toBe("x".repeat(answers.filter((one) => one === "204").length));
   });
 
+  test("G50 calls of groups and subscriptions, deletions and resets count in the rate", async () => {
+    const way = wayOf(name);
+    const { namespace } = callerOf(way, {});
+    for (const [method, path] of [
+      ["PUT", "/_hapax/groups/g"],
+      ["POST", "/_hapax/groups/g/join"],
+      ["POST", "/_hapax/groups/g/claim"],
+      ["POST", "/_hapax/groups/g/commit"],
+      ["DELETE", "/_hapax/groups/g"],
+      ["POST", "/_hapax/producers"],
+      ["DELETE", `/_hapax/producers/p?stream=${namespace}/a`],
+      ["PUT", "/v1/stream/__ds/subscriptions/s"],
+      ["POST", "/v1/stream/__ds/subscriptions/s/claim"],
+      ["DELETE", `${namespace}/a`],
+    ] as const) {
+      const { call } = callerOf(way, { appendsPerSecond: 0 }, { namespace });
+      const refused = await call(method, path);
+      expect([method, path, refused.status]).toEqual([method, path, 429]);
+      expect(await refused.text()).toContain("appends_per_second");
+      expect((await call("GET", "/_hapax/groups")).status).toBe(200);
+    }
+  });
+
   test("G50 bytes are refused by what the head announces, and a large body is taken when nothing was sent", async () => {
     const caller = callerOf(wayOf(name), { bytesPerSecond: 1000 });
     const path = `${caller.namespace}/a`;

@@ -58,9 +58,9 @@ export interface Quotas {
   readonly streamsMax?: number;
   /** Bytes of appends that the streams of its namespace hold. An append beyond it answers 507. */
   readonly storedBytesMax?: number;
-  /** Appends and creations in a second; a transaction counts each of its own. More answer 429. */
+  /** Requests that can write, in a second; a transaction counts each of its appends and creations. More answer 429. */
   readonly appendsPerSecond?: number;
-  /** Bytes of their bodies in a second. More answer 429. */
+  /** Bytes of the bodies of appends, creations and transactions in a second. More answer 429. */
   readonly bytesPerSecond?: number;
   /** Live readers and long-polls at once. */
   readonly liveReadersMax?: number;

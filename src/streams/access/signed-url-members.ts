@@ -19,6 +19,8 @@ export interface SignedMembers {
   /** The lowest offset to read from, as the server writes offsets. */
   readonly from: string | undefined;
   readonly name: string | undefined;
+  /** The only id of a producer that appends may carry. */
+  readonly producer: string | undefined;
 }
 
 export interface SignedQuery extends SignedMembers {
@@ -33,12 +35,14 @@ const GRAMMARS = {
   "hapax-from": /^[0-9]{16}_[0-9]{16}$/,
   "hapax-key": /^[A-Za-z0-9._-]{1,64}$/,
   "hapax-name": /^[A-Za-z0-9._~@-]{1,128}$/,
+  "hapax-producer": /^[A-Za-z0-9._~@-]{1,128}$/,
   "hapax-signature": /^[A-Za-z0-9_-]{43}$/,
 } as const;
 
 type Member = keyof typeof GRAMMARS;
 
 export const isKeyId = (text: string): boolean => GRAMMARS["hapax-key"].test(text);
+export const isSignedProducer = (text: string): boolean => GRAMMARS["hapax-producer"].test(text);
 export const isSignedName = (text: string): boolean => GRAMMARS["hapax-name"].test(text);
 
 /** Reads the members of a query. `absent`: it has none of them. `invalid`: it has, and they are not those of a signed URL. */
@@ -58,33 +62,37 @@ export function readSigned(query: string): SignedQuery | "absent" | "invalid" {
   const signature = found.get("hapax-signature");
   const isWhole = expires !== undefined && keyId !== undefined && signature !== undefined;
   if (!isWhole || (action !== "read" && action !== "append")) return "invalid";
+  const producer = found.get("hapax-producer");
+  if (producer !== undefined && action !== "append") return "invalid";
   return {
     action,
     expiresSeconds: Number(expires),
     keyId,
     from: found.get("hapax-from"),
     name: found.get("hapax-name"),
+    producer,
     signature,
   };
 }
 
 /** The query of a signed URL. */
 export function writeSigned({ signature, ...members }: SignedQuery): string {
-  const { action, expiresSeconds, keyId, from, name } = members;
+  const { action, expiresSeconds, keyId, from, name, producer } = members;
   return [
     `hapax-action=${action}`,
     `hapax-expires=${expiresSeconds}`,
     ...(from === undefined ? [] : [`hapax-from=${from}`]),
     `hapax-key=${keyId}`,
     ...(name === undefined ? [] : [`hapax-name=${name}`]),
+    ...(producer === undefined ? [] : [`hapax-producer=${producer}`]),
     `hapax-signature=${signature}`,
   ].join("&");
 }
 
 /** What is signed: the path as it is sent, and all members. */
 export function signedText(path: string, members: SignedMembers): string {
-  const { action, expiresSeconds, keyId, from = "", name = "" } = members;
-  return [VERSION, action, path, String(expiresSeconds), from, keyId, name].join("\n");
+  const { action, expiresSeconds, keyId, from = "", name = "", producer = "" } = members;
+  return [VERSION, action, path, String(expiresSeconds), from, keyId, name, producer].join("\n");
 }
 
 /** In any case, and percent-encoded too: a reader on the way might take it as the member. */

@@ -65,6 +65,7 @@ describe("a signed URL", () => {
       OFFSET,
       "2026-11",
       "alice",
+      "",
     ];
     const secret = Buffer.from(key.secret, "base64url");
     const expected = createHmac("sha256", secret).update(text.join("\n")).digest("base64url");
@@ -116,6 +117,21 @@ describe("a signed URL", () => {
     const swapped = read.replace("hapax-action=read", "hapax-action=append");
     expect(await outcome(swapped, { method: "POST" })).toBe("invalid");
     expect(await outcome(swapped)).toBe("invalid");
+  });
+
+  test("G46 for appends may be bound to a producer, which is signed too", async () => {
+    const url = await sign("/v1/stream/orders", { action: "append", producer: "till-7" });
+    expect(url).toContain("&hapax-producer=till-7&hapax-signature=");
+    expect(await authorize(asking(url, "POST"))).toMatchObject({
+      grants: [{ actions: ["append"], streams: ["/v1/stream/orders"], producers: ["till-7"] }],
+    });
+    const forged = [
+      url.replace("till-7", "till-8"),
+      url.replace("&hapax-producer=till-7", ""),
+      url.replace("till-7", "till-*"),
+      `${url}&hapax-producer=till-8`,
+    ];
+    for (const one of forged) expect(await outcome(one, { method: "POST" })).toBe("invalid");
   });
 
   const CHANGES: Readonly<Record<string, (url: string) => string>> = {
@@ -318,6 +334,13 @@ describe("what cannot be signed", () => {
       /fromOffset/,
     ],
     ["a name with a space", "/v1/stream/a", { name: "a b" }, /name must/],
+    ["a producer for reads", "/v1/stream/a", { producer: "p" }, /producer must/],
+    [
+      "a pattern of producers",
+      "/v1/stream/a",
+      { action: "append", producer: "p*" },
+      /producer must/,
+    ],
     [
       "a short secret",
       "/v1/stream/a",

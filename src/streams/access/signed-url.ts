@@ -2,7 +2,7 @@
  * Signed URLs, for what cannot send a header: `EventSource`, downloads, beacons. Each allows one action on one stream until it
  * expires.
  *
- *   - path, action, end, lowest offset, name and key are signed (HMAC-SHA-256) and compared in constant time; the rest of the
+ *   - path, action, end, lowest offset, name, producer and key are signed (HMAC-SHA-256) and compared in constant time; the rest of the
  *     query is free, so that a reader can resume;
  *   - a URL lives at most `signedUrlMsMax`, also if a longer life was signed;
  *   - a request with an `Authorization` header is not looked at: one credential decides.
@@ -21,6 +21,7 @@ import type { Authorize, Credentials, Identity, IdentityRefusal } from "./identi
 import {
   isKeyId,
   isSignedName,
+  isSignedProducer,
   readSigned,
   type SignedMembers,
   signedText,
@@ -46,6 +47,11 @@ export interface SignUrlOptions {
   readonly fromOffset?: string;
   /** For logs: who uses the URL. 1 to 128 letters, digits and `._~@-`. Default: the id of the key. */
   readonly name?: string;
+  /**
+   * For `append`: the only producer id that appends may carry, so that the URL cannot fence another producer of the stream. 1 to 128
+   * letters, digits and `._~@-`. Default: any id.
+   */
+  readonly producer?: string;
   readonly clock?: Clock;
 }
 
@@ -87,7 +93,8 @@ const utf8 = new TextEncoder();
  * ```
  */
 export async function signUrl(url: string, options: SignUrlOptions): Promise<string> {
-  const { key, action, expiresAtMs, fromOffset: from, name, clock = systemClock } = options;
+  const { key, action, expiresAtMs, fromOffset: from, name, producer } = options;
+  const { clock = systemClock } = options;
   const check = new OptionsCheck(HapaxError);
   const target = new URL(URL.canParse(url, BASE) ? url : "/", BASE);
   if (streamOf(target.pathname) === undefined) check.problem("url is not the URL of a stream");
@@ -104,10 +111,13 @@ export async function signUrl(url: string, options: SignUrlOptions): Promise<str
   if (name !== undefined && !isSignedName(name)) {
     check.problem("name must be 1 to 128 letters, digits and ._~@-");
   }
+  if (producer !== undefined && (action !== "append" || !isSignedProducer(producer))) {
+    check.problem("producer must be 1 to 128 letters, digits and ._~@-, and action must be append");
+  }
   check.end();
   const { pathname, search, origin } = target;
   const expiresSeconds = Math.floor(expiresAtMs / 1000);
-  const members: SignedMembers = { action, expiresSeconds, keyId: key.id, from, name };
+  const members: SignedMembers = { action, expiresSeconds, keyId: key.id, from, name, producer };
   const text = utf8.encode(signedText(pathname, members));
   const bytes = await crypto.subtle.sign(HMAC, await importKey(key), text);
   const signature = encodeBase64url(new Uint8Array(bytes));
@@ -220,11 +230,17 @@ function isFrom(from: string, offset: string): boolean {
 
 function identityOf(
   stream: string,
-  { action, expiresSeconds, keyId, name }: SignedMembers,
+  { action, expiresSeconds, keyId, name, producer }: SignedMembers,
 ): Identity {
   return {
     name: name ?? `signed-url:${keyId}`,
-    grants: [{ actions: [action], streams: [stream.replaceAll("*", "%2A")] }],
+    grants: [
+      {
+        actions: [action],
+        streams: [stream.replaceAll("*", "%2A")],
+        ...(producer === undefined ? {} : { producers: [producer] }),
+      },
+    ],
     expiresAtMs: expiresSeconds * 1000,
   };
 }

@@ -2,7 +2,7 @@
  * The audit: one entry for each act that changes what others have, written when its outcome is known, and so after its commit.
  *
  *   - refusals come from strangers too, so they are limited: so many a second, then one entry that counts the others. Strangers and
- *     each identity are counted apart, so that nobody hides what another one does;
+ *     each identity are counted apart, so that no client hides what another one does;
  *   - callers choose names, so each text of an entry has a limit.
  *
  * PROTOCOL.md §22.4.
@@ -52,7 +52,7 @@ interface RefusalCount {
   omitted: number;
 }
 
-const NOBODY = {};
+const NO_ONE_KNOWN = {};
 
 export class Audit {
   readonly #clock: Clock;
@@ -106,10 +106,10 @@ export class Audit {
     let key = identity === undefined ? STRANGERS : joinScoped(namespace ?? "", identity);
     let who: RefusalCount["who"] =
       identity === undefined
-        ? NOBODY
+        ? NO_ONE_KNOWN
         : { identity, ...(namespace === undefined ? {} : { namespace }) };
     if (!this.#refusals.has(key) && this.#refusals.size >= IDENTITIES_APART_MAX) {
-      [key, who] = [OTHERS, NOBODY];
+      [key, who] = [OTHERS, NO_ONE_KNOWN];
     }
     let count = this.#refusals.get(key);
     if (count === undefined) this.#refusals.set(key, (count = { who, written: 0, omitted: 0 }));

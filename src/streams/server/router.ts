@@ -189,8 +189,13 @@ function run(
   }
   access.requireOneOf(needs, subject?.({ exchange, params }));
   const ticket = parts.quotas.begin(access, parts.options.quotas);
-  return releasing(ticket, () => operation.handle({ exchange, parts, access, params, ticket }));
+  return releasing(ticket, () => {
+    if (operation.countsItself !== true && WRITES.has(exchange.method)) ticket.takeAppends(1, 0);
+    return operation.handle({ exchange, parts, access, params, ticket });
+  });
 }
+
+const WRITES: ReadonlySet<string> = new Set(["POST", "PUT", "DELETE"]);
 
 /** Releases the ticket when the answer is there, or there will be none. */
 function releasing(

@@ -38,12 +38,14 @@ const subject: RouteOperation["subject"] = ({ exchange }) => ({
 export const CREATE: RouteOperation = {
   needs: ["create"],
   subject,
+  countsItself: true,
   summary: "Creates a stream, empty or with a first append, or as a fork of another one.",
   handle: createStream,
 };
 export const APPEND: RouteOperation = {
   needs: APPEND_NEEDS,
   subject,
+  countsItself: true,
   summary: "Appends to a stream, closes it, or both.",
   handle: appendToStream,
 };

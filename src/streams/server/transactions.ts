@@ -49,6 +49,7 @@ export const TRANSACTION_ROUTES: readonly Route[] = [
     methods: {
       POST: {
         needs: OPERATION_NEEDS,
+        countsItself: true,
         summary: "Commits several operations together, or none of them.",
         handle: commit,
       },
