@@ -14,6 +14,15 @@ const PORTS = [
   "src/streams/log.ts",
   "src/streams/tracer.ts",
 ];
+/** What HTTP stands on. */
+const UNDER_SERVER = [
+  "src/base",
+  "src/protocol",
+  "src/streams/access",
+  "src/streams/core",
+  "src/streams/engine",
+  ...PORTS,
+];
 const LIMITS = "src/protocol/limits.ts";
 // Time and randomness come in through their ports, also in files that may use Node.
 const NODE_FILES = ["node:fs", "node:net", "node:os", "node:path", "node:zlib"];
@@ -67,28 +76,12 @@ export const FLOOR_PLAN = [
   {
     at: "src/streams/server",
     is: "HTTP for any runtime",
-    may: [
-      "src/base",
-      "src/protocol",
-      "src/streams/access",
-      "src/streams/core",
-      "src/streams/engine",
-      ...PORTS,
-    ],
+    may: UNDER_SERVER,
   },
   {
     at: "src/streams/server.ts",
     is: "the server's door",
-    may: [
-      "src/base",
-      "src/protocol",
-      "src/streams/access",
-      "src/streams/core",
-      "src/streams/engine",
-      "src/streams/server",
-      "src/streams/opentelemetry-tracer.ts",
-      ...PORTS,
-    ],
+    may: [...UNDER_SERVER, "src/streams/server", "src/streams/opentelemetry-tracer.ts"],
   },
   {
     at: "src/streams/runtimes",

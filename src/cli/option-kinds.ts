@@ -232,6 +232,12 @@ function parseQuotas(given: readonly (readonly [string, unknown])[]): Parsed<Quo
 }
 
 /** Quotas of identities. A text has `name=number`, with commas between. */
+/** A quota as a flag has it, such as `streamsMax=100`. Undefined: it is not of this form. */
+export function parseQuotaText(text: string): readonly [name: string, limit: number] | undefined {
+  const [, name, digits] = /^(\w+)=(\d{1,15})$/.exec(text) ?? [];
+  return name === undefined ? undefined : [name, Number(digits)];
+}
+
 export const QUOTA_LIST: OptionKind<Quotas> = {
   allowed: `name=number with ${QUOTA_ALLOWED}`,
   allowedInFile: `an object with ${QUOTA_ALLOWED}`,
@@ -251,10 +257,7 @@ export const QUOTA_LIST: OptionKind<Quotas> = {
         .flatMap((one) => one.split(","))
         .map((one) => one.trim())
         .filter((one) => one !== "")
-        .map((one) => {
-          const [, name = one, digits] = /^(\w+)=(\d{1,15})$/.exec(one) ?? [];
-          return [name, digits === undefined ? Number.NaN : Number(digits)];
-        }),
+        .map((one) => parseQuotaText(one) ?? [one, Number.NaN]),
     ),
   parseJson: (json) => {
     if (typeof json !== "object" || json === null || Array.isArray(json)) return { wrong: [json] };

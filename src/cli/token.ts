@@ -9,6 +9,7 @@
 
 import { open } from "node:fs/promises";
 import type { Dynamic } from "../client/options.ts";
+import { isBearerToken } from "../client/token.ts";
 import { quote } from "./arguments.ts";
 import type { Invocation } from "./command.ts";
 import type { Context } from "./context.ts";
@@ -69,7 +70,7 @@ async function readTokenFile(
 
 /** The message does not repeat the value. */
 function checked(name: string, token: string): string {
-  if (/^[!-~]+$/.test(token)) return token;
+  if (isBearerToken(token)) return token;
   throw usageFailure(`${name} has no token that can be sent`, [
     "a token is one line of ASCII characters, without blanks",
   ]);

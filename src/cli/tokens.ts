@@ -37,6 +37,7 @@ import { loadPlaces } from "./configuration.ts";
 import { confirm } from "./confirm.ts";
 import type { Context } from "./context.ts";
 import { CommandFailure, EXIT, usageFailure } from "./failure.ts";
+import { parseQuotaText } from "./option-kinds.ts";
 import { CONFIG_OPTION, SERVE_OPTIONS } from "./serve-options.ts";
 import { streamPath } from "./target.ts";
 import { tell } from "./tell.ts";
@@ -199,13 +200,11 @@ function quotasOf(invocation: Invocation): Readonly<Record<string, number>> | un
   if (given.length === 0) return undefined;
   return Object.fromEntries(
     given.map((text) => {
-      const [, name = "", count = ""] = /^(\w+)=(\d{1,15})$/.exec(text) ?? [];
-      if (name === "") {
-        throw usageFailure(
-          `--quota is ${quote(text)}; allowed: a name and a number, such as streamsMax=100`,
-        );
-      }
-      return [name, Number(count)] as const;
+      const quota = parseQuotaText(text);
+      if (quota !== undefined) return quota;
+      throw usageFailure(
+        `--quota is ${quote(text)}; allowed: a name and a number, such as streamsMax=100`,
+      );
     }),
   );
 }

@@ -38,10 +38,14 @@ export function withToken(transport: Transport, token: Dynamic, url: string): Tr
   };
 }
 
+/** Whether a text can be sent behind `Bearer`: visible ASCII characters. A platform that refuses others has the value in its error. */
+export function isBearerToken(text: string): boolean {
+  return /^[!-~]+$/.test(text);
+}
+
 async function secretOf(token: Dynamic): Promise<string> {
   const secret = typeof token === "string" ? token : await token();
-  // A platform that refuses such a header has its value in the error.
-  if (/^[!-~]+$/.test(secret)) return secret;
+  if (isBearerToken(secret)) return secret;
   throw new Error("not visible ASCII characters");
 }
 
