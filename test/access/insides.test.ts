@@ -41,7 +41,7 @@ async function start(options: { readonly testFaults?: boolean } = {}) {
   return { store, faults, audit, lines, send };
 }
 
-test("G40 why a server has stopped is told to those who may observe all of it, and to no other caller", async () => {
+test("G40 only a caller that may observe the whole server learns why it has stopped", async () => {
   const { store, faults, send } = await start();
   expect((await send("tenant", "PUT", "/v1/stream/acme/a")).status).toBe(201);
   store.failNextCommit();

@@ -30,6 +30,8 @@ export interface Caller {
   readonly name: string;
   /** The value of `Authorization`. */
   readonly authorization?: string;
+  /** It sends no header: the certificate of its connection has this name. For runtimes that ask for one. */
+  readonly certificate?: string;
   /** The code of the refusal of every credential of this kind. */
   readonly refused?: "unauthenticated" | "credential_expired";
   readonly actions?: readonly Action[];
@@ -105,11 +107,15 @@ export function openDoor(nowS: number): Door {
   const otherKey = makeKey("one");
   const ending = new AbortController();
   const keys = new Map<string, ApiKey>();
+  const certificates = new Map<string, ApiKey>();
   const all: Grant = { actions: ACTIONS };
   const urlKey = { id: "one", secret: randomBytes(32).toString("base64url") };
 
   const byKey = apiKeyAuthorize(
-    { find: (id) => keys.get(id), findByCertificate: () => undefined },
+    {
+      find: (id) => keys.get(id),
+      findByCertificate: ({ commonName = "" }) => certificates.get(commonName),
+    },
     { digest: nodeDigest, nowMs: () => systemClock.nowMs() },
   );
   /** The value of `Authorization` of a new key. */
@@ -138,6 +144,17 @@ export function openDoor(nowS: number): Door {
     more: Omit<Caller, "name">,
   ): Caller => {
     return { name, authorization: addKey({ name, ...identity }), ...more };
+  };
+
+  const withCertificate = (
+    name: string,
+    identity: Omit<Identity, "name">,
+    more: Omit<Caller, "name">,
+  ): Caller => {
+    const isRevoked = more.refused === "unauthenticated";
+    const digest = new Uint8Array(32);
+    certificates.set(name, { digest, identity: { name, ...identity }, isRevoked });
+    return { name, certificate: name, ...more };
   };
 
   const owner = addKey({ name: "owner", grants: [all] });
@@ -210,6 +227,18 @@ export function openDoor(nowS: number): Door {
       { actions },
     ),
     { name: "the right token", authorization: token({}), actions },
+    withCertificate("the right certificate", { grants: [all] }, { actions }),
+    withCertificate(
+      "a certificate to read",
+      { grants: [{ actions: ["read"] }] },
+      { actions: ["read"] },
+    ),
+    withCertificate(
+      "a certificate of another namespace",
+      { grants: [all], namespace: "/v1/stream/other" },
+      { actions, isElsewhere: true, hasNamespace: true },
+    ),
+    withCertificate("a certificate that was revoked", { grants: [all] }, { refused }),
     { name: "a signed URL to read", signs: "read" },
     { name: "a signed URL to append", signs: "append" },
     { name: "a signed URL that has expired", signs: "read", refused: "credential_expired" },
