@@ -140,4 +140,15 @@ export const apiKeyFaults: readonly Fault[] = [
       test: "G49 a file of 1001, for a process of 0, in a directory of 0 is trusted: false",
     },
   },
+  {
+    name: "api keys: a revoked key leaves its live readers open",
+    guarantee: "G40",
+    file: "src/streams/access/api-keys.ts",
+    find: "if (now === old) continue;",
+    replace: "if (now === old || now?.isRevoked === true) continue;",
+    caughtBy: {
+      file: "test/access/revocation.test.ts",
+      test: "G40 a revoked key ends its live readers and its long-polls within a second or so, and no others",
+    },
+  },
 ];

@@ -11,6 +11,7 @@
 import { HapaxError } from "../../base/errors.ts";
 import { Glob } from "../../base/glob.ts";
 import { joinScoped, splitScoped } from "../../protocol/scoped-name.ts";
+import { hasEnded, onIdentityEnd } from "./endings.ts";
 import type { Action, Grant, Identity, Quotas } from "./identity.ts";
 
 /** What a request is about. A name that is left out plays no part in it. */
@@ -54,6 +55,7 @@ export class Access {
   readonly quotas: Quotas;
   /** When the identity ends, in Unix time. */
   readonly expiresAtMs: number;
+  readonly #identity: Identity | undefined;
   readonly #grants: readonly CompiledGrant[];
   readonly #within: Glob | undefined;
   /** Whether nothing is refused, so that nothing has to be looked at. Data and not a getter: every append looks at it. */
@@ -64,6 +66,7 @@ export class Access {
 
   constructor(identity: Identity | undefined) {
     const { namespace, quotas = {}, expiresAtMs = Infinity, grants = [] } = identity ?? {};
+    this.#identity = identity;
     this.name = identity?.name;
     this.namespace = namespace;
     this.quotas = quotas;
@@ -123,8 +126,16 @@ export class Access {
     if (!this.isUnlimited && !isAllowed) throw notAllowed(action);
   }
 
+  /** Calls `leave` when the identity ends before its time. The returned function takes it out. */
+  onEnd(leave: () => void): () => void {
+    return this.#identity === undefined ? () => undefined : onIdentityEnd(this.#identity, leave);
+  }
+
   /** Throws the refusal if the identity has ended since it was let in: a body or a wait may take long. */
   requireCurrent(nowMs: number): void {
+    if (this.#identity !== undefined && hasEnded(this.#identity)) {
+      throw new HapaxError("unauthenticated", "the credential is not one of this server");
+    }
     if (this.expiresAtMs <= nowMs) {
       throw new HapaxError("credential_expired", "the credential has expired");
     }

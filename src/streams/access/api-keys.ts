@@ -21,6 +21,7 @@ import {
   type Identity,
   type IdentityRefusal,
 } from "./identity.ts";
+import { endIdentity } from "./endings.ts";
 import type { ApiKeyRecord } from "./key-document.ts";
 
 /** A key that the server knows. */
@@ -166,8 +167,8 @@ export class ApiKeys implements ApiKeySource {
   }
 
   /**
-   * Puts these keys in force, and no others. A key whose record has not changed keeps its identity. Returns what has changed, a line
-   * for each key.
+   * Puts these keys in force, and no others. A key whose record has not changed keeps its identity; all other identities end, with
+   * their live readers. Returns what has changed, a line for each key.
    */
   replace(records: readonly ApiKeyRecord[]): readonly string[] {
     const before = this.#keys;
@@ -197,8 +198,11 @@ export class ApiKeys implements ApiKeySource {
             : [[certificate, key] as const];
         }),
     );
-    for (const [id, { identity }] of before) {
-      if (!this.#keys.has(id)) changes.push(`removed ${identity.name}`);
+    for (const [id, old] of before) {
+      const now = this.#keys.get(id);
+      if (now === old) continue;
+      if (now === undefined) changes.push(`removed ${old.identity.name}`);
+      endIdentity(old.identity, now === undefined || now.isRevoked ? "revoked" : "changed");
     }
     return changes;
   }

@@ -61,7 +61,7 @@ async function readStream(call: RouteCall): Promise<ServerAnswer> {
       cursor: request.cursor,
       stateOffsets,
       exchange,
-      untilMs: access.expiresAtMs,
+      access,
       open: () => ticket?.openReader(),
     });
   }
@@ -177,13 +177,13 @@ async function longPoll(
 
 /** Waits as one of the live readers that the caller may have. */
 async function waitInPlace(
-  { exchange, parts, ticket }: RouteCall,
+  { exchange, parts, ticket, access }: RouteCall,
   state: StreamState,
   from: Offset,
 ): Promise<"ready" | "gone"> {
   const leave = ticket?.openReader();
   try {
-    return await waitForTail(exchange, parts, state, from);
+    return await waitForTail(exchange, parts, access, state, from);
   } finally {
     leave?.();
   }
@@ -208,6 +208,7 @@ function wholePage(
 function waitForTail(
   exchange: Exchange,
   parts: ServerParts,
+  access: Access,
   state: StreamState,
   from: Offset,
 ): Promise<"ready" | "gone"> {
@@ -218,6 +219,7 @@ function waitForTail(
       leave();
       cancel();
       stay();
+      forget();
       resolve(ending);
     };
     const leave = parts.engine.listen(state, (event) => {
@@ -228,6 +230,9 @@ function waitForTail(
       finish("ready");
     });
     const stay = parts.drain.onDrain(() => {
+      finish("ready");
+    });
+    const forget = access.onEnd(() => {
       finish("ready");
     });
     exchange.onAbort(() => {

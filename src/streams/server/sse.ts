@@ -15,6 +15,7 @@ import { decideCursor, decideNextCursor } from "../core/cursor.ts";
 import { lifeOf, type StreamState } from "../core/stream.ts";
 import type { Offset } from "../core/types.ts";
 import type { ReadPage } from "../engine/outcomes.ts";
+import type { Access } from "../access/access.ts";
 import type { TailEvent } from "../engine/tails.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
@@ -33,6 +34,8 @@ import { type AnswerShare, takeShare } from "./answer-budget.ts";
 import type { Exchange, LiveAnswer, LiveSink } from "./exchange.ts";
 import type { ServerParts } from "./parts.ts";
 
+type ReaderAccess = Pick<Access, "expiresAtMs" | "onEnd">;
+
 export function followStream(
   parts: ServerParts,
   state: StreamState,
@@ -40,8 +43,8 @@ export function followStream(
   request: {
     readonly cursor: string | undefined;
     readonly stateOffsets: boolean;
-    /** When the reader's identity ends, in Unix time. */
-    readonly untilMs: number;
+    /** The reader's: it ends with its identity. */
+    readonly access: ReaderAccess;
     readonly exchange: Pick<Exchange, "onAbort" | "peer">;
     /** Takes the place of a live reader, or throws. What it returns gives the place back. */
     readonly open?: () => (() => void) | undefined;
@@ -76,7 +79,7 @@ export function followStream(
         kind,
         hasOffsets,
         peer: request.exchange.peer,
-        untilMs: request.untilMs,
+        access: request.access,
         onEnd,
       });
       reader.start();
@@ -91,7 +94,7 @@ interface Following {
   readonly kind: SseKind;
   readonly hasOffsets: boolean;
   readonly peer: string | undefined;
-  readonly untilMs: number;
+  readonly access: ReaderAccess;
   /** May be called more than once. */
   readonly onEnd: () => void;
 }
@@ -120,7 +123,7 @@ class SseReader {
   readonly #kind: SseKind;
   readonly #hasOffsets: boolean;
   readonly #peer: string | undefined;
-  readonly #untilMs: number;
+  readonly #access: ReaderAccess;
   readonly #onEnd: () => void;
   #position: Offset;
   #cursor: string;
@@ -137,7 +140,7 @@ class SseReader {
     state: StreamState,
     from: Offset,
     cursor: string,
-    { kind, hasOffsets, peer, untilMs, onEnd }: Following,
+    { kind, hasOffsets, peer, access, onEnd }: Following,
   ) {
     this.#parts = parts;
     this.#sink = sink;
@@ -147,7 +150,7 @@ class SseReader {
     this.#kind = kind;
     this.#hasOffsets = hasOffsets;
     this.#peer = peer;
-    this.#untilMs = untilMs;
+    this.#access = access;
     this.#onEnd = onEnd;
   }
 
@@ -163,12 +166,20 @@ class SseReader {
     });
     // Readers that came together must not all come back together.
     const spread = spreadMs(options.sseSecondsMax * 1000, 0.05, random.unit());
-    const lifeMs = Math.min(spread, Math.max(0, this.#untilMs - this.#parts.clock.nowMs()));
+    const lifeMs = Math.min(
+      spread,
+      Math.max(0, this.#access.expiresAtMs - this.#parts.clock.nowMs()),
+    );
     this.#after(lifeMs, () => {
       this.#end();
     });
     this.#cancels.add(
       this.#parts.drain.onDrain(() => {
+        this.#end();
+      }),
+    );
+    this.#cancels.add(
+      this.#access.onEnd(() => {
         this.#end();
       }),
     );
