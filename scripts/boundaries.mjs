@@ -66,7 +66,7 @@ export const FLOOR_PLAN = [
   {
     at: "src/streams/access",
     is: "who may do what",
-    may: ["src/base", "src/protocol"],
+    may: ["src/base", "src/protocol", "src/streams/core/scoped-name.ts"],
   },
   {
     at: "src/streams/access/jwt.ts",

@@ -19,7 +19,7 @@ import { HEADER, type HeaderGetter, SENT } from "./headers.ts";
 import { splitJson } from "./json.ts";
 import { type KeyHead, parseKey } from "./key.ts";
 import { parseWaitMs } from "./prefer.ts";
-import { BETWEEN } from "./scoped-name.ts";
+import { BETWEEN } from "../streams/core/scoped-name.ts";
 import { invalid, type Refusal } from "./refusal.ts";
 import {
   formatOffset,

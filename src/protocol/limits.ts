@@ -165,12 +165,15 @@ export const LIMITS = {
   listLookedMax: 5000,
   /** Streams listed in one answer. */
   listMax: 1000,
-  /** Subscriptions of one server, explicit streams of one subscription, acks of one call. */
+  /** Subscriptions of identities without a namespace, of each namespace, and of the server: so no tenant uses up all. */
   subscriptionsMax: 10_000,
+  namespaceSubscriptionsMax: 1_000,
+  serverSubscriptionsMax: 50_000,
+  /** Explicit streams of one subscription, acks of one call. */
   subscriptionStreamsMax: 10_000,
   subscriptionIdBytesMax: 256,
   subscriptionBodyBytesMax: 1024 * 1024,
-  /** The description of a subscription: a paragraph. Every snapshot contains it, up to 10,000 times. */
+  /** The description of a subscription: a paragraph. Every snapshot contains it, up to 50,000 times. */
   subscriptionDescriptionBytesMax: 4096,
   /** A token of a wake or claim outlives any lease. The lease ends a wake, and can be extended. */
   tokenMs: 24 * 3_600_000,
@@ -178,10 +181,15 @@ export const LIMITS = {
   wakeStreamsMax: 1000,
   /** Operations of one transaction. They are decided in one step, which must be short for all other requests. */
   transactionOperationsMax: 1000,
-  /** Answers of transactions that are kept, in all. The last half of it is always kept. */
+  /** Answers of transactions that are kept. The last half of it is always kept. */
   outcomeBytesMax: 128 * 1024 * 1024,
-  /** Groups of one server, and their names. */
+  /** The same for each namespace: about 100,000 small ones. There may be many namespaces. */
+  namespaceOutcomeBytesMax: 16 * 1024 * 1024,
+  /** Groups of identities without a namespace, of each namespace, and of the server: so no tenant uses up all. */
   groupsMax: 10_000,
+  namespaceGroupsMax: 1_000,
+  serverGroupsMax: 50_000,
+  /** The name of a group, and the body of a call. */
   groupIdBytesMax: 256,
   groupBodyBytesMax: 1024 * 1024,
   /** Streams that a group names one by one: they are remembered in one turn. A pattern has no such limit. */

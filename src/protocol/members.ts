@@ -7,7 +7,7 @@ import type { StreamName } from "../streams/core/types.ts";
 import { HapaxError } from "../base/errors.ts";
 import { LIMITS } from "./limits.ts";
 import { isReserved } from "./reserved.ts";
-import { BETWEEN } from "./scoped-name.ts";
+import { BETWEEN } from "../streams/core/scoped-name.ts";
 import { invalid } from "./refusal.ts";
 import { encodeStreamPath, parseStreamPath } from "./values.ts";
 

@@ -2,7 +2,7 @@
 
 import type { Generation, SubscriptionSettings } from "../streams/core/subscription-state.ts";
 import type { Offset, StreamName, TimeMs } from "../streams/core/types.ts";
-import { splitScoped } from "./scoped-name.ts";
+import { splitScoped } from "../streams/core/scoped-name.ts";
 import { CONTROL_ROOT, formatRelativePath } from "./subscription-path.ts";
 import { formatOffset, formatRfc3339 } from "./values.ts";
 

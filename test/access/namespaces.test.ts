@@ -297,7 +297,7 @@ test("G40 a key of an act belongs to its namespace", async () => {
     await send(stage, name, { ...group, body: followed });
     const answer = await send(stage, name, { method: "DELETE", target: group.target, headers });
     expect(answer.status).toBe(204);
-    expect(answer.headers).not.toHaveProperty("Idempotency-Key-Replayed");
+    expect(answer.headers).not.toHaveProperty("Idempotency-Replayed");
     const gone = await send(stage, name, { method: "GET", target: group.target });
     expect(gone.status).toBe(404);
   }

@@ -3,6 +3,7 @@
 import type { Fault } from "./faults.ts";
 
 const SPACES = "test/access/namespaces.test.ts";
+const TENANTS = "test/access/tenants.test.ts";
 const GRANTS = "test/access/grants.test.ts";
 const RULES = "src/streams/access/access.test.ts";
 const ACCESS = "src/streams/access/access.ts";
@@ -40,22 +41,33 @@ export const namespaceFaults: readonly Fault[] = [
     caughtBy: { file: RULES, test: "the pattern /a/* covers /a/**: false" },
   },
   {
-    name: "access: the keys of transactions are common to all namespaces",
+    name: "access: the log of transactions is common to all namespaces",
     guarantee: "G40",
-    file: TRANSACTIONS,
-    find: "parts.digest(keyBytes(access.scoped(key.text)))",
-    replace: "parts.digest(keyBytes(key.text))",
+    file: "src/streams/core/transaction-state.ts",
+    find: 'return `${TRANSACTION_LOG}${namespace ?? ""}` as StreamName;',
+    replace: "return TRANSACTION_LOG as StreamName;",
     caughtBy: {
-      file: SPACES,
-      test: "G40 a key of a transaction belongs to its namespace",
+      file: TENANTS,
+      test: "G40 a namespace with many transactions pushes out no key of another one",
+    },
+  },
+  {
+    name: "access: groups are counted together for all namespaces",
+    guarantee: "G40",
+    file: "src/streams/engine/namespace-counts.ts",
+    find: "    const { namespace } = splitScoped(kept);\n    const count",
+    replace: "    const namespace: string | undefined = undefined;\n    const count",
+    caughtBy: {
+      file: "src/streams/engine/namespace-counts.test.ts",
+      test: "G40 each namespace has a limit of its own, and so have identities without one",
     },
   },
   {
     name: "access: the keys of acts are common to all namespaces",
     guarantee: "G40",
     file: "src/streams/server/acts.ts",
-    find: "parts.digest(keyBytes(access.scoped(key.text))),",
-    replace: "parts.digest(keyBytes(key.text)),",
+    find: "parts.engine.transactions.act(claim, access.namespace);",
+    replace: "parts.engine.transactions.act(claim);",
     caughtBy: { file: SPACES, test: "G40 a key of an act belongs to its namespace" },
   },
   {

@@ -10,7 +10,7 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import { Glob } from "../../base/glob.ts";
-import { joinScoped, splitScoped } from "../../protocol/scoped-name.ts";
+import { joinScoped, splitScoped } from "../core/scoped-name.ts";
 import { hasEnded, onIdentityEnd } from "./endings.ts";
 import type { Action, Grant, Identity, Quotas } from "./identity.ts";
 

@@ -1,18 +1,33 @@
 /**
- * The types of transactions. The log of transactions knows a transaction by its identity. The log is a stream that
+ * The types of transactions. A log of transactions knows a transaction by its identity. A log is a stream that
  * the server keeps for itself: its producers and keys are those of the transactions, and its records are their
  * answers. So the rules that make the retries of appends safe also make those of transactions safe, in the same
  * frames. PROTOCOL.md §19.
+ *
+ * Each namespace has a log of its own, so that none can make the server forget the keys of another one. PROTOCOL.md §21.3.
  */
 
 import type { CreateCommand } from "./create.ts";
 import type { GroupId, LeaseToken, MemberId } from "./group-state.ts";
+import { isSystemStream, type StreamState } from "./stream.ts";
 import type { Ack, SubscriptionId } from "./subscription-state.ts";
 import type { WakeReference } from "./subscription-decide.ts";
 import type { Offset, StreamName } from "./types.ts";
 
-/** The stream that remembers transactions. */
-export const TRANSACTION_LOG = "hapax:transactions" as StreamName;
+const TRANSACTION_LOG = "hapax:transactions";
+
+/** The stream that remembers the transactions of a namespace. Undefined: of identities that have none. */
+export function transactionLogOf(namespace: string | undefined): StreamName {
+  // A namespace begins with a slash.
+  return `${TRANSACTION_LOG}${namespace ?? ""}` as StreamName;
+}
+
+/** Whether the stream is a log that remembers nothing any more, so that a new one would do as well. */
+export function isForgottenLog({ name, keys, producers }: StreamState): boolean {
+  const window = keys?.window;
+  const hasKeys = window !== undefined && window.first < window.next;
+  return isSystemStream(name) && !hasKeys && producers === undefined;
+}
 
 /** A lease, as its holder names it. */
 export interface LeaseClaim {

@@ -14,6 +14,7 @@ import type { Change } from "../core/change.ts";
 import type { CreateCommand, CreateDecision } from "../core/create.ts";
 import { KEY_DEFAULTS, type KeyDefaults } from "../core/keys.ts";
 import type { StreamState } from "../core/stream.ts";
+import { isForgottenLog } from "../core/transaction-state.ts";
 import { assert } from "../../base/assert.ts";
 import type { Offset, ProducerId, StreamId, StreamName, TimeMs } from "../core/types.ts";
 import type { World } from "../core/world.ts";
@@ -57,7 +58,7 @@ export interface EngineParts {
   readonly defer?: Defer;
   /** For streams that say nothing of their keys. */
   readonly keyDefaults?: KeyDefaults;
-  /** Answers of transactions that are kept. Default: the limit. */
+  /** Bytes of answers of transactions that are kept. Default: the limit. */
   readonly outcomeBytesMax?: number;
   /** Default: the engine has no subscriptions. */
   readonly subscriptions?: SubscriptionOutside;
@@ -331,6 +332,8 @@ export class Engine {
         const before = world.byId.get(change.stream)?.keys?.window?.first ?? change.evictTo;
         this.meter.keysExpired += change.evictTo - before;
         writer.stage(change);
+        const state = world.byId.get(change.stream);
+        if (state !== undefined && isForgottenLog(state)) writer.expiry.end(state);
         return "written";
       },
     });

@@ -32,13 +32,13 @@ import type {
 } from "../core/group-state.ts";
 import { lifeOf, type StreamState } from "../core/stream.ts";
 import { OFFSET_ZERO, type Offset, type StreamName, type TimeMs } from "../core/types.ts";
-import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import type { Random } from "../../base/random.ts";
 import type { Act } from "./acts.ts";
 import type { Boundaries } from "./boundaries.ts";
 import type { CommitBatch } from "./commit.ts";
 import { FirstNames } from "./listing.ts";
+import { type CountLimits, NamespaceCounts } from "./namespace-counts.ts";
 import type { Slices } from "./turn-budget.ts";
 import type { Writer } from "./writer.ts";
 
@@ -108,6 +108,12 @@ function mayBeRefused(start: GroupOrigin): boolean {
 }
 
 const NO_STREAMS: ReadonlyMap<StreamName, StreamState> = new Map();
+const COUNT_LIMITS: CountLimits = {
+  what: "groups",
+  withoutNamespace: LIMITS.groupsMax,
+  perNamespace: LIMITS.namespaceGroupsMax,
+  inAll: LIMITS.serverGroupsMax,
+};
 const MISSING: NoGroup = { kind: "group_missing" };
 
 export interface GroupParts {
@@ -122,20 +128,20 @@ export class Groups {
   readonly #random: Random;
   /** Groups that have every stream that they follow. */
   readonly #filled = new Set<GroupId>();
+  readonly #counts: NamespaceCounts;
 
   constructor({ writer, boundaries, random }: GroupParts) {
     this.#writer = writer;
     this.#boundaries = boundaries;
     this.#random = random;
+    this.#counts = new NamespaceCounts(COUNT_LIMITS, this.#book.byId.keys());
   }
 
   async create(id: GroupId, settings: GroupSettings): Promise<GroupCreation> {
     const check = this.#boundaries.check();
     for (;;) {
       const { byId } = this.#book;
-      if (!byId.has(id) && byId.size >= LIMITS.groupsMax) {
-        throw new HapaxError("too_many", `there are ${LIMITS.groupsMax} groups already`);
-      }
+      if (!byId.has(id)) this.#counts.admit(id);
       const { world } = this.#writer;
       const isLarge = settings.pattern !== undefined && world.names.size > LIMITS.turnStreamsMax;
       const isSliced = isLarge && !mayBeRefused(settings.start);
@@ -149,6 +155,7 @@ export class Groups {
       }
       const durable = this.#submit(decision.kind === "created" ? [decision.change] : []);
       assert(decision.kind !== "created" || byId.has(id), "GD5 a group is made and is not there");
+      if (decision.kind === "created") this.#counts.add(id);
       if (decision.kind === "created" && !isSliced) this.#filled.add(id);
       // One that was found may be of a run that ended in the middle of it.
       if (decision.kind !== "conflict") await this.#fill(id);
@@ -190,14 +197,16 @@ export class Groups {
     act?.guard();
     const atMs = this.#writer.nowMs();
     this.#filled.delete(id);
-    const changes: GroupChange[] = this.#book.byId.has(id)
-      ? [{ kind: "group_deleted", atMs, group: id }]
-      : [];
+    const isThere = this.#book.byId.has(id);
+    const changes: GroupChange[] = isThere ? [{ kind: "group_deleted", atMs, group: id }] : [];
     if (act === undefined) {
-      await this.#submit(changes);
+      const durable = this.#submit(changes);
+      if (isThere) this.#counts.remove(id);
+      await durable;
       return;
     }
     const batch = this.#stage(changes);
+    if (isThere) this.#counts.remove(id);
     act.note({}, batch); // It may be all that there is to store.
     await batch.done;
   }
@@ -379,8 +388,11 @@ export class Groups {
   ): Promise<readonly GroupSummary[]> {
     const { byId } = this.#book;
     const names = new FirstNames<GroupId>(after, count);
-    for (const [id, { settings }] of byId) if (isShown(id, settings)) names.add(id);
     const slices = this.#writer.slices();
+    for (const [id, { settings }] of byId) {
+      if (!slices.take()) await slices.turn();
+      if (isShown(id, settings)) names.add(id);
+    }
     const found: GroupSummary[] = [];
     for (const id of names.take()) {
       const group = byId.get(id);

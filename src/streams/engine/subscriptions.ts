@@ -44,6 +44,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import type { Random } from "../../base/random.ts";
 import { issueToken, type PublicJwks, readToken, type TokenClaims } from "../signer.ts";
 import type { Boundaries } from "./boundaries.ts";
+import { type CountLimits, NamespaceCounts } from "./namespace-counts.ts";
 import type { AppendObserver } from "./observer.ts";
 import { Deliveries, FULL_REST_MS } from "./subscriptions/deliveries.ts";
 import type { SubscriptionFormat } from "./subscriptions/format.ts";
@@ -114,6 +115,12 @@ export type ClaimOutcome =
   | { readonly kind: "wrong_type" }
   | NoSubscription;
 
+const COUNT_LIMITS: CountLimits = {
+  what: "subscriptions",
+  withoutNamespace: LIMITS.subscriptionsMax,
+  perNamespace: LIMITS.namespaceSubscriptionsMax,
+  inAll: LIMITS.serverSubscriptionsMax,
+};
 const MISSING: NoSubscription = { kind: "missing" };
 
 export class Subscriptions implements AppendObserver {
@@ -121,6 +128,7 @@ export class Subscriptions implements AppendObserver {
   readonly #writer: Writer;
   readonly #signer: SignerOfWorld;
   readonly #deliveries: Deliveries;
+  readonly #counts: NamespaceCounts;
   #cancelStart: () => void = () => undefined;
 
   constructor(parts: SubscriptionParts) {
@@ -133,6 +141,7 @@ export class Subscriptions implements AppendObserver {
       scene: (atMs) => this.#scene(atMs),
       submit: (changes) => this.#stage(changes),
     });
+    this.#counts = new NamespaceCounts(COUNT_LIMITS, this.#book.byId.keys());
   }
 
   /** Begins to follow appends, and goes on with the deliveries and leases that it finds. */
@@ -222,17 +231,13 @@ export class Subscriptions implements AppendObserver {
     // The key comes first, because the step below must not wait in its middle.
     const keyId = await this.#keyId(settings);
     const { world } = this.#writer;
-    if (!this.#book.byId.has(id) && this.#book.byId.size >= LIMITS.subscriptionsMax) {
-      throw new HapaxError(
-        "too_many",
-        `there are ${LIMITS.subscriptionsMax} subscriptions already`,
-      );
-    }
+    if (!this.#book.byId.has(id)) this.#counts.admit(id);
     const atMs = this.#writer.nowMs();
     const streamsMax = LIMITS.subscriptionStreamsMax;
     const decision = decideSubscribe(this.#book, world.streams, id, settings, streamsMax, atMs);
     const changes = decision.kind === "created" ? decision.changes : [];
     const durable = this.#submit(changes);
+    if (changes.length > 0) this.#counts.add(id);
     const subscription = this.#book.byId.get(id);
     const view = subscription === undefined ? undefined : this.#view(subscription, keyId);
     await durable;
@@ -250,12 +255,13 @@ export class Subscriptions implements AppendObserver {
     return view;
   }
 
-  /** Deleting what is not there is no error. */
-  /** Returns whether there was one. */
+  /** Deleting what is not there is no error. Returns whether there was one. */
   async unsubscribe(id: SubscriptionId): Promise<boolean> {
     const changes = decideUnsubscribe(this.#book, id, this.#writer.nowMs());
     if (changes.length > 0) this.#writer.room.admitRemoval();
-    await this.#stage(changes);
+    const durable = this.#stage(changes);
+    if (changes.length > 0) this.#counts.remove(id);
+    await durable;
     return changes.length > 0;
   }
 

@@ -1,7 +1,7 @@
 // Transactions over a store whose commits wait at a gate, and over stores that are opened again. PROTOCOL.md §19
 import { afterEach, describe, expect, test } from "vitest";
 import type { Operation } from "../core/transaction-state.ts";
-import { TRANSACTION_LOG } from "../core/transaction-state.ts";
+import { transactionLogOf } from "../core/transaction-state.ts";
 import type { Offset, ProducerId, StreamName } from "../core/types.ts";
 import { openMemoryStore } from "../stores/memory.ts";
 import type { Store } from "../store.ts";
@@ -160,7 +160,7 @@ describe("a transaction", () => {
     const engine = await twoStreams();
     await commit(engine, byKey("k"), append(A, "x"));
     expect(engine.list("", "", 9).found.map(({ state }) => state.name)).toEqual([A, B]);
-    expect(engine.world.streams.has(TRANSACTION_LOG)).toBe(true);
+    expect(engine.world.streams.has(transactionLogOf(undefined))).toBe(true);
   });
 });
 
@@ -253,6 +253,66 @@ describe("the outcome of a lost commit", () => {
     expect(await engine.transactions.find(byProducer(0, 0, "unknown" as ProducerId))).toEqual({
       kind: "missing",
     });
+  });
+});
+
+describe("the logs of namespaces", () => {
+  const spaces = Array.from({ length: 50 }, (_, index) => `/v1/stream/t${index}`);
+  const DAY_MS = 86_400_000;
+
+  function openTimed(store: Store = openMemoryStore()) {
+    const clock = createVirtualClock(START_MS);
+    const engine = new Engine({ store, clock, jsonRecordsEnd: () => undefined });
+    opened.push(engine);
+    return { engine, clock };
+  }
+
+  test("are forgotten with their last key, so that idle namespaces cost nothing", async () => {
+    const { engine, clock } = openTimed();
+    await engine.create(createCommand(A));
+    for (const namespace of spaces) {
+      await commit(engine, { ...byKey("k"), namespace }, append(A, "x"));
+    }
+    expect(engine.world.streams.size).toBe(1 + spaces.length);
+    clock.advance(DAY_MS + 5000);
+    await engine.settled();
+    expect([...engine.world.streams.keys()]).toEqual([A]);
+    expect(engine.keyedStreams.size).toBe(0);
+    const [namespace] = spaces;
+    const again = await commit(engine, { ...byKey("k"), namespace }, append(A, "x"));
+    expect(again).toMatchObject({ kind: "committed", isDuplicate: false });
+    const retry = await commit(engine, { ...byKey("k"), namespace }, append(A, "x"));
+    expect(retry).toMatchObject({ kind: "committed", isDuplicate: true });
+  });
+
+  test("stay as long as they know a producer", async () => {
+    const { engine, clock } = openTimed();
+    await engine.create(createCommand(A));
+    const namespace = "/v1/stream/acme";
+    for (const identity of [byKey("k"), byProducer(0, 0)]) {
+      await commit(engine, { ...identity, namespace }, append(A, "x"));
+    }
+    clock.advance(DAY_MS + 5000);
+    await engine.settled();
+    const retry = await commit(engine, { ...byProducer(0, 0), namespace }, append(A, "x"));
+    expect(retry).toMatchObject({ kind: "committed", isDuplicate: true });
+    const other = await commit(engine, byProducer(0, 0), append(A, "x"));
+    expect(other).toMatchObject({ kind: "committed", isDuplicate: false });
+  });
+
+  test("keep answers up to a limit each", async () => {
+    const engine = await twoStreams(openMemoryStore(), 1000);
+    const namespaces = ["/v1/stream/a", "/v1/stream/b"];
+    for (const namespace of namespaces) {
+      for (let index = 0; index < 100; index += 1) {
+        await commit(engine, { ...byKey(`k${index}`), namespace }, append(A, "x"));
+      }
+    }
+    for (const namespace of namespaces) {
+      const last = await commit(engine, { ...byKey("k99"), namespace }, append(A, "x"));
+      expect(last).toMatchObject({ isDuplicate: true, operations: [{ stream: A }] });
+    }
+    expect(engine.storeStats().liveBytes).toBeLessThan(200 + 2 * 1100);
   });
 });
 

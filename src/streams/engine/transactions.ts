@@ -20,7 +20,7 @@ import { decideOperations, type OperationRefusal, type Step } from "../core/tran
 import {
   type Operation,
   type OperationOutcome,
-  TRANSACTION_LOG,
+  transactionLogOf,
 } from "../core/transaction-state.ts";
 import { assert } from "../../base/assert.ts";
 import type { Epoch, Offset, Sequence, StreamName, TimeMs } from "../core/types.ts";
@@ -34,15 +34,20 @@ import type { Allowance } from "./holdings.ts";
 import type { KeySweeper } from "./key-sweeper.ts";
 import type { Writer } from "./writer.ts";
 
-/** What makes a transaction the same one when it comes again. */
-export type TransactionIdentity =
+/** What makes a transaction the same one when it comes again, within its namespace. */
+export type TransactionIdentity = {
+  /** Of its sender. Default: none. */
+  readonly namespace?: string | undefined;
+} &
   /** `digest` is that of the request; without one it is a look. */
-  | {
-      readonly kind: "producer";
-      readonly claim: ProducerClaim;
-      readonly digest: number | undefined;
-    }
-  | { readonly kind: "key"; readonly claim: KeyClaim };
+  (
+    | {
+        readonly kind: "producer";
+        readonly claim: ProducerClaim;
+        readonly digest: number | undefined;
+      }
+    | { readonly kind: "key"; readonly claim: KeyClaim }
+  );
 
 export interface TransactionCommand {
   readonly identity: TransactionIdentity;
@@ -122,7 +127,7 @@ export class Transactions {
     wakeId: string,
     check: OffsetCheck,
   ): Promise<TransactionResult> | undefined {
-    const log = this.#log();
+    const log = this.#log(command.identity.namespace);
     for (const operation of command.operations) this.#expire(operation);
     const atMs = this.#writer.nowMs();
     const identified = this.#identify(log, command.identity, atMs);
@@ -153,15 +158,16 @@ export class Transactions {
   }
 
   /** An act of administration under a key, which belongs to the same window as those of transactions. */
-  act(claim: KeyClaim): Act {
+  act(claim: KeyClaim, namespace?: string): Act {
     const identify = (): Identified =>
-      this.#identify(this.#logOfActs(), { kind: "key", claim }, this.#writer.nowMs());
+      this.#identify(this.#logOfActs(namespace), { kind: "key", claim }, this.#writer.nowMs());
     return {
       look: () => {
         const found = identify();
         if (found.kind === "new") return found;
         if (found.kind !== "known") return found as KeyRefusal; // A key is refused in no other way.
-        return { kind: "done", outcome: () => this.#readAct(found) };
+        const log = this.#log(namespace);
+        return { kind: "done", outcome: () => this.#readAct(log, found) };
       },
       guard: () => {
         if (identify().kind !== "new") throw new ActRepeated();
@@ -170,13 +176,12 @@ export class Transactions {
         const found = identify();
         assert(found.kind === "new", "an act is noted twice");
         const data = encoder.encode(JSON.stringify(outcome));
-        this.#stageLog(batch, this.#log(), { ...found.change, data });
+        this.#stageLog(batch, this.#log(namespace), { ...found.change, data });
       },
     };
   }
 
-  async #readAct({ end }: Known): Promise<ActOutcome> {
-    const log = this.#log();
+  async #readAct(log: StreamState, { end }: Known): Promise<ActOutcome> {
     await this.#writer.answer(log.name, log, undefined);
     const record = end === undefined ? undefined : await this.#readRecord(log, end);
     return record === undefined ? {} : (JSON.parse(decoder.decode(record)) as ActOutcome);
@@ -189,7 +194,7 @@ export class Transactions {
 
   /** What became of a transaction whose answer was lost. */
   async find(identity: TransactionIdentity): Promise<LostOutcome> {
-    const log = this.#writer.find(TRANSACTION_LOG);
+    const log = this.#writer.find(transactionLogOf(identity.namespace));
     if (log === undefined) return { kind: "missing" };
     const found =
       identity.kind === "key"
@@ -210,36 +215,38 @@ export class Transactions {
       : { kind: "known", end: window.endOf(ordinal), producer: undefined };
   }
 
-  /** The log is made by the first transaction or act, and then it is always there. */
-  #log(): StreamState {
-    const existing = this.#world.streams.get(TRANSACTION_LOG);
+  /** The log is made by the first transaction or act of its namespace, and again after it was forgotten. */
+  #log(namespace: string | undefined): StreamState {
+    const name = transactionLogOf(namespace);
+    const existing = this.#world.streams.get(name);
     if (existing !== undefined) return existing;
     this.#writer.room.admit(0);
-    return this.#makeLog();
+    return this.#makeLog(name);
   }
 
   /** A deletion is taken by a full store too, so its key must be. */
-  #logOfActs(): StreamState {
-    const existing = this.#world.streams.get(TRANSACTION_LOG);
+  #logOfActs(namespace: string | undefined): StreamState {
+    const name = transactionLogOf(namespace);
+    const existing = this.#world.streams.get(name);
     if (existing !== undefined) return existing;
     this.#writer.room.admitRemoval();
-    return this.#makeLog();
+    return this.#makeLog(name);
   }
 
-  #makeLog(): StreamState {
+  #makeLog(name: StreamName): StreamState {
     const writer = this.#writer;
     writer.stage({
       kind: "created",
       atMs: writer.nowMs(),
       stream: this.#world.nextId,
       run: writer.run,
-      name: TRANSACTION_LOG,
+      name,
       contentType: "application/json",
       expiry: NEVER_EXPIRES,
       fork: undefined,
       keys: undefined,
     });
-    const log = this.#world.streams.get(TRANSACTION_LOG);
+    const log = this.#world.streams.get(name);
     assert(log !== undefined, "the log of transactions was not made");
     return log;
   }
@@ -317,11 +324,17 @@ export class Transactions {
     this.#writer.stage(change, batch);
     if (change.key !== undefined) this.#parts.keySweeper.watch(log);
     // Half of what is kept, each time that another half has come: no state is needed to know when.
-    const half = this.#parts.outcomeBytesMax / 2;
+    const half = this.#outcomeBytesMax(log) / 2;
     const halves = Math.floor(log.tail / half);
     if (halves === Math.floor(before / half) || halves < 2) return;
     const to = ((halves - 1) * half) as Offset;
     this.#writer.stage({ kind: "trimmed", atMs: change.atMs, stream: log.id, to }, batch);
+  }
+
+  #outcomeBytesMax({ name }: StreamState): number {
+    const { outcomeBytesMax } = this.#parts;
+    if (name === transactionLogOf(undefined)) return outcomeBytesMax;
+    return Math.min(outcomeBytesMax, LIMITS.namespaceOutcomeBytesMax);
   }
 
   async #replay(log: StreamState, known: Known): Promise<TransactionCommitted> {

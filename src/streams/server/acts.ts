@@ -21,11 +21,12 @@ export async function actOnce(
   const head = new TextEncoder().encode(`${exchange.method} ${exchange.path}?${exchange.query}\n`);
   const content = new Uint8Array([...head, ...(body ?? [])]);
   const [keyDigest, contentDigest] = await Promise.all([
-    parts.digest(keyBytes(access.scoped(key.text))),
+    parts.digest(keyBytes(key.text)),
     parts.digest(content),
   ]);
   const mark = markOf(keyDigest, contentDigest, false);
-  const act = parts.engine.transactions.act({ mark, isContent: false, timeMs: key.timeMs });
+  const claim = { mark, isContent: false, timeMs: key.timeMs };
+  const act = parts.engine.transactions.act(claim, access.namespace);
   const look = act.look();
   if (look.kind !== "new") return answerKnown(parts, look, encode);
   try {

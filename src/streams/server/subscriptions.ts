@@ -12,7 +12,7 @@ import { subscriptionOf } from "../signer.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { LIMITS } from "../../protocol/limits.ts";
 import { HEADER } from "../../protocol/headers.ts";
-import { BETWEEN, splitScoped } from "../../protocol/scoped-name.ts";
+import { BETWEEN, splitScoped } from "../core/scoped-name.ts";
 import {
   parseClaim,
   parseReport,

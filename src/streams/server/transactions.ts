@@ -4,7 +4,6 @@ import { SENT } from "../../protocol/headers.ts";
 import { digestContent } from "../core/content-digest.ts";
 import type { UnfitOperation } from "../core/transaction-state.ts";
 import type { KeyClaim } from "../core/keys.ts";
-import type { ProducerId } from "../core/types.ts";
 import type { Access } from "../access/access.ts";
 import type {
   TransactionCommitted,
@@ -134,26 +133,24 @@ function answerCommitted(outcome: TransactionCommitted): WholeAnswer {
 /** The content of a key, or of a producer's number, is the whole request. */
 async function identify(
   parts: ServerParts,
-  access: Access,
+  { namespace }: Access,
   head: IdentityHead,
   body: Uint8Array | undefined,
 ): Promise<TransactionIdentity> {
   if (head.kind === "producer") {
-    const id = access.scoped(head.claim.id) as ProducerId;
     const digest = body === undefined ? undefined : digestContent(body, false);
-    return { kind: "producer", claim: { ...head.claim, id }, digest };
+    return { namespace, kind: "producer", claim: head.claim, digest };
   }
-  return { kind: "key", claim: await claimKey(parts, access, head.key, body) };
+  return { namespace, kind: "key", claim: await claimKey(parts, head.key, body) };
 }
 
 /** Without a body the claim is good for a look only. */
 async function claimKey(
   parts: ServerParts,
-  access: Access,
   key: KeyHead,
   body: Uint8Array | undefined,
 ): Promise<KeyClaim> {
-  const keyDigest = await parts.digest(keyBytes(access.scoped(key.text)));
+  const keyDigest = await parts.digest(keyBytes(key.text));
   const contentDigest = body === undefined ? keyDigest : await parts.digest(body);
   return { mark: markOf(keyDigest, contentDigest, false), isContent: false, timeMs: key.timeMs };
 }
