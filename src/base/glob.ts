@@ -11,6 +11,8 @@ export class Glob {
   readonly #segments: readonly string[];
   /** The literal beginning. Most names fail on it, and need not be split. */
   readonly prefix: string;
+  /** Whether only `**` follows the literal beginning: most patterns are so, and their names need not be split either. */
+  readonly #isSubtree: boolean;
 
   constructor(pattern: string) {
     this.pattern = pattern;
@@ -18,11 +20,15 @@ export class Glob {
     const wild = this.#segments.findIndex((segment) => segment === "*" || segment === "**");
     const literal = wild === -1 ? this.#segments : this.#segments.slice(0, wild);
     this.prefix = literal.map((segment) => `/${decodeStars(segment)}`).join("");
+    this.#isSubtree = wild === this.#segments.length - 1 && this.#segments[wild] === "**";
   }
 
   /** Whether the pattern matches a name. Names are absolute: they begin with a slash. */
   matches(name: string): boolean {
-    return name.startsWith(this.prefix) && matchSegments(this.#segments, splitSegments(name));
+    const { prefix } = this;
+    if (!name.startsWith(prefix)) return false;
+    if (this.#isSubtree) return name.length === prefix.length || name[prefix.length] === "/";
+    return matchSegments(this.#segments, splitSegments(name));
   }
 
   /**

@@ -4,6 +4,7 @@ import type { Fault } from "./faults.ts";
 
 const SPACES = "test/access/namespaces.test.ts";
 const TENANTS = "test/access/tenants.test.ts";
+const HIDDEN = "test/access/hidden.test.ts";
 const GRANTS = "test/access/grants.test.ts";
 const RULES = "src/streams/access/access.test.ts";
 const ACCESS = "src/streams/access/access.ts";
@@ -74,11 +75,55 @@ export const namespaceFaults: readonly Fault[] = [
     name: "access: a transaction commits for a group of no namespace",
     guarantee: "G40",
     file: TRANSACTIONS,
-    find: "lease: { ...lease, group: access.scoped(lease.group) }",
-    replace: "lease",
+    find: "return { ...operation, lease: { ...lease, group } };",
+    replace: "return { ...operation, lease: { ...lease, group: group && lease.group } };",
     caughtBy: {
       file: SPACES,
       test: "G40 a member of a group in a namespace commits in a transaction, as without namespaces",
+    },
+  },
+  {
+    name: "access: a transaction reaches a group that its sender may not see",
+    guarantee: "G40",
+    file: TRANSACTIONS,
+    find: "const group = groups.get(lease.group)?.() ?? NO_NAME;",
+    replace: "const group = access.scoped(lease.group);",
+    caughtBy: {
+      file: HIDDEN,
+      test: "G40 every call of a hidden group or subscription is answered as if there were none",
+    },
+  },
+  {
+    name: "access: a call reaches a group that its sender may not see",
+    guarantee: "G40",
+    file: "src/streams/server/following.ts",
+    find: "return () => (isShown && groups",
+    replace: "return () => (groups",
+    caughtBy: {
+      file: HIDDEN,
+      test: "G40 every call of a hidden group or subscription is answered as if there were none",
+    },
+  },
+  {
+    name: "access: a creation tells in what a hidden group differs",
+    guarantee: "G40",
+    file: "src/streams/server/groups.ts",
+    find: 'isHidden ? "the name is taken" : ',
+    replace: "",
+    caughtBy: {
+      file: HIDDEN,
+      test: "G40 who creates a group or a subscription under the name of a hidden one learns only that it is taken",
+    },
+  },
+  {
+    name: "access: an answer about one group is used for another",
+    guarantee: "G40",
+    file: ACCESS,
+    find: "return `${action} ${group}${BETWEEN}${subscription}`;",
+    replace: "return `${action} ${BETWEEN}${subscription}${group.slice(group.length)}`;",
+    caughtBy: {
+      file: "src/streams/server/following.test.ts",
+      test: "an answer about one group, action or caller is not used for another",
     },
   },
   {

@@ -10,7 +10,7 @@
 
 import { HapaxError } from "../../base/errors.ts";
 import { Glob } from "../../base/glob.ts";
-import { joinScoped, splitScoped } from "../core/scoped-name.ts";
+import { BETWEEN, joinScoped, splitScoped } from "../core/scoped-name.ts";
 import { hasEnded, onIdentityEnd } from "./endings.ts";
 import type { Action, Grant, Identity, Quotas } from "./identity.ts";
 
@@ -30,6 +30,8 @@ export interface Followed {
 
 /** Decisions about streams that are remembered for each identity. */
 const REMEMBERED_MAX = 1000;
+/** Up to so many streams are compared in one step: some tenths of a millisecond. */
+const AT_ONCE_MAX = 100;
 
 interface CompiledGrant {
   readonly actions: ReadonlySet<Action>;
@@ -63,6 +65,8 @@ export class Access {
   readonly #bindsProducers: boolean;
   /** Answers about streams alone, by action. They never change. */
   readonly #known = new Map<Action, Map<string, boolean>>();
+  /** Answers about groups and what they follow. A group never follows anything else. */
+  readonly #following = new WeakMap<Followed, Map<string, boolean>>();
 
   constructor(identity: Identity | undefined) {
     const { namespace, quotas = {}, expiresAtMs = Infinity, grants = [] } = identity ?? {};
@@ -144,20 +148,52 @@ export class Access {
   /** Whether the streams that are followed are all within one grant for the action. */
   mayFollow(action: Action, subject: AccessSubject, followed: Followed): boolean {
     if (this.isUnlimited) return true;
-    const { pattern, streams } = followed;
+    const known = this.#following.get(followed)?.get(questionOf(action, subject));
+    if (known !== undefined) return known;
+    const steps = this.#compare(action, subject, followed);
+    for (;;) {
+      const step = steps.next();
+      if (step.done === true) return step.value;
+    }
+  }
+
+  /** The same in steps, for very many streams; afterwards `mayFollow` answers at once. Undefined: it does so now. */
+  followingSteps(
+    action: Action,
+    subject: AccessSubject,
+    followed: Followed,
+  ): Generator<void, boolean, undefined> | undefined {
+    if (this.isUnlimited || followed.streams.length <= AT_ONCE_MAX) return undefined;
+    const isKnown = this.#following.get(followed)?.has(questionOf(action, subject)) === true;
+    return isKnown ? undefined : this.#compare(action, subject, followed);
+  }
+
+  *#compare(
+    action: Action,
+    subject: AccessSubject,
+    followed: Followed,
+  ): Generator<void, boolean, undefined> {
+    let answer = false;
+    for (const grant of this.#isAllWithin(followed) ? this.#grants : []) {
+      if (!coversPattern(grant, action, subject, followed.pattern)) continue;
+      answer = true;
+      for (const stream of followed.streams) {
+        answer = matchesStream(grant, stream);
+        if (!answer) break;
+        yield;
+      }
+      if (answer) break;
+    }
+    let answers = this.#following.get(followed);
+    if (answers === undefined) this.#following.set(followed, (answers = new Map()));
+    answers.set(questionOf(action, subject), answer);
+    return answer;
+  }
+
+  #isAllWithin({ pattern, streams }: Followed): boolean {
     const within = this.#within;
     if (within !== undefined && pattern !== undefined && !within.covers(pattern)) return false;
-    if (!streams.every((stream) => this.#isWithin(stream))) return false;
-    return this.#grants.some(
-      (grant) =>
-        grant.actions.has(action) &&
-        matchesName(grant.groups, subject.group) &&
-        matchesName(grant.subscriptions, subject.subscription) &&
-        (pattern === undefined ||
-          grant.streams === undefined ||
-          grant.streams.some((glob) => glob.covers(pattern))) &&
-        streams.every((stream) => matchesStream(grant, stream)),
-    );
+    return streams.every((stream) => this.#isWithin(stream));
   }
 
   /** The name under which the server keeps a group, a subscription or an identity of this namespace. */
@@ -215,6 +251,24 @@ function isForAll({ streams, groups, subscriptions, producers }: CompiledGrant):
 function namePattern(text: string): NamePattern {
   const isPrefix = text.endsWith("*");
   return { text: isPrefix ? text.slice(0, -1) : text, isPrefix };
+}
+
+function questionOf(action: Action, { group = "", subscription = "" }: AccessSubject): string {
+  return `${action} ${group}${BETWEEN}${subscription}`;
+}
+
+/** Whether the grant is for the action on this group or subscription, and for every stream that the pattern can find. */
+function coversPattern(
+  grant: CompiledGrant,
+  action: Action,
+  { group, subscription }: AccessSubject,
+  pattern: string | undefined,
+): boolean {
+  const { actions, groups, subscriptions, streams } = grant;
+  if (!actions.has(action)) return false;
+  if (!matchesName(groups, group) || !matchesName(subscriptions, subscription)) return false;
+  if (pattern === undefined || streams === undefined) return true;
+  return streams.some((glob) => glob.covers(pattern));
 }
 
 function matchesStream({ streams }: CompiledGrant, name: string): boolean {

@@ -6,6 +6,9 @@
 /** Stands between a namespace and a name of it. No name and no namespace holds this character. */
 export const BETWEEN = "\u0000";
 
+/** A kept name that nothing has. */
+export const NO_NAME = BETWEEN;
+
 /** A kept name in two parts: its namespace, if it has one, and what its clients call it. */
 export function splitScoped(kept: string): {
   readonly namespace: string | undefined;

@@ -384,14 +384,15 @@ export class Groups {
   async list(
     after: string,
     count: number,
-    isShown: (id: GroupId, settings: GroupSettings) => boolean,
+    isShown: (id: GroupId, settings: GroupSettings) => boolean | Promise<boolean>,
   ): Promise<readonly GroupSummary[]> {
     const { byId } = this.#book;
     const names = new FirstNames<GroupId>(after, count);
     const slices = this.#writer.slices();
     for (const [id, { settings }] of byId) {
       if (!slices.take()) await slices.turn();
-      if (isShown(id, settings)) names.add(id);
+      const shown = isShown(id, settings);
+      if (shown === true || (shown !== false && (await shown))) names.add(id);
     }
     const found: GroupSummary[] = [];
     for (const id of names.take()) {

@@ -11,7 +11,7 @@
 import type { Clock } from "../../base/clock.ts";
 import { HEADER, SENT } from "../../protocol/headers.ts";
 import { OWN_PREFIX, SUBSCRIPTIONS_PREFIX, TEST_PREFIX } from "../../protocol/reserved.ts";
-import { joinScoped } from "../../protocol/scoped-name.ts";
+import { joinScoped } from "../core/scoped-name.ts";
 import { decodePercent, formatRfc3339 } from "../../protocol/values.ts";
 import type { AuditEntry } from "../log.ts";
 import type { Exchange, ServerAnswer, WholeAnswer } from "./exchange.ts";

@@ -3,6 +3,7 @@
 import type { Act, ActOutcome } from "../engine/acts.ts";
 import type { GroupView, LeaseView } from "../engine/groups.ts";
 import { notAllowed } from "../access/access.ts";
+import { NO_NAME } from "../core/scoped-name.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { refuseEncoding } from "../../protocol/content-encoding.ts";
 import { LIMITS } from "../../protocol/limits.ts";
@@ -23,6 +24,7 @@ import { encodeLeaseRefusal, refuseInside } from "../../protocol/transaction-ans
 import { formatOffset, formatRfc3339, parseQuery } from "../../protocol/values.ts";
 import { actOnce } from "./acts.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
+import { findShownGroup, mayFollow } from "./following.ts";
 import { json, jsonWithList, parseLimit, queryText } from "./json.ts";
 import { refuse } from "./problem.ts";
 import { type RouteOperation, readRoute, type Route, type RouteCall } from "./route.ts";
@@ -35,7 +37,10 @@ const GROUP_MISSING: Refusal = {
   detail: "there is no group of this name",
 };
 
-/** Handlers of one group: its name as the caller knows it, and the one under which the engine keeps it. */
+/**
+ * Handlers of one group: its name as the caller knows it, and the one under which the engine keeps it. For a group that follows more
+ * than the caller may read, that is a name which no group has.
+ */
 interface GroupCall extends RouteCall {
   readonly group: string;
   readonly kept: string;
@@ -53,22 +58,18 @@ function operation(
   action: "consume" | "admin",
   summary: string,
   handle: GroupHandler,
-  whenHidden: WholeAnswer = refuse(GROUP_MISSING),
 ): RouteOperation {
   return {
     needs: [action],
     subject: ({ params }) => ({ group: groupOf(params) }),
     summary,
     handle: async (call) => {
+      const { parts, access, exchange } = call;
       const group = groupOf(call.params);
-      const kept = call.access.scoped(group);
       // Before the check: while a body comes, the group can become another one.
-      const body = call.exchange.method === "POST" ? await readBody(call.exchange) : NO_BODY;
-      // A group that follows more than the caller may read is not there for this caller.
-      const settings = call.parts.engine.world.groups.byId.get(kept)?.settings;
-      const isHidden =
-        settings !== undefined && !call.access.mayFollow(action, { group }, settings);
-      return isHidden ? whenHidden : handle({ ...call, group, kept, body });
+      const body = exchange.method === "POST" ? await readBody(exchange) : NO_BODY;
+      const keptName = await findShownGroup(parts, access, action, group);
+      return handle({ ...call, group, kept: keptName(), body });
     },
   };
 }
@@ -102,17 +103,13 @@ export const GROUP_ROUTES: readonly Route[] = [
         summary: "Creates a group.",
         handle: create,
       },
-      DELETE: operation(
-        "admin",
-        "Deletes a group and its offsets.",
-        (call) =>
-          actOnce(
-            call,
-            undefined,
-            (act) => remove(call, act),
-            () => NO_CONTENT,
-          ),
-        NO_CONTENT,
+      DELETE: operation("admin", "Deletes a group and its offsets.", (call) =>
+        actOnce(
+          call,
+          undefined,
+          (act) => remove(call, act),
+          () => NO_CONTENT,
+        ),
       ),
     },
     allow: "GET, HEAD, PUT, DELETE, OPTIONS",
@@ -133,11 +130,19 @@ function readBody(exchange: Exchange): Promise<Uint8Array> {
 async function create({ exchange, parts, access, params }: RouteCall): Promise<ServerAnswer> {
   const group = groupOf(params);
   const settings = parseGroupSettings(await readBody(exchange));
-  if (!access.mayFollow("consume", { group }, settings)) throw notAllowed("consume");
+  if (!(await mayFollow(parts, access, "consume", { group }, settings))) {
+    throw notAllowed("consume");
+  }
+  const keptName = await findShownGroup(parts, access, "consume", group);
+  // There cannot be two groups of one name. Of one that is hidden the caller learns nothing else.
+  const isHidden = keptName() === NO_NAME;
   const outcome = await parts.engine.groups.create(access.scoped(group), settings);
   switch (outcome.kind) {
     case "conflict":
-      throw new HapaxError("group_exists", `the group differs in ${outcome.reason}`);
+      throw new HapaxError(
+        "group_exists",
+        isHidden ? "the name is taken" : `the group differs in ${outcome.reason}`,
+      );
     case "beyond_tail":
       return refuseBeyond(outcome.stream);
     case "inside_record":
@@ -163,7 +168,7 @@ async function list({ exchange, parts, access }: RouteCall): Promise<ServerAnswe
   const after = access.scoped(queryText(query, "after") ?? "");
   const found = await parts.engine.groups.list(after, limit + 1, (kept, settings) => {
     const group = access.unscoped(kept);
-    return group !== undefined && access.mayFollow("consume", { group }, settings);
+    return group !== undefined && mayFollow(parts, access, "consume", { group }, settings);
   });
   const groups = found.slice(0, limit).map(({ id, members, streams, lag }) => {
     return { group: access.unscoped(id), members, streams, lag };

@@ -5,7 +5,7 @@
  * A refusal is a problem document like any other, with the member `error` that the protocol has.
  */
 
-import { notAllowed } from "../access/access.ts";
+import { type Followed, notAllowed } from "../access/access.ts";
 import type { ReportOutcome, Subscriptions } from "../engine/subscriptions.ts";
 import type { SubscriptionView } from "../engine/subscriptions/view.ts";
 import { subscriptionOf } from "../signer.ts";
@@ -32,6 +32,7 @@ import {
 } from "../../protocol/subscription-path.ts";
 import { decodePercent, parseBearer } from "../../protocol/values.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
+import { mayFollow } from "./following.ts";
 import { detailOf, problemAnswer } from "./problem.ts";
 import type { RouteOperation, Route, RouteCall } from "./route.ts";
 
@@ -127,17 +128,24 @@ function idOf([encoded = ""]: readonly string[]): string {
   return id;
 }
 
+/** Whether the caller may follow these streams with the subscription of the call. */
+function mayFollowAll(call: SubscriptionCall, followed: Followed): Promise<boolean> {
+  const { parts, access, id } = call;
+  return mayFollow(parts, access, "subscribe", { subscription: id }, followed);
+}
+
 /** Whether the caller may follow what a subscription follows. Otherwise it is not there for this caller. */
-function mayFollow({ access, id }: SubscriptionCall, view: SubscriptionView): boolean {
+async function isShown(call: SubscriptionCall, view: SubscriptionView): Promise<boolean> {
+  if (call.access.isUnlimited) return true;
   const { pattern } = view.settings;
   const streams = view.links.map(({ stream }) => stream);
-  return access.mayFollow("subscribe", { subscription: id }, { pattern, streams });
+  return mayFollowAll(call, { pattern, streams });
 }
 
 async function isHidden(call: SubscriptionCall): Promise<boolean> {
   if (call.access.isUnlimited) return false;
   const view = await call.subscriptions.describe(call.kept);
-  return view !== undefined && !mayFollow(call, view);
+  return view !== undefined && !(await isShown(call, view));
 }
 
 async function answerJwks({ parts }: RouteCall): Promise<ServerAnswer> {
@@ -151,13 +159,15 @@ async function answerJwks({ parts }: RouteCall): Promise<ServerAnswer> {
 }
 
 async function subscribe(call: SubscriptionCall): Promise<ServerAnswer> {
-  const { exchange, parts, access, id, kept, subscriptions } = call;
+  const { exchange, parts, access, kept, subscriptions } = call;
   const addresses = { allowLoopback: parts.options.allowLoopbackWebhooks };
   const options = parseSubscribe(await readBody(exchange), addresses);
-  if (!access.mayFollow("subscribe", { subscription: id }, options)) throw notAllowed("subscribe");
+  if (!(await mayFollowAll(call, options))) throw notAllowed("subscribe");
   if (options.way.kind === "pull_wake") {
     access.require("append", { stream: options.way.wakeStream });
   }
+  // There cannot be two subscriptions of one id. Of one that is hidden the caller learns nothing else.
+  if (await isHidden(call)) throw new HapaxError("subscription_exists", "the id is taken");
   const outcome = await subscriptions.subscribe(kept, options);
   if (outcome.kind === "conflict") {
     throw new HapaxError("subscription_exists", `the subscription differs in ${outcome.reason}`);
@@ -167,7 +177,7 @@ async function subscribe(call: SubscriptionCall): Promise<ServerAnswer> {
 
 async function describe(call: SubscriptionCall): Promise<ServerAnswer> {
   const view = await call.subscriptions.describe(call.kept);
-  if (view === undefined || !mayFollow(call, view)) throw missing();
+  if (view === undefined || !(await isShown(call, view))) throw missing();
   return json(200, encodeSubscription(view));
 }
 
@@ -177,11 +187,9 @@ async function unsubscribe(call: SubscriptionCall): Promise<ServerAnswer> {
 }
 
 async function link(call: SubscriptionCall): Promise<ServerAnswer> {
-  const { exchange, access, id, kept, subscriptions } = call;
+  const { exchange, id, kept, subscriptions } = call;
   const streams = parseStreams(await readBody(exchange));
-  if (!access.mayFollow("subscribe", { subscription: id }, { streams })) {
-    throw notAllowed("subscribe");
-  }
+  if (!(await mayFollowAll(call, { streams }))) throw notAllowed("subscribe");
   if ((await isHidden(call)) || !(await subscriptions.link(kept, streams))) throw missing();
   const details = { streams: streams.length };
   return { ...NO_CONTENT, audit: { acts: [{ act: "subscription.link", target: id }], details } };

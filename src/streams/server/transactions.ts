@@ -4,6 +4,7 @@ import { SENT } from "../../protocol/headers.ts";
 import { digestContent } from "../core/content-digest.ts";
 import type { UnfitOperation } from "../core/transaction-state.ts";
 import type { KeyClaim } from "../core/keys.ts";
+import { NO_NAME } from "../core/scoped-name.ts";
 import type { Access } from "../access/access.ts";
 import type {
   TransactionCommitted,
@@ -29,6 +30,7 @@ import { encodeCommitted, encodeOperationRefusal } from "../../protocol/transact
 import { decodePercent, parseQuery } from "../../protocol/values.ts";
 import type { AuditFacts } from "./audit.ts";
 import type { ServerAnswer, Exchange, WholeAnswer } from "./exchange.ts";
+import { findShownGroup } from "./following.ts";
 import { json, queryText } from "./json.ts";
 import type { ServerParts } from "./parts.ts";
 import { refuse } from "./problem.ts";
@@ -75,12 +77,12 @@ async function commit({ exchange, parts, access, ticket }: RouteCall): Promise<S
   for (const operation of parsed.operations) checkOperation(access, head, operation);
   ticket?.takeAppends(countWrites(parsed.operations), body.length);
   const identity = await identify(parts, access, head, body);
-  const requests = scopeOperations(access, parsed.operations);
-  const unfit = await checkTokens(parts, requests);
+  const scope = await scopeOperations(parts, access, parsed.operations);
+  const unfit = await checkTokens(parts, scope());
   const { transactions } = parts.engine;
   // From here to the decision nothing waits, so that the streams are those that were looked at.
   const read = (): TransactionCommand => {
-    const operations = resolveOperations(requests, unfit, (stream) =>
+    const operations = resolveOperations(scope(), unfit, (stream) =>
       transactions.contentTypeOf(stream),
     );
     let bytes = 0;
@@ -191,20 +193,29 @@ function checkOperation(access: Access, head: IdentityHead, operation: Operation
   }
 }
 
-/** Operations as the engine keeps their names. */
-function scopeOperations(
+/** Operations as the engine keeps their names. Groups are shown or hidden as they are at the moment of the call. */
+async function scopeOperations(
+  parts: ServerParts,
   access: Access,
   operations: readonly OperationRequest[],
-): readonly OperationRequest[] {
-  if (access.namespace === undefined) return operations;
-  return operations.map((operation) => {
+): Promise<() => readonly OperationRequest[]> {
+  if (access.isUnlimited) return () => operations;
+  const groups = new Map<string, () => string>();
+  for (const operation of operations) {
+    if (!("lease" in operation) || groups.has(operation.lease.group)) continue;
+    const { group } = operation.lease;
+    groups.set(group, await findShownGroup(parts, access, "consume", group));
+  }
+  const scope = (operation: OperationRequest): OperationRequest => {
     if (operation.kind === "commit" || operation.kind === "expect_lease") {
       const { lease } = operation;
-      return { ...operation, lease: { ...lease, group: access.scoped(lease.group) } };
+      const group = groups.get(lease.group)?.() ?? NO_NAME;
+      return { ...operation, lease: { ...lease, group } };
     }
     if (operation.kind !== "ack") return operation;
     return { ...operation, subscription: access.scoped(operation.subscription) };
-  });
+  };
+  return () => operations.map(scope);
 }
 
 /** Acks whose token is not good are refused in their place. */
