@@ -179,6 +179,8 @@ export const LIMITS = {
   tokenMs: 24 * 3_600_000,
   /** Streams that one wake names. The rest follow with the next wake. */
   wakeStreamsMax: 1000,
+  /** How far wake events may go beyond a quota of storage: some hundred events. */
+  wakeBytesBeyondQuota: 64 * 1024,
   /** Operations of one transaction. They are decided in one step, which must be short for all other requests. */
   transactionOperationsMax: 1000,
   /** Answers of transactions that are kept. The last half of it is always kept. */

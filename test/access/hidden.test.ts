@@ -165,3 +165,36 @@ test("G40 a subscription that follows more by now shows none of it to who could 
   expect(again.status).toBe(409);
   expect(textOf(again)).not.toContain("secret");
 });
+
+test("G40 who may consume or subscribe and not read gets offsets, and no record", async () => {
+  const member: readonly Grant[] = [{ actions: ["consume", "admin", "subscribe"] }];
+  const stage = openStage({}, undefined, ({ header }) => ({
+    name: "any",
+    grants: header("x-name") === "root" ? [{ actions: ACTIONS }] : member,
+  }));
+  const record = "s3cr3t-r3c0rd";
+  await ask(stage, "root", ["PUT", SHOP, [record]]);
+  await ask(stage, "root", ["PUT", "/v1/stream/shop/w"]);
+  const follows = { type: "pull-wake", streams: ["shop/x"], wake_stream: "shop/w" };
+  await ask(stage, "root", ["PUT", SUBSCRIPTION, follows]);
+  await ask(stage, "root", ["POST", SHOP, [record]]);
+  const calls: readonly Ask[] = [
+    ["PUT", GROUP, { streams: [SHOP], start: "tail" }],
+    ["PUT", "/_hapax/groups/h", { streams: [SHOP], start: "0000000000000000_0000000000000003" }],
+    ["POST", `${GROUP}/join`, { name: "m" }],
+    ["POST", `${GROUP}/claim`, { member: "m-id" }],
+    ["GET", GROUP],
+    ["GET", "/_hapax/groups"],
+    ["POST", `${GROUP}/reset`, { to: "beginning" }],
+    ["GET", SUBSCRIPTION],
+    ["POST", `${SUBSCRIPTION}/claim`, { worker: "w" }],
+    ["GET", SHOP],
+    ["HEAD", SHOP],
+  ];
+  const answers: ServerAnswer[] = [];
+  for (const call of calls) answers.push(await ask(stage, "member", call));
+  expect(answers.map(({ status }) => status)).toEqual([
+    201, 400, 201, 200, 200, 200, 200, 200, 200, 403, 403,
+  ]);
+  expect(JSON.stringify(answers.map((answer) => seen(answer)))).not.toContain(record);
+});

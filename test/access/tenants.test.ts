@@ -13,19 +13,20 @@ import { openStage, type ServerStage, textOf } from "../kits/server-stage.ts";
 
 const JSON_TYPE = { "content-type": "application/json" };
 
+/** Stored bytes of a namespace that has a quota. */
+const QUOTA = 100;
+
 /** Tenants `a` and `b`, each with all rights in its namespace, and `root`, which has none. */
 const authorize: Authorize = ({ header }) =>
   IDENTITIES.get(header("x-name") ?? "") ?? { refused: "missing" };
 
+const tenant = (name: string): Identity => ({
+  name,
+  grants: [{ actions: ACTIONS }],
+  ...(name === "root" ? {} : { namespace: `/v1/stream/${name}` }),
+});
 const IDENTITIES: ReadonlyMap<string, Identity> = new Map(
-  ["a", "b", "root"].map((name) => [
-    name,
-    {
-      name,
-      grants: [{ actions: ACTIONS }],
-      ...(name === "root" ? {} : { namespace: `/v1/stream/${name}` }),
-    },
-  ]),
+  ["a", "b", "root"].map((name) => [name, tenant(name)]),
 );
 
 const open = (options: ServerOptions = {}, store?: Store): ServerStage =>
@@ -145,3 +146,37 @@ test.each([
     expect(await make("a", "more")).toBe(201);
   },
 );
+
+test("G50 wake events of claims that are given back do not grow beyond the quota without end", async () => {
+  const limited: Identity = {
+    ...tenant("a"),
+    quotas: { storedBytesMax: QUOTA },
+  };
+  const stage = openStage({}, undefined, () => limited);
+  const [path, wakes] = [streamOf("a"), "/v1/stream/a/w"];
+  const base = "/v1/stream/__ds/subscriptions/s";
+  await ask(stage, "a", "PUT", wakes);
+  const settings = { type: "pull-wake", pattern: "a/x", wake_stream: "a/w" };
+  await ask(stage, "a", "PUT", base, settings);
+  await ask(stage, "a", "PUT", path, ["x".repeat(QUOTA - 5)]);
+  expect(codeOf(await ask(stage, "a", "POST", path, [1]))).toBe("507 storage_quota_exceeded");
+  const eventsMax = 2000;
+  let claims = 0;
+  let claimed: ServerAnswer;
+  for (; ; claims += 1) {
+    claimed = await ask(stage, "a", "POST", `${base}/claim`, { worker: "w" });
+    if (claimed.status !== 200 || claims === eventsMax) break;
+    const { token, ...wake } = JSON.parse(textOf(claimed)) as Record<string, unknown>;
+    const bearer = { authorization: `Bearer ${String(token)}` };
+    const released = await ask(stage, "a", "POST", `${base}/release`, wake, bearer);
+    expect(released.status).toBe(204);
+  }
+  expect(codeOf(claimed)).toBe("507 storage_quota_exceeded");
+  // A worker is not shut out because the storage is used up.
+  expect(claims).toBeGreaterThan(100);
+  const { "Stream-Next-Offset": tail = "" } = (await ask(stage, "a", "HEAD", wakes)).headers;
+  expect(Number(tail.split("_")[1])).toBeLessThan(LIMITS.wakeBytesBeyondQuota + QUOTA + 1000);
+  // What frees room lets it go on.
+  await ask(stage, "a", "DELETE", wakes);
+  expect(codeOf(await ask(stage, "a", "POST", `${base}/claim`, { worker: "w" }))).toBe(200);
+});

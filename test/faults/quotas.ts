@@ -57,6 +57,17 @@ export const quotaFaults: readonly Fault[] = [
     },
   },
   {
+    name: "quotas: claims of subscriptions are not compared with the storage",
+    guarantee: "G50",
+    file: "src/streams/engine/subscriptions.ts",
+    find: 'if (decision.kind !== "nothing_pending") allowance?.admitClaim();',
+    replace: "",
+    caughtBy: {
+      file: "test/access/tenants.test.ts",
+      test: "G50 wake events of claims that are given back do not grow beyond the quota without end",
+    },
+  },
+  {
     name: "quotas: a rate runs out twice as fast",
     guarantee: "G50",
     file: "src/streams/access/usage.ts",

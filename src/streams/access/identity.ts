@@ -13,8 +13,8 @@
  * | `create` | create streams |
  * | `close` | close streams |
  * | `delete` | delete streams |
- * | `consume` | create groups, join them, claim and commit |
- * | `subscribe` | create subscriptions, look at them, claim and delete them |
+ * | `consume` | create groups, join them, claim and commit; shows the offsets of their streams, and no record |
+ * | `subscribe` | create subscriptions, look at them, claim and delete them; shows the offsets of their streams, and no record |
  * | `admin` | reset groups and producers, delete groups, list producers |
  * | `observe` | see metrics and the reason why the server is not ready |
  */

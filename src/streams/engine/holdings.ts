@@ -15,6 +15,7 @@ import type { Change } from "../core/change.ts";
 import { isSystemStream, type StreamState } from "../core/stream.ts";
 import { OFFSET_ZERO, type StreamId, type StreamName } from "../core/types.ts";
 import type { World } from "../core/world.ts";
+import { LIMITS } from "../../protocol/limits.ts";
 import type { Slices } from "./turn-budget.ts";
 
 /** Quotas that are about what is stored. */
@@ -103,6 +104,18 @@ export class Allowance {
       throw this.#refusal("streams", this.#streamsMax);
     }
     if (bytes > 0 && holding.bytes + bytes > this.#bytesMax) {
+      throw this.#refusal("stored_bytes", this.#bytesMax);
+    }
+  }
+
+  /**
+   * Refuses a claim of a subscription: the server writes a wake event when the claim is given back, and cannot refuse it then. Events
+   * may go a little beyond the quota, so that work can be claimed although the storage is used up.
+   */
+  admitClaim(): void {
+    const holding = this.#holding;
+    assert(holding.isCounted, "a quota is compared with a namespace that is not counted");
+    if (holding.bytes >= this.#bytesMax + LIMITS.wakeBytesBeyondQuota) {
       throw this.#refusal("stored_bytes", this.#bytesMax);
     }
   }

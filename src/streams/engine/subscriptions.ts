@@ -44,6 +44,7 @@ import { LIMITS } from "../../protocol/limits.ts";
 import type { Random } from "../../base/random.ts";
 import { issueToken, type PublicJwks, readToken, type TokenClaims } from "../signer.ts";
 import type { Boundaries } from "./boundaries.ts";
+import type { Allowance } from "./holdings.ts";
 import { type CountLimits, NamespaceCounts } from "./namespace-counts.ts";
 import type { AppendObserver } from "./observer.ts";
 import { Deliveries, FULL_REST_MS } from "./subscriptions/deliveries.ts";
@@ -286,7 +287,8 @@ export class Subscriptions implements AppendObserver {
     return subscription !== undefined;
   }
 
-  async claim(id: SubscriptionId, worker: string): Promise<ClaimOutcome> {
+  /** `allowance`: what the worker may store. */
+  async claim(id: SubscriptionId, worker: string, allowance?: Allowance): Promise<ClaimOutcome> {
     // A claim without a token would block the subscription for a lease: so the key comes first.
     const signer = await this.#signer.get();
     const subscription = this.#book.byId.get(id);
@@ -299,6 +301,7 @@ export class Subscriptions implements AppendObserver {
       this.#scene(this.#writer.nowMs()),
     );
     if (decision.kind === "held") return this.#settled(decision);
+    if (decision.kind !== "nothing_pending") allowance?.admitClaim();
     const durable = this.#submit(decision.changes);
     const streams = claimedStreams(this.#writer, subscription);
     await durable;

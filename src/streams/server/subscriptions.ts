@@ -207,10 +207,11 @@ async function unlink(call: SubscriptionCall): Promise<ServerAnswer> {
 }
 
 async function claim(call: SubscriptionCall): Promise<ServerAnswer> {
-  const { exchange, kept, subscriptions } = call;
+  const { exchange, kept, subscriptions, ticket } = call;
   const worker = parseClaim(await readBody(exchange));
+  const allowance = await ticket?.allowance();
   if (await isHidden(call)) throw missing();
-  const outcome = await subscriptions.claim(kept, worker);
+  const outcome = await subscriptions.claim(kept, worker, allowance);
   switch (outcome.kind) {
     case "claimed":
       return json(200, encodeClaim(outcome));
