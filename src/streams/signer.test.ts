@@ -1,10 +1,10 @@
 import { spawnSync } from "node:child_process";
-import { createHash, createPublicKey, verify as nodeVerify } from "node:crypto";
+import { createHash, createPublicKey, hkdfSync, verify as nodeVerify } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { isHapaxError } from "../base/errors.ts";
 import {
   createSigner,
-  generateSigningKey,
+  deriveSigningKey,
   issueToken,
   readToken,
   type Signer,
@@ -37,11 +37,15 @@ const RFC8037_KEY: SigningKey = {
   createdAtMs: 0,
 };
 
-const oldKey = await generateSigningKey(1_000);
-const newKey = await generateSigningKey(2_000);
+const SECRET = "0123456789abcdef".repeat(4);
+const makeKey = (createdAtMs: number): Promise<SigningKey> =>
+  deriveSigningKey(SECRET, { salt: `salt ${createdAtMs}`, createdAtMs });
+
+const oldKey = await makeKey(1_000);
+const newKey = await makeKey(2_000);
 const signer = await createSigner([oldKey, newKey]);
 const oldSigner = await createSigner([oldKey]);
-const stranger = await createSigner([await generateSigningKey(3_000)]);
+const stranger = await createSigner([await makeKey(3_000)]);
 
 /** Makes a token with the caller's first two parts, and a genuine signature over them. */
 async function forge(by: Signer, header: unknown, payload: unknown): Promise<string> {
@@ -53,6 +57,15 @@ const genuineHeader = { alg: "EdDSA", typ: "hapax-wake+jws", kid: signer.keyId }
 const genuinePayload = { audience: "hapax/subscriptions", ...CLAIMS };
 
 describe("keys", () => {
+  test("a key follows from the secret and the salt, as RFC 5869 derives it", async () => {
+    const key = await makeKey(1_000);
+    expect(key).toEqual(oldKey);
+    const seed = hkdfSync("sha256", SECRET, "salt 1000", "hapax webhook signing key", 32);
+    expect(key.privateJwk.d).toBe(Buffer.from(seed).toString("base64url"));
+    const other = await deriveSigningKey(`${SECRET}0`, { salt: "salt 1000", createdAtMs: 1_000 });
+    expect(other.privateJwk.d).not.toBe(key.privateJwk.d);
+  });
+
   test("the key id is ds_ and the RFC 7638 thumbprint, and does not depend on other keys", async () => {
     const { keyId } = await createSigner([RFC8037_KEY]);
     expect(keyId).toBe("ds_kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");

@@ -21,7 +21,13 @@
 import { decodeBase64url, encodeBase64url } from "../base/base64.ts";
 import { HapaxError } from "../base/errors.ts";
 
-/** A private key as plain JSON data, for a store to keep. It is a secret. */
+/** What a journal keeps of a key: with the secret of the server it makes the key again. It is no secret. */
+export interface SigningSalt {
+  readonly salt: string;
+  readonly createdAtMs: number;
+}
+
+/** A private key. It is a secret: it is in memory, and nowhere else. */
 export interface SigningKey {
   readonly privateJwk: {
     readonly kty: "OKP";
@@ -91,10 +97,25 @@ const TOKEN_AUDIENCE = "hapax/subscriptions";
 const ED25519 = { name: "Ed25519" } as const;
 const SIGNATURE_BYTES = 64;
 
-/** Generates a key. The caller gives the time. */
-export async function generateSigningKey(createdAtMs: number): Promise<SigningKey> {
-  const pair = await crypto.subtle.generateKey(ED25519, true, ["sign", "verify"]);
-  const { d = "", x = "" } = await crypto.subtle.exportKey("jwk", pair.privateKey);
+/** What HKDF (RFC 5869) binds the seed to, so that the secret can serve for something else too. */
+const SEED_INFO = "hapax webhook signing key";
+/** PKCS #8 of an Ed25519 key (RFC 8410), up to its 32 bytes. */
+const PKCS8_HEAD = [
+  0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
+/** Makes the key of a secret and a salt: always the same one. The salt alone tells nothing of the key. */
+export async function deriveSigningKey(
+  secret: string,
+  { salt, createdAtMs }: SigningSalt,
+): Promise<SigningKey> {
+  const [bytes, info] = [new TextEncoder().encode(secret), new TextEncoder().encode(SEED_INFO)];
+  const material = await crypto.subtle.importKey("raw", bytes, "HKDF", false, ["deriveBits"]);
+  const way = { name: "HKDF", hash: "SHA-256", salt: new TextEncoder().encode(salt), info };
+  const seed = new Uint8Array(await crypto.subtle.deriveBits(way, material, 256));
+  const encoded = new Uint8Array([...PKCS8_HEAD, ...seed]);
+  const key = await crypto.subtle.importKey("pkcs8", encoded, ED25519, true, ["sign"]);
+  const { d = "", x = "" } = await crypto.subtle.exportKey("jwk", key);
   return { privateJwk: { kty: "OKP", crv: "Ed25519", d, x }, createdAtMs };
 }
 
@@ -103,7 +124,8 @@ export async function generateSigningKey(createdAtMs: number): Promise<SigningKe
  * empty list and for a key that is damaged.
  *
  * ```ts
- * const signer = await createSigner([await generateSigningKey(Date.now())]);
+ * const salt = { salt: "1", createdAtMs: Date.now() };
+ * const signer = await createSigner([await deriveSigningKey("64 random digits", salt)]);
  * const header = await webhookSignature(signer, 1_700_000_000, new TextEncoder().encode("{}"));
  * ```
  */

@@ -31,6 +31,11 @@ export interface Store {
   readonly room: StoreRoom;
   commit(changes: readonly Change[]): Promise<void>;
   read(stream: StreamId, from: Offset, to: Offset, bytesMax: number): Promise<Page>;
+  /**
+   * Optional. Returns at least 128 random bits as text: the same whenever the store is opened, kept apart from its data. The keys
+   * that sign webhooks are made from it. Without it they are new at each start, and tokens of earlier wakes count no more.
+   */
+  secret?(): Promise<string>;
   /** Returns the sizes at this moment, for metrics. */
   stats(): StoreStats;
   close(): Promise<void>;

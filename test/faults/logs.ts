@@ -8,6 +8,17 @@ const NO_SECRET =
 
 export const logFaults: readonly Fault[] = [
   {
+    name: "signing: the journal has the private key",
+    guarantee: "G52",
+    file: "src/streams/engine/subscriptions/signing.ts",
+    find: "const key = JSON.stringify(salt);",
+    replace: "const key = JSON.stringify({ ...salt, ...(await deriveSigningKey(secret, salt)) });",
+    caughtBy: {
+      file: "test/access/webhook-keys.test.ts",
+      test: "G52 no private key that signs webhooks is in the journal or in a snapshot",
+    },
+  },
+  {
     name: "logs: the query is written whole",
     guarantee: "G52",
     file: "src/streams/server/redaction.ts",

@@ -84,11 +84,11 @@ export interface StreamTrimmed {
   readonly to: Offset;
 }
 
-/** A key that signs webhooks and tokens. It is part of the world, so a restart keeps it. */
+/** A key that signs webhooks and tokens. What makes it again is part of the world, so a restart keeps it. */
 export interface SigningKeyAdded {
   readonly kind: "signing_key_added";
   readonly atMs: TimeMs;
-  /** The key as JSON text. The core does not parse it. */
+  /** The salt of the key as JSON text, and never the key itself. The core does not parse it. */
   readonly key: string;
 }
 

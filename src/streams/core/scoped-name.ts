@@ -7,7 +7,7 @@
 export const BETWEEN = "\u0000";
 
 /** A kept name that nothing has. */
-export const NO_NAME = BETWEEN;
+export const NO_NAME = BETWEEN + BETWEEN;
 
 /** A kept name in two parts: its namespace, if it has one, and what its clients call it. */
 export function splitScoped(kept: string): {

@@ -48,7 +48,7 @@ export interface World {
   readonly timeMs: TimeMs;
   readonly subscriptions: SubscriptionBook;
   readonly groups: GroupBook;
-  /** Oldest first; the last one signs. */
+  /** The salts of the keys that sign: oldest first, and the last one signs. No secrets. */
   readonly signingKeys: readonly string[];
 }
 

@@ -135,7 +135,7 @@ export class Subscriptions implements AppendObserver {
   constructor(parts: SubscriptionParts) {
     this.#parts = parts;
     this.#writer = parts.writer;
-    this.#signer = new SignerOfWorld(parts.writer);
+    this.#signer = new SignerOfWorld(parts.writer, parts.random);
     this.#deliveries = new Deliveries({
       ...parts,
       signer: () => this.#signer.get(),

@@ -2,7 +2,7 @@
  * The file store: streams in a directory, in one journal.
  *
  * Its parts are in file/: journal-store (commits), format and records (the bytes), segments (the files), extents (the
- * index), tail-cache and reading (reads), snapshot, recovery, compaction, lock.
+ * index), tail-cache and reading (reads), snapshot, recovery, compaction, lock, secret-file.
  */
 
 import { mkdirSync } from "node:fs";
@@ -11,6 +11,7 @@ import { asDirectoryError, warnOfStrangers } from "./file/directory-error.ts";
 import { type FileStore, type FileStoreOptions, openOnDisk } from "./file/journal-store.ts";
 import { lockDirectory } from "./file/lock.ts";
 import { openNodeDisk } from "./file/node-disk.ts";
+import { openSecret } from "./file/secret-file.ts";
 
 export type { FileStore, FileStoreOptions } from "./file/journal-store.ts";
 
@@ -47,7 +48,8 @@ async function openDirectory(path: string, options: FileStoreOptions): Promise<F
   const lock = await lockDirectory(path, warn);
   try {
     const disk = openNodeDisk(path, (options.durability ?? "fsync") === "fsync");
-    return await openOnDisk(disk, options, () => lock.release());
+    const secret = await openSecret(path, options.random);
+    return await openOnDisk(disk, options, () => lock.release(), secret);
   } catch (error) {
     await lock.release();
     throw error;

@@ -4,6 +4,7 @@ import type { Change } from "../core/change.ts";
 import type { Offset, StreamId } from "../core/types.ts";
 import { createWorld } from "../core/world.ts";
 import { HapaxError } from "../../base/errors.ts";
+import { systemRandom } from "../../base/random.ts";
 import type { Page, Store } from "../store.ts";
 
 /** Options of a memory store. */
@@ -34,6 +35,7 @@ export function openMemoryStore(options: MemoryStoreOptions = {}): Store {
   const streams = new Map<StreamId, MemoryStream>();
   let liveBytes = 0;
   const room = { bytes: options.bytesMax ?? Number.MAX_SAFE_INTEGER };
+  const secret = systemRandom.id() + systemRandom.id();
   let isOpen = true;
 
   function requireOpen(): void {
@@ -81,6 +83,9 @@ export function openMemoryStore(options: MemoryStoreOptions = {}): Store {
       const stream = streams.get(id);
       if (stream === undefined) return { start: from, appends: [] };
       return readPage(stream, from, to, bytesMax);
+    },
+    async secret(): Promise<string> {
+      return secret;
     },
     async close(): Promise<void> {
       isOpen = false;

@@ -1,19 +1,22 @@
 /**
- * The signer of this world. Its key is made when it is first needed, and kept with everything else, so
- * that receivers can go on trusting it after a restart.
+ * The signer of this world. Its key follows from the secret of the store and a salt, which is made when a key is first needed and
+ * kept with everything else. So receivers can go on trusting the key after a restart, and no copy of the data can sign.
  */
 
 import { assert } from "../../../base/assert.ts";
 import { HapaxError } from "../../../base/errors.ts";
-import { createSigner, generateSigningKey, type Signer, type SigningKey } from "../../signer.ts";
+import { type Random, systemRandom } from "../../../base/random.ts";
+import { createSigner, deriveSigningKey, type Signer, type SigningSalt } from "../../signer.ts";
 import type { Writer } from "../writer.ts";
 
 export class SignerOfWorld {
   readonly #writer: Writer;
+  readonly #random: Random;
   #signer: Promise<Signer> | undefined;
 
-  constructor(writer: Writer) {
+  constructor(writer: Writer, random: Random) {
     this.#writer = writer;
+    this.#random = random;
   }
 
   get(): Promise<Signer> {
@@ -29,25 +32,34 @@ export class SignerOfWorld {
   }
 
   async #open(): Promise<Signer> {
-    const { world } = this.#writer;
+    const { world, store } = this.#writer;
+    // Before a salt is written down: a secret that cannot be kept must leave nothing behind.
+    const secret = (await store.secret?.()) ?? systemRandom.id() + systemRandom.id();
     if (world.signingKeys.length === 0) {
-      const key = JSON.stringify(await generateSigningKey(this.#writer.nowMs()));
       const atMs = this.#writer.nowMs();
+      const salt: SigningSalt = { salt: this.#random.id(), createdAtMs: atMs };
       this.#writer.room.admit(0);
+      const key = JSON.stringify(salt);
       await this.#writer.submit([{ kind: "signing_key_added", atMs, key }]);
     } else {
       await this.#writer.settled();
     }
-    assert(world.signingKeys.length > 0, "the world has no key to sign with");
-    return createSigner(world.signingKeys.map(parseKey));
+    const salts = world.signingKeys.map(parseSalt);
+    assert(salts.length > 0, "the world has no key to sign with");
+    return createSigner(await Promise.all(salts.map((salt) => deriveSigningKey(secret, salt))));
   }
 }
 
-function parseKey(text: string): SigningKey {
+function parseSalt(text: string): SigningSalt {
+  let value: unknown;
   try {
-    return JSON.parse(text) as SigningKey; // Written above; the signer checks that the key is whole.
+    value = JSON.parse(text);
   } catch {
-    // The cause is left out on purpose: it would quote the key.
-    throw new HapaxError("invalid_options", "a stored signing key is damaged");
+    value = undefined; // Refused below, as every other text that is not a salt.
   }
+  if (typeof value === "object" && value !== null && "salt" in value && "createdAtMs" in value) {
+    const { salt, createdAtMs } = value;
+    if (typeof salt === "string" && typeof createdAtMs === "number") return { salt, createdAtMs };
+  }
+  throw new HapaxError("invalid_options", "what is stored of a signing key is damaged");
 }

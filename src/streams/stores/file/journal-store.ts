@@ -66,16 +66,18 @@ export interface FileStore extends Store {
   maintain(): Promise<void>;
 }
 
-/** Opens a file store over any disk. Calls `release` when the store is closed. */
+/** Opens a file store over any disk. Calls `release` when the store is closed. `secret`: what the store has as its own. */
 export async function openOnDisk(
   disk: Disk,
   options: FileStoreOptions,
   release: () => Promise<void>,
+  secret?: () => Promise<string>,
 ): Promise<FileStore> {
   const clock = options.clock ?? systemClock;
   const begunMs = clock.steadyMs();
   const recovered = await recover(disk, options.onProgress ?? (() => undefined));
   const store = new JournalStore(disk, options, recovered, release);
+  if (secret !== undefined) store.secret = secret;
   await store.start(recovered);
   store.recoveryMs = clock.steadyMs() - begunMs;
   return store;
@@ -92,6 +94,7 @@ class JournalStore implements FileStore {
   readonly room: StoreRoom;
   readonly recovery: RecoveryReport;
   recoveryMs = 0;
+  secret?: () => Promise<string>;
   readonly #disk: Disk;
   readonly #clock: Clock;
   readonly #options: FileStoreOptions;

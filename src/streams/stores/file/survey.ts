@@ -25,6 +25,7 @@ import {
   type StoreCopy,
   UNFINISHED_STORE,
 } from "./store-file.ts";
+import { SECRET_NAME, UNFINISHED_SECRET } from "./secret-file.ts";
 
 export const HEADER_COPIES_AT = [0, 2048] as const;
 
@@ -60,6 +61,9 @@ export interface DirectorySurvey {
   readonly others: readonly string[];
 }
 
+/** Files of the store with one fixed name. */
+const OWN_NAMES: ReadonlySet<string> = new Set([STORE_NAME, SECRET_NAME]);
+
 export async function surveyDirectory(disk: Disk): Promise<DirectorySurvey> {
   const names = [...(await disk.list())].sort();
   const store = names.includes(STORE_NAME) ? await readStoreCopies(disk) : undefined;
@@ -75,7 +79,7 @@ export async function surveyDirectory(disk: Disk): Promise<DirectorySurvey> {
     else if (lsn !== undefined) snapshots.push(lsn);
     else if (isUnfinished(name)) unfinished.push(name);
     else if (SPARE_NAME.test(name)) spares.push(name);
-    else if (name !== STORE_NAME && !isOfLock(name)) others.push(name);
+    else if (!OWN_NAMES.has(name) && !isOfLock(name)) others.push(name);
   }
   found.sort((one, other) => one.number - other.number);
   snapshots.sort((one, other) => other - one);
@@ -87,7 +91,10 @@ export async function surveyDirectory(disk: Disk): Promise<DirectorySurvey> {
 
 function isUnfinished(name: string): boolean {
   return (
-    UNFINISHED_SNAPSHOT.test(name) || /^spare-.*\.tmp$/.test(name) || name === UNFINISHED_STORE
+    UNFINISHED_SNAPSHOT.test(name) ||
+    /^spare-.*\.tmp$/.test(name) ||
+    name === UNFINISHED_STORE ||
+    name === UNFINISHED_SECRET
   );
 }
 
