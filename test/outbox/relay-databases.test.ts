@@ -233,7 +233,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
     const clock = { nowMs: () => 0, steadyMs: () => 0, after: () => () => undefined };
     const frozen = createRelay(one, publisher, { ...options, leaseMs: 30, clock }).runOnce();
     await froze;
-    const heir = createRelay(other, publisher, { ...options, leaseMs: 30 });
+    const heir = createRelay(other, publisher, { ...options, leaseMs: 2000 });
     while (identities.length < 2) await heir.runOnce();
     thaw();
     await expect(frozen).rejects.toMatchObject({ code: "lease_lost" });
@@ -261,7 +261,8 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
         if (name === point) throw new Error("killed");
         return undefined;
       });
-      const dying = createRelay(one, publisher, { ...options, leaseMs: 30 });
+      // Long enough for a slow machine to come to the point; the other relay waits for its end.
+      const dying = createRelay(one, publisher, { ...options, leaseMs: 500 });
       await expect(dying.runOnce()).rejects.toThrow("killed");
       setFailpoint(undefined);
       await server.pool.query("DELETE FROM hapax_outbox WHERE key = 'b'");
