@@ -37,6 +37,8 @@ export interface AccessListeners {
 export interface OpenAccess {
   /** Undefined: no authentication. */
   readonly authorize: Authorize | undefined;
+  /** For the operator, once the server listens: a start that fails says only why. */
+  readonly warning?: string;
   readonly close: () => void;
 }
 
@@ -89,17 +91,16 @@ function withoutAuthentication(
   listeners: AccessListeners,
 ): OpenAccess {
   if (requireAuth) throw new HapaxError("invalid_options", noCredentialText(path));
-  listeners.onNote(
-    "NO AUTHENTICATION: every client that reaches this server can read, write and delete; " +
-      "hapax tokens create makes a key, --require-auth refuses to start without one",
-    "warn",
-  );
-  if (path === undefined) return { authorize: undefined, close: () => undefined };
-  return watchForFirstKey(path, listeners);
+  const close = path === undefined ? () => undefined : watchForFirstKey(path, listeners);
+  return { authorize: undefined, warning: NO_AUTHENTICATION, close };
 }
 
-/** A person who makes a first key believes that the server now demands it. */
-function watchForFirstKey(path: string, { onNote, onFault }: AccessListeners): OpenAccess {
+const NO_AUTHENTICATION =
+  "NO AUTHENTICATION: every client that reaches this server can read, write and delete; " +
+  "hapax tokens create makes a key, --require-auth refuses to start without one";
+
+/** A person who makes a first key believes that the server now demands it. The returned function ends the watch. */
+function watchForFirstKey(path: string, { onNote, onFault }: AccessListeners): () => void {
   const warn = async (): Promise<void> => {
     if ((await fileState([path])) === "missing") return;
     onNote(`${path} is there now, and THIS SERVER STILL LETS EVERY CLIENT IN: restart it`, "warn");
@@ -112,10 +113,7 @@ function watchForFirstKey(path: string, { onNote, onFault }: AccessListeners): O
     onBroken: onFault,
   };
   const watch = new FileWatch(watched, "missing");
-  return {
-    authorize: undefined,
-    close: () => {
-      watch.close();
-    },
+  return () => {
+    watch.close();
   };
 }

@@ -31,6 +31,7 @@ export async function serve(options: ServeStoreOptions): Promise<NodeServer> {
   try {
     const store = dir === undefined ? "memory" : await openStore(dir, options, onNote);
     const server = await startNodeServer({ ...guarded, store });
+    if (access.warning !== undefined) onNote(access.warning, "warn");
     const stop = async (): Promise<void> => {
       access.close();
       await server.stop();
