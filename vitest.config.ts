@@ -8,7 +8,7 @@ const TEST_MS = isPlanted ? 20_000 : 60_000;
 export default defineConfig({
   test: {
     testTimeout: TEST_MS,
-    hookTimeout: 60_000,
+    hookTimeout: isPlanted ? 10_000 : 60_000,
     expect: { poll: { timeout: isPlanted ? 5_000 : 20_000 } },
     // A focused test would silence its neighbours on a green run.
     allowOnly: false,

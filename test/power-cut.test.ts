@@ -6,7 +6,7 @@ import { runPowerCuts } from "./crash/power-cuts.ts";
 // `npm run test:crash` sets it: the same tests, with everything that there is to try.
 const isLong = process.env["HAPAX_LONG"] !== undefined;
 const SEEDS = isLong ? 10_000 : 250;
-const GROUPS = 10;
+const GROUPS = isLong ? 10 : 5;
 const LIMIT_MS = isLong ? 3_600_000 : 60_000;
 
 for (let group = 0; group < GROUPS; group += 1) {

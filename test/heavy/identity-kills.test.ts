@@ -33,7 +33,14 @@ test(
 for (const fault of ["forgets-producers", "forgets-keys"] as const) {
   test(`the count of identities sees a server that ${fault.replace("-", " ")}`, LIMIT, async () => {
     const journal = { segmentBytes: 1024 * 1024, fault };
-    const report = await run({ cycles: 10, lifeMs: 300, journal });
-    expect(report.problems, `HAPAX_SEED=${SEED}`).not.toEqual([]);
+    const seen = await run({ cycles: 10, lifeMs: 300, journal }).then(
+      ({ problems }) => problems,
+      (error: unknown) => {
+        // A later start may see it first: it refuses a journal that has one key twice.
+        if (!String(error).includes("KW1 a key is added that is in the window")) throw error;
+        return [String(error)];
+      },
+    );
+    expect(seen, `HAPAX_SEED=${SEED}`).not.toEqual([]);
   });
 }
