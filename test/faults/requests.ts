@@ -8,6 +8,17 @@ const HEADERS_TEST = "test/protocol/many-headers.test.ts";
 
 export const requestFaults: readonly Fault[] = [
   {
+    name: "a connection that is ended twice loses its last answer",
+    guarantee: "G3",
+    file: "src/streams/runtimes/node-refusals.ts",
+    find: "if (!socket.writableEnded) socket.end(last);",
+    replace: "socket.end(last);",
+    caughtBy: {
+      file: "test/protocol/abuse.test.ts",
+      test: "a client that still sends when its request is cut reads its 408 all the same",
+    },
+  },
+  {
     name: "bytes that are not HTTP are refused before a write in front of them is answered",
     guarantee: "G3",
     file: CONNECTIONS,

@@ -635,6 +635,23 @@ describe("sockets that take their time", () => {
     expect(after).toBe(before);
   });
 
+  test("a client that still sends when its request is cut reads its 408 all the same", async () => {
+    const first = `${post408}Transfer-Encoding: chunked\r\n\r\n`;
+    const [late, prompt] = [await openSocket(server.url), await openSocket(server.url)];
+    late.pause();
+    const sending = setInterval(() => {
+      for (const socket of [late, prompt]) if (socket.writable) socket.write("1\r\nx\r\n");
+    }, 20);
+    for (const socket of [late, prompt]) socket.write(first);
+    await untilClosed(prompt);
+    // Both are cut at the same look. What comes now must not reset the connection.
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    const received = untilClosed(late);
+    late.resume();
+    expect(parseAnswer(await received, true)?.status).toBe(408);
+    clearInterval(sending);
+  });
+
   test("a socket that is idle after its answer is closed", async () => {
     const { result } = await good.during(() =>
       drip(`HEAD ${TARGET} HTTP/1.1\r\nHost: localhost\r\n\r\n`, ""),

@@ -27,7 +27,8 @@ export function refuseSocket(code: ErrorCode, socket: Socket, requestId: string)
 }
 
 export function endSocket(socket: Socket, last = Buffer.alloc(0)): void {
-  socket.end(last);
+  // Node calls this too, at the end of an answer. A second end would be an error, which resets the connection.
+  if (!socket.writableEnded) socket.end(last);
   // Bytes that still arrive are dropped, but only for a moment: then the socket is destroyed.
   socket.resume();
   setTimeout(() => socket.destroy(), 1000).unref();
