@@ -261,7 +261,7 @@ describe.skipIf(reason !== undefined)("on PostgreSQL", () => {
         if (name === point) throw new Error("killed");
         return undefined;
       });
-      // Long enough for a slow machine to come to the point; the other relay waits for its end.
+      // Long enough for a slow machine to reach the point; the other relay waits until it is over.
       const dying = createRelay(one, publisher, { ...options, leaseMs: 500 });
       await expect(dying.runOnce()).rejects.toThrow("killed");
       setFailpoint(undefined);
