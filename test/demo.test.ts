@@ -80,9 +80,15 @@ describe.concurrent("a run", () => {
   test("DM1 payments over a lossy network to a server that is killed are stored once, in order", async ({
     expect,
   }) => {
-    const { code, output } = await runDemo(["--seconds", "4"]);
-    expect(output).toContain("sent 4400, stored 4400\nEXACT: each payment once, in order\n");
-    expect(code).toBe(0);
+    let output = "";
+    // The network loses at random: a run in which no repetition had to be stopped shows too little.
+    for (let run = 0; run < 3; run += 1) {
+      const ended = await runDemo(["--seconds", "4"]);
+      output = ended.output;
+      expect(output).toContain("sent 4400, stored 4400\nEXACT: each payment once, in order\n");
+      expect(ended.code).toBe(0);
+      if (countOf(output, "duplicates stopped") > 0) break;
+    }
     // The run was not an easy one.
     for (const name of ["kill -9", "requests lost", "answers lost", "sent again"]) {
       expect(countOf(output, name), `${name}\n${output}`).toBeGreaterThan(0);
