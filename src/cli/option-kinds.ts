@@ -231,13 +231,13 @@ function parseQuotas(given: readonly (readonly [string, unknown])[]): Parsed<Quo
   return { value: Object.fromEntries(given) };
 }
 
-/** Quotas of identities. A text has `name=number`, with commas between. */
 /** A quota as a flag has it, such as `streamsMax=100`. Undefined: it is not of this form. */
 export function parseQuotaText(text: string): readonly [name: string, limit: number] | undefined {
   const [, name, digits] = /^(\w+)=(\d{1,15})$/.exec(text) ?? [];
   return name === undefined ? undefined : [name, Number(digits)];
 }
 
+/** Quotas of identities. A text has `name=number`, with commas between. */
 export const QUOTA_LIST: OptionKind<Quotas> = {
   allowed: `name=number with ${QUOTA_ALLOWED}`,
   allowedInFile: `an object with ${QUOTA_ALLOWED}`,
