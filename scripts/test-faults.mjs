@@ -25,8 +25,8 @@ import { entryProblem, loadFaults, planted } from "./fault-list.mjs";
 import { Failure, install, main } from "./prepare.mjs";
 import { inParallel, isMain, killGroup, root, run, seconds, tool } from "./run.mjs";
 
-// Three on two cores: a test waits for something most of the time.
-const COPIES = 3;
+// Four on two cores: a test waits for something most of the time.
+const COPIES = 4;
 // Above the test timeouts of vitest.config.ts, so that vitest reports a hanging test itself.
 const RUN_LIMIT_MS = 90_000;
 const HEAVY_RUN_LIMIT_MS = 240_000;
@@ -142,13 +142,14 @@ async function runTest(tree, { file, test }) {
   const tookMs = performance.now() - startMs;
   const verdict = (state, detail) => ({ state, detail, tookMs, output });
   if (report === undefined) return verdict("broken", problem);
-  const [broken] = report.broken;
-  if (broken !== undefined) return verdict("broken", `the test file failed: ${broken.message}`);
   const named = report.tests.filter(({ name, fullName }) => name === test || fullName === test);
   const ran = named.filter(({ state }) => state === "passed" || state === "failed");
-  if (ran.length === 0) return verdict("broken", "no test with this title ran");
+  // Before the file's own failures: what makes a test hang may make the clean-up behind it hang too.
   const failed = ran.find(({ state }) => state === "failed");
   if (failed !== undefined) return verdict("failed", failed.messages[0]);
+  const [broken] = report.broken;
+  if (broken !== undefined) return verdict("broken", `the test file failed: ${broken.message}`);
+  if (ran.length === 0) return verdict("broken", "no test with this title ran");
   if (report.unhandled.length > 0) return verdict("broken", `outside it: ${report.unhandled[0]}`);
   return verdict("passed");
 }

@@ -7,7 +7,7 @@ import { openTlsStage } from "../kits/tls-server.ts";
 import { call, members, openSocket, untilClosed } from "./raw-http.ts";
 
 const ALL = [{ actions: ACTIONS }];
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 10_000;
 
 const closing: (() => Promise<void>)[] = [];
 afterAll(async () => {
