@@ -14,7 +14,9 @@ const FILES = [
   "test/bit-flips",
   "test/io-errors",
   "test/storms",
+  "test/races",
   "test/client/writes-storms",
+  "test/client/reads-storms",
   "src/streams/stores/file/verification",
   "test/heavy",
 ];

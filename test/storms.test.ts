@@ -10,9 +10,9 @@ import { runStorm, type StormKind, type StormReport } from "./storms/engine-stor
 import { type HttpStormReport, runHttpContention, runHttpStorm } from "./storms/http-storm.ts";
 
 const isLong = process.env["HAPAX_LONG"] !== undefined;
-const SEEDS = isLong ? 1000 : 400;
-const CRASH_SEEDS = isLong ? 1000 : 60;
-const HTTP_SEEDS = isLong ? 1000 : 30;
+const SEEDS = isLong ? 1000 : 100;
+const CRASH_SEEDS = isLong ? 1000 : 20;
+const HTTP_SEEDS = isLong ? 1000 : 10;
 const KINDS: readonly StormKind[] = [
   "session",
   "patient session",

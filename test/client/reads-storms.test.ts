@@ -7,6 +7,7 @@ import { createSeededRandom, type SeededRandom } from "../../src/testing/seeded-
 import { type Asked, type Fate, openStage, type Stage, STREAM } from "./reads-stage.ts";
 
 const CUTS = 200;
+const SEEDS = process.env["HAPAX_LONG"] === undefined ? [1] : [1, 2, 3];
 const CLOSE = { "stream-closed": "true" };
 
 interface Kind {
@@ -129,7 +130,7 @@ describe("G20 across 200 cuts at random bytes each record comes once and in orde
   test.each(cases.map(([kind, live]) => ({ kind, live, title: `${kind.name} by ${live}` })))(
     "$title",
     async ({ kind, live }) => {
-      for (const seed of [1, 2, 3]) {
+      for (const seed of SEEDS) {
         const random = createSeededRandom(seed);
         const stage = openStage();
         await stage.send("PUT", { "content-type": kind.contentType });

@@ -9,7 +9,7 @@ import { createSeededRandom } from "../../src/testing/seeded-random.ts";
 import { badNetwork, openWriteStage } from "./writes-stage.ts";
 
 const isLong = process.env["HAPAX_LONG"] !== undefined;
-const SEEDS = Number(process.env["HAPAX_CLIENT_SEEDS"] ?? (isLong ? 1000 : 250));
+const SEEDS = Number(process.env["HAPAX_CLIENT_SEEDS"] ?? (isLong ? 1000 : 100));
 const APPENDS = 200;
 
 interface Record {
