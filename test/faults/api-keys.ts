@@ -97,6 +97,17 @@ export const apiKeyFaults: readonly Fault[] = [
     },
   },
   {
+    name: "a directory without its secret gets new keys in silence",
+    guarantee: "G49",
+    file: "src/streams/stores/file.ts",
+    find: "if (!secret.isThere && store.world",
+    replace: "if (secret.isThere && store.world",
+    caughtBy: {
+      file: "src/streams/stores/file/secret-file.test.ts",
+      test: "the store warns of a copy without its secret, and not of a directory that never had keys",
+    },
+  },
+  {
     name: "api keys: two changes at once do not take turns",
     guarantee: "G49",
     file: FILE,

@@ -49,9 +49,19 @@ async function openDirectory(path: string, options: FileStoreOptions): Promise<F
   try {
     const disk = openNodeDisk(path, (options.durability ?? "fsync") === "fsync");
     const secret = await openSecret(path, options.random);
-    return await openOnDisk(disk, options, () => lock.release(), secret);
+    const store = await openOnDisk(disk, options, () => lock.release(), secret.get);
+    if (!secret.isThere && store.world.signingKeys.length > 0) warn(newKeysText(path));
+    return store;
   } catch (error) {
     await lock.release();
     throw error;
   }
+}
+
+/** A copy of a directory may have come without it. Nothing that is stored depends on it, so the server goes on. */
+function newKeysText(path: string): string {
+  return (
+    `${path}/SECRET is missing: webhooks are signed with new keys, and receivers must fetch the key set again. ` +
+    "To keep the old keys, stop the server and put it back from the directory that this one was copied from"
+  );
 }

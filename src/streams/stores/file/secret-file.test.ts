@@ -4,6 +4,7 @@ import { statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
+import type { TimeMs } from "../../core/types.ts";
 import { openFileStore } from "../file.ts";
 import { surveyDirectory } from "./survey.ts";
 import { openNodeDisk } from "./node-disk.ts";
@@ -69,6 +70,24 @@ test.each([
   // The directory is not left locked.
   rmSync(path);
   expect(await secretOf(directory)).toMatch(/^[\da-f]{64}$/);
+});
+
+test("the store warns of a copy without its secret, and not of a directory that never had keys", async () => {
+  const directory = makeDirectory();
+  const warnings: string[] = [];
+  const start = async (): Promise<void> => {
+    const onWarning = (warning: string): void => void warnings.push(warning);
+    const store = await openFileStore(directory, { durability: "os", onWarning });
+    await store.commit([{ kind: "signing_key_added", atMs: 1 as TimeMs, key: "{}" }]);
+    await store.secret?.();
+    await store.close();
+  };
+  await start();
+  await start();
+  expect(warnings).toEqual([]);
+  rmSync(join(directory, "SECRET"));
+  await start();
+  expect(warnings).toEqual([expect.stringMatching(/SECRET is missing.*new keys.*put it back/)]);
 });
 
 test("what a process that was killed has left of a secret is removed", async () => {

@@ -16,16 +16,23 @@ export const SECRET_NAME = "SECRET";
 export const UNFINISHED_SECRET = "SECRET.tmp";
 const SECRET_TEXT = /^([\da-f]{64})\n$/;
 
-/** Opens the secret of a directory. The returned function makes it if there is none. The caller holds the directory's lock. */
+export interface DirectorySecret {
+  /** Whether the directory had one when it was opened. */
+  readonly isThere: boolean;
+  /** The secret. Makes it if there is none. */
+  readonly get: () => Promise<string>;
+}
+
+/** Opens the secret of a directory. The caller holds the directory's lock. */
 export async function openSecret(
   directory: string,
   random: Random = systemRandom,
-): Promise<() => Promise<string>> {
+): Promise<DirectorySecret> {
   const path = join(directory, SECRET_NAME);
   await fs.promises.rm(join(directory, UNFINISHED_SECRET), { force: true });
   const found = await readSecret(path);
   let secret = found === undefined ? undefined : Promise.resolve(found);
-  return () => {
+  const get = (): Promise<string> => {
     if (secret === undefined) {
       const making = makeSecret(directory, random).catch((error: unknown) => {
         // The next caller tries again.
@@ -36,6 +43,7 @@ export async function openSecret(
     }
     return secret;
   };
+  return { isThere: found !== undefined, get };
 }
 
 /** Undefined: there is none. */
