@@ -13,9 +13,9 @@ export const accessFaults: readonly Fault[] = [
   {
     name: "access: the first credential of a connection counts for all of its requests",
     guarantee: "G40",
-    file: "src/streams/runtimes/node-lane-exchange.ts",
-    find: "&& timingSafeEqual(bytes, this.#bytes)) {",
-    replace: ") {",
+    file: "src/streams/runtimes/node-lane-credential.ts",
+    find: "return timingSafeEqual(head.subarray(start, start + length), this.#bytes) ? length : 0;",
+    replace: "return head.subarray(start, start + length).length;",
     caughtBy: {
       file: "src/streams/runtimes/node-lane.test.ts",
       test: "G40 requests of one connection are judged by their own credential, also if they share a length",

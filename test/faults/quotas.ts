@@ -21,8 +21,8 @@ export const quotaFaults: readonly Fault[] = [
     name: "quotas: a refused request keeps its place",
     guarantee: "G50",
     file: "src/streams/server/router.ts",
-    find: "      (error: unknown) => {\n        ticket.release();\n",
-    replace: "      (error: unknown) => {\n",
+    find: "      watched.release();\n",
+    replace: "      if (ready.status < 400) watched.release();\n",
     caughtBy: {
       file: WHOLE,
       test: "on lane > G50 requests at once have a limit, and a request that is answered or gone makes room",

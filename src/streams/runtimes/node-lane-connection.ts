@@ -19,7 +19,8 @@ import type { BodyBudget } from "./node-body-budget.ts";
 import { brokenBody, untakenOf } from "./node-exchange.ts";
 import { namedFailure } from "./node-listener.ts";
 import { encodeLaneAnswer, type HeadEnds, requireWhole } from "./node-lane-answer.ts";
-import { LaneCredential, LaneExchange } from "./node-lane-exchange.ts";
+import { LaneCredential } from "./node-lane-credential.ts";
+import { LaneExchange } from "./node-lane-exchange.ts";
 import { HeadParser } from "./node-lane-parser.ts";
 
 export interface LaneOptions {
@@ -142,7 +143,7 @@ export class LaneConnection {
     while (at < bytes.length && !this.#isLeaving) {
       isBlocked = this.#mustWait;
       if (isBlocked) break;
-      const verdict = parser.parse(bytes, at);
+      const verdict = parser.parse(bytes, at, this.#credential);
       if (verdict === "partial") break;
       if (verdict === "unusual") this.#isLeaving = true;
       else at = this.#begin(bytes);

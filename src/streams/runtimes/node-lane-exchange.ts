@@ -1,10 +1,10 @@
 /** An append of the lane as an Exchange: positions in the received bytes, and a body that may still be coming. */
 
-import { timingSafeEqual } from "node:crypto";
 import { HapaxError } from "../../base/errors.ts";
 import type { Exchange, WholeAnswer } from "../server/exchange.ts";
 import type { BodyBudget, BodyShare } from "./node-body-budget.ts";
 import { tooLarge } from "./node-exchange.ts";
+import type { LaneCredential } from "./node-lane-credential.ts";
 import { findField, findPlace, type HeadParser } from "./node-lane-parser.ts";
 
 const EMPTY = Promise.resolve(new Uint8Array(0));
@@ -12,25 +12,6 @@ const EMPTY = Promise.resolve(new Uint8Array(0));
 interface Waiter {
   readonly resolve: (body: Uint8Array) => void;
   readonly reject: (error: unknown) => void;
-}
-
-/**
- * The last credential of a connection. A client sends the same one each time, hundreds of bytes: its text is made, and hashed by
- * those who look it up, once. Compared in constant time, since clients behind a proxy may share a connection.
- */
-export class LaneCredential {
-  #bytes: Uint8Array = new Uint8Array(0);
-  #text = "";
-
-  textOf(head: Buffer, start: number, end: number): string {
-    const bytes = head.subarray(start, end);
-    if (bytes.length === this.#bytes.length && timingSafeEqual(bytes, this.#bytes)) {
-      return this.#text;
-    }
-    this.#bytes = Uint8Array.from(bytes); // A copy, so that the received bytes are not held.
-    this.#text = head.toString("latin1", start, end);
-    return this.#text;
-  }
 }
 
 export class LaneExchange implements Exchange {
@@ -48,6 +29,8 @@ export class LaneExchange implements Exchange {
   readonly #budget: BodyBudget;
   readonly #connection: { readonly remoteAddress?: string | undefined };
   readonly #credential: LaneCredential;
+  /** Known if it is the connection's last one again. */
+  readonly #authorization: string | undefined;
   readonly #length: number;
   #pieces: Buffer[] | undefined;
   #share: BodyShare | undefined;
@@ -75,6 +58,7 @@ export class LaneExchange implements Exchange {
     this.#budget = budget;
     this.#connection = connection;
     this.#credential = credential;
+    this.#authorization = parser.repeatsCredential ? credential.text : undefined;
     this.#length = contentLength;
     this.received = body;
     this.bytesLeft = body === undefined ? contentLength : 0;
@@ -103,10 +87,10 @@ export class LaneExchange implements Exchange {
 
   header(name: string): string | undefined {
     if (name !== "authorization") return findField(this.#head, this.#fields, name);
+    if (this.#authorization !== undefined) return this.#authorization;
     const at = findPlace(this.#head, this.#fields, name);
     if (at < 0) return undefined;
-    const [start = 0, end = 0] = [this.#fields[at + 2], this.#fields[at + 3]];
-    return this.#credential.textOf(this.#head, start, end);
+    return this.#credential.keep(this.#head, this.#fields[at + 2] ?? 0, this.#fields[at + 3] ?? 0);
   }
 
   body(bytesMax: number): Promise<Uint8Array> {

@@ -2,6 +2,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { LIMITS } from "../../protocol/limits.ts";
+import { LaneCredential } from "./node-lane-credential.ts";
 import { findField, HeadParser, type HeadVerdict } from "./node-lane-parser.ts";
 
 const GOOD =
@@ -67,6 +68,34 @@ test("a whole head says where its parts are, also behind other bytes", () => {
     undefined,
     undefined,
   ]);
+});
+
+test("a credential that was seen before changes neither the verdict on a head nor what is found in it", () => {
+  const value = fc
+    .array(fc.constantFrom("a", "b", " ", "\t", "\x7f", "Bearer a"), { maxLength: 6 })
+    .map((parts) => parts.join(""));
+  const name = fc.constantFrom("Authorization", "authorization", "Authorizatiom");
+  const cut = fc.integer({ min: 0, max: 3 });
+  const found = (parser: HeadParser, head: Buffer): unknown[] => [
+    parser.end,
+    findField(head, parser.fields, "authorization"),
+  ];
+  fc.assert(
+    fc.property(value, value, name, cut, (last, sent, field, missing) => {
+      const credential = new LaneCredential();
+      const kept = Buffer.from(last.trim().replaceAll(/ {2,}|[\t\x7f]/g, ""), "latin1");
+      credential.keep(kept, 0, kept.length);
+      const text = withField(`${field}: ${sent}`);
+      const head = Buffer.from(text.slice(0, text.length - missing), "latin1");
+      const [knowing, plain] = [new HeadParser(), new HeadParser()];
+      const verdict = knowing.parse(head, 0, credential);
+      expect(verdict).toBe(plain.parse(head, 0));
+      if (verdict !== "whole") return;
+      expect(found(knowing, head)).toEqual(found(plain, head));
+      const isSame = field !== "Authorizatiom" && sent === credential.text && sent !== "";
+      expect(knowing.repeatsCredential).toBe(isSame);
+    }),
+  );
 });
 
 describe("what says where a request ends is plain, or the request is unusual", () => {

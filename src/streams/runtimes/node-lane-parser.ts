@@ -17,6 +17,7 @@
  */
 
 import { LIMITS } from "../../protocol/limits.ts";
+import type { LaneCredential } from "./node-lane-credential.ts";
 
 /** The verdict on bytes: a complete head, the start of one, or not for the lane. */
 export type HeadVerdict = "whole" | "partial" | "unusual";
@@ -72,6 +73,7 @@ function nextHash(hash: number, byte: number): number {
 const HOST = hashOf("host");
 const CONTENT_LENGTH = hashOf("content-length");
 const CONNECTION = hashOf("connection");
+const AUTHORIZATION = hashOf("authorization");
 /** Headers that change where a request ends, what happens to the connection, or what the answer must say. */
 const FOREIGN = new Set(
   ["transfer-encoding", "expect", "upgrade", "proxy-connection", "trailer", "te", "origin"].map(
@@ -123,9 +125,13 @@ export class HeadParser {
   contentLength = 0;
   /** For each field: hash of the name, start of the name, start and end of the value. The array is never reused. */
   fields: number[] = [];
+  /** Whether the credential is the one that `parse` was given: its bytes were checked before. */
+  repeatsCredential = false;
   #hasHost = false;
+  #credential: LaneCredential | undefined;
 
-  parse(bytes: Buffer, from: number): HeadVerdict {
+  parse(bytes: Buffer, from: number, credential?: LaneCredential): HeadVerdict {
+    this.#credential = credential;
     // A longer head is unusual, for any content.
     const to = Math.min(bytes.length, from + LIMITS.laneHeadBytesMax);
     const verdict = this.#parse(bytes, from, to);
@@ -140,6 +146,7 @@ export class HeadParser {
     this.fields = [];
     this.contentLength = 0;
     this.#hasHost = false;
+    this.repeatsCredential = false;
     let at = this.end;
     for (;;) {
       if (at >= to) return "partial";
@@ -191,6 +198,7 @@ export class HeadParser {
     at += 1;
     if (bytes[at] === SPACE) at += 1;
     const start = at;
+    if (hash === AUTHORIZATION) at += this.#repeatedBytes(bytes, from, start, to);
     for (; at < to; at += 1) {
       const byte = bytes[at] ?? 0;
       if (isVisible[byte] === 1) continue;
@@ -203,6 +211,15 @@ export class HeadParser {
     if (bytes[at + 1] !== LF) return "unusual";
     this.end = at + 2;
     return this.#takeField(bytes, hash, from, start, at) ? "whole" : "unusual";
+  }
+
+  /** The bytes of a credential that need no look. They are all of the value, or none of it. */
+  #repeatedBytes(bytes: Buffer, name: number, start: number, to: number): number {
+    if (this.#credential === undefined || !isNamed(bytes, name, "authorization")) return 0;
+    const length = this.#credential.repeatedBytes(bytes, start, to);
+    if (length === 0 || bytes[start + length] !== CR) return 0;
+    this.repeatsCredential = true;
+    return length;
   }
 
   #takeField(bytes: Buffer, hash: number, name: number, start: number, end: number): boolean {

@@ -14,7 +14,6 @@ import type { ServerAnswer, Exchange } from "./exchange.ts";
 import { checkHead, type Compress, finishAnswer } from "./policy.ts";
 import { Faults, FAULTS_PATH } from "./faults.ts";
 import type { PartsHolder, ServerParts } from "./parts.ts";
-import type { Ticket } from "./quotas.ts";
 import { failureAnswer, isInside, isRefusal, problemAnswer } from "./problem.ts";
 import { type RouteOperation, type Route, type RouteMethod, RouteTable } from "./route.ts";
 import { RESERVED_ROUTES, STREAM_ROUTE } from "./routes.ts";
@@ -92,12 +91,13 @@ export function createRouter(
 
   // Not async: a good answer goes from its handler to the runtime in one step.
   function answer(watched: Watched, parts: ServerParts): Promise<ServerAnswer> {
-    const { exchange } = watched;
-    const finish = (ready: ServerAnswer): ServerAnswer | Promise<ServerAnswer> =>
-      faults === undefined ? complete(watched, ready, parts) : ready;
+    const finish = (ready: ServerAnswer): ServerAnswer | Promise<ServerAnswer> => {
+      watched.release();
+      return faults === undefined ? complete(watched, ready, parts) : ready;
+    };
     try {
-      checkHead(exchange);
-      parts.doors.check(exchange);
+      checkHead(watched.exchange);
+      parts.doors.check(watched.exchange);
       return Promise.resolve(dispatch(watched, parts)).then(finish, (error: unknown) =>
         finish(fail(error)),
       );
@@ -188,43 +188,14 @@ function run(
     return operation.handle({ exchange, parts, access, params, ticket: undefined });
   }
   access.requireOneOf(needs, subject?.({ exchange, params }));
+  // Released with the answer, however the request ends.
   const ticket = parts.quotas.begin(access, parts.options.quotas);
-  return releasing(ticket, () => {
-    if (operation.countsItself !== true && WRITES.has(exchange.method)) ticket.takeAppends(1, 0);
-    return operation.handle({ exchange, parts, access, params, ticket });
-  });
+  watched.ticket = ticket;
+  if (operation.countsItself !== true && WRITES.has(exchange.method)) ticket.takeAppends(1, 0);
+  return operation.handle({ exchange, parts, access, params, ticket });
 }
 
 const WRITES: ReadonlySet<string> = new Set(["POST", "PUT", "DELETE"]);
-
-/** Releases the ticket when the answer is there, or there will be none. */
-function releasing(
-  ticket: Ticket,
-  handle: () => ServerAnswer | Promise<ServerAnswer>,
-): ServerAnswer | Promise<ServerAnswer> {
-  let answer: ServerAnswer | Promise<ServerAnswer>;
-  try {
-    answer = handle();
-  } catch (error) {
-    ticket.release();
-    throw error;
-  }
-  if (answer instanceof Promise) {
-    // Not `finally`, which makes two promises more.
-    return answer.then(
-      (ready) => {
-        ticket.release();
-        return ready;
-      },
-      (error: unknown) => {
-        ticket.release();
-        throw error;
-      },
-    );
-  }
-  ticket.release();
-  return answer;
-}
 
 function methodRefusal({ allow, refuse }: Route): ServerAnswer {
   const error = new HapaxError("method_not_allowed", `this path takes ${allow}`);

@@ -16,6 +16,7 @@ import type { TraceSpan, Tracer } from "../tracer.ts";
 import { type Audit, type AuditOrigin, mayBeAct } from "./audit.ts";
 import type { Exchange, LiveAnswer, LiveSink, ServerAnswer, WholeAnswer } from "./exchange.ts";
 import type { ResolvedServerOptions } from "./options.ts";
+import type { Ticket } from "./quotas.ts";
 import { redactQuery, shorten } from "./redaction.ts";
 import type { RequestIds } from "./request-ids.ts";
 import { routeNameOf } from "./route-names.ts";
@@ -28,6 +29,8 @@ export class Watched {
   readonly startedMs: number;
   /** Whose it is, once that is known. Undefined: a stranger's, or the route asks for no identity. */
   caller: Pick<Access, "name" | "namespace"> | undefined;
+  /** What it has taken of its caller's quotas, until it is answered. */
+  ticket: Ticket | undefined;
   span: TraceSpan | undefined;
 
   constructor(exchange: Exchange, requestId: string, startedMs: number) {
@@ -35,7 +38,14 @@ export class Watched {
     this.requestId = requestId;
     this.startedMs = startedMs;
     this.caller = undefined;
+    this.ticket = undefined;
     this.span = undefined;
+  }
+
+  /** Gives back what it has taken. */
+  release(): void {
+    this.ticket?.release();
+    this.ticket = undefined;
   }
 
   get trace(): ReceivedTrace | undefined {
