@@ -1,8 +1,9 @@
 /**
- * `node bench/access.mjs [--rounds 21] [--seconds 0.5] [--connections 64] [--least 0.95] [--only memory]`: what a credential
- * on every append costs. Three servers run at once and take turns: without authentication, with an API key, with a token of a
- * provider (JWT, RS256). Of the ratios of the rounds the median counts. The first is measured twice, and its own ratio is the noise of
- * the machine.
+ * `node bench/access.mjs [--starts 8] [--rounds 6] [--seconds 0.3] [--connections 64] [--least 0.95] [--only memory]`: what a
+ * credential on every append costs. Four servers run at once and take turns: two without authentication, one with an API key, one with
+ * a token of a provider (JWT, RS256). A round compares each with the mean of the first two; of the ratios of all rounds the median
+ * counts. The ratio of the second is the noise of the machine. Servers start anew again and again, since two processes of one program
+ * can differ by a fifth.
  */
 
 import { execFileSync } from "node:child_process";
@@ -65,15 +66,24 @@ async function measure(load, { server, authorization }, round, { connections, se
 }
 
 async function compareOn(kind, ways, folder, plan) {
+  const contenders = Object.entries(ways).map(([name, way]) => ({ name, ...way, rounds: [] }));
+  for (let start = 0; start < plan.starts; start += 1) {
+    console.error(`${kind}: start ${start + 1} of ${plan.starts}`);
+    // Who starts first differs too.
+    const order = contenders.map((_, at) => contenders[(at + start) % contenders.length]);
+    await runRounds(kind, order, join(folder, `${kind}-${start}`), plan);
+  }
+  return contenders;
+}
+
+async function runRounds(kind, contenders, folder, plan) {
   const load = await startLoad();
-  const contenders = [];
   try {
-    for (const [name, { authorization, env = {} }] of Object.entries(ways)) {
-      const directory = join(folder, `${kind}-${name}`);
-      mkdirSync(directory);
-      const server = await startServer(kind, directory, { env: { ...process.env, ...env } });
-      const contender = { name, server, authorization, rounds: [] };
-      contenders.push(contender);
+    for (const [at, contender] of contenders.entries()) {
+      const directory = join(folder, String(at));
+      mkdirSync(directory, { recursive: true });
+      const env = { ...process.env, ...contender.env };
+      contender.server = await startServer(kind, directory, { env });
       await measure(load, contender, "warm-up", { ...plan, seconds: 2 });
     }
     for (let round = 0; round < plan.rounds; round += 1) {
@@ -83,28 +93,28 @@ async function compareOn(kind, ways, folder, plan) {
         contender.rounds.push(await measure(load, contender, round, plan));
       }
     }
-    return contenders;
   } finally {
     load.stop();
-    for (const { server } of contenders) await server.stop();
+    for (const { server } of contenders) await server?.stop();
   }
 }
 
-function report(kind, [first, ...others], least) {
+function report(kind, [first, again, ...others], least) {
   console.log(`\n${kind}: 100 B, producer headers, median of ${first.rounds.length} rounds`);
+  const mean = (member) =>
+    first.rounds.map((round, at) => (round[member] + again.rounds[at][member]) / 2);
+  const [rates, costs] = [mean("perSecond"), mean("cpuMicros")];
   let isMet = true;
-  for (const contender of [first, ...others]) {
+  for (const contender of [first, again, ...others]) {
     const rate = Math.round(median(contender.rounds.map(({ perSecond }) => perSecond)));
     const cpu = median(contender.rounds.map(({ cpuMicros }) => cpuMicros)).toFixed(1);
-    const ratios = contender.rounds.map(
-      ({ perSecond }, at) => perSecond / first.rounds[at].perSecond,
-    );
+    const ratios = contender.rounds.map(({ perSecond }, at) => perSecond / rates[at]);
     const [ratio, shownRatio] = [median(ratios), formatMedian(ratios)];
-    const byCpu = formatMedian(
-      contender.rounds.map(({ cpuMicros }, at) => first.rounds[at].cpuMicros / cpuMicros),
-    );
-    const cpus = ({ rounds }) => rounds.map(({ cpuMicros }) => cpuMicros);
-    const least10 = leastRatio(cpus(contender), cpus(first)).toFixed(3);
+    const byCpu = formatMedian(contender.rounds.map(({ cpuMicros }, at) => costs[at] / cpuMicros));
+    const least10 = leastRatio(
+      contender.rounds.map(({ cpuMicros }) => cpuMicros),
+      costs,
+    ).toFixed(3);
     const words = `${rate.toLocaleString("en-US")} appends/s, ${cpu} CPU µs each`;
     console.log(`  ${contender.name.padEnd(8)}  ${words}`);
     if (contender !== first) {
@@ -112,17 +122,18 @@ function report(kind, [first, ...others], least) {
         `            ratio ${shownRatio}, by CPU ${byCpu}, in the cheapest tenth ${least10}`,
       );
     }
-    if (contender !== first && contender.name !== "again" && ratio < least) isMet = false;
+    if (others.includes(contender) && ratio < least) isMet = false;
   }
-  console.log(`  ${isMet ? "met" : "NOT met"}: at least ${least} of the first`);
+  console.log(`  ${isMet ? "met" : "NOT met"}: at least ${least} of those without`);
   return isMet;
 }
 
 await main(async () => {
   if (process.platform !== "linux") throw new Failure("the benchmarks read /proc and need Linux");
   const plan = {
-    rounds: Number(optionOf("--rounds", 21)),
-    seconds: Number(optionOf("--seconds", 0.5)),
+    starts: Number(optionOf("--starts", 8)),
+    rounds: Number(optionOf("--rounds", 6)),
+    seconds: Number(optionOf("--seconds", 0.3)),
     connections: Number(optionOf("--connections", 64)),
   };
   const least = Number(optionOf("--least", 0.95));
