@@ -36,10 +36,15 @@ export function isReserved(name: string): boolean {
   return RESERVED_NAMES.includes(name);
 }
 
+/** The last path that named a stream: a request asks for its stream more than once, and clients stay with a stream. */
+let last: { readonly target: string; readonly name: StreamName } | undefined;
+
 /** The stream that the path of a request names. A path that is reserved, or is no path, is refused. */
 export function requireStreamName(target: string): StreamName {
+  if (last !== undefined && last.target === target) return last.name;
   const path = parseStreamPath(target);
   if (path.kind === "invalid") throw new HapaxError(path.code, path.reason);
   if (isReserved(path.name)) throw new HapaxError("not_found", "the path is reserved");
+  last = { target, name: path.name };
   return path.name;
 }

@@ -116,10 +116,9 @@ export class Access {
 
   /** Throws the refusal if no grant allows one of the actions. */
   requireOneOf(actions: readonly Action[], subject: AccessSubject = EMPTY): void {
+    for (const action of actions) if (this.may(action, subject)) return;
     const [first] = actions;
-    if (first !== undefined && !actions.some((action) => this.may(action, subject))) {
-      throw notAllowed(first);
-    }
+    if (first !== undefined) throw notAllowed(first);
   }
 
   /** Throws the refusal unless the identity has no namespace and a grant allows the action on everything. */

@@ -1,6 +1,7 @@
 /** Several ways to prove who one is, in order. */
 
 import type { Authorize, Credentials, Identity, IdentityRefusal } from "./identity.ts";
+import { isOwn, markOwn } from "./own-authorize.ts";
 
 /** From the least to the most that is known of the request. */
 const RANKS = ["missing", "unavailable", "invalid", "expired"] as const;
@@ -26,7 +27,8 @@ const MISSING: IdentityRefusal = { refused: "missing" };
  * ```
  */
 export function anyOf(...authorizers: readonly Authorize[]): Authorize {
-  return (credentials) => ask(authorizers, 0, credentials, MISSING);
+  const authorize: Authorize = (credentials) => ask(authorizers, 0, credentials, MISSING);
+  return authorizers.every(isOwn) ? markOwn(authorize) : authorize;
 }
 
 type Answer = Identity | IdentityRefusal;

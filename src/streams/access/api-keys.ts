@@ -23,6 +23,7 @@ import {
 } from "./identity.ts";
 import { endIdentity } from "./endings.ts";
 import type { ApiKeyRecord } from "./key-document.ts";
+import { markOwn } from "./own-authorize.ts";
 
 /** A key that the server knows. */
 export interface ApiKey {
@@ -62,7 +63,7 @@ export function apiKeyAuthorize(source: ApiKeySource, parts: KeyParts): Authoriz
     if (key.isRevoked) return INVALID;
     return isExpired(key.identity, parts.nowMs()) ? EXPIRED : key.identity;
   };
-  return (credentials) => {
+  return markOwn((credentials) => {
     const header = credentials.header("authorization") ?? "";
     const known = verified.get(header);
     if (known !== undefined && source.find(known.id) === known.key) return answerFor(known.key);
@@ -83,7 +84,7 @@ export function apiKeyAuthorize(source: ApiKeySource, parts: KeyParts): Authoriz
       verified.add(header, { id: sent.id, key: found });
       return answerFor(found);
     });
-  };
+  });
 }
 
 /** Returns an `Authorize` for one token of any form, which has all rights. It answers `missing` for every other token. */
@@ -94,7 +95,7 @@ export function serverTokenAuthorize(
   const identity = fullIdentity(SERVER_TOKEN_NAME);
   const wanted = digest(utf8Of(token));
   const verified = new Verified<Identity>();
-  return (credentials) => {
+  return markOwn((credentials) => {
     const header = credentials.header("authorization") ?? "";
     const known = verified.get(header);
     if (known !== undefined) return known;
@@ -107,7 +108,7 @@ export function serverTokenAuthorize(
         return identity;
       }),
     );
-  };
+  });
 }
 
 const VERIFIED_MAX = 10_000;

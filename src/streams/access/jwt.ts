@@ -23,6 +23,7 @@ import type { Authorize, Credentials, Grant, Identity, IdentityRefusal } from ".
 import { fetchKeySet, isKeySetUrl, KeyKeeper } from "./jwks-keeper.ts";
 import type { PublicKey } from "./jwks.ts";
 import { identityOf } from "./jwt-claims.ts";
+import { markOwn } from "./own-authorize.ts";
 
 /** The algorithms that a token may have, and the kind of key that each needs. */
 const KEY_KINDS = {
@@ -119,7 +120,7 @@ export function jwtAuthorize(options: JwtOptions): Authorize {
     signal,
   });
   const verifier = new Verifier(resolved, keeper);
-  return (credentials) => verifier.authorize(credentials);
+  return markOwn((credentials) => verifier.authorize(credentials));
 }
 
 class Verifier {

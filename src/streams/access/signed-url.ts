@@ -27,6 +27,7 @@ import {
   signedText,
   writeSigned,
 } from "./signed-url-members.ts";
+import { markOwn } from "./own-authorize.ts";
 
 /** A secret that signs URLs. */
 export interface UrlKey {
@@ -143,7 +144,7 @@ export function signedUrlAuthorize(options: SignedUrlOptions): Authorize {
   }
   check.end();
   const verifier = new UrlVerifier(current, clock);
-  return (credentials) => verifier.authorize(credentials);
+  return markOwn((credentials) => verifier.authorize(credentials));
 }
 
 class UrlVerifier {

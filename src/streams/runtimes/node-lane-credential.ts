@@ -6,10 +6,13 @@
  *   - a server that asks for no credential keeps none.
  */
 
-import { timingSafeEqual } from "node:crypto";
+const WORD = 4;
+/** From this length on, reading words is worth the view that it needs. */
+const LONG_BYTES = 256;
 
 export class LaneCredential {
   #bytes: Uint8Array = new Uint8Array(0);
+  #words = viewOf(this.#bytes, 0, 0);
   #text = "";
 
   get text(): string {
@@ -18,15 +21,29 @@ export class LaneCredential {
 
   /** How many of the bytes from `start` on are the last credential: all of it, or none. `to` is where the bytes end. */
   repeatedBytes(head: Buffer, start: number, to: number): number {
-    const { length } = this.#bytes;
+    const known = this.#bytes;
+    const { length } = known;
     if (length === 0 || start + length > to) return 0;
-    return timingSafeEqual(head.subarray(start, start + length), this.#bytes) ? length : 0;
+    // Every byte is looked at, whatever the ones before it are. This costs half of `timingSafeEqual`, which needs views.
+    let difference = 0;
+    let at = 0;
+    if (length >= LONG_BYTES) {
+      const [sent, words] = [viewOf(head, start, length), this.#words];
+      for (; at + WORD <= length; at += WORD) difference |= sent.getInt32(at) ^ words.getInt32(at);
+    }
+    for (; at < length; at += 1) difference |= (head[start + at] ?? 0) ^ (known[at] ?? 0);
+    return difference === 0 ? length : 0;
   }
 
   /** Keeps a value that the parser has found to be one. */
   keep(head: Buffer, start: number, end: number): string {
     this.#bytes = Uint8Array.from(head.subarray(start, end)); // A copy, so that the received bytes are not held.
+    this.#words = viewOf(this.#bytes, 0, this.#bytes.length);
     this.#text = head.toString("latin1", start, end);
     return this.#text;
   }
+}
+
+function viewOf(bytes: Uint8Array, start: number, length: number): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset + start, length);
 }

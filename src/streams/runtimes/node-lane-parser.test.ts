@@ -72,7 +72,9 @@ test("a whole head says where its parts are, also behind other bytes", () => {
 
 test("a credential that was seen before changes neither the verdict on a head nor what is found in it", () => {
   const value = fc
-    .array(fc.constantFrom("a", "b", " ", "\t", "\x7f", "Bearer a"), { maxLength: 6 })
+    .array(fc.constantFrom("a", "b", " ", "\t", "\x7f", "Bearer a", "c".repeat(300)), {
+      maxLength: 6,
+    })
     .map((parts) => parts.join(""));
   const name = fc.constantFrom("Authorization", "authorization", "Authorizatiom");
   const cut = fc.integer({ min: 0, max: 3 });

@@ -17,6 +17,7 @@ import type {
   Identity,
   IdentityRefusal,
 } from "../access/identity.ts";
+import { isOwn } from "../access/own-authorize.ts";
 import type { Exchange } from "./exchange.ts";
 
 export interface GateOptions {
@@ -31,9 +32,15 @@ export interface GateOptions {
 export class Gate {
   readonly #options: GateOptions;
   readonly #known = new WeakMap<object, Access>();
+  /** The identity of the last request, and its access: often the next one has it too. */
+  #last: { readonly identity: object; readonly access: Access } | undefined;
+
+  /** The function is one of ours. */
+  readonly #isOwn: boolean;
 
   constructor(options: GateOptions) {
     this.#options = options;
+    this.#isOwn = options.authorize !== undefined && isOwn(options.authorize);
   }
 
   /** Whether requests need an identity. */
@@ -48,7 +55,7 @@ export class Gate {
     let answer: ReturnType<Authorize>;
     let isLater: boolean;
     try {
-      answer = authorize(new RequestCredentials(exchange));
+      answer = authorize(this.#isOwn ? exchange : new RequestCredentials(exchange));
       isLater = answer instanceof Promise;
     } catch (error) {
       throw this.#broken(error);
@@ -91,6 +98,13 @@ export class Gate {
     if (typeof answer !== "object" || answer === null) {
       throw new Error("authorize has returned neither an identity nor a refusal");
     }
+    const access = this.#last?.identity === answer ? this.#last.access : this.#accessFor(answer);
+    if (access instanceof HapaxError) return access;
+    const isOver = access.expiresAtMs <= this.#options.clock.nowMs();
+    return isOver ? refusalOf({ refused: "expired" }) : access;
+  }
+
+  #accessFor(answer: object): Access | HapaxError {
     let access = this.#known.get(answer);
     if (access === undefined) {
       if ("refused" in answer) return refusalOf(answer as IdentityRefusal);
@@ -101,8 +115,8 @@ export class Gate {
       access = new Access(answer);
       this.#known.set(answer, access);
     }
-    const isOver = access.expiresAtMs <= this.#options.clock.nowMs();
-    return isOver ? refusalOf({ refused: "expired" }) : access;
+    this.#last = { identity: answer, access };
+    return access;
   }
 
   #broken(cause: unknown): HapaxError {

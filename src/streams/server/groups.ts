@@ -61,7 +61,7 @@ function operation(
 ): RouteOperation {
   return {
     needs: [action],
-    subject: ({ params }) => ({ group: groupOf(params) }),
+    subject: (_exchange, params) => ({ group: groupOf(params) }),
     summary,
     handle: async (call) => {
       const { parts, access, exchange } = call;
@@ -99,7 +99,7 @@ export const GROUP_ROUTES: readonly Route[] = [
       HEAD: SHOW,
       PUT: {
         needs: ["consume"],
-        subject: ({ params }) => ({ group: groupOf(params) }),
+        subject: (_exchange, params) => ({ group: groupOf(params) }),
         summary: "Creates a group.",
         handle: create,
       },

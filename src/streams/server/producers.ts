@@ -21,7 +21,7 @@ import type { ProducerId, StreamName } from "../core/types.ts";
 
 const LIST: RouteOperation = {
   needs: ["admin"],
-  subject: ({ exchange }) => ({ stream: streamOf(exchange) }),
+  subject: (exchange) => ({ stream: streamOf(exchange) }),
   summary: "Lists the producers of a stream that the caller's grants have.",
   handle: listProducers,
 };
@@ -45,7 +45,7 @@ export const PRODUCER_ROUTES: readonly Route[] = [
     methods: {
       DELETE: {
         needs: ["admin"],
-        subject: ({ exchange, params }) => ({
+        subject: (exchange, params) => ({
           stream: streamOf(exchange),
           producer: producerOf(params),
         }),

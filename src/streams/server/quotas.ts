@@ -46,6 +46,8 @@ export class QuotaBook {
   readonly refusals: Refusals = noRefusals();
   readonly #ofNamespaces = new Map<string, Refusals>();
   readonly #callers = new WeakMap<Access, Caller>();
+  /** The access of the last request, and what is known of it: often the next one has it too. */
+  #last: { readonly access: Access; readonly caller: Caller } | undefined;
 
   constructor(clock: Clock, holdings: Holdings) {
     this.clock = clock;
@@ -89,12 +91,15 @@ export class QuotaBook {
 
   /** Worked out once, until the defaults change. */
   #callerOf(access: Access, defaults: Quotas): Caller {
-    const known = this.#callers.get(access);
-    if (known?.defaults === defaults) return known;
-    const { name = "" } = access;
-    const limits = usageLimits(access.quotas, defaults);
-    const caller = { key: access.scoped(name), name, limits, defaults };
-    this.#callers.set(access, caller);
+    const known = this.#last?.access === access ? this.#last.caller : this.#callers.get(access);
+    let caller = known;
+    if (caller?.defaults !== defaults) {
+      const { name = "" } = access;
+      const limits = usageLimits(access.quotas, defaults);
+      caller = { key: access.scoped(name), name, limits, defaults };
+      this.#callers.set(access, caller);
+    }
+    if (this.#last?.caller !== caller) this.#last = { access, caller };
     return caller;
   }
 }

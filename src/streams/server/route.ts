@@ -32,7 +32,7 @@ export type Need = readonly [Action, ...Action[]] | "nothing" | "token";
 export interface RouteOperation {
   readonly needs: Need;
   /** The names in the request's head that the need is about. */
-  readonly subject?: (call: Pick<RouteCall, "exchange" | "params">) => AccessSubject;
+  readonly subject?: (exchange: Exchange, params: readonly string[]) => AccessSubject;
   /** The handler counts it in the rates of the caller. Otherwise the router counts one for each method that can write. */
   readonly countsItself?: true;
   /** For the description of the interface: what it does, in one sentence. */

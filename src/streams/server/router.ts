@@ -187,7 +187,7 @@ function run(
   if (access.isUnlimited || !Array.isArray(needs)) {
     return operation.handle({ exchange, parts, access, params, ticket: undefined });
   }
-  access.requireOneOf(needs, subject?.({ exchange, params }));
+  access.requireOneOf(needs, subject?.(exchange, params));
   // Released with the answer, however the request ends.
   const ticket = parts.quotas.begin(access, parts.options.quotas);
   watched.ticket = ticket;

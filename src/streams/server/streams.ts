@@ -31,7 +31,7 @@ import type { RouteOperation, RouteCall } from "./route.ts";
 
 const APPEND_NEEDS = ["append", "close"] as const;
 
-const subject: RouteOperation["subject"] = ({ exchange }) => ({
+const subject: RouteOperation["subject"] = (exchange) => ({
   stream: requireStreamName(exchange.path),
 });
 

@@ -55,7 +55,7 @@ type SubscriptionHandler = (call: SubscriptionCall) => Promise<ServerAnswer>;
 function own(summary: string, handle: SubscriptionHandler): RouteOperation {
   return {
     needs: ["subscribe"],
-    subject: ({ params }) => ({ subscription: idOf(params) }),
+    subject: (_exchange, params) => ({ subscription: idOf(params) }),
     summary,
     handle: (call) => {
       const id = idOf(call.params);
