@@ -24,7 +24,7 @@ export class LaneCredential {
     const known = this.#bytes;
     const { length } = known;
     if (length === 0 || start + length > to) return 0;
-    // Every byte is looked at, whatever the ones before it are. This costs half of `timingSafeEqual`, which needs views.
+    // The loops look at every byte, also behind one that differs. They cost half of `timingSafeEqual`, which needs views.
     let difference = 0;
     let at = 0;
     if (length >= LONG_BYTES) {
