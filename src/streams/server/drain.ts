@@ -8,9 +8,15 @@ export class Drain {
     return this.#isDraining;
   }
 
-  /** Calls `leave` when the server stops; the returned function takes it out. */
+  /** Calls `leave` when the server stops, or soon if it does already; the returned function takes it out. */
   onDrain(leave: () => void): () => void {
     this.#leavers.add(leave);
+    // A request that was admitted before may begin to wait only now, when nobody would ask it to go.
+    if (this.#isDraining) {
+      void Promise.resolve().then(() => {
+        if (this.#leavers.has(leave)) leave();
+      });
+    }
     return () => {
       this.#leavers.delete(leave);
     };
