@@ -1,5 +1,6 @@
 /** The media types of the streams of a server. The client asks once for each stream. */
 
+import { assert } from "../../base/assert.ts";
 import type { Caller } from "../attempt.ts";
 import { refusalOf } from "../attempt.ts";
 import { headOf } from "../head.ts";
@@ -45,6 +46,7 @@ export class Codecs {
       if (oldest !== undefined) this.#known.delete(oldest);
     }
     this.#known.set(path, codec);
+    assert(this.#known.size <= KNOWN_MAX, "more types are remembered than allowed");
     return codec;
   }
 

@@ -6,6 +6,7 @@
  *   - appends to one stream become one operation, unless the stream is created or closed between them.
  */
 
+import { assert } from "../../base/assert.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { type Codec, codecOf, encode, type Encoded } from "../records.ts";
 import type { Codecs } from "./codecs.ts";
@@ -210,6 +211,7 @@ export class Draft implements Transaction {
     this.#operations.push(draft);
     this.calls.push(this.#calls);
     this.#calls += 1;
+    assert(this.calls.length === this.#operations.length, "an operation has not one call");
   }
 
   #checkOpen(): void {
