@@ -1,10 +1,11 @@
 /**
- * `node bench/compare.mjs <commit> [--rounds 11] [--seconds 1] [--connections 64] [--least 0.97] [--only memory]`:
+ * `node bench/compare.mjs <commit> [--starts 4] [--rounds 8] [--seconds 0.5] [--connections 64] [--least 0.97] [--only memory]`:
  * this tree against an earlier commit of it, in one run. Appends with producer headers and nothing else, on 64
  * connections; the two servers run at once, each in its process, and take turns, so that a noisy machine is noisy
- * for both. Of the ratios of the rounds the median counts; the range beside it holds it with 95 %. `--control` compares the commit with itself: what is left
- * of 1 is the noise of the machine. `--without-lane` takes the fast lane away from both, so that what it gains does
- * not hide what something else costs.
+ * for both. They start anew several times, since two processes of one program can differ by a fifth. Of the ratios of
+ * the rounds the median counts; the range beside it holds it with 95 %. `--control` compares the commit with itself:
+ * what is left of 1 is the noise of the machine. `--without-lane` takes the fast lane away from both, so that what it
+ * gains does not hide what something else costs.
  */
 
 import { execFileSync } from "node:child_process";
@@ -66,22 +67,33 @@ async function measure(load, server, round, { connections, seconds }) {
   return { perSecond, cpuMicros: ((usage.userMs + usage.systemMs) * 1000) / appends };
 }
 
-/** A B, B A, A B, …: neither is always the one that comes after the other. */
 async function compareOn(kind, starters, folder, plan) {
+  const rounds = [];
+  for (let start = 0; start < plan.starts; start += 1) {
+    console.error(`${kind}: start ${start + 1} of ${plan.starts}`);
+    const names = start % 2 === 0 ? ["here", "there"] : ["there", "here"];
+    const directory = join(folder, `${kind}-${start}`);
+    rounds.push(...(await runRounds(kind, starters, names, directory, plan)));
+  }
+  return rounds;
+}
+
+/** A B, B A, A B, …: neither is always the one that comes after the other. */
+async function runRounds(kind, starters, names, folder, plan) {
   const load = await startLoad();
   const servers = {};
   try {
-    for (const [name, start] of Object.entries(starters)) {
-      const directory = join(folder, `${kind}-${name}`);
-      mkdirSync(directory);
-      servers[name] = await start(kind, directory);
+    for (const name of names) {
+      const directory = join(folder, name);
+      mkdirSync(directory, { recursive: true });
+      servers[name] = await starters[name](kind, directory);
       await measure(load, servers[name], "warm-up", { ...plan, seconds: 2 });
     }
     const rounds = [];
     for (let round = 0; round < plan.rounds; round += 1) {
-      const names = round % 2 === 0 ? ["here", "there"] : ["there", "here"];
+      const order = round % 2 === 0 ? names : names.toReversed();
       const measured = {};
-      for (const name of names) measured[name] = await measure(load, servers[name], round, plan);
+      for (const name of order) measured[name] = await measure(load, servers[name], round, plan);
       rounds.push(measured);
     }
     return rounds;
@@ -124,8 +136,9 @@ await main(async () => {
   }
   const commit = resolveCommit(name);
   const plan = {
-    rounds: Number(optionOf("--rounds", 11)),
-    seconds: Number(optionOf("--seconds", 1)),
+    starts: Number(optionOf("--starts", 4)),
+    rounds: Number(optionOf("--rounds", 8)),
+    seconds: Number(optionOf("--seconds", 0.5)),
     connections: Number(optionOf("--connections", 64)),
   };
   const least = Number(optionOf("--least", 0.97));
