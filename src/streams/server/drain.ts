@@ -11,7 +11,7 @@ export class Drain {
   /** Calls `leave` when the server stops, or soon if it does already; the returned function takes it out. */
   onDrain(leave: () => void): () => void {
     this.#leavers.add(leave);
-    // A request that was admitted before may begin to wait only now, when nobody would ask it to go.
+    // A request that was admitted before the stop may begin to wait only now, and `start` has asked all others.
     if (this.#isDraining) {
       void Promise.resolve().then(() => {
         if (this.#leavers.has(leave)) leave();
