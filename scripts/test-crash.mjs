@@ -1,6 +1,7 @@
 /**
  * `npm run test:crash`: the crash tests at full length. 500 cycles of kill -9, a kill at every system call,
- * 10,000 power cuts, a power cut at every call of the start after every kill, every torn byte, every flipped bit.
+ * 10,000 power cuts, a power cut at every call of the start after every kill, every torn byte, every flipped bit; races and
+ * storms of a thousand seeds.
  * Takes the better part of an hour.
  */
 

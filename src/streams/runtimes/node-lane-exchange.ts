@@ -29,8 +29,8 @@ export class LaneExchange implements Exchange {
   readonly #budget: BodyBudget;
   readonly #connection: { readonly remoteAddress?: string | undefined };
   readonly #credential: LaneCredential;
-  /** Known if it is the connection's last one again. */
-  readonly #authorization: string | undefined;
+  /** Known if it is the connection's last one again, or once it was asked for. */
+  #authorization: string | undefined;
   readonly #length: number;
   #pieces: Buffer[] | undefined;
   #share: BodyShare | undefined;
@@ -90,7 +90,9 @@ export class LaneExchange implements Exchange {
     if (this.#authorization !== undefined) return this.#authorization;
     const at = findPlace(this.#head, this.#fields, name);
     if (at < 0) return undefined;
-    return this.#credential.keep(this.#head, this.#fields[at + 2] ?? 0, this.#fields[at + 3] ?? 0);
+    const [start = 0, end = 0] = [this.#fields[at + 2], this.#fields[at + 3]];
+    this.#authorization = this.#credential.keep(this.#head, start, end);
+    return this.#authorization;
   }
 
   body(bytesMax: number): Promise<Uint8Array> {

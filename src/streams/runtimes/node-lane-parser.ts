@@ -7,7 +7,7 @@
  *   - one Content-Length of plain digits, or none, says where a request ends: a request with any other word on it,
  *     or with one word twice, is unusual;
  *   - the verdict on a head does not depend on what follows it; a head that is cut anywhere is partial or unusual,
- *     never whole.
+ *     never whole. Nor does it depend on the credential that is given along: only its bytes need no second look.
  *
  *   head    = "POST" SP target SP "HTTP/1.1" CRLF 1*31( field CRLF ) CRLF
  *   target  = "/" *( letter | digit | one of -._~%!$&'()*+,;=:@/? ), without "/_": reserved paths

@@ -91,8 +91,7 @@ export class QuotaBook {
 
   /** Worked out once, until the defaults change. */
   #callerOf(access: Access, defaults: Quotas): Caller {
-    const known = this.#last?.access === access ? this.#last.caller : this.#callers.get(access);
-    let caller = known;
+    let caller = this.#last?.access === access ? this.#last.caller : this.#callers.get(access);
     if (caller?.defaults !== defaults) {
       const { name = "" } = access;
       const limits = usageLimits(access.quotas, defaults);
