@@ -9,13 +9,22 @@ import { afterAll, beforeAll, describe, test } from "vitest";
 import { type MemoryTransaction, memoryLedger } from "../src/toolkit/ledgers/memory.ts";
 import { postgresLedger } from "../src/toolkit/ledgers/postgres.ts";
 import { sqliteLedger } from "../src/toolkit/ledgers/sqlite.ts";
-import { ledgerConformance, type LedgerTarget } from "../src/testing/ledger-conformance.ts";
+import {
+  ledgerConformance,
+  type LedgerTarget,
+  whySkipped,
+} from "../src/testing/ledger-conformance.ts";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "./databases/postgres.ts";
 
 type Connection = InstanceType<typeof Database>;
 
 function runAll<Tx>(target: LedgerTarget<Tx>): void {
-  for (const { title, run } of ledgerConformance) test(title, () => run(target));
+  for (const one of ledgerConformance)
+    test(one.title, async (context) => {
+      const reason = whySkipped(one, await target.open());
+      context.skip(reason !== undefined, reason);
+      await one.run(target);
+    });
 }
 
 /** Eight of them, one after the other: a server has only so many connections. */

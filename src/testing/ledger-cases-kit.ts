@@ -26,6 +26,8 @@ export interface LedgerTarget<Tx> {
 /** One case. It throws if the ledger breaks the contract. */
 export interface LedgerCase {
   readonly title: string;
+  /** What a ledger must offer for this case. `whySkipped` compares it with a ledger. */
+  readonly needs: "nothing" | "transactions" | "synchronous transactions";
   readonly run: <Tx>(target: LedgerTarget<Tx>) => Promise<void>;
 }
 

@@ -1,6 +1,7 @@
 /** Cases of transactions: LG1 and LG5. */
 
 import { strict as assert } from "node:assert";
+import { isHapaxError } from "../base/errors.ts";
 import type { Place } from "../toolkit/ledgers/ledger.ts";
 import {
   ABSENT,
@@ -11,6 +12,7 @@ import {
   effectsOf,
   found,
   freshPlace,
+  isInvalid,
   type LedgerCase,
   type LedgerTarget,
   openMany,
@@ -24,6 +26,7 @@ import {
 export const ledgerTransactionCases: readonly LedgerCase[] = [
   {
     title: "LG1 LG5 an entry and an effect stay together, and go together",
+    needs: "transactions",
     run: async (target) => {
       const [one, other] = await openMany(target, 2);
       assert.ok(one !== undefined && other !== undefined);
@@ -46,6 +49,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
   },
   {
     title: "LG1 a rollback takes back changes and deletions as well",
+    needs: "transactions",
     run: async (target) => {
       const ledger = await target.open();
       const [changed, removed] = [freshPlace(), freshPlace()];
@@ -67,6 +71,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
   {
     title:
       "LG1 what a transaction wrote is seen outside only after its commit, even by its own ledger",
+    needs: "transactions",
     run: async (target) => {
       const [one, other] = await openMany(target, 2);
       assert.ok(one !== undefined && other !== undefined);
@@ -87,6 +92,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
   },
   {
     title: "LG1 what was found in a transaction is not changed by others until its end",
+    needs: "transactions",
     run: async (target) => {
       const ledgers = await openMany(target, 5);
       const place = freshPlace();
@@ -110,6 +116,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
   },
   {
     title: "LG5 a joined ledger begins and ends nothing",
+    needs: "transactions",
     run: async (target) => {
       const ledger = await target.open();
       const places = [freshPlace(), freshPlace(), freshPlace()] as const;
@@ -144,6 +151,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
   },
   {
     title: "LG5 LG2 of many transactions that make the same entry at once, one has an effect",
+    needs: "transactions",
     run: async (target) => {
       const place = freshPlace();
       const outcomes = await race(target, place, () => false);
@@ -153,6 +161,7 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
   },
   {
     title: "LG5 LG2 when the one that made an entry is rolled back, the next one makes it",
+    needs: "transactions",
     run: async (target) => {
       const place = freshPlace();
       let winners = 0;
@@ -163,6 +172,48 @@ export const ledgerTransactionCases: readonly LedgerCase[] = [
       assert.equal(outcomes.filter((outcome) => outcome === "undone").length, 2);
       assert.equal(outcomes.filter((outcome) => outcome === "made").length, 1);
       assert.equal((await effectsOf(target, place)).length, 1);
+    },
+  },
+  {
+    title: "LG1 a synchronous transaction keeps all or nothing, and runs alone",
+    needs: "synchronous transactions",
+    run: async (target) => {
+      const ledger = await target.open();
+      const sync = <T>(work: (tx: never) => T): T => {
+        assert.ok(ledger.transactionSync !== undefined);
+        return ledger.transactionSync(work as Parameters<typeof ledger.transactionSync<T>>[0]);
+      };
+      const [kept, lost] = [freshPlace(), freshPlace()];
+      const writes: Promise<void>[] = [];
+      const answer = sync((tx) => {
+        writes.push(effect(target, tx, kept, "kept"));
+        return 7;
+      });
+      assert.equal(answer, 7);
+      const fail = (end: () => unknown): void => {
+        sync((tx) => {
+          writes.push(effect(target, tx, lost, "lost"));
+          return end();
+        });
+      };
+      assert.throws(() => {
+        fail(() => {
+          throw new Undo("undo");
+        });
+      }, Undo);
+      // What follows an await would be outside of the transaction.
+      assert.throws(() => {
+        fail(() => Promise.resolve());
+      }, isInvalid);
+      await Promise.all(writes);
+      assert.deepEqual(await effectsOf(target, kept), ["kept"]);
+      assert.deepEqual(await effectsOf(target, lost), []);
+      await ledger.transaction(async () => {
+        assert.throws(
+          () => sync(() => undefined),
+          (error) => isHapaxError(error, "in_progress"),
+        );
+      });
     },
   },
 ];

@@ -1,6 +1,7 @@
 /** Cases of single reads and writes: LG2, LG3, LG6 and LG9. */
 
 import { strict as assert } from "node:assert";
+import { systemClock } from "../base/clock.ts";
 import type { Entry, Expected, Place } from "../toolkit/ledgers/ledger.ts";
 import {
   ABSENT,
@@ -63,6 +64,7 @@ const ODD_TEXTS: readonly string[] = [
 export const ledgerWriteCases: readonly LedgerCase[] = [
   {
     title: "LG2 of many that make the same entry at once, one does",
+    needs: "nothing",
     run: async (target) => {
       const place = freshPlace();
       const ledgers = await openMany(target, 6);
@@ -81,6 +83,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
   },
   {
     title: "LG2 of many that change an entry as they read it, one does",
+    needs: "nothing",
     run: async (target) => {
       const place = freshPlace();
       const ledgers = await openMany(target, 6);
@@ -101,6 +104,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
   },
   {
     title: "LG2 what is not as expected is left as it is",
+    needs: "nothing",
     run: async (target) => {
       const { entries } = await target.open();
       const place = freshPlace();
@@ -131,6 +135,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
   },
   {
     title: "LG2 an entry that is done, failed or released has no owner",
+    needs: "nothing",
     run: async (target) => {
       const { entries } = await target.open();
       for (const state of ["done", "failed", "released"] as const) {
@@ -148,6 +153,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
   },
   {
     title: "LG2 an owner may write again, and the members it does not name stay as they were",
+    needs: "nothing",
     run: async (target) => {
       const { entries } = await target.open();
       const place = freshPlace();
@@ -171,6 +177,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
   },
   {
     title: "LG2 an entry that was deleted and made again is another one",
+    needs: "nothing",
     run: async (target) => {
       const [one, other] = await openMany(target, 2);
       assert.ok(one !== undefined && other !== undefined);
@@ -191,6 +198,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
   },
   {
     title: "LG3 every token is greater than all before it, from any ledger and after any deletion",
+    needs: "nothing",
     run: async (target) => {
       const ledgers = await openMany(target, 3);
       let last = 0;
@@ -208,7 +216,22 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
     },
   },
   {
+    title: "LG3 a token is not below the clock, in microseconds since 1970",
+    needs: "nothing",
+    run: async (target) => {
+      const { entries } = await target.open();
+      const place = freshPlace();
+      const made = await put(entries, place, ABSENT, CLAIM);
+      const taken = await put(entries, place, asRead(made), CLAIM);
+      // The database's clock may be another one than ours; a counter that began at 1 is decades behind.
+      const yesterday = (systemClock.nowMs() - 86_400_000) * 1000;
+      for (const { token } of [made, taken])
+        assert.ok(Number.isSafeInteger(token) && token > yesterday, `${token}`);
+    },
+  },
+  {
     title: "LG3 tokens that are given at once are all different, and the next one is greater",
+    needs: "nothing",
     run: async (target) => {
       const ledgers = await openMany(target, 4);
       const all = await Promise.all(
@@ -224,6 +247,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
   },
   {
     title: "LG3 a token that was given in a transaction is not given again when it is rolled back",
+    needs: "transactions",
     run: async (target) => {
       const [one, other] = await openMany(target, 2);
       assert.ok(one !== undefined && other !== undefined);
@@ -245,6 +269,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
   {
     title:
       "LG6 names of entries may have any characters: no two are mixed up, and each is read back unchanged",
+    needs: "nothing",
     run: async (target) => {
       const { entries } = await target.open();
       const scope = freshScope();
@@ -284,6 +309,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
   },
   {
     title: "LG6 a place that no database could keep apart is refused",
+    needs: "nothing",
     run: async (target) => {
       const { entries } = await target.open();
       const place = freshPlace();
@@ -303,6 +329,7 @@ export const ledgerWriteCases: readonly LedgerCase[] = [
   },
   {
     title: "LG9 bytes come back as they were put",
+    needs: "nothing",
     run: async (target) => {
       const [one, other] = await openMany(target, 2);
       assert.ok(one !== undefined && other !== undefined);

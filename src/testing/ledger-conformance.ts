@@ -1,5 +1,7 @@
 /** The contract of ledger.ts as cases that any test runner can run. */
 
+import type { Ledger } from "../toolkit/ledgers/ledger.ts";
+import { ledgerDueCases } from "./ledger-cases-due.ts";
 import type { LedgerCase } from "./ledger-cases-kit.ts";
 import { ledgerTimeCases } from "./ledger-cases-times.ts";
 import { ledgerTransactionCases } from "./ledger-cases-transactions.ts";
@@ -8,7 +10,8 @@ import { ledgerWriteCases } from "./ledger-cases-writes.ts";
 export type { LedgerCase, LedgerTarget } from "./ledger-cases-kit.ts";
 
 /**
- * Every case of the contract of a ledger. Run them one after the other. They need no cleanup between them.
+ * Every case of the contract of a ledger. Run them one after the other. They need no cleanup between them. A ledger
+ * without transactions skips those that need them: ask `whySkipped`.
  *
  * ```ts
  * import { memoryLedger, type MemoryTransaction } from "hapax/ledgers/memory";
@@ -32,4 +35,28 @@ export const ledgerConformance: readonly LedgerCase[] = [
   ...ledgerTransactionCases,
   ...ledgerWriteCases,
   ...ledgerTimeCases,
+  ...ledgerDueCases,
 ];
+
+/**
+ * Returns why a case does not apply to a ledger, for the report of the test runner, or undefined if it applies.
+ *
+ * ```ts
+ * import { memoryLedger } from "hapax/ledgers/memory";
+ * import { ledgerConformance, whySkipped } from "hapax/testing";
+ *
+ * const reasons = ledgerConformance.map((one) => whySkipped(one, memoryLedger()));
+ * console.assert(reasons.every((reason) => reason === undefined)); // It can do everything.
+ * ```
+ */
+export function whySkipped<Tx>(
+  { needs }: Pick<LedgerCase, "needs">,
+  { name, supports, transactionSync }: Pick<Ledger<Tx>, "name" | "supports" | "transactionSync">,
+): string | undefined {
+  const isOffered = {
+    nothing: true,
+    transactions: supports.transactions,
+    "synchronous transactions": transactionSync !== undefined,
+  }[needs];
+  return isOffered ? undefined : `the ledger ${name} has no ${needs}`;
+}

@@ -9,7 +9,7 @@ export { CHECKER_RULES } from "./checker-problems.ts";
 export { extensionCapabilities, extensionCases } from "./extension-conformance.ts";
 export { FAILPOINTS, setFailpoint } from "./failpoints.ts";
 export { type FaultProxy, openFaultProxy } from "./fault-proxy.ts";
-export { ledgerConformance, type LedgerTarget } from "./ledger-conformance.ts";
+export { ledgerConformance, type LedgerTarget, whySkipped } from "./ledger-conformance.ts";
 export {
   type CrashTarget,
   ledgerCrashes,

@@ -96,8 +96,8 @@ export const idempotencyFaults: readonly Fault[] = [
     name: "requests whose process died are not finished",
     guarantee: "G26",
     file: "src/toolkit/idempotency/completer.ts",
-    find: `{ kind: "http", state: "running", isAbandoned: true }`,
-    replace: `{ kind: "http", state: "done", isAbandoned: true }`,
+    find: `{ kind: "http", state: "running", isAbandoned: true } as const`,
+    replace: `{ kind: "http", state: "done", isAbandoned: true } as const`,
     caughtBy: {
       file: PHASES,
       test: "finishes a request whose process died and whose client never came back",

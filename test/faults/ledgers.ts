@@ -5,6 +5,7 @@ import type { Fault } from "./faults.ts";
 const ALL = "test/ledgers.test.ts";
 const SQLITE = "test/ledgers/sqlite.test.ts";
 const POSTGRES = "test/ledgers/postgres.test.ts";
+const TOKENS = "test/ledgers/tokens.test.ts";
 
 export const ledgerFaults: readonly Fault[] = [
   {
@@ -82,6 +83,58 @@ export const ledgerFaults: readonly Fault[] = [
     caughtBy: {
       file: ALL,
       test: "PostgreSQL > with pg > LG3 every token is greater than all before it, from any ledger and after any deletion",
+    },
+  },
+  {
+    name: "tokens in PostgreSQL do not follow the clock",
+    guarantee: "G29",
+    file: "src/toolkit/ledgers/postgres-schema.ts",
+    find: "IF drawn > clock - 10000 THEN RETURN drawn; END IF;",
+    replace: "RETURN drawn;",
+    caughtBy: {
+      file: TOKENS,
+      test: "LG3 a database whose sequence went back gives none again",
+    },
+  },
+  {
+    name: "two at once set the sequence of tokens in PostgreSQL",
+    guarantee: "G29",
+    file: "src/toolkit/ledgers/postgres-schema.ts",
+    find: "    PERFORM pg_advisory_xact_lock(71654370, tokens::oid::integer);\n    drawn := nextval(tokens);\n",
+    replace: "    PERFORM pg_sleep(random() * 0.01);\n",
+    caughtBy: {
+      file: TOKENS,
+      test: "LG3 all who draw when the sequence went back get tokens of their own",
+    },
+  },
+  {
+    name: "the lock of tokens in PostgreSQL lasts as long as the transaction",
+    guarantee: "G29",
+    file: "src/toolkit/ledgers/postgres-schema.ts",
+    find: "    RAISE EXCEPTION USING ERRCODE = 'HPX01';",
+    replace: "    RETURN drawn;",
+    caughtBy: {
+      file: TOKENS,
+      test: "LG3 an open transaction that has set the sequence does not hold others up",
+    },
+  },
+  {
+    name: "tokens in SQLite do not follow the clock",
+    guarantee: "G29",
+    file: "src/toolkit/ledgers/sqlite-entries.ts",
+    find: "max(last + 1, min(${SQLITE_NOW} * 1000, ${TOKEN_CLOCK_MAX}))",
+    replace: "last + 1",
+    caughtBy: { file: TOKENS, test: "LG3 a restored database gives none again" },
+  },
+  {
+    name: "what sleeps is in the order in which it was made",
+    guarantee: "G29",
+    file: "src/toolkit/ledgers/entry-statements.ts",
+    find: 'due: "lease_until, token",',
+    replace: 'due: "made_at, token",',
+    caughtBy: {
+      file: ALL,
+      test: "SQLite with journal_mode delete > LG10 LG4 a scan by due time has the lease that ends first first, and leaves out what has none",
     },
   },
   {

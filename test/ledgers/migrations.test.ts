@@ -122,7 +122,7 @@ describe.skipIf(reason !== undefined)("migrations of a ledger in PostgreSQL", ()
     );
     const [first, second] = ledgers;
     const place = placeOf("a");
-    expect(await first?.entries.put(place, ABSENT, CLAIM)).toEqual({ token: 1, revision: 1 });
+    expect(await first?.entries.put(place, ABSENT, CLAIM)).toMatchObject({ revision: 1 });
     expect(await second?.entries.find(place)).toBeDefined();
     const other = postgresLedger<pg.PoolClient>(newPool(), { schema: "twenty-one" });
     await other.migrate();

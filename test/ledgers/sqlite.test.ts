@@ -135,7 +135,7 @@ describe("a ledger in SQLite", () => {
     expect(await ledger.entries.scan({ kind: "once", max: 5 })).toHaveLength(2);
   });
 
-  test("LG8 a sweep and a scan of what is not over go by an index", async () => {
+  test("LG8 LG10 a sweep, a scan of what is not over and a scan of what is due go by an index", async () => {
     const connection = connect(newFile());
     await sqliteLedger(() => connection).migrate();
     const texts: string[] = [];
@@ -148,9 +148,12 @@ describe("a ledger in SQLite", () => {
     };
     const { entries } = sqliteLedger(() => spy);
     await entries.sweep(1);
-    await entries.scan({ kind: "once", state: "running", isAbandoned: true, max: 1 });
     await entries.scan({ kind: "once", state: "released", max: 1 });
     const searches = texts.length;
+    await entries.scan({ kind: "once", state: "running", isAbandoned: true, order: "due", max: 1 });
+    await entries.scan({ kind: "once", state: "running", order: "due", max: 1 });
+    await entries.nextDue(["once", "http"]);
+    const dueSearches = texts.length;
     await entries.put(placeOf("a"), { kind: "owned", token: 1 }, CLAIM);
     const plans = texts.map((sql) => {
       const count = sql.split("?").length - 1;
@@ -158,7 +161,15 @@ describe("a ledger in SQLite", () => {
       return JSON.stringify(connection.prepare(`EXPLAIN QUERY PLAN ${sql}`).all(...values));
     });
     expect(plans[0]).toContain("hapax_entries_expiry (expires_at<?)");
-    for (const plan of plans.slice(searches)) expect(plan).not.toContain("hapax_entries_open");
+    for (const plan of plans.slice(searches, dueSearches)) {
+      expect(plan).toMatch(/SEARCH hapax_entries USING (COVERING )?INDEX hapax_entries_due/);
+      expect(plan).not.toContain("SCAN hapax_entries");
+      expect(plan).not.toContain("USE TEMP B-TREE FOR ORDER BY");
+    }
+    for (const plan of plans.slice(dueSearches)) {
+      expect(plan).not.toContain("hapax_entries_open");
+      expect(plan).not.toContain("hapax_entries_due");
+    }
     for (const plan of plans.slice(1, searches)) {
       expect(plan).toContain("hapax_entries_open (kind=? AND state=?)");
       expect(plan).not.toContain("USE TEMP B-TREE FOR ORDER BY");
@@ -168,7 +179,8 @@ describe("a ledger in SQLite", () => {
 
 describe("the contract of ledgers", () => {
   const require = createRequire(import.meta.url);
-  const all = { held: ledgerConformance.length, wrong: [] };
+  // SQLite has no synchronous transactions.
+  const all = { held: ledgerConformance.length - 1, skipped: 1, wrong: [] };
 
   test.for(["bun:sqlite", "node:sqlite"])("LG1 to LG9 hold in Bun over %s", (name, context) => {
     const program = programOf(require.resolve("bun/package.json"), "bin/bun.exe", "bin/bun");

@@ -222,7 +222,8 @@ describe("processOnce", () => {
       clock.advance(50);
       await flush();
     }
-    expect((await heir).result).toEqual([2, 2]);
+    // The token is the time of the takeover, in microseconds.
+    expect((await heir).result).toEqual([2, 700_000]);
     expect(count("takeovers_total")).toBe(1);
   });
 

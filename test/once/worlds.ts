@@ -155,6 +155,7 @@ function createProcess(
         },
         remove: (...args) => inside(({ entries }) => entries.remove(...args)),
         scan: (filter) => inside(({ entries }) => entries.scan(filter)),
+        nextDue: (kinds) => inside(({ entries }) => entries.nextDue(kinds)),
         sweep: (max) => inside(({ entries }) => entries.sweep(max)),
       },
       get outbox(): never {

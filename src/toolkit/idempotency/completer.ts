@@ -132,7 +132,8 @@ interface Search<Tx> {
 
 async function look<Tx>(search: Search<Tx>): Promise<number> {
   const { parts, batch } = search;
-  const lost = await find(search, { kind: "http", state: "running", isAbandoned: true });
+  const running = { kind: "http", state: "running", isAbandoned: true } as const;
+  const lost = await find(search, { ...running, order: "due" });
   const failed = await find(search, { kind: "http", state: "released" });
   let finished = 0;
   for (const found of [...lost, ...failed].slice(0, batch)) {

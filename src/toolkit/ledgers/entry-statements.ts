@@ -47,6 +47,8 @@ export interface Dialect {
   readonly writing: string;
   /** As `writing`, for the statement that ends a claim. */
   readonly ending: string;
+  /** The texts of a JSON array as rows of one column `value`. */
+  readonly textsOf: (placeholder: string) => string;
   /** The condition for exactly those rows that a `FROM … WHERE …` has chosen. */
   readonly isChosen: (from: string) => string;
 }
@@ -204,16 +206,28 @@ export function removeStatement(
 
 export function scanStatement(dialect: Dialect, filter: EntryFilter): Statement {
   const draft = new Draft(dialect);
-  const { kind, scope, state, isAbandoned, max } = filter;
+  const { kind, scope, state, isAbandoned, order = "made", max } = filter;
   const where = [
     `kind = ${draft.bind(kind)}`,
     ...(scope === undefined ? [] : [`scope = ${draft.bind(scope)}`]),
     // As text of the statement, not bound: an index of some states serves only who names one.
     ...(state === undefined ? [] : [`state = '${STATES[state]}'`]),
     ...(isAbandoned === true ? [`lease_until <= ${dialect.soughtNow}`] : []),
+    ...(order === "due" ? ["lease_until IS NOT NULL"] : []),
   ].join(" AND ");
   return draft.end(`SELECT kind, scope, key, ${columnsOf(dialect)} FROM ${dialect.entries}
-  WHERE ${where} ORDER BY made_at, token LIMIT ${draft.bind(max)}`);
+  WHERE ${where} ORDER BY ${ORDERS[order]} LIMIT ${draft.bind(max)}`);
+}
+
+/** LG10: one search for each kind. Answers one row, whose `due` is null if there is none. */
+export function nextDueStatement(dialect: Dialect, kinds: readonly string[]): Statement {
+  const draft = new Draft(dialect);
+  const { entries, between, now, textsOf } = dialect;
+  const first = `SELECT lease_until FROM ${entries} WHERE kind = asked.value AND state = 'running'
+    AND lease_until IS NOT NULL ORDER BY lease_until LIMIT 1`;
+  const asked = textsOf(draft.bind(JSON.stringify(kinds)));
+  return draft.end(`SELECT ${between(now, "min(until)")} AS due
+  FROM (SELECT (${first}) AS until FROM ${asked} AS asked) AS firsts`);
 }
 
 /** Deletes entries that are past their retention; answers one row for each that was deleted. */
@@ -228,6 +242,11 @@ export function sweepStatement(dialect: Dialect, max: number): Statement {
   );
   return draft.end(`DELETE FROM ${dialect.entries} WHERE ${where} RETURNING token`);
 }
+
+const ORDERS: Readonly<Record<NonNullable<EntryFilter["order"]>, string>> = {
+  made: "made_at, token",
+  due: "lease_until, token",
+};
 
 const STATES: Readonly<Record<EntryState, EntryState>> = {
   running: "running",
@@ -293,7 +312,7 @@ function stateOf(value: unknown): EntryState {
 }
 
 // Rounded up, so that what is left never becomes nothing before it is.
-function leftOf(value: unknown): number | undefined {
+export function leftOf(value: unknown): number | undefined {
   if (value === null || value === undefined) return undefined;
   const leftMs = Number(value);
   if (Number.isNaN(leftMs)) throw new TypeError("a column with a time has none");

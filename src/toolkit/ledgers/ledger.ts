@@ -5,13 +5,17 @@
  * Contract, held by testing/ledger-conformance.ts against every implementation:
  *   LG1  what a transaction wrote is there as a whole after it, or not at all; no other caller sees it before;
  *   LG2  `put` writes if the entry is as expected at that moment, and otherwise writes nothing: of many at once, one wins;
- *   LG3  a token is greater than every token that any process got before; also after entries were deleted, and after restarts;
+ *   LG3  a token is greater than every token that any process got before; also after entries were deleted, after restarts, and
+ *        after the database was restored or failed over, as far as its clock went on. So it is not below the clock
+ *        (ledgers/tokens.ts);
  *   LG4  time is the database's: what is left of a lease or of a retention is computed where the entry lives;
  *   LG5  `in(tx)` does everything inside the caller's transaction: what it wrote is committed or rolled back with that transaction;
  *   LG6  scope, key and kind are kept apart: entries of two places are never mixed up, with any characters in their names;
  *   LG7  `migrate` can be called again, and by many at once; it refuses a schema newer than itself;
- *   LG8  `sweep` deletes what is past its retention, at most so many at once, and never an entry that a caller works on;
- *   LG9  bytes come back as they were put.
+ *   LG8  `sweep` deletes what is past its retention, at most so many at once, and never an entry that a caller works on; what
+ *        is past its retention may be gone before;
+ *   LG9  bytes come back as they were put;
+ *   LG10 `scan` in the order `due` and `nextDue` cost as much as they answer, however many entries sleep.
  */
 
 import type { EntryState } from "../rules/claim.ts";
@@ -86,6 +90,11 @@ export interface EntryFilter {
   readonly state?: EntryState;
   /** Only those whose lease is over. */
   readonly isAbandoned?: boolean;
+  /**
+   * `made`: oldest first. `due`: those whose lease ends first come first, and those without a lease are left out; use it
+   * with the state `running`. Default: `made`.
+   */
+  readonly order?: "made" | "due";
   readonly max: number;
 }
 
@@ -101,8 +110,12 @@ export interface Entries {
   ): Promise<{ readonly token: number; readonly revision: number } | undefined>;
   /** Deletes the entry if it is as expected. */
   remove(place: Place, expected: Expected): Promise<boolean>;
-  /** Oldest first. */
   scan(filter: EntryFilter): Promise<readonly PlacedEntry[]>;
+  /**
+   * Milliseconds until the first lease of a running entry of these kinds ends. Zero or less: one is over. Undefined: no
+   * running entry of these kinds has a lease.
+   */
+  nextDue(kinds: readonly string[]): Promise<number | undefined>;
   /** Deletes entries that are past their retention, at most `max` of them, and answers how many. Entries that are running under a lease stay. */
   sweep(max: number): Promise<number>;
 }
@@ -113,8 +126,13 @@ export interface LedgerSupport {
   readonly transactions: boolean;
   /** One transaction at a time over all processes: while one is open, no other call claims anything. */
   readonly isExclusive: boolean;
-  /** `memory`: gone with the process. `database`: as durable as the user's data. */
-  readonly durability: "memory" | "database";
+  /**
+   * `memory`: gone with the process. `database`: as durable as the user's data. `server`: kept by one server; writes that
+   * it has answered may be lost when another server takes over.
+   */
+  readonly durability: "memory" | "database" | "server";
+  /** The longest that a transaction may be open. Primitives refuse leases that are longer. Undefined: no limit. */
+  readonly transactionMsMax?: number;
   /** Ways to relay an outbox; none: there is no outbox. */
   readonly outbox: readonly OutboxWay[];
 }
@@ -144,6 +162,17 @@ export interface Ledger<Tx> {
    * waiting for the work, and rejects with the signal's reason. `tx` refuses every call after the end.
    */
   transaction<T>(work: (tx: Tx) => Promise<T>, signal?: AbortSignal): Promise<T>;
+  /**
+   * As `transaction`, for work that does not await: nothing else runs meanwhile. Throws `in_progress` while another transaction
+   * of the ledger is open, and `invalid_request` if the work returns a promise. Only some ledgers have it.
+   */
+  transactionSync?<T>(work: (tx: Tx) => T): T;
+  /**
+   * Says that what an earlier life of this holder had begun is over: claims of work are free at once, instead of at the end of
+   * their leases. Leases that are held for others stay. Returns how many claims it freed. Only ledgers with one holder at a
+   * time have it.
+   */
+  recover?(): Promise<number>;
   /** Returns this ledger inside a transaction that the caller has begun and will end. */
   in(tx: Tx): Ledger<Tx>;
 }

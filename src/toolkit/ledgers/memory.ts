@@ -4,6 +4,7 @@
  */
 
 import { type Clock, systemClock } from "../../base/clock.ts";
+import { HapaxError } from "../../base/errors.ts";
 import { Loan, unlessEnded } from "../databases/lending.ts";
 import type {
   Entries,
@@ -18,6 +19,7 @@ import type {
 import { createMemoryOutbox, type MemoryOutboxState, newOutboxState } from "./memory-outbox.ts";
 import type { MemoryTransaction } from "./memory-transaction.ts";
 import { requirePlace } from "./places.ts";
+import { nextTokenAt } from "./tokens.ts";
 
 export type { MemoryTransaction } from "./memory-transaction.ts";
 
@@ -41,6 +43,8 @@ interface Book {
   lastToken: number;
   /** The end of the last transaction or call. */
   last: Promise<unknown>;
+  /** Transactions and calls that are not over. */
+  open: number;
 }
 
 /**
@@ -62,6 +66,7 @@ export function memoryLedger(options: { readonly clock?: Clock } = {}): Ledger<M
       clock: options.clock ?? systemClock,
       lastToken: 0,
       last: Promise.resolve(),
+      open: 0,
     },
     undefined,
   );
@@ -81,6 +86,7 @@ function ledgerOf(book: Book, joined: MemoryTransaction | undefined): Ledger<Mem
     migrate: () => Promise.resolve(),
     transaction: (work, signal) =>
       joined === undefined ? transaction(book, work, signal) : Promise.resolve(joined).then(work),
+    transactionSync: (work) => (joined === undefined ? transactionSync(book, work) : work(joined)),
     in: (tx) => ledgerOf(book, tx),
   };
 }
@@ -91,23 +97,50 @@ function transaction<T>(
   work: (tx: MemoryTransaction) => T | Promise<T>,
   signal?: AbortSignal,
 ): Promise<T> {
+  book.open += 1;
   const turn = book.last.then(async () => {
-    const undos: (() => void)[] = [];
-    const loan = new Loan<MemoryTransaction>(
-      { undo: (undo) => undos.push(undo) },
-      { before: () => undefined },
-    );
+    const { loan, undo } = lend();
     try {
       return await unlessEnded(Promise.resolve(work(loan.tx)), signal);
     } catch (error) {
-      for (const undo of undos.toReversed()) undo();
+      undo();
       throw error;
     } finally {
       loan.end();
+      book.open -= 1;
     }
   });
   book.last = turn.catch(() => undefined);
   return turn;
+}
+
+function transactionSync<T>(book: Book, work: (tx: MemoryTransaction) => T): T {
+  if (book.open > 0)
+    throw new HapaxError("in_progress", "another transaction of the ledger is open");
+  const { loan, undo } = lend();
+  try {
+    const result = work(loan.tx);
+    if (result instanceof Promise)
+      throw new HapaxError("invalid_request", "the work of transactionSync must not be async");
+    return result;
+  } catch (error) {
+    undo();
+    throw error;
+  } finally {
+    loan.end();
+  }
+}
+
+function lend(): { readonly loan: Loan<MemoryTransaction>; readonly undo: () => void } {
+  const undos: (() => void)[] = [];
+  const loan = new Loan<MemoryTransaction>(
+    { undo: (undo) => undos.push(undo) },
+    { before: () => undefined },
+  );
+  const undo = (): void => {
+    for (const one of undos.toReversed()) one();
+  };
+  return { loan, undo };
 }
 
 function entriesOf(
@@ -140,7 +173,7 @@ function entriesOf(
         if (!isAsExpected(before, expected)) return undefined;
         // Given tokens stay given, also if this is undone. What is made anew has a new one, also if `same` was asked for.
         const isNext = write.token === "next" || before === undefined;
-        if (isNext) book.lastToken += 1;
+        if (isNext) book.lastToken = nextTokenAt(book.lastToken, clock.nowMs());
         const token = isNext ? book.lastToken : before.token;
         const next = written(place, before, write, token, clock.nowMs());
         change(tx, idOf(place), next);
@@ -155,6 +188,15 @@ function entriesOf(
         return true;
       }),
     scan: (filter) => alone(() => scan(kept.values(), filter, clock.nowMs())),
+    nextDue: (kinds) =>
+      alone(() => {
+        const due = [...kept.values()].flatMap(({ place, state, leaseUntilMs }) =>
+          state === "running" && leaseUntilMs !== undefined && kinds.includes(place.kind)
+            ? [leaseUntilMs - clock.nowMs()]
+            : [],
+        );
+        return due.length === 0 ? undefined : due.reduce((one, other) => Math.min(one, other));
+      }),
     sweep: (max) =>
       alone((tx) => {
         const nowMs = clock.nowMs();
@@ -221,18 +263,21 @@ function entryOf(kept: Kept, nowMs: number): Entry {
 
 function scan(
   all: Iterable<Kept>,
-  { kind, scope, state, isAbandoned, max }: EntryFilter,
+  { kind, scope, state, isAbandoned, order = "made", max }: EntryFilter,
   nowMs: number,
 ): readonly PlacedEntry[] {
+  const rank = ({ madeAtMs, leaseUntilMs }: Kept): number =>
+    order === "made" ? madeAtMs : (leaseUntilMs ?? 0);
   return [...all]
     .filter(
       (one) =>
         one.place.kind === kind &&
         (scope === undefined || one.place.scope === scope) &&
         (state === undefined || one.state === state) &&
-        (isAbandoned !== true || (one.leaseUntilMs ?? nowMs + 1) <= nowMs),
+        (isAbandoned !== true || (one.leaseUntilMs ?? nowMs + 1) <= nowMs) &&
+        (order === "made" || one.leaseUntilMs !== undefined),
     )
-    .toSorted((one, other) => one.madeAtMs - other.madeAtMs)
+    .toSorted((one, other) => rank(one) - rank(other))
     .slice(0, max)
     .map((one) => ({ ...entryOf(one, nowMs), place: one.place }));
 }

@@ -23,6 +23,8 @@ import {
   type Dialect,
   entryOf,
   findStatement,
+  leftOf,
+  nextDueStatement,
   placedOf,
   putStatement,
   redrawStatement,
@@ -58,7 +60,7 @@ function dialectOf(schema: string | undefined, joined: Query | undefined): Diale
     soughtNow: "(SELECT clock_timestamp())",
     between: (from, to) => `(extract(epoch FROM ${to} - ${from}) * 1000)::float8`,
     data: "data AS bytes",
-    nextToken: `nextval(${quotedText(`${prefix}hapax_tokens`)})`,
+    nextToken: `${prefix}hapax_next_token(${quotedText(`${prefix}hapax_tokens`)})`,
     // Asked when the row has it. As text, because clients differ in what they make of a boolean.
     ofDrawn: `, (token = (SELECT last_value FROM ${prefix}hapax_tokens))::text AS newest`,
     lockRow: " FOR UPDATE",
@@ -66,6 +68,7 @@ function dialectOf(schema: string | undefined, joined: Query | undefined): Diale
     guard: isMarked ? ` AND ${HAS_MARK}` : "",
     writing,
     ending: isMarked ? set("idle_in_transaction_session_timeout", COMMIT_MS) : writing,
+    textsOf: (placeholder) => `json_array_elements_text(${placeholder}::text::json)`,
     isChosen: (from) => `ctid = ANY (ARRAY(SELECT ctid ${from}))`,
   };
 }
@@ -104,6 +107,9 @@ export function postgresEntries(
     },
     async scan(filter) {
       return (await all(scanStatement(dialect, filter))).map((row) => placedOf(row, bytesOf));
+    },
+    async nextDue(kinds) {
+      return leftOf((await all(nextDueStatement(dialect, kinds)))[0]?.["due"]);
     },
     async sweep(max) {
       return (await all(sweepStatement(dialect, max))).length;

@@ -106,10 +106,10 @@ async function takeOver(
   relay: string,
   leaseMs: number,
 ): Promise<OutboxBatch | undefined> {
-  const { outbox, batches, tokens } = tables;
+  const { outbox, batches, nextToken } = tables;
   for (;;) {
     const [row] = await query(
-      `UPDATE ${batches} SET token = nextval(${tokens}), lease_until = ${leaseEnd("$2")} WHERE id =
+      `UPDATE ${batches} SET token = ${nextToken}, lease_until = ${leaseEnd("$2")} WHERE id =
          (SELECT id FROM ${batches} WHERE relay = $1 AND lease_until <= clock_timestamp() ORDER BY id LIMIT 1)
        RETURNING id::text AS id, token::text AS token, event_ids::text AS ids,
          cardinality(event_ids)::text AS count`,
@@ -130,7 +130,7 @@ async function takeOver(
 
 async function claimFree(
   query: Query,
-  { outbox, batches, held, tokens }: OutboxTables,
+  { outbox, batches, held, nextToken }: OutboxTables,
   relay: string,
   max: number,
   leaseMs: number,
@@ -150,7 +150,7 @@ async function claimFree(
   const keys = new Set(events.flatMap(({ key }) => (key === undefined ? [] : [key])));
   const [row] = await query(
     `INSERT INTO ${batches} (relay, token, lease_until, event_ids, keys)
-     VALUES ($1, nextval(${tokens}), ${leaseEnd("$2")}, $3::text::bigint[],
+     VALUES ($1, ${nextToken}, ${leaseEnd("$2")}, $3::text::bigint[],
        ARRAY(SELECT json_array_elements_text($4::text::json)))
      RETURNING id::text AS id, token::text AS token`,
     [

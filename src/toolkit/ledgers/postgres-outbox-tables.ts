@@ -17,7 +17,8 @@ export interface OutboxTables {
   readonly batches: string;
   readonly held: string;
   /** As literals, for nextval. */
-  readonly tokens: string;
+  /** A token that was never given, also not before a restore (LG3). */
+  readonly nextToken: string;
   readonly places: string;
 }
 
@@ -28,7 +29,7 @@ export function outboxTables(schema: string | undefined): OutboxTables {
     origin: `${prefix}hapax_outbox_origin`,
     batches: `${prefix}hapax_outbox_batches`,
     held: `${prefix}hapax_outbox_held`,
-    tokens: quotedText(`${prefix}hapax_outbox_tokens`),
+    nextToken: `${prefix}hapax_next_token(${quotedText(`${prefix}hapax_outbox_tokens`)})`,
     places: quotedText(`${prefix}hapax_outbox_places`),
   };
 }

@@ -2,6 +2,7 @@
 
 import type { MigrationPart } from "./migrations.ts";
 import { POSTGRES_OUTBOX_MIGRATIONS } from "./postgres-outbox-schema.ts";
+import { TOKEN_CLOCK_MAX } from "./tokens.ts";
 
 export const POSTGRES_MIGRATIONS_TABLE = `CREATE TABLE IF NOT EXISTS hapax_migrations (
   part text NOT NULL,
@@ -36,7 +37,43 @@ const ENTRIES = [
   `CREATE SEQUENCE IF NOT EXISTS hapax_tokens AS bigint MINVALUE 1 NO CYCLE CACHE 1`,
 ];
 
+const CLOCK = `least(extract(epoch FROM clock_timestamp()) * 1000000, ${TOKEN_CLOCK_MAX})::bigint`;
+
+/**
+ * LG3. The sequence follows the clock: one that is 10 ms behind it is set to it. A restored database needs longer than that
+ * to give its first token, so that it gives none again, and a busy one sets its sequence a hundred times a second at most.
+ *
+ * Only one at a time may set it, or a late one would take it back. `nextval` goes on beside the one that sets it: to be taken
+ * back, the sequence would have to give 10,000 tokens between two steps of one function. The lock must not last until the end of a
+ * caller's transaction: it is taken in a block that is rolled back, which frees it, and leaves the sequence as it is.
+ */
+const NEXT_TOKEN = `CREATE OR REPLACE FUNCTION hapax_next_token(tokens regclass) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  drawn bigint := nextval(tokens);
+  clock bigint := ${CLOCK};
+BEGIN
+  IF drawn > clock - 10000 THEN RETURN drawn; END IF;
+  BEGIN
+    PERFORM pg_advisory_xact_lock(71654370, tokens::oid::integer);
+    drawn := nextval(tokens);
+    clock := ${CLOCK};
+    IF drawn <= clock - 10000 THEN drawn := setval(tokens, clock); END IF;
+    RAISE EXCEPTION USING ERRCODE = 'HPX01';
+  EXCEPTION WHEN SQLSTATE 'HPX01' THEN
+    RETURN drawn;
+  END;
+END $$`;
+
+// LG10. Of running entries alone: what is done adds nothing to it.
+const DUE = `CREATE INDEX IF NOT EXISTS hapax_entries_due ON hapax_entries (kind, lease_until) WHERE state = 'running'`;
+
 export const POSTGRES_PARTS: readonly MigrationPart[] = [
-  { name: "entries", steps: [{ id: "entries and tokens", sql: ENTRIES }] },
+  {
+    name: "entries",
+    steps: [
+      { id: "entries and tokens", sql: ENTRIES },
+      { id: "what is due, and tokens that follow the clock", sql: [DUE, NEXT_TOKEN] },
+    ],
+  },
   { name: "outbox", steps: POSTGRES_OUTBOX_MIGRATIONS },
 ];

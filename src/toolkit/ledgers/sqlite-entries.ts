@@ -19,6 +19,8 @@ import {
   type Dialect,
   entryOf,
   findStatement,
+  leftOf,
+  nextDueStatement,
   placedOf,
   putStatement,
   removeStatement,
@@ -29,6 +31,7 @@ import {
 } from "./entry-statements.ts";
 import { requirePlace } from "./places.ts";
 import { SQLITE_NOW } from "./sqlite-schema.ts";
+import { TOKEN_CLOCK_MAX } from "./tokens.ts";
 
 type Row = Readonly<Record<string, unknown>>;
 
@@ -53,13 +56,14 @@ const DIALECT: Dialect = {
   between: (from, to) => `(${to} - ${from})`,
   // libsql ends the process over a list of rows with bytes that are empty.
   data: "NULLIF(data, x'') AS bytes, data = x'' AS isempty",
-  nextToken: "(SELECT last + 1 FROM hapax_tokens WHERE id = 1)",
+  nextToken: `(SELECT max(last + 1, min(${SQLITE_NOW} * 1000, ${TOKEN_CLOCK_MAX})) FROM hapax_tokens WHERE id = 1)`,
   ofDrawn: "",
   lockRow: "",
   lockFree: "",
   guard: "",
   writing: "",
   ending: "",
+  textsOf: (placeholder) => `json_each(${placeholder})`,
   isChosen: (from) => `rowid IN (SELECT rowid ${from})`,
 };
 
@@ -108,6 +112,7 @@ export function sqliteEntries(
       }),
     scan: (filter) =>
       reading(() => all(scanStatement(DIALECT, filter)).map((row) => placedOf(row, sqliteBytes))),
+    nextDue: (kinds) => reading(() => leftOf(all(nextDueStatement(DIALECT, kinds))[0]?.["due"])),
     // LG8: while another transaction writes there is nothing to gain from waiting; the next sweep finds it.
     sweep: async (max) => {
       const sweep = (): number => all(sweepStatement(DIALECT, max)).length;

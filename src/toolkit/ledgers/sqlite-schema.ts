@@ -42,7 +42,18 @@ const ENTRIES = [
   `INSERT INTO hapax_tokens (id, last) VALUES (1, 0) ON CONFLICT (id) DO NOTHING`,
 ];
 
+// LG10. Of running entries alone: what is done adds nothing to it.
+const DUE = [
+  `CREATE INDEX IF NOT EXISTS hapax_entries_due ON hapax_entries (kind, lease_until) WHERE state = 'running'`,
+];
+
 export const SQLITE_PARTS: readonly MigrationPart[] = [
-  { name: "entries", steps: [{ id: "entries and tokens", sql: ENTRIES }] },
+  {
+    name: "entries",
+    steps: [
+      { id: "entries and tokens", sql: ENTRIES },
+      { id: "what is due", sql: DUE },
+    ],
+  },
   { name: "outbox", steps: SQLITE_OUTBOX_MIGRATIONS },
 ];
