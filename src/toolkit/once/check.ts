@@ -62,8 +62,12 @@ function problemOfName(value: unknown): string | undefined {
   return bytes > NAME_BYTES_MAX ? `has more than ${NAME_BYTES_MAX} bytes` : undefined;
 }
 
-/** Throws `invalid_request` unless the ledger is inside the caller's transaction. */
+/**
+ * Throws `invalid_request` unless the ledger is inside the caller's transaction, and `unsupported` if it has no transactions.
+ */
 export function requireJoined<Tx>(ledger: Ledger<Tx>, what: string): void {
+  if (!ledger.supports.transactions)
+    throw new HapaxError("unsupported", `ledger=${ledger.name} has no transactions`);
   if (!ledger.isJoined)
     throw new HapaxError(
       "invalid_request",

@@ -6,7 +6,8 @@
  *   - a message whose work failed leaves no note: the next delivery handles it;
  *   - a forgotten message does not count as new: one that is older than the retention is refused, unless it is known;
  *   - a retention shorter than the time for which the sender repeats is refused;
- *   - inside the caller's transaction everything stays or goes with it.
+ *   - inside the caller's transaction everything stays or goes with it;
+ *   - with an effect elsewhere, a message is claimed, handled and noted: a crash in between repeats its work under the same key.
  */
 
 import { decideMessageAge } from "../rules/inbox-window.ts";
@@ -16,7 +17,9 @@ import type { Entries, EntryWrite, Ledger, Place } from "../ledgers/ledger.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import { Check } from "./check.ts";
 import { type ResolvedTools, resolveTools, type Tools } from "./claiming.ts";
-import { RETAIN_MS_MAX } from "./limits.ts";
+import { LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN, RETAIN_MS_MAX } from "./limits.ts";
+import type { OnceCallContext } from "./options.ts";
+import { processOnce } from "./process-once.ts";
 
 /** Options of an inbox. */
 export interface InboxOptions extends Tools {
@@ -26,6 +29,14 @@ export interface InboxOptions extends Tools {
   readonly retainMs: number;
   /** How long the sender repeats a message, in milliseconds, if you know it. Must not be longer than `retainMs`. */
   readonly senderHorizonMs?: number;
+}
+
+/** Options of an inbox whose work has its effect elsewhere. */
+export interface InboxElsewhereOptions extends InboxOptions {
+  /** The work may be repeated, because the other side recognises the `key` that it gets. */
+  readonly effect: "repeatable";
+  /** How long a crash blocks a message, in milliseconds. Default 30 s. */
+  readonly leaseMs?: number;
 }
 
 /** The result of `Inbox.handle()`. */
@@ -69,17 +80,41 @@ export interface Inbox<Tx> {
  * console.assert(!first.isDuplicate && first.result === "booked" && second.isDuplicate);
  * ```
  */
-export function createInbox<Tx>(ledger: Ledger<Tx>, options: InboxOptions): Inbox<Tx> {
+export function createInbox<Tx>(
+  ledger: Ledger<Tx>,
+  options: InboxElsewhereOptions,
+): Inbox<OnceCallContext>;
+/** The usual inbox: the work is in a transaction of the ledger. */
+export function createInbox<Tx>(ledger: Ledger<Tx>, options: InboxOptions): Inbox<Tx>;
+/** Both of them. */
+export function createInbox<Tx>(
+  ledger: Ledger<Tx>,
+  options: InboxOptions & Partial<InboxElsewhereOptions>,
+): Inbox<Tx> | Inbox<OnceCallContext> {
   const check = new Check();
-  const { consumer, retainMs, senderHorizonMs } = options;
+  const { consumer, retainMs, senderHorizonMs, effect } = options;
   check.name("consumer", consumer);
   check.whole("retainMs", retainMs, retainMs, 1, RETAIN_MS_MAX);
   if (senderHorizonMs !== undefined && !(senderHorizonMs <= retainMs))
     check.problem(`retainMs=${retainMs} is less than senderHorizonMs=${senderHorizonMs}`);
+  if (effect !== undefined) check.word("effect", effect, ["repeatable"]);
+  const leaseMs = check.whole(
+    "leaseMs",
+    options.leaseMs,
+    Math.min(LEASE_MS_DEFAULT, retainMs),
+    LEASE_MS_MIN,
+    Math.min(LEASE_MS_MAX, retainMs),
+  );
   check.end();
+  const terms = { consumer, retainMs, tools: resolveTools(options) };
+  if (effect === "repeatable")
+    return inboxElsewhere(ledger, terms, { ...options, effect, leaseMs });
   if (!ledger.supports.transactions)
-    throw new HapaxError("unsupported", `ledger=${ledger.name} has no transactions`);
-  return inboxOf(ledger, { consumer, retainMs, tools: resolveTools(options) });
+    throw new HapaxError(
+      "unsupported",
+      `ledger=${ledger.name} has no transactions: use effect=repeatable`,
+    );
+  return inboxOf(ledger, terms);
 }
 
 interface Terms {
@@ -111,6 +146,44 @@ function inboxOf<Tx>(ledger: Ledger<Tx>, terms: Terms): Inbox<Tx> {
       if (!ledger.isJoined && !isDuplicate) await failpoint("inbox.committed");
       terms.tools.meter.add(isDuplicate ? "duplicates_total" : "claims_total", 1, LABELS);
       return handled;
+    },
+  };
+}
+
+/** The message is claimed as the work of a key is. Its entry is of the kind `once`, under a scope of its own. */
+function inboxElsewhere<Tx>(
+  ledger: Ledger<Tx>,
+  terms: Terms,
+  options: InboxElsewhereOptions,
+): Inbox<OnceCallContext> {
+  const { retainMs, tools } = terms;
+  return {
+    in() {
+      throw new HapaxError("unsupported", "effect=repeatable has no transaction");
+    },
+    async handle<T>(
+      message: ScopedKey,
+      work: (call: OnceCallContext) => T | Promise<T>,
+      { sentAtMs }: { readonly sentAtMs?: number } = {},
+    ): Promise<InboxResult<T>> {
+      const { key } = placeOf(message, sentAtMs, terms);
+      const scope = JSON.stringify(["inbox", terms.consumer, message.scope]);
+      const place = { kind: "once", scope, key };
+      const age = decideMessageAge(sentAtMs, tools.clock.nowMs(), retainMs);
+      if (age.headroom !== undefined)
+        tools.meter.set("window_headroom_ratio", age.headroom, LABELS);
+      if (age.kind === "expired") {
+        const entry = await ledger.entries.find(place);
+        if (entry?.state === "done" && (entry.keepLeftMs ?? Infinity) > 0)
+          return { isDuplicate: true };
+        throw expired(place, sentAtMs, retainMs, tools);
+      }
+      let handled: InboxResult<T> = { isDuplicate: true };
+      const handling = async (call: OnceCallContext): Promise<void> => {
+        handled = { isDuplicate: false, result: await work(call) };
+      };
+      const { isDuplicate } = await processOnce(ledger, { scope, key }, handling, options);
+      return isDuplicate ? { isDuplicate } : handled;
     },
   };
 }

@@ -1,7 +1,8 @@
 /**
  * Versions of the user's own rows, kept beside them: the rule is toolkit/rules/version.ts.
  *
- *   - the version changes in the caller's transaction, together with its row, or not at all;
+ *   - the version changes in the caller's transaction, together with its row, or not at all; on a ledger without transactions
+ *     it changes alone, and the thing is elsewhere;
  *   - of concurrent writes that expect the same version one is applied, and the others get `conflict`.
  */
 
@@ -20,6 +21,9 @@ import { Check, requireJoined } from "./check.ts";
  * Moves a thing from the expected version to the next, in the caller's transaction: pass `ledger.in(tx)`. Write the thing
  * itself, in the same transaction, if and only if the answer is `applied`. `duplicate`: this very write was applied before.
  * `conflict`: another write came first. `forgotten`: it is too long ago to decide. Throws `invalid_request`.
+ *
+ * On a ledger without transactions, pass the ledger itself, and keep the version with the thing: store the thing if its
+ * version is less than the answered one, for `applied` and for `duplicate`. The first attempt may have ended in between.
  *
  * ```ts
  * import { setVersion } from "hapax/ledger";
@@ -43,8 +47,8 @@ export async function setVersion<Tx>(
   readonly version: number;
 }> {
   const place = placeOf(identity, write);
-  // Outside a transaction the version would move without its thing.
-  requireJoined(ledger, "the version");
+  // Outside a transaction the version would move without its thing. A ledger without transactions has only the version.
+  if (ledger.supports.transactions) requireJoined(ledger, "the version");
   for (;;) {
     const entry = await ledger.entries.find(place);
     const versions = entry === undefined ? NO_VERSIONS : parse(entry);
