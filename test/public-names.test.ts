@@ -33,8 +33,11 @@ beforeAll(async () => {
   await buildIfNeeded();
 }, 120_000);
 
-/** As many as a reader can know. Before you add one, look for one that can go. */
-const ENTRIES_MAX = 20;
+/**
+ * As many as a reader can know. Before you add one, look for one that can go. `ledgers/redis` is the 21st: a ledger is an entry
+ * of its own, so that a program gets the code of its own database alone.
+ */
+const ENTRIES_MAX = 21;
 const NAMES_MAX = 220;
 
 test("there are few entry points, and few names in all of them together", () => {

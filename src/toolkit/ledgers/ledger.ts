@@ -1,6 +1,6 @@
 /**
  * PORT. What was claimed, done, seen and held in the user's own database, beside the user's own data and in the same
- * transactions. Adapters: toolkit/ledgers/memory.ts, toolkit/ledgers/sqlite.ts, toolkit/ledgers/postgres.ts. The rules are toolkit/rules/claim.ts.
+ * transactions. Adapters: memory.ts, sqlite.ts, postgres.ts and redis.ts beside it. The rules are toolkit/rules/claim.ts.
  *
  * Contract, held by testing/ledger-conformance.ts against every implementation:
  *   LG1  what a transaction wrote is there as a whole after it, or not at all; no other caller sees it before;
