@@ -10,6 +10,8 @@ import { join } from "node:path";
 import pg from "pg";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { startPostgres, type TestPostgres, whyNoPostgres } from "./databases/postgres.ts";
+import { findRedisPrograms } from "./databases/redis-programs.ts";
+import { startRedis, type TestRedis } from "./databases/redis.ts";
 import { allBlocks, exportsOf, root } from "./kits/documents.ts";
 import { installPacked } from "./kits/packed.ts";
 
@@ -29,6 +31,7 @@ const programs = allBlocks
     database: /from "(?:pg|postgres|knex|@prisma\/adapter-pg)"/.test(body)
       ? `program_${at}`
       : undefined,
+    needsRedis: /from "(?:ioredis|redis)"/.test(body),
   }));
 /** The guide whose programs have a table, which it shows. */
 const GUIDE = "docs/guides/query-builders.md";
@@ -38,11 +41,12 @@ const table = allBlocks.find(
 const reason = whyNoPostgres();
 if (reason !== undefined && process.env["CI"] === "true") throw new Error(reason);
 let server: TestPostgres | undefined;
+let redis: TestRedis | undefined;
 
 /** What users have beside the package: their clients and frameworks, and what npm installs with it. */
 const OF_USERS = [
   ...["@prisma", "@types", "drizzle-orm", "express", "fastify", "hono", "jose", "knex"],
-  ...["kysely", "libsql", "pg", "postgres"],
+  ...["ioredis", "kysely", "libsql", "pg", "postgres", "redis"],
 ];
 let folder = "";
 let errors = "";
@@ -83,6 +87,9 @@ beforeAll(async () => {
   const result = spawnSync(tsc, ["-p", folder, "--pretty", "false"], { encoding: "utf8" });
   errors = result.stdout + result.stderr;
   if (reason === undefined) server = await startPostgres();
+  const [program] = findRedisPrograms().programs;
+  if (program !== undefined) redis = await startRedis(program);
+  else if (process.env["CI"] === "true") throw new Error("there is no Redis");
   for (const { where, database } of programs) {
     if (database === undefined || server === undefined) continue;
     await server.pool.query(`CREATE DATABASE ${database}`);
@@ -99,6 +106,7 @@ async function makeTable(host: string, database: string): Promise<void> {
 
 afterAll(async () => {
   await server?.stop();
+  await redis?.stop();
   rmSync(folder, { recursive: true, force: true });
 }, 60_000);
 
@@ -153,13 +161,17 @@ test.for(["x as never[]", "y as unknown as Z", "let a: any;", "rows[0]!.id", "f(
 test.concurrent.for(programs)(
   "the program at $where runs",
   { timeout: PROGRAM_MS + 10_000 },
-  async ({ name, isPlain, database }, { expect, skip }) => {
+  async ({ name, isPlain, database, needsRedis }, { expect, skip }) => {
     const own = errors.split("\n").filter((line) => line.includes(`${name}.ts`));
     expect(own).toEqual([]);
     // It compiles all the same.
     if (database !== undefined && reason !== undefined) {
       console.log(`skipped: a program with PostgreSQL: ${reason}`);
       skip(reason);
+    }
+    if (needsRedis && redis === undefined) {
+      console.log("skipped: a program with Redis: there is no Redis");
+      skip("there is no Redis");
     }
     const file = isPlain ? join(folder, `${name}.mjs`) : join(folder, "out", `${name}.js`);
     // The files that it makes are its own.
@@ -173,6 +185,7 @@ test.concurrent.for(programs)(
         ...(database === undefined
           ? {}
           : { PGHOST: server?.host, PGUSER: "postgres", PGDATABASE: database }),
+        ...(needsRedis ? { REDIS_URL: redis?.url } : {}),
       },
     });
     let complaints = "";

@@ -23,6 +23,8 @@ import { ERRORS } from "../src/base/errors.ts";
 import { LIMITS } from "../src/protocol/limits.ts";
 import { QUOTAS } from "../src/streams/access/identity.ts";
 import { resolveServerOptions } from "../src/streams/server/options.ts";
+import { findRedisPrograms } from "./databases/redis-programs.ts";
+import { startRedis, type TestRedis } from "./databases/redis.ts";
 import {
   allBlocks,
   type Block,
@@ -188,13 +190,30 @@ async function startServer(blocks: readonly Block[], env: Record<string, string>
 const rewritten = (text: string, env: Record<string, string>): string =>
   text.replaceAll("4437", env["HAPAX_PORT"] ?? "");
 
-async function runDocument(blocks: readonly Block[]): Promise<void> {
+/** A Redis for the documents whose commands need one; the others have none. */
+async function startRedisFor(
+  blocks: readonly Block[],
+  context: TestContext,
+): Promise<TestRedis | undefined> {
+  if (!blocks.some(({ body }) => body.includes("redis.mjs"))) return undefined;
+  const [program] = findRedisPrograms().programs;
+  if (program !== undefined) return startRedis(program);
+  if (process.env["CI"] === "true") throw new Error("there is no Redis");
+  console.log("skipped: commands with Redis: there is no Redis");
+  return context.skip("there is no Redis");
+}
+
+async function runDocument(
+  blocks: readonly Block[],
+  others: Record<string, string>,
+): Promise<void> {
   const port = String(await freePort());
   const directory = mkdtempSync(join(tmpdir(), "hapax-docs-"));
   const env = {
     HAPAX_PORT: port,
     HAPAX_URL: `http://127.0.0.1:${port}`,
     HAPAX_DIR: directory,
+    ...others,
   };
   await startServer(blocks, env);
   const shell = openShell(env);
@@ -270,7 +289,12 @@ describe("commands", () => {
     { timeout: 120_000 },
     async ({ blocks }, context) => {
       requireTools(context);
-      await runDocument(blocks);
+      const redis = await startRedisFor(blocks, context);
+      try {
+        await runDocument(blocks, redis === undefined ? {} : { REDIS_URL: redis.url });
+      } finally {
+        await redis?.stop();
+      }
     },
   );
 
