@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import Database from "libsql";
 import { postgresLedger } from "../../src/toolkit/ledgers/postgres.ts";
+import { redisLedger } from "../../src/toolkit/ledgers/redis.ts";
 import { sqliteLedger } from "../../src/toolkit/ledgers/sqlite.ts";
 import {
   type CrashCase,
@@ -14,6 +15,8 @@ import {
   startCrashProcess,
 } from "../../src/testing/ledger-crashes.ts";
 import { startPostgres, whyNoPostgres } from "../databases/postgres.ts";
+import { findRedisPrograms, type RedisProgram } from "../databases/redis-programs.ts";
+import { startRedis } from "../databases/redis.ts";
 
 export interface CrashStage extends CrashTarget {
   close(): Promise<void>;
@@ -62,10 +65,22 @@ async function openPostgresStage(options: object): Promise<CrashStage> {
   };
 }
 
+/** Redis has no transactions: its only effects are those elsewhere, under a key. */
+async function openRedisStage(program: RedisProgram): Promise<CrashStage> {
+  const server = await startRedis(program);
+  await redisLedger(server.admin).migrate();
+  return {
+    isExclusive: false,
+    start: (task) => startCrashProcess(WORKER, { database: "redis", url: server.url }, task),
+    read: () => server.admin.hvals("letters"),
+    close: () => server.stop(),
+  };
+}
+
 export interface CrashDatabase {
   readonly name: string;
   readonly isExclusive: boolean;
-  /** The only work that is other there than elsewhere, one case after the other; undefined: all, at once. */
+  /** The only work that is possible there, or other than elsewhere; undefined: all. An outbox has one case after the other. */
   readonly only?: CrashWork;
   readonly open: () => Promise<CrashStage>;
 }
@@ -73,6 +88,11 @@ export interface CrashDatabase {
 const reason = whyNoPostgres();
 if (reason !== undefined && process.env["CI"] === "true") throw new Error(reason);
 if (reason !== undefined) console.log(`skipped: crashes over PostgreSQL: ${reason}`);
+
+const { programs, missing } = findRedisPrograms();
+const redis = programs.at(-1);
+if (redis === undefined && process.env["CI"] === "true") throw new Error(missing.join("; "));
+if (redis === undefined) console.log(`skipped: crashes over Redis: ${missing.join("; ")}`);
 
 /** Rows and their transaction apart: to see that the suite notices it. */
 export const CARELESS: CrashDatabase | undefined =
@@ -94,6 +114,16 @@ export const CRASH_DATABASES: readonly CrashDatabase[] = [
         },
       ]
     : []),
+  ...(redis === undefined
+    ? []
+    : [
+        {
+          name: redis.name,
+          isExclusive: false,
+          only: "once repeatable" as const,
+          open: () => openRedisStage(redis),
+        },
+      ]),
 ];
 
 /** The cases that say something about a database. */

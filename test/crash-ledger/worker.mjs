@@ -1,13 +1,14 @@
 /**
- * One process of the crash suite: `node worker.mjs <options as JSON>`. Over SQLite in a file, or PostgreSQL behind a
- * socket. See run.ts.
+ * One process of the crash suite: `node worker.mjs <options as JSON>`. Over SQLite in a file, PostgreSQL behind a
+ * socket, or Redis. See run.ts.
  */
 
 import { postgresLedger } from "../../dist/toolkit/ledgers/postgres.js";
+import { redisLedger } from "../../dist/toolkit/ledgers/redis.js";
 import { sqliteLedger } from "../../dist/toolkit/ledgers/sqlite.js";
 import { runCrashTask } from "../../dist/testing/ledger-crashes.js";
 
-const { database, file, host, outbox, isCareless, task } = JSON.parse(process.argv[2] ?? "{}");
+const { database, file, host, url, outbox, isCareless, task } = JSON.parse(process.argv[2] ?? "{}");
 
 async function openSqlite() {
   const { default: Database } = await import("libsql");
@@ -64,6 +65,23 @@ async function openPostgres() {
   };
 }
 
-const opened = await (database === "sqlite" ? openSqlite() : openPostgres());
+async function openRedis() {
+  const { Redis } = await import("ioredis");
+  const client = new Redis(url);
+  const refuse = () => Promise.reject(new Error("there is no transaction"));
+  return {
+    ledger: redisLedger(client),
+    effects: {
+      write: refuse,
+      has: refuse,
+      deliver: (key, text) => client.hsetnx("letters", key, text),
+      isDelivered: async (text) => (await client.hvals("letters")).includes(text),
+    },
+    close: () => client.quit(),
+  };
+}
+
+const OPEN = { sqlite: openSqlite, postgres: openPostgres, redis: openRedis };
+const opened = await OPEN[database]();
 await runCrashTask(opened.ledger, opened.effects, task);
 await opened.close();

@@ -42,6 +42,7 @@ import { processingFaults } from "./processing.ts";
 import { queryBuilderFaults } from "./query-builders.ts";
 import { quotaFaults } from "./quotas.ts";
 import { requestFaults } from "./requests.ts";
+import { redisFaults } from "./redis.ts";
 import { reuseFaults } from "./reuse.ts";
 import { ruleFaults } from "./rules.ts";
 import { sessionFaults } from "./sessions.ts";
@@ -101,6 +102,7 @@ export const faults: readonly Fault[] = [
   ...outboxDecodingFaults,
   ...onceFaults,
   ...ledgerFaults,
+  ...redisFaults,
   ...queryBuilderFaults,
   ...idempotencyFaults,
   ...frameworkFaults,

@@ -13,7 +13,7 @@ test("every failpoint of the ledger is one at which a process is killed", () => 
 });
 
 for (const database of CRASH_DATABASES) {
-  describe(database.name, { concurrent: database.only === undefined }, () => {
+  describe(database.name, { concurrent: database.only !== "outbox" }, () => {
     let stage: CrashStage;
     beforeAll(async () => {
       stage = await database.open();

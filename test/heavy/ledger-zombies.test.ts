@@ -4,7 +4,7 @@ import { ledgerZombies } from "../../src/testing/ledger-crashes.ts";
 import { CARELESS, casesFor, CRASH_DATABASES, type CrashStage } from "../crash-ledger/run.ts";
 
 for (const database of CRASH_DATABASES) {
-  describe(database.name, { concurrent: database.only === undefined }, () => {
+  describe(database.name, { concurrent: database.only !== "outbox" }, () => {
     let stage: CrashStage;
     beforeAll(async () => {
       stage = await database.open();
