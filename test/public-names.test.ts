@@ -35,10 +35,10 @@ beforeAll(async () => {
 
 /**
  * As many as a reader can know. Before you add one, look for one that can go. `ledgers/redis` is the 21st: a ledger is an entry
- * of its own, so that a program gets the code of its own database alone.
+ * of its own, so that a program gets the code of its own database alone. It has three names.
  */
 const ENTRIES_MAX = 21;
-const NAMES_MAX = 220;
+const NAMES_MAX = 223;
 
 test("there are few entry points, and few names in all of them together", () => {
   const entries = entriesOf();

@@ -97,14 +97,13 @@ test.skipIf(newest === undefined)(
     await new Promise((resolve) => child.once("close", resolve));
     expect(JSON.parse(output)).toEqual({ held: cases.length, wrong: [] });
   },
-  60_000,
 );
 
 describe.skipIf(newest === undefined)("a cluster of three", () => {
   let cluster: Awaited<ReturnType<typeof startRedisCluster>>;
   beforeAll(async () => {
     if (newest !== undefined) cluster = await startRedisCluster(newest);
-  }, 60_000);
+  });
   afterAll(() => cluster.stop());
   for (const [name, open] of Object.entries(CLUSTER_CLIENTS)) {
     describe(`with ${name}`, () => {

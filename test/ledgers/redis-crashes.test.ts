@@ -75,7 +75,7 @@ test.for(programs)(
 
 describe.skipIf(newest === undefined)("controls that must fail", () => {
   test("G56 a failover with a replica that lags loses claims, and the ledger had said so", async () => {
-    const primary = await serve();
+    const primary = await serve([...DURABLE, "--repl-diskless-sync-delay", "0"]);
     const replica = await serve([...DURABLE, "--replicaof", `127.0.0.1 ${primary.port}`]);
     const ledger = await open(primary);
     await ledger.migrate();

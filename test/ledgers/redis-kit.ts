@@ -2,8 +2,8 @@
 
 import { Cluster, Redis } from "ioredis";
 import { createClient, createCluster } from "redis";
-import { afterEach } from "vitest";
-import type { RedisClient } from "../../src/toolkit/ledgers/redis.ts";
+import { afterEach, vi } from "vitest";
+import type { RedisClient } from "../../src/toolkit/databases/redis.ts";
 import { DURABLE, startRedis, type TestRedis } from "../databases/redis.ts";
 import { findRedisPrograms, type RedisProgram } from "../databases/redis-programs.ts";
 
@@ -13,6 +13,9 @@ for (const reason of missing) console.log(`skipped: a ledger in Redis: ${reason}
 
 /** The server for what one server shows as well as three: the newest that is here. */
 export const newest: RedisProgram | undefined = programs.at(-1);
+
+// Servers and clients share a busy machine; a test takes a second or two on a quiet one.
+vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 export interface OpenedClient {
   readonly client: RedisClient;

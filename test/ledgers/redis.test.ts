@@ -3,11 +3,11 @@ import { createServer, type Socket, connect as connectSocket } from "node:net";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { Redis } from "ioredis";
 import { createClientPool } from "redis";
-import { redisSession } from "../../src/toolkit/databases/redis.ts";
+import { type RedisClient, redisSession } from "../../src/toolkit/databases/redis.ts";
 import { acquireLease } from "../../src/toolkit/once/lease.ts";
 import { confirming } from "../../src/toolkit/ledgers/redis-confirming.ts";
 import { redisEntries } from "../../src/toolkit/ledgers/redis-entries.ts";
-import { type RedisClient, redisLedger } from "../../src/toolkit/ledgers/redis.ts";
+import { redisLedger } from "../../src/toolkit/ledgers/redis.ts";
 import { freePort, startRedis, type TestRedis } from "../databases/redis.ts";
 import { ABSENT, CLAIM, placeOf } from "./kit.ts";
 import { atEnd, connect, newest, serve } from "./redis-kit.ts";
@@ -33,7 +33,7 @@ describe.skipIf(newest === undefined)("a ledger in Redis", () => {
   let server: TestRedis;
   beforeAll(async () => {
     if (newest !== undefined) server = await startRedis(newest, LOGGING);
-  }, 60_000);
+  });
   afterAll(() => server.stop());
   beforeEach(async () => {
     await server.admin.flushall();

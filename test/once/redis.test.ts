@@ -22,7 +22,7 @@ describe.skipIf(newest === undefined)("on Redis", () => {
   let server: TestRedis;
   beforeAll(async () => {
     if (newest !== undefined) server = await startRedis(newest, ["--appendonly", "no"]);
-  }, 60_000);
+  });
   afterAll(() => server.stop());
 
   /** As another process has it. */

@@ -1,6 +1,6 @@
 /**
  * Scans and sweeps of a ledger in Redis. A scan looks ids up in a sorted set, and then reads their entries; what has changed in
- * between is left out. All goes shard by shard, in pieces that do not hold the server.
+ * between is left out. Everything goes in pieces that do not hold the server.
  */
 
 import { type RedisSession, replyList, replyText } from "../databases/redis.ts";
@@ -81,20 +81,27 @@ export async function scanShards(
   all: readonly ShardKeys[],
   filter: EntryFilter,
 ): Promise<readonly PlacedEntry[]> {
-  const ranked: (Ranked & { readonly keys: ShardKeys })[] = [];
-  for (const keys of all)
-    for (const one of await ranksOf(session, keys, filter)) ranked.push({ ...one, keys });
-  const chosen = ranked.toSorted((one, other) => one.rank - other.rank).slice(0, filter.max);
+  const ranked = await Promise.all(
+    all.map(async (keys) =>
+      (await ranksOf(session, keys, filter)).map((one) => ({ ...one, keys })),
+    ),
+  );
+  const chosen = ranked
+    .flat()
+    .toSorted((one, other) => one.rank - other.rank)
+    .slice(0, filter.max);
   const found = new Map<string, PlacedEntry>();
-  for (const keys of all) {
-    const ids = chosen.filter((one) => one.keys === keys).map(({ id }) => id);
-    const entries = await readEntries(session, keys, ids);
-    for (const [at, entry] of entries.entries()) {
-      const id = ids[at] ?? "";
-      if (entry !== undefined && isSought(entry, filter))
-        found.set(id, { ...entry, place: placeOfId(id) });
-    }
-  }
+  await Promise.all(
+    all.map(async (keys) => {
+      const ids = chosen.filter((one) => one.keys === keys).map(({ id }) => id);
+      const entries = await readEntries(session, keys, ids);
+      for (const [at, entry] of entries.entries()) {
+        const id = ids[at] ?? "";
+        if (entry !== undefined && isSought(entry, filter))
+          found.set(id, { ...entry, place: placeOfId(id) });
+      }
+    }),
+  );
   return chosen.flatMap(({ id }) => found.get(id) ?? []);
 }
 
@@ -133,8 +140,10 @@ async function ranksOf(
     const sets = [keys.due(kind), keys.state("running", kind)];
     await walk(session, sets, end, PAGE_MAX, (id, _due, made) => take(id, made));
   } else {
-    for (const one of state === undefined ? STATES : [state])
-      await walk(session, [keys.state(one, kind)], end, size, upTo(max));
+    const states = state === undefined ? STATES : [state];
+    await Promise.all(
+      states.map((one) => walk(session, [keys.state(one, kind)], end, size, upTo(max))),
+    );
   }
   return ranked;
 }
@@ -145,15 +154,15 @@ export async function nextDueOf(
   all: readonly ShardKeys[],
   kinds: readonly string[],
 ): Promise<number | undefined> {
-  let nextMs: number | undefined;
-  for (const keys of all)
-    for (const kind of new Set(kinds)) {
-      const { now, scores } = await page(session, [keys.due(kind)], "-inf", "+inf", 1);
-      const [first] = scores;
-      if (first === undefined) continue;
-      nextMs = Math.min(nextMs ?? Infinity, Math.ceil((first - now) / 1000));
-    }
-  return nextMs;
+  const pages = await Promise.all(
+    all.flatMap((keys) =>
+      [...new Set(kinds)].map((kind) => page(session, [keys.due(kind)], "-inf", "+inf", 1)),
+    ),
+  );
+  const leftMs = pages.flatMap(({ now, scores }) =>
+    scores.map((until) => Math.ceil((until - now) / 1000)),
+  );
+  return leftMs.length === 0 ? undefined : Math.min(...leftMs);
 }
 
 /** Deletes at most `max` entries that are past their retention, and returns how many. */

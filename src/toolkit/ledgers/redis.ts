@@ -28,9 +28,6 @@ import {
 } from "./redis-server.ts";
 import { confirming } from "./redis-confirming.ts";
 
-export type { RedisClient } from "../databases/redis.ts";
-export type { RedisPromises } from "./redis-server.ts";
-
 /** Options of a ledger in Redis. All have defaults. */
 export interface RedisLedgerOptions {
   /** The beginning of all keys. Two ledgers with the same prefix are the same ledger. Default `hapax`. */
