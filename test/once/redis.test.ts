@@ -102,9 +102,10 @@ describe.skipIf(newest === undefined)("on Redis", () => {
     const longAgo = Date.now() - 7_200_000;
     expect(await handle(one, "billing", longAgo)).toEqual({ isDuplicate: true });
     await expect(handle(one, "audit", longAgo)).rejects.toThrow(codeOf("key_expired"));
-    expect(() => createInbox(one, { ...options, effect: "probed" } as never)).toThrow(
-      codeOf("invalid_options"),
-    );
+    for (const wrong of [{ effect: "probed" }, { leaseMs: 1 }, { retainMs: 1_000 }])
+      expect(() => createInbox(one, { ...options, ...wrong } as never)).toThrow(
+        codeOf("invalid_options"),
+      );
   });
 
   test("G27 a message whose work failed is handled by the next delivery, under the same key", async () => {

@@ -39,16 +39,16 @@ const VERSION_MIN = 7;
 const FSYNCS = ["always", "everysec", "no", "unknown", "off"] as const;
 
 /** Asks the servers that have these keys. */
-export async function inspectServers(
+export function inspectServers(
   session: RedisSession,
   keys: readonly string[],
 ): Promise<readonly Facts[]> {
-  const all: Facts[] = [];
-  for (const key of keys) {
-    const info = infoOf(replyText(await session.run(INSPECT, [key], [])));
-    all.push(factsOf(info, await appendfsyncOf(session, key, info)));
-  }
-  return all;
+  return Promise.all(
+    keys.map(async (key) => {
+      const info = infoOf(replyText(await session.run(INSPECT, [key], [])));
+      return factsOf(info, await appendfsyncOf(session, key, info));
+    }),
+  );
 }
 
 function infoOf(text: string): ReadonlyMap<string, string> {

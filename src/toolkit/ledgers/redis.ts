@@ -131,10 +131,12 @@ async function begin(
   places: RedisPlaces,
 ): Promise<void> {
   const layout = layoutOf(places);
-  for (const ledger of ledgers) {
-    const found = await session.run(BEGIN, [ledger], [layout]);
-    if (replyText(found) !== layout) throw otherLayout(found, places);
-  }
+  await Promise.all(
+    ledgers.map(async (ledger) => {
+      const found = await session.run(BEGIN, [ledger], [layout]);
+      if (replyText(found) !== layout) throw otherLayout(found, places);
+    }),
+  );
 }
 
 interface Resolved {

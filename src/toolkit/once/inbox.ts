@@ -97,18 +97,14 @@ export function createInbox<Tx>(
   check.whole("retainMs", retainMs, retainMs, 1, RETAIN_MS_MAX);
   if (senderHorizonMs !== undefined && !(senderHorizonMs <= retainMs))
     check.problem(`retainMs=${retainMs} is less than senderHorizonMs=${senderHorizonMs}`);
-  if (effect !== undefined) check.word("effect", effect, ["repeatable"]);
-  const leaseMs = check.whole(
-    "leaseMs",
-    options.leaseMs,
-    Math.min(LEASE_MS_DEFAULT, retainMs),
-    LEASE_MS_MIN,
-    Math.min(LEASE_MS_MAX, retainMs),
-  );
+  if (effect !== undefined) {
+    check.word("effect", effect, ["repeatable"]);
+    check.whole("leaseMs", options.leaseMs, LEASE_MS_DEFAULT, LEASE_MS_MIN, LEASE_MS_MAX);
+    check.whole("retainMs", retainMs, retainMs, options.leaseMs ?? LEASE_MS_DEFAULT, RETAIN_MS_MAX);
+  }
   check.end();
   const terms = { consumer, retainMs, tools: resolveTools(options) };
-  if (effect === "repeatable")
-    return inboxElsewhere(ledger, terms, { ...options, effect, leaseMs });
+  if (effect === "repeatable") return inboxElsewhere(ledger, terms, { ...options, effect });
   if (!ledger.supports.transactions)
     throw new HapaxError(
       "unsupported",
