@@ -2,6 +2,10 @@
 
 /** Scope, key, id and name, in UTF-8 bytes: three of them fit in an index entry of every database. */
 export const NAME_BYTES_MAX = 512;
+/** Work in a transaction that takes longer is written down as running. Most work is over by then, and costs one commit. */
+export const UNWRITTEN_MS = 300;
+/** A lock that is older, without an entry, may be taken over: even a busy database has written the claim down by then. */
+export const LOCK_MS_MAX = 5_000;
 /** A shorter lease ends before a busy database has answered a renewal. */
 export const LEASE_MS_MIN = 100;
 /** After a crash all callers wait this long for the key. */
@@ -25,6 +29,9 @@ export const RESULT_BYTES_MAX = 64 * 1024 * 1024;
 export const FAILURE_CHARS_MAX = 2_000;
 /** A derived key for other services: the length that they take as an Idempotency-Key. */
 export const REMOTE_KEY_CHARS_MAX = 255;
+/** How far a stamp may be ahead: more than clocks are ever off by accident, less than a stamp of a broken clock. */
+export const AHEAD_MS_DEFAULT = 24 * 3_600_000;
+export const AHEAD_MS_MAX = 3_653 * 86_400_000;
 /** The first and the longest pause of a call that waits for the work of another one. */
 export const PAUSE_MS_MIN = 20;
 export const PAUSE_MS_MAX = 1_000;
