@@ -3,6 +3,7 @@
 import type { Ledger } from "../toolkit/ledgers/ledger.ts";
 import { ledgerDueCases } from "./ledger-cases-due.ts";
 import type { LedgerCase } from "./ledger-cases-kit.ts";
+import { ledgerLockCases } from "./ledger-cases-locks.ts";
 import { ledgerTimeCases } from "./ledger-cases-times.ts";
 import { ledgerTransactionCases } from "./ledger-cases-transactions.ts";
 import { ledgerWriteCases } from "./ledger-cases-writes.ts";
@@ -36,6 +37,7 @@ export const ledgerConformance: readonly LedgerCase[] = [
   ...ledgerWriteCases,
   ...ledgerTimeCases,
   ...ledgerDueCases,
+  ...ledgerLockCases,
 ];
 
 /**
@@ -51,12 +53,13 @@ export const ledgerConformance: readonly LedgerCase[] = [
  */
 export function whySkipped<Tx>(
   { needs }: Pick<LedgerCase, "needs">,
-  { name, supports, transactionSync }: Pick<Ledger<Tx>, "name" | "supports" | "transactionSync">,
+  ledger: Pick<Ledger<Tx>, "name" | "supports" | "entries" | "transactionSync">,
 ): string | undefined {
   const isOffered = {
     nothing: true,
-    transactions: supports.transactions,
-    "synchronous transactions": transactionSync !== undefined,
+    transactions: ledger.supports.transactions,
+    "synchronous transactions": ledger.transactionSync !== undefined,
+    locks: ledger.entries.lock !== undefined,
   }[needs];
-  return isOffered ? undefined : `the ledger ${name} has no ${needs}`;
+  return isOffered ? undefined : `the ledger ${ledger.name} has no ${needs}`;
 }

@@ -77,6 +77,14 @@ async function onceInTransaction<Tx>({ ledger, effects, task, waitMs }: Stage<Tx
   );
 }
 
+/** The claim is committed before the work, and counts its attempts. */
+async function onceClaimedFirst<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
+  const { id, leaseMs } = task;
+  const options = { leaseMs, waitMs, claimsFirst: true };
+  const work = (tx: Tx): Promise<void> => effects.write(tx, `${id} row`);
+  await processOnce(ledger, { scope: GLOBAL, key: id }, ({ tx }) => work(tx), options);
+}
+
 /** The effect is elsewhere, under a key that is the same in every attempt. */
 async function onceRepeatable<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<void> {
   const { id, leaseMs } = task;
@@ -129,10 +137,10 @@ async function lease<Tx>({ ledger, effects, task, waitMs }: Stage<Tx>): Promise<
 }
 
 /** A request with a key; its record and its row are one transaction. */
-async function http<Tx>(stage: Stage<Tx>): Promise<void> {
+async function http<Tx>(stage: Stage<Tx>, claimsFirst = false): Promise<void> {
   const { ledger, effects, task } = stage;
   const { id, leaseMs } = task;
-  const idempotency = createIdempotency(ledger, { scope: GLOBAL, leaseMs });
+  const idempotency = createIdempotency(ledger, { scope: GLOBAL, leaseMs, claimsFirst });
   await request(stage, idempotency, async (_request, { tx }) => {
     await effects.write(tx, `${id} row`);
     return new Response(id, { status: 201 });
@@ -222,11 +230,13 @@ async function hasRows<Tx>({ outbox: log }: Ledger<Tx>): Promise<boolean> {
 
 const WORKS = {
   once: onceInTransaction,
+  "once claimed first": onceClaimedFirst,
   "once repeatable": onceRepeatable,
   "once probed": onceProbed,
   inbox,
   lease,
-  http,
+  http: (stage) => http(stage),
+  "http claimed first": (stage) => http(stage, true),
   "http in phases": httpInPhases,
   outbox,
 } as const satisfies Record<string, Work>;

@@ -81,6 +81,16 @@ const STORIES: readonly Story[] = [
     work: "once",
     kills: ["once.claimed", "once.began", "once.worked", "once.completed", "once.committed"],
     stops: [
+      { at: "once.claimed", isInside: true },
+      { at: "once.worked", isInside: true },
+    ],
+    effects: ["row"],
+  },
+  {
+    name: "G25 processOnce that claims first",
+    work: "once claimed first",
+    kills: ["once.claimed", "once.began", "once.worked", "once.completed", "once.committed"],
+    stops: [
       { at: "once.claimed", isInside: false },
       { at: "once.began", isInside: true },
       { at: "once.worked", isInside: true },
@@ -126,6 +136,16 @@ const STORIES: readonly Story[] = [
   {
     name: "G26 a request with a key",
     work: "http",
+    kills: ["http.claimed", "http.worked", "http.completed", "http.committed"],
+    stops: [
+      { at: "http.claimed", isInside: true, isTold: "in_progress" },
+      { at: "http.worked", isInside: true, isTold: "in_progress" },
+    ],
+    effects: ["row"],
+  },
+  {
+    name: "G26 a request with a key that is claimed first",
+    work: "http claimed first",
     kills: ["http.claimed", "http.worked", "http.completed", "http.committed"],
     stops: [
       { at: "http.claimed", isInside: false, isTold: "in_progress" },

@@ -45,8 +45,8 @@ export const ledgerFaults: readonly Fault[] = [
     name: "a ledger in SQLite sees its own open transaction",
     guarantee: "G25",
     file: "src/toolkit/ledgers/sqlite-entries.ts",
-    find: "joined === undefined ? session.read(work) : joined(work);",
-    replace: "joined === undefined ? work() : joined(work);",
+    find: "joined === undefined ? session.read(work) : joined.read(work);",
+    replace: "joined === undefined ? work() : joined.read(work);",
     caughtBy: {
       file: ALL,
       test: "SQLite with journal_mode delete > LG1 what a transaction wrote is seen outside only after its commit, even by its own ledger",
@@ -122,8 +122,8 @@ export const ledgerFaults: readonly Fault[] = [
     name: "tokens in SQLite do not follow the clock",
     guarantee: "G29",
     file: "src/toolkit/ledgers/sqlite-entries.ts",
-    find: "max(last + 1, min(${SQLITE_NOW} * 1000, ${TOKEN_CLOCK_MAX}))",
-    replace: "last + 1",
+    find: ", min(${SQLITE_NOW} * 1000, ${TOKEN_CLOCK_MAX}))",
+    replace: ", 1)",
     caughtBy: { file: TOKENS, test: "LG3 a restored database gives none again" },
   },
   {

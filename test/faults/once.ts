@@ -9,6 +9,8 @@ const LEASE = "src/toolkit/once/lease.ts";
 const LOST = "test/once/lost.test.ts";
 const CLAIM_TEST = "src/toolkit/rules/claim.test.ts";
 const OUTCOMES = "test/once/outcomes.test.ts";
+const LOCKING = "test/once/locking.test.ts";
+const HYBRID = "src/toolkit/rules/hybrid-clock.test.ts";
 
 export const onceFaults: readonly Fault[] = [
   {
@@ -26,11 +28,110 @@ export const onceFaults: readonly Fault[] = [
     name: "work is recorded after its transaction",
     guarantee: "G25",
     file: ATTEMPT,
-    find: `await claim.complete(ledger.in(tx), "done", data);`,
-    replace: `if (ledger.isJoined) await claim.complete(ledger.in(tx), "done", data);`,
+    find: `await claim.complete(inside, "done", data);`,
+    replace: `if (inside.name === "") await claim.complete(inside, "done", data);`,
     caughtBy: {
       file: LOST,
       test: "CK3 has no effect and leaves no record, whenever its work ends",
+    },
+  },
+  {
+    name: "the end of a lock counts though another has made the entry",
+    guarantee: "G25",
+    file: CLAIMING,
+    find: "    return made !== undefined;",
+    replace: "    return made !== undefined || this.token > 0;",
+    caughtBy: {
+      file: LOCKING,
+      test: "a claim that is a lock > CK7 that stands still is taken over, and its end is refused",
+    },
+  },
+  {
+    name: "work that lasts is never written down",
+    guarantee: "G25",
+    file: CLAIMING,
+    find: "this.#isWritten ? this.#terms.leaseMs / 3 : UNWRITTEN_MS;",
+    replace: "this.#isWritten ? this.#terms.leaseMs / 3 : UNWRITTEN_MS * 1e6;",
+    caughtBy: {
+      file: LOCKING,
+      test: "a claim that is a lock > CK7 is written down if its work is not over soon, and is renewed from then on",
+    },
+  },
+  {
+    name: "a lock that stands still keeps its key without end",
+    guarantee: "G25",
+    file: "src/toolkit/once/locking.ts",
+    find: "if (leaseLeftMs > 0) return",
+    replace: "if (leaseLeftMs > -1e12) return",
+    caughtBy: {
+      file: LOCKING,
+      test: "a claim that is a lock > CK7 that stands still is taken over, and its end is refused",
+    },
+  },
+  {
+    name: "a lock that another has is taken for a free one",
+    guarantee: "G25",
+    file: "src/toolkit/ledgers/postgres-entries.ts",
+    find: "`pg_try_advisory_xact_lock(${lockIdOf(prefix, placeholder)})`",
+    replace: "`${lockIdOf(prefix, placeholder)} IS NOT NULL`",
+    caughtBy: {
+      file: "test/ledgers.test.ts",
+      test: "PostgreSQL > with pg > LG11 of two open transactions one locks a place, and the other does not wait for it",
+    },
+  },
+  {
+    name: "a commit of a lock that was undone counts as unknown",
+    guarantee: "G25",
+    file: ATTEMPT,
+    find: "entry === undefined && claim.isLock;",
+    replace: "entry === undefined && claim.token < 0;",
+    caughtBy: {
+      file: LOCKING,
+      test: "a claim that is a lock > a commit without an answer counts if it was stored, and only then",
+    },
+  },
+  {
+    name: "work in a transaction commits its claim first",
+    guarantee: "G25",
+    file: "src/toolkit/once/options.ts",
+    find: "options.claimsFirst ?? isCounted;",
+    replace: "options.claimsFirst ?? !isCounted;",
+    caughtBy: {
+      file: LOCKING,
+      test: "one commit on SQLite > processOnce and the inbox are one transaction with the work",
+    },
+  },
+  {
+    name: "a hybrid clock forgets what it has seen",
+    guarantee: "G58",
+    file: "src/toolkit/rules/hybrid-clock.ts",
+    find: "  return isLater ? seen : own;",
+    replace: "  return isLater && seen.ms < 0 ? seen : own;",
+    caughtBy: {
+      file: HYBRID,
+      test: "G58 HC1 with clocks an hour apart that jump, a write that had seen another is never lost to it",
+    },
+  },
+  {
+    name: "a hybrid clock follows its wall clock back",
+    guarantee: "G58",
+    file: "src/toolkit/rules/hybrid-clock.ts",
+    find: "  if (nowMs > ms) return { ms: nowMs, counter: 0 };",
+    replace: "  if (nowMs !== ms) return { ms: nowMs, counter: 0 };",
+    caughtBy: {
+      file: HYBRID,
+      test: "G58 HC1 with clocks an hour apart that jump, a write that had seen another is never lost to it",
+    },
+  },
+  {
+    name: "an older write replaces a newer one",
+    guarantee: "G58",
+    file: "src/toolkit/once/set-if-newer.ts",
+    find: 'if (kind !== "applied") return { kind, stamp: present ?? stamp };',
+    replace: 'if (kind === "duplicate") return { kind, stamp: present ?? stamp };',
+    caughtBy: {
+      file: "src/toolkit/once/set-if-newer.test.ts",
+      test: "of many at once the newest stays, in every order",
     },
   },
   {

@@ -102,7 +102,7 @@ describe("work that never ends", () => {
 });
 
 describe("a clock that was set back", () => {
-  const dead = { leaseMs: 200 };
+  const dead = { leaseMs: 200, claimsFirst: true };
   const heir = { ...dead, waitMs: 10_000 };
   const crash = (): never => {
     throw new Error("the process is gone");

@@ -4,11 +4,14 @@ import { expect, test } from "vitest";
 import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
 import {
   acquireLease,
+  createHybridClock,
   createInbox,
   createSweeper,
   fenced,
+  getNewest,
   GLOBAL,
   processOnce,
+  setIfNewer,
   setVersion,
 } from "../../src/toolkit/ledger.ts";
 
@@ -47,21 +50,29 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
     expect(await target.count(key)).toBe(1);
   });
 
-  test("work that throws leaves nothing, and is done by the next call", async () => {
-    const key = fresh();
-    const ledger = await target.open();
-    const call = (isFailure: boolean) =>
-      processOnce(ledger, { scope: GLOBAL, key }, async ({ tx, attempt }) => {
-        await target.write(tx, key);
-        if (isFailure) throw new RangeError("no");
-        return attempt;
-      });
-    await expect(call(true)).rejects.toBeInstanceOf(RangeError);
-    expect(await target.count(key)).toBe(0);
-    expect(await call(false)).toMatchObject({ result: 2, isDuplicate: false });
-    expect(await call(false)).toMatchObject({ result: 2, isDuplicate: true });
-    expect(await target.count(key)).toBe(1);
-  });
+  test.each([false, true])(
+    "work that throws leaves nothing, and is done by the next call (claimsFirst: %s)",
+    async (claimsFirst) => {
+      const key = fresh();
+      const ledger = await target.open();
+      const call = (isFailure: boolean) =>
+        processOnce(
+          ledger,
+          { scope: GLOBAL, key },
+          async ({ tx, attempt }) => {
+            await target.write(tx, key);
+            if (isFailure) throw new RangeError("no");
+            return attempt;
+          },
+          { claimsFirst },
+        );
+      await expect(call(true)).rejects.toBeInstanceOf(RangeError);
+      expect(await target.count(key)).toBe(0);
+      expect(await call(false)).toMatchObject({ result: 2, isDuplicate: false });
+      expect(await call(false)).toMatchObject({ result: 2, isDuplicate: true });
+      expect(await target.count(key)).toBe(1);
+    },
+  );
 
   test("a failure is remembered, or forgotten, as was wished", async () => {
     const key = fresh();
@@ -192,6 +203,27 @@ export function databaseSuite<Tx>(target: Target<Tx>): void {
         version: expected + 1,
       });
     }
+  });
+
+  test("of writes with stamps the newest stays, in every order and of many at once", async () => {
+    const thing = { scope: "s", key: fresh() };
+    const ledgers = await Promise.all([1, 2, 3].map(() => target.open()));
+    const clock = createHybridClock({ node: "a" });
+    const stamps = Array.from({ length: 9 }, () => clock.now());
+    const value = new TextEncoder().encode("value");
+    const all = await Promise.all(
+      stamps.toReversed().map((stamp, index) => {
+        const ledger = ledgers[index % 3];
+        if (ledger === undefined) throw new Error("there is no ledger");
+        return index % 2 === 0
+          ? setIfNewer(ledger, thing, { stamp, value })
+          : ledger.transaction((tx) => setIfNewer(ledger.in(tx), thing, { stamp, value }));
+      }),
+    );
+    expect(all.every(({ kind }) => kind === "applied" || kind === "older")).toBe(true);
+    const [ledger] = ledgers;
+    if (ledger === undefined) throw new Error("there is no ledger");
+    expect(await getNewest(ledger, thing)).toEqual({ stamp: stamps.at(-1), value });
   });
 
   test("what is past its retention is deleted, and nothing else", async () => {

@@ -39,6 +39,14 @@ describe("work that throws", () => {
     expect(count("failures_total")).toBe(1);
   });
 
+  test("needs a claim that comes first to be counted for certain", async () => {
+    const { ledger, options: base } = stage();
+    const contradiction = { ...base, attemptsMax: 3, claimsFirst: false };
+    await expect(processOnce(ledger, K, fail, contradiction)).rejects.toMatchObject({
+      code: "invalid_options",
+    });
+  });
+
   test("is remembered with its name and message, if that is wished", async () => {
     const { ledger, elsewhere, options: base } = stage();
     const options = { ...base, onFailure: "remember" } as const;
@@ -284,4 +292,17 @@ describe("options of processOnce", () => {
     for (const key of ["x".repeat(512), "é".repeat(256), "👍", " "])
       expect((await processOnce(ledger, { scope: GLOBAL, key }, () => 1, options)).result).toBe(1);
   });
+});
+
+test("times that no transaction of the ledger may take are refused by name", async () => {
+  const { ledger, options } = stage();
+  const short = { ...ledger, supports: { ...ledger.supports, transactionMsMax: 30_000 } };
+  for (const word of ["leaseMs", "workMsMax"]) {
+    const call = processOnce(short, K, () => 1, { ...options, [word]: 30_001 });
+    await expect(call).rejects.toMatchObject({
+      code: "unsupported",
+      message: expect.stringContaining(`${word}=30001 transactionMsMax=30000`),
+    });
+  }
+  expect((await processOnce(short, K, () => 1, options)).result).toBe(1);
 });

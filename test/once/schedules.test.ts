@@ -59,12 +59,17 @@ interface Pending {
 }
 
 class Run {
-  readonly world: World = createWorld();
-  readonly processes: Process[] = [0, 1, 2].map(() => this.world.process());
+  readonly world: World;
+  readonly processes: Process[];
   readonly pending: Pending[] = [];
   readonly tokens: number[] = [];
   readonly results: unknown[] = [];
   readonly errors: unknown[] = [];
+
+  constructor(locks: boolean) {
+    this.world = createWorld({ locks });
+    this.processes = [0, 1, 2].map(() => this.world.process());
+  }
 
   call(process: Process, waitMs: number): void {
     const { ledger, clock } = process;
@@ -138,11 +143,11 @@ const KNOWN = new Set(["in_progress", "lease_lost", "outcome_unknown"]);
 const TEXTS = /^(it failed|no connection|the connection was lost in COMMIT)$/;
 
 describe("processOnce in processes that crash, hang and lose answers", () => {
-  test("OC2 commits one effect at most, answers no other, and always ends", async () => {
+  const check = async (locks: boolean): Promise<void> => {
     let taken = 0;
     await fc.assert(
       fc.asyncProperty(fc.array(steps, { minLength: 5, maxLength: 40 }), async (plan) => {
-        const run = new Run();
+        const run = new Run(locks);
         for (const step of plan) {
           await run.take(step);
           expect(run.world.effects.length).toBeLessThanOrEqual(1);
@@ -166,5 +171,9 @@ describe("processOnce in processes that crash, hang and lose answers", () => {
       { numRuns: 500 },
     );
     expect(taken).toBeGreaterThan(100);
-  });
+  };
+
+  test("OC2 commits one effect at most, answers no other, and always ends", () => check(false));
+
+  test("CK7 OC2 does so where claim and work are one commit", () => check(true));
 });

@@ -4,7 +4,7 @@
  */
 
 import type { Clock } from "../../src/base/clock.ts";
-import type { Ledger } from "../../src/toolkit/ledgers/ledger.ts";
+import type { Ledger, Locked, Place } from "../../src/toolkit/ledgers/ledger.ts";
 import { memoryLedger, type MemoryTransaction } from "../../src/toolkit/ledgers/memory.ts";
 import { createVirtualClock, type VirtualClock } from "../../src/testing/virtual-clock.ts";
 
@@ -18,7 +18,11 @@ interface Open extends WorldTransaction {
   /** From its first entry on it excludes the others: as a lock of its row would. */
   locked: { readonly tx: MemoryTransaction; readonly end: (error?: Error) => void } | undefined;
   ended: Promise<unknown>;
+  readonly beganMs: number;
 }
+
+/** Who has locked a place, by its name. */
+type Locks = Map<string, Open>;
 
 /** What is due has been done when this resolves: nothing here waits for anything but promises and the clock. */
 export const flush = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
@@ -45,15 +49,17 @@ export interface Process {
   loseCommit(fate: "stored" | "undone"): void;
 }
 
-export function createWorld(): World {
+/** `locks`: its transactions can lock places, so that work and claim are one commit. */
+export function createWorld(options: { readonly locks?: boolean } = {}): World {
   const clock = createVirtualClock();
   const memory = memoryLedger({ clock });
   const effects: string[] = [];
+  const locks: Locks | undefined = options.locks === true ? new Map() : undefined;
   return {
     clock,
     effects,
     memory,
-    process: () => createProcess(memory, clock, effects),
+    process: () => createProcess(memory, clock, effects, locks),
     async advance(ms) {
       for (let passed = 0; passed < ms; passed += 50) {
         clock.advance(50);
@@ -69,6 +75,7 @@ function createProcess(
   memory: Ledger<MemoryTransaction>,
   clock: VirtualClock,
   effects: string[],
+  locks: Locks | undefined,
 ): Process {
   let isDead = false;
   let isCut = false;
@@ -112,7 +119,11 @@ function createProcess(
       written,
       locked: undefined,
       ended: Promise.resolve(),
+      beganMs: clock.steadyMs(),
       write: (text) => void written.push(text),
+    };
+    const unlock = (): void => {
+      for (const [name, holder] of locks ?? []) if (holder === open) locks?.delete(name);
     };
     let result: T;
     try {
@@ -122,15 +133,29 @@ function createProcess(
       fate = undefined;
       open.locked?.end(new Error("rolled back"));
       await open.ended.catch(() => undefined);
+      unlock();
       throw error;
     }
     open.locked?.end();
     await open.ended;
     effects.push(...written);
+    unlock();
     const isLost = fate === "stored";
     fate = undefined;
     if (isLost) throw new Error("the connection was lost in COMMIT");
     return result;
+  };
+  /** LG11: a lock of its own, and a look at the entry that is committed. */
+  const lockPlace = async (open: Open, place: Place): Promise<Locked> => {
+    const name = JSON.stringify(place);
+    const holder = locks?.get(name);
+    if (holder !== undefined && holder !== open)
+      return { kind: "held", heldMs: clock.steadyMs() - holder.beganMs };
+    locks?.set(name, open);
+    const locked = await memory.transaction(async (tx) => memory.in(tx).entries.lock?.(place));
+    if (locked === undefined) throw new Error("the ledger in memory has locks");
+    if (locked.kind !== "absent") locks?.delete(name);
+    return locked;
   };
   const ledgerOf = (open: Open | undefined): Ledger<WorldTransaction> => {
     const inside = async <T>(
@@ -147,6 +172,16 @@ function createProcess(
       isJoined: open !== undefined,
       entries: {
         find: (place) => inside(({ entries }) => entries.find(place)),
+        ...(locks === undefined
+          ? {}
+          : {
+              lock: (place: Place) =>
+                open === undefined
+                  ? Promise.reject(new Error("a lock needs a transaction"))
+                  : isDead
+                    ? never
+                    : heard(lockPlace(open, place)),
+            }),
         async put(...args) {
           const answer = await inside(({ entries }) => entries.put(...args));
           if (!isAnswerLost || open !== undefined) return answer;

@@ -261,7 +261,11 @@ export function closeSqlite({ connection }: SqliteSession<SqliteConnection>): vo
 }
 
 /** Runs statements in the open transaction of a caller. */
-export type RunJoined = <T>(work: () => T) => T;
+export interface RunJoined {
+  <T>(work: () => T): T;
+  /** As the call, for work that changes nothing: there is nothing to count. */
+  read<T>(this: void, work: () => T): T;
+}
 
 /** Returns the session of the caller's transaction: of a stand-in, or of a connection on which the caller began one. */
 export function joinSqlite<Connection extends SqliteConnection>(
@@ -277,21 +281,30 @@ export function joinSqlite<Connection extends SqliteConnection>(
         "invalid_request",
         "a transaction of the ledger is open on the connection: use the tx that its work was given",
       );
-    return { session, run: (work) => work() };
+    const run = <T>(work: () => T): T => work();
+    return { session, run: Object.assign(run, { read: run }) };
   }
   const loan = lent.loan as Loan<object> & Partial<Counted>;
   loan.require();
   return {
     session: sqliteSessionOf(lent.target),
-    run: (work) => {
-      loan.require();
-      loan.count?.();
-      try {
-        return work();
-      } finally {
-        loan.recount?.();
-      }
-    },
+    run: Object.assign(
+      <T>(work: () => T): T => {
+        loan.require();
+        loan.count?.();
+        try {
+          return work();
+        } finally {
+          loan.recount?.();
+        }
+      },
+      {
+        read: <T>(work: () => T): T => {
+          loan.require();
+          return work();
+        },
+      },
+    ),
   };
 }
 

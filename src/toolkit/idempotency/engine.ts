@@ -10,7 +10,8 @@
  * The standard is draft-ietf-httpapi-idempotency-key-header-07. toolkit/rules/claim.ts decides who may work.
  */
 
-import { unlessAborted } from "../../base/aborts.ts";
+import { onAbort, unlessAborted } from "../../base/aborts.ts";
+import { failpoint } from "../../base/failpoint.ts";
 import { isOtherContent } from "../../base/content-fingerprint.ts";
 import { keyProblem, parseIdempotencyKey } from "../../protocol/idempotency-key.ts";
 import { parseWaitMs } from "../../protocol/prefer.ts";
@@ -19,7 +20,8 @@ import { pause } from "../../base/pause.ts";
 import type { Entry, Ledger, Place } from "../ledgers/ledger.ts";
 import { Check } from "../once/check.ts";
 import { GLOBAL } from "../rules/scoped-key.ts";
-import { acquire, type Claim, type ClaimTerms } from "../once/claiming.ts";
+import { acquire, type Acquired, type Claim, type ClaimTerms } from "../once/claiming.ts";
+import { acquireLocked, type AcquiredLock, endedOf, mayLock } from "../once/locking.ts";
 import { growingPauses } from "../once/pauses.ts";
 import { keyTimeMs } from "../../protocol/key.ts";
 import { type HttpAnswer, answerOf, problemOf, duplicateOf, responseOf } from "./answer.ts";
@@ -29,6 +31,8 @@ import { fingerprintOf } from "./fingerprint.ts";
 import { RENEWED_SHARE, RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN, WAITING_MAX } from "./limits.ts";
 import { decodeAnswer, decodeProgress, encodeProgress, type StoredRequest } from "./record.ts";
 import { bytesOf, type IdempotencyRequest, readBody } from "./request.ts";
+import { Flights, type RunningRequest } from "./flights.ts";
+import { openTransaction } from "./open-transaction.ts";
 import { type Kept, Run } from "./run.ts";
 import type { IdempotencyOptions, ResolvedOptions } from "./options.ts";
 import { resolveOptions } from "./options.ts";
@@ -44,18 +48,11 @@ export type Begun<Tx> =
   | { readonly kind: "answer"; readonly answer: HttpAnswer }
   | { readonly kind: "run"; readonly run: Run<Tx> };
 
-/** Running work of this process. */
-interface RunningRequest {
-  readonly fingerprint: string | undefined;
-  readonly claimedMs: number;
-  readonly ended: Promise<Kept | undefined>;
-}
-
 /** Idempotency keys over one ledger. `createIdempotency` creates it. */
 export class Idempotency<Tx, Source = unknown> {
   readonly options: ResolvedOptions<Source>;
   readonly #ledger: Ledger<Tx>;
-  readonly #flights = new Map<string, RunningRequest>();
+  readonly #flights: Flights;
   /** How many repetitions wait now. */
   #waiting = 0;
   readonly #contexts = new WeakMap<object, IdempotencyContext<Tx>>();
@@ -63,6 +60,7 @@ export class Idempotency<Tx, Source = unknown> {
   constructor(ledger: Ledger<Tx>, options: IdempotencyOptions<Source>) {
     this.#ledger = ledger;
     this.options = resolveOptions(ledger, options);
+    this.#flights = new Flights(this.options.tools.clock);
   }
 
   /** Answers a request in `fetch` style: by the handler, with the kept answer, or with a refusal. */
@@ -200,11 +198,14 @@ export class Idempotency<Tx, Source = unknown> {
     if (expired !== undefined) return expired;
     const untilMs = tools.clock.steadyMs() + this.#waitMs(request.headers.get("prefer"));
     const pauses = growingPauses(tools.random);
-    const id = JSON.stringify([place.scope, place.key]);
     for (let isKnown = false; ; isKnown = true) {
-      const flight = this.#flights.get(id);
+      const flight = this.#flights.at(place);
       const mayWait = request.signal?.aborted !== true && this.#waiting < WAITING_MAX;
       const leftMs = mayWait ? untilMs - tools.clock.steadyMs() : 0;
+      if (flight?.isClaimed === false) {
+        await flight.claimed;
+        continue;
+      }
       if (flight !== undefined) {
         if (isOtherContent(flight.fingerprint, fingerprint)) return this.#mismatch();
         if (leftMs <= 0) return this.#inProgress(this.#flightLeftMs(flight));
@@ -213,8 +214,10 @@ export class Idempotency<Tx, Source = unknown> {
           return this.#duplicate(kept.answer, kept.expiresAtMs - tools.clock.nowMs());
         continue;
       }
-      const acquired = await acquire(this.#ledger, place, this.#terms(fingerprint), tools, isKnown);
+      const acquired = await this.#acquire(place, fingerprint, isKnown);
       switch (acquired.kind) {
+        case "run":
+          return acquired;
         case "claimed":
           return { kind: "run", run: await this.#start(acquired.claim, fingerprint, request) };
         case "mismatch":
@@ -228,10 +231,83 @@ export class Idempotency<Tx, Source = unknown> {
           if (leftMs <= 0) return this.#inProgress(this.#entryLeftMs(acquired.entry));
           const pauseMs = Math.min(pauses(), leftMs);
           // The end of work in this process wakes the request at once.
-          const own = this.#flights.get(id)?.ended ?? new Promise<undefined>(() => undefined);
+          const own = this.#flights.at(place)?.ended ?? new Promise<undefined>(() => undefined);
           await this.#within(own, pauseMs, request.signal);
         }
       }
+    }
+  }
+
+  async #acquire(
+    place: Place,
+    fingerprint: string | undefined,
+    isKnown: boolean,
+  ): Promise<Acquired<Tx> | Extract<Begun<Tx>, { readonly kind: "run" }>> {
+    const terms = this.#terms(fingerprint);
+    const { tools } = this.options;
+    if (!mayLock(this.#ledger, terms)) return acquire(this.#ledger, place, terms, tools, isKnown);
+    const known = isKnown ? await this.#ledger.entries.find(place) : undefined;
+    const locked =
+      known === undefined
+        ? await this.#startLocked(place, terms)
+        : (endedOf(known, terms) ?? { kind: "claims first" });
+    if (locked.kind !== "claims first") return locked;
+    return acquire(this.#ledger, place, terms, tools, true);
+  }
+
+  /** CK7: begins the transaction of the work, and claims the key in it. */
+  async #startLocked(
+    place: Place,
+    terms: ClaimTerms,
+  ): Promise<
+    | Exclude<AcquiredLock<Tx>, { readonly kind: "locked" }>
+    | Extract<Begun<Tx>, { readonly kind: "run" }>
+  > {
+    const ledger = this.#ledger;
+    const flight = this.#flights.start(place, terms.fingerprint);
+    try {
+      const over = new AbortController();
+      const transaction = await openTransaction(ledger, over.signal);
+      const inside = ledger.in(transaction.tx);
+      const acquired = await acquireLocked(
+        ledger,
+        inside,
+        place,
+        terms,
+        this.options.tools,
+        over,
+      ).catch(async (error: unknown) => {
+        await transaction.rollBack();
+        throw error;
+      });
+      if (acquired.kind !== "locked") {
+        await transaction.rollBack();
+        flight.end(undefined);
+        return acquired;
+      }
+      const { claim } = acquired;
+      onAbort(claim.signal, () => {
+        flight.end(undefined);
+      });
+      await failpoint("http.claimed");
+      flight.claim();
+      const run = await Run.open(
+        {
+          ledger,
+          options: this.options,
+          claim,
+          signal: claim.signal,
+          progress: decodeProgress(undefined),
+          onEnd: (kept) => {
+            flight.end(kept);
+          },
+        },
+        transaction,
+      );
+      return { kind: "run", run };
+    } catch (error) {
+      flight.end(undefined);
+      throw error;
     }
   }
 
@@ -241,16 +317,11 @@ export class Idempotency<Tx, Source = unknown> {
     fingerprint: string | undefined,
     request: IdempotencyRequest<Source> | undefined,
   ): Promise<Run<Tx>> {
-    const id = JSON.stringify([claim.place.scope, claim.place.key]);
-    let end: (kept: Kept | undefined) => void = () => undefined;
-    const ended = new Promise<Kept | undefined>((resolve) => (end = resolve));
-    const flight = { fingerprint, claimedMs: this.options.tools.clock.steadyMs(), ended };
+    const flight = this.#flights.start(claim.place, fingerprint);
+    flight.claim();
     const onEnd = (kept: Kept | undefined): void => {
-      // Another flight may have begun since this one was lost.
-      if (this.#flights.get(id) === flight) this.#flights.delete(id);
-      end(kept);
+      flight.end(kept);
     };
-    this.#flights.set(id, flight);
     // Requests that wait for lost work read from the ledger who has it now.
     claim.signal.addEventListener("abort", () => {
       onEnd(undefined);
@@ -309,9 +380,10 @@ export class Idempotency<Tx, Source = unknown> {
   }
 
   #terms(fingerprint: string | undefined): ClaimTerms {
-    const { leaseMs, workMsMax, retainMs, attemptsMax, mode } = this.options;
+    const { leaseMs, workMsMax, retainMs, attemptsMax, mode, claimsFirst } = this.options;
     const effect = mode === "transaction" ? "transaction" : "repeatable";
-    return { fingerprint, effect, attemptsMax, leaseMs, workMsMax, retainMs };
+    const locks = effect === "transaction" && !claimsFirst;
+    return { fingerprint, effect, attemptsMax, leaseMs, workMsMax, retainMs, locks };
   }
 
   #storedOf(request: IdempotencyRequest<Source>): StoredRequest | undefined {

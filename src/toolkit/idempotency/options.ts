@@ -71,6 +71,12 @@ export interface IdempotencyOptions<Source = unknown> extends Tools {
   readonly waitMsMax?: number;
   /** How often the work of a request may be begun. Default: no limit. */
   readonly attemptsMax?: number;
+  /**
+   * True: the claim of a key is committed before its handler begins, so that attempts are counted and others see them. That is a
+   * second commit. False: the handler's transaction is the only one. Default: true with `attemptsMax` or `completes`,
+   * which need it, and in the mode `phases`.
+   */
+  readonly claimsFirst?: boolean;
   /** Returns what a key is bound to. Default: method, path and query, content type, and the JSON or bytes of the body. */
   readonly fingerprint?: (
     request: IdempotencyRequest<Source>,
@@ -116,6 +122,7 @@ export interface ResolvedOptions<Source> {
   readonly waitMs: number;
   readonly waitMsMax: number;
   readonly attemptsMax: number;
+  readonly claimsFirst: boolean;
   readonly fingerprint: IdempotencyOptions<Source>["fingerprint"];
   readonly keep: KeepRule;
   readonly answerBytesMax: number;
@@ -153,6 +160,7 @@ export function resolveOptions<Tx, Source>(
     check.problem(`keep=${String(keep)} is unknown`);
   if (options.describedBy !== undefined && /[<>\s]/.test(options.describedBy))
     check.problem(`describedBy=${options.describedBy} is not an address`);
+  const claimsFirst = claimsFirstOf(check, options);
   const whole = check.whole.bind(check);
   const waitMsMax = whole("waitMsMax", options.waitMsMax, WAIT_MS_MAX_DEFAULT, 0, WAIT_MS_MAX);
   const resolved: ResolvedOptions<Source> = {
@@ -167,6 +175,7 @@ export function resolveOptions<Tx, Source>(
     waitMs: whole("waitMs", options.waitMs, Math.min(WAIT_MS_DEFAULT, waitMsMax), 0, WAIT_MS_MAX),
     waitMsMax,
     attemptsMax: whole("attemptsMax", options.attemptsMax, ANY, 1, ANY),
+    claimsFirst,
     fingerprint: options.fingerprint,
     keep,
     answerBytesMax: whole(
@@ -200,6 +209,21 @@ export function resolveOptions<Tx, Source>(
   };
   check.end();
   return Object.freeze(resolved);
+}
+
+/** A completer looks for claims, and attempts that leave no trace cannot be counted. */
+function claimsFirstOf(
+  check: Check,
+  {
+    claimsFirst,
+    attemptsMax,
+    completes,
+  }: Pick<IdempotencyOptions, "claimsFirst" | "attemptsMax" | "completes">,
+): boolean {
+  const isNeeded = attemptsMax !== undefined || completes === true;
+  if (isNeeded && claimsFirst === false)
+    check.problem("claimsFirst=false keeps no count of attempts, and nothing for a completer");
+  return claimsFirst ?? isNeeded;
 }
 
 const ANY = Number.MAX_SAFE_INTEGER;

@@ -11,6 +11,7 @@ import { HapaxError, isHapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
 import type { Ledger } from "../ledgers/ledger.ts";
 import type { Claim } from "../once/claiming.ts";
+import { untilEnded } from "../once/locking.ts";
 import { type HttpAnswer, keptHeaders, problemOf, withExpiry } from "./answer.ts";
 import { type IdempotencyContext, NotStarted } from "./context.ts";
 import { derivedKey } from "./fingerprint.ts";
@@ -45,11 +46,12 @@ export class Run<Tx> {
   #isNotStarted = false;
   #isOver = false;
 
-  static async open<Tx>(parts: RunParts<Tx>): Promise<Run<Tx>> {
+  /** `opened`: the transaction in which the claim was made. */
+  static async open<Tx>(parts: RunParts<Tx>, opened?: OpenTransaction<Tx>): Promise<Run<Tx>> {
     const { ledger, options, claim, signal, onEnd } = parts;
     if (options.mode === "phases") return new Run(parts, undefined);
     try {
-      const transaction = await openTransaction(ledger, signal);
+      const transaction = opened ?? (await openTransaction(ledger, signal));
       // While an exclusive transaction is open, no other process can take the claim, and this one cannot renew it.
       if (ledger.supports.isExclusive) claim?.pause();
       return new Run(parts, transaction);
@@ -155,9 +157,8 @@ export class Run<Tx> {
     const { ledger, claim, options } = this.#parts;
     if (claim === undefined) return false;
     try {
-      // The read in a transaction takes a lock, so it waits for the end of the transaction with the unknown outcome.
       const entry = await (ledger.supports.transactions
-        ? ledger.transaction((tx) => ledger.in(tx).entries.find(claim.place))
+        ? untilEnded(ledger, claim.place, options.leaseMs, options.tools)
         : ledger.entries.find(claim.place));
       return entry?.token === claim.token && entry.state === "done";
     } catch (error) {

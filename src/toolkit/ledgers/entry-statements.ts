@@ -35,7 +35,11 @@ export interface Dialect {
   /** `data` as columns: `bytes`, and `isempty` where a client cannot tell empty bytes from none. */
   readonly data: string;
   /** A token that was never given. */
-  readonly nextToken: string;
+  readonly nextToken: (bind: (value: number) => string) => string;
+  /** Locks what has this name until the end of the transaction; true if no other has it. Undefined: no others run. */
+  readonly tryLock: ((placeholder: string) => string) | undefined;
+  /** Columns that `lockStatement` answers beside those of the entry, each after a comma. */
+  readonly ofLock: string;
   /** Columns that a write with a new token answers beside token and revision, each after a comma. */
   readonly ofDrawn: string;
   /** Clauses that lock: a row in a transaction, and only those rows that no other transaction works on. */
@@ -47,6 +51,8 @@ export interface Dialect {
   readonly writing: string;
   /** As `writing`, for the statement that ends a claim. */
   readonly ending: string;
+  /** The condition for the entry that ends a lock; empty: none. It does what `ending` and `guard` do. */
+  readonly endingIf: string;
   /** The texts of a JSON array as rows of one column `value`. */
   readonly textsOf: (placeholder: string) => string;
   /** The condition for exactly those rows that a `FROM … WHERE …` has chosen. */
@@ -67,6 +73,10 @@ class Draft {
   bind(value: SqlValue | undefined): string {
     this.values.push(value ?? null);
     return this.#dialect.placeholder(this.values.length);
+  }
+
+  nextToken(): string {
+    return this.#dialect.nextToken((value) => this.bind(value));
   }
 
   after(delayMs: number | undefined): string {
@@ -103,6 +113,24 @@ export function findStatement(dialect: Dialect, place: Place, isLocked: boolean)
   return draft.end(`SELECT ${columnsOf(dialect)} FROM ${dialect.entries} WHERE ${where}${lock}`);
 }
 
+/**
+ * LG11: locks a place without an entry, and draws a token for it. Answers one row, whose `drawn` is 0 if there is an entry, and null
+ * if another transaction has the place. It reads no entry: most keys are new, and a short statement is planned sooner.
+ */
+export function lockStatement(dialect: Dialect, place: Place): Statement {
+  const draft = new Draft(dialect);
+  const { tryLock, entries, ofLock } = dialect;
+  const isThere = `EXISTS (SELECT 1 FROM ${entries} WHERE ${draft.isAt(place)})`;
+  const isFree = tryLock === undefined ? "true" : tryLock(draft.bind(lockName(place)));
+  const cases = `WHEN ${isThere} THEN 0 WHEN ${isFree} THEN ${draft.nextToken()}`;
+  return draft.end(`SELECT CASE ${cases} END AS drawn${ofLock}`);
+}
+
+/** The name of the lock of a place. */
+export function lockName({ kind, scope, key }: Place): string {
+  return JSON.stringify([kind, scope, key]);
+}
+
 /** Answers one row with token and revision, or none. */
 export function putStatement(
   dialect: Dialect,
@@ -122,7 +150,7 @@ function insertStatement(dialect: Dialect, place: Place, write: EntryWrite): Sta
   const { kind, scope, key } = place;
   const values = [
     ...[kind, scope, key].map((text) => draft.bind(text)),
-    dialect.nextToken,
+    typeof write.token === "string" ? draft.nextToken() : draft.bind(write.token.drawn),
     "1",
     draft.bind(write.state),
     draft.bind(write.attempts),
@@ -134,14 +162,18 @@ function insertStatement(dialect: Dialect, place: Place, write: EntryWrite): Sta
     draft.bind(write.data === "same" ? undefined : write.data.value),
   ];
   // SQLite takes ON CONFLICT for a part of FROM without WHERE.
+  // What `lock` had locked ends with this entry: only in the transaction that locked it, which still has its mark.
+  const isEnd = typeof write.token !== "string" && write.state !== "running";
+  const where = isEnd ? dialect.endingIf : "";
+  const from = isEnd ? "" : fromOf(dialect.writing);
   const rows =
-    dialect.writing === ""
+    where === "" && from === ""
       ? `VALUES (${values.join(", ")})`
-      : `SELECT ${values.join(", ")} FROM ${dialect.writing}`;
+      : `SELECT ${values.join(", ")}${from}${where === "" ? "" : ` WHERE ${where}`}`;
   return draft.end(`INSERT INTO ${dialect.entries}
   (kind, scope, key, token, revision, state, attempts, lease_until, lease_ms, expires_at, made_at, fingerprint, data)
   ${rows}
-  ON CONFLICT (kind, scope, key) DO NOTHING RETURNING token, revision${dialect.ofDrawn}`);
+  ON CONFLICT (kind, scope, key) DO NOTHING RETURNING token, revision${typeof write.token === "string" ? dialect.ofDrawn : ""}`);
 }
 
 // Columns that stay are left out: large data is not written again at every renewal.
@@ -159,7 +191,7 @@ function updateStatement(
     `lease_until = ${draft.after(leaseMs)}`,
     `lease_ms = ${draft.bind(givenOf(leaseMs))}`,
     `expires_at = ${draft.after(keepMs)}`,
-    ...(token === "next" ? [`token = ${dialect.nextToken}`] : []),
+    ...(token === "next" ? [`token = ${draft.nextToken()}`] : []),
     ...(fingerprint === "same" ? [] : [`fingerprint = ${draft.bind(fingerprint.value)}`]),
     ...(data === "same" ? [] : [`data = ${draft.bind(data.value)}`]),
   ];
@@ -188,7 +220,7 @@ export function redrawStatement(
   const draft = new Draft(dialect);
   const expected = { kind: "unchanged", token, revision } as const;
   const where = `${draft.isAt(place)} AND ${draft.isAsExpected(expected)}`;
-  const set = `token = ${dialect.nextToken}`;
+  const set = `token = ${draft.nextToken()}`;
   return draft.end(`UPDATE ${dialect.entries} SET ${set} WHERE ${where} RETURNING token, revision`);
 }
 

@@ -15,7 +15,9 @@
  *   LG8  `sweep` deletes what is past its retention, at most so many at once, and never an entry that a caller works on; what
  *        is past its retention may be gone before;
  *   LG9  bytes come back as they were put;
- *   LG10 `scan` in the order `due` and `nextDue` cost as much as they answer, however many entries sleep.
+ *   LG10 `scan` in the order `due` and `nextDue` cost as much as they answer, however many entries sleep;
+ *   LG11 of the open transactions that lock an absent place, one has it, until its end. The others do not wait for it; where one
+ *        transaction excludes all others, they wait for their turn instead.
  */
 
 import type { EntryState } from "../rules/claim.ts";
@@ -24,7 +26,7 @@ import type { OutboxLog, OutboxWay } from "../outbox/log.ts";
 
 /** Where an entry is. */
 export interface Place extends ScopedKey {
-  /** The primitive: `once`, `http`, `inbox`, `lease`, `version`, `relay`, `pipeline`. */
+  /** The primitive: `once`, `http`, `inbox`, `lease`, `version`, `newest`, `relay`, `pipeline`. */
   readonly kind: string;
 }
 
@@ -57,8 +59,8 @@ export interface Entry {
 /** What becomes of an entry. */
 export interface EntryWrite {
   readonly state: EntryState;
-  /** `next`: a new claim with a new token. `same`: the one that it has. */
-  readonly token: "next" | "same";
+  /** `next`: a new claim with a new token. `same`: the one that it has. `drawn`: the one that `lock` gave for an absent place. */
+  readonly token: "next" | "same" | { readonly drawn: number };
   readonly attempts: number;
   /** From now on. Undefined: no lease. */
   readonly leaseMs: number | undefined;
@@ -77,6 +79,17 @@ export type Expected =
   | { readonly kind: "absent" }
   | { readonly kind: "unchanged"; readonly token: number; readonly revision: number }
   | { readonly kind: "owned"; readonly token: number };
+
+/** The result of `Entries.lock()`. */
+export type Locked =
+  /** There is no entry, and no other transaction can lock the place before the end of this one. The token is for its entry. */
+  | { readonly kind: "absent"; readonly token: number }
+  /** There is one. It is not locked. */
+  | { readonly kind: "found"; readonly entry: Entry }
+  /** Another open transaction has the place, since so long. Undefined: this role may not know how long. */
+  | { readonly kind: "held"; readonly heldMs: number | undefined }
+  /** This transaction would not see what others commit after its begin: it cannot be told from a stale one. */
+  | { readonly kind: "stale" };
 
 /** A found entry with its place. */
 export interface PlacedEntry extends Entry {
@@ -102,6 +115,12 @@ export interface EntryFilter {
 export interface Entries {
   /** Reads an entry. In a transaction it locks the entry until the end: no other transaction writes it meanwhile. */
   find(place: Place): Promise<Entry | undefined>;
+  /**
+   * In a transaction: locks a place without an entry until the end of the transaction, without waiting. It is for work whose
+   * effect is in the transaction: the entry is written at its end, and a lost connection frees the place. A hint alone: the
+   * `put` of an absent entry decides. Only some ledgers have it.
+   */
+  lock?(place: Place): Promise<Locked>;
   /** Answers token and revision of what is there now; undefined: it was not as expected, and nothing was written. */
   put(
     place: Place,

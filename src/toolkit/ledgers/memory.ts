@@ -159,6 +159,14 @@ function entriesOf(
       put(before);
     });
   };
+  const nextToken = (): number => {
+    book.lastToken = nextTokenAt(book.lastToken, clock.nowMs());
+    return book.lastToken;
+  };
+  const tokenOf = (before: Kept | undefined, { token }: EntryWrite): number => {
+    if (typeof token !== "string") return token.drawn;
+    return before !== undefined && token === "same" ? before.token : nextToken();
+  };
   return {
     find: (place) =>
       alone(() => {
@@ -166,16 +174,21 @@ function entriesOf(
         const found = kept.get(idOf(place));
         return found === undefined ? undefined : entryOf(found, clock.nowMs());
       }),
+    lock: (place) =>
+      alone(() => {
+        requirePlace(place);
+        const found = kept.get(idOf(place));
+        return found === undefined
+          ? { kind: "absent", token: nextToken() }
+          : { kind: "found", entry: entryOf(found, clock.nowMs()) };
+      }),
     put: (place, expected, write) =>
       alone((tx) => {
         requirePlace(place);
         const before = kept.get(idOf(place));
         if (!isAsExpected(before, expected)) return undefined;
         // Given tokens stay given, also if this is undone. What is made anew has a new one, also if `same` was asked for.
-        const isNext = write.token === "next" || before === undefined;
-        if (isNext) book.lastToken = nextTokenAt(book.lastToken, clock.nowMs());
-        const token = isNext ? book.lastToken : before.token;
-        const next = written(place, before, write, token, clock.nowMs());
+        const next = written(place, before, write, tokenOf(before, write), clock.nowMs());
         change(tx, idOf(place), next);
         return { token: next.token, revision: next.revision };
       }),
@@ -188,15 +201,7 @@ function entriesOf(
         return true;
       }),
     scan: (filter) => alone(() => scan(kept.values(), filter, clock.nowMs())),
-    nextDue: (kinds) =>
-      alone(() => {
-        const due = [...kept.values()].flatMap(({ place, state, leaseUntilMs }) =>
-          state === "running" && leaseUntilMs !== undefined && kinds.includes(place.kind)
-            ? [leaseUntilMs - clock.nowMs()]
-            : [],
-        );
-        return due.length === 0 ? undefined : due.reduce((one, other) => Math.min(one, other));
-      }),
+    nextDue: (kinds) => alone(() => nextDue(kept.values(), kinds, clock.nowMs())),
     sweep: (max) =>
       alone((tx) => {
         const nowMs = clock.nowMs();
@@ -280,6 +285,15 @@ function scan(
     .toSorted((one, other) => rank(one) - rank(other))
     .slice(0, max)
     .map((one) => ({ ...entryOf(one, nowMs), place: one.place }));
+}
+
+function nextDue(all: Iterable<Kept>, kinds: readonly string[], nowMs: number): number | undefined {
+  const due = [...all].flatMap(({ place, state, leaseUntilMs }) =>
+    state === "running" && leaseUntilMs !== undefined && kinds.includes(place.kind)
+      ? [leaseUntilMs - nowMs]
+      : [],
+  );
+  return due.length === 0 ? undefined : due.reduce((one, other) => Math.min(one, other));
 }
 
 function isSweepable({ state, keepUntilMs, leaseUntilMs }: Kept, nowMs: number): boolean {

@@ -18,12 +18,15 @@ import { prefixOf, quotedText } from "../databases/quoting.ts";
 import type { Query, Row } from "../databases/postgres.ts";
 import { HAS_MARK } from "../databases/postgres-lending.ts";
 import { HapaxError } from "../../base/errors.ts";
-import type { Entries } from "./ledger.ts";
+import type { Entries, Place } from "./ledger.ts";
 import {
   type Dialect,
   entryOf,
   findStatement,
+  integerOf,
   leftOf,
+  lockName,
+  lockStatement,
   nextDueStatement,
   placedOf,
   putStatement,
@@ -41,9 +44,14 @@ const LOCK_MS = 500;
 /** Only COMMIT is missing. */
 const COMMIT_MS = 10_000;
 
-/** An option for the rest of the transaction, which may be this statement alone. It is made before rows are locked. */
+/** An option for the rest of the transaction, which may be this statement alone. */
+function setting(name: string, value: number): string {
+  return `set_config('${name}', '${value}', true)`;
+}
+
+/** As rows of one: it is made before rows are locked. */
 function set(name: string, value: number): string {
-  return `(SELECT set_config('${name}', '${value}', true)) AS hapax_set`;
+  return `(SELECT ${setting(name, value)}) AS hapax_set`;
 }
 
 // now() would be the beginning of the transaction.
@@ -60,16 +68,39 @@ function dialectOf(schema: string | undefined, joined: Query | undefined): Diale
     soughtNow: "(SELECT clock_timestamp())",
     between: (from, to) => `(extract(epoch FROM ${to} - ${from}) * 1000)::float8`,
     data: "data AS bytes",
-    nextToken: `${prefix}hapax_next_token(${quotedText(`${prefix}hapax_tokens`)})`,
+    nextToken: () => `${prefix}hapax_next_token(${quotedText(`${prefix}hapax_tokens`)})`,
+    tryLock: (placeholder) => `pg_try_advisory_xact_lock(${lockIdOf(prefix, placeholder)})`,
+    ofLock: ", current_setting('transaction_isolation') AS isolation",
     // Asked when the row has it. As text, because clients differ in what they make of a boolean.
     ofDrawn: `, (token = (SELECT last_value FROM ${prefix}hapax_tokens))::text AS newest`,
     lockRow: " FOR UPDATE",
     lockFree: " FOR UPDATE SKIP LOCKED",
     guard: isMarked ? ` AND ${HAS_MARK}` : "",
     writing,
+    endingIf: isMarked
+      ? `${setting("idle_in_transaction_session_timeout", COMMIT_MS)} <> '' AND ${HAS_MARK}`
+      : "",
     ending: isMarked ? set("idle_in_transaction_session_timeout", COMMIT_MS) : writing,
     textsOf: (placeholder) => `json_array_elements_text(${placeholder}::text::json)`,
     isChosen: (from) => `ctid = ANY (ARRAY(SELECT ctid ${from}))`,
+  };
+}
+
+/** The number of the lock of a place. Two ledgers of one database have two tables, and so other numbers. */
+function lockIdOf(prefix: string, name: string): string {
+  return `hashtextextended(${name}, ${quotedText(`${prefix}hapax_entries`)}::regclass::oid::bigint)`;
+}
+
+/** Since when another transaction has the lock. Roles do not see when those of others began. */
+function heldStatement(schema: string | undefined, place: Place): Statement {
+  const id = lockIdOf(prefixOf(schema), "$1");
+  return {
+    text: `SELECT (extract(epoch FROM clock_timestamp() - min(xact_start)) * 1000)::float8 AS held
+  FROM pg_locks JOIN pg_stat_activity USING (pid), (SELECT ${id} AS id) AS sought
+  WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND pg_locks.database = datid
+    AND classid::bigint = (id >> 32) & 4294967295 AND objid::bigint = id & 4294967295 AND pid <> pg_backend_pid()
+    AND datname = current_database()`,
+    values: [lockName(place)],
   };
 }
 
@@ -89,12 +120,25 @@ export function postgresEntries(
       const [row] = await all(findStatement(dialect, place, isJoined));
       return row === undefined ? undefined : entryOf(row, bytesOf);
     },
+    async lock(place) {
+      requirePlace(place);
+      const [row] = await all(lockStatement(dialect, place));
+      if (row === undefined) throw new Error("LG11 a lock has an answer");
+      if (row["isolation"] !== "read committed") return { kind: "stale" };
+      const token = row["drawn"] === null ? undefined : integerOf(row["drawn"]);
+      if (token !== undefined && token > 0) return { kind: "absent", token };
+      const [there] = token === 0 ? await all(findStatement(dialect, place, false)) : [];
+      if (there !== undefined) return { kind: "found", entry: entryOf(there, bytesOf) };
+      const [holder] = await all(heldStatement(schema, place));
+      return { kind: "held", heldMs: leftOf(holder?.["held"]) };
+    },
     async put(place, expected, write) {
       requirePlace(place);
       const [row] = await all(putStatement(dialect, place, expected, write));
       if (row === undefined) return undefined;
       const written = writtenOf(row);
-      const isDrawn = expected.kind === "absent" || write.token === "next";
+      const isDrawn =
+        write.token === "next" || (expected.kind === "absent" && write.token === "same");
       if (!isDrawn || row["newest"] === "true") return written;
       // Nothing comes back if it was taken meanwhile, its lease being that short.
       const [again] = await all(redrawStatement(dialect, place, written));

@@ -24,7 +24,8 @@ export function changeOf(write: EntryWrite): string[] {
   const { state, token, attempts, leaseMs, keepMs, fingerprint, data } = write;
   return [
     state,
-    token,
+    // There are no locks here, so none was drawn before.
+    typeof token === "string" ? token : "next",
     String(attempts),
     microsOf(leaseMs),
     leaseMs === undefined ? "" : String(Math.ceil(cut(leaseMs))),

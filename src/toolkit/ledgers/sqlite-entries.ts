@@ -19,7 +19,9 @@ import {
   type Dialect,
   entryOf,
   findStatement,
+  integerOf,
   leftOf,
+  lockStatement,
   nextDueStatement,
   placedOf,
   putStatement,
@@ -47,7 +49,7 @@ const LOCK = "UPDATE hapax_tokens SET last = last WHERE id = 0";
 const RAISE = "UPDATE hapax_tokens SET last = ? WHERE id = 1 AND last < ?";
 
 // A writer has the whole database: rows are not locked.
-const DIALECT: Dialect = {
+const dialectOf = (given: GivenTokens): Dialect => ({
   entries: "hapax_entries",
   placeholder: () => "?",
   after: (placeholder) => `(${SQLITE_NOW} + ${placeholder})`,
@@ -56,16 +58,23 @@ const DIALECT: Dialect = {
   between: (from, to) => `(${to} - ${from})`,
   // libsql ends the process over a list of rows with bytes that are empty.
   data: "NULLIF(data, x'') AS bytes, data = x'' AS isempty",
-  nextToken: `(SELECT max(last + 1, min(${SQLITE_NOW} * 1000, ${TOKEN_CLOCK_MAX})) FROM hapax_tokens WHERE id = 1)`,
+  // Beyond those that were given and rolled back, too.
+  nextToken: (
+    bind,
+  ) => `(SELECT max(last + 1, ${bind(given.max + 1)}, min(${SQLITE_NOW} * 1000, ${TOKEN_CLOCK_MAX}))
+    FROM hapax_tokens WHERE id = 1)`,
+  tryLock: undefined,
+  ofLock: "",
   ofDrawn: "",
   lockRow: "",
   lockFree: "",
   guard: "",
   writing: "",
   ending: "",
+  endingIf: "",
   textsOf: (placeholder) => `json_each(${placeholder})`,
   isChosen: (from) => `rowid IN (SELECT rowid ${from})`,
-};
+});
 
 /** `joined`: the caller has begun a transaction on this connection. */
 export function sqliteEntries(
@@ -73,11 +82,13 @@ export function sqliteEntries(
   joined: RunJoined | undefined,
 ): Entries {
   const isJoined = joined !== undefined;
+  const given = tokensOf(session.connection);
+  const dialect = dialectOf(given);
   const all = ({ text, values }: Statement): readonly Row[] =>
     session.prepare(text).all(...(values as readonly SqliteValue[])) as readonly Row[];
   // Always a promise: what is wrong is a rejection.
   const reading = async <T>(work: () => T): Promise<T> =>
-    joined === undefined ? session.read(work) : joined(work);
+    joined === undefined ? session.read(work) : joined.read(work);
   const writing = async <T>(work: () => T): Promise<T> =>
     joined === undefined ? session.transaction(work) : joined(work);
   return {
@@ -85,16 +96,26 @@ export function sqliteEntries(
       reading(() => {
         requirePlace(place);
         if (isJoined) session.prepare(LOCK).run();
-        const [row] = all(findStatement(DIALECT, place, isJoined));
+        const [row] = all(findStatement(dialect, place, isJoined));
         return row === undefined ? undefined : entryOf(row, sqliteBytes);
+      }),
+    lock: (place) =>
+      reading(() => {
+        requirePlace(place);
+        const [row] = all(lockStatement(dialect, place));
+        if (row === undefined) throw new Error("LG11 a lock has an answer");
+        const token = integerOf(row["drawn"]);
+        const [there] = token === 0 ? all(findStatement(dialect, place, false)) : [];
+        if (there !== undefined) return { kind: "found", entry: entryOf(there, sqliteBytes) };
+        // It may be known outside from now on, also if the transaction is rolled back.
+        given.max = token;
+        return { kind: "absent", token };
       }),
     put: (place, expected, write) =>
       writing(() => {
         requirePlace(place);
-        const given = tokensOf(session.connection);
-        const isNext = write.token === "next" || expected.kind === "absent";
-        if (isNext && given.max > 0) raise(session, given.max);
-        const [row] = all(putStatement(DIALECT, place, expected, write));
+        const isNext = write.token !== "same" || expected.kind === "absent";
+        const [row] = all(putStatement(dialect, place, expected, write));
         if (row === undefined) return undefined;
         const written = writtenOf(row);
         if (isNext) {
@@ -107,15 +128,15 @@ export function sqliteEntries(
       writing(() => {
         requirePlace(place);
         return (
-          expected.kind !== "absent" && all(removeStatement(DIALECT, place, expected)).length > 0
+          expected.kind !== "absent" && all(removeStatement(dialect, place, expected)).length > 0
         );
       }),
     scan: (filter) =>
-      reading(() => all(scanStatement(DIALECT, filter)).map((row) => placedOf(row, sqliteBytes))),
-    nextDue: (kinds) => reading(() => leftOf(all(nextDueStatement(DIALECT, kinds))[0]?.["due"])),
+      reading(() => all(scanStatement(dialect, filter)).map((row) => placedOf(row, sqliteBytes))),
+    nextDue: (kinds) => reading(() => leftOf(all(nextDueStatement(dialect, kinds))[0]?.["due"])),
     // LG8: while another transaction writes there is nothing to gain from waiting; the next sweep finds it.
     sweep: async (max) => {
-      const sweep = (): number => all(sweepStatement(DIALECT, max)).length;
+      const sweep = (): number => all(sweepStatement(dialect, max)).length;
       return joined === undefined ? ((await session.tryTransaction(sweep)) ?? 0) : joined(sweep);
     },
   };

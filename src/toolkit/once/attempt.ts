@@ -15,6 +15,7 @@ import { failpoint } from "../../base/failpoint.ts";
 import { pause } from "../../base/pause.ts";
 import type { Entry, Ledger } from "../ledgers/ledger.ts";
 import { acquire, type Claim } from "./claiming.ts";
+import { acquireLocked, type AcquiredLock, endedOf, findEnded, mayLock } from "./locking.ts";
 import { growingPauses } from "./pauses.ts";
 import { encodeFailure } from "./result.ts";
 import type { Bytes, Encodable, JobWork, OnceJob } from "./options.ts";
@@ -60,8 +61,14 @@ async function attempt<Tx>(
   const { work } = job;
   let claim: Claim<Tx> | undefined;
   try {
+    let isSought = isKnown;
+    if (work.effect === "transaction" && mayLock(ledger, job.terms)) {
+      const outcome = await attemptLocked(ledger, job, work, isKnown, onClaimed);
+      if (outcome !== "claims first") return outcome;
+      isSought = true;
+    }
     const key = work.effect === "transaction" ? "" : await work.key();
-    const acquired = await acquire(ledger, job.place, job.terms, job.tools, isKnown);
+    const acquired = await acquire(ledger, job.place, job.terms, job.tools, isSought);
     if (acquired.kind === "done") return endedBefore(acquired.entry);
     if (acquired.kind !== "claimed") return { kind: acquired.kind, entry: acquired.entry };
     ({ claim } = acquired);
@@ -101,8 +108,9 @@ async function heeding<Tx, T>(
   { signal }: OnceJob<Tx>,
   run: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  // CK5: also if the work does not heed its signal.
-  const limited = (heard: AbortSignal): Promise<T> => unlessAborted(run(heard), claim.overtime);
+  // CK5: also if the work does not heed its signal. The transaction of a lock ends with it.
+  const limited = (heard: AbortSignal): Promise<T> =>
+    claim.isLock ? run(heard) : unlessAborted(run(heard), claim.overtime);
   if (signal === undefined) return await limited(claim.signal);
   const either = new AbortController();
   const stops = [claim.signal, signal].map((source) => {
@@ -135,22 +143,9 @@ async function workInTransaction<Tx>(
         isTaken = true;
         return;
       }
-      await failpoint("once.began");
-      let data: Bytes;
-      try {
-        const { token, attempts: attempt } = claim;
-        const result = await heeding(claim, job, (heard) =>
-          work.run({ tx, signal: heard, token, attempt }),
-        );
-        data = result();
-      } catch (error) {
+      ended = await workInside(ledger.in(tx), tx, claim, job, work, (error) => {
         thrown = { error };
-        throw error;
-      }
-      await failpoint("once.worked");
-      await claim.complete(ledger.in(tx), "done", data);
-      await failpoint("once.completed");
-      ended = endedBy(claim, data);
+      });
     }, claim.signal);
   } catch (error) {
     if (thrown !== undefined) return await fail(ledger, claim, job, thrown.error);
@@ -162,6 +157,86 @@ async function workInTransaction<Tx>(
   if (isTaken) return "taken";
   await failpoint("once.committed");
   return endedBy(claim, (ended as Ended | undefined)?.data);
+}
+
+/** CK7: claims, works and records in one transaction. */
+async function attemptLocked<Tx>(
+  ledger: Ledger<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "transaction">,
+  isKnown: boolean,
+  onClaimed: () => void,
+): Promise<AttemptOutcome | "claims first" | "taken"> {
+  const known = isKnown ? await ledger.entries.find(job.place) : undefined;
+  // Without a transaction: a call that waits looks often.
+  if (known !== undefined) return outcomeOf(endedOf(known, job.terms) ?? { kind: "claims first" });
+  const over = new AbortController();
+  let claim: Claim<Tx> | undefined;
+  let thrown: { readonly error: unknown } | undefined;
+  let ended: Ended | undefined;
+  try {
+    const outcome = await ledger.transaction(async (tx) => {
+      const inside = ledger.in(tx);
+      const acquired = await acquireLocked(ledger, inside, job.place, job.terms, job.tools, over);
+      if (acquired.kind !== "locked") return outcomeOf(acquired);
+      const held = acquired.claim;
+      claim = held;
+      await failpoint("once.claimed");
+      onClaimed();
+      ended = await workInside(inside, tx, held, job, work, (error) => {
+        thrown = { error };
+      });
+      return ended;
+    }, over.signal);
+    if (ended !== undefined) await failpoint("once.committed");
+    return outcome;
+  } catch (error) {
+    if (claim === undefined) throw error;
+    if (thrown !== undefined) return await fail(ledger, claim, job, thrown.error);
+    if (ended !== undefined) return await settle(ledger, claim, job, ended, error);
+    // Another one had ended between the look at the entry and the lock. The entry says what to do.
+    if (claim.isLate) return "taken";
+    const held = claim;
+    await leave(() => held.release());
+    throw error;
+  } finally {
+    claim?.stop();
+  }
+}
+
+function outcomeOf<Tx>(
+  acquired: Exclude<AcquiredLock<Tx>, { readonly kind: "locked" }>,
+): AttemptOutcome | "claims first" {
+  if (acquired.kind === "claims first") return acquired.kind;
+  const { kind, entry } = acquired;
+  return kind === "done" ? endedBefore(entry) : { kind, entry };
+}
+
+/** Does the work in its transaction, and writes its end. `onThrown` gets what the work has thrown. */
+async function workInside<Tx>(
+  inside: Ledger<Tx>,
+  tx: Tx,
+  claim: Claim<Tx>,
+  job: OnceJob<Tx>,
+  work: Worked<Tx, "transaction">,
+  onThrown: (error: unknown) => void,
+): Promise<Ended> {
+  await failpoint("once.began");
+  let data: Bytes;
+  try {
+    const { token, attempts: attempt } = claim;
+    const result = await heeding(claim, job, (heard) =>
+      work.run({ tx, signal: heard, token, attempt }),
+    );
+    data = result();
+  } catch (error) {
+    onThrown(error);
+    throw error;
+  }
+  await failpoint("once.worked");
+  await claim.complete(inside, "done", data);
+  await failpoint("once.completed");
+  return endedBy(claim, data);
 }
 
 /** Works in the caller's transaction. The claim is invisible to others until that commits, so nothing renews it. */
@@ -279,7 +354,9 @@ async function settle<Tx>(
 ): Promise<Ended> {
   const entry = await lookUp(ledger, job, error);
   if (entry?.token === claim.token && entry.state === "done") return ended;
-  if (entry?.token === claim.token && entry.state === "running") {
+  // CK7: without an entry, a claim that was only a lock has ended without a commit.
+  const isUndone = entry === undefined && claim.isLock;
+  if (isUndone || (entry?.token === claim.token && entry.state === "running")) {
     // A COMMIT that the database refuses is a failure of the work. A COMMIT that it could not do is not.
     if (isRefusal(error)) return await fail(ledger, claim, job, error);
     await leave(() => claim.release());
@@ -313,7 +390,8 @@ async function lookUp<Tx>(
   const reading = async (): Promise<Entry | undefined> => {
     for (;;) {
       try {
-        return await ledger.transaction((tx) => ledger.in(tx).entries.find(job.place));
+        const entry = await ledger.transaction((tx) => findEnded(ledger.in(tx), job.place));
+        if (entry !== "open") return entry;
       } catch {
         // The database is not back yet. If it does not come back in time, the caller gets `cause`.
       }

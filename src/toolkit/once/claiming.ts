@@ -2,13 +2,16 @@
  * Claims a key in a ledger, keeps the claim alive, and ends it. processOnce, the idempotency keys of HTTP APIs and their
  * completer share it. toolkit/rules/claim.ts decides who may claim.
  *
- *   CK1  the claim is committed before its work begins, so that all other callers see it;
+ *   CK1  the claim is committed before its work begins, so that all other callers see it; or, for work in a transaction that keeps
+ *        no count of its attempts, it is the lock of its place in that transaction (CK7);
  *   CK2  a claim is renewed at a third of its lease; one that cannot be renewed in time aborts its signal before it ends;
  *   CK3  the end of a claim is written only under its token, in the transaction of its work: a lost claim rolls back;
  *   CK4  where one transaction excludes all others, a claim is neither renewed nor lost once its work waits for its
  *        transaction: a queue of such works would outlast any lease. The entry that the transaction finds decides;
  *   CK6  a clock that is set back does not block the key of a dead process for longer than its lease;
- *   CK5  work that never ends keeps its key for a bounded time: then the claim is given up, and the caller gets an error.
+ *   CK5  work that never ends keeps its key for a bounded time: then the claim is given up, and the caller gets an error;
+ *   CK7  a claim that is only a lock is written down with its lease if its work is not over soon. So a lock that is older, and
+ *        has no entry, belongs to a process that stands still: others may take its work over, and its end is refused.
  */
 
 import { type Clock, systemClock } from "../../base/clock.ts";
@@ -18,6 +21,7 @@ import { failpoint } from "../../base/failpoint.ts";
 import type { Entry, EntryWrite, Expected, Ledger, Place } from "../ledgers/ledger.ts";
 import { type Meter, noMeter } from "../meters/meter.ts";
 import { type Random, systemRandom } from "../../base/random.ts";
+import { LOCK_MS_MAX, UNWRITTEN_MS } from "./limits.ts";
 
 /** Clock, randomness and metrics of a primitive. All have defaults; tests replace the clock and the randomness. */
 export interface Tools {
@@ -42,6 +46,8 @@ export interface ClaimTerms extends ClaimRequest {
   readonly retainMs: number;
   /** CK5: how long the claim is renewed. Undefined: until it ends. */
   readonly workMsMax?: number;
+  /** CK7: the claim may be the lock of its place. */
+  readonly locks?: boolean;
 }
 
 /** The result of `acquire()`: the claim, or the entry that says why there is none. */
@@ -146,7 +152,7 @@ async function shortened<Tx>(ledger: Ledger<Tx>, place: Place, entry: Entry): Pr
 const LOCKED_MS = 1_000;
 
 /** Stands for an entry of a transaction that is not committed yet. */
-const UNSEEN: Entry = {
+export const UNSEEN: Entry = {
   token: 0,
   revision: 0,
   state: "running",
@@ -202,14 +208,19 @@ export class Claim<Tx> implements ClaimFacts {
   readonly #ledger: Ledger<Tx>;
   readonly #terms: ClaimTerms;
   readonly #tools: ResolvedTools;
-  readonly #lost = new AbortController();
-  readonly #overtime = new AbortController();
+  readonly #lost: AbortController;
+  /** Made when it is asked for: most work ends in time. */
+  #overtime: AbortController | undefined;
   #deadlineMs: number;
   #cancelWork: () => void = () => undefined;
   #cancelRenewal: () => void = () => undefined;
   #cancelDeadline: () => void = () => undefined;
   #isOver = false;
   #pauses = 0;
+  /** CK7: false while the claim is only a lock. */
+  #isWritten: boolean;
+  /** CK7: the write that writes the claim down. It may still come after the end of the transaction. */
+  #writing: Promise<unknown> | undefined;
 
   constructor(
     ledger: Ledger<Tx>,
@@ -217,6 +228,7 @@ export class Claim<Tx> implements ClaimFacts {
     terms: ClaimTerms,
     tools: ResolvedTools,
     startedMs: number,
+    lock?: AbortController,
   ) {
     this.place = facts.place;
     this.token = facts.token;
@@ -227,7 +239,10 @@ export class Claim<Tx> implements ClaimFacts {
     this.#terms = terms;
     this.#tools = tools;
     // Counted from before the call: the lease in the database began later, so it also ends later.
-    this.#deadlineMs = startedMs + terms.leaseMs * (1 - MARGIN);
+    this.#lost = lock ?? new AbortController();
+    this.isLock = lock !== undefined;
+    this.#isWritten = !this.isLock;
+    this.#deadlineMs = startedMs + (this.isLock ? LOCK_MS_MAX : terms.leaseMs) * (1 - MARGIN);
     if (terms.workMsMax !== undefined) this.#limit(terms.workMsMax);
     // CK4: nothing says how long the transactions in front of it take.
     if (ledger.supports.isExclusive && terms.effect === "transaction") this.#pauses = 1;
@@ -243,12 +258,18 @@ export class Claim<Tx> implements ClaimFacts {
 
   /** CK5: aborts when the work has taken too long; `signal` does so too. */
   get overtime(): AbortSignal {
+    this.#overtime ??= new AbortController();
     return this.#overtime.signal;
   }
 
   get meter(): Meter {
     return this.#tools.meter;
   }
+
+  /** CK7: whether the claim began as a lock, without an entry. */
+  readonly isLock: boolean;
+  /** CK7: whether another one had made the entry before the end of this lock. */
+  isLate = false;
 
   /** CK2: throws the signal's reason if the claim is lost. Reads the clock: after a pause of the process timers are late. */
   requireHeld(): void {
@@ -268,6 +289,8 @@ export class Claim<Tx> implements ClaimFacts {
     data: Uint8Array | undefined,
     retainMs: number | undefined = this.#terms.retainMs,
   ): Promise<void> {
+    // CK7: a process that stood still beyond its time has lost its lock, also if no other has taken the work.
+    if (!this.#isWritten) this.requireHeld();
     // A renewal after the end would take the end for a loss.
     this.stop();
     await this.#end(ledger, {
@@ -284,7 +307,8 @@ export class Claim<Tx> implements ClaimFacts {
   /** Gives the key back at once, with its count of attempts and its progress. Does nothing if the claim is lost already. */
   async release(): Promise<void> {
     this.stop();
-    await this.#ledger.entries.put(this.place, this.#owned(), {
+    await this.#writing;
+    const write: EntryWrite = {
       state: "released",
       token: "same",
       attempts: this.attempts,
@@ -292,7 +316,10 @@ export class Claim<Tx> implements ClaimFacts {
       keepMs: this.#terms.retainMs,
       fingerprint: "same",
       data: "same",
-    });
+    };
+    // CK7: what failed has begun, also if its claim was only a lock.
+    if (!this.#isWritten && (await this.#make(this.#ledger, write))) return;
+    await this.#ledger.entries.put(this.place, this.#owned(), write);
   }
 
   /** OC5: ends the lease at once, as if the claim were lost: the next attempt asks for its outcome. */
@@ -305,6 +332,7 @@ export class Claim<Tx> implements ClaimFacts {
   /** Removes the entry, as if the key had never been claimed. */
   async forget(): Promise<void> {
     this.stop();
+    await this.#writing;
     await this.#ledger.entries.remove(this.place, this.#owned());
   }
 
@@ -343,7 +371,7 @@ export class Claim<Tx> implements ClaimFacts {
   #limit(workMsMax: number): void {
     this.#cancelWork = this.#tools.clock.after(workMsMax, () => {
       const error = this.#lose(`the work took longer than workMsMax=${workMsMax}`);
-      this.#overtime.abort(error);
+      this.#overtime?.abort(error);
     });
   }
 
@@ -368,26 +396,48 @@ export class Claim<Tx> implements ClaimFacts {
   }
 
   async #end(ledger: Ledger<Tx>, write: EntryWrite): Promise<void> {
+    // CK7: the end of a lock is a new entry, unless the claim was written down meanwhile.
+    if (!this.#isWritten) {
+      if (await this.#make(ledger, write)) return;
+      this.isLate = true;
+    }
     const written = await ledger.entries.put(this.place, this.#owned(), write);
     if (written !== undefined) return;
     this.#tools.meter.add("fenced_total", 1, { primitive: this.place.kind });
     throw this.#lose();
   }
 
+  /** CK7: makes the entry of a lock. False: there is one, which may be its own. */
+  async #make(ledger: Ledger<Tx>, write: EntryWrite): Promise<boolean> {
+    const { fingerprint } = this.#terms;
+    const made = await ledger.entries.put(this.place, ABSENT, {
+      ...write,
+      token: { drawn: this.token },
+      fingerprint: { value: fingerprint },
+      data: write.data === "same" ? { value: undefined } : write.data,
+    });
+    return made !== undefined;
+  }
+
   #renewLater(): void {
     if (this.#isResting()) return;
     this.#cancelRenewal();
-    this.#cancelRenewal = this.#tools.clock.after(this.#terms.leaseMs / 3, () => {
-      void this.#renew();
+    const delayMs = this.#isWritten ? this.#terms.leaseMs / 3 : UNWRITTEN_MS;
+    this.#cancelRenewal = this.#tools.clock.after(delayMs, () => {
+      if (this.#isWritten) void this.#renew();
+      else this.#writing = this.#renew();
     });
   }
 
   async #renew(): Promise<void> {
     const startedMs = this.#tools.clock.steadyMs();
     try {
-      const written = await this.#ledger.entries.put(this.place, this.#owned(), this.#running());
+      const isHeld =
+        (!this.#isWritten && (await this.#make(this.#ledger, this.#running()))) ||
+        (await this.#ledger.entries.put(this.place, this.#owned(), this.#running())) !== undefined;
+      if (isHeld) this.#isWritten = true;
       if (this.#isOver) return;
-      if (written === undefined) {
+      if (!isHeld) {
         this.#lose();
         return;
       }

@@ -13,13 +13,22 @@
 import { decideMessageAge } from "../rules/inbox-window.ts";
 import { HapaxError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoint.ts";
+import { pause } from "../../base/pause.ts";
 import type { Entries, EntryWrite, Ledger, Place } from "../ledgers/ledger.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import { Check } from "./check.ts";
 import { type ResolvedTools, resolveTools, type Tools } from "./claiming.ts";
-import { LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN, RETAIN_MS_MAX } from "./limits.ts";
+import {
+  LEASE_MS_DEFAULT,
+  LEASE_MS_MAX,
+  LEASE_MS_MIN,
+  LOCK_MS_MAX,
+  RETAIN_MS_MAX,
+  WAIT_MS_MAX,
+} from "./limits.ts";
 import type { OnceCallContext } from "./options.ts";
-import { processOnce } from "./process-once.ts";
+import { growingPauses } from "./pauses.ts";
+import { InProgress, processOnce } from "./process-once.ts";
 
 /** Options of an inbox. */
 export interface InboxOptions extends Tools {
@@ -51,12 +60,13 @@ export interface Inbox<Tx> {
    * Handles a message, unless it was handled before. Its `key` is the id of the message, and its `scope` is what made the id:
    * a broker, a webhook, a stream. The work and the note that it was done are one transaction: if the work throws, both are
    * rolled back. `sentAtMs` is the time of sending, by the sender's clock: an unknown message older than `retainMs` is
-   * refused with `key_expired`.
+   * refused with `key_expired`. `waitMs` is how long to wait for another delivery of the message that is being handled; then
+   * `in_progress` is thrown. Without it the call waits until that one ends, and keeps its connection.
    */
   handle<T>(
     message: ScopedKey,
     work: (tx: Tx) => T | Promise<T>,
-    options?: { readonly sentAtMs?: number },
+    options?: { readonly sentAtMs?: number; readonly waitMs?: number },
   ): Promise<InboxResult<T>>;
   /** Returns the same inbox inside your own transaction. If `handle` throws, roll your transaction back. */
   in(tx: Tx): Inbox<Tx>;
@@ -127,17 +137,22 @@ function inboxOf<Tx>(ledger: Ledger<Tx>, terms: Terms): Inbox<Tx> {
     async handle<T>(
       message: ScopedKey,
       work: (tx: Tx) => T | Promise<T>,
-      { sentAtMs }: { readonly sentAtMs?: number } = {},
+      { sentAtMs, waitMs }: { readonly sentAtMs?: number; readonly waitMs?: number } = {},
     ): Promise<InboxResult<T>> {
-      const place = placeOf(message, sentAtMs, terms);
-      const handled = await ledger.transaction(async (tx): Promise<InboxResult<T>> => {
-        const isNew = await note(ledger.in(tx).entries, place, sentAtMs, terms);
-        if (!isNew) return { isDuplicate: true };
-        await failpoint("inbox.began");
-        const result = await work(tx);
-        await failpoint("inbox.worked");
-        return { isDuplicate: false, result };
-      });
+      const place = placeOf(message, sentAtMs, waitMs, terms);
+      const once = (): Promise<InboxResult<T> | "held"> =>
+        ledger.transaction(async (tx): Promise<InboxResult<T> | "held"> => {
+          const { entries } = ledger.in(tx);
+          // The note of a message that is being handled would wait for its end.
+          if (waitMs !== undefined && (await entries.lock?.(place))?.kind === "held") return "held";
+          const isNew = await note(entries, place, sentAtMs, terms);
+          if (!isNew) return { isDuplicate: true };
+          await failpoint("inbox.began");
+          const result = await work(tx);
+          await failpoint("inbox.worked");
+          return { isDuplicate: false, result };
+        });
+      const handled = await untilFree(once, place, waitMs ?? 0, terms.tools);
       const { isDuplicate } = handled;
       if (!ledger.isJoined && !isDuplicate) await failpoint("inbox.committed");
       terms.tools.meter.add(isDuplicate ? "duplicates_total" : "claims_total", 1, LABELS);
@@ -160,9 +175,9 @@ function inboxElsewhere<Tx>(
     async handle<T>(
       message: ScopedKey,
       work: (call: OnceCallContext) => T | Promise<T>,
-      { sentAtMs }: { readonly sentAtMs?: number } = {},
+      { sentAtMs, waitMs }: { readonly sentAtMs?: number; readonly waitMs?: number } = {},
     ): Promise<InboxResult<T>> {
-      const { key } = placeOf(message, sentAtMs, terms);
+      const { key } = placeOf(message, sentAtMs, waitMs, terms);
       const scope = JSON.stringify(["inbox", terms.consumer, message.scope]);
       const place = { kind: "once", scope, key };
       const age = decideMessageAge(sentAtMs, tools.clock.nowMs(), retainMs);
@@ -178,19 +193,48 @@ function inboxElsewhere<Tx>(
       const handling = async (call: OnceCallContext): Promise<void> => {
         handled = { isDuplicate: false, result: await work(call) };
       };
-      const { isDuplicate } = await processOnce(ledger, { scope, key }, handling, options);
+      const { isDuplicate } = await processOnce(ledger, { scope, key }, handling, {
+        ...options,
+        waitMs: waitMs ?? 0,
+      });
       return isDuplicate ? { isDuplicate } : handled;
     },
   };
 }
 
-function placeOf(message: ScopedKey, sentAtMs: number | undefined, { consumer }: Terms): Place {
+/** Tries again while another transaction handles the message. */
+async function untilFree<T>(
+  handle: () => Promise<T | "held">,
+  { scope, key }: Place,
+  waitMs: number,
+  { clock, random, meter }: ResolvedTools,
+): Promise<T> {
+  const endMs = clock.steadyMs() + waitMs;
+  for (const nextMs = growingPauses(random); ;) {
+    const handled = await handle();
+    if (handled !== "held") return handled;
+    const leftMs = endMs - clock.steadyMs();
+    if (leftMs <= 0) {
+      meter.add("in_progress_total", 1, LABELS);
+      throw new InProgress(`scope=${scope} key=${key}`, LOCK_MS_MAX);
+    }
+    await pause(clock, Math.min(nextMs(), leftMs));
+  }
+}
+
+function placeOf(
+  message: ScopedKey,
+  sentAtMs: number | undefined,
+  waitMs: number | undefined,
+  { consumer }: Terms,
+): Place {
   const check = new Check();
   const { scope, key } = check.identity(message);
   const both = check.name("consumer and scope", JSON.stringify([consumer, scope]));
   // Ignored there, a message that is too old to be known would be handled again.
   if ("sentAtMs" in Object(message))
     check.problem("sentAtMs is in the message: pass it in the options, behind the work");
+  check.whole("waitMs", waitMs, 0, 0, WAIT_MS_MAX);
   if (sentAtMs !== undefined && !Number.isFinite(sentAtMs))
     check.problem(`sentAtMs=${sentAtMs} is not a time`);
   check.end("invalid_request");

@@ -25,6 +25,12 @@ export interface OnceOptions<T> extends Tools {
   readonly onFailure?: "retry" | "remember" | "forget";
   /** How often the work may be begun; after that, calls throw `attempts_exhausted`. Default: no limit. */
   readonly attemptsMax?: number;
+  /**
+   * True: the claim is committed before the work begins, so that others see it as running, and attempts are counted. That is a
+   * second commit. False: work in a transaction is one commit; it is seen as running when it has taken a moment. Default:
+   * true with `attemptsMax` or `onFailure: "remember"`, which need it, and for work elsewhere.
+   */
+  readonly claimsFirst?: boolean;
   /** How long to wait for the result of another process, in milliseconds. Default 0: throw `in_progress` at once. */
   readonly waitMs?: number;
   /**
@@ -169,13 +175,26 @@ export function resolveOnce<Tx, T>(
     check.problem(
       "onFailure=forget would repeat, unasked, what effect=probed says must be asked for",
     );
+  // Attempts that leave no trace cannot be counted, and a failure that is kept needs an entry.
+  const isCounted = options.attemptsMax !== undefined || onFailure === "remember";
+  const claimsFirst = options.claimsFirst ?? isCounted;
+  if (isCounted && !claimsFirst)
+    check.problem("claimsFirst=false keeps no count of attempts and no failure");
   checkWords(check, fn, options);
   check.end();
   // T is the type of the work's result; JSON is the default for all types.
   const codec = options.codec ?? (jsonCodec as ResultCodec<T>);
   return {
     place,
-    terms: { fingerprint, effect, attemptsMax, leaseMs, retainMs, workMsMax },
+    terms: {
+      fingerprint,
+      effect,
+      attemptsMax,
+      leaseMs,
+      retainMs,
+      workMsMax,
+      locks: effect === "transaction" && !claimsFirst,
+    },
     tools: resolveTools(options),
     clock: options.clock ?? waitingClock,
     onFailure,

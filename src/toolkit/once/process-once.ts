@@ -119,7 +119,7 @@ export async function processOnce<Tx, T>(
     | ((context: OnceCallContext) => T | Promise<T>),
   options: ResolvedOnceOptions<T> = {},
 ): Promise<OnceResult<T>> {
-  const job = resolveOnce(identity, fn, options);
+  const job = resolveOnce(identity, fn, withinTransactions(ledger, options));
   requireSupport(ledger, job);
   const { data, isDuplicate, token } = await untilEnded(ledger, job);
   // The default codec can decode everything that it has encoded.
@@ -136,6 +136,24 @@ interface Result {
   readonly data: Bytes;
   readonly isDuplicate: boolean;
   readonly token: number;
+}
+
+/** Refuses times that no transaction of the ledger may take. The default becomes the longest one. */
+function withinTransactions<Tx, T>(
+  { name, supports }: Ledger<Tx>,
+  options: ResolvedOnceOptions<T>,
+): ResolvedOnceOptions<T> {
+  const { transactionMsMax: most } = supports;
+  if (most === undefined || (options.effect ?? "transaction") !== "transaction") return options;
+  for (const [word, ms = 0] of [
+    ["leaseMs", options.leaseMs],
+    ["workMsMax", options.workMsMax],
+  ] as const)
+    if (ms > most) {
+      const facts = `${word}=${ms} transactionMsMax=${most}`;
+      throw new HapaxError("unsupported", `ledger=${name} ends longer transactions; ${facts}`);
+    }
+  return { ...options, workMsMax: options.workMsMax ?? most };
 }
 
 function requireSupport<Tx>(ledger: Ledger<Tx>, { work, onFailure, waitMs }: OnceJob<Tx>): void {

@@ -1,0 +1,95 @@
+/**
+ * Claims a key by the lock of its place, in the transaction of its work (CK7 in claiming.ts): the work and its end are one
+ * commit. A lost connection frees the key at once. The entry that the work leaves behind decides, so a lock that does not hold
+ * does no harm: of two that work at once, the second cannot write its end.
+ */
+
+import { pause } from "../../base/pause.ts";
+import { decideClaim } from "../rules/claim.ts";
+import type { Entry, Ledger, Place } from "../ledgers/ledger.ts";
+import { Claim, type ClaimTerms, type ResolvedTools, UNSEEN } from "./claiming.ts";
+import { LOCK_MS_MAX } from "./limits.ts";
+import { growingPauses } from "./pauses.ts";
+
+/** The result of `acquireLocked()`. `claims first`: the key needs a claim that is committed before its work begins. */
+export type AcquiredLock<Tx> =
+  | { readonly kind: "locked"; readonly claim: Claim<Tx> }
+  | { readonly kind: "done" | "failed" | "mismatch" | "running"; readonly entry: Entry }
+  | { readonly kind: "claims first" };
+
+/** Returns whether a claim with these terms may be a lock. */
+export function mayLock<Tx>({ entries, isJoined }: Ledger<Tx>, terms: ClaimTerms): boolean {
+  return terms.locks === true && !isJoined && entries.lock !== undefined;
+}
+
+/**
+ * Claims the key in the transaction of the work, or says why not. Does not wait. `inside` is `ledger.in(tx)`. `over` aborts when the
+ * claim is lost: its signal must end that transaction, and so the work (CK5).
+ */
+export async function acquireLocked<Tx>(
+  ledger: Ledger<Tx>,
+  inside: Ledger<Tx>,
+  place: Place,
+  terms: ClaimTerms,
+  tools: ResolvedTools,
+  over: AbortController,
+): Promise<AcquiredLock<Tx>> {
+  const startedMs = tools.clock.steadyMs();
+  const locked = await inside.entries.lock?.(place);
+  switch (locked?.kind) {
+    case "absent": {
+      const facts = { place, token: locked.token, attempts: 1, isTakeover: false, data: undefined };
+      tools.meter.add("claims_total", 1, { primitive: place.kind });
+      return { kind: "locked", claim: new Claim(ledger, facts, terms, tools, startedMs, over) };
+    }
+    case "found":
+      return endedOf(locked.entry, terms) ?? { kind: "claims first" };
+    case "held": {
+      const leaseLeftMs = LOCK_MS_MAX - (locked.heldMs ?? 0);
+      if (leaseLeftMs > 0) return { kind: "running", entry: { ...UNSEEN, leaseLeftMs } };
+      tools.meter.add("takeovers_total", 1, { primitive: place.kind });
+      return { kind: "claims first" };
+    }
+    default:
+      return { kind: "claims first" };
+  }
+}
+
+/** Returns the end that an entry has for this caller. Undefined: work is still to be done, or is being done. */
+export function endedOf(
+  entry: Entry,
+  terms: ClaimTerms,
+): { readonly kind: "done" | "failed" | "mismatch"; readonly entry: Entry } | undefined {
+  const { kind } = decideClaim(entry, terms);
+  return kind === "done" || kind === "failed" || kind === "mismatch" ? { kind, entry } : undefined;
+}
+
+/**
+ * Looks up how work has ended whose COMMIT got no answer. Call it inside a transaction. `open`: the transaction in doubt has
+ * not ended yet.
+ */
+export async function findEnded<Tx>(
+  inside: Ledger<Tx>,
+  place: Place,
+): Promise<Entry | "open" | undefined> {
+  const locked = await inside.entries.lock?.(place);
+  if (locked?.kind === "held") return "open";
+  // Read again: the other one may have ended between the begin of that statement and the lock.
+  return await inside.entries.find(place);
+}
+
+/** As `findEnded`, in transactions of its own, until the transaction in doubt has ended. Throws if it does not end in time. */
+export async function untilEnded<Tx>(
+  ledger: Ledger<Tx>,
+  place: Place,
+  waitMs: number,
+  { clock, random }: ResolvedTools,
+): Promise<Entry | undefined> {
+  const endMs = clock.steadyMs() + waitMs;
+  for (const nextMs = growingPauses(random); ;) {
+    const entry = await ledger.transaction((tx) => findEnded(ledger.in(tx), place));
+    if (entry !== "open") return entry;
+    if (clock.steadyMs() >= endMs) throw new Error("a transaction does not end");
+    await pause(clock, nextMs());
+  }
+}
