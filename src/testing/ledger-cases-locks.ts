@@ -35,7 +35,7 @@ export const ledgerLockCases: readonly LedgerCase[] = [
   {
     title:
       "LG11 a locked place gets its entry under the token of its lock, with the effect or not at all",
-    needs: "locks",
+    needs: "locks in transactions",
     run: async (target) => {
       const ledger = await target.open();
       const [kept, lost] = [freshPlace(), freshPlace()];
@@ -67,7 +67,7 @@ export const ledgerLockCases: readonly LedgerCase[] = [
   },
   {
     title: "LG11 a place with an entry is not locked: its entry is answered",
-    needs: "locks",
+    needs: "locks in transactions",
     run: async (target) => {
       const ledger = await target.open();
       const place = freshPlace();
@@ -81,7 +81,7 @@ export const ledgerLockCases: readonly LedgerCase[] = [
   },
   {
     title: "LG11 of two open transactions one locks a place, and the other does not wait for it",
-    needs: "locks",
+    needs: "locks in transactions",
     run: async (target) => {
       const [one, other] = await openMany(target, 2);
       assert.ok(one !== undefined && other !== undefined);
@@ -115,7 +115,7 @@ export const ledgerLockCases: readonly LedgerCase[] = [
   {
     title:
       "LG11 LG2 the entry decides, and not the lock: one that was made meanwhile is not replaced",
-    needs: "locks",
+    needs: "locks in transactions",
     run: async (target) => {
       const [one, other] = await openMany(target, 2);
       assert.ok(one !== undefined && other !== undefined);

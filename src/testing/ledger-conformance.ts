@@ -59,7 +59,7 @@ export function whySkipped<Tx>(
     nothing: true,
     transactions: ledger.supports.transactions,
     "synchronous transactions": ledger.transactionSync !== undefined,
-    locks: ledger.entries.lock !== undefined,
+    "locks in transactions": ledger.entries.lock !== undefined,
   }[needs];
   return isOffered ? undefined : `the ledger ${ledger.name} has no ${needs}`;
 }
