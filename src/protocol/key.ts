@@ -5,7 +5,7 @@
  */
 
 import { HEADER } from "./headers.ts";
-import type { KeyMark } from "../streams/core/key-window.ts";
+import type { KeyMark } from "../base/key-window.ts";
 import { keyProblem, parseIdempotencyKey } from "./idempotency-key.ts";
 import { invalid } from "./refusal.ts";
 

@@ -5,7 +5,7 @@ import { digestContent } from "../streams/core/content-digest.ts";
 import type { Change } from "../streams/core/change.ts";
 import { imageOfGroups } from "../streams/core/group-image.ts";
 import type { GroupBook } from "../streams/core/group-state.ts";
-import { KeyWindow, type KeyWindowView } from "../streams/core/key-window.ts";
+import { KeyWindow, type KeyWindowView } from "../base/key-window.ts";
 import type { StoredKey } from "../streams/core/keys.ts";
 import type { ProducerMark } from "../streams/core/producer.ts";
 import { NEVER_EXPIRES, type StreamState } from "../streams/core/stream.ts";

@@ -4,7 +4,7 @@
  */
 
 import type { Change } from "../../src/streams/core/change.ts";
-import { KeyWindow } from "../../src/streams/core/key-window.ts";
+import { KeyWindow } from "../../src/base/key-window.ts";
 import type { Offset, StreamId } from "../../src/streams/core/types.ts";
 import { applyChange, createWorld, type World } from "../../src/streams/core/world.ts";
 import type { Store } from "../../src/streams/store.ts";

@@ -2,13 +2,13 @@
 
 import type { Fault } from "./faults.ts";
 
-const KEY_WINDOW = "src/streams/core/key-window.test.ts";
+const KEY_WINDOW = "src/base/key-window.test.ts";
 
 export const keyFaults: readonly Fault[] = [
   {
     name: "a key that left the window leaves a gap before others",
     guarantee: "G15",
-    file: "src/streams/core/key-window-index.ts",
+    file: "src/base/key-window-index.ts",
     find: "if (distance < ((slot - gap) & mask)) continue;",
     replace: "if (distance >= 0) continue;",
     caughtBy: {
@@ -19,7 +19,7 @@ export const keyFaults: readonly Fault[] = [
   {
     name: "the place of a key is taken for its ordinal",
     guarantee: "G15",
-    file: "src/streams/core/key-window-entries.ts",
+    file: "src/base/key-window-entries.ts",
     find: "return this.#first + ((place - this.#first) & PLACE_MASK);",
     replace: "return place;",
     caughtBy: {

@@ -11,8 +11,12 @@
  * PROTOCOL.md §16. Pure: time and the durable tail come in as arguments.
  */
 
-import type { KeyMark, KeyWindow, KeyWindowView } from "./key-window.ts";
+import type { KeyMark, KeyWindow, KeyWindowView } from "../../base/key-window.ts";
 import type { Offset, TimeMs } from "./types.ts";
+
+/** The keys of a stream: each has the end offset of its append, and journal time. */
+export type StreamKeyWindow = KeyWindow<Offset, TimeMs>;
+export type StreamKeyWindowView = KeyWindowView<Offset, TimeMs>;
 
 /** Key settings of one stream, from its creation. The server's defaults replace undefined ones. */
 export interface KeyPolicy {
@@ -42,12 +46,12 @@ export const KEY_DEFAULTS: KeyDefaults = {
 /** A stream's policy and keys. Undefined on a stream: it has no policy, and no key was ever stored. */
 export interface StreamKeys {
   readonly policy: KeyPolicy | undefined;
-  readonly window: KeyWindowView | undefined;
+  readonly window: StreamKeyWindowView | undefined;
 }
 
 export interface MutableStreamKeys {
   readonly policy: KeyPolicy | undefined;
-  window: KeyWindow | undefined;
+  window: StreamKeyWindow | undefined;
 }
 
 /** The key that one append names. */
@@ -143,7 +147,7 @@ export function decideNewKey(
  * disk is slow.
  */
 export function firstKeptOf(
-  window: KeyWindowView,
+  window: StreamKeyWindowView,
   windowMs: number,
   durableTail: Offset,
   atMs: TimeMs,
@@ -154,7 +158,7 @@ export function firstKeptOf(
 }
 
 /** Returns the first entry that is younger than the window. */
-export function firstAliveOf(window: KeyWindowView, windowMs: number, atMs: TimeMs): number {
+export function firstAliveOf(window: StreamKeyWindowView, windowMs: number, atMs: TimeMs): number {
   return window.firstAfter(atMs - windowMs);
 }
 

@@ -5,7 +5,7 @@ import { keyClaim } from "../../testing/commands.ts";
 import type { Change } from "./change.ts";
 import { type GroupBookImage, imageOfGroups } from "./group-image.ts";
 import type { GroupState, GroupChange } from "./group-state.ts";
-import type { KeyWindowView } from "./key-window.ts";
+import type { KeyWindowView } from "../../base/key-window.ts";
 import {
   decideKnownKey,
   decideNewKey,
@@ -354,7 +354,10 @@ function takeProducer(
   };
 }
 
-function* takeAllKeys(id: StreamId, window: KeyWindowView): Generator<readonly Piece[]> {
+function* takeAllKeys(
+  id: StreamId,
+  window: KeyWindowView<Offset, TimeMs>,
+): Generator<readonly Piece[]> {
   const goal = window.next;
   for (let from = window.first, isDone = false; !isDone;) {
     const piece = takeKeys(id, window, Math.max(from, window.first));
@@ -364,7 +367,7 @@ function* takeAllKeys(id: StreamId, window: KeyWindowView): Generator<readonly P
   }
 }
 
-function takeKeys(stream: StreamId, window: KeyWindowView, from: number) {
+function takeKeys(stream: StreamId, window: KeyWindowView<Offset, TimeMs>, from: number) {
   const keys: KeyImage[] = [];
   const to = Math.min(window.next, from + INLINE_MAX);
   for (let ordinal = from; ordinal < to; ordinal += 1) {

@@ -8,7 +8,7 @@
  */
 
 import type { Change } from "./change.ts";
-import { type KeyMark, KeyWindow } from "./key-window.ts";
+import { type KeyMark, KeyWindow } from "../../base/key-window.ts";
 import type { KeyPolicy } from "./keys.ts";
 import type { MutableProducer } from "./producer.ts";
 import type { StreamState } from "./stream.ts";

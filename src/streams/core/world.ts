@@ -13,7 +13,7 @@
 import type { StreamAppended, Change, StreamCreated, StreamRemoved } from "./change.ts";
 import { applyGroup, applyStreamFound, applyStreamLost, createGroupBook } from "./group.ts";
 import type { GroupBook } from "./group-state.ts";
-import { KeyWindow } from "./key-window.ts";
+import { KeyWindow } from "../../base/key-window.ts";
 import type { StoredKey, MutableStreamKeys } from "./keys.ts";
 import { NameIndex } from "./name-index.ts";
 import { applyProducer, applyReset, type MutableProducer } from "./producer.ts";

@@ -1,7 +1,7 @@
 // What the engine counts. PROTOCOL.md §12.3
 import { describe, expect, test } from "vitest";
 import type { AppendCommand } from "../core/append.ts";
-import { KeyWindow } from "../core/key-window.ts";
+import { KeyWindow } from "../../base/key-window.ts";
 import type { LeaseToken } from "../core/group-state.ts";
 import { KEY_DEFAULTS } from "../core/keys.ts";
 import type { Offset, StreamName, TimeMs } from "../core/types.ts";
@@ -175,7 +175,7 @@ describe("the meter", () => {
   });
 
   test("counts what one append forgets as old first, and the rest as pushed out", () => {
-    const window = new KeyWindow();
+    const window = new KeyWindow<Offset, TimeMs>();
     for (const [index, atMs] of [0, 0, 0, 5000, 6000].entries()) {
       window.add(keyClaim(`k${index}`, "x").mark, (index + 1) as Offset, atMs as TimeMs);
     }

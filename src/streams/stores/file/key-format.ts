@@ -10,7 +10,7 @@
  * back, because entries are in the order of their appends.
  */
 
-import type { KeyMark, KeyWindowView } from "../../core/key-window.ts";
+import type { KeyMark, KeyWindowView } from "../../../base/key-window.ts";
 import type { KeyOverflow, KeyPolicy, StoredKey } from "../../core/keys.ts";
 import type { KeyImage } from "../../core/restore.ts";
 import type { Offset, TimeMs } from "../../core/types.ts";

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Change } from "../../core/change.ts";
 import type { KeyPolicy } from "../../core/keys.ts";
-import { KeyWindow } from "../../core/key-window.ts";
+import { KeyWindow } from "../../../base/key-window.ts";
 import { ENDS_KEPT, type MutableProducer, recentAt } from "../../core/producer.ts";
 import { Restoration } from "../../core/restore.ts";
 import type {

@@ -8,7 +8,7 @@
  */
 
 import { type GroupBookImage, imageOfGroups } from "../../core/group-image.ts";
-import type { KeyWindowView } from "../../core/key-window.ts";
+import type { KeyWindowView } from "../../../base/key-window.ts";
 import type { ProducerState } from "../../core/producer.ts";
 import type { StreamState } from "../../core/stream.ts";
 import { imageOfBook } from "../../core/subscription-image.ts";

@@ -1,5 +1,5 @@
 /**
- * The memory of one stream's idempotency keys: a window of entries, first in, first out.
+ * A memory of idempotency keys, of a stream or of a log: a window of entries, first in, first out.
  *
  *   KW1  a key is found, under its own ordinal, exactly while its entry is in the window;
  *   KW2  entries get consecutive ordinals and leave in that order; one that stays is as it was added;
@@ -7,14 +7,13 @@
  *   KW4  memory follows the entries: 10 MB at most for 100,000, 80 MB for 1,000,000, 1 KiB for one, and nothing when
  *        all are evicted.
  *
- * A window with up to 64 entries is searched one by one; a larger one has an index. keys.ts decides which entries are
- * in the window, and when. PROTOCOL.md §16.
+ * A window with up to 64 entries is searched one by one; a larger one has an index. streams/core/keys.ts and
+ * toolkit/rules/window.ts decide which entries are in the window, and when. PROTOCOL.md §16. Pure.
  */
 
 import { KeyEntries, MARK_WORDS, type KeyMark } from "./key-window-entries.ts";
 import { KeyIndex } from "./key-window-index.ts";
-import { assert } from "../../base/assert.ts";
-import type { Offset, TimeMs } from "./types.ts";
+import { assert } from "./assert.ts";
 
 export type { KeyMark } from "./key-window-entries.ts";
 
@@ -26,7 +25,7 @@ const SCANNED_MAX = 64;
 const INDEXED_MIN = 32;
 
 /** What decisions can read of a window. */
-export interface KeyWindowView {
+export interface KeyWindowView<End extends number = number, Time extends number = number> {
   /** Ordinal of the oldest entry. It equals the number of entries that were evicted. */
   readonly first: number;
   /** Ordinal of the next entry. */
@@ -35,9 +34,9 @@ export interface KeyWindowView {
   find(mark: KeyMark): number | undefined;
   /** Whether the entry has the same body fingerprint as the mark. */
   isSameBody(ordinal: number, mark: KeyMark): boolean;
-  /** End offset of the stored append. */
-  endOf(ordinal: number): Offset;
-  timeOf(ordinal: number): TimeMs;
+  /** Place of what was stored under the key: the end offset of an append, the number of an entry. */
+  endOf(ordinal: number): End;
+  timeOf(ordinal: number): Time;
   /** Returns the first ordinal whose time is later, or `next`. All before it are as old or older. */
   firstAfter(timeMs: number): number;
   /** Returns a copy, for snapshots. */
@@ -47,7 +46,10 @@ export interface KeyWindowView {
 }
 
 /** The window itself. Only code that applies changes uses it. */
-export class KeyWindow implements KeyWindowView {
+export class KeyWindow<
+  End extends number = number,
+  Time extends number = number,
+> implements KeyWindowView<End, Time> {
   readonly #entries: KeyEntries;
   #index: KeyIndex | undefined;
 
@@ -77,12 +79,13 @@ export class KeyWindow implements KeyWindowView {
     return this.#entries.hasBody(ordinal, mark);
   }
 
-  endOf(ordinal: number): Offset {
-    return this.#entries.endOf(ordinal);
+  endOf(ordinal: number): End {
+    // Cast: only `add` writes it.
+    return this.#entries.endOf(ordinal) as End;
   }
 
-  timeOf(ordinal: number): TimeMs {
-    return this.#entries.timeOf(ordinal);
+  timeOf(ordinal: number): Time {
+    return this.#entries.timeOf(ordinal) as Time;
   }
 
   firstAfter(timeMs: number): number {
@@ -101,7 +104,7 @@ export class KeyWindow implements KeyWindowView {
   }
 
   /** Adds a key. It must not be in the window, and its time must not be before that of the last entry. */
-  add(mark: KeyMark, end: Offset, atMs: TimeMs): void {
+  add(mark: KeyMark, end: End, atMs: Time): void {
     assert(mark.length === MARK_WORDS, "KW2 a mark has six words");
     assert(this.find(mark) === undefined, "KW1 a key is added that is in the window");
     const isFirst = this.next === this.first;

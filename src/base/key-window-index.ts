@@ -16,7 +16,7 @@
  */
 
 import { fittingCapacity, type KeyEntries, type KeyMark } from "./key-window-entries.ts";
-import { assert } from "../../base/assert.ts";
+import { assert } from "./assert.ts";
 
 const FAN = 16;
 const LEVELS_MAX = 8; // of four bits: all of word 0

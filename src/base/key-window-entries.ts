@@ -3,15 +3,14 @@
  *
  *   bytes  0 to 15   128 bits of the key's digest, four words
  *   bytes 16 to 23   64 bits of the body's digest, two words
- *   bytes 24 to 31   end offset of the append
+ *   bytes 24 to 31   place of what was stored: the end offset of an append, the number of an entry
  *   bytes 32 to 39   journal time
  *
  * Entries lie in chunks of 4,096, so growth copies nothing and eviction frees memory. A window that fits one chunk
  * has one of its own size, which doubles, slides and shrinks with it. Many streams have only one or two keys.
  */
 
-import { assert } from "../../base/assert.ts";
-import type { Offset, TimeMs } from "./types.ts";
+import { assert } from "./assert.ts";
 
 /** Identity of a keyed append. Words 0 to 3 are of the key's digest, words 4 and 5 of the body's. */
 export type KeyMark = Uint32Array;
@@ -71,14 +70,14 @@ export class KeyEntries {
     return this.#capacity * ENTRY_WORDS * 4;
   }
 
-  endOf(ordinal: number): Offset {
+  endOf(ordinal: number): number {
     const at = this.#indexOf(ordinal) * ENTRY_DOUBLES + END_AT;
-    return (this.#chunkOf(ordinal).doubles[at] ?? 0) as Offset;
+    return this.#chunkOf(ordinal).doubles[at] ?? 0;
   }
 
-  timeOf(ordinal: number): TimeMs {
+  timeOf(ordinal: number): number {
     const at = this.#indexOf(ordinal) * ENTRY_DOUBLES + TIME_AT;
-    return (this.#chunkOf(ordinal).doubles[at] ?? 0) as TimeMs;
+    return this.#chunkOf(ordinal).doubles[at] ?? 0;
   }
 
   wordOf(ordinal: number, word: number): number {
@@ -115,7 +114,7 @@ export class KeyEntries {
     return this.#first + ((place - this.#first) & PLACE_MASK);
   }
 
-  add(mark: KeyMark, end: Offset, atMs: TimeMs): number {
+  add(mark: KeyMark, end: number, atMs: number): number {
     assert(this.size < PLACE_MASK, "KW1 the window has more entries than places");
     if (this.#next - this.#base === this.#capacity) this.#makeRoom();
     const ordinal = this.#next;

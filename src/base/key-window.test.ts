@@ -3,7 +3,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { KeyWindow, type KeyMark } from "./key-window.ts";
-import type { Offset, TimeMs } from "./types.ts";
 
 /** Ordinals that are hard to keep in 31 or 32 bits. */
 const STARTS = [0, 2 ** 31 - 5, 2 ** 32 - 5, 2 ** 40 + 3];
@@ -64,7 +63,7 @@ class Pair {
       const number = this.entries.length;
       // Three entries have the same time, and ends need more than 32 bits.
       const entry = { number, end: number * 5_000_000_001, atMs: Math.floor(number / 3) * 10 };
-      this.window.add(this.mark(number), entry.end as Offset, entry.atMs as TimeMs);
+      this.window.add(this.mark(number), entry.end, entry.atMs);
       this.ordinals.set(number, this.#start + number);
       this.entries.push(entry);
     }
@@ -199,7 +198,7 @@ test("KW1 a key that is in the window is not added again, and the attempt change
   for (const count of [10, 1_000]) {
     const pair = new Pair();
     pair.add(count);
-    const add = (): void => pair.window.add(pair.mark(5), 1 as Offset, 1e9 as TimeMs);
+    const add = (): void => pair.window.add(pair.mark(5), 1, 1e9);
     expect(add).toThrow("KW1");
     expect(pair.wrong()).toEqual([]);
     pair.evict(6);
@@ -211,7 +210,7 @@ test("KW1 a key that is in the window is not added again, and the attempt change
 test("KW2 the body's fingerprint is two words, and both count", () => {
   const window = new KeyWindow();
   const mark = markOf(1);
-  window.add(mark, 9 as Offset, 1 as TimeMs);
+  window.add(mark, 9, 1);
   const other = (word: number): KeyMark =>
     mark.map((value, at) => (at === word ? value ^ 0x8000_0000 : value));
   expect(window.isSameBody(0, mark)).toBe(true);
@@ -223,7 +222,7 @@ test("KW2 the body's fingerprint is two words, and both count", () => {
 test("KW2 the mark of an entry is a copy, and the caller's mark may be used again", () => {
   const window = new KeyWindow();
   const mark = markOf(1);
-  window.add(mark, 9 as Offset, 1 as TimeMs);
+  window.add(mark, 9, 1);
   mark.fill(0);
   window.markOf(0).fill(0);
   expect(window.markOf(0)).toEqual(markOf(1));
@@ -262,16 +261,16 @@ test("KW2 ordinals are whole numbers, and marks have six words", () => {
   expect(() => pair.window.evictTo(1.5)).toThrow("KW2");
   expect(() => pair.window.evictTo(Number.NaN)).toThrow("KW2");
   const short = new Uint32Array(4);
-  expect(() => pair.window.add(short, 0 as Offset, 1e9 as TimeMs)).toThrow("KW2");
+  expect(() => pair.window.add(short, 0, 1e9)).toThrow("KW2");
   expect(pair.wrong()).toEqual([]);
 });
 
 test("KW3 an entry is never older than the one before it, and as old is allowed", () => {
   const window = new KeyWindow();
-  window.add(markOf(1), 1 as Offset, 500 as TimeMs);
-  expect(() => window.add(markOf(2), 2 as Offset, 499 as TimeMs)).toThrow("KW3");
+  window.add(markOf(1), 1, 500);
+  expect(() => window.add(markOf(2), 2, 499)).toThrow("KW3");
   expect(window.next).toBe(1);
-  window.add(markOf(2), 2 as Offset, 500 as TimeMs);
+  window.add(markOf(2), 2, 500);
   expect(window.timeOf(1)).toBe(500);
 });
 
@@ -283,8 +282,8 @@ test("KW3 the first entry after a time has only entries of that time or older be
       const timesMs: number[] = [];
       for (const gapMs of gapsMs) {
         timesMs.push((timesMs.at(-1) ?? 1_000) + gapMs);
-        const end = timesMs.length as Offset;
-        window.add(markOf(timesMs.length), end, timesMs.at(-1) as TimeMs);
+        const end = timesMs.length;
+        window.add(markOf(timesMs.length), end, timesMs.at(-1) ?? 0);
       }
       window.evictTo(start + Math.min(evicted, timesMs.length));
       const lastMs = timesMs.at(-1) ?? 1_000;
@@ -359,7 +358,7 @@ test("KW4 KW6 1,000,000 entries hold 80 MB at most, and no addition takes more t
   let largest = 0;
   let beforeBytes = 0;
   for (let number = 0; number < 1_000_000; number += 1) {
-    window.add(markOf(number), number as Offset, number as TimeMs);
+    window.add(markOf(number), number, number);
     largest = Math.max(largest, window.memoryBytes - beforeBytes);
     beforeBytes = window.memoryBytes;
   }
