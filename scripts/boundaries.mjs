@@ -163,12 +163,32 @@ export const FLOOR_PLAN = [
     may: ["src/base", "src/client", "src/toolkit/outbox"],
   },
   {
+    at: "src/toolkit/files",
+    is: "files that are written once",
+    may: ["src/base", "node:fs", "node:path"],
+  },
+  {
+    at: "src/toolkit/window",
+    is: "the dedup window of logs",
+    may: [
+      "src/base",
+      "src/protocol/key.ts",
+      "src/toolkit/rules",
+      "src/toolkit/files",
+      "src/toolkit/once/check.ts",
+      "src/toolkit/meters/meter.ts",
+      "node:fs",
+      "node:path",
+    ],
+  },
+  {
     at: "src/toolkit/idempotency",
     is: "keys of HTTP APIs",
     may: [
       "src/base",
       "src/protocol",
       "src/toolkit/rules",
+      "src/toolkit/files",
       "src/toolkit/once",
       "src/toolkit/ledgers/ledger.ts",
       "express",

@@ -57,4 +57,23 @@ export const FAILPOINTS = [
   "outbox.published",
   /** The outcome is written down. */
   "outbox.settled",
+  /** The segment of the writer before is sealed. */
+  "window.sealed",
+  /** The writer has begun a segment of its own, and has not read the rest of the log. */
+  "window.claimed",
+  /** A batch has its place, and nothing was sent. */
+  "window.placed",
+  /** A batch is stored, and no caller knows it yet. */
+  "window.stored",
+  /** A segment is full and sealed, and the next one has not begun. */
+  "window.rolled",
+  /** A snapshot is written, and older ones are still there. */
+  "window.snapshot",
+  "window.pruned",
+  /** A segment is marked as removed, and its entries are still there. */
+  "window.gone",
+  /** A file is on the disk, and has no name. */
+  "window.file.written",
+  /** A file has its name, and the folder is not synced. */
+  "window.file.named",
 ] as const;

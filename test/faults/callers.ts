@@ -59,7 +59,7 @@ export const callerFaults: readonly Fault[] = [
   {
     name: "of two processes the second writes over the key of the first",
     guarantee: "G26",
-    file: "src/toolkit/idempotency/key-file.ts",
+    file: "src/toolkit/files/durable-names.ts",
     find: "await fs.link(written, path);",
     replace: "await fs.rename(written, path);",
     caughtBy: {

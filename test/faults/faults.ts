@@ -52,6 +52,7 @@ import { logFaults } from "./logs.ts";
 import { tokenFaults } from "./tokens.ts";
 import { transactionFaults } from "./transactions.ts";
 import { turnFaults } from "./turns.ts";
+import { windowFaults } from "./windows.ts";
 
 export interface Fault {
   /** What goes wrong, in a few words: `answer before commit`. */
@@ -89,6 +90,7 @@ export const faults: readonly Fault[] = [
   ...transactionFaults,
   ...positionFaults,
   ...turnFaults,
+  ...windowFaults,
   ...clientReadFaults,
   ...clientTokenFaults,
   ...clientWriteFaults,

@@ -38,6 +38,14 @@ import {
   functionPublisher,
   hapaxPublisher,
 } from "hapax/outbox";
+import {
+  type DedupWindow,
+  fileObjects,
+  objectLog,
+  openWindow,
+  s3Objects,
+  type WindowObjects,
+} from "hapax/window";
 
 // The identity has one type, and can be made once.
 export const order: ScopedKey = { scope: GLOBAL, key: "order 17" };
@@ -88,3 +96,10 @@ export const called = () => fetching("charge 17", "http://localhost/pay", { meth
 
 export const meter = prometheusMeter();
 export const exported = (own: Parameters<typeof openTelemetryMeter>[0]) => openTelemetryMeter(own);
+
+export const objects: WindowObjects = fileObjects("folder");
+export const bucket = s3Objects({ url: "https://bucket.s3.amazonaws.com" });
+export const objectsLog = objectLog(objects);
+export const openedWindow = () => openWindow({ log: objectsLog, snapshots: bucket });
+export const written = async (window: DedupWindow) => await window.write("id", new Uint8Array());
+export const extent = () => objectsLog.extent();

@@ -11,9 +11,17 @@
 
 import { createHash } from "node:crypto";
 import { promises as fs } from "node:fs";
-import { dirname, join, resolve } from "node:path";
-import { systemRandom } from "../../base/random.ts";
+import * as path from "node:path";
+import {
+  makeFolder,
+  nameIfFree,
+  syncFolder,
+  unlessMissing,
+  writeNameless,
+} from "../files/durable-names.ts";
 import { encodeKeyRecord, type KeyRecord, type KeyStore, parseKeyRecord } from "./key-store.ts";
+
+const tools = { fs, path };
 
 /**
  * Returns a store that keeps keys in a folder. Creates the folder if it does not exist.
@@ -46,7 +54,7 @@ class FileKeyStore implements KeyStore {
     const text = await fs.readFile(this.#path(operation), "utf8").catch(unlessMissing);
     if (text === undefined) return undefined;
     // The writer may not have synced it yet. Nothing may be sent under a key that can vanish.
-    await syncFolder(this.#folder);
+    await syncFolder(tools, this.#folder);
     const record = parseKeyRecord(text, operation);
     const later = await fs.readFile(this.#path(operation, "later"), "utf8").catch(unlessMissing);
     const learned = later === undefined ? undefined : parseKeyRecord(later, operation);
@@ -54,15 +62,15 @@ class FileKeyStore implements KeyStore {
   }
 
   async put(operation: string, record: KeyRecord): Promise<KeyRecord> {
-    const path = this.#path(operation);
+    const place = this.#path(operation);
     for (;;) {
       const there = await this.get(operation);
       if (there !== undefined) return there;
       const written = await this.#write(encodeKeyRecord(operation, record));
-      const isNamed = await nameIfFree(written, path);
+      const isNamed = await nameIfFree(tools, written, place);
       await fs.rm(written, { force: true });
       if (!isNamed) continue;
-      await syncFolder(this.#folder);
+      await syncFolder(tools, this.#folder);
       return record;
     }
   }
@@ -72,70 +80,25 @@ class FileKeyStore implements KeyStore {
     if (there?.key !== record.key) return;
     const written = await this.#write(encodeKeyRecord(operation, record));
     await fs.rename(written, this.#path(operation, "later"));
-    await syncFolder(this.#folder);
+    await syncFolder(tools, this.#folder);
   }
 
   async remove(operation: string): Promise<void> {
     await fs.rm(this.#path(operation, "later"), { force: true });
     const isGone = await fs.rm(this.#path(operation)).then(() => true, unlessMissing);
-    if (isGone === true) await syncFolder(this.#folder);
+    if (isGone === true) await syncFolder(tools, this.#folder);
   }
 
   /** A digest is short, and every file system takes its characters. */
   #path(operation: string, kind = "json"): string {
-    return join(this.#folder, `${createHash("sha256").update(operation).digest("hex")}.${kind}`);
+    return path.join(
+      this.#folder,
+      `${createHash("sha256").update(operation).digest("hex")}.${kind}`,
+    );
   }
 
   async #write(text: string): Promise<string> {
-    const made = await fs.mkdir(this.#folder, { recursive: true, mode: 0o700 });
-    if (made !== undefined) await syncAbove(this.#folder, made);
-    const path = join(this.#folder, `.new-${systemRandom.id()}`);
-    const file = await fs.open(path, "wx", 0o600);
-    try {
-      await file.writeFile(text);
-      await file.sync();
-    } finally {
-      await file.close();
-    }
-    return path;
+    await makeFolder(tools, this.#folder);
+    return await writeNameless(tools, this.#folder, text);
   }
-}
-
-async function syncFolder(path: string): Promise<void> {
-  // Windows cannot open folders, and keeps names without a sync.
-  if (process.platform === "win32") return;
-  const folder = await fs.open(path, "r");
-  try {
-    await folder.sync();
-  } finally {
-    await folder.close();
-  }
-}
-
-/** Syncs the folders above new folders, which keep their names. `made` is the topmost new folder. */
-async function syncAbove(folder: string, made: string): Promise<void> {
-  const top = dirname(resolve(made));
-  for (let at = dirname(resolve(folder)); ; at = dirname(at)) {
-    await syncFolder(at);
-    if (at === top || at === dirname(at)) return;
-  }
-}
-
-/** Gives the file its name. Returns false if the name is taken. */
-async function nameIfFree(written: string, path: string): Promise<boolean> {
-  try {
-    await fs.link(written, path);
-    return true;
-  } catch (error) {
-    if (codeOf(error) === "EEXIST") return false;
-    throw error;
-  }
-}
-
-function unlessMissing(error: unknown): undefined {
-  if (codeOf(error) !== "ENOENT") throw error;
-}
-
-function codeOf(error: unknown): unknown {
-  return error instanceof Error && "code" in error ? error.code : undefined;
 }

@@ -1,0 +1,12 @@
+/**
+ * `hapax/window`: a dedup window for logs that have none: object storage, files, or a log of your own. A write under an id is stored
+ * once, also over lost answers, restarts and a change of writers. Needs no server and no database.
+ */
+
+export { fileObjects } from "./window/file-objects.ts";
+export type { ClientLog, ServerLog, WindowLog } from "./window/log.ts";
+export { type ObjectLog, objectLog } from "./window/object-log.ts";
+export type { WindowObjects } from "./window/objects.ts";
+export { type DedupWindow, openWindow } from "./window/open-window.ts";
+export type { WindowOptions } from "./window/options.ts";
+export { s3Objects, type S3Options } from "./window/s3-objects.ts";

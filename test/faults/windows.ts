@@ -1,0 +1,199 @@
+/** Faults of the dedup window of logs: what would be stored twice, forgotten, or written by those who may not. */
+
+import type { Fault } from "./faults.ts";
+
+const RULES = "src/toolkit/rules/window.ts";
+const RULES_TEST = "src/toolkit/rules/window.test.ts";
+const SNAPSHOT_TEST = "src/toolkit/rules/window-snapshot.test.ts";
+const WRITING = "test/window/writing.test.ts";
+const MODEL = "test/window/model.test.ts";
+const LOG = "src/toolkit/window/object-log.ts";
+const BATCHES = "src/toolkit/window/batches.ts";
+const WINDOW = "src/toolkit/window/open-window.ts";
+
+export const windowFaults: readonly Fault[] = [
+  {
+    name: "a second call does not join the write of its id",
+    guarantee: "G60",
+    file: RULES,
+    find: "if (pending !== undefined)",
+    replace: `if (pending?.id === "")`,
+    caughtBy: {
+      file: RULES_TEST,
+      test: "WD1 while it is written, a second call joins the first, and other content is refused",
+    },
+  },
+  {
+    name: "an id that is stored stands for any content",
+    guarantee: "G60",
+    file: RULES,
+    find: `if (!state.keys.isSameBody(ordinal, mark)) return { kind: "mismatch" };`,
+    replace: `if (state.size < 0) return { kind: "mismatch" };`,
+    caughtBy: {
+      file: WRITING,
+      test: "WD1 the same id with other bytes is refused while it is written, after it, and by the next writer",
+    },
+  },
+  {
+    name: "a write waits between its decision and its beginning",
+    guarantee: "G60",
+    file: WINDOW,
+    find: `if (decided === "unproven") this.#unproven += 1;`,
+    replace: `if (decided === "unproven") this.#unproven += 1;\n      await Promise.resolve();`,
+    caughtBy: {
+      file: WRITING,
+      test: "WD1 G60 many calls at once under one id are one entry, and all get its position",
+    },
+  },
+  {
+    name: "bytes are sent as the caller has changed them",
+    guarantee: "G60",
+    file: WINDOW,
+    find: "const own = bytes.slice();",
+    replace: "const own = bytes;",
+    caughtBy: {
+      file: WRITING,
+      test: "WD1 G60 a caller may give up, change its bytes and come again: the first write stands",
+    },
+  },
+  {
+    name: "what came until the fence is not read",
+    guarantee: "G60",
+    file: WINDOW,
+    find: "  await reader.catchUp();\n  requireLease(lease?.signal);\n  return new Window",
+    replace: "  requireLease(lease?.signal);\n  return new Window",
+    caughtBy: {
+      file: WRITING,
+      test: "WD2 G60 what the writer before has stored until it was fenced is in the window",
+    },
+  },
+  {
+    name: "a snapshot counts though the log lost its entries",
+    guarantee: "G60",
+    file: "src/toolkit/window/recovery.ts",
+    find: "if (this.#unproven.has(segment) && watermark.entry >= 0)",
+    replace: "if (this.#unproven.has(segment) && watermark.entry < -1)",
+    caughtBy: {
+      file: MODEL,
+      test: "WD4 G60 a log that ends before its snapshot is refused: it has lost entries",
+    },
+  },
+  {
+    name: "a window remembers more ids than it may",
+    guarantee: "G60",
+    file: RULES,
+    find: "keys.next - keysMax)",
+    replace: "keys.next - 2 * keysMax)",
+    caughtBy: {
+      file: RULES_TEST,
+      test: "WD3 ids leave by log time and by count, oldest first, and never before",
+    },
+  },
+  {
+    name: "unconfirmed writes have no limit",
+    guarantee: "G60",
+    file: WINDOW,
+    find: "if (this.#pending >= pendingMax) return true;",
+    replace: "if (this.#pending >= pendingMax * 1000) return true;",
+    caughtBy: {
+      file: WRITING,
+      test: "WD3 unconfirmed writes have a limit: further ones wait, or are refused",
+    },
+  },
+  {
+    name: "a flipped snapshot is used",
+    guarantee: "G60",
+    file: "src/toolkit/rules/window-snapshot.ts",
+    find: "if (crc32Of(payload) !== crc) return undefined;",
+    replace: "if (crc32Of(payload) < 0 && crc < 0) return undefined;",
+    caughtBy: { file: SNAPSHOT_TEST, test: "WD4 with any bit flipped is not used" },
+  },
+  {
+    name: "only the newest snapshot is kept",
+    guarantee: "G60",
+    file: "src/toolkit/window/snapshots.ts",
+    find: "const KEPT = 2;",
+    replace: "const KEPT = 1;",
+    caughtBy: {
+      file: MODEL,
+      test: "WD4 two snapshots are kept, and the older one makes the same window",
+    },
+  },
+  {
+    name: "a retry of a forgotten id counts as new",
+    guarantee: "G60",
+    file: RULES,
+    find: "if (sentAtMs <= forgottenToMs + skewMs)",
+    replace: "if (sentAtMs < 0 - skewMs)",
+    caughtBy: {
+      file: RULES_TEST,
+      test: "WD5 an id that says its time never counts as new if it may have been stored and forgotten",
+    },
+  },
+  {
+    name: "the writer before is not fenced",
+    guarantee: "G60",
+    file: LOG,
+    find: "const sealed = last < 0 ? undefined",
+    replace: "const sealed = last < 1e9 ? undefined",
+    caughtBy: {
+      file: WRITING,
+      test: "WD6 G60 a writer that was paused and continues stores nothing, and its snapshots change nothing",
+    },
+  },
+  {
+    name: "a store that ignores conditions is used",
+    guarantee: "G60",
+    file: LOG,
+    find: `if (outcomes[1] === "occupied") return;`,
+    replace: `if (outcomes.length === 2) return;`,
+    caughtBy: {
+      file: WRITING,
+      test: "WD6 G60 a store that ignores conditions is refused before anything is written to the log",
+    },
+  },
+  {
+    name: "the condition is not sent",
+    guarantee: "G60",
+    file: "src/toolkit/window/s3-objects.ts",
+    find: `"if-none-match": "*",`,
+    replace: `"x-amz-meta-condition": "*",`,
+    caughtBy: {
+      file: WRITING,
+      test: "G60 requests and answers are lost, the store is busy, lists are late: each id is stored once",
+    },
+  },
+  {
+    name: "a write whose answer was lost takes its own place for another's",
+    guarantee: "G60",
+    file: LOG,
+    find: `if ((await objects.create(name, bytes)) === "stored") return true;`,
+    replace: `if ((await objects.create(name, bytes)) === "stored" || name === "") return true;\n  if (name !== "") return false;`,
+    caughtBy: {
+      file: WRITING,
+      test: "G60 requests and answers are lost, the store is busy, lists are late: each id is stored once",
+    },
+  },
+  {
+    name: "a batch of unknown outcome is sent again without a look",
+    guarantee: "G60",
+    file: BATCHES,
+    find: "if (this.#sent?.isSent === true) await this.#lookFor(this.#sent, log);",
+    replace: "if (this.#sent?.isSent === undefined) await log.settle();",
+    caughtBy: {
+      file: WRITING,
+      test: "WD7 an unknown outcome is looked up before anything is sent again: answer lost",
+    },
+  },
+  {
+    name: "the tail is read while a request is still on its way",
+    guarantee: "G60",
+    file: BATCHES,
+    find: "    await log.settle();\n    await this.#reader.catchUp();",
+    replace: "    await this.#reader.catchUp();\n    await log.settle();",
+    caughtBy: {
+      file: WRITING,
+      test: "WD7 an unknown outcome is looked up before anything is sent again: late",
+    },
+  },
+];

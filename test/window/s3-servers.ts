@@ -1,0 +1,93 @@
+/**
+ * Real servers that speak S3, if this machine has them:
+ *
+ *   versitygw    `go install github.com/versity/versitygw/cmd/versitygw@latest`; checks signatures, honours If-None-Match
+ *   moto_server  `pip install "moto[server]"`; does not check signatures, honours If-None-Match
+ *
+ * They are looked for on the path and in ~/go/bin, or where HAPAX_VERSITYGW and HAPAX_MOTO_SERVER say.
+ */
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { homedir, tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import type { S3Options } from "../../src/toolkit/window.ts";
+
+const CREDENTIALS = { accessKeyId: "tester", secretAccessKey: "of-the-tests-alone" };
+const BUCKET = "hapax-tests";
+
+export interface S3Server {
+  readonly name: string;
+  readonly options: S3Options & { readonly credentials: typeof CREDENTIALS };
+  close(): void;
+}
+
+function found(program: string, variable: string): string | undefined {
+  const folders = [...(process.env["PATH"] ?? "").split(delimiter), join(homedir(), "go", "bin")];
+  const places = [process.env[variable] ?? "", ...folders.map((folder) => join(folder, program))];
+  return places.find((place) => place !== "" && existsSync(place));
+}
+
+/** The servers that can be started, and why others cannot. */
+export function realServers(): {
+  readonly name: string;
+  readonly start?: () => Promise<S3Server>;
+}[] {
+  const versity = found("versitygw", "HAPAX_VERSITYGW");
+  const moto = found("moto_server", "HAPAX_MOTO_SERVER");
+  return [
+    { name: "versitygw", ...(versity === undefined ? {} : { start: () => startVersity(versity) }) },
+    { name: "moto_server", ...(moto === undefined ? {} : { start: () => startMoto(moto) }) },
+  ];
+}
+
+async function startVersity(program: string): Promise<S3Server> {
+  const folder = mkdtempSync(join(tmpdir(), "hapax-versity-"));
+  mkdirSync(join(folder, BUCKET));
+  const port = await freePort();
+  const child = spawn(program, ["--quiet", "--port", `127.0.0.1:${port}`, "posix", folder], {
+    stdio: "ignore",
+    env: {
+      ...process.env,
+      ROOT_ACCESS_KEY: CREDENTIALS.accessKeyId,
+      ROOT_SECRET_KEY: CREDENTIALS.secretAccessKey,
+    },
+  });
+  const url = `http://127.0.0.1:${port}/${BUCKET}`;
+  await answers(url, child);
+  return serverOf("versitygw", url, () => {
+    child.kill("SIGKILL");
+    rmSync(folder, { recursive: true, force: true });
+  });
+}
+
+async function startMoto(program: string): Promise<S3Server> {
+  const port = await freePort();
+  const child = spawn(program, ["-H", "127.0.0.1", "-p", String(port)], { stdio: "ignore" });
+  const url = `http://127.0.0.1:${port}/${BUCKET}`;
+  await answers(url, child);
+  await fetch(url, { method: "PUT" });
+  return serverOf("moto_server", url, () => void child.kill("SIGKILL"));
+}
+
+function serverOf(name: string, url: string, close: () => void): S3Server {
+  return { name, options: { url, credentials: CREDENTIALS }, close };
+}
+
+async function answers(url: string, child: ChildProcess): Promise<void> {
+  for (;;) {
+    if (child.exitCode !== null) throw new Error(`the server ended with code ${child.exitCode}`);
+    const answer = await fetch(url).catch(() => undefined);
+    if (answer !== undefined) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return typeof address === "object" && address !== null ? address.port : 0;
+}
