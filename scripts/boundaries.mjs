@@ -199,6 +199,17 @@ export const FLOOR_PLAN = [
       "node:path",
     ],
   },
+  {
+    at: "src/toolkit/saga",
+    is: "steps that all happen, or are all undone",
+    may: [
+      "src/base",
+      "src/toolkit/rules",
+      "src/toolkit/once",
+      "src/toolkit/ledgers/ledger.ts",
+      "src/toolkit/meters/meter.ts",
+    ],
+  },
   { at: "src/toolkit", is: "the doors of the toolkit", may: ["src/base"] },
 
   { at: "src/cli", is: "the commands", may: ["src", "node:"] },

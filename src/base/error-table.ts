@@ -1,9 +1,8 @@
 /**
  * Every refusal a caller can meet: one table. docs/errors.md is checked against it.
  *
- * A new code is earned only if the caller would act differently on it. `code` is the API; the message
- * is for people. The HTTP status stands here; error-codes.ts repeats those that the client alone needs, and does not
- * compile if they differ.
+ * A new code is earned only if the caller would act differently on it. `code` is the API; the message is for people. The
+ * HTTP status stands here; error-codes.ts repeats those that the client needs, and does not compile if they differ.
  */
 
 export interface ErrorSpec {
@@ -126,6 +125,12 @@ export const ERRORS = {
     retry: "never",
     title: "No such group",
     help: "Create it with PUT first; a deleted group loses its offsets.",
+  },
+  saga_not_found: {
+    status: 404,
+    retry: "never",
+    title: "No such saga",
+    help: "Check its name, scope and key; a saga that has ended is kept for retainMs.",
   },
   method_not_allowed: {
     status: 405,
@@ -252,6 +257,12 @@ export const ERRORS = {
     retry: "never",
     title: "The work was begun as often as allowed, and never ended",
     help: "See why it ends its process or fails, then raise attemptsMax or delete the entry.",
+  },
+  act_refused: {
+    status: 409,
+    retry: "never",
+    title: "The saga is not in a state for this act",
+    help: "The message says why. Look at the saga first: `hapax saga show`.",
   },
   failure_kept: {
     status: 409,

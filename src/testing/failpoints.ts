@@ -45,6 +45,28 @@ export const FAILPOINTS = [
   "http.completed",
   /** The answer is committed, and nothing has been sent. */
   "http.committed",
+  /** A saga is stored, and nothing of it has begun. */
+  "saga.started",
+  /** Another process holds the saga now. */
+  "saga.claimed",
+  /** The transaction of a step, or of its undo, has begun. */
+  "saga.began",
+  /** Its writes are done, and it is not recorded. */
+  "saga.worked",
+  /** It is recorded, and not committed. */
+  "saga.checkpointed",
+  /** It is committed, and its process does not know yet. */
+  "saga.committed",
+  /** A call is written down, and not sent. */
+  "saga.intended",
+  /** Its answer has come, and is not recorded. */
+  "saga.called",
+  /** It is recorded. */
+  "saga.recorded",
+  /** The other side has said whether a call has happened, and that is not recorded. */
+  "saga.asked",
+  /** The same of an undo. */
+  "saga.undo.asked",
   /** The key of a call is kept, and nothing was sent. */
   "fetch.persisted",
   /** A final answer has arrived, and the caller does not know yet. */

@@ -45,6 +45,7 @@ import { requestFaults } from "./requests.ts";
 import { redisFaults } from "./redis.ts";
 import { reuseFaults } from "./reuse.ts";
 import { ruleFaults } from "./rules.ts";
+import { sagaFaults } from "./sagas.ts";
 import { sessionFaults } from "./sessions.ts";
 import { tlsFaults } from "./tls.ts";
 import { stormFaults } from "./storms.ts";
@@ -70,6 +71,7 @@ export const faults: readonly Fault[] = [
   ...connectionFaults,
   ...ruleFaults,
   ...actFaults,
+  ...sagaFaults,
   ...sessionFaults,
   ...journalFaults,
   ...directoryFaults,

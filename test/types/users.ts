@@ -16,6 +16,7 @@ import { postgresLedger } from "hapax/ledgers/postgres";
 import { type SqliteConnection, sqliteLedger } from "hapax/ledgers/sqlite";
 import { createOutbox } from "hapax/outbox";
 import { connectServer, type PipelineContext } from "hapax/processing";
+import { createSagas, defineSaga, describeSaga, type Saga } from "hapax/saga";
 
 type Same<One, Other> =
   (<T>() => T extends One ? 1 : 2) extends <T>() => T extends Other ? 1 : 2 ? true : false;
@@ -158,3 +159,70 @@ export async function positions(offset: string | undefined, signal: AbortSignal 
   await stream.read({ from: offset, signal }).values();
   for await (const record of stream.follow({ from: offset, signal })) console.log(record);
 }
+
+// Results flow from step to step, as they come back from JSON; an undo has the outcome of its own step.
+const sqlite = sqliteLedger(() => new Database(":memory:"));
+export const trip = defineSaga<{ readonly at: Date; readonly seats: number }, Database.Database>(
+  "trip",
+)
+  .tx("hold", {
+    run: ({ tx, input }) => {
+      same<typeof tx, Database.Database>(true);
+      same<typeof input.at, string>(true);
+      return { held: input.seats, until: new Date() };
+    },
+    undo: ({ result }) => {
+      same<typeof result, { held: number; until: string }>(true);
+    },
+  })
+  .parallel("book", (group) =>
+    group
+      .call("flight", {
+        run: async ({ key, results }) => `${key} ${results.hold.held}`,
+        undo: ({ outcome }) => {
+          if (outcome.kind === "done") same<typeof outcome.result, string>(true);
+          same<typeof outcome.kind, "done" | "unknown">(true);
+        },
+      })
+      .probe("hotel", {
+        run: async () => ({ room: 7 }),
+        probe: async () => ({ kind: "done", result: { room: 7 } }),
+        undo: ({ result }) => {
+          same<typeof result.room, number>(true);
+        },
+      }),
+  )
+  .pivot("pay", { run: ({ results }) => `${results.flight} ${results.hotel.room}` })
+  .sleep("wait", ({ results }) => results.pay.length)
+  .signal("landed", { timeoutMs: 5, onTimeout: "continue", parse: (payload) => Number(payload) })
+  .call("thank", {
+    run: ({ results }) => {
+      same<typeof results.landed, number | undefined>(true);
+      return results.pay;
+    },
+  });
+export const drawn: string = describeSaga(trip);
+
+export async function travels(): Promise<void> {
+  const sagas = createSagas(sqlite, [trip]);
+  const identity = { scope: GLOBAL, key: "trip 1" };
+  const ended = await sagas.start(trip, identity, { at: new Date(), seats: 2 });
+  if (ended.state === "completed") {
+    same<typeof ended.results.hotel, { room: number }>(true);
+    same<typeof ended.results.thank, string>(true);
+  } else {
+    same<typeof ended.results.thank, string | undefined>(true);
+  }
+  await sqlite.transaction((tx) =>
+    sagas.in(tx).start(trip, identity, { at: new Date(), seats: 2 }),
+  );
+}
+// Steps without transactions fit every ledger.
+export const plain: Saga<string, { readonly say: string }> = defineSaga<string>("plain").call(
+  "say",
+  {
+    run: ({ input }) => input,
+  },
+);
+createSagas(memoryLedger(), [plain]);
+createSagas(sqlite, [plain, trip]);

@@ -26,7 +26,7 @@ import type { OutboxLog, OutboxWay } from "../outbox/log.ts";
 
 /** Where an entry is. */
 export interface Place extends ScopedKey {
-  /** The primitive: `once`, `http`, `inbox`, `lease`, `version`, `newest`, `relay`, `pipeline`. */
+  /** The primitive: `once`, `http`, `inbox`, `lease`, `version`, `newest`, `relay`, `pipeline`, `saga`. */
   readonly kind: string;
 }
 

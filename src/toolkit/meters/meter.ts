@@ -34,6 +34,14 @@ export const METRICS = {
     kind: "counter",
     help: "Messages and retries that were older than what is remembered.",
   },
+  saga_steps_total: {
+    kind: "counter",
+    help: "Attempts of steps of sagas, by saga and outcome: done, failed, unknown, undone, undo_failed.",
+  },
+  sagas: {
+    kind: "gauge",
+    help: "Sagas by state, as measured last: running, sleeping, undoing, stuck.",
+  },
   swept_total: { kind: "counter", help: "Entries that were deleted past their retention." },
   published_total: { kind: "counter", help: "Events that a relay has published." },
   publish_failures_total: { kind: "counter", help: "Attempts to publish that failed." },

@@ -1,13 +1,12 @@
 /** The options of processOnce, and their check, once for each call. */
 
-import { hexOf } from "../../base/hex.ts";
 import { type Clock, waitingClock } from "../../base/clock.ts";
-import { webDigest } from "../../base/digest.ts";
 import type { Place } from "../ledgers/ledger.ts";
 import type { ScopedKey } from "../rules/scoped-key.ts";
 import { Check } from "./check.ts";
 import { type ClaimTerms, type ResolvedTools, resolveTools, type Tools } from "./claiming.ts";
 import * as limits from "./limits.ts";
+import { remoteKey } from "./remote-key.ts";
 import { encodeResult, jsonCodec, type ResultCodec } from "./result.ts";
 
 /** Options that all calls of `processOnce` share. */
@@ -224,7 +223,7 @@ function workOf<Tx, T>(
   const run = async (context: unknown): Promise<Encodable> =>
     // The overloads of processOnce pair the work with its options.
     encodable(await (fn as (context: unknown) => T | Promise<T>)(context));
-  const key = (): Promise<string> => remoteKey(place);
+  const key = (): Promise<string> => remoteKey([place.scope, place.key]);
   if (options.effect === "repeatable") return { effect: "repeatable", key, run };
   if (options.effect !== "probed") return { effect: "transaction", run };
   const { reconcile } = options;
@@ -237,12 +236,4 @@ function workOf<Tx, T>(
       return answer.kind === "done" ? { kind: "done", result: encodable(answer.result) } : answer;
     },
   };
-}
-
-/** Returns a key for other services, of scope and key: readable if it is short enough, else a digest. */
-async function remoteKey({ scope, key }: Place): Promise<string> {
-  const readable = `${encodeURIComponent(scope)}/${encodeURIComponent(key)}`;
-  if (readable.length <= limits.REMOTE_KEY_CHARS_MAX) return readable;
-  const digest = await webDigest(new TextEncoder().encode(readable));
-  return `sha256:${hexOf(digest)}`;
 }

@@ -1,0 +1,254 @@
+/**
+ * Takes hold of sagas, and drives each as far as it goes: to its end, to where it is stuck, or to a wait.
+ *
+ *   - SA8: a saga goes on only with a definition of its own outline; one that is not here is left to a process that has it;
+ *   - a process that ends while a `tx` step is next counts as an attempt of that step: it may be what ends it.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoint.ts";
+import { rest } from "../../base/pause.ts";
+import type { Entry, EntryWrite, Place, PlacedEntry } from "../ledgers/ledger.ts";
+import { Claim, type ClaimTerms } from "../once/claiming.ts";
+import { decideNext } from "../rules/saga.ts";
+import { applySagaEvent } from "../rules/saga-events.ts";
+import type { SagaPlan, SagaProgress } from "../rules/saga-plan.ts";
+import { runTasks } from "./attempts.ts";
+import type { SagaDefinition } from "./definition.ts";
+import { HeldSaga, type SagaReading, type SagaShop } from "./held.ts";
+import { SAGA_HELD_WAIT_MS, SAGA_LATER_MS } from "./limits.ts";
+import { decodeSaga, encodeSaga } from "./record.ts";
+
+/** The definitions of this process, by name. */
+export type SagaDefinitions<Tx> = ReadonlyMap<string, readonly SagaDefinition<Tx>[]>;
+
+export function definitionFor<Tx>(
+  definitions: SagaDefinitions<Tx>,
+  saga: string,
+  outline: string,
+): SagaDefinition<Tx> | undefined {
+  return definitions.get(saga)?.find((one) => one.outline === outline);
+}
+
+/** Drives a saga until it ends, is stuck, waits, or is wanted no more. Throws if it is lost, or the database is away. */
+export async function drive<Tx>(held: HeldSaga<Tx>, stopping: AbortSignal): Promise<void> {
+  try {
+    while (!held.isOver) {
+      if (stopping.aborted) {
+        await held.park({ for: "runner" }, 0);
+        continue;
+      }
+      const { next } = held.decide();
+      switch (next.kind) {
+        case "run":
+          await runTasks(held, next.tasks, "forward");
+          break;
+        case "undo":
+          await runTasks(held, [next.task], "undo");
+          break;
+        case "end":
+        case "stuck":
+          // It followed from the time, or from an act: nothing has written it yet.
+          await held.record([]);
+          break;
+        case "wait": {
+          const { for: reason, step, untilMs } = next;
+          const leftMs = untilMs === undefined ? undefined : untilMs - held.nowMs();
+          if (leftMs === undefined || leftMs > SAGA_HELD_WAIT_MS)
+            await held.park({ for: reason, step }, leftMs);
+          else await rest(held.shop.clock, Math.max(1, leftMs), stopping, held.claim.signal);
+          held.claim.signal.throwIfAborted();
+        }
+      }
+    }
+  } finally {
+    held.claim.stop();
+  }
+}
+
+function termsOf<Tx>({ leaseMs, retainMs }: SagaShop<Tx>): ClaimTerms {
+  const attemptsMax = Number.MAX_SAFE_INTEGER;
+  // `probed`: what was begun is not forgotten before it has ended.
+  return { fingerprint: undefined, effect: "probed", attemptsMax, leaseMs, retainMs };
+}
+
+function heldAs<Tx>(
+  shop: SagaShop<Tx>,
+  definition: SagaDefinition<Tx>,
+  place: Place,
+  written: { readonly token: number; readonly attempts: number },
+  reading: SagaReading,
+  startedMs: number,
+): HeldSaga<Tx> {
+  const facts = { place, ...written, isTakeover: written.attempts > 1, data: undefined };
+  const claim = new Claim(shop.ledger, facts, termsOf(shop), shop.tools, startedMs);
+  shop.tools.meter.add("claims_total", 1, { primitive: "saga" });
+  return new HeldSaga(shop, definition, claim, reading);
+}
+
+/** Makes the entry of a new saga, and holds it. Returns undefined if there is one already. */
+export async function makeSaga<Tx>(
+  shop: SagaShop<Tx>,
+  definition: SagaDefinition<Tx>,
+  place: Place,
+  progress: SagaProgress,
+  fingerprint: string,
+): Promise<HeldSaga<Tx> | undefined> {
+  const startedMs = shop.tools.clock.steadyMs();
+  const written = await shop.ledger.entries.put(
+    place,
+    { kind: "absent" },
+    { ...firstWrite(progress, fingerprint), leaseMs: shop.leaseMs },
+  );
+  if (written === undefined) return undefined;
+  const { token, revision } = written;
+  const reading = { progress, revision, ageMs: 0, readMs: shop.tools.clock.steadyMs() };
+  await failpoint("saga.started");
+  return heldAs(shop, definition, place, { token, attempts: 1 }, reading, startedMs);
+}
+
+/** What a new saga is: due at once, for any runner. */
+export function firstWrite(progress: SagaProgress, fingerprint: string): EntryWrite {
+  return {
+    state: "running",
+    token: "next",
+    attempts: 1,
+    leaseMs: 0,
+    keepMs: undefined,
+    fingerprint: { value: fingerprint },
+    data: { value: encodeSaga(progress) },
+  };
+}
+
+/** Takes hold of a saga that is due. Returns undefined if it is not for this process, or another one was faster. */
+export async function takeSaga<Tx>(
+  shop: SagaShop<Tx>,
+  definitions: SagaDefinitions<Tx>,
+  entry: PlacedEntry,
+  readMs: number,
+): Promise<HeldSaga<Tx> | undefined> {
+  const { place } = entry;
+  const found = decodeSaga(entry.data);
+  const definition = definitionFor(definitions, found.saga, found.digest);
+  if (definition === undefined) {
+    await leaveForOthers(shop, definitions, entry, found);
+    return undefined;
+  }
+  const { waiting: wait, stuck, ...rested } = found;
+  const free = stuck?.reason === "definition_changed" ? rested : { ...rested, stuck };
+  const nowMs = Math.max(0, Math.floor(entry.ageMs));
+  const progress = wait === undefined ? afterLoss(definition.plan, free, nowMs) : free;
+  const startedMs = shop.tools.clock.steadyMs();
+  const attempts = entry.attempts + 1;
+  const written = await shop.ledger.entries.put(
+    place,
+    { kind: "unchanged", token: entry.token, revision: entry.revision },
+    {
+      state: "running",
+      token: "next",
+      attempts,
+      leaseMs: shop.leaseMs,
+      keepMs: undefined,
+      fingerprint: "same",
+      data: { value: encodeSaga(progress) },
+    },
+  );
+  if (written === undefined) return undefined;
+  if (wait === undefined) shop.tools.meter.add("takeovers_total", 1, { primitive: "saga" });
+  const { token, revision } = written;
+  const reading = { progress, revision, ageMs: entry.ageMs, readMs };
+  const held = heldAs(shop, definition, place, { token, attempts }, reading, startedMs);
+  try {
+    await failpoint("saga.claimed");
+  } catch (error) {
+    held.claim.stop();
+    throw error;
+  }
+  return held;
+}
+
+/** Another process held it and is gone. A `tx` step leaves no intent behind: the loss itself is counted. */
+function afterLoss(plan: SagaPlan, found: SagaProgress, nowMs: number): SagaProgress {
+  const { progress, next } = decideNext(plan, found, nowMs);
+  const tasks = next.kind === "run" ? next.tasks : next.kind === "undo" ? [next.task] : [];
+  const steps = plan.stages.flatMap((stage) => stage.steps);
+  const lost = tasks.find(({ step, mode }) => {
+    const kind = steps.find(({ name }) => name === step)?.kind;
+    return mode === "run" && kind === "tx";
+  });
+  if (lost === undefined) return progress;
+  return applySagaEvent(plan, progress, { kind: "lost", step: lost.step }, nowMs);
+}
+
+/**
+ * SA8: no definition here has its outline. If this process has a definition that is as new or newer, the steps were changed:
+ * operators can see that. Either way another process may have it, so it stays due, after a while.
+ */
+async function leaveForOthers<Tx>(
+  shop: SagaShop<Tx>,
+  definitions: SagaDefinitions<Tx>,
+  entry: PlacedEntry,
+  progress: SagaProgress,
+): Promise<void> {
+  const newest = Math.max(0, ...(definitions.get(progress.saga) ?? []).map((one) => one.version));
+  const isChanged = newest >= progress.version;
+  const message = `no definition here has the steps of version ${progress.version}`;
+  const stuck = { reason: "definition_changed", message } as const;
+  const known = isChanged
+    ? encodeSaga({ ...progress, stuck, waiting: { for: "definition" } })
+    : entry.data;
+  await postpone(shop, entry, known);
+}
+
+/** Lets a saga be due later, so that those behind it get their turn. */
+export async function postpone<Tx>(
+  { ledger }: SagaShop<Tx>,
+  { place, token, revision, attempts }: Entry & { readonly place: Place },
+  data: Uint8Array | undefined,
+): Promise<void> {
+  await ledger.entries.put(
+    place,
+    { kind: "unchanged", token, revision },
+    {
+      state: "running",
+      token: "same",
+      attempts,
+      leaseMs: SAGA_LATER_MS,
+      keepMs: undefined,
+      fingerprint: "same",
+      data: { value: data },
+    },
+  );
+}
+
+/** The progress of a saga that has not begun. */
+export function beginningOf<Tx>(
+  { name, version, outline }: SagaDefinition<Tx>,
+  input: string | undefined,
+): SagaProgress {
+  return {
+    saga: name,
+    version,
+    digest: outline,
+    input,
+    direction: "forward",
+    steps: {},
+    signals: {},
+    isPastPivot: false,
+    history: [{ atMs: 0, what: "started", note: `version ${version}` }],
+  };
+}
+
+/** Throws `unsupported` if the ledger cannot do what a definition needs. */
+export function requireDefinable<Tx>(
+  { ledger }: SagaShop<Tx>,
+  { name, plan }: SagaDefinition<Tx>,
+): void {
+  const steps = plan.stages.flatMap((stage) => stage.steps);
+  const needing = steps.find(({ kind }) => kind === "tx");
+  if (needing === undefined || ledger.supports.transactions) return;
+  throw new HapaxError(
+    "unsupported",
+    `ledger=${ledger.name} has no transactions: make it a call or a probe; saga=${name} step=${needing.name}`,
+  );
+}

@@ -1,0 +1,357 @@
+/**
+ * A saga that this process holds. Every write of it is here.
+ *
+ *   - SA1: a write counts only if the entry is as this process knows it, under its token; a zombie gets `lease_lost`;
+ *   - writes are made one after the other; an act of an operator or a signal that came in between is taken over first;
+ *   - nothing is begun, and no transaction is committed, on what such an act has changed: the saga is decided anew;
+ *   - a record without an answer is written again, a commit without one is looked up under a lock.
+ */
+
+import type { Clock } from "../../base/clock.ts";
+import { HapaxError, isHapaxError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoint.ts";
+import { pause } from "../../base/pause.ts";
+import { Turns } from "../../base/turns.ts";
+import type { Entry, EntryWrite, Expected, Ledger } from "../ledgers/ledger.ts";
+import type { Claim, ResolvedTools } from "../once/claiming.ts";
+import { growingPauses } from "../once/pauses.ts";
+import { decideNext, type SagaDecision } from "../rules/saga.ts";
+import { applySagaEvent, type SagaEvent } from "../rules/saga-events.ts";
+import type { SagaProgress, SagaWait } from "../rules/saga-plan.ts";
+import type { SagaDefinition } from "./definition.ts";
+import { decodeSaga, encodeSaga, refOfPlace, type SagaRef } from "./record.ts";
+
+/** What all sagas of a runner share. */
+export interface SagaShop<Tx> {
+  readonly ledger: Ledger<Tx>;
+  readonly tools: ResolvedTools;
+  /** For waiting: its timers keep the process alive. */
+  readonly clock: Clock;
+  readonly leaseMs: number;
+  readonly retainMs: number;
+}
+
+/** What is known of an entry: its progress, and when it was read. */
+export interface SagaReading {
+  readonly progress: SagaProgress;
+  readonly revision: number;
+  /** Its age when it was read, and the steady time at which the answer was there. */
+  readonly ageMs: number;
+  readonly readMs: number;
+}
+
+interface Prepared {
+  readonly progress: SagaProgress;
+  readonly data: Uint8Array;
+  readonly write: EntryWrite;
+  readonly isOver: boolean;
+  /** Steps that have an outcome with it. */
+  readonly told: ReadonlySet<string>;
+}
+
+/** Thrown to roll a transaction back: an act has come in between. */
+class Changed extends Error {}
+
+export class HeldSaga<Tx> {
+  readonly shop: SagaShop<Tx>;
+  readonly definition: SagaDefinition<Tx>;
+  readonly claim: Claim<Tx>;
+  readonly ref: SagaRef;
+  readonly #reading: SagaReading;
+  readonly #turns = new Turns(1);
+  #progress: SagaProgress;
+  #revision: number;
+  #isOver = false;
+  /** Steps whose attempts have not settled. Nothing is concluded from where they stand. */
+  #flying: ReadonlySet<string> = new Set();
+
+  constructor(
+    shop: SagaShop<Tx>,
+    definition: SagaDefinition<Tx>,
+    claim: Claim<Tx>,
+    reading: SagaReading,
+  ) {
+    this.shop = shop;
+    this.definition = definition;
+    this.claim = claim;
+    this.ref = refOfPlace(claim.place);
+    this.#reading = reading;
+    this.#progress = reading.progress;
+    this.#revision = reading.revision;
+  }
+
+  /** Whether this process has written the end, or has given the saga back. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** Whether this process may record nothing more: the saga has ended here, or another process has it. */
+  get isGone(): boolean {
+    return this.#isOver || this.claim.signal.aborted;
+  }
+
+  get progress(): SagaProgress {
+    return this.#progress;
+  }
+
+  /** The time of the saga. Never ahead of the database's: a sleep does not end early. */
+  nowMs(): number {
+    const { ageMs, readMs } = this.#reading;
+    return Math.max(0, Math.floor(ageMs + this.shop.tools.clock.steadyMs() - readMs));
+  }
+
+  decide(): SagaDecision {
+    return decideNext(this.definition.plan, this.#progress, this.nowMs());
+  }
+
+  /**
+   * SA2: writes down what is about to begin. Returns false if it has to be decided anew. `steps` are all that run now: until each
+   * of them has an outcome, nothing is decided.
+   */
+  async begin(steps: readonly string[], events: readonly SagaEvent[]): Promise<boolean> {
+    this.claim.requireHeld();
+    this.#flying = new Set(steps);
+    return events.length === 0 || (await this.#persist(events, true));
+  }
+
+  /** Every step that ran has an outcome. */
+  land(): void {
+    this.#flying = new Set();
+  }
+
+  /** Writes down what has happened. */
+  async record(events: readonly SagaEvent[]): Promise<void> {
+    await this.#persist(events, false);
+  }
+
+  /** Tries for as long as the claim is held: the database may be away for a moment, or an act have the entry locked. */
+  async #persist(events: readonly SagaEvent[], isBeginning: boolean): Promise<boolean> {
+    const { tools, clock } = this.shop;
+    const nextMs = growingPauses(tools.random);
+    // The same in every try: what is written twice is recognised.
+    const nowMs = this.nowMs();
+    for (;;) {
+      try {
+        return await this.#turns.run(() => this.#write(events, isBeginning, nowMs));
+      } catch (error) {
+        const isHopeless =
+          isHapaxError(error, "lease_lost") || isHapaxError(error, "invalid_request");
+        if (isHopeless || this.claim.signal.aborted) throw error;
+      }
+      await pause(clock, nextMs(), this.claim.signal);
+    }
+  }
+
+  /** Gives the saga back until then. Undefined: until something comes. Returns false if it has to be decided anew. */
+  async park(
+    waiting: { readonly for: SagaWait; readonly step?: string | undefined },
+    leaseMs: number | undefined,
+  ): Promise<boolean> {
+    return await this.#turns.run(async () => {
+      const { progress } = this.decide();
+      const parked = { ...progress, waiting };
+      const data = encodeSaga(parked);
+      // With a new token: a renewal that is still on its way must not change when it is due.
+      const write = { ...this.#running(data), token: "next", leaseMs } as const;
+      const { entries } = this.shop.ledger;
+      for (;;) {
+        const written = await entries.put(this.claim.place, this.#expected(), write);
+        if (written !== undefined) {
+          this.#end();
+          return true;
+        }
+        if (await this.#refresh(this.shop.ledger)) return false;
+      }
+    });
+  }
+
+  /**
+   * SA2: runs work in a transaction, and writes down its event there. Returns false if it has to be decided anew: then
+   * nothing has happened. Throws what the work throws, and what the database says; then nothing has happened either.
+   */
+  async transact(
+    work: (tx: Tx, signal: AbortSignal) => Promise<SagaEvent>,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    return await this.#turns.run(async () => {
+      const { claim } = this;
+      const { isExclusive } = this.shop.ledger.supports;
+      claim.requireHeld();
+      // Other transactions may be in front of it, for longer than the lease.
+      if (isExclusive) claim.pause();
+      try {
+        return await this.#transaction(work, signal);
+      } finally {
+        if (isExclusive) await claim.resume();
+      }
+    });
+  }
+
+  async #transaction(
+    work: (tx: Tx, signal: AbortSignal) => Promise<SagaEvent>,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const { ledger } = this.shop;
+    let prepared: Prepared | undefined;
+    try {
+      const revision = await ledger.transaction(async (tx) => {
+        const joined = ledger.in(tx);
+        if (ledger.supports.isExclusive && !(await this.claim.isOwned(joined))) throw this.#lost();
+        await failpoint("saga.began");
+        const event = await work(tx, signal);
+        await failpoint("saga.worked");
+        const next = this.#prepare([event], false, this.nowMs());
+        const written = await this.#checkpoint(joined, next);
+        prepared = next;
+        await failpoint("saga.checkpointed");
+        return written;
+      }, signal);
+      await failpoint("saga.committed");
+      if (prepared !== undefined) this.#take(prepared, revision);
+      return true;
+    } catch (error) {
+      if (error instanceof Changed) return false;
+      if (prepared !== undefined && (await this.#isCommitted(prepared, error))) return true;
+      throw error;
+    }
+  }
+
+  /** In a transaction. Throws `Changed` if an act has come in between. */
+  async #checkpoint(joined: Ledger<Tx>, { write }: Prepared): Promise<number> {
+    const { place } = this.claim;
+    for (;;) {
+      const written = await joined.entries.put(place, this.#expected(), write);
+      if (written !== undefined) return written.revision;
+      if (await this.#refresh(joined)) throw new Changed();
+    }
+  }
+
+  /** The commit got no answer. The entry is locked until that transaction has ended, one way or the other. */
+  async #isCommitted(prepared: Prepared, cause: unknown): Promise<boolean> {
+    if (this.claim.signal.aborted) throw cause;
+    const { ledger, tools, clock } = this.shop;
+    const nextMs = growingPauses(tools.random);
+    for (;;) {
+      let entry: Entry | undefined;
+      try {
+        entry = await ledger.transaction((tx) => ledger.in(tx).entries.find(this.claim.place));
+      } catch {
+        // The database is not back yet. If it does not come back in time, the claim is lost.
+        if (this.claim.signal.aborted) throw cause;
+        await pause(clock, nextMs(), this.claim.signal);
+        continue;
+      }
+      if (entry?.token !== this.claim.token) throw this.#lost();
+      if (!isSame(entry.data, prepared.data)) return false;
+      this.#take(prepared, entry.revision);
+      return true;
+    }
+  }
+
+  async #write(
+    events: readonly SagaEvent[],
+    isBeginning: boolean,
+    nowMs: number,
+  ): Promise<boolean> {
+    const { ledger } = this.shop;
+    for (;;) {
+      const prepared = this.#prepare(events, isBeginning, nowMs);
+      const { place } = this.claim;
+      const written = await ledger.entries.put(place, this.#expected(), prepared.write);
+      if (written !== undefined) {
+        this.#take(prepared, written.revision);
+        return true;
+      }
+      const isChanged = await this.#refresh(ledger, prepared);
+      if (isChanged === "written") return true;
+      if (isChanged && isBeginning) return false;
+    }
+  }
+
+  /** What the progress becomes, and what is written for it. The last step of a saga writes its end as well. */
+  #prepare(events: readonly SagaEvent[], isBeginning: boolean, nowMs: number): Prepared {
+    const { plan } = this.definition;
+    const told = new Set(events.map(({ step }) => step));
+    const isFlying = isBeginning || [...this.#flying].some((step) => !told.has(step));
+    const settle = (before: SagaProgress): SagaProgress =>
+      isFlying ? before : decideNext(plan, before, nowMs).progress;
+    const after = events.reduce(
+      (before, event) => applySagaEvent(plan, before, event, nowMs),
+      isBeginning ? decideNext(plan, this.#progress, nowMs).progress : this.#progress,
+    );
+    const progress = settle(after);
+    const next = isFlying ? undefined : decideNext(plan, progress, nowMs).next;
+    const data = encodeSaga(progress);
+    const running = this.#running(data);
+    const landed = isBeginning ? new Set<string>() : told;
+    if (next?.kind === "end") {
+      const write = { ...running, state: "done", leaseMs: undefined } as const;
+      const kept = { ...write, keepMs: this.shop.retainMs };
+      return { progress, data, write: kept, isOver: true, told: landed };
+    }
+    if (next?.kind === "stuck") {
+      const write = { ...running, state: "failed", leaseMs: undefined } as const;
+      return { progress, data, write, isOver: true, told: landed };
+    }
+    return { progress, data, write: running, isOver: false, told: landed };
+  }
+
+  #running(data: Uint8Array): EntryWrite {
+    return {
+      state: "running",
+      token: "same",
+      attempts: this.claim.attempts,
+      leaseMs: this.shop.leaseMs,
+      keepMs: undefined,
+      fingerprint: "same",
+      data: { value: data },
+    };
+  }
+
+  #expected(): Expected {
+    return { kind: "unchanged", token: this.claim.token, revision: this.#revision };
+  }
+
+  #take({ progress, isOver, told }: Prepared, revision: number): void {
+    this.#progress = progress;
+    this.#flying = new Set([...this.#flying].filter((step) => !told.has(step)));
+    this.#revision = revision;
+    if (isOver) this.#end();
+  }
+
+  #end(): void {
+    this.#isOver = true;
+    this.claim.stop();
+  }
+
+  /** Reads the entry again. Returns whether an operator or a signal has changed the progress. Throws `lease_lost`. */
+  async #refresh(ledger: Ledger<Tx>): Promise<boolean>;
+  async #refresh(ledger: Ledger<Tx>, tried: Prepared): Promise<boolean | "written">;
+  async #refresh(ledger: Ledger<Tx>, tried?: Prepared): Promise<boolean | "written"> {
+    const entry = await ledger.entries.find(this.claim.place);
+    if (entry?.token !== this.claim.token) throw this.#lost();
+    // An earlier try was stored, and its answer was lost.
+    if (tried !== undefined && isSame(entry.data, tried.data)) {
+      this.#take(tried, entry.revision);
+      return "written";
+    }
+    if (entry.state !== "running") throw this.#lost();
+    const isChanged = !isSame(entry.data, encodeSaga(this.#progress));
+    if (isChanged) this.#progress = decodeSaga(entry.data);
+    this.#revision = entry.revision;
+    return isChanged;
+  }
+
+  #lost(): HapaxError {
+    this.#end();
+    this.shop.tools.meter.add("fenced_total", 1, { primitive: "saga" });
+    const { saga, scope, key } = this.ref;
+    const where = `saga=${saga} scope=${scope} key=${key}`;
+    return new HapaxError("lease_lost", `another process has taken the saga; ${where}`);
+  }
+}
+
+function isSame(one: Uint8Array | undefined, other: Uint8Array): boolean {
+  if (one?.length !== other.length) return false;
+  return one.every((byte, at) => byte === other[at]);
+}

@@ -1,0 +1,59 @@
+/**
+ * The entry of a saga: its place, and the format of its data.
+ *
+ *   byte 0   the version of the format: 1
+ *   rest     JSON: the progress of the saga (toolkit/rules/saga-plan.ts)
+ *
+ *   - the scope of the entry is `<saga>/<scope>`: the name of a saga has no slash, so the first one ends it.
+ */
+
+import { HapaxError } from "../../base/errors.ts";
+import type { Place } from "../ledgers/ledger.ts";
+import { Check } from "../once/check.ts";
+import type { SagaProgress } from "../rules/saga-plan.ts";
+import type { ScopedKey } from "../rules/scoped-key.ts";
+import { SAGA_BYTES_MAX } from "./limits.ts";
+
+/** The kind of the entries of sagas. */
+export const SAGA_KIND = "saga";
+
+/** Names one saga: its definition, and the identity that it was started with. */
+export interface SagaRef extends ScopedKey {
+  /** The name of its definition. */
+  readonly saga: string;
+}
+
+const VERSION = 1;
+const encoder = new TextEncoder();
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+export function placeOfSaga(saga: string, given: ScopedKey): Place {
+  const check = new Check();
+  const { scope, key } = check.identity(given);
+  check.name("scope", `${saga}/${scope}`);
+  check.end("invalid_request");
+  return { kind: SAGA_KIND, scope: `${saga}/${scope}`, key };
+}
+
+export function refOfPlace({ scope, key }: Place): SagaRef {
+  const slash = scope.indexOf("/");
+  return { saga: scope.slice(0, slash), scope: scope.slice(slash + 1), key };
+}
+
+export function encodeSaga(progress: SagaProgress): Uint8Array {
+  const json = encoder.encode(JSON.stringify(progress));
+  if (json.length >= SAGA_BYTES_MAX) {
+    const facts = `bytes=${json.length} max=${SAGA_BYTES_MAX}`;
+    throw new HapaxError("invalid_request", `the saga is too large to be kept; ${facts}`);
+  }
+  const bytes = new Uint8Array(1 + json.length);
+  bytes[0] = VERSION;
+  bytes.set(json, 1);
+  return bytes;
+}
+
+export function decodeSaga(data: Uint8Array | undefined): SagaProgress {
+  if (data?.[0] !== VERSION)
+    throw new HapaxError("schema_newer", `a saga of another version; version=${data?.[0]}`);
+  return JSON.parse(decoder.decode(data.subarray(1))) as SagaProgress;
+}

@@ -1,0 +1,185 @@
+/** Faults of sagas: what would be done twice, not undone, undone wrongly, or done by a process that may not. */
+
+import type { Fault } from "./faults.ts";
+
+const RULES = "src/toolkit/rules/saga.ts";
+const HELD = "src/toolkit/saga/held.ts";
+const ATTEMPTS = "src/toolkit/saga/attempts.ts";
+const DRIVE = "src/toolkit/saga/drive.ts";
+const SAGAS = "src/toolkit/saga/sagas.ts";
+const RULES_TEST = "src/toolkit/rules/saga.test.ts";
+const TEST = "test/saga/saga.test.ts";
+const DATABASES = "test/saga/databases.test.ts";
+
+export const sagaFaults: readonly Fault[] = [
+  {
+    name: "a saga that is taken over keeps its token",
+    guarantee: "G53",
+    file: DRIVE,
+    find: `      token: "next",\n      attempts,\n`,
+    replace: `      token: "same",\n      attempts,\n`,
+    caughtBy: {
+      file: TEST,
+      test: "SA1 a runner whose saga was taken records nothing, in either direction",
+    },
+  },
+  {
+    name: "a process that has slept sends its call",
+    guarantee: "G53",
+    file: ATTEMPTS,
+    find: `      held.claim.requireHeld();\n      if (direction === "undo") {`,
+    replace: `      if (direction === "undo") {`,
+    caughtBy: {
+      file: TEST,
+      test: "SA1 a process that wakes after its lease sends nothing",
+    },
+  },
+  {
+    name: "a call is sent before its intent is written",
+    guarantee: "G53",
+    file: ATTEMPTS,
+    find: `if (!(await held.begin(names, intents))) return;`,
+    replace: `if (!(await held.begin(names, intents.slice(names.length)))) return;`,
+    caughtBy: { file: TEST, test: "SA2 the intent of a call is stored before it is sent" },
+  },
+  {
+    name: "the record of a tx step is beside its transaction",
+    guarantee: "G53",
+    file: HELD,
+    find: `const written = await this.#checkpoint(joined, next);`,
+    replace: `const written = await this.#checkpoint(joined.isJoined ? ledger : joined, next);`,
+    caughtBy: {
+      file: DATABASES,
+      test: "SA2 a commit without an answer is looked up: the step counts once > over PostgreSQL",
+    },
+  },
+  {
+    name: "a commit without an answer counts as failed",
+    guarantee: "G53",
+    file: HELD,
+    find: `if (!isSame(entry.data, prepared.data)) return false;`,
+    replace: `if (isSame(entry.data, prepared.data)) return false;`,
+    caughtBy: {
+      file: DATABASES,
+      test: "SA2 a commit without an answer is looked up: the step counts once > in memory",
+    },
+  },
+  {
+    name: "each attempt has a key of its own",
+    guarantee: "G53",
+    file: ATTEMPTS,
+    find: `const parts = [scope, saga, key, step, ...`,
+    replace: `const parts = [scope, saga, key, step, String(attempt), ...`,
+    caughtBy: {
+      file: TEST,
+      test: "SA3 gives each step a key that is the same in every attempt, and its undo another one",
+    },
+  },
+  {
+    name: "a step without an answer is not undone",
+    guarantee: "G53",
+    file: RULES,
+    find: `return (kind === "call" || kind === "probe") && at.isUnknown;`,
+    replace: `return kind === "tx" && at.isUnknown;`,
+    caughtBy: {
+      file: RULES_TEST,
+      test: "SA2 SA4 SA5 of call and tx: each effect once, undone whole, in reverse order and once",
+    },
+  },
+  {
+    name: "a saga is undone in the order of its steps",
+    guarantee: "G53",
+    file: RULES,
+    find: `for (const step of sagaSteps(plan).toReversed()) {`,
+    replace: `for (const step of sagaSteps(plan)) {`,
+    caughtBy: {
+      file: TEST,
+      test: "SA4 is undone in reverse order, with what each step has returned",
+    },
+  },
+  {
+    name: "an undo is repeated without being asked for",
+    guarantee: "G53",
+    file: RULES,
+    find: `const mustAsk = kind === "probe" && at.isUnknown;`,
+    replace: `const mustAsk = kind === "probe" && at.isUnknown && at.state === "open";`,
+    caughtBy: {
+      file: TEST,
+      test: "SA5 an undo is tried again, and its effect is asked for first if it can be",
+    },
+  },
+  {
+    name: "a saga turns round after its pivot",
+    guarantee: "G53",
+    file: RULES,
+    find: `if (direction === "undo" || isPastPivot || ending !== undefined || stuck !== undefined)`,
+    replace: `if (direction === "undo" || ending !== undefined || stuck !== undefined)`,
+    caughtBy: {
+      file: RULES_TEST,
+      test: "SA6 after a pivot that is a tx nothing is undone: it ends, or is stuck",
+    },
+  },
+  {
+    name: "an operator can abort after the pivot",
+    guarantee: "G53",
+    file: "src/toolkit/rules/saga-acts.ts",
+    find: `if (progress.isPastPivot) return refused(`,
+    replace: `if (progress.isPastPivot && act.by === "") return refused(`,
+    caughtBy: { file: RULES_TEST, test: "SA6 acts that do not fit are refused" },
+  },
+  {
+    name: "an act of an operator is overwritten by the runner",
+    guarantee: "G53",
+    file: HELD,
+    find: `if (isChanged) this.#progress = decodeSaga(entry.data);`,
+    replace: `if (isChanged) this.#progress = { ...this.#progress };`,
+    caughtBy: {
+      file: TEST,
+      test: "SA6 an abort undoes what was done, also while a step runs: what it does is taken back",
+    },
+  },
+  {
+    name: "a saga is started again with other input",
+    guarantee: "G53",
+    file: SAGAS,
+    find: `if (entry.fingerprint !== fingerprint) {`,
+    replace: `if (entry.fingerprint === undefined) {`,
+    caughtBy: {
+      file: TEST,
+      test: "SA7 happens once for an identity, and other input is refused",
+    },
+  },
+  {
+    name: "a saga goes on with other steps",
+    guarantee: "G53",
+    file: DRIVE,
+    find: `?.find((one) => one.outline === outline);`,
+    replace: `?.find((one) => one.outline === outline || one.version > 1);`,
+    caughtBy: {
+      file: TEST,
+      test: "SA8 a changed definition is stuck, and goes on where the old one is registered",
+    },
+  },
+  {
+    name: "a saga that cannot be read is always the first",
+    guarantee: "G53",
+    file: SAGAS,
+    find: `      await this.#putAside(entry);\n`,
+    replace: `      if (stopping.aborted) await this.#putAside(entry);\n`,
+    caughtBy: {
+      file: TEST,
+      test: "SA9 a saga that cannot be read, or whose definition is gone, keeps no other from going on",
+    },
+  },
+  {
+    name: "a branch that still runs is given up",
+    guarantee: "G53",
+    file: HELD,
+    find: `const isFlying = isBeginning || [...this.#flying].some((step) => !told.has(step));`,
+    replace: `const isFlying = isBeginning || this.#flying.size > 9;`,
+    caughtBy: {
+      file: TEST,
+      test: "SA10 a branch on its last attempt is not given up while it runs",
+    },
+  },
+];
