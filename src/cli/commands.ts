@@ -17,6 +17,7 @@ import { outboxCommand } from "./outbox.ts";
 import { producersCommand } from "./producers.ts";
 import { readCommand } from "./read.ts";
 import { repairCommand } from "./repair.ts";
+import { sagaCommand } from "./saga.ts";
 import { serveCommand } from "./serve.ts";
 import { signUrlCommand } from "./sign-url.ts";
 import { tailCommand } from "./tail.ts";
@@ -60,6 +61,7 @@ export const COMMANDS: readonly Command[] = [
   groupsCommand,
   deadLettersCommand,
   outboxCommand,
+  sagaCommand,
   closeCommand,
   deleteCommand,
   signUrlCommand,
