@@ -36,7 +36,7 @@ beforeAll(async () => {
 /**
  * As many as a reader can know. Before you add one, look for one that can go. `ledgers/redis` is the 21st: a ledger is an entry
  * of its own, so that a program gets the code of its own database alone. It has three names. `hapax/window` is the 22nd: it needs
- * neither the server nor a ledger, so that no other entry point is its home. It has twelve names. `hapax/saga` is the 23rd: its
+ * neither the server nor a ledger, so that no other entry point is its home. It has 15 names. `hapax/saga` is the 23rd: its
  * builder and its runner are not for programs that only claim keys, or handle messages. It has nine names.
  */
 const ENTRIES_MAX = 23;

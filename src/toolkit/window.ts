@@ -4,9 +4,14 @@
  */
 
 export { fileObjects } from "./window/file-objects.ts";
-export type { ClientLog, ServerLog, WindowLog } from "./window/log.ts";
+export type { ClientLog, LogExtent, ServerLog, StoredBatch } from "./window/log.ts";
 export { type ObjectLog, objectLog } from "./window/object-log.ts";
 export type { WindowObjects } from "./window/objects.ts";
-export { type DedupWindow, openWindow } from "./window/open-window.ts";
+export {
+  type DedupWindow,
+  openWindow,
+  type WindowStats,
+  type WindowWrite,
+} from "./window/open-window.ts";
 export type { WindowOptions } from "./window/options.ts";
 export { s3Objects, type S3Options } from "./window/s3-objects.ts";

@@ -102,4 +102,7 @@ export const bucket = s3Objects({ url: "https://bucket.s3.amazonaws.com" });
 export const objectsLog = objectLog(objects);
 export const openedWindow = () => openWindow({ log: objectsLog, snapshots: bucket });
 export const written = async (window: DedupWindow) => await window.write("id", new Uint8Array());
+export const position = async (window: DedupWindow) => (await written(window)).position;
+export const known = (window: DedupWindow) => window.stats;
 export const extent = () => objectsLog.extent();
+export const batches = () => objectsLog.read(0, 0);

@@ -162,9 +162,8 @@ export async function positions(offset: string | undefined, signal: AbortSignal 
 
 // Results flow from step to step, as they come back from JSON; an undo has the outcome of its own step.
 const sqlite = sqliteLedger(() => new Database(":memory:"));
-export const trip = defineSaga<{ readonly at: Date; readonly seats: number }, Database.Database>(
-  "trip",
-)
+// Not exported: a declaration cannot name the types of libsql.
+const trip = defineSaga<{ readonly at: Date; readonly seats: number }, Database.Database>("trip")
   .tx("hold", {
     run: ({ tx, input }) => {
       same<typeof tx, Database.Database>(true);
@@ -217,6 +216,13 @@ export async function travels(): Promise<void> {
     sagas.in(tx).start(trip, identity, { at: new Date(), seats: 2 }),
   );
 }
+export const shipped = defineSaga<string, pg.PoolClient>("ship").tx("row", {
+  run: async ({ tx, input }) => {
+    same<typeof tx, pg.PoolClient>(true);
+    await tx.query("INSERT INTO t VALUES ($1)", [input]);
+    return { sent: true };
+  },
+});
 // Steps without transactions fit every ledger.
 export const plain: Saga<string, { readonly say: string }> = defineSaga<string>("plain").call(
   "say",

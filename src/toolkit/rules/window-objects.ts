@@ -138,12 +138,12 @@ export interface SnapshotName {
   readonly sequence: number;
 }
 
-export function encodeSnapshotName({ epoch, sequence }: SnapshotName): string {
+export function encodeWindowSnapshotName({ epoch, sequence }: SnapshotName): string {
   return `${SNAPSHOTS}${numbered(epoch)}-${numbered(sequence)}`;
 }
 
 /** Undefined: it is no name of a snapshot. Names of later snapshots are greater. */
-export function parseSnapshotName(name: string): SnapshotName | undefined {
+export function parseWindowSnapshotName(name: string): SnapshotName | undefined {
   const match = /^snapshots\/(\d{12})-(\d{12})$/.exec(name);
   return match === null ? undefined : { epoch: Number(match[1]), sequence: Number(match[2]) };
 }

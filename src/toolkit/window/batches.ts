@@ -14,7 +14,7 @@ import { failpoint } from "../../base/failpoint.ts";
 import type { KeyMark } from "../../base/key-window.ts";
 import { rest } from "../../base/pause.ts";
 import type { LogPosition } from "../rules/window.ts";
-import type { ClientPositions, LogBatch, LogEntry, LogPositions } from "./log.ts";
+import type { ClientPositions, LogBatch, WindowEntry, LogPositions } from "./log.ts";
 import { fencedError } from "./object-log.ts";
 import type { ResolvedWindow } from "./options.ts";
 import type { WindowReader } from "./recovery.ts";
@@ -23,14 +23,14 @@ const PAUSES = { pauseMs: 20, pauseMsMax: 2_000 };
 
 /** A write that is not confirmed. Callers of the same id share it. */
 export class UnconfirmedWrite {
-  readonly entry: LogEntry;
+  readonly entry: WindowEntry;
   /** Undefined: it has no id. */
   readonly mark: KeyMark | undefined;
   readonly outcome: Promise<LogPosition>;
   #resolve!: (position: LogPosition) => void;
   #reject!: (error: Error) => void;
 
-  constructor(entry: LogEntry, mark: KeyMark | undefined) {
+  constructor(entry: WindowEntry, mark: KeyMark | undefined) {
     this.entry = entry;
     this.mark = mark;
     this.outcome = new Promise((resolve, reject) => {

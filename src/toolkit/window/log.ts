@@ -12,7 +12,7 @@
 import type { LogPosition } from "../rules/window.ts";
 
 /** An entry: its id, if it has one, and its bytes. */
-export interface LogEntry {
+export interface WindowEntry {
   readonly id: string | undefined;
   readonly bytes: Uint8Array;
 }
@@ -20,7 +20,7 @@ export interface LogEntry {
 /** Entries that are stored together. `atMs` is log time: it never goes back from one batch to the next. */
 export interface LogBatch {
   readonly atMs: number;
-  readonly entries: readonly LogEntry[];
+  readonly entries: readonly WindowEntry[];
 }
 
 /** A batch of a segment. Its entries have the numbers from `start` on. */
@@ -46,7 +46,7 @@ export interface LogExtent {
 }
 
 /** The writer that opens a log. */
-export interface LogWriter {
+export interface WindowWriter {
   /** The token of its lease: a log refuses a writer whose token is less than one it has seen. Undefined: it has no lease. */
   readonly token: number | undefined;
   /** Where reading has ended, by segment: the log need not look for its end from the beginning. */
@@ -89,13 +89,13 @@ interface ReadableLog {
 /** A log where the window chooses positions: a retry goes to the same place. */
 export interface ClientLog extends ReadableLog {
   readonly positions: "client";
-  open(writer: LogWriter): Promise<ClientPositions>;
+  open(writer: WindowWriter): Promise<ClientPositions>;
 }
 
 /** A log that chooses positions itself, such as a partition of Kafka. */
 export interface ServerLog extends ReadableLog {
   readonly positions: "log";
-  open(writer: LogWriter): Promise<LogPositions>;
+  open(writer: WindowWriter): Promise<LogPositions>;
 }
 
 /** A log that a window can stand in front of. */

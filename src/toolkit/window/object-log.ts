@@ -29,7 +29,7 @@ import type {
   LogBatch,
   LogExtent,
   LogSegment,
-  LogWriter,
+  WindowWriter,
   StoredBatch,
 } from "./log.ts";
 import type { WindowObjects } from "./objects.ts";
@@ -134,7 +134,7 @@ class Log implements ObjectLog {
     }
   }
 
-  async open(writer: LogWriter): Promise<ClientPositions> {
+  async open(writer: WindowWriter): Promise<ClientPositions> {
     await this.#probe();
     const nonce = bytesOfHex(this.#random.id());
     for (let contests = 0; contests < CONTESTS_MAX; contests += 1) {

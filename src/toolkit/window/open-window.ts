@@ -20,7 +20,7 @@ import { saveSnapshot } from "./snapshots.ts";
 /** The result of `DedupWindow.write()`. */
 export interface WindowWrite {
   /** Where the entry is: the same for every write of its id. */
-  readonly position: LogPosition;
+  readonly position: { readonly segment: number; readonly entry: number };
   /** An earlier call has written it, or is writing it. */
   readonly isDuplicate: boolean;
 }

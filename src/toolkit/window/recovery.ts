@@ -14,12 +14,12 @@ import { HapaxError } from "../../base/errors.ts";
 import type { KeyMark } from "../../base/key-window.ts";
 import { markOf } from "../../protocol/key.ts";
 import { type WindowBounds, WindowState } from "../rules/window.ts";
-import type { LogEntry, LogSegment, StoredBatch, WindowLog } from "./log.ts";
+import type { WindowEntry, LogSegment, StoredBatch, WindowLog } from "./log.ts";
 import type { WindowObjects } from "./objects.ts";
 import { loadSnapshot } from "./snapshots.ts";
 
 /** What a recovery has read, for reports. */
-export interface RecoveryReport {
+export interface WindowRecovery {
   readonly hasSnapshot: boolean;
   readonly entries: number;
 }
@@ -62,7 +62,7 @@ export class WindowReader {
     return new WindowReader(state, found !== undefined, log, digest);
   }
 
-  get report(): RecoveryReport {
+  get report(): WindowRecovery {
     return { hasSnapshot: this.hasSnapshot, entries: this.#entries };
   }
 
@@ -165,7 +165,7 @@ export class WindowReader {
     }
   }
 
-  async #markOf({ id, bytes }: LogEntry): Promise<KeyMark | undefined> {
+  async #markOf({ id, bytes }: WindowEntry): Promise<KeyMark | undefined> {
     return id === undefined ? undefined : await markOfEntry(this.#digest, id, bytes);
   }
 }

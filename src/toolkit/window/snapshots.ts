@@ -7,8 +7,8 @@
 import { failpoint } from "../../base/failpoint.ts";
 import type { WindowBounds, WindowState } from "../rules/window.ts";
 import {
-  encodeSnapshotName,
-  parseSnapshotName,
+  encodeWindowSnapshotName,
+  parseWindowSnapshotName,
   type SnapshotName,
   SNAPSHOTS,
 } from "../rules/window-objects.ts";
@@ -36,7 +36,7 @@ export async function saveSnapshot(
   name: SnapshotName,
   state: WindowState,
 ): Promise<void> {
-  const own = encodeSnapshotName(name);
+  const own = encodeWindowSnapshotName(name);
   // If it is occupied, an answer was lost: no other writer has this epoch.
   await objects.create(own, encodeWindow(state));
   await failpoint("window.snapshot");
@@ -51,5 +51,5 @@ export async function saveSnapshot(
 /** Oldest first. */
 async function namesIn(objects: WindowObjects): Promise<string[]> {
   const names = await objects.list(SNAPSHOTS);
-  return names.filter((name) => parseSnapshotName(name) !== undefined).toSorted();
+  return names.filter((name) => parseWindowSnapshotName(name) !== undefined).toSorted();
 }
