@@ -306,6 +306,55 @@ describe("waits", () => {
     });
   });
 
+  test("a search costs as many calls of the ledger, however many sagas sleep", async () => {
+    const { ledger, options, advance } = stage();
+    const calls: string[] = [];
+    const { entries } = ledger;
+    const counting = {
+      ...ledger,
+      entries: {
+        ...entries,
+        scan: (filter: Parameters<typeof entries.scan>[0]) => {
+          calls.push("scan");
+          return entries.scan(filter);
+        },
+        nextDue: (kinds: readonly string[]) => {
+          calls.push("nextDue");
+          return entries.nextDue(kinds);
+        },
+        find: (place: Parameters<typeof entries.find>[0]) => {
+          calls.push("find");
+          return entries.find(place);
+        },
+      },
+    };
+    const sagas = createSagas(counting, [sleepy], options);
+    for (let at = 0; at < 50; at += 1) await sagas.start(sleepy, { scope: "s", key: `${at}` }, "a");
+    await advance(50);
+    calls.length = 0;
+    expect((await sagas.runDue()).ran).toBe(0);
+    expect(calls).toEqual(["scan", "nextDue"]);
+  });
+
+  test("SA6 one that is stuck is listed, however many sleep", async () => {
+    const { ledger, checkout, options, fail, advance } = stage();
+    const { entries } = ledger;
+    // A search that is full of those that sleep: here ten are many.
+    const scan: typeof entries.scan = (filter) =>
+      entries.scan({ ...filter, max: Math.min(filter.max, 10) });
+    const sagas = createSagas(
+      { ...ledger, entries: { ...entries, scan } },
+      [sleepy, checkout],
+      options,
+    );
+    for (let at = 0; at < 20; at += 1) await sagas.start(sleepy, { scope: "s", key: `${at}` }, "a");
+    fail("send", boom);
+    fail("refund", boom, boom, boom);
+    await sagas.start(checkout, ID, INPUT);
+    await advance(1_000);
+    expect((await sagas.list({ state: "stuck" })).map(({ saga }) => saga)).toEqual(["checkout"]);
+  });
+
   test("run finds what is due, and hands everything over when it is stopped", async () => {
     const { ledger, options, advance } = stage();
     const sagas = createSagas(ledger, [sleepy], options);

@@ -59,7 +59,7 @@ export interface Sagas<Tx> extends JoinedSagas<Tx>, AsyncDisposable {
   run(signal: AbortSignal): Promise<void>;
   /** Drives all sagas that are due now. Returns how many, and when the next one is due: milliseconds from now. */
   runDue(): Promise<{ readonly ran: number; readonly nextDueMs: number | undefined }>;
-  /** Reads sagas, oldest first. It looks at the oldest 10,000. */
+  /** Reads sagas, oldest first. It looks at the oldest 10,000 of those that are stored alike: that run, are stuck, have ended. */
   list(filter?: SagaFilter): Promise<readonly SagaView[]>;
   /** Reads one saga; undefined if there is none. */
   find(ref: SagaRef): Promise<SagaView | undefined>;
@@ -75,7 +75,7 @@ export interface Sagas<Tx> extends JoinedSagas<Tx>, AsyncDisposable {
   abort(ref: SagaRef, actor: SagaActor): Promise<SagaView>;
   /** Ends a stuck saga as it is. Throws as `retry`. */
   finish(ref: SagaRef, actor: SagaActor): Promise<SagaView>;
-  /** Counts sagas by state for the meter. Reads all that have not ended, so call it from time to time. */
+  /** Counts sagas by state for the meter. Reads up to 10,000 that run and as many that are stuck, so call it seldom. */
   measure(): Promise<void>;
   /** Begins no more steps, and resolves when no step of this process runs. Others go on with its sagas. */
   stop(): Promise<void>;

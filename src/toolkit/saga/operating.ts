@@ -10,6 +10,7 @@ import { pause } from "../../base/pause.ts";
 import type { Entry, Place, PlacedEntry } from "../ledgers/ledger.ts";
 import { Check } from "../once/check.ts";
 import { growingPauses } from "../once/pauses.ts";
+import type { EntryState } from "../rules/claim.ts";
 import { decideAct, decideSignal, type SagaAct, type SagaActDecision } from "../rules/saga-acts.ts";
 import type { SagaProgress } from "../rules/saga-plan.ts";
 import type { SagaShop } from "./held.ts";
@@ -49,16 +50,19 @@ export async function listSagas<Tx>(
   check.whole("max", max, max, 1, SAGA_LIST_MAX);
   check.end("invalid_request");
   const isWhole = saga !== undefined && scope !== undefined;
-  const isEnd = state === "completed" || state === "undone" || state === "finished";
   // What the database cannot choose is chosen here.
   const isChosen = state === undefined && (isWhole || (saga === undefined && scope === undefined));
-  const found = await ledger.entries.scan({
-    kind: SAGA_KIND,
-    ...(isWhole ? { scope: `${saga}/${scope}` } : {}),
-    ...(isEnd ? { state: "done" } : {}),
-    max: isChosen ? max : SAGA_LIST_MAX,
-  });
-  return found
+  const found: PlacedEntry[] = [];
+  for (const stored of state === undefined ? [undefined] : STORED_AS[state])
+    found.push(
+      ...(await ledger.entries.scan({
+        kind: SAGA_KIND,
+        ...(isWhole ? { scope: `${saga}/${scope}` } : {}),
+        ...(stored === undefined ? {} : { state: stored }),
+        max: isChosen ? max : SAGA_LIST_MAX,
+      })),
+    );
+  const views = found
     .filter(({ place }) => {
       const ref = refOfPlace(place);
       return (
@@ -66,9 +70,22 @@ export async function listSagas<Tx>(
       );
     })
     .flatMap((entry) => readable(entry, onError) ?? [])
-    .filter((view) => state === undefined || view.state === state)
-    .slice(0, max);
+    .filter((view) => state === undefined || view.state === state);
+  // Those that are stuck come from two searches, each oldest first.
+  const isMixed = state === "stuck";
+  return (isMixed ? views.toSorted((one, other) => other.ageMs - one.ageMs) : views).slice(0, max);
 }
+
+/** How the entry of a saga is stored. One without its definition is stuck, and stays due. */
+const STORED_AS: Readonly<Record<SagaState, readonly EntryState[]>> = {
+  running: ["running"],
+  sleeping: ["running"],
+  undoing: ["running"],
+  stuck: ["failed", "running"],
+  completed: ["done"],
+  undone: ["done"],
+  finished: ["done"],
+};
 
 /** SA9: one that cannot be read does not hide the others. */
 function readable(entry: PlacedEntry, onError: (error: unknown) => void): SagaView | undefined {
