@@ -6,15 +6,20 @@ import {
   type Cell,
   expectEither,
   expectWhole,
-  LEASE_MS,
   MATRIX,
+  SHORT_LEASE_MS,
   type Stage,
   STAGES,
+  type Task,
   type Worker,
 } from "../saga/crash-kit.ts";
 
 const isLong = process.env["HAPAX_LONG"] === "1";
-const ROUNDS = isLong ? 20 : 1;
+const ROUNDS = isLong ? 10 : 1;
+
+/** One for each kind of step and direction: what is stopped in a short run. */
+const STOPPED =
+  /^(tx forward, after its writes|call undo, after its intent|probe (forward|undo), its answer lost)/;
 
 test("every failpoint of sagas is one at which a process is killed", () => {
   const points = Object.values(MATRIX).map(({ at }) => at);
@@ -24,6 +29,11 @@ test("every failpoint of sagas is one at which a process is killed", () => {
   const others = ["saga.claimed", "saga.asked", "saga.undo.asked"];
   for (const name of own) expect([...points, ...others]).toContain(name);
 });
+
+/** A short run has some tests over one database: they are the same over the other one. */
+const here = (database: string, only: string) =>
+  test.skipIf(!isLong && STAGES.length > 1 && database !== only);
+if (!isLong) console.log("skipped: some crashes of sagas over one of two databases: HAPAX_LONG=1");
 
 let cases = 0;
 
@@ -36,17 +46,14 @@ function cellsOf(prefix: string, isFitting: (title: string) => boolean): readonl
     });
 }
 
-async function finish(stage: Stage, leaseMs = LEASE_MS): Promise<void> {
-  const worker = stage.start({ kind: "run", leaseMs });
-  await worker.ended;
-  expect(worker.output()).toContain("ended");
-}
+const isInside = ({ id }: Cell): boolean =>
+  MATRIX[id.slice(id.indexOf(": ") + 2)]?.isInside === true;
 
 for (const { name, open } of STAGES) {
   describe(name, () => {
     let stage: Stage;
     const workers: Worker[] = [];
-    const start = (task: Parameters<Stage["start"]>[0]): Worker => {
+    const start = (task: Task): Worker => {
       const worker = stage.start(task);
       workers.push(worker);
       return worker;
@@ -59,68 +66,109 @@ for (const { name, open } of STAGES) {
       await stage.close();
     });
 
-    /** Starts sagas that all stand still at their own moments. Over SQLite those in a transaction need a process each. */
-    async function standStill(cells: readonly Cell[]): Promise<readonly Cell[]> {
-      const isInside = ({ id }: Cell): boolean =>
-        stage.isExclusive && MATRIX[id.slice(id.indexOf(": ") + 2)]?.isInside === true;
-      const outside = start({ kind: "start", cells: cells.filter((cell) => !isInside(cell)) });
-      await outside.reached(cells.filter((cell) => !isInside(cell)).length);
-      await outside.kill();
-      for (const cell of cells.filter(isInside)) {
-        const worker = start({ kind: "start", cells: [cell] });
-        await worker.reached(1);
-        await worker.kill();
-      }
-      return cells;
+    /** Runs sagas until each stands still at its own moment, and kills their process. */
+    async function killAt(cells: readonly Cell[]): Promise<void> {
+      const worker = start({ kind: "start", cells });
+      await worker.reached(cells.length);
+      await worker.kill();
+    }
+
+    /** Over SQLite those that stand still in a transaction need a process each. */
+    async function killAll(cells: readonly Cell[]): Promise<void> {
+      const isAlone = (cell: Cell): boolean => stage.isExclusive && isInside(cell);
+      await killAt(cells.filter((cell) => !isAlone(cell)));
+      for (const cell of cells.filter(isAlone)) await killAt([cell]);
+    }
+
+    async function finish(leaseMs?: number): Promise<void> {
+      if (leaseMs === undefined) await stage.lapse();
+      const worker = start({ kind: "run", ...(leaseMs === undefined ? {} : { leaseMs }) });
+      await worker.ended;
+      expect(worker.output()).toContain("ended");
     }
 
     test("SA2 SA4 SA5 killed at every cell of the matrix: each effect once, undone whole, in reverse and once", async () => {
       for (let round = 0; round < ROUNDS; round += 1) {
-        const cells = await standStill(cellsOf(`killed ${round}`, () => true));
-        await finish(stage);
+        // Over SQLite each of those in a transaction is a process: a short run has the moment before each commit.
+        const isChosen = (title: string): boolean =>
+          isLong || !stage.isExclusive || MATRIX[title]?.isInside !== true || /commit/.test(title);
+        const cells = cellsOf(`killed ${round}`, isChosen);
+        await killAll(cells);
+        await finish();
         for (const cell of cells) await expectWhole(stage, cell);
+        const all = Object.keys(MATRIX).length;
+        console.log(`${name}: killed at ${cells.length} of ${all} cells, round ${round + 1}`);
       }
     });
 
-    test("SA2 SA5 killed again, by each next process as soon as it has taken over or asked: the same", async () => {
-      for (let round = 0; round < ROUNDS; round += 1) {
-        const cells = await standStill(
-          cellsOf(`again ${round}`, (title) => title.includes("answer lost")),
-        );
-        for (const halts of [["saga.claimed"], ["saga.asked", "saga.undo.asked"]]) {
-          const takeover = start({ kind: "run", halts });
-          // Two of the sagas have a question, forward and back.
-          await takeover.reached(2);
-          await takeover.kill();
+    here(name, "PostgreSQL")(
+      "SA2 SA6 SA10 killed at every moment of a saga with a group, a pivot, a sleep and a signal: the same",
+      async () => {
+        const cells: Cell[] = [];
+        for (const fails of [false, true]) {
+          const first = { id: `trip ${fails}`, saga: "trip", fails } as const;
+          const counting = start({ kind: "count", cells: [first] });
+          await counting.ended;
+          // Cast: the worker says so.
+          const passed = JSON.parse(/passed (.*)/.exec(counting.output())?.[1] ?? "[]") as string[];
+          expect(passed.length, counting.output()).toBeGreaterThan(15);
+          // A short run has every third moment.
+          for (let nth = 1; nth <= passed.length; nth += isLong ? 1 : 3)
+            cells.push({ id: `trip ${fails} ${nth}`, saga: "trip", fails, nth });
         }
-        await finish(stage);
+        // The branches of a group reach their moments in any order: over SQLite each may be in a transaction.
+        if (stage.isExclusive) for (const cell of cells) await killAt([cell]);
+        else await killAt(cells);
+        await finish();
         for (const cell of cells) await expectWhole(stage, cell);
-      }
-    });
+        console.log(`${name}: killed at ${cells.length} moments of a trip`);
+      },
+    );
 
-    test("SA1 stopped beyond its lease and woken by SIGCONT, it sends nothing and records nothing", async () => {
-      const cells = cellsOf("stopped", (title) => {
-        const cell = MATRIX[title];
-        return (
-          !(stage.isExclusive && cell?.isInside === true) &&
-          /intent|lost|writes|before its record/.test(title)
+    here(name, "SQLite")(
+      "SA2 SA5 killed again, by each next process as soon as it has taken over or asked: the same",
+      async () => {
+        for (let round = 0; round < ROUNDS; round += 1) {
+          const cells = cellsOf(`again ${round}`, (title) => title.includes("answer lost"));
+          await killAll(cells);
+          for (const halts of [["saga.claimed"], ["saga.asked", "saga.undo.asked"]]) {
+            await stage.lapse();
+            const takeover = start({ kind: "run", halts });
+            // Two of the sagas have a question, forward and back.
+            await takeover.reached(2);
+            await takeover.kill();
+          }
+          await finish();
+          for (const cell of cells) await expectWhole(stage, cell);
+        }
+      },
+    );
+
+    here(name, "PostgreSQL")(
+      "SA1 stopped beyond its lease and woken by SIGCONT, it sends nothing and records nothing",
+      async () => {
+        const cells = cellsOf("stopped", (title) => {
+          const isBlocking = stage.isExclusive && MATRIX[title]?.isInside === true;
+          return !isBlocking && (isLong || STOPPED.test(title));
+        });
+        expect(cells.length).toBeGreaterThan(2);
+        const zombies = cells.map((cell) =>
+          start({ kind: "start", cells: [cell], by: "stop", leaseMs: SHORT_LEASE_MS }),
         );
-      });
-      const zombies = cells.map((cell) =>
-        start({ kind: "start", cells: [cell], by: "stop", leaseMs: 2 * LEASE_MS }),
-      );
-      await Promise.all(zombies.map((zombie) => zombie.reached(1)));
-      await finish(stage);
-      for (const cell of cells) await expectWhole(stage, cell);
-      const sagas = createSagas(stage.ledger, []);
-      const before = await sagas.list({ max: 10_000 });
-      for (const zombie of zombies) zombie.child.kill("SIGCONT");
-      await Promise.all(zombies.map((zombie) => zombie.ended));
-      for (const zombie of zombies) expect(zombie.output()).toMatch(/ended (completed|undone)/);
-      for (const cell of cells) await expectWhole(stage, cell);
-      const strip = (view: (typeof before)[number]) => ({ ...view, ageMs: 0 });
-      expect((await sagas.list({ max: 10_000 })).map(strip)).toEqual(before.map(strip));
-    });
+        await Promise.all(zombies.map((zombie) => zombie.reached(1)));
+        await finish(SHORT_LEASE_MS);
+        for (const cell of cells) await expectWhole(stage, cell);
+        const sagas = createSagas(stage.ledger, []);
+        const before = await sagas.list({ max: 10_000 });
+        for (const zombie of zombies) zombie.child.kill("SIGCONT");
+        await Promise.all(zombies.map((zombie) => zombie.ended));
+        for (const zombie of zombies) expect(zombie.output()).toMatch(/ended (completed|undone)/);
+        for (const cell of cells) await expectWhole(stage, cell);
+        const strip = (view: (typeof before)[number]) => ({ ...view, ageMs: 0 });
+        expect((await sagas.list({ max: 10_000 })).map(strip)).toEqual(before.map(strip));
+        console.log(`${name}: stopped and woken at ${cells.length} cells`);
+      },
+    );
 
     test("SA1 runners that fight, of which some are killed, and operators who abort: each saga is whole", async () => {
       for (let round = 0; round < ROUNDS; round += 1) {
@@ -129,7 +177,7 @@ for (const { name, open } of STAGES) {
           fails: at % 3 === 0,
         }));
         await start({ kind: "seed", cells }).ended;
-        const task = { kind: "run", leaseMs: 2 * LEASE_MS } as const;
+        const task: Task = { kind: "run", leaseMs: SHORT_LEASE_MS };
         const runners = [start(task), start(task)];
         const sagas = createSagas(stage.ledger, []);
         const aborted = new Set<string>();
@@ -144,7 +192,7 @@ for (const { name, open } of STAGES) {
           }
         }
         await runners[0]?.kill();
-        await finish(stage, 2 * LEASE_MS);
+        await finish(SHORT_LEASE_MS);
         await Promise.all(runners.map((runner) => runner.ended));
         for (const cell of cells) {
           const ending = await expectEither(stage, cell);
@@ -156,11 +204,10 @@ for (const { name, open } of STAGES) {
       }
     });
 
-    test("the suite would notice an effect that is there twice", async () => {
-      expect(LEASE_MS).toBeGreaterThan(100);
-      await expect(
-        expectWhole(stage, { id: "nothing of this name", fails: false }),
-      ).rejects.toThrow();
+    test("the suite would notice an effect that is missing", async () => {
+      const cell = { id: "nothing of this name", fails: false };
+      await expect(expectWhole(stage, cell)).rejects.toThrow();
+      await expect(expectWhole(stage, { ...cell, saga: "trip" })).rejects.toThrow();
     });
   });
 }

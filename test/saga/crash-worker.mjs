@@ -72,9 +72,11 @@ const halting = new AsyncLocalStorage();
 /** Called at every failpoint, and by the steps themselves. */
 async function reach(point) {
   const cell = halting.getStore() ?? { at: task.halts?.find((one) => one === point) };
-  if (cell.at !== point) return;
-  cell.seen = (cell.seen ?? 0) + 1;
-  if (cell.seen !== (cell.occurrence ?? 1)) return;
+  cell.passed = [...(cell.passed ?? []), point];
+  const isNamed = cell.at === point;
+  if (isNamed) cell.seen = (cell.seen ?? 0) + 1;
+  const isIt = isNamed ? cell.seen === (cell.occurrence ?? 1) : cell.nth === cell.passed.length;
+  if (!isIt) return;
   say(`reached ${cell.id ?? ""}`);
   if (task.by === "stop") process.kill(process.pid, "SIGSTOP");
   else await new Promise(() => setInterval(() => undefined, 1000));
@@ -130,38 +132,120 @@ const checkout = defineSaga("checkout")
     retry,
   });
 
-const sagas = createSagas(ledger, [checkout], {
+/** Calls, questions and writes side by side, a pivot, and what comes after it. */
+const trip = defineSaga("trip")
+  .parallel("book", (group) =>
+    group
+      .tx("hold", {
+        run: ({ tx, identity }) => write(tx, identity.key, "hold"),
+        undo: ({ tx, identity }) => write(tx, identity.key, "hold off"),
+        retry,
+      })
+      .call("flight", {
+        run: async ({ key, identity }) => {
+          await keyed(key, identity.key, "flight");
+          await reach("sent flight");
+        },
+        undo: async ({ key, identity }) => {
+          await keyed(key, identity.key, "flight off");
+          await reach("sent flight off");
+        },
+        retry,
+      })
+      .probe("hotel", {
+        run: async ({ identity }) => {
+          await plain(identity.key, "hotel");
+          await reach("sent hotel");
+        },
+        probe: async ({ identity }) => {
+          const made = await count(identity.key, "hotel");
+          const gone = await count(identity.key, "hotel off");
+          return { kind: made > gone ? "done" : "not_done" };
+        },
+        undo: async ({ identity }) => {
+          await plain(identity.key, "hotel off");
+          await reach("sent hotel off");
+        },
+        retry,
+      }),
+  )
+  .sleep("rest", 20)
+  .pivot("pay", {
+    run: async ({ tx, identity, input }) => {
+      await write(tx, identity.key, "pay");
+      if (input.fails) throw new Refused("no money");
+    },
+    isFinal: (error) => error instanceof Refused,
+    retry,
+  })
+  .call("thank", {
+    run: async ({ key, identity }) => {
+      await keyed(key, identity.key, "thank");
+      await reach("sent thank");
+    },
+    retry,
+  })
+  .signal("landed")
+  .tx("file", { run: ({ tx, identity }) => write(tx, identity.key, "file"), retry });
+const definitions = { checkout, trip };
+
+const sagas = createSagas(ledger, [checkout, trip], {
   leaseMs: task.leaseMs ?? leaseMs,
   everyMs: 50,
   // Those that stand still keep their turns. A runner with few cores and short leases takes few at once.
   concurrency: task.kind === "start" ? 100 : 6,
   onError: (error) => say(`error ${error?.code ?? error?.message}`),
 });
-const begin = ({ id, fails }, options) =>
-  sagas.start(checkout, { scope: "crash", key: id }, { fails }, options);
+const begin = ({ id, saga = "checkout", fails }, options, joined = sagas) =>
+  joined.start(definitions[saga], { scope: "crash", key: id }, { fails }, options);
+const isOpen = ({ state }) => !["completed", "undone", "finished"].includes(state);
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-setFailpoint(reach);
-if (task.kind === "start") {
-  // Each saga stands still at its own moment.
-  const started = task.cells.map((cell) =>
-    halting.run(cell, () => begin(cell, { waitMs: 60_000 }).catch((error) => error)),
-  );
-  const ended = await Promise.all(started);
-  say(`ended ${ended.map(({ state, code }) => state ?? code).join()}`);
-} else if (task.kind === "seed") {
-  await ledger.transaction(async (tx) => {
-    for (const { id, fails } of task.cells)
-      await sagas.in(tx).start(checkout, { scope: "crash", key: id }, { fails });
-  });
-  say("ended");
-} else {
+/** Drives all sagas to their ends, and gives each what it waits for. */
+async function runAll() {
   const stopping = new AbortController();
   const running = sagas.run(stopping.signal);
-  const isOpen = ({ state }) => !["completed", "undone", "finished"].includes(state);
-  while ((await sagas.list({ max: 10_000 })).some(isOpen))
-    await new Promise((resolve) => setTimeout(resolve, 50));
+  const search = { kind: "saga", state: "running", max: 1 };
+  while ((await ledger.entries.scan(search)).length > 0) {
+    for (const view of await sagas.list({ state: "sleeping", max: 10_000 })) {
+      if (view.waiting?.for === "signal") await sagas.signal(view, "landed");
+    }
+    await pause(50);
+  }
   stopping.abort();
   await running;
-  say("ended");
+}
+
+setFailpoint(reach);
+switch (task.kind) {
+  case "start": {
+    // Each saga stands still at its own moment.
+    const started = task.cells.map((cell) =>
+      halting.run(cell, () => begin(cell, { waitMs: 60_000 }).catch((error) => error)),
+    );
+    const ended = await Promise.all(started);
+    say(`ended ${ended.map(({ state, code }) => state ?? code).join()}`);
+    break;
+  }
+  case "count": {
+    for (const cell of task.cells) {
+      await halting.run(cell, () => begin(cell));
+      const find = () => sagas.find({ saga: cell.saga, scope: "crash", key: cell.id });
+      for (let view = await find(); isOpen(view) && !view.waiting; view = await find())
+        await pause(10);
+      say(`passed ${JSON.stringify(cell.passed)}`);
+    }
+    break;
+  }
+  case "seed": {
+    await ledger.transaction(async (tx) => {
+      for (const cell of task.cells) await begin(cell, undefined, sagas.in(tx));
+    });
+    say("ended");
+    break;
+  }
+  default:
+    await runAll();
+    say("ended");
 }
 process.exit(0);
